@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# The accounting records that infill needs: a QOS that main jobs may push away, and an Operator.
+# Idempotent: run it again whenever QOSes or accounts are added. Needs Slurm administrator rights.
+set -euo pipefail
+
+readonly QOS=infill OPERATOR_ACCOUNT=infill
+
+usage() {
+    cat <<'END'
+accounting.sh: the accounting records that infill needs
+
+Usage: accounting.sh --main-qos QOS[,QOS…] --account ACCOUNT[,ACCOUNT…] [--user USER] [--grace SECONDS] [--dry-run]
+       accounting.sh --undo --main-qos … --account … [--user USER] [--dry-run]
+
+  --main-qos   the QOSes of main jobs, which may preempt infill's jobs (a site without its own has: normal)
+  --account    the accounts whose users may submit malleable jobs; `root` is every account
+  --user       the system user that the daemon runs as (default infill)
+  --grace      seconds that a preempted infill job gets to save its work (default 30)
+  --dry-run    print the sacctmgr commands instead of running them
+  --undo       take everything back
+END
+}
+
+MAIN_QOS=
+ACCOUNTS=
+OPERATOR=infill
+GRACE=30
+DRY_RUN=no
+UNDO=no
+
+parse_options() {
+    while (($#)); do
+        case $1 in
+        --main-qos | --account | --user | --grace)
+            (($# >= 2)) || wrong_usage "$1 needs a value"
+            set_option "$1" "$2"
+            shift
+            ;;
+        --dry-run) DRY_RUN=yes ;;
+        --undo) UNDO=yes ;;
+        -h | --help)
+            usage
+            exit 0
+            ;;
+        *) wrong_usage "unknown option: $1" ;;
+        esac
+        shift
+    done
+    [[ -n $MAIN_QOS && -n $ACCOUNTS ]] || wrong_usage "--main-qos and --account are needed"
+    [[ $GRACE =~ ^[0-9]+$ ]] || wrong_usage "--grace must be a number of seconds"
+}
+
+set_option() {
+    case $1 in
+    --main-qos) MAIN_QOS=$2 ;;
+    --account) ACCOUNTS=$2 ;;
+    --user) OPERATOR=$2 ;;
+    --grace) GRACE=$2 ;;
+    esac
+}
+
+wrong_usage() {
+    echo "accounting.sh: $*" >&2
+    exit 2
+}
+
+change() {
+    echo "sacctmgr -i $*"
+    [[ $DRY_RUN = yes ]] || sacctmgr -i "$@"
+}
+
+# sacctmgr fails when there is nothing to change, so ask before each change. `grep` reads all of its input: with -q
+# it would end early, and pipefail would take sacctmgr's broken pipe for a no.
+qos_exists() { sacctmgr -nP show qos "$1" format=name | grep -x -- "$1" >/dev/null; }
+account_exists() { sacctmgr -nP show account "$1" format=account | grep -x -- "$1" >/dev/null; }
+user_exists() { sacctmgr -nP show user "$1" format=user | grep -x -- "$1" >/dev/null; }
+
+# field_has WORD COMMAND…: is WORD in the comma-separated list that COMMAND prints?
+field_has() {
+    local word=$1
+    shift
+    "$@" | tr ',' '\n' | grep -x -- "$word" >/dev/null
+}
+
+qos_preempts() { sacctmgr -nP show qos "$1" format=preempt; }
+account_qos() { sacctmgr -nP show assoc account="$1" user='' format=qos; }
+
+each() {
+    local list=$1 function=$2 word
+    for word in ${list//,/ }; do "$function" "$word"; done
+}
+
+add_qos() {
+    # preemptmode=requeue   a job that is pushed away waits again, held or not, instead of dying.
+    # gracetime             the time to save a checkpoint between the signal and the end.
+    # flags=NoReserve       backfill reserves nothing for these jobs, so they cannot delay anyone.
+    # priority=0            and they gain nothing over others.
+    local settings=(preemptmode=requeue "gracetime=$GRACE" flags=NoReserve priority=0)
+    if qos_exists "$QOS"; then
+        change modify qos "$QOS" set "${settings[@]}"
+    else
+        change add qos "$QOS" "${settings[@]}"
+    fi
+}
+
+# Without this line main jobs wait for infill's jobs: the one line that must not be forgotten.
+let_preempt() {
+    qos_exists "$1" || wrong_usage "no such QOS: $1"
+    field_has "$QOS" qos_preempts "$1" || change modify qos "$1" set "preempt+=$QOS"
+}
+
+# Users name no QOS; the plug-in does. But their account must allow it.
+allow_qos() {
+    account_exists "$1" || wrong_usage "no such account: $1"
+    field_has "$QOS" account_qos "$1" || change modify account "$1" set "qos+=$QOS"
+}
+
+# Operator, and not Administrator: it may pin, hold, release and cancel jobs, but cannot submit or run anything as
+# somebody else. An account of its own shows in reports what it did, namely nothing.
+add_operator() {
+    account_exists "$OPERATOR_ACCOUNT" ||
+        change add account "$OPERATOR_ACCOUNT" Description=infill Organization=infill
+    if user_exists "$OPERATOR"; then
+        change modify user "$OPERATOR" set adminlevel=operator
+    else
+        change add user "$OPERATOR" account="$OPERATOR_ACCOUNT" adminlevel=operator
+    fi
+}
+
+forbid_preempt() { ! field_has "$QOS" qos_preempts "$1" || change modify qos "$1" set "preempt-=$QOS"; }
+forbid_qos() { ! field_has "$QOS" account_qos "$1" || change modify account "$1" set "qos-=$QOS"; }
+
+undo() {
+    each "$ACCOUNTS" forbid_qos
+    each "$MAIN_QOS" forbid_preempt
+    ! user_exists "$OPERATOR" || change delete user "$OPERATOR"
+    ! account_exists "$OPERATOR_ACCOUNT" || change delete account "$OPERATOR_ACCOUNT"
+    ! qos_exists "$QOS" || change delete qos "$QOS"
+}
+
+main() {
+    parse_options "$@"
+    if [[ $UNDO = yes ]]; then
+        undo
+        return
+    fi
+    add_qos
+    each "$MAIN_QOS" let_preempt
+    each "$ACCOUNTS" allow_qos
+    add_operator
+}
+
+main "$@"

@@ -1,0 +1,187 @@
+-- Infill's job submission plug-in for slurmctld.
+--
+-- It touches one partition only. There it turns a malleable job (`sbatch -p infill --nodes=2-8 …`) into a held job of
+-- one node, and notes the sizes that the job may have in its admin_comment, which users cannot write. The daemon reads
+-- them there, and starts the job when it finds nodes for it.
+--
+--     --nodes=2-8                       infill:nodes=2-8
+--     --nodes=4                         infill:nodes=4          one size
+--     no --nodes                        infill:nodes=1
+--     --comment=infill:nodes=1,2,4,8    infill:nodes=1,2,4,8    a set of sizes; wins over --nodes
+--     --comment=infill:KEY=VALUE;…      infill:nodes=…;KEY=VALUE;…
+--     a job named wing:123 (infill's own, for job 123)    infill:wing=123, not held
+--
+-- It runs under slurmctld's locks: no I/O, no loop over anything but the job's own short comment.
+-- A site that has a job_submit.lua already calls these functions from its own: see README.md.
+
+-- The partition of malleable jobs, and the QOS that makes its jobs preemptible.
+local PARTITION = "infill"
+local QOS = "infill"
+-- The largest number of nodes that a job may name. A typo should not make the planner think about a million nodes.
+local MAX_NODES = 4096
+-- A comment is a few options; longer ones are refused rather than parsed under slurmctld's locks.
+local MAX_COMMENT_BYTES = 512
+local MAX_SIZES = 64
+
+local WING_NAME = "^wing:(%d+)$"
+
+-- How the C side says that the user gave no value depends on the width of the field.
+local function given(value)
+   return value ~= nil and value ~= slurm.NO_VAL and value ~= slurm.NO_VAL16 and value ~= slurm.NO_VAL8
+end
+
+local function refuse(message)
+   slurm.log_user("infill: " .. message)
+   return slurm.ERROR
+end
+
+local function is_size(number)
+   return number ~= nil and number >= 1 and number <= MAX_NODES
+end
+
+local function bad_size(text)
+   return "bad number of nodes '" .. text .. "': sizes are 1 to " .. MAX_NODES
+end
+
+-- "2-8" with both ends good, or nil and the reason.
+local function check_range(first, last)
+   local low, high = tonumber(first), tonumber(last)
+   if not is_size(low) then return nil, bad_size(first) end
+   if not is_size(high) then return nil, bad_size(last) end
+   if low > high then return nil, "bad range of nodes " .. low .. "-" .. high .. ": the first is larger" end
+   if low == high then return string.format("%d", low) end
+   return string.format("%d-%d", low, high)
+end
+
+-- "1,2,4" in ascending order without repetitions, or nil and the reason.
+local function check_set(text)
+   local sizes, seen = {}, {}
+   for word in string.gmatch(text .. ",", "([^,]*),") do
+      local size = string.match(word, "^%d+$") and tonumber(word) or nil
+      if not is_size(size) then return nil, bad_size(word) end
+      if not seen[size] then
+         seen[size] = true
+         sizes[#sizes + 1] = size
+      end
+   end
+   if #sizes > MAX_SIZES then return nil, "more than " .. MAX_SIZES .. " sizes" end
+   table.sort(sizes)
+   return table.concat(sizes, ",")
+end
+
+local function check_sizes(text)
+   local first, last = string.match(text, "^(%d+)%-(%d+)$")
+   if first then return check_range(first, last) end
+   return check_set(text)
+end
+
+-- The sizes that --nodes asks for. Only the ends of a set (--nodes=1,2,4) arrive here: that is why sets go into the
+-- comment.
+local function sizes_from_nodes(job)
+   if not given(job.min_nodes) then return "1" end
+   local last = given(job.max_nodes) and job.max_nodes or job.min_nodes
+   return check_range(string.format("%d", job.min_nodes), string.format("%d", last))
+end
+
+-- What the comment says to infill: sizes (or nil) and further options, or nil, nil and the reason.
+-- A comment that does not begin with "infill:" is the user's own business.
+local function options_from_comment(comment)
+   local text = comment and string.match(comment, "^infill:(.*)$")
+   if not text then return nil, "" end
+   if #text > MAX_COMMENT_BYTES then return nil, nil, "the comment is longer than " .. MAX_COMMENT_BYTES .. " bytes" end
+   local sizes, options, reason = nil, ""
+   for word in string.gmatch(text .. ";", "([^;]*);") do
+      local key, value = string.match(word, "^([a-z_]+)=([%w%.,:/_+-]+)$")
+      if key == "nodes" and not sizes then
+         sizes, reason = check_sizes(value)
+         if not sizes then return nil, nil, reason end
+      elseif key and key ~= "nodes" and key ~= "wing" then
+         options = options .. ";" .. key .. "=" .. value
+      else
+         return nil, nil, "cannot read '" .. word .. "' in the comment; expected infill:nodes=SIZES;KEY=VALUE"
+      end
+   end
+   return sizes, options
+end
+
+-- The lead is one whole node, however many the job may grow to.
+local function make_one_node(job)
+   job.min_nodes = 1
+   job.max_nodes = 1
+   job.shared = 0
+   if given(job.ntasks_per_node) then
+      job.num_tasks = job.ntasks_per_node
+   end
+   -- The client has multiplied this for all nodes.
+   if given(job.min_cpus) then
+      local tasks = given(job.num_tasks) and job.num_tasks or 1
+      job.min_cpus = tasks * (given(job.cpus_per_task) and job.cpus_per_task or 1)
+   end
+end
+
+local function make_lead(job)
+   if given(job.num_tasks) and job.num_tasks > 1 and not given(job.ntasks_per_node) then
+      return refuse("--ntasks fixes the size of the job; use --nodes=MIN-MAX and --ntasks-per-node")
+   end
+   if job.req_nodes ~= nil then
+      return refuse("infill chooses the nodes; leave out --nodelist (--exclude and --constraint work)")
+   end
+   local sizes, options, reason = options_from_comment(job.comment)
+   if not options then return refuse(reason) end
+   if not sizes then
+      sizes, reason = sizes_from_nodes(job)
+      if not sizes then return refuse(reason) end
+   end
+   make_one_node(job)
+   job.admin_comment = "infill:nodes=" .. sizes .. options
+   job.priority = 0
+   if not given(job.requeue) then job.requeue = 1 end
+   return slurm.SUCCESS
+end
+
+-- A wing belongs to its lead: it must run where the daemon said, and die rather than come back by itself.
+local function make_wing(job, lead)
+   if job.req_nodes == nil then return refuse("a wing needs --nodelist") end
+   job.admin_comment = "infill:wing=" .. lead
+   job.requeue = 0
+   job.shared = 0
+   return slurm.SUCCESS
+end
+
+-- Several partitions may be named; an infill job that may also run elsewhere would be neither.
+local function names_partition(list)
+   local found, others = false, false
+   for name in string.gmatch(list or "", "[^,]+") do
+      if name == PARTITION then found = true else others = true end
+   end
+   return found, others
+end
+
+function slurm_job_submit(job, part_list, submit_uid)
+   local found, others = names_partition(job.partition)
+   if not found then return slurm.SUCCESS end
+   if others then return refuse("name the partition " .. PARTITION .. " alone") end
+   if given(job.array_inx) then return refuse("no job arrays here: submit the jobs one by one") end
+   if given(job.het_job_offset) then return refuse("no heterogeneous jobs here") end
+   if job.script == nil then return refuse("only batch jobs here: use sbatch") end
+   if job.qos == nil then job.qos = QOS end
+   local lead = string.match(job.name or "", WING_NAME)
+   if lead then return make_wing(job, lead) end
+   return make_lead(job)
+end
+
+-- Owners may change what they like of their job, but not what infill relies on.
+function slurm_job_modify(job, job_record, part_list, modify_uid)
+   if modify_uid == 0 or modify_uid ~= job_record.user_id then return slurm.SUCCESS end
+   if job_record.partition ~= PARTITION then
+      if names_partition(job.partition) then
+         return refuse("a job cannot move into this partition: submit it with sbatch -p " .. PARTITION)
+      end
+      return slurm.SUCCESS
+   end
+   if job.admin_comment ~= nil then return refuse("the admin_comment of a malleable job is infill's") end
+   if given(job.min_nodes) or given(job.max_nodes) then
+      return refuse("the sizes of a malleable job are fixed when it is submitted: cancel it and submit it again")
+   end
+   return slurm.SUCCESS
+end

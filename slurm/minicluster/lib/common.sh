@@ -1,0 +1,40 @@
+# shellcheck shell=bash
+# What both sides use: the host's command and the scripts inside the cluster.
+
+readonly EXIT_USAGE=2
+# shellcheck disable=SC2034
+readonly EXIT_NOT_UP=3
+# 64 slurmd fit the block of ports of one cluster (state.sh).
+# shellcheck disable=SC2034
+readonly MAX_NODES=64
+
+say() { printf 'minicluster: %s\n' "$*" >&2; }
+
+die() {
+    say "$*"
+    exit 1
+}
+
+usage_error() {
+    say "$*"
+    say "see minicluster --help"
+    exit "$EXIT_USAGE"
+}
+
+need_root() {
+    ((EUID == 0)) || die "needs root: it makes namespaces and runs daemons as several users"
+}
+
+seconds_since() {
+    awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }'
+}
+
+# wait_until SECONDS CMD…: polls until CMD succeeds. CMD must itself be bounded.
+wait_until() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        ((SECONDS < end)) || return 1
+        sleep 0.1
+    done
+}

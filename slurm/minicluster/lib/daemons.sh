@@ -1,0 +1,169 @@
+# shellcheck shell=bash
+# Each daemon of the cluster: how it is started, as whom, and how one sees that it answers.
+# A daemon NAME runs in the foreground of its own session; STATE/NAME.pid holds its pid, LOGS its log.
+
+REST_SOCKET=/run/infill/slurmrestd.sock
+readonly REST_SOCKET
+
+# start NAME: starts it and waits until it answers.
+start() {
+    launch "$1"
+    await "$1"
+}
+
+launch() {
+    local name=$1
+    case $name in
+    munged) spawn "$name" munge munged --foreground ;;
+    mariadbd) spawn "$name" mysql mariadbd "${MARIADB_OPTIONS[@]}" --init-file=/var/lib/minicluster/grants.sql ;;
+    slurmdbd) spawn "$name" slurm slurmdbd -D ;;
+    slurmctld) spawn "$name" slurm slurmctld -D ;;
+    slurmd:*) spawn "$name" root slurmd -D -N "${name#slurmd:}" ;;
+    slurmrestd) launch_restd "$name" "unix:$REST_SOCKET" rest_auth/local ;;
+    slurmrestd-jwt) SLURM_JWT=daemon launch_restd "$name" "127.0.0.1:$PORT_RESTD_JWT" rest_auth/jwt ;;
+    *) usage_error "no such daemon: $name" ;;
+    esac
+}
+
+# Few threads: a test has one client, and each thread costs memory.
+launch_restd() {
+    # A socket that a killed slurmrestd left behind keeps the next one from listening.
+    [[ $2 != unix:* ]] || rm -f "${2#unix:}"
+    spawn "$1" infill slurmrestd -t 4 -s openapi/slurmctld -a "$3" "$2"
+}
+
+# The database of a test needs no durability and little memory, and no client but slurmdbd's Unix socket.
+MARIADB_OPTIONS=(
+    --no-defaults --datadir=/var/lib/minicluster/mysql --socket=/run/mysqld/mysqld.sock
+    --pid-file=/run/mysqld/mysqld.pid --skip-networking --skip-log-bin --performance-schema=0
+    --innodb-flush-log-at-trx-commit=0 --innodb-doublewrite=0 --innodb-log-file-size=16M
+    --innodb-buffer-pool-size=64M --innodb-lock-wait-timeout=900
+)
+readonly MARIADB_OPTIONS
+
+# spawn NAME USER CMD…
+spawn() {
+    local name=$1 user=$2
+    shift 2
+    rm -f "$STATE/$name.pid"
+    # The inner shell expands these.
+    # shellcheck disable=SC2016
+    setsid --fork bash -c 'echo $$ >"$1.new" && mv "$1.new" "$1"; shift; exec "$@"' bash "$STATE/$name.pid" \
+        setpriv --reuid "$user" --regid "$user" --init-groups -- "$@" \
+        </dev/null >>"$LOGS/$name.out" 2>&1
+    wait_until 5 test -s "$STATE/$name.pid"
+}
+
+# Fails at once when the daemon has died, and in any case after half a minute.
+await() {
+    local name=$1 end=$((SECONDS + 30))
+    until answers "$name" >/dev/null 2>&1; do
+        if ! is_running "$name" || ((SECONDS >= end)); then
+            explain_failure "$name"
+            return 1
+        fi
+        sleep 0.1
+    done
+}
+
+answers() {
+    case $1 in
+    munged) timeout 5 munge -n ;;
+    mariadbd) sql -e 'SELECT 1' ;;
+    slurmdbd) listens "$PORT_SLURMDBD" && timeout 5 sacctmgr -n show cluster ;;
+    slurmctld) timeout 5 scontrol ping | grep -q UP ;;
+    slurmd:*) [[ $(timeout 5 sinfo -h -n "${1#slurmd:}" -o %T) =~ ^(idle|allocated|mixed|drained)$ ]] ;;
+    slurmrestd) as_infill curl -sf --max-time 5 --unix-socket "$REST_SOCKET" http://slurm/openapi/v3 ;;
+    slurmrestd-jwt) listens "$PORT_RESTD_JWT" ;;
+    esac
+}
+
+sql() { timeout 10 mariadb --no-defaults --socket=/run/mysqld/mysqld.sock "$@"; }
+
+as_infill() { setpriv --reuid infill --regid infill --init-groups -- "$@"; }
+
+listens() { (: >"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+pid_of() { cat "$STATE/$1.pid" 2>/dev/null || echo 0; }
+
+is_running() {
+    local pid
+    pid=$(pid_of "$1")
+    ((pid > 0)) && [[ -e /proc/$pid ]] && ! grep -q '^State:.Z' "/proc/$pid/status" 2>/dev/null
+}
+
+explain_failure() {
+    local name=$1 file
+    if is_running "$name"; then say "$name does not answer:"; else say "$name died:"; fi
+    for file in "$LOGS/$name.log" "$LOGS/$name.out"; do
+        [[ ! -s $file ]] || tail -n 15 "$file" >&2
+    done
+}
+
+# start_daemon NAME: what the user calls; node:n3 means its slurmd.
+start_daemon() {
+    local name=${1/#node:/slurmd:}
+    check_daemon_name "$name"
+    if is_running "$name"; then
+        say "$name runs already"
+        return 0
+    fi
+    start "$name"
+}
+
+check_daemon_name() {
+    local node
+    case $1 in
+    munged | mariadbd | slurmdbd | slurmctld | slurmrestd | slurmrestd-jwt) ;;
+    slurmd:n[0-9]*)
+        node=${1#slurmd:n}
+        [[ $node =~ ^[1-9][0-9]?$ ]] || usage_error "no such node: n$node"
+        ((node <= NODES)) || usage_error "no such node: n$node"
+        ;;
+    *) usage_error "no such daemon: $1" ;;
+    esac
+}
+
+# kill_daemon NAME: as a crash would; node:n3 takes everything that runs on n3 with it.
+kill_daemon() {
+    local name=${1/#node:/slurmd:}
+    check_daemon_name "$name"
+    is_running "$name" || die "$name does not run"
+    kill -KILL "$(pid_of "$name")"
+    [[ $1 != node:* ]] || kill_jobs_of "${1#node:}"
+    wait_until 5 is_not_running "$name" || die "$name does not die"
+}
+
+is_not_running() { ! is_running "$1"; }
+
+# All "nodes" are one machine. Slurm's daemons and every process of a job have the node's name in their environment.
+kill_jobs_of() {
+    local file pid
+    for file in /proc/[0-9]*/environ; do
+        pid=${file//[!0-9]/}
+        if tr '\0' '\n' 2>/dev/null <"$file" | grep -qx "SLURMD_NODENAME=$1"; then
+            kill_with_stepd "$pid"
+        fi
+    done
+}
+
+# A step's slurmstepd does not have the variable itself, but is the parent of what has it.
+kill_with_stepd() {
+    local parent
+    parent=$(awk '/^PPid:/ { print $2 }' "/proc/$1/status" 2>/dev/null) || return 0
+    [[ $(cat "/proc/$parent/comm" 2>/dev/null) != slurmstepd* ]] || kill -KILL "$parent" 2>/dev/null || true
+    kill -KILL "$1" 2>/dev/null || true
+}
+
+# stop_all SECONDS NAME…: SIGTERM to all, then waits for all.
+stop_all() {
+    local seconds=$1 name
+    shift
+    for name; do
+        ! is_running "$name" || kill -TERM "$(pid_of "$name")" 2>/dev/null || true
+    done
+    for name; do
+        wait_until "$seconds" is_not_running "$name" || return 1
+        rm -f "$STATE/$name.pid"
+    done
+}

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Runs inside the cluster's namespace: the init, and what starts and stops the daemons.
+# Usage: guest.sh init HOST_PID | up | down | kill DAEMON | start DAEMON | stop DAEMON
+set -euo pipefail
+
+SITE=/opt/infill/slurm
+MINI=$SITE/minicluster
+STATE=/run/minicluster
+LOGS=/var/log/minicluster
+readonly SITE MINI STATE LOGS
+
+# shellcheck source-path=SCRIPTDIR source=common.sh
+. "$MINI/lib/common.sh"
+# shellcheck source-path=SCRIPTDIR source=daemons.sh
+. "$MINI/lib/daemons.sh"
+# shellcheck source-path=SCRIPTDIR source=site.sh
+. "$MINI/lib/site.sh"
+# shellcheck disable=SC1091
+. "$STATE/env"
+
+# Process 1: adopts and reaps orphans until it is killed. bash reaps every child while it waits for one.
+run_init() {
+    trap 'exit 0' TERM INT
+    echo "$1" >"$STATE/ready"
+    while :; do
+        sleep 3600 &
+        wait "$!" || true
+    done
+}
+
+# slurmctld refuses to start when a partition names a QOS that is not in the database: accounts come first.
+bring_up() {
+    local i
+    make_site
+    start munged
+    start mariadbd
+    start slurmdbd
+    make_accounts
+    start slurmctld
+    for ((i = 1; i <= NODES; i++)); do launch "slurmd:n$i"; done
+    start slurmrestd
+    wait_for_nodes
+}
+
+wait_for_nodes() {
+    wait_until 40 all_nodes_idle && return
+    say "nodes are not all idle:"
+    timeout 5 sinfo -N -h -o '  %N %T %E' >&2 || true
+    local i
+    for ((i = 1; i <= NODES; i++)); do
+        is_running "slurmd:n$i" || explain_failure "slurmd:n$i"
+    done
+    return 1
+}
+
+all_nodes_idle() {
+    local idle
+    idle=$(timeout 5 sinfo -h -N -p main -t idle -o %N | sort -u | wc -l)
+    ((idle == NODES))
+}
+
+# Slurm's own order: first what asks, last what is asked. The database needs no clean end: it is thrown away.
+bring_down() {
+    local i clients=(slurmrestd slurmrestd-jwt)
+    for ((i = 1; i <= NODES; i++)); do clients+=("slurmd:n$i"); done
+    stop_all 5 "${clients[@]}" && stop_all 5 slurmctld && stop_all 3 slurmdbd
+}
+
+main() {
+    local command=$1
+    shift
+    case $command in
+    init) run_init "$@" ;;
+    up) bring_up ;;
+    down) bring_down ;;
+    kill) kill_daemon "$@" ;;
+    start) start_daemon "$@" ;;
+    stop) stop_all 5 "$@" ;;
+    *) die "guest.sh: unknown command $command" ;;
+    esac
+}
+
+main "$@"

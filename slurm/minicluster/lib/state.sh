@@ -1,0 +1,150 @@
+# shellcheck shell=bash
+# What the host knows of a cluster: DIR/state/env says how it was made, DIR/state/init which process it lives in.
+
+# Ports come in blocks, one block a cluster, below the range from which the kernel gives out ephemeral ports.
+readonly FIRST_PORT=10000 PORT_BLOCK=100 PORT_BLOCKS=220
+
+lock_dir() {
+    mkdir -p "$DIR"
+    exec 9>"$DIR/lock"
+    flock -w 180 9 || die "another minicluster command has been busy in $DIR for 3 minutes"
+}
+
+# Empties DIR for a new cluster. Refuses a directory that is not ours: --dir / must not be a catastrophe.
+clean_dir() {
+    local entry
+    if [[ ! -e $DIR/.minicluster ]]; then
+        for entry in "$DIR"/* "$DIR"/.[!.]*; do
+            [[ ! -e $entry || $entry = "$DIR/lock" ]] || die "$DIR holds other things ($entry); choose another --dir"
+        done
+        touch "$DIR/.minicluster"
+    fi
+    # A stale cluster's mounts died with its namespace; --one-file-system is for whatever we did not think of.
+    rm -rf --one-file-system "${DIR:?}"/{upper,work,root,state,run,etc,lib,scratch}
+    [[ ${1-} = keep-logs ]] || rm -rf --one-file-system "$DIR/log"
+}
+
+write_state() {
+    mkdir -p "$DIR"/{upper,work,root,state,run,etc,lib,scratch,log}
+    chmod 0755 "$DIR" "$DIR"/*/
+    chmod 1777 "$DIR/scratch"
+    choose_ports
+    {
+        printf 'NODES=%q\nRELEASE=%q\nBIN=%q\n' "$NODES" "$RELEASE" "$BIN"
+        printf 'PORT_SLURMCTLD=%d\nPORT_SLURMDBD=%d\nPORT_RESTD_JWT=%d\nPORT_SLURMD=%d\n' \
+            "$PORT_BASE" $((PORT_BASE + 1)) $((PORT_BASE + 2)) $((PORT_BASE + 10))
+    } >"$DIR/state/env"
+    # shellcheck disable=SC1091
+    . "$DIR/state/env"
+}
+
+# The same DIR gets the same ports, unless something else holds them.
+choose_ports() {
+    local hash block try
+    hash=$(cksum <<<"$DIR" | cut -d' ' -f1)
+    for ((try = 0; try < PORT_BLOCKS; try++)); do
+        block=$(((hash + try) % PORT_BLOCKS))
+        PORT_BASE=$((FIRST_PORT + block * PORT_BLOCK))
+        block_is_free "$PORT_BASE" && return
+    done
+    die "no $PORT_BLOCK free ports in a row between $FIRST_PORT and $((FIRST_PORT + PORT_BLOCKS * PORT_BLOCK))"
+}
+
+block_is_free() {
+    # Field 2 is ADDRESS:PORT in hexadecimal, field 4 the state; 0A is LISTEN.
+    ! awk '$4 == "0A" { split($2, a, ":"); print a[2] }' /proc/net/tcp /proc/net/tcp6 2>/dev/null |
+        while read -r port; do echo $((16#$port)); done |
+        awk -v first="$1" -v size="$PORT_BLOCK" '$1 >= first && $1 < first + size { found = 1 } END { exit !found }'
+}
+
+# A process id alone could be somebody else's after a reboot or a wrap-around; its start time tells.
+process_identity() {
+    local stat
+    [[ -r /proc/$1/stat ]] || return 1
+    stat=$(<"/proc/$1/stat")
+    # The name, field 2, may hold spaces: count from behind its closing parenthesis.
+    read -ra stat <<<"${stat##*) }"
+    printf '%s %s %s\n' "$1" "${stat[19]}" "$(</proc/sys/kernel/random/boot_id)"
+}
+
+init_pid() {
+    local pid
+    [[ -s $DIR/state/init ]] || return 1
+    read -r pid _ <"$DIR/state/init"
+    [[ $(process_identity "$pid" 2>/dev/null) = "$(<"$DIR/state/init")" ]] || return 1
+    echo "$pid"
+}
+
+is_up() { init_pid >/dev/null; }
+
+load_state_if_up() {
+    is_up || return 1
+    # shellcheck disable=SC1091
+    . "$DIR/state/env"
+}
+
+need_up() {
+    load_state_if_up || {
+        say "not up in $DIR (start it with: minicluster up)"
+        exit "$EXIT_NOT_UP"
+    }
+}
+
+daemon_names() {
+    local i
+    printf '%s\n' munged mariadbd slurmdbd slurmctld
+    for ((i = 1; i <= NODES; i++)); do echo "slurmd:n$i"; done
+    printf '%s\n' slurmrestd slurmrestd-jwt
+}
+
+# Lists "pid-inside pid-here" for all processes of the cluster.
+pid_map() {
+    local file
+    for file in $(pgrep --ns "$(init_pid)" --nslist pid . 2>/dev/null | sed 's|.*|/proc/&/status|'); do
+        awk '/^NSpid:/ { print $NF, $2 }' "$file" 2>/dev/null || true
+    done
+}
+
+# Lists "name pid": the pid as this host sees it, or 0 for a daemon that does not run.
+daemon_table() {
+    local name inside here map
+    map=$(pid_map)
+    while read -r name; do
+        here=
+        if [[ -s $DIR/state/$name.pid ]]; then
+            inside=$(<"$DIR/state/$name.pid")
+            here=$(awk -v pid="$inside" '$1 == pid { print $2 }' <<<"$map")
+        fi
+        echo "$name ${here:-0}"
+    done < <(daemon_names)
+}
+
+status_text() {
+    if ! is_up; then
+        echo "not up in $DIR"
+        return
+    fi
+    printf 'up in %s: %s, %d nodes\n\n' "$DIR" "$RELEASE" "$NODES"
+    daemon_table | awk '{ printf "  %-16s %s\n", $1, ($2 ? "pid " $2 : "down") }'
+    printf '\n  REST socket   %s (inside: /run/infill/slurmrestd.sock)\n' "$DIR/run/slurmrestd.sock"
+    printf '  REST, tokens  http://127.0.0.1:%d (minicluster restd-jwt start)\n' "$PORT_RESTD_JWT"
+    printf '  ports         slurmctld %d, slurmdbd %d, slurmd %d-%d\n' \
+        "$PORT_SLURMCTLD" "$PORT_SLURMDBD" $((PORT_SLURMD + 1)) $((PORT_SLURMD + NODES))
+    printf '  logs          %s\n  scratch       %s\n' "$DIR/log" "$DIR/scratch"
+}
+
+status_json() {
+    if ! is_up; then
+        printf '{"version":1,"up":false,"dir":"%s"}\n' "$DIR"
+        return
+    fi
+    printf '{"version":1,"up":true,"dir":"%s","release":"%s","nodes":%d,"init_pid":%d,' \
+        "$DIR" "$RELEASE" "$NODES" "$(init_pid)"
+    printf '"rest_socket":"%s/run/slurmrestd.sock","rest_socket_inside":"/run/infill/slurmrestd.sock",' "$DIR"
+    printf '"rest_jwt_url":"http://127.0.0.1:%d","log_dir":"%s/log","scratch_dir":"%s/scratch",' \
+        "$PORT_RESTD_JWT" "$DIR" "$DIR"
+    printf '"ports":{"slurmctld":%d,"slurmdbd":%d,"slurmrestd_jwt":%d,"slurmd_first":%d},"daemons":[' \
+        "$PORT_SLURMCTLD" "$PORT_SLURMDBD" "$PORT_RESTD_JWT" $((PORT_SLURMD + 1))
+    daemon_table | awk '{ printf "%s{\"name\":\"%s\",\"pid\":%d,\"up\":%s}", (NR > 1 ? "," : ""), $1, $2, ($2 ? "true" : "false") }'
+    printf ']}\n'
+}
