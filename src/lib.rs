@@ -1,0 +1,19 @@
+//! Infill: fills the idle nodes of a Slurm cluster with malleable deep-learning jobs.
+//!
+//! The core (`model`, `gaps`, `plan`, `generation`) is pure: no I/O, no async, no clock, no randomness. The edges
+//! (`slurm`, `store`, `agent`) speak to the outside; the shells (`http`, `daemon`, `cli`) put them together.
+
+#![warn(missing_docs)]
+
+pub mod agent;
+pub mod api;
+pub mod cli;
+pub mod config;
+pub mod daemon;
+pub mod gaps;
+pub mod generation;
+pub mod http;
+pub mod model;
+pub mod plan;
+pub mod slurm;
+pub mod store;

@@ -1,0 +1,68 @@
+//! Gaps: nodes that the main queue does not use now, and until when.
+
+use serde::{Deserialize, Serialize};
+
+use super::{JobId, NodeName, NodeType, UnixTime};
+
+/// What ends a window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowCause {
+    /// Backfill planned this pending main job on the node.
+    PlannedJob(JobId),
+    /// This reservation covers the node.
+    Reservation(String),
+}
+
+/// When the main queue wants the node back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowEnd {
+    /// Slurm has planned it.
+    Known {
+        /// The planned moment.
+        at: UnixTime,
+        /// Who wants it.
+        cause: WindowCause,
+    },
+    /// Nothing is planned; only experience tells.
+    Unknown,
+}
+
+/// One node that the main queue does not use now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gap {
+    /// The node.
+    pub node: NodeName,
+    /// Its type.
+    pub node_type: NodeType,
+    /// Since when the main queue has not used it, as far as we saw.
+    pub since: UnixTime,
+    /// When the main queue wants it back.
+    pub end: WindowEnd,
+    /// Latest moment to be gone: the known end less the time to leave. `None` when nothing is planned.
+    pub vacate_by: Option<UnixTime>,
+    /// Until when the planner counts on the node: `vacate_by`, or for an unknown end the moment at which the
+    /// survival model's chance that it is still free falls below the configured confidence.
+    pub usable_until: UnixTime,
+    /// Expected seconds for which the node stays free, from now (for a known end: the seconds to `vacate_by`).
+    pub expected_secs: f64,
+    /// The malleable job that holds it now.
+    pub holder: Option<JobId>,
+}
+
+/// All gaps of one snapshot, sorted by node name, and the nodes that are no gap with the reason.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Gaps {
+    /// Usable nodes.
+    pub gaps: Vec<Gap>,
+    /// Nodes of the malleable partition that are not usable, with the reason in words, sorted by node name.
+    pub refused: Vec<(NodeName, String)>,
+}
+
+impl Gaps {
+    /// The gap on this node.
+    pub fn get(&self, node: &NodeName) -> Option<&Gap> {
+        self.gaps.binary_search_by(|g| g.node.cmp(node)).ok().map(|i| &self.gaps[i])
+    }
+}

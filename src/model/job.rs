@@ -1,0 +1,124 @@
+//! A Slurm job as the snapshot shows it, of the main queue or ours.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{JobId, NodeName, UnixTime, UserId};
+
+/// Slurm's base job states. A state that we do not know is kept by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, reason = "the names are Slurm's own")]
+pub enum BaseState {
+    Pending,
+    Running,
+    Suspended,
+    Completed,
+    Cancelled,
+    Failed,
+    Timeout,
+    NodeFail,
+    Preempted,
+    BootFail,
+    Deadline,
+    OutOfMemory,
+    Unknown(String),
+}
+
+/// Base state and flags (`COMPLETING`, `CONFIGURING`, `REQUEUED`, ...).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobState {
+    /// The base state.
+    pub base: BaseState,
+    /// Flags in upper case, known to us or not.
+    pub flags: BTreeSet<String>,
+}
+
+impl JobState {
+    /// A state without flags.
+    pub fn of(base: BaseState) -> Self {
+        JobState { base, flags: BTreeSet::new() }
+    }
+
+    /// Whether the job waits for nodes.
+    pub fn is_pending(&self) -> bool {
+        self.base == BaseState::Pending
+    }
+
+    /// Whether the job holds nodes and is not on its way out.
+    pub fn is_running(&self) -> bool {
+        matches!(self.base, BaseState::Running | BaseState::Suspended) && !self.flags.contains("COMPLETING")
+    }
+
+    /// Whether the job still occupies its nodes, even if only to clean up.
+    pub fn occupies_nodes(&self) -> bool {
+        matches!(self.base, BaseState::Running | BaseState::Suspended) || self.flags.contains("COMPLETING")
+    }
+
+    /// Whether the job will never run again. A state that we do not know does not count as ended.
+    pub fn is_ended(&self) -> bool {
+        !matches!(
+            self.base,
+            BaseState::Pending | BaseState::Running | BaseState::Suspended | BaseState::Unknown(_)
+        ) && !self.flags.contains("COMPLETING")
+            && !self.flags.contains("REQUEUED")
+    }
+}
+
+/// One Slurm job. Times that Slurm leaves unset or infinite are `None`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Job id.
+    pub id: JobId,
+    /// Owner.
+    pub user_id: UserId,
+    /// Owner's login name (empty if Slurm does not say).
+    pub user_name: String,
+    /// Slurm account.
+    pub account: String,
+    /// Job name.
+    pub name: String,
+    /// Partition, or a comma-separated list while pending in several.
+    pub partition: String,
+    /// Quality of service.
+    pub qos: String,
+    /// State and flags.
+    pub state: JobState,
+    /// Why it waits, in Slurm's words (`Resources`, `JobHeldUser`, ...).
+    pub state_reason: String,
+    /// Submission.
+    pub submit_time: Option<UnixTime>,
+    /// Start; while pending, the start that Slurm expects.
+    pub start_time: Option<UnixTime>,
+    /// End; while running, start plus time limit.
+    pub end_time: Option<UnixTime>,
+    /// Not before this moment.
+    pub eligible_time: Option<UnixTime>,
+    /// When Slurm preempted it.
+    pub preempt_time: Option<UnixTime>,
+    /// Time limit in minutes; `None` is unlimited or unset.
+    pub time_limit_mins: Option<u64>,
+    /// Nodes that it holds, sorted.
+    pub nodes: Vec<NodeName>,
+    /// The node on which its batch script runs.
+    pub batch_host: Option<NodeName>,
+    /// Nodes that backfill reserved for it while it waits.
+    pub scheduled_nodes: Vec<NodeName>,
+    /// Nodes that its request names.
+    pub required_nodes: Vec<NodeName>,
+    /// Number of nodes held or asked for.
+    pub node_count: u32,
+    /// Whether its priority is 0.
+    pub held: bool,
+    /// Times that Slurm restarted it.
+    pub restart_count: u32,
+    /// User's comment.
+    pub comment: String,
+    /// Comment that only administrators and plug-ins can write.
+    pub admin_comment: String,
+    /// Generic resources asked for per node, as for `--gres`; empty if none.
+    pub gres: String,
+    /// Batch script's exit code, once ended.
+    pub exit_code: Option<i32>,
+}

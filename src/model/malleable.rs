@@ -1,0 +1,70 @@
+//! A malleable job as the planner sees it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Curve, ExecPlan, JobId, NodeName, NodeType, RescaleCosts, Sizes, UnixTime, UserId};
+
+/// A node that a malleable job holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HeldNode {
+    /// The node.
+    pub node: NodeName,
+    /// The Slurm job (lead or wing) through which it is held.
+    pub slurm_job: JobId,
+}
+
+/// What the planner may do with a job in this round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Holds no node; may be started.
+    Waiting,
+    /// Runs; may be grown, shrunk, moved or parked.
+    Running,
+    /// Is in the middle of a change: keep exactly what it holds, except nodes whose window ends.
+    Busy,
+    /// May not be started before this moment (back-off after preemption or failure).
+    BackOff(UnixTime),
+}
+
+/// Rates of one execution plan on one node type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RateCurve {
+    /// Execution plan.
+    pub exec_plan: ExecPlan,
+    /// Node type on which the rates hold; `None` for any type.
+    pub node_type: Option<NodeType>,
+    /// Throughput by number of nodes.
+    pub curve: Curve,
+}
+
+/// A malleable job with all that the planner needs to know of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MalleableJob {
+    /// The lead's job id.
+    pub id: JobId,
+    /// Owner.
+    pub user: UserId,
+    /// Weight in the objective, positive; the user's share divided over the user's jobs.
+    pub weight: f64,
+    /// Allowed sizes.
+    pub sizes: Sizes,
+    /// Rates, at least one entry.
+    pub rates: Vec<RateCurve>,
+    /// Rescale costs.
+    pub costs: RescaleCosts,
+    /// What may be done with it.
+    pub standing: Standing,
+    /// Execution plan of the present generation.
+    pub exec_plan: ExecPlan,
+    /// The node of its lead, where worker 0 runs; `None` while it holds nothing.
+    pub lead_node: Option<NodeName>,
+    /// Nodes that it holds now, the lead's included, sorted by name.
+    pub held: Vec<HeldNode>,
+    /// When it entered the queue.
+    pub submitted_at: UnixTime,
+    /// Last rescale; growth within the minimum stay after it is not worth its cost.
+    pub last_change: Option<UnixTime>,
+    /// Nodes of the partition that the job cannot use (features, GRES), sorted.
+    pub excluded: Vec<NodeName>,
+}

@@ -1,0 +1,27 @@
+//! Pure values that every other module speaks in: ids, time, nodes, jobs, snapshots, gaps, profiles, plans.
+//!
+//! Nothing here does I/O, reads a clock or draws a random number.
+
+pub mod gap;
+pub mod ids;
+pub mod job;
+pub mod malleable;
+pub mod node;
+pub mod plan;
+pub mod profile;
+pub mod report;
+pub mod request;
+pub mod snapshot;
+pub mod time;
+
+pub use gap::{Gap, Gaps, WindowCause, WindowEnd};
+pub use ids::{JobId, NodeName, NodeType, UserId};
+pub use job::{BaseState, Job, JobState};
+pub use malleable::{HeldNode, MalleableJob, Standing};
+pub use node::{Node, NodeState};
+pub use plan::{JobPlan, Placement, Plan, SolveStatus};
+pub use profile::{Curve, CurvePoint, ExecPlan, Profile, RescaleCosts};
+pub use report::{JobVerdict, NodeVerdict, Report};
+pub use request::{Request, RequestError, Sizes};
+pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};
+pub use time::UnixTime;

@@ -1,0 +1,69 @@
+//! A plan: for each malleable job the nodes it shall hold. It leaves nothing to decide.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ExecPlan, JobId, NodeName, UnixTime};
+
+/// How the solve ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SolveStatus {
+    /// Proved optimal within the gap that was asked for.
+    Optimal,
+    /// The time limit came first; the plan is the best that was found, with this relative gap if the solver knows it.
+    TimeLimit {
+        /// Relative distance to the bound; `None` if no bound is known.
+        gap: Option<f64>,
+    },
+    /// The solver failed or was too late; the dynamic program's plan is used. The text says why.
+    Fallback(String),
+    /// Nothing to solve: no gap or no job.
+    Trivial,
+}
+
+/// One node of a job's plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The node.
+    pub node: NodeName,
+    /// End of the lease on it: the time limit to set on its Slurm job never passes this moment
+    /// (except that Slurm's limits are whole minutes, at least one).
+    pub lease_until: UnixTime,
+}
+
+/// What one job shall hold from now on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobPlan {
+    /// The lead's job id.
+    pub job: JobId,
+    /// Nodes, the lead's first; empty means that the job is parked or keeps waiting.
+    pub nodes: Vec<Placement>,
+    /// Execution plan to run.
+    pub exec_plan: ExecPlan,
+    /// Rate that the planner expects, samples a second.
+    pub rate: f64,
+    /// Sizes that are foreseen for the later steps (the forecast), as (step's end, nodes).
+    pub forecast: Vec<(UnixTime, u32)>,
+}
+
+/// The outcome of a round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// When it was computed.
+    pub at: UnixTime,
+    /// One entry for each malleable job that was considered, sorted by job id.
+    pub jobs: Vec<JobPlan>,
+    /// How the solve ended.
+    pub status: SolveStatus,
+    /// Objective value: weighted samples over the horizon less rescale costs.
+    pub objective: f64,
+    /// Ends of the steps that were planned over, ascending; the first step starts at `at`.
+    pub steps: Vec<UnixTime>,
+}
+
+impl Plan {
+    /// The plan of one job.
+    pub fn job(&self, id: JobId) -> Option<&JobPlan> {
+        self.jobs.binary_search_by(|j| j.job.cmp(&id)).ok().map(|i| &self.jobs[i])
+    }
+}

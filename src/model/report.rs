@@ -1,0 +1,43 @@
+//! Why a round decided what it decided. `infill explain` prints this.
+
+use serde::{Deserialize, Serialize};
+
+use super::{JobId, NodeName, UnixTime};
+
+/// Why a job got what it got.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobVerdict {
+    /// The job.
+    pub job: JobId,
+    /// Nodes before the round.
+    pub had: u32,
+    /// Nodes after it.
+    pub gets: u32,
+    /// The reason in one sentence, with its numbers.
+    pub why: String,
+}
+
+/// Why an idle node got the job it got, or none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeVerdict {
+    /// The node.
+    pub node: NodeName,
+    /// The job that gets it.
+    pub job: Option<JobId>,
+    /// The reason in one sentence, with its numbers.
+    pub why: String,
+}
+
+/// What a round decided and why.
+#[must_use = "an unread report explains nothing"]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Moment of the round.
+    pub at: UnixTime,
+    /// One verdict for each malleable job, sorted by id.
+    pub jobs: Vec<JobVerdict>,
+    /// One verdict for each node of the partition that is a gap, or that was refused, sorted by name.
+    pub nodes: Vec<NodeVerdict>,
+    /// What concerns the round as a whole: doubts, truncated backfill plan, solver status, budget reached.
+    pub notes: Vec<String>,
+}

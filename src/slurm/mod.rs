@@ -1,0 +1,83 @@
+//! The edge to Slurm: slurmrestd over a Unix socket or HTTP(S), `scontrol` for what old versions lack, MUNGE.
+//!
+//! Wire structures stay private to this module; everybody else sees [`crate::model`].
+
+use async_trait::async_trait;
+
+use crate::model::{Job, JobId, NodeName, Snapshot};
+
+/// What went wrong at Slurm, and whether trying again can help.
+#[derive(Debug, thiserror::Error)]
+pub enum SlurmError {
+    /// Time-out, refused connection, 5xx, rate limit: try again later.
+    #[error("{doing}: {what}")]
+    Transient {
+        /// What was being done, to what.
+        doing: String,
+        /// What happened.
+        what: String,
+    },
+    /// Slurm understood and says no, or answered what we cannot read: trying the same again is useless.
+    #[error("{doing}: {what}")]
+    Permanent {
+        /// What was being done, to what.
+        doing: String,
+        /// What happened.
+        what: String,
+    },
+    /// We may not.
+    #[error("{doing}: access denied: {what}")]
+    Denied {
+        /// What was being done, to what.
+        doing: String,
+        /// What happened.
+        what: String,
+    },
+}
+
+impl SlurmError {
+    /// Whether trying the same again may help.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, SlurmError::Transient { .. })
+    }
+}
+
+/// What is on the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Slurm's version, such as `24.11.5`.
+    pub slurm_version: String,
+    /// REST version in use, such as `v0.0.42`.
+    pub rest_version: String,
+    /// All REST versions that we speak and it answers, newest first.
+    pub available: Vec<String>,
+    /// Cluster name.
+    pub cluster: String,
+}
+
+/// Everything that infill asks of Slurm. Two implementations: slurmrestd, and the fake of the unit tests.
+#[async_trait]
+pub trait SlurmApi: Send + Sync {
+    /// Who answers; discovers the REST version on the first call and after a failure.
+    async fn endpoint(&self) -> Result<Endpoint, SlurmError>;
+    /// One consistent reading of nodes, jobs, reservations and backfill; `doubts` says where it is not.
+    async fn snapshot(&self) -> Result<Snapshot, SlurmError>;
+    /// One job, freshly read; `None` if Slurm does not know it (any more).
+    async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError>;
+    /// Pins a held, pending job to one node, sets its time limit, clears its begin time and releases it.
+    async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError>;
+    /// Sets the time limit of a running job, counted from its start.
+    async fn set_time_limit(&self, id: JobId, limit_mins: u32) -> Result<(), SlurmError>;
+    /// Shrinks a running job to these nodes (its batch host must be among them).
+    async fn shrink(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError>;
+    /// Sends a signal (`SIGUSR1`) to a job's steps.
+    async fn signal(&self, id: JobId, signal: &str) -> Result<(), SlurmError>;
+    /// Cancels a job. A job that has ended already is no error.
+    async fn cancel(&self, id: JobId) -> Result<(), SlurmError>;
+    /// Requeues a running job, held.
+    async fn requeue_hold(&self, id: JobId) -> Result<(), SlurmError>;
+    /// Holds a pending job.
+    async fn hold(&self, id: JobId) -> Result<(), SlurmError>;
+    /// Writes a job's comment.
+    async fn comment(&self, id: JobId, text: &str) -> Result<(), SlurmError>;
+}

@@ -1,0 +1,150 @@
+//! What Slurm forgets: generations, rounds with their reports, profiles, measurements, gap history, orders of an
+//! administrator.
+//!
+//! One trait, one adapter for each database, one conformance suite for all.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::model::{ExecPlan, JobId, NodeName, NodeType, Plan, Profile, Report, UnixTime, WindowEnd};
+
+/// What went wrong at the store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Disk full, locked, connection lost: goes on later.
+    #[error("{doing}: {what}")]
+    Unavailable {
+        /// What was being done.
+        doing: String,
+        /// What the database said.
+        what: String,
+    },
+    /// The database holds something that we cannot read, or has an unknown schema.
+    #[error("{doing}: {what}")]
+    Corrupt {
+        /// What was being done.
+        doing: String,
+        /// What was found.
+        what: String,
+    },
+}
+
+/// A malleable job's record: written before anything is done about it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeadRecord {
+    /// The lead's job id.
+    pub job: JobId,
+    /// Slurm's submission time: with the id it names a job for good, for ids wrap around.
+    pub submitted_at: UnixTime,
+    /// Last change.
+    pub updated_at: UnixTime,
+    /// Whether the job has ended.
+    pub ended: bool,
+    /// The state of its generations, as JSON (see `generation::Machine`).
+    pub state: serde_json::Value,
+}
+
+/// One generation, for history.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GenerationRecord {
+    /// The lead's job id.
+    pub job: JobId,
+    /// Number of the generation.
+    pub generation: u64,
+    /// When its command was started on all workers.
+    pub started_at: UnixTime,
+    /// Nodes by rank.
+    pub nodes: Vec<NodeName>,
+    /// Why it was made, in words.
+    pub why: String,
+}
+
+/// One round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundRecord {
+    /// When.
+    pub at: UnixTime,
+    /// What was decided.
+    pub plan: Plan,
+    /// Why.
+    pub report: Report,
+    /// Whether it was carried out.
+    pub acted: bool,
+}
+
+/// One observation of a gap that has ended: what the survival model learns from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GapRecord {
+    /// The node.
+    pub node: NodeName,
+    /// Its type.
+    pub node_type: NodeType,
+    /// First moment without a main job.
+    pub start: UnixTime,
+    /// End of the gap, or of our watching it.
+    pub end: UnixTime,
+    /// Whether a main job ended it; `false` when we stopped watching (drained, daemon restarted).
+    pub taken: bool,
+    /// Nodes that became free with it in the same round.
+    pub block: u32,
+    /// What Slurm had planned when the gap was last seen.
+    pub planned: WindowEnd,
+}
+
+/// Throughput measured during a stretch of one generation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Profile signature.
+    pub signature: String,
+    /// Node type.
+    pub node_type: NodeType,
+    /// Execution plan.
+    pub exec_plan: ExecPlan,
+    /// Number of nodes.
+    pub nodes: u32,
+    /// Samples done.
+    pub samples: f64,
+    /// Seconds measured.
+    pub secs: f64,
+    /// End of the stretch.
+    pub at: UnixTime,
+}
+
+/// Everything that infill keeps. Calls are batched; each is one transaction.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Inserts or replaces these leads' records.
+    async fn put_leads(&self, leads: &[LeadRecord]) -> Result<(), StoreError>;
+    /// Records of all leads that have not ended, by job id.
+    async fn open_leads(&self) -> Result<Vec<LeadRecord>, StoreError>;
+    /// One lead's newest record, ended or not.
+    async fn lead(&self, job: JobId) -> Result<Option<LeadRecord>, StoreError>;
+    /// Adds generations; one that is there already stays.
+    async fn add_generations(&self, generations: &[GenerationRecord]) -> Result<(), StoreError>;
+    /// Generations of one lead, oldest first.
+    async fn generations(&self, job: JobId) -> Result<Vec<GenerationRecord>, StoreError>;
+    /// Hands out `count` order numbers that were never handed out before; returns the first.
+    async fn next_orders(&self, count: u64) -> Result<u64, StoreError>;
+    /// Adds a round.
+    async fn add_round(&self, round: &RoundRecord) -> Result<(), StoreError>;
+    /// The newest rounds, newest first.
+    async fn rounds(&self, limit: u32) -> Result<Vec<RoundRecord>, StoreError>;
+    /// Adds ended gaps.
+    async fn add_gaps(&self, gaps: &[GapRecord]) -> Result<(), StoreError>;
+    /// The newest ended gaps, oldest first, at most `limit`.
+    async fn gaps(&self, limit: u32) -> Result<Vec<GapRecord>, StoreError>;
+    /// Adds measurements.
+    async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError>;
+    /// The newest measurements of a signature, oldest first, at most `limit`.
+    async fn measurements(&self, signature: &str, limit: u32) -> Result<Vec<Measurement>, StoreError>;
+    /// Inserts or replaces a profile.
+    async fn put_profile(&self, profile: &Profile) -> Result<(), StoreError>;
+    /// Profiles of a signature.
+    async fn profiles(&self, signature: &str) -> Result<Vec<Profile>, StoreError>;
+    /// A small setting that outlives the daemon, such as the administrator's last order.
+    async fn setting(&self, key: &str) -> Result<Option<String>, StoreError>;
+    /// Writes a setting.
+    async fn put_setting(&self, key: &str, value: &str) -> Result<(), StoreError>;
+    /// Deletes rounds, generations, ended leads, gaps and measurements older than `before`; returns how many rows.
+    async fn prune(&self, before: UnixTime) -> Result<u64, StoreError>;
+}
