@@ -39,6 +39,7 @@ bring_up() {
     start slurmctld
     for ((i = 1; i <= NODES; i++)); do launch "slurmd:n$i"; done
     start slurmrestd
+    start relay
     wait_for_nodes
 }
 
@@ -61,7 +62,7 @@ all_nodes_idle() {
 
 # Slurm's own order: first what asks, last what is asked. The database needs no clean end: it is thrown away.
 bring_down() {
-    local i clients=(slurmrestd slurmrestd-jwt)
+    local i clients=(relay slurmrestd slurmrestd-jwt)
     for ((i = 1; i <= NODES; i++)); do clients+=("slurmd:n$i"); done
     stop_all 5 "${clients[@]}" && stop_all 5 slurmctld && stop_all 3 slurmdbd
 }

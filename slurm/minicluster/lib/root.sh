@@ -7,10 +7,8 @@ readonly PACKAGES=(
     slurm-wlm-basic-plugins slurm-wlm-mysql-plugin slurm-wlm-jwt-plugin
     munge mariadb-server
     python3 python3-torch python3-numpy
-    procps iproute2 jq curl sqlite3 ca-certificates
+    procps iproute2 socat jq curl sqlite3 ca-certificates
 )
-# A root that works needs no manuals.
-readonly PATH_EXCLUDES=(/usr/share/doc/* /usr/share/man/* /usr/share/locale/* /usr/share/info/*)
 # The oldest Slurm that infill speaks to (REST v0.0.40).
 readonly OLDEST_SLURM=23.11
 
@@ -21,7 +19,7 @@ root_path() {
 }
 
 # What a root was made from; a root with another stamp is built again.
-root_stamp() { printf '%s\n' "$RELEASE" "${PACKAGES[@]}" "${PATH_EXCLUDES[@]}" | sha256sum | cut -c1-16; }
+root_stamp() { printf '%s\n' "$RELEASE" "${PACKAGES[@]}" | sha256sum | cut -c1-16; }
 
 ensure_root() {
     if [[ $RELEASE = native ]]; then
@@ -37,7 +35,7 @@ root_is_current() {
 
 check_native() {
     local missing=() program version
-    for program in slurmctld slurmd slurmdbd slurmrestd sacctmgr mariadbd munged; do
+    for program in slurmctld slurmd slurmdbd slurmrestd sacctmgr mariadbd munged socat curl; do
         PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || missing+=("$program")
     done
     ((${#missing[@]} == 0)) || die "--release native: not installed here: ${missing[*]}"
@@ -87,10 +85,9 @@ debian_mirror() {
 }
 
 run_mmdebstrap() {
-    local target=$1 log=$2 mirror options=() pattern
+    local target=$1 log=$2 mirror options=()
     mirror=$(debian_mirror)
     [[ -n $mirror ]] || die "this machine's apt knows no Debian archive (has apt-get update been run?)"
-    for pattern in "${PATH_EXCLUDES[@]}"; do options+=("--dpkgopt=path-exclude=$pattern"); done
     # A mirror's copy of sid may be older than the week for which its signature counts.
     [[ $RELEASE = sid ]] && options+=(--aptopt='Acquire::Check-Valid-Until "false"')
     say "building the root of $RELEASE (1–2 minutes; log: $log)"

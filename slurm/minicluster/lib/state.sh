@@ -94,7 +94,7 @@ daemon_names() {
     local i
     printf '%s\n' munged mariadbd slurmdbd slurmctld
     for ((i = 1; i <= NODES; i++)); do echo "slurmd:n$i"; done
-    printf '%s\n' slurmrestd slurmrestd-jwt
+    printf '%s\n' slurmrestd slurmrestd-jwt relay
 }
 
 # Lists "pid-inside pid-here" for all processes of the cluster.
@@ -126,7 +126,7 @@ status_text() {
     fi
     printf 'up in %s: %s, %d nodes\n\n' "$DIR" "$RELEASE" "$NODES"
     daemon_table | awk '{ printf "  %-16s %s\n", $1, ($2 ? "pid " $2 : "down") }'
-    printf '\n  REST socket   %s (inside: /run/infill/slurmrestd.sock)\n' "$DIR/run/slurmrestd.sock"
+    printf '\n  REST socket   %s (inside: /run/infill/slurmrestd.sock)\n' "$DIR/run/host.sock"
     printf '  REST, tokens  http://127.0.0.1:%d (minicluster restd-jwt start)\n' "$PORT_RESTD_JWT"
     printf '  ports         slurmctld %d, slurmdbd %d, slurmd %d-%d\n' \
         "$PORT_SLURMCTLD" "$PORT_SLURMDBD" $((PORT_SLURMD + 1)) $((PORT_SLURMD + NODES))
@@ -140,7 +140,7 @@ status_json() {
     fi
     printf '{"version":1,"up":true,"dir":"%s","release":"%s","nodes":%d,"init_pid":%d,' \
         "$DIR" "$RELEASE" "$NODES" "$(init_pid)"
-    printf '"rest_socket":"%s/run/slurmrestd.sock","rest_socket_inside":"/run/infill/slurmrestd.sock",' "$DIR"
+    printf '"rest_socket":"%s/run/host.sock","rest_socket_inside":"/run/infill/slurmrestd.sock",' "$DIR"
     printf '"rest_jwt_url":"http://127.0.0.1:%d","log_dir":"%s/log","scratch_dir":"%s/scratch",' \
         "$PORT_RESTD_JWT" "$DIR" "$DIR"
     printf '"ports":{"slurmctld":%d,"slurmdbd":%d,"slurmrestd_jwt":%d,"slurmd_first":%d},"daemons":[' \
