@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::config::ConfigError;
+use crate::slurm::SlurmError;
 
 /// How the program ends. `infill run` and `infill worker` end with the command's own code instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +76,16 @@ impl fmt::Display for Failure {
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        let exit = if error.chain().any(|e| e.is::<ConfigError>()) { Exit::Config } else { Exit::Failed };
-        Failure { exit, error }
+        let exit = error.chain().find_map(|cause| {
+            if cause.is::<ConfigError>() {
+                return Some(Exit::Config);
+            }
+            match cause.downcast_ref() {
+                Some(SlurmError::Denied { .. }) => Some(Exit::Denied),
+                _ => None,
+            }
+        });
+        Failure { exit: exit.unwrap_or(Exit::Failed), error }
     }
 }
 
@@ -122,6 +131,12 @@ mod tests {
         let wrong = crate::config::Config::parse("x = 1", std::path::Path::new("a.toml")).unwrap_err();
         let failure = Failure::from(anyhow::Error::new(wrong).context("starting"));
         assert_eq!(failure.exit, Exit::Config);
+    }
+
+    #[test]
+    fn what_slurm_denies_is_denied() {
+        let denied = SlurmError::Denied { doing: "reading nodes".to_owned(), what: "no".to_owned() };
+        assert_eq!(Failure::from(anyhow::Error::new(denied).context("planning")).exit, Exit::Denied);
     }
 
     #[test]

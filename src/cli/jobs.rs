@@ -37,7 +37,7 @@ const COLUMNS: &[Column<JobView>] = &[
     },
     Column { letter: 'D', header: "NODES", help: "nodes held", cell: |j| j.nodes.len().to_string() },
     Column { letter: 's', header: "SIZES", help: "sizes that it may have", cell: |j| j.sizes.clone() },
-    Column { letter: 'N', header: "NODELIST", help: "nodes held", cell: |j| output::hostlist(&j.nodes) },
+    Column { letter: 'N', header: "NODELIST", help: "nodes held", cell: nodes },
     Column { letter: 'g', header: "GEN", help: "present generation", cell: |j| j.generation.to_string() },
     Column { letter: 'c', header: "CHANGES", help: "rescales so far", cell: |j| j.rescales.to_string() },
     Column {
@@ -67,11 +67,20 @@ const COLUMNS: &[Column<JobView>] = &[
         cell: |j| or_dash(j.rate.map(output::number)),
     },
     Column { letter: 'w', header: "WINGS", help: "the wings' job ids", cell: wings },
-    Column { letter: 'r', header: "REASON", help: "why it has what it has", cell: |j| j.why.clone() },
+    Column { letter: 'r', header: "REASON", help: "why it has what it has", cell: |j| filled(&j.why) },
 ];
 
 fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |v| v.to_string())
+}
+
+/// An empty cell would shift the columns of whoever splits the line at blanks.
+fn filled(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+}
+
+fn nodes(job: &JobView) -> String {
+    filled(&output::hostlist(&job.nodes))
 }
 
 fn wings(job: &JobView) -> String {
@@ -117,7 +126,7 @@ mod tests {
         insta::assert_snapshot!(table(&samples::status().jobs).unwrap(), @r"
         JOBID NAME      USER  STATE   NODES SIZES GEN CHANGES STEP RATE NODELIST REASON
         101   train-101 alice running 2     1-8   3   2       4200 812  n[1-2]   2 of 3 gaps: the third closes in 4:00
-        102   train-102 bob   queued  0     1-8   0   0       -    -             no gap lasts a minute
+        102   train-102 bob   queued  0     1-8   0   0       -    -    -        no gap lasts a minute
         ");
     }
 

@@ -18,6 +18,8 @@ mod plan;
 mod samples;
 mod status;
 mod table;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::future::Future;

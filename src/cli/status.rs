@@ -131,7 +131,7 @@ mod tests {
 
         JOBID NAME      USER  STATE   NODES SIZES GEN CHANGES STEP RATE NODELIST REASON
         101   train-101 alice running 2     1-8   3   2       4200 812  n[1-2]   2 of 3 gaps: the third closes in 4:00
-        102   train-102 bob   queued  0     1-8   0   0       -    -             no gap lasts a minute
+        102   train-102 bob   queued  0     1-8   0   0       -    -    -        no gap lasts a minute
         ");
     }
 

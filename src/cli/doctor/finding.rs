@@ -63,7 +63,7 @@ pub fn show(findings: &[Finding], colour: bool) -> String {
         }
     }
     let count = |level| findings.iter().filter(|f| f.level == level).count();
-    let _ = writeln!(text, "\n{} errors, {} warnings", count(Level::Error), count(Level::Warn));
+    let _ = writeln!(text, "\nerrors: {}, warnings: {}", count(Level::Error), count(Level::Warn));
     text
 }
 
@@ -79,7 +79,7 @@ mod tests {
         error  qos       no grace time
                          → set one
 
-        1 errors, 0 warnings
+        errors: 1, warnings: 0
         ");
         assert!(show(&findings, true).contains("\x1b[31merror\x1b[0m"));
     }

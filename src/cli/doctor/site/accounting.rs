@@ -44,7 +44,7 @@ fn grace_seconds(text: &str) -> u64 {
     let (days, clock) = text.split_once('-').unwrap_or(("0", text));
     let clock = clock
         .split(':')
-        .try_fold(0u64, |sum, part| Some(sum.checked_mul(60)?.checked_add(part.parse::<u64>().ok()?)?));
+        .try_fold(0u64, |sum, part| sum.checked_mul(60)?.checked_add(part.parse::<u64>().ok()?));
     days.parse::<u64>().unwrap_or(0).saturating_mul(86_400).saturating_add(clock.unwrap_or(0))
 }
 
@@ -162,7 +162,7 @@ mod tests {
         warn   qos       main may preempt infill; normal may not, and its jobs wait
                          → sacctmgr modify qos normal set preempt+=infill (for every QOS of main jobs)
 
-        0 errors, 1 warnings
+        errors: 0, warnings: 1
         ");
     }
 
@@ -181,7 +181,7 @@ mod tests {
         warn   qos       QOS infill has priority 500: malleable jobs should gain nothing
                          → sacctmgr modify qos infill set priority=0
 
-        3 errors, 2 warnings
+        errors: 3, warnings: 2
         ");
     }
 

@@ -123,7 +123,7 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
         insta::assert_snapshot!(show(&judge(&parse(BOTH), "infill", "infill"), false), @r"
         ok     partition partition infill has 4 nodes
 
-        0 errors, 0 warnings
+        errors: 0, warnings: 0
         ");
     }
 
@@ -150,7 +150,7 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
         warn   partition PriorityTier of main is not above that of infill
                          → set PriorityTier=0 for infill and at least 1 for the others in slurm.conf
 
-        5 errors, 1 warnings
+        errors: 5, warnings: 1
         ");
     }
 

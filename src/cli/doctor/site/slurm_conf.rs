@@ -225,7 +225,7 @@ Slurmctld(primary) at minicluster is UP
         ok     plugin    JobSubmitPlugins has lua
         ok     backfill  SchedulerType is sched/backfill
 
-        0 errors, 0 warnings
+        errors: 0, warnings: 0
         ");
     }
 
@@ -250,7 +250,7 @@ Slurmctld(primary) at minicluster is UP
         warn   qos       AccountingStorageEnforce is none: anybody may use any QOS
                          → set AccountingStorageEnforce=associations,limits,qos in slurm.conf
 
-        3 errors, 2 warnings
+        errors: 3, warnings: 2
         ");
     }
 
@@ -278,7 +278,7 @@ Slurmctld(primary) at minicluster is UP
         warn   munge     AuthType is auth/slurm: agents prove who they are by MUNGE or by scontrol token
                          → run munged on all nodes, or set AuthAltTypes=auth/jwt and let users run scontrol token
 
-        1 errors, 4 warnings
+        errors: 1, warnings: 4
         ");
         assert!(judged(&[("PreemptParameters", "youngest_first")]).contains("die first"));
     }
