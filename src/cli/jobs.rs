@@ -21,7 +21,7 @@ pub struct JobsArgs {
     filter: FilterArgs,
 }
 
-const DEFAULT: &str = "%i %j %u %t %D %s %g %c %S %R %N %r";
+const DEFAULT: &str = "%i %j %u %t %D %s %S %R %N %r";
 
 static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
 
@@ -124,9 +124,9 @@ mod tests {
     #[test]
     fn the_default_table() {
         insta::assert_snapshot!(table(&samples::status().jobs).unwrap(), @r"
-        JOBID NAME      USER  STATE   NODES SIZES GEN CHANGES STEP RATE NODELIST REASON
-        101   train-101 alice running 2     1-8   3   2       4200 812  n[1-2]   2 of 3 gaps: the third closes in 4:00
-        102   train-102 bob   queued  0     1-8   0   0       -    -    -        no gap lasts a minute
+        JOBID NAME      USER  STATE   NODES SIZES STEP RATE NODELIST REASON
+        101   train-101 alice running 2     1-8   4200 812  n[1-2]   2 of 3 gaps: the third closes in 4:00
+        102   train-102 bob   queued  0     1-8   -    -    -        no gap lasts a minute
         ");
     }
 

@@ -118,8 +118,10 @@ fn preempted_by(all: &[Qos], ours: &Qos) -> Finding {
 /// Judges the answer to `sacctmgr -nP show user USER format=user,adminlevel`.
 pub fn judge_rights(text: &str, user: &str) -> Finding {
     let level = text.lines().find_map(|line| line.split_once('|').filter(|(name, _)| *name == user));
-    let mend =
-        format!("sacctmgr add user {user} account=infill adminlevel=operator (slurm/accounting.sh does it)");
+    let mend = format!(
+        "run `infill doctor` as the daemon's user; if that is {user}: \
+         sacctmgr add user {user} account=infill adminlevel=operator (slurm/accounting.sh does it)"
+    );
     match level.map(|(_, level)| level.trim()) {
         Some("Operator") => Finding::ok("rights", format!("{user} is Operator")),
         Some("Administrator") => Finding::warn(
