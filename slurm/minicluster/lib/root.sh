@@ -7,7 +7,7 @@ readonly PACKAGES=(
     slurm-wlm-basic-plugins slurm-wlm-mysql-plugin slurm-wlm-jwt-plugin
     munge mariadb-server
     python3 python3-torch python3-numpy
-    procps iproute2 socat jq curl sqlite3 ca-certificates
+    mount procps iproute2 less socat jq curl sqlite3 ca-certificates
 )
 # The oldest Slurm that infill speaks to (REST v0.0.40).
 readonly OLDEST_SLURM=23.11
