@@ -124,7 +124,7 @@ local function make_lead(job)
       return refuse("--ntasks fixes the size of the job; use --nodes=MIN-MAX and --ntasks-per-node")
    end
    if job.req_nodes ~= nil then
-      return refuse("infill chooses the nodes; leave out --nodelist (--exclude and --constraint work)")
+      return refuse("the daemon chooses the nodes; leave out --nodelist (--exclude and --constraint work)")
    end
    local sizes, options, reason = options_from_comment(job.comment)
    if not options then return refuse(reason) end

@@ -103,11 +103,10 @@ is_running() {
 }
 
 explain_failure() {
-    local name=$1 file
+    local name=$1
     if is_running "$name"; then say "$name does not answer:"; else say "$name died:"; fi
-    for file in "$LOGS/$name.log" "$LOGS/$name.out"; do
-        [[ ! -s $file ]] || tail -n 15 "$file" >&2
-    done
+    # In the foreground they write all of their log to stderr, too.
+    tail -n 20 "$LOGS/$name.out" >&2
 }
 
 # start_daemon NAME: what the user calls; node:n3 means its slurmd.
