@@ -90,7 +90,7 @@ local function options_from_comment(comment)
    if not text then return nil, "" end
    if #text > MAX_COMMENT_BYTES then return nil, nil, "the comment is longer than " .. MAX_COMMENT_BYTES .. " bytes" end
    local sizes, options, reason = nil, ""
-   for word in string.gmatch(text .. ";", "([^;]*);") do
+   for word in string.gmatch(text, "[^;]+") do
       local key, value = string.match(word, "^([a-z_]+)=([%w%.,:/_+-]+)$")
       if key == "nodes" and not sizes then
          sizes, reason = check_sizes(value)

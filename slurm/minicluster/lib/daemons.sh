@@ -65,10 +65,11 @@ spawn() {
 
 # Fails at once when the daemon has died, and in any case after half a minute.
 await() {
-    local name=$1 end=$((SECONDS + 30))
-    until answers "$name" >/dev/null 2>&1; do
+    local name=$1 end=$((SECONDS + 30)) said
+    until said=$(answers "$name" 2>&1); do
         if ! is_running "$name" || ((SECONDS >= end)); then
             explain_failure "$name"
+            [[ -z $said ]] || say "asking it gave: $said"
             return 1
         fi
         sleep 0.1

@@ -48,12 +48,9 @@ take_down() {
     local pid
     if pid=$(init_pid); then
         kill -KILL "$pid" 2>/dev/null || true
-        wait_until 20 process_is_gone "$pid" || say "process $pid does not die"
     elif [[ -s $DIR/state/ready ]]; then
         # It failed before its identity was written; the pid is minutes old at most.
         kill -KILL "$(<"$DIR/state/ready")" 2>/dev/null || true
     fi
     clean_dir keep-logs
 }
-
-process_is_gone() { [[ ! -e /proc/$1 ]]; }

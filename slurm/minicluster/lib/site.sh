@@ -21,6 +21,8 @@ add_user() {
     ! getent passwd "$name" >/dev/null || die "user $name exists already in this root"
     echo "$name:x:$id:$id::$home:$shell" >>/etc/passwd
     echo "$name:x:$id:" >>/etc/group
+    # No password, but a valid account: without this line `su` refuses.
+    echo "$name:*:20000::::::" >>/etc/shadow
     install -d -o "$id" -g "$id" -m 0755 "$home"
 }
 
