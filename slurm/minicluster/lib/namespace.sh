@@ -22,7 +22,7 @@ start_namespace() {
 }
 
 enter() {
-    nsenter --target "$(init_pid)" --mount --pid --ipc --uts -- "$@"
+    nsenter --target "$(init_pid)" --mount --pid --ipc --uts --root --wd -- "$@"
 }
 
 in_guest() { enter env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 bash "$GUEST" "$@" 9>&-; }
@@ -34,7 +34,7 @@ enter_as() {
     pid=$(init_pid)
     # The command's own shell expands these.
     # shellcheck disable=SC2016
-    exec nsenter --target "$pid" --mount --pid --ipc --uts -- \
+    exec nsenter --target "$pid" --mount --pid --ipc --uts --root --wd -- \
         env -i TERM="${TERM:-dumb}" LANG=C.UTF-8 bash -c '
             id -u -- "$1" >/dev/null || exit 1
             cd "$(getent passwd "$1" | cut -d: -f6)" 2>/dev/null || cd /
