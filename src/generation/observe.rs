@@ -46,7 +46,7 @@ impl Machine {
         self.account.clone_from(&lead.account);
         self.gres.clone_from(&lead.gres);
         // The reading must be younger than what we know from agents.
-        if read_at <= self.since {
+        if read_at <= self.since || self.phase == Phase::Ended {
             return;
         }
         if lead.state.is_pending() {
