@@ -146,7 +146,8 @@ impl Worker {
                 break code;
             }
         };
-        let wait = if self.leaving { LEAVE_FLUSH } else { FINISH_FLUSH };
+        let hopeless = self.link.away() > Duration::ZERO;
+        let wait = if self.leaving || hopeless { LEAVE_FLUSH } else { FINISH_FLUSH };
         if timeout(wait, self.outbox.emptied()).await.is_err() {
             tracing::warn!("left before the daemon had all reports");
         }
