@@ -5,7 +5,7 @@ use anyhow::{Context, anyhow};
 use super::Session;
 use super::exit::{Exit, Outcome};
 use super::output;
-use crate::agent::identity;
+use crate::agent::identity::{self, Identity as _};
 use crate::api::{Control, ControlRequest};
 
 /// What is ordered.
@@ -40,11 +40,12 @@ impl Order {
 /// Gives the order.
 pub async fn run(order: Order, session: &Session) -> Outcome {
     let client = session.client()?;
-    let nonce = identity::nonce().map_err(|e| anyhow!("no random numbers: {e}"))?;
-    let credential = identity::credential("control", None, &nonce)
+    let proof = identity::Slurm::default()
+        .prove("control", None)
         .await
         .context("cannot prove to the daemon who gives the order (is munged running here?)")?;
-    let request = ControlRequest { credential, nonce, control: order.control() };
+    let request =
+        ControlRequest { credential: proof.credential, nonce: proof.nonce, control: order.control() };
     client.post("/v1/control", &request).await?;
     output::print(order.done())?;
     Ok(Exit::Ok.code())
