@@ -109,6 +109,16 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_gets_the_url_wherever_it_stands() {
+        for line in ["infill --url http://x:1 run -- c", "infill run --url http://x:1 -- c"] {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            let Command::Run(mut args) = cli.command else { panic!("{line}") };
+            crate::cli::Session { config: None, url: cli.url }.tell(&mut args.common.url).unwrap();
+            assert_eq!(args.common.url.as_deref(), Some("http://x:1"), "{line}");
+        }
+    }
+
+    #[test]
     fn lines_that_are_not() {
         assert_eq!(kind("infill jobs --help"), Some(ErrorKind::DisplayHelp));
         assert_eq!(kind("infill --version"), Some(ErrorKind::DisplayVersion));

@@ -1,6 +1,6 @@
 //! `infill pause | resume | drain`: an administrator's orders, with proof of who gives them.
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 
 use super::Session;
 use super::exit::{Exit, Outcome};

@@ -65,8 +65,14 @@ fn dispatch(cli: Cli) -> Outcome {
     let session = Session { config: cli.config, url: cli.url };
     match cli.command {
         Command::Serve => block_on(async { serve(&session).await }),
-        Command::Run(args) => block_on(async { Ok(exit::of_command(crate::agent::run(args).await?)) }),
-        Command::Worker(args) => block_on(async { Ok(exit::of_command(crate::agent::worker(args).await?)) }),
+        Command::Run(mut args) => {
+            session.tell(&mut args.common.url)?;
+            block_on(async { Ok(exit::of_command(crate::agent::run(args).await?)) })
+        }
+        Command::Worker(mut args) => {
+            session.tell(&mut args.common.url)?;
+            block_on(async { Ok(exit::of_command(crate::agent::worker(args).await?)) })
+        }
         Command::Status(args) => block_on(status::run(args, &session)),
         Command::Gaps(args) => block_on(gaps::run(args, &session)),
         Command::Jobs(args) => block_on(jobs::run(args, &session)),
@@ -118,6 +124,14 @@ impl Session {
             Some(url) => Ok(url.clone()),
             None => Ok(self.config()?.agent.url),
         }
+    }
+
+    /// Gives an agent the URL that the global flags name, before or after the subcommand. Without them it looks itself.
+    fn tell(&self, agent: &mut Option<String>) -> Result<(), ConfigError> {
+        if agent.is_none() && (self.url.is_some() || self.config.is_some()) {
+            *agent = Some(self.url()?);
+        }
+        Ok(())
     }
 
     /// The daemon.
