@@ -62,10 +62,10 @@ impl<'a> Occupancy<'a> {
         let leaving = self.completing.get(&node.name).copied();
         // The flag COMPLETING speaks of that job of ours, and says nothing against the node.
         let sound = match leaving {
-            Some(_) => NodeState {
-                words: node.state.words.iter().filter(|w| *w != "COMPLETING").cloned().collect(),
+            Some(_) => {
+                NodeState { words: node.state.words.iter().filter(|w| *w != "COMPLETING").cloned().collect() }
+                    .is_sound()
             }
-            .is_sound(),
             None => node.state.is_sound(),
         };
         match (ours, leaving) {

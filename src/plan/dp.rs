@@ -45,9 +45,7 @@ pub fn keep_all(space: &Space<'_>) -> Schedule {
 /// option earns most for each node.
 fn lay_paths(space: &Space<'_>, choice: &[Option<usize>]) -> Schedule {
     let density = |job: usize| match choice[job] {
-        Some(o) => {
-            space.first_gain(job, o) / f64::from(space.jobs[job].options[o].nodes.max(1))
-        }
+        Some(o) => space.first_gain(job, o) / f64::from(space.jobs[job].options[o].nodes.max(1)),
         None => f64::NEG_INFINITY,
     };
     let freedom = |job: usize| space.jobs[job].options.iter().filter(|o| o.now).count() > 1;

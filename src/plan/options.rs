@@ -84,9 +84,9 @@ pub fn of(space: &Space<'_>, job: &JobSpace<'_>) -> Vec<Spec> {
     let locked = job.can_stay && problem.stays_secs(job.job).is_some() && !barred;
     for spec in &mut found {
         let change = first_change(job, spec);
-        let own_choice = change != Change::None && (job.can_stay || job.job.held.is_empty());
+        let own_choice = change != Change::None && (job.can_stay || job.job.held.is_empty()) && !barred;
         spec.keeps = change == Change::None;
-        spec.voluntary = own_choice && !problem.drain;
+        spec.voluntary = own_choice;
         let reluctance = if spec.voluntary { job.reluctance } else { 0.0 };
         spec.first_cost = change.loss(&job.job.costs, spec.rate) * job.job.weight + reluctance;
         spec.now &= !locked || spec.keeps;

@@ -207,8 +207,7 @@ impl<'a> Space<'a> {
     fn job_space(&self, job: &'a MalleableJob) -> JobSpace<'a> {
         let kept_order = self.kept_order(job);
         let can_stay = cost::can_stay(self.problem, &self.steps, job);
-        let reluctance =
-            self.problem.config.hysteresis * cost::present_value(self.problem, &self.steps, job);
+        let reluctance = self.problem.config.hysteresis * cost::present_value(self.problem, &self.steps, job);
         let mut space =
             JobSpace { job, options: Vec::new(), kept_order, can_stay, reluctance, uses: Vec::new() };
         space.options = options::of(self, &space);

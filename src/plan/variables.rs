@@ -37,7 +37,11 @@ pub fn add(space: &Space<'_>, milp: &mut Milp) -> Index {
             let options = 0..space.jobs[job].options.len();
             let allowed = |o: &usize| space.is_allowed(job, *o, step);
             z.push(options.clone().map(|o| allowed(&o).then(|| milp.add(binary()))).collect());
-            kinds.push(options.map(|o| if allowed(&o) { add_kinds(space, milp, job, step, o) } else { vec![] }).collect());
+            kinds.push(
+                options
+                    .map(|o| if allowed(&o) { add_kinds(space, milp, job, step, o) } else { vec![] })
+                    .collect(),
+            );
         }
         index.z.push(z);
         index.kinds.push(kinds);

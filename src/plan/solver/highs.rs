@@ -15,7 +15,12 @@ impl Solver for Highs {
         "HiGHS"
     }
 
-    fn solve(&self, milp: &Milp, limits: Limits, start: Option<&Assignment>) -> Result<Solution, SolverError> {
+    fn solve(
+        &self,
+        milp: &Milp,
+        limits: Limits,
+        start: Option<&Assignment>,
+    ) -> Result<Solution, SolverError> {
         let (problem, variables) = translate::problem(milp);
         let mut built = problem_for_highs(problem);
         translate::add_rows(&mut built, milp, &variables);
@@ -42,9 +47,9 @@ fn configure(model: &mut Model, limits: Limits) -> Result<(), SolverError> {
 
 fn read(solved: &SolvedModel) -> Result<Solution, SolverError> {
     let optimal = match solved.status() {
-        HighsModelStatus::Optimal
-        | HighsModelStatus::ObjectiveBound
-        | HighsModelStatus::ObjectiveTarget => true,
+        HighsModelStatus::Optimal | HighsModelStatus::ObjectiveBound | HighsModelStatus::ObjectiveTarget => {
+            true
+        }
         HighsModelStatus::ReachedTimeLimit
         | HighsModelStatus::ReachedIterationLimit
         | HighsModelStatus::ReachedSolutionLimit

@@ -16,7 +16,12 @@ impl Solver for Microlp {
         "microlp"
     }
 
-    fn solve(&self, milp: &Milp, limits: Limits, start: Option<&Assignment>) -> Result<Solution, SolverError> {
+    fn solve(
+        &self,
+        milp: &Milp,
+        limits: Limits,
+        start: Option<&Assignment>,
+    ) -> Result<Solution, SolverError> {
         let (problem, variables) = translate::problem(milp);
         let mut model = problem_for_microlp(problem).with_time_limit(limits.secs);
         if let Some(start) = start {

@@ -49,7 +49,8 @@ pub trait Solver: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Maximises `milp`; `start` is a feasible assignment to begin with.
-    fn solve(&self, milp: &Milp, limits: Limits, start: Option<&Assignment>) -> Result<Solution, SolverError>;
+    fn solve(&self, milp: &Milp, limits: Limits, start: Option<&Assignment>)
+    -> Result<Solution, SolverError>;
 }
 
 /// The solver that this program was built with; HiGHS if there are two, `None` if there is none.

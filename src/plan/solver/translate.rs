@@ -1,6 +1,7 @@
 //! Translation of our program into good_lp's terms.
 
-use good_lp::{Expression, ProblemVariables, SolverModel, UnsolvedProblem, Variable, constraint, variable};
+use good_lp::variable::UnsolvedProblem;
+use good_lp::{Expression, ProblemVariables, SolverModel, Variable, constraint, variable};
 
 use crate::plan::milp::Milp;
 
