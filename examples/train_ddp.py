@@ -87,6 +87,8 @@ class Training:
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
         os.environ.setdefault("MASTER_PORT", "29511")
+        # Not every build of PyTorch has libuv, and so few ranks need none.
+        os.environ.setdefault("USE_LIBUV", "0")
         timeout = datetime.timedelta(seconds=args.timeout_secs)
         dist.init_process_group("gloo", rank=self.rank, world_size=self.world, timeout=timeout)
         torch.manual_seed(args.seed)
