@@ -56,7 +56,7 @@ impl std::fmt::Display for RunSignal {
     }
 }
 
-/// Flags of `infill run`.
+/// Runs a training command as a malleable job
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     /// What is declared to the daemon.
@@ -125,7 +125,7 @@ pub struct CommandArgs {
     pub command: Vec<String>,
 }
 
-/// Flags of `infill worker`, which infill's own wings run.
+/// Runs one worker of a wing; infill starts it by itself
 #[derive(Args, Clone, Debug)]
 pub struct WorkerArgs {
     /// Job id of the lead
