@@ -129,9 +129,10 @@ impl Value {
 /// supposed to last as long as they are needed.
 pub fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Value {
     let mut total = Value::default();
+    let types: BTreeSet<&NodeType> = problem.gaps.gaps.iter().map(|g| &g.node_type).collect();
     for job in problem.jobs {
         if let Some(planned) = plan.job(job.id) {
-            total.add(evaluate_job(problem, steps, job, planned));
+            total.add(evaluate_job(problem, steps, &types, job, planned));
         }
     }
     total
@@ -188,9 +189,17 @@ struct Walk<'a> {
     others: u32,
     rate: f64,
     node_type: Option<NodeType>,
+    /// All types of the round.
+    types: &'a BTreeSet<&'a NodeType>,
 }
 
-fn evaluate_job(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob, planned: &JobPlan) -> Value {
+fn evaluate_job(
+    problem: &Problem<'_>,
+    steps: &Steps,
+    types: &BTreeSet<&NodeType>,
+    job: &MalleableJob,
+    planned: &JobPlan,
+) -> Value {
     let gap = |node: &NodeName| problem.gaps.get(node);
     let busy = problem.is_busy(job);
     let mut walk = Walk {
@@ -203,6 +212,7 @@ fn evaluate_job(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob, planne
         lead_named: true,
         others: 0,
         rate: planned.rate,
+        types,
         node_type: planned.nodes.first().and_then(|p| gap(&p.node)).map(|g| g.node_type.clone()),
     };
     let reluctance = problem.config.hysteresis * present_value(problem, steps, job);
@@ -260,12 +270,10 @@ impl Walk<'_> {
 
     /// The best rate at a size on the type that the job runs on; for a job that holds nothing yet, on the best type.
     fn rate_at(&self, nodes: u32) -> f64 {
+        let rate_on = |t: &NodeType| best_rate(self.job, t, nodes).map(|(_, rate)| rate);
         let rate = match &self.node_type {
-            Some(t) => best_rate(self.job, t, nodes).map(|(_, rate)| rate),
-            None => {
-                let rates = self.job.rates.iter().map(|r| r.curve.rate(nodes));
-                rates.max_by(f64::total_cmp)
-            }
+            Some(t) => rate_on(t),
+            None => self.types.iter().filter_map(|t| rate_on(t)).max_by(f64::total_cmp),
         };
         if nodes == 0 { 0.0 } else { rate.unwrap_or(0.0) }
     }
