@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::options::{self, Spec};
+use super::options::{self, Family, Spec};
 use super::steps::Steps;
 use super::{Problem, cost};
 use crate::model::{Gap, MalleableJob, NodeName, NodeType};
@@ -243,8 +243,9 @@ impl<'a> Space<'a> {
         for (rank, job) in by_age.into_iter().enumerate() {
             let age_share = 1.0 - rank as f64 / count;
             for spec in &mut self.jobs[job].options {
-                let bonus = if spec.keeps { 2.0 } else { 0.0 } + if spec.nodes > 0 { age_share } else { 0.0 };
-                spec.first_cost -= unit * bonus;
+                let calm =
+                    if spec.keeps { 2.0 } else { 0.0 } + if spec.family == Family::Stay { 0.5 } else { 0.0 };
+                spec.first_cost -= unit * (calm + if spec.nodes > 0 { age_share } else { 0.0 });
             }
         }
     }
@@ -302,6 +303,11 @@ impl<'a> Space<'a> {
         let use_of = |spec: &Spec, limit: &Limit, jobs: &Option<Vec<usize>>| -> u32 {
             let kept = space.kept_order.iter().take(spec.kept as usize).map(|i| &self.slots[*i]);
             match limit.of {
+                // A job that starts anew leaves its lead's node, and might be the only one to have a use for it.
+                Resource::Nodes(t) if t == spec.node_type && limit.step == 0 => {
+                    let lead = space.kept_order.first().is_some_and(|i| self.slots[*i].node_type == t);
+                    spec.nodes + u32::from(lead && spec.family == Family::Fresh)
+                }
                 Resource::Nodes(t) if t == spec.node_type => spec.nodes,
                 Resource::StartNodes(t) if t == spec.node_type => {
                     spec.nodes - kept.filter(|s| !s.startable).count() as u32

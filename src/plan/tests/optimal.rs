@@ -61,7 +61,7 @@ fn close(a: f64, b: f64) -> bool {
 #[test]
 fn the_solver_finds_what_brute_force_finds() {
     let mut compared = 0;
-    for seed in 0..300 {
+    for seed in 0..400 {
         let mut world = random::world(seed, 3, 4);
         world.config.max_steps = 1 + (seed % 3) as u32;
         let problem = world.problem();
