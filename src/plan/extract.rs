@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::cost;
+use super::evaluate::evaluate;
 use super::options::{Family, Spec};
 use super::space::{self, Schedule, Space};
 use crate::model::{JobPlan, MalleableJob, NodeName, Placement, Plan, SolveStatus, UnixTime};
@@ -27,7 +28,7 @@ const MAX_ATTEMPTS: usize = 4;
 
 /// Lays a schedule on nodes.
 pub fn plan(space: &Space<'_>, schedule: &Schedule, status: SolveStatus) -> Plan {
-    let score = |plan: &Plan| cost::evaluate(space.problem, &space.steps, plan).score();
+    let score = |plan: &Plan| evaluate(space.problem, &space.steps, plan).score();
     let mut favoured = Vec::new();
     let mut best: Option<(f64, Plan)> = None;
     for _ in 0..MAX_ATTEMPTS {
@@ -80,7 +81,7 @@ fn attempt(
         objective: 0.0,
         steps: space.steps.ends().to_vec(),
     };
-    plan.objective = cost::evaluate(problem, &space.steps, &plan).net();
+    plan.objective = evaluate(problem, &space.steps, &plan).net();
     (plan, short)
 }
 

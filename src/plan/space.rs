@@ -303,11 +303,6 @@ impl<'a> Space<'a> {
         let use_of = |spec: &Spec, limit: &Limit, jobs: &Option<Vec<usize>>| -> u32 {
             let kept = space.kept_order.iter().take(spec.kept as usize).map(|i| &self.slots[*i]);
             match limit.of {
-                // A job that starts anew leaves its lead's node, and might be the only one to have a use for it.
-                Resource::Nodes(t) if t == spec.node_type && limit.step == 0 => {
-                    let lead = space.kept_order.first().is_some_and(|i| self.slots[*i].node_type == t);
-                    spec.nodes + u32::from(lead && spec.family == Family::Fresh)
-                }
                 Resource::Nodes(t) if t == spec.node_type => spec.nodes,
                 Resource::StartNodes(t) if t == spec.node_type => {
                     spec.nodes - kept.filter(|s| !s.startable).count() as u32

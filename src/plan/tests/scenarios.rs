@@ -214,5 +214,16 @@ fn the_report_says_why() {
     for node in &report.nodes {
         text += &format!("{}: {}\n", node.node, node.why);
     }
-    insta::assert_snapshot!(text, @"");
+    insta::assert_snapshot!(text, @r"
+    job 1 (2 -> 3) grows from 2 to 3 nodes because 3.00 samples/s instead of 2.00 are worth 18 s without samples
+    job 2 (0 -> 0) waits: needs at least 6 nodes; 4 are free for longer than 60 s
+    job 3 (0 -> 0) backs off for 40 s more after a preemption or failure
+    job 4 (0 -> 1) starts on 1 node at 3.00 samples/s after 18 s
+    n1: job 1 keeps it until 1970-01-12T14:16:40Z
+    n2: job 1 keeps it until 1970-01-12T14:16:40Z
+    n3: job 1 gets it until 1970-01-12T14:16:40Z
+    n4: idle: its window of 30 s is shorter than the 60 s worth starting in; the main queue wants it at 1970-01-12T13:47:25Z
+    n5: job 4 gets it until 1970-01-12T14:16:40Z
+    n9: busy: job 7 of partition main is on it
+    ");
 }
