@@ -2,6 +2,20 @@
 //!
 //! Wire structures stay private to this module; everybody else sees [`crate::model`].
 
+mod command;
+#[doc(hidden)]
+pub mod conformance;
+#[doc(hidden)]
+pub mod fake;
+mod gres;
+mod hostlist;
+mod identity;
+pub mod munge;
+pub mod rest;
+
+pub use hostlist::{HostlistError, expand as expand_hostlist};
+pub use rest::RestSlurm;
+
 use async_trait::async_trait;
 
 use crate::model::{Job, JobId, NodeName, Snapshot};
