@@ -262,8 +262,13 @@ impl World {
         self.config.daemon.mode == Mode::Act
     }
 
-    /// Seconds that leaving a node takes: measured where enough was measured.
+    /// Seconds before the end of a window at which it must be left: what leaving takes, measured where enough was
+    /// measured, and the time until the next round, for a window that is just long enough now is not in the next one.
     pub fn leave_secs(&self) -> f64 {
+        self.config.daemon.poll_interval_secs + self.measured_leave_secs()
+    }
+
+    fn measured_leave_secs(&self) -> f64 {
         if self.stops.len() < STOPS_NEEDED {
             return self.config.gaps.leave_secs;
         }
