@@ -175,7 +175,7 @@ fn leases_end_with_the_window_or_are_renewed() {
 #[test]
 fn a_failing_solver_still_gives_a_checked_plan() {
     let world = World::new("n1:1800 n2:900 n3:1800", &["1 1-3 linear held=n1", "2 1 linear w=3"]);
-    let answers: [fn(&Milp, Option<&Assignment>) -> Result<Solution, SolverError>; 6] = [
+    let answers: [Answer; 6] = [
         |_, _| Err(SolverError::TimeLimit),
         |_, _| Err(SolverError::Infeasible),
         |_, _| Err(SolverError::Failed("out of memory".to_owned())),
