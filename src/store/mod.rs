@@ -3,6 +3,12 @@
 //!
 //! One trait, one adapter for each database, one conformance suite for all.
 
+#[doc(hidden)]
+pub mod conformance;
+mod sqlite;
+
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +25,14 @@ pub enum StoreError {
         /// What the database said.
         what: String,
     },
+    /// The URL names a database that infill does not know.
+    #[error("{doing}: {what}")]
+    Unsupported {
+        /// What was being done.
+        doing: String,
+        /// What is wrong with the URL.
+        what: String,
+    },
     /// The database holds something that we cannot read, or has an unknown schema.
     #[error("{doing}: {what}")]
     Corrupt {
@@ -27,6 +41,23 @@ pub enum StoreError {
         /// What was found.
         what: String,
     },
+}
+
+/// Opens the database that a URL names (`sqlite:/path/file.db`, or `sqlite::memory:` for tests), creates it if it is
+/// not there, and brings its schema up to date.
+///
+/// # Errors
+/// `Unsupported` for another kind of URL, `Corrupt` for a file that is no database of ours or was written by a newer
+/// infill, `Unavailable` for anything that may pass.
+pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    // Only the scheme is ever told: what follows may hold a password.
+    match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
+        "sqlite" => Ok(Arc::new(sqlite::open(url).await?)),
+        scheme => Err(StoreError::Unsupported {
+            doing: "opening the store".to_owned(),
+            what: format!("{scheme:?} is no known kind of database: expected sqlite:/path/file.db"),
+        }),
+    }
 }
 
 /// A malleable job's record: written before anything is done about it.
