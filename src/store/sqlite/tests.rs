@@ -80,7 +80,7 @@ async fn a_full_disk_stops_writing_and_not_reading() {
     // The limit is raised to the present size by SQLite itself, so the next new page finds no room.
     sqlx::query("PRAGMA max_page_count = 1").execute(writer).await.unwrap();
     let big = lead(2, serde_json::json!("x".repeat(1_000_000)));
-    let e = store.put_leads(&[big.clone()]).await.unwrap_err();
+    let e = store.put_leads(std::slice::from_ref(&big)).await.unwrap_err();
     assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
     assert!(e.to_string().contains("full"), "{e}");
     assert_eq!(store.open_leads().await.unwrap().len(), 1);
