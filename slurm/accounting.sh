@@ -13,7 +13,8 @@ Usage: accounting.sh --main-qos QOS[,QOS…] --account ACCOUNT[,ACCOUNT…] [--u
        accounting.sh --undo --main-qos … --account … [--user USER] [--dry-run]
 
   --main-qos   the QOSes of main jobs, which may preempt infill's jobs (a site without its own has: normal)
-  --account    the accounts whose users may submit malleable jobs; `root` is every account
+  --account    the accounts whose users may submit malleable jobs; `root` is every account that has no QOSes of
+               its own
   --user       the system user that the daemon runs as (default infill)
   --grace      seconds that a preempted infill job gets to save its work (default 30)
   --dry-run    print the sacctmgr commands instead of running them
@@ -90,6 +91,10 @@ each() {
     for word in ${list//,/ }; do "$function" "$word"; done
 }
 
+# Before anything is changed: a typo must not leave half of it done.
+check_qos() { qos_exists "$1" || wrong_usage "no such QOS: $1"; }
+check_account() { account_exists "$1" || wrong_usage "no such account: $1"; }
+
 add_qos() {
     # preemptmode=requeue   a job that is pushed away waits again, held or not, instead of dying.
     # gracetime             the time to save a checkpoint between the signal and the end.
@@ -105,13 +110,11 @@ add_qos() {
 
 # Without this line main jobs wait for infill's jobs: the one line that must not be forgotten.
 let_preempt() {
-    qos_exists "$1" || wrong_usage "no such QOS: $1"
     field_has "$QOS" qos_preempts "$1" || change modify qos "$1" set "preempt+=$QOS"
 }
 
 # Users name no QOS; the plug-in does. But their account must allow it.
 allow_qos() {
-    account_exists "$1" || wrong_usage "no such account: $1"
     field_has "$QOS" account_qos "$1" || change modify account "$1" set "qos+=$QOS"
 }
 
@@ -140,6 +143,8 @@ undo() {
 
 main() {
     parse_options "$@"
+    each "$MAIN_QOS" check_qos
+    each "$ACCOUNTS" check_account
     if [[ $UNDO = yes ]]; then
         undo
         return

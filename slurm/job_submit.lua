@@ -90,7 +90,7 @@ local function options_from_comment(comment)
    if not text then return nil, "" end
    if #text > MAX_COMMENT_BYTES then return nil, nil, "the comment is longer than " .. MAX_COMMENT_BYTES .. " bytes" end
    local sizes, options, reason = nil, ""
-   for word in string.gmatch(text .. ";", "([^;]*);") do
+   for word in string.gmatch(text, "[^;]+") do
       local key, value = string.match(word, "^([a-z_]+)=([%w%.,:/_+-]+)$")
       if key == "nodes" and not sizes then
          sizes, reason = check_sizes(value)
@@ -124,7 +124,7 @@ local function make_lead(job)
       return refuse("--ntasks fixes the size of the job; use --nodes=MIN-MAX and --ntasks-per-node")
    end
    if job.req_nodes ~= nil then
-      return refuse("infill chooses the nodes; leave out --nodelist (--exclude and --constraint work)")
+      return refuse("the daemon chooses the nodes; leave out --nodelist (--exclude and --constraint work)")
    end
    local sizes, options, reason = options_from_comment(job.comment)
    if not options then return refuse(reason) end

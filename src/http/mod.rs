@@ -1,1 +1,90 @@
-//! To come.
+//! The HTTP API: agents, the command line, Prometheus.
+//!
+//! Reading is open to all who reach the port, as `squeue` is; it shows nothing of a user's command or environment.
+//! Agents prove who they are with MUNGE (or a Slurm JWT) and then carry a secret; administrators prove it with each
+//! order.
+
+mod agents;
+mod auth;
+mod control;
+mod read;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest, Request};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+
+use crate::api::ErrorBody;
+use crate::daemon::Context;
+
+/// Largest body of a request. A report of 256 events takes less than 64 KiB.
+const MAX_BODY: usize = 256 * 1024;
+
+/// All routes.
+pub fn router(context: Arc<Context>) -> Router {
+    Router::new()
+        .route("/healthz", get(read::healthz))
+        .route("/metrics", get(read::metrics))
+        .route("/v1/status", get(read::status))
+        .route("/v1/round", get(read::round))
+        .route("/v1/plan", get(read::plan))
+        .route("/v1/jobs/{id}/generations", get(read::generations))
+        .route("/v1/control", post(control::control))
+        .route("/v1/agent/hello", post(agents::hello))
+        .route("/v1/agent/poll", post(agents::poll))
+        .route("/v1/agent/report", post(agents::report))
+        .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, "no such resource") })
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(context)
+}
+
+/// A refused request.
+#[derive(Debug)]
+pub struct Refusal {
+    status: StatusCode,
+    what: String,
+}
+
+impl Refusal {
+    /// A refusal with a reason that the caller may know.
+    pub fn new(status: StatusCode, what: impl Into<String>) -> Self {
+        Refusal { status, what: what.into() }
+    }
+
+    /// 401, and no word about why: that would be information.
+    pub fn unproved() -> Self {
+        Refusal::new(StatusCode::UNAUTHORIZED, "not proved")
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.status, axum::Json(ErrorBody { error: self.what })).into_response()
+    }
+}
+
+impl From<JsonRejection> for Refusal {
+    fn from(e: JsonRejection) -> Self {
+        Refusal::new(e.status(), e.body_text())
+    }
+}
+
+/// A JSON body whose rejection is a [`Refusal`].
+pub struct Body<T>(pub T);
+
+impl<S, T> FromRequest<S> for Body<T>
+where
+    S: Send + Sync,
+    axum::Json<T>: FromRequest<S, Rejection = JsonRejection>,
+{
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        let axum::Json(value) = axum::Json::<T>::from_request(request, state).await?;
+        Ok(Body(value))
+    }
+}

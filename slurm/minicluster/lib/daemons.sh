@@ -65,10 +65,11 @@ spawn() {
 
 # Fails at once when the daemon has died, and in any case after half a minute.
 await() {
-    local name=$1 end=$((SECONDS + 30))
-    until answers "$name" >/dev/null 2>&1; do
+    local name=$1 end=$((SECONDS + 30)) said
+    until said=$(answers "$name" 2>&1); do
         if ! is_running "$name" || ((SECONDS >= end)); then
             explain_failure "$name"
+            [[ -z $said ]] || say "asking it gave: $said"
             return 1
         fi
         sleep 0.1
@@ -103,11 +104,10 @@ is_running() {
 }
 
 explain_failure() {
-    local name=$1 file
+    local name=$1
     if is_running "$name"; then say "$name does not answer:"; else say "$name died:"; fi
-    for file in "$LOGS/$name.log" "$LOGS/$name.out"; do
-        [[ ! -s $file ]] || tail -n 15 "$file" >&2
-    done
+    # In the foreground they write all of their log to stderr, too.
+    tail -n 20 "$LOGS/$name.out" >&2
 }
 
 # start_daemon NAME: what the user calls; node:n3 means its slurmd.

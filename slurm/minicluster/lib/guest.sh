@@ -37,10 +37,18 @@ bring_up() {
     start slurmdbd
     make_accounts
     start slurmctld
+    save_state
     for ((i = 1; i <= NODES; i++)); do launch "slurmd:n$i"; done
     start slurmrestd
     start relay
     wait_for_nodes
+}
+
+# slurmctld saves its state minutes later; killed before that, the one of 26.05 refuses to start again. Reconfiguring
+# saves it now.
+save_state() {
+    timeout 10 scontrol reconfigure && wait_until 10 test -s /var/spool/minicluster/ctld/assoc_usage &&
+        await slurmctld
 }
 
 wait_for_nodes() {

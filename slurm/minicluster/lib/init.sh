@@ -6,6 +6,16 @@ set -euo pipefail
 dir=$1 repository=$2 lower=$3
 root=$dir/root
 
+# Held as long as this process lives: root.sh removes no root that somebody holds.
+hold_root() {
+    [[ $lower != / ]] || return 0
+    exec 7>"$lower.lock"
+    flock -sn 7 || {
+        echo "$lower is being removed"
+        exit 1
+    }
+}
+
 # The upper layer must not lie inside the lower one. For the machine's own root (native) it goes to a tmpfs.
 mount_root() {
     if [[ $lower = / ]]; then
@@ -62,6 +72,7 @@ enter_root() {
 
 # /proc is still the host's here, so this is the pid by which the host knows us. (A subshell would see its own.)
 read -r host_pid _ </proc/self/stat
+hold_root
 mount_root
 mount_system
 mount_cluster

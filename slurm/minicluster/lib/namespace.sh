@@ -22,7 +22,7 @@ start_namespace() {
 }
 
 enter() {
-    nsenter --target "$(init_pid)" --mount --pid --ipc --uts -- "$@"
+    nsenter --target "$(init_pid)" --mount --pid --ipc --uts --root --wd -- "$@"
 }
 
 in_guest() { enter env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 bash "$GUEST" "$@" 9>&-; }
@@ -34,7 +34,7 @@ enter_as() {
     pid=$(init_pid)
     # The command's own shell expands these.
     # shellcheck disable=SC2016
-    exec nsenter --target "$pid" --mount --pid --ipc --uts -- \
+    exec nsenter --target "$pid" --mount --pid --ipc --uts --root --wd -- \
         env -i TERM="${TERM:-dumb}" LANG=C.UTF-8 bash -c '
             id -u -- "$1" >/dev/null || exit 1
             cd "$(getent passwd "$1" | cut -d: -f6)" 2>/dev/null || cd /
@@ -48,12 +48,9 @@ take_down() {
     local pid
     if pid=$(init_pid); then
         kill -KILL "$pid" 2>/dev/null || true
-        wait_until 20 process_is_gone "$pid" || say "process $pid does not die"
     elif [[ -s $DIR/state/ready ]]; then
         # It failed before its identity was written; the pid is minutes old at most.
         kill -KILL "$(<"$DIR/state/ready")" 2>/dev/null || true
     fi
     clean_dir keep-logs
 }
-
-process_is_gone() { [[ ! -e /proc/$1 ]]; }

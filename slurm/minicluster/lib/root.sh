@@ -7,18 +7,18 @@ readonly PACKAGES=(
     slurm-wlm-basic-plugins slurm-wlm-mysql-plugin slurm-wlm-jwt-plugin
     munge mariadb-server
     python3 python3-torch python3-numpy
-    procps iproute2 socat jq curl sqlite3 ca-certificates
+    mount procps iproute2 less socat jq curl sqlite3 ca-certificates
 )
 # The oldest Slurm that infill speaks to (REST v0.0.40).
 readonly OLDEST_SLURM=23.11
 
 root_cache() { printf '%s/infill/minicluster/%s' "${XDG_CACHE_HOME:-$HOME/.cache}" "$RELEASE"; }
 
+# Named by what it was made from: a checkout with another list of packages makes a root of its own, beside this one.
 root_path() {
-    if [[ $RELEASE = native ]]; then echo /; else echo "$(root_cache)/root"; fi
+    if [[ $RELEASE = native ]]; then echo /; else echo "$(root_cache)/root-$(root_stamp)"; fi
 }
 
-# What a root was made from; a root with another stamp is built again.
 root_stamp() { printf '%s\n' "$RELEASE" "${PACKAGES[@]}" | sha256sum | cut -c1-16; }
 
 ensure_root() {
@@ -26,11 +26,7 @@ ensure_root() {
         check_native
         return
     fi
-    root_is_current || build_root
-}
-
-root_is_current() {
-    [[ -f $(root_cache)/stamp && -d $(root_path) && $(<"$(root_cache)/stamp") = "$(root_stamp)" ]]
+    [[ -d $(root_path) ]] || build_root
 }
 
 check_native() {
@@ -53,7 +49,8 @@ build_root() {
         say "another process builds the root of $RELEASE; waiting"
         flock -w 1800 8 || die "still being built after 30 minutes: $cache"
     }
-    if ! root_is_current; then
+    if [[ ! -d $(root_path) ]]; then
+        remove_unused_roots
         ensure_builder
         temporary=$(mktemp -d "$cache/building.XXXXXX")
         run_mmdebstrap "$temporary" "$cache/build.log" || {
@@ -61,7 +58,9 @@ build_root() {
             tail -n 20 "$cache/build.log" >&2
             die "could not build the root of $RELEASE; the whole log is $cache/build.log"
         }
-        publish_root "$temporary"
+        chmod 0755 "$temporary"
+        # Only a finished root gets its name.
+        mv "$temporary" "$(root_path)"
     fi
     exec 8>&-
 }
@@ -98,13 +97,13 @@ run_mmdebstrap() {
     say "built in $(seconds_since "$started") s"
 }
 
-# The stamp is written last: a root without it does not count.
-publish_root() {
-    local cache
-    cache=$(root_cache)
-    chmod 0755 "$1"
-    rm -f "$cache/stamp"
-    rm -rf --one-file-system "$cache/root"
-    mv "$1" "$cache/root"
-    root_stamp >"$cache/stamp"
+# What interrupted builds left behind, and roots of other versions, unless a cluster runs on them: its init holds the
+# lock.
+remove_unused_roots() {
+    local root
+    for root in "$(root_cache)"/root-*/ "$(root_cache)"/building.*/; do
+        root=${root%/}
+        [[ -d $root ]] || continue
+        flock -n "$root.lock" rm -rf --one-file-system "$root" && rm -f "$root.lock"
+    done
 }

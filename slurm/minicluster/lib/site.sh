@@ -21,6 +21,8 @@ add_user() {
     ! getent passwd "$name" >/dev/null || die "user $name exists already in this root"
     echo "$name:x:$id:$id::$home:$shell" >>/etc/passwd
     echo "$name:x:$id:" >>/etc/group
+    # No password, but a valid account: without this line `su` refuses.
+    echo "$name:*:20000::::::" >>/etc/shadow
     install -d -o "$id" -g "$id" -m 0755 "$home"
 }
 
@@ -45,6 +47,7 @@ write_slurm_config() {
     install -d -m 0755 /etc/slurm
     install -d -o slurm -g slurm -m 0755 /var/spool/minicluster /var/spool/minicluster/ctld
     install -d -m 0755 /var/spool/minicluster/slurmd
+    install -d -o slurm -g slurm -m 0755 /run/slurm
     rm -f /etc/slurm/*.conf
     local file
     for file in slurm.conf slurmdbd.conf cgroup.conf; do fill_in "$MINI/etc/$file" >"/etc/slurm/$file"; done
@@ -68,6 +71,8 @@ fill_in() {
 # A fresh database, never the root's own: with --release native that one is the machine's.
 make_database() {
     install -d -o mysql -g mysql -m 0755 /run/mysqld
+    # Where slurmdbd looks for the socket, in later releases of Debian.
+    ln -sfn mysqld /run/mariadbd
     install -d -m 0755 /var/lib/minicluster
     install -d -o mysql -g mysql -m 0700 /var/lib/minicluster/mysql
     mariadb-install-db "${MARIADB_OPTIONS[@]}" --user=mysql --skip-test-db --auth-root-authentication-method=socket \

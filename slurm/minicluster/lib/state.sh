@@ -19,10 +19,18 @@ clean_dir() {
         done
         touch "$DIR/.minicluster"
     fi
+    await_dying_init
     # A stale cluster's mounts died with its namespace; --one-file-system is for whatever we did not think of.
     rm -rf --one-file-system "${DIR:?}"/{upper,work,root,state,run,etc,lib,scratch}
     [[ ${1-} = keep-logs ]] || rm -rf --one-file-system "$DIR/log"
 }
+
+await_dying_init() {
+    local pid
+    ! pid=$(recorded_init) || wait_until 20 process_is_gone "$pid" || die "process $pid of the last cluster does not die"
+}
+
+process_is_gone() { [[ ! -e /proc/$1 ]]; }
 
 write_state() {
     mkdir -p "$DIR"/{upper,work,root,state,run,etc,lib,scratch,log}
@@ -67,12 +75,19 @@ process_identity() {
     printf '%s %s %s\n' "$1" "${stat[19]}" "$(</proc/sys/kernel/random/boot_id)"
 }
 
-init_pid() {
+# The init's pid, alive or dying.
+recorded_init() {
     local pid
     [[ -s $DIR/state/init ]] || return 1
     read -r pid _ <"$DIR/state/init"
     [[ $(process_identity "$pid" 2>/dev/null) = "$(<"$DIR/state/init")" ]] || return 1
     echo "$pid"
+}
+
+# A killed init stays, without namespaces, until all that it adopted has died.
+init_pid() {
+    local pid
+    pid=$(recorded_init) && [[ -e /proc/$pid/ns/mnt ]] && echo "$pid"
 }
 
 is_up() { init_pid >/dev/null; }

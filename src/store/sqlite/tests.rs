@@ -165,3 +165,11 @@ async fn many_measurements_are_found_by_signature() {
     assert_eq!(plan, ["SEARCH measurements USING INDEX measurements_by_signature (signature=?)"]);
     assert_eq!(store.measurements("s7", 5).await.unwrap().last().unwrap().at, UnixTime(19_907));
 }
+
+#[tokio::test]
+async fn an_unknown_kind_of_database_is_refused_without_telling_the_password() {
+    let e = crate::store::open("mysql://user:geheim@host/db").await.err().unwrap();
+    let text = e.to_string();
+    assert!(matches!(e, StoreError::Unsupported { .. }), "{e}");
+    assert!(text.contains("mysql") && text.contains("sqlite:") && !text.contains("geheim"), "{text}");
+}

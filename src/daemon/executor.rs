@@ -1,0 +1,142 @@
+//! Carries effects out at Slurm: stored first, then each guarded, bounded, and never outside the partition.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::generation::Effect;
+use crate::model::{Job, JobId};
+use crate::slurm::{SlurmApi, SlurmError};
+
+use super::{Context, now};
+
+/// Batches that may wait. One job has at most one batch a turn, so this is more than any site's malleable jobs.
+const QUEUE: usize = 4096;
+
+/// The effects of one job's turn.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// The malleable job.
+    pub job: JobId,
+    /// In order.
+    pub effects: Vec<Effect>,
+}
+
+/// Where turns send their effects.
+pub type Sender = mpsc::Sender<Batch>;
+
+/// The queue between turns and the executor.
+pub fn channel() -> (Sender, mpsc::Receiver<Batch>) {
+    mpsc::channel(QUEUE)
+}
+
+/// Carries out batches for as long as there are any to come.
+pub async fn run(context: Arc<Context>, mut queue: mpsc::Receiver<Batch>) {
+    while let Some(batch) = queue.recv().await {
+        let stored = save(&context).await;
+        for effect in batch.effects {
+            if effect.takes_nodes() && !stored {
+                let why = "the store is away: nothing is started";
+                context.world.lock().effect_failed(batch.job, &effect, why, now());
+                continue;
+            }
+            carry_out(&context, batch.job, &effect).await;
+        }
+    }
+}
+
+async fn carry_out(context: &Context, job: JobId, effect: &Effect) {
+    let partition = &context.config.slurm.partition;
+    let result = perform(context.slurm.as_ref(), partition, job, effect).await;
+    let outcome = if result.is_ok() { "ok" } else { "failed" };
+    context.metrics.action(effect, outcome);
+    match result {
+        Ok(()) => tracing::info!(job = %job, "did {effect:?}"),
+        Err(e) => {
+            tracing::warn!(job = %job, retry = e.is_transient(), "could not do {effect:?}: {e}");
+            context.world.lock().effect_failed(job, effect, &e.to_string(), now());
+        }
+    }
+}
+
+/// Does one effect, after making sure that its Slurm job is ours to touch.
+///
+/// # Errors
+/// [`SlurmError::Denied`] when the job lies outside the partition, or is no part of the malleable job; else what Slurm
+/// says. A job that Slurm does not know any more is no error: there is nothing left to do.
+pub async fn perform(
+    slurm: &dyn SlurmApi,
+    partition: &str,
+    lead: JobId,
+    effect: &Effect,
+) -> Result<(), SlurmError> {
+    let Some(job) = slurm.job(effect.job()).await? else { return Ok(()) };
+    guard(&job, partition, lead)?;
+    if job.state.is_ended() {
+        return Ok(());
+    }
+    match effect {
+        Effect::Launch { job, node, limit_mins } => slurm.launch(*job, node, *limit_mins).await,
+        Effect::Hold { job } => slurm.hold(*job).await,
+        Effect::RequeueHold { .. } if job.state.is_pending() => slurm.hold(job.id).await,
+        Effect::RequeueHold { job } => slurm.requeue_hold(*job).await,
+        Effect::SetLimit { job, limit_mins } => slurm.set_time_limit(*job, *limit_mins).await,
+        Effect::ShrinkWing { job, keep } => slurm.shrink(*job, keep).await,
+        Effect::CancelWing { job } => slurm.cancel(*job).await,
+    }
+}
+
+/// Refuses every job that is not in the partition and a part of this malleable job.
+fn guard(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
+    let ours = job.id == lead || crate::generation::observe::lead_of(job) == Some(lead);
+    if job.partition == partition && ours {
+        return Ok(());
+    }
+    Err(SlurmError::Denied {
+        doing: format!("acting on job {} for malleable job {lead}", job.id),
+        what: format!("it is in partition {:?}, and not ours to touch", job.partition),
+    })
+}
+
+/// Stores what changed; says whether everything is in the store now.
+pub async fn save(context: &Context) -> bool {
+    let dirty = context.world.lock().take_dirty(now());
+    let generations = std::mem::take(&mut context.world.lock().generations);
+    let result = async {
+        if !dirty.is_empty() {
+            context.store.put_leads(&dirty).await?;
+        }
+        if !generations.is_empty() {
+            context.store.add_generations(&generations).await?;
+        }
+        Ok::<(), crate::store::StoreError>(())
+    };
+    let result = result.await;
+    let mut world = context.world.lock();
+    context.metrics.store_up.set(i64::from(result.is_ok()));
+    match result {
+        Ok(()) => {
+            if world.problems.remove("store").is_some() {
+                tracing::info!("the store works again");
+            }
+            true
+        }
+        Err(e) => {
+            if world.problems.insert("store", format!("the store fails ({e}): nothing is started")).is_none()
+            {
+                tracing::error!("the store fails: {e}; nothing is started until it works again");
+            }
+            world.mark_dirty(dirty.iter().map(|d| d.job));
+            let room = super::rounds::MAX_WAITING_ROWS.saturating_sub(world.generations.len());
+            world.generations.extend(generations.into_iter().take(room));
+            false
+        }
+    }
+}
+
+/// Stores everything that has changed, at the end.
+pub async fn save_all(context: &Context) {
+    if !save(context).await {
+        tracing::error!("the last changes could not be stored; the next daemon reads the truth from Slurm");
+    }
+}

@@ -1,0 +1,202 @@
+//! What a trusted snapshot changes in the world, and the question that it raises.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::gaps::{GapContext, find};
+use crate::generation::observe::{Sight, lead_of};
+use crate::generation::{Machine, Outcome, Phase};
+use crate::model::{Gaps, Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime};
+use crate::store::GapRecord;
+
+use super::demand;
+use super::rounds::{MAX_WAITING_ROWS, Question, wishes};
+use super::world::{About, World};
+
+/// A node that goes DRAIN within so many seconds after we left it is held against us. Slurm's own UnkillableStepTimeout
+/// is 60 s, and draining follows it.
+const BLAME_SECS: f64 = 180.0;
+
+impl World {
+    /// Takes in a trusted snapshot that was read from `read_at` on.
+    pub fn look(&mut self, snapshot: &Snapshot, read_at: UnixTime, now: UnixTime) {
+        let partition = self.config().slurm.partition.clone();
+        let ours: Vec<&Job> = snapshot.jobs.iter().filter(|j| j.partition == partition).collect();
+        self.meet(&ours, now);
+        let mut wings: BTreeMap<JobId, Vec<&Job>> = BTreeMap::new();
+        for job in ours.iter().filter(|j| !j.state.is_ended()) {
+            if let Some(lead) = lead_of(job).filter(|l| self.same_owner(*l, job)) {
+                wings.entry(lead).or_default().push(job);
+            }
+        }
+        for id in self.machines.keys().copied().collect::<Vec<_>>() {
+            let lead = snapshot.job(id).filter(|j| j.partition == partition);
+            let sight = Sight { lead, wings: wings.remove(&id).unwrap_or_default(), read_at };
+            let mut out = Outcome::default();
+            if let Some(machine) = self.machines.get_mut(&id) {
+                machine.observe(&sight, now, &mut out);
+            }
+            self.turn(id, now, out);
+        }
+        self.blame_drains(snapshot, now);
+        self.find_gaps(snapshot, now);
+    }
+
+    /// Makes machines for leads that are new.
+    fn meet(&mut self, ours: &[&Job], now: UnixTime) {
+        let mut unclear = Vec::new();
+        for job in ours.iter().filter(|j| !j.state.is_ended()) {
+            match demand::request_of(job) {
+                Ok(Some(Request::Lead(sizes))) => self.meet_lead(job, sizes, now),
+                Ok(Some(Request::Wing(_))) => {}
+                Ok(None) => {}
+                Err(e) => unclear.push(format!("job {}: {e}", job.id)),
+            }
+        }
+        if unclear.is_empty() {
+            self.problems.remove("requests");
+        } else {
+            self.problems.insert("requests", unclear.join("; "));
+        }
+    }
+
+    fn meet_lead(&mut self, job: &Job, sizes: Sizes, now: UnixTime) {
+        let submitted_at = job.submit_time.unwrap_or(now);
+        // Job ids wrap around: another submission time is another job. A requeue keeps it or moves it on a little.
+        let stale = self.machines.get(&job.id).is_some_and(|m| m.phase == Phase::Ended);
+        if stale || !self.machines.contains_key(&job.id) {
+            tracing::info!(job = %job.id, user = %job.user_name, %sizes, "a malleable job");
+            self.machines.insert(job.id, Machine::new(job.id, sizes, now));
+            self.about.remove(&job.id);
+            self.mark_dirty([job.id]);
+        }
+        let about = self.about.entry(job.id).or_default();
+        about.name.clone_from(&job.name);
+        about.user.clone_from(&job.user_name);
+        about.user_id = job.user_id.0;
+        if about.submitted_at == UnixTime::default() {
+            about.submitted_at = submitted_at;
+        }
+    }
+
+    /// Makes a machine for a lead whose agent is here before any snapshot showed it.
+    pub fn adopt(&mut self, job: &Job, now: UnixTime) {
+        let known = self.machines.get(&job.id).is_some_and(|m| m.phase != Phase::Ended);
+        if !known {
+            let sizes = match demand::request_of(job) {
+                Ok(Some(Request::Lead(sizes))) => sizes,
+                _ => Sizes::Range { min: 1, max: 1 },
+            };
+            self.meet_lead(job, sizes, now);
+        }
+        let about: &mut About = self.about.entry(job.id).or_default();
+        about.user_id = job.user_id.0;
+    }
+
+    fn same_owner(&self, lead: JobId, wing: &Job) -> bool {
+        self.about.get(&lead).is_some_and(|a| a.user_id == wing.user_id.0)
+    }
+
+    /// Host at which other nodes reach a node.
+    pub fn address(&self, node: &NodeName) -> String {
+        let known = self.snapshot.as_ref().and_then(|s| s.node(node)).map(|n| n.address.clone());
+        known.filter(|a| !a.is_empty()).unwrap_or_else(|| node.as_str().to_owned())
+    }
+
+    /// A node that goes DRAIN soon after we left it was probably drained because we left it badly.
+    fn blame_drains(&mut self, snapshot: &Snapshot, now: UnixTime) {
+        let held: Vec<NodeName> = self.machines.values().flat_map(|m| m.occupied().into_keys()).collect();
+        for node in held {
+            self.left_at.insert(node, now);
+        }
+        self.left_at.retain(|_, t| now.secs_since(*t) < BLAME_SECS);
+        let drained: Vec<(NodeName, String)> = snapshot
+            .nodes
+            .iter()
+            .filter(|n| n.state.has("DRAIN") && self.left_at.contains_key(&n.name))
+            .map(|n| (n.name.clone(), n.reason.clone().unwrap_or_default()))
+            .collect();
+        for (node, reason) in drained {
+            self.left_at.remove(&node);
+            let ours = reason.contains("Kill task failed") || reason.contains("Epilog");
+            if ours {
+                tracing::error!(%node, "went DRAIN after we used it ({reason}): left alone");
+                self.breaker.trip(&node, &format!("went DRAIN after we used it ({reason})"), now);
+            }
+        }
+    }
+
+    fn find_gaps(&mut self, snapshot: &Snapshot, now: UnixTime) {
+        let partition = self.config().slurm.partition.clone();
+        let before = std::mem::take(&mut self.gaps);
+        let ended = self.tracker.observe(snapshot, &partition, &before, now);
+        let (holders, since) = (self.holders(), self.tracker.since());
+        let context = GapContext {
+            partition: &partition,
+            config: &self.config().gaps,
+            holders: &holders,
+            since: &since,
+            survival: &self.survival,
+            leave_secs: self.leave_secs(),
+        };
+        let gaps = find(snapshot, &context, now);
+        let room = MAX_WAITING_ROWS.saturating_sub(self.ended_gaps.len());
+        self.ended_gaps.extend(ended.into_iter().take(room).map(|g| GapRecord {
+            node: g.node,
+            node_type: g.node_type,
+            start: g.start,
+            end: g.end,
+            taken: g.taken,
+            block: g.block,
+            planned: g.planned,
+        }));
+        self.gaps = self.without_blocked(gaps, now);
+    }
+
+    fn holders(&self) -> BTreeMap<NodeName, JobId> {
+        self.machines.iter().flat_map(|(id, m)| m.held().into_keys().map(|n| (n, *id))).collect()
+    }
+
+    /// Nodes of which an agent has said that Slurm takes them back.
+    fn leaving(&self) -> BTreeSet<NodeName> {
+        let workers = self.machines.values().flat_map(|m| &m.workers);
+        workers.filter(|(_, w)| w.leaving).map(|(n, _)| n.clone()).collect()
+    }
+
+    /// Takes out the free nodes that the circuit breaker keeps us from.
+    fn without_blocked(&self, gaps: Gaps, now: UnixTime) -> Gaps {
+        let Gaps { gaps, mut refused } = gaps;
+        let (open, blocked): (Vec<_>, Vec<_>) = gaps
+            .into_iter()
+            .partition(|g| g.holder.is_some() || self.breaker.blocked(&g.node, now).is_none());
+        refused.extend(
+            blocked.into_iter().filter_map(|g| self.breaker.blocked(&g.node, now).map(|why| (g.node, why))),
+        );
+        refused.sort();
+        Gaps { gaps: open, refused }
+    }
+
+    /// What the planner is to be asked now.
+    pub fn question(&self, snapshot: &Snapshot, now: UnixTime) -> Question {
+        let (may_grow, drain) = wishes(self.control);
+        let notes = crate::gaps::notes(snapshot, &self.config().gaps);
+        let holders = self.holders();
+        let mut gaps = self.gaps.clone();
+        // What happened since the snapshot: nodes given up, nodes promised, nodes that Slurm has taken back.
+        let leaving = self.leaving();
+        let (gone, stay): (Vec<_>, Vec<_>) = gaps.gaps.into_iter().partition(|g| leaving.contains(&g.node));
+        gaps.gaps = stay;
+        gaps.refused.extend(gone.into_iter().map(|g| (g.node, "Slurm is taking it back".to_owned())));
+        gaps.refused.sort();
+        for gap in &mut gaps.gaps {
+            gap.holder = holders.get(&gap.node).copied();
+        }
+        Question {
+            gaps,
+            jobs: demand::jobs(&self.machines, &self.about, &self.config().planner, now),
+            at: now,
+            may_grow: may_grow && !self.problems.contains_key("store"),
+            drain,
+            notes,
+        }
+    }
+}

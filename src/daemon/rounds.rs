@@ -1,0 +1,325 @@
+//! The round loop: snapshot → gaps → plan → check → targets, then the books.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use crate::api::{Control, RoundView, SCHEMA};
+use crate::config::Config;
+use crate::model::{Gaps, MalleableJob, Plan, Report, Snapshot, SolveStatus, UnixTime};
+use crate::plan::{Problem, check, fallback, plan, solver};
+use crate::slurm::SlurmError;
+use crate::store::RoundRecord;
+
+use super::world::World;
+use super::{Context, now};
+
+/// Ended gaps that the survival model learns from: some weeks of a large site.
+pub const GAPS_TO_LEARN_FROM: u32 = 20_000;
+
+/// Rows of any kind that wait in memory while the store is away.
+pub const MAX_WAITING_ROWS: usize = 10_000;
+
+/// A round may not follow the last one sooner: hellos come in crowds.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(300);
+
+/// The planner's outer deadline in units of the solver's time limit: building and extracting take time too.
+const OUTER_DEADLINE: f64 = 2.0;
+
+/// How often the books are kept: survival model, old rows.
+const BOOKS: Duration = Duration::from_secs(600);
+
+/// Seconds in a day.
+const DAY_SECS: i64 = 86_400;
+
+/// What the planner is asked, whole: everything in it is a value.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Gaps.
+    pub gaps: Gaps,
+    /// Malleable jobs.
+    pub jobs: Vec<MalleableJob>,
+    /// Moment of the round.
+    pub at: UnixTime,
+    /// Whether jobs may start and grow.
+    pub may_grow: bool,
+    /// Whether all shall be parked.
+    pub drain: bool,
+    /// What concerns the whole round.
+    pub notes: Vec<String>,
+}
+
+/// Rounds, for ever.
+pub async fn run(context: Arc<Context>) {
+    let interval = Duration::from_secs_f64(context.config.daemon.poll_interval_secs);
+    let mut books = Instant::now();
+    loop {
+        let started = Instant::now();
+        one(&context).await;
+        context.metrics.round_seconds.observe(started.elapsed().as_secs_f64());
+        if books.elapsed() >= BOOKS {
+            books = Instant::now();
+            keep_books(&context).await;
+        }
+        tokio::time::sleep(SHORTEST_PAUSE).await;
+        let rest = interval.saturating_sub(started.elapsed());
+        // Woken or not, the next round does the same.
+        let _ = tokio::time::timeout(rest, context.wake.notified()).await;
+    }
+}
+
+async fn one(context: &Context) {
+    refill_orders(context).await;
+    let read_at = now();
+    let clock = Instant::now();
+    let trusted = match context.slurm.snapshot().await {
+        Ok(snapshot) => take_in(context, snapshot, read_at).await,
+        Err(e) => {
+            slurm_is_away(context, &e);
+            false
+        }
+    };
+    let snapshot_secs = clock.elapsed().as_secs_f64();
+    let question = {
+        let world = context.world.lock();
+        let Some(snapshot) = world.snapshot.clone() else { return };
+        let mut question = world.question(&snapshot, now());
+        if !trusted {
+            question.may_grow = false;
+            question.notes.push("no trusted snapshot: nothing is started or grown".to_owned());
+        }
+        question
+    };
+    match answer(context.config.clone(), question).await {
+        Ok(mut view) => {
+            view.secs.insert("snapshot".to_owned(), snapshot_secs);
+            conclude(context, view, trusted).await;
+        }
+        Err(e) => {
+            context.metrics.round("failed");
+            tracing::error!("the round failed, everything stays as it is: {e:#}");
+        }
+    }
+}
+
+fn slurm_is_away(context: &Context, e: &SlurmError) {
+    let text = format!("Slurm does not answer ({e}): jobs run on, nothing is started");
+    if context.world.lock().problems.insert("slurm", text).is_none() {
+        tracing::warn!("Slurm does not answer: {e}");
+    }
+}
+
+/// Takes a snapshot into the world, if it can be trusted.
+async fn take_in(context: &Context, snapshot: Snapshot, read_at: UnixTime) -> bool {
+    if let Ok(endpoint) = context.slurm.endpoint().await {
+        context.world.lock().endpoint = Some((endpoint.slurm_version, endpoint.rest_version));
+    }
+    let mut world = context.world.lock();
+    if world.problems.remove("slurm").is_some() {
+        tracing::info!("Slurm answers again");
+    }
+    if !snapshot.is_trusted() {
+        tracing::debug!(doubts = ?snapshot.doubts, "a doubtful snapshot is not acted on");
+        world.problems.insert("snapshot", format!("the last snapshot was doubtful: {:?}", snapshot.doubts));
+        return false;
+    }
+    world.problems.remove("snapshot");
+    world.look(&snapshot, read_at, now());
+    world.snapshot = Some(Arc::new(snapshot));
+    true
+}
+
+/// Answers a question on a blocking thread; past the outer deadline the dynamic program's plan is taken instead.
+///
+/// # Errors
+/// When even the fallback breaks a rule, which is a defect: nothing is done then.
+pub async fn answer(config: Config, question: Question) -> anyhow::Result<RoundView> {
+    let clock = Instant::now();
+    let deadline = Duration::from_secs_f64(config.planner.solve_secs * OUTER_DEADLINE + 0.5);
+    let (q, c) = (question.clone(), config.clone());
+    let solving = tokio::task::spawn_blocking(move || match solver::default_solver() {
+        Some(solver) => plan(&problem(&q, &c), solver.as_ref()),
+        None => fallback(&problem(&q, &c), "built without a solver"),
+    });
+    let mut why = "the checker refused the solver's plan";
+    let solved = match tokio::time::timeout(deadline, solving).await {
+        Ok(Ok(answer)) => Some(answer),
+        Ok(Err(e)) => {
+            tracing::error!("the planner broke: {e}");
+            why = "the planner broke";
+            None
+        }
+        Err(_) => {
+            tracing::warn!("the planner was not ready after {deadline:?}");
+            why = "the outer deadline has passed";
+            None
+        }
+    };
+    let problem = problem(&question, &config);
+    let sound = solved.filter(|(plan, _)| match check(&problem, plan) {
+        Ok(()) => true,
+        Err(violations) => {
+            tracing::error!(?violations, "the checker refused a plan");
+            false
+        }
+    });
+    let (plan, mut report) = sound.unwrap_or_else(|| fallback(&problem, why));
+    if let Err(violations) = check(&problem, &plan) {
+        anyhow::bail!("the checker refused the fallback plan: {violations:?}");
+    }
+    report.notes.splice(0..0, question.notes);
+    let secs = BTreeMap::from([("plan".to_owned(), clock.elapsed().as_secs_f64())]);
+    Ok(RoundView { schema: SCHEMA, plan, report, acting: false, secs })
+}
+
+fn problem<'a>(question: &'a Question, config: &'a Config) -> Problem<'a> {
+    Problem {
+        now: question.at,
+        gaps: &question.gaps,
+        jobs: &question.jobs,
+        config: &config.planner,
+        min_window_secs: config.gaps.min_window_secs,
+        may_grow: question.may_grow,
+        drain: question.drain,
+    }
+}
+
+/// Sets targets, counts, stores.
+async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
+    let record = {
+        let mut world = context.world.lock();
+        view.acting = world.acting();
+        let outcome = match (trusted, view.acting) {
+            (false, _) => "doubtful",
+            (true, true) => "acted",
+            (true, false) => "observed",
+        };
+        context.metrics.round(outcome);
+        if view.acting {
+            set_targets(&mut world, &view.plan, context.config.daemon.max_actions_a_round);
+        }
+        remember_why(&mut world, &view.report);
+        gauge(context, &mut world, &view);
+        world.round = Some(view.clone());
+        world.sweep();
+        RoundRecord { at: view.plan.at, plan: view.plan, report: view.report, acted: view.acting }
+    };
+    if super::executor::save(context).await {
+        write_books(context, &record).await;
+    }
+}
+
+/// Gives each job its target. Those that give nodes back come first, and are not counted: leaving is never put off.
+fn set_targets(world: &mut World, plan: &Plan, most: u32) {
+    let at = plan.at;
+    let grows = |j: &&crate::model::JobPlan| {
+        world.machines.get(&j.job).is_some_and(|m| j.nodes.len() > m.occupied().len())
+    };
+    let (growing, others): (Vec<_>, Vec<_>) = plan.jobs.iter().partition(grows);
+    for job in others.into_iter().chain(growing.into_iter().take(most as usize)) {
+        world.set_target(job, at);
+    }
+}
+
+fn remember_why(world: &mut World, report: &Report) {
+    for verdict in &report.jobs {
+        if let Some(about) = world.about.get_mut(&verdict.job) {
+            about.why.clone_from(&verdict.why);
+        }
+    }
+}
+
+fn gauge(context: &Context, world: &mut World, view: &RoundView) {
+    let m = &context.metrics;
+    let held = world.gaps.gaps.iter().filter(|g| g.holder.is_some()).count();
+    let free = world.gaps.gaps.len() - held;
+    let before = world.round.as_ref().map_or(view.plan.at, |r| r.plan.at);
+    let secs = view.plan.at.secs_since(before).clamp(0.0, 3600.0);
+    m.held_nodes.set(held as i64);
+    m.gap_nodes.set(free as i64);
+    m.harvested.inc_by(secs * held as f64);
+    m.gap_seconds.inc_by(secs * (held + free) as f64);
+    m.breaker_open_nodes.set(world.breaker.open(view.plan.at) as i64);
+    for state in super::metrics::JOB_STATES {
+        let n = world.machines.values().filter(|x| x.state_word() == state).count();
+        m.jobs.get_or_create(&vec![("state", state)]).set(n as i64);
+    }
+    let status = match view.plan.status {
+        SolveStatus::Optimal => "optimal",
+        SolveStatus::TimeLimit { .. } => "time_limit",
+        SolveStatus::Fallback(_) => "fallback",
+        SolveStatus::Trivial => "trivial",
+    };
+    m.solver_status.get_or_create(&vec![("status", status)]).inc();
+    m.solve_seconds.observe(view.secs.get("plan").copied().unwrap_or(0.0));
+    for (event, n) in std::mem::take(&mut world.counters) {
+        m.agent_events.get_or_create(&vec![("event", event)]).inc_by(n);
+    }
+    let refused = world.snapshot.as_ref().map_or(0, |s| main_nodes(s, &world.config().slurm.partition));
+    m.busy_nodes.set(refused as i64);
+    let rescales: u64 = world.machines.values().map(|x| u64::from(x.rescales)).sum();
+    m.rescales.inc_by(rescales.saturating_sub(m.rescales.get()));
+}
+
+/// Nodes of the partition on which a main job runs.
+fn main_nodes(snapshot: &Snapshot, partition: &str) -> usize {
+    let main = snapshot.jobs.iter().filter(|j| j.partition != partition && j.state.occupies_nodes());
+    main.flat_map(|j| &j.nodes)
+        .filter(|n| snapshot.node(n).is_some_and(|n| n.partitions.iter().any(|p| p == partition)))
+        .count()
+}
+
+/// Writes history: a failure loses nothing that is needed to go on.
+async fn write_books(context: &Context, round: &RoundRecord) {
+    let (measurements, gaps) = {
+        let mut world = context.world.lock();
+        let measurements: Vec<_> = world.measurements.drain(..).collect();
+        (measurements, std::mem::take(&mut world.ended_gaps))
+    };
+    let result = async {
+        context.store.add_round(round).await?;
+        if !gaps.is_empty() {
+            context.store.add_gaps(&gaps).await?;
+        }
+        if !measurements.is_empty() {
+            context.store.add_measurements(&measurements).await?;
+        }
+        Ok::<(), crate::store::StoreError>(())
+    };
+    if let Err(e) = result.await {
+        tracing::warn!("history was not stored: {e}");
+    }
+}
+
+async fn refill_orders(context: &Context) {
+    if context.world.lock().orders_mut().left() > super::world::ORDERS_AT_ONCE / 2 {
+        return;
+    }
+    match context.store.next_orders(super::world::ORDERS_AT_ONCE).await {
+        Ok(first) => context.world.lock().orders_mut().refill(first),
+        Err(e) => tracing::debug!("no fresh order numbers: {e}"),
+    }
+}
+
+/// Learns from history and forgets what is old.
+async fn keep_books(context: &Context) {
+    let days = i64::from(context.config.daemon.keep_days);
+    let result = async {
+        let gaps = context.store.gaps(GAPS_TO_LEARN_FROM).await.context("reading gap history")?;
+        context.world.lock().learn(&gaps);
+        let before = UnixTime(now().0 - days * DAY_SECS);
+        let rows = context.store.prune(before).await.context("deleting old rows")?;
+        tracing::debug!(rows, "old rows deleted");
+        Ok::<(), anyhow::Error>(())
+    };
+    if let Err(e) = result.await {
+        tracing::warn!("the books could not be kept: {e:#}");
+    }
+}
+
+/// Whether an order of the administrator forbids growth, or wants all parked.
+pub fn wishes(control: Control) -> (bool, bool) {
+    (control == Control::Normal, control == Control::Draining)
+}

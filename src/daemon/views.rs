@@ -1,0 +1,99 @@
+//! What the world looks like from outside: the documents of the HTTP API.
+
+use crate::api::{JobView, NodeKind, NodeView, SCHEMA, Status};
+use crate::model::{Gap, Job, JobId, Node, NodeName, UnixTime, WindowCause, WindowEnd};
+
+use super::world::World;
+
+/// `GET /v1/status`.
+pub fn status(world: &World) -> Status {
+    let (slurm, rest) = world.endpoint.clone().unzip();
+    Status {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        slurm,
+        rest,
+        mode: world.config().daemon.mode,
+        control: world.control,
+        started_at: world.started_at,
+        last_round: world.round.as_ref().map(|r| r.report.at),
+        problems: world.problems.values().cloned().collect(),
+        nodes: nodes(world),
+        jobs: world.machines.keys().filter_map(|id| job(world, *id)).collect(),
+    }
+}
+
+fn nodes(world: &World) -> Vec<NodeView> {
+    let Some(snapshot) = &world.snapshot else { return Vec::new() };
+    let partition = &world.config().slurm.partition;
+    let ours = snapshot.nodes.iter().filter(|n| n.partitions.contains(partition));
+    ours.map(|n| node(world, n, main_job(&snapshot.jobs, partition, &n.name))).collect()
+}
+
+/// The job outside the partition that occupies the node.
+fn main_job<'a>(jobs: &'a [Job], partition: &str, node: &NodeName) -> Option<&'a Job> {
+    jobs.iter().find(|j| j.partition != partition && j.state.occupies_nodes() && j.nodes.contains(node))
+}
+
+fn node(world: &World, node: &Node, main: Option<&Job>) -> NodeView {
+    let gap = world.gaps.get(&node.name);
+    let refused = world.gaps.refused.iter().find(|(n, _)| *n == node.name).map(|(_, why)| why.clone());
+    let job = gap.and_then(|g| g.holder);
+    let kind = match (main, job, gap) {
+        (Some(_), _, _) => NodeKind::Busy,
+        (None, Some(_), _) => NodeKind::Held,
+        (None, None, Some(_)) => NodeKind::Gap,
+        (None, None, None) => NodeKind::Refused,
+    };
+    let (window_end, wanted_by) = gap.map(wanted).unwrap_or_default();
+    NodeView {
+        node: node.name.clone(),
+        node_type: node.node_type.as_str().to_owned(),
+        state: node.state.words.iter().cloned().collect::<Vec<_>>().join("+"),
+        kind,
+        job,
+        main_job: main.map(|j| j.id),
+        since: gap.map(|g| g.since),
+        window_end,
+        wanted_by,
+        usable_until: gap.map(|g| g.usable_until),
+        why: refused,
+    }
+}
+
+fn wanted(gap: &Gap) -> (Option<UnixTime>, Option<String>) {
+    match &gap.end {
+        WindowEnd::Known { at, cause: WindowCause::PlannedJob(id) } => (Some(*at), Some(format!("job {id}"))),
+        WindowEnd::Known { at, cause: WindowCause::Reservation(name) } => {
+            (Some(*at), Some(format!("reservation {name}")))
+        }
+        WindowEnd::Unknown => (None, None),
+    }
+}
+
+/// One malleable job.
+pub fn job(world: &World, id: JobId) -> Option<JobView> {
+    let machine = world.machines.get(&id)?;
+    let about = world.about.get(&id).cloned().unwrap_or_default();
+    let lead = machine.lead_node().cloned();
+    let wings = machine.occupied().into_keys().filter(|n| Some(n) != lead.as_ref());
+    let running = machine.state_word() == "running";
+    Some(JobView {
+        job: id,
+        name: about.name,
+        user: about.user,
+        state: machine.state_word().to_owned(),
+        sizes: machine.allowed().to_string(),
+        nodes: lead.clone().into_iter().chain(wings).collect(),
+        generation: machine.generation,
+        rescales: machine.rescales,
+        restarts: machine.restarts,
+        kills: machine.kills,
+        step: about.step,
+        loss: about.loss,
+        samples: about.samples,
+        rate: running.then(|| about.rates.values().sum()),
+        wings: machine.wings.values().filter_map(|w| w.job).collect(),
+        why: about.why,
+    })
+}

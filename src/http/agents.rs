@@ -1,0 +1,141 @@
+//! What agents ask: hello, poll, report.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use tokio::time::{Instant, timeout_at};
+
+use crate::api::{
+    AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome, hello_payload,
+};
+use crate::daemon::{Context, now};
+use crate::generation::input::Arrival;
+use crate::generation::observe::lead_of;
+use crate::model::{Job, JobId, UserId};
+
+use super::{Body, Refusal, auth};
+
+/// How often an open poll counts as a sign of life.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
+
+/// `POST /v1/agent/hello`: proves who speaks, and takes the agent in.
+pub async fn hello(
+    State(context): State<Arc<Context>>,
+    Body(hello): Body<Hello>,
+) -> Result<Json<Welcome>, Refusal> {
+    let payload = hello_payload("hello", Some(hello.job), &hello.nonce);
+    let proved = context.identity.verify(&hello.credential, &payload).await.map_err(|e| {
+        tracing::warn!(job = %hello.job, node = %hello.node, "an agent was refused: {e}");
+        Refusal::unproved()
+    })?;
+    let lead = place(&context, &hello, proved).await?;
+    let secret = auth::new_secret()?;
+    let address = context.world.lock().address(&hello.node);
+    let arrival = Arrival {
+        node: hello.node.clone(),
+        slurm_job: hello.job,
+        address,
+        port: hello.port,
+        running: hello.running,
+        spec: hello.spec,
+    };
+    if !context.world.lock().arrive(lead, arrival, &secret, now()) {
+        return Err(Refusal::new(StatusCode::GONE, "this worker has no place in the job any more"));
+    }
+    tracing::info!(job = %lead, node = %hello.node, slurm_job = %hello.job, "an agent says hello");
+    context.wake.notify_one();
+    Ok(Json(Welcome { secret, preempt_leave_secs: context.config.agent.preempt_leave_secs }))
+}
+
+/// The lead to which the agent belongs, if Slurm agrees with all that it says.
+async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<JobId, Refusal> {
+    let job = known_job(context, hello.job).await?;
+    let partition = &context.config.slurm.partition;
+    let on_node = job.nodes.contains(&hello.node);
+    if job.user_id != proved || job.partition != *partition || !job.state.occupies_nodes() || !on_node {
+        tracing::warn!(job = %hello.job, node = %hello.node, uid = %proved, "an agent was refused: not its job or node");
+        return Err(Refusal::unproved());
+    }
+    let lead = match hello.role {
+        Role::Lead => job.id,
+        Role::Wing { lead } if lead_of(&job) == Some(lead) => lead,
+        Role::Wing { .. } => return Err(Refusal::unproved()),
+    };
+    if lead != job.id {
+        let owner = known_job(context, lead).await?;
+        if owner.user_id != proved {
+            return Err(Refusal::unproved());
+        }
+    } else {
+        context.world.lock().adopt(&job, now());
+    }
+    Ok(lead)
+}
+
+/// The job as Slurm shows it now. To a caller who proved nothing about it, an unknown job looks like another's.
+async fn known_job(context: &Context, id: JobId) -> Result<Job, Refusal> {
+    match context.slurm.job(id).await {
+        Ok(Some(job)) => Ok(job),
+        Ok(None) => Err(Refusal::unproved()),
+        Err(e) => {
+            tracing::warn!(job = %id, "cannot check an agent: {e}");
+            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "Slurm does not answer; try again"))
+        }
+    }
+}
+
+/// `POST /v1/agent/poll`: the present assignment, once it is newer than the one that the agent has seen.
+pub async fn poll(
+    State(context): State<Arc<Context>>,
+    headers: HeaderMap,
+    Body(poll): Body<Poll>,
+) -> Result<Json<Assignment>, Refusal> {
+    let secret = auth::bearer(&headers)?;
+    let mut watch = {
+        let world = context.world.lock();
+        if !world.knows(poll.job, &poll.node, &secret) {
+            return Err(Refusal::unproved());
+        }
+        world.watch(poll.job, &poll.node).ok_or_else(Refusal::unproved)?
+    };
+    let end = Instant::now() + Duration::from_secs(poll.wait_secs.min(MAX_POLL_SECS));
+    loop {
+        if !context.world.lock().seen(poll.job, &poll.node, now()) {
+            return Err(Refusal::new(StatusCode::GONE, "this worker has no place in the job any more"));
+        }
+        let slice = end.min(Instant::now() + SIGN_OF_LIFE);
+        // An error is either the end of the slice, or the end of the line: then the sign of life says so.
+        let _ = timeout_at(slice, watch.wait_for(|a| a.version > poll.seen)).await;
+        let assignment = watch.borrow().clone();
+        if assignment.version > poll.seen || Instant::now() >= end {
+            return Ok(Json(assignment));
+        }
+    }
+}
+
+/// `POST /v1/agent/report`: events.
+pub async fn report(
+    State(context): State<Arc<Context>>,
+    headers: HeaderMap,
+    Body(report): Body<AgentReport>,
+) -> Result<StatusCode, Refusal> {
+    let secret = auth::bearer(&headers)?;
+    if report.events.len() > MAX_EVENTS {
+        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MAX_EVENTS} events")));
+    }
+    let urgent = {
+        let mut world = context.world.lock();
+        if !world.knows(report.job, &report.node, &secret) {
+            return Err(Refusal::unproved());
+        }
+        world.seen(report.job, &report.node, now());
+        world.report(&report, now())
+    };
+    if urgent {
+        context.wake.notify_one();
+    }
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,71 @@
+//! What anybody may read.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use serde_json::{Value, json};
+
+use crate::api::{RoundView, SCHEMA, Status};
+use crate::daemon::{Context, now, rounds, views};
+use crate::model::JobId;
+
+use super::Refusal;
+
+/// A round older than so many poll intervals means that the daemon is not well.
+const STALE_ROUNDS: f64 = 10.0;
+
+/// `GET /healthz`: 200 while rounds go on.
+pub async fn healthz(State(context): State<Arc<Context>>) -> Result<&'static str, Refusal> {
+    let world = context.world.lock();
+    let last = world.round.as_ref().map_or(world.started_at, |r| r.report.at);
+    // A minute is allowed in any case: a busy slurmctld may be slow.
+    let stale = (STALE_ROUNDS * context.config.daemon.poll_interval_secs).max(60.0);
+    if now().secs_since(last) > stale {
+        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("no round since {last}")));
+    }
+    Ok("ok\n")
+}
+
+/// `GET /metrics`.
+pub async fn metrics(State(context): State<Arc<Context>>) -> impl IntoResponse {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(CONTENT_TYPE, kind)], context.metrics.text())
+}
+
+/// `GET /v1/status`.
+pub async fn status(State(context): State<Arc<Context>>) -> Json<Status> {
+    Json(views::status(&context.world.lock()))
+}
+
+/// `GET /v1/round`: the last round.
+pub async fn round(State(context): State<Arc<Context>>) -> Result<Json<RoundView>, Refusal> {
+    let round = context.world.lock().round.clone();
+    round.map(Json).ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "no round yet"))
+}
+
+/// `GET /v1/plan`: a round on the last trusted snapshot, computed now and not carried out.
+pub async fn plan(State(context): State<Arc<Context>>) -> Result<Json<RoundView>, Refusal> {
+    let question = {
+        let world = context.world.lock();
+        let Some(snapshot) = world.snapshot.clone() else {
+            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no trusted snapshot yet"));
+        };
+        world.question(&snapshot, now())
+    };
+    let view = rounds::answer(context.config.clone(), question).await;
+    view.map(Json).map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{e:#}")))
+}
+
+/// `GET /v1/jobs/{id}/generations`.
+pub async fn generations(
+    State(context): State<Arc<Context>>,
+    Path(id): Path<u32>,
+) -> Result<Json<Value>, Refusal> {
+    let list = context.store.generations(JobId(id)).await;
+    let list = list.map_err(|e| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string()))?;
+    Ok(Json(json!({ "schema": SCHEMA, "generations": list })))
+}
