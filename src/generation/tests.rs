@@ -212,10 +212,11 @@ impl Rig {
 
     fn obey(&mut self, node: &NodeName, running: Option<u64>) {
         match self.m.directive(node) {
-            Directive::Run(member) if running != Some(member.generation) => {
-                if self.m.workers.get(node).is_some_and(|w| w.stopped.is_none()) {
-                    self.agents.insert(node.clone(), Some(member.generation));
-                }
+            Directive::Run(member)
+                if running != Some(member.generation)
+                    && self.m.workers.get(node).is_some_and(|w| w.stopped.is_none()) =>
+            {
+                self.agents.insert(node.clone(), Some(member.generation));
             }
             Directive::Stop { generation } if running == Some(generation) => {
                 self.stopped(node, generation, Exit { code: 0, asked: true, killed: false });

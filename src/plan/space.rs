@@ -341,10 +341,12 @@ impl<'a> Space<'a> {
     }
 }
 
-/// Orders gaps by how long they will stay: known or counted-on end, then expectation, then name.
+/// Orders gaps by how long they will stay: known or counted-on end, then expectation, then place in Slurm's order.
+///
+/// Slurm fills nodes of equal weight in the order of its configuration, lowest first, so the highest stays free longest.
 pub fn stability(a: &Gap, b: &Gap) -> std::cmp::Ordering {
     let by_end = a.usable_until.cmp(&b.usable_until);
-    by_end.then(a.expected_secs.total_cmp(&b.expected_secs)).then_with(|| b.node.cmp(&a.node))
+    by_end.then(a.expected_secs.total_cmp(&b.expected_secs)).then_with(|| a.node.cmp_natural(&b.node))
 }
 
 /// Whether the job must avoid the node.
