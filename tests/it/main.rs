@@ -12,4 +12,6 @@
 //! | `INFILL_TEST_KEEP` | | if set, clusters stay up after the suite |
 
 mod harness;
+mod life;
+mod orders;
 mod plugin;

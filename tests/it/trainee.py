@@ -1,6 +1,6 @@
 """A training job without training: counts steps, saves on the rescale signal, and writes down what happens to it.
 
-Rank 0 counts; the others wait for its end. Every event is one line of JSON in DIR/events, so that the tests can tell
+Rank 0 counts until --steps or until a file DIR/enough is there; the others wait for its end. Every event is one line of JSON in DIR/events, so that the tests can tell
 which work was done twice, and who ran where and when.
 """
 
@@ -33,7 +33,7 @@ PLACE = {
     "world": int(os.environ["WORLD_SIZE"]),
     "node": os.environ.get("SLURMD_NODENAME", ""),
 }
-CHECKPOINT, DONE, FAILED, STEP = (args.dir / name for name in ("checkpoint", "done", "failed", "step"))
+CHECKPOINT, STEP, DONE, FAILED, ENOUGH = (args.dir / n for n in ("checkpoint", "step", "done", "failed", "enough"))
 # Saving in between is for workers that die; the signal's checkpoint is the one that counts.
 SAVE_EVERY = 10
 told = False
@@ -99,7 +99,7 @@ def save(step):
 def count():
     step = read(CHECKPOINT)
     note("start", step=step)
-    while step < args.steps:
+    while step < args.steps and not ENOUGH.exists():
         if told:
             save(step)
         time.sleep(args.step_secs)
@@ -125,6 +125,8 @@ def follow():
         maybe_fail(read(STEP))
 
 
-signal.signal(signal.SIGUSR1, signal.SIG_IGN if RANK == args.ignore_signal else hear)
+# Slurm sends SIGTERM to every process of a step that it preempts, and infill the rescale signal.
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN if RANK == args.ignore_signal else hear)
 count() if RANK == 0 else follow()
 note("end", step=read(CHECKPOINT))

@@ -159,16 +159,6 @@ impl Site {
         self.wait(what, secs, || condition().then_some(()));
     }
 
-    /// Waits until the job runs on so many nodes, and Slurm and the daemon agree on which.
-    pub fn until_runs_on(&self, job: u32, nodes: usize, secs: f64) -> JobView {
-        self.wait(&format!("job {job} to run on {nodes} nodes"), secs, || {
-            let view = self.view(job).filter(|v| v.state == "running" && v.nodes.len() == nodes)?;
-            let mut theirs: Vec<String> = view.nodes.iter().map(|n| n.as_str().to_owned()).collect();
-            theirs.sort();
-            (theirs == self.nodes_of(job)).then_some(view)
-        })
-    }
-
     /// Waits until `rounds` more rounds have ended.
     pub fn rounds_go_by(&self, rounds: usize) {
         let mut last = self.round().map(|r| r.plan.at);

@@ -1,5 +1,6 @@
 //! Malleable jobs of the tests: `trainee.py` under `infill run`, and what it wrote down.
 
+use infill::api::JobView;
 use serde::Deserialize;
 
 use super::Site;
@@ -142,6 +143,31 @@ impl Site {
         let path = self.scratch().join(format!("{job}/events"));
         let text = std::fs::read_to_string(path).unwrap_or_default();
         Diary(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
+    /// Lets the job come to its end at the next step.
+    pub fn finish(&self, job: u32) {
+        std::fs::write(self.scratch().join(format!("{job}/enough")), "").expect("cannot write into /scratch");
+    }
+
+    /// Lets the job come to its end, and checks that nothing is left of it.
+    pub fn completes(&self, job: u32) {
+        self.finish(job);
+        assert_eq!(self.end_of(job, 30.0), "COMPLETED 0:0");
+        self.until("its wings to be gone", 15.0, || self.queue().iter().all(|j| j.lead() != Some(job)));
+    }
+
+    /// Waits until the job trains on so many nodes, and Slurm, the daemon and the job itself agree on it.
+    pub fn until_trains_on(&self, job: u32, nodes: usize, secs: f64) -> JobView {
+        self.wait(&format!("job {job} to train on {nodes} nodes"), secs, || {
+            let view = self.view(job).filter(|v| v.state == "running" && v.nodes.len() == nodes)?;
+            let diary = self.diary(job);
+            let begun = diary.0.iter().rposition(|e| e.event == "start" && e.rank == 0)?;
+            let trains = diary.0[begun].world as usize == nodes && diary.0[begun..].iter().any(|e| e.event == "step");
+            let mut theirs: Vec<&str> = view.nodes.iter().map(|n| n.as_str()).collect();
+            theirs.sort_unstable();
+            (trains && theirs == self.nodes_of(job)).then_some(view.clone())
+        })
     }
 
     /// Waits until the job has done `steps` more steps.
