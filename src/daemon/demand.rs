@@ -49,7 +49,13 @@ pub fn jobs(
         .map(|machine| {
             let user = user_of(about, machine.job);
             let share = config.shares.get(user).copied().unwrap_or(1.0);
-            malleable(machine, about.get(&machine.job), share / a_user.get(user).copied().unwrap_or(1.0), config, now)
+            malleable(
+                machine,
+                about.get(&machine.job),
+                share / a_user.get(user).copied().unwrap_or(1.0),
+                config,
+                now,
+            )
         })
         .collect()
 }

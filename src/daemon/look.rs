@@ -159,8 +159,9 @@ impl World {
     /// Takes out the free nodes that the circuit breaker keeps us from.
     fn without_blocked(&self, gaps: Gaps, now: UnixTime) -> Gaps {
         let Gaps { gaps, mut refused } = gaps;
-        let (open, blocked): (Vec<_>, Vec<_>) =
-            gaps.into_iter().partition(|g| g.holder.is_some() || self.breaker.blocked(&g.node, now).is_none());
+        let (open, blocked): (Vec<_>, Vec<_>) = gaps
+            .into_iter()
+            .partition(|g| g.holder.is_some() || self.breaker.blocked(&g.node, now).is_none());
         refused.extend(
             blocked.into_iter().filter_map(|g| self.breaker.blocked(&g.node, now).map(|why| (g.node, why))),
         );
