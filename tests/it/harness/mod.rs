@@ -10,6 +10,5 @@ pub mod train;
 pub mod wait;
 
 pub use daemon::Settings;
-pub use jobs::JobRow;
 pub use site::Site;
 pub use train::Train;
