@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{Row as _, Sqlite, Transaction};
+use sqlx::{Connection as _, Row as _, Sqlite, Transaction};
 
 use super::{
     GapRecord, GenerationRecord, LeadRecord, Measurement, RoundRecord, Store, StoreError, corrupt, decode,
@@ -51,6 +51,9 @@ impl SqliteStore {
         let pool = SqlitePoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(BUSY)
+            // When the disk is full SQLite rolls back by itself, and sqlx takes the connection to be in that
+            // transaction for ever: such a connection is closed, and the pool opens another.
+            .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
             .connect_with(options)
             .await
             .map_err(|e| unavailable(doing(), e))?;
