@@ -78,7 +78,8 @@ fn infill_leaves_before_a_planned_start() {
         site.status().is_some_and(|s| s.nodes.iter().any(|n| n.job.is_some() && n.window_end.is_some()))
     });
     let preempted = site.logged(&["Slurm takes the node back"]).len();
-    let window = site.status().expect("a status").nodes.into_iter().find(|n| n.job.is_some()).expect("a held node");
+    let window =
+        site.status().expect("a status").nodes.into_iter().find(|n| n.job.is_some()).expect("a held node");
     assert!(window.window_end.is_some() && window.wanted_by.is_some(), "{window:?}");
     let started = site.wait("the second main job to start", 90.0, || site.started_at(second));
     let left = site.diary(job).all("stop").last().map_or(0.0, |e| e.at);

@@ -11,8 +11,13 @@
 //! | `INFILL_TEST_DIR` | `/var/tmp/infill-it` | where the clusters live |
 //! | `INFILL_TEST_KEEP` | | if set, clusters stay up after the suite |
 
+mod conformance;
 mod faults;
+mod garbage;
+mod guard;
 mod harness;
+mod identity;
 mod life;
 mod orders;
 mod plugin;
+mod pytorch;

@@ -6,7 +6,8 @@ use crate::harness::{Site, Train};
 
 /// What Slurm says of a job, without what changes by itself.
 fn record(site: &Site, job: u32) -> Vec<(String, String)> {
-    let moving = ["EligibleTime", "AccrueTime", "LastSchedEval", "StartTime", "EndTime", "Scheduler", "RunTime"];
+    let moving =
+        ["EligibleTime", "AccrueTime", "LastSchedEval", "StartTime", "EndTime", "Scheduler", "RunTime"];
     site.job(job).into_iter().filter(|(key, _)| !moving.contains(&key.as_str())).collect()
 }
 
@@ -17,7 +18,9 @@ fn observing_touches_nothing() {
     let running = Train::on("1-8").submit(&site);
     site.must("alice", &["scontrol", "release", &running.to_string()]);
     site.until("the released lead to run", 20.0, || site.queued(running).is_some_and(|j| j.runs()));
-    site.until("the daemon to know both jobs", 15.0, || site.view(held).is_some() && site.view(running).is_some());
+    site.until("the daemon to know both jobs", 15.0, || {
+        site.view(held).is_some() && site.view(running).is_some()
+    });
     let before = (record(&site, held), record(&site, running));
     site.rounds_go_by(6);
     assert_eq!(before, (record(&site, held), record(&site, running)));
@@ -50,7 +53,8 @@ fn pause_resume_and_drain() {
     assert_eq!(site.queued(waiting).map(|j| j.state), Some("PENDING".to_owned()));
     site.until_trains(job, 5, 10.0);
     // Leaving is not paused.
-    let taker = site.main_job(1, &["--nodes=6"]);
+    let lead = site.view(job).expect("the job").nodes[0].to_string();
+    let taker = site.main_job(1, &["--nodes=6", &format!("--exclude={lead}")]);
     site.starts_within(taker, 5.0);
     site.until_trains_on(job, 2, 30.0);
 
@@ -62,7 +66,10 @@ fn pause_resume_and_drain() {
     assert_eq!(order(&site, "root", "drain").0, Some(0));
     site.until("everything to be parked", 30.0, || {
         let queue = site.queue();
-        queue.len() == 2 && queue.iter().all(|j| j.state == "PENDING" && j.reason == "JobHeldUser" || j.reason == "JobHeldAdmin")
+        queue.len() == 2
+            && queue
+                .iter()
+                .all(|j| j.state == "PENDING" && j.reason == "JobHeldUser" || j.reason == "JobHeldAdmin")
     });
     // The order outlives the daemon.
     site.kill_daemon();

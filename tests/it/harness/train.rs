@@ -163,7 +163,8 @@ impl Site {
             let view = self.view(job).filter(|v| v.state == "running" && v.nodes.len() == nodes)?;
             let diary = self.diary(job);
             let begun = diary.0.iter().rposition(|e| e.event == "start" && e.rank == 0)?;
-            let trains = diary.0[begun].world as usize == nodes && diary.0[begun..].iter().any(|e| e.event == "step");
+            let trains =
+                diary.0[begun].world as usize == nodes && diary.0[begun..].iter().any(|e| e.event == "step");
             let mut theirs: Vec<&str> = view.nodes.iter().map(|n| n.as_str()).collect();
             theirs.sort_unstable();
             (trains && theirs == self.nodes_of(job)).then_some(view.clone())
