@@ -54,12 +54,13 @@ fn token(site: &Site, secs: u32) -> String {
     said.trim().strip_prefix("SLURM_JWT=").expect("a token").to_owned()
 }
 
-fn over_http(site: &Site, file: PathBuf) -> RestSlurm {
+/// A client over HTTP; `scontrol` renews its token where that is the cluster's.
+fn over_http(site: &Site, token_file: PathBuf, scontrol: PathBuf) -> RestSlurm {
     let config = SlurmConfig {
         rest: site.cluster().rest_jwt_url.clone(),
-        token_file: Some(file),
+        token_file: Some(token_file),
         token_user: Some("infill".to_owned()),
-        scontrol: scontrol(site),
+        scontrol,
         ..SlurmConfig::default()
     };
     RestSlurm::new(&config).expect("a client over HTTP")
@@ -82,7 +83,7 @@ fn slurmrestd_over_http_with_tokens() {
     let stage = stage(&site);
     let file = site.cluster().dir.join("run/token");
     std::fs::write(&file, token(&site, 600)).expect("cannot write the token");
-    block_on(run(&over_http(&site, file), &stage)).unwrap_or_else(|e| panic!("{e}"));
+    block_on(run(&over_http(&site, file, scontrol(&site)), &stage)).unwrap_or_else(|e| panic!("{e}"));
     site.cluster().control(&["restd-jwt", "stop"]);
 }
 
@@ -91,24 +92,18 @@ fn tokens_are_read_again_and_bad_ones_are_an_error() {
     let site = Site::bare();
     site.cluster().control(&["restd-jwt", "start"]);
     let file = site.cluster().dir.join("run/token");
-    let missing = block_on(over_http(&site, file.clone()).endpoint());
+    let nobody = || PathBuf::from("/nonexistent/scontrol");
+    let missing = block_on(over_http(&site, file.clone(), nobody()).endpoint());
     assert!(missing.as_ref().is_err_and(|e| e.to_string().contains("token")), "{missing:?}");
 
     std::fs::write(&file, "no token at all").expect("cannot write the token");
-    assert!(block_on(over_http(&site, file.clone()).endpoint()).is_err());
+    assert!(block_on(over_http(&site, file.clone(), nobody()).endpoint()).is_err());
 
     // Where nobody renews it, an expired token is refused, and a fresh file is taken up by the client that runs.
-    let config = SlurmConfig {
-        rest: site.cluster().rest_jwt_url.clone(),
-        token_file: Some(file.clone()),
-        token_user: Some("infill".to_owned()),
-        scontrol: PathBuf::from("/nonexistent/scontrol"),
-        ..SlurmConfig::default()
-    };
     std::fs::write(&file, token(&site, 2)).expect("cannot write the token");
     let expired = clock() + 3.0;
     site.until("the token to expire", 10.0, || clock() > expired);
-    let slurm = RestSlurm::new(&config).expect("a client over HTTP");
+    let slurm = over_http(&site, file.clone(), nobody());
     let refused = block_on(slurm.snapshot());
     assert!(refused.is_err(), "an expired token was good: {refused:?}");
     std::fs::write(&file, token(&site, 600)).expect("cannot write the token");
@@ -117,13 +112,13 @@ fn tokens_are_read_again_and_bad_ones_are_an_error() {
 
     // With scontrol at hand it renews the token by itself.
     std::fs::write(&file, token(&site, 30)).expect("cannot write the token");
-    let renewing = over_http(&site, file.clone());
+    let renewing = over_http(&site, file.clone(), scontrol(&site));
     assert!(block_on(renewing.snapshot()).is_ok());
 
     // Somebody else's token is no way in.
     let alice = site.must("alice", &["scontrol", "token", "lifespan=600"]);
     std::fs::write(&file, alice.trim().trim_start_matches("SLURM_JWT=")).expect("cannot write the token");
-    let foreign = over_http(&site, file);
+    let foreign = over_http(&site, file, nobody());
     let lead = JobId(site.sbatch("bob", &["-p", "infill", "--nodes=1"], "sleep 600"));
     let result = block_on(foreign.hold(lead));
     assert!(matches!(result, Err(SlurmError::Denied { .. })), "{result:?}");

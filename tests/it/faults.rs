@@ -105,14 +105,14 @@ fn slurmctld_is_killed_and_restarted() {
 fn slurmrestd_is_away_for_a_while() {
     let away = std::env::var("INFILL_TEST_AWAY_SECS").ok().and_then(|s| s.parse().ok()).unwrap_or(20.0);
     let site = Site::acting();
-    let job = Train::on("1-8").submit(&site);
-    let view = site.until_trains_on(job, 8, 30.0);
+    let job = Train::on("1-6").submit(&site);
+    let view = site.until_trains_on(job, 6, 30.0);
     site.kill("slurmrestd");
     let gone = clock();
     site.until("the daemon to notice", 15.0, || site.status().is_some_and(|s| !s.problems.is_empty()));
     // Slurm itself takes back what the main queue wants, and training goes on with the rest.
     // (The lead stays: to start it elsewhere needs slurmrestd.)
-    let main = site.main_job(1, &["--nodes=3", &format!("--exclude={}", view.nodes[0])]);
+    let main = site.main_job(1, &["--nodes=5", &format!("--exclude={}", view.nodes[0])]);
     site.starts_within(main, MAIN_WAITS_SECS);
     site.until_trains(job, 5, 30.0);
     let waiting = Train::on("1-2").user("bob").submit(&site);
@@ -124,7 +124,7 @@ fn slurmrestd_is_away_for_a_while() {
     site.completes(waiting);
     assert_said_once(&site, &["WARN", "Slurm does not answer"]);
     assert_said_once(&site, &["Slurm answers again"]);
-    all_is_well(&site, job, 8);
+    all_is_well(&site, job, 6);
 }
 
 #[test]

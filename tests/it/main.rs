@@ -11,6 +11,7 @@
 //! | `INFILL_TEST_DIR` | `/var/tmp/infill-it` | where the clusters live |
 //! | `INFILL_TEST_KEEP` | | if set, clusters stay up after the suite |
 
+mod commands;
 mod conformance;
 mod faults;
 mod garbage;
@@ -21,3 +22,4 @@ mod life;
 mod orders;
 mod plugin;
 mod pytorch;
+mod tidy;
