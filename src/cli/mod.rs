@@ -1,1 +1,142 @@
-//! To come.
+//! The command line: one file a subcommand. This is the only place, besides `main`, that uses `anyhow`.
+
+pub mod args;
+mod client;
+mod config;
+mod control;
+mod doctor;
+pub mod exit;
+mod explain;
+mod filter;
+mod gaps;
+mod generate;
+mod jobs;
+mod logging;
+mod output;
+mod plan;
+#[cfg(test)]
+mod samples;
+mod status;
+mod table;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::future::Future;
+use std::path::PathBuf;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use args::{Cli, Command};
+use client::{Client, ClientError};
+use exit::{Exit, Failure, Outcome};
+
+use crate::config::{Config, ConfigError};
+
+/// Runs the program and returns its exit code.
+pub fn main() -> u8 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    logging::start(cli.verbose, cli.command.log_level());
+    match dispatch(cli) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("infill: {failure}");
+            failure.exit.code()
+        }
+    }
+}
+
+/// Help and version are no errors; everything else that clap says is.
+fn usage(error: &clap::Error) -> u8 {
+    // Nothing is left to do when even that cannot be written.
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Ok.code(),
+        _ => Exit::Usage.code(),
+    }
+}
+
+fn dispatch(cli: Cli) -> Outcome {
+    install_crypto();
+    let session = Session { config: cli.config, url: cli.url };
+    match cli.command {
+        Command::Serve => block_on(async { serve(&session).await }),
+        Command::Run(mut args) => {
+            session.tell(&mut args.common.url)?;
+            block_on(async { Ok(exit::of_command(crate::agent::run(args).await?)) })
+        }
+        Command::Worker(mut args) => {
+            session.tell(&mut args.common.url)?;
+            block_on(async { Ok(exit::of_command(crate::agent::worker(args).await?)) })
+        }
+        Command::Status(args) => block_on(status::run(args, &session)),
+        Command::Gaps(args) => block_on(gaps::run(args, &session)),
+        Command::Jobs(args) => block_on(jobs::run(args, &session)),
+        Command::Plan(args) => block_on(plan::run(args, &session)),
+        Command::Explain(args) => block_on(explain::run(args, &session)),
+        Command::Pause => block_on(control::run(control::Order::Pause, &session)),
+        Command::Resume => block_on(control::run(control::Order::Resume, &session)),
+        Command::Drain => block_on(control::run(control::Order::Drain, &session)),
+        Command::Doctor(args) => block_on(doctor::run(args, &session)),
+        Command::Config(command) => config::run(command, &session),
+        Command::Completions(args) => generate::completions(&args),
+        Command::Man(args) => generate::man(&args),
+    }
+}
+
+async fn serve(session: &Session) -> Outcome {
+    crate::daemon::serve(session.config()?).await?;
+    Ok(Exit::Ok.code())
+}
+
+fn block_on(work: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(work);
+    // A blocking thread that still solves or reads must not keep the process alive.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// TLS needs a process-wide provider. Installing it twice is refused, and harmless.
+fn install_crypto() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// What the global flags say.
+pub struct Session {
+    config: Option<PathBuf>,
+    url: Option<String>,
+}
+
+impl Session {
+    /// The configuration.
+    fn config(&self) -> Result<Config, ConfigError> {
+        Config::load(self.config.as_deref())
+    }
+
+    /// The daemon's URL. The configuration is read only when no flag names it: users need not be able to read it.
+    fn url(&self) -> Result<String, ConfigError> {
+        match &self.url {
+            Some(url) => Ok(url.clone()),
+            None => Ok(self.config()?.agent.url),
+        }
+    }
+
+    /// Gives an agent the URL that the global flags name, before or after the subcommand. Without them it looks itself.
+    fn tell(&self, agent: &mut Option<String>) -> Result<(), ConfigError> {
+        if agent.is_none() && (self.url.is_some() || self.config.is_some()) {
+            *agent = Some(self.url()?);
+        }
+        Ok(())
+    }
+
+    /// The daemon.
+    fn client(&self) -> Result<Client, Failure> {
+        let client: Result<Client, ClientError> = Client::new(&self.url()?);
+        Ok(client?)
+    }
+}

@@ -11,16 +11,13 @@ use crate::store::GapRecord;
 
 use super::world::About;
 
-/// Seconds in an hour, and hours in a day.
-const HOUR_SECS: i64 = 3600;
-
 /// What the survival model learns from one ended gap.
 pub fn sample(gap: &GapRecord) -> GapSample {
     GapSample {
         duration_secs: gap.end.secs_since(gap.start),
         taken: gap.taken,
         block: gap.block,
-        hour: u8::try_from(gap.start.0.div_euclid(HOUR_SECS).rem_euclid(24)).unwrap_or(0),
+        hour: crate::gaps::hour_of(gap.start),
     }
 }
 
@@ -52,7 +49,13 @@ pub fn jobs(
         .map(|machine| {
             let user = user_of(about, machine.job);
             let share = config.shares.get(user).copied().unwrap_or(1.0);
-            malleable(machine, about.get(&machine.job), share / a_user.get(user).copied().unwrap_or(1.0), config, now)
+            malleable(
+                machine,
+                about.get(&machine.job),
+                share / a_user.get(user).copied().unwrap_or(1.0),
+                config,
+                now,
+            )
         })
         .collect()
 }

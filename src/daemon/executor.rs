@@ -122,7 +122,8 @@ pub async fn save(context: &Context) -> bool {
             true
         }
         Err(e) => {
-            if world.problems.insert("store", format!("the store fails ({e}): nothing is started")).is_none() {
+            if world.problems.insert("store", format!("the store fails ({e}): nothing is started")).is_none()
+            {
                 tracing::error!("the store fails: {e}; nothing is started until it works again");
             }
             world.mark_dirty(dirty.iter().map(|d| d.job));

@@ -126,17 +126,19 @@ impl World {
     }
 
     fn find_gaps(&mut self, snapshot: &Snapshot, now: UnixTime) {
-        let holders = self.holders();
+        let partition = self.config().slurm.partition.clone();
+        let before = std::mem::take(&mut self.gaps);
+        let ended = self.tracker.observe(snapshot, &partition, &before, now);
+        let (holders, since) = (self.holders(), self.tracker.since());
         let context = GapContext {
-            partition: &self.config().slurm.partition,
+            partition: &partition,
             config: &self.config().gaps,
             holders: &holders,
-            since: self.tracker.since(),
+            since: &since,
             survival: &self.survival,
             leave_secs: self.leave_secs(),
         };
         let gaps = find(snapshot, &context, now);
-        let ended = self.tracker.update(&gaps, snapshot, now);
         let room = MAX_WAITING_ROWS.saturating_sub(self.ended_gaps.len());
         self.ended_gaps.extend(ended.into_iter().take(room).map(|g| GapRecord {
             node: g.node,
@@ -157,8 +159,9 @@ impl World {
     /// Takes out the free nodes that the circuit breaker keeps us from.
     fn without_blocked(&self, gaps: Gaps, now: UnixTime) -> Gaps {
         let Gaps { gaps, mut refused } = gaps;
-        let (open, blocked): (Vec<_>, Vec<_>) =
-            gaps.into_iter().partition(|g| g.holder.is_some() || self.breaker.blocked(&g.node, now).is_none());
+        let (open, blocked): (Vec<_>, Vec<_>) = gaps
+            .into_iter()
+            .partition(|g| g.holder.is_some() || self.breaker.blocked(&g.node, now).is_none());
         refused.extend(
             blocked.into_iter().filter_map(|g| self.breaker.blocked(&g.node, now).map(|why| (g.node, why))),
         );
@@ -169,10 +172,7 @@ impl World {
     /// What the planner is to be asked now.
     pub fn question(&self, snapshot: &Snapshot, now: UnixTime) -> Question {
         let (may_grow, drain) = wishes(self.control);
-        let mut notes = Vec::new();
-        if !snapshot.backfill.complete {
-            notes.push(format!("backfill's plan was cut short ({})", snapshot.backfill.exit));
-        }
+        let notes = crate::gaps::notes(snapshot, &self.config().gaps);
         let holders = self.holders();
         let mut gaps = self.gaps.clone();
         // What happened since the snapshot: nodes given up, nodes promised.

@@ -139,15 +139,21 @@ pub async fn answer(config: Config, question: Question) -> anyhow::Result<RoundV
     let clock = Instant::now();
     let deadline = Duration::from_secs_f64(config.planner.solve_secs * OUTER_DEADLINE + 0.5);
     let (q, c) = (question.clone(), config.clone());
-    let solving = tokio::task::spawn_blocking(move || plan(&problem(&q, &c), solver::default().as_ref()));
+    let solving = tokio::task::spawn_blocking(move || match solver::default_solver() {
+        Some(solver) => plan(&problem(&q, &c), solver.as_ref()),
+        None => fallback(&problem(&q, &c), "built without a solver"),
+    });
+    let mut why = "the checker refused the solver's plan";
     let solved = match tokio::time::timeout(deadline, solving).await {
         Ok(Ok(answer)) => Some(answer),
         Ok(Err(e)) => {
             tracing::error!("the planner broke: {e}");
+            why = "the planner broke";
             None
         }
         Err(_) => {
             tracing::warn!("the planner was not ready after {deadline:?}");
+            why = "the outer deadline has passed";
             None
         }
     };
@@ -159,7 +165,7 @@ pub async fn answer(config: Config, question: Question) -> anyhow::Result<RoundV
             false
         }
     });
-    let (plan, mut report) = sound.unwrap_or_else(|| fallback(&problem));
+    let (plan, mut report) = sound.unwrap_or_else(|| fallback(&problem, why));
     if let Err(violations) = check(&problem, &plan) {
         anyhow::bail!("the checker refused the fallback plan: {violations:?}");
     }

@@ -335,7 +335,9 @@ impl World {
         now: UnixTime,
     ) {
         let sound = samples.is_finite() && samples >= 0.0 && secs.is_finite() && secs > 0.0;
-        let (Some(about), Some(machine)) = (self.about.get_mut(&lead), self.machines.get(&lead)) else { return };
+        let (Some(about), Some(machine)) = (self.about.get_mut(&lead), self.machines.get(&lead)) else {
+            return;
+        };
         if !sound {
             return;
         }
@@ -409,7 +411,9 @@ impl World {
                 tracing::warn!(%node, "left alone for a while: {why}");
             }
         }
-        if before != (machine.phase.clone(), machine.wings.len(), machine.generation) || !out.effects.is_empty() {
+        if before != (machine.phase.clone(), machine.wings.len(), machine.generation)
+            || !out.effects.is_empty()
+        {
             self.dirty.insert(job);
         }
         self.tell_agents(job);
@@ -423,7 +427,13 @@ impl World {
     }
 
     /// Takes in that an effect failed.
-    pub fn effect_failed(&mut self, job: JobId, effect: &crate::generation::Effect, why: &str, now: UnixTime) {
+    pub fn effect_failed(
+        &mut self,
+        job: JobId,
+        effect: &crate::generation::Effect,
+        why: &str,
+        now: UnixTime,
+    ) {
         let mut out = Outcome::default();
         if let Some(machine) = self.machines.get_mut(&job) {
             machine.effect_failed(effect, why, now, &mut out);

@@ -8,7 +8,9 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use crate::api::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome, hello_payload};
+use crate::api::{
+    AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome, hello_payload,
+};
 use crate::daemon::{Context, now};
 use crate::generation::input::Arrival;
 use crate::generation::observe::lead_of;

@@ -12,7 +12,8 @@ mod read;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -66,13 +67,24 @@ impl IntoResponse for Refusal {
     }
 }
 
-impl From<axum::extract::rejection::JsonRejection> for Refusal {
-    fn from(e: axum::extract::rejection::JsonRejection) -> Self {
+impl From<JsonRejection> for Refusal {
+    fn from(e: JsonRejection) -> Self {
         Refusal::new(e.status(), e.body_text())
     }
 }
 
 /// A JSON body whose rejection is a [`Refusal`].
-#[derive(axum::extract::FromRequest)]
-#[from_request(via(axum::Json), rejection(Refusal))]
 pub struct Body<T>(pub T);
+
+impl<S, T> FromRequest<S> for Body<T>
+where
+    S: Send + Sync,
+    axum::Json<T>: FromRequest<S, Rejection = JsonRejection>,
+{
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        let axum::Json(value) = axum::Json::<T>::from_request(request, state).await?;
+        Ok(Body(value))
+    }
+}

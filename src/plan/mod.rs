@@ -1,1 +1,112 @@
-//! To come.
+//! The planner: which malleable job gets which nodes for how long. Pure: the same problem always has the same plan.
+//!
+//! [`plan`] lays out the decision space (`space`, `options`, `steps`, `cost`), makes a plan without a solver (`dp`),
+//! writes the mixed-integer program (`variables`, `constraints`, `objective`), has a [`solver`] improve on that plan, lays
+//! the better of the two on named nodes (`extract`) and explains it (`report`). [`check`] judges a plan independently:
+//! nothing is carried out that it does not pass. [`fallback`] is `plan` without the solver, for when its time is up.
+//!
+//! Only the first step of a plan is carried out; the rest is a forecast, made anew in the next round.
+
+mod check;
+mod constraints;
+mod cost;
+mod dp;
+mod extract;
+mod milp;
+mod objective;
+mod options;
+mod path;
+mod problem;
+mod report;
+pub mod solver;
+mod space;
+mod steps;
+mod variables;
+
+use crate::model::{Plan, Report, SolveStatus};
+pub use check::{Violation, check};
+pub use cost::{Change, Value, best_rate, first_change, rate_of};
+pub use milp::{Assignment, Milp, Row, Variable};
+pub use problem::Problem;
+use solver::{Limits, Solver};
+use space::{Schedule, Space};
+pub use steps::{SHORTEST_STEP_SECS, Steps};
+
+/// Relative violation of a row that we forgive a solver: its own default tolerance.
+const FEASIBILITY_TOLERANCE: f64 = 1e-5;
+
+/// Plans a round. May take the configured solve time and a little more, so do not call it on an async executor.
+pub fn plan(problem: &Problem<'_>, solver: &dyn Solver) -> (Plan, Report) {
+    let space = Space::of(problem);
+    let in_hand = dp::solve(&space);
+    if is_trivial(&space) {
+        return finish(problem, extract::plan(&space, &in_hand, SolveStatus::Trivial));
+    }
+    let (found, status) = match improve(&space, solver, &in_hand) {
+        Ok((schedule, status)) => (schedule, status),
+        Err(why) => return finish(problem, extract::plan(&space, &in_hand, SolveStatus::Fallback(why))),
+    };
+    let solved = extract::plan(&space, &found, status.clone());
+    let ours = extract::plan(&space, &in_hand, status);
+    let score = |plan: &Plan| cost::evaluate(problem, &space.steps, plan).score();
+    let (a, b) = (score(&solved), score(&ours));
+    // The tie bonuses are in the schedules' scores only.
+    let even = (a - b).abs() <= dp::SAME_SCORE * b.abs().max(1.0);
+    let solver_wins = if even { dp::better(&space, &found, &in_hand) } else { a > b };
+    finish(problem, if solver_wins { solved } else { ours })
+}
+
+/// Plans a round without a solver, in milliseconds: for when the outer deadline has passed. The status says `why`.
+pub fn fallback(problem: &Problem<'_>, why: &str) -> (Plan, Report) {
+    let space = Space::of(problem);
+    let status = match is_trivial(&space) {
+        true => SolveStatus::Trivial,
+        false => SolveStatus::Fallback(why.to_owned()),
+    };
+    finish(problem, extract::plan(&space, &dp::solve(&space), status))
+}
+
+fn finish(problem: &Problem<'_>, plan: Plan) -> (Plan, Report) {
+    let report = report::explain(problem, &plan);
+    (plan, report)
+}
+
+/// Whether there is nothing to decide: no usable node, or no job with a choice.
+fn is_trivial(space: &Space<'_>) -> bool {
+    space.steps.is_empty() || space.jobs.iter().all(|j| j.options.len() < 2)
+}
+
+/// Writes the program of a space.
+fn write(space: &Space<'_>) -> (Milp, variables::Index) {
+    let mut milp = Milp::default();
+    let index = variables::add(space, &mut milp);
+    constraints::add(space, &index, &mut milp);
+    objective::set(space, &index, &mut milp);
+    (milp, index)
+}
+
+/// Asks the solver for something better than the schedule in hand. Whatever it answers is checked.
+fn improve(
+    space: &Space<'_>,
+    solver: &dyn Solver,
+    in_hand: &Schedule,
+) -> Result<(Schedule, SolveStatus), String> {
+    let (milp, index) = write(space);
+    let start = variables::encode(space, &index, &milp, in_hand);
+    let config = space.problem.config;
+    let limits = Limits { secs: config.solve_secs, mip_gap: config.mip_gap };
+    let name = solver.name();
+    let solution = solver.solve(&milp, limits, Some(&start)).map_err(|e| format!("{name}: {e}"))?;
+    let schedule = variables::decode(&index, &solution.values)
+        .filter(|_| milp.is_feasible(&solution.values, FEASIBILITY_TOLERANCE))
+        .filter(|schedule| space.is_feasible(schedule))
+        .ok_or_else(|| format!("{name}: its answer breaks the model's rules"))?;
+    let status = match solution.optimal {
+        true => SolveStatus::Optimal,
+        false => SolveStatus::TimeLimit { gap: solution.gap },
+    };
+    Ok((dp::polish(space, schedule), status))
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,15 @@
 //!
 //! Wire structures stay private to this module; everybody else sees [`crate::model`].
 
+mod command;
+mod gres;
+mod hostlist;
+pub mod munge;
+pub mod rest;
+
+pub use hostlist::{HostlistError, expand as expand_hostlist};
+pub use rest::RestSlurm;
+
 use async_trait::async_trait;
 
 use crate::model::{Job, JobId, NodeName, Snapshot};

@@ -3,7 +3,17 @@
 //!
 //! One trait, one adapter for each database, one conformance suite for all.
 
+#[cfg(test)]
+mod conformance;
+mod sqlite;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Display;
+use std::sync::Arc;
+
 use async_trait::async_trait;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{ExecPlan, JobId, NodeName, NodeType, Plan, Profile, Report, UnixTime, WindowEnd};
@@ -147,4 +157,34 @@ pub trait Store: Send + Sync {
     async fn put_setting(&self, key: &str, value: &str) -> Result<(), StoreError>;
     /// Deletes rounds, generations, ended leads, gaps and measurements older than `before`; returns how many rows.
     async fn prune(&self, before: UnixTime) -> Result<u64, StoreError>;
+}
+
+/// Opens the store that `url` names.
+///
+/// # Errors
+/// When the scheme is unknown, or the database cannot be opened or read.
+pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    if url.starts_with("sqlite:") {
+        return Ok(Arc::new(sqlite::SqliteStore::open(url).await?));
+    }
+    Err(corrupt(
+        "opening the store",
+        format!("{url:?} is no database that is known: expected sqlite:/path/file.db"),
+    ))
+}
+
+fn unavailable(doing: impl Into<String>, what: impl Display) -> StoreError {
+    StoreError::Unavailable { doing: doing.into(), what: what.to_string() }
+}
+
+fn corrupt(doing: impl Into<String>, what: impl Display) -> StoreError {
+    StoreError::Corrupt { doing: doing.into(), what: what.to_string() }
+}
+
+fn encode(value: &impl Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|e| corrupt("writing a value as JSON", e))
+}
+
+fn decode<T: DeserializeOwned>(what: &str, text: &str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|e| corrupt(format!("reading {what}"), e))
 }

@@ -1,0 +1,233 @@
+//! The command lines of `infill run` and `infill worker`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use regex::bytes::Regex;
+use sha2::{Digest, Sha256};
+
+use crate::api::RunSpec;
+use crate::config::Config;
+use crate::model::{Curve, RescaleCosts, Sizes};
+
+/// Longest waiting time that a flag may name, seconds: a week, longer than any job's limit that we met.
+const MAX_WAIT_SECS: u32 = 7 * 86_400;
+
+/// Most local ranks on one node: four times the cores of today's largest nodes.
+const MAX_LOCAL_RANKS: u32 = 1024;
+
+/// A signal by name or number, for `--signal`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunSignal(pub i32);
+
+/// The signals that a program can catch and that make sense as a request to save and exit.
+const SIGNALS: [(&str, i32); 6] = [
+    ("USR1", libc::SIGUSR1),
+    ("USR2", libc::SIGUSR2),
+    ("TERM", libc::SIGTERM),
+    ("INT", libc::SIGINT),
+    ("HUP", libc::SIGHUP),
+    ("QUIT", libc::SIGQUIT),
+];
+
+impl FromStr for RunSignal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = text.to_ascii_uppercase();
+        let name = name.strip_prefix("SIG").unwrap_or(&name);
+        SIGNALS
+            .iter()
+            .find(|(known, number)| *known == name || number.to_string() == name)
+            .map(|(_, number)| RunSignal(*number))
+            .ok_or_else(|| "expected USR1, USR2, TERM, INT, HUP or QUIT".to_owned())
+    }
+}
+
+impl std::fmt::Display for RunSignal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match SIGNALS.iter().find(|(_, number)| *number == self.0) {
+            Some((name, _)) => f.write_str(name),
+            None => self.0.fmt(f),
+        }
+    }
+}
+
+/// Runs a training command as a malleable job
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// What is declared to the daemon.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// How the command is run; the same on all workers.
+    #[command(flatten)]
+    pub common: CommandArgs,
+    /// Set by infill itself when it starts again as a job step.
+    #[arg(long, hide = true)]
+    pub in_step: bool,
+    /// File of the batch script's standard output, to which wings append.
+    #[arg(long, hide = true)]
+    pub output_file: Option<PathBuf>,
+    /// File of the batch script's standard error, to which wings append.
+    #[arg(long, hide = true)]
+    pub error_file: Option<PathBuf>,
+}
+
+/// What the user declares about the job.
+#[derive(Args, Clone, Debug)]
+pub struct SpecArgs {
+    /// Numbers of nodes that the job may run on: 4, 2-8 or 1,2,4,8 [default: as submitted]
+    #[arg(long, value_name = "SIZES", value_parser = parse_sizes)]
+    pub nodes: Option<Sizes>,
+    /// Known throughput by number of nodes: 1:10,2:19,4:35 (samples a second)
+    #[arg(long, value_name = "NODES:RATE,…", value_parser = parse_curve)]
+    pub curve: Option<Curve>,
+    /// Known seconds without useful work when growing, shrinking and starting: 18,12,18
+    #[arg(long, value_name = "UP,DOWN,START", value_parser = parse_costs)]
+    pub costs: Option<RescaleCosts>,
+    /// Failures of the command that are retried before the job fails; rescaling never counts
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub max_restarts: u32,
+    /// Name under which what is learned about this job is kept [default: from the command line]
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+}
+
+/// How the command is run.
+#[derive(Args, Clone, Debug)]
+pub struct CommandArgs {
+    /// Signal that asks the command to save and exit, sent to all its processes
+    #[arg(long, value_name = "NAME", default_value = "USR1")]
+    pub signal: RunSignal,
+    /// Seconds that the command gets to save and exit before it is killed
+    #[arg(long, value_name = "SECS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
+    pub grace: u32,
+    /// Start so many processes of the command on each node, one a local rank [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_LOCAL_RANKS as i64))]
+    pub nproc_per_node: Option<u32>,
+    /// Read progress from the command's output: a regular expression with groups samples, step and loss
+    #[arg(long, value_name = "REGEX", value_parser = parse_regex)]
+    pub progress_regex: Option<Regex>,
+    /// Do not put the rank before each line of output
+    #[arg(long)]
+    pub no_prefix: bool,
+    /// Seconds to wait for an unreachable daemon once the command has ended
+    #[arg(long, value_name = "SECS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
+    pub daemon_patience: u32,
+    /// Where the daemon listens [default: agent.url of the configuration]
+    #[arg(long, value_name = "URL", env = "INFILL_URL")]
+    pub url: Option<String>,
+    /// The training command
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
+
+/// Runs one worker of a wing; infill starts it by itself
+#[derive(Args, Clone, Debug)]
+pub struct WorkerArgs {
+    /// Job id of the lead
+    #[arg(long, value_name = "JOBID")]
+    pub lead: u32,
+    /// How the command is run.
+    #[command(flatten)]
+    pub common: CommandArgs,
+}
+
+impl SpecArgs {
+    /// The declaration for the daemon. Fails when the expression for progress is none.
+    pub fn to_spec(&self, common: &CommandArgs) -> anyhow::Result<RunSpec> {
+        Ok(RunSpec {
+            sizes: self.nodes.clone(),
+            curve: self.curve.clone(),
+            costs: self.costs,
+            max_restarts: self.max_restarts,
+            grace_secs: common.grace,
+            profile: self.profile.clone(),
+            command_hash: common.command_hash(),
+        })
+    }
+}
+
+impl CommandArgs {
+    /// Time between the rescale signal and SIGKILL.
+    pub fn grace(&self) -> Duration {
+        Duration::from_secs(self.grace.into())
+    }
+
+    /// How long an unreachable daemon is waited for once the command has ended.
+    pub fn patience(&self) -> Duration {
+        Duration::from_secs(self.daemon_patience.into())
+    }
+
+    /// Processes of the command on each node.
+    pub fn local_ranks(&self) -> u32 {
+        self.nproc_per_node.unwrap_or(1)
+    }
+
+    /// The daemon's URL: flag or environment, else the configuration file.
+    pub fn daemon_url(&self) -> anyhow::Result<String> {
+        if let Some(url) = &self.url {
+            return Ok(url.clone());
+        }
+        let path = std::env::var_os("INFILL_CONFIG").map(PathBuf::from);
+        Ok(Config::load(path.as_deref()).context("cannot read the configuration")?.agent.url)
+    }
+
+    /// Hash of the command line, the same on every submission of the same line.
+    fn command_hash(&self) -> String {
+        let mut hash = Sha256::new();
+        for word in &self.command {
+            hash.update(word.as_bytes());
+            hash.update([0]);
+        }
+        hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The words that give a wing's worker the same flags and command; without the URL.
+    pub fn to_words(&self) -> Vec<String> {
+        let mut words = vec![
+            format!("--signal={}", self.signal),
+            format!("--grace={}", self.grace),
+            format!("--daemon-patience={}", self.daemon_patience),
+        ];
+        words.extend(self.nproc_per_node.map(|n| format!("--nproc-per-node={n}")));
+        words.extend(self.progress_regex.as_ref().map(|r| format!("--progress-regex={}", r.as_str())));
+        words.extend(self.no_prefix.then(|| "--no-prefix".to_owned()));
+        words.push("--".to_owned());
+        words.extend(self.command.iter().cloned());
+        words
+    }
+}
+
+fn parse_sizes(text: &str) -> Result<Sizes, String> {
+    Sizes::parse(text).map_err(|e| e.to_string())
+}
+
+fn parse_curve(text: &str) -> Result<Curve, String> {
+    Curve::parse(text).map_err(|e| e.to_string())
+}
+
+fn parse_regex(text: &str) -> Result<Regex, String> {
+    let regex = Regex::new(text).map_err(|e| e.to_string())?;
+    let known = regex.capture_names().flatten().any(|name| ["samples", "step", "loss"].contains(&name));
+    if known {
+        Ok(regex)
+    } else {
+        Err("expected a group (?<samples>…), (?<step>…) or (?<loss>…)".to_owned())
+    }
+}
+
+fn parse_costs(text: &str) -> Result<RescaleCosts, String> {
+    let numbers: Vec<f64> = text.split(',').map_while(|word| word.trim().parse().ok()).collect();
+    match numbers[..] {
+        [up_secs, down_secs, start_secs]
+            if text.split(',').count() == 3 && numbers.iter().all(|n| (0.0..=86_400.0).contains(n)) =>
+        {
+            Ok(RescaleCosts { up_secs, down_secs, start_secs })
+        }
+        _ => Err("expected three numbers of seconds between 0 and 86400: UP,DOWN,START".to_owned()),
+    }
+}

@@ -1,0 +1,281 @@
+//! The user's command: starts it, asks it to stop, kills it, and sees to it that nothing of it is left.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use regex::bytes::Regex;
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::api::Exit;
+
+use super::output::{Output, Stream};
+use super::processes::{MARK_VARIABLE, Processes};
+use super::progress::Tally;
+
+/// Exit codes with which shells say that a program is missing, or cannot be run.
+const CODE_NOT_FOUND: i32 = 127;
+const CODE_CANNOT_RUN: i32 = 126;
+
+/// What a process that died of a signal returns in shells, less the signal's number.
+const CODE_OF_SIGNALS: i32 = 128;
+
+/// When one local rank fails, the others get SIGTERM and so much time: they wait for it in vain.
+const FAILED_PEERS: Duration = Duration::from_secs(5);
+
+/// A killed process is gone in milliseconds, unless the kernel waits for a file system or a GPU. Then we go on.
+const KILLED_WAIT: Duration = Duration::from_secs(5);
+
+/// How often we look whether strays are gone: first and longest interval.
+const STRAY_POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+
+/// The last output of a process that has ended is in the pipe already; only what escaped us could keep it open.
+const OUTPUT_DRAIN: Duration = Duration::from_secs(1);
+
+/// What to start.
+pub struct Launch {
+    /// Program and arguments.
+    pub words: Vec<String>,
+    /// For each local rank: its rank of all, and its variables.
+    pub ranks: Vec<(u32, Vec<(&'static str, String)>)>,
+    /// Value of the variable that marks its processes; unique.
+    pub mark: String,
+    /// The rescale signal.
+    pub signal: i32,
+    /// Where its output goes.
+    pub output: Output,
+    /// Expression that finds progress in its output.
+    pub regex: Option<Regex>,
+    /// Where that is added up.
+    pub tally: Tally,
+}
+
+/// A running command.
+pub struct Running {
+    orders: mpsc::UnboundedSender<Order>,
+    ended: oneshot::Receiver<Ended>,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ended {
+    /// Code and circumstances.
+    pub exit: Exit,
+    /// Seconds from the rescale signal to the end; 0 when none was sent.
+    pub stop_secs: f64,
+}
+
+/// A request to stop: the rescale signal now, if it was not sent yet, and SIGKILL after this time at the latest.
+struct Order {
+    kill_at: Instant,
+}
+
+impl Running {
+    /// Starts the command. Call it from a thread that lives as long as the process: the kernel kills the command when
+    /// the thread that started it ends.
+    pub fn start(launch: Launch) -> Running {
+        let (orders, order_receiver) = mpsc::unbounded_channel();
+        let (end_sender, ended) = oneshot::channel();
+        match Group::start(&launch) {
+            Ok(group) => {
+                tokio::spawn(async move { end_sender.send(group.supervise(order_receiver).await).ok() });
+            }
+            Err(error) => {
+                tracing::error!(command = launch.words.first(), %error, "cannot start the command");
+                let missing = error.kind() == std::io::ErrorKind::NotFound;
+                let code = if missing { CODE_NOT_FOUND } else { CODE_CANNOT_RUN };
+                end_sender.send(Ended::failed_with(code)).ok();
+            }
+        }
+        Running { orders, ended }
+    }
+
+    /// Asks it to stop within `grace`. A later call can only make it shorter.
+    pub fn stop(&self, grace: Duration) {
+        // A command that has just ended needs no order.
+        self.orders.send(Order { kill_at: Instant::now() + grace }).ok();
+    }
+
+    /// Waits for the end. May be cancelled and called again, but not after it has returned.
+    pub async fn ended(&mut self) -> Ended {
+        // The supervisor never ends without a word, unless the runtime is shut down.
+        (&mut self.ended).await.unwrap_or(Ended::failed_with(CODE_CANNOT_RUN))
+    }
+}
+
+impl Ended {
+    fn failed_with(code: i32) -> Ended {
+        Ended { exit: Exit { code, asked: false, killed: false }, stop_secs: 0.0 }
+    }
+}
+
+/// The processes of all local ranks, and what became of them.
+struct Group {
+    children: JoinSet<ExitStatus>,
+    output: JoinSet<()>,
+    processes: Processes,
+    signal: i32,
+    asked_at: Option<Instant>,
+    kill_at: Option<Instant>,
+    killed: bool,
+    /// Code of the first rank that failed; 0 as long as none has.
+    code: i32,
+    /// Whether a rank died of the very signal that we sent: it may have been a wrapper of what saves now.
+    died_of_signal: bool,
+}
+
+impl Group {
+    fn start(launch: &Launch) -> std::io::Result<Group> {
+        let mut children = Vec::new();
+        for (_, variables) in &launch.ranks {
+            // When a later rank cannot start, dropping the earlier ones kills them.
+            children.push(spawn(&launch.words, variables, &launch.mark)?);
+        }
+        let groups = children.iter().filter_map(|c| i32::try_from(c.id()?).ok()).collect();
+        let mut group = Group {
+            children: JoinSet::new(),
+            output: JoinSet::new(),
+            processes: Processes::new(groups, &launch.mark),
+            signal: launch.signal,
+            asked_at: None,
+            kill_at: None,
+            killed: false,
+            code: 0,
+            died_of_signal: false,
+        };
+        for ((rank, _), child) in launch.ranks.iter().zip(children) {
+            group.adopt(*rank, child, launch);
+        }
+        Ok(group)
+    }
+
+    fn adopt(&mut self, rank: u32, mut child: Child, launch: &Launch) {
+        let progress = || launch.regex.clone().map(|regex| (regex, launch.tally.clone()));
+        if let Some(pipe) = child.stdout.take() {
+            self.output.spawn(launch.output.clone().forward(Stream::Out, rank, pipe, progress()));
+        }
+        if let Some(pipe) = child.stderr.take() {
+            self.output.spawn(launch.output.clone().forward(Stream::Err, rank, pipe, progress()));
+        }
+        self.children.spawn(async move {
+            // Waiting fails only for a process that is not our child.
+            child.wait().await.unwrap_or_else(|_| ExitStatus::from_raw(CODE_CANNOT_RUN << 8))
+        });
+    }
+
+    /// Watches over the command until nothing of it is left.
+    async fn supervise(mut self, mut orders: mpsc::UnboundedReceiver<Order>) -> Ended {
+        while !self.children.is_empty() {
+            tokio::select! {
+                biased;
+                Some(order) = orders.recv() => self.ask(order).await,
+                Some(Ok(status)) = self.children.join_next() => self.note(status).await,
+                () = at(self.kill_at) => self.kill().await,
+            }
+        }
+        self.clear(&mut orders).await;
+        let drained = async { while self.output.join_next().await.is_some() {} };
+        // What still holds the pipes is none of the command's processes.
+        timeout(OUTPUT_DRAIN, drained).await.ok();
+        let stop_secs = self.asked_at.map_or(0.0, |t| t.elapsed().as_secs_f64());
+        Ended {
+            exit: Exit { code: self.code, asked: self.asked_at.is_some(), killed: self.killed },
+            stop_secs,
+        }
+    }
+
+    async fn ask(&mut self, order: Order) {
+        let first = self.asked_at.is_none();
+        self.asked_at.get_or_insert_with(Instant::now);
+        self.shorten(order.kill_at);
+        if first {
+            self.processes.signal(self.signal).await;
+        }
+    }
+
+    fn shorten(&mut self, kill_at: Instant) {
+        self.kill_at = Some(self.kill_at.map_or(kill_at, |t| t.min(kill_at)));
+    }
+
+    async fn kill(&mut self) {
+        self.killed |= self.asked_at.is_some();
+        self.kill_at = None;
+        self.processes.signal(libc::SIGKILL).await;
+    }
+
+    /// A local rank has ended.
+    async fn note(&mut self, status: ExitStatus) {
+        let code = status.code().unwrap_or_else(|| CODE_OF_SIGNALS + status.signal().unwrap_or(0));
+        self.died_of_signal |= self.asked_at.is_some() && status.signal() == Some(self.signal);
+        if self.code == 0 {
+            self.code = code;
+        }
+        if code != 0 && self.asked_at.is_none() && !self.children.is_empty() && self.kill_at.is_none() {
+            self.shorten(Instant::now() + FAILED_PEERS);
+            self.processes.signal(libc::SIGTERM).await;
+        }
+    }
+
+    /// All ranks have ended; waits for what they left if that may still be saving, and kills it otherwise.
+    async fn clear(&mut self, orders: &mut mpsc::UnboundedReceiver<Order>) {
+        let mut pause = STRAY_POLL.0;
+        let mut until = if self.died_of_signal { self.kill_at } else { None };
+        let mut given_up_at = None;
+        while self.processes.any().await {
+            let now = Instant::now();
+            if given_up_at.is_some_and(|t| now >= t) {
+                tracing::warn!("processes of the command do not die; going on without them");
+                return;
+            }
+            if until.is_none_or(|t| now >= t) {
+                self.killed |= until.take().is_some();
+                given_up_at.get_or_insert(now + KILLED_WAIT);
+                self.processes.signal(libc::SIGKILL).await;
+            }
+            tokio::select! {
+                Some(order) = orders.recv() => until = until.map(|t| t.min(order.kill_at)),
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(STRAY_POLL.1),
+            }
+        }
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Starts one local rank in a process group of its own, which dies with us.
+fn spawn(words: &[String], variables: &[(&'static str, String)], mark: &str) -> std::io::Result<Child> {
+    let Some((program, args)) = words.split_first() else {
+        return Err(std::io::Error::new(std::io::ErrorKind::NotFound, "no command was given"));
+    };
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .env(MARK_VARIABLE, mark)
+        .envs(variables.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    // SAFETY: between fork and exec only async-signal-safe functions are called: prctl, getppid, _exit.
+    unsafe {
+        let parent = libc::getpid();
+        command.pre_exec(move || {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            if libc::getppid() != parent {
+                // We died before the kernel knew what to do then.
+                libc::_exit(CODE_CANNOT_RUN);
+            }
+            Ok(())
+        });
+    }
+    command.spawn()
+}

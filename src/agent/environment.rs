@@ -1,0 +1,199 @@
+//! The environment that the command gets: its place in the generation, in the words of the usual launchers.
+//!
+//! To the command, lead and wings are one Slurm job with one step, and so are the `SLURM_*` variables that programs
+//! read to find their peers (Lightning, JAX) or to name their files.
+
+use std::path::Path;
+
+use crate::api::Member;
+use crate::model::JobId;
+
+use super::step::KEPT_CPUS_PER_TASK;
+
+/// What is the same for all generations and local ranks.
+#[derive(Clone, Debug)]
+pub struct Surroundings<'a> {
+    /// The malleable job.
+    pub lead: JobId,
+    /// Processes of the command on each node.
+    pub local_ranks: u32,
+    /// Whether the user asked for that number; otherwise launchers keep their own defaults.
+    pub local_ranks_given: bool,
+    /// The progress socket.
+    pub progress: &'a Path,
+    /// `SLURM_CPUS_PER_TASK` of the batch script.
+    pub cpus_per_task: Option<String>,
+    /// `TORCHELASTIC_SIGNALS_TO_HANDLE` of the user.
+    pub elastic_signals: Option<String>,
+    /// Name of the rescale signal, without SIG.
+    pub signal: String,
+}
+
+impl Surroundings<'_> {
+    /// The variables for one local rank.
+    pub fn variables(&self, member: &Member, local: u32) -> Vec<(&'static str, String)> {
+        let mut all = self.launcher(member, local);
+        all.extend(self.torchrun(member));
+        all.extend(self.slurm(member, local));
+        all.extend([
+            ("INFILL_GENERATION", member.generation.to_string()),
+            ("INFILL_PLAN", member.exec_plan.clone()),
+            ("INFILL_PROGRESS", self.progress.display().to_string()),
+            ("INFILL_JOB_ID", self.lead.to_string()),
+            // Generations before this one; the first is number 1.
+            ("INFILL_RESCALES", member.generation.saturating_sub(1).to_string()),
+        ]);
+        all
+    }
+
+    /// What `torch.distributed` and everything made for it reads.
+    fn launcher(&self, member: &Member, local: u32) -> Vec<(&'static str, String)> {
+        vec![
+            ("RANK", self.rank(member, local).to_string()),
+            ("LOCAL_RANK", local.to_string()),
+            ("WORLD_SIZE", self.world(member).to_string()),
+            ("LOCAL_WORLD_SIZE", self.local_ranks.to_string()),
+            ("NODE_RANK", member.rank.to_string()),
+            ("GROUP_RANK", member.rank.to_string()),
+            ("MASTER_ADDR", member.master_addr.clone()),
+            ("MASTER_PORT", member.master_port.to_string()),
+        ]
+    }
+
+    /// Defaults of torchrun's flags, for a static rendezvous.
+    fn torchrun(&self, member: &Member) -> Vec<(&'static str, String)> {
+        // Only with this does torchrun pass the rescale signal on instead of dying of it. Earlier ones
+        // die, but their workers get the signal from us.
+        let mut signals =
+            self.elastic_signals.clone().unwrap_or_else(|| "SIGTERM,SIGINT,SIGHUP,SIGQUIT".to_owned());
+        let ours = format!("SIG{}", self.signal);
+        if !signals.split(',').any(|name| name == ours) {
+            signals = format!("{signals},{ours}");
+        }
+        let mut all = vec![
+            ("PET_NNODES", member.world.to_string()),
+            ("PET_NODE_RANK", member.rank.to_string()),
+            ("PET_MASTER_ADDR", member.master_addr.clone()),
+            ("PET_MASTER_PORT", member.master_port.to_string()),
+            ("PET_RDZV_ID", format!("infill-{}-{}", self.lead, member.generation)),
+            ("TORCHELASTIC_SIGNALS_TO_HANDLE", signals),
+        ];
+        if self.local_ranks_given {
+            all.push(("PET_NPROC_PER_NODE", self.local_ranks.to_string()));
+        }
+        all
+    }
+
+    /// One Slurm job with one step over all nodes of the generation.
+    fn slurm(&self, member: &Member, local: u32) -> Vec<(&'static str, String)> {
+        let nodes = member.nodes.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(",");
+        let (world, count) = (self.world(member).to_string(), member.world.to_string());
+        let layout = match member.world {
+            1 => self.local_ranks.to_string(),
+            n => format!("{}(x{n})", self.local_ranks),
+        };
+        let mut all = vec![
+            ("SLURM_JOB_ID", self.lead.to_string()),
+            ("SLURM_JOBID", self.lead.to_string()),
+            ("SLURM_PROCID", self.rank(member, local).to_string()),
+            ("SLURM_LOCALID", local.to_string()),
+            ("SLURM_NODEID", member.rank.to_string()),
+        ];
+        all.extend(
+            ["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"].map(|name| (name, world.clone())),
+        );
+        all.extend(
+            ["SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES"].map(|name| (name, count.clone())),
+        );
+        all.extend(
+            ["SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST"].map(|name| (name, nodes.clone())),
+        );
+        all.extend(["SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"].map(|name| (name, layout.clone())));
+        all.push(("SLURM_NTASKS_PER_NODE", self.local_ranks.to_string()));
+        all.extend(self.cpus_per_task.clone().map(|cpus| ("SLURM_CPUS_PER_TASK", cpus)));
+        all
+    }
+
+    /// This process's rank of all processes of the generation.
+    pub fn rank(&self, member: &Member, local: u32) -> u32 {
+        member.rank.saturating_mul(self.local_ranks).saturating_add(local)
+    }
+
+    fn world(&self, member: &Member) -> u32 {
+        member.world.saturating_mul(self.local_ranks)
+    }
+}
+
+/// The user's `SLURM_CPUS_PER_TASK`, which did not pass through `srun`.
+pub fn kept_cpus_per_task() -> Option<String> {
+    std::env::var(KEPT_CPUS_PER_TASK).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_process_of_the_second_node() {
+        let member = Member {
+            generation: 3,
+            rank: 1,
+            world: 2,
+            master_addr: "n1".to_owned(),
+            master_port: 4000,
+            nodes: vec!["n1".into(), "n7".into()],
+            exec_plan: "default".to_owned(),
+        };
+        let around = Surroundings {
+            lead: JobId(12),
+            local_ranks: 4,
+            local_ranks_given: true,
+            progress: Path::new("/run/p"),
+            cpus_per_task: Some("8".to_owned()),
+            elastic_signals: None,
+            signal: "USR1".to_owned(),
+        };
+        let text: Vec<String> =
+            around.variables(&member, 1).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        insta::assert_snapshot!(text.join("\n"), @r"
+        RANK=5
+        LOCAL_RANK=1
+        WORLD_SIZE=8
+        LOCAL_WORLD_SIZE=4
+        NODE_RANK=1
+        GROUP_RANK=1
+        MASTER_ADDR=n1
+        MASTER_PORT=4000
+        PET_NNODES=2
+        PET_NODE_RANK=1
+        PET_MASTER_ADDR=n1
+        PET_MASTER_PORT=4000
+        PET_RDZV_ID=infill-12-3
+        TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
+        PET_NPROC_PER_NODE=4
+        SLURM_JOB_ID=12
+        SLURM_JOBID=12
+        SLURM_PROCID=5
+        SLURM_LOCALID=1
+        SLURM_NODEID=1
+        SLURM_NTASKS=8
+        SLURM_NPROCS=8
+        SLURM_STEP_NUM_TASKS=8
+        SLURM_NNODES=2
+        SLURM_JOB_NUM_NODES=2
+        SLURM_STEP_NUM_NODES=2
+        SLURM_NODELIST=n1,n7
+        SLURM_JOB_NODELIST=n1,n7
+        SLURM_STEP_NODELIST=n1,n7
+        SLURM_TASKS_PER_NODE=4(x2)
+        SLURM_STEP_TASKS_PER_NODE=4(x2)
+        SLURM_NTASKS_PER_NODE=4
+        SLURM_CPUS_PER_TASK=8
+        INFILL_GENERATION=3
+        INFILL_PLAN=default
+        INFILL_PROGRESS=/run/p
+        INFILL_JOB_ID=12
+        INFILL_RESCALES=2
+        ");
+    }
+}

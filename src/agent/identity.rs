@@ -1,0 +1,188 @@
+//! Proof of who we are: a MUNGE credential, or the user's Slurm token where there is no MUNGE.
+//!
+//! What is made here stays in memory: it is never logged, never an argument or an environment variable.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use crate::api::{Credential, Secret, hello_payload};
+use crate::model::JobId;
+
+/// `munge` and `scontrol token` answer in milliseconds; a daemon of theirs that hangs must not hang us.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes of a nonce: 128 bits cannot be guessed or met twice.
+const NONCE_BYTES: usize = 16;
+
+/// Lifetime that is asked for a token, seconds: it is used at once.
+const TOKEN_LIFESPAN_SECS: u32 = 60;
+
+/// A credential and the nonce that is bound into it.
+#[derive(Clone, Debug)]
+pub struct Proof {
+    /// The credential.
+    pub credential: Credential,
+    /// Random text.
+    pub nonce: String,
+}
+
+/// Why no proof could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The system gave no random bytes.
+    #[error("no random bytes from the system: {0}")]
+    Random(getrandom::Error),
+    /// A program could not be run.
+    #[error("cannot run {program}")]
+    Start {
+        /// `munge` or `scontrol`.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It ran and failed.
+    #[error("{program} failed: {what}")]
+    Failed {
+        /// `munge` or `scontrol`.
+        program: String,
+        /// Exit status and what it said.
+        what: String,
+    },
+}
+
+/// Someone who can prove who we are.
+#[async_trait]
+pub trait Identity: Send + Sync {
+    /// Makes a fresh proof for this purpose and job; it is worth nothing for another.
+    async fn prove(&self, purpose: &str, job: Option<JobId>) -> Result<Proof, IdentityError>;
+}
+
+/// Proof by what a Slurm cluster has: `munge`, else `scontrol token`.
+#[derive(Clone, Debug)]
+pub struct Slurm {
+    /// The `munge` program.
+    pub munge: PathBuf,
+    /// The `scontrol` program.
+    pub scontrol: PathBuf,
+}
+
+impl Default for Slurm {
+    fn default() -> Self {
+        Slurm { munge: PathBuf::from("munge"), scontrol: PathBuf::from("scontrol") }
+    }
+}
+
+#[async_trait]
+impl Identity for Slurm {
+    async fn prove(&self, purpose: &str, job: Option<JobId>) -> Result<Proof, IdentityError> {
+        let nonce = nonce()?;
+        let payload = hello_payload(purpose, job, &nonce);
+        let munge = self.munge.to_string_lossy();
+        let credential = match output_of(&munge, &[], payload.as_bytes()).await {
+            Ok(text) => Credential::Munge(Secret(text.trim().to_owned())),
+            Err(IdentityError::Start { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Credential::Jwt(self.token().await?)
+            }
+            Err(e) => return Err(e),
+        };
+        Ok(Proof { credential, nonce })
+    }
+}
+
+impl Slurm {
+    async fn token(&self) -> Result<Secret, IdentityError> {
+        let program = self.scontrol.to_string_lossy();
+        let lifespan = format!("lifespan={TOKEN_LIFESPAN_SECS}");
+        let text = output_of(&program, &["token", &lifespan], b"").await?;
+        match text.trim().strip_prefix("SLURM_JWT=") {
+            Some(token) => Ok(Secret(token.to_owned())),
+            None => Err(IdentityError::Failed {
+                program: program.into_owned(),
+                what: "its answer has no SLURM_JWT=".to_owned(),
+            }),
+        }
+    }
+}
+
+/// Random hexadecimal text that is never used twice.
+pub fn nonce() -> Result<String, IdentityError> {
+    let mut bytes = [0u8; NONCE_BYTES];
+    getrandom::fill(&mut bytes).map_err(IdentityError::Random)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Runs a program with `input` on its standard input and returns its standard output.
+async fn output_of(program: &str, args: &[&str], input: &[u8]) -> Result<String, IdentityError> {
+    let start = |source| IdentityError::Start { program: program.to_owned(), source };
+    let failed = |what: String| IdentityError::Failed { program: program.to_owned(), what };
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(start)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that does not read its input says why on stderr and by its status.
+        stdin.write_all(input).await.ok();
+    }
+    let done = tokio::time::timeout(PROGRAM_TIMEOUT, child.wait_with_output())
+        .await
+        .map_err(|_| failed(format!("no answer in {} s", PROGRAM_TIMEOUT.as_secs())))?
+        .map_err(start)?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr);
+        return Err(failed(format!("{}: {}", done.status, said.trim())));
+    }
+    String::from_utf8(done.stdout).map_err(|_| failed("its answer is no text".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn script(dir: &std::path::Path, name: &str, body: &str) -> PathBuf {
+        let path = dir.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[tokio::test]
+    async fn munge_gets_the_payload_on_its_input() {
+        let dir = tempfile::tempdir().unwrap();
+        let who = Slurm { munge: script(dir.path(), "munge", "cat"), scontrol: "/none".into() };
+        let proof = who.prove("hello", Some(JobId(7))).await.unwrap();
+        let Credential::Munge(secret) = proof.credential else { panic!("{proof:?}") };
+        assert_eq!(secret.0, format!("infill1 hello 7 {}", proof.nonce));
+        assert_eq!(proof.nonce.len(), 32);
+    }
+
+    #[tokio::test]
+    async fn a_token_where_there_is_no_munge() {
+        let dir = tempfile::tempdir().unwrap();
+        let scontrol = script(dir.path(), "scontrol", "echo SLURM_JWT=abc");
+        let who = Slurm { munge: dir.path().join("munge"), scontrol };
+        let proof = who.prove("control", None).await.unwrap();
+        assert!(matches!(&proof.credential, Credential::Jwt(s) if s.0 == "abc"));
+        assert!(!format!("{proof:?}").contains("abc"));
+    }
+
+    #[tokio::test]
+    async fn a_failing_munge_is_an_error_and_no_reason_for_a_token() {
+        let dir = tempfile::tempdir().unwrap();
+        let munge = script(dir.path(), "munge", "echo no socket >&2; exit 6");
+        let who = Slurm { munge, scontrol: script(dir.path(), "scontrol", "echo SLURM_JWT=abc") };
+        let error = who.prove("hello", None).await.unwrap_err().to_string();
+        assert!(error.contains("no socket"), "{error}");
+    }
+}

@@ -1,0 +1,330 @@
+//! Requests to the daemon, the secret that they need, and whether the daemon can be reached.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use reqwest::{Client, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::api::{
+    AgentEvent, AgentReport, Assignment, ErrorBody, Hello, MAX_POLL_SECS, Poll, Role, RunSpec, Secret,
+    Welcome,
+};
+use crate::model::{JobId, NodeName};
+
+use super::identity::{Identity, IdentityError};
+
+/// A daemon on the same network answers in milliseconds; one that is gone should be noticed soon.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time for an answer, beyond what the daemon was asked to wait.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// First and longest pause between attempts. The daemon gives up agents that it has not heard for longer.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Leave time until the daemon has told us the site's.
+const DEFAULT_LEAVE: Duration = Duration::from_secs(2);
+
+/// The port that PyTorch takes by default, for a node that has no free port to tell.
+const FALLBACK_PORT: u16 = 29500;
+
+/// Stands for "nothing runs" in the number of the running generation; generations begin at 1.
+const NOTHING: u64 = 0;
+
+/// Who speaks to which daemon.
+pub struct LinkConfig {
+    /// The daemon's URL.
+    pub url: String,
+    /// Our Slurm job.
+    pub job: JobId,
+    /// Our node.
+    pub node: NodeName,
+    /// Lead or wing.
+    pub role: Role,
+    /// From a lead.
+    pub spec: Option<RunSpec>,
+    /// Proves who we are.
+    pub identity: Box<dyn Identity>,
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// No proof of who we are.
+    #[error("cannot prove who we are")]
+    Identity(#[from] IdentityError),
+    /// No answer, or none that can be read. Worth repeating.
+    #[error("no answer from {url}: {what}")]
+    Unreachable {
+        /// The daemon.
+        url: String,
+        /// The whole chain of reasons.
+        what: String,
+    },
+    /// The daemon does not know us (any more).
+    #[error("the daemon does not accept us: {0}")]
+    Unauthorized(String),
+    /// The daemon refuses this request; it would refuse it again.
+    #[error("the daemon refuses the request ({status}): {what}")]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// What it says.
+        what: String,
+    },
+    /// The client cannot be set up.
+    #[error("cannot set up the HTTP client: {0}")]
+    Setup(String),
+}
+
+/// Our side of the conversation. Shared by the loops that poll and report.
+pub struct Link {
+    config: LinkConfig,
+    http: Client,
+    session: tokio::sync::Mutex<Session>,
+    running: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct Session {
+    secret: Option<Secret>,
+    /// Counts hellos: versions of assignments start anew with each.
+    epoch: u64,
+}
+
+struct State {
+    away_since: Option<Instant>,
+    leave: Duration,
+}
+
+impl Link {
+    /// Sets up the client; says nothing to the daemon yet.
+    pub fn new(config: LinkConfig) -> Result<Link, LinkError> {
+        // Fails when another part of the process was first, which is as well.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let http = Client::builder()
+            // The daemon is on the cluster's own network, and our secret goes to nobody else.
+            .no_proxy()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .build()
+            .map_err(|e| LinkError::Setup(chain(&e)))?;
+        Ok(Link {
+            config,
+            http,
+            session: tokio::sync::Mutex::default(),
+            running: AtomicU64::new(NOTHING),
+            state: Mutex::new(State { away_since: None, leave: DEFAULT_LEAVE }),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes which generation's command runs, for the next hello.
+    pub fn set_running(&self, generation: Option<u64>) {
+        self.running.store(generation.unwrap_or(NOTHING), Ordering::Relaxed);
+    }
+
+    /// How long a preempted worker may take to save.
+    pub fn leave_time(&self) -> Duration {
+        self.state().leave
+    }
+
+    /// For how long the daemon has been away; zero when the last request succeeded.
+    pub fn away(&self) -> Duration {
+        self.state().away_since.map_or(Duration::ZERO, |t| t.elapsed())
+    }
+
+    /// Asks for the assignment, after saying hello where needed. Returns the number of the hello with it.
+    pub async fn poll(&self, seen: impl Fn(u64) -> u64) -> Result<(u64, Assignment), LinkError> {
+        let (secret, epoch) = self.secret().await?;
+        let body = Poll {
+            job: self.config.job,
+            node: self.config.node.clone(),
+            seen: seen(epoch),
+            wait_secs: MAX_POLL_SECS,
+        };
+        let wait = ANSWER_TIMEOUT + Duration::from_secs(MAX_POLL_SECS);
+        let answer = self.post("/v1/agent/poll", Some(&secret), &body, wait).await;
+        self.forget_if_unknown(&answer, epoch).await;
+        Ok((epoch, answer?))
+    }
+
+    /// Delivers events, after saying hello where needed.
+    pub async fn report(&self, events: Vec<AgentEvent>) -> Result<(), LinkError> {
+        let (secret, epoch) = self.secret().await?;
+        let body = AgentReport { job: self.config.job, node: self.config.node.clone(), events };
+        let answer: Result<serde::de::IgnoredAny, _> =
+            self.post("/v1/agent/report", Some(&secret), &body, ANSWER_TIMEOUT).await;
+        self.forget_if_unknown(&answer, epoch).await;
+        answer.map(|_| ())
+    }
+
+    async fn secret(&self) -> Result<(Secret, u64), LinkError> {
+        let mut session = self.session.lock().await;
+        if session.secret.is_none() {
+            session.secret = Some(self.hello().await?);
+            session.epoch += 1;
+        }
+        session
+            .secret
+            .clone()
+            .map(|secret| (secret, session.epoch))
+            .ok_or(LinkError::Unauthorized(String::new()))
+    }
+
+    async fn hello(&self) -> Result<Secret, LinkError> {
+        let proof = match self.config.identity.prove("hello", Some(self.config.job)).await {
+            Ok(proof) => proof,
+            Err(e) => {
+                self.note_away(&e);
+                return Err(e.into());
+            }
+        };
+        let hello = Hello {
+            credential: proof.credential,
+            nonce: proof.nonce,
+            job: self.config.job,
+            role: self.config.role,
+            node: self.config.node.clone(),
+            port: free_port(),
+            running: Some(self.running.load(Ordering::Relaxed)).filter(|g| *g != NOTHING),
+            spec: self.config.spec.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let welcome: Welcome = self.post("/v1/agent/hello", None, &hello, ANSWER_TIMEOUT).await?;
+        // Anything else would be a number that no Duration can hold.
+        if (0.0..=86_400.0).contains(&welcome.preempt_leave_secs) {
+            self.state().leave = Duration::from_secs_f64(welcome.preempt_leave_secs);
+        }
+        tracing::info!(url = self.config.url, "the daemon knows us");
+        Ok(welcome.secret)
+    }
+
+    /// After a 401 the secret of that hello is worth nothing.
+    async fn forget_if_unknown<T>(&self, answer: &Result<T, LinkError>, epoch: u64) {
+        if matches!(answer, Err(LinkError::Unauthorized(_))) {
+            let mut session = self.session.lock().await;
+            if session.epoch == epoch {
+                session.secret = None;
+            }
+        }
+    }
+
+    async fn post<A: DeserializeOwned>(
+        &self,
+        path: &str,
+        secret: Option<&Secret>,
+        body: &impl Serialize,
+        wait: Duration,
+    ) -> Result<A, LinkError> {
+        let mut request = self
+            .http
+            .post(format!("{}{path}", self.config.url.trim_end_matches('/')))
+            .json(body)
+            .timeout(wait);
+        if let Some(Secret(secret)) = secret {
+            request = request.bearer_auth(secret);
+        }
+        let answer = async {
+            let answer = request.send().await?;
+            Ok::<_, reqwest::Error>((answer.status(), answer.bytes().await?))
+        };
+        let result = match answer.await {
+            Ok((status, body)) => self.read(status, &body),
+            Err(e) => Err(self.unreachable(chain(&e))),
+        };
+        match &result {
+            Ok(_) => self.note_back(),
+            // A secret that is no longer known is replaced at once and is not the daemon being away.
+            Err(LinkError::Unauthorized(_)) if secret.is_some() => {}
+            Err(error) => self.note_away(error),
+        }
+        result
+    }
+
+    fn read<A: DeserializeOwned>(&self, status: StatusCode, body: &[u8]) -> Result<A, LinkError> {
+        if status.is_success() {
+            // An answer without content is as good as `null`.
+            let body = if body.is_empty() { b"null" } else { body };
+            return serde_json::from_slice(body)
+                .map_err(|e| self.unreachable(format!("unreadable answer: {e}")));
+        }
+        let said = serde_json::from_slice::<ErrorBody>(body).map(|e| e.error).unwrap_or_default();
+        match status {
+            StatusCode::UNAUTHORIZED => Err(LinkError::Unauthorized(said)),
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
+                Err(self.unreachable(format!("{status}: {said}")))
+            }
+            _ if status.is_client_error() => Err(LinkError::Refused { status: status.as_u16(), what: said }),
+            _ => Err(self.unreachable(format!("{status}: {said}"))),
+        }
+    }
+
+    fn unreachable(&self, what: String) -> LinkError {
+        LinkError::Unreachable { url: self.config.url.clone(), what }
+    }
+
+    fn note_away(&self, error: &dyn std::error::Error) {
+        let mut state = self.state();
+        if state.away_since.is_none() {
+            state.away_since = Some(Instant::now());
+            tracing::warn!(error = chain(error), "no word from the daemon; going on, and trying again");
+        }
+    }
+
+    fn note_back(&self) {
+        if let Some(since) = self.state().away_since.take() {
+            tracing::info!(away_secs = since.elapsed().as_secs(), "the daemon is back");
+        }
+    }
+}
+
+/// Pauses between attempts, growing.
+pub struct Backoff(Duration);
+
+impl Backoff {
+    /// Starts with the shortest.
+    pub fn new() -> Backoff {
+        Backoff(BACKOFF.0)
+    }
+
+    /// The next pause: doubled each time, and scattered so that a thousand agents don't come back at once.
+    pub fn next(&mut self) -> Duration {
+        let mut byte = [0u8];
+        // Without random bytes there is just no scatter.
+        getrandom::fill(&mut byte).ok();
+        let pause = self.0.mul_f64(0.75 + f64::from(byte[0]) / 1024.0);
+        self.0 = (self.0 * 2).min(BACKOFF.1);
+        pause
+    }
+
+    /// After a success.
+    pub fn reset(&mut self) {
+        self.0 = BACKOFF.0;
+    }
+}
+
+/// A TCP port that is free on this node now.
+pub fn free_port() -> u16 {
+    std::net::TcpListener::bind(("0.0.0.0", 0))
+        .and_then(|listener| listener.local_addr())
+        .map_or(FALLBACK_PORT, |address| address.port())
+}
+
+/// An error with all its sources in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(e) = source {
+        text.push_str(": ");
+        text.push_str(&e.to_string());
+        source = e.source();
+    }
+    text
+}

@@ -1,0 +1,151 @@
+//! Events that wait for the daemon. Nothing that matters is dropped, however long it is away.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::api::{AgentEvent, MAX_EVENTS};
+
+/// Events in order, the oldest first.
+#[derive(Default)]
+pub struct Outbox {
+    state: Mutex<State>,
+    /// Woken by every event.
+    filled: Notify,
+    /// Woken by events that must not wait for the end of a back-off.
+    urgent: Notify,
+    /// Woken when the last event was delivered.
+    empty: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<AgentEvent>,
+    in_flight: Vec<AgentEvent>,
+}
+
+impl Outbox {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an event. Progress of a generation is added to what waits already, and an event that waits already is not
+    /// added again, so the queue stays as short as the history of this worker.
+    pub fn push(&self, event: AgentEvent) {
+        let urgent = !matches!(event, AgentEvent::Progress { .. });
+        {
+            let mut state = self.state();
+            if !state.waiting.contains(&event) && !state.waiting.iter_mut().any(|e| merge(e, &event)) {
+                state.waiting.push_back(event);
+            }
+        }
+        self.filled.notify_one();
+        if urgent {
+            self.urgent.notify_one();
+        }
+    }
+
+    /// Waits for events and takes them, at most as many as one report may carry. They are in flight until
+    /// [`Outbox::delivered`] or [`Outbox::failed`].
+    pub async fn take(&self) -> Vec<AgentEvent> {
+        loop {
+            {
+                let mut state = self.state();
+                if !state.waiting.is_empty() {
+                    let count = state.waiting.len().min(MAX_EVENTS);
+                    state.in_flight = state.waiting.drain(..count).collect();
+                    return state.in_flight.clone();
+                }
+            }
+            self.filled.notified().await;
+        }
+    }
+
+    /// The events in flight have arrived (or can never).
+    pub fn delivered(&self) {
+        let mut state = self.state();
+        state.in_flight.clear();
+        if state.waiting.is_empty() {
+            self.empty.notify_waiters();
+        }
+    }
+
+    /// The events in flight must be sent again, before all others.
+    pub fn failed(&self) {
+        let mut state = self.state();
+        for event in std::mem::take(&mut state.in_flight).into_iter().rev() {
+            state.waiting.push_front(event);
+        }
+    }
+
+    /// Waits until an event comes that must not wait.
+    pub async fn urgent(&self) {
+        self.urgent.notified().await;
+    }
+
+    /// Waits until everything was delivered.
+    pub async fn emptied(&self) {
+        loop {
+            let empty = self.empty.notified();
+            tokio::pin!(empty);
+            empty.as_mut().enable();
+            {
+                let state = self.state();
+                if state.waiting.is_empty() && state.in_flight.is_empty() {
+                    return;
+                }
+            }
+            empty.await;
+        }
+    }
+}
+
+/// Adds `new` to `old` if both are progress of the same generation.
+fn merge(old: &mut AgentEvent, new: &AgentEvent) -> bool {
+    let AgentEvent::Progress { generation, samples, secs, step, loss } = old else { return false };
+    let AgentEvent::Progress { generation: g, samples: n, secs: s, step: k, loss: x } = new else {
+        return false;
+    };
+    if generation != g {
+        return false;
+    }
+    *samples += n;
+    *secs += s;
+    *step = k.or(*step);
+    *loss = x.or(*loss);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(generation: u64, samples: f64, step: u64) -> AgentEvent {
+        AgentEvent::Progress { generation, samples, secs: 1.0, step: Some(step), loss: None }
+    }
+
+    #[tokio::test]
+    async fn progress_is_added_up_and_the_rest_kept_in_order() {
+        let outbox = Outbox::default();
+        outbox.push(AgentEvent::Started { generation: 1 });
+        outbox.push(progress(1, 2.0, 5));
+        outbox.push(AgentEvent::Leaving);
+        outbox.push(progress(1, 3.0, 6));
+        outbox.push(AgentEvent::Leaving);
+        let sum = AgentEvent::Progress { generation: 1, samples: 5.0, secs: 2.0, step: Some(6), loss: None };
+        assert_eq!(outbox.take().await, [AgentEvent::Started { generation: 1 }, sum, AgentEvent::Leaving]);
+    }
+
+    #[tokio::test]
+    async fn what_failed_is_sent_again_first() {
+        let outbox = Outbox::default();
+        outbox.push(AgentEvent::Started { generation: 1 });
+        let first = outbox.take().await;
+        outbox.push(AgentEvent::Leaving);
+        outbox.failed();
+        assert_eq!(outbox.take().await, [first[0].clone(), AgentEvent::Leaving]);
+        outbox.delivered();
+        outbox.emptied().await;
+    }
+}

@@ -1,0 +1,190 @@
+//! Forwards what the command prints, line by line, with the rank before each line.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use regex::bytes::Regex;
+use tokio::fs::File;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Mutex;
+
+use super::progress::Tally;
+
+/// A line longer than this is forwarded in pieces: what has no line ends must not fill our memory.
+pub const MAX_LINE_BYTES: usize = 64 * 1024;
+
+/// Bytes read from the command at a time.
+const READ_BYTES: usize = 16 * 1024;
+
+type Sink = Arc<Mutex<Box<dyn AsyncWrite + Send + Unpin>>>;
+
+/// Where the output of all local ranks goes. Cheap to clone.
+#[derive(Clone)]
+pub struct Output {
+    out: Sink,
+    err: Sink,
+    prefix: bool,
+}
+
+/// Which of the command's two streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+impl Output {
+    /// To our own standard output and error.
+    pub fn of_process(prefix: bool) -> io::Result<Output> {
+        let file = |fd: BorrowedFd<'_>| -> io::Result<File> {
+            Ok(File::from_std(std::fs::File::from(fd.try_clone_to_owned()?)))
+        };
+        Ok(Output::to(file(io::stdout().as_fd())?, file(io::stderr().as_fd())?, prefix))
+    }
+
+    /// To any two writers.
+    pub fn to(
+        out: impl AsyncWrite + Send + Unpin + 'static,
+        err: impl AsyncWrite + Send + Unpin + 'static,
+        prefix: bool,
+    ) -> Output {
+        Output { out: Arc::new(Mutex::new(Box::new(out))), err: Arc::new(Mutex::new(Box::new(err))), prefix }
+    }
+
+    /// Forwards `from` until its end, and reads progress from its lines where there is an expression.
+    pub async fn forward(
+        self,
+        stream: Stream,
+        rank: u32,
+        mut from: impl AsyncRead + Unpin,
+        progress: Option<(Regex, Tally)>,
+    ) {
+        let prefix = if self.prefix { format!("[{rank}] ").into_bytes() } else { Vec::new() };
+        let mut lines = Lines::default();
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            // A broken pipe of a dead command is the end of its output.
+            let count = from.read(&mut buffer).await.unwrap_or(0);
+            let mut ready = Vec::new();
+            let mut take = |line: &[u8]| {
+                ready.extend_from_slice(&prefix);
+                ready.extend_from_slice(line);
+                if let Some((regex, tally)) = &progress {
+                    tally.add_line(regex, line);
+                }
+            };
+            if count == 0 {
+                lines.finish(&mut take)
+            } else {
+                lines.feed(&buffer[..count], &mut take)
+            }
+            if !ready.is_empty() {
+                self.write(stream, &ready).await;
+            }
+            if count == 0 {
+                return;
+            }
+        }
+    }
+
+    async fn write(&self, stream: Stream, bytes: &[u8]) {
+        let sink = if stream == Stream::Out { &self.out } else { &self.err };
+        let mut sink = sink.lock().await;
+        // Nobody reads our output any more: the training goes on all the same.
+        if sink.write_all(bytes).await.is_ok() {
+            sink.flush().await.ok();
+        }
+    }
+}
+
+/// Cuts bytes into lines. A carriage return ends a line too, so that progress bars show while they move.
+#[derive(Default)]
+struct Lines {
+    part: Vec<u8>,
+    after_return: bool,
+}
+
+impl Lines {
+    /// Hands each line that is now complete, with its end, to `take`.
+    fn feed(&mut self, bytes: &[u8], take: &mut impl FnMut(&[u8])) {
+        for &byte in bytes {
+            // "\r\n" is one line end.
+            if std::mem::take(&mut self.after_return) && byte != b'\n' {
+                self.cut(take);
+            }
+            self.part.push(byte);
+            match byte {
+                b'\n' => self.cut(take),
+                b'\r' => self.after_return = true,
+                _ if self.part.len() >= MAX_LINE_BYTES => {
+                    self.part.push(b'\n');
+                    self.cut(take);
+                }
+                _ => {}
+            }
+        }
+        // Not held back until the next byte comes: a bar may stand still for long. The price is that a "\r\n" that
+        // is torn apart between two reads counts as two lines.
+        if std::mem::take(&mut self.after_return) {
+            self.cut(take);
+        }
+    }
+
+    /// Hands over what is left, with a line end.
+    fn finish(&mut self, take: &mut impl FnMut(&[u8])) {
+        if !self.part.is_empty() {
+            self.part.push(b'\n');
+            self.cut(take);
+        }
+    }
+
+    fn cut(&mut self, take: &mut impl FnMut(&[u8])) {
+        take(&self.part);
+        self.part.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
+        let mut lines = Lines::default();
+        let mut got = Vec::new();
+        for chunk in chunks {
+            lines.feed(chunk, &mut |l: &[u8]| got.push(l.to_vec()));
+        }
+        lines.finish(&mut |l: &[u8]| got.push(l.to_vec()));
+        got
+    }
+
+    #[test]
+    fn lines_are_cut_at_either_line_end_and_bytes_pass_unchanged() {
+        assert_eq!(lines(&[b"a\nb", b"c\n"]), [b"a\n".to_vec(), b"bc\n".to_vec()]);
+        assert_eq!(
+            lines(&[b"1%\r2%\r", b"3%\r\nend"]),
+            [b"1%\r".to_vec(), b"2%\r".to_vec(), b"3%\r\n".to_vec(), b"end\n".to_vec()]
+        );
+        assert_eq!(lines(&[b"\xff\x00\n"]), [b"\xff\x00\n".to_vec()]);
+    }
+
+    #[test]
+    fn a_line_without_end_comes_in_pieces() {
+        let got = lines(&[&vec![b'x'; 2 * MAX_LINE_BYTES + 1]]);
+        assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), [MAX_LINE_BYTES + 1, MAX_LINE_BYTES + 1, 2]);
+    }
+
+    #[tokio::test]
+    async fn each_line_gets_its_rank() {
+        let (ours, theirs) = tokio::io::duplex(1024);
+        let output = Output::to(theirs, tokio::io::sink(), true);
+        output.forward(Stream::Out, 3, &b"one\ntwo"[..], None).await;
+        let mut text = String::new();
+        let mut ours = ours;
+        ours.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "[3] one\n[3] two\n");
+    }
+}

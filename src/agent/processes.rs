@@ -1,0 +1,89 @@
+//! Finds and signals all processes of a command, also those that left its process group.
+//!
+//! Launchers such as `torchrun` start their workers in sessions of their own, and may die before them. So every
+//! process of a command is known by a mark in its environment, as well as by its process group.
+
+use std::os::unix::fs::MetadataExt;
+
+/// The variable that marks the processes of one start of the command.
+pub const MARK_VARIABLE: &str = "INFILL_COMMAND";
+
+/// The processes of one start of the command.
+#[derive(Clone, Debug)]
+pub struct Processes {
+    /// Process groups of the local ranks, which are also the ranks' process ids.
+    groups: Vec<i32>,
+    /// `INFILL_COMMAND=…` as it stands in their environment.
+    mark: Vec<u8>,
+}
+
+impl Processes {
+    /// Processes in these groups, or with this value of [`MARK_VARIABLE`].
+    pub fn new(groups: Vec<i32>, mark: &str) -> Processes {
+        Processes { groups, mark: format!("{MARK_VARIABLE}={mark}").into_bytes() }
+    }
+
+    /// Sends a signal to all of them. The groups get it at once, strays after a look through `/proc`.
+    pub async fn signal(&self, signal: i32) {
+        for &group in &self.groups {
+            send(-group, signal);
+        }
+        for stray in self.find(false).await {
+            send(stray, signal);
+        }
+    }
+
+    /// Whether any of them lives; zombies don't count.
+    pub async fn any(&self) -> bool {
+        !self.find(true).await.is_empty()
+    }
+
+    async fn find(&self, in_groups: bool) -> Vec<i32> {
+        let this = self.clone();
+        // Reading /proc takes 10 ms and more on a node with thousands of processes.
+        tokio::task::spawn_blocking(move || this.scan(in_groups)).await.unwrap_or_default()
+    }
+
+    /// Ids of marked processes outside the groups and, if asked, of those in the groups.
+    fn scan(&self, in_groups: bool) -> Vec<i32> {
+        // SAFETY: geteuid has no preconditions and cannot fail.
+        let uid = unsafe { libc::geteuid() };
+        let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+        let mut found = Vec::new();
+        for entry in entries.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+                continue;
+            };
+            if entry.metadata().is_ok_and(|m| m.uid() != uid) {
+                continue;
+            }
+            let Some(group) = live_group(pid) else { continue };
+            if self.groups.contains(&group) {
+                found.extend(in_groups.then_some(pid));
+            } else if self.is_marked(pid) {
+                found.push(pid);
+            }
+        }
+        found
+    }
+
+    fn is_marked(&self, pid: i32) -> bool {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|variable| variable == self.mark)
+    }
+}
+
+/// The process group of a process that lives and is no zombie.
+fn live_group(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, also parentheses and blanks.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    let group = fields.nth(1)?.parse().ok()?;
+    (!["Z", "X"].contains(&state)).then_some(group)
+}
+
+fn send(target: i32, signal: i32) {
+    // SAFETY: kill has no preconditions. It fails where the target is gone, which is as well.
+    unsafe { libc::kill(target, signal) };
+}

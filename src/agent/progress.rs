@@ -1,0 +1,238 @@
+//! Progress of the command: datagrams to a Unix socket, or lines of its output that an expression matches.
+//!
+//! A datagram is text of words `key=value`: `samples=N` (samples processed since the sender's last datagram; the
+//! counts of all ranks are added up), `step=K` and `loss=X`. Words with other keys are ignored.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use regex::bytes::Regex;
+use tokio::net::UnixDatagram;
+
+/// Longest datagram that is read; a longer one is cut, and its last word may be lost.
+const MAX_DATAGRAM_BYTES: usize = 4096;
+
+/// Most samples that one message may claim: a typo must not spoil a profile for good.
+const MAX_SAMPLES: f64 = 1e15;
+
+/// Garbage is warned of at the first message and each time their number has doubled.
+const FIRST_WARNING: u64 = 1;
+
+/// One message.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Message {
+    /// Samples since the last message.
+    pub samples: f64,
+    /// Present step.
+    pub step: Option<u64>,
+    /// Present loss.
+    pub loss: Option<f64>,
+}
+
+impl Message {
+    /// Reads a datagram; `None` when it says nothing that we understand, or something senseless.
+    pub fn parse(bytes: &[u8]) -> Option<Message> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let mut message = Message::default();
+        let mut known = false;
+        for (key, value) in text.split_whitespace().filter_map(|word| word.split_once('=')) {
+            known |= message.set(key, value)?;
+        }
+        known.then_some(message)
+    }
+
+    /// Takes in one value; says whether the key is ours, and `None` when the value makes no sense.
+    fn set(&mut self, key: &str, value: &str) -> Option<bool> {
+        match key {
+            "samples" => {
+                self.samples = value.parse().ok().filter(|n| (0.0..=MAX_SAMPLES).contains(n))?;
+            }
+            "step" => self.step = Some(value.parse().ok()?),
+            // A loss that diverged is worth no alarm here: it is just not shown.
+            "loss" => self.loss = Some(value.parse().ok()?).filter(|x: &f64| x.is_finite()),
+            _ => return Some(false),
+        }
+        Some(true)
+    }
+}
+
+/// What came in since the last report. Cheap to clone; shared with the readers.
+#[derive(Clone)]
+pub struct Tally(Arc<Mutex<Counts>>);
+
+struct Counts {
+    sum: Message,
+    any: bool,
+    since: Instant,
+    garbage: u64,
+    next_warning: u64,
+}
+
+impl Tally {
+    /// Nothing yet; time counts from now.
+    pub fn new() -> Tally {
+        Tally(Arc::new(Mutex::new(Counts {
+            sum: Message::default(),
+            any: false,
+            since: Instant::now(),
+            garbage: 0,
+            next_warning: FIRST_WARNING,
+        })))
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins anew for another generation.
+    pub fn restart(&self) {
+        let mut counts = self.counts();
+        counts.sum = Message::default();
+        counts.any = false;
+        counts.since = Instant::now();
+    }
+
+    /// Adds a datagram, or counts it as garbage.
+    pub fn add_datagram(&self, bytes: &[u8]) {
+        match Message::parse(bytes) {
+            Some(message) => self.add(message),
+            None => self.garbage(bytes.len()),
+        }
+    }
+
+    /// Adds what `regex` finds in a line of output.
+    pub fn add_line(&self, regex: &Regex, line: &[u8]) {
+        let Some(found) = regex.captures(line) else { return };
+        let mut message = Message::default();
+        for key in ["samples", "step", "loss"] {
+            let value = found.name(key).and_then(|group| std::str::from_utf8(group.as_bytes()).ok());
+            if let Some(value) = value
+                && message.set(key, value).is_none()
+            {
+                self.garbage(line.len());
+                return;
+            }
+        }
+        self.add(message);
+    }
+
+    fn add(&self, message: Message) {
+        let mut counts = self.counts();
+        counts.any = true;
+        counts.sum.samples += message.samples;
+        counts.sum.step = message.step.or(counts.sum.step);
+        counts.sum.loss = message.loss.or(counts.sum.loss);
+    }
+
+    fn garbage(&self, bytes: usize) {
+        let mut counts = self.counts();
+        counts.garbage += 1;
+        if counts.garbage == counts.next_warning {
+            counts.next_warning *= 2;
+            tracing::warn!(
+                total = counts.garbage,
+                bytes,
+                "ignored progress that is not samples=N step=K loss=X"
+            );
+        }
+    }
+
+    /// What came in since the last call that gave something, and the seconds since then; `None` if nothing came.
+    pub fn take(&self) -> Option<(Message, f64)> {
+        let mut counts = self.counts();
+        if !std::mem::take(&mut counts.any) {
+            return None;
+        }
+        let secs = std::mem::replace(&mut counts.since, Instant::now()).elapsed().as_secs_f64();
+        Some((std::mem::take(&mut counts.sum), secs))
+    }
+}
+
+/// Opens the socket at `path`, in place of one that an agent before us left.
+pub fn open_socket(path: &Path) -> io::Result<UnixDatagram> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => UnixDatagram::bind(path),
+    }
+}
+
+/// Adds everything that comes to `socket` to `tally`, until the socket fails.
+pub async fn listen(socket: UnixDatagram, tally: Tally) {
+    let mut buffer = [0; MAX_DATAGRAM_BYTES];
+    loop {
+        match socket.recv(&mut buffer).await {
+            Ok(count) => tally.add_datagram(&buffer[..count]),
+            Err(error) => {
+                tracing::warn!(%error, "the progress socket failed; no progress from now on");
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams() {
+        let check = |text: &str, want: Option<(f64, Option<u64>, Option<f64>)>| {
+            let got = Message::parse(text.as_bytes()).map(|m| (m.samples, m.step, m.loss));
+            assert_eq!(got, want, "{text}");
+        };
+        check("samples=32 step=7 loss=0.5", Some((32.0, Some(7), Some(0.5))));
+        check("samples=1e3\n", Some((1000.0, None, None)));
+        check("step=7 colour=red", Some((0.0, Some(7), None)));
+        check("samples=3 loss=nan", Some((3.0, None, None)));
+        check("samples=-1", None);
+        check("samples=inf", None);
+        check("samples=1e300", None);
+        check("step=1.5", None);
+        check("hello", None);
+        check("", None);
+        assert_eq!(Message::parse(b"samples=\xff"), None);
+    }
+
+    #[test]
+    fn ranks_are_added_up_and_garbage_is_counted() {
+        let tally = Tally::new();
+        assert_eq!(tally.take(), None);
+        tally.add_datagram(b"samples=8 step=1 loss=2");
+        tally.add_datagram(b"samples=8 step=1");
+        tally.add_datagram(b"garbage");
+        let (sum, secs) = tally.take().unwrap();
+        assert_eq!(sum, Message { samples: 16.0, step: Some(1), loss: Some(2.0) });
+        assert!(secs >= 0.0);
+        assert_eq!(tally.counts().garbage, 1);
+        assert_eq!(tally.take(), None);
+    }
+
+    #[test]
+    fn lines_of_output() {
+        let regex = Regex::new(r"step (?<step>\d+): (?<samples>\S+) samples").unwrap();
+        let tally = Tally::new();
+        tally.add_line(&regex, b"step 3: 64 samples in 1 s\n");
+        tally.add_line(&regex, b"step 4: many samples\n");
+        tally.add_line(&regex, b"nothing\n");
+        assert_eq!(tally.take().unwrap().0, Message { samples: 64.0, step: Some(3), loss: None });
+        assert_eq!(tally.counts().garbage, 1);
+    }
+
+    #[tokio::test]
+    async fn the_socket_takes_the_place_of_an_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("progress");
+        drop(open_socket(&path).unwrap());
+        let tally = Tally::new();
+        let task = tokio::spawn(listen(open_socket(&path).unwrap(), tally.clone()));
+        let sender = UnixDatagram::unbound().unwrap();
+        sender.send_to(b"samples=5", &path).await.unwrap();
+        while !tally.counts().any {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(tally.take().unwrap().0.samples, 5.0);
+        task.abort();
+    }
+}

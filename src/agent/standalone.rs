@@ -1,0 +1,71 @@
+//! `infill run` outside Slurm: runs the command once, alone, as worker 0 of 1.
+
+use anyhow::Context;
+
+use crate::api::Member;
+use crate::model::{JobId, NodeName};
+
+use super::args::RunArgs;
+use super::command::{Launch, Running};
+use super::environment::Surroundings;
+use super::link::free_port;
+use super::output::Output;
+use super::place::{Place, private_dir};
+use super::progress::{self, Tally};
+use super::worker::{Told, signals};
+
+/// Runs the command; its exit code is ours. SIGTERM and SIGINT ask it to save and exit, a second one kills it.
+pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
+    let common = &args.common;
+    // Distinguishes the private directories of several runs on one machine.
+    let place = Place { job: JobId(std::process::id()), node: NodeName::new("local"), in_step: false };
+    let dir = private_dir(&place).context("cannot make the private directory")?;
+    let socket = dir.join("progress");
+    let tally = Tally::new();
+    let listener = progress::open_socket(&socket).context("cannot open the progress socket")?;
+    tokio::spawn(progress::listen(listener, tally.clone()));
+    let mut told = signals().context("cannot listen for signals")?;
+    let member = Member {
+        generation: 1,
+        rank: 0,
+        world: 1,
+        master_addr: "127.0.0.1".to_owned(),
+        master_port: free_port(),
+        nodes: vec![NodeName::new("localhost")],
+        exec_plan: "default".to_owned(),
+    };
+    let around = Surroundings {
+        lead: JobId(0),
+        local_ranks: common.local_ranks(),
+        local_ranks_given: common.nproc_per_node.is_some(),
+        progress: &socket,
+        cpus_per_task: None,
+        elastic_signals: None,
+        signal: common.signal.to_string(),
+    };
+    let prefix = !common.no_prefix && common.local_ranks() > 1;
+    let output = Output::of_process(prefix).context("cannot write to our output")?;
+    let mut running = Running::start(Launch {
+        words: common.command.clone(),
+        ranks: (0..common.local_ranks()).map(|l| (l, around.variables(&member, l))).collect(),
+        mark: dir.display().to_string(),
+        signal: common.signal.0,
+        output,
+        regex: None,
+        tally,
+    });
+    let mut grace = common.grace();
+    let ended = loop {
+        tokio::select! {
+            ended = running.ended() => break ended,
+            Some(signal) = told.recv() => {
+                if signal == Told::Leave || signal == Told::User(common.signal.0) {
+                    running.stop(grace);
+                    grace = std::time::Duration::ZERO;
+                }
+            }
+        }
+    };
+    std::fs::remove_dir_all(&dir).ok();
+    Ok(ended.exit.code)
+}

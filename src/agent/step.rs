@@ -1,0 +1,72 @@
+//! Turns the `infill run` of a batch script into a job step.
+//!
+//! Slurm sends SIGTERM to steps as soon as it preempts a job, but to the batch shell only at the end of the grace
+//! time: what must leave quickly has to be a step.
+
+use std::convert::Infallible;
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::args::RunArgs;
+
+/// Options of `srun` for one task a node that has the whole node and outlives the loss of other nodes.
+pub const SRUN_OPTIONS: [&str; 7] = [
+    "--overlap",
+    "--no-kill",
+    "--kill-on-bad-exit=0",
+    "--wait=0",
+    "--ntasks-per-node=1",
+    "--cpu-bind=none",
+    "--input=none",
+];
+
+/// Variables that would give the step a share of the node only (`--cpus-per-task` implies `--exact`).
+pub const SHARE_VARIABLES: [&str; 3] = ["SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK"];
+
+/// Carries the user's `SLURM_CPUS_PER_TASK` past `srun` to the command.
+pub const KEPT_CPUS_PER_TASK: &str = "INFILL_CPUS_PER_TASK";
+
+/// Replaces this process by `srun … infill run --in-step …` with the same arguments. Returns only on failure.
+pub fn become_step(args: &RunArgs) -> io::Result<Infallible> {
+    let mut words = std::env::args_os().skip(1).collect::<Vec<_>>();
+    // Before the first flag and after the subcommand, wherever global flags stand: just before the `--` of CMD.
+    let at = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let mut extra = vec!["--in-step".into()];
+    for (flag, fd) in [("--output-file", libc::STDOUT_FILENO), ("--error-file", libc::STDERR_FILENO)] {
+        if let Some(path) = file_behind(fd) {
+            extra.push(flag.into());
+            extra.push(path.into_os_string());
+        }
+    }
+    words.splice(at..at, extra);
+    let mut srun = Command::new("srun");
+    srun.args(SRUN_OPTIONS).args(["--nodes=1", "--ntasks=1"]).arg(std::env::current_exe()?).args(words);
+    if let Ok(cpus) = std::env::var("SLURM_CPUS_PER_TASK") {
+        srun.env(KEPT_CPUS_PER_TASK, cpus);
+    }
+    for name in SHARE_VARIABLES {
+        srun.env_remove(name);
+    }
+    tracing::debug!(command = ?args.common.command, "starting the job step");
+    Err(srun.exec())
+}
+
+/// The regular file that a descriptor writes to, if wings can append to it too. Sets O_APPEND, without which this
+/// process and the wings would overwrite each other's lines after `infill run … > file`.
+fn file_behind(fd: RawFd) -> Option<PathBuf> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+    if !std::fs::metadata(&path).is_ok_and(|found| found.is_file()) {
+        return None;
+    }
+    // SAFETY: fcntl with these commands only reads and sets the flags of an open descriptor; it fails on others.
+    unsafe {
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        if flags < 0 || libc::fcntl(fd, libc::F_SETFL, flags | libc::O_APPEND) < 0 {
+            return None;
+        }
+    }
+    Some(path)
+}

@@ -1,0 +1,159 @@
+//! A daemon that says what the test tells it to.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use axum::{Json, Router};
+use tokio::sync::watch;
+
+use crate::api::{
+    AgentEvent, AgentReport, Assignment, Directive, Exit, Hello, Poll, Secret, Welcome, WingOrder,
+};
+
+use super::until;
+
+/// Long polls of the fake are short, so that tests end soon.
+const LONG_POLL: Duration = Duration::from_millis(300);
+
+/// Leave time that the fake tells its workers, seconds.
+pub const LEAVE_SECS: f64 = 0.6;
+
+#[derive(Default)]
+struct Book {
+    hellos: Vec<Hello>,
+    events: Vec<AgentEvent>,
+    secret: u32,
+    away: bool,
+}
+
+#[derive(Clone)]
+struct Shared {
+    book: Arc<Mutex<Book>>,
+    assignment: Arc<watch::Sender<Assignment>>,
+}
+
+/// The fake.
+pub struct FakeDaemon {
+    port: u16,
+    shared: Shared,
+}
+
+impl FakeDaemon {
+    pub async fn start(directive: Directive) -> FakeDaemon {
+        let first = Assignment { version: 1, directive, wings: Vec::new() };
+        let shared = Shared { book: Arc::default(), assignment: Arc::new(watch::Sender::new(first)) };
+        let router = Router::new()
+            .route("/v1/agent/hello", post(hello))
+            .route("/v1/agent/poll", post(poll))
+            .route("/v1/agent/report", post(report))
+            .with_state(shared.clone());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        FakeDaemon { port, shared }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/", self.port)
+    }
+
+    pub fn say(&self, directive: Directive) {
+        self.shared.assignment.send_modify(|a| {
+            a.version += 1;
+            a.directive = directive;
+        });
+    }
+
+    pub fn order(&self, wings: Vec<WingOrder>) {
+        self.shared.assignment.send_modify(|a| {
+            a.version += 1;
+            a.wings = wings;
+        });
+    }
+
+    pub fn set_away(&self, away: bool) {
+        self.shared.book.lock().unwrap().away = away;
+    }
+
+    /// Forgets all agents, as a restart does; versions of assignments begin anew.
+    pub fn restart(&self) {
+        self.shared.book.lock().unwrap().secret += 1;
+        self.shared.assignment.send_modify(|a| a.version = 1);
+    }
+
+    pub fn hellos(&self) -> Vec<Hello> {
+        self.shared.book.lock().unwrap().hellos.clone()
+    }
+
+    pub fn events(&self) -> Vec<AgentEvent> {
+        self.shared.book.lock().unwrap().events.clone()
+    }
+
+    /// Waits until the command of this generation is reported as gone.
+    pub async fn stopped(&self, generation: u64) -> (Exit, f64) {
+        until("Stopped", || self.end_of(generation).is_some()).await;
+        self.end_of(generation).unwrap()
+    }
+
+    fn end_of(&self, wanted: u64) -> Option<(Exit, f64)> {
+        self.events().into_iter().find_map(|event| match event {
+            AgentEvent::Stopped { generation, exit, stop_secs, .. } if generation == wanted => {
+                Some((exit, stop_secs))
+            }
+            _ => None,
+        })
+    }
+
+    pub async fn started(&self, generation: u64) {
+        until("Started", || self.events().contains(&AgentEvent::Started { generation })).await;
+    }
+}
+
+impl Shared {
+    fn check(&self, headers: &HeaderMap) -> Result<(), StatusCode> {
+        let book = self.book.lock().unwrap();
+        let bearer = format!("Bearer s{}", book.secret);
+        match headers.get("authorization").and_then(|h| h.to_str().ok()) {
+            _ if book.away => Err(StatusCode::SERVICE_UNAVAILABLE),
+            Some(text) if text == bearer => Ok(()),
+            _ => Err(StatusCode::UNAUTHORIZED),
+        }
+    }
+}
+
+async fn hello(State(shared): State<Shared>, Json(hello): Json<Hello>) -> Result<Json<Welcome>, StatusCode> {
+    let mut book = shared.book.lock().unwrap();
+    if book.away {
+        return Err(StatusCode::SERVICE_UNAVAILABLE);
+    }
+    book.hellos.push(hello);
+    let secret = Secret(format!("s{}", book.secret));
+    Ok(Json(Welcome { secret, preempt_leave_secs: LEAVE_SECS }))
+}
+
+async fn poll(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    Json(poll): Json<Poll>,
+) -> Result<Json<Assignment>, StatusCode> {
+    shared.check(&headers)?;
+    let mut watch = shared.assignment.subscribe();
+    let news = watch.wait_for(|a| a.version > poll.seen);
+    let _ = tokio::time::timeout(LONG_POLL, news).await;
+    shared.check(&headers)?;
+    let assignment = shared.assignment.borrow().clone();
+    Ok(Json(assignment))
+}
+
+async fn report(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    Json(report): Json<AgentReport>,
+) -> Result<(), StatusCode> {
+    shared.check(&headers)?;
+    shared.book.lock().unwrap().events.extend(report.events);
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Preemption: whatever the command does, the worker is gone in time.
+
+use std::time::{Duration, Instant};
+
+use crate::agent::worker::Told;
+use crate::api::{AgentEvent, Exit, Role};
+
+use super::daemon::{FakeDaemon, LEAVE_SECS};
+use super::{LEAD, Subject, run};
+
+/// What the rest of leaving may take on a loaded machine: the protocol allows half a second.
+const SLACK_SECS: f64 = 1.5;
+
+#[tokio::test]
+async fn a_command_that_saves_in_time_is_not_killed() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let script = "trap 'echo saved; exit 0' USR1; echo ready; while :; do sleep 0.02; done";
+    let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", script, |_| None);
+    subject.says("ready").await;
+    subject.signals.send(Told::Leave).await.unwrap();
+    assert_eq!(subject.code().await, 0);
+    let events = daemon.events();
+    assert!(events.contains(&AgentEvent::Leaving), "{events:?}");
+    assert_eq!(daemon.stopped(1).await.0, Exit { code: 0, asked: true, killed: false });
+}
+
+#[tokio::test]
+async fn a_command_that_does_not_is_killed_in_time() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let subject = Subject::lead(&daemon, "", "trap '' USR1 TERM; echo ready; while :; do sleep 0.02; done");
+    subject.says("ready").await;
+    let begin = Instant::now();
+    subject.signals.send(Told::Leave).await.unwrap();
+    assert_eq!(subject.code().await, 143);
+    let took = begin.elapsed().as_secs_f64();
+    assert!((LEAVE_SECS..LEAVE_SECS + SLACK_SECS).contains(&took), "{took}");
+    assert_eq!(daemon.stopped(1).await.0, Exit { code: 137, asked: true, killed: true });
+}
+
+#[tokio::test]
+async fn leaving_cuts_a_longer_stop_short_and_works_without_a_daemon() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let subject =
+        Subject::lead(&daemon, "--grace=1000", "trap '' USR1; echo ready; while :; do sleep 0.02; done");
+    subject.says("ready").await;
+    subject.signals.send(Told::User(libc::SIGUSR1)).await.unwrap();
+    daemon.set_away(true);
+    let begin = Instant::now();
+    subject.signals.send(Told::Leave).await.unwrap();
+    assert_eq!(subject.code().await, 143);
+    assert!(begin.elapsed() < Duration::from_secs_f64(LEAVE_SECS + SLACK_SECS));
+}
+
+#[tokio::test]
+async fn told_twice_it_kills_at_once() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let subject = Subject::lead(&daemon, "", "trap '' USR1; echo ready; while :; do sleep 0.02; done");
+    subject.says("ready").await;
+    subject.signals.send(Told::Leave).await.unwrap();
+    subject.signals.send(Told::Leave).await.unwrap();
+    assert_eq!(subject.code().await, 143);
+    let (exit, secs) = daemon.stopped(1).await;
+    assert!(exit.killed && secs < LEAVE_SECS, "{exit:?} {secs}");
+}
+
+#[tokio::test]
+async fn an_idle_worker_leaves_at_once() {
+    let daemon = FakeDaemon::start(crate::api::Directive::Hold).await;
+    let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", "true", |_| None);
+    super::until("hello", || !daemon.hellos().is_empty()).await;
+    subject.signals.send(Told::Leave).await.unwrap();
+    assert_eq!(subject.code().await, 0);
+    assert_eq!(daemon.events(), [AgentEvent::Leaving]);
+}
+
+#[tokio::test]
+async fn a_users_signal_to_the_whole_step_is_no_end_of_the_job() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let script = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.02; done";
+    let subject = Subject::lead(&daemon, "", script);
+    subject.says("ready").await;
+    subject.signals.send(Told::User(libc::SIGUSR1)).await.unwrap();
+    assert!(daemon.stopped(1).await.0.asked);
+    subject.task.abort();
+}

@@ -1,0 +1,160 @@
+//! The worker against a daemon that speaks the real protocol over a real socket, and real commands.
+
+mod daemon;
+mod leaving;
+mod rescaling;
+mod submitting;
+
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clap::Parser;
+use tokio::io::AsyncWrite;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::api::{Credential, Directive, Member, Role, Secret};
+use crate::model::{JobId, NodeName};
+
+use super::args::CommandArgs;
+use super::identity::{Identity, IdentityError, Proof};
+use super::link::{Link, LinkConfig};
+use super::output::Output;
+use super::wings::Submitter;
+use super::worker::{Told, Worker, WorkerConfig};
+
+use daemon::FakeDaemon;
+
+/// Long enough for a loaded machine; only failing tests wait so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const LEAD: JobId = JobId(100);
+
+/// Waits until `condition` holds.
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn member(generation: u64) -> Member {
+    Member {
+        generation,
+        rank: 0,
+        world: 1,
+        master_addr: "127.0.0.1".to_owned(),
+        master_port: 4000,
+        nodes: vec![NodeName::new("n1")],
+        exec_plan: "default".to_owned(),
+    }
+}
+
+fn run(generation: u64) -> Directive {
+    Directive::Run(member(generation))
+}
+
+struct Trusted;
+
+#[async_trait]
+impl Identity for Trusted {
+    async fn prove(&self, _: &str, _: Option<JobId>) -> Result<Proof, IdentityError> {
+        Ok(Proof { credential: Credential::Munge(Secret("me".to_owned())), nonce: "n".to_owned() })
+    }
+}
+
+/// Keeps what is written to it.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Kept {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl AsyncWrite for Kept {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A worker under test.
+struct Subject {
+    task: JoinHandle<anyhow::Result<i32>>,
+    signals: mpsc::Sender<Told>,
+    output: Kept,
+    dir: tempfile::TempDir,
+}
+
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    common: CommandArgs,
+}
+
+impl Subject {
+    /// Starts a lead whose command is this shell script, with these flags.
+    fn lead(daemon: &FakeDaemon, flags: &str, script: &str) -> Subject {
+        Subject::start(daemon, Role::Lead, flags, script, |_| None)
+    }
+
+    fn start(
+        daemon: &FakeDaemon,
+        role: Role,
+        flags: &str,
+        script: &str,
+        submitter: impl Fn(&Path) -> Option<Submitter>,
+    ) -> Subject {
+        let words =
+            std::iter::once("infill").chain(flags.split_whitespace()).chain(["--", "sh", "-c", script]);
+        let common = Flags::parse_from(words).common;
+        let dir = tempfile::tempdir().unwrap();
+        let link = Link::new(LinkConfig {
+            url: daemon.url(),
+            job: LEAD,
+            node: NodeName::new("n1"),
+            role,
+            spec: None,
+            identity: Box::new(Trusted),
+        })
+        .unwrap();
+        let output = Kept::default();
+        let config = WorkerConfig {
+            lead: LEAD,
+            role,
+            grace: common.grace(),
+            patience: common.patience(),
+            output: Output::to(output.clone(), output.clone(), !common.no_prefix),
+            dir: dir.path().to_owned(),
+            common,
+        };
+        let (signals, receiver) = mpsc::channel(4);
+        let worker = Worker::new(config, link, submitter(dir.path())).unwrap();
+        Subject { task: tokio::spawn(worker.serve(receiver)), signals, output, dir }
+    }
+
+    async fn says(&self, text: &str) {
+        until(text, || self.output.text().contains(text)).await;
+    }
+
+    async fn code(self) -> i32 {
+        tokio::time::timeout(PATIENCE, self.task).await.expect("the worker ends").unwrap().unwrap()
+    }
+}

@@ -1,0 +1,182 @@
+//! Generations: start, stop, start again; what commands do and fail to do; a daemon that comes and goes.
+
+use crate::api::{AgentEvent, Directive, Exit, Role};
+
+use super::daemon::FakeDaemon;
+use super::{LEAD, Subject, run, until};
+
+/// Saves on the rescale signal, as a training command does.
+const SAVES: &str =
+    r#"trap 'echo saved; exit 0' USR1; echo "ready $INFILL_GENERATION"; while :; do sleep 0.02; done"#;
+
+const ASKED: Exit = Exit { code: 0, asked: true, killed: false };
+
+fn stop(generation: u64) -> Directive {
+    Directive::Stop { generation }
+}
+
+#[tokio::test]
+async fn from_generation_to_generation() {
+    let daemon = FakeDaemon::start(Directive::Hold).await;
+    let subject = Subject::lead(&daemon, "", SAVES);
+    until("hello", || daemon.hellos().len() == 1).await;
+    assert_eq!(daemon.hellos()[0].running, None);
+    daemon.say(run(1));
+    subject.says("[0] ready 1\n").await;
+    daemon.say(stop(1));
+    assert_eq!(daemon.stopped(1).await.0, ASKED);
+    assert!(subject.output.text().contains("[0] saved\n"));
+    daemon.say(run(2));
+    subject.says("[0] ready 2\n").await;
+    // Straight to the next one: the agent stops the present one by itself.
+    daemon.say(run(3));
+    assert_eq!(daemon.stopped(2).await.0, ASKED);
+    subject.says("[0] ready 3\n").await;
+    daemon.say(Directive::Finish { code: 7 });
+    assert_eq!(subject.code().await, 7);
+    assert_eq!(daemon.stopped(3).await.0, ASKED);
+}
+
+#[tokio::test]
+async fn a_command_that_ignores_its_signal_is_killed_with_all_its_children() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let script = "trap '' USR1; setsid sh -c 'trap \"\" USR1; echo child $$; sleep 1000' & echo ready; wait; sleep 1000";
+    let subject = Subject::lead(&daemon, "--grace=0 --no-prefix", script);
+    subject.says("ready\n").await;
+    subject.says("child ").await;
+    let text = subject.output.text();
+    let child = text.lines().find_map(|l| l.strip_prefix("child ")).unwrap().to_owned();
+    daemon.say(stop(1));
+    let (exit, _) = daemon.stopped(1).await;
+    assert_eq!(exit, Exit { code: 137, asked: true, killed: true });
+    let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "the child lives: {stat}");
+    daemon.say(Directive::Leave);
+    assert_eq!(subject.code().await, 0);
+}
+
+#[tokio::test]
+async fn a_wrapper_that_dies_of_the_signal_does_not_take_the_command_with_it() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let script = r#"sh -c 'trap "sleep 0.2; echo saved; exit 0" USR1; echo ready; while :; do sleep 0.02; done'; true"#;
+    let subject = Subject::lead(&daemon, "--no-prefix", script);
+    subject.says("ready\n").await;
+    daemon.say(stop(1));
+    let (exit, secs) = daemon.stopped(1).await;
+    assert_eq!(exit, Exit { code: 128 + libc::SIGUSR1, asked: true, killed: false });
+    assert!(subject.output.text().contains("saved\n"), "{secs}");
+}
+
+#[tokio::test]
+async fn exit_codes_and_ends_that_are_told_again() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let subject = Subject::lead(&daemon, "", "exit 3");
+    let (exit, _) = daemon.stopped(1).await;
+    assert_eq!(exit, Exit { code: 3, asked: false, killed: false });
+    // The stop order crossed the end.
+    let told = daemon.events().len();
+    daemon.say(stop(1));
+    until("told again", || daemon.events().len() > told).await;
+    assert_eq!(
+        daemon.events().last(),
+        daemon.events().iter().rfind(|e| matches!(e, AgentEvent::Stopped { generation: 1, .. }))
+    );
+    assert_eq!(daemon.events().iter().filter(|e| matches!(e, AgentEvent::Started { .. })).count(), 1);
+    // An order to stop what never began here.
+    daemon.say(stop(2));
+    assert_eq!(daemon.stopped(2).await.0, ASKED);
+    daemon.say(Directive::Finish { code: 3 });
+    assert_eq!(subject.code().await, 3);
+}
+
+#[tokio::test]
+async fn a_missing_program_is_a_failure_of_the_command() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let subject = Subject::lead(&daemon, "", "exec /no/such/program");
+    assert_eq!(daemon.stopped(1).await.0.code, 127);
+    daemon.say(Directive::Finish { code: 127 });
+    assert_eq!(subject.code().await, 127);
+}
+
+#[tokio::test]
+async fn local_ranks_fail_together() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let script = r#"echo "rank $RANK of $WORLD_SIZE"; [ $LOCAL_RANK = 1 ] && exit 4; exec sleep 1000"#;
+    let subject = Subject::lead(&daemon, "--nproc-per-node=2", script);
+    let (exit, _) = daemon.stopped(1).await;
+    assert_eq!(exit, Exit { code: 4, asked: false, killed: false });
+    let text = subject.output.text();
+    assert!(text.contains("[0] rank 0 of 2\n") && text.contains("[1] rank 1 of 2\n"), "{text}");
+    subject.task.abort();
+}
+
+#[tokio::test]
+async fn training_goes_on_while_the_daemon_is_away() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let subject = Subject::lead(&daemon, "", SAVES);
+    daemon.started(1).await;
+    subject.says("ready 1").await;
+    daemon.set_away(true);
+    daemon.say(stop(1));
+    until("away", || daemon.hellos().len() == 1).await;
+    daemon.restart();
+    daemon.say(run(1));
+    daemon.set_away(false);
+    until("hello again", || daemon.hellos().len() == 2).await;
+    assert_eq!(daemon.hellos()[1].running, Some(1));
+    assert!(!daemon.events().iter().any(|e| matches!(e, AgentEvent::Stopped { .. })));
+    daemon.say(stop(1));
+    assert_eq!(daemon.stopped(1).await.0, ASKED);
+    subject.task.abort();
+}
+
+#[tokio::test]
+async fn what_ended_while_the_daemon_was_away_is_told_later() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let script = "echo ready; until [ -e $(dirname $INFILL_PROGRESS)/go ]; do sleep 0.02; done";
+    let subject = Subject::lead(&daemon, "", script);
+    subject.says("ready").await;
+    daemon.set_away(true);
+    daemon.restart();
+    std::fs::write(subject.dir.path().join("go"), "").unwrap();
+    tokio::task::yield_now().await;
+    daemon.set_away(false);
+    assert_eq!(daemon.stopped(1).await.0, Exit { code: 0, asked: false, killed: false });
+    subject.task.abort();
+}
+
+#[tokio::test]
+async fn without_daemon_a_lead_ends_with_the_commands_code_and_a_wing_with_none() {
+    for (role, want) in [(Role::Lead, 5), (Role::Wing { lead: LEAD }, 0)] {
+        let daemon = FakeDaemon::start(run(1)).await;
+        let script = "echo ready; until [ -e $(dirname $INFILL_PROGRESS)/go ]; do sleep 0.02; done; exit 5";
+        let subject = Subject::start(&daemon, role, "--daemon-patience=0", script, |_| None);
+        subject.says("ready").await;
+        daemon.set_away(true);
+        std::fs::write(subject.dir.path().join("go"), "").unwrap();
+        assert_eq!(subject.code().await, want);
+    }
+}
+
+#[tokio::test]
+async fn progress_comes_from_datagrams_and_from_lines() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let flags = r"--progress-regex=^done:(?<samples>\d+)";
+    let subject = Subject::lead(&daemon, flags, "echo done:64; exec sleep 1000");
+    subject.says("done:64").await;
+    let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    let path = subject.dir.path().join("progress");
+    for text in [&b"\xff\x00 garbage"[..], b"samples=banana", b"samples=36 step=9 loss=0.25"] {
+        socket.send_to(text, &path).unwrap();
+    }
+    let sum = || {
+        daemon.events().iter().fold((0.0, None, None), |(n, k, x), event| match event {
+            AgentEvent::Progress { generation: 1, samples, step, loss, .. } => {
+                (n + samples, step.or(k), loss.or(x))
+            }
+            _ => (n, k, x),
+        })
+    };
+    until("progress", || sum() == (100.0, Some(9), Some(0.25))).await;
+    subject.task.abort();
+}

@@ -1,0 +1,123 @@
+//! Wings are submitted once, whatever happens to the agent.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::agent::wings::{Programs, Submitter, WingJob};
+use crate::api::{AgentEvent, Directive, Role, WingOrder};
+use crate::model::{JobId, NodeName};
+
+use super::daemon::FakeDaemon;
+use super::{LEAD, Subject, until};
+
+fn order(order: u64) -> WingOrder {
+    WingOrder {
+        order,
+        nodes: vec![NodeName::new("n2"), NodeName::new("n3")],
+        time_limit_mins: 7,
+        partition: "infill".to_owned(),
+        qos: Some("infill".to_owned()),
+        account: None,
+        gres: Some("gpu:4".to_owned()),
+    }
+}
+
+fn script(path: PathBuf, body: &str) -> PathBuf {
+    std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Programs that keep what they were told in `site`.
+fn programs(site: &Path, sbatch: &str, queue: &str) -> Programs {
+    let log = site.join("log").display().to_string();
+    Programs {
+        sbatch: script(site.join("sbatch"), &format!("echo \"$@\" >>{log}; cat >>{log}; {sbatch}")),
+        squeue: script(site.join("squeue"), queue),
+    }
+}
+
+fn submitter(notes: &Path, programs: Programs) -> Submitter {
+    let job = WingJob {
+        lead: LEAD,
+        worker_args: vec!["--".to_owned(), "true".to_owned()],
+        url: "http://ctl".to_owned(),
+        output: Some(PathBuf::from("/home/a/50%.out")),
+        error: None,
+    };
+    Submitter::new(job, notes.to_owned(), programs)
+}
+
+fn lead(daemon: &FakeDaemon, notes: &Path, programs: &Programs) -> Subject {
+    Subject::start(daemon, Role::Lead, "", "true", |_| Some(submitter(notes, programs.clone())))
+}
+
+async fn told(daemon: &FakeDaemon, event: AgentEvent) {
+    until(&format!("{event:?}"), || daemon.events().contains(&event)).await;
+}
+
+#[tokio::test]
+async fn each_order_is_submitted_once() {
+    let site = tempfile::tempdir().unwrap();
+    let notes = site.path().join("wings");
+    let programs = programs(site.path(), "echo 501", "echo '477 infill:order=3;wing=100'");
+    let daemon = FakeDaemon::start(Directive::Hold).await;
+    let subject = lead(&daemon, &notes, &programs);
+    daemon.order(vec![order(3), order(4)]);
+    told(&daemon, AgentEvent::WingSubmitted { order: 3, job: JobId(477) }).await;
+    told(&daemon, AgentEvent::WingSubmitted { order: 4, job: JobId(501) }).await;
+    let count = daemon.events().len();
+    daemon.order(vec![order(4)]);
+    until("told again", || daemon.events().len() > count).await;
+    subject.task.abort();
+    // An agent without memory, and a queue that knows nothing any more.
+    let programs = Programs { squeue: script(site.path().join("none"), "true"), ..programs };
+    let daemon = FakeDaemon::start(Directive::Hold).await;
+    let subject = lead(&daemon, &notes, &programs);
+    daemon.order(vec![order(4)]);
+    told(&daemon, AgentEvent::WingSubmitted { order: 4, job: JobId(501) }).await;
+    subject.task.abort();
+
+    let log = std::fs::read_to_string(site.path().join("log")).unwrap();
+    let lines: Vec<&str> = log.lines().filter(|line| line.starts_with("--parsable")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    for flag in [
+        "--partition=infill --nodes=2 --ntasks=2 --ntasks-per-node=1 --exclusive",
+        "--nodelist=n2,n3 --time=7 --job-name=wing:100 --comment=infill:order=4;wing=100 --no-requeue",
+        "--output=/home/a/50%%.out",
+        "--qos=infill --gres=gpu:4",
+    ] {
+        assert!(lines[0].contains(flag), "{flag}: {}", lines[0]);
+    }
+    assert!(log.contains("worker --lead=100 --url=http://ctl -- true\n"), "{log}");
+}
+
+#[tokio::test]
+async fn a_refusal_is_told() {
+    let site = tempfile::tempdir().unwrap();
+    let programs = programs(site.path(), "echo 'error: no such QOS' >&2; exit 1", "true");
+    let daemon = FakeDaemon::start(Directive::Hold).await;
+    let subject = lead(&daemon, &site.path().join("wings"), &programs);
+    daemon.order(vec![order(9)]);
+    let refusal = |e: &AgentEvent| matches!(e, AgentEvent::WingRefused { order: 9, error } if error.contains("no such QOS"));
+    until("refused", || daemon.events().iter().any(refusal)).await;
+    subject.task.abort();
+}
+
+#[tokio::test]
+async fn nothing_is_submitted_as_long_as_the_queue_is_unknown() {
+    let site = tempfile::tempdir().unwrap();
+    let flag = site.path().join("up");
+    let queue = format!("[ -e {} ]", flag.display());
+    let programs = programs(site.path(), "echo 501", &queue);
+    let daemon = FakeDaemon::start(Directive::Hold).await;
+    let subject = lead(&daemon, &site.path().join("wings"), &programs);
+    daemon.order(vec![order(5)]);
+    until("hello", || !daemon.hellos().is_empty()).await;
+    daemon.order(vec![order(5)]);
+    assert!(!site.path().join("log").exists());
+    std::fs::write(&flag, "").unwrap();
+    // The daemon's next answer names the order again.
+    told(&daemon, AgentEvent::WingSubmitted { order: 5, job: JobId(501) }).await;
+    subject.task.abort();
+}

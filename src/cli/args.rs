@@ -1,0 +1,140 @@
+//! The grammar of the command line.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Parser, Subcommand};
+
+use super::{config, doctor, exit, explain, gaps, generate, jobs, plan, status};
+use crate::agent;
+
+/// Fills the idle nodes of a Slurm cluster with malleable deep-learning jobs, without delaying the main queue.
+#[derive(Debug, Parser)]
+#[command(name = "infill", version, after_help = exit::HELP, max_term_width = 100)]
+pub struct Cli {
+    /// Configuration file [default: /etc/infill/infill.toml]
+    #[arg(long, global = true, env = "INFILL_CONFIG", value_name = "FILE", hide_env_values = true)]
+    pub config: Option<PathBuf>,
+    /// The daemon's URL [default: agent.url of the configuration]
+    #[arg(long, global = true, env = "INFILL_URL", value_name = "URL", hide_env_values = true)]
+    pub url: Option<String>,
+    /// Log more to stderr; twice for everything
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the daemon
+    Serve,
+    /// In a batch script: run a training command as a malleable job
+    Run(agent::RunArgs),
+    /// In a wing: serve a malleable job on more nodes (infill starts this itself)
+    Worker(agent::WorkerArgs),
+    /// Show how things stand, once or as a picture that moves
+    Status(status::StatusArgs),
+    /// List the gaps: nodes that the main queue does not use, and until when
+    Gaps(gaps::GapsArgs),
+    /// List the malleable jobs
+    Jobs(jobs::JobsArgs),
+    /// Show what a round would do now, without doing it
+    Plan(plan::PlanArgs),
+    /// Say why a job or a node has what it has
+    Explain(explain::ExplainArgs),
+    /// Start nothing and grow nothing; what runs, runs on
+    Pause,
+    /// Work again as the configuration says
+    Resume,
+    /// Save and park all malleable jobs
+    Drain,
+    /// Check everything that can be wrong on a site, and say how to mend it
+    Doctor(doctor::DoctorArgs),
+    /// Check or print the configuration
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Print the completions of a shell
+    Completions(generate::CompletionsArgs),
+    /// Print the man page, or write all of them into a directory
+    Man(generate::ManArgs),
+}
+
+impl Command {
+    /// Level at which it logs without `-v` and `INFILL_LOG`: what runs for long tells what it does.
+    pub fn log_level(&self) -> &'static str {
+        match self {
+            Command::Serve | Command::Run(_) | Command::Worker(_) => "info",
+            _ => "warn",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    fn kind(line: &str) -> Option<ErrorKind> {
+        Cli::try_parse_from(line.split(' ')).err().map(|e| e.kind())
+    }
+
+    #[test]
+    fn the_grammar_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn lines_that_are_understood() {
+        for line in [
+            "infill serve",
+            "infill run -- python train.py --config x -h",
+            "infill status --watch --interval 2 --url http://x:1",
+            "infill jobs -h -o %i -u alice,bob -j 1,2 -n n1",
+            "infill gaps -a --json",
+            "infill plan --local --json",
+            "infill explain 12",
+            "infill explain n7",
+            "infill --config a.toml drain",
+            "infill config check a.toml",
+            "infill completions bash",
+            "infill man /tmp",
+            "infill doctor --json -vv",
+        ] {
+            assert_eq!(kind(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn an_agent_gets_the_url_wherever_it_stands() {
+        for line in ["infill --url http://x:1 run -- c", "infill run --url http://x:1 -- c"] {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            let Command::Run(mut args) = cli.command else { panic!("{line}") };
+            crate::cli::Session { config: None, url: cli.url }.tell(&mut args.common.url).unwrap();
+            assert_eq!(args.common.url.as_deref(), Some("http://x:1"), "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_that_are_not() {
+        assert_eq!(kind("infill jobs --help"), Some(ErrorKind::DisplayHelp));
+        assert_eq!(kind("infill --version"), Some(ErrorKind::DisplayVersion));
+        assert_eq!(kind("infill jobs --me -u bob"), Some(ErrorKind::ArgumentConflict));
+        assert_eq!(kind("infill jobs -o %"), Some(ErrorKind::ValueValidation));
+        assert_eq!(kind("infill jobs -j x"), Some(ErrorKind::ValueValidation));
+        assert_eq!(kind("infill explain"), Some(ErrorKind::MissingRequiredArgument));
+        assert_eq!(kind("infill status --interval 0"), Some(ErrorKind::ValueValidation));
+        assert_eq!(kind("infill frobnicate"), Some(ErrorKind::InvalidSubcommand));
+    }
+
+    #[test]
+    fn help_documents_exit_codes_and_fields() {
+        let mut command = Cli::command();
+        assert!(command.render_long_help().to_string().contains("5  no such job or node"));
+        let jobs = command.find_subcommand_mut("jobs").unwrap().render_long_help().to_string();
+        assert!(jobs.contains("%N  NODELIST"), "{jobs}");
+    }
+}

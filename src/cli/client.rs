@@ -1,0 +1,216 @@
+//! The command line's side of the daemon's HTTP API.
+
+use std::error::Error;
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::exit::{Exit, Failure};
+use crate::api::ErrorBody;
+
+/// Time to reach the daemon: it is on the same network.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for a whole answer; `GET /v1/plan` reads Slurm and solves before it answers.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Why the daemon gave no answer that we can use.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No connection, or no answer in time.
+    #[error(
+        "cannot reach the daemon at {url}: {why}\n\
+         Is `infill serve` running there? Name its URL by --url, INFILL_URL or agent.url in the configuration."
+    )]
+    Unreachable {
+        /// The daemon's URL.
+        url: String,
+        /// Why, in words.
+        why: String,
+    },
+    /// 401 or 403.
+    #[error("the daemon refused: {0}")]
+    Denied(String),
+    /// 404.
+    #[error("{0}")]
+    NotFound(String),
+    /// Any other status.
+    #[error("the daemon answered {status} to {path}: {what}")]
+    Status {
+        /// HTTP status.
+        status: u16,
+        /// What was asked for.
+        path: String,
+        /// What it said.
+        what: String,
+    },
+    /// An answer that is no such document.
+    #[error("what {url}{path} answered is not infill's: {what}")]
+    Garbled {
+        /// The daemon's URL.
+        url: String,
+        /// What was asked for.
+        path: String,
+        /// Where it fails.
+        what: String,
+    },
+    /// The URL itself.
+    #[error("{url:?} is no URL of a daemon: {what}")]
+    Url {
+        /// As given.
+        url: String,
+        /// Why.
+        what: String,
+    },
+}
+
+impl ClientError {
+    /// The exit code that it ends in.
+    pub fn exit(&self) -> Exit {
+        match self {
+            ClientError::Unreachable { .. } => Exit::Unreachable,
+            ClientError::Denied(_) => Exit::Denied,
+            ClientError::NotFound(_) => Exit::NotFound,
+            ClientError::Status { .. } | ClientError::Garbled { .. } => Exit::Failed,
+            ClientError::Url { .. } => Exit::Usage,
+        }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        error.exit().because(error)
+    }
+}
+
+/// A daemon.
+pub struct Client {
+    url: String,
+    http: reqwest::Client,
+}
+
+impl Client {
+    /// Speaks to the daemon at `url`.
+    pub fn new(url: &str) -> Result<Client, ClientError> {
+        let url = url.trim_end_matches('/').to_owned();
+        let bad = |what: String| ClientError::Url { url: url.clone(), what };
+        let parsed = reqwest::Url::parse(&url).map_err(|e| bad(e.to_string()))?;
+        if !matches!(parsed.scheme(), "http" | "https") {
+            return Err(bad("expected http:// or https://".to_owned()));
+        }
+        super::install_crypto();
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(ANSWER_TIMEOUT)
+            .no_proxy()
+            .user_agent(concat!("infill/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|e| bad(innermost(&e)))?;
+        Ok(Client { url, http })
+    }
+
+    /// The daemon's URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Gets a document.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let body = self.send(Method::GET, path, None::<&()>).await?;
+        serde_json::from_slice(&body).map_err(|e| ClientError::Garbled {
+            url: self.url.clone(),
+            path: path.to_owned(),
+            what: e.to_string(),
+        })
+    }
+
+    /// Posts an order; the answer's body is of no interest.
+    pub async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), ClientError> {
+        self.send(Method::POST, path, Some(body)).await.map(drop)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Vec<u8>, ClientError> {
+        let unreachable =
+            |e: reqwest::Error| ClientError::Unreachable { url: self.url.clone(), why: why(&e) };
+        let mut request = self.http.request(method, format!("{}{path}", self.url));
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await.map_err(unreachable)?;
+        let status = answer.status();
+        let bytes = answer.bytes().await.map_err(unreachable)?;
+        if status.is_success() { Ok(bytes.to_vec()) } else { Err(refusal(status, path, &bytes)) }
+    }
+}
+
+fn refusal(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
+    let what = match serde_json::from_slice::<ErrorBody>(body) {
+        Ok(body) => body.error,
+        Err(_) => status.canonical_reason().unwrap_or("no reason given").to_owned(),
+    };
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ClientError::Denied(what),
+        StatusCode::NOT_FOUND => ClientError::NotFound(what),
+        _ => ClientError::Status { status: status.as_u16(), path: path.to_owned(), what },
+    }
+}
+
+fn why(error: &reqwest::Error) -> String {
+    if error.is_timeout() { "no answer in time".to_owned() } else { innermost(error) }
+}
+
+/// The last cause says what happened (`Connection refused`); the ones before it only say where.
+fn innermost(error: &dyn Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_becomes_an_exit_code() {
+        let exit = |status: u16| refusal(StatusCode::from_u16(status).unwrap(), "/v1/x", b"").exit();
+        assert_eq!(
+            [401, 403, 404, 500].map(exit),
+            [Exit::Denied, Exit::Denied, Exit::NotFound, Exit::Failed]
+        );
+    }
+
+    #[test]
+    fn what_the_daemon_said_is_kept() {
+        let error = refusal(StatusCode::FORBIDDEN, "/v1/control", br#"{"error":"bob is no admin"}"#);
+        assert_eq!(error.to_string(), "the daemon refused: bob is no admin");
+    }
+
+    #[test]
+    fn what_is_no_url_is_wrong_usage() {
+        for url in ["", "localhost:6810", "ftp://x"] {
+            assert_eq!(Client::new(url).err().map(|e| e.exit()), Some(Exit::Usage), "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_absent_daemon_is_named_with_what_to_do() {
+        // A port that was bound and is free again: nobody listens there.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let client = Client::new(&format!("http://127.0.0.1:{port}/")).unwrap();
+        let error = client.get::<serde_json::Value>("/v1/status").await.unwrap_err();
+        assert_eq!(error.exit(), Exit::Unreachable);
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("http://127.0.0.1:{port}: ")) && text.contains("INFILL_URL"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! `infill config check | show | default`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::Session;
+use super::exit::{Exit, Outcome};
+use super::output;
+use crate::api::SCHEMA;
+use crate::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
+
+/// `infill config …`
+#[derive(Clone, Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Read a file and say what is wrong with it, starting nothing
+    Check {
+        /// The file [default: what --config or INFILL_CONFIG says]
+        file: Option<PathBuf>,
+    },
+    /// Print the configuration in effect, without passwords
+    Show {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the commented default file
+    Default,
+}
+
+/// `infill config show --json`.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    config: &'a Config,
+}
+
+/// Runs `infill config`.
+pub fn run(command: ConfigCommand, session: &Session) -> Outcome {
+    match command {
+        ConfigCommand::Check { file } => check(file.or_else(|| session.config.clone()).as_deref())?,
+        ConfigCommand::Show { json } => show(&redacted(session.config()?), json)?,
+        ConfigCommand::Default => output::print(DEFAULT_FILE)?,
+    }
+    Ok(Exit::Ok.code())
+}
+
+fn check(file: Option<&Path>) -> Result<(), super::exit::Failure> {
+    Config::load(file)?;
+    let text = match file {
+        Some(file) => format!("{}: ok", file.display()),
+        None if Path::new(DEFAULT_PATH).exists() => format!("{DEFAULT_PATH}: ok"),
+        None => format!("{DEFAULT_PATH} does not exist: the defaults are in effect"),
+    };
+    Ok(output::print(&text)?)
+}
+
+fn show(config: &Config, json: bool) -> anyhow::Result<()> {
+    if json {
+        return output::print_json(&Document { schema: SCHEMA, config });
+    }
+    Ok(output::print(&toml::to_string(config)?)?)
+}
+
+/// The configuration without the passwords that a URL may carry.
+fn redacted(mut config: Config) -> Config {
+    for url in [&mut config.store.database_url, &mut config.slurm.rest, &mut config.agent.url] {
+        *url = without_password(url);
+    }
+    config
+}
+
+/// `scheme://user:password@host` with the password blotted out.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find('/').unwrap_or(rest.len());
+    // A password may itself hold an @ or a slash that nobody escaped: the last @ ends it.
+    let at = rest.rfind('@').filter(|at| *at < end || rest[..*at].contains(':'));
+    match at.and_then(|at| rest[..at].split_once(':').map(|(user, _)| (user, &rest[at..]))) {
+        Some((user, host)) => format!("{scheme}://{user}:redacted{host}"),
+        None => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_blotted_out() {
+        let all = [
+            "sqlite:/var/lib/infill/infill.db",
+            "postgres://db/infill",
+            "postgres://infill@db/infill",
+            "postgres://infill:pa@ss@db/infill",
+            "postgres://infill:pa/ss@db/infill",
+            "http://host:6810",
+        ]
+        .map(without_password);
+        insta::assert_snapshot!(all.join("\n"), @r"
+        sqlite:/var/lib/infill/infill.db
+        postgres://db/infill
+        postgres://infill@db/infill
+        postgres://infill:redacted@db/infill
+        postgres://infill:redacted@db/infill
+        http://host:6810
+        ");
+    }
+
+    #[test]
+    fn what_is_shown_can_be_read_again() {
+        let text = toml::to_string(&redacted(Config::default())).unwrap();
+        assert_eq!(Config::parse(&text, Path::new("x.toml")).unwrap(), Config::default());
+    }
+}

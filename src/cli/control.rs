@@ -1,0 +1,52 @@
+//! `infill pause | resume | drain`: an administrator's orders, with proof of who gives them.
+
+use anyhow::Context;
+
+use super::Session;
+use super::exit::{Exit, Outcome};
+use super::output;
+use crate::agent::identity::{self, Identity as _};
+use crate::api::{Control, ControlRequest};
+
+/// What is ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// `infill pause`
+    Pause,
+    /// `infill resume`
+    Resume,
+    /// `infill drain`
+    Drain,
+}
+
+impl Order {
+    fn control(self) -> Control {
+        match self {
+            Order::Pause => Control::Paused,
+            Order::Resume => Control::Normal,
+            Order::Drain => Control::Draining,
+        }
+    }
+
+    fn done(self) -> &'static str {
+        match self {
+            Order::Pause => "paused: nothing starts or grows; what runs, runs on and still leaves in time",
+            Order::Resume => "resumed: infill works as its configuration says",
+            Order::Drain => "draining: all malleable jobs save and are parked; `infill resume` ends it",
+        }
+    }
+}
+
+/// Gives the order.
+pub async fn run(order: Order, session: &Session) -> Outcome {
+    let client = session.client()?;
+    let proof = identity::Slurm::default()
+        .prove("control", None)
+        .await
+        .context("cannot prove to the daemon who gives the order (is munged running here?)")?;
+    let request =
+        ControlRequest { credential: proof.credential, nonce: proof.nonce, control: order.control() };
+    client.post("/v1/control", &request).await?;
+    output::print(order.done())?;
+    Ok(Exit::Ok.code())
+}

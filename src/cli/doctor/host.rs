@@ -1,0 +1,169 @@
+//! Judges what this machine says: clocks, versions, disk, addresses. Pure.
+
+use std::net::IpAddr;
+
+use super::finding::Finding;
+use crate::model::UnixTime;
+
+/// Clocks further apart than this make windows wrong by as much, seconds.
+const CLOCK_WARN_SECS: f64 = 5.0;
+/// MUNGE credentials live 300 s; clocks that differ by a good part of it break them, seconds.
+const CLOCK_ERROR_SECS: f64 = 120.0;
+/// A store grows by megabytes a day on a big site.
+const DISK_WARN_KIB: u64 = 1024 * 1024;
+/// With less, a checkpoint of the write-ahead log may fail.
+const DISK_ERROR_KIB: u64 = 50 * 1024;
+/// The first REST version that can do what infill needs.
+const FIRST_REST: u32 = 40;
+
+/// Slurm's clock against ours.
+pub fn clock(slurm: UnixTime, here: UnixTime) -> Finding {
+    let skew = here.secs_since(slurm);
+    let mend = "let NTP or chrony run on both machines";
+    match skew.abs() {
+        s if s > CLOCK_ERROR_SECS => {
+            Finding::error("clock", format!("this machine's clock is {skew:+} s off slurmctld's"), mend)
+        }
+        s if s > CLOCK_WARN_SECS => {
+            Finding::warn("clock", format!("this machine's clock is {skew:+} s off slurmctld's"), mend)
+        }
+        _ => Finding::ok("clock", "this machine and slurmctld agree on the time"),
+    }
+}
+
+/// The REST version in use, such as `v0.0.42`.
+pub fn rest_version(slurm: &str, rest: &str) -> Finding {
+    let number = rest.rsplit('.').next().and_then(|n| n.parse::<u32>().ok());
+    match number {
+        Some(n) if n >= FIRST_REST => Finding::ok("rest", format!("Slurm {slurm} answers by REST {rest}")),
+        _ => Finding::error(
+            "rest",
+            format!("Slurm {slurm} answers by REST {rest}; infill needs v0.0.{FIRST_REST} or newer"),
+            "use Slurm 23.11 or newer",
+        ),
+    }
+}
+
+/// The daemon's version against ours.
+pub fn versions(daemon: &str, ours: &str) -> Option<Finding> {
+    (daemon != ours).then(|| {
+        Finding::warn(
+            "version",
+            format!("the daemon is infill {daemon}, this is {ours}"),
+            "install the same version on all machines and restart the daemon",
+        )
+    })
+}
+
+/// Free KiB from `df -Pk PATH`.
+pub fn parse_df(text: &str) -> Option<u64> {
+    text.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()
+}
+
+/// Free space where the store is.
+pub fn disk(free_kib: u64, dir: &str) -> Finding {
+    let (free, mend) =
+        (format!("{} MiB free in {dir}", free_kib / 1024), "make room, or lower daemon.keep_days");
+    match free_kib {
+        k if k < DISK_ERROR_KIB => Finding::error("store", free, mend),
+        k if k < DISK_WARN_KIB => Finding::warn("store", free, mend),
+        _ => Finding::ok("store", free),
+    }
+}
+
+/// Whether compute nodes can reach the daemon: `listen` is where it binds, `url_addresses` what agents are told.
+pub fn reachable(listen: IpAddr, url: &str, url_addresses: &[IpAddr], nodes_elsewhere: bool) -> Vec<Finding> {
+    if url_addresses.is_empty() {
+        let what = format!("the host in agent.url ({url}) has no address");
+        return vec![Finding::error("url", what, "name a host that all nodes can resolve")];
+    }
+    let mut findings = Vec::new();
+    if nodes_elsewhere && url_addresses.iter().all(IpAddr::is_loopback) {
+        findings.push(Finding::error(
+            "url",
+            format!("agent.url is {url}: on a compute node that is the node itself"),
+            "set agent.url to this machine's name on the cluster's network",
+        ));
+    }
+    if nodes_elsewhere && listen.is_loopback() {
+        findings.push(Finding::error(
+            "url",
+            format!("daemon.listen is on {listen}: compute nodes cannot reach it"),
+            "set daemon.listen to an address on the cluster's network (or 0.0.0.0) and open the port for the nodes",
+        ));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("url", format!("agents find the daemon at {url}")));
+    }
+    findings
+}
+
+/// Host and port of an `http(s)` URL.
+pub fn host_and_port(url: &str) -> Option<(String, u16)> {
+    let url = reqwest::Url::parse(url).ok()?;
+    let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
+    Some((host, url.port_or_known_default()?))
+}
+
+/// The directory of a `sqlite:` URL's file.
+pub fn store_dir(database_url: &str) -> Option<std::path::PathBuf> {
+    let path = database_url.strip_prefix("sqlite:")?;
+    let path = path.strip_prefix("//").unwrap_or(path);
+    let path = path.split('?').next().unwrap_or(path);
+    let dir = std::path::Path::new(path).parent()?;
+    Some(if dir.as_os_str().is_empty() { std::path::PathBuf::from(".") } else { dir.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::doctor::finding::Level;
+
+    #[test]
+    fn clocks() {
+        let level = |skew: i64| clock(UnixTime(1000), UnixTime(1000 + skew)).level;
+        assert_eq!([0, 5, -6, 121].map(level), [Level::Ok, Level::Ok, Level::Warn, Level::Error]);
+    }
+
+    #[test]
+    fn rest_versions() {
+        let level = |rest| rest_version("x", rest).level;
+        assert_eq!(["v0.0.42", "v0.0.39", "?"].map(level), [Level::Ok, Level::Error, Level::Error]);
+        assert!(versions("0.1.0", "0.1.0").is_none() && versions("0.1.0", "0.2.0").is_some());
+    }
+
+    #[test]
+    fn free_space() {
+        let df = "Filesystem     1024-blocks     Used Available Capacity Mounted on\n\
+                  /dev/vda1         65792556 13231340  49186608      22% /\n";
+        assert_eq!(parse_df(df), Some(49_186_608));
+        assert_eq!(parse_df("df: /nope: No such file or directory"), None);
+        let level = |kib| disk(kib, "/var/lib/infill").level;
+        assert_eq!([49_186_608, 100_000, 10].map(level), [Level::Ok, Level::Warn, Level::Error]);
+    }
+
+    #[test]
+    fn addresses() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let count = |listen, addresses: &[IpAddr], elsewhere| {
+            let found = reachable(ip(listen), "http://ctl:6810", addresses, elsewhere);
+            found.iter().filter(|f| f.level == Level::Error).count()
+        };
+        assert_eq!(count("127.0.0.1", &[ip("127.0.0.1")], false), 0);
+        assert_eq!(count("127.0.0.1", &[ip("::1")], true), 2);
+        assert_eq!(count("0.0.0.0", &[ip("10.0.0.1")], true), 0);
+        assert_eq!(count("0.0.0.0", &[], true), 1);
+        assert_eq!(host_and_port("http://[::1]:6810/"), Some(("::1".to_owned(), 6810)));
+        assert_eq!(host_and_port("https://ctl"), Some(("ctl".to_owned(), 443)));
+        assert_eq!(host_and_port("ctl:6810"), None);
+    }
+
+    #[test]
+    fn where_the_store_is() {
+        let dir = |url| store_dir(url).map(|d| d.display().to_string());
+        assert_eq!(dir("sqlite:/var/lib/infill/infill.db").as_deref(), Some("/var/lib/infill"));
+        assert_eq!(dir("sqlite:///srv/a.db?mode=rwc").as_deref(), Some("/srv"));
+        assert_eq!(dir("sqlite:a.db").as_deref(), Some("."));
+        assert_eq!(dir("postgres://db/infill"), None);
+    }
+}

@@ -1,0 +1,62 @@
+//! `infill doctor`: what can be wrong on a site, and how to mend it.
+//!
+//! `site` judges what Slurm's commands print and `host` what this machine says, both pure; `probe` runs and looks.
+
+mod command;
+mod finding;
+mod host;
+mod probe;
+mod site;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::Session;
+use super::exit::{Exit, Outcome};
+use super::output;
+use crate::api::SCHEMA;
+use finding::{Finding, Level};
+
+/// Flags of `infill doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Show only what is not in order
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// `infill doctor --json`.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    findings: &'a [Finding],
+}
+
+/// Runs `infill doctor`.
+pub async fn run(args: DoctorArgs, session: &Session) -> Outcome {
+    let mut findings = match session.config() {
+        Ok(config) => {
+            let url = session.url.clone().unwrap_or_else(|| config.agent.url.clone());
+            let mut findings = vec![Finding::ok("config", "the configuration is sound")];
+            findings.extend(probe::all(&config, &url).await);
+            findings
+        }
+        Err(error) => {
+            let mend = "mend the file and try `infill config check`; all other checks need it";
+            vec![Finding::error("config", format!("{:#}", anyhow::Error::new(error)), mend)]
+        }
+    };
+    let exit = if findings.iter().any(|f| f.level == Level::Error) { Exit::Failed } else { Exit::Ok };
+    if args.quiet {
+        findings.retain(|f| f.level != Level::Ok);
+    }
+    if args.json {
+        output::print_json(&Document { schema: SCHEMA, findings: &findings })?;
+    } else {
+        output::print(&finding::show(&findings, output::colours(&std::io::stdout())))?;
+    }
+    Ok(exit.code())
+}

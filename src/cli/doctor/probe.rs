@@ -1,0 +1,207 @@
+//! Runs the checks: asks Slurm, MUNGE, the daemon and this machine, and hands what they say to the judges.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use super::command;
+use super::finding::Finding;
+use super::host;
+use super::site::{accounting, partition, slurm_conf::SlurmConf};
+use crate::api::Status;
+use crate::cli::client::{Client, ClientError};
+use crate::cli::output;
+use crate::config::Config;
+use crate::model::Snapshot;
+use crate::slurm::rest::RestSlurm;
+use crate::slurm::{SlurmApi, SlurmError};
+
+/// All checks that need a configuration. `url` is where this command line looks for the daemon.
+pub async fn all(config: &Config, url: &str) -> Vec<Finding> {
+    let (mut findings, snapshot) = rest(config).await;
+    let scontrol = config.slurm.scontrol.to_string_lossy();
+    findings.extend(rights(config).await);
+    findings.extend(site(config, &scontrol).await);
+    findings.push(munge().await);
+    findings.extend(store(&config.store.database_url).await);
+    findings.extend(addresses(config, snapshot.as_ref()).await);
+    findings.extend(daemon(url).await);
+    findings
+}
+
+/// slurmrestd, the nodes of the partition and Slurm's clock.
+async fn rest(config: &Config) -> (Vec<Finding>, Option<Snapshot>) {
+    let failed = |e: SlurmError| vec![rest_failure(&e, &config.slurm.rest)];
+    let slurm = match RestSlurm::new(&config.slurm) {
+        Ok(slurm) => slurm,
+        Err(error) => return (failed(error), None),
+    };
+    let mut findings = match slurm.endpoint().await {
+        Ok(endpoint) => vec![host::rest_version(&endpoint.slurm_version, &endpoint.rest_version)],
+        Err(error) => return (failed(error), None),
+    };
+    let snapshot = match slurm.snapshot().await {
+        Ok(snapshot) => snapshot,
+        Err(error) => {
+            findings.extend(failed(error));
+            return (findings, None);
+        }
+    };
+    findings.push(host::clock(snapshot.taken_at, output::now()));
+    let ours = snapshot.nodes.iter().filter(|n| n.partitions.contains(&config.slurm.partition)).count();
+    if ours == 0 {
+        let what = format!("slurmrestd shows no node in partition {}", config.slurm.partition);
+        findings.push(Finding::error("rest", what, "see that slurm.partition is right and has nodes"));
+    }
+    (findings, Some(snapshot))
+}
+
+fn rest_failure(error: &SlurmError, rest: &str) -> Finding {
+    let mend = match error {
+        SlurmError::Denied { .. } if rest.starts_with("unix:") => {
+            "slurmrestd must run as the user that runs the daemon; run `infill doctor` as that user, too"
+        }
+        SlurmError::Denied { .. } => "renew the token in slurm.token_file; slurm.token_user must be its user",
+        _ => "start slurmrestd (contrib/systemd/infill-slurmrestd.service), or correct slurm.rest",
+    };
+    Finding::error("rest", format!("{rest}: {error}"), mend)
+}
+
+/// Whether the daemon's user is Operator.
+async fn rights(config: &Config) -> Vec<Finding> {
+    let user = match &config.slurm.token_user {
+        Some(user) => user.clone(),
+        None => match command::run("id", &["-un"], "").await {
+            Ok(name) => name.trim().to_owned(),
+            Err(why) => return vec![unchecked("rights", why)],
+        },
+    };
+    let args = ["-nP", "show", "user", &user, "format=user,adminlevel"];
+    vec![match command::run("sacctmgr", &args, "").await {
+        Ok(text) => accounting::judge_rights(&text, &user),
+        Err(why) => unchecked("rights", why),
+    }]
+}
+
+/// slurm.conf, partitions and QOSes.
+async fn site(config: &Config, scontrol: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let conf = command::run(scontrol, &["show", "config"], "").await.map(|text| SlurmConf::parse(&text));
+    match &conf {
+        Ok(conf) => findings.extend(conf.judge()),
+        Err(why) => findings.push(unchecked("preempt", why)),
+    }
+    let name = &config.slurm.partition;
+    let partitions = match command::run(scontrol, &["-o", "show", "partition"], "").await {
+        Ok(text) => Some(partition::parse(&text)),
+        Err(why) => {
+            findings.push(unchecked("partition", why));
+            None
+        }
+    };
+    let qos = partition::qos_of(partitions.as_deref().unwrap_or(&[]), name, &config.slurm.qos);
+    findings.extend(partitions.iter().flat_map(|all| partition::judge(all, name, &qos)));
+    match command::run("sacctmgr", &["-nP", "show", "qos", accounting::QOS_FIELDS], "").await {
+        Ok(text) => {
+            let requeues = conf.as_ref().is_ok_and(SlurmConf::requeues);
+            findings.extend(accounting::judge_qos(&accounting::parse_qos(&text), &qos, requeues));
+        }
+        Err(why) => findings.push(unchecked("qos", why)),
+    }
+    findings
+}
+
+/// A credential made here must be readable here.
+async fn munge() -> Finding {
+    let round_trip = async {
+        let credential = command::run("munge", &[], "infill").await?;
+        let text = command::run("unmunge", &[], &credential).await?;
+        if text.trim_end().ends_with("infill") { Ok(()) } else { Err("unmunge lost the payload".to_owned()) }
+    };
+    match round_trip.await {
+        Ok(()) => Finding::ok("munge", "credentials can be made and read here"),
+        Err(why) => Finding::error(
+            "munge",
+            why,
+            "install and start munged with the cluster's key; agents and administrators prove by it who they are",
+        ),
+    }
+}
+
+/// Whether the store's directory can be written to, and how much room it has.
+async fn store(database_url: &str) -> Vec<Finding> {
+    let Some(dir) = host::store_dir(database_url) else {
+        return vec![Finding::error("store", "store.database_url is no sqlite:/path/file.db", "correct it")];
+    };
+    let shown = dir.display().to_string();
+    let mut findings = vec![writable(&dir, &shown)];
+    match command::run("df", &["-Pk", &shown], "").await.map(|text| host::parse_df(&text)) {
+        Ok(Some(free)) => findings.push(host::disk(free, &shown)),
+        Ok(None) => findings.push(unchecked("store", "df printed no free space")),
+        Err(why) => findings.push(unchecked("store", why)),
+    }
+    findings
+}
+
+/// SQLite makes files beside its own, so the directory must be writable, not the file alone.
+fn writable(dir: &Path, shown: &str) -> Finding {
+    let trial = dir.join(format!(".infill-doctor-{}", std::process::id()));
+    let written = std::fs::write(&trial, b"").and_then(|()| std::fs::remove_file(&trial));
+    match written {
+        Ok(()) => Finding::ok("store", format!("{shown} can be written to")),
+        Err(e) => Finding::error(
+            "store",
+            format!("{shown} cannot be written to: {e}"),
+            "create it for the daemon's user, and run `infill doctor` as that user",
+        ),
+    }
+}
+
+/// Whether agents can reach the daemon. Nodes are elsewhere unless every address is this machine's loopback.
+async fn addresses(config: &Config, snapshot: Option<&Snapshot>) -> Vec<Finding> {
+    let Some((name, port)) = host::host_and_port(&config.agent.url) else {
+        let what = format!("agent.url is no URL: {}", config.agent.url);
+        return vec![Finding::error("url", what, "write http://HOST:PORT")];
+    };
+    let resolve = |name: String, port| async move {
+        let found = tokio::net::lookup_host((name.as_str(), port)).await;
+        found.map(|all| all.map(|a| a.ip()).collect::<Vec<IpAddr>>()).unwrap_or_default()
+    };
+    let ours = resolve(name, port).await;
+    let in_partition =
+        snapshot.iter().flat_map(|s| &s.nodes).find(|n| n.partitions.contains(&config.slurm.partition));
+    // One node stands for all: a cluster on one machine has them all on loopback.
+    let nodes_elsewhere = match in_partition {
+        Some(node) => !resolve(node.address.clone(), port).await.iter().all(IpAddr::is_loopback),
+        None => false,
+    };
+    match config.daemon.listen.parse::<std::net::SocketAddr>() {
+        Ok(listen) => host::reachable(listen.ip(), &config.agent.url, &ours, nodes_elsewhere),
+        Err(e) => vec![Finding::error("url", format!("daemon.listen: {e}"), "write ADDRESS:PORT")],
+    }
+}
+
+/// The daemon: does it run, is it as new as we are, what does it complain about?
+async fn daemon(url: &str) -> Vec<Finding> {
+    let status: Result<Status, ClientError> = match Client::new(url) {
+        Ok(client) => client.get("/v1/status").await,
+        Err(error) => Err(error),
+    };
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default().to_owned();
+            return vec![Finding::warn("daemon", first, "systemctl start infill")];
+        }
+    };
+    let mut findings = vec![Finding::ok("daemon", format!("infill {} answers at {url}", status.version))];
+    findings.extend(host::versions(&status.version, env!("CARGO_PKG_VERSION")));
+    let problem =
+        |p: &String| Finding::warn("daemon", p.clone(), "see the daemon's log: journalctl -u infill");
+    findings.extend(status.problems.iter().map(problem));
+    findings
+}
+
+fn unchecked(check: &'static str, why: impl std::fmt::Display) -> Finding {
+    Finding::warn(check, format!("not checked: {why}"), "run `infill doctor` where Slurm's commands work")
+}

@@ -1,0 +1,207 @@
+//! `sacctmgr -nP show qos` and `show user`.
+
+use super::lists;
+use crate::cli::doctor::finding::Finding;
+
+/// The fields that [`parse_qos`] reads, for `format=`.
+pub const QOS_FIELDS: &str = "format=name,flags,preemptmode,gracetime,preempt,priority";
+
+/// A QOS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Qos {
+    /// Name.
+    pub name: String,
+    /// Flags, joined by commas.
+    pub flags: String,
+    /// `cluster` stands for slurm.conf's PreemptMode.
+    pub preempt_mode: String,
+    /// Seconds.
+    pub grace_secs: u64,
+    /// QOSes that it pushes away, joined by commas.
+    pub preempts: String,
+    /// Priority.
+    pub priority: u64,
+}
+
+/// Reads the lines of `sacctmgr -nP show qos` with [`QOS_FIELDS`]; other lines are passed over.
+pub fn parse_qos(text: &str) -> Vec<Qos> {
+    let qos = |line: &str| match line.split('|').collect::<Vec<_>>()[..] {
+        [name, flags, mode, grace, preempts, priority] => Some(Qos {
+            name: name.to_owned(),
+            flags: flags.to_owned(),
+            preempt_mode: mode.to_owned(),
+            grace_secs: grace_seconds(grace),
+            preempts: preempts.to_owned(),
+            priority: priority.parse().unwrap_or(0),
+        }),
+        _ => None,
+    };
+    text.lines().filter_map(qos).collect()
+}
+
+/// Seconds of `[D-]HH:MM:SS` or of a plain number.
+fn grace_seconds(text: &str) -> u64 {
+    let (days, clock) = text.split_once('-').unwrap_or(("0", text));
+    let clock = clock
+        .split(':')
+        .try_fold(0u64, |sum, part| sum.checked_mul(60)?.checked_add(part.parse::<u64>().ok()?));
+    days.parse::<u64>().unwrap_or(0).saturating_mul(86_400).saturating_add(clock.unwrap_or(0))
+}
+
+/// A grace time above this makes a main job wait too long when a job does not heed its signal, seconds.
+const LONG_GRACE_SECS: u64 = 120;
+
+/// Judges infill's QOS among all; `cluster_requeues` tells what `cluster` as preempt mode means.
+pub fn judge_qos(all: &[Qos], name: &str, cluster_requeues: bool) -> Vec<Finding> {
+    let Some(ours) = all.iter().find(|q| q.name.eq_ignore_ascii_case(name)) else {
+        let mend = "run slurm/accounting.sh --main-qos … --account …";
+        return vec![Finding::error("qos", format!("there is no QOS {name}"), mend)];
+    };
+    let set = |what: &str| format!("sacctmgr modify qos {name} set {what}");
+    let mut findings = vec![preempted_by(all, ours)];
+    if !lists(&ours.flags, "NoReserve") {
+        let what = format!(
+            "QOS {name} lacks NoReserve: backfill plans nodes for malleable jobs, and main jobs wait"
+        );
+        findings.push(Finding::error("qos", what, set("flags+=NoReserve")));
+    }
+    let requeues = lists(&ours.preempt_mode, "requeue")
+        || (lists(&ours.preempt_mode, "cluster") || ours.preempt_mode.is_empty()) && cluster_requeues;
+    if !requeues {
+        let what =
+            format!("PreemptMode of QOS {name} is {}: a job that is pushed away dies", ours.preempt_mode);
+        findings.push(Finding::error("qos", what, set("preemptmode=requeue")));
+    }
+    if ours.grace_secs == 0 {
+        let what = format!("QOS {name} has no GraceTime: a job that is pushed away has no time to save");
+        findings.push(Finding::warn("qos", what, set("gracetime=30")));
+    }
+    if ours.grace_secs > LONG_GRACE_SECS {
+        let what = format!("GraceTime of QOS {name} is {} s: main jobs may wait so long", ours.grace_secs);
+        findings.push(Finding::warn("qos", what, set("gracetime=30")));
+    }
+    if ours.priority > 0 {
+        let what = format!("QOS {name} has priority {}: malleable jobs should gain nothing", ours.priority);
+        findings.push(Finding::warn("qos", what, set("priority=0")));
+    }
+    findings
+}
+
+fn preempted_by(all: &[Qos], ours: &Qos) -> Finding {
+    let others = || all.iter().filter(|q| q.name != ours.name);
+    let (may, may_not): (Vec<&Qos>, Vec<&Qos>) = others().partition(|q| lists(&q.preempts, &ours.name));
+    let names = |list: &[&Qos]| list.iter().map(|q| q.name.as_str()).collect::<Vec<_>>().join(", ");
+    let mend = |list: &[&Qos]| {
+        let first = list.first().map_or("normal", |q| q.name.as_str());
+        format!("sacctmgr modify qos {first} set preempt+={} (for every QOS of main jobs)", ours.name)
+    };
+    match (may.is_empty(), may_not.is_empty()) {
+        (true, _) => Finding::error(
+            "qos",
+            format!("no QOS may preempt {}: main jobs wait for malleable ones", ours.name),
+            mend(&may_not),
+        ),
+        (false, true) => Finding::ok("qos", format!("all other QOSes may preempt {}", ours.name)),
+        (false, false) => Finding::warn(
+            "qos",
+            format!(
+                "{} may preempt {}; {} may not, and its jobs wait",
+                names(&may),
+                ours.name,
+                names(&may_not)
+            ),
+            mend(&may_not),
+        ),
+    }
+}
+
+/// Judges the answer to `sacctmgr -nP show user USER format=user,adminlevel`.
+pub fn judge_rights(text: &str, user: &str) -> Finding {
+    let level = text.lines().find_map(|line| line.split_once('|').filter(|(name, _)| *name == user));
+    let mend = format!(
+        "run `infill doctor` as the daemon's user; if that is {user}: \
+         sacctmgr add user {user} account=infill adminlevel=operator (slurm/accounting.sh does it)"
+    );
+    match level.map(|(_, level)| level.trim()) {
+        Some("Operator") => Finding::ok("rights", format!("{user} is Operator")),
+        Some("Administrator") => Finding::warn(
+            "rights",
+            format!("{user} is Administrator: more than infill needs"),
+            format!("sacctmgr modify user {user} set adminlevel=operator"),
+        ),
+        _ if user == "root" => Finding::warn(
+            "rights",
+            "root may do anything, so nothing is known of the daemon's own user",
+            "run `infill doctor` as that user",
+        ),
+        Some(_) | None => {
+            let what = format!("{user} is no Operator: it may not pin, release or cancel the jobs of others");
+            Finding::error("rights", what, mend)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::doctor::finding::show;
+
+    /// From Slurm 24.11.5, as is the form of the other lines here.
+    const QOS: &str = "normal||cluster|00:00:00||0\nmain||cluster|00:00:00|infill|100\n\
+                       infill|NoReserve|requeue|00:00:30||0\n";
+
+    #[test]
+    fn a_qos_is_read() {
+        let all = parse_qos(&format!("{QOS}Unknown field 'bogus'\n"));
+        assert_eq!(all.len(), 3);
+        assert_eq!((all[2].flags.as_str(), all[2].grace_secs, all[1].priority), ("NoReserve", 30, 100));
+        assert_eq!(["30", "00:02:00", "1-00:00:00", "x"].map(grace_seconds), [30, 120, 86_400, 0]);
+    }
+
+    #[test]
+    fn the_site_of_accounting_sh() {
+        insta::assert_snapshot!(show(&judge_qos(&parse_qos(QOS), "infill", true), false), @r"
+        warn   qos       main may preempt infill; normal may not, and its jobs wait
+                         → sacctmgr modify qos normal set preempt+=infill (for every QOS of main jobs)
+
+        errors: 0, warnings: 1
+        ");
+    }
+
+    #[test]
+    fn a_qos_that_harms_main_jobs() {
+        let bad = "normal||cluster|00:00:00||0\ninfill||cancel|00:10:00||500\n";
+        insta::assert_snapshot!(show(&judge_qos(&parse_qos(bad), "infill", true), false), @r"
+        error  qos       no QOS may preempt infill: main jobs wait for malleable ones
+                         → sacctmgr modify qos normal set preempt+=infill (for every QOS of main jobs)
+        error  qos       QOS infill lacks NoReserve: backfill plans nodes for malleable jobs, and main jobs wait
+                         → sacctmgr modify qos infill set flags+=NoReserve
+        error  qos       PreemptMode of QOS infill is cancel: a job that is pushed away dies
+                         → sacctmgr modify qos infill set preemptmode=requeue
+        warn   qos       GraceTime of QOS infill is 600 s: main jobs may wait so long
+                         → sacctmgr modify qos infill set gracetime=30
+        warn   qos       QOS infill has priority 500: malleable jobs should gain nothing
+                         → sacctmgr modify qos infill set priority=0
+
+        errors: 3, warnings: 2
+        ");
+    }
+
+    #[test]
+    fn cluster_stands_for_slurm_conf() {
+        let all = parse_qos("main||cluster|00:00:00|infill|0\ninfill|NoReserve|cluster|00:00:30||0\n");
+        assert_eq!(judge_qos(&all, "infill", true).len(), 1);
+        assert_eq!(judge_qos(&all, "infill", false).len(), 2);
+        assert_eq!(judge_qos(&all, "fill", true).len(), 1);
+    }
+
+    #[test]
+    fn rights() {
+        let level = |text, user| judge_rights(text, user).level as u8;
+        assert_eq!(level("infill|Operator\n", "infill"), 0);
+        assert_eq!(level("infill|Administrator\n", "infill"), 1);
+        assert_eq!(level("infill|None\n", "infill"), 2);
+        assert_eq!(level("", "infill"), 2);
+        assert_eq!(level("", "root"), 1);
+    }
+}

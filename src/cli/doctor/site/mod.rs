@@ -1,0 +1,15 @@
+//! What Slurm's own commands say about the site, and whether infill can live with it. Pure.
+
+pub mod accounting;
+pub mod partition;
+pub mod slurm_conf;
+
+/// Slurm's words for "nothing set".
+pub fn is_unset(value: &str) -> bool {
+    matches!(value, "" | "(null)" | "N/A" | "None" | "NONE")
+}
+
+/// Whether a comma-separated list contains this word, in any case.
+pub fn lists(list: &str, word: &str) -> bool {
+    list.split(',').any(|w| w.trim().eq_ignore_ascii_case(word))
+}

@@ -1,0 +1,172 @@
+//! `scontrol -o show partition`.
+
+use std::collections::BTreeMap;
+
+use super::{is_unset, lists};
+use crate::cli::doctor::finding::Finding;
+
+/// One partition: its `Key=value` words.
+pub type Partition = BTreeMap<String, String>;
+
+/// Reads a line a partition.
+pub fn parse(text: &str) -> Vec<Partition> {
+    let words = |line: &str| {
+        let pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
+        pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect::<Partition>()
+    };
+    text.lines().map(words).filter(|p| p.contains_key("PartitionName")).collect()
+}
+
+fn get<'a>(partition: &'a Partition, key: &str) -> &'a str {
+    partition.get(key).map_or("", String::as_str)
+}
+
+/// The QOS that malleable jobs run with: as configured, else the only one that the partition allows, else `infill`.
+pub fn qos_of(all: &[Partition], partition: &str, configured: &str) -> String {
+    let allowed = all.iter().find(|p| get(p, "PartitionName") == partition).map(|p| get(p, "AllowQos"));
+    match (configured, allowed) {
+        ("", Some(one)) if !is_unset(one) && one != "ALL" && !one.contains(',') => one.to_owned(),
+        ("", _) => "infill".to_owned(),
+        (configured, _) => configured.to_owned(),
+    }
+}
+
+/// Judges infill's partition among all.
+pub fn judge(all: &[Partition], name: &str, qos: &str) -> Vec<Finding> {
+    let mend = "add the partition to slurm.conf (slurm/slurm.conf.infill has the line)";
+    let Some(ours) = all.iter().find(|p| get(p, "PartitionName") == name) else {
+        return vec![Finding::error("partition", format!("there is no partition {name}"), mend)];
+    };
+    let nodes = get(ours, "TotalNodes");
+    let mut findings = vec![match nodes.parse::<u64>() {
+        Ok(0) | Err(_) => Finding::error("partition", format!("partition {name} has no nodes"), mend),
+        Ok(_) => Finding::ok("partition", format!("partition {name} has {nodes} nodes")),
+    }];
+    findings.extend(setting(
+        ours,
+        name,
+        "State",
+        get(ours, "State") == "UP",
+        "UP",
+        "nothing can start there",
+    ));
+    let exclusive = get(ours, "OverSubscribe").starts_with("EXCLUSIVE");
+    let why = "jobs may share a node, and infill counts whole nodes";
+    findings.extend(setting(ours, name, "OverSubscribe", exclusive, "EXCLUSIVE", why));
+    let why = "jobs that nobody meant to be malleable land there";
+    findings.extend(setting(ours, name, "Default", get(ours, "Default") != "YES", "NO", why));
+    findings.extend(allowed_qos(ours, name, qos));
+    findings.extend(tier(all, ours, name));
+    findings
+}
+
+fn setting(ours: &Partition, name: &str, key: &str, fine: bool, want: &str, why: &str) -> Option<Finding> {
+    (!fine).then(|| {
+        let what = format!("{key} of partition {name} is {}: {why}", get(ours, key));
+        Finding::error(
+            "partition",
+            what,
+            format!("set {key}={want} on the line of the partition in slurm.conf"),
+        )
+    })
+}
+
+/// Only jobs that main jobs can push away may get in.
+fn allowed_qos(ours: &Partition, name: &str, qos: &str) -> Option<Finding> {
+    let allowed = get(ours, "AllowQos");
+    let mend = format!("set AllowQos={qos} on the line of the partition in slurm.conf");
+    if allowed.eq_ignore_ascii_case(qos) {
+        return None;
+    }
+    Some(match lists(allowed, qos) {
+        true => {
+            Finding::warn("partition", format!("partition {name} allows other QOSes, too: {allowed}"), mend)
+        }
+        false => Finding::error(
+            "partition",
+            format!("partition {name} allows QOS {allowed}: jobs get in that main jobs cannot push away"),
+            mend,
+        ),
+    })
+}
+
+/// Main jobs are to be considered first.
+fn tier(all: &[Partition], ours: &Partition, name: &str) -> Option<Finding> {
+    let tier = |p: &Partition| get(p, "PriorityTier").parse::<u64>().unwrap_or(1);
+    let not_above: Vec<&str> = all
+        .iter()
+        .filter(|p| get(p, "PartitionName") != name && tier(p) <= tier(ours))
+        .map(|p| get(p, "PartitionName"))
+        .collect();
+    (!not_above.is_empty()).then(|| {
+        Finding::warn(
+            "partition",
+            format!("PriorityTier of {} is not above that of {name}", not_above.join(", ")),
+            format!("set PriorityTier=0 for {name} and at least 1 for the others in slurm.conf"),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::doctor::finding::show;
+
+    /// From Slurm 24.11.5, less what nobody reads.
+    const BOTH: &str = "\
+PartitionName=main AllowGroups=ALL AllowAccounts=ALL DenyQos=infill AllocNodes=ALL Default=YES QoS=N/A DefaultTime=01:00:00 Nodes=n[1-4] PriorityJobFactor=1 PriorityTier=10 OverSubscribe=EXCLUSIVE OverTimeLimit=NONE PreemptMode=REQUEUE State=UP TotalCPUs=8 TotalNodes=4 TRES=cpu=8,mem=8000M,node=4,billing=8
+PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNodes=ALL Default=NO QoS=N/A DefaultTime=01:00:00 Nodes=n[1-4] PriorityJobFactor=1 PriorityTier=0 OverSubscribe=EXCLUSIVE OverTimeLimit=NONE PreemptMode=REQUEUE State=UP TotalCPUs=8 TotalNodes=4 TRES=cpu=8,mem=8000M,node=4,billing=8
+";
+
+    #[test]
+    fn the_partition_of_slurm_conf_infill() {
+        insta::assert_snapshot!(show(&judge(&parse(BOTH), "infill", "infill"), false), @r"
+        ok     partition partition infill has 4 nodes
+
+        errors: 0, warnings: 0
+        ");
+    }
+
+    #[test]
+    fn a_partition_that_harms() {
+        let bad = BOTH
+            .replace("AllowQos=infill", "AllowQos=ALL")
+            .replace("PriorityTier=10", "PriorityTier=0")
+            .replace("Default=NO", "Default=YES")
+            .replace("OverSubscribe=EXCLUSIVE", "OverSubscribe=NO")
+            .replace("State=UP", "State=DRAIN")
+            .replace("TotalNodes=4", "TotalNodes=0");
+        insta::assert_snapshot!(show(&judge(&parse(&bad), "infill", "infill"), false), @r"
+        error  partition partition infill has no nodes
+                         → add the partition to slurm.conf (slurm/slurm.conf.infill has the line)
+        error  partition State of partition infill is DRAIN: nothing can start there
+                         → set State=UP on the line of the partition in slurm.conf
+        error  partition OverSubscribe of partition infill is NO: jobs may share a node, and infill counts whole nodes
+                         → set OverSubscribe=EXCLUSIVE on the line of the partition in slurm.conf
+        error  partition Default of partition infill is YES: jobs that nobody meant to be malleable land there
+                         → set Default=NO on the line of the partition in slurm.conf
+        error  partition partition infill allows QOS ALL: jobs get in that main jobs cannot push away
+                         → set AllowQos=infill on the line of the partition in slurm.conf
+        warn   partition PriorityTier of main is not above that of infill
+                         → set PriorityTier=0 for infill and at least 1 for the others in slurm.conf
+
+        errors: 5, warnings: 1
+        ");
+    }
+
+    #[test]
+    fn no_partition() {
+        assert_eq!(judge(&parse("Partition nope not found\n"), "nope", "infill").len(), 1);
+    }
+
+    #[test]
+    fn the_qos_in_use() {
+        let all = parse(BOTH);
+        assert_eq!(qos_of(&all, "infill", ""), "infill");
+        assert_eq!(qos_of(&all, "infill", "fill"), "fill");
+        assert_eq!(
+            qos_of(&parse(&BOTH.replace("AllowQos=infill", "AllowQos=scavenge")), "infill", ""),
+            "scavenge"
+        );
+    }
+}

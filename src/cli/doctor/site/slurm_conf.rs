@@ -1,0 +1,292 @@
+//! `scontrol show config`.
+
+use std::collections::BTreeMap;
+
+use super::{is_unset, lists};
+use crate::cli::doctor::finding::Finding;
+
+/// The settings in effect. Lines that are no setting are passed over.
+pub struct SlurmConf(BTreeMap<String, String>);
+
+impl SlurmConf {
+    /// Reads `Key = value` lines; those after the first blank part (`Cgroup Support Configuration:`) do not override.
+    pub fn parse(text: &str) -> SlurmConf {
+        let mut settings = BTreeMap::new();
+        for (key, value) in text.lines().filter_map(|line| line.split_once('=')) {
+            settings.entry(key.trim().to_owned()).or_insert_with(|| value.trim().to_owned());
+        }
+        SlurmConf(settings)
+    }
+
+    fn get(&self, key: &str) -> &str {
+        self.0.get(key).map(String::as_str).filter(|v| !is_unset(v)).unwrap_or("")
+    }
+
+    /// Whether jobs are preempted by requeueing where their QOS does not say otherwise.
+    pub fn requeues(&self) -> bool {
+        lists(self.get("PreemptMode"), "REQUEUE")
+    }
+
+    /// Everything that matters to infill.
+    pub fn judge(&self) -> Vec<Finding> {
+        let mut findings = vec![self.preempt_type(), self.preempt_mode(), self.plugin(), self.backfill()];
+        findings.extend(self.exempt_time());
+        findings.extend(self.requeue_exit());
+        findings.extend(self.enforcement());
+        findings.extend(self.rate_limit());
+        findings.extend(self.authentication());
+        findings
+    }
+
+    fn preempt_type(&self) -> Finding {
+        match self.get("PreemptType") {
+            "preempt/qos" => Finding::ok("preempt", "PreemptType is preempt/qos"),
+            "preempt/partition_prio" => Finding::warn(
+                "preempt",
+                "PreemptType is preempt/partition_prio: the QOS says nothing about who pushes whom away",
+                "set PreemptType=preempt/qos, or see that every main partition has a higher PriorityTier",
+            ),
+            other => Finding::error(
+                "preempt",
+                format!("PreemptType is {}: main jobs would wait for malleable ones", named(other)),
+                "set PreemptType=preempt/qos and PreemptMode=REQUEUE in slurm.conf, and restart slurmctld",
+            ),
+        }
+    }
+
+    fn preempt_mode(&self) -> Finding {
+        let mode = self.get("PreemptMode");
+        let mend = "set PreemptMode=REQUEUE in slurm.conf";
+        if lists(mode, "SUSPEND") {
+            let what =
+                format!("PreemptMode is {mode}: a suspended job keeps its GPUs, so main jobs gain nothing");
+            return Finding::error("preempt", what, mend);
+        }
+        match self.requeues() {
+            true => Finding::ok("preempt", format!("PreemptMode is {mode}")),
+            false => Finding::error("preempt", format!("PreemptMode is {}", named(mode)), mend),
+        }
+    }
+
+    fn exempt_time(&self) -> Option<Finding> {
+        let secs = seconds(self.get("PreemptExemptTime"));
+        if secs > 0 {
+            return Some(Finding::warn(
+                "preempt",
+                format!(
+                    "PreemptExemptTime is {secs} s: a main job waits so long for a malleable job that is new"
+                ),
+                "set PreemptExemptTime=0, or for the infill QOS alone: sacctmgr modify qos infill set preemptexempttime=0",
+            ));
+        }
+        lists(self.get("PreemptParameters"), "youngest_first").then(|| {
+            Finding::warn(
+                "preempt",
+                "PreemptParameters has youngest_first and PreemptExemptTime is 0: jobs that just started die first",
+                "drop youngest_first unless main jobs need it",
+            )
+        })
+    }
+
+    fn plugin(&self) -> Finding {
+        match self.get("JobSubmitPlugins") {
+            plugins if lists(plugins, "lua") || lists(plugins, "job_submit/lua") => {
+                Finding::ok("plugin", "JobSubmitPlugins has lua")
+            }
+            plugins => Finding::warn(
+                "plugin",
+                format!(
+                    "JobSubmitPlugins is {}: `sbatch -p infill --nodes=1-8` does not work",
+                    named(plugins)
+                ),
+                "set JobSubmitPlugins=lua with infill's job_submit.lua beside slurm.conf; until then users write \
+                 sbatch -H -N1 --comment=infill:nodes=1-8",
+            ),
+        }
+    }
+
+    fn backfill(&self) -> Finding {
+        match self.get("SchedulerType") {
+            "sched/backfill" => Finding::ok("backfill", "SchedulerType is sched/backfill"),
+            other => Finding::error(
+                "backfill",
+                format!(
+                    "SchedulerType is {}: nothing tells when the main queue wants a node back",
+                    named(other)
+                ),
+                "set SchedulerType=sched/backfill in slurm.conf",
+            ),
+        }
+    }
+
+    fn requeue_exit(&self) -> Option<Finding> {
+        let keys = ["RequeueExit", "RequeueExitHold"].map(|key| (key, self.get(key)));
+        let set: Vec<String> =
+            keys.iter().filter(|(_, v)| !v.is_empty()).map(|(key, v)| format!("{key}={v}")).collect();
+        (!set.is_empty()).then(|| {
+            Finding::warn(
+                "requeue",
+                format!("{}: a training command that exits with such a code is queued again", set.join(", ")),
+                "tell the users of malleable jobs, or let their wrappers exit with other codes",
+            )
+        })
+    }
+
+    fn enforcement(&self) -> Option<Finding> {
+        let enforced = self.get("AccountingStorageEnforce");
+        let all = lists(enforced, "all") || lists(enforced, "qos") || lists(enforced, "safe");
+        (!all).then(|| {
+            Finding::warn(
+                "qos",
+                format!("AccountingStorageEnforce is {}: anybody may use any QOS", named(enforced)),
+                "set AccountingStorageEnforce=associations,limits,qos in slurm.conf",
+            )
+        })
+    }
+
+    fn rate_limit(&self) -> Option<Finding> {
+        lists(self.get("SlurmctldParameters"), "rl_enable").then(|| {
+            Finding::warn(
+                "rest",
+                "SlurmctldParameters has rl_enable: slurmctld refuses more than a few requests a second from infill",
+                "keep daemon.poll_interval_secs at 5 or more, or raise rl_bucket_size and rl_refill_rate",
+            )
+        })
+    }
+
+    fn authentication(&self) -> Option<Finding> {
+        (self.get("AuthType") != "auth/munge").then(|| {
+            Finding::warn(
+                "munge",
+                format!(
+                    "AuthType is {}: agents prove who they are by MUNGE or by scontrol token",
+                    named(self.get("AuthType"))
+                ),
+                "run munged on all nodes, or set AuthAltTypes=auth/jwt and let users run scontrol token",
+            )
+        })
+    }
+}
+
+fn named(value: &str) -> &str {
+    if value.is_empty() { "not set" } else { value }
+}
+
+/// Seconds of `[D-]HH:MM:SS`; 0 for what is none (`NONE`, `-1`).
+fn seconds(text: &str) -> u64 {
+    let (days, clock) = text.split_once('-').unwrap_or(("0", text));
+    let parts: Option<Vec<u64>> = clock.split(':').map(|p| p.parse().ok()).collect();
+    match (days.parse::<u64>(), parts.as_deref()) {
+        (Ok(days), Some([h, m, s])) => days * 86_400 + h * 3600 + m * 60 + s,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::doctor::finding::show;
+
+    /// From Slurm 24.11.5.
+    const SOUND: &str = "\
+Configuration data as of 2026-11-20T22:10:16
+AccountingStorageEnforce = associations,limits,qos
+AuthType                = auth/munge
+JobSubmitPlugins        = lua
+PreemptMode             = REQUEUE
+PreemptParameters       = (null)
+PreemptType             = preempt/qos
+PreemptExemptTime       = 00:00:00
+RequeueExit             = (null)
+RequeueExitHold         = (null)
+SchedulerParameters     = bf_interval=2,bf_resolution=60,sched_interval=5,batch_sched_delay=0,bf_continue
+SchedulerType           = sched/backfill
+SlurmctldParameters     = (null)
+
+Cgroup Support Configuration:
+CgroupPlugin            = disabled
+
+Slurmctld(primary) at minicluster is UP
+";
+
+    fn judged(changes: &[(&str, &str)]) -> String {
+        let mut conf = SlurmConf::parse(SOUND);
+        for (key, value) in changes {
+            conf.0.insert((*key).to_owned(), (*value).to_owned());
+        }
+        show(&conf.judge(), false)
+    }
+
+    #[test]
+    fn a_sound_site() {
+        insta::assert_snapshot!(judged(&[]), @r"
+        ok     preempt   PreemptType is preempt/qos
+        ok     preempt   PreemptMode is REQUEUE
+        ok     plugin    JobSubmitPlugins has lua
+        ok     backfill  SchedulerType is sched/backfill
+
+        errors: 0, warnings: 0
+        ");
+    }
+
+    #[test]
+    fn a_stock_slurm() {
+        let stock = [
+            ("PreemptType", "(null)"),
+            ("PreemptMode", "OFF"),
+            ("JobSubmitPlugins", "(null)"),
+            ("AccountingStorageEnforce", "none"),
+            ("SchedulerType", "sched/builtin"),
+        ];
+        insta::assert_snapshot!(judged(&stock), @r"
+        error  preempt   PreemptType is not set: main jobs would wait for malleable ones
+                         → set PreemptType=preempt/qos and PreemptMode=REQUEUE in slurm.conf, and restart slurmctld
+        error  preempt   PreemptMode is OFF
+                         → set PreemptMode=REQUEUE in slurm.conf
+        warn   plugin    JobSubmitPlugins is not set: `sbatch -p infill --nodes=1-8` does not work
+                         → set JobSubmitPlugins=lua with infill's job_submit.lua beside slurm.conf; until then users write sbatch -H -N1 --comment=infill:nodes=1-8
+        error  backfill  SchedulerType is sched/builtin: nothing tells when the main queue wants a node back
+                         → set SchedulerType=sched/backfill in slurm.conf
+        warn   qos       AccountingStorageEnforce is none: anybody may use any QOS
+                         → set AccountingStorageEnforce=associations,limits,qos in slurm.conf
+
+        errors: 3, warnings: 2
+        ");
+    }
+
+    #[test]
+    fn traps() {
+        let traps = [
+            ("PreemptMode", "GANG,SUSPEND"),
+            ("PreemptExemptTime", "1-00:10:00"),
+            ("RequeueExit", "75-80"),
+            ("SlurmctldParameters", "enable_configless,rl_enable"),
+            ("AuthType", "auth/slurm"),
+        ];
+        insta::assert_snapshot!(judged(&traps), @r"
+        ok     preempt   PreemptType is preempt/qos
+        error  preempt   PreemptMode is GANG,SUSPEND: a suspended job keeps its GPUs, so main jobs gain nothing
+                         → set PreemptMode=REQUEUE in slurm.conf
+        ok     plugin    JobSubmitPlugins has lua
+        ok     backfill  SchedulerType is sched/backfill
+        warn   preempt   PreemptExemptTime is 87000 s: a main job waits so long for a malleable job that is new
+                         → set PreemptExemptTime=0, or for the infill QOS alone: sacctmgr modify qos infill set preemptexempttime=0
+        warn   requeue   RequeueExit=75-80: a training command that exits with such a code is queued again
+                         → tell the users of malleable jobs, or let their wrappers exit with other codes
+        warn   rest      SlurmctldParameters has rl_enable: slurmctld refuses more than a few requests a second from infill
+                         → keep daemon.poll_interval_secs at 5 or more, or raise rl_bucket_size and rl_refill_rate
+        warn   munge     AuthType is auth/slurm: agents prove who they are by MUNGE or by scontrol token
+                         → run munged on all nodes, or set AuthAltTypes=auth/jwt and let users run scontrol token
+
+        errors: 1, warnings: 4
+        ");
+        assert!(judged(&[("PreemptParameters", "youngest_first")]).contains("die first"));
+    }
+
+    #[test]
+    fn nonsense_is_no_setting() {
+        let empty =
+            SlurmConf::parse("slurm_load_ctl_conf error: Unable to contact slurm controller\n\u{0}=\n");
+        assert!(!empty.requeues());
+    }
+}

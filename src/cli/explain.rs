@@ -1,0 +1,284 @@
+//! `infill explain`: why a job or a node has what it has.
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::Session;
+use super::client::{Client, ClientError};
+use super::exit::{Exit, Outcome};
+use super::output::{self, When};
+use super::{gaps, plan};
+use crate::api::{JobView, NodeView, RoundView, SCHEMA, Status};
+use crate::model::{JobId, UnixTime};
+use crate::store::GenerationRecord;
+
+/// Flags of `infill explain`.
+#[derive(Clone, Debug, Args)]
+pub struct ExplainArgs {
+    /// A job's id, or a node's name
+    #[arg(value_name = "JOB|NODE")]
+    subject: String,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `GET /v1/jobs/{id}/generations`.
+#[derive(Debug, Deserialize)]
+struct Generations {
+    generations: Vec<GenerationRecord>,
+}
+
+/// `infill explain --json`: what is known of one job or node.
+#[derive(Serialize)]
+struct Explanation {
+    schema: u32,
+    job: Option<JobView>,
+    node: Option<NodeView>,
+    round: Option<RoundView>,
+    generations: Vec<GenerationRecord>,
+}
+
+/// Generations that are listed; older ones are in the JSON.
+const SHOWN_GENERATIONS: usize = 10;
+
+/// Runs `infill explain`.
+pub async fn run(args: ExplainArgs, session: &Session) -> Outcome {
+    let client = session.client()?;
+    let status: Status = client.get("/v1/status").await?;
+    let round: Option<RoundView> = found(client.get("/v1/round").await)?;
+    let job = args.subject.parse().ok().map(JobId);
+    let explanation = match job {
+        Some(id) => of_job(id, &status, round, generations(&client, id).await?),
+        None => of_node(&args.subject, status, round),
+    };
+    let Some(explanation) = explanation else {
+        return Err(Exit::NotFound.because(anyhow::anyhow!("infill knows no job or node {}", args.subject)));
+    };
+    if args.json {
+        output::print_json(&explanation)?;
+    } else {
+        output::print(&show(&explanation, job, When::now()))?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+async fn generations(client: &Client, id: JobId) -> Result<Vec<GenerationRecord>, ClientError> {
+    let answer: Option<Generations> = found(client.get(&format!("/v1/jobs/{id}/generations")).await)?;
+    Ok(answer.map(|a| a.generations).unwrap_or_default())
+}
+
+/// What is not there yet is no failure here.
+fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match answer {
+        Ok(document) => Ok(Some(document)),
+        Err(ClientError::NotFound(_)) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+/// Reduces the round to what concerns `keeps_job` and `keeps_node`.
+fn reduce(
+    mut round: RoundView,
+    keeps_job: impl Fn(JobId) -> bool,
+    keeps_node: impl Fn(&crate::model::NodeVerdict) -> bool,
+) -> RoundView {
+    round.plan.jobs.retain(|j| keeps_job(j.job));
+    round.report.jobs.retain(|j| keeps_job(j.job));
+    round.report.nodes.retain(keeps_node);
+    round
+}
+
+fn of_job(
+    id: JobId,
+    status: &Status,
+    round: Option<RoundView>,
+    generations: Vec<GenerationRecord>,
+) -> Option<Explanation> {
+    let job = status.jobs.iter().find(|j| j.job == id || j.wings.contains(&id)).cloned();
+    // A wing is explained by its lead.
+    let id = job.as_ref().map_or(id, |j| j.job);
+    let round = round.map(|r| reduce(r, |j| j == id, |n| n.job == Some(id)));
+    let judged = round.as_ref().is_some_and(|r| !r.report.jobs.is_empty());
+    (job.is_some() || judged || !generations.is_empty()).then_some(Explanation {
+        schema: SCHEMA,
+        job,
+        node: None,
+        round,
+        generations,
+    })
+}
+
+fn of_node(name: &str, status: Status, round: Option<RoundView>) -> Option<Explanation> {
+    let node = status.nodes.into_iter().find(|n| n.node.as_str() == name)?;
+    let round = round.map(|r| reduce(r, |j| Some(j) == node.job, |n| n.node == node.node));
+    Some(Explanation { schema: SCHEMA, job: None, node: Some(node), round, generations: vec![] })
+}
+
+fn show(explanation: &Explanation, job: Option<JobId>, when: When) -> String {
+    let mut lines = match (&explanation.job, &explanation.node, job) {
+        (Some(job), _, _) => job_lines(job),
+        (None, Some(node), _) => node_lines(node, when),
+        (None, None, Some(id)) => vec![format!("job {id} is not among the malleable jobs any more")],
+        (None, None, None) => vec![],
+    };
+    lines.push(String::new());
+    lines.extend(match &explanation.round {
+        Some(round) => round_lines(round, when),
+        None => vec!["no round yet".to_owned()],
+    });
+    lines.extend(generation_lines(&explanation.generations, when));
+    lines.join("\n")
+}
+
+fn job_lines(job: &JobView) -> Vec<String> {
+    let nodes = match job.nodes.as_slice() {
+        [] => "no node".to_owned(),
+        [lead] => format!("1 node: {lead}"),
+        nodes => format!("{} nodes: {} (lead on {})", nodes.len(), output::hostlist(nodes), nodes[0]),
+    };
+    let mut lines = vec![
+        format!("job {} ({}) of {}: {}", job.job, job.name, job.user, job.state),
+        format!("may have {} nodes; has {nodes}", job.sizes),
+        format!(
+            "generation {}; {} rescales ({} killed past the grace time), {} restarts after failures",
+            job.generation, job.rescales, job.kills, job.restarts
+        ),
+    ];
+    let mut progress = vec![format!("{} samples", output::number(job.samples))];
+    progress.extend(job.rate.map(|r| format!("{}/s", output::number(r))));
+    progress.extend(job.step.map(|s| format!("step {s}")));
+    progress.extend(job.loss.map(|l| format!("loss {l}")));
+    lines.push(match (job.samples > 0.0, job.step) {
+        (false, None) => "no progress reported".to_owned(),
+        _ => format!("progress: {}", progress.join(", ")),
+    });
+    lines
+}
+
+fn node_lines(node: &NodeView, when: When) -> Vec<String> {
+    let mut lines =
+        vec![format!("node {} ({}): {}, {}", node.node, node.node_type, gaps::kind(node.kind), node.state)];
+    let at = |t: UnixTime| format!("{} (in {})", when.clock(t), when.until(t));
+    lines.extend(node.job.map(|j| format!("held by malleable job {j}")));
+    lines.extend(node.main_job.map(|j| format!("main job {j} runs on it")));
+    lines.extend(node.since.map(|t| format!("a gap since {} ({} ago)", when.clock(t), when.ago(t))));
+    lines.extend(node.window_end.map(|t| {
+        let by = node.wanted_by.as_deref().map(|w| format!(" by {w}")).unwrap_or_default();
+        format!("wanted back{by} at {}", at(t))
+    }));
+    lines.extend(node.usable_until.map(|t| format!("the planner counts on it until {}", at(t))));
+    lines.extend(node.why.as_ref().map(|w| format!("refused: {w}")));
+    lines
+}
+
+fn round_lines(round: &RoundView, when: When) -> Vec<String> {
+    let acted = if round.acting { "carried out" } else { "not carried out" };
+    let at = round.report.at;
+    let mut lines = vec![format!("last round, {} ({} ago, {acted}):", when.clock(at), when.ago(at))];
+    for verdict in &round.report.jobs {
+        let change = format!("job {}: had {}, gets {}", verdict.job, verdict.had, verdict.gets);
+        lines.push(format!("  {change}: {}", verdict.why));
+        let forecast = round.plan.job(verdict.job).filter(|p| !p.forecast.is_empty());
+        lines.extend(forecast.map(|p| format!("  forecast: {}", plan::forecast(p, when))));
+    }
+    lines.extend(round.report.nodes.iter().map(|n| format!("  node {}: {}", n.node, n.why)));
+    lines.extend(round.report.notes.iter().map(|n| format!("  note: {n}")));
+    if lines.len() == 1 {
+        lines.push("  nothing was said of it".to_owned());
+    }
+    lines
+}
+
+fn generation_lines(generations: &[GenerationRecord], when: When) -> Vec<String> {
+    if generations.is_empty() {
+        return vec![];
+    }
+    let mut lines = vec![String::new(), "generations, newest first:".to_owned()];
+    for g in generations.iter().rev().take(SHOWN_GENERATIONS) {
+        let (at, nodes) = (when.clock(g.started_at), output::hostlist(&g.nodes));
+        lines.push(format!("  {:>3}  {at}  {} on {nodes}: {}", g.generation, g.nodes.len(), g.why));
+    }
+    let hidden = generations.len().saturating_sub(SHOWN_GENERATIONS);
+    lines.extend((hidden > 0).then(|| format!("  and {hidden} older (--json lists all)")));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::samples::{self, NOW};
+    use crate::model::NodeName;
+
+    fn generation(number: u64) -> GenerationRecord {
+        GenerationRecord {
+            job: JobId(101),
+            generation: number,
+            started_at: NOW + (60 * number as i64 - 600),
+            nodes: vec![NodeName::from("n1"), NodeName::from("n2")],
+            why: "grown".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_running_job() {
+        let all = (1..=12).map(generation).collect();
+        let told = of_job(JobId(101), &samples::status(), Some(samples::round()), all).unwrap();
+        insta::assert_snapshot!(show(&told, Some(JobId(101)), samples::when()), @r"
+        job 101 (train-101) of alice: running
+        may have 1-8 nodes; has 2 nodes: n[1-2] (lead on n1)
+        generation 3; 2 rescales (0 killed past the grace time), 0 restarts after failures
+        progress: 1.23M samples, 812/s, step 4200, loss 1.25
+
+        last round, 22:10:17 (0:00 ago, carried out):
+          job 101: had 2, gets 2: growing to 3 costs 18 s and gains 12 s
+          forecast: 2 until 22:25:17, 1 until 22:40:02
+          node n1: kept
+          node n2: kept
+          note: backfill's plan was cut short
+
+        generations, newest first:
+           12  22:12:17  2 on n[1-2]: grown
+           11  22:11:17  2 on n[1-2]: grown
+           10  22:10:17  2 on n[1-2]: grown
+            9  22:09:17  2 on n[1-2]: grown
+            8  22:08:17  2 on n[1-2]: grown
+            7  22:07:17  2 on n[1-2]: grown
+            6  22:06:17  2 on n[1-2]: grown
+            5  22:05:17  2 on n[1-2]: grown
+            4  22:04:17  2 on n[1-2]: grown
+            3  22:03:17  2 on n[1-2]: grown
+          and 2 older (--json lists all)
+        ");
+    }
+
+    #[test]
+    fn a_wing_is_explained_by_its_lead() {
+        let told = of_job(JobId(103), &samples::status(), None, vec![]).unwrap();
+        assert_eq!(told.job.unwrap().job, JobId(101));
+    }
+
+    #[test]
+    fn a_node() {
+        let told = of_node("n1", samples::status(), Some(samples::round())).unwrap();
+        insta::assert_snapshot!(show(&told, None, samples::when()), @r"
+        node n1 (gpu:a100:4/cpu64): held, ALLOCATED
+        held by malleable job 101
+        a gap since 22:00:17 (10:00 ago)
+        wanted back by job 77 at 22:40:17 (in 30:00)
+        the planner counts on it until 22:40:02 (in 29:45)
+
+        last round, 22:10:17 (0:00 ago, carried out):
+          job 101: had 2, gets 2: growing to 3 costs 18 s and gains 12 s
+          forecast: 2 until 22:25:17, 1 until 22:40:02
+          node n1: kept
+          note: backfill's plan was cut short
+        ");
+    }
+
+    #[test]
+    fn what_is_unknown_is_not_explained() {
+        assert!(of_job(JobId(9), &samples::status(), Some(samples::round()), vec![]).is_none());
+        assert!(of_node("n9", samples::status(), None).is_none());
+    }
+}

@@ -1,0 +1,98 @@
+//! The options that the reading commands share, named as in squeue.
+
+use clap::{ArgAction, Args};
+
+use super::exit::{Exit, Failure};
+use super::output;
+use super::table::{Column, Format, Layout};
+use crate::model::{JobId, NodeName};
+
+/// How a table is printed.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TableArgs {
+    /// No header.
+    #[arg(short = 'h', long)]
+    pub noheader: bool,
+    /// Columns, as for squeue; the fields are listed below.
+    #[arg(short = 'o', long, value_name = "FORMAT", conflicts_with = "json")]
+    pub format: Option<Format>,
+    /// The whole document as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Print help.
+    #[arg(long, action = ArgAction::Help)]
+    pub help: Option<bool>,
+}
+
+/// Which rows are shown. Options of different kinds must all hold.
+#[derive(Clone, Debug, Default, Args)]
+pub struct FilterArgs {
+    /// Only my jobs.
+    #[arg(long, conflicts_with = "user")]
+    pub me: bool,
+    /// Only jobs of these users.
+    #[arg(short = 'u', long, value_name = "USER", value_delimiter = ',')]
+    pub user: Vec<String>,
+    /// Only these jobs, by the lead's id.
+    #[arg(short = 'j', long, value_name = "JOB", value_delimiter = ',')]
+    pub job: Vec<u32>,
+    /// Only these nodes, or jobs on them.
+    #[arg(short = 'n', long, value_name = "NODE", value_delimiter = ',')]
+    pub node: Vec<String>,
+}
+
+impl FilterArgs {
+    /// Resolves `--me`.
+    pub fn resolve(mut self) -> Result<FilterArgs, Failure> {
+        if self.me {
+            self.user = vec![my_name()?];
+        }
+        Ok(self)
+    }
+
+    /// Whether a job passes.
+    pub fn job(&self, id: JobId) -> bool {
+        self.job.is_empty() || self.job.contains(&id.0)
+    }
+
+    /// Whether a user passes.
+    pub fn user(&self, name: &str) -> bool {
+        self.user.is_empty() || self.user.iter().any(|u| u == name)
+    }
+
+    /// Whether a node passes.
+    pub fn node(&self, name: &NodeName) -> bool {
+        self.node.is_empty() || self.node.iter().any(|n| n == name.as_str())
+    }
+
+    /// Whether any of these nodes passes.
+    pub fn any_node(&self, names: &[NodeName]) -> bool {
+        self.node.is_empty() || names.iter().any(|n| self.node(n))
+    }
+}
+
+/// The caller's login name: what `id -un` says, since only NSS knows the users of a site.
+fn my_name() -> Result<String, Failure> {
+    let out = std::process::Command::new("id").arg("-un").output()?;
+    let name = String::from_utf8_lossy(&out.stdout).trim().to_owned();
+    if out.status.success() && !name.is_empty() {
+        Ok(name)
+    } else {
+        Err(Exit::Failed.because(anyhow::anyhow!("--me: `id -un` does not say who you are; use --user")))
+    }
+}
+
+/// A table in the format asked for, or in the default one.
+pub fn render<R>(
+    args: &TableArgs,
+    default: &str,
+    columns: &[Column<R>],
+    rows: &[R],
+) -> Result<String, Failure> {
+    let layout = Layout { header: !args.noheader, terminal: output::terminal_width() };
+    let format = match &args.format {
+        Some(format) => format.clone(),
+        None => default.parse().map_err(|e| Exit::Failed.because(anyhow::Error::new(e)))?,
+    };
+    format.render(columns, rows, layout).map_err(|e| Exit::Usage.because(e))
+}

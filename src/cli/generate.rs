@@ -1,0 +1,74 @@
+//! `infill completions` and `infill man`: made from the grammar, so that they cannot fall behind it.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use super::args::Cli;
+use super::exit::{Exit, Outcome};
+use super::output;
+
+/// Flags of `infill completions`.
+#[derive(Clone, Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+}
+
+/// Flags of `infill man`.
+#[derive(Clone, Debug, Args)]
+pub struct ManArgs {
+    /// Write the pages of all subcommands into this directory instead
+    dir: Option<PathBuf>,
+}
+
+/// Runs `infill completions`.
+pub fn completions(args: &CompletionsArgs) -> Outcome {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "infill", &mut text);
+    output::print(&String::from_utf8_lossy(&text))?;
+    Ok(Exit::Ok.code())
+}
+
+/// Runs `infill man`.
+pub fn man(args: &ManArgs) -> Outcome {
+    match &args.dir {
+        Some(dir) => {
+            std::fs::create_dir_all(dir)
+                .and_then(|()| clap_mangen::generate_to(Cli::command(), dir))
+                .with_context(|| format!("cannot write man pages into {}", dir.display()))?;
+        }
+        None => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            output::print(&String::from_utf8_lossy(&page))?;
+        }
+    }
+    Ok(Exit::Ok.code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subcommand_has_a_page() {
+        let dir = tempfile::tempdir().unwrap();
+        let pages = dir.path().join("man1");
+        assert_eq!(man(&ManArgs { dir: Some(pages.clone()) }).unwrap(), 0);
+        for name in ["infill", "infill-run", "infill-status", "infill-doctor", "infill-config-check"] {
+            assert!(pages.join(format!("{name}.1")).exists(), "{name}");
+        }
+        let main = std::fs::read_to_string(pages.join("infill.1")).unwrap();
+        assert!(main.contains("Exit codes:"), "{main}");
+    }
+
+    #[test]
+    fn a_shell_learns_the_subcommands() {
+        let mut text = Vec::new();
+        clap_complete::generate(Shell::Bash, &mut Cli::command(), "infill", &mut text);
+        assert!(String::from_utf8(text).unwrap().contains("infill__subcmd__explain"));
+    }
+}

@@ -1,0 +1,144 @@
+//! `infill jobs`: the malleable jobs, a line each.
+
+use std::sync::LazyLock;
+
+use clap::Args;
+
+use super::Session;
+use super::exit::{Exit, Outcome};
+use super::filter::{self, FilterArgs, TableArgs};
+use super::output;
+use super::table::{Column, FieldHelp};
+use crate::api::{JobView, Status};
+
+/// Flags of `infill jobs`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(disable_help_flag = true, after_help = HELP.as_str())]
+pub struct JobsArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    filter: FilterArgs,
+}
+
+const DEFAULT: &str = "%i %j %u %t %D %s %S %R %N %r";
+
+static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
+
+const COLUMNS: &[Column<JobView>] = &[
+    Column { letter: 'i', header: "JOBID", help: "the lead's job id", cell: |j| j.job.to_string() },
+    Column { letter: 'j', header: "NAME", help: "job name", cell: |j| j.name.clone() },
+    Column { letter: 'u', header: "USER", help: "owner", cell: |j| j.user.clone() },
+    Column {
+        letter: 't',
+        header: "STATE",
+        help: "queued, launching, running, rescaling, parked, ending, done or failed",
+        cell: |j| j.state.clone(),
+    },
+    Column { letter: 'D', header: "NODES", help: "nodes held", cell: |j| j.nodes.len().to_string() },
+    Column { letter: 's', header: "SIZES", help: "sizes that it may have", cell: |j| j.sizes.clone() },
+    Column { letter: 'N', header: "NODELIST", help: "nodes held", cell: nodes },
+    Column { letter: 'g', header: "GEN", help: "present generation", cell: |j| j.generation.to_string() },
+    Column { letter: 'c', header: "CHANGES", help: "rescales so far", cell: |j| j.rescales.to_string() },
+    Column {
+        letter: 'f',
+        header: "RESTARTS",
+        help: "restarts after failures so far",
+        cell: |j| j.restarts.to_string(),
+    },
+    Column {
+        letter: 'k',
+        header: "KILLS",
+        help: "rescales at which it had to be killed",
+        cell: |j| j.kills.to_string(),
+    },
+    Column { letter: 'S', header: "STEP", help: "last step reported", cell: |j| or_dash(j.step) },
+    Column { letter: 'L', header: "LOSS", help: "last loss reported", cell: |j| or_dash(j.loss) },
+    Column {
+        letter: 'm',
+        header: "SAMPLES",
+        help: "samples reported in all",
+        cell: |j| output::number(j.samples),
+    },
+    Column {
+        letter: 'R',
+        header: "RATE",
+        help: "samples a second now",
+        cell: |j| or_dash(j.rate.map(output::number)),
+    },
+    Column { letter: 'w', header: "WINGS", help: "the wings' job ids", cell: wings },
+    Column { letter: 'r', header: "REASON", help: "why it has what it has", cell: |j| filled(&j.why) },
+];
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| v.to_string())
+}
+
+/// An empty cell would shift the columns of whoever splits the line at blanks.
+fn filled(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+}
+
+fn nodes(job: &JobView) -> String {
+    filled(&output::hostlist(&job.nodes))
+}
+
+fn wings(job: &JobView) -> String {
+    let ids: Vec<String> = job.wings.iter().map(ToString::to_string).collect();
+    if ids.is_empty() { "-".to_owned() } else { ids.join(",") }
+}
+
+/// Runs `infill jobs`.
+pub async fn run(args: JobsArgs, session: &Session) -> Outcome {
+    let mut status: Status = session.client()?.get("/v1/status").await?;
+    let filter = args.filter.resolve()?;
+    let known = |id: &u32| status.jobs.iter().any(|j| j.job.0 == *id);
+    if let Some(id) = filter.job.iter().find(|id| !known(id)) {
+        return Err(Exit::NotFound.because(anyhow::anyhow!("no malleable job {id}")));
+    }
+    status.jobs = select(status.jobs, &filter);
+    if args.table.json {
+        output::print_json(&status)?;
+    } else {
+        output::print(&filter::render(&args.table, DEFAULT, COLUMNS, &status.jobs)?)?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+fn select(jobs: Vec<JobView>, filter: &FilterArgs) -> Vec<JobView> {
+    jobs.into_iter()
+        .filter(|j| filter.job(j.job) && filter.user(&j.user) && filter.any_node(&j.nodes))
+        .collect()
+}
+
+/// The jobs in the default format, for `infill status`.
+pub fn table(jobs: &[JobView]) -> Result<String, super::exit::Failure> {
+    filter::render(&TableArgs::default(), DEFAULT, COLUMNS, jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::samples;
+
+    #[test]
+    fn the_default_table() {
+        insta::assert_snapshot!(table(&samples::status().jobs).unwrap(), @r"
+        JOBID NAME      USER  STATE   NODES SIZES STEP RATE NODELIST REASON
+        101   train-101 alice running 2     1-8   4200 812  n[1-2]   2 of 3 gaps: the third closes in 4:00
+        102   train-102 bob   queued  0     1-8   -    -    -        no gap lasts a minute
+        ");
+    }
+
+    #[test]
+    fn filters_are_joined_by_and() {
+        let ids = |filter: FilterArgs| -> Vec<u32> {
+            select(samples::status().jobs, &filter).iter().map(|j| j.job.0).collect()
+        };
+        let users = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
+        assert_eq!(ids(FilterArgs::default()), [101, 102]);
+        assert_eq!(ids(FilterArgs { user: users(&["bob"]), ..Default::default() }), [102]);
+        assert_eq!(ids(FilterArgs { node: users(&["n2"]), ..Default::default() }), [101]);
+        assert_eq!(ids(FilterArgs { node: users(&["n2"]), job: vec![102], ..Default::default() }), [0; 0]);
+    }
+}

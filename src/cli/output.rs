@@ -1,0 +1,193 @@
+//! Standard output: text that may be cut off by a closed pipe, tables, colours, and times as Slurm writes them.
+
+use std::io::{IsTerminal, Write};
+
+use chrono::{FixedOffset, TimeZone};
+use ratatui::crossterm::terminal;
+use serde::Serialize;
+
+use crate::model::{NodeName, UnixTime};
+
+/// Prints text and a final newline. A reader that went away (`| head`) is no error.
+pub fn print(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    match write!(out, "{text}{newline}").and_then(|()| out.flush()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// Prints a document as indented JSON.
+pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
+    Ok(print(&serde_json::to_string_pretty(document)?)?)
+}
+
+/// Whether colours may be written to this stream: a terminal, and `NO_COLOR` unset or empty.
+pub fn colours(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+/// Columns of the terminal at stdout; `None` where stdout is none.
+pub fn terminal_width() -> Option<usize> {
+    let out = std::io::stdout();
+    if !out.is_terminal() {
+        return None;
+    }
+    terminal::size().ok().map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0)
+}
+
+/// This moment. The command line is an edge: it may look at the clock.
+pub fn now() -> UnixTime {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    UnixTime(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}
+
+/// The moment that a page is about and the zone that its times are shown in.
+#[derive(Clone, Copy, Debug)]
+pub struct When {
+    /// Durations count from here.
+    pub now: UnixTime,
+    /// Distance of the user's zone from UTC.
+    pub zone: FixedOffset,
+}
+
+impl When {
+    /// Now, here.
+    pub fn now() -> When {
+        let now = now();
+        let local = chrono::Local.timestamp_opt(now.0, 0).single();
+        let utc = FixedOffset::east_opt(0).expect("0 is a valid offset");
+        When { now, zone: local.map_or(utc, |t| *t.offset()) }
+    }
+
+    /// `2026-11-20T22:10:16`, as squeue writes it.
+    pub fn moment(&self, t: UnixTime) -> String {
+        match self.zone.timestamp_opt(t.0, 0).single() {
+            Some(t) => t.format("%Y-%m-%dT%H:%M:%S").to_string(),
+            None => t.to_string(),
+        }
+    }
+
+    /// `22:10:16`, with the date in front if it is not today's.
+    pub fn clock(&self, t: UnixTime) -> String {
+        let (moment, today) = (self.moment(t), self.moment(self.now));
+        match (moment.split_once('T'), today.split_once('T')) {
+            (Some((day, time)), Some((this_day, _))) if day == this_day => time.to_owned(),
+            _ => moment,
+        }
+    }
+
+    /// Time from now to `t`; `0:00` when it has passed.
+    pub fn until(&self, t: UnixTime) -> String {
+        duration(t.secs_since(self.now))
+    }
+
+    /// Time from `t` to now.
+    pub fn ago(&self, t: UnixTime) -> String {
+        duration(self.now.secs_since(t))
+    }
+}
+
+/// A duration as squeue writes it: `0:07`, `12:30`, `1:02:03`, `2-00:00:00`.
+pub fn duration(secs: f64) -> String {
+    let s = secs.max(0.0) as u64;
+    let (days, h, m, s) = (s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60);
+    match (days, h) {
+        (0, 0) => format!("{m}:{s:02}"),
+        (0, _) => format!("{h}:{m:02}:{s:02}"),
+        _ => format!("{days}-{h:02}:{m:02}:{s:02}"),
+    }
+}
+
+/// A number with three significant digits and a unit prefix: `0.512`, `12.3`, `4.56k`.
+pub fn number(x: f64) -> String {
+    let (scaled, unit) = match x.abs() {
+        a if a >= 1e9 => (x / 1e9, "G"),
+        a if a >= 1e6 => (x / 1e6, "M"),
+        a if a >= 1e4 => (x / 1e3, "k"),
+        _ => (x, ""),
+    };
+    let decimals = match scaled.abs() {
+        a if a >= 100.0 || a == 0.0 => 0,
+        a if a >= 10.0 => 1,
+        a if a >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{scaled:.decimals$}{unit}")
+}
+
+/// Nodes in Slurm's short form, sorted: `n[1-3,7],login1`.
+pub fn hostlist(nodes: &[NodeName]) -> String {
+    let mut split: Vec<(&str, &str)> = nodes.iter().map(|n| split_number(n.as_str())).collect();
+    split.sort_by_key(|(prefix, digits)| (*prefix, digits.len(), *digits));
+    split.dedup();
+    let mut parts = Vec::new();
+    for group in split.chunk_by(|a, b| a.0 == b.0) {
+        let (prefix, ranges) = (group[0].0, ranges(group));
+        match (group.len(), prefix) {
+            (1, _) => parts.push(format!("{prefix}{}", group[0].1)),
+            _ => parts.push(format!("{prefix}[{}]", ranges.join(","))),
+        }
+    }
+    parts.join(",")
+}
+
+/// A name and the digits that it ends in, if they fit a number.
+fn split_number(name: &str) -> (&str, &str) {
+    let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let digits = &name[prefix.len()..];
+    if digits.is_empty() || digits.parse::<u64>().is_err() { (name, "") } else { (prefix, digits) }
+}
+
+/// The numbers of one prefix as ranges; numbers written with other widths do not join.
+fn ranges(group: &[(&str, &str)]) -> Vec<String> {
+    let number = |digits: &str| digits.parse::<u64>().unwrap_or(0);
+    group
+        .chunk_by(|a, b| a.1.len() == b.1.len() && number(a.1) + 1 == number(b.1))
+        .map(|run| match run {
+            [only] => only.1.to_owned(),
+            _ => format!("{}-{}", run[0].1, run[run.len() - 1].1),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_squeue_does() {
+        let all = [-3.0, 7.9, 750.0, 3723.0, 172_800.0].map(duration);
+        assert_eq!(all, ["0:00", "0:07", "12:30", "1:02:03", "2-00:00:00"]);
+    }
+
+    #[test]
+    fn numbers_keep_three_digits() {
+        let all = [0.0, 0.5123, 3.4567, 12.34, 999.6, 12_345.0, 3.2e6, 7.25e9].map(number);
+        assert_eq!(all, ["0", "0.512", "3.46", "12.3", "1000", "12.3k", "3.20M", "7.25G"]);
+    }
+
+    #[test]
+    fn node_names_are_folded() {
+        let check = |names: &str, folded: &str| {
+            let nodes: Vec<NodeName> = names.split_whitespace().map(NodeName::from).collect();
+            assert_eq!(hostlist(&nodes), folded, "{names}");
+        };
+        check("", "");
+        check("n7", "n7");
+        check("n3 n1 n2 n7", "n[1-3,7]");
+        check("n9 n10 n11", "n[9,10-11]");
+        check("a001 a002 b1 head", "a[001-002],b1,head");
+        check("r1c2 r1c3 r2c2", "r1c[2-3],r2c2");
+        check("n1 n1", "n1");
+        check("x99999999999999999999999", "x99999999999999999999999");
+    }
+
+    #[test]
+    fn a_time_of_another_day_carries_its_date() {
+        let when = When { now: UnixTime(1_795_212_617), zone: FixedOffset::east_opt(3600).unwrap() };
+        assert_eq!(when.clock(UnixTime(1_795_212_617)), "23:10:17");
+        assert_eq!(when.clock(UnixTime(1_795_212_617 + 3600)), "2026-11-21T00:10:17");
+    }
+}

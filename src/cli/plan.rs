@@ -1,0 +1,181 @@
+//! `infill plan`: what a round would do now, without doing it.
+
+use clap::{ArgAction, Args};
+
+use super::Session;
+use super::exit::{Exit, Failure, Outcome};
+use super::output::{self, When};
+use super::table::{Column, Layout};
+use crate::api::RoundView;
+use crate::model::{JobPlan, NodeVerdict, SolveStatus, UnixTime};
+
+/// Flags of `infill plan`.
+#[derive(Clone, Debug, Args)]
+#[command(disable_help_flag = true)]
+pub struct PlanArgs {
+    /// Ask Slurm directly and plan here, without a daemon (no memory of gaps and profiles)
+    #[arg(long)]
+    local: bool,
+    /// No headers
+    #[arg(short = 'h', long)]
+    noheader: bool,
+    /// The whole document as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print help.
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+struct JobRow {
+    id: String,
+    had: u32,
+    gets: u32,
+    nodes: String,
+    rate: String,
+    forecast: String,
+    why: String,
+}
+
+struct NodeRow {
+    verdict: NodeVerdict,
+    until: String,
+}
+
+const JOBS: &[Column<JobRow>] = &[
+    Column { letter: 'i', header: "JOBID", help: "", cell: |r| r.id.clone() },
+    Column { letter: 'h', header: "HAD", help: "", cell: |r| r.had.to_string() },
+    Column { letter: 'g', header: "GETS", help: "", cell: |r| r.gets.to_string() },
+    Column { letter: 'R', header: "RATE", help: "", cell: |r| r.rate.clone() },
+    Column { letter: 'N', header: "NODELIST", help: "", cell: |r| r.nodes.clone() },
+    Column { letter: 'f', header: "FORECAST", help: "", cell: |r| r.forecast.clone() },
+    Column { letter: 'r', header: "WHY", help: "", cell: |r| r.why.clone() },
+];
+
+const NODES: &[Column<NodeRow>] = &[
+    Column { letter: 'N', header: "NODE", help: "", cell: |r| r.verdict.node.to_string() },
+    Column {
+        letter: 'i',
+        header: "JOBID",
+        help: "",
+        cell: |r| r.verdict.job.map_or_else(|| "-".to_owned(), |j| j.to_string()),
+    },
+    Column { letter: 'e', header: "UNTIL", help: "", cell: |r| r.until.clone() },
+    Column { letter: 'r', header: "WHY", help: "", cell: |r| r.verdict.why.clone() },
+];
+
+/// Runs `infill plan`.
+pub async fn run(args: PlanArgs, session: &Session) -> Outcome {
+    let round: RoundView = if args.local {
+        crate::daemon::plan_once(&session.config()?).await?
+    } else {
+        session.client()?.get("/v1/plan").await?
+    };
+    if args.json {
+        output::print_json(&round)?;
+    } else {
+        let layout = Layout { header: !args.noheader, terminal: output::terminal_width() };
+        output::print(&show(&round, layout, When::now())?)?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+fn show(round: &RoundView, layout: Layout, when: When) -> Result<String, Failure> {
+    let mut text = String::new();
+    if layout.header {
+        text.push_str(&format!("{}\n", headline(round)));
+        text.extend(round.report.notes.iter().map(|n| format!("note: {n}\n")));
+        text.push('\n');
+    }
+    let failed = |e| Exit::Failed.because(anyhow::Error::new(e));
+    let jobs = job_rows(round, when);
+    let nodes = node_rows(round, when);
+    let format = "%i %h %g %R %N %f %r".parse::<super::table::Format>().map_err(failed)?;
+    text.push_str(&format.render(JOBS, &jobs, layout).map_err(failed)?);
+    text.push('\n');
+    let format = "%N %i %e %r".parse::<super::table::Format>().map_err(failed)?;
+    text.push_str(&format.render(NODES, &nodes, layout).map_err(failed)?);
+    Ok(text)
+}
+
+fn headline(round: &RoundView) -> String {
+    let status = match &round.plan.status {
+        SolveStatus::Optimal => "optimal".to_owned(),
+        SolveStatus::TimeLimit { gap: Some(gap) } => {
+            format!("best in the time given, within {:.1} % of the bound", gap * 100.0)
+        }
+        SolveStatus::TimeLimit { gap: None } => "best in the time given".to_owned(),
+        SolveStatus::Fallback(why) => format!("by the dynamic program, for the solver gave none: {why}"),
+        SolveStatus::Trivial => "nothing to decide".to_owned(),
+    };
+    let secs: f64 = round.secs.values().sum();
+    let acting = if round.acting { "" } else { "; not carried out" };
+    format!(
+        "plan: {status}; worth {} weighted samples; {secs:.2} s{acting}",
+        output::number(round.plan.objective)
+    )
+}
+
+fn job_rows(round: &RoundView, when: When) -> Vec<JobRow> {
+    let row = |verdict: &crate::model::JobVerdict| {
+        let plan = round.plan.job(verdict.job);
+        let nodes: Vec<_> = plan.iter().flat_map(|p| &p.nodes).map(|p| p.node.clone()).collect();
+        JobRow {
+            id: verdict.job.to_string(),
+            had: verdict.had,
+            gets: verdict.gets,
+            nodes: if nodes.is_empty() { "-".to_owned() } else { output::hostlist(&nodes) },
+            rate: plan.map_or_else(|| "-".to_owned(), |p| output::number(p.rate)),
+            forecast: plan.map_or_else(|| "-".to_owned(), |p| forecast(p, when)),
+            why: verdict.why.clone(),
+        }
+    };
+    round.report.jobs.iter().map(row).collect()
+}
+
+/// `4 until 22:30:00, 2 until 22:40:00`, sizes that stay joined.
+pub fn forecast(plan: &JobPlan, when: When) -> String {
+    let parts: Vec<String> = plan
+        .forecast
+        .chunk_by(|a, b| a.1 == b.1)
+        .filter_map(|same| same.last())
+        .map(|(end, nodes)| format!("{nodes} until {}", when.clock(*end)))
+        .collect();
+    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
+}
+
+fn node_rows(round: &RoundView, when: When) -> Vec<NodeRow> {
+    let lease = |verdict: &NodeVerdict| -> Option<UnixTime> {
+        let plan = round.plan.job(verdict.job?)?;
+        plan.nodes.iter().find(|p| p.node == verdict.node).map(|p| p.lease_until)
+    };
+    let row = |verdict: &NodeVerdict| NodeRow {
+        until: lease(verdict).map_or_else(|| "-".to_owned(), |t| when.clock(t)),
+        verdict: verdict.clone(),
+    };
+    round.report.nodes.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::samples;
+
+    #[test]
+    fn jobs_and_nodes() {
+        let layout = Layout { header: true, terminal: None };
+        insta::assert_snapshot!(show(&samples::round(), layout, samples::when()).unwrap(), @r"
+        plan: optimal; worth 1.45M weighted samples; 0.04 s
+        note: backfill's plan was cut short
+
+        JOBID HAD GETS RATE NODELIST FORECAST                           WHY
+        101   2   2    812  n[1-2]   2 until 22:25:17, 1 until 22:40:02 growing to 3 costs 18 s and gains 12 s
+        102   0   0    0    -        -                                  needs 2 nodes for a minute
+
+        NODE JOBID UNTIL    WHY
+        n1   101   22:40:02 kept
+        n2   101   22:40:02 kept
+        n3   -     -        closes in 4:00, too soon for any job
+        ");
+    }
+}

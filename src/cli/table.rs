@@ -1,0 +1,235 @@
+//! Tables with squeue's format strings: `%[[.]width]letter`, with any text between the fields.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A column that a table offers: its letter, its header and how a row shows it.
+pub struct Column<R> {
+    /// The letter after `%`.
+    pub letter: char,
+    /// Header.
+    pub header: &'static str,
+    /// What it is, for `--help`.
+    pub help: &'static str,
+    /// The cell of a row.
+    pub cell: fn(&R) -> String,
+}
+
+/// One piece of a format string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Field { letter: char, width: Option<usize>, right: bool },
+}
+
+/// A parsed format string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Format(Vec<Piece>);
+
+/// Widest field that a format may ask for: a typo must not fill the memory with blanks.
+const MAX_WIDTH: usize = 1000;
+
+/// Why a format string is none.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// `%` at the end, or a width without a letter.
+    #[error("a field ends without its letter (write %[[.]width]letter)")]
+    Unfinished,
+    /// A width beyond reason.
+    #[error("width {0} is not a number up to {MAX_WIDTH}")]
+    Width(String),
+    /// A letter that this table does not have.
+    #[error("unknown field %{letter} (this table has {known})")]
+    Unknown {
+        /// The letter.
+        letter: char,
+        /// All letters of the table.
+        known: String,
+    },
+}
+
+impl FromStr for Format {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<Self, FormatError> {
+        let mut pieces = Vec::new();
+        let mut parts = text.split('%');
+        pieces.extend(parts.next().filter(|t| !t.is_empty()).map(|t| Piece::Text(t.to_owned())));
+        for part in parts {
+            let right = part.starts_with('.');
+            let part = part.strip_prefix('.').unwrap_or(part);
+            let digits = part.len() - part.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            let (width, rest) = part.split_at(digits);
+            let mut rest = rest.chars();
+            let letter = rest.next().filter(|c| !c.is_whitespace()).ok_or(FormatError::Unfinished)?;
+            let width = (!width.is_empty()).then(|| parse_width(width)).transpose()?;
+            pieces.push(Piece::Field { letter, width, right });
+            let text: String = rest.collect();
+            pieces.extend((!text.is_empty()).then_some(Piece::Text(text)));
+        }
+        Ok(Format(pieces))
+    }
+}
+
+fn parse_width(digits: &str) -> Result<usize, FormatError> {
+    digits.parse().ok().filter(|w| *w <= MAX_WIDTH).ok_or_else(|| FormatError::Width(digits.to_owned()))
+}
+
+/// How a table is to be printed.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// Whether there is a header.
+    pub header: bool,
+    /// Columns of the terminal, for which long lines and fields are cut; `None` cuts nothing.
+    pub terminal: Option<usize>,
+}
+
+impl Format {
+    /// The table of `rows`, a line each.
+    pub fn render<R>(
+        &self,
+        columns: &[Column<R>],
+        rows: &[R],
+        layout: Layout,
+    ) -> Result<String, FormatError> {
+        let fields = self.resolve(columns)?;
+        let mut lines: Vec<Vec<String>> = Vec::with_capacity(rows.len() + 1);
+        if layout.header {
+            lines.push(fields.iter().map(|c| c.header.to_owned()).collect());
+        }
+        lines.extend(rows.iter().map(|row| fields.iter().map(|c| one_line((c.cell)(row))).collect()));
+        let widths: Vec<usize> =
+            (0..fields.len()).map(|i| lines.iter().map(|l| length(&l[i])).max().unwrap_or(0)).collect();
+        let mut text = String::new();
+        for cells in &lines {
+            text.push_str(&cut(self.line(cells, &widths, layout.terminal.is_some()), layout.terminal));
+            text.push('\n');
+        }
+        Ok(text)
+    }
+
+    /// The columns of the fields, in order.
+    fn resolve<'a, R>(&self, columns: &'a [Column<R>]) -> Result<Vec<&'a Column<R>>, FormatError> {
+        let find = |letter| {
+            columns.iter().find(|c| c.letter == letter).ok_or_else(|| FormatError::Unknown {
+                letter,
+                known: columns.iter().map(|c| format!("%{}", c.letter)).collect::<Vec<_>>().join(" "),
+            })
+        };
+        self.0
+            .iter()
+            .filter_map(|piece| match piece {
+                Piece::Field { letter, .. } => Some(find(*letter)),
+                Piece::Text(_) => None,
+            })
+            .collect()
+    }
+
+    fn line(&self, cells: &[String], fitting: &[usize], cut_fields: bool) -> String {
+        let mut line = String::new();
+        let mut cells = cells.iter().zip(fitting);
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => line.push_str(text),
+                Piece::Field { width, right, .. } => {
+                    let Some((cell, fitting)) = cells.next() else { continue };
+                    let width = width.unwrap_or(*fitting);
+                    let cell = if cut_fields { cut(cell.clone(), Some(width)) } else { cell.clone() };
+                    let pad = " ".repeat(width.saturating_sub(length(&cell)));
+                    let (before, after) = if *right { (pad, String::new()) } else { (String::new(), pad) };
+                    line.extend([before, cell, after]);
+                }
+            }
+        }
+        line.truncate(line.trim_end().len());
+        line
+    }
+}
+
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Control characters in a job's name must reach neither the terminal nor the rows below.
+fn one_line(cell: String) -> String {
+    if cell.chars().any(char::is_control) { cell.replace(char::is_control, "?") } else { cell }
+}
+
+fn cut(text: String, width: Option<usize>) -> String {
+    match width {
+        Some(width) if length(&text) > width => {
+            let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+            if width == 0 { kept } else { kept + "…" }
+        }
+        _ => text,
+    }
+}
+
+/// The fields of a table, for `--help`.
+pub struct FieldHelp<'a, R>(pub &'a [Column<R>], pub &'a str);
+
+impl<R> fmt::Display for FieldHelp<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Fields of --format, each %[[.]width]letter (a dot aligns right):")?;
+        for column in self.0 {
+            writeln!(f, "  %{}  {:<11} {}", column.letter, column.header, column.help)?;
+        }
+        write!(f, "Default: \"{}\"", self.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: &[Column<(u32, &str)>] = &[
+        Column { letter: 'i', header: "JOBID", help: "id", cell: |r| r.0.to_string() },
+        Column { letter: 'j', header: "NAME", help: "name", cell: |r| r.1.to_owned() },
+    ];
+    const ROWS: &[(u32, &str)] = &[(7, "bert-large"), (123_456, "x\n\u{1b}[31m")];
+
+    fn render(format: &str, header: bool, terminal: Option<usize>) -> String {
+        let format: Format = format.parse().unwrap();
+        format.render(COLUMNS, ROWS, Layout { header, terminal }).unwrap()
+    }
+
+    #[test]
+    fn columns_fit_their_content() {
+        insta::assert_snapshot!(render("%i %j", true, None), @r"
+        JOBID  NAME
+        7      bert-large
+        123456 x??[31m
+        ");
+    }
+
+    #[test]
+    fn widths_and_alignment_are_squeues() {
+        insta::assert_snapshot!(render("[%.8i|%4j]", false, None), @r"
+        [       7|bert-large]
+        [  123456|x??[31m]
+        ");
+        insta::assert_snapshot!(render("[%.8i|%4j]", false, Some(80)), @r"
+        [       7|ber…]
+        [  123456|x??…]
+        ");
+    }
+
+    #[test]
+    fn a_terminal_cuts_the_line() {
+        insta::assert_snapshot!(render("%i %j", true, Some(9)), @r"
+        JOBID  N…
+        7      b…
+        123456 x…
+        ");
+    }
+
+    #[test]
+    fn wrong_formats_are_refused() {
+        for text in ["%", "%8", "%.", "% i", "%99999999999999999999i", "%1001i"] {
+            assert!(text.parse::<Format>().is_err(), "{text}");
+        }
+        let unknown = "%q".parse::<Format>().unwrap();
+        let error = unknown.render(COLUMNS, ROWS, Layout { header: true, terminal: None }).unwrap_err();
+        assert_eq!(error.to_string(), "unknown field %q (this table has %i %j)");
+    }
+}

@@ -1,0 +1,94 @@
+//! The command line against a daemon that serves the samples: exit codes, from the arguments to the answer.
+
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use clap::Parser;
+use serde_json::json;
+
+use super::args::Cli;
+use super::client::Client;
+use super::exit::Exit;
+use super::samples;
+
+/// Serves on a free port of this machine for as long as the test runs; returns the URL.
+fn daemon() -> String {
+    let app = Router::new()
+        .route("/v1/status", get(|| async { Json(samples::status()) }))
+        .route("/v1/plan", get(|| async { Json(samples::round()) }))
+        .route("/v1/round", get(|| async { (StatusCode::NOT_FOUND, Json(json!({"error": "no round yet"}))) }))
+        .route("/v1/control", post(|| async { (StatusCode::FORBIDDEN, Json(json!({"error": "no admin"}))) }))
+        .route(
+            "/v1/jobs/{id}/generations",
+            get(|Path(_): Path<u32>| async { Json(json!({"schema": 1, "generations": []})) }),
+        );
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            axum::serve(listener, app).await.unwrap();
+        });
+    });
+    url
+}
+
+/// The exit code of a line, as the shell would see it.
+fn exit(url: &str, line: &str) -> u8 {
+    let arguments = format!("infill --url {url} {line}");
+    let cli = Cli::try_parse_from(arguments.split(' ')).unwrap();
+    match super::dispatch(cli) {
+        Ok(code) => code,
+        Err(failure) => failure.exit.code(),
+    }
+}
+
+#[test]
+fn a_command_that_the_daemon_answers_succeeds() {
+    let url = daemon();
+    for line in [
+        "status",
+        "status --json",
+        "status --once-width 60",
+        "jobs -h -o %i|%r",
+        "jobs --json",
+        "gaps -a",
+        "gaps -n n4",
+        "plan",
+        "plan --json",
+        "explain 101",
+        "explain 103 --json",
+        "explain n3",
+    ] {
+        assert_eq!(exit(&url, line), Exit::Ok.code(), "{line}");
+    }
+}
+
+#[test]
+fn each_failure_has_its_code() {
+    let url = daemon();
+    let check = |line: &str, expected: Exit| assert_eq!(exit(&url, line), expected.code(), "{line}");
+    check("explain 9", Exit::NotFound);
+    check("explain n9", Exit::NotFound);
+    check("jobs -j 9", Exit::NotFound);
+    check("gaps -n n9", Exit::NotFound);
+    check("jobs -o %q", Exit::Usage);
+    check("--config /nonexistent/infill.toml config check", Exit::Config);
+    assert_eq!(exit("ftp://x", "status"), Exit::Usage.code());
+}
+
+#[tokio::test]
+async fn an_order_of_somebody_else_is_denied() {
+    let error = Client::new(&daemon()).unwrap().post("/v1/control", &json!({})).await.unwrap_err();
+    assert_eq!((error.exit(), error.to_string().as_str()), (Exit::Denied, "the daemon refused: no admin"));
+}
+
+#[test]
+fn an_absent_daemon_has_its_own_code() {
+    // A port that was bound and is free again: nobody listens there.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    assert_eq!(exit(&format!("http://{address}"), "status"), Exit::Unreachable.code());
+}

@@ -1,0 +1,139 @@
+//! What the picture remembers: for each node the moments at which it changed, within bounds.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::api::{NodeKind, NodeView, Status};
+use crate::model::{JobId, NodeName, UnixTime};
+
+/// Changes kept for a node. At a change every ten seconds this is well over an hour, more than a screen shows.
+const MAX_CHANGES: usize = 512;
+/// Jobs whose letters are remembered: some time after they ended their past is still in the picture.
+const MAX_LETTERS: usize = 512;
+/// Letters of jobs, in the order in which they are given out.
+const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// What a node is, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// We do not know: before the first look, or the daemon did not answer.
+    Unknown,
+    /// A main job runs.
+    Main,
+    /// Idle and left idle.
+    Gap,
+    /// Not usable.
+    Refused,
+    /// A malleable job holds it.
+    Job(JobId),
+    /// Infill holds it, for a job that the daemon does not name.
+    Held,
+}
+
+impl Cell {
+    /// What this node is now.
+    pub fn of(node: &NodeView) -> Cell {
+        match (node.kind, node.job) {
+            (NodeKind::Held, Some(job)) => Cell::Job(job),
+            (NodeKind::Held, None) => Cell::Held,
+            (NodeKind::Gap, _) => Cell::Gap,
+            (NodeKind::Busy, _) => Cell::Main,
+            (NodeKind::Refused, _) => Cell::Refused,
+        }
+    }
+}
+
+/// The past of all nodes, as far as it was watched.
+#[derive(Debug, Default)]
+pub struct History {
+    changes: BTreeMap<NodeName, VecDeque<(UnixTime, Cell)>>,
+    letters: BTreeMap<JobId, char>,
+    given: usize,
+}
+
+impl History {
+    /// Adds a look at the cluster. Nodes that are gone are forgotten.
+    pub fn record(&mut self, status: &Status, now: UnixTime) {
+        self.changes.retain(|name, _| status.nodes.iter().any(|n| n.node == *name));
+        for node in &status.nodes {
+            push(self.changes.entry(node.node.clone()).or_default(), now, Cell::of(node));
+        }
+        for job in &status.jobs {
+            self.give_letter(job.job);
+        }
+    }
+
+    /// Notes that nothing is known from `now` on.
+    pub fn lost(&mut self, now: UnixTime) {
+        for changes in self.changes.values_mut() {
+            push(changes, now, Cell::Unknown);
+        }
+    }
+
+    /// What the node was at `at`.
+    pub fn at(&self, node: &NodeName, at: UnixTime) -> Cell {
+        let Some(changes) = self.changes.get(node) else { return Cell::Unknown };
+        let after = changes.partition_point(|(t, _)| *t <= at);
+        after.checked_sub(1).map_or(Cell::Unknown, |i| changes[i].1)
+    }
+
+    /// The job's letter.
+    pub fn letter(&self, job: JobId) -> char {
+        self.letters.get(&job).copied().unwrap_or('?')
+    }
+
+    fn give_letter(&mut self, job: JobId) {
+        if self.letters.contains_key(&job) {
+            return;
+        }
+        if self.letters.len() >= MAX_LETTERS {
+            self.letters.pop_first();
+        }
+        self.letters.insert(job, char::from(LETTERS[self.given % LETTERS.len()]));
+        self.given += 1;
+    }
+}
+
+fn push(changes: &mut VecDeque<(UnixTime, Cell)>, now: UnixTime, cell: Cell) {
+    if changes.back().is_some_and(|(_, last)| *last == cell) {
+        return;
+    }
+    if changes.len() >= MAX_CHANGES {
+        changes.pop_front();
+    }
+    changes.push_back((now, cell));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::samples::{self, NOW};
+
+    #[test]
+    fn the_past_is_what_was_seen_last() {
+        let (mut history, n1) = (History::default(), NodeName::from("n1"));
+        let mut status = samples::status();
+        history.record(&status, NOW);
+        status.nodes[0] = samples::node("n1", NodeKind::Gap);
+        history.record(&status, NOW + 10);
+        history.lost(NOW + 20);
+        let seen = [-1, 0, 9, 10, 19, 20].map(|t| history.at(&n1, NOW + t));
+        let held = Cell::Job(JobId(101));
+        assert_eq!(seen, [Cell::Unknown, held, held, Cell::Gap, Cell::Gap, Cell::Unknown]);
+        assert_eq!(history.at(&NodeName::from("n99"), NOW), Cell::Unknown);
+    }
+
+    #[test]
+    fn it_stays_within_its_bounds() {
+        let mut history = History::default();
+        let mut status = samples::status();
+        for i in 0..3000 {
+            let kind = if i % 2 == 0 { NodeKind::Gap } else { NodeKind::Busy };
+            status.nodes = vec![samples::node("n1", kind)];
+            status.jobs = vec![samples::job(i, "a", "queued", &[])];
+            history.record(&status, NOW + i64::from(i));
+        }
+        assert_eq!(history.changes[&NodeName::from("n1")].len(), MAX_CHANGES);
+        assert_eq!(history.letters.len(), MAX_LETTERS);
+        assert_eq!(history.changes.len(), 1);
+    }
+}

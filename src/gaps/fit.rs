@@ -1,0 +1,89 @@
+//! Fits the survival model: occurrences over exposure in each age bin, shrunk towards what is known without them.
+//!
+//! For each bin, d gaps ended there and all gaps together spent E seconds there; a gap that we stopped watching adds
+//! seconds but no end. The estimate is that of a Gamma prior worth `w` ends: (d + w) / (E + w / prior). Cells are shrunk
+//! in three stages, so that a rare kind of gap borrows from the common ones:
+//! default → whole site → block class → (block class, hour class).
+
+use super::survival::{
+    AGE_BINS, BLOCK_CLASSES, GapSample, HOUR_CLASSES, Hazards, bin_of, block_class, default_hazards,
+    hour_class, upper_edge,
+};
+
+/// Ends that the default is worth in each bin against the whole site's history: a site with a few days of gaps
+/// already speaks louder than Summit.
+pub const SITE_PRIOR_ENDS: f64 = 5.0;
+
+/// Ends that the site's hazard is worth against one block class.
+pub const BLOCK_PRIOR_ENDS: f64 = 20.0;
+
+/// Ends that a block class's hazard is worth against one hour class in it. Larger than the others: nodes of one block
+/// end together, so that a cell of many ends may be a single event.
+pub const HOUR_PRIOR_ENDS: f64 = 100.0;
+
+/// A gap that was longer than this adds nothing beyond it: a forgotten node must not teach that gaps never end.
+const LONGEST_SAMPLE_SECS: f64 = 30.0 * 86_400.0;
+
+/// Ends and seconds of exposure by age bin.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    ends: [f64; AGE_BINS],
+    secs: [f64; AGE_BINS],
+}
+
+impl Counts {
+    fn add(&mut self, other: &Counts) {
+        for bin in 0..AGE_BINS {
+            self.ends[bin] += other.ends[bin];
+            self.secs[bin] += other.secs[bin];
+        }
+    }
+
+    fn shrunk_to(&self, prior: &Hazards, weight: f64) -> Hazards {
+        std::array::from_fn(|bin| {
+            (self.ends[bin] + weight) / (self.secs[bin] + weight / prior[bin].max(f64::MIN_POSITIVE))
+        })
+    }
+}
+
+/// Hazards by block class, then hour class.
+pub(super) fn hazards(samples: &[GapSample]) -> [[Hazards; HOUR_CLASSES]; BLOCK_CLASSES] {
+    let cells = count(samples);
+    let blocks = cells.map(|hours| sum(&hours));
+    let site = sum(&blocks).shrunk_to(&default_hazards(), SITE_PRIOR_ENDS);
+    std::array::from_fn(|block| {
+        let by_block = blocks[block].shrunk_to(&site, BLOCK_PRIOR_ENDS);
+        cells[block].map(|cell| cell.shrunk_to(&by_block, HOUR_PRIOR_ENDS))
+    })
+}
+
+fn sum(counts: &[Counts]) -> Counts {
+    counts.iter().fold(Counts::default(), |mut total, c| {
+        total.add(c);
+        total
+    })
+}
+
+fn count(samples: &[GapSample]) -> [[Counts; HOUR_CLASSES]; BLOCK_CLASSES] {
+    let mut cells = [[Counts::default(); HOUR_CLASSES]; BLOCK_CLASSES];
+    for sample in samples.iter().filter(|s| s.duration_secs > 0.0) {
+        let duration = sample.duration_secs.min(LONGEST_SAMPLE_SECS);
+        let hours = &mut cells[block_class(sample.block)];
+        let mut age = 0.0;
+        for bin in 0..=bin_of(duration) {
+            let end = upper_edge(bin).min(duration);
+            hours[class_at(sample.hour, age)].secs[bin] += end - age;
+            age = end;
+        }
+        if sample.taken && sample.duration_secs <= LONGEST_SAMPLE_SECS {
+            hours[class_at(sample.hour, duration)].ends[bin_of(duration)] += 1.0;
+        }
+    }
+    cells
+}
+
+/// The hour class that holds `age_secs` after a start at `hour`: a long gap passes through several.
+fn class_at(hour: u8, age_secs: f64) -> usize {
+    let later = (age_secs / 3600.0) as u64 % 24;
+    hour_class(hour % 24 + later as u8)
+}

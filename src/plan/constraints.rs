@@ -1,0 +1,65 @@
+//! The rows of the program.
+
+use super::milp::Milp;
+use super::space::Space;
+use super::variables::Index;
+
+/// Adds all rows.
+pub fn add(space: &Space<'_>, index: &Index, milp: &mut Milp) {
+    one_option(index, milp);
+    limits(space, index, milp);
+    changes(index, milp);
+}
+
+/// Each job has exactly one option in each step: Σ_o z[j][s][o] = 1.
+fn one_option(index: &Index, milp: &mut Milp) {
+    for options in index.z.iter().flatten() {
+        milp.exactly(options.iter().flatten().map(|z| (*z, 1.0)).collect(), 1.0);
+    }
+}
+
+/// All jobs together keep each limit: Σ_j Σ_o uses[j][o] z[j][s][o] ≤ most.
+fn limits(space: &Space<'_>, index: &Index, milp: &mut Milp) {
+    for (number, limit) in space.limits.iter().enumerate() {
+        let mut terms = Vec::new();
+        let mut worst = 0u64;
+        for (job, z) in index.z.iter().enumerate() {
+            let mut most = 0;
+            for (option, variable) in z[limit.step].iter().enumerate() {
+                let uses = &space.jobs[job].uses[option][limit.step];
+                let amount = uses.iter().find(|(l, _)| *l == number).map_or(0, |(_, n)| *n);
+                if let (Some(variable), 1..) = (variable, amount) {
+                    terms.push((*variable, f64::from(amount)));
+                    most = most.max(amount);
+                }
+            }
+            worst += u64::from(most);
+        }
+        // A limit that cannot be reached needs no row.
+        if worst > u64::from(limit.most) {
+            milp.at_most(terms, f64::from(limit.most));
+        }
+    }
+}
+
+/// Who uses an option in a step either used it in the step before, or goes over to it by a change of some kind:
+/// z[s][o] ≤ z[s−1][o] + Σ_k v[s][o][k]; and each kind but the dearest only leads from its own options:
+/// v[s][o][k] ≤ Σ_{from k} z[s−1][from].
+fn changes(index: &Index, milp: &mut Milp) {
+    for (z, kinds) in index.z.iter().zip(&index.kinds) {
+        for step in 1..z.len() {
+            for (option, kinds) in kinds[step].iter().enumerate() {
+                let (Some(here), false) = (z[step][option], kinds.is_empty()) else { continue };
+                let mut terms = vec![(here, 1.0)];
+                terms.extend(z[step - 1][option].map(|before| (before, -1.0)));
+                terms.extend(kinds.iter().map(|k| (k.variable, -1.0)));
+                milp.at_most(terms, 0.0);
+                for kind in kinds.iter().rev().skip(1) {
+                    let mut terms = vec![(kind.variable, 1.0)];
+                    terms.extend(kind.from.iter().filter_map(|f| z[step - 1][*f]).map(|z| (z, -1.0)));
+                    milp.at_most(terms, 0.0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! What a plan is worth: the one definition that model, heuristics and checker use.
+//!
+//! A step credits the rate of the option that runs in it from its first second. A change of `c` seconds makes no samples
+//! for `c` seconds, so it loses `c` × the rate that is credited, the new one:
+//!
+//! | change | seconds | |
+//! |---|---|---|
+//! | grow | `up_secs` | more nodes |
+//! | shrink | `down_secs` | fewer nodes |
+//! | swap | `up_secs` | as many nodes, but other ones, or another execution plan |
+//! | start | `start_secs` | from nothing, or with the lead on another node: all starts anew |
+//! | park | 0 | the time to save lies before the window's end, and coming back is charged as a start |
+//!
+//! A lone job on `o` nodes thus grows to `n` for `w` seconds iff T(n)·(w − up) > T(o)·w: exactly when that makes more
+//! samples. (BFTrainer charges the old rate, which is less, and in short windows grows at a loss.)
+
+use std::collections::BTreeSet;
+
+use super::Problem;
+use super::steps::Steps;
+use crate::model::{ExecPlan, JobPlan, MalleableJob, NodeName, NodeType, Plan, RescaleCosts};
+
+/// What happens to a job between two steps, or between the present and the first step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Nothing.
+    None,
+    /// It keeps its lead and gets more nodes than it had.
+    Grow,
+    /// It keeps its lead and gets fewer nodes than it had.
+    Shrink,
+    /// It keeps its lead and its size, on other nodes or with another execution plan.
+    Swap,
+    /// It starts from nothing, or with its lead on another node.
+    Start,
+    /// It gives up all nodes.
+    Park,
+}
+
+impl Change {
+    /// The change between two sizes with the same lead; `same` says whether nodes and execution plan stay.
+    pub fn between(had: u32, gets: u32, same: bool) -> Change {
+        match gets.cmp(&had) {
+            _ if gets == 0 => Change::Park,
+            _ if had == 0 => Change::Start,
+            std::cmp::Ordering::Greater => Change::Grow,
+            std::cmp::Ordering::Less => Change::Shrink,
+            std::cmp::Ordering::Equal if same => Change::None,
+            std::cmp::Ordering::Equal => Change::Swap,
+        }
+    }
+
+    /// Seconds without samples.
+    pub fn secs(self, costs: &RescaleCosts) -> f64 {
+        match self {
+            Change::None | Change::Park => 0.0,
+            Change::Grow | Change::Swap => costs.up_secs,
+            Change::Shrink => costs.down_secs,
+            Change::Start => costs.start_secs,
+        }
+    }
+
+    /// Samples lost when the job goes on at `rate`.
+    pub fn loss(self, costs: &RescaleCosts, rate: f64) -> f64 {
+        self.secs(costs) * rate
+    }
+
+    /// Whether it takes nodes that the job did not have.
+    pub fn takes_nodes(self) -> bool {
+        matches!(self, Change::Grow | Change::Swap | Change::Start)
+    }
+}
+
+/// The rate of a job with one execution plan, samples a second; `None` where nothing is known.
+pub fn rate_of(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, nodes: u32) -> Option<f64> {
+    let fits = |t: &Option<NodeType>| t.as_ref().is_none_or(|t| t == node_type);
+    let of_plan = || job.rates.iter().filter(|r| r.exec_plan == *exec_plan);
+    // A curve of this very type says more than one for any type.
+    let curve = of_plan()
+        .find(|r| r.node_type.as_ref() == Some(node_type))
+        .or_else(|| of_plan().find(|r| fits(&r.node_type)))?;
+    Some(curve.curve.rate(nodes)).filter(|rate| rate.is_finite() && *rate > 0.0)
+}
+
+/// The best execution plan for a size, with its rate; the present one wins ties, then the first in the job's list.
+pub fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: u32) -> Option<(ExecPlan, f64)> {
+    let mut best: Option<(ExecPlan, f64)> = None;
+    let present = std::iter::once(&job.exec_plan);
+    for plan in present.chain(job.rates.iter().map(|r| &r.exec_plan)) {
+        if let Some(rate) = rate_of(job, node_type, plan, nodes)
+            && best.as_ref().is_none_or(|(_, b)| rate > *b)
+        {
+            best = Some((plan.clone(), rate));
+        }
+    }
+    best
+}
+
+/// A plan's value, in weighted samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Value {
+    /// Samples made if no change took time.
+    pub samples: f64,
+    /// Samples lost to changes.
+    pub rescale: f64,
+    /// Reluctance: the share of its present value that each job's change must gain before it is worth the trouble.
+    pub reluctance: f64,
+}
+
+impl Value {
+    /// Samples over the horizon, less what rescales cost: what a plan's `objective` says.
+    pub fn net(&self) -> f64 {
+        self.samples - self.rescale
+    }
+
+    /// What plans are compared by.
+    pub fn score(&self) -> f64 {
+        self.net() - self.reluctance
+    }
+
+    fn add(&mut self, other: Value) {
+        self.samples += other.samples;
+        self.rescale += other.rescale;
+        self.reluctance += other.reluctance;
+    }
+}
+
+/// Evaluates a plan: first step by its named nodes, later steps by its forecast. Nodes that the forecast takes later are
+/// supposed to last as long as they are needed.
+pub fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Value {
+    let mut total = Value::default();
+    for job in problem.jobs {
+        if let Some(planned) = plan.job(job.id) {
+            total.add(evaluate_job(problem, steps, job, planned));
+        }
+    }
+    total
+}
+
+/// Weighted samples that the job would make over the horizon if it kept what it holds for as long as that lasts; its
+/// reluctance to change is the configured share of this.
+pub fn present_value(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f64 {
+    let nodes: Vec<_> = job.held.iter().filter_map(|h| problem.held_gap(job, &h.node)).collect();
+    let Some(first) = nodes.first() else { return 0.0 };
+    let through = nodes.iter().map(|g| steps.through(g.usable_until)).min().unwrap_or(0);
+    let rate = rate_of(job, &first.node_type, &job.exec_plan, job.held.len() as u32).unwrap_or(0.0);
+    job.weight * rate * (0..through).map(|s| steps.secs(s)).sum::<f64>()
+}
+
+/// Whether everything that the job holds lasts through the first step on nodes of one type with a known rate and an
+/// allowed size: only then is a change its own choice.
+pub fn can_stay(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> bool {
+    let gaps: Vec<_> = job.held.iter().map(|h| problem.held_gap(job, &h.node)).collect();
+    let Some(Some(first)) = gaps.first() else { return false };
+    let lasts = |g: &Option<&crate::model::Gap>| {
+        g.is_some_and(|g| g.node_type == first.node_type && steps.through(g.usable_until) > 0)
+    };
+    let nodes = job.held.len() as u32;
+    let lead_is_held = job.held.iter().any(|h| Some(&h.node) == job.lead_node.as_ref());
+    gaps.iter().all(lasts)
+        && lead_is_held
+        && job.sizes.allows(nodes)
+        && rate_of(job, &first.node_type, &job.exec_plan, nodes).is_some()
+}
+
+/// What carrying out `planned` does to the job now.
+pub fn first_change(job: &MalleableJob, planned: &JobPlan) -> Change {
+    let held: BTreeSet<&NodeName> = job.held.iter().map(|h| &h.node).collect();
+    let nodes: BTreeSet<&NodeName> = planned.nodes.iter().map(|p| &p.node).collect();
+    let (had, gets) = (held.len() as u32, nodes.len() as u32);
+    let lead = planned.nodes.first().map(|p| &p.node);
+    if gets > 0 && had > 0 && lead != job.lead_node.as_ref() {
+        return Change::Start;
+    }
+    if gets == 0 && had == 0 {
+        return Change::None;
+    }
+    Change::between(had, gets, held == nodes && planned.exec_plan == job.exec_plan)
+}
+
+/// Nodes of a job along the forecast: those it has by name, with the number of steps each lasts, and how many others.
+struct Walk<'a> {
+    job: &'a MalleableJob,
+    /// Steps that each named node lasts through; the lead's first.
+    named: Vec<usize>,
+    /// Whether the lead is the first of `named`, rather than one of the others.
+    lead_named: bool,
+    others: u32,
+    rate: f64,
+    node_type: Option<NodeType>,
+}
+
+fn evaluate_job(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob, planned: &JobPlan) -> Value {
+    let gap = |node: &NodeName| problem.gaps.get(node);
+    let busy = problem.is_busy(job);
+    let mut walk = Walk {
+        job,
+        named: planned
+            .nodes
+            .iter()
+            .map(|p| gap(&p.node).map_or(0, |g| steps.through(g.usable_until)))
+            .collect(),
+        lead_named: true,
+        others: 0,
+        rate: planned.rate,
+        node_type: planned.nodes.first().and_then(|p| gap(&p.node)).map(|g| g.node_type.clone()),
+    };
+    let reluctance = problem.config.hysteresis * present_value(problem, steps, job);
+    let first = if busy { Change::None } else { first_change(job, planned) };
+    let voluntary = first != Change::None && can_stay(problem, steps, job) && !problem.drain;
+    let mut value = Value {
+        samples: walk.rate * steps.secs(0),
+        rescale: first.loss(&job.costs, walk.rate),
+        reluctance: 0.0,
+    };
+    let mut reluctant = u32::from(voluntary);
+    for (step, (_, nodes)) in planned.forecast.iter().enumerate() {
+        let step = step + 1;
+        let change = walk.advance(step, *nodes);
+        value.samples += walk.rate * steps.secs(step);
+        if !busy {
+            value.rescale += change.loss(&job.costs, walk.rate);
+            reluctant += u32::from(change.takes_nodes());
+        }
+    }
+    value.samples *= job.weight;
+    value.rescale *= job.weight;
+    value.reluctance = reluctance * f64::from(reluctant);
+    value
+}
+
+impl Walk<'_> {
+    /// Moves on to `step` with `nodes` nodes; says what change that is.
+    fn advance(&mut self, step: usize, nodes: u32) -> Change {
+        let had = self.named.len() as u32 + self.others;
+        let lead_lasts = !self.lead_named || self.named.first().is_none_or(|lasts| *lasts > step);
+        let all_last = self.named.iter().all(|lasts| *lasts > step);
+        if had == nodes && all_last {
+            return Change::None;
+        }
+        let change = if nodes > 0 && had > 0 && !lead_lasts {
+            Change::Start
+        } else if nodes == 0 && had == 0 {
+            Change::None
+        } else {
+            Change::between(had, nodes, false)
+        };
+        self.lead_named &= lead_lasts && nodes > 0;
+        self.named.retain(|lasts| *lasts > step);
+        if self.lead_named {
+            self.named.get_mut(1..).unwrap_or_default().sort_unstable_by(|a, b| b.cmp(a));
+        } else {
+            self.named.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        self.named.truncate(nodes as usize);
+        self.others = nodes - self.named.len() as u32;
+        self.rate = self.rate_at(nodes);
+        change
+    }
+
+    /// The best rate at a size on the type that the job runs on; for a job that holds nothing yet, on the best type.
+    fn rate_at(&self, nodes: u32) -> f64 {
+        let rate = match &self.node_type {
+            Some(t) => best_rate(self.job, t, nodes).map(|(_, rate)| rate),
+            None => {
+                let rates = self.job.rates.iter().map(|r| r.curve.rate(nodes));
+                rates.max_by(f64::total_cmp)
+            }
+        };
+        if nodes == 0 { 0.0 } else { rate.unwrap_or(0.0) }
+    }
+}

@@ -1,0 +1,50 @@
+//! What a round has to decide, as plain values.
+
+use crate::config::PlannerConfig;
+use crate::model::{Gap, Gaps, MalleableJob, NodeName, Standing, UnixTime};
+
+/// Everything that the planner looks at. The same problem always has the same plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem<'a> {
+    /// The moment of the round.
+    pub now: UnixTime,
+    /// Nodes that may be used, and until when.
+    pub gaps: &'a Gaps,
+    /// Malleable jobs, in any order, each id once.
+    pub jobs: &'a [MalleableJob],
+    /// Settings.
+    pub config: &'a PlannerConfig,
+    /// Windows shorter than this are not worth starting in, seconds. A job may stay on a node for less.
+    pub min_window_secs: f64,
+    /// `false` while paused: nothing is started and nothing grows; leaving and shrinking go on.
+    pub may_grow: bool,
+    /// Whether all jobs shall be parked.
+    pub drain: bool,
+}
+
+impl Problem<'_> {
+    /// The gap of a node that the job holds; `None` where the node is no gap any more, or is held by another job.
+    pub fn held_gap(&self, job: &MalleableJob, node: &NodeName) -> Option<&Gap> {
+        let held = job.held.binary_search_by(|h| h.node.cmp(node)).is_ok();
+        self.gaps.get(node).filter(|gap| held && gap.holder == Some(job.id))
+    }
+
+    /// Whether the job is in the middle of a change and must be left as it is.
+    pub fn is_busy(&self, job: &MalleableJob) -> bool {
+        job.standing == Standing::Busy
+    }
+
+    /// Until when the job may not be started, if that moment has not come.
+    pub fn backs_off_until(&self, job: &MalleableJob) -> Option<UnixTime> {
+        match job.standing {
+            Standing::BackOff(until) if until > self.now => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Seconds for which the job must still stay as it is after its last rescale; `None` if it need not.
+    pub fn stays_secs(&self, job: &MalleableJob) -> Option<f64> {
+        let left = self.config.min_stay_secs - self.now.secs_since(job.last_change?);
+        (left > 0.0 && !job.held.is_empty()).then_some(left)
+    }
+}

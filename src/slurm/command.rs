@@ -1,0 +1,124 @@
+//! Runs one of Slurm's or MUNGE's small programs: no shell, a time limit, bounded output, secrets on stdin only.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+/// Most bytes of a program's output that are kept. A credential or a job's description has a few kilobytes.
+const MAX_OUTPUT_BYTES: u64 = 64 * 1024;
+
+/// How a program ended.
+#[derive(Debug)]
+pub(super) struct Output {
+    /// Exit code; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed, cut at [`MAX_OUTPUT_BYTES`].
+    pub stdout: Vec<u8>,
+    /// What it complained about, as text, cut alike.
+    pub stderr: String,
+}
+
+/// Why a program gave no answer. All of these may go away by themselves.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CommandError {
+    /// It is not there, or we may not run it.
+    #[error("cannot run {program}: {source}")]
+    Start { program: String, source: std::io::Error },
+    /// Its pipes broke.
+    #[error("lost {program}: {source}")]
+    Pipe { program: String, source: std::io::Error },
+    /// It took too long and was killed.
+    #[error("{program} gave no answer in {secs} s and was killed")]
+    TimedOut { program: String, secs: f64 },
+}
+
+/// A program with its arguments, run at most once.
+pub(super) struct Program<'a> {
+    /// The program.
+    pub path: &'a Path,
+    /// Its arguments; they show in the process list, so no secrets.
+    pub args: &'a [&'a str],
+    /// Additional environment.
+    pub env: &'a [(&'a str, &'a str)],
+    /// Written to its standard input.
+    pub stdin: &'a [u8],
+    /// It is killed after this time.
+    pub limit: Duration,
+}
+
+impl Program<'_> {
+    /// Runs it to its end.
+    pub(super) async fn run(&self) -> Result<Output, CommandError> {
+        let name = self.path.display().to_string();
+        match tokio::time::timeout(self.limit, self.run_unlimited(&name)).await {
+            Ok(result) => result,
+            // Dropping the future has killed the program.
+            Err(_) => Err(CommandError::TimedOut { program: name, secs: self.limit.as_secs_f64() }),
+        }
+    }
+
+    async fn run_unlimited(&self, name: &str) -> Result<Output, CommandError> {
+        let mut child = Command::new(self.path)
+            .args(self.args)
+            .envs(self.env.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| CommandError::Start { program: name.to_owned(), source })?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let write = async {
+            if let Some(mut stdin) = stdin {
+                // A program that reads nothing closes its end early: its exit code says what that meant.
+                let _ = stdin.write_all(self.stdin).await;
+            }
+        };
+        let (_, out, err) = tokio::join!(write, bounded(stdout), bounded(stderr));
+        let pipe = |source| CommandError::Pipe { program: name.to_owned(), source };
+        let (stdout, stderr) = (out.map_err(pipe)?, err.map_err(pipe)?);
+        let status = child.wait().await.map_err(pipe)?;
+        let stderr = String::from_utf8_lossy(&stderr).trim().to_owned();
+        Ok(Output { code: status.code(), stdout, stderr })
+    }
+}
+
+/// Keeps the first bytes and drops the rest, so that the program is not blocked by a full pipe.
+async fn bounded(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
+    let mut kept = Vec::new();
+    if let Some(mut pipe) = pipe {
+        (&mut pipe).take(MAX_OUTPUT_BYTES).read_to_end(&mut kept).await?;
+        tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await?;
+    }
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh<'a>(args: &'a [&'a str], stdin: &'a [u8], millis: u64) -> Program<'a> {
+        let limit = Duration::from_millis(millis);
+        Program { path: Path::new("/bin/sh"), args, env: &[], stdin, limit }
+    }
+
+    #[tokio::test]
+    async fn output_is_bounded_and_codes_are_kept() {
+        let out = sh(&["-c", "cat; echo no >&2; exit 3"], b"hello", 5000).run().await.unwrap();
+        assert_eq!((out.code, out.stdout.as_slice(), out.stderr.as_str()), (Some(3), &b"hello"[..], "no"));
+        let script = "head -c 1000000 /dev/zero; exit 0";
+        let out = sh(&["-c", script], b"", 5000).run().await.unwrap();
+        assert_eq!(out.stdout.len() as u64, MAX_OUTPUT_BYTES);
+    }
+
+    #[tokio::test]
+    async fn a_program_that_hangs_is_killed() {
+        let e = sh(&["-c", "exec sleep 60"], b"", 100).run().await.unwrap_err();
+        assert!(matches!(e, CommandError::TimedOut { .. }), "{e}");
+        let nothing = Program { path: Path::new("/no/such/program"), ..sh(&[], b"", 100) };
+        assert!(matches!(nothing.run().await, Err(CommandError::Start { .. })));
+    }
+}

@@ -1,0 +1,180 @@
+//! Slurm's host lists: `gpu[01-03,7],login` names five nodes.
+
+use crate::model::NodeName;
+
+/// Most names in one list. Ten times the largest machine; a wrong bracket must not take all memory.
+pub const MAX_NAMES: usize = 100_000;
+
+/// Most digits of a number in brackets: what fits `u64` without a thought about overflow.
+const MAX_DIGITS: usize = 18;
+
+/// Why a text is no host list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostlistError {
+    /// Unbalanced or nested brackets, an empty or reversed range, or no number where one must be.
+    #[error("host list {list:?}: {what}")]
+    Syntax {
+        /// The list, cut to a readable length.
+        list: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// More than [`MAX_NAMES`].
+    #[error("host list {0:?} names more than 100000 nodes")]
+    TooMany(String),
+}
+
+/// All names of a list, sorted, each once. An empty text and Slurm's `(null)` name nobody.
+///
+/// # Errors
+/// When the text is no host list, or names more than [`MAX_NAMES`] nodes.
+pub fn expand(list: &str) -> Result<Vec<NodeName>, HostlistError> {
+    let list = list.trim();
+    if list.is_empty() || list == "(null)" || list == "None assigned" {
+        return Ok(Vec::new());
+    }
+    let mut names = Vec::new();
+    for item in split_outside_brackets(list)? {
+        expand_item(list, item.trim(), &mut names)?;
+    }
+    names.sort_unstable();
+    names.dedup();
+    Ok(names.into_iter().map(NodeName::new).collect())
+}
+
+fn syntax(list: &str, what: &'static str) -> HostlistError {
+    HostlistError::Syntax { list: shortened(list), what }
+}
+
+fn shortened(list: &str) -> String {
+    list.chars().take(80).collect()
+}
+
+fn split_outside_brackets(list: &str) -> Result<Vec<&str>, HostlistError> {
+    let (mut items, mut start, mut inside) = (Vec::new(), 0, false);
+    for (at, c) in list.char_indices() {
+        match c {
+            '[' if inside => return Err(syntax(list, "nested brackets")),
+            '[' => inside = true,
+            ']' if !inside => return Err(syntax(list, "a closing bracket without an opening one")),
+            ']' => inside = false,
+            ',' if !inside => {
+                items.push(&list[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if inside {
+        return Err(syntax(list, "a bracket is not closed"));
+    }
+    items.push(&list[start..]);
+    Ok(items)
+}
+
+/// One item may have several brackets (`rack[1-2]n[1-4]`): every combination is a name.
+fn expand_item(list: &str, item: &str, names: &mut Vec<String>) -> Result<(), HostlistError> {
+    if item.is_empty() {
+        return Err(syntax(list, "an empty name"));
+    }
+    let mut stems = vec![String::new()];
+    let mut rest = item;
+    while let Some((before, after)) = rest.split_once('[') {
+        let (inner, tail) = after.split_once(']').ok_or_else(|| syntax(list, "a bracket is not closed"))?;
+        let numbers = expand_numbers(list, inner)?;
+        if stems.len().saturating_mul(numbers.len()).saturating_add(names.len()) > MAX_NAMES {
+            return Err(HostlistError::TooMany(shortened(list)));
+        }
+        stems = stems
+            .iter()
+            .flat_map(|stem| numbers.iter().map(move |number| format!("{stem}{before}{number}")))
+            .collect();
+        rest = tail;
+    }
+    if names.len() + stems.len() > MAX_NAMES {
+        return Err(HostlistError::TooMany(shortened(list)));
+    }
+    names.extend(stems.into_iter().map(|stem| stem + rest));
+    Ok(())
+}
+
+fn expand_numbers(list: &str, inner: &str) -> Result<Vec<String>, HostlistError> {
+    let mut numbers = Vec::new();
+    for part in inner.split(',') {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(list, low)?, number(list, high)?);
+        if first > last {
+            return Err(syntax(list, "a range runs backwards"));
+        }
+        if last - first >= (MAX_NAMES - numbers.len().min(MAX_NAMES)) as u64 {
+            return Err(HostlistError::TooMany(shortened(list)));
+        }
+        // The width of the lower end pads all numbers of the range, as Slurm does it.
+        let width = low.len();
+        numbers.extend((first..=last).map(|n| format!("{n:0width$}")));
+    }
+    Ok(numbers)
+}
+
+fn number(list: &str, digits: &str) -> Result<u64, HostlistError> {
+    if digits.is_empty() || digits.len() > MAX_DIGITS || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(syntax(list, "no number in brackets"));
+    }
+    digits.parse().map_err(|_| syntax(list, "no number in brackets"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn names(list: &str) -> String {
+        match expand(list) {
+            Ok(names) => names.iter().map(NodeName::as_str).collect::<Vec<_>>().join(" "),
+            Err(e) => e.to_string(),
+        }
+    }
+
+    #[test]
+    fn lists_expand_as_slurm_writes_them() {
+        assert_eq!(names(""), "");
+        assert_eq!(names("(null)"), "");
+        assert_eq!(names("n1"), "n1");
+        assert_eq!(names("n[1-3,7],gpu01"), "gpu01 n1 n2 n3 n7");
+        assert_eq!(names("gpu[08-11]"), "gpu08 gpu09 gpu10 gpu11");
+        assert_eq!(names("r[1-2]n[01-02]-ib"), "r1n01-ib r1n02-ib r2n01-ib r2n02-ib");
+        assert_eq!(names("n2,n1,n[1-2]"), "n1 n2");
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        for bad in ["n[1-3", "n]1", "n[[1]]", "n[]", "n[3-1]", "n[a-b]", "n1,,n2", "n[1-]", "n[-1]"] {
+            assert!(expand(bad).is_err(), "{bad}");
+        }
+        assert_eq!(names("n[1-100001]"), "host list \"n[1-100001]\" names more than 100000 nodes");
+        assert!(expand("n[0-999][0-999]").is_err());
+        assert!(expand("n[0-999999999999999999]").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[a-c0-9,\\[\\]\\- ]{0,40}|.{0,30}") {
+            if let Ok(names) = expand(&text) {
+                prop_assert!(names.len() <= MAX_NAMES);
+                prop_assert!(names.windows(2).all(|w| w[0] < w[1]));
+            }
+        }
+
+        #[test]
+        fn a_range_has_all_its_numbers(first in 0u64..5000, count in 1u64..300) {
+            let names = expand(&format!("n[{first}-{}]", first + count - 1))?;
+            prop_assert_eq!(names.len() as u64, count);
+            for n in first..first + count {
+                let width = first.to_string().len();
+                let name = NodeName::new(format!("n{n:0width$}"));
+                prop_assert!(names.contains(&name));
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What infill does to jobs. Each act first reads the job: a job outside the malleable partition is never touched, and
+//! some acts on a job in the wrong state do harm instead of failing.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::RestSlurm;
+use super::http::{Failure, Kind};
+use crate::model::{Job, JobId, NodeName};
+use crate::slurm::SlurmError;
+use crate::slurm::command::Program;
+
+/// A begin time in the past. Slurm takes it as "now" by its own clock, whereas 0 leaves the begin time as it is: then
+/// a requeued job waits for two minutes.
+const BEGIN_NOW: u32 = 1;
+
+/// Most characters of a comment. Slurm keeps it in memory for every job.
+const MAX_COMMENT: usize = 1024;
+
+/// Longest wait for scontrol beyond one request's time.
+const SCONTROL_EXTRA: Duration = Duration::from_secs(2);
+
+fn number(n: u32) -> Value {
+    json!({ "set": true, "infinite": false, "number": n })
+}
+
+fn names(nodes: &[NodeName]) -> Value {
+    nodes.iter().map(NodeName::as_str).collect()
+}
+
+fn refused(doing: &str, what: impl Into<String>) -> SlurmError {
+    SlurmError::Permanent { doing: doing.to_owned(), what: what.into() }
+}
+
+impl RestSlurm {
+    /// The job, if Slurm knows it and it is ours to touch.
+    async fn ours_if_known(&self, id: JobId, doing: &str) -> Result<Option<Job>, SlurmError> {
+        match self.read_job(id, doing).await? {
+            Some(job) if job.partition != self.partition => Err(SlurmError::Denied {
+                doing: doing.to_owned(),
+                what: format!(
+                    "it is in partition {}, and infill only touches {}",
+                    job.partition, self.partition
+                ),
+            }),
+            job => Ok(job),
+        }
+    }
+
+    async fn ours(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
+        let job = self.ours_if_known(id, doing).await?;
+        job.ok_or_else(|| refused(doing, "Slurm knows no such job"))
+    }
+
+    async fn running(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
+        let job = self.ours(id, doing).await?;
+        if job.state.is_running() { Ok(job) } else { Err(refused(doing, "the job does not run")) }
+    }
+
+    async fn pending(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
+        let job = self.ours(id, doing).await?;
+        if job.state.is_pending() { Ok(job) } else { Err(refused(doing, "the job is not pending")) }
+    }
+
+    async fn update(&self, id: JobId, body: &Value, doing: &str) -> Result<(), SlurmError> {
+        let result = self.session.change(Method::POST, &format!("job/{id}"), Some(body)).await;
+        result.map_err(|f| f.doing(doing))
+    }
+
+    pub(super) async fn do_launch(&self, id: JobId, node: &NodeName, mins: u32) -> Result<(), SlurmError> {
+        let doing = format!("launching job {id} on {node} for {mins} min");
+        let job = self.pending(id, &doing).await?;
+        if job.state.flags.contains("COMPLETING") {
+            // When it has left its old node, Slurm sets the requeue delay, and would overwrite what we say now.
+            let what = "the job still leaves its former node".to_owned();
+            return Err(SlurmError::Transient { doing, what });
+        }
+        let body = json!({
+            "required_nodes": names(std::slice::from_ref(node)),
+            "time_limit": number(mins.max(1)),
+            "begin_time": number(BEGIN_NOW),
+            "hold": false,
+        });
+        self.update(id, &body, &doing).await
+    }
+
+    pub(super) async fn do_set_time_limit(&self, id: JobId, mins: u32) -> Result<(), SlurmError> {
+        let doing = format!("setting the time limit of job {id} to {mins} min");
+        self.running(id, &doing).await?;
+        self.update(id, &json!({ "time_limit": number(mins.max(1)) }), &doing).await
+    }
+
+    pub(super) async fn do_shrink(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError> {
+        let doing = format!("shrinking job {id} to {} nodes", keep.len());
+        let job = self.running(id, &doing).await?;
+        let mut wanted = keep.to_vec();
+        wanted.sort();
+        wanted.dedup();
+        if wanted == job.nodes {
+            return Ok(());
+        }
+        if let Some(node) = wanted.iter().find(|n| !job.nodes.contains(n)) {
+            return Err(refused(&doing, format!("it does not hold {node}")));
+        }
+        if wanted.is_empty() || job.batch_host.as_ref().is_some_and(|host| !wanted.contains(host)) {
+            return Err(refused(&doing, "its batch script's node must stay"));
+        }
+        self.update(id, &json!({ "required_nodes": names(&wanted) }), &doing).await
+    }
+
+    pub(super) async fn do_signal(&self, id: JobId, signal: &str) -> Result<(), SlurmError> {
+        let doing = format!("sending {signal} to job {id}");
+        let is_name =
+            |s: &str| !s.is_empty() && s.len() <= 16 && s.bytes().all(|b| b.is_ascii_alphanumeric());
+        if !is_name(signal) {
+            return Err(refused(&doing, "this is no name of a signal"));
+        }
+        self.running(id, &doing).await?;
+        let tail = format!("job/{id}?signal={signal}");
+        self.session.change(Method::DELETE, &tail, None).await.map_err(|f| f.doing(doing))
+    }
+
+    pub(super) async fn do_cancel(&self, id: JobId) -> Result<(), SlurmError> {
+        let doing = format!("cancelling job {id}");
+        match self.ours_if_known(id, &doing).await? {
+            Some(job) if !job.state.is_ended() => {}
+            _ => return Ok(()),
+        }
+        match self.session.change(Method::DELETE, &format!("job/{id}"), None).await {
+            Err(f) if f.kind == Kind::NoSuchJob => Ok(()),
+            // Also said of a requeued job that is still leaving its node: look whether it is really ending.
+            Err(f) if f.kind == Kind::AlreadyDone => match self.read_job(id, &doing).await? {
+                Some(job) if job.state.is_pending() => {
+                    Err(Failure::new(Kind::Transient, format!("{}, yet it is pending", f.what)).doing(doing))
+                }
+                _ => Ok(()),
+            },
+            result => result.map_err(|f| f.doing(doing)),
+        }
+    }
+
+    pub(super) async fn do_requeue_hold(&self, id: JobId) -> Result<(), SlurmError> {
+        let doing = format!("requeueing job {id}, held");
+        // Slurm would bring a cancelled job back to life.
+        self.running(id, &doing).await?;
+        let has_requeue = |rest: &str| rest.trim_start_matches("v0.0.").parse::<u32>().is_ok_and(|v| v >= 45);
+        let endpoint = self.session.endpoint().await.map_err(|f| f.doing(&doing))?;
+        if !has_requeue(&endpoint.rest_version) {
+            return self.scontrol_requeue_hold(id, &doing).await;
+        }
+        let tail = format!("job/{id}/requeue?Hold=true");
+        self.session.change(Method::GET, &tail, None).await.map_err(|f| f.doing(doing))
+    }
+
+    async fn scontrol_requeue_hold(&self, id: JobId, doing: &str) -> Result<(), SlurmError> {
+        let token = self.session.token().await;
+        let env: Vec<(&str, &str)> = token.iter().map(|t| ("SLURM_JWT", t.0.as_str())).collect();
+        let id = id.to_string();
+        let args = ["requeuehold", id.as_str()];
+        let limit = self.timeout + SCONTROL_EXTRA;
+        let program = Program { path: &self.scontrol, args: &args, env: &env, stdin: b"", limit };
+        let transient = |what: String| SlurmError::Transient { doing: doing.to_owned(), what };
+        let out = program.run().await.map_err(|e| transient(e.to_string()))?;
+        let lower = out.stderr.to_ascii_lowercase();
+        match out.code {
+            Some(0) => Ok(()),
+            _ if lower.contains("denied") => {
+                Err(SlurmError::Denied { doing: doing.to_owned(), what: out.stderr })
+            }
+            _ if lower.contains("invalid job id") => Err(refused(doing, out.stderr)),
+            code => Err(transient(format!("scontrol ended with {code:?}: {}", out.stderr))),
+        }
+    }
+
+    pub(super) async fn do_hold(&self, id: JobId) -> Result<(), SlurmError> {
+        let doing = format!("holding job {id}");
+        let job = self.pending(id, &doing).await?;
+        if job.held {
+            return Ok(());
+        }
+        self.update(id, &json!({ "hold": true }), &doing).await
+    }
+
+    pub(super) async fn do_comment(&self, id: JobId, text: &str) -> Result<(), SlurmError> {
+        let doing = format!("writing the comment of job {id}");
+        self.ours(id, &doing).await?;
+        let text: String = text.chars().filter(|c| !c.is_control()).take(MAX_COMMENT).collect();
+        self.update(id, &json!({ "comment": text }), &doing).await
+    }
+}

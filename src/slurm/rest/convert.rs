@@ -1,0 +1,278 @@
+//! From slurmrestd's records to the model. A record that cannot be read is told by name, never guessed at.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::field::{Number, Object, Text, Words};
+use super::wire;
+use crate::model::{
+    BaseState, Job, JobId, JobState, Node, NodeName, NodeState, Reservation, UnixTime, UserId,
+};
+use crate::slurm::gres;
+use crate::slurm::hostlist;
+
+/// Why a record is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BadRecord {
+    /// `node`, `job` or `reservation`.
+    kind: &'static str,
+    /// Its name, or its place in the list.
+    name: String,
+    /// The field that cannot be read.
+    field: &'static str,
+}
+
+impl fmt::Display for BadRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} has no readable {}", self.kind, self.name, self.field)
+    }
+}
+
+/// Which field is bad; the caller knows of which record.
+type Field<T> = Result<T, &'static str>;
+
+/// Converts a list, leaving out what cannot be read.
+pub(super) fn all<W, M>(
+    kind: &'static str,
+    records: &[Object<W>],
+    name: impl Fn(&W) -> Option<String>,
+    convert: impl Fn(&W) -> Field<M>,
+) -> (Vec<M>, Vec<BadRecord>) {
+    let (mut good, mut bad) = (Vec::with_capacity(records.len()), Vec::new());
+    for (at, record) in records.iter().enumerate() {
+        let place = || format!("at place {at} of the list");
+        match record {
+            Object::Value(record) => match convert(record) {
+                Ok(value) => good.push(value),
+                Err(field) => bad.push(BadRecord { kind, name: name(record).unwrap_or_else(place), field }),
+            },
+            Object::Unset | Object::Bad => bad.push(BadRecord { kind, name: place(), field: "fields" }),
+        }
+    }
+    (good, bad)
+}
+
+/// All nodes, sorted by name.
+pub(super) fn nodes(wire: &wire::Nodes) -> (Vec<Node>, Vec<BadRecord>) {
+    let (mut nodes, bad) = all("node", &wire.nodes, |n| value(&n.name).map(str::to_owned), node);
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    (nodes, bad)
+}
+
+/// All jobs, sorted by id.
+pub(super) fn jobs(wire: &wire::Jobs) -> (Vec<Job>, Vec<BadRecord>) {
+    let name = |j: &wire::Job| match j.job_id {
+        Number::Value(id) => Some(id.to_string()),
+        _ => None,
+    };
+    let (mut jobs, bad) = all("job", &wire.jobs, name, job);
+    jobs.sort_by_key(|j| j.id);
+    (jobs, bad)
+}
+
+/// All reservations that cover nodes, sorted by name.
+pub(super) fn reservations(wire: &wire::Reservations) -> (Vec<Reservation>, Vec<BadRecord>) {
+    let name = |r: &wire::Reservation| value(&r.name).map(str::to_owned);
+    let (mut reservations, bad) = all("reservation", &wire.reservations, name, reservation);
+    reservations.retain(|r| !r.nodes.is_empty());
+    reservations.sort_by(|a, b| a.name.cmp(&b.name));
+    (reservations, bad)
+}
+
+fn node(w: &wire::Node) -> Field<Node> {
+    let name = non_empty(&w.name, "name")?;
+    let words = words(&w.state, "state")?;
+    if words.is_empty() {
+        return Err("state");
+    }
+    let cpus = match w.cpus {
+        Number::Value(n) => n,
+        Number::Unset => 0,
+        Number::Infinite | Number::Bad => return Err("cpus"),
+    };
+    let features = words_or_none(&w.features, "features")?;
+    let address = text(&w.address, "address")?;
+    Ok(Node {
+        name: NodeName::new(name),
+        address: if address.is_empty() { name.to_owned() } else { address.to_owned() },
+        state: NodeState::from_words(words.iter().map(String::as_str)),
+        partitions: words_or_none(&w.partitions, "partitions")?.to_vec(),
+        node_type: gres::node_type(text(&w.gres, "gres")?, cpus, features),
+        reason: Some(text(&w.reason, "reason")?).filter(|r| !r.is_empty()).map(str::to_owned),
+    })
+}
+
+fn reservation(w: &wire::Reservation) -> Field<Reservation> {
+    // A reservation without an end covers its nodes for good.
+    let end = match w.end_time {
+        Number::Infinite => UnixTime(i64::MAX),
+        _ => time(w.end_time, "end_time")?.ok_or("end_time")?,
+    };
+    Ok(Reservation {
+        name: non_empty(&w.name, "name")?.to_owned(),
+        start_time: time(w.start_time, "start_time")?.ok_or("start_time")?,
+        end_time: end,
+        nodes: host_list(&w.node_list, "node_list")?,
+        flags: words_or_none(&w.flags, "flags")?.to_vec(),
+    })
+}
+
+/// One job.
+pub(super) fn job(w: &wire::Job) -> Field<Job> {
+    let id = natural(w.job_id, "job_id")?.filter(|id| *id > 0).ok_or("job_id")?;
+    let nodes = host_list(&w.nodes, "nodes")?;
+    let node_count = natural(w.node_count, "node_count")?.unwrap_or(nodes.len() as u32);
+    let string = |t: &Text, field| text(t, field).map(str::to_owned);
+    let state = job_state(words(&w.job_state, "job_state")?)?;
+    let exit_code = exit_code(&w.exit_code)?.filter(|_| state.is_ended());
+    let host = text(&w.batch_host, "batch_host")?;
+    let gres = gres::per_node(
+        text(&w.tres_per_node, "tres_per_node")?,
+        text(&w.tres_req_str, "tres_req_str")?,
+        node_count,
+    );
+    Ok(Job {
+        id: JobId(id),
+        user_id: UserId(natural(w.user_id, "user_id")?.ok_or("user_id")?),
+        user_name: string(&w.user_name, "user_name")?,
+        account: string(&w.account, "account")?,
+        name: string(&w.name, "name")?,
+        partition: string(&w.partition, "partition")?,
+        qos: string(&w.qos, "qos")?,
+        held: held(w, &state)?,
+        state,
+        state_reason: string(&w.state_reason, "state_reason")?,
+        submit_time: time(w.submit_time, "submit_time")?,
+        start_time: time(w.start_time, "start_time")?,
+        end_time: time(w.end_time, "end_time")?,
+        eligible_time: time(w.eligible_time, "eligible_time")?,
+        preempt_time: time(w.preempt_time, "preempt_time")?,
+        time_limit_mins: time_limit(w.time_limit)?,
+        batch_host: Some(host).filter(|h| !h.is_empty()).map(NodeName::new),
+        nodes,
+        scheduled_nodes: host_list(&w.scheduled_nodes, "scheduled_nodes")?,
+        required_nodes: host_list(&w.required_nodes, "required_nodes")?,
+        node_count,
+        restart_count: natural(w.restart_cnt, "restart_cnt")?.unwrap_or(0),
+        comment: string(&w.comment, "comment")?,
+        admin_comment: string(&w.admin_comment, "admin_comment")?,
+        gres,
+        exit_code,
+    })
+}
+
+fn held(w: &wire::Job, state: &JobState) -> Field<bool> {
+    let priority_is_zero = match w.priority {
+        Number::Value(n) => n == 0,
+        Number::Unset | Number::Infinite => false,
+        Number::Bad => return Err("priority"),
+    };
+    let flagged = match w.hold {
+        Number::Value(n) => n != 0,
+        Number::Unset => false,
+        Number::Infinite | Number::Bad => return Err("hold"),
+    };
+    Ok(state.is_pending() && (priority_is_zero || flagged))
+}
+
+fn time_limit(w: Number) -> Field<Option<u64>> {
+    match w {
+        Number::Value(n) => u64::try_from(n).map(Some).map_err(|_| "time_limit"),
+        Number::Unset | Number::Infinite => Ok(None),
+        Number::Bad => Err("time_limit"),
+    }
+}
+
+/// The code that a shell would show: 128 and the signal, if one ended the script.
+fn exit_code(w: &Object<wire::ExitCode>) -> Field<Option<i32>> {
+    let code = match w {
+        Object::Unset => return Ok(None),
+        Object::Bad => return Err("exit_code"),
+        Object::Value(code) => code,
+    };
+    if let Object::Value(wire::Signal { id: Number::Value(signal @ 1..=127) }) = code.signal {
+        return Ok(Some(128 + signal as i32));
+    }
+    Ok(natural(code.return_code, "exit_code")?.and_then(|n| i32::try_from(n).ok()))
+}
+
+/// The first word that is a base state is the base; everything else is a flag.
+fn job_state(words: &[String]) -> Field<JobState> {
+    let words: Vec<String> = words.iter().map(|w| w.to_ascii_uppercase()).collect();
+    let known = words.iter().position(|w| base_state(w).is_some());
+    let at = known.unwrap_or(0);
+    let first = words.get(at).ok_or("job_state")?;
+    let base = base_state(first).unwrap_or_else(|| BaseState::Unknown(first.clone()));
+    let flags: BTreeSet<String> =
+        words.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, w)| w.clone()).collect();
+    Ok(JobState { base, flags })
+}
+
+fn base_state(word: &str) -> Option<BaseState> {
+    Some(match word {
+        "PENDING" => BaseState::Pending,
+        "RUNNING" => BaseState::Running,
+        "SUSPENDED" => BaseState::Suspended,
+        "COMPLETED" => BaseState::Completed,
+        "CANCELLED" => BaseState::Cancelled,
+        "FAILED" => BaseState::Failed,
+        "TIMEOUT" => BaseState::Timeout,
+        "NODE_FAIL" => BaseState::NodeFail,
+        "PREEMPTED" => BaseState::Preempted,
+        "BOOT_FAIL" => BaseState::BootFail,
+        "DEADLINE" => BaseState::Deadline,
+        "OUT_OF_MEMORY" => BaseState::OutOfMemory,
+        _ => return None,
+    })
+}
+
+fn value(t: &Text) -> Option<&str> {
+    match t {
+        Text::Value(s) => Some(s),
+        Text::Unset | Text::Bad => None,
+    }
+}
+
+fn text<'a>(t: &'a Text, field: &'static str) -> Field<&'a str> {
+    match t {
+        Text::Value(s) => Ok(s),
+        Text::Unset => Ok(""),
+        Text::Bad => Err(field),
+    }
+}
+
+fn non_empty<'a>(t: &'a Text, field: &'static str) -> Field<&'a str> {
+    value(t).filter(|s| !s.is_empty()).ok_or(field)
+}
+
+fn words<'a>(w: &'a Words, field: &'static str) -> Field<&'a [String]> {
+    match w {
+        Words::Value(words) => Ok(words),
+        Words::Unset | Words::Bad => Err(field),
+    }
+}
+
+fn words_or_none<'a>(w: &'a Words, field: &'static str) -> Field<&'a [String]> {
+    if *w == Words::Unset { Ok(&[]) } else { words(w, field) }
+}
+
+/// Slurm writes 0 for a time that is not known; infinite is as good as unknown.
+pub(super) fn time(n: Number, field: &'static str) -> Field<Option<UnixTime>> {
+    match n {
+        Number::Value(secs) => Ok(Some(UnixTime(secs)).filter(|t| t.0 > 0)),
+        Number::Unset | Number::Infinite => Ok(None),
+        Number::Bad => Err(field),
+    }
+}
+
+fn natural(n: Number, field: &'static str) -> Field<Option<u32>> {
+    match n {
+        Number::Value(n) => u32::try_from(n).map(Some).map_err(|_| field),
+        Number::Unset => Ok(None),
+        Number::Infinite | Number::Bad => Err(field),
+    }
+}
+
+fn host_list(t: &Text, field: &'static str) -> Field<Vec<NodeName>> {
+    hostlist::expand(text(t, field)?).map_err(|_| field)
+}

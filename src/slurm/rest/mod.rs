@@ -1,0 +1,210 @@
+//! slurmrestd, in all versions from v0.0.40 to v0.0.45.
+
+mod acts;
+mod convert;
+mod field;
+mod http;
+mod reading;
+#[cfg(test)]
+mod recorded;
+mod session;
+mod token;
+mod wire;
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::de::DeserializeOwned;
+
+pub(super) use self::token::Claims;
+
+use self::http::{Failure, Http, Kind};
+use self::reading::{ExitWatch, Pulse, Reading};
+use self::session::Session;
+use self::token::Tokens;
+use super::{Endpoint, SlurmApi, SlurmError};
+use crate::config::SlurmConfig;
+use crate::model::{Backfill, Doubt, Job, JobId, NodeName, Snapshot};
+
+/// Readings in one call of `snapshot`, the first included, while backfill is in the way.
+const READINGS: u32 = 3;
+
+/// Wait before the next reading. A short backfill cycle is over by then; for a long one the next round is there.
+const READING_DELAY: Duration = Duration::from_millis(400);
+
+/// Slurm as slurmrestd shows it.
+pub struct RestSlurm {
+    session: Session,
+    partition: String,
+    scontrol: PathBuf,
+    timeout: Duration,
+    exits: Mutex<ExitWatch>,
+}
+
+impl RestSlurm {
+    /// Prepares to speak to the slurmrestd that the configuration names. Sends nothing yet.
+    ///
+    /// # Errors
+    /// `Permanent` if the address or the TLS roots of this machine cannot be used.
+    pub fn new(config: &SlurmConfig) -> Result<RestSlurm, SlurmError> {
+        let timeout = Duration::from_secs_f64(config.timeout_secs.clamp(0.05, 86_400.0));
+        let tokens = config
+            .token_file
+            .clone()
+            .map(|file| Tokens::new(file, config.token_user.clone(), config.scontrol.clone()));
+        let http = Http::new(&config.rest, timeout, tokens).map_err(|what| SlurmError::Permanent {
+            doing: format!("preparing to speak to slurmrestd at {}", config.rest),
+            what,
+        })?;
+        Ok(RestSlurm {
+            session: Session::new(http),
+            partition: config.partition.clone(),
+            scontrol: config.scontrol.clone(),
+            timeout,
+            exits: Mutex::default(),
+        })
+    }
+
+    /// Asks slurmrestd in the name of the user that this token claims to be, for something that any user may see.
+    ///
+    /// # Errors
+    /// `Denied` if Slurm does not take the token.
+    pub(super) async fn check_token(&self, user: &str, token: &str) -> Result<(), SlurmError> {
+        let doing = format!("checking a token of {user}");
+        self.session.get_as("licenses/", user, token).await.map_err(|f| f.doing(doing))
+    }
+
+    async fn pulse(&self) -> Result<Pulse, SlurmError> {
+        Ok(Pulse::new(&self.get("diag/", "scheduler statistics").await?))
+    }
+
+    async fn get<T>(&self, tail: &str, of: &str) -> Result<T, SlurmError>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
+        let doing = format!("reading {of} from slurmrestd");
+        let result = async { parse(self.session.get(tail).await?).await }.await;
+        result.map_err(|f: Failure| f.doing(doing))
+    }
+
+    async fn reading(&self, before: Pulse) -> Result<Reading, SlurmError> {
+        // Nodes before jobs: a job that starts in between is seen on a node that looked idle, and the gap finder
+        // takes a node as busy if either says so.
+        let nodes = self.get("nodes/", "nodes").await?;
+        let jobs = self.get("jobs/", "jobs").await?;
+        let reservations = self.get("reservations/", "reservations").await?;
+        let after = self.pulse().await?;
+        Ok(Reading { before, nodes, jobs, reservations, after })
+    }
+
+    fn backfill(&self, pulse: &Pulse) -> Backfill {
+        // A panic while the lock was held cannot have left the counters half written.
+        let mut exits = self.exits.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        exits.backfill(pulse)
+    }
+
+    async fn read_job(&self, id: JobId, doing: &str) -> Result<Option<Job>, SlurmError> {
+        let body = match self.session.get(&format!("job/{id}")).await {
+            Err(f) if f.kind == Kind::NoSuchJob => return Ok(None),
+            result => result.map_err(|f| f.doing(doing))?,
+        };
+        let jobs: wire::Jobs = parse(body).await.map_err(|f| f.doing(doing))?;
+        let (jobs, bad) = convert::jobs(&jobs);
+        match jobs.into_iter().find(|j| j.id == id) {
+            Some(job) => Ok(Some(job)),
+            None => match bad.first() {
+                Some(bad) => Err(Failure::new(Kind::Permanent, bad.to_string()).doing(doing)),
+                None => Ok(None),
+            },
+        }
+    }
+}
+
+/// Reads JSON on a thread of its own: the jobs of a large site take a second.
+async fn parse<T: DeserializeOwned + Send + 'static>(body: Vec<u8>) -> Result<T, Failure> {
+    let work = move || serde_json::from_slice(&body).map_err(|e| unreadable(&body, &e));
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(e) => Err(Failure::new(Kind::Transient, format!("the answer was not read: {e}"))),
+    }
+}
+
+/// A cut-off answer may be whole the next time; one of another shape will not.
+fn unreadable(body: &[u8], e: &serde_json::Error) -> Failure {
+    let kind = if e.is_eof() || body.is_empty() { Kind::Transient } else { Kind::Permanent };
+    Failure::new(kind, format!("the answer is not what was asked for: {e}"))
+}
+
+#[async_trait]
+impl SlurmApi for RestSlurm {
+    async fn endpoint(&self) -> Result<Endpoint, SlurmError> {
+        self.session.endpoint().await.map_err(|f| f.doing("asking slurmrestd for its versions"))
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, SlurmError> {
+        let mut tries = READINGS;
+        loop {
+            tries -= 1;
+            let before = self.pulse().await?;
+            // No use in dumping all jobs while their planned starts are being wiped, as long as we may wait.
+            if tries == 0 || before.active != Some(true) {
+                let reading = self.reading(before).await?;
+                let backfill = self.backfill(&reading.after);
+                let snapshot = tokio::task::spawn_blocking(move || reading.snapshot(backfill))
+                    .await
+                    .map_err(|e| Failure::new(Kind::Transient, e.to_string()).doing("reading a snapshot"))?;
+                if tries == 0 || !reading::may_pass(&snapshot.doubts) {
+                    warn_of_inconsistency(&snapshot);
+                    return Ok(snapshot);
+                }
+            }
+            tokio::time::sleep(READING_DELAY.mul_f64(rand::random_range(0.75..1.25))).await;
+        }
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
+        self.read_job(id, &format!("reading job {id}")).await
+    }
+
+    async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
+        self.do_launch(id, node, limit_mins).await
+    }
+
+    async fn set_time_limit(&self, id: JobId, limit_mins: u32) -> Result<(), SlurmError> {
+        self.do_set_time_limit(id, limit_mins).await
+    }
+
+    async fn shrink(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError> {
+        self.do_shrink(id, keep).await
+    }
+
+    async fn signal(&self, id: JobId, signal: &str) -> Result<(), SlurmError> {
+        self.do_signal(id, signal).await
+    }
+
+    async fn cancel(&self, id: JobId) -> Result<(), SlurmError> {
+        self.do_cancel(id).await
+    }
+
+    async fn requeue_hold(&self, id: JobId) -> Result<(), SlurmError> {
+        self.do_requeue_hold(id).await
+    }
+
+    async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
+        self.do_hold(id).await
+    }
+
+    async fn comment(&self, id: JobId, text: &str) -> Result<(), SlurmError> {
+        self.do_comment(id, text).await
+    }
+}
+
+fn warn_of_inconsistency(snapshot: &Snapshot) {
+    for doubt in &snapshot.doubts {
+        if let Doubt::Inconsistent(what) = doubt {
+            tracing::warn!(what, "Slurm's answers cannot be trusted");
+        }
+    }
+}

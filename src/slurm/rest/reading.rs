@@ -1,0 +1,158 @@
+//! One reading of Slurm: what the answers mean together, and why they may not be trusted.
+
+use std::collections::BTreeMap;
+
+use super::convert::{self, BadRecord};
+use super::field::{Number, Object};
+use super::wire;
+use crate::model::{Backfill, Doubt, Snapshot, UnixTime};
+
+/// The way a backfill cycle ends when it has looked at the whole queue.
+const WHOLE_QUEUE: &str = "end_job_queue";
+
+/// Most bad records that are named; the rest is counted.
+const MAX_NAMED: usize = 5;
+
+/// What `/diag` says, once before and once after the rest is read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Pulse {
+    /// Slurm's clock.
+    pub now: Option<UnixTime>,
+    /// Since when slurmctld counts: its start, or the last reset of its statistics.
+    pub counting_since: Option<UnixTime>,
+    /// Whether a cycle is under way; `None` if that cannot be read.
+    pub active: Option<bool>,
+    /// Start of the last cycle.
+    pub last_cycle: Option<UnixTime>,
+    /// Cycles so far. Tells two cycles within one second apart.
+    cycles: Option<i64>,
+    /// How the cycles so far ended.
+    exits: BTreeMap<String, i64>,
+}
+
+impl Pulse {
+    pub(super) fn new(diag: &wire::Diag) -> Pulse {
+        let s = &diag.statistics;
+        let value = |n: Number| if let Number::Value(n) = n { Some(n) } else { None };
+        let time = |n: Number| convert::time(n, "time").ok().flatten();
+        let exits = match &s.bf_exit {
+            Object::Value(map) => map.iter().filter_map(|(k, n)| Some((k.clone(), value(*n)?))).collect(),
+            Object::Unset | Object::Bad => BTreeMap::new(),
+        };
+        Pulse {
+            now: time(s.req_time),
+            counting_since: time(s.req_time_start),
+            active: value(s.bf_active).map(|n| n != 0),
+            last_cycle: time(s.bf_when_last_cycle),
+            cycles: value(s.bf_cycle_counter),
+            exits,
+        }
+    }
+}
+
+/// Remembers how backfill's exit counters stood, since they tell how cycles ended only by growing.
+#[derive(Debug, Default)]
+pub(super) struct ExitWatch {
+    seen: Option<(Pulse, Backfill)>,
+}
+
+impl ExitWatch {
+    /// Backfill's state. Where several cycles have ended since the last look, all must have been complete; at the
+    /// first look, all since the statistics were reset.
+    pub(super) fn backfill(&mut self, pulse: &Pulse) -> Backfill {
+        let backfill = match &self.seen {
+            Some((old, backfill))
+                if old.exits == pulse.exits && old.counting_since == pulse.counting_since =>
+            {
+                Backfill { last_cycle: pulse.last_cycle, ..backfill.clone() }
+            }
+            Some((old, _)) if old.counting_since == pulse.counting_since => judge(pulse, &old.exits),
+            _ => judge(pulse, &BTreeMap::new()),
+        };
+        self.seen = Some((pulse.clone(), backfill.clone()));
+        backfill
+    }
+}
+
+fn judge(pulse: &Pulse, before: &BTreeMap<String, i64>) -> Backfill {
+    let grown: Vec<&str> = pulse
+        .exits
+        .iter()
+        .filter(|(name, n)| **n > before.get(*name).copied().unwrap_or(0))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    Backfill { last_cycle: pulse.last_cycle, complete: grown == [WHOLE_QUEUE], exit: grown.join("+") }
+}
+
+/// The four answers of one reading, in the order in which they were asked for.
+pub(super) struct Reading {
+    pub before: Pulse,
+    pub nodes: wire::Nodes,
+    pub jobs: wire::Jobs,
+    pub reservations: wire::Reservations,
+    pub after: Pulse,
+}
+
+impl Reading {
+    /// What the answers say together.
+    pub(super) fn snapshot(self, backfill: Backfill) -> Snapshot {
+        let mut doubts = self.backfill_doubts();
+        let (nodes, mut bad) = convert::nodes(&self.nodes);
+        let (jobs, bad_jobs) = convert::jobs(&self.jobs);
+        let (reservations, bad_reservations) = convert::reservations(&self.reservations);
+        bad.extend(bad_jobs);
+        bad.extend(bad_reservations);
+        doubts.extend(unreadable(&bad).map(Doubt::Inconsistent));
+        let doubt = |text: String| Doubt::Inconsistent(text);
+        if nodes.is_empty() {
+            doubts.push(doubt("Slurm shows no node at all: may this user see them?".to_owned()));
+        }
+        if let Some(w) = nodes.windows(2).find(|w| w[0].name == w[1].name) {
+            doubts.push(doubt(format!("node {} is listed twice", w[0].name)));
+        }
+        if let Some(w) = jobs.windows(2).find(|w| w[0].id == w[1].id) {
+            doubts.push(doubt(format!("job {} is listed twice", w[0].id)));
+        }
+        if self.before.now.is_none() {
+            doubts.push(doubt("Slurm does not tell the time".to_owned()));
+        }
+        let taken_at = self.before.now.unwrap_or_default();
+        Snapshot { taken_at, nodes, jobs, reservations, backfill, doubts }
+    }
+
+    /// Whether backfill was at rest and stayed so, and slurmctld lived on.
+    fn backfill_doubts(&self) -> Vec<Doubt> {
+        let (before, after) = (&self.before, &self.after);
+        let mut doubts = Vec::new();
+        if before.counting_since != after.counting_since {
+            doubts.push(Doubt::ControllerRestarted);
+        }
+        if before.active.is_none() || after.active.is_none() {
+            doubts.push(Doubt::Inconsistent("Slurm does not tell whether backfill is active".to_owned()));
+        }
+        if before.active == Some(true) || after.active == Some(true) {
+            doubts.push(Doubt::BackfillActive);
+        }
+        let in_jobs = convert::time(self.jobs.last_backfill, "last_backfill").unwrap_or(None);
+        let moved = (before.last_cycle, before.cycles) != (after.last_cycle, after.cycles);
+        if moved || in_jobs != before.last_cycle {
+            doubts.push(Doubt::BackfillMoved);
+        }
+        doubts
+    }
+}
+
+/// Whether another look may well dispel all these doubts.
+pub(super) fn may_pass(doubts: &[Doubt]) -> bool {
+    !doubts.is_empty() && !doubts.iter().any(|d| matches!(d, Doubt::Inconsistent(_)))
+}
+
+fn unreadable(bad: &[BadRecord]) -> Option<String> {
+    let named: Vec<String> = bad.iter().take(MAX_NAMED).map(BadRecord::to_string).collect();
+    let more = bad.len().saturating_sub(MAX_NAMED);
+    match (named.is_empty(), more) {
+        (true, _) => None,
+        (false, 0) => Some(named.join("; ")),
+        (false, more) => Some(format!("{}; and {more} more", named.join("; "))),
+    }
+}

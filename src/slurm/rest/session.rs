@@ -1,0 +1,125 @@
+//! Which REST version is spoken: found out once, and again when slurmrestd no longer knows it.
+
+use reqwest::Method;
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use super::field::{Object, Text};
+use super::http::{Failure, Http, Kind, Request};
+use super::wire::Envelope;
+use crate::slurm::Endpoint;
+
+/// The versions that we speak, newest first. Each was tried against a real slurmrestd.
+const VERSIONS: [&str; 6] = ["v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40"];
+
+/// A slurmrestd and the version spoken with it.
+pub(super) struct Session {
+    http: Http,
+    endpoint: Mutex<Option<Endpoint>>,
+}
+
+impl Session {
+    pub(super) fn new(http: Http) -> Session {
+        Session { http, endpoint: Mutex::new(None) }
+    }
+
+    /// The token to hand to Slurm's own programs.
+    pub(super) async fn token(&self) -> Option<crate::api::Secret> {
+        self.http.token().await
+    }
+
+    /// Who answers; asked only if it is not known.
+    pub(super) async fn endpoint(&self) -> Result<Endpoint, Failure> {
+        let mut known = self.endpoint.lock().await;
+        if let Some(endpoint) = &*known {
+            return Ok(endpoint.clone());
+        }
+        let found = self.discover().await?;
+        tracing::info!(rest = found.rest_version, slurm = found.slurm_version, "slurmrestd found");
+        *known = Some(found.clone());
+        Ok(found)
+    }
+
+    async fn discover(&self) -> Result<Endpoint, Failure> {
+        let (mut available, mut about, mut last) = (Vec::new(), None, None);
+        for version in VERSIONS {
+            match self.http.read(&format!("/slurm/{version}/ping/")).await {
+                Ok(body) => {
+                    available.push(version.to_owned());
+                    about = about.or_else(|| about_slurm(&body));
+                }
+                Err(f) if matches!(f.kind, Kind::NoSuchUrl | Kind::Permanent) => last = Some(f.what),
+                Err(f) => return Err(f),
+            }
+        }
+        let Some(newest) = available.first().cloned() else {
+            let oldest = VERSIONS.last().copied().unwrap_or_default();
+            let what = format!(
+                "it speaks no version from {oldest} to {}: {}",
+                VERSIONS[0],
+                last.unwrap_or_default()
+            );
+            return Err(Failure::new(Kind::Permanent, what));
+        };
+        let (slurm_version, cluster) = about.unwrap_or_default();
+        Ok(Endpoint { slurm_version, rest_version: newest, available, cluster })
+    }
+
+    /// Forgets the version, unless somebody else has found another meanwhile.
+    async fn forget(&self, version: &str) {
+        let mut known = self.endpoint.lock().await;
+        if known.as_ref().is_some_and(|e| e.rest_version == version) {
+            *known = None;
+        }
+    }
+
+    /// Reads `/slurm/VERSION/tail`.
+    pub(super) async fn get(&self, tail: &str) -> Result<Vec<u8>, Failure> {
+        let version = self.endpoint().await?.rest_version;
+        match self.http.read(&format!("/slurm/{version}/{tail}")).await {
+            Err(f) if f.kind == Kind::NoSuchUrl => {
+                self.forget(&version).await;
+                let version = self.endpoint().await?.rest_version;
+                self.http.read(&format!("/slurm/{version}/{tail}")).await
+            }
+            result => result,
+        }
+    }
+
+    /// Reads `/slurm/VERSION/tail` with this login instead of ours.
+    pub(super) async fn get_as(&self, tail: &str, user: &str, token: &str) -> Result<(), Failure> {
+        let version = self.endpoint().await?.rest_version;
+        let path = format!("/slurm/{version}/{tail}");
+        self.http.send_as(&Request::get(&path), Some((Some(user), token))).await.map(drop)
+    }
+
+    /// Changes something. A version that is gone means that nothing was done, so then there is a second try.
+    pub(super) async fn change(
+        &self,
+        method: Method,
+        tail: &str,
+        body: Option<&Value>,
+    ) -> Result<(), Failure> {
+        let version = self.endpoint().await?.rest_version;
+        let send = async |version: &str| {
+            let path = format!("/slurm/{version}/{tail}");
+            self.http.change(&Request { method: method.clone(), path: &path, body }).await.map(drop)
+        };
+        match send(&version).await {
+            Err(f) if f.kind == Kind::NoSuchUrl => {
+                self.forget(&version).await;
+                send(&self.endpoint().await?.rest_version).await
+            }
+            result => result,
+        }
+    }
+}
+
+/// Slurm's release and the cluster's name.
+fn about_slurm(body: &[u8]) -> Option<(String, String)> {
+    let envelope: Envelope = serde_json::from_slice(body).ok()?;
+    let Object::Value(meta) = envelope.meta else { return None };
+    let Object::Value(slurm) = meta.slurm else { return None };
+    let text = |t: Text| if let Text::Value(s) = t { s } else { String::new() };
+    Some((text(slurm.release), text(slurm.cluster)))
+}
