@@ -27,7 +27,8 @@ class Facts:
     malleable: Mapping[int, str]
     # What the daemon said last of each malleable job.
     views: Mapping[int, dict[str, Any]]
-    steps_lost: Mapping[int, int | None]
+    # Steps done again and steps missing, by the job's own log.
+    steps: Mapping[int, tuple[int, int] | None]
 
 
 def waits(
@@ -94,13 +95,15 @@ def _difference(now: float | None, before: float | None) -> float | None:
 def _malleable_job(id: int, name: str, facts: Facts) -> dict[str, Any]:
     last = accounting.lives(facts.records, id)[-1]
     view = facts.views.get(id, {})
+    lost, missing = facts.steps[id] or (None, None)
     return {
         "id": id,
         "name": name,
         "state": last.state,
         "exit_code": int(last.exit_code.split(":")[0]),
         "rescales": view.get("rescales"),
-        "steps_lost": facts.steps_lost[id],
+        "steps_lost": lost,
+        "steps_missing": missing,
     }
 
 
@@ -112,6 +115,8 @@ def problems(document: Mapping[str, Any]) -> list[str]:
             found.append(f"malleable job {job['id']} ({job['name']}) ended {job['state']}, exit {job['exit_code']}")
         if job["steps_lost"] is None:
             found.append(f"malleable job {job['id']} ({job['name']}) left no log of its steps")
+        elif job["steps_missing"]:
+            found.append(f"malleable job {job['id']} ({job['name']}) skipped {job['steps_missing']} steps")
     for job in document["main_jobs"]:
         if job["start_delay_s"] is None:
             found.append(f"main job {job['id']} ({job['name']}) never started")
