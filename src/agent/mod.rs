@@ -34,7 +34,6 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
-use std::convert::Infallible;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -52,15 +51,14 @@ use worker::{Worker, WorkerConfig};
 
 /// `infill run`: runs the command as worker 0 of a malleable job. Returns the exit code for the process.
 ///
-/// In a batch script it replaces the process by an `srun` that runs it again as a job step; outside Slurm it runs the
+/// In a batch script it has `srun` run it again as a job step; outside Slurm it runs the
 /// command once, alone.
 pub async fn run(args: RunArgs) -> anyhow::Result<i32> {
     let Some(place) = Place::from_env(|name| std::env::var(name).ok()) else {
         return standalone::run(&args).await;
     };
     if !args.in_step && !place.in_step {
-        let never: Infallible = step::become_step(&args).context("cannot start the job step with srun")?;
-        match never {}
+        return step::run_step(&args, &place).await.context("cannot run the job step with srun");
     }
     let spec = args.spec.to_spec(&args.common)?;
     let wings = WingJob {

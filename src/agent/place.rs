@@ -34,13 +34,7 @@ impl Place {
 /// Makes the directory that only this user may enter, for the progress socket and the notes on wings. One that is
 /// there already is used again if it is ours alone.
 pub fn private_dir(place: &Place) -> io::Result<PathBuf> {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    let uid = unsafe { libc::geteuid() };
-    let name = format!("infill-{uid}-{}.{}", place.job, place.node);
-    let mut dir = std::env::temp_dir().join(&name);
-    if dir.as_os_str().len() > MAX_DIR_BYTES {
-        dir = PathBuf::from("/tmp").join(&name);
-    }
+    let (uid, dir) = private_path(place);
     match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         made => return made.map(|()| dir),
@@ -53,6 +47,21 @@ pub fn private_dir(place: &Place) -> io::Result<PathBuf> {
         io::ErrorKind::PermissionDenied,
         format!("{} exists and is not a private directory of ours", dir.display()),
     ))
+}
+
+/// Whether no agent runs here or died here without removing its directory.
+pub fn ended_properly(place: &Place) -> bool {
+    !private_path(place).1.exists()
+}
+
+/// Our user id, and where the directory is.
+fn private_path(place: &Place) -> (u32, PathBuf) {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let uid = unsafe { libc::geteuid() };
+    let name = format!("infill-{uid}-{}.{}", place.job, place.node);
+    let dir = std::env::temp_dir().join(&name);
+    let short = dir.as_os_str().len() <= MAX_DIR_BYTES;
+    (uid, if short { dir } else { PathBuf::from("/tmp").join(&name) })
 }
 
 #[cfg(test)]

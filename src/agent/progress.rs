@@ -153,7 +153,7 @@ impl Tally {
 /// Opens the socket at `path`, in place of one that an agent before us left.
 pub fn open_socket(path: &Path) -> io::Result<UnixDatagram> {
     match std::fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => UnixDatagram::bind(path),
     }
 }

@@ -3,14 +3,17 @@
 //! Slurm sends SIGTERM to steps as soon as it preempts a job, but to the batch shell only at the end of the grace
 //! time: what must leave quickly has to be a step.
 
-use std::convert::Infallible;
 use std::io;
 use std::os::fd::RawFd;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::Command;
+
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 use super::args::RunArgs;
+use super::place::{self, Place};
 
 /// Options of `srun` for one task a node that has the whole node and outlives the loss of other nodes.
 pub const SRUN_OPTIONS: [&str; 7] = [
@@ -29,8 +32,52 @@ pub const SHARE_VARIABLES: [&str; 3] = ["SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TA
 /// Carries the user's `SLURM_CPUS_PER_TASK` past `srun` to the command.
 pub const KEPT_CPUS_PER_TASK: &str = "INFILL_CPUS_PER_TASK";
 
-/// Replaces this process by `srun … infill run --in-step …` with the same arguments. Returns only on failure.
-pub fn become_step(args: &RunArgs) -> io::Result<Infallible> {
+/// How often an agent that was killed is started again. A machine that kills it more often wants it dead.
+const MAX_REVIVALS: u32 = 3;
+
+/// Runs `srun … infill run --in-step …` with the same arguments and returns its exit code. An agent that dies without
+/// a proper end (killed for memory, say) is started again: its job would end with it, and the training with that.
+pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
+    let mut signals = forwarded()?;
+    let mut revivals = 0;
+    loop {
+        let mut child = Command::from(srun(args)?).spawn()?;
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => break status?,
+                Some(signal) = signals.recv() => forward(&child, signal),
+            }
+        };
+        let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+        if place::ended_properly(place) || revivals == MAX_REVIVALS {
+            return Ok(code);
+        }
+        revivals += 1;
+        tracing::warn!(code, revivals, "the agent died; starting it again");
+    }
+}
+
+/// The signals that Slurm and users send to batch scripts; `srun` hands them on to the step.
+fn forwarded() -> io::Result<mpsc::Receiver<i32>> {
+    let (sender, receiver) = mpsc::channel(4);
+    for number in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
+        let mut stream = signal(SignalKind::from_raw(number))?;
+        let sender = sender.clone();
+        tokio::spawn(
+            async move { while stream.recv().await.is_some() && sender.send(number).await.is_ok() {} },
+        );
+    }
+    Ok(receiver)
+}
+
+fn forward(child: &Child, signal: i32) {
+    if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()) {
+        // SAFETY: kill has no memory effects; the child has not been waited for, so the id is its own.
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
+fn srun(args: &RunArgs) -> io::Result<std::process::Command> {
     let mut words = std::env::args_os().skip(1).collect::<Vec<_>>();
     // Before the first flag and after the subcommand, wherever global flags stand: just before the `--` of CMD.
     let at = words.iter().position(|word| word == "--").unwrap_or(words.len());
@@ -42,7 +89,7 @@ pub fn become_step(args: &RunArgs) -> io::Result<Infallible> {
         }
     }
     words.splice(at..at, extra);
-    let mut srun = Command::new("srun");
+    let mut srun = std::process::Command::new("srun");
     srun.args(SRUN_OPTIONS).args(["--nodes=1", "--ntasks=1"]).arg(std::env::current_exe()?).args(words);
     if let Ok(cpus) = std::env::var("SLURM_CPUS_PER_TASK") {
         srun.env(KEPT_CPUS_PER_TASK, cpus);
@@ -51,7 +98,7 @@ pub fn become_step(args: &RunArgs) -> io::Result<Infallible> {
         srun.env_remove(name);
     }
     tracing::debug!(command = ?args.common.command, "starting the job step");
-    Err(srun.exec())
+    Ok(srun)
 }
 
 /// The regular file that a descriptor writes to, if wings can append to it too. Sets O_APPEND, without which this

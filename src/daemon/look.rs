@@ -1,6 +1,6 @@
 //! What a trusted snapshot changes in the world, and the question that it raises.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::gaps::{GapContext, find};
 use crate::generation::observe::{Sight, lead_of};
@@ -156,6 +156,12 @@ impl World {
         self.machines.iter().flat_map(|(id, m)| m.held().into_keys().map(|n| (n, *id))).collect()
     }
 
+    /// Nodes of which an agent has said that Slurm takes them back.
+    fn leaving(&self) -> BTreeSet<NodeName> {
+        let workers = self.machines.values().flat_map(|m| &m.workers);
+        workers.filter(|(_, w)| w.leaving).map(|(n, _)| n.clone()).collect()
+    }
+
     /// Takes out the free nodes that the circuit breaker keeps us from.
     fn without_blocked(&self, gaps: Gaps, now: UnixTime) -> Gaps {
         let Gaps { gaps, mut refused } = gaps;
@@ -175,7 +181,12 @@ impl World {
         let notes = crate::gaps::notes(snapshot, &self.config().gaps);
         let holders = self.holders();
         let mut gaps = self.gaps.clone();
-        // What happened since the snapshot: nodes given up, nodes promised.
+        // What happened since the snapshot: nodes given up, nodes promised, nodes that Slurm has taken back.
+        let leaving = self.leaving();
+        let (gone, stay): (Vec<_>, Vec<_>) = gaps.gaps.into_iter().partition(|g| leaving.contains(&g.node));
+        gaps.gaps = stay;
+        gaps.refused.extend(gone.into_iter().map(|g| (g.node, "Slurm is taking it back".to_owned())));
+        gaps.refused.sort();
         for gap in &mut gaps.gaps {
             gap.holder = holders.get(&gap.node).copied();
         }

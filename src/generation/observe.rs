@@ -71,7 +71,11 @@ impl Machine {
             Phase::Requeueing => self.enter(Phase::Queued, now),
             _ => {
                 out.notes.push(format!("Slurm requeued the lead ({})", lead.state_reason));
-                self.preempted(now);
+                // If its agent had time to say so, that was counted already.
+                let told = self.workers.values().any(|w| w.slurm_job == self.job && w.leaving);
+                if !told {
+                    self.preempted(now);
+                }
                 self.forget_lead();
                 self.target = None;
                 self.why = "the lead was requeued by Slurm".to_owned();

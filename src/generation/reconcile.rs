@@ -42,6 +42,11 @@ impl Machine {
         }
         self.target = Some(plan.clone());
         self.take_settings(settings);
+        // The plan may be older than the last word of an agent whose node Slurm takes.
+        let leaving: Vec<NodeName> =
+            self.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone()).collect();
+        leaving.iter().for_each(|n| self.untarget(n));
+        let Some(plan) = self.target.clone() else { return };
         let lead_is_here = plan.nodes.first().is_some_and(|p| self.lead_node() == Some(&p.node))
             && self.workers.values().any(|w| w.slurm_job == self.job && !w.leaving);
         if !lead_is_here || matches!(self.phase, Phase::Requeueing | Phase::Launching { .. }) {
@@ -137,6 +142,10 @@ impl Machine {
 
     fn step_idle(&mut self, now: UnixTime, out: &mut Outcome) {
         let Some(lead) = self.lead_node().cloned() else { return };
+        // Slurm takes the lead: it will show the job requeued in a moment.
+        if self.workers.get(&lead).is_some_and(|w| w.leaving) {
+            return;
+        }
         let Some(target) = &self.target else { return };
         if target.nodes.first().is_none_or(|p| p.node != lead) {
             let aim = if target.nodes.is_empty() { "parked" } else { "moved" };

@@ -385,7 +385,11 @@ fn a_preempted_wing_stops_all_and_the_rest_goes_on() {
 fn a_preempted_lead_goes_back_to_the_queue_and_takes_its_wings_along() {
     let mut r = running("1-8", &[1, 2]);
     r.event(&n(1), AgentEvent::Leaving);
+    // A round that was under way does not know it yet.
+    r.target(&[1, 2]);
     r.stopped(&n(1), 1, Exit { code: 0, asked: true, killed: false });
+    r.run();
+    assert_eq!(r.started.len(), 1, "nothing starts on a lead that leaves");
     r.slurm.remove(&LEAD);
     r.agents.remove(&n(1));
     r.run();

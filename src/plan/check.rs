@@ -6,6 +6,7 @@ use std::fmt;
 
 use super::Problem;
 use super::cost::{self, Change};
+use super::evaluate::evaluate;
 use super::steps::Steps;
 use crate::model::{JobId, JobPlan, MalleableJob, NodeName, Plan};
 
@@ -80,7 +81,7 @@ fn whole(problem: &Problem<'_>, steps: &Steps, plan: &Plan, found: &mut Vec<Viol
     if changes > problem.config.max_changes as usize {
         fail(format!("{changes} voluntary changes exceed the {} allowed", problem.config.max_changes));
     }
-    let value = cost::evaluate(problem, steps, plan).net();
+    let value = evaluate(problem, steps, plan).net();
     let differs = (value - plan.objective).abs() > OBJECTIVE_TOLERANCE * value.abs().max(1.0);
     if differs || !plan.objective.is_finite() {
         fail(format!("its objective is {value:.3}, not {:.3}", plan.objective));

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 
 use super::Problem;
 use super::steps::Steps;
-use crate::model::{ExecPlan, JobPlan, MalleableJob, NodeName, NodeType, Plan, RescaleCosts};
+use crate::model::{ExecPlan, JobPlan, MalleableJob, NodeName, NodeType, RescaleCosts};
 
 /// What happens to a job between two steps, or between the present and the first step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,23 +118,11 @@ impl Value {
         self.net() - self.reluctance
     }
 
-    fn add(&mut self, other: Value) {
+    pub(super) fn add(&mut self, other: Value) {
         self.samples += other.samples;
         self.rescale += other.rescale;
         self.reluctance += other.reluctance;
     }
-}
-
-/// Evaluates a plan: first step by its named nodes, later steps by its forecast. Nodes that the forecast takes later are
-/// supposed to last as long as they are needed.
-pub fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Value {
-    let mut total = Value::default();
-    for job in problem.jobs {
-        if let Some(planned) = plan.job(job.id) {
-            total.add(evaluate_job(problem, steps, job, planned));
-        }
-    }
-    total
 }
 
 /// Weighted samples that the job would make over the horizon if it kept what it holds for as long as that lasts; its
@@ -176,97 +164,4 @@ pub fn first_change(job: &MalleableJob, planned: &JobPlan) -> Change {
         return Change::None;
     }
     Change::between(had, gets, held == nodes && planned.exec_plan == job.exec_plan)
-}
-
-/// Nodes of a job along the forecast: those it has by name, with the number of steps each lasts, and how many others.
-struct Walk<'a> {
-    job: &'a MalleableJob,
-    /// Steps that each named node lasts through; the lead's first.
-    named: Vec<usize>,
-    /// Whether the lead is the first of `named`, rather than one of the others.
-    lead_named: bool,
-    others: u32,
-    rate: f64,
-    node_type: Option<NodeType>,
-}
-
-fn evaluate_job(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob, planned: &JobPlan) -> Value {
-    let gap = |node: &NodeName| problem.gaps.get(node);
-    let busy = problem.is_busy(job);
-    let mut walk = Walk {
-        job,
-        named: planned
-            .nodes
-            .iter()
-            .map(|p| gap(&p.node).map_or(0, |g| steps.through(g.usable_until)))
-            .collect(),
-        lead_named: true,
-        others: 0,
-        rate: planned.rate,
-        node_type: planned.nodes.first().and_then(|p| gap(&p.node)).map(|g| g.node_type.clone()),
-    };
-    let reluctance = problem.config.hysteresis * present_value(problem, steps, job);
-    let first = if busy { Change::None } else { first_change(job, planned) };
-    let voluntary = first != Change::None && can_stay(problem, steps, job) && !problem.drain;
-    let mut value = Value {
-        samples: walk.rate * steps.secs(0),
-        rescale: first.loss(&job.costs, walk.rate),
-        reluctance: 0.0,
-    };
-    let mut reluctant = u32::from(voluntary);
-    for (step, (_, nodes)) in planned.forecast.iter().enumerate() {
-        let step = step + 1;
-        let change = walk.advance(step, *nodes);
-        value.samples += walk.rate * steps.secs(step);
-        if !busy {
-            value.rescale += change.loss(&job.costs, walk.rate);
-            reluctant += u32::from(change.takes_nodes());
-        }
-    }
-    value.samples *= job.weight;
-    value.rescale *= job.weight;
-    value.reluctance = reluctance * f64::from(reluctant);
-    value
-}
-
-impl Walk<'_> {
-    /// Moves on to `step` with `nodes` nodes; says what change that is.
-    fn advance(&mut self, step: usize, nodes: u32) -> Change {
-        let had = self.named.len() as u32 + self.others;
-        let lead_lasts = !self.lead_named || self.named.first().is_none_or(|lasts| *lasts > step);
-        let all_last = self.named.iter().all(|lasts| *lasts > step);
-        if had == nodes && all_last {
-            return Change::None;
-        }
-        let change = if nodes > 0 && had > 0 && !lead_lasts {
-            Change::Start
-        } else if nodes == 0 && had == 0 {
-            Change::None
-        } else {
-            Change::between(had, nodes, false)
-        };
-        self.lead_named &= lead_lasts && nodes > 0;
-        self.named.retain(|lasts| *lasts > step);
-        if self.lead_named {
-            self.named.get_mut(1..).unwrap_or_default().sort_unstable_by(|a, b| b.cmp(a));
-        } else {
-            self.named.sort_unstable_by(|a, b| b.cmp(a));
-        }
-        self.named.truncate(nodes as usize);
-        self.others = nodes - self.named.len() as u32;
-        self.rate = self.rate_at(nodes);
-        change
-    }
-
-    /// The best rate at a size on the type that the job runs on; for a job that holds nothing yet, on the best type.
-    fn rate_at(&self, nodes: u32) -> f64 {
-        let rate = match &self.node_type {
-            Some(t) => best_rate(self.job, t, nodes).map(|(_, rate)| rate),
-            None => {
-                let rates = self.job.rates.iter().map(|r| r.curve.rate(nodes));
-                rates.max_by(f64::total_cmp)
-            }
-        };
-        if nodes == 0 { 0.0 } else { rate.unwrap_or(0.0) }
-    }
 }

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::cost;
+use super::evaluate::evaluate;
 use super::options::{Family, Spec};
 use super::space::{self, Schedule, Space};
 use crate::model::{JobPlan, MalleableJob, NodeName, Placement, Plan, SolveStatus, UnixTime};
@@ -21,10 +22,46 @@ struct Seat {
     loss: f64,
 }
 
+/// Most attempts at seating. Another one is needed only when jobs must avoid nodes: then a job can be left without seats
+/// that the counts promise, and gets the first choice next time.
+const MAX_ATTEMPTS: usize = 4;
+
 /// Lays a schedule on nodes.
 pub fn plan(space: &Space<'_>, schedule: &Schedule, status: SolveStatus) -> Plan {
+    let score = |plan: &Plan| evaluate(space.problem, &space.steps, plan).score();
+    let mut favoured = Vec::new();
+    let mut best: Option<(f64, Plan)> = None;
+    for _ in 0..MAX_ATTEMPTS {
+        let (plan, short) = attempt(space, schedule, &status, &favoured);
+        let value = score(&plan);
+        if best.as_ref().is_none_or(|(b, _)| value > *b) {
+            best = Some((value, plan));
+        }
+        let new: Vec<usize> = short.into_iter().filter(|job| !favoured.contains(job)).collect();
+        if new.is_empty() {
+            break;
+        }
+        favoured.extend(new);
+    }
+    match best {
+        Some((_, plan)) => plan,
+        None => attempt(space, schedule, &status, &[]).0,
+    }
+}
+
+/// One attempt, in which `favoured` jobs choose first; also returns the jobs that got fewer nodes than planned.
+fn attempt(
+    space: &Space<'_>,
+    schedule: &Schedule,
+    status: &SolveStatus,
+    favoured: &[usize],
+) -> (Plan, Vec<usize>) {
     let problem = space.problem;
-    let nodes = seat_all(space, schedule);
+    let nodes = seat_all(space, schedule, favoured);
+    let wanted = |job: usize| {
+        schedule[job].first().and_then(|o| space.jobs[job].options.get(*o)).map_or(0, |s| s.nodes)
+    };
+    let short = (0..nodes.len()).filter(|job| (nodes[*job].len() as u32) < wanted(*job)).collect();
     let mut jobs: Vec<JobPlan> = space
         .jobs
         .iter()
@@ -37,13 +74,19 @@ pub fn plan(space: &Space<'_>, schedule: &Schedule, status: SolveStatus) -> Plan
         .collect();
     jobs.extend(problem.jobs.iter().filter(|j| problem.is_busy(j)).map(|j| busy_plan(space, j)));
     jobs.sort_by_key(|j| j.job);
-    let mut plan = Plan { at: problem.now, jobs, status, objective: 0.0, steps: space.steps.ends().to_vec() };
-    plan.objective = cost::evaluate(problem, &space.steps, &plan).net();
-    plan
+    let mut plan = Plan {
+        at: problem.now,
+        jobs,
+        status: status.clone(),
+        objective: 0.0,
+        steps: space.steps.ends().to_vec(),
+    };
+    plan.objective = evaluate(problem, &space.steps, &plan).net();
+    (plan, short)
 }
 
 /// The slots of each job in the first step: those it keeps, in kept order, then its seats.
-fn seat_all(space: &Space<'_>, schedule: &Schedule) -> Vec<Vec<usize>> {
+fn seat_all(space: &Space<'_>, schedule: &Schedule, favoured: &[usize]) -> Vec<Vec<usize>> {
     let mut pool: Vec<usize> = (0..space.slots.len()).collect();
     let mut nodes: Vec<Vec<usize>> = Vec::with_capacity(space.jobs.len());
     let mut seats = Vec::new();
@@ -56,7 +99,11 @@ fn seat_all(space: &Space<'_>, schedule: &Schedule) -> Vec<Vec<usize>> {
         seats.extend(seats_of(number, job.job, &specs));
     }
     pool.sort_by(|a, b| space::stability(space.slots[*b].gap, space.slots[*a].gap));
-    seats.sort_by(|a, b| b.steps.cmp(&a.steps).then(b.loss.total_cmp(&a.loss)).then(a.job.cmp(&b.job)));
+    seats.sort_by(|a, b| {
+        let later = |seat: &Seat| !favoured.contains(&seat.job);
+        let by_need = b.steps.cmp(&a.steps).then(b.loss.total_cmp(&a.loss));
+        later(a).cmp(&later(b)).then(by_need).then(a.job.cmp(&b.job))
+    });
     for seat in seats {
         let Some(spec) = schedule[seat.job].first().and_then(|o| space.jobs[seat.job].options.get(*o)) else {
             continue;

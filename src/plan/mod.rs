@@ -1,6 +1,6 @@
 //! The planner: which malleable job gets which nodes for how long. Pure: the same problem always has the same plan.
 //!
-//! [`plan`] lays out the decision space (`space`, `options`, `steps`, `cost`), makes a plan without a solver (`dp`),
+//! [`plan`] lays out the decision space (`space`, `options`, `steps`, `cost`, `evaluate`), makes a plan without a solver (`dp`),
 //! writes the mixed-integer program (`variables`, `constraints`, `objective`), has a [`solver`] improve on that plan, lays
 //! the better of the two on named nodes (`extract`) and explains it (`report`). [`check`] judges a plan independently:
 //! nothing is carried out that it does not pass. [`fallback`] is `plan` without the solver, for when its time is up.
@@ -11,6 +11,7 @@ mod check;
 mod constraints;
 mod cost;
 mod dp;
+mod evaluate;
 mod extract;
 mod milp;
 mod objective;
@@ -26,6 +27,7 @@ mod variables;
 use crate::model::{Plan, Report, SolveStatus};
 pub use check::{Violation, check};
 pub use cost::{Change, Value, best_rate, first_change, rate_of};
+pub use evaluate::evaluate;
 pub use milp::{Assignment, Milp, Row, Variable};
 pub use problem::Problem;
 use solver::{Limits, Solver};
@@ -48,7 +50,7 @@ pub fn plan(problem: &Problem<'_>, solver: &dyn Solver) -> (Plan, Report) {
     };
     let solved = extract::plan(&space, &found, status.clone());
     let ours = extract::plan(&space, &in_hand, status);
-    let score = |plan: &Plan| cost::evaluate(problem, &space.steps, plan).score();
+    let score = |plan: &Plan| evaluate(problem, &space.steps, plan).score();
     let (a, b) = (score(&solved), score(&ours));
     // The tie bonuses are in the schedules' scores only.
     let even = (a - b).abs() <= dp::SAME_SCORE * b.abs().max(1.0);

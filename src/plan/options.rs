@@ -168,7 +168,10 @@ fn fresh(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
         if lead.is_some_and(|l| l.node_type == node_type && l.lasts == space.steps.len()) {
             continue;
         }
-        for nodes in sizes(space, job, node_type) {
+        // It leaves its lead's node, so that one cannot be among its nodes.
+        let left = u32::from(lead.is_some_and(|l| l.node_type == node_type));
+        let supply = space.available(job.job, node_type, 0).saturating_sub(left);
+        for nodes in sizes(space, job, node_type).into_iter().filter(|n| *n <= supply) {
             let Some((exec_plan, rate)) = cost::best_rate(job.job, &space.types[node_type], nodes) else {
                 continue;
             };

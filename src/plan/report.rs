@@ -224,6 +224,12 @@ fn idle_reason(problem: &Problem<'_>, steps: &Steps, gap: &Gap) -> String {
         (true, ..) => "idle: no malleable job is there".to_owned(),
         (_, true, ..) => "idle: an administrator drains infill".to_owned(),
         (.., Some(job)) => format!("job {job} gives it up, and no other job gains by it"),
+        _ if secs < problem.min_window_secs => {
+            let least = problem.min_window_secs;
+            format!(
+                "idle: its window of {secs:.0} s is shorter than the {least:.0} s worth starting in; {planned}"
+            )
+        }
         (_, _, false, _) => "idle: starting and growth are paused".to_owned(),
         _ => format!("idle: no job gains more by it in {secs:.0} s than the change costs; {planned}"),
     }

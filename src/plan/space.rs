@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::options::{self, Spec};
+use super::options::{self, Family, Spec};
 use super::steps::Steps;
 use super::{Problem, cost};
 use crate::model::{Gap, MalleableJob, NodeName, NodeType};
@@ -243,8 +243,9 @@ impl<'a> Space<'a> {
         for (rank, job) in by_age.into_iter().enumerate() {
             let age_share = 1.0 - rank as f64 / count;
             for spec in &mut self.jobs[job].options {
-                let bonus = if spec.keeps { 2.0 } else { 0.0 } + if spec.nodes > 0 { age_share } else { 0.0 };
-                spec.first_cost -= unit * bonus;
+                let calm =
+                    if spec.keeps { 2.0 } else { 0.0 } + if spec.family == Family::Stay { 0.5 } else { 0.0 };
+                spec.first_cost -= unit * (calm + if spec.nodes > 0 { age_share } else { 0.0 });
             }
         }
     }

@@ -26,7 +26,7 @@ pub struct Steps {
 impl Steps {
     /// Chooses the steps for a problem: at most `max_steps`, none when no node is usable.
     ///
-    /// With two steps or more the first ends with the first held node: so what a job holds always lasts through
+    /// With two steps or more the first ends no later than the first held node: so what a job holds always lasts through
     /// step 0 unless it must be left now, and rounding never makes a job leave.
     pub fn of(problem: &Problem<'_>) -> Self {
         let horizon = problem.config.horizon_secs.max(SHORTEST_STEP_SECS).floor();
@@ -122,12 +122,10 @@ fn choose(ends: Vec<(i64, i64)>, first: Option<i64>, most: usize) -> Vec<i64> {
             }
         }
     }
-    let start = match first.filter(|_| most > 1) {
-        // Ends before the first held one are of free nodes that are not worth a step of their own.
-        Some(first) => ends.iter().position(|(end, _)| *end == first),
-        None => None,
-    };
-    let mut at = start.or_else(|| (0..n).max_by_key(|i| (best[most - 1][*i], n - i))).unwrap_or(0);
+    // With one step there is no room for a step up to the first held node's end.
+    let first = first.filter(|_| most > 1).unwrap_or(i64::MAX);
+    let starts = (0..n).filter(|i| ends[*i].0 <= first);
+    let mut at = starts.max_by_key(|i| (best[most - 1][*i], n - i)).unwrap_or(0);
     let mut chosen = Vec::new();
     for k in (0..most).rev() {
         chosen.push(ends[at].0);
@@ -150,10 +148,12 @@ mod tests {
         };
         check(&[], None, 3, &[]);
         check(&[(100, 1), (200, 1)], None, 3, &[100, 200]);
-        check(&[(100, 1), (200, 1)], None, 1, &[200]);
+        check(&[(100, 1), (200, 1)], None, 1, &[100]);
+        check(&[(100, 1), (201, 1)], None, 1, &[201]);
         check(&[(100, 9), (200, 1)], None, 1, &[100]);
         check(&[(60, 1), (100, 5), (110, 1), (1800, 4)], None, 2, &[100, 1800]);
         check(&[(60, 1), (100, 5), (110, 1), (1800, 4)], Some(60), 2, &[60, 1800]);
+        check(&[(60, 1), (100, 5), (110, 1), (1800, 4)], Some(110), 2, &[100, 1800]);
         check(&[(60, 1), (100, 5), (110, 1), (1800, 4)], Some(60), 1, &[1800]);
     }
 }
