@@ -77,6 +77,21 @@ pub struct About {
     pub excluded: Vec<NodeName>,
 }
 
+/// What must be in the store before it is acted on: when it changes, the record is written.
+#[derive(Clone, Debug, PartialEq)]
+struct Mark {
+    phase: Phase,
+    generation: u64,
+    wings: Vec<(u64, Option<JobId>)>,
+}
+
+impl Mark {
+    fn of(machine: &Machine) -> Self {
+        let wings = machine.wings.iter().map(|(order, w)| (*order, w.job)).collect();
+        Mark { phase: machine.phase.clone(), generation: machine.generation, wings }
+    }
+}
+
 /// An agent's line to the daemon.
 struct Line {
     secret_hash: [u8; 32],
@@ -125,6 +140,7 @@ pub struct World {
     pub(super) left_at: BTreeMap<NodeName, UnixTime>,
     orders: Orders,
     dirty: BTreeSet<JobId>,
+    marks: BTreeMap<JobId, Mark>,
     effects: Sender,
     version: u64,
 }
@@ -192,6 +208,7 @@ impl World {
             left_at: BTreeMap::new(),
             orders: Orders::default(),
             dirty: BTreeSet::new(),
+            marks: BTreeMap::new(),
             effects,
             // Agents of an earlier daemon have seen smaller versions.
             version: u64::try_from(now.0).unwrap_or(0) << 20,
@@ -393,7 +410,6 @@ impl World {
     /// Steps one machine, logs what happened, sends its effects off and tells its agents.
     pub fn turn(&mut self, job: JobId, now: UnixTime, mut out: Outcome) {
         let Some(machine) = self.machines.get_mut(&job) else { return };
-        let before = (machine.phase.clone(), machine.wings.len(), machine.generation);
         machine.step(now, &mut out);
         for note in &out.notes {
             tracing::info!(job = %job, "{note}");
@@ -411,9 +427,9 @@ impl World {
                 tracing::warn!(%node, "left alone for a while: {why}");
             }
         }
-        if before != (machine.phase.clone(), machine.wings.len(), machine.generation)
-            || !out.effects.is_empty()
-        {
+        let mark = Mark::of(machine);
+        if self.marks.get(&job) != Some(&mark) || !out.effects.is_empty() {
+            self.marks.insert(job, mark);
             self.dirty.insert(job);
         }
         self.tell_agents(job);
@@ -495,6 +511,7 @@ impl World {
             if !self.dirty.contains(job) {
                 self.machines.remove(job);
                 self.about.remove(job);
+                self.marks.remove(job);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Fits the survival model: occurrences over exposure in each age bin, shrunk towards what is known without them.
 //!
 //! For each bin, d gaps ended there and all gaps together spent E seconds there; a gap that we stopped watching adds
-//! seconds but no end. The estimate is that of a Gamma prior worth `w` ends: (d + w) / (E + w / prior). Cells are shrunk
+//! seconds but no end. A block of nodes that became free together counts once. The estimate is that of a Gamma prior worth `w` ends: (d + w) / (E + w / prior). Cells are shrunk
 //! in three stages, so that a rare kind of gap borrows from the common ones:
 //! default → whole site → block class → (block class, hour class).
 
@@ -17,8 +17,8 @@ pub const SITE_PRIOR_ENDS: f64 = 5.0;
 /// Ends that the site's hazard is worth against one block class.
 pub const BLOCK_PRIOR_ENDS: f64 = 20.0;
 
-/// Ends that a block class's hazard is worth against one hour class in it. Larger than the others: nodes of one block
-/// end together, so that a cell of many ends may be a single event.
+/// Ends that a block class's hazard is worth against one hour class in it. Larger than the others: blocks that
+/// end together for one cause, such as a maintenance, make an hour look special that is not.
 pub const HOUR_PRIOR_ENDS: f64 = 100.0;
 
 /// A gap that was longer than this adds nothing beyond it: a forgotten node must not teach that gaps never end.
@@ -69,14 +69,16 @@ fn count(samples: &[GapSample]) -> [[Counts; HOUR_CLASSES]; BLOCK_CLASSES] {
     for sample in samples.iter().filter(|s| s.duration_secs > 0.0) {
         let duration = sample.duration_secs.min(LONGEST_SAMPLE_SECS);
         let hours = &mut cells[block_class(sample.block)];
+        // Nodes of one block mostly end together: a block is one observation, not as many as it has nodes.
+        let weight = 1.0 / f64::from(sample.block.max(1));
         let mut age = 0.0;
         for bin in 0..=bin_of(duration) {
             let end = upper_edge(bin).min(duration);
-            hours[class_at(sample.hour, age)].secs[bin] += end - age;
+            hours[class_at(sample.hour, age)].secs[bin] += (end - age) * weight;
             age = end;
         }
         if sample.taken && sample.duration_secs <= LONGEST_SAMPLE_SECS {
-            hours[class_at(sample.hour, duration)].ends[bin_of(duration)] += 1.0;
+            hours[class_at(sample.hour, duration)].ends[bin_of(duration)] += weight;
         }
     }
     cells

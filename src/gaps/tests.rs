@@ -1,1 +1,354 @@
-//! Tests
+//! Tests of the gap finder: small snapshots, and the survival model on the log of a real machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use super::*;
+use crate::model::{BaseState, Job, JobState, NodeState, NodeType, Reservation, UserId};
+
+const NOW: UnixTime = UnixTime(1_000_000);
+
+fn node(name: &str, state: &str) -> Node {
+    Node {
+        name: NodeName::new(name),
+        address: name.to_owned(),
+        state: NodeState::from_words(state.split('+')),
+        partitions: vec!["main".to_owned(), "infill".to_owned()],
+        node_type: NodeType::new("a"),
+        reason: None,
+    }
+}
+
+/// A job: `id partition state nodes`, where a pending one's nodes are those planned, at `start` seconds from now.
+fn job(text: &str, start: i64) -> Job {
+    let mut words = text.split_whitespace();
+    let mut word = || words.next().unwrap_or_default();
+    let id = JobId(word().parse().unwrap());
+    let partition = word().to_owned();
+    let (base, flags) = match word() {
+        "pending" => (BaseState::Pending, BTreeSet::new()),
+        "completing" => (BaseState::Completed, BTreeSet::from(["COMPLETING".to_owned()])),
+        _ => (BaseState::Running, BTreeSet::new()),
+    };
+    let nodes: Vec<NodeName> = word().split(',').map(NodeName::new).collect();
+    let pending = base == BaseState::Pending;
+    Job {
+        id,
+        user_id: UserId(1),
+        user_name: String::new(),
+        account: String::new(),
+        name: String::new(),
+        partition,
+        qos: String::new(),
+        state: JobState { base, flags },
+        state_reason: String::new(),
+        submit_time: None,
+        start_time: Some(NOW + start),
+        end_time: None,
+        eligible_time: None,
+        preempt_time: None,
+        time_limit_mins: None,
+        node_count: nodes.len() as u32,
+        nodes: if pending { Vec::new() } else { nodes.clone() },
+        batch_host: None,
+        scheduled_nodes: if pending { nodes } else { Vec::new() },
+        required_nodes: Vec::new(),
+        held: false,
+        restart_count: 0,
+        comment: String::new(),
+        admin_comment: String::new(),
+        gres: String::new(),
+        exit_code: None,
+    }
+}
+
+fn snapshot(nodes: &[(&str, &str)], jobs: Vec<Job>) -> Snapshot {
+    let mut snapshot = Snapshot {
+        taken_at: NOW,
+        nodes: nodes.iter().map(|(name, state)| node(name, state)).collect(),
+        jobs,
+        ..Snapshot::default()
+    };
+    snapshot.backfill.complete = true;
+    snapshot
+}
+
+fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> Gaps {
+    let holders = holders.iter().map(|(n, id)| (NodeName::new(n), JobId(*id))).collect();
+    let since = snapshot.nodes.iter().map(|n| (n.name.clone(), NOW + -10)).collect();
+    let survival = Survival::default();
+    let context = GapContext {
+        partition: "infill",
+        config,
+        holders: &holders,
+        since: &since,
+        survival: &survival,
+        leave_secs: 15.0,
+    };
+    find(snapshot, &context, NOW)
+}
+
+/// One line a node.
+fn show(gaps: &Gaps) -> String {
+    let mut lines: BTreeMap<String, String> = BTreeMap::new();
+    for gap in &gaps.gaps {
+        let secs = gap.usable_until.secs_since(NOW);
+        let holder = gap.holder.map_or(String::new(), |h| format!(", held by {h}"));
+        let end = if gap.end == WindowEnd::Unknown { "about " } else { "" };
+        lines.insert(gap.node.to_string(), format!("gap for {end}{secs:.0} s{holder}"));
+    }
+    for (node, why) in &gaps.refused {
+        lines.insert(node.to_string(), why.clone());
+    }
+    lines.into_iter().map(|(node, line)| format!("{node}: {line}\n")).collect()
+}
+
+#[test]
+fn every_node_is_a_gap_or_refused_with_a_reason() {
+    let nodes = [
+        ("n01", "IDLE"),
+        ("n02", "IDLE+PLANNED"),
+        ("n03", "ALLOCATED"),
+        ("n04", "MIXED"),
+        ("n05", "IDLE+DRAIN"),
+        ("n06", "IDLE+COMPLETING"),
+        ("n07", "IDLE+COMPLETING"),
+        ("n08", "ALLOCATED"),
+        ("n09", "ALLOCATED"),
+        ("n10", "ALLOCATED"),
+        ("n11", "IDLE"),
+        ("n12", "IDLE"),
+        ("n13", "ALLOCATED"),
+        ("n14", "IDLE"),
+    ];
+    let jobs = vec![
+        job("1 main running n03,n04", -100),
+        job("2 infill running n04,n08", -100),
+        job("3 infill running n09,n13", -100),
+        job("4 main completing n06", -100),
+        job("5 infill completing n07", -100),
+        job("6 main pending n02,n08", 615),
+        job("7 main pending n02", 915),
+        job("8 infill pending n01", 30),
+        job("9 infill,main pending n11", 45),
+        job("10 main pending n12,n13", -5),
+    ];
+    let snapshot = snapshot(&nodes, jobs);
+    let gaps = found(&snapshot, &[("n08", 2), ("n13", 3)], &GapsConfig::default());
+    insta::assert_snapshot!(show(&gaps), @r"
+    n01: gap for about 516 s
+    n02: gap for 600 s
+    n03: busy: job 1 of partition main is on it
+    n04: busy: job 1 of partition main is on it
+    n05: not usable: DRAIN+IDLE
+    n06: busy: job 4 of partition main is on it
+    n07: job 5 of ours is still cleaning up on it
+    n08: gap for 600 s, held by 2
+    n09: held by job 3, not ours to plan yet
+    n10: allocated, but no job of the snapshot is on it
+    n11: window of 30 s (job 9 is planned) is shorter than the 60 s that are worth starting in
+    n12: window of 0 s (job 10 is planned) is shorter than the 60 s that are worth starting in
+    n13: gap for -20 s, held by 3
+    n14: gap for about 516 s
+    ");
+}
+
+#[test]
+fn reservations_end_windows_and_cover_nodes() {
+    let mut snapshot = snapshot(&[("n1", "IDLE"), ("n2", "IDLE"), ("n3", "IDLE")], vec![]);
+    let reservation = |name: &str, start, end, node: &str| Reservation {
+        name: name.to_owned(),
+        start_time: NOW + start,
+        end_time: NOW + end,
+        nodes: vec![NodeName::new(node)],
+        flags: vec![],
+    };
+    snapshot.reservations = vec![
+        reservation("past", -100, -50, "n1"),
+        reservation("now", -100, 50, "n2"),
+        reservation("soon", 315, 900, "n3"),
+    ];
+    let gaps = found(&snapshot, &[], &GapsConfig::default());
+    insta::assert_snapshot!(show(&gaps), @r"
+    n1: gap for about 516 s
+    n2: covered by reservation now
+    n3: gap for 300 s
+    ");
+}
+
+#[test]
+fn a_young_gap_settles_and_a_cut_plan_is_trusted_less() {
+    let mut snapshot = snapshot(&[("n1", "IDLE")], vec![]);
+    let mut config = GapsConfig { settle_secs: 30.0, ..GapsConfig::default() };
+    assert_eq!(show(&found(&snapshot, &[], &config)), "n1: free for 10 s; it is used after 30 s\n");
+    assert_eq!(found(&snapshot, &[("n1", 4)], &config).gaps.len(), 1);
+    config.settle_secs = 0.0;
+    let usable = |s: &Snapshot| found(s, &[], &config).gaps[0].usable_until.secs_since(NOW);
+    let trusted = usable(&snapshot);
+    assert!(notes(&snapshot, &config).is_empty());
+    snapshot.backfill.complete = false;
+    snapshot.backfill.exit = "bf_max_job_test".to_owned();
+    assert!(usable(&snapshot) < trusted / 2.0);
+    assert!(notes(&snapshot, &config)[0].contains("bf_max_job_test"));
+}
+
+#[test]
+fn the_tracker_tells_which_gaps_ended() {
+    let mut tracker = Tracker::default();
+    let mut see = |secs: i64, text: &str| -> String {
+        let nodes: Vec<(String, &str)> = text
+            .chars()
+            .enumerate()
+            .filter(|(_, c)| *c != '-')
+            .map(|(i, c)| (format!("n{i}"), if c == 'd' { "IDLE+DRAIN" } else { "IDLE" }))
+            .collect();
+        let of = |wanted: char| text.chars().enumerate().filter(move |(_, c)| *c == wanted).map(|(i, _)| i);
+        let mut jobs: Vec<Job> = of('m').map(|i| job(&format!("1{i} main running n{i}"), 0)).collect();
+        jobs.extend(of('c').map(|i| job(&format!("2{i} infill completing n{i}"), 0)));
+        jobs.sort_by_key(|j| j.id);
+        let nodes: Vec<(&str, &str)> = nodes.iter().map(|(n, s)| (n.as_str(), *s)).collect();
+        let ended = tracker.observe(&snapshot(&nodes, jobs), "infill", &Gaps::default(), NOW + secs);
+        let line =
+            |e: &EndedGap| format!("{} {}s block {} {}", e.node, e.end.secs_since(e.start), e.block, e.taken);
+        ended.iter().map(line).collect::<Vec<_>>().join(", ")
+    };
+    // i: idle, m: main job, c: our job cleans up, d: drained, -: gone.
+    assert_eq!(see(0, "immm"), "");
+    assert_eq!(see(10, "iiim"), "");
+    assert_eq!(see(20, "mcii"), "", "what was open at first teaches nothing");
+    assert_eq!(see(50, "mimi"), "n2 40s block 2 true");
+    assert_eq!(see(60, "mdmi"), "n1 50s block 2 false");
+    assert_eq!(see(90, "iimm"), "n3 70s block 1 true");
+    assert_eq!(see(1000, "iiii"), "n0 0s block 2 false, n1 0s block 2 false", "too long a pause");
+    assert_eq!(see(1010, "mmmm"), "", "and then we begin anew");
+}
+
+#[test]
+fn survival_is_a_falling_chance() {
+    let samples: Vec<GapSample> = (0..500)
+        .map(|i| GapSample {
+            duration_secs: f64::from(i * i % 977) * 9.0,
+            taken: i % 5 != 0,
+            block: 1 + i % 200,
+            hour: (i % 24) as u8,
+        })
+        .collect();
+    for survival in [Survival::default(), Survival::fit(&samples), Survival::fit(&samples[..3])] {
+        for age in [0.0, 10.0, 700.0, 1e5, f64::NAN, -5.0] {
+            for (block, hour) in [(0, 0), (1, 23), (50, 12), (u32::MAX, 255)] {
+                assert_eq!(survival.chance_free(age, block, hour, 0.0), 1.0);
+                let mut before = 1.0;
+                for ahead in [1.0, 30.0, 100.0, 1e3, 1e4, 1e6, f64::INFINITY] {
+                    let chance = survival.chance_free(age, block, hour, ahead);
+                    assert!((0.0..=before).contains(&chance), "{age} {block} {hour} {ahead}: {chance}");
+                    before = chance;
+                }
+                for confidence in [0.9, 0.5, 0.1] {
+                    let secs = survival.quantile(age, block, hour, confidence);
+                    let chance = survival.chance_free(age, block, hour, secs);
+                    assert!((chance - confidence).abs() < 1e-6 || secs == survival::LONGEST_SECS);
+                }
+                let expected = survival.expected(age, block, hour);
+                assert!(expected > 0.0 && expected <= survival::LONGEST_SECS);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_default_has_the_shape_of_summits_gaps() {
+    let survival = Survival::default();
+    let near = |value: f64, expect: f64, share: f64| {
+        assert!((value / expect - 1.0).abs() < share, "{value} is not near {expect}");
+    };
+    near(survival.quantile(0.0, 1, 0, 0.5), 475.0, 0.05);
+    near(survival.quantile(0.0, 1, 0, 0.1), 3269.0, 0.05);
+    near(survival.expected(0.0, 1, 0), 1192.0, 0.08);
+    // The longer it has lasted, the longer it will.
+    assert!(survival.quantile(3600.0, 1, 0, 0.5) > 3.0 * survival.quantile(0.0, 1, 0, 0.5));
+}
+
+/// Reads start and end of the idle intervals of Summit's log; says why there is none.
+fn summit() -> Result<Vec<(f64, f64)>, String> {
+    let folder = std::env::var("INFILL_DATA").unwrap_or_else(|_| "../shared/data".to_owned());
+    let path = format!("{folder}/idle/summit-2021-02-week1.csv.xz");
+    let read = Command::new("xz").args(["-dc", &path]).output().map_err(|e| format!("xz: {e}"))?;
+    if !read.status.success() {
+        return Err(format!("{path}: {}", String::from_utf8_lossy(&read.stderr).trim()));
+    }
+    let text = String::from_utf8_lossy(&read.stdout);
+    let row = |line: &str| {
+        let mut cells = line.split(',').map(|c| c.parse::<f64>().ok());
+        Some((cells.next()??, cells.next()??))
+    };
+    Ok(text.lines().filter_map(row).collect())
+}
+
+/// Mean squared error of the predicted chance, and the largest difference between prediction and truth among tenths of
+/// the predictions that hold at least 2 % of them.
+fn calibration(survival: &Survival, gaps: &[(f64, f64, u32)]) -> (f64, f64) {
+    let mut bins = [(0.0, 0.0, 0.0); 10];
+    let (mut squares, mut count) = (0.0, 0.0);
+    for (start, end, block) in gaps {
+        for age in [0.0, 120.0, 600.0, 1800.0, 7200.0] {
+            for ahead in [60.0, 300.0, 900.0, 1800.0] {
+                if end - start <= age {
+                    continue;
+                }
+                let hour = ((start + age) / 3600.0) as u64 % 24;
+                let chance = survival.chance_free(age, *block, hour as u8, ahead);
+                let free = f64::from(u8::from(end - start > age + ahead));
+                squares += (chance - free).powi(2);
+                count += 1.0;
+                let bin = &mut bins[((chance * 10.0) as usize).min(9)];
+                *bin = (bin.0 + chance, bin.1 + free, bin.2 + 1.0);
+            }
+        }
+    }
+    let off = bins.iter().filter(|b| b.2 >= 0.02 * count).map(|b| ((b.0 - b.1) / b.2).abs());
+    (squares / count, off.fold(0.0, f64::max))
+}
+
+#[test]
+fn on_held_out_gaps_of_summit_the_chances_come_true() {
+    let intervals = match summit() {
+        Ok(intervals) => intervals,
+        Err(why) => {
+            eprintln!("SKIPPED: Summit's log is not here: {why}");
+            return;
+        }
+    };
+    let mut together: BTreeMap<i64, u32> = BTreeMap::new();
+    for (start, _) in &intervals {
+        *together.entry(*start as i64).or_insert(0) += 1;
+    }
+    let last = intervals.iter().map(|(_, end)| *end).fold(0.0, f64::max);
+    let middle = last / 2.0;
+    let block = |start: f64| together.get(&(start as i64)).copied().unwrap_or(1);
+    let past: Vec<GapSample> = intervals
+        .iter()
+        .filter(|(start, _)| *start < middle)
+        .map(|(start, end)| GapSample {
+            duration_secs: end.min(middle) - start,
+            taken: *end < middle,
+            block: block(*start),
+            hour: ((start / 3600.0) as u64 % 24) as u8,
+        })
+        .collect();
+    // What would be cut off by the log's end is left out: its true length is not known.
+    let future: Vec<(f64, f64, u32)> = intervals
+        .iter()
+        .filter(|(start, end)| *start >= middle && *end < last)
+        .map(|(start, end)| (*start, *end, block(*start)))
+        .collect();
+    let (default_error, default_off) = calibration(&Survival::default(), &future);
+    let (error, off) = calibration(&Survival::fit(&past), &future);
+    println!(
+        "{} gaps learned, {} held out: squared error {error:.4} (default {default_error:.4}), \
+         worst tenth off by {off:.3} (default {default_off:.3})",
+        past.len(),
+        future.len()
+    );
+    assert!(error <= default_error * 1.02, "learning made it worse: {error} after {default_error}");
+    assert!(off < 0.12, "predictions are off by {off}");
+}

@@ -172,7 +172,7 @@ impl Machine {
         worker.leaving = true;
         out.notes.push(format!("{node}: Slurm takes the node back"));
         self.untarget(node);
-        self.lose(&[node.clone()], &format!("Slurm took {node} back"), now);
+        self.lose(std::slice::from_ref(node), &format!("Slurm took {node} back"), now);
         if self.lead_node() == Some(node) {
             self.preempted(now);
         }

@@ -39,6 +39,25 @@ impl NodeName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Compares as people count: `n9` before `n10`.
+    pub fn cmp_natural(&self, other: &NodeName) -> std::cmp::Ordering {
+        runs(&self.0).cmp(runs(&other.0)).then_with(|| self.cmp(other))
+    }
+}
+
+/// Runs of digits and of other characters; digits as (length without leading zeros, digits), so that longer is larger.
+fn runs(text: &str) -> impl Iterator<Item = (bool, usize, &str)> {
+    let digits = |s: &str| s.starts_with(|c: char| c.is_ascii_digit());
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let number = digits(rest);
+        let end = rest.find(|c: char| c.is_ascii_digit() != number).unwrap_or(rest.len());
+        let (run, tail) = rest.split_at_checked(end).filter(|(run, _)| !run.is_empty())?;
+        rest = tail;
+        let bare = if number { run.trim_start_matches('0') } else { run };
+        Some((number, if number { bare.len() } else { 0 }, bare))
+    })
 }
 
 impl From<&str> for NodeName {
@@ -90,5 +109,18 @@ impl fmt::Display for NodeType {
 impl fmt::Debug for NodeType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_count_as_people_do() {
+        let sorted = ["gpu1", "n1", "n2", "n9", "n10", "n10b2", "n10b11", "x007", "x8"];
+        let mut names: Vec<NodeName> = sorted.iter().rev().map(NodeName::new).collect();
+        names.sort_by(NodeName::cmp_natural);
+        assert_eq!(names.iter().map(NodeName::as_str).collect::<Vec<_>>(), sorted);
     }
 }

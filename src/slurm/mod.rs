@@ -3,8 +3,13 @@
 //! Wire structures stay private to this module; everybody else sees [`crate::model`].
 
 mod command;
+#[doc(hidden)]
+pub mod conformance;
+#[doc(hidden)]
+pub mod fake;
 mod gres;
 mod hostlist;
+mod identity;
 pub mod munge;
 pub mod rest;
 

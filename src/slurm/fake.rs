@@ -1,0 +1,335 @@
+//! Slurm in memory, for unit tests: it does at once what Slurm does in a second, and fails when told to.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+
+use super::{Endpoint, SlurmApi, SlurmError};
+use crate::model::{
+    BaseState, Job, JobId, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime, UserId,
+};
+
+/// A change that was asked for and accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of the trait's functions")]
+pub enum Act {
+    Launch { job: JobId, node: NodeName, limit_mins: u32 },
+    SetTimeLimit { job: JobId, limit_mins: u32 },
+    Shrink { job: JobId, keep: Vec<NodeName> },
+    Signal { job: JobId, signal: String },
+    Cancel { job: JobId },
+    RequeueHold { job: JobId },
+    Hold { job: JobId },
+    Comment { job: JobId, text: String },
+}
+
+#[derive(Default)]
+struct State {
+    world: Snapshot,
+    partition: String,
+    acts: Vec<Act>,
+    failures: VecDeque<SlurmError>,
+}
+
+/// Slurm in memory.
+pub struct FakeSlurm {
+    state: Mutex<State>,
+}
+
+impl FakeSlurm {
+    /// A cluster of `nodes` idle nodes `n1`, `n2`, ... in the partitions `main` and `partition`, at time 1,000,000.
+    pub fn new(nodes: u32, partition: &str) -> FakeSlurm {
+        let mut world = Snapshot { taken_at: UnixTime(1_000_000), ..Snapshot::default() };
+        world.nodes = (1..=nodes).map(|n| idle_node(&format!("n{n}"), partition)).collect();
+        world.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        world.backfill.complete = true;
+        world.backfill.exit = "end_job_queue".to_owned();
+        let state = State { world, partition: partition.to_owned(), ..State::default() };
+        FakeSlurm { state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the world as a test needs it, and sorts it again.
+    pub fn edit<R>(&self, change: impl FnOnce(&mut Snapshot) -> R) -> R {
+        let mut state = self.lock();
+        let result = change(&mut state.world);
+        state.world.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        state.world.jobs.sort_by_key(|j| j.id);
+        result
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, secs: i64) {
+        self.lock().world.taken_at.0 += secs;
+    }
+
+    /// Submits a held job of one node to the malleable partition.
+    pub fn submit_held(&self, id: u32, user: u32, admin_comment: &str) -> JobId {
+        let mut job = pending_job(id, user);
+        let mut state = self.lock();
+        job.partition = state.partition.clone();
+        job.submit_time = Some(state.world.taken_at);
+        job.admin_comment = admin_comment.to_owned();
+        job.held = true;
+        state.world.jobs.retain(|j| j.id != job.id);
+        state.world.jobs.push(job);
+        state.world.jobs.sort_by_key(|j| j.id);
+        JobId(id)
+    }
+
+    /// The next call fails with this, whichever it is; several queue up.
+    pub fn fail_next(&self, error: SlurmError) {
+        self.lock().failures.push_back(error);
+    }
+
+    /// All changes so far, oldest first.
+    pub fn acts(&self) -> Vec<Act> {
+        self.lock().acts.clone()
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&State) -> T) -> Result<T, SlurmError> {
+        let mut state = self.lock();
+        match state.failures.pop_front() {
+            Some(error) => Err(error),
+            None => Ok(read(&state)),
+        }
+    }
+
+    /// Applies `act` to the job, with the same refusals as the real one.
+    fn act(
+        &self,
+        act: Act,
+        id: JobId,
+        apply: impl FnOnce(&mut Job, UnixTime) -> Result<(), &'static str>,
+    ) -> Result<(), SlurmError> {
+        let mut state = self.lock();
+        if let Some(error) = state.failures.pop_front() {
+            return Err(error);
+        }
+        let (now, partition, doing) = (state.world.taken_at, state.partition.clone(), format!("{act:?}"));
+        let Some(job) = state.world.jobs.iter_mut().find(|j| j.id == id) else {
+            return Err(SlurmError::Permanent { doing, what: "Slurm knows no such job".to_owned() });
+        };
+        if job.partition != partition {
+            return Err(SlurmError::Denied { doing, what: format!("it is in partition {}", job.partition) });
+        }
+        apply(job, now).map_err(|what| SlurmError::Permanent { doing, what: what.to_owned() })?;
+        state.acts.push(act);
+        occupy(&mut state.world);
+        Ok(())
+    }
+}
+
+fn idle_node(name: &str, partition: &str) -> Node {
+    Node {
+        name: NodeName::new(name),
+        address: name.to_owned(),
+        state: NodeState::from_words(["IDLE"]),
+        partitions: vec!["main".to_owned(), partition.to_owned()],
+        node_type: NodeType::new("cpu2"),
+        reason: None,
+    }
+}
+
+/// A pending job as the fake submits it.
+pub fn pending_job(id: u32, user: u32) -> Job {
+    Job {
+        id: JobId(id),
+        user_id: UserId(user),
+        user_name: format!("user{user}"),
+        account: "research".to_owned(),
+        name: format!("job{id}"),
+        partition: "main".to_owned(),
+        qos: String::new(),
+        state: JobState::of(BaseState::Pending),
+        state_reason: "None".to_owned(),
+        submit_time: None,
+        start_time: None,
+        end_time: None,
+        eligible_time: None,
+        preempt_time: None,
+        time_limit_mins: None,
+        nodes: Vec::new(),
+        batch_host: None,
+        scheduled_nodes: Vec::new(),
+        required_nodes: Vec::new(),
+        node_count: 1,
+        held: false,
+        restart_count: 0,
+        comment: String::new(),
+        admin_comment: String::new(),
+        gres: String::new(),
+        exit_code: None,
+    }
+}
+
+/// Marks nodes as allocated or idle, as the running jobs have it. Nodes in other states stay as they are.
+fn occupy(world: &mut Snapshot) {
+    let taken: Vec<NodeName> =
+        world.jobs.iter().filter(|j| j.state.occupies_nodes()).flat_map(|j| j.nodes.clone()).collect();
+    for node in &mut world.nodes {
+        let (from, to) =
+            if taken.contains(&node.name) { ("IDLE", "ALLOCATED") } else { ("ALLOCATED", "IDLE") };
+        if node.state.words.remove(from) {
+            node.state.words.insert(to.to_owned());
+        }
+    }
+}
+
+fn start(job: &mut Job, node: NodeName, limit_mins: u32, now: UnixTime) {
+    job.required_nodes = vec![node.clone()];
+    job.nodes = vec![node.clone()];
+    job.batch_host = Some(node);
+    job.held = false;
+    job.state = JobState::of(BaseState::Running);
+    job.start_time = Some(now);
+    limit(job, limit_mins);
+}
+
+fn limit(job: &mut Job, limit_mins: u32) {
+    job.time_limit_mins = Some(u64::from(limit_mins));
+    job.end_time = job.start_time.map(|start| start + i64::from(limit_mins) * 60);
+}
+
+fn release_nodes(job: &mut Job, state: BaseState) {
+    job.state = JobState::of(state);
+    job.nodes.clear();
+    job.batch_host = None;
+}
+
+fn if_running(job: &mut Job) -> Result<&mut Job, &'static str> {
+    if job.state.is_running() { Ok(job) } else { Err("the job does not run") }
+}
+
+fn if_pending(job: &mut Job) -> Result<&mut Job, &'static str> {
+    if job.state.is_pending() { Ok(job) } else { Err("the job is not pending") }
+}
+
+#[async_trait]
+impl SlurmApi for FakeSlurm {
+    async fn endpoint(&self) -> Result<Endpoint, SlurmError> {
+        self.read(|_| Endpoint {
+            slurm_version: "24.11.5".to_owned(),
+            rest_version: "v0.0.42".to_owned(),
+            available: vec!["v0.0.42".to_owned()],
+            cluster: "fake".to_owned(),
+        })
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, SlurmError> {
+        self.read(|state| state.world.clone())
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
+        self.read(|state| state.world.job(id).cloned())
+    }
+
+    async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
+        let act = Act::Launch { job: id, node: node.clone(), limit_mins };
+        let node = node.clone();
+        self.act(act, id, |job, now| {
+            start(if_pending(job)?, node, limit_mins, now);
+            Ok(())
+        })
+    }
+
+    async fn set_time_limit(&self, id: JobId, limit_mins: u32) -> Result<(), SlurmError> {
+        self.act(Act::SetTimeLimit { job: id, limit_mins }, id, |job, _| {
+            limit(if_running(job)?, limit_mins);
+            Ok(())
+        })
+    }
+
+    async fn shrink(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError> {
+        let act = Act::Shrink { job: id, keep: keep.to_vec() };
+        self.act(act, id, |job, _| {
+            let job = if_running(job)?;
+            let stays = job.batch_host.as_ref().is_some_and(|host| keep.contains(host));
+            if !stays || keep.iter().any(|n| !job.nodes.contains(n)) {
+                return Err("these are not its nodes, or its batch script's node is not among them");
+            }
+            job.nodes = keep.to_vec();
+            job.nodes.sort();
+            job.node_count = job.nodes.len() as u32;
+            Ok(())
+        })
+    }
+
+    async fn signal(&self, id: JobId, signal: &str) -> Result<(), SlurmError> {
+        let act = Act::Signal { job: id, signal: signal.to_owned() };
+        self.act(act, id, |job, _| if_running(job).map(drop))
+    }
+
+    async fn cancel(&self, id: JobId) -> Result<(), SlurmError> {
+        if self.lock().failures.is_empty() && self.lock().world.job(id).is_none_or(|j| j.state.is_ended()) {
+            return Ok(());
+        }
+        self.act(Act::Cancel { job: id }, id, |job, now| {
+            release_nodes(job, BaseState::Cancelled);
+            job.end_time = Some(now);
+            Ok(())
+        })
+    }
+
+    async fn requeue_hold(&self, id: JobId) -> Result<(), SlurmError> {
+        self.act(Act::RequeueHold { job: id }, id, |job, _| {
+            release_nodes(if_running(job)?, BaseState::Pending);
+            job.held = true;
+            job.restart_count += 1;
+            Ok(())
+        })
+    }
+
+    async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
+        self.act(Act::Hold { job: id }, id, |job, _| {
+            if_pending(job)?.held = true;
+            Ok(())
+        })
+    }
+
+    async fn comment(&self, id: JobId, text: &str) -> Result<(), SlurmError> {
+        let act = Act::Comment { job: id, text: text.to_owned() };
+        let text = text.to_owned();
+        self.act(act, id, |job, _| {
+            job.comment = text;
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slurm::conformance::{self, Stage};
+
+    #[tokio::test]
+    async fn the_fake_behaves_as_slurm_does() {
+        let slurm = FakeSlurm::new(4, "infill");
+        let lead = slurm.submit_held(1, 6101, "infill:nodes=1-4");
+        let foreign = slurm.submit_held(2, 6102, "");
+        slurm.edit(|w| w.jobs[1].partition = "main".to_owned());
+        let wide = slurm.submit_held(3, 6101, "");
+        slurm.edit(|w| {
+            let job = &mut w.jobs[2];
+            start(job, NodeName::new("n3"), 10, UnixTime(1_000_000));
+            job.nodes = vec![NodeName::new("n3"), NodeName::new("n4")];
+        });
+        let nodes = [NodeName::new("n1"), NodeName::new("n2")];
+        let stage = Stage { lead, nodes, foreign, wide: Some(wide), partition: "infill".to_owned() };
+        conformance::run(&slurm, &stage).await.unwrap();
+        assert_eq!(slurm.acts().len(), 8, "{:?}", slurm.acts());
+    }
+
+    #[tokio::test]
+    async fn it_fails_when_told_to() {
+        let slurm = FakeSlurm::new(1, "infill");
+        let (doing, what) = ("x".to_owned(), "y".to_owned());
+        slurm.fail_next(SlurmError::Transient { doing, what });
+        assert!(slurm.snapshot().await.unwrap_err().is_transient());
+        assert!(slurm.snapshot().await.is_ok());
+    }
+}

@@ -1,0 +1,188 @@
+//! Who speaks: checks what an agent or an administrator sends as proof.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use subtle::ConstantTimeEq;
+
+use super::SlurmError;
+use super::command::Program;
+use super::munge::{self, MungeError};
+use super::rest::{Claims, RestSlurm};
+use crate::api::{Credential, Secret};
+use crate::config::SlurmConfig;
+use crate::model::UserId;
+
+/// Asking the name service for one user; slow directories take a second or two.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest login name (that of Linux).
+const MAX_NAME: usize = 32;
+
+/// Why somebody is not believed.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The proof is bad: sending it again is useless.
+    #[error("not proved: {0}")]
+    Refused(String),
+    /// A MUNGE credential was used twice.
+    #[error("not proved: the credential was used before")]
+    Replayed,
+    /// A credential for something else.
+    #[error("not proved: the credential is for another purpose, job or nonce")]
+    WrongPayload,
+    /// This kind of proof cannot be checked here.
+    #[error("not proved: {0}")]
+    Unsupported(&'static str),
+    /// Whoever could check it does not answer: try again.
+    #[error("cannot check who speaks: {0}")]
+    Unavailable(String),
+}
+
+impl From<MungeError> for IdentityError {
+    fn from(e: MungeError) -> Self {
+        match e {
+            MungeError::Unavailable(what) => IdentityError::Unavailable(what),
+            MungeError::Replayed => IdentityError::Replayed,
+            MungeError::Expired | MungeError::Invalid(_) => IdentityError::Refused(e.to_string()),
+        }
+    }
+}
+
+/// Checks proofs. Two implementations: MUNGE or slurmrestd, and the fake of the unit tests.
+#[async_trait]
+pub trait Identity: Send + Sync {
+    /// The user who made this credential for this payload.
+    ///
+    /// # Errors
+    /// Any [`IdentityError`]; only `Unavailable` is worth another try.
+    async fn verify(&self, credential: &Credential, expected_payload: &str) -> Result<UserId, IdentityError>;
+}
+
+/// The real one: MUNGE by munged on this node, tokens by the configured slurmrestd.
+pub fn identity(config: &SlurmConfig) -> Arc<dyn Identity> {
+    let over_http = config.rest.starts_with("http://") || config.rest.starts_with("https://");
+    let rest = over_http
+        .then(|| RestSlurm::new(config))
+        .and_then(|rest| rest.inspect_err(|e| tracing::warn!("users' tokens cannot be checked: {e}")).ok());
+    Arc::new(System { rest })
+}
+
+struct System {
+    rest: Option<RestSlurm>,
+}
+
+#[async_trait]
+impl Identity for System {
+    async fn verify(&self, credential: &Credential, expected_payload: &str) -> Result<UserId, IdentityError> {
+        match credential {
+            Credential::Munge(credential) => {
+                let decoded = munge::decode(credential).await?;
+                let same = decoded.payload.as_bytes().ct_eq(expected_payload.as_bytes());
+                if bool::from(same) { Ok(UserId(decoded.uid)) } else { Err(IdentityError::WrongPayload) }
+            }
+            Credential::Jwt(token) => self.verify_token(token).await,
+        }
+    }
+}
+
+impl System {
+    /// A token carries no payload: it proves the user, as it does towards Slurm.
+    async fn verify_token(&self, token: &Secret) -> Result<UserId, IdentityError> {
+        let Some(rest) = &self.rest else {
+            return Err(IdentityError::Unsupported(
+                "tokens are only checked where slurmrestd is reached over HTTP",
+            ));
+        };
+        let refused = |what: &str| IdentityError::Refused(what.to_owned());
+        let claims = Claims::read(&token.0).ok_or_else(|| refused("this is no token"))?;
+        let user =
+            claims.sun.filter(|name| is_login(name)).ok_or_else(|| refused("the token names no user"))?;
+        match rest.check_token(&user, &token.0).await {
+            Ok(()) => {}
+            Err(e @ SlurmError::Transient { .. }) => return Err(IdentityError::Unavailable(e.to_string())),
+            Err(e) => return Err(IdentityError::Refused(e.to_string())),
+        }
+        uid_of(&user).await.ok_or_else(|| IdentityError::Refused(format!("{user} is no user of this node")))
+    }
+}
+
+/// The user id that belongs to a login name, by this node's name service. `None` if there is no such user, or if the
+/// name service does not answer.
+pub async fn uid_of(name: &str) -> Option<UserId> {
+    if !is_login(name) {
+        return None;
+    }
+    let args = ["-u", "--", name];
+    let program = Program { path: Path::new("id"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
+    let out = program.run().await.inspect_err(|e| tracing::warn!("cannot look up user {name}: {e}")).ok()?;
+    let text = std::str::from_utf8(&out.stdout).ok()?;
+    (out.code == Some(0)).then(|| text.trim().parse().ok().map(UserId))?
+}
+
+/// A name that `id` cannot take for a number or an option.
+fn is_login(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
+    (1..=MAX_NAME).contains(&name.len())
+        && name.chars().all(allowed)
+        && !name.starts_with('-')
+        && !name.chars().all(|c| c.is_ascii_digit())
+}
+
+/// Believes a table: for unit tests.
+#[doc(hidden)]
+#[derive(Clone, Debug, Default)]
+pub struct FakeIdentity {
+    /// Users by the text of their credential. The text may be followed by `|` and the payload that it carries;
+    /// without one, it is good for any.
+    pub users: BTreeMap<String, UserId>,
+}
+
+#[async_trait]
+impl Identity for FakeIdentity {
+    async fn verify(&self, credential: &Credential, expected_payload: &str) -> Result<UserId, IdentityError> {
+        let (Credential::Munge(secret) | Credential::Jwt(secret)) = credential;
+        let (key, payload) = secret.0.split_once('|').unwrap_or((&secret.0, expected_payload));
+        if payload != expected_payload {
+            return Err(IdentityError::WrongPayload);
+        }
+        self.users.get(key).copied().ok_or_else(|| IdentityError::Refused("unknown".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn names_are_looked_up() {
+        assert_eq!(uid_of("root").await, Some(UserId(0)));
+        for name in ["no-such-user-here", "0", "-u", "", "+0", "a b"] {
+            assert_eq!(uid_of(name).await, None, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn tokens_are_refused_where_nobody_can_check_them() {
+        let config = SlurmConfig::default();
+        let token = Credential::Jwt(Secret("e30.eyJzdW4iOiJyb290In0.c2ln".to_owned()));
+        let e = identity(&config).verify(&token, "x").await.unwrap_err();
+        assert!(matches!(e, IdentityError::Unsupported(_)), "{e}");
+    }
+
+    #[tokio::test]
+    async fn a_token_that_names_nobody_is_refused_before_anybody_is_asked() {
+        let config = SlurmConfig { rest: "http://127.0.0.1:1".to_owned(), ..SlurmConfig::default() };
+        let identity = identity(&config);
+        for bad in ["", "a.b.c", "e30.e30.c2ln"] {
+            let e = identity.verify(&Credential::Jwt(Secret(bad.to_owned())), "x").await.unwrap_err();
+            assert!(matches!(e, IdentityError::Refused(_)), "{bad}: {e}");
+        }
+        let root = Credential::Jwt(Secret("e30.eyJzdW4iOiJyb290In0.c2ln".to_owned()));
+        let e = identity.verify(&root, "x").await.unwrap_err();
+        assert!(matches!(e, IdentityError::Unavailable(_)), "{e}");
+    }
+}
