@@ -47,6 +47,7 @@ STAGE="setting up"
 # Ports for the daemon are looked for from here; below those of the clusters.
 readonly FIRST_PORT=6810 LAST_PORT=6999
 readonly DAEMON_SECS=30
+readonly BF_RESOLUTION=1
 
 say() { printf 'demo: %s\n' "$*" >&2; }
 
@@ -97,8 +98,10 @@ wrong_usage() {
 
 # A baseline holds for one load on one configuration of Slurm.
 load_hash() {
-    cat "$HERE/demo/load.tsv" "$REPOSITORY/slurm/minicluster/etc/slurm.conf" "$REPOSITORY/slurm/slurm.conf.infill" |
-        sha256sum | cut -c1-12
+    {
+        echo "$BF_RESOLUTION"
+        cat "$HERE/demo/load.tsv" "$REPOSITORY/slurm/minicluster/etc/slurm.conf" "$REPOSITORY/slurm/slurm.conf.infill"
+    } | sha256sum | cut -c1-12
 }
 
 cluster() {
@@ -113,6 +116,15 @@ up() {
     cluster down 2>/dev/null || true
     UP=yes
     cluster up --nodes 8 --release "$RELEASE" --bin "$REPOSITORY/target/debug/infill"
+    plan_by_the_second
+}
+
+# By default backfill rounds times to whole minutes, which is fine for jobs of hours. These take less than a minute.
+plan_by_the_second() {
+    cluster exec -- sed -i 's/^\(SchedulerParameters=.*bf_resolution=\)[0-9]*/\1'"$BF_RESOLUTION"'/' /etc/slurm/slurm.conf
+    cluster exec -- scontrol reconfigure
+    cluster exec -- scontrol show config | grep -q "^SchedulerParameters.*bf_resolution=$BF_RESOLUTION\b" ||
+        die "bf_resolution could not be set"
 }
 
 down() {

@@ -9,7 +9,7 @@ import cluster
 JOBS = pathlib.Path(__file__).resolve().parent / "jobs"
 
 # Name (and script) of each job, and whose it is.
-OWNERS = {"spirals": "alice", "wide": "bob", "narrow": "bob"}
+OWNERS = {"spirals": "alice", "wide": "bob", "narrow": "alice"}
 
 STEP = re.compile(r'"step": *(\d+)')
 
