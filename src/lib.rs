@@ -17,3 +17,5 @@ pub mod model;
 pub mod plan;
 pub mod slurm;
 pub mod store;
+#[cfg(test)]
+mod test_support;

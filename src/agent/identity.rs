@@ -146,15 +146,10 @@ async fn output_of(program: &str, args: &[&str], input: &[u8]) -> Result<String,
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     fn script(dir: &std::path::Path, name: &str, body: &str) -> PathBuf {
-        let path = dir.join(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        path
+        crate::test_support::script(dir.join(name), body)
     }
 
     #[tokio::test]

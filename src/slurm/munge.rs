@@ -143,7 +143,6 @@ fn in_parentheses(value: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -193,12 +192,7 @@ mod tests {
     #[tokio::test]
     async fn credentials_pass_on_stdin() {
         let dir = tempfile::tempdir().unwrap();
-        let script = |name: &str, text: &str| {
-            let path = dir.path().join(name);
-            std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-            path
-        };
+        let script = |name: &str, text: &str| crate::test_support::script(dir.path().join(name), text);
         let munge = script("munge", "[ $# = 0 ] && printf 'MUNGE:%s:\\n' \"$(cat)\"");
         let credential = encode_with(&munge, "aGk").await.unwrap();
         assert_eq!(credential.0, "MUNGE:aGk:");

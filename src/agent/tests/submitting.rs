@@ -1,11 +1,11 @@
 //! Wings are submitted once, whatever happens to the agent.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::agent::wings::{Programs, Submitter, WingJob};
 use crate::api::{AgentEvent, Directive, Role, WingOrder};
 use crate::model::{JobId, NodeName};
+use crate::test_support::script;
 
 use super::daemon::FakeDaemon;
 use super::{LEAD, Subject, until};
@@ -20,12 +20,6 @@ fn order(order: u64) -> WingOrder {
         account: None,
         gres: Some("gpu:4".to_owned()),
     }
-}
-
-fn script(path: PathBuf, body: &str) -> PathBuf {
-    std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    path
 }
 
 /// Programs that keep what they were told in `site`.

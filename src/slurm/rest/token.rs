@@ -207,13 +207,12 @@ mod tests {
 
     #[tokio::test]
     async fn an_ending_token_is_renewed_by_scontrol() {
-        use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
-        let (path, scontrol) = (dir.path().join("token"), dir.path().join("scontrol"));
+        let path = dir.path().join("token");
         std::fs::write(&path, token(r#"{"exp":1000,"sun":"infill"}"#)).unwrap();
         let fresh = token(r#"{"exp":99999999999,"sun":"infill"}"#);
-        std::fs::write(&scontrol, format!("#!/bin/sh\necho SLURM_JWT={fresh}\n")).unwrap();
-        std::fs::set_permissions(&scontrol, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let scontrol =
+            crate::test_support::script(dir.path().join("scontrol"), &format!("echo SLURM_JWT={fresh}"));
         let tokens = Tokens::new(path, Some("infill".to_owned()), scontrol);
         assert_eq!(tokens.token(false).await.unwrap().0, fresh);
         assert_eq!(tokens.token(false).await.unwrap().0, fresh);
