@@ -46,6 +46,8 @@ class Run:
         self.deadline = self.origin + DEADLINE_SECS
         self.submitted: list[load.Submitted] = []
         self.error: Exception | None = None
+        # What sacct printed: kept, so that everybody can check the sums.
+        self.text = ""
         self._cancelled = threading.Event()
         self._thread = threading.Thread(target=self._submit, daemon=True)
 
@@ -87,11 +89,13 @@ class Run:
 
         def complete() -> bool:
             nonlocal records
-            records = accounting.parse(cluster.sacct(self.origin - 60))
+            self.text = cluster.sacct(self.origin - 60)
+            records = accounting.parse(self.text)
             return all((mine := accounting.lives(records, id)) and mine[-1].end is not None for id in ids)
 
         if not cluster.wait_for(complete, time.time() + BOOKS_SECS):
             raise Failed(f"sacct does not know the end of all jobs after {BOOKS_SECS} s")
+        (self.work / "sacct.txt").write_text(self.text)
         return records
 
 
