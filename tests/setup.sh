@@ -85,16 +85,13 @@ install_rust_components() {
 
 # In the development profile, whose dependencies are optimised: the tests use the same build.
 build() {
-    local said options=()
-    said=$(mktemp)
-    # The first build takes minutes: show that it goes on.
-    if [[ -d $REPOSITORY/target/debug ]]; then options=(--quiet); else say "building infill; the first time takes about 10 minutes"; fi
-    if ! (cd "$REPOSITORY" && cargo build --locked "${options[@]}") 2> >(tee "$said" | grep --line-buffered '^ *Finished' >&2); then
-        cat "$said" >&2
-        rm -f "$said"
-        die "infill could not be built"
+    local options=()
+    if [[ ! -x $REPOSITORY/target/debug/infill ]]; then
+        say "building infill; the first time takes about ten minutes on two cores"
     fi
-    rm -f "$said"
+    # On a terminal cargo shows how far it is.
+    [[ -t 2 && ! -x $REPOSITORY/target/debug/infill ]] || options=(--quiet)
+    (cd "$REPOSITORY" && cargo build --locked "${options[@]}") || die "infill could not be built"
 }
 
 main() {
