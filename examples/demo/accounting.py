@@ -1,0 +1,148 @@
+"""What Slurm's accounting says of a run: which node was whose, when, and so what the main queue left idle.
+
+Nothing here asks infill. Times are whole seconds, as Slurm books them.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+
+# Gaps shorter than this are not worth starting in: they are not counted.
+SHORT_GAP_SECS = 30
+
+Interval = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """One line of sacct: one life of a job, between two requeues or changes of its size."""
+
+    id: int
+    name: str
+    user: str
+    partition: str
+    state: str
+    exit_code: str
+    nodes: tuple[str, ...]
+    submit: float | None
+    start: float | None
+    end: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Harvest:
+    """Node-seconds in the gaps that count."""
+
+    gap_node_seconds: float
+    harvested_node_seconds: float
+    gaps: int
+    # Node-seconds in gaps too short to count.
+    short_gap_node_seconds: float
+
+    @property
+    def ratio(self) -> float:
+        """Harvested share of the gaps."""
+        return self.harvested_node_seconds / self.gap_node_seconds if self.gap_node_seconds else 0.0
+
+
+def parse(text: str) -> list[Record]:
+    """The records in sacct's output (`-D -X -P -n`, with cluster.SACCT_FIELDS)."""
+    return [_record(line) for line in text.splitlines() if line.strip()]
+
+
+def _record(line: str) -> Record:
+    # A job name may hold a bar: the fields behind it are counted from the end.
+    first, *rest = line.split("|")
+    name = "|".join(rest[:-8])
+    user, partition, state, exit_code, nodes, *times = rest[-8:]
+    # "CANCELLED by 6100"
+    state = state.split()[0] if state else ""
+    return Record(int(first), name, user, partition, state, exit_code, tuple(hosts(nodes)), *map(_time, times))
+
+
+def _time(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else None
+
+
+def hosts(text: str) -> list[str]:
+    """The names in a host list such as `n[1-3,7],m2`."""
+    if text in ("", "None assigned", "(null)"):
+        return []
+    names = []
+    for prefix, inside in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?", text):
+        names += [prefix + number for number in _numbers(inside)] if inside else [prefix]
+    return names
+
+
+def _numbers(text: str) -> Iterable[str]:
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield str(number).zfill(len(first))
+
+
+def busy(records: Iterable[Record], partition: str, node: str, period: Interval) -> list[Interval]:
+    """When jobs of this partition had this node, within the period. What has not ended runs to the period's end."""
+    intervals = []
+    for record in records:
+        if record.partition != partition or node not in record.nodes or record.start is None:
+            continue
+        intervals.append((record.start, period[1] if record.end is None else record.end))
+    return clip(merge(intervals), period)
+
+
+def merge(intervals: Iterable[Interval]) -> list[Interval]:
+    """The union, as disjoint intervals in order."""
+    merged: list[Interval] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        elif end > start:
+            merged.append((start, end))
+    return merged
+
+
+def clip(intervals: Iterable[Interval], period: Interval) -> list[Interval]:
+    """The parts that lie in the period."""
+    cut = ((max(start, period[0]), min(end, period[1])) for start, end in intervals)
+    return [(start, end) for start, end in cut if start < end]
+
+
+def gaps(taken: Sequence[Interval], period: Interval) -> list[Interval]:
+    """What `taken` (disjoint, in order) leaves of the period."""
+    edges = [period[0], *(edge for interval in taken for edge in interval), period[1]]
+    return [(start, end) for start, end in zip(edges[::2], edges[1::2]) if start < end]
+
+
+def seconds(intervals: Iterable[Interval]) -> float:
+    """Their length in all."""
+    return sum(end - start for start, end in intervals)
+
+
+def harvest(records: Sequence[Record], nodes: Sequence[str], period: Interval) -> Harvest:
+    """Goes through the gaps of every node, and what infill's jobs (leads and wings) had of them."""
+    gap = got = short = 0.0
+    count = 0
+    for node in nodes:
+        used = busy(records, "infill", node, period)
+        for one in gaps(busy(records, "main", node, period), period):
+            if one[1] - one[0] <= SHORT_GAP_SECS:
+                short += one[1] - one[0]
+                continue
+            count += 1
+            gap += one[1] - one[0]
+            got += seconds(clip(used, one))
+    return Harvest(gap, got, count, short)
+
+
+def lives(records: Iterable[Record], job: int) -> list[Record]:
+    """All records of one job, oldest first."""
+    return sorted((r for r in records if r.id == job), key=lambda r: (r.submit or 0, r.start or float("inf")))
+
+
+def first_wait(records: Iterable[Record], job: int) -> float | None:
+    """Seconds from the submission of a job to its first start."""
+    mine = lives(records, job)
+    starts = [r.start for r in mine if r.start is not None]
+    submits = [r.submit for r in mine if r.submit is not None]
+    return min(starts) - min(submits) if starts and submits else None

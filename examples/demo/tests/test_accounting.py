@@ -1,0 +1,116 @@
+"""The accounting on recorded and made-up sacct output."""
+
+import pathlib
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+import accounting  # noqa: E402
+
+
+def line(id, name, partition, nodes, start, end, state="COMPLETED", submit=0, exit_code="0:0"):
+    """A line as sacct prints it."""
+    return f"{id}|{name}|alice|{partition}|{state}|{exit_code}|{nodes}|{submit}|{start}|{end}"
+
+
+class Parsing(unittest.TestCase):
+    """Lines of sacct."""
+
+    def test_host_lists(self):
+        self.assertEqual(accounting.hosts("n[1-3,7],m2"), ["n1", "n2", "n3", "n7", "m2"])
+        self.assertEqual(accounting.hosts("node[008-010]"), ["node008", "node009", "node010"])
+        self.assertEqual(accounting.hosts("n4"), ["n4"])
+        self.assertEqual(accounting.hosts("None assigned"), [])
+        self.assertEqual(accounting.hosts(""), [])
+
+    def test_states_and_times_that_are_not_there(self):
+        text = line(7, "wing:3", "infill", "None assigned", "Unknown", "Unknown", "CANCELLED by 6100")
+        (record,) = accounting.parse(text)
+        self.assertEqual((record.state, record.start, record.end, record.nodes), ("CANCELLED", None, None, ()))
+
+    def test_a_name_may_hold_a_bar(self):
+        (record,) = accounting.parse(line(7, "a|b", "main", "n1", 1, 2))
+        self.assertEqual((record.name, record.nodes, record.end), ("a|b", ("n1",), 2))
+
+
+class Intervals(unittest.TestCase):
+    """Arithmetic with intervals."""
+
+    def test_merge(self):
+        self.assertEqual(accounting.merge([(5, 7), (1, 3), (3, 4), (6, 9), (8, 8)]), [(1, 4), (5, 9)])
+
+    def test_gaps_are_what_is_left(self):
+        self.assertEqual(accounting.gaps([(10, 20), (30, 40)], (0, 50)), [(0, 10), (20, 30), (40, 50)])
+        self.assertEqual(accounting.gaps([(0, 50)], (0, 50)), [])
+        self.assertEqual(accounting.gaps([], (0, 50)), [(0, 50)])
+
+
+class Harvesting(unittest.TestCase):
+    """Gaps, and what is had of them."""
+
+    def check(self, lines, nodes, period, gap, harvested, short):
+        got = accounting.harvest(accounting.parse("\n".join(lines)), nodes, period)
+        self.assertEqual(
+            (got.gap_node_seconds, got.harvested_node_seconds, got.short_gap_node_seconds), (gap, harvested, short)
+        )
+
+    def test_leads_and_wings_count_in_their_gaps_only(self):
+        lines = [
+            line(1, "main-01", "main", "n[1-2]", 100, 200),
+            line(2, "spirals", "infill", "n1", 10, 99, "REQUEUED"),
+            line(2, "spirals", "infill", "n2", 205, 300),
+            line(3, "wing:2", "infill", "n2", 20, 101),
+        ]
+        # n1: gaps 0-100 (89 had) and 200-300 (none); n2: 0-100 (80, one second overlaps the main job's), 200-300 (95).
+        self.check(lines, ["n1", "n2"], (0, 300), 400, 89 + 80 + 95, 0)
+
+    def test_short_gaps_do_not_count(self):
+        lines = [line(1, "a", "main", "n1", 30, 100), line(2, "b", "main", "n1", 131, 200), line(3, "x", "infill", "n1", 0, 131)]
+        self.check(lines, ["n1"], (0, 200), 31, 31, 30)
+
+    def test_a_shrunk_wing_has_each_node_as_long_as_it_had_it(self):
+        lines = [
+            line(3, "wing:2", "infill", "n[1-3]", 0, 50, "RESIZING"),
+            line(3, "wing:2", "infill", "n1", 50, 80),
+        ]
+        self.check(lines, ["n1", "n2", "n3"], (0, 100), 300, 80 + 50 + 50, 0)
+
+    def test_what_has_not_ended_runs_to_the_end(self):
+        self.check([line(3, "x", "infill", "n1", 40, "Unknown", "RUNNING")], ["n1"], (0, 100), 100, 60, 0)
+
+    def test_no_gaps_no_ratio(self):
+        self.assertEqual(accounting.Harvest(0, 0, 0, 0).ratio, 0.0)
+
+
+class Waiting(unittest.TestCase):
+    """How long jobs wait."""
+
+    def test_the_first_start_counts(self):
+        records = accounting.parse(
+            line(5, "x", "infill", "n1", 12, 20, "PREEMPTED", submit=10) + "\n" + line(5, "x", "infill", "n2", 40, 50, submit=20)
+        )
+        self.assertEqual(accounting.first_wait(records, 5), 2)
+        self.assertEqual([r.start for r in accounting.lives(records, 5)], [12, 40])
+
+    def test_what_never_started_has_no_wait(self):
+        records = accounting.parse(line(5, "x", "main", "None assigned", "Unknown", "Unknown", "PENDING", submit=10))
+        self.assertIsNone(accounting.first_wait(records, 5))
+
+
+class Recorded(unittest.TestCase):
+    """The demo's load, as sacct of a real Slurm 24.11.5 told it."""
+
+    def test_the_gaps_that_the_load_leaves(self):
+        records = accounting.parse((HERE / "sacct-24.11.txt").read_text())
+        begin = min(r.submit for r in records) - 10
+        end = max(r.end for r in records)
+        harvest = accounting.harvest(records, [f"n{i}" for i in range(1, 9)], (begin, end))
+        self.assertEqual(len(records), 18)
+        self.assertGreater(harvest.gap_node_seconds, 800)
+        self.assertEqual(harvest.harvested_node_seconds, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

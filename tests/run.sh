@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# All checks and tests, from a fresh clone: installs what is missing first.
+set -euo pipefail
+
+HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+REPOSITORY=$(cd "$HERE/.." && pwd)
+MINICLUSTER=$REPOSITORY/slurm/minicluster/minicluster
+readonly HERE REPOSITORY MINICLUSTER
+
+usage() {
+    cat <<'END_OF_USAGE'
+run.sh: all checks and tests
+
+Usage: tests/run.sh [ARG…]
+
+Without arguments: rustfmt, shellcheck, clippy, the tests of the examples' Python, unit tests, and the integration tests
+on a real Slurm cluster, which they start themselves.
+With arguments: only `cargo test --locked ARG…`, so that tests/run.sh FILTER runs the tests whose names hold FILTER.
+
+Needs root on Debian 12 or 13, Rust, and a network the first time.
+Exit: 0 if all passed.
+END_OF_USAGE
+}
+
+STARTED=$SECONDS
+readonly STARTED
+
+say() { printf 'tests: %s\n' "$*" >&2; }
+
+# check NAME CMD…: says what it does and how long it took; the first failure ends it all.
+check() {
+    local name=$1 started=$SECONDS
+    shift
+    say "$name"
+    "$@" || {
+        say "failed: $name"
+        exit 1
+    }
+    say "$name: passed in $((SECONDS - started)) s"
+}
+
+# Scripts are found by their first line, whatever their names.
+check_shell() {
+    local scripts
+    mapfile -t scripts < <(git ls-files | xargs -d '\n' grep -lIE -m1 '^#!.*\bbash$|^# shellcheck shell=bash$')
+    shellcheck -x "${scripts[@]}"
+}
+
+# The root from which all clusters start. Built here, so that its minutes are no test's.
+build_root() { "$MINICLUSTER" build; }
+
+# In a small cluster where this machine has no Python, or an old one.
+check_python() {
+    if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        python3 -B -m unittest discover -s examples/demo/tests
+        return
+    fi
+    local dir code=0
+    dir=$(mktemp -d /tmp/infill-python.XXXXXX)
+    "$MINICLUSTER" up --nodes 1 --dir "$dir" || code=$?
+    ((code)) || "$MINICLUSTER" exec --dir "$dir" -- \
+        python3 -B -m unittest discover -s /opt/infill/examples/demo/tests || code=$?
+    "$MINICLUSTER" down --dir "$dir"
+    rm -rf --one-file-system "$dir"
+    return "$code"
+}
+
+main() {
+    case ${1-} in
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    esac
+    cd "$REPOSITORY"
+    PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+    check "set-up" "$HERE/setup.sh" --tests
+    if (($#)); then
+        check "cluster root" build_root
+        check "cargo test $*" cargo test --locked "$@"
+        return
+    fi
+    check "rustfmt" cargo fmt --check
+    check "shellcheck" check_shell
+    check "clippy" cargo clippy --locked --quiet --all-targets -- -D warnings
+    check "cluster root" build_root
+    check "python" check_python
+    check "cargo test" cargo test --locked
+    say "all passed in $((SECONDS - STARTED)) s"
+}
+
+main "$@"

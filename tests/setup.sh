@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Installs what building and trying infill needs and this machine lacks, and builds it. Quick when there is nothing to do.
+set -euo pipefail
+
+HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+REPOSITORY=$(cd "$HERE/.." && pwd)
+readonly HERE REPOSITORY
+
+usage() {
+    cat <<'END_OF_USAGE'
+setup.sh: installs what infill needs to be built and tried on this machine, and builds it
+
+Usage: tests/setup.sh [--tests] [--no-build]
+
+  --tests      also what the tests need: shellcheck, rustfmt, clippy
+  --no-build   only install
+
+Needs root on Debian 12 or 13, Rust (cargo), and apt sources that work.
+END_OF_USAGE
+}
+
+# What each of Debian's packages is wanted for, as a command that succeeds where it is there already.
+# C++ and cmake build the solver, libclang its bindings; the rest is for slurm/minicluster.
+readonly NEEDS=(
+    "g++ command -v g++"
+    "make command -v make"
+    "cmake command -v cmake"
+    "pkg-config command -v pkg-config"
+    "libclang-dev has_libclang"
+    "mmdebstrap command -v mmdebstrap"
+    "debian-archive-keyring test -f /usr/share/keyrings/debian-archive-keyring.gpg"
+    "procps command -v pgrep"
+    "mawk command -v awk"
+)
+readonly TEST_NEEDS=("shellcheck command -v shellcheck")
+
+# A package list older than this may name files that the archive no longer has.
+readonly APT_LIST_DAYS=1
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+die() {
+    say "$*"
+    exit 1
+}
+
+# clang's headers come with it, as a dependency.
+has_libclang() { compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' && compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'; }
+
+install_packages() {
+    local need missing=()
+    for need in "$@"; do
+        # The words behind the package's name are the command.
+        # shellcheck disable=SC2086
+        ${need#* } >/dev/null 2>&1 || missing+=("${need%% *}")
+    done
+    ((${#missing[@]})) || return 0
+    command -v apt-get >/dev/null || die "not installed, and this is no Debian that could: ${missing[*]}"
+    ((EUID == 0)) || die "needs root to install: ${missing[*]}"
+    say "installing ${missing[*]}"
+    refresh_lists
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null ||
+        die "apt-get could not install: ${missing[*]}"
+}
+
+refresh_lists() {
+    [[ -n $(find /var/lib/apt/lists -maxdepth 1 -name '*Packages*' -mtime "-$APT_LIST_DAYS" -print -quit 2>/dev/null) ]] ||
+        apt-get update -qq >/dev/null || die "apt-get update failed: are the apt sources right, and is there a network?"
+}
+
+find_cargo() {
+    command -v cargo >/dev/null || PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
+    command -v cargo >/dev/null || die "no cargo in PATH: install Rust (see https://rustup.rs)"
+}
+
+install_rust_components() {
+    local component
+    for component in rustfmt clippy; do
+        cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 && continue
+        command -v rustup >/dev/null || die "cargo ${component/rustfmt/fmt} is missing, and there is no rustup to install it"
+        say "installing $component"
+        rustup -q component add "$component" >/dev/null || die "rustup could not install $component"
+    done
+}
+
+# In the development profile, whose dependencies are optimised: the tests use the same build.
+build() {
+    local options=()
+    if [[ ! -x $REPOSITORY/target/debug/infill ]]; then
+        say "building infill; the first time takes about ten minutes on two cores"
+    fi
+    # On a terminal cargo shows how far it is.
+    [[ -t 2 && ! -x $REPOSITORY/target/debug/infill ]] || options=(--quiet)
+    (cd "$REPOSITORY" && cargo build --locked "${options[@]}") || die "infill could not be built"
+}
+
+main() {
+    local with_tests=no with_build=yes
+    while (($#)); do
+        case $1 in
+        --tests) with_tests=yes ;;
+        --no-build) with_build=no ;;
+        -h | --help)
+            usage
+            exit 0
+            ;;
+        *)
+            usage >&2
+            exit 2
+            ;;
+        esac
+        shift
+    done
+    find_cargo
+    install_packages "${NEEDS[@]}"
+    if [[ $with_tests = yes ]]; then
+        install_packages "${TEST_NEEDS[@]}"
+        install_rust_components
+    fi
+    [[ $with_build = no ]] || build
+}
+
+main "$@"
