@@ -41,7 +41,7 @@ pub async fn run(context: Arc<Context>, mut queue: mpsc::Receiver<Batch>) {
         for effect in batch.effects {
             if effect.takes_nodes() && !stored {
                 let why = "the store is away: nothing is started";
-                context.world.lock().effect_failed(batch.job, &effect, why, now());
+                context.world.lock().effect_failed(batch.job, &effect, why, true, now());
                 continue;
             }
             carry_out(&context, batch.job, &effect).await;
@@ -64,7 +64,7 @@ async fn carry_out(context: &Context, job: JobId, effect: &Effect) {
             } else {
                 tracing::warn!(job = %job, retry = e.is_transient(), "could not do {effect:?}: {e}");
             }
-            world.effect_failed(job, effect, &e.to_string(), now());
+            world.effect_failed(job, effect, &e.to_string(), e.is_transient(), now());
         }
     }
 }

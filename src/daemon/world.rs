@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::gaps::{Survival, Tracker};
 use crate::generation::input::Arrival;
 use crate::generation::reconcile::{Ground, OrderNumbers};
-use crate::generation::{Machine, Outcome, Phase, Settings};
+use crate::generation::{Effect, Machine, Outcome, Phase, Settings};
 use crate::model::{Gaps, JobId, NodeName, Snapshot, UnixTime, WindowEnd};
 use crate::store::{GapRecord, GenerationRecord, LeadRecord, Measurement};
 
@@ -448,16 +448,10 @@ impl World {
     }
 
     /// Takes in that an effect failed.
-    pub fn effect_failed(
-        &mut self,
-        job: JobId,
-        effect: &crate::generation::Effect,
-        why: &str,
-        now: UnixTime,
-    ) {
+    pub fn effect_failed(&mut self, job: JobId, effect: &Effect, why: &str, passing: bool, now: UnixTime) {
         let mut out = Outcome::default();
         if let Some(machine) = self.machines.get_mut(&job) {
-            machine.effect_failed(effect, why, now, &mut out);
+            machine.effect_failed(effect, why, passing, now, &mut out);
         }
         self.turn(job, now, out);
     }

@@ -573,3 +573,20 @@ fn limits_are_whole_minutes_of_at_least_one() {
         assert_eq!(limit_mins(secs), mins, "{secs} s");
     }
 }
+
+#[test]
+fn a_launch_that_slurm_cannot_take_just_then_is_tried_again_and_nobody_is_blamed() {
+    let mut r = rig("1-8");
+    r.target(&[1]);
+    let launch = r.effects[0].clone();
+    for (passing, blamed) in [(true, 0), (false, 1)] {
+        let mut out = Outcome::default();
+        r.m.effect_failed(&launch, "no", passing, r.now, &mut out);
+        assert_eq!((r.m.phase.clone(), out.strikes.len()), (Phase::Queued, blamed));
+        assert_eq!(r.m.backoff_until.is_some(), !passing);
+        r.now = r.now + 2;
+        r.target(&[1]);
+        let launches = r.effects.iter().filter(|e| **e == launch).count();
+        assert_eq!(launches, 2, "the second launch comes after the passing failure only");
+    }
+}
