@@ -1,71 +1,76 @@
--- Times are whole seconds since 1970 (UTC). JSON columns hold values of the program's own types.
+-- Times are whole seconds since 1970 (UTC). JSON is kept as text: nothing is searched inside it.
 
--- One row a malleable job: what its generations are doing, written before anything is done about it.
-CREATE TABLE lead (
-    job          INTEGER NOT NULL PRIMARY KEY,
-    submitted_at INTEGER NOT NULL,
-    updated_at   INTEGER NOT NULL,
-    ended        INTEGER NOT NULL,
-    state        TEXT    NOT NULL
+-- Slurm's job ids wrap around; with the submission time they name a job for good.
+CREATE TABLE leads (
+    job BIGINT NOT NULL,
+    submitted_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL,
+    ended BOOLEAN NOT NULL,
+    state TEXT NOT NULL,
+    PRIMARY KEY (job, submitted_at)
 );
-CREATE INDEX lead_open ON lead (ended, job);
+CREATE INDEX leads_by_end ON leads (ended, updated_at);
 
-CREATE TABLE generation (
-    job        INTEGER NOT NULL,
-    generation INTEGER NOT NULL,
-    started_at INTEGER NOT NULL,
-    nodes      TEXT    NOT NULL,
-    why        TEXT    NOT NULL,
-    PRIMARY KEY (job, generation, started_at)
+CREATE TABLE generations (
+    job BIGINT NOT NULL,
+    generation BIGINT NOT NULL,
+    started_at BIGINT NOT NULL,
+    nodes TEXT NOT NULL,
+    why TEXT NOT NULL,
+    PRIMARY KEY (job, generation)
 );
-CREATE INDEX generation_age ON generation (started_at);
+CREATE INDEX generations_by_start ON generations (started_at);
 
-CREATE TABLE round (
-    id     INTEGER NOT NULL PRIMARY KEY,
-    at     INTEGER NOT NULL,
-    acted  INTEGER NOT NULL,
-    plan   TEXT    NOT NULL,
-    report TEXT    NOT NULL
+CREATE TABLE rounds (
+    id INTEGER PRIMARY KEY,
+    planned_at BIGINT NOT NULL,
+    plan TEXT NOT NULL,
+    report TEXT NOT NULL,
+    acted BOOLEAN NOT NULL
 );
-CREATE INDEX round_age ON round (at);
+CREATE INDEX rounds_by_time ON rounds (planned_at);
 
-CREATE TABLE gap (
-    id        INTEGER NOT NULL PRIMARY KEY,
-    node      TEXT    NOT NULL,
-    node_type TEXT    NOT NULL,
-    start_at  INTEGER NOT NULL,
-    end_at    INTEGER NOT NULL,
-    taken     INTEGER NOT NULL,
-    block     INTEGER NOT NULL,
-    planned   TEXT    NOT NULL
+CREATE TABLE gaps (
+    id INTEGER PRIMARY KEY,
+    node TEXT NOT NULL,
+    node_type TEXT NOT NULL,
+    started_at BIGINT NOT NULL,
+    ended_at BIGINT NOT NULL,
+    taken BOOLEAN NOT NULL,
+    block BIGINT NOT NULL,
+    planned TEXT NOT NULL
 );
-CREATE INDEX gap_age ON gap (end_at);
+CREATE INDEX gaps_by_end ON gaps (ended_at);
 
-CREATE TABLE measurement (
-    id        INTEGER NOT NULL PRIMARY KEY,
-    signature TEXT    NOT NULL,
-    node_type TEXT    NOT NULL,
-    exec_plan TEXT    NOT NULL,
-    nodes     INTEGER NOT NULL,
-    samples   REAL    NOT NULL,
-    secs      REAL    NOT NULL,
-    at        INTEGER NOT NULL
+CREATE TABLE measurements (
+    id INTEGER PRIMARY KEY,
+    signature TEXT NOT NULL,
+    node_type TEXT NOT NULL,
+    exec_plan TEXT NOT NULL,
+    nodes BIGINT NOT NULL,
+    samples DOUBLE PRECISION NOT NULL,
+    secs DOUBLE PRECISION NOT NULL,
+    measured_at BIGINT NOT NULL
 );
-CREATE INDEX measurement_of ON measurement (signature, at);
-CREATE INDEX measurement_age ON measurement (at);
+CREATE INDEX measurements_by_signature ON measurements (signature, measured_at);
+CREATE INDEX measurements_by_time ON measurements (measured_at);
 
-CREATE TABLE profile (
-    signature  TEXT    NOT NULL,
-    node_type  TEXT    NOT NULL,
-    exec_plan  TEXT    NOT NULL,
-    curve      TEXT    NOT NULL,
-    costs      TEXT    NOT NULL,
-    updated_at INTEGER NOT NULL,
+CREATE TABLE profiles (
+    signature TEXT NOT NULL,
+    node_type TEXT NOT NULL,
+    exec_plan TEXT NOT NULL,
+    curve TEXT NOT NULL,
+    costs TEXT NOT NULL,
+    updated_at BIGINT NOT NULL,
     PRIMARY KEY (signature, node_type, exec_plan)
 );
 
-CREATE TABLE setting (
-    name  TEXT NOT NULL PRIMARY KEY,
-    value TEXT NOT NULL
+CREATE TABLE settings (
+    name TEXT PRIMARY KEY,
+    content TEXT NOT NULL
 );
-INSERT INTO setting (name, value) VALUES ('next_order', '1');
+
+CREATE TABLE counters (
+    name TEXT PRIMARY KEY,
+    next BIGINT NOT NULL
+);

@@ -7,11 +7,15 @@ use tokio::sync::mpsc;
 use crate::generation::Effect;
 use crate::model::{Job, JobId};
 use crate::slurm::{SlurmApi, SlurmError};
+use crate::store::{GenerationRecord, LeadRecord, StoreError};
 
 use super::{Context, now};
 
 /// Batches that may wait. One job has at most one batch a turn, so this is more than any site's malleable jobs.
 const QUEUE: usize = 4096;
+
+/// Setting that is written to see whether a store that failed works again.
+const PROBE_SETTING: &str = "probe";
 
 /// The effects of one job's turn.
 #[derive(Clone, Debug)]
@@ -37,7 +41,7 @@ pub async fn run(context: Arc<Context>, mut queue: mpsc::Receiver<Batch>) {
         for effect in batch.effects {
             if effect.takes_nodes() && !stored {
                 let why = "the store is away: nothing is started";
-                context.world.lock().effect_failed(batch.job, &effect, why, now());
+                context.world.lock().effect_failed(batch.job, &effect, why, true, now());
                 continue;
             }
             carry_out(&context, batch.job, &effect).await;
@@ -53,8 +57,14 @@ async fn carry_out(context: &Context, job: JobId, effect: &Effect) {
     match result {
         Ok(()) => tracing::info!(job = %job, "did {effect:?}"),
         Err(e) => {
-            tracing::warn!(job = %job, retry = e.is_transient(), "could not do {effect:?}: {e}");
-            context.world.lock().effect_failed(job, effect, &e.to_string(), now());
+            let mut world = context.world.lock();
+            // That Slurm is away has been said; every effect fails then, again and again.
+            if e.is_transient() && world.problems.contains_key("slurm") {
+                tracing::debug!(job = %job, "could not do {effect:?}: {e}");
+            } else {
+                tracing::warn!(job = %job, retry = e.is_transient(), "could not do {effect:?}: {e}");
+            }
+            world.effect_failed(job, effect, &e.to_string(), e.is_transient(), now());
         }
     }
 }
@@ -100,37 +110,53 @@ fn guard(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
 
 /// Stores what changed; says whether everything is in the store now.
 pub async fn save(context: &Context) -> bool {
+    // One at a time: whoever finds nothing to store must know that nobody else is failing to store it.
+    let _turn = context.saving.lock().await;
     let dirty = context.world.lock().take_dirty(now());
     let generations = std::mem::take(&mut context.world.lock().generations);
-    let result = async {
-        if !dirty.is_empty() {
-            context.store.put_leads(&dirty).await?;
-        }
-        if !generations.is_empty() {
-            context.store.add_generations(&generations).await?;
-        }
-        Ok::<(), crate::store::StoreError>(())
-    };
-    let result = result.await;
-    let mut world = context.world.lock();
-    context.metrics.store_up.set(i64::from(result.is_ok()));
-    match result {
+    match write(context, &dirty, &generations).await {
         Ok(()) => {
-            if world.problems.remove("store").is_some() {
+            context.metrics.store_up.set(1);
+            if context.world.lock().problems.remove("store").is_some() {
                 tracing::info!("the store works again");
             }
             true
         }
         Err(e) => {
-            if world.problems.insert("store", format!("the store fails ({e}): nothing is started")).is_none()
-            {
-                tracing::error!("the store fails: {e}; nothing is started until it works again");
-            }
+            store_failed(context, &e);
+            let mut world = context.world.lock();
             world.mark_dirty(dirty.iter().map(|d| d.job));
             let room = super::rounds::MAX_WAITING_ROWS.saturating_sub(world.generations.len());
             world.generations.extend(generations.into_iter().take(room));
             false
         }
+    }
+}
+
+async fn write(
+    context: &Context,
+    dirty: &[LeadRecord],
+    generations: &[GenerationRecord],
+) -> Result<(), StoreError> {
+    if !dirty.is_empty() {
+        context.store.put_leads(dirty).await?;
+    }
+    if !generations.is_empty() {
+        context.store.add_generations(generations).await?;
+    }
+    // With nothing to store, only trying tells whether a store that failed works again.
+    if context.world.lock().problems.contains_key("store") {
+        context.store.put_setting(PROBE_SETTING, &now().0.to_string()).await?;
+    }
+    Ok(())
+}
+
+/// Notes that the store fails, and says so once.
+pub fn store_failed(context: &Context, e: &StoreError) {
+    context.metrics.store_up.set(0);
+    let text = format!("the store fails ({e}): nothing is started");
+    if context.world.lock().problems.insert("store", text).is_none() {
+        tracing::error!("the store fails: {e}; nothing is started until it works again");
     }
 }
 

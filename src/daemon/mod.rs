@@ -48,6 +48,8 @@ pub struct Context {
     pub world: Shared,
     /// Wakes the round loop before its interval is over.
     pub wake: Notify,
+    /// Held while changes are being stored.
+    pub saving: tokio::sync::Mutex<()>,
     /// Prometheus.
     pub metrics: Metrics,
 }
@@ -74,6 +76,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         identity,
         world: Shared::new(world),
         wake: Notify::new(),
+        saving: tokio::sync::Mutex::default(),
         metrics: Metrics::default(),
     });
     let listener =

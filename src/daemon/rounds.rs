@@ -289,7 +289,7 @@ async fn write_books(context: &Context, round: &RoundRecord) {
         Ok::<(), crate::store::StoreError>(())
     };
     if let Err(e) = result.await {
-        tracing::warn!("history was not stored: {e}");
+        super::executor::store_failed(context, &e);
     }
 }
 

@@ -92,7 +92,8 @@ pub fn job(world: &World, id: JobId) -> Option<JobView> {
         step: about.step,
         loss: about.loss,
         samples: about.samples,
-        rate: running.then(|| about.rates.values().sum()),
+        // A sum of nothing would be -0.0.
+        rate: running.then(|| about.rates.values().fold(0.0, |sum, rate| sum + rate)),
         wings: machine.wings.values().filter_map(|w| w.job).collect(),
         why: about.why,
     })

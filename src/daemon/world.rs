@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::gaps::{Survival, Tracker};
 use crate::generation::input::Arrival;
 use crate::generation::reconcile::{Ground, OrderNumbers};
-use crate::generation::{Machine, Outcome, Phase, Settings};
+use crate::generation::{Effect, Machine, Outcome, Phase, Settings};
 use crate::model::{Gaps, JobId, NodeName, Snapshot, UnixTime, WindowEnd};
 use crate::store::{GapRecord, GenerationRecord, LeadRecord, Measurement};
 
@@ -262,8 +262,13 @@ impl World {
         self.config.daemon.mode == Mode::Act
     }
 
-    /// Seconds that leaving a node takes: measured where enough was measured.
+    /// Seconds before the end of a window at which it must be left: what leaving takes, measured where enough was
+    /// measured, and the time until the next round, for a window that is just long enough now is not in the next one.
     pub fn leave_secs(&self) -> f64 {
+        self.config.daemon.poll_interval_secs + self.measured_leave_secs()
+    }
+
+    fn measured_leave_secs(&self) -> f64 {
         if self.stops.len() < STOPS_NEEDED {
             return self.config.gaps.leave_secs;
         }
@@ -443,16 +448,10 @@ impl World {
     }
 
     /// Takes in that an effect failed.
-    pub fn effect_failed(
-        &mut self,
-        job: JobId,
-        effect: &crate::generation::Effect,
-        why: &str,
-        now: UnixTime,
-    ) {
+    pub fn effect_failed(&mut self, job: JobId, effect: &Effect, why: &str, passing: bool, now: UnixTime) {
         let mut out = Outcome::default();
         if let Some(machine) = self.machines.get_mut(&job) {
-            machine.effect_failed(effect, why, now, &mut out);
+            machine.effect_failed(effect, why, passing, now, &mut out);
         }
         self.turn(job, now, out);
     }

@@ -60,14 +60,12 @@ impl<'a> Occupancy<'a> {
         }
         let ours = self.ours.get(&node.name).copied();
         let leaving = self.completing.get(&node.name).copied();
-        // The flag COMPLETING speaks of that job of ours, and says nothing against the node.
-        let sound = match leaving {
-            Some(_) => {
-                NodeState { words: node.state.words.iter().filter(|w| *w != "COMPLETING").cloned().collect() }
-                    .is_sound()
-            }
-            None => node.state.is_sound(),
-        };
+        // The flag COMPLETING speaks of that job of ours, and says nothing against the node. And after a restart
+        // slurmctld calls a node UNKNOWN until its slurmd has reported: no reason to leave what runs there.
+        let harmless =
+            |w: &str| (leaving.is_some() && w == "COMPLETING") || (ours.is_some() && w == "UNKNOWN");
+        let words = node.state.words.iter().filter(|w| !harmless(w)).cloned().collect();
+        let sound = NodeState { words }.is_sound();
         match (ours, leaving) {
             _ if !sound => Use::Unsound(describe(&node.state)),
             (Some(job), _) => Use::Ours(job),

@@ -29,6 +29,10 @@ use crate::model::{ExecPlan, JobId, JobPlan, NodeName, Sizes, Standing, UnixTime
 /// Seconds after which an effect that Slurm does not show is asked for again.
 pub const RETRY_SECS: f64 = 5.0;
 
+/// The same for a launch that Slurm could not take just then: a job that was requeued is still being cleaned up for
+/// about a second.
+pub const RELAUNCH_SECS: f64 = 1.0;
+
 /// Seconds for which a lead that could start waits for wings under way, so that it need not be rescaled at once.
 /// A wing needs 1–2 s from its order to its hello.
 pub const SETTLE_SECS: f64 = 4.0;
@@ -410,9 +414,20 @@ impl Machine {
         self.wings.values_mut().for_each(|w| w.ordered_at = w.ordered_at.max(now));
     }
 
-    /// Takes in that an effect could not be carried out.
-    pub fn effect_failed(&mut self, effect: &Effect, why: &str, now: UnixTime, out: &mut Outcome) {
+    /// Takes in that an effect could not be carried out; `passing`: trying again may help, and nobody is to blame.
+    pub fn effect_failed(
+        &mut self,
+        effect: &Effect,
+        why: &str,
+        passing: bool,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
         match effect {
+            Effect::Launch { .. } if passing => {
+                self.enter(Phase::Queued, now);
+                self.tries.insert(effect.key(), now.plus_secs(RELAUNCH_SECS - RETRY_SECS));
+            }
             Effect::Launch { node, .. } => {
                 self.start_failed(node, why, now, out);
                 self.enter(Phase::Queued, now);

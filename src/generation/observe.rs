@@ -49,7 +49,7 @@ impl Machine {
         if read_at <= self.since || self.phase == Phase::Ended {
             return;
         }
-        if lead.state.is_pending() {
+        if lead.state.is_pending() && !lead.state.flags.contains("COMPLETING") {
             self.lead_waits(lead, now, out);
         } else if lead.state.is_running() {
             self.lead_runs(lead, now, out);

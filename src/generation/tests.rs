@@ -212,10 +212,11 @@ impl Rig {
 
     fn obey(&mut self, node: &NodeName, running: Option<u64>) {
         match self.m.directive(node) {
-            Directive::Run(member) if running != Some(member.generation) => {
-                if self.m.workers.get(node).is_some_and(|w| w.stopped.is_none()) {
-                    self.agents.insert(node.clone(), Some(member.generation));
-                }
+            Directive::Run(member)
+                if running != Some(member.generation)
+                    && self.m.workers.get(node).is_some_and(|w| w.stopped.is_none()) =>
+            {
+                self.agents.insert(node.clone(), Some(member.generation));
             }
             Directive::Stop { generation } if running == Some(generation) => {
                 self.stopped(node, generation, Exit { code: 0, asked: true, killed: false });
@@ -570,5 +571,22 @@ fn limits_are_whole_minutes_of_at_least_one() {
     let cases = [(-5.0, 1), (0.0, 1), (59.0, 1), (60.0, 1), (61.0, 2), (f64::INFINITY, 525_600)];
     for (secs, mins) in cases {
         assert_eq!(limit_mins(secs), mins, "{secs} s");
+    }
+}
+
+#[test]
+fn a_launch_that_slurm_cannot_take_just_then_is_tried_again_and_nobody_is_blamed() {
+    let mut r = rig("1-8");
+    r.target(&[1]);
+    let launch = r.effects[0].clone();
+    for (passing, blamed) in [(true, 0), (false, 1)] {
+        let mut out = Outcome::default();
+        r.m.effect_failed(&launch, "no", passing, r.now, &mut out);
+        assert_eq!((r.m.phase.clone(), out.strikes.len()), (Phase::Queued, blamed));
+        assert_eq!(r.m.backoff_until.is_some(), !passing);
+        r.now = r.now + 2;
+        r.target(&[1]);
+        let launches = r.effects.iter().filter(|e| **e == launch).count();
+        assert_eq!(launches, 2, "the second launch comes after the passing failure only");
     }
 }

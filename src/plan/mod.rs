@@ -1,6 +1,6 @@
 //! The planner: which malleable job gets which nodes for how long. Pure: the same problem always has the same plan.
 //!
-//! [`plan`] lays out the decision space (`space`, `options`, `steps`, `cost`, `evaluate`), makes a plan without a solver (`dp`),
+//! [`plan`] lays out the decision space (`space`, `options`, `steps`, `cost`, `evaluate`), makes a plan without a solver (`dp`, `knapsack`, `path`, `prices`),
 //! writes the mixed-integer program (`variables`, `constraints`, `objective`), has a [`solver`] improve on that plan, lays
 //! the better of the two on named nodes (`extract`) and explains it (`report`). [`check`] judges a plan independently:
 //! nothing is carried out that it does not pass. [`fallback`] is `plan` without the solver, for when its time is up.
@@ -13,10 +13,12 @@ mod cost;
 mod dp;
 mod evaluate;
 mod extract;
+mod knapsack;
 mod milp;
 mod objective;
 mod options;
 mod path;
+mod prices;
 mod problem;
 mod report;
 pub mod solver;
@@ -40,32 +42,39 @@ const FEASIBILITY_TOLERANCE: f64 = 1e-5;
 /// Plans a round. May take the configured solve time and a little more, so do not call it on an async executor.
 pub fn plan(problem: &Problem<'_>, solver: &dyn Solver) -> (Plan, Report) {
     let space = Space::of(problem);
-    let in_hand = dp::solve(&space);
     if is_trivial(&space) {
-        return finish(problem, extract::plan(&space, &in_hand, SolveStatus::Trivial));
+        return without_solver(&space, SolveStatus::Trivial);
+    }
+    let in_hand = dp::solve(&space);
+    if in_hand.is_within(problem.config.mip_gap) {
+        return finish(problem, extract::plan(&space, &in_hand.schedule, SolveStatus::Optimal));
     }
     let (found, status) = match improve(&space, solver, &in_hand) {
-        Ok((schedule, status)) => (schedule, status),
-        Err(why) => return finish(problem, extract::plan(&space, &in_hand, SolveStatus::Fallback(why))),
+        Ok(found) => found,
+        Err(why) => {
+            let status = SolveStatus::Fallback(why);
+            return finish(problem, extract::plan(&space, &in_hand.schedule, status));
+        }
     };
     let solved = extract::plan(&space, &found, status.clone());
-    let ours = extract::plan(&space, &in_hand, status);
+    let ours = extract::plan(&space, &in_hand.schedule, status);
     let score = |plan: &Plan| evaluate(problem, &space.steps, plan).score();
     let (a, b) = (score(&solved), score(&ours));
     // The tie bonuses are in the schedules' scores only.
     let even = (a - b).abs() <= dp::SAME_SCORE * b.abs().max(1.0);
-    let solver_wins = if even { dp::better(&space, &found, &in_hand) } else { a > b };
+    let solver_wins = if even { dp::better(&space, &found, &in_hand.schedule) } else { a > b };
     finish(problem, if solver_wins { solved } else { ours })
 }
 
-/// Plans a round without a solver, in milliseconds: for when the outer deadline has passed. The status says `why`.
+/// Plans a round without a solver: for when the outer deadline has passed. The status says `why`.
 pub fn fallback(problem: &Problem<'_>, why: &str) -> (Plan, Report) {
     let space = Space::of(problem);
-    let status = match is_trivial(&space) {
-        true => SolveStatus::Trivial,
-        false => SolveStatus::Fallback(why.to_owned()),
-    };
-    finish(problem, extract::plan(&space, &dp::solve(&space), status))
+    let trivial = is_trivial(&space);
+    without_solver(&space, if trivial { SolveStatus::Trivial } else { SolveStatus::Fallback(why.to_owned()) })
+}
+
+fn without_solver(space: &Space<'_>, status: SolveStatus) -> (Plan, Report) {
+    finish(space.problem, extract::plan(space, &dp::solve(space).schedule, status))
 }
 
 fn finish(problem: &Problem<'_>, plan: Plan) -> (Plan, Report) {
@@ -78,10 +87,10 @@ fn is_trivial(space: &Space<'_>) -> bool {
     space.steps.is_empty() || space.jobs.iter().all(|j| j.options.len() < 2)
 }
 
-/// Writes the program of a space.
-fn write(space: &Space<'_>) -> (Milp, variables::Index) {
+/// Writes the program of a space, over the options that are `useful`.
+fn write(space: &Space<'_>, useful: &variables::Useful) -> (Milp, variables::Index) {
     let mut milp = Milp::default();
-    let index = variables::add(space, &mut milp);
+    let index = variables::add(space, useful, &mut milp);
     constraints::add(space, &index, &mut milp);
     objective::set(space, &index, &mut milp);
     (milp, index)
@@ -91,10 +100,10 @@ fn write(space: &Space<'_>) -> (Milp, variables::Index) {
 fn improve(
     space: &Space<'_>,
     solver: &dyn Solver,
-    in_hand: &Schedule,
+    in_hand: &dp::InHand,
 ) -> Result<(Schedule, SolveStatus), String> {
-    let (milp, index) = write(space);
-    let start = variables::encode(space, &index, &milp, in_hand);
+    let (milp, index) = write(space, &prices::useful(space, &in_hand.priced, in_hand.score));
+    let start = variables::encode(space, &index, &milp, &in_hand.schedule);
     let config = space.problem.config;
     let limits = Limits { secs: config.solve_secs, mip_gap: config.mip_gap };
     let name = solver.name();

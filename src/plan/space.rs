@@ -69,6 +69,25 @@ pub struct JobSpace<'a> {
     pub reluctance: f64,
     /// What each option uses of each limit: `uses[option][step]` lists (limit, amount).
     pub uses: Vec<Vec<Vec<(usize, u32)>>>,
+    /// What going over from each option to each other one costs between two steps, row by row.
+    changes: Vec<f64>,
+}
+
+impl JobSpace<'_> {
+    /// Weighted samples lost by going over from one option to another between two steps.
+    pub fn change_cost(&self, from: usize, to: usize) -> f64 {
+        self.changes.get(from * self.options.len() + to).copied().unwrap_or(0.0)
+    }
+
+    fn compute_changes(&mut self) {
+        let cost = |from: usize, to: usize| {
+            let change = self.options[from].change_to(&self.options[to], from == to);
+            let loss = change.loss(&self.job.costs, self.options[to].rate) * self.job.weight;
+            loss + if change.takes_nodes() { self.reluctance } else { 0.0 }
+        };
+        let count = self.options.len();
+        self.changes = (0..count * count).map(|i| cost(i / count, i % count)).collect();
+    }
 }
 
 /// The decision space. Busy jobs are not in it; what they hold is not available to others.
@@ -139,14 +158,6 @@ impl<'a> Space<'a> {
         self.jobs[job].options[option].rate * self.jobs[job].job.weight * self.steps.secs(step)
     }
 
-    /// Weighted samples lost by going over from one option to another between two steps.
-    pub fn change_cost(&self, job: usize, from: usize, to: usize) -> f64 {
-        let space = &self.jobs[job];
-        let change = space.options[from].change_to(&space.options[to], from == to);
-        let loss = change.loss(&space.job.costs, space.options[to].rate) * space.job.weight;
-        loss + if change.takes_nodes() { space.reluctance } else { 0.0 }
-    }
-
     /// The score of a schedule: what the solver maximises.
     pub fn score(&self, schedule: &Schedule) -> f64 {
         (0..self.jobs.len()).map(|job| self.path_score(job, &schedule[job])).sum()
@@ -156,7 +167,7 @@ impl<'a> Space<'a> {
     pub fn path_score(&self, job: usize, path: &[usize]) -> f64 {
         let mut score = path.first().map_or(0.0, |option| self.first_gain(job, *option));
         for (step, pair) in path.windows(2).enumerate() {
-            score += self.later_gain(job, pair[1], step + 1) - self.change_cost(job, pair[0], pair[1]);
+            score += self.later_gain(job, pair[1], step + 1) - self.jobs[job].change_cost(pair[0], pair[1]);
         }
         score
     }
@@ -198,19 +209,21 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Whether an option fits into what is left in a step.
-    pub fn fits(&self, left: &[i64], job: usize, option: usize, step: usize) -> bool {
-        self.is_allowed(job, option, step)
-            && self.jobs[job].uses[option][step].iter().all(|(limit, n)| left[*limit] >= i64::from(*n))
-    }
-
     fn job_space(&self, job: &'a MalleableJob) -> JobSpace<'a> {
         let kept_order = self.kept_order(job);
         let can_stay = cost::can_stay(self.problem, &self.steps, job);
         let reluctance = self.problem.config.hysteresis * cost::present_value(self.problem, &self.steps, job);
-        let mut space =
-            JobSpace { job, options: Vec::new(), kept_order, can_stay, reluctance, uses: Vec::new() };
+        let mut space = JobSpace {
+            job,
+            options: Vec::new(),
+            kept_order,
+            can_stay,
+            reluctance,
+            uses: Vec::new(),
+            changes: Vec::new(),
+        };
         space.options = options::of(self, &space);
+        space.compute_changes();
         space
     }
 
@@ -307,12 +320,10 @@ impl<'a> Space<'a> {
                 Resource::StartNodes(t) if t == spec.node_type => {
                     spec.nodes - kept.filter(|s| !s.startable).count() as u32
                 }
-                Resource::Allowed(t) if t == spec.node_type => {
-                    if jobs.as_ref().is_some_and(|jobs| jobs.contains(&job)) {
-                        spec.nodes - kept.filter(|s| excludes(space.job, &s.gap.node)).count() as u32
-                    } else {
-                        0
-                    }
+                Resource::Allowed(t)
+                    if t == spec.node_type && jobs.as_ref().is_some_and(|jobs| jobs.contains(&job)) =>
+                {
+                    spec.nodes - kept.filter(|s| excludes(space.job, &s.gap.node)).count() as u32
                 }
                 Resource::Changes => u32::from(spec.voluntary),
                 _ => 0,
@@ -330,10 +341,12 @@ impl<'a> Space<'a> {
     }
 }
 
-/// Orders gaps by how long they will stay: known or counted-on end, then expectation, then name.
+/// Orders gaps by how long they will stay: known or counted-on end, then expectation, then place in Slurm's order.
+///
+/// Slurm fills nodes of equal weight in the order of its configuration, lowest first, so the highest stays free longest.
 pub fn stability(a: &Gap, b: &Gap) -> std::cmp::Ordering {
     let by_end = a.usable_until.cmp(&b.usable_until);
-    by_end.then(a.expected_secs.total_cmp(&b.expected_secs)).then_with(|| b.node.cmp(&a.node))
+    by_end.then(a.expected_secs.total_cmp(&b.expected_secs)).then_with(|| a.node.cmp_natural(&b.node))
 }
 
 /// Whether the job must avoid the node.

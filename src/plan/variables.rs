@@ -19,29 +19,31 @@ pub struct Kind {
     pub variable: usize,
 }
 
+/// For each job, step and option whether the program has to consider it.
+pub type Useful = Vec<Vec<Vec<bool>>>;
+
 /// Where each variable is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Index {
-    /// `z[job][step][option]`; `None` where the option is not allowed.
+    /// `z[job][step][option]`; `None` where the program need not consider it.
     pub z: Vec<Vec<Vec<Option<usize>>>>,
     /// `kinds[job][step][option]`, dearest last; empty in the first step.
     pub kinds: Vec<Vec<Vec<Vec<Kind>>>>,
 }
 
 /// Adds all variables, with their gains (see `objective`).
-pub fn add(space: &Space<'_>, milp: &mut Milp) -> Index {
+pub fn add(space: &Space<'_>, useful: &Useful, milp: &mut Milp) -> Index {
     let mut index = Index::default();
-    for job in 0..space.jobs.len() {
+    for (job, useful) in useful.iter().enumerate() {
         let (mut z, mut kinds) = (Vec::new(), Vec::new());
-        for step in 0..space.steps.len() {
-            let options = 0..space.jobs[job].options.len();
-            let allowed = |o: &usize| space.is_allowed(job, *o, step);
-            z.push(options.clone().map(|o| allowed(&o).then(|| milp.add(binary()))).collect());
-            kinds.push(
-                options
-                    .map(|o| if allowed(&o) { add_kinds(space, milp, job, step, o) } else { vec![] })
-                    .collect(),
-            );
+        for (step, allowed) in useful.iter().enumerate() {
+            z.push(allowed.iter().map(|allowed| allowed.then(|| milp.add(binary()))).collect());
+            let before = step.checked_sub(1).and_then(|s| useful.get(s));
+            let to = |(to, allowed): (usize, &bool)| match before {
+                Some(before) if *allowed => add_kinds(space, milp, job, before, to),
+                _ => Vec::new(),
+            };
+            kinds.push(allowed.iter().enumerate().map(to).collect());
         }
         index.z.push(z);
         index.kinds.push(kinds);
@@ -58,18 +60,18 @@ fn share() -> Variable {
 }
 
 /// The kinds of change to an option, cheapest first; kinds of equal cost are one.
-fn add_kinds(space: &Space<'_>, milp: &mut Milp, job: usize, step: usize, to: usize) -> Vec<Kind> {
+fn add_kinds(space: &Space<'_>, milp: &mut Milp, job: usize, before: &[bool], to: usize) -> Vec<Kind> {
     let options = &space.jobs[job].options;
-    if step == 0 || options[to].nodes == 0 {
+    if options[to].nodes == 0 {
         return Vec::new();
     }
     let mut kinds: Vec<Kind> = Vec::new();
-    for from in 0..options.len() {
+    for from in (0..options.len()).filter(|from| before.get(*from) == Some(&true)) {
         let change = options[from].change_to(&options[to], from == to);
-        if change == Change::None || !space.is_allowed(job, from, step - 1) {
+        if change == Change::None {
             continue;
         }
-        let cost = space.change_cost(job, from, to);
+        let cost = space.jobs[job].change_cost(from, to);
         match kinds.iter_mut().find(|k| k.cost == cost) {
             Some(kind) => kind.from.push(from),
             None => kinds.push(Kind { cost, from: vec![from], variable: 0 }),

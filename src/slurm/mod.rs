@@ -69,7 +69,8 @@ pub struct Endpoint {
     pub cluster: String,
 }
 
-/// Everything that infill asks of Slurm. Two implementations: slurmrestd, and the fake of the unit tests.
+/// Everything that infill asks of Slurm. Acts refuse, with `Denied`, jobs outside the malleable partition, and with
+/// `Permanent` those in a state in which the act makes no sense. Two implementations: slurmrestd, and the fake of the unit tests.
 #[async_trait]
 pub trait SlurmApi: Send + Sync {
     /// Who answers; discovers the REST version on the first call and after a failure.
@@ -78,7 +79,8 @@ pub trait SlurmApi: Send + Sync {
     async fn snapshot(&self) -> Result<Snapshot, SlurmError>;
     /// One job, freshly read; `None` if Slurm does not know it (any more).
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError>;
-    /// Pins a held, pending job to one node, sets its time limit, clears its begin time and releases it.
+    /// Pins a pending job to one node, sets its time limit, clears its begin time and releases it. `Transient` while a
+    /// requeued job still leaves its former node: Slurm would then make it wait for two minutes.
     async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError>;
     /// Sets the time limit of a running job, counted from its start.
     async fn set_time_limit(&self, id: JobId, limit_mins: u32) -> Result<(), SlurmError>;
@@ -88,7 +90,7 @@ pub trait SlurmApi: Send + Sync {
     async fn signal(&self, id: JobId, signal: &str) -> Result<(), SlurmError>;
     /// Cancels a job. A job that has ended already is no error.
     async fn cancel(&self, id: JobId) -> Result<(), SlurmError>;
-    /// Requeues a running job, held.
+    /// Requeues a running job, held. Refused for any other: Slurm would bring a cancelled job back to life.
     async fn requeue_hold(&self, id: JobId) -> Result<(), SlurmError>;
     /// Holds a pending job.
     async fn hold(&self, id: JobId) -> Result<(), SlurmError>;

@@ -3,17 +3,13 @@
 //!
 //! One trait, one adapter for each database, one conformance suite for all.
 
-#[cfg(test)]
-mod conformance;
+#[doc(hidden)]
+pub mod conformance;
 mod sqlite;
-#[cfg(test)]
-mod tests;
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{ExecPlan, JobId, NodeName, NodeType, Plan, Profile, Report, UnixTime, WindowEnd};
@@ -29,6 +25,14 @@ pub enum StoreError {
         /// What the database said.
         what: String,
     },
+    /// The URL names a database that infill does not know.
+    #[error("{doing}: {what}")]
+    Unsupported {
+        /// What was being done.
+        doing: String,
+        /// What is wrong with the URL.
+        what: String,
+    },
     /// The database holds something that we cannot read, or has an unknown schema.
     #[error("{doing}: {what}")]
     Corrupt {
@@ -37,6 +41,23 @@ pub enum StoreError {
         /// What was found.
         what: String,
     },
+}
+
+/// Opens the database that a URL names (`sqlite:/path/file.db`, or `sqlite::memory:` for tests), creates it if it is
+/// not there, and brings its schema up to date.
+///
+/// # Errors
+/// `Unsupported` for another kind of URL, `Corrupt` for a file that is no database of ours or was written by a newer
+/// infill, `Unavailable` for anything that may pass.
+pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    // Only the scheme is ever told: what follows may hold a password.
+    match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
+        "sqlite" => Ok(Arc::new(sqlite::open(url).await?)),
+        scheme => Err(StoreError::Unsupported {
+            doing: "opening the store".to_owned(),
+            what: format!("{scheme:?} is no known kind of database: expected sqlite:/path/file.db"),
+        }),
+    }
 }
 
 /// A malleable job's record: written before anything is done about it.
@@ -157,34 +178,4 @@ pub trait Store: Send + Sync {
     async fn put_setting(&self, key: &str, value: &str) -> Result<(), StoreError>;
     /// Deletes rounds, generations, ended leads, gaps and measurements older than `before`; returns how many rows.
     async fn prune(&self, before: UnixTime) -> Result<u64, StoreError>;
-}
-
-/// Opens the store that `url` names.
-///
-/// # Errors
-/// When the scheme is unknown, or the database cannot be opened or read.
-pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    if url.starts_with("sqlite:") {
-        return Ok(Arc::new(sqlite::SqliteStore::open(url).await?));
-    }
-    Err(corrupt(
-        "opening the store",
-        format!("{url:?} is no database that is known: expected sqlite:/path/file.db"),
-    ))
-}
-
-fn unavailable(doing: impl Into<String>, what: impl Display) -> StoreError {
-    StoreError::Unavailable { doing: doing.into(), what: what.to_string() }
-}
-
-fn corrupt(doing: impl Into<String>, what: impl Display) -> StoreError {
-    StoreError::Corrupt { doing: doing.into(), what: what.to_string() }
-}
-
-fn encode(value: &impl Serialize) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(|e| corrupt("writing a value as JSON", e))
-}
-
-fn decode<T: DeserializeOwned>(what: &str, text: &str) -> Result<T, StoreError> {
-    serde_json::from_str(text).map_err(|e| corrupt(format!("reading {what}"), e))
 }

@@ -1,1 +1,25 @@
-fn main() {}
+//! The integration suite: infill and its agents on real Slurm clusters.
+//!
+//! Each test borrows a whole cluster (`harness::Site`) made by `slurm/minicluster`, does what it likes to it, and gives it back
+//! mended. Needs root on Linux; without, every test that needs a cluster fails and says so.
+//!
+//! | variable | default | what it does |
+//! |---|---|---|
+//! | `INFILL_TEST_RELEASE` | `trixie` | Slurm's release: `trixie`, `sid` or `native` |
+//! | `INFILL_TEST_CLUSTERS` | 2 | clusters at a time; give as many `--test-threads` |
+//! | `INFILL_TEST_AWAY_SECS` | 20 | how long slurmrestd stays away in the test of that |
+//! | `INFILL_TEST_DIR` | `/var/tmp/infill-it` | where the clusters live |
+//! | `INFILL_TEST_KEEP` | | if set, clusters stay up after the suite |
+
+mod commands;
+mod conformance;
+mod faults;
+mod garbage;
+mod guard;
+mod harness;
+mod identity;
+mod life;
+mod orders;
+mod plugin;
+mod pytorch;
+mod tidy;

@@ -3,6 +3,7 @@
 mod optimal;
 mod random;
 mod scenarios;
+mod timing;
 
 use super::solver::{Limits, Solution, Solver, SolverError};
 use super::*;
@@ -185,8 +186,11 @@ fn solve(world: &World) -> (Plan, Report) {
     (plan, report)
 }
 
+/// What a [`Broken`] solver does.
+type Answer = fn(&Milp, Option<&Assignment>) -> Result<Solution, SolverError>;
+
 /// A solver that does what a test says.
-struct Broken(fn(&Milp, Option<&Assignment>) -> Result<Solution, SolverError>);
+struct Broken(Answer);
 
 impl Solver for Broken {
     fn name(&self) -> &'static str {

@@ -44,9 +44,22 @@ fn all_paths(space: &Space<'_>, job: usize) -> Vec<Vec<usize>> {
     paths
 }
 
+/// All options that are allowed.
+fn everything(space: &Space<'_>) -> variables::Useful {
+    let step = |job: usize, step: usize| {
+        (0..space.jobs[job].options.len()).map(|o| space.is_allowed(job, o, step)).collect()
+    };
+    let of_job = |job: usize| (0..space.steps.len()).map(|s| step(job, s)).collect();
+    (0..space.jobs.len()).map(of_job).collect()
+}
+
 /// The solver's schedule, unpolished.
 fn solved(space: &Space<'_>) -> (f64, f64) {
-    let (milp, index) = write(space);
+    solved_over(space, &everything(space))
+}
+
+fn solved_over(space: &Space<'_>, useful: &variables::Useful) -> (f64, f64) {
+    let (milp, index) = write(space, useful);
     let limits = Limits { secs: 20.0, mip_gap: 0.0 };
     let solution = solver().solve(&milp, limits, None).unwrap();
     let schedule = variables::decode(&index, &solution.values).unwrap();
@@ -75,6 +88,11 @@ fn the_solver_finds_what_brute_force_finds() {
         let best = brute_force(&space);
         let (score, gain) = solved(&space);
         assert!(close(score, best), "seed {seed}: {score} is not {best}");
+        let in_hand = dp::solve(&space);
+        assert!(in_hand.priced.bound >= best - 1e-6 * best.abs(), "seed {seed}: the bound is too low");
+        let useful = prices::useful(&space, &in_hand.priced, in_hand.score);
+        let (reduced, _) = solved_over(&space, &useful);
+        assert!(close(reduced, best), "seed {seed}: without useless options {reduced} is not {best}");
         assert!(close(gain, best), "seed {seed}: the model says {gain}, its schedule is worth {best}");
         compared += 1;
     }
@@ -100,7 +118,7 @@ fn with_one_step_and_one_type_the_dynamic_program_is_exact() {
             continue;
         }
         let (score, _) = solved(&space);
-        let ours = space.score(&dp::solve(&space));
+        let ours = dp::solve(&space).score;
         assert!(close(ours, score), "seed {seed}: {ours} is not {score}");
     }
 }
@@ -114,8 +132,8 @@ fn an_encoded_schedule_is_feasible_and_worth_its_score() {
         if is_trivial(&space) {
             continue;
         }
-        let schedule = dp::solve(&space);
-        let (milp, index) = write(&space);
+        let schedule = dp::solve(&space).schedule;
+        let (milp, index) = write(&space, &everything(&space));
         let values = variables::encode(&space, &index, &milp, &schedule);
         assert!(milp.is_feasible(&values, 1e-9), "seed {seed}");
         assert!(close(milp.gain(&values), space.score(&schedule)), "seed {seed}");

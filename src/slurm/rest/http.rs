@@ -31,6 +31,8 @@ pub(super) mod errno {
     pub const INVALID_JOB_ID: i64 = 2017;
     /// The job has ended, or is about to.
     pub const ALREADY_DONE: i64 = 2021;
+    /// The token was not taken. Comes with HTTP 401, 500 or 511, by release.
+    pub const AUTHENTICATION: i64 = 1007;
     /// Not allowed.
     pub const ACCESS_DENIED: i64 = 2002;
     /// The job is between two states; try again.
@@ -304,6 +306,7 @@ fn kind(status: StatusCode, code: Option<i64>, what: &str, is_slurms: bool) -> K
         return Kind::Transient;
     }
     match code {
+        Some(errno::AUTHENTICATION) => Kind::Unauthenticated,
         Some(errno::INVALID_JOB_ID) => Kind::NoSuchJob,
         Some(errno::ALREADY_DONE) => Kind::AlreadyDone,
         Some(errno::ACCESS_DENIED) => Kind::Denied,

@@ -1,6 +1,8 @@
 //! slurmrestd, in all versions from v0.0.40 to v0.0.45.
 
 mod acts;
+#[cfg(test)]
+mod conversation;
 mod convert;
 mod field;
 mod http;

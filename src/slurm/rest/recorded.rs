@@ -262,7 +262,7 @@ fn damage(value: &mut Value, choices: &[usize], drop_it: bool, with: &Value) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn damaged_answers_never_panic(

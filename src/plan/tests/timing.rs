@@ -1,0 +1,62 @@
+//! How long rounds take, and how good the plan in hand is. Run with
+//! `cargo test --release --lib plan::tests::timing -- --ignored --nocapture`.
+
+use std::time::Instant;
+
+use super::random::Random;
+use super::*;
+use crate::plan::space::Space;
+
+/// Jobs that scale to 64 nodes, most of them running, on nodes with windows of 1 to 60 minutes.
+fn world(jobs: u64, nodes: u64) -> World {
+    let mut r = Random(jobs * 1000 + nodes);
+    let mut world = World::new("", &[]);
+    for n in 0..nodes {
+        let secs = 60 + r.below(60) * r.below(60);
+        world.gaps.gaps.push(gap(&format!("n{n:04}:{secs}:a?")));
+    }
+    let mut free = world.gaps.gaps.iter().map(|g| g.node.clone()).collect::<Vec<_>>().into_iter();
+    for id in 1..=jobs as u32 {
+        let mut job = job(&format!("{id} 1-64 1:100,2:190,4:350,8:640,16:1100,32:1700,64:2300"));
+        job.weight = 0.5 + r.below(100) as f64 / 100.0;
+        if r.chance(70) {
+            let held = free.by_ref().take(1 + r.below(nodes / jobs * 2 - 1) as usize);
+            job.held = held.map(|node| HeldNode { node, slurm_job: JobId(id) }).collect();
+            job.lead_node = job.held.first().map(|h| h.node.clone());
+            job.standing = Standing::Running;
+        }
+        world.jobs.push(job);
+    }
+    world.set_holders();
+    world.config = PlannerConfig::default();
+    world
+}
+
+#[test]
+#[ignore = "measures"]
+fn rounds_of_several_sizes() {
+    for (jobs, nodes) in [(5, 40), (10, 100), (20, 100), (20, 200), (50, 350)] {
+        let world = world(jobs, nodes);
+        let problem = world.problem();
+        let space = Space::of(&problem);
+        let started = Instant::now();
+        let in_hand = dp::solve(&space);
+        let in_hand_secs = started.elapsed().as_secs_f64();
+        let (milp, _) = write(&space, &prices::useful(&space, &in_hand.priced, in_hand.score));
+        let started = Instant::now();
+        let (plan, _) = plan(&problem, solver().as_ref());
+        let secs = started.elapsed().as_secs_f64();
+        let score = |plan: &Plan| evaluate(&problem, &space.steps, plan).score();
+        let laid = score(&extract::plan(&space, &in_hand.schedule, SolveStatus::Trivial));
+        println!(
+            "{jobs} jobs, {nodes} nodes: in hand {in_hand_secs:.2} s, {:.2} % below the bound, {:.2} % lost when \
+             laid on nodes; {} variables, {} rows; plan {secs:.2} s, {:.2} % better, {:?}",
+            100.0 * (1.0 - in_hand.score / in_hand.priced.bound),
+            100.0 * (1.0 - laid / in_hand.score),
+            milp.variables.len(),
+            milp.rows.len(),
+            100.0 * (score(&plan) / laid - 1.0),
+            plan.status
+        );
+    }
+}

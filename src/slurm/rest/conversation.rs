@@ -1,0 +1,216 @@
+//! Tests of the conversation with a slurmrestd: which requests are sent, and which are sent again.
+
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use super::RestSlurm;
+use crate::config::SlurmConfig;
+use crate::model::{Doubt, JobId, NodeName};
+use crate::slurm::{SlurmApi, SlurmError};
+
+type Answer = (StatusCode, String);
+type Script = Box<dyn FnMut(&str, &str) -> Answer + Send>;
+
+/// A slurmrestd that answers by a script, given `METHOD /path?query` and the token.
+struct Fake {
+    script: Script,
+    heard: Vec<String>,
+}
+
+struct Served {
+    fake: Arc<Mutex<Fake>>,
+    slurm: RestSlurm,
+}
+
+impl Served {
+    /// What was asked since the last call of this, without the search for a version.
+    fn heard(&self) -> Vec<String> {
+        let mut heard = std::mem::take(&mut self.fake.lock().unwrap().heard);
+        heard.retain(|h| !h.ends_with("/ping/"));
+        heard
+    }
+}
+
+async fn answer(State(fake): State<Arc<Mutex<Fake>>>, request: Request) -> Answer {
+    let path = request.uri().path_and_query().map_or(String::new(), ToString::to_string);
+    let asked = format!("{} {path}", request.method());
+    let token = request.headers().get("X-SLURM-USER-TOKEN").and_then(|t| t.to_str().ok()).unwrap_or("");
+    let mut fake = fake.lock().unwrap();
+    fake.heard.push(asked.clone());
+    (fake.script)(&asked, token)
+}
+
+async fn serve(config: SlurmConfig, script: impl FnMut(&str, &str) -> Answer + Send + 'static) -> Served {
+    let fake = Arc::new(Mutex::new(Fake { script: Box::new(script), heard: Vec::new() }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let rest = format!("http://{}", listener.local_addr().unwrap());
+    let app = Router::new().fallback(answer).with_state(fake.clone());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    Served { fake, slurm: RestSlurm::new(&SlurmConfig { rest, ..config }).unwrap() }
+}
+
+fn ok(value: Value) -> Answer {
+    (StatusCode::OK, value.to_string())
+}
+
+fn fine() -> Answer {
+    ok(json!({ "errors": [], "meta": { "slurm": { "release": "24.11.5", "cluster": "c" } } }))
+}
+
+fn no_url() -> Answer {
+    (StatusCode::NOT_FOUND, "Unable find requested URL.".to_owned())
+}
+
+fn job(state: &str, partition: &str) -> Answer {
+    let (nodes, host) = if state == "RUNNING" { ("n[1-3]", "n1") } else { ("", "") };
+    ok(json!({ "jobs": [{
+        "job_id": 7, "user_id": 1, "job_state": [state], "partition": partition, "nodes": nodes,
+        "batch_host": host, "node_count": 3, "priority": 1,
+    }] }))
+}
+
+/// Speaks only v0.0.40, where job 7 is as given, and accepts every change.
+fn with_job(state: &'static str, partition: &'static str) -> impl FnMut(&str, &str) -> Answer + Send {
+    move |asked, _| match asked {
+        a if !a.contains("/v0.0.40/") => no_url(),
+        "GET /slurm/v0.0.40/job/7" => job(state, partition),
+        _ => fine(),
+    }
+}
+
+#[tokio::test]
+async fn the_newest_common_version_is_spoken_and_found_anew() {
+    let speaks = Arc::new(Mutex::new(vec!["v0.0.43", "v0.0.42"]));
+    let now = speaks.clone();
+    let served = serve(SlurmConfig::default(), move |asked, _| {
+        if now.lock().unwrap().iter().any(|v| asked.contains(&format!("/{v}/"))) { fine() } else { no_url() }
+    })
+    .await;
+    let endpoint = served.slurm.endpoint().await.unwrap();
+    assert_eq!((endpoint.rest_version.as_str(), endpoint.slurm_version.as_str()), ("v0.0.43", "24.11.5"));
+    assert_eq!(endpoint.available, ["v0.0.43", "v0.0.42"]);
+    *speaks.lock().unwrap() = vec!["v0.0.45"];
+    let e = served.slurm.job(JobId(7)).await.unwrap_err();
+    // The script has no jobs: what counts is where it was asked.
+    assert!(e.to_string().contains("not what was asked for"), "{e}");
+    assert_eq!(served.heard(), ["GET /slurm/v0.0.43/job/7", "GET /slurm/v0.0.45/job/7"]);
+    *speaks.lock().unwrap() = vec![];
+    let e = served.slurm.job(JobId(7)).await.unwrap_err();
+    assert!(e.to_string().contains("speaks no version from v0.0.40 to v0.0.45"), "{e}");
+}
+
+#[tokio::test]
+async fn reads_are_tried_again_and_changes_are_not() {
+    let mut failures = 2;
+    let served = serve(SlurmConfig::default(), move |asked, _| match asked {
+        a if a.starts_with("POST") => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
+        "GET /slurm/v0.0.45/job/7" if failures > 0 => {
+            failures -= 1;
+            (StatusCode::TOO_MANY_REQUESTS, String::new())
+        }
+        a => with_job("RUNNING", "infill")(&a.replace("v0.0.45", "v0.0.40"), ""),
+    })
+    .await;
+    let e = served.slurm.set_time_limit(JobId(7), 5).await.unwrap_err();
+    assert!(e.is_transient(), "{e}");
+    let read = "GET /slurm/v0.0.45/job/7";
+    assert_eq!(served.heard(), [read, read, read, "POST /slurm/v0.0.45/job/7"]);
+}
+
+#[tokio::test]
+async fn a_refused_token_is_read_again_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    std::fs::write(&file, "old").unwrap();
+    let config = SlurmConfig {
+        token_file: Some(file.clone()),
+        scontrol: "/no/such/scontrol".into(),
+        ..SlurmConfig::default()
+    };
+    let path = file.clone();
+    let served = serve(config, move |asked, token| match token {
+        "new" => with_job("RUNNING", "infill")(asked, token),
+        _ => {
+            // Somebody renews it at this very moment.
+            std::fs::write(&path, "new").unwrap();
+            (StatusCode::UNAUTHORIZED, "Authentication failure".to_owned())
+        }
+    })
+    .await;
+    assert_eq!(served.slurm.endpoint().await.unwrap().rest_version, "v0.0.40");
+    assert!(served.slurm.job(JobId(7)).await.unwrap().is_some());
+    std::fs::remove_file(&file).unwrap();
+    let e = served.slurm.job(JobId(7)).await.unwrap_err();
+    assert!(matches!(e, SlurmError::Denied { .. }), "{e}");
+}
+
+#[tokio::test]
+async fn only_jobs_of_the_partition_in_the_right_state_are_touched() {
+    for (state, partition) in [("RUNNING", "main"), ("PENDING", "main,infill"), ("COMPLETED", "infill")] {
+        let served = serve(SlurmConfig::default(), with_job(state, partition)).await;
+        let (slurm, id, node) = (&served.slurm, JobId(7), NodeName::new("n1"));
+        assert!(slurm.launch(id, &node, 5).await.is_err());
+        assert!(slurm.set_time_limit(id, 5).await.is_err());
+        assert!(slurm.shrink(id, &[node]).await.is_err());
+        assert!(slurm.signal(id, "SIGUSR1").await.is_err());
+        assert!(slurm.requeue_hold(id).await.is_err());
+        assert!(slurm.hold(id).await.is_err());
+        assert_eq!(slurm.cancel(id).await.is_ok(), state == "COMPLETED");
+        assert!(served.heard().iter().all(|h| h == "GET /slurm/v0.0.40/job/7"));
+    }
+}
+
+#[tokio::test]
+async fn acts_that_would_do_harm_are_not_sent() {
+    let served = serve(SlurmConfig::default(), with_job("RUNNING", "infill")).await;
+    let (slurm, id) = (&served.slurm, JobId(7));
+    let nodes = |names: &[&str]| names.iter().map(NodeName::new).collect::<Vec<_>>();
+    for keep in [nodes(&[]), nodes(&["n2"]), nodes(&["n1", "n9"])] {
+        assert!(slurm.shrink(id, &keep).await.is_err(), "{keep:?}");
+    }
+    assert!(slurm.signal(id, "9&flags=FULL_JOB").await.is_err());
+    slurm.shrink(id, &nodes(&["n3", "n2", "n1"])).await.unwrap();
+    assert!(served.heard().iter().all(|h| h.starts_with("GET")));
+    slurm.shrink(id, &nodes(&["n3", "n1"])).await.unwrap();
+    slurm.signal(id, "SIGUSR1").await.unwrap();
+    let changes: Vec<String> = served.heard().into_iter().filter(|h| !h.starts_with("GET")).collect();
+    assert_eq!(changes, ["POST /slurm/v0.0.40/job/7", "DELETE /slurm/v0.0.40/job/7?signal=SIGUSR1"]);
+}
+
+#[tokio::test]
+async fn a_snapshot_waits_for_backfill_but_not_for_ever() {
+    let diag = |active: bool| {
+        ok(json!({ "statistics": {
+            "req_time": 1000, "req_time_start": 1, "bf_active": active, "bf_when_last_cycle": 900,
+            "bf_cycle_counter": 1, "bf_exit": { "end_job_queue": 1 },
+        } }))
+    };
+    let mut active_looks = 1;
+    let served = serve(SlurmConfig::default(), move |asked, _| match asked.rsplit_once("v0.0.45") {
+        Some((_, "/diag/")) => {
+            active_looks -= 1;
+            diag(active_looks >= 0)
+        }
+        Some((_, "/nodes/")) => ok(json!({ "nodes": [{ "name": "n1", "state": ["IDLE"], "cpus": 2 }] })),
+        Some((_, "/jobs/")) => ok(json!({ "jobs": [], "last_backfill": 900 })),
+        Some((_, "/reservations/")) => ok(json!({ "reservations": [] })),
+        _ => fine(),
+    })
+    .await;
+    let snapshot = served.slurm.snapshot().await.unwrap();
+    assert_eq!(snapshot.doubts, []);
+    assert!(snapshot.backfill.complete);
+    assert_eq!(served.heard().iter().filter(|h| h.contains("diag")).count(), 3);
+    let always = serve(SlurmConfig::default(), move |asked, token| match asked.rsplit_once("v0.0.45") {
+        Some((_, "/diag/")) => diag(true),
+        _ => (served.fake.lock().unwrap().script)(asked, token),
+    })
+    .await;
+    let snapshot = always.slurm.snapshot().await.unwrap();
+    assert_eq!(snapshot.doubts, [Doubt::BackfillActive]);
+    assert_eq!(always.heard().iter().filter(|h| h.contains("/jobs/")).count(), 1);
+}

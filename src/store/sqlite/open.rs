@@ -1,0 +1,83 @@
+//! Opening the file: who may read it, how it is written, and which schema it has.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+
+use super::{SqliteStore, failed};
+use crate::store::StoreError;
+
+static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+
+/// Wait for a lock that another process holds (a backup, a curious administrator).
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Wait for a free connection. Longer means that the disk hangs, and the round goes on without the store.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The API's readers and the round's; more only cost memory.
+const READERS: u32 = 3;
+
+/// Opens or creates the database of a `sqlite:` URL, and brings its schema up to date.
+pub(in crate::store) async fn open(url: &str) -> Result<SqliteStore, StoreError> {
+    let doing = format!("opening the store {url}");
+    let options = SqliteConnectOptions::from_str(url).map_err(|e| failed(&doing, &e))?;
+    let in_memory = url.contains(":memory:") || url.contains("mode=memory");
+    if !in_memory {
+        create(options.get_filename()).map_err(|e| {
+            let what = format!("{}: {e}", options.get_filename().display());
+            StoreError::Unavailable { doing: doing.clone(), what }
+        })?;
+    }
+    // Full synchronisation costs one flush a transaction, a few every round. With less, a power cut could take back
+    // order numbers that sbatch has already used, or a decision that was already carried out.
+    let options = options
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(BUSY_TIMEOUT);
+    let writer = pool(1).connect_with(options.clone()).await.map_err(|e| failed(&doing, &e))?;
+    MIGRATIONS.run(&writer).await.map_err(|e| schema(&doing, e))?;
+    // A database in memory belongs to its connection.
+    let readers = if in_memory {
+        writer.clone()
+    } else {
+        pool(READERS).connect_with(options.read_only(true)).await.map_err(|e| failed(&doing, &e))?
+    };
+    Ok(SqliteStore { writer, readers })
+}
+
+fn pool(connections: u32) -> SqlitePoolOptions {
+    // Connections to a file do not age, and one to memory must not end.
+    SqlitePoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .idle_timeout(None)
+        .max_lifetime(None)
+}
+
+/// Creates the file with its directory before SQLite does, so that others never may read it. SQLite gives the
+/// write-ahead log the mode of the file.
+fn create(path: &Path) -> std::io::Result<()> {
+    if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
+    }
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
+}
+
+fn schema(doing: &str, e: MigrateError) -> StoreError {
+    let (doing, what) = (doing.to_owned(), e.to_string());
+    match e {
+        MigrateError::VersionMissing(_) | MigrateError::VersionTooNew(..) => {
+            StoreError::Corrupt { doing, what: format!("a newer infill has written it: {what}") }
+        }
+        MigrateError::VersionMismatch(_) | MigrateError::Dirty(_) => StoreError::Corrupt { doing, what },
+        MigrateError::Execute(e) | MigrateError::ExecuteMigration(e, _) => failed(&doing, &e),
+        _ => StoreError::Unavailable { doing, what },
+    }
+}

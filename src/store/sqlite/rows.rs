@@ -1,0 +1,121 @@
+//! From a row to a record. A row that cannot be read is left where it is, and told.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use crate::model::{ExecPlan, JobId, NodeName, NodeType, Profile, UnixTime};
+use crate::store::{GapRecord, GenerationRecord, LeadRecord, Measurement, RoundRecord};
+
+/// Why a row cannot be read, in words.
+type Bad = String;
+
+/// All rows that can be read; one warning for each that cannot.
+pub(super) fn readable<T>(
+    table: &'static str,
+    rows: &[SqliteRow],
+    read: fn(&SqliteRow) -> Result<T, Bad>,
+) -> Vec<T> {
+    let warn = |why: &Bad| tracing::warn!(table, why, "a row in the store cannot be read and is passed over");
+    rows.iter().filter_map(|row| read(row).inspect_err(warn).ok()).collect()
+}
+
+pub(super) fn lead(row: &SqliteRow) -> Result<LeadRecord, Bad> {
+    Ok(LeadRecord {
+        job: job(row)?,
+        submitted_at: time(row, "submitted_at")?,
+        updated_at: time(row, "updated_at")?,
+        ended: column(row, "ended")?,
+        state: json(row, "state")?,
+    })
+}
+
+pub(super) fn generation(row: &SqliteRow) -> Result<GenerationRecord, Bad> {
+    Ok(GenerationRecord {
+        job: job(row)?,
+        generation: natural(row, "generation")?,
+        started_at: time(row, "started_at")?,
+        nodes: json(row, "nodes")?,
+        why: column(row, "why")?,
+    })
+}
+
+pub(super) fn round(row: &SqliteRow) -> Result<RoundRecord, Bad> {
+    Ok(RoundRecord {
+        at: time(row, "planned_at")?,
+        plan: json(row, "plan")?,
+        report: json(row, "report")?,
+        acted: column(row, "acted")?,
+    })
+}
+
+pub(super) fn gap(row: &SqliteRow) -> Result<GapRecord, Bad> {
+    Ok(GapRecord {
+        node: NodeName::new(column::<String>(row, "node")?),
+        node_type: NodeType::new(column::<String>(row, "node_type")?),
+        start: time(row, "started_at")?,
+        end: time(row, "ended_at")?,
+        taken: column(row, "taken")?,
+        block: natural(row, "block")?,
+        planned: json(row, "planned")?,
+    })
+}
+
+pub(super) fn measurement(row: &SqliteRow) -> Result<Measurement, Bad> {
+    Ok(Measurement {
+        signature: column(row, "signature")?,
+        node_type: NodeType::new(column::<String>(row, "node_type")?),
+        exec_plan: ExecPlan(column(row, "exec_plan")?),
+        nodes: natural(row, "nodes")?,
+        samples: column(row, "samples")?,
+        secs: column(row, "secs")?,
+        at: time(row, "measured_at")?,
+    })
+}
+
+pub(super) fn profile(row: &SqliteRow) -> Result<Profile, Bad> {
+    Ok(Profile {
+        signature: column(row, "signature")?,
+        node_type: NodeType::new(column::<String>(row, "node_type")?),
+        exec_plan: ExecPlan(column(row, "exec_plan")?),
+        curve: json(row, "curve")?,
+        costs: json(row, "costs")?,
+        updated_at: time(row, "updated_at")?,
+    })
+}
+
+fn column<'r, T>(row: &'r SqliteRow, name: &str) -> Result<T, Bad>
+where
+    T: sqlx::Decode<'r, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>,
+{
+    row.try_get(name).map_err(|e| e.to_string())
+}
+
+fn natural<T: TryFrom<i64>>(row: &SqliteRow, name: &str) -> Result<T, Bad> {
+    let n: i64 = column(row, name)?;
+    T::try_from(n).map_err(|_| format!("column {name} holds {n}"))
+}
+
+fn job(row: &SqliteRow) -> Result<JobId, Bad> {
+    natural(row, "job").map(JobId)
+}
+
+fn time(row: &SqliteRow, name: &str) -> Result<UnixTime, Bad> {
+    column(row, name).map(UnixTime)
+}
+
+fn json<T: DeserializeOwned>(row: &SqliteRow, name: &str) -> Result<T, Bad> {
+    let text: String = column(row, name)?;
+    serde_json::from_str(&text).map_err(|e| format!("column {name}: {e}"))
+}
+
+/// The text of a value, on one line.
+pub(super) fn to_json<T: Serialize>(value: &T) -> Result<String, sqlx::Error> {
+    serde_json::to_string(value).map_err(|e| sqlx::Error::Encode(Box::new(e)))
+}
+
+/// SQLite's integers are signed; nothing that we count reaches the half of `u64`.
+pub(super) fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

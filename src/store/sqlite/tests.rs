@@ -1,0 +1,175 @@
+//! What is SQLite's own: files, modes, crashes, full disks, damaged rows. The rest is in the conformance suite.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use super::{SqliteStore, open};
+use crate::model::{ExecPlan, JobId, NodeType, UnixTime};
+use crate::store::{LeadRecord, Measurement, Store, StoreError, conformance};
+
+async fn open_in(dir: &Path) -> SqliteStore {
+    open(&format!("sqlite:{}", dir.join("state/infill.db").display())).await.unwrap()
+}
+
+fn lead(job: u32, state: serde_json::Value) -> LeadRecord {
+    let at = UnixTime(1000);
+    LeadRecord { job: JobId(job), submitted_at: at, updated_at: at, ended: false, state }
+}
+
+fn measurement(at: i64) -> Measurement {
+    Measurement {
+        signature: "s".to_owned(),
+        node_type: NodeType::new("cpu2"),
+        exec_plan: ExecPlan::default(),
+        nodes: 1,
+        samples: 1.0,
+        secs: 1.0,
+        at: UnixTime(at),
+    }
+}
+
+#[tokio::test]
+async fn a_file_conforms() {
+    let dir = TempDir::new().unwrap();
+    conformance::run(Arc::new(open_in(dir.path()).await)).await.unwrap();
+}
+
+#[tokio::test]
+async fn memory_conforms() {
+    conformance::run(crate::store::open("sqlite::memory:").await.unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_else_may_read_the_file() {
+    let dir = TempDir::new().unwrap();
+    let store = open_in(dir.path()).await;
+    store.put_setting("a", "b").await.unwrap();
+    let mode = |name: &str| std::fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode("state") & 0o007, 0);
+    for file in ["infill.db", "infill.db-wal", "infill.db-shm"] {
+        assert_eq!(mode(&format!("state/{file}")), 0o600, "{file}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_written_survives_a_crash() {
+    let (dir, after) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let store = open_in(dir.path()).await;
+    let order = store.next_orders(5).await.unwrap();
+    store.put_leads(&[lead(1, serde_json::json!({"a": [1, 2]}))]).await.unwrap();
+    // What a killed process leaves: the files as they are, with nothing closed.
+    std::fs::create_dir(after.path().join("state")).unwrap();
+    for file in ["infill.db", "infill.db-wal"] {
+        let name = format!("state/{file}");
+        std::fs::copy(dir.path().join(&name), after.path().join(&name)).unwrap();
+    }
+    let revived = open_in(after.path()).await;
+    assert_eq!(revived.open_leads().await.unwrap(), [lead(1, serde_json::json!({"a": [1, 2]}))]);
+    assert_eq!(revived.next_orders(1).await.unwrap(), order + 5);
+}
+
+#[tokio::test]
+async fn a_full_disk_stops_writing_and_not_reading() {
+    let dir = TempDir::new().unwrap();
+    let store = open_in(dir.path()).await;
+    store.put_leads(&[lead(1, serde_json::json!({}))]).await.unwrap();
+    let writer = &store.writer;
+    // The limit is raised to the present size by SQLite itself, so the next new page finds no room.
+    sqlx::query("PRAGMA max_page_count = 1").execute(writer).await.unwrap();
+    let big = lead(2, serde_json::json!("x".repeat(1_000_000)));
+    let e = store.put_leads(std::slice::from_ref(&big)).await.unwrap_err();
+    assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
+    assert!(e.to_string().contains("full"), "{e}");
+    assert_eq!(store.open_leads().await.unwrap().len(), 1);
+    sqlx::query("PRAGMA max_page_count = 1000000").execute(writer).await.unwrap();
+    store.put_leads(&[big]).await.unwrap();
+    assert_eq!(store.open_leads().await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_locked_file_is_unavailable_and_comes_back() {
+    let dir = TempDir::new().unwrap();
+    let store = open_in(dir.path()).await;
+    let writer = &store.writer;
+    sqlx::query("PRAGMA busy_timeout = 50").execute(writer).await.unwrap();
+    let other = open_in(dir.path()).await;
+    let lock = other.begin("testing").await.unwrap();
+    let e = store.put_setting("a", "b").await.unwrap_err();
+    assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
+    assert_eq!(store.setting("a").await.unwrap(), None);
+    other.end(lock, Ok(()), "testing").await.unwrap();
+    store.put_setting("a", "b").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_was_given_up_half_way_does_not_block_the_next() {
+    let store = open("sqlite::memory:").await.unwrap();
+    let mut given_up = store.begin("testing").await.unwrap();
+    super::write::setting(&mut given_up, "a", "half").await.unwrap();
+    drop(given_up);
+    store.put_setting("b", "whole").await.unwrap();
+    assert_eq!(store.setting("a").await.unwrap(), None);
+    assert_eq!(store.setting("b").await.unwrap().as_deref(), Some("whole"));
+}
+
+#[tokio::test]
+async fn a_damaged_row_is_passed_over_and_kept() {
+    let dir = TempDir::new().unwrap();
+    let store = open_in(dir.path()).await;
+    store.put_leads(&[lead(1, serde_json::json!({})), lead(2, serde_json::json!({}))]).await.unwrap();
+    store.add_measurements(&[measurement(1), measurement(2)]).await.unwrap();
+    let writer = &store.writer;
+    sqlx::query("UPDATE leads SET state = '{' WHERE job = 1").execute(writer).await.unwrap();
+    sqlx::query("UPDATE measurements SET nodes = -4 WHERE measured_at = 1").execute(writer).await.unwrap();
+    let leads = store.open_leads().await.unwrap();
+    assert_eq!(leads.iter().map(|l| l.job.0).collect::<Vec<_>>(), [2]);
+    assert_eq!(store.measurements("s", 10).await.unwrap(), [measurement(2)]);
+    let kept: i64 = sqlx::query_scalar("SELECT count(*) FROM leads").fetch_one(writer).await.unwrap();
+    assert_eq!(kept, 2);
+}
+
+#[tokio::test]
+async fn what_is_no_database_of_ours_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("x.db");
+    std::fs::write(&file, "this is no database, but a text of some length".repeat(50)).unwrap();
+    let e = open(&format!("sqlite:{}", file.display())).await.err().unwrap();
+    assert!(matches!(e, StoreError::Corrupt { .. }), "{e}");
+    let store = open_in(dir.path()).await;
+    let newer = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+                 VALUES (9999, 'x', TRUE, x'00', 0)";
+    sqlx::query(newer).execute(&store.writer).await.unwrap();
+    let url = format!("sqlite:{}", dir.path().join("state/infill.db").display());
+    let e = open(&url).await.err().unwrap();
+    assert!(matches!(&e, StoreError::Corrupt { what, .. } if what.contains("newer infill")), "{e}");
+    let e = open("sqlite:/proc/no/such/infill.db").await.err().unwrap();
+    assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
+}
+
+#[tokio::test]
+async fn many_measurements_are_found_by_signature() {
+    let store = open("sqlite::memory:").await.unwrap();
+    let many: Vec<Measurement> =
+        (0..20_000).map(|n| Measurement { signature: format!("s{}", n % 100), ..measurement(n) }).collect();
+    store.add_measurements(&many).await.unwrap();
+    let plan: Vec<(i64, i64, i64, String)> = sqlx::query_as(
+        "EXPLAIN QUERY PLAN SELECT * FROM measurements WHERE signature = 's7' ORDER BY measured_at DESC, id DESC LIMIT 5",
+    )
+    .fetch_all(&store.writer)
+    .await
+    .unwrap();
+    let plan: Vec<&str> = plan.iter().map(|p| p.3.as_str()).collect();
+    assert_eq!(plan, ["SEARCH measurements USING INDEX measurements_by_signature (signature=?)"]);
+    assert_eq!(store.measurements("s7", 5).await.unwrap().last().unwrap().at, UnixTime(19_907));
+}
+
+#[tokio::test]
+async fn an_unknown_kind_of_database_is_refused_without_telling_the_password() {
+    let e = crate::store::open("mysql://user:geheim@host/db").await.err().unwrap();
+    let text = e.to_string();
+    assert!(matches!(e, StoreError::Unsupported { .. }), "{e}");
+    assert!(text.contains("mysql") && text.contains("sqlite:") && !text.contains("geheim"), "{text}");
+}

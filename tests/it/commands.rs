@@ -1,0 +1,48 @@
+//! The command line against a daemon that works: what an administrator types on the first day.
+
+use serde_json::Value;
+
+use crate::harness::{Site, Train};
+
+#[test]
+fn every_command_answers_while_a_job_runs() {
+    let site = Site::acting();
+    let job = Train::on("1-4").submit(&site);
+    site.until_trains_on(job, 4, 30.0);
+    let id = job.to_string();
+    for line in ["status", "gaps", "jobs", "plan", "plan --local", "doctor"] {
+        let words: Vec<&str> = ["infill"].into_iter().chain(line.split(' ')).collect();
+        let text = site.must("infill", &words);
+        assert!(!text.trim().is_empty(), "infill {line} says nothing");
+        let words: Vec<&str> = words.into_iter().chain(["--json"]).collect();
+        let json = site.must("infill", &words);
+        let value: Value =
+            serde_json::from_str(&json).unwrap_or_else(|e| panic!("infill {line} --json: {e}: {json}"));
+        assert_eq!(value["schema"], 1, "infill {line} --json: {json}");
+    }
+    for what in [&id, "n8"] {
+        assert!(site.must("alice", &["infill", "explain", what]).contains(what), "explain {what}");
+    }
+    assert!(site.must("alice", &["infill", "jobs"]).contains("alice"), "users see the jobs as well");
+    assert_eq!(site.exec("alice", &["infill", "explain", "999999"]).status.code(), Some(5), "no such job");
+    site.completes(job);
+    site.stop_daemon();
+    assert_eq!(site.exec("alice", &["infill", "status"]).status.code(), Some(3), "no daemon");
+}
+
+#[test]
+fn metrics_count_what_happens() {
+    let site = Site::acting();
+    let job = Train::on("1-4").submit(&site);
+    site.until_trains_on(job, 4, 30.0);
+    site.rounds_go_by(2);
+    let text = crate::harness::http::get(site.port(), "/metrics").expect("metrics").body;
+    let value = |name: &str| {
+        let line =
+            text.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("no {name} in:\n{text}"));
+        line.rsplit(' ').next().and_then(|v| v.parse::<f64>().ok()).unwrap_or_else(|| panic!("{line}"))
+    };
+    assert_eq!(value("infill_held_nodes"), 4.0);
+    assert!(text.ends_with("# EOF\n"), "not OpenMetrics: {text}");
+    site.completes(job);
+}

@@ -1,0 +1,126 @@
+//! The suite of `SlurmApi` against the real slurmrestd, over its Unix socket and over HTTP with tokens.
+
+use std::path::PathBuf;
+
+use infill::config::SlurmConfig;
+use infill::model::{JobId, NodeName};
+use infill::slurm::conformance::{Stage, run};
+use infill::slurm::{RestSlurm, SlurmApi, SlurmError};
+
+use crate::harness::Site;
+use crate::harness::jobs::clock;
+
+/// A held lead, a running main job on one node, a running job of three nodes in the partition, and two idle nodes.
+fn stage(site: &Site) -> Stage {
+    let foreign = site.main_job(600, &["--nodes=1", "--nodelist=n1"]);
+    let options = ["-p", "infill", "-J", "wing:1", "--nodes=3", "--nodelist=n2,n3,n4"];
+    let wide = site.sbatch("alice", &options, "sleep 600");
+    let lead = site.sbatch("alice", &["-p", "infill", "--nodes=1"], "sleep 600");
+    site.until("the stage to be set", 20.0, || {
+        site.started_at(foreign).is_some() && site.queued(wide).is_some_and(|j| j.runs())
+    });
+    Stage {
+        lead: JobId(lead),
+        nodes: [NodeName::from("n5"), NodeName::from("n6")],
+        foreign: JobId(foreign.id),
+        wide: Some(JobId(wide)),
+        partition: "infill".to_owned(),
+    }
+}
+
+/// `scontrol` of the cluster, for what old versions of REST lack; this process is outside.
+fn scontrol(site: &Site) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let path = site.cluster().dir.join("run/scontrol-of-the-test");
+    let minicluster = crate::harness::cluster::repository().join("slurm/minicluster/minicluster");
+    let text = format!(
+        "#!/bin/sh\nexec '{}' exec --user infill --dir '{}' -- scontrol \"$@\"\n",
+        minicluster.display(),
+        site.cluster().dir.display()
+    );
+    std::fs::write(&path, text).expect("cannot write the wrapper of scontrol");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
+        .expect("cannot make it executable");
+    path
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+}
+
+/// A token of user infill's that expires in `secs`.
+fn token(site: &Site, secs: u32) -> String {
+    let said = site.must("root", &["scontrol", "token", "username=infill", &format!("lifespan={secs}")]);
+    said.trim().strip_prefix("SLURM_JWT=").expect("a token").to_owned()
+}
+
+/// A client over HTTP; `scontrol` renews its token where that is the cluster's.
+fn over_http(site: &Site, token_file: PathBuf, scontrol: PathBuf) -> RestSlurm {
+    let config = SlurmConfig {
+        rest: site.cluster().rest_jwt_url.clone(),
+        token_file: Some(token_file),
+        token_user: Some("infill".to_owned()),
+        scontrol,
+        ..SlurmConfig::default()
+    };
+    RestSlurm::new(&config).expect("a client over HTTP")
+}
+
+#[test]
+fn slurmrestd_over_its_unix_socket() {
+    let site = Site::bare();
+    let stage = stage(&site);
+    let rest = format!("unix:{}", site.cluster().dir.join("run/host.sock").display());
+    let config = SlurmConfig { rest, scontrol: scontrol(&site), ..SlurmConfig::default() };
+    let slurm = RestSlurm::new(&config).expect("a client over the socket");
+    block_on(run(&slurm, &stage)).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn slurmrestd_over_http_with_tokens() {
+    let site = Site::bare();
+    site.cluster().control(&["restd-jwt", "start"]);
+    let stage = stage(&site);
+    let file = site.cluster().dir.join("run/token");
+    std::fs::write(&file, token(&site, 600)).expect("cannot write the token");
+    block_on(run(&over_http(&site, file, scontrol(&site)), &stage)).unwrap_or_else(|e| panic!("{e}"));
+    site.cluster().control(&["restd-jwt", "stop"]);
+}
+
+#[test]
+fn tokens_are_read_again_and_bad_ones_are_an_error() {
+    let site = Site::bare();
+    site.cluster().control(&["restd-jwt", "start"]);
+    let file = site.cluster().dir.join("run/token");
+    let nobody = || PathBuf::from("/nonexistent/scontrol");
+    let missing = block_on(over_http(&site, file.clone(), nobody()).endpoint());
+    assert!(missing.as_ref().is_err_and(|e| e.to_string().contains("token")), "{missing:?}");
+
+    std::fs::write(&file, "no token at all").expect("cannot write the token");
+    assert!(block_on(over_http(&site, file.clone(), nobody()).endpoint()).is_err());
+
+    // Where nobody renews it, an expired token is refused, and a fresh file is taken up by the client that runs.
+    std::fs::write(&file, token(&site, 2)).expect("cannot write the token");
+    let expired = clock() + 3.0;
+    site.until("the token to expire", 10.0, || clock() > expired);
+    let slurm = over_http(&site, file.clone(), nobody());
+    let refused = block_on(slurm.snapshot());
+    assert!(refused.is_err(), "an expired token was good: {refused:?}");
+    std::fs::write(&file, token(&site, 600)).expect("cannot write the token");
+    let snapshot = block_on(slurm.snapshot());
+    assert!(snapshot.as_ref().is_ok_and(|s| s.nodes.len() == 8), "{snapshot:?}");
+
+    // With scontrol at hand it renews the token by itself.
+    std::fs::write(&file, token(&site, 30)).expect("cannot write the token");
+    let renewing = over_http(&site, file.clone(), scontrol(&site));
+    assert!(block_on(renewing.snapshot()).is_ok());
+
+    // Somebody else's token is no way in.
+    let alice = site.must("alice", &["scontrol", "token", "lifespan=600"]);
+    std::fs::write(&file, alice.trim().trim_start_matches("SLURM_JWT=")).expect("cannot write the token");
+    let foreign = over_http(&site, file, nobody());
+    let lead = JobId(site.sbatch("bob", &["-p", "infill", "--nodes=1"], "sleep 600"));
+    let result = block_on(foreign.hold(lead));
+    assert!(matches!(result, Err(SlurmError::Denied { .. })), "{result:?}");
+    site.cluster().control(&["restd-jwt", "stop"]);
+}

@@ -1,0 +1,151 @@
+//! The executor's guard, against anything that a plan could get wrong: no job outside the partition, and none of
+//! another malleable job, is ever acted upon.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use infill::daemon::executor::perform;
+use infill::generation::Effect;
+use infill::model::{BaseState, Job, JobId, JobState, NodeName, Snapshot, UserId};
+use infill::slurm::{Endpoint, SlurmApi, SlurmError};
+use proptest::prelude::*;
+
+/// A Slurm that does anything to any job, and remembers to which.
+struct Obedient {
+    jobs: Vec<Job>,
+    touched: Mutex<Vec<JobId>>,
+}
+
+impl Obedient {
+    fn touch(&self, id: JobId) -> Result<(), SlurmError> {
+        self.touched.lock().unwrap().push(id);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl SlurmApi for Obedient {
+    async fn endpoint(&self) -> Result<Endpoint, SlurmError> {
+        unreachable!("the executor does not ask for this")
+    }
+    async fn snapshot(&self) -> Result<Snapshot, SlurmError> {
+        unreachable!("the executor does not ask for this")
+    }
+    async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
+        Ok(self.jobs.iter().find(|j| j.id == id).cloned())
+    }
+    async fn launch(&self, id: JobId, _: &NodeName, _: u32) -> Result<(), SlurmError> {
+        self.touch(id)
+    }
+    async fn set_time_limit(&self, id: JobId, _: u32) -> Result<(), SlurmError> {
+        self.touch(id)
+    }
+    async fn shrink(&self, id: JobId, _: &[NodeName]) -> Result<(), SlurmError> {
+        self.touch(id)
+    }
+    async fn signal(&self, id: JobId, _: &str) -> Result<(), SlurmError> {
+        self.touch(id)
+    }
+    async fn cancel(&self, id: JobId) -> Result<(), SlurmError> {
+        self.touch(id)
+    }
+    async fn requeue_hold(&self, id: JobId) -> Result<(), SlurmError> {
+        self.touch(id)
+    }
+    async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
+        self.touch(id)
+    }
+    async fn comment(&self, id: JobId, _: &str) -> Result<(), SlurmError> {
+        self.touch(id)
+    }
+}
+
+/// Ids are few, so that jobs and effects meet.
+fn id() -> impl Strategy<Value = JobId> {
+    (1u32..6).prop_map(JobId)
+}
+
+fn job(id: u32) -> impl Strategy<Value = Job> {
+    let partition = prop::sample::select(vec![
+        "infill",
+        "main",
+        "infill,main",
+        "Infill",
+        "infill2",
+        "infil",
+        "",
+        " infill",
+    ]);
+    let name = prop_oneof![
+        Just("train".to_owned()),
+        (1u32..6).prop_map(|lead| format!("wing:{lead}")),
+        Just("wing:".to_owned()),
+        Just("wing:1x".to_owned()),
+    ];
+    let state = prop::sample::select(vec![BaseState::Pending, BaseState::Running, BaseState::Completed]);
+    (partition, name, state, any::<bool>()).prop_map(move |(partition, name, state, held)| Job {
+        id: JobId(id),
+        user_id: UserId(1),
+        user_name: "u".to_owned(),
+        account: String::new(),
+        name,
+        partition: partition.to_owned(),
+        qos: "infill".to_owned(),
+        state: JobState::of(state),
+        state_reason: String::new(),
+        submit_time: None,
+        start_time: None,
+        end_time: None,
+        eligible_time: None,
+        preempt_time: None,
+        time_limit_mins: Some(1),
+        nodes: vec![NodeName::from("n1"), NodeName::from("n2")],
+        batch_host: None,
+        scheduled_nodes: Vec::new(),
+        required_nodes: Vec::new(),
+        node_count: 2,
+        held,
+        restart_count: 0,
+        comment: "infill:order=1;wing=1".to_owned(),
+        admin_comment: "infill:nodes=1-8".to_owned(),
+        gres: String::new(),
+        exit_code: None,
+    })
+}
+
+fn effect() -> impl Strategy<Value = Effect> {
+    let node = || NodeName::from("n1");
+    prop_oneof![
+        id().prop_map(move |job| Effect::Launch { job, node: node(), limit_mins: 1 }),
+        id().prop_map(|job| Effect::Hold { job }),
+        id().prop_map(|job| Effect::RequeueHold { job }),
+        id().prop_map(|job| Effect::SetLimit { job, limit_mins: 1 }),
+        id().prop_map(move |job| Effect::ShrinkWing { job, keep: vec![node()] }),
+        id().prop_map(|job| Effect::CancelWing { job }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+    #[test]
+    fn nothing_outside_the_partition_is_ever_touched(
+        jobs in (job(1), job(2), job(3), job(4)),
+        lead in id(),
+        effects in prop::collection::vec(effect(), 1..6),
+    ) {
+        let slurm = Obedient { jobs: vec![jobs.0, jobs.1, jobs.2, jobs.3], touched: Mutex::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for effect in &effects {
+            let result = runtime.block_on(perform(&slurm, "infill", lead, effect));
+            let target = slurm.jobs.iter().find(|j| j.id == effect.job());
+            let foreign = target.is_some_and(|j| j.partition != "infill");
+            prop_assert!(!foreign || matches!(result, Err(SlurmError::Denied { .. })), "{effect:?}: {result:?}");
+        }
+        for id in slurm.touched.into_inner().unwrap() {
+            let job = slurm.jobs.iter().find(|j| j.id == id).unwrap();
+            prop_assert_eq!(&job.partition, "infill");
+            let part = job.id == lead || job.name == format!("wing:{lead}");
+            prop_assert!(part, "job {} is no part of malleable job {}", job.id, lead);
+        }
+    }
+}

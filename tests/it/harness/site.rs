@@ -1,0 +1,256 @@
+//! A borrowed cluster with its daemon: what a test holds. Mended and given back when the test is over.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::process::Output;
+
+use infill::api::{JobView, RoundView, Status};
+
+use super::cluster::{self, Cluster, NODES};
+use super::daemon::{Daemon, Settings};
+use super::processes::{self, Process};
+use super::{http, wait};
+
+/// Seconds until a cluster must be clean again after a test.
+const MEND_SECS: f64 = 40.0;
+
+/// Lines of each log that a failed test shows.
+const TAIL_LINES: usize = 60;
+
+/// A cluster of one's own.
+#[derive(Debug)]
+pub struct Site {
+    cluster: Cluster,
+    daemon: RefCell<Daemon>,
+}
+
+impl Site {
+    /// Borrows a cluster; no daemon runs.
+    pub fn bare() -> Site {
+        let cluster = cluster::lease();
+        let daemon = RefCell::new(Daemon::of(&cluster));
+        Site { cluster, daemon }
+    }
+
+    /// Borrows a cluster and starts a daemon that acts.
+    pub fn acting() -> Site {
+        Site::with(|settings| settings)
+    }
+
+    /// Borrows a cluster and starts a daemon with changed settings.
+    pub fn with(change: impl FnOnce(Settings) -> Settings) -> Site {
+        let site = Site::bare();
+        site.configure(&change(Settings::quick(site.port())));
+        site.start();
+        site
+    }
+
+    /// Writes the configuration that the daemon, the agents and the command line read.
+    pub fn configure(&self, settings: &Settings) {
+        let path = self.cluster.dir.join("etc/infill.toml");
+        std::fs::write(path, settings.text()).expect("cannot write the configuration");
+    }
+
+    /// The port on which a daemon is to listen.
+    pub fn port(&self) -> u16 {
+        self.cluster.port
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The cluster's /scratch, on this machine.
+    pub fn scratch(&self) -> PathBuf {
+        self.cluster.dir.join("scratch")
+    }
+
+    /// Starts the daemon (again).
+    pub fn start(&self) {
+        self.daemon.borrow_mut().start(&self.cluster);
+    }
+
+    /// Starts the daemon and waits for nothing.
+    pub fn launch(&self) {
+        self.daemon.borrow_mut().launch(&self.cluster);
+    }
+
+    /// kill -9 of the daemon.
+    pub fn kill_daemon(&self) {
+        self.daemon.borrow_mut().kill();
+    }
+
+    /// SIGTERM to the daemon; its exit code.
+    pub fn stop_daemon(&self) -> Option<i32> {
+        self.daemon.borrow_mut().stop()
+    }
+
+    /// Whether the daemon's process is there.
+    pub fn daemon_runs(&self) -> bool {
+        self.daemon.borrow().runs()
+    }
+
+    /// What the daemon has logged.
+    pub fn log(&self) -> String {
+        self.daemon.borrow().log()
+    }
+
+    /// The daemon's status.
+    pub fn status(&self) -> Option<Status> {
+        self.daemon.borrow().status()
+    }
+
+    /// The daemon's last round.
+    pub fn round(&self) -> Option<RoundView> {
+        self.daemon.borrow().round()
+    }
+
+    /// A malleable job as the daemon shows it.
+    pub fn view(&self, job: u32) -> Option<JobView> {
+        self.status()?.jobs.into_iter().find(|j| j.job.0 == job)
+    }
+
+    /// Runs a command inside.
+    pub fn exec(&self, user: &str, words: &[&str]) -> Output {
+        self.exec_with(user, words, "")
+    }
+
+    /// Runs a command inside with this input.
+    pub fn exec_with(&self, user: &str, words: &[&str], input: &str) -> Output {
+        self.cluster.exec(user, words, input)
+    }
+
+    /// Runs a command inside; what it prints. Empty if it fails: Slurm may be the one that is being killed.
+    pub fn run(&self, user: &str, words: &[&str]) -> String {
+        String::from_utf8_lossy(&self.exec(user, words).stdout).into_owned()
+    }
+
+    /// Runs a command inside that must succeed; what it prints.
+    pub fn must(&self, user: &str, words: &[&str]) -> String {
+        let output = self.exec(user, words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?} as {user}: {} {said}", output.status);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The cluster's processes.
+    pub fn processes(&self) -> Vec<Process> {
+        processes::of_namespace(self.cluster.init_pid)
+    }
+
+    /// `minicluster kill`, by the names that it knows.
+    pub fn kill(&self, daemon: &str) {
+        self.cluster.control(&["kill", daemon]);
+    }
+
+    /// `minicluster start`.
+    pub fn revive(&self, daemon: &str) {
+        self.cluster.control(&["start", daemon]);
+    }
+
+    /// Waits until `probe` finds something.
+    pub fn wait<T>(&self, what: &str, secs: f64, probe: impl FnMut() -> Option<T>) -> T {
+        wait::look(secs, probe).unwrap_or_else(|| panic!("waited {secs} s for {what}, in vain"))
+    }
+
+    /// Waits until `condition` holds.
+    pub fn until(&self, what: &str, secs: f64, mut condition: impl FnMut() -> bool) {
+        self.wait(what, secs, || condition().then_some(()));
+    }
+
+    /// Waits until `rounds` more rounds have ended.
+    pub fn rounds_go_by(&self, rounds: usize) {
+        let mut last = self.round().map(|r| r.plan.at);
+        for _ in 0..rounds {
+            last = self.wait("another round", 30.0, || {
+                let at = self.round()?.plan.at;
+                (Some(at) > last).then_some(Some(at))
+            });
+        }
+    }
+
+    /// No wing without its lead, no node of infill's that the daemon does not know.
+    pub fn until_nothing_leaks(&self, secs: f64) {
+        self.until("Slurm's queue to hold nothing of infill's that the daemon does not know", secs, || {
+            let Some(status) = self.status() else { return false };
+            let known: Vec<u32> =
+                status.jobs.iter().flat_map(|j| j.wings.iter().map(|w| w.0).chain([j.job.0])).collect();
+            let ours: Vec<u32> =
+                self.queue().into_iter().filter(|j| j.partition == "infill").map(|j| j.id).collect();
+            ours.iter().all(|id| known.contains(id))
+        });
+    }
+
+    /// Lines of the daemon's log that contain all of these words.
+    pub fn logged(&self, words: &[&str]) -> Vec<String> {
+        let log = self.log();
+        log.lines().filter(|l| words.iter().all(|w| l.contains(w))).map(str::to_owned).collect()
+    }
+
+    /// What a failed test shows.
+    fn explain(&self) {
+        let tail = |text: &str| {
+            let lines: Vec<&str> = text.lines().collect();
+            lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+        };
+        eprintln!("---- {}", self.cluster.dir.display());
+        eprintln!(
+            "---- queue\n{}",
+            self.run("root", &["squeue", "-a", "-o", "%.6i %.8u %.9P %.12j %.11T %.12N %r"])
+        );
+        eprintln!("---- nodes\n{}", self.run("root", &["sinfo", "-N", "-o", "%N %T %E"]));
+        if let Some(status) = http::get(self.port(), "/v1/status") {
+            eprintln!("---- status\n{}", status.body);
+        }
+        eprintln!("---- daemon's log\n{}", tail(&self.log()));
+        let slurmctld = std::fs::read(self.cluster.dir.join("log/slurmctld.log")).unwrap_or_default();
+        eprintln!("---- slurmctld's log\n{}", tail(&String::from_utf8_lossy(&slurmctld)));
+        for entry in std::fs::read_dir(self.scratch()).into_iter().flatten().flatten() {
+            if entry.path().extension().is_some_and(|e| e == "out") {
+                let text = std::fs::read(entry.path()).unwrap_or_default();
+                eprintln!("---- {}\n{}", entry.path().display(), tail(&String::from_utf8_lossy(&text)));
+            }
+        }
+    }
+
+    /// Makes the cluster as it was. Says whether that worked.
+    fn mend(&self) -> bool {
+        self.daemon.borrow_mut().kill();
+        for daemon in self.cluster.dead_daemons() {
+            self.cluster.control(&["start", &daemon]);
+        }
+        let clean = r"
+            scontrol -o show reservation | sed -n 's/^ReservationName=\([^ ]*\).*/\1/p' |
+                while read -r r; do scontrol delete reservation=$r; done
+            squeue -h -a -o %A | xargs -r scancel --signal=KILL --full
+            squeue -h -a -o %A | xargs -r scancel
+            for node in $(sinfo -h -N -t drain,down,fail -o %N | sort -u); do scontrol update node=$node state=resume; done
+            umount /var/lib/infill/* 2>/dev/null
+            rm -rf /scratch/* /etc/infill/* /var/lib/infill/*
+            [ $(sinfo -h -N -p main -t idle -o %N | sort -u | wc -l) = $0 ] && [ -z $(squeue -h -a -o %A | head -1) ]";
+        let nodes = NODES.to_string();
+        let cleaned = || self.exec("root", &["bash", "-c", clean, &nodes]).status.success().then_some(());
+        wait::look(MEND_SECS, cleaned).is_some()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.explain();
+        }
+        let mended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.mend())).unwrap_or(false);
+        let cluster = Cluster {
+            dir: std::mem::take(&mut self.cluster.dir),
+            rest_jwt_url: std::mem::take(&mut self.cluster.rest_jwt_url),
+            ..self.cluster
+        };
+        if mended {
+            cluster::give_back(cluster);
+        } else {
+            eprintln!("the cluster could not be mended; it is ended");
+            cluster::discard(&cluster);
+        }
+    }
+}
