@@ -30,7 +30,7 @@ impl Settings {
             backoff_max_secs = 10.0
             [gaps]
             leave_secs = 5.0
-            min_window_secs = 10.0
+            min_window_secs = 60.0
             [planner]
             horizon_secs = 300.0
             solve_secs = 1.0
