@@ -82,12 +82,14 @@ fn slurmctld_is_killed_and_restarted() {
     let site = Site::acting();
     let job = Train::on("1-8").submit(&site);
     let before = site.until_trains_on(job, 8, 30.0);
-    // What slurmctld has not saved yet when it is killed, it forgets.
-    let trained = clock();
+    // What slurmctld has not saved yet when it is killed, it forgets. A change makes it save, all of its state.
+    let changed = clock();
+    let held = site.main_job(1, &["--nodes=1", "--hold"]);
     site.until("slurmctld to have saved its state", 30.0, || {
-        let saved = site.run("root", &["stat", "-c", "%Y", "/var/spool/minicluster/ctld/job_state"]);
-        saved.trim().parse().is_ok_and(|at: f64| at > trained)
+        let saved = site.run("root", &["stat", "-c", "%.9Y", "/var/spool/minicluster/ctld/job_state"]);
+        saved.trim().parse().is_ok_and(|at: f64| at > changed)
     });
+    site.must("root", &["scancel", &held.id.to_string()]);
     site.kill("slurmctld");
     site.until("the daemon to notice", 30.0, || site.status().is_some_and(|s| !s.problems.is_empty()));
     site.until_trains(job, 20, 15.0);
