@@ -54,8 +54,8 @@ pub const LOST_SECS: f64 = 60.0;
 /// planner looks at the gaps anyway: it only keeps a job from being thrown out of the same hole again and again.
 pub const PREEMPTED_BACKOFF_SECS: f64 = 2.0;
 
-/// Longest back-off after preemptions.
-pub const PREEMPTED_BACKOFF_MAX_SECS: f64 = 60.0;
+/// Longest back-off after preemptions: seconds are enough to see what the main queue does next.
+pub const PREEMPTED_BACKOFF_MAX_SECS: f64 = 8.0;
 
 /// A job that ran so long without preemption starts its back-off from the beginning.
 pub const CALM_SECS: f64 = 120.0;
