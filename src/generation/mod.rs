@@ -345,6 +345,8 @@ impl Machine {
         let occupied = self.occupied();
         match (&self.phase, &self.target) {
             (Phase::Queued, _) if self.wings.is_empty() => BTreeMap::new(),
+            // A daemon that was restarted meanwhile knows that the lead goes, and not where to.
+            (Phase::Requeueing, None) => BTreeMap::new(),
             (Phase::Running { .. }, _) | (_, None) => occupied,
             (_, Some(target)) => {
                 let holder = |n: &NodeName| occupied.get(n).copied().unwrap_or(self.job);
@@ -357,6 +359,7 @@ impl Machine {
     pub fn held_lead(&self) -> Option<&NodeName> {
         match (&self.phase, &self.target) {
             (Phase::Queued, _) if self.wings.is_empty() => None,
+            (Phase::Requeueing, None) => None,
             (Phase::Running { .. }, _) | (_, None) => self.lead_node(),
             (_, Some(target)) => target.nodes.first().map(|p| &p.node),
         }
