@@ -74,7 +74,7 @@ pub struct SlurmConfig {
     pub timeout_secs: f64,
     /// The malleable partition. Jobs elsewhere are never touched.
     pub partition: String,
-    /// QOS for wings; empty takes the partition's default.
+    /// QOS for wings; empty takes that of their lead.
     pub qos: String,
     /// Path of scontrol, for what old REST versions lack.
     pub scontrol: PathBuf,

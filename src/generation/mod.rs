@@ -239,8 +239,11 @@ pub struct Machine {
     pub sizes: Sizes,
     /// What the agent declared.
     pub spec: RunSpec,
-    /// The lead's account and GRES, for its wings.
+    /// The lead's account, for its wings.
     pub account: String,
+    /// The lead's QOS, for its wings.
+    #[serde(default)]
+    pub lead_qos: String,
     /// GRES per node of the lead.
     pub gres: String,
     /// Agents by node.
@@ -304,6 +307,7 @@ impl Machine {
             sizes,
             spec: RunSpec::default(),
             account: String::new(),
+            lead_qos: String::new(),
             gres: String::new(),
             workers: BTreeMap::new(),
             wings: BTreeMap::new(),
