@@ -131,6 +131,7 @@ fn prepare() {
 }
 
 /// Neither a panic nor SIGKILL of this process may leave a cluster behind, so another process watches it.
+#[allow(clippy::zombie_processes, reason = "it outlives this process, and is meant to")]
 fn start_guard() {
     let script = r#"cat >/dev/null
         for dir in "$1"/"$2"-*; do "$3" down --dir "$dir" && rm -rf --one-file-system "$dir"; done"#;
