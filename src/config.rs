@@ -287,9 +287,8 @@ impl Config {
         if let Some((key, v)) = positive.iter().find(|(_, v)| !(0.05..=86_400.0).contains(v)) {
             return fail(key, v.to_string(), "expected seconds between 0.05 and 86400");
         }
-        let not_negative: [(&'static str, f64); 9] = [
+        let not_negative: [(&'static str, f64); 8] = [
             ("gaps.leave_secs", self.gaps.leave_secs),
-            ("gaps.min_window_secs", self.gaps.min_window_secs),
             ("gaps.settle_secs", self.gaps.settle_secs),
             ("planner.min_stay_secs", self.planner.min_stay_secs),
             ("planner.costs.up_secs", self.planner.costs.up_secs),
@@ -300,6 +299,11 @@ impl Config {
         ];
         if let Some((key, v)) = not_negative.iter().find(|(_, v)| !(0.0..=86_400.0).contains(v)) {
             return fail(key, v.to_string(), "expected seconds between 0 and 86400");
+        }
+        // Slurm counts time limits in minutes.
+        if !(60.0..=86_400.0).contains(&self.gaps.min_window_secs) {
+            let v = self.gaps.min_window_secs.to_string();
+            return fail("gaps.min_window_secs", v, "expected 60 to 86400 seconds");
         }
         if !(0.01..=0.99).contains(&self.gaps.confidence) {
             let v = self.gaps.confidence.to_string();

@@ -86,7 +86,7 @@ fn malleable(
         costs: machine.spec.costs.unwrap_or(config.costs),
         standing: machine.standing(now),
         exec_plan: machine.exec_plan.clone(),
-        lead_node: machine.lead_node().cloned(),
+        lead_node: machine.held_lead().cloned(),
         held,
         submitted_at: about.map_or(now, |a| a.submitted_at),
         last_change: machine.last_change,

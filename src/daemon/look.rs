@@ -156,6 +156,11 @@ impl World {
         self.machines.iter().flat_map(|(id, m)| m.held().into_keys().map(|n| (n, *id))).collect()
     }
 
+    /// Nodes on which any part of a malleable job is or will be in a moment.
+    pub fn occupied(&self) -> BTreeMap<NodeName, JobId> {
+        self.machines.iter().flat_map(|(id, m)| m.occupied().into_keys().map(|n| (n, *id))).collect()
+    }
+
     /// Nodes of which an agent has said that Slurm takes them back.
     fn leaving(&self) -> BTreeSet<NodeName> {
         let workers = self.machines.values().flat_map(|m| &m.workers);
@@ -182,10 +187,15 @@ impl World {
         let holders = self.holders();
         let mut gaps = self.gaps.clone();
         // What happened since the snapshot: nodes given up, nodes promised, nodes that Slurm has taken back.
-        let leaving = self.leaving();
-        let (gone, stay): (Vec<_>, Vec<_>) = gaps.gaps.into_iter().partition(|g| leaving.contains(&g.node));
+        let (leaving, occupied) = (self.leaving(), self.occupied());
+        let why_not = |n: &NodeName| match occupied.get(n) {
+            _ if leaving.contains(n) => Some("Slurm is taking it back".to_owned()),
+            Some(job) if !holders.contains_key(n) => Some(format!("job {job} is just leaving it")),
+            _ => None,
+        };
+        let (gone, stay): (Vec<_>, Vec<_>) = gaps.gaps.into_iter().partition(|g| why_not(&g.node).is_some());
         gaps.gaps = stay;
-        gaps.refused.extend(gone.into_iter().map(|g| (g.node, "Slurm is taking it back".to_owned())));
+        gaps.refused.extend(gone.into_iter().filter_map(|g| why_not(&g.node).map(|why| (g.node, why))));
         gaps.refused.sort();
         for gap in &mut gaps.gaps {
             gap.holder = holders.get(&gap.node).copied();

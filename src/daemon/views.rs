@@ -26,8 +26,10 @@ pub fn status(world: &World) -> Status {
 fn nodes(world: &World) -> Vec<NodeView> {
     let Some(snapshot) = &world.snapshot else { return Vec::new() };
     let partition = &world.config().slurm.partition;
+    let occupied = world.occupied();
     let ours = snapshot.nodes.iter().filter(|n| n.partitions.contains(partition));
-    ours.map(|n| node(world, n, main_job(&snapshot.jobs, partition, &n.name))).collect()
+    let view = |n: &Node| node(world, n, main_job(&snapshot.jobs, partition, &n.name), occupied.get(&n.name));
+    ours.map(view).collect()
 }
 
 /// The job outside the partition that occupies the node.
@@ -35,10 +37,10 @@ fn main_job<'a>(jobs: &'a [Job], partition: &str, node: &NodeName) -> Option<&'a
     jobs.iter().find(|j| j.partition != partition && j.state.occupies_nodes() && j.nodes.contains(node))
 }
 
-fn node(world: &World, node: &Node, main: Option<&Job>) -> NodeView {
+fn node(world: &World, node: &Node, main: Option<&Job>, occupant: Option<&JobId>) -> NodeView {
     let gap = world.gaps.get(&node.name);
     let refused = world.gaps.refused.iter().find(|(n, _)| *n == node.name).map(|(_, why)| why.clone());
-    let job = gap.and_then(|g| g.holder);
+    let job = gap.and_then(|g| g.holder).or(occupant.copied());
     let kind = match (main, job, gap) {
         (Some(_), _, _) => NodeKind::Busy,
         (None, Some(_), _) => NodeKind::Held,

@@ -54,8 +54,8 @@ pub const LOST_SECS: f64 = 60.0;
 /// planner looks at the gaps anyway: it only keeps a job from being thrown out of the same hole again and again.
 pub const PREEMPTED_BACKOFF_SECS: f64 = 2.0;
 
-/// Longest back-off after preemptions.
-pub const PREEMPTED_BACKOFF_MAX_SECS: f64 = 60.0;
+/// Longest back-off after preemptions: seconds are enough to see what the main queue does next.
+pub const PREEMPTED_BACKOFF_MAX_SECS: f64 = 8.0;
 
 /// A job that ran so long without preemption starts its back-off from the beginning.
 pub const CALM_SECS: f64 = 120.0;
@@ -267,6 +267,9 @@ pub struct Machine {
     pub why: String,
     /// The next generation is a retry after a failure, no rescale.
     retrying: bool,
+    /// Whether the node that the lead shall start on is still being left by another job.
+    #[serde(default)]
+    blocked: bool,
     start_patience: f64,
     wing_patience: f64,
     backoff_first: f64,
@@ -314,6 +317,7 @@ impl Machine {
             last_change: None,
             why: "first start".to_owned(),
             retrying: false,
+            blocked: false,
             start_patience: 60.0,
             wing_patience: 60.0,
             backoff_first: 30.0,
@@ -335,16 +339,27 @@ impl Machine {
         }
     }
 
-    /// Every node that the job holds, has ordered, or has been promised while its lead comes up.
+    /// What the job counts as holding for the planner: what it occupies while it runs, and in the middle of a change
+    /// what it is changing to, so that no round calls back the change that the last one began.
     pub fn held(&self) -> BTreeMap<NodeName, JobId> {
-        let mut held = self.occupied();
-        if matches!(self.phase, Phase::Launching { .. } | Phase::Idle) {
-            let promised = self.target.iter().flat_map(|t| &t.nodes);
-            for p in promised {
-                held.entry(p.node.clone()).or_insert(self.job);
+        let occupied = self.occupied();
+        match (&self.phase, &self.target) {
+            (Phase::Queued, _) if self.wings.is_empty() => BTreeMap::new(),
+            (Phase::Running { .. }, _) | (_, None) => occupied,
+            (_, Some(target)) => {
+                let holder = |n: &NodeName| occupied.get(n).copied().unwrap_or(self.job);
+                target.nodes.iter().map(|p| (p.node.clone(), holder(&p.node))).collect()
             }
         }
-        held
+    }
+
+    /// The node of the lead in [`Machine::held`].
+    pub fn held_lead(&self) -> Option<&NodeName> {
+        match (&self.phase, &self.target) {
+            (Phase::Queued, _) if self.wings.is_empty() => None,
+            (Phase::Running { .. }, _) | (_, None) => self.lead_node(),
+            (_, Some(target)) => target.nodes.first().map(|p| &p.node),
+        }
     }
 
     /// Every node that the job holds or has ordered, with the Slurm job that holds it.
@@ -444,10 +459,21 @@ impl Machine {
     }
 }
 
-/// Whole minutes for a lease of `secs`: at least 1, rounded up.
+/// Whole minutes for a start in a window of `secs`: rounded down, but at least 1.
 ///
-/// Slurm counts limits in minutes. Rounding down would throw away up to a minute of every window; rounding up is safe,
-/// because the daemon leaves in time and what it forgets is preemptible.
-pub fn limit_mins(secs: f64) -> u32 {
-    (secs / 60.0).ceil().clamp(1.0, 525_600.0) as u32
+/// While a main job waits for nodes, only backfill starts our jobs, and only where their limit ends before the nodes are
+/// planned for: a limit that is too long by a second is no start at all.
+pub fn start_limit_mins(secs: f64) -> u32 {
+    (secs / 60.0).floor().clamp(1.0, LONGEST_LIMIT_MINS) as u32
 }
+
+/// Whole minutes for a job that runs and has a lease of `secs` from its start: rounded up, at least 1.
+///
+/// Rounding down would end it up to a minute before its window does. Rounding up delays nobody: the daemon leaves in
+/// time, and what it forgets is preemptible.
+pub fn running_limit_mins(secs: f64) -> u32 {
+    (secs / 60.0).ceil().clamp(1.0, LONGEST_LIMIT_MINS) as u32
+}
+
+/// A year, in minutes: a bound for leases that have none.
+const LONGEST_LIMIT_MINS: f64 = 525_600.0;

@@ -63,9 +63,10 @@ impl Machine {
                 if now.secs_since(self.since) < self.start_patience {
                     return;
                 }
-                let node = node.clone();
-                out.notes.push(format!("the lead did not start on {node}: {}", lead.state_reason));
-                self.start_failed(&node, "the lead did not start", now, out);
+                // Nobody is to blame: the main queue was faster, or backfill plans something on the node.
+                out.notes.push(format!("the lead did not start on {node} in time: {}", lead.state_reason));
+                self.target = None;
+                self.backoff_until = Some(now.plus_secs(super::RETRY_SECS));
                 self.enter(Phase::Queued, now);
             }
             Phase::Requeueing => self.enter(Phase::Queued, now),
@@ -165,7 +166,7 @@ impl Machine {
         let (Some(lease), Some(start), Some(limit)) = (lease, job.start_time, job.time_limit_mins) else {
             return;
         };
-        let wanted = super::limit_mins(lease.secs_since(start));
+        let wanted = super::running_limit_mins(lease.secs_since(start));
         let end = start.plus_secs(limit as f64 * 60.0);
         let must_cut = u64::from(wanted) < limit;
         let half_used = end.secs_since(now) < lease.secs_since(now) / 2.0;

@@ -7,7 +7,7 @@ use crate::model::{JobPlan, NodeName, Placement, UnixTime, WindowEnd};
 
 use super::{
     Effect, LEAVING_SECS, LOST_SECS, Machine, Outcome, Phase, SETTLE_SECS, SILENT_SECS, STOP_MARGIN_SECS,
-    Settings, Wing, limit_mins,
+    Settings, Wing, start_limit_mins,
 };
 
 /// A node that the planner gives to the job anew, with what ends its window: nodes with the same known end make one
@@ -47,6 +47,7 @@ impl Machine {
             self.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone()).collect();
         leaving.iter().for_each(|n| self.untarget(n));
         let Some(plan) = self.target.clone() else { return };
+        self.blocked = plan.nodes.first().is_some_and(|p| !(ground.free)(&p.node));
         let lead_is_here = plan.nodes.first().is_some_and(|p| self.lead_node() == Some(&p.node))
             && self.workers.values().any(|w| w.slurm_job == self.job && !w.leaving);
         if !lead_is_here || matches!(self.phase, Phase::Requeueing | Phase::Launching { .. }) {
@@ -81,7 +82,7 @@ impl Machine {
         let order = WingOrder {
             order: number,
             nodes: block.iter().map(|p| p.node.clone()).collect(),
-            time_limit_mins: limit_mins(lease.secs_since(now)),
+            time_limit_mins: start_limit_mins(lease.secs_since(now)),
             partition: settings.partition.clone(),
             qos: settings.qos.clone(),
             account: some(&self.account),
@@ -118,14 +119,14 @@ impl Machine {
 
     fn step_queued(&mut self, now: UnixTime, out: &mut Outcome) {
         let Some(first) = self.target.as_ref().and_then(|t| t.nodes.first()).cloned() else { return };
-        if self.backoff_until.is_some_and(|t| t > now) {
+        if self.blocked || self.backoff_until.is_some_and(|t| t > now) {
             return;
         }
         // Our own wing must be off the node first.
         if self.wings.values().any(|w| w.order.nodes.contains(&first.node)) {
             return;
         }
-        let limit = limit_mins(first.lease_until.secs_since(now));
+        let limit = start_limit_mins(first.lease_until.secs_since(now));
         self.attempt(Effect::Launch { job: self.job, node: first.node.clone(), limit_mins: limit }, now, out);
         self.enter(Phase::Launching { node: first.node }, now);
     }
@@ -148,7 +149,7 @@ impl Machine {
         }
         let Some(target) = &self.target else { return };
         if target.nodes.first().is_none_or(|p| p.node != lead) {
-            let aim = if target.nodes.is_empty() { "parked" } else { "moved" };
+            let aim = if target.nodes.is_empty() { "back after it was parked" } else { "moved" };
             self.why = aim.to_owned();
             self.enter(Phase::Requeueing, now);
             return;

@@ -568,9 +568,9 @@ fn a_wing_that_nobody_ordered_is_cancelled_and_a_stranger_gets_no_place() {
 
 #[test]
 fn limits_are_whole_minutes_of_at_least_one() {
-    let cases = [(-5.0, 1), (0.0, 1), (59.0, 1), (60.0, 1), (61.0, 2), (f64::INFINITY, 525_600)];
-    for (secs, mins) in cases {
-        assert_eq!(limit_mins(secs), mins, "{secs} s");
+    let cases = [(-5.0, 1, 1), (59.0, 1, 1), (60.0, 1, 1), (61.0, 1, 2), (f64::INFINITY, 525_600, 525_600)];
+    for (secs, start, running) in cases {
+        assert_eq!((start_limit_mins(secs), running_limit_mins(secs)), (start, running), "{secs} s");
     }
 }
 

@@ -91,7 +91,7 @@ fn slurmrestd_over_http_with_tokens() {
 fn tokens_are_read_again_and_bad_ones_are_an_error() {
     let site = Site::bare();
     site.cluster().control(&["restd-jwt", "start"]);
-    let file = site.cluster().dir.join("run/token");
+    let file = site.cluster().dir.join("run/token-of-the-test");
     let nobody = || PathBuf::from("/nonexistent/scontrol");
     let missing = block_on(over_http(&site, file.clone(), nobody()).endpoint());
     assert!(missing.as_ref().is_err_and(|e| e.to_string().contains("token")), "{missing:?}");
@@ -122,5 +122,6 @@ fn tokens_are_read_again_and_bad_ones_are_an_error() {
     let lead = JobId(site.sbatch("bob", &["-p", "infill", "--nodes=1"], "sleep 600"));
     let result = block_on(foreign.hold(lead));
     assert!(matches!(result, Err(SlurmError::Denied { .. })), "{result:?}");
+    std::fs::remove_file(site.cluster().dir.join("run/token-of-the-test")).expect("the token is there");
     site.cluster().control(&["restd-jwt", "stop"]);
 }

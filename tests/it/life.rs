@@ -1,6 +1,7 @@
 //! The life of malleable jobs beside a main queue that comes and goes.
 
 use crate::harness::jobs::clock;
+use crate::harness::train::SUBLINEAR;
 use crate::harness::{Site, Train};
 
 /// Longest that a main job may wait because of infill, seconds.
@@ -31,9 +32,8 @@ fn a_job_grows_into_idle_nodes_shrinks_for_main_jobs_and_completes() {
 fn two_users_share_the_gaps_and_wings_belong_to_their_owner() {
     let site = Site::acting();
     // The first four nodes are worth more to either than the last four to the other.
-    let curve = "--grace 10 --curve 1:10,2:19,4:35,8:60";
     let jobs = [("alice", "1-8"), ("bob", "2-8")]
-        .map(|(user, nodes)| (user, Train::on(nodes).user(user).run(curve).submit(&site)));
+        .map(|(user, nodes)| (user, Train::on(nodes).user(user).run(SUBLINEAR).submit(&site)));
     for (user, job) in jobs {
         site.until("both jobs to train", 40.0, || site.diary(job).last_step() > 0);
         site.wait("all nodes to be used", 30.0, || {
@@ -68,9 +68,9 @@ fn infill_leaves_before_a_planned_start() {
     let site = Site::acting();
     // What infill holds when the main queue makes its plans: into less than a minute Slurm starts nothing.
     let job = Train::on("1-8").submit(&site);
-    site.until_trains_on(job, 8, 30.0);
+    let lead = site.until_trains_on(job, 8, 30.0).nodes[0].to_string();
     // The first one ends a little before its limit, so that the second starts when Slurm has planned it.
-    let first = site.main_job(57, &["--nodes=4", "--time=1"]);
+    let first = site.main_job(57, &["--nodes=4", "--time=1", &format!("--exclude={lead}")]);
     site.starts_within(first, MAIN_WAITS_SECS);
     let second = site.main_job(5, &["--nodes=8", "--time=1"]);
     site.until_trains_on(job, 4, 25.0);

@@ -2,6 +2,7 @@
 
 use infill::api::Control;
 
+use crate::harness::train::SUBLINEAR;
 use crate::harness::{Site, Train};
 
 /// What Slurm says of a job, without what changes by itself.
@@ -40,13 +41,13 @@ fn pause_resume_and_drain() {
     let site = Site::acting();
     let main = site.main_job(600, &["--nodes=4"]);
     site.until("the main job to run", 10.0, || site.started_at(main).is_some());
-    let job = Train::on("1-8").submit(&site);
+    let job = Train::on("1-8").run(SUBLINEAR).submit(&site);
     site.until_trains_on(job, 4, 30.0);
 
     assert_eq!(order(&site, "root", "pause").0, Some(0));
     assert_eq!(site.status().expect("a status").control, Control::Paused);
     site.must("root", &["scancel", &main.id.to_string()]);
-    let waiting = Train::on("1-2").user("bob").submit(&site);
+    let waiting = Train::on("1-2").user("bob").run(SUBLINEAR).submit(&site);
     site.until("the daemon to know the second job", 15.0, || site.view(waiting).is_some());
     site.rounds_go_by(5);
     assert_eq!(site.nodes_of(job).len(), 4, "it grew while paused");

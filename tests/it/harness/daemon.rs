@@ -30,7 +30,7 @@ impl Settings {
             backoff_max_secs = 10.0
             [gaps]
             leave_secs = 5.0
-            min_window_secs = 10.0
+            min_window_secs = 60.0
             [planner]
             horizon_secs = 300.0
             solve_secs = 1.0
@@ -83,19 +83,14 @@ impl Daemon {
 
     /// Starts it with the configuration that lies in the cluster, and waits for its first round.
     pub fn start(&mut self, cluster: &Cluster) {
-        self.launch(cluster);
-        let ready = wait::look(START_SECS, || self.status()?.last_round);
-        assert!(ready.is_some(), "the daemon made no round within {START_SECS} s");
-    }
-
-    /// Starts it and waits for nothing.
-    pub fn launch(&mut self, cluster: &Cluster) {
         assert!(self.child.is_none(), "a daemon runs already");
         let file = || -> Stdio { self.open_log().into() };
         let mut command =
             cluster.command("infill", &["env", "INFILL_LOG=infill=debug,info", "infill", "serve"]);
         command.stdin(Stdio::null()).stdout(file()).stderr(file());
         self.child = Some(command.spawn().expect("cannot start the daemon"));
+        let ready = wait::look(START_SECS, || self.status()?.last_round);
+        assert!(ready.is_some(), "the daemon made no round within {START_SECS} s");
     }
 
     fn open_log(&self) -> File {
@@ -105,11 +100,6 @@ impl Daemon {
     fn process(&self) -> Option<processes::Process> {
         let serves = |p: &processes::Process| p.name == "infill" && p.args.iter().any(|a| a == "serve");
         processes::of_namespace(self.init_pid).into_iter().find(serves)
-    }
-
-    /// Whether its process is there.
-    pub fn runs(&self) -> bool {
-        self.process().is_some()
     }
 
     /// kill -9.

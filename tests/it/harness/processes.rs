@@ -22,11 +22,6 @@ impl Process {
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
     }
 
-    /// Whether it is there.
-    pub fn lives(&self) -> bool {
-        std::path::Path::new(&format!("/proc/{}/exe", self.pid)).read_link().is_ok()
-    }
-
     /// The node on which Slurm runs it, if it is part of a job.
     pub fn node(&self) -> Option<&str> {
         self.env.get("SLURMD_NODENAME").map(String::as_str)

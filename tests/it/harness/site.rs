@@ -71,11 +71,6 @@ impl Site {
         self.daemon.borrow_mut().start(&self.cluster);
     }
 
-    /// Starts the daemon and waits for nothing.
-    pub fn launch(&self) {
-        self.daemon.borrow_mut().launch(&self.cluster);
-    }
-
     /// kill -9 of the daemon.
     pub fn kill_daemon(&self) {
         self.daemon.borrow_mut().kill();
@@ -84,11 +79,6 @@ impl Site {
     /// SIGTERM to the daemon; its exit code.
     pub fn stop_daemon(&self) -> Option<i32> {
         self.daemon.borrow_mut().stop()
-    }
-
-    /// Whether the daemon's process is there.
-    pub fn daemon_runs(&self) -> bool {
-        self.daemon.borrow().runs()
     }
 
     /// What the daemon has logged.

@@ -5,6 +5,9 @@ use serde::Deserialize;
 
 use super::Site;
 
+/// Flags of `infill run` for jobs that share: with linear curves it is as good to give one of them everything.
+pub const SUBLINEAR: &str = "--grace 10 --curve 1:10,2:19,4:35,8:60";
+
 /// A malleable job to be submitted.
 #[derive(Clone, Debug)]
 pub struct Train {
@@ -82,8 +85,6 @@ pub struct Event {
     pub rank: u32,
     /// Number of ranks.
     pub world: u32,
-    /// Node.
-    pub node: String,
     /// Step.
     #[serde(default)]
     pub step: u64,

@@ -79,11 +79,11 @@ impl SlurmConf {
                 "set PreemptExemptTime=0, or for the infill QOS alone: sacctmgr modify qos infill set preemptexempttime=0",
             ));
         }
-        lists(self.get("PreemptParameters"), "youngest_first").then(|| {
+        (!lists(self.get("PreemptParameters"), "youngest_first")).then(|| {
             Finding::warn(
                 "preempt",
-                "PreemptParameters has youngest_first and PreemptExemptTime is 0: jobs that just started die first",
-                "drop youngest_first unless main jobs need it",
+                "PreemptParameters lacks youngest_first: Slurm pushes leads away before their wings",
+                "set PreemptParameters=youngest_first in slurm.conf: a lost wing costs a resize, a lost lead a new start",
             )
         })
     }
@@ -194,7 +194,7 @@ AccountingStorageEnforce = associations,limits,qos
 AuthType                = auth/munge
 JobSubmitPlugins        = lua
 PreemptMode             = REQUEUE
-PreemptParameters       = (null)
+PreemptParameters       = youngest_first
 PreemptType             = preempt/qos
 PreemptExemptTime       = 00:00:00
 RequeueExit             = (null)
@@ -280,7 +280,7 @@ Slurmctld(primary) at minicluster is UP
 
         errors: 1, warnings: 4
         ");
-        assert!(judged(&[("PreemptParameters", "youngest_first")]).contains("die first"));
+        assert!(judged(&[("PreemptParameters", "(null)")]).contains("lacks youngest_first"));
     }
 
     #[test]
