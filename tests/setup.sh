@@ -70,7 +70,7 @@ refresh_lists() {
 
 find_cargo() {
     command -v cargo >/dev/null || PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
-    command -v cargo >/dev/null || die "no cargo in PATH: install Rust (see https://rustup.rs)"
+    command -v cargo >/dev/null || die "no cargo in PATH: install Rust, from 1.88"
 }
 
 install_rust_components() {
