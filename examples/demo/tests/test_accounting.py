@@ -67,7 +67,11 @@ class Harvesting(unittest.TestCase):
         self.check(lines, ["n1", "n2"], (0, 300), 400, 89 + 80 + 95, 0)
 
     def test_short_gaps_do_not_count(self):
-        lines = [line(1, "a", "main", "n1", 30, 100), line(2, "b", "main", "n1", 131, 200), line(3, "x", "infill", "n1", 0, 131)]
+        lines = [
+            line(1, "a", "main", "n1", 30, 100),
+            line(2, "b", "main", "n1", 131, 200),
+            line(3, "x", "infill", "n1", 0, 131),
+        ]
         self.check(lines, ["n1"], (0, 200), 31, 31, 30)
 
     def test_a_shrunk_wing_has_each_node_as_long_as_it_had_it(self):
@@ -88,9 +92,8 @@ class Waiting(unittest.TestCase):
     """How long jobs wait."""
 
     def test_the_first_start_counts(self):
-        records = accounting.parse(
-            line(5, "x", "infill", "n1", 12, 20, "PREEMPTED", submit=10) + "\n" + line(5, "x", "infill", "n2", 40, 50, submit=20)
-        )
+        first = line(5, "x", "infill", "n1", 12, 20, "PREEMPTED", submit=10)
+        records = accounting.parse(first + "\n" + line(5, "x", "infill", "n2", 40, 50, submit=20))
         self.assertEqual(accounting.first_wait(records, 5), 2)
         self.assertEqual([r.start for r in accounting.lives(records, 5)], [12, 40])
 
