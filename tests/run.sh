@@ -17,6 +17,8 @@ Without arguments: rustfmt, shellcheck, clippy, the tests of the examples' Pytho
 on a real Slurm cluster, which they start themselves.
 With arguments: only `cargo test --locked ARG…`, so that tests/run.sh FILTER runs the tests whose names hold FILTER.
 
+INFILL_TEST_RELEASE=sid runs the integration tests on the newest Slurm; tests/it/main.rs names the other variables.
+
 Needs root on Debian 12 or 13, Rust, and a network the first time.
 Exit: 0 if all passed.
 END_OF_USAGE

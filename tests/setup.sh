@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building and trying infill needs and this machine lacks, and builds it. Quick when there is nothing to do.
+# Installs what building and trying infill needs and this machine lacks, and builds it. Quick when there is nothing to
+# do.
 set -euo pipefail
 
 HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
@@ -45,7 +46,9 @@ die() {
 }
 
 # clang's headers come with it, as a dependency.
-has_libclang() { compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' && compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'; }
+has_libclang() {
+    compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' && compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'
+}
 
 install_packages() {
     local need missing=()
@@ -64,20 +67,21 @@ install_packages() {
 }
 
 refresh_lists() {
-    [[ -n $(find /var/lib/apt/lists -maxdepth 1 -name '*Packages*' -mtime "-$APT_LIST_DAYS" -print -quit 2>/dev/null) ]] ||
-        apt-get update -qq >/dev/null || die "apt-get update failed: are the apt sources right, and is there a network?"
+    local fresh
+    fresh=$(find /var/lib/apt/lists -maxdepth 1 -name '*Packages*' -mtime "-$APT_LIST_DAYS" -print -quit 2>/dev/null)
+    [[ -n $fresh ]] || apt-get update -qq >/dev/null || die "apt-get update failed: are the apt sources right, and is there a network?"
 }
 
 find_cargo() {
     command -v cargo >/dev/null || PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
-    command -v cargo >/dev/null || die "no cargo in PATH: install Rust (see https://rustup.rs)"
+    command -v cargo >/dev/null || die "no cargo in PATH: install Rust, from 1.88"
 }
 
 install_rust_components() {
     local component
     for component in rustfmt clippy; do
         cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 && continue
-        command -v rustup >/dev/null || die "cargo ${component/rustfmt/fmt} is missing, and there is no rustup to install it"
+        command -v rustup >/dev/null || die "$component is missing, and there is no rustup to install it"
         say "installing $component"
         rustup -q component add "$component" >/dev/null || die "rustup could not install $component"
     done

@@ -67,7 +67,11 @@ class Harvesting(unittest.TestCase):
         self.check(lines, ["n1", "n2"], (0, 300), 400, 89 + 80 + 95, 0)
 
     def test_short_gaps_do_not_count(self):
-        lines = [line(1, "a", "main", "n1", 30, 100), line(2, "b", "main", "n1", 131, 200), line(3, "x", "infill", "n1", 0, 131)]
+        lines = [
+            line(1, "a", "main", "n1", 30, 100),
+            line(2, "b", "main", "n1", 131, 200),
+            line(3, "x", "infill", "n1", 0, 131),
+        ]
         self.check(lines, ["n1"], (0, 200), 31, 31, 30)
 
     def test_a_shrunk_wing_has_each_node_as_long_as_it_had_it(self):
@@ -88,9 +92,8 @@ class Waiting(unittest.TestCase):
     """How long jobs wait."""
 
     def test_the_first_start_counts(self):
-        records = accounting.parse(
-            line(5, "x", "infill", "n1", 12, 20, "PREEMPTED", submit=10) + "\n" + line(5, "x", "infill", "n2", 40, 50, submit=20)
-        )
+        first = line(5, "x", "infill", "n1", 12, 20, "PREEMPTED", submit=10)
+        records = accounting.parse(first + "\n" + line(5, "x", "infill", "n2", 40, 50, submit=20))
         self.assertEqual(accounting.first_wait(records, 5), 2)
         self.assertEqual([r.start for r in accounting.lives(records, 5)], [12, 40])
 
@@ -100,16 +103,47 @@ class Waiting(unittest.TestCase):
 
 
 class Recorded(unittest.TestCase):
-    """The demo's load, as sacct of a real Slurm 24.11.5 told it."""
+    """A run of the demo, as sacct of a real Slurm 24.11.5 told it."""
 
-    def test_the_gaps_that_the_load_leaves(self):
-        records = accounting.parse((HERE / "sacct-24.11.txt").read_text())
-        begin = min(r.submit for r in records) - 10
-        end = max(r.end for r in records)
-        harvest = accounting.harvest(records, [f"n{i}" for i in range(1, 9)], (begin, end))
-        self.assertEqual(len(records), 18)
-        self.assertGreater(harvest.gap_node_seconds, 800)
-        self.assertEqual(harvest.harvested_node_seconds, 0)
+    def setUp(self):
+        self.records = accounting.parse((HERE / "sacct-24.11.txt").read_text())
+        mains = [r for r in self.records if r.partition == "main"]
+        self.nodes = [f"n{i}" for i in range(1, 9)]
+        self.period = (min(r.submit for r in mains) - 10, max(r.end for r in mains))
+
+    def test_it_holds_the_whole_load(self):
+        mains = {r.name for r in self.records if r.partition == "main"}
+        self.assertEqual(len(mains), 18)
+        requeued = [r for r in self.records if r.state in ("PREEMPTED", "REQUEUED")]
+        self.assertGreater(len(requeued), 10)
+
+    def test_counting_second_by_second_gives_the_same(self):
+        harvest = accounting.harvest(self.records, self.nodes, self.period)
+        gap, harvested = self.second_by_second()
+        self.assertGreater(gap, 700)
+        self.assertEqual((harvest.gap_node_seconds, harvest.harvested_node_seconds), (gap, harvested))
+
+    def second_by_second(self):
+        """Node-seconds in long gaps, and those of them in which a job of infill had the node."""
+        gap = harvested = 0
+        for node in self.nodes:
+            run = []
+            for second in range(int(self.period[0]), int(self.period[1]) + 1):
+                if second < self.period[1] and not self.has(node, "main", second):
+                    run.append(second)
+                    continue
+                if len(run) > accounting.SHORT_GAP_SECS:
+                    gap += len(run)
+                    harvested += sum(self.has(node, "infill", s) for s in run)
+                run = []
+        return gap, harvested
+
+    def has(self, node, partition, second):
+        """Whether a job of the partition has the node in the second that begins then."""
+        return any(
+            r.partition == partition and node in r.nodes and r.start is not None and r.start <= second < r.end
+            for r in self.records
+        )
 
 
 if __name__ == "__main__":
