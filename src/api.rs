@@ -74,6 +74,27 @@ pub struct RunSpec {
     pub command_hash: String,
 }
 
+/// Longest grace time that a job may ask for, seconds: a shrinking job holds its nodes for so long.
+pub const MAX_GRACE_SECS: u32 = 3600;
+
+/// Longest name of a profile or hash of a command.
+const MAX_NAME_CHARS: usize = 200;
+
+impl RunSpec {
+    /// The same with every value inside its bounds: what comes over the wire may hold anything.
+    pub fn bounded(self) -> Self {
+        let short = |s: String| s.chars().take(MAX_NAME_CHARS).collect::<String>();
+        let sound = |secs: f64| (0.0..=86_400.0).contains(&secs);
+        RunSpec {
+            costs: self.costs.filter(|c| sound(c.up_secs) && sound(c.down_secs) && sound(c.start_secs)),
+            grace_secs: self.grace_secs.min(MAX_GRACE_SECS),
+            profile: self.profile.map(short),
+            command_hash: short(self.command_hash),
+            ..self
+        }
+    }
+}
+
 impl Default for RunSpec {
     fn default() -> Self {
         RunSpec {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::api::Mode;
-use crate::model::RescaleCosts;
+use crate::model::{Curve, RescaleCosts};
 
 /// The commented default file.
 pub const DEFAULT_FILE: &str = include_str!("../config/infill.toml");
@@ -74,7 +74,7 @@ pub struct SlurmConfig {
     pub timeout_secs: f64,
     /// The malleable partition. Jobs elsewhere are never touched.
     pub partition: String,
-    /// QOS for wings; empty takes the partition's default.
+    /// QOS for wings; empty takes that of their lead.
     pub qos: String,
     /// Path of scontrol, for what old REST versions lack.
     pub scontrol: PathBuf,
@@ -116,6 +116,9 @@ pub struct PlannerConfig {
     pub lease_secs: f64,
     /// Rescale costs of a job that has declared none and of which nothing was measured.
     pub costs: RescaleCosts,
+    /// Throughput curves (`nodes:samples a second`, as for `infill run --curve`) by profile or job name, for jobs that
+    /// declare none themselves.
+    pub curves: BTreeMap<String, Curve>,
     /// Shares of users; others have 1. A user's share is divided over the user's jobs.
     pub shares: BTreeMap<String, f64>,
 }
@@ -192,6 +195,7 @@ impl Default for PlannerConfig {
             lease_secs: 3600.0,
             // Measured on Summit for data-parallel PyTorch: about 18 s to grow, 12 s to shrink.
             costs: RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 },
+            curves: BTreeMap::new(),
             shares: BTreeMap::new(),
         }
     }
@@ -356,6 +360,14 @@ mod tests {
     }
 
     #[test]
+    fn curves_are_written_as_on_the_command_line() {
+        let text = "[planner.curves]\nresnet = \"1:10,4:35\"\n";
+        let config = Config::parse(text, Path::new("x.toml")).unwrap();
+        assert_eq!(config.planner.curves["resnet"].rate(4), 35.0);
+        assert_eq!(Config::parse(&toml::to_string(&config).unwrap(), Path::new("x.toml")).unwrap(), config);
+    }
+
+    #[test]
     fn senseless_values_are_refused() {
         for text in [
             "[daemon]\npoll_interval_secs = nan",
@@ -364,6 +376,7 @@ mod tests {
             "[slurm]\nrest = \"ftp://x\"",
             "[planner]\nmax_steps = 0",
             "[planner.shares]\nalice = -1.0",
+            "[planner.curves]\nx = \"1:0\"",
         ] {
             assert!(Config::parse(text, Path::new("x.toml")).is_err(), "{text}");
         }

@@ -64,6 +64,14 @@ fn user_of(about: &BTreeMap<JobId, About>, job: JobId) -> &str {
     about.get(&job).map_or("", |a| a.user.as_str())
 }
 
+/// What the job declared, else what the configuration says of its profile or name, else proportional to its nodes.
+fn curve_of(machine: &Machine, about: Option<&About>, config: &PlannerConfig) -> Curve {
+    let profile = machine.spec.profile.as_ref();
+    let name = about.map(|a| &a.name);
+    let configured = || profile.into_iter().chain(name).find_map(|n| config.curves.get(n));
+    machine.spec.curve.as_ref().or_else(configured).cloned().unwrap_or_else(Curve::linear)
+}
+
 fn malleable(
     machine: &Machine,
     about: Option<&About>,
@@ -71,7 +79,7 @@ fn malleable(
     config: &PlannerConfig,
     now: UnixTime,
 ) -> MalleableJob {
-    let curve = machine.spec.curve.clone().unwrap_or_else(Curve::linear);
+    let curve = curve_of(machine, about, config);
     let min = machine.allowed().min();
     // Jobs count their samples in different units. A node-second at its smallest size weighs the same for all.
     let unit = curve.rate(min) / f64::from(min.max(1));

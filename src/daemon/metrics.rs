@@ -151,3 +151,24 @@ impl Metrics {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dashboard_asks_only_for_what_there_is() {
+        let text = Metrics::default().text();
+        let dashboard = include_str!("../../contrib/grafana/infill.json");
+        let name = regex::Regex::new(r"infill_[a-z_]+").unwrap();
+        let exprs = dashboard.lines().filter(|l| l.contains("\"expr\""));
+        let asked: Vec<&str> = exprs.flat_map(|l| name.find_iter(l)).map(|m| m.as_str()).collect();
+        assert!(asked.len() > 10, "{asked:?}");
+        for metric in asked {
+            assert!(
+                text.contains(&format!("{metric}{{")) || text.contains(&format!("{metric} ")),
+                "{metric}\n{text}"
+            );
+        }
+    }
+}

@@ -170,6 +170,10 @@ impl Machine {
             return;
         }
         worker.leaving = true;
+        // We requeue the lead ourselves: Slurm's SIGTERM is ours then, and no preemption.
+        if self.phase == Phase::Requeueing && self.lead_node() == Some(node) {
+            return;
+        }
         out.notes.push(format!("{node}: Slurm takes the node back"));
         self.untarget(node);
         self.lose(std::slice::from_ref(node), &format!("Slurm took {node} back"), now);

@@ -239,8 +239,11 @@ pub struct Machine {
     pub sizes: Sizes,
     /// What the agent declared.
     pub spec: RunSpec,
-    /// The lead's account and GRES, for its wings.
+    /// The lead's account, for its wings.
     pub account: String,
+    /// The lead's QOS, for its wings.
+    #[serde(default)]
+    pub lead_qos: String,
     /// GRES per node of the lead.
     pub gres: String,
     /// Agents by node.
@@ -304,6 +307,7 @@ impl Machine {
             sizes,
             spec: RunSpec::default(),
             account: String::new(),
+            lead_qos: String::new(),
             gres: String::new(),
             workers: BTreeMap::new(),
             wings: BTreeMap::new(),
@@ -345,6 +349,8 @@ impl Machine {
         let occupied = self.occupied();
         match (&self.phase, &self.target) {
             (Phase::Queued, _) if self.wings.is_empty() => BTreeMap::new(),
+            // A daemon that was restarted meanwhile knows that the lead goes, and not where to.
+            (Phase::Requeueing, None) => BTreeMap::new(),
             (Phase::Running { .. }, _) | (_, None) => occupied,
             (_, Some(target)) => {
                 let holder = |n: &NodeName| occupied.get(n).copied().unwrap_or(self.job);
@@ -357,6 +363,7 @@ impl Machine {
     pub fn held_lead(&self) -> Option<&NodeName> {
         match (&self.phase, &self.target) {
             (Phase::Queued, _) if self.wings.is_empty() => None,
+            (Phase::Requeueing, None) => None,
             (Phase::Running { .. }, _) | (_, None) => self.lead_node(),
             (_, Some(target)) => target.nodes.first().map(|p| &p.node),
         }

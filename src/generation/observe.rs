@@ -44,6 +44,7 @@ impl Machine {
 
     fn see_lead(&mut self, lead: &Job, read_at: UnixTime, now: UnixTime, out: &mut Outcome) {
         self.account.clone_from(&lead.account);
+        self.lead_qos.clone_from(&lead.qos);
         self.gres.clone_from(&lead.gres);
         // The reading must be younger than what we know from agents.
         if read_at <= self.since || self.phase == Phase::Ended {

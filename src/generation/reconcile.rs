@@ -84,7 +84,7 @@ impl Machine {
             nodes: block.iter().map(|p| p.node.clone()).collect(),
             time_limit_mins: start_limit_mins(lease.secs_since(now)),
             partition: settings.partition.clone(),
-            qos: settings.qos.clone(),
+            qos: settings.qos.clone().or_else(|| some(&self.lead_qos)),
             account: some(&self.account),
             gres: some(&self.gres),
         };

@@ -357,6 +357,19 @@ fn parks_when_it_gets_nothing_and_starts_again_later() {
 }
 
 #[test]
+fn a_daemon_restarted_while_a_lead_is_requeued_does_not_plan_to_keep_its_node() {
+    let mut r = running("1-8", &[1, 2]);
+    r.target(&[]);
+    for node in [n(1), n(2)] {
+        r.stopped(&node, 1, Exit { code: 0, asked: true, killed: false });
+    }
+    assert_eq!(r.m.phase, Phase::Requeueing);
+    r.m.resume(r.now);
+    assert_eq!((r.m.held().len(), r.m.held_lead()), (0, None));
+    assert_eq!(r.m.standing(r.now), Standing::Busy);
+}
+
+#[test]
 fn too_few_nodes_for_the_smallest_size_is_no_start() {
     let mut r = rig("2-4");
     r.target(&[1]);

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
 use crate::api::{
-    AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome, hello_payload,
+    AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, RunSpec, Welcome, hello_payload,
 };
 use crate::daemon::{Context, now};
 use crate::generation::input::Arrival;
@@ -40,7 +40,7 @@ pub async fn hello(
         address,
         port: hello.port,
         running: hello.running,
-        spec: hello.spec,
+        spec: hello.spec.map(RunSpec::bounded),
     };
     if !context.world.lock().arrive(lead, arrival, &secret, now()) {
         return Err(Refusal::new(StatusCode::GONE, "this worker has no place in the job any more"));

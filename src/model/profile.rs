@@ -1,5 +1,7 @@
 //! How a job scales: throughput by number of nodes, and what a rescale costs.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::{NodeType, UnixTime};
@@ -14,6 +16,9 @@ impl Default for ExecPlan {
     }
 }
 
+/// How the curve of a job of which nothing is known is written.
+const LINEAR: &str = "linear";
+
 /// Throughput at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
@@ -27,7 +32,10 @@ pub struct CurvePoint {
 ///
 /// Between points the rate is interpolated linearly. Outside it is extrapolated in proportion to the nodes below the
 /// first point, and flat above the last: more is never promised than was seen.
+///
+/// As text and as JSON: `linear`, or `1:10,2:19,4:35`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Curve {
     points: Vec<CurvePoint>,
     /// `true` for the default curve of a job of which nothing is known: rate = nodes, at any size.
@@ -79,8 +87,11 @@ impl Curve {
         Ok(Curve { points, linear: false })
     }
 
-    /// Parses `1:10,2:19,4:35` (nodes:samples a second).
+    /// Parses `1:10,2:19,4:35` (nodes:samples a second), or `linear`.
     pub fn parse(text: &str) -> Result<Self, CurveError> {
+        if text.trim() == LINEAR {
+            return Ok(Curve::linear());
+        }
         let point = |item: &str| -> Option<CurvePoint> {
             let (n, r) = item.trim().split_once(':')?;
             Some(CurvePoint { nodes: n.trim().parse().ok()?, rate: r.trim().parse().ok()? })
@@ -124,6 +135,29 @@ impl Curve {
     }
 }
 
+impl TryFrom<String> for Curve {
+    type Error = CurveError;
+    fn try_from(text: String) -> Result<Self, CurveError> {
+        Curve::parse(&text)
+    }
+}
+
+impl From<Curve> for String {
+    fn from(curve: Curve) -> String {
+        curve.to_string()
+    }
+}
+
+impl fmt::Display for Curve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.linear {
+            return f.write_str(LINEAR);
+        }
+        let points: Vec<String> = self.points.iter().map(|p| format!("{}:{}", p.nodes, p.rate)).collect();
+        f.write_str(&points.join(","))
+    }
+}
+
 /// Seconds without useful work at each kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RescaleCosts {
@@ -150,4 +184,30 @@ pub struct Profile {
     pub costs: RescaleCosts,
     /// Last change.
     pub updated_at: UnixTime,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_are_text_and_only_sound_ones_are_taken() {
+        for text in ["linear", "1:10,2:19.5,4:35"] {
+            let curve = Curve::parse(text).unwrap();
+            assert_eq!(serde_json::to_string(&curve).unwrap(), format!("{text:?}"));
+            assert_eq!(serde_json::from_str::<Curve>(&format!("{text:?}")).unwrap(), curve);
+        }
+        for text in ["", "1", "0:1", "1:-1", "1:0", "1:nan", "1:inf", "1:1,1:2", "1:1,,2:2", "99999999999:1"]
+        {
+            assert!(Curve::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_between_below_and_above_the_points() {
+        let curve = Curve::parse("2:10,4:16").unwrap();
+        let rates: Vec<f64> = [0, 1, 2, 3, 4, 9].iter().map(|n| curve.rate(*n)).collect();
+        assert_eq!(rates, [0.0, 5.0, 10.0, 13.0, 16.0, 16.0]);
+        assert_eq!(Curve::linear().rate(7), 7.0);
+    }
 }

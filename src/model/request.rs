@@ -9,9 +9,9 @@ use super::JobId;
 /// Largest node count that a request may name: a typo must not make the planner allocate gigabytes.
 pub const MAX_NODES_A_JOB: u32 = 10_000;
 
-/// The sizes that a malleable job may have, besides zero.
+/// The sizes that a malleable job may have, besides zero. As text and as JSON: `4`, `2-8` or `1,2,4,8`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(try_from = "String", into = "String")]
 pub enum Sizes {
     /// Every size from `min` to `max` nodes, both included.
     Range {
@@ -78,6 +78,19 @@ impl Sizes {
             s if s.max() > MAX_NODES_A_JOB => Err(bad("too many nodes")),
             _ => Ok(sizes),
         }
+    }
+}
+
+impl TryFrom<String> for Sizes {
+    type Error = RequestError;
+    fn try_from(text: String) -> Result<Self, RequestError> {
+        Sizes::parse(&text)
+    }
+}
+
+impl From<Sizes> for String {
+    fn from(sizes: Sizes) -> String {
+        sizes.to_string()
     }
 }
 

@@ -47,7 +47,8 @@ fn a_rescaled_training_learns_what_an_undisturbed_one_learns() {
     // PyTorch's interpreters take a second to exit when four of them share two cores.
     let site = Site::with(|s| s.set("agent.preempt_leave_secs", 2.5));
     let alone = format!(
-        "cd /scratch && python3 /opt/infill/examples/train_ddp.py --steps {STEPS} --checkpoint alone.pt --log alone.jsonl"
+        "cd /scratch && export MASTER_PORT={} && python3 /opt/infill/examples/train_ddp.py --steps {STEPS} --checkpoint alone.pt --log alone.jsonl",
+        site.port() + 1
     );
     site.must("alice", &["bash", "-c", &alone]);
     let curve = log(&site, "alone.jsonl");

@@ -1,6 +1,7 @@
 //! What the compiler does not check: where the core may look, how files open, how long functions are, where the
 //! program may give up.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::harness::cluster::repository;
@@ -54,12 +55,29 @@ fn relative(path: &Path) -> String {
     path.strip_prefix(repository()).unwrap_or(path).display().to_string()
 }
 
-/// Whether the file is a test as a whole.
-fn is_test(path: &Path) -> bool {
-    let text = relative(path);
-    ["/tests.rs", "/tests/", "/recorded.rs", "/conformance.rs", "/fake.rs", "/samples.rs", "/test_support.rs"]
-        .iter()
-        .any(|t| text.contains(t))
+/// Files that belong to tests as a whole: the suites and doubles that more than one crate uses, and the modules that
+/// another file declares under `#[cfg(test)]`.
+fn test_files() -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for path in sources(&repository().join("src")) {
+        let text = read(&path);
+        let lines: Vec<&str> = text.lines().collect();
+        let under_cfg = lines.windows(2).filter(|w| w[0].trim() == "#[cfg(test)]").map(|w| w[1].trim());
+        let names = under_cfg
+            .filter_map(|l| l.trim_start_matches("pub(crate) ").strip_prefix("mod ")?.strip_suffix(';'));
+        let is_root = path.file_name().is_some_and(|n| n == "mod.rs" || n == "lib.rs");
+        let dir = if is_root { path.with_file_name("") } else { path.with_extension("") };
+        found.extend(names.flat_map(|n| [dir.join(format!("{n}.rs")), dir.join(n)]));
+    }
+    let shared = ["src/slurm/conformance.rs", "src/slurm/fake.rs", "src/store/conformance.rs"];
+    found.extend(shared.map(|p| repository().join(p)));
+    found
+}
+
+/// The sources below `dir` that are part of the program.
+fn program(dir: &Path) -> Vec<PathBuf> {
+    let tests = test_files();
+    sources(dir).into_iter().filter(|p| !p.ancestors().any(|a| tests.contains(a))).collect()
 }
 
 /// A file's lines of code by number, up to the module or `impl` for tests at its end.
@@ -81,7 +99,7 @@ fn assert_none(found: Vec<String>, rule: &str) {
 fn the_core_does_nothing_but_compute() {
     let mut found = Vec::new();
     let dirs = CORE.iter().map(|m| repository().join("src").join(m)).filter(|d| d.exists());
-    for path in dirs.flat_map(|d| sources(&d)).filter(|p| !is_test(p)) {
+    for path in dirs.flat_map(|d| program(&d)) {
         let (name, text) = (relative(&path), read(&path));
         for (number, line) in code(&text) {
             for (word, why) in FORBIDDEN {
@@ -99,7 +117,7 @@ fn the_core_does_nothing_but_compute() {
 fn the_core_knows_nothing_of_edges_and_shells() {
     let mut found = Vec::new();
     let dirs = CORE.iter().map(|m| repository().join("src").join(m)).filter(|d| d.exists());
-    for path in dirs.flat_map(|d| sources(&d)).filter(|p| !is_test(p)) {
+    for path in dirs.flat_map(|d| program(&d)) {
         let text = read(&path);
         for (number, line) in code(&text) {
             let outward = ["slurm", "store", "agent", "http", "daemon", "cli"];
@@ -124,7 +142,7 @@ fn every_file_says_what_it_is_for() {
 #[test]
 fn nothing_gives_up_but_where_it_is_meant_to() {
     let mut found = Vec::new();
-    for path in sources(&repository().join("src")).into_iter().filter(|p| !is_test(p)) {
+    for path in program(&repository().join("src")) {
         let text = read(&path);
         for (number, line) in code(&text).filter(|(_, l)| GIVE_UPS.iter().any(|g| l.contains(g))) {
             found.push(format!("{}:{number}: {}", relative(&path), line.trim()));

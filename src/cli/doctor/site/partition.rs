@@ -50,7 +50,9 @@ pub fn judge(all: &[Partition], name: &str, qos: &str) -> Vec<Finding> {
         "UP",
         "nothing can start there",
     ));
-    let exclusive = get(ours, "OverSubscribe").starts_with("EXCLUSIVE");
+    // Slurm 26.05 says OverSubscribe=NO Exclusive=NODE for what earlier ones call OverSubscribe=EXCLUSIVE.
+    let exclusive =
+        get(ours, "OverSubscribe").starts_with("EXCLUSIVE") || get(ours, "Exclusive").starts_with("NODE");
     let why = "jobs may share a node, and infill counts whole nodes";
     findings.extend(setting(ours, name, "OverSubscribe", exclusive, "EXCLUSIVE", why));
     let why = "jobs that nobody meant to be malleable land there";
@@ -125,6 +127,12 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
 
         errors: 0, warnings: 0
         ");
+    }
+
+    #[test]
+    fn an_exclusive_partition_in_the_words_of_slurm_26_05() {
+        let text = BOTH.replace("OverSubscribe=EXCLUSIVE", "Exclusive=NODE OverSubscribe=NO");
+        assert!(!show(&judge(&parse(&text), "infill", "infill"), false).contains("OverSubscribe"));
     }
 
     #[test]
