@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The demo: a real Slurm cluster on this machine, a main queue that leaves gaps, and three malleable jobs that fill them.
+# The demo: a real Slurm cluster on this machine, a main queue that leaves gaps, and three malleable jobs that fill
+# them.
 set -euo pipefail
 
 HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
@@ -121,7 +122,7 @@ up() {
 
 # By default backfill rounds times to whole minutes, which is fine for jobs of hours. These take less than a minute.
 plan_by_the_second() {
-    cluster exec -- sed -i 's/^\(SchedulerParameters=.*bf_resolution=\)[0-9]*/\1'"$BF_RESOLUTION"'/' /etc/slurm/slurm.conf
+    cluster exec -- sed -Ei "s/^(SchedulerParameters=.*bf_resolution=)[0-9]+/\1$BF_RESOLUTION/" /etc/slurm/slurm.conf
     cluster exec -- scontrol reconfigure
     cluster exec -- scontrol show config | grep -q "^SchedulerParameters.*bf_resolution=$BF_RESOLUTION\b" ||
         die "bf_resolution could not be set"
