@@ -87,7 +87,8 @@ main() {
     check "clippy" cargo clippy --locked --quiet --all-targets -- -D warnings
     check "cluster root" build_root
     check "python" check_python
-    check "cargo test" cargo test --locked
+    # One failure hides no other.
+    check "cargo test" cargo test --locked --no-fail-fast
     say "all passed in $((SECONDS - STARTED)) s"
 }
 
