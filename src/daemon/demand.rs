@@ -1,6 +1,7 @@
 //! From what the daemon knows to what the planner asks for: malleable jobs with weights, rates and standing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use crate::config::PlannerConfig;
 use crate::gaps::GapSample;
@@ -18,6 +19,12 @@ use super::world::About;
 /// such jobs would be worth the same however they share the nodes, and the first would keep them all. 0.9 is 81 % of
 /// proportional at 8 nodes, as data-parallel training of large models has it.
 const PRIOR_EXPONENT: f64 = 0.9;
+
+/// Superlinear starts exist (caches, memory), but not by more.
+const MOST_SUPERLINEAR: f64 = 2.0;
+
+/// Samples a second and node that any program could have: other numbers are no measurement.
+const RATES: RangeInclusive<f64> = 1e-9..=1e12;
 
 /// Seconds of waiting after which the smallest size of a job counts twice.
 const BONUS_SECS: f64 = 60.0;
@@ -83,7 +90,23 @@ fn curve_of(machine: &Machine, about: Option<&About>, config: &PlannerConfig) ->
     let profile = machine.spec.profile.as_ref();
     let name = about.map(|a| &a.name);
     let configured = || profile.into_iter().chain(name).find_map(|n| config.curves.get(n));
-    machine.spec.curve.as_ref().or_else(configured).cloned().unwrap_or_else(|| prior(machine.allowed()))
+    let known = machine.spec.curve.as_ref().or_else(configured);
+    known.and_then(|c| believed(c, machine.allowed())).unwrap_or_else(|| prior(machine.allowed()))
+}
+
+/// The curve within what can be believed of a user's own claim: at every size at most [`MOST_SUPERLINEAR`] times what
+/// is proportional to the smallest, so that nobody outbids the others by a number.
+fn believed(curve: &Curve, sizes: &Sizes) -> Option<Curve> {
+    let unit = curve.rate(sizes.min()) / f64::from(sizes.min());
+    let points = curve.points().iter().map(|p| CurvePoint {
+        nodes: p.nodes,
+        rate: p.rate.min(MOST_SUPERLINEAR * unit * f64::from(p.nodes)),
+    });
+    match (curve.is_default(), RATES.contains(&unit)) {
+        (true, _) => Some(curve.clone()),
+        (false, true) => Curve::new(points.collect()).ok(),
+        (false, false) => None,
+    }
 }
 
 /// The curve of a job of which nothing is known: nodes to the power [`PRIOR_EXPONENT`].
@@ -161,6 +184,15 @@ mod tests {
             }
         }
         assert_eq!((patience_bonus(-5.0), patience_bonus(1e12)), (0.0, MAX_BONUS));
+    }
+
+    #[test]
+    fn a_claim_is_believed_within_bounds() {
+        let sizes = Sizes::parse("1-8").unwrap();
+        let claim = |text: &str| believed(&Curve::parse(text).unwrap(), &sizes).map(|c| c.to_string());
+        assert_eq!(claim("1:10,2:25").as_deref(), Some("1:10,2:25"));
+        assert_eq!(claim("1:1,2:1000000").as_deref(), Some("1:1,2:4"));
+        assert_eq!(claim("1:1e-300,2:1e300"), None);
     }
 
     #[test]
