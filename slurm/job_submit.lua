@@ -135,7 +135,8 @@ local function make_lead(job)
    make_one_node(job)
    job.admin_comment = "infill:nodes=" .. sizes .. options
    job.priority = 0
-   if not given(job.requeue) then job.requeue = 1 end
+   -- Also when the user said no: a lead that cannot be requeued can neither be moved nor parked.
+   job.requeue = 1
    return slurm.SUCCESS
 end
 

@@ -1,15 +1,36 @@
 //! From what the daemon knows to what the planner asks for: malleable jobs with weights, rates and standing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use crate::config::PlannerConfig;
 use crate::gaps::GapSample;
 use crate::generation::Machine;
 use crate::model::malleable::RateCurve;
-use crate::model::{Curve, ExecPlan, HeldNode, Job, JobId, MalleableJob, Request, UnixTime, UserId};
+use crate::model::{
+    Curve, CurvePoint, ExecPlan, HeldNode, Job, JobId, MalleableJob, Request, Sizes, Standing, UnixTime,
+    UserId,
+};
 use crate::store::GapRecord;
 
 use super::world::About;
+
+/// Exponent of the curve of a job of which nothing is known. Few programs scale in proportion; with an exponent of 1 two
+/// such jobs would be worth the same however they share the nodes, and the first would keep them all. 0.9 is 81 % of
+/// proportional at 8 nodes, as data-parallel training of large models has it.
+const PRIOR_EXPONENT: f64 = 0.9;
+
+/// Superlinear starts exist (caches, memory), but not by more.
+const MOST_SUPERLINEAR: f64 = 2.0;
+
+/// Samples a second and node that any program could have: other numbers are no measurement.
+const RATES: RangeInclusive<f64> = 1e-9..=1e12;
+
+/// Seconds of waiting after which the smallest size of a job counts twice.
+const BONUS_SECS: f64 = 60.0;
+
+/// A bound, so that a job with a share of next to nothing does not outweigh everything in the end.
+const MAX_BONUS: f64 = 100.0;
 
 /// What the survival model learns from one ended gap.
 pub fn sample(gap: &GapRecord) -> GapSample {
@@ -64,12 +85,51 @@ fn user_of(about: &BTreeMap<JobId, About>, job: JobId) -> &str {
     about.get(&job).map_or("", |a| a.user.as_str())
 }
 
-/// What the job declared, else what the configuration says of its profile or name, else proportional to its nodes.
+/// What the job declared, else what the configuration says of its profile or name, else the prior.
 fn curve_of(machine: &Machine, about: Option<&About>, config: &PlannerConfig) -> Curve {
     let profile = machine.spec.profile.as_ref();
     let name = about.map(|a| &a.name);
     let configured = || profile.into_iter().chain(name).find_map(|n| config.curves.get(n));
-    machine.spec.curve.as_ref().or_else(configured).cloned().unwrap_or_else(Curve::linear)
+    let known = machine.spec.curve.as_ref().or_else(configured);
+    known.and_then(|c| believed(c, machine.allowed())).unwrap_or_else(|| prior(machine.allowed()))
+}
+
+/// The curve within what can be believed of a user's own claim: at every size at most [`MOST_SUPERLINEAR`] times what
+/// is proportional to the smallest, so that nobody outbids the others by a number.
+fn believed(curve: &Curve, sizes: &Sizes) -> Option<Curve> {
+    let unit = curve.rate(sizes.min()) / f64::from(sizes.min());
+    let points = curve.points().iter().map(|p| CurvePoint {
+        nodes: p.nodes,
+        rate: p.rate.min(MOST_SUPERLINEAR * unit * f64::from(p.nodes)),
+    });
+    match (curve.is_default(), RATES.contains(&unit)) {
+        (true, _) => Some(curve.clone()),
+        (false, true) => Curve::new(points.collect()).ok(),
+        (false, false) => None,
+    }
+}
+
+/// The curve of a job of which nothing is known: nodes to the power [`PRIOR_EXPONENT`].
+fn prior(sizes: &Sizes) -> Curve {
+    let doubled = std::iter::successors(Some(sizes.min()), |n| n.checked_mul(2).filter(|n| *n < sizes.max()));
+    let sizes: BTreeSet<u32> = doubled.chain([sizes.max()]).collect();
+    let point = |nodes: u32| CurvePoint { nodes, rate: f64::from(nodes).powf(PRIOR_EXPONENT) };
+    Curve::new(sizes.into_iter().map(point).collect()).unwrap_or_else(|_| Curve::linear())
+}
+
+/// How many times more the smallest size of a job counts that has waited for so long: nobody waits for ever because
+/// others make a little more of every node.
+fn patience_bonus(waited_secs: f64) -> f64 {
+    (waited_secs / BONUS_SECS).clamp(0.0, MAX_BONUS)
+}
+
+/// The curve with `bonus` times the rate at the smallest size added at every size.
+fn with_bonus(curve: &Curve, sizes: &Sizes, bonus: f64) -> Curve {
+    let (min, max) = (sizes.min(), sizes.max());
+    let inner = curve.points().iter().map(|p| p.nodes).filter(|n| (min..max).contains(n));
+    let nodes: BTreeSet<u32> = inner.chain([min, max]).collect();
+    let raised = |nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes) + bonus * curve.rate(min) };
+    Curve::new(nodes.into_iter().map(raised).collect()).unwrap_or_else(|_| curve.clone())
 }
 
 fn malleable(
@@ -81,6 +141,13 @@ fn malleable(
 ) -> MalleableJob {
     let curve = curve_of(machine, about, config);
     let min = machine.allowed().min();
+    let standing = machine.standing(now);
+    let counted = match standing {
+        Standing::Waiting => {
+            with_bonus(&curve, machine.allowed(), patience_bonus(now.secs_since(machine.since)))
+        }
+        _ => curve.clone(),
+    };
     // Jobs count their samples in different units. A node-second at its smallest size weighs the same for all.
     let unit = curve.rate(min) / f64::from(min.max(1));
     let weight = if unit > 0.0 { share / unit } else { share };
@@ -90,14 +157,49 @@ fn malleable(
         user: UserId(about.map_or(0, |a| a.user_id)),
         weight,
         sizes: machine.allowed().clone(),
-        rates: vec![RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve }],
+        rates: vec![RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve: counted }],
         costs: machine.spec.costs.unwrap_or(config.costs),
-        standing: machine.standing(now),
+        standing,
         exec_plan: machine.exec_plan.clone(),
         lead_node: machine.held_lead().cloned(),
         held,
         submitted_at: about.map_or(now, |a| a.submitted_at),
         last_change: machine.last_change,
         excluded: about.map(|a| a.excluded.clone()).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiting_job_counts_more_at_every_size_by_the_same() {
+        let sizes = Sizes::parse("2-8").unwrap();
+        for curve in [Curve::linear(), Curve::parse("1:10,2:18,4:30").unwrap(), prior(&sizes)] {
+            let raised = with_bonus(&curve, &sizes, patience_bonus(30.0));
+            for n in 2..=8 {
+                let want = curve.rate(n) + 0.5 * curve.rate(2);
+                assert!((raised.rate(n) - want).abs() < 1e-9, "{curve} at {n}");
+            }
+        }
+        assert_eq!((patience_bonus(-5.0), patience_bonus(1e12)), (0.0, MAX_BONUS));
+    }
+
+    #[test]
+    fn a_claim_is_believed_within_bounds() {
+        let sizes = Sizes::parse("1-8").unwrap();
+        let claim = |text: &str| believed(&Curve::parse(text).unwrap(), &sizes).map(|c| c.to_string());
+        assert_eq!(claim("1:10,2:25").as_deref(), Some("1:10,2:25"));
+        assert_eq!(claim("1:1,2:1000000").as_deref(), Some("1:1,2:4"));
+        assert_eq!(claim("1:1e-300,2:1e300"), None);
+    }
+
+    #[test]
+    fn the_prior_is_concave_at_the_sizes_that_there_are() {
+        assert_eq!(prior(&Sizes::parse("3").unwrap()).points().len(), 1);
+        let curve = prior(&Sizes::parse("1-8").unwrap());
+        assert!((curve.rate(8) - 6.498).abs() < 1e-3);
+        assert!(curve.rate(8) - curve.rate(4) < curve.rate(4));
     }
 }

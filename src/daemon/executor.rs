@@ -117,15 +117,18 @@ pub async fn save(context: &Context) -> bool {
     match write(context, &dirty, &generations).await {
         Ok(()) => {
             context.metrics.store_up.set(1);
-            if context.world.lock().problems.remove("store").is_some() {
+            let mut world = context.world.lock();
+            if world.problems.remove("store").is_some() {
                 tracing::info!("the store works again");
             }
+            world.saved(dirty.iter().map(|d| d.job), true);
             true
         }
         Err(e) => {
             store_failed(context, &e);
             let mut world = context.world.lock();
             world.mark_dirty(dirty.iter().map(|d| d.job));
+            world.saved(dirty.iter().map(|d| d.job), false);
             let room = super::rounds::MAX_WAITING_ROWS.saturating_sub(world.generations.len());
             world.generations.extend(generations.into_iter().take(room));
             false

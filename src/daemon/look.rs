@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::gaps::{GapContext, find};
 use crate::generation::observe::{Sight, lead_of};
-use crate::generation::{Machine, Outcome, Phase};
+use crate::generation::{Effect, Machine, Outcome, Phase};
 use crate::model::{Gaps, Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime};
 use crate::store::GapRecord;
 
 use super::demand;
 use super::rounds::{MAX_WAITING_ROWS, Question, wishes};
 use super::world::{About, World};
+
+/// Seconds after which a wing without its lead is cancelled again, if it is still there.
+const ORPHAN_RETRY_SECS: f64 = 30.0;
 
 /// A node that goes DRAIN within so many seconds after we left it is held against us. Slurm's own UnkillableStepTimeout
 /// is 60 s, and draining follows it.
@@ -37,6 +40,7 @@ impl World {
             }
             self.turn(id, now, out);
         }
+        self.cancel_orphans(&ours, now);
         self.blame_drains(snapshot, now);
         self.find_gaps(snapshot, now);
     }
@@ -100,6 +104,21 @@ impl World {
     pub fn address(&self, node: &NodeName) -> String {
         let known = self.snapshot.as_ref().and_then(|s| s.node(node)).map(|n| n.address.clone());
         known.filter(|a| !a.is_empty()).unwrap_or_else(|| node.as_str().to_owned())
+    }
+
+    /// Cancels wings whose lead has ended or is another user's: nobody else will.
+    fn cancel_orphans(&mut self, ours: &[&Job], now: UnixTime) {
+        self.orphans.retain(|_, t| now.secs_since(*t) < ORPHAN_RETRY_SECS);
+        for wing in ours.iter().filter(|j| !j.state.is_ended()) {
+            let Some(lead) = lead_of(wing) else { continue };
+            let living = self.machines.get(&lead).is_some_and(|m| m.phase != Phase::Ended);
+            if (living && self.same_owner(lead, wing)) || self.orphans.contains_key(&wing.id) {
+                continue;
+            }
+            self.orphans.insert(wing.id, now);
+            tracing::info!(job = %lead, wing = %wing.id, "a wing without its lead: cancelled");
+            self.send(lead, vec![Effect::CancelWing { job: wing.id }]);
+        }
     }
 
     /// A node that goes DRAIN soon after we left it was probably drained because we left it badly.

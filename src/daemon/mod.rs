@@ -50,6 +50,8 @@ pub struct Context {
     pub wake: Notify,
     /// Held while changes are being stored.
     pub saving: tokio::sync::Mutex<()>,
+    /// Held while a plan is computed for somebody who asks: each takes a processor.
+    pub planning: tokio::sync::Mutex<()>,
     /// Prometheus.
     pub metrics: Metrics,
 }
@@ -77,6 +79,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         world: Shared::new(world),
         wake: Notify::new(),
         saving: tokio::sync::Mutex::default(),
+        planning: tokio::sync::Mutex::default(),
         metrics: Metrics::default(),
     });
     let listener =

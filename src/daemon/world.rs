@@ -23,6 +23,9 @@ pub const ORDERS_AT_ONCE: u64 = 1000;
 /// Most measurements that wait for the store; the oldest go first.
 const MAX_MEASUREMENTS: usize = 10_000;
 
+/// Most samples that one report may claim: a second of the fastest program that could be.
+const MAX_SAMPLES: f64 = 1e15;
+
 /// How many measured stops the time to leave is taken from.
 const STOPS_REMEMBERED: usize = 50;
 
@@ -136,6 +139,8 @@ pub struct World {
     /// Events since the last look, for the metrics.
     pub counters: BTreeMap<&'static str, u64>,
     stops: VecDeque<f64>,
+    /// Wings without a lead that were cancelled, and when.
+    pub(super) orphans: BTreeMap<JobId, UnixTime>,
     /// When each node was last used by us.
     pub(super) left_at: BTreeMap<NodeName, UnixTime>,
     orders: Orders,
@@ -206,6 +211,7 @@ impl World {
             counters: BTreeMap::new(),
             stops: VecDeque::new(),
             left_at: BTreeMap::new(),
+            orphans: BTreeMap::new(),
             orders: Orders::default(),
             dirty: BTreeSet::new(),
             marks: BTreeMap::new(),
@@ -330,12 +336,6 @@ impl World {
                 AgentEvent::Progress { samples, secs, step, loss, .. } => {
                     self.progress(lead, &report.node, (*samples, *secs), *step, *loss, now);
                 }
-                AgentEvent::Stopped { stop_secs, exit, .. } if exit.asked && stop_secs.is_finite() => {
-                    self.stops.push_back(stop_secs.clamp(0.0, 3600.0));
-                    if self.stops.len() > STOPS_REMEMBERED {
-                        self.stops.pop_front();
-                    }
-                }
                 AgentEvent::Leaving => urgent = true,
                 _ => {}
             }
@@ -356,14 +356,14 @@ impl World {
         loss: Option<f64>,
         now: UnixTime,
     ) {
-        let sound = samples.is_finite() && samples >= 0.0 && secs.is_finite() && secs > 0.0;
+        let sound = (0.0..=MAX_SAMPLES).contains(&samples) && secs.is_finite() && secs > 0.0;
         let (Some(about), Some(machine)) = (self.about.get_mut(&lead), self.machines.get(&lead)) else {
             return;
         };
         if !sound {
             return;
         }
-        about.samples += samples;
+        about.samples = (about.samples + samples).min(f64::MAX);
         about.step = step.or(about.step).max(about.step);
         about.loss = loss.filter(|l| l.is_finite()).or(about.loss);
         about.rates.insert(node.clone(), samples / secs);
@@ -388,9 +388,8 @@ impl World {
         if self.machines.contains_key(&job) {
             return Some(job);
         }
-        let owns = |m: &Machine| {
-            m.wings.values().any(|w| w.job == Some(job)) || m.workers.values().any(|w| w.slurm_job == job)
-        };
+        // Only agents that have proved themselves: what a lead says of its wings is not enough.
+        let owns = |m: &Machine| m.workers.values().any(|w| w.slurm_job == job);
         self.machines.iter().find(|(_, m)| owns(m)).map(|(id, _)| *id)
     }
 
@@ -427,22 +426,44 @@ impl World {
             let started_at = now;
             self.generations.push(GenerationRecord { job, generation, started_at, nodes, why });
         }
+        for secs in &out.stop_secs {
+            self.stops.push_back(*secs);
+            if self.stops.len() > STOPS_REMEMBERED {
+                self.stops.pop_front();
+            }
+        }
         for (node, why) in &out.strikes {
             if self.breaker.strike(node, why, now) {
                 tracing::warn!(%node, "left alone for a while: {why}");
             }
         }
         let mark = Mark::of(machine);
-        if self.marks.get(&job) != Some(&mark) || !out.effects.is_empty() {
+        let changed = self.marks.get(&job) != Some(&mark);
+        if changed || !out.effects.is_empty() {
             self.marks.insert(job, mark);
             self.dirty.insert(job);
         }
-        self.tell_agents(job);
-        if !out.effects.is_empty() && self.acting() {
-            let batch = Batch { job, effects: out.effects };
-            if self.effects.try_send(batch).is_err() {
-                // The machine asks again after a while: a full queue loses nothing.
-                tracing::warn!(job = %job, "the action queue is full");
+        self.tell_agents(job, false);
+        if changed || !out.effects.is_empty() {
+            self.send(job, out.effects);
+        }
+    }
+
+    /// Has what changed stored, and then these effects carried out.
+    pub(super) fn send(&mut self, job: JobId, effects: Vec<Effect>) {
+        let effects = if self.acting() { effects } else { Vec::new() };
+        if self.effects.try_send(Batch { job, effects }).is_err() {
+            // The machine asks again after a while: a full queue loses nothing.
+            tracing::warn!(job = %job, "the action queue is full");
+        }
+    }
+
+    /// Tells agents what had to wait until it was stored. While the store fails, training still goes on in new
+    /// generations, but nothing is ordered.
+    pub fn saved(&mut self, jobs: impl IntoIterator<Item = JobId>, stored: bool) {
+        for job in jobs {
+            if !self.dirty.contains(&job) || !stored {
+                self.tell(job, true, stored);
             }
         }
     }
@@ -456,7 +477,13 @@ impl World {
         self.turn(job, now, out);
     }
 
-    fn tell_agents(&mut self, job: JobId) {
+    /// Tells agents at once what stops or holds them. What takes something up waits until it is stored.
+    fn tell_agents(&mut self, job: JobId, stored: bool) {
+        let stored = stored || !self.dirty.contains(&job);
+        self.tell(job, stored, stored);
+    }
+
+    fn tell(&mut self, job: JobId, may_run: bool, may_order: bool) {
         let Some(machine) = self.machines.get(&job) else { return };
         for (node, worker) in &machine.workers {
             let Some(line) = self.lines.get(&(worker.slurm_job, node.clone())) else { continue };
@@ -464,10 +491,13 @@ impl World {
             let directive = machine.directive(node);
             let version = &mut self.version;
             line.sender.send_if_modified(|a| {
+                let runs = matches!(directive, Directive::Run(_)) && !may_run;
+                let directive = if runs { a.directive.clone() } else { directive.clone() };
+                let wings = if may_order { wings.clone() } else { a.wings.clone() };
                 let changed = a.directive != directive || a.wings != wings;
                 if changed {
                     *version += 1;
-                    *a = Assignment { version: *version, directive: directive.clone(), wings: wings.clone() };
+                    *a = Assignment { version: *version, directive, wings };
                 }
                 changed
             });
@@ -504,9 +534,10 @@ impl World {
             machines.values().any(|m| m.workers.get(node).is_some_and(|w| w.slurm_job == *job))
         };
         self.lines.retain(|key, _| alive(key));
-        let ended: Vec<JobId> =
-            machines.iter().filter(|(_, m)| m.phase == Phase::Ended).map(|(id, _)| *id).collect();
-        for job in ended.iter().take(ended.len().saturating_sub(MAX_ENDED)) {
+        let mut ended: Vec<(UnixTime, JobId)> =
+            machines.iter().filter(|(_, m)| m.phase == Phase::Ended).map(|(id, m)| (m.since, *id)).collect();
+        ended.sort_unstable();
+        for (_, job) in ended.iter().take(ended.len().saturating_sub(MAX_ENDED)) {
             if !self.dirty.contains(job) {
                 self.machines.remove(job);
                 self.about.remove(job);

@@ -22,9 +22,6 @@ pub struct Arrival {
     pub spec: Option<RunSpec>,
 }
 
-/// An agent whose command does not run when it says hello has stopped in some way that it could not tell us.
-const UNTOLD_STOP: Exit = Exit { code: 0, asked: true, killed: false };
-
 impl Machine {
     /// Takes in an agent. Says no when it has no place in the job: it must leave.
     pub fn hello(&mut self, a: Arrival, now: UnixTime, out: &mut Outcome) -> bool {
@@ -37,10 +34,8 @@ impl Machine {
             self.spec = spec;
         }
         let known = self.workers.get(&a.node).filter(|w| w.slurm_job == a.slurm_job);
-        let mut stopped = known.and_then(|w| w.stopped);
-        if stopped.is_none() && a.running.is_none() && matches!(self.phase, Phase::Stopping { .. }) {
-            stopped = Some(UNTOLD_STOP);
-        }
+        // An agent that runs nothing though it should tells how that came once it is told to stop.
+        let stopped = known.and_then(|w| w.stopped);
         let worker = Worker {
             slurm_job: a.slurm_job,
             address: a.address,
@@ -52,6 +47,8 @@ impl Machine {
         self.workers.insert(a.node.clone(), worker);
         for wing in self.wings.values_mut().filter(|w| w.order.nodes.contains(&a.node) && !is_lead) {
             wing.job.get_or_insert(a.slurm_job);
+            self.refusals = 0;
+            self.orders_after = None;
         }
         if is_lead {
             self.lead_arrived(&a.node, a.running, now, out);
@@ -71,20 +68,17 @@ impl Machine {
                 self.generation = g;
                 self.why = "daemon lost its records".to_owned();
                 let members = self.workers.keys().cloned().collect();
-                self.enter(Phase::Stopping { members, failed: None, lost: true }, now);
+                self.enter(Phase::Stopping { members, failed: None, lost: true, untold: false }, now);
             }
             (Phase::Queued | Phase::Launching { .. } | Phase::Requeueing, None) => {
                 self.failed_starts = 0;
                 self.enter(Phase::Idle, now);
             }
-            // The lead's agent died with its command, and was started again.
+            // The command has ended while nobody listened, or the lead's agent died with it.
             (Phase::Running { members }, None) => {
                 let members = members.clone();
                 self.why = "the lead's agent was restarted".to_owned();
-                if let Some(w) = self.workers.get_mut(node) {
-                    w.stopped = Some(UNTOLD_STOP);
-                }
-                self.enter(Phase::Stopping { members, failed: None, lost: true }, now);
+                self.enter(Phase::Stopping { members, failed: None, lost: false, untold: true }, now);
             }
             _ => {}
         }
@@ -104,29 +98,42 @@ impl Machine {
     /// Takes in one event of the agent on `node`.
     pub fn event(&mut self, node: &NodeName, event: &AgentEvent, now: UnixTime, out: &mut Outcome) {
         match event {
-            AgentEvent::Stopped { generation, exit, port, .. } if *generation == self.generation => {
-                self.stopped(node, *exit, *port, now, out);
+            AgentEvent::Stopped { generation, exit, port, stop_secs } if *generation == self.generation => {
+                self.stopped(node, (*exit, *stop_secs), *port, now, out);
             }
             AgentEvent::Leaving => self.leaving(node, now, out),
             AgentEvent::WingSubmitted { order, job } => {
                 if let Some(wing) = self.wings.get_mut(order) {
-                    wing.job = Some(*job);
+                    wing.job.get_or_insert(*job);
                 }
             }
             AgentEvent::WingRefused { order, error } => {
                 if let Some(wing) = self.wings.remove(order) {
                     out.notes.push(format!("sbatch refused a wing: {error}"));
-                    for n in wing.order.nodes {
-                        self.untarget(&n);
-                        out.strikes.push((n, format!("sbatch refused: {error}")));
-                    }
+                    wing.order.nodes.iter().for_each(|n| self.untarget(n));
+                    self.refused(now);
                 }
             }
             AgentEvent::Started { .. } | AgentEvent::Progress { .. } | AgentEvent::Stopped { .. } => {}
         }
     }
 
-    fn stopped(&mut self, node: &NodeName, exit: Exit, port: u16, now: UnixTime, out: &mut Outcome) {
+    /// A refusal says something of the user's limits, and nothing of the node: the job orders no wing for a while.
+    fn refused(&mut self, now: UnixTime) {
+        self.refusals += 1;
+        let doubled = self.backoff_first * f64::powi(2.0, self.refusals.min(20) as i32 - 1);
+        self.orders_after = Some(now.plus_secs(doubled.min(self.backoff_longest)));
+    }
+
+    fn stopped(
+        &mut self,
+        node: &NodeName,
+        (exit, stop_secs): (Exit, f64),
+        port: u16,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        let grace_secs = f64::from(self.spec.grace_secs);
         let Some(worker) = self.workers.get_mut(node) else { return };
         if worker.stopped.is_some() {
             return;
@@ -134,6 +141,10 @@ impl Machine {
         worker.stopped = Some(exit);
         worker.port = port;
         let leaving = worker.leaving;
+        // What was cut off says nothing of how long it would have taken.
+        if exit.asked && !exit.killed && !leaving && stop_secs > 0.0 {
+            out.stop_secs.push(stop_secs.min(grace_secs));
+        }
         if exit.killed {
             self.kills += 1;
             out.notes.push(format!("{node}: the command ignored its signal and was killed"));
@@ -145,11 +156,11 @@ impl Machine {
         let members = members.clone();
         if exit.asked || leaving {
             self.why = format!("{node} left");
-            self.enter(Phase::Stopping { members, failed: None, lost: true }, now);
+            self.enter(Phase::Stopping { members, failed: None, lost: true, untold: false }, now);
         } else if exit.code != 0 {
             out.notes.push(format!("{node}: the command failed with code {}", exit.code));
             self.why = format!("the command failed with code {} on {node}", exit.code);
-            self.enter(Phase::Stopping { members, failed: Some(exit.code), lost: false }, now);
+            self.enter(Phase::Stopping { members, failed: Some(exit.code), lost: false, untold: false }, now);
         }
     }
 
@@ -188,7 +199,7 @@ impl Machine {
             Phase::Running { members } if nodes.iter().any(|n| members.contains(n)) => {
                 let members = members.clone();
                 self.why = why.to_owned();
-                self.enter(Phase::Stopping { members, failed: None, lost: true }, now);
+                self.enter(Phase::Stopping { members, failed: None, lost: true, untold: false }, now);
             }
             Phase::Stopping { members, lost, .. } if nodes.iter().any(|n| members.contains(n)) => {
                 *lost = true;

@@ -176,6 +176,9 @@ pub enum Phase {
         failed: Option<i32>,
         /// Whether a member was lost: then a failure of the others is its echo.
         lost: bool,
+        /// Whether the command may have ended by itself before anybody asked it to: then its end counts as its own.
+        #[serde(default)]
+        untold: bool,
     },
     /// The lead is to be requeued, held, to park it or to start it elsewhere.
     Requeueing,
@@ -262,6 +265,12 @@ pub struct Machine {
     pub failed_starts: u32,
     /// Preemptions in a row.
     pub preemptions: u32,
+    /// Wings that sbatch refused in a row.
+    #[serde(default)]
+    pub refusals: u32,
+    /// No wing is ordered before.
+    #[serde(default)]
+    pub orders_after: Option<UnixTime>,
     /// Not to be started before.
     pub backoff_until: Option<UnixTime>,
     /// When the membership last changed.
@@ -290,8 +299,10 @@ pub struct Outcome {
     pub started: Option<(u64, Vec<NodeName>, String)>,
     /// What happened, for the log, once each.
     pub notes: Vec<String>,
-    /// Nodes on which a start died or a wing was refused: strikes for the circuit breaker.
+    /// Nodes on which a start died: strikes for the circuit breaker.
     pub strikes: Vec<(NodeName, String)>,
+    /// Seconds that commands took to save and exit when they were asked to.
+    pub stop_secs: Vec<f64>,
 }
 
 impl Machine {
@@ -317,6 +328,8 @@ impl Machine {
             kills: 0,
             failed_starts: 0,
             preemptions: 0,
+            refusals: 0,
+            orders_after: None,
             backoff_until: None,
             last_change: None,
             why: "first start".to_owned(),
@@ -419,6 +432,7 @@ impl Machine {
 
     /// Emits `effect` unless the same was tried a moment ago.
     fn attempt(&mut self, effect: Effect, now: UnixTime, out: &mut Outcome) {
+        self.tries.retain(|_, t| now.secs_since(*t) < RETRY_SECS);
         let key = effect.key();
         let due = self.tries.get(&key).is_none_or(|t| now.secs_since(*t) >= RETRY_SECS);
         if due {
@@ -446,6 +460,8 @@ impl Machine {
         out: &mut Outcome,
     ) {
         match effect {
+            // The answer was lost, the launch was not: the job has moved on since.
+            Effect::Launch { node, .. } if self.phase != (Phase::Launching { node: node.clone() }) => {}
             Effect::Launch { .. } if passing => {
                 self.enter(Phase::Queued, now);
                 self.tries.insert(effect.key(), now.plus_secs(RELAUNCH_SECS - RETRY_SECS));
@@ -453,6 +469,12 @@ impl Machine {
             Effect::Launch { node, .. } => {
                 self.start_failed(node, why, now, out);
                 self.enter(Phase::Queued, now);
+            }
+            // Slurm will not requeue it: better train here than hold the node and do nothing.
+            Effect::RequeueHold { .. } if !passing && self.phase == Phase::Requeueing => {
+                out.notes.push(format!("the lead cannot be requeued ({why}): it stays where it is"));
+                self.target = None;
+                self.enter(Phase::Idle, now);
             }
             // A wing that cannot shrink is given back whole.
             Effect::ShrinkWing { keep, .. } => keep.iter().for_each(|n| self.untarget(n)),

@@ -7,6 +7,9 @@ use super::{Effect, Machine, Outcome, Phase};
 /// Seconds that an order or submission may take to show in Slurm's answers.
 const SHOW_SECS: f64 = 3.0;
 
+/// Seconds by which a lead's time limit outlasts its lease, to bridge a daemon or slurmrestd that is away.
+const LEAD_MARGIN_SECS: f64 = 1800.0;
+
 /// What Slurm shows of one malleable job in one trusted snapshot.
 #[derive(Clone, Debug)]
 pub struct Sight<'a> {
@@ -96,9 +99,10 @@ impl Machine {
         let Some(node) = lead.batch_host.clone().or_else(|| lead.nodes.first().cloned()) else { return };
         if self.phase == Phase::Queued {
             out.notes.push(format!("the lead runs on {node} though we did not start it: taken up"));
-            self.enter(Phase::Launching { node }, now);
+            let here = self.workers.get(&node).is_some_and(|w| w.slurm_job == self.job && !w.leaving);
+            self.enter(if here { Phase::Idle } else { Phase::Launching { node } }, now);
         } else if !matches!(self.phase, Phase::Requeueing | Phase::Ending { .. }) {
-            self.keep_limit(lead, &[node], now, out);
+            self.keep_lead_limit(lead, &node, now, out);
         }
     }
 
@@ -142,7 +146,10 @@ impl Machine {
         for order in ended {
             let Some(wing) = self.wings.remove(&order) else { continue };
             let unwanted = wing.order.nodes.iter().all(|n| !self.wants_wing_on(n));
-            if !unwanted && !wing.order.nodes.iter().any(|n| self.workers.contains_key(n)) {
+            if !unwanted
+                && wing.seen_running
+                && !wing.order.nodes.iter().any(|n| self.workers.contains_key(n))
+            {
                 let why = "a wing ended before its agent said hello";
                 out.strikes.extend(wing.order.nodes.iter().map(|n| (n.clone(), why.to_owned())));
             }
@@ -157,6 +164,21 @@ impl Machine {
             self.untarget(node);
         }
         self.lose(nodes, why, now);
+    }
+
+    /// Keeps the time limit of the running lead well past its lease. A wing that meets its limit is a rescale; a lead that
+    /// meets it has ended for good, with all its training. Nobody waits for it: the lead leaves in time, or is preempted.
+    fn keep_lead_limit(&mut self, lead: &Job, node: &NodeName, now: UnixTime, out: &mut Outcome) {
+        let lease =
+            self.target.iter().flat_map(|t| &t.nodes).find(|p| p.node == *node).map(|p| p.lease_until);
+        let (Some(lease), Some(start), Some(limit)) = (lease, lead.start_time, lead.time_limit_mins) else {
+            return;
+        };
+        let end = start.plus_secs(limit as f64 * 60.0);
+        if end.secs_since(lease) < LEAD_MARGIN_SECS / 2.0 {
+            let wanted = super::running_limit_mins(lease.secs_since(start) + LEAD_MARGIN_SECS);
+            self.attempt(Effect::SetLimit { job: lead.id, limit_mins: wanted }, now, out);
+        }
     }
 
     /// Keeps the time limit of a running Slurm job in step with the leases of its nodes: never far past the shortest

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::WingOrder;
+use crate::api::{Exit, WingOrder};
 use crate::model::{JobPlan, NodeName, Placement, UnixTime, WindowEnd};
 
 use super::{
@@ -51,6 +51,9 @@ impl Machine {
         let lead_is_here = plan.nodes.first().is_some_and(|p| self.lead_node() == Some(&p.node))
             && self.workers.values().any(|w| w.slurm_job == self.job && !w.leaving);
         if !lead_is_here || matches!(self.phase, Phase::Requeueing | Phase::Launching { .. }) {
+            return;
+        }
+        if self.orders_after.is_some_and(|t| t > now) {
             return;
         }
         let held = self.occupied();
@@ -102,8 +105,9 @@ impl Machine {
                 Phase::Launching { node } => self.step_launching(&node, now, out),
                 Phase::Idle => self.step_idle(now, out),
                 Phase::Running { members } => self.step_running(&members, now, out),
-                Phase::Stopping { members, failed, lost } => {
-                    self.step_stopping(&members, failed, lost, now, out);
+                Phase::Stopping { members, failed, lost, untold } => {
+                    let failed = failed.filter(|_| !lost);
+                    self.step_stopping(&members, failed, untold, now, out);
                 }
                 Phase::Requeueing => {
                     self.attempt(Effect::RequeueHold { job: self.job }, now, out);
@@ -168,6 +172,7 @@ impl Machine {
             // Not enough for the smallest size, and nothing on its way: give back what is held.
             None => {
                 self.why = "too few nodes for the smallest size".to_owned();
+                self.backoff_until = self.orders_after.or(Some(now.plus_secs(SETTLE_SECS)));
                 if let Some(t) = &mut self.target {
                     t.nodes.clear();
                 }
@@ -241,7 +246,10 @@ impl Machine {
         };
         if let Some(why) = why {
             self.why = why;
-            self.enter(Phase::Stopping { members: members.to_vec(), failed: None, lost: false }, now);
+            self.enter(
+                Phase::Stopping { members: members.to_vec(), failed: None, lost: false, untold: false },
+                now,
+            );
         }
     }
 
@@ -263,7 +271,7 @@ impl Machine {
         &mut self,
         members: &[NodeName],
         failed: Option<i32>,
-        lost: bool,
+        untold: bool,
         now: UnixTime,
         out: &mut Outcome,
     ) {
@@ -285,14 +293,27 @@ impl Machine {
         }
         let lead = members.first();
         self.drop_silent(&gone, lead, now);
-        match failed {
-            Some(code) if !lost && gone.is_empty() => self.retry(code, now, out),
-            _ => self.enter(Phase::Idle, now),
+        let own = if untold { self.own_end(members) } else { failed };
+        match own.filter(|_| gone.is_empty()) {
+            Some(0) => {
+                out.notes.push("the command had ended on all workers".to_owned());
+                self.enter(Phase::Ending { code: 0 }, now);
+            }
+            Some(code) => self.retry(code, now, out),
+            None => self.enter(Phase::Idle, now),
         }
         if lead.is_some_and(|l| gone.contains(l)) {
             self.target = None;
             self.enter(Phase::Requeueing, now);
         }
+    }
+
+    /// The code with which the command ended by itself: that of the first member that failed, or 0 if none did and nobody
+    /// was asked to stop.
+    fn own_end(&self, members: &[NodeName]) -> Option<i32> {
+        let exits: Vec<Exit> = members.iter().filter_map(|n| self.workers.get(n)?.stopped).collect();
+        let failed = exits.iter().find(|e| !e.asked && e.code != 0).map(|e| e.code);
+        failed.or_else(|| exits.iter().all(|e| !e.asked).then_some(0))
     }
 
     fn drop_silent(&mut self, gone: &[NodeName], lead: Option<&NodeName>, now: UnixTime) {
@@ -355,6 +376,9 @@ impl Machine {
         if keep.is_empty() || stuck || !on_host {
             if stuck {
                 out.notes.push(format!("wing {job} did not come up in time: cancelled"));
+            }
+            // One that waited in the queue met a limit or the main queue; one that ran met something on its nodes.
+            if stuck && wing.seen_running {
                 out.strikes.extend(nodes.iter().map(|n| (n.clone(), "a wing did not come up".to_owned())));
             }
             nodes.iter().for_each(|n| self.untarget(n));

@@ -107,8 +107,12 @@ pub async fn poll(
             return Err(Refusal::new(StatusCode::GONE, "this worker has no place in the job any more"));
         }
         let slice = end.min(Instant::now() + SIGN_OF_LIFE);
-        // An error is either the end of the slice, or the end of the line: then the sign of life says so.
-        let _ = timeout_at(slice, watch.wait_for(|a| a.version > poll.seen)).await;
+        let waited = timeout_at(slice, watch.wait_for(|a| a.version > poll.seen)).await;
+        // The line has ended, or a newer hello has replaced it.
+        if matches!(waited, Ok(Err(_))) {
+            return Err(Refusal::unproved());
+        }
+        drop(waited);
         let assignment = watch.borrow().clone();
         if assignment.version > poll.seen || Instant::now() >= end {
             return Ok(Json(assignment));

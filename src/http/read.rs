@@ -49,6 +49,8 @@ pub async fn round(State(context): State<Arc<Context>>) -> Result<Json<RoundView
 
 /// `GET /v1/plan`: a round on the last trusted snapshot, computed now and not carried out.
 pub async fn plan(State(context): State<Arc<Context>>) -> Result<Json<RoundView>, Refusal> {
+    let busy = |_| Refusal::new(StatusCode::TOO_MANY_REQUESTS, "another plan is being computed; try again");
+    let _turn = context.planning.try_lock().map_err(busy)?;
     let question = {
         let world = context.world.lock();
         let Some(snapshot) = world.snapshot.clone() else {

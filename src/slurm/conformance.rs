@@ -6,7 +6,7 @@ use super::{SlurmApi, SlurmError};
 use crate::model::{BaseState, Job, JobId, NodeName};
 
 /// Longest wait for something to happen. A requeued job starts within seconds when all is well.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
