@@ -101,7 +101,10 @@ async fn a_missing_program_is_a_failure_of_the_command() {
 #[tokio::test]
 async fn local_ranks_fail_together() {
     let daemon = FakeDaemon::start(run(1)).await;
-    let script = r#"echo "rank $RANK of $WORLD_SIZE"; [ $LOCAL_RANK = 1 ] && exit 4; exec sleep 1000"#;
+    // Rank 1 fails once rank 0 has spoken: its failure ends rank 0, whatever that was doing.
+    let script = r#"echo "rank $RANK of $WORLD_SIZE"; up=$INFILL_PROGRESS.up
+        if [ $LOCAL_RANK = 1 ]; then until [ -e $up ]; do sleep 0.01; done; exit 4; fi
+        : >$up; exec sleep 1000"#;
     let subject = Subject::lead(&daemon, "--nproc-per-node=2", script);
     let (exit, _) = daemon.stopped(1).await;
     assert_eq!(exit, Exit { code: 4, asked: false, killed: false });
