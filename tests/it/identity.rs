@@ -142,9 +142,12 @@ fn nobody_speaks_for_anothers_job() {
     )[0];
     let list = format!("--nodelist={node_7}");
     let wing = site.sbatch("bob", &["-p", "infill", "--nodes=1", "-J", &wing_name, &list], "sleep 600");
-    site.until("bob's wing to run", 20.0, || site.queued(wing).is_some_and(|j| j.runs()));
-    let role = Role::Wing { lead: JobId(job) };
-    assert_refused(say(&site, &hello(&site, "bob", wing, node_7, role)), "a forged wing");
+    // Pending, running or cancelled: it is refused, and soon it is gone.
+    site.until("bob's wing to be cancelled", 20.0, || {
+        let role = Role::Wing { lead: JobId(job) };
+        assert_refused(say(&site, &hello(&site, "bob", wing, node_7, role)), "a forged wing");
+        site.queued(wing).is_none()
+    });
     let after = site.view(job).expect("alice's job");
     assert_eq!((after.generation, after.nodes.len()), (view.generation, 4), "alice's job was disturbed");
     site.until_trains(job, 5, 10.0);
