@@ -4,14 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use crate::config::PlannerConfig;
-use crate::gaps::GapSample;
 use crate::generation::Machine;
 use crate::model::malleable::RateCurve;
 use crate::model::{
     Curve, CurvePoint, ExecPlan, HeldNode, Job, JobId, MalleableJob, Request, Sizes, Standing, UnixTime,
     UserId,
 };
-use crate::store::GapRecord;
 
 use super::world::About;
 
@@ -31,16 +29,6 @@ const BONUS_SECS: f64 = 60.0;
 
 /// A bound, so that a job with a share of next to nothing does not outweigh everything in the end.
 const MAX_BONUS: f64 = 100.0;
-
-/// What the survival model learns from one ended gap.
-pub fn sample(gap: &GapRecord) -> GapSample {
-    GapSample {
-        duration_secs: gap.end.secs_since(gap.start),
-        taken: gap.taken,
-        block: gap.block,
-        hour: crate::gaps::hour_of(gap.start),
-    }
-}
 
 /// What a job in the partition asks for. The plug-in's comment goes before the user's.
 ///

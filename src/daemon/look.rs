@@ -6,7 +6,6 @@ use crate::gaps::{GapContext, find};
 use crate::generation::observe::{Sight, lead_of};
 use crate::generation::{Effect, Machine, Outcome, Phase};
 use crate::model::{Gaps, Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime};
-use crate::store::GapRecord;
 
 use super::demand;
 use super::rounds::{MAX_WAITING_ROWS, Question, wishes};
@@ -159,15 +158,7 @@ impl World {
         };
         let gaps = find(snapshot, &context, now);
         let room = MAX_WAITING_ROWS.saturating_sub(self.ended_gaps.len());
-        self.ended_gaps.extend(ended.into_iter().take(room).map(|g| GapRecord {
-            node: g.node,
-            node_type: g.node_type,
-            start: g.start,
-            end: g.end,
-            taken: g.taken,
-            block: g.block,
-            planned: g.planned,
-        }));
+        self.ended_gaps.extend(ended.into_iter().take(room));
         self.gaps = self.without_blocked(gaps, now);
     }
 

@@ -11,8 +11,8 @@ use crate::gaps::{Survival, Tracker};
 use crate::generation::input::Arrival;
 use crate::generation::reconcile::{Ground, OrderNumbers};
 use crate::generation::{Effect, Machine, Outcome, Phase, Settings};
-use crate::model::{Gaps, JobId, NodeName, Snapshot, UnixTime, WindowEnd};
-use crate::store::{GapRecord, GenerationRecord, LeadRecord, Measurement};
+use crate::model::{EndedGap, Gaps, JobId, NodeName, Snapshot, UnixTime, WindowEnd};
+use crate::store::{GenerationRecord, LeadRecord, Measurement};
 
 use super::breaker::Breaker;
 use super::executor::{Batch, Sender};
@@ -135,7 +135,7 @@ pub struct World {
     /// Generations and ended gaps that wait for the store.
     pub generations: Vec<GenerationRecord>,
     /// Ended gaps that wait for the store.
-    pub ended_gaps: Vec<GapRecord>,
+    pub ended_gaps: Vec<EndedGap>,
     /// Events since the last look, for the metrics.
     pub counters: BTreeMap<&'static str, u64>,
     stops: VecDeque<f64>,
@@ -226,7 +226,7 @@ impl World {
     pub fn restore(
         &mut self,
         leads: Vec<LeadRecord>,
-        gaps: &[GapRecord],
+        gaps: &[EndedGap],
         first_order: u64,
         control: Control,
         now: UnixTime,
@@ -248,8 +248,8 @@ impl World {
     }
 
     /// Learns how long gaps last from these.
-    pub fn learn(&mut self, gaps: &[GapRecord]) {
-        let samples: Vec<_> = gaps.iter().map(super::demand::sample).collect();
+    pub fn learn(&mut self, gaps: &[EndedGap]) {
+        let samples: Vec<_> = gaps.iter().map(EndedGap::sample).collect();
         self.survival = Survival::fit(&samples);
     }
 

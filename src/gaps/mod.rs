@@ -17,7 +17,7 @@ use crate::model::{Gap, Gaps, JobId, Node, NodeName, Snapshot, UnixTime, WindowC
 
 pub use occupancy::{Occupancy, Use};
 pub use survival::{GapSample, Survival, hour_of};
-pub use tracker::{EndedGap, Tracker};
+pub use tracker::Tracker;
 use window::Windows;
 
 /// What the gap finder needs besides the snapshot.

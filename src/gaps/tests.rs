@@ -208,8 +208,9 @@ fn the_tracker_tells_which_gaps_ended() {
         jobs.sort_by_key(|j| j.id);
         let nodes: Vec<(&str, &str)> = nodes.iter().map(|(n, s)| (n.as_str(), *s)).collect();
         let ended = tracker.observe(&snapshot(&nodes, jobs), "infill", &Gaps::default(), NOW + secs);
-        let line =
-            |e: &EndedGap| format!("{} {}s block {} {}", e.node, e.end.secs_since(e.start), e.block, e.taken);
+        let line = |e: &crate::model::EndedGap| {
+            format!("{} {}s block {} {}", e.node, e.end.secs_since(e.start), e.block, e.taken)
+        };
         ended.iter().map(line).collect::<Vec<_>>().join(", ")
     };
     // i: idle, m: main job, c: our job cleans up, d: drained, -: gone.

@@ -8,30 +8,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{GapSample, Occupancy, Use, hour_of};
-use crate::model::{Gaps, NodeName, NodeType, Snapshot, UnixTime, WindowEnd};
+use crate::model::{EndedGap, Gaps, NodeName, NodeType, Snapshot, UnixTime, WindowEnd};
 
 /// Longest pause between two trusted snapshots, seconds, over which a gap counts as watched: in a longer one a short
 /// job may have come and gone.
 pub const LONGEST_PAUSE_SECS: f64 = 300.0;
-
-/// One gap that has ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EndedGap {
-    /// The node.
-    pub node: NodeName,
-    /// Its type.
-    pub node_type: NodeType,
-    /// First moment without a main job.
-    pub start: UnixTime,
-    /// End of the gap, or of our watching it.
-    pub end: UnixTime,
-    /// Whether a main job ended it; `false` when we stopped watching (drained, daemon stopped).
-    pub taken: bool,
-    /// Nodes that became free with it in the same round.
-    pub block: u32,
-    /// What Slurm had planned when the gap was last seen.
-    pub planned: WindowEnd,
-}
 
 impl EndedGap {
     /// What the survival model learns from it.

@@ -66,3 +66,22 @@ impl Gaps {
         self.gaps.binary_search_by(|g| g.node.cmp(node)).ok().map(|i| &self.gaps[i])
     }
 }
+
+/// One gap that has ended: what the survival model learns from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EndedGap {
+    /// The node.
+    pub node: NodeName,
+    /// Its type.
+    pub node_type: NodeType,
+    /// First moment without a main job.
+    pub start: UnixTime,
+    /// End of the gap, or of our watching it.
+    pub end: UnixTime,
+    /// Whether a main job ended it; `false` when we stopped watching (drained, daemon stopped).
+    pub taken: bool,
+    /// Nodes that became free with it in the same round.
+    pub block: u32,
+    /// What Slurm had planned when the gap was last seen.
+    pub planned: WindowEnd,
+}

@@ -14,7 +14,7 @@ pub mod request;
 pub mod snapshot;
 pub mod time;
 
-pub use gap::{Gap, Gaps, WindowCause, WindowEnd};
+pub use gap::{EndedGap, Gap, Gaps, WindowCause, WindowEnd};
 pub use ids::{JobId, NodeName, NodeType, UserId};
 pub use job::{BaseState, Job, JobState};
 pub use malleable::{HeldNode, MalleableJob, Standing};

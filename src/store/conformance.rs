@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{GapRecord, GenerationRecord, LeadRecord, Measurement, RoundRecord, Store, StoreError};
+use super::{GenerationRecord, LeadRecord, Measurement, RoundRecord, Store, StoreError};
 use crate::model::{
-    Curve, CurvePoint, ExecPlan, JobId, NodeName, NodeType, Plan, Profile, Report, RescaleCosts, SolveStatus,
-    UnixTime, WindowCause, WindowEnd,
+    Curve, CurvePoint, EndedGap, ExecPlan, JobId, NodeName, NodeType, Plan, Profile, Report, RescaleCosts,
+    SolveStatus, UnixTime, WindowCause, WindowEnd,
 };
 
 /// Runs the suite on an empty store.
@@ -103,10 +103,10 @@ async fn rounds(store: &dyn Store) -> Result<(), String> {
     same("no rounds asked for", &ok(store.rounds(0).await)?, &vec![])
 }
 
-fn gap(end: i64) -> GapRecord {
+fn gap(end: i64) -> EndedGap {
     let cause = WindowCause::PlannedJob(JobId(5));
     let known = WindowEnd::Known { at: UnixTime(end), cause };
-    GapRecord {
+    EndedGap {
         node: NodeName::new("n1"),
         node_type: NodeType::new("gpu:a100:4/cpu64"),
         start: UnixTime(end - 50),

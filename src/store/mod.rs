@@ -12,7 +12,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ExecPlan, JobId, NodeName, NodeType, Plan, Profile, Report, UnixTime, WindowEnd};
+use crate::model::{EndedGap, ExecPlan, JobId, NodeName, NodeType, Plan, Profile, Report, UnixTime};
 
 /// What went wrong at the store.
 #[derive(Debug, thiserror::Error)]
@@ -103,25 +103,6 @@ pub struct RoundRecord {
     pub acted: bool,
 }
 
-/// One observation of a gap that has ended: what the survival model learns from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GapRecord {
-    /// The node.
-    pub node: NodeName,
-    /// Its type.
-    pub node_type: NodeType,
-    /// First moment without a main job.
-    pub start: UnixTime,
-    /// End of the gap, or of our watching it.
-    pub end: UnixTime,
-    /// Whether a main job ended it; `false` when we stopped watching (drained, daemon restarted).
-    pub taken: bool,
-    /// Nodes that became free with it in the same round.
-    pub block: u32,
-    /// What Slurm had planned when the gap was last seen.
-    pub planned: WindowEnd,
-}
-
 /// Throughput measured during a stretch of one generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
@@ -161,9 +142,9 @@ pub trait Store: Send + Sync {
     /// The newest rounds, newest first.
     async fn rounds(&self, limit: u32) -> Result<Vec<RoundRecord>, StoreError>;
     /// Adds ended gaps.
-    async fn add_gaps(&self, gaps: &[GapRecord]) -> Result<(), StoreError>;
+    async fn add_gaps(&self, gaps: &[EndedGap]) -> Result<(), StoreError>;
     /// The newest ended gaps, oldest first, at most `limit`.
-    async fn gaps(&self, limit: u32) -> Result<Vec<GapRecord>, StoreError>;
+    async fn gaps(&self, limit: u32) -> Result<Vec<EndedGap>, StoreError>;
     /// Adds measurements.
     async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError>;
     /// The newest measurements of a signature, oldest first, at most `limit`.

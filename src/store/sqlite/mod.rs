@@ -9,8 +9,8 @@ use sqlx::sqlite::SqlitePool;
 
 pub(super) use self::open::open;
 
-use super::{GapRecord, GenerationRecord, LeadRecord, Measurement, RoundRecord, Store, StoreError};
-use crate::model::{JobId, Profile, UnixTime};
+use super::{GenerationRecord, LeadRecord, Measurement, RoundRecord, Store, StoreError};
+use crate::model::{EndedGap, JobId, Profile, UnixTime};
 
 /// The file through two pools.
 pub(super) struct SqliteStore {
@@ -85,14 +85,14 @@ impl Store for SqliteStore {
         Ok(rows::readable("rounds", &rows, rows::round))
     }
 
-    async fn add_gaps(&self, gaps: &[GapRecord]) -> Result<(), StoreError> {
+    async fn add_gaps(&self, gaps: &[EndedGap]) -> Result<(), StoreError> {
         const DOING: &str = "writing gaps";
         let mut tx = self.begin(DOING).await?;
         let result = write::gaps(&mut tx, gaps).await;
         self.end(tx, result, DOING).await
     }
 
-    async fn gaps(&self, limit: u32) -> Result<Vec<GapRecord>, StoreError> {
+    async fn gaps(&self, limit: u32) -> Result<Vec<EndedGap>, StoreError> {
         let mut rows = sqlx::query("SELECT * FROM gaps ORDER BY ended_at DESC, id DESC LIMIT $1")
             .bind(i64::from(limit))
             .fetch_all(&self.readers)

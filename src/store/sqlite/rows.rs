@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-use crate::model::{ExecPlan, JobId, NodeName, NodeType, Profile, UnixTime};
-use crate::store::{GapRecord, GenerationRecord, LeadRecord, Measurement, RoundRecord};
+use crate::model::{EndedGap, ExecPlan, JobId, NodeName, NodeType, Profile, UnixTime};
+use crate::store::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
 /// Why a row cannot be read, in words.
 type Bad = String;
@@ -50,8 +50,8 @@ pub(super) fn round(row: &SqliteRow) -> Result<RoundRecord, Bad> {
     })
 }
 
-pub(super) fn gap(row: &SqliteRow) -> Result<GapRecord, Bad> {
-    Ok(GapRecord {
+pub(super) fn gap(row: &SqliteRow) -> Result<EndedGap, Bad> {
+    Ok(EndedGap {
         node: NodeName::new(column::<String>(row, "node")?),
         node_type: NodeType::new(column::<String>(row, "node_type")?),
         start: time(row, "started_at")?,

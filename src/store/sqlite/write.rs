@@ -6,8 +6,8 @@ use sqlx::sqlite::Sqlite;
 
 use super::rows::{signed, to_json};
 use super::{SqliteStore, failed};
-use crate::model::{Profile, UnixTime};
-use crate::store::{GapRecord, GenerationRecord, LeadRecord, Measurement, RoundRecord, StoreError};
+use crate::model::{EndedGap, Profile, UnixTime};
+use crate::store::{GenerationRecord, LeadRecord, Measurement, RoundRecord, StoreError};
 
 /// Most rounds that are kept, besides what `prune` deletes by age: a day of rounds every five seconds. On a large
 /// machine a round's report has a hundred kilobytes, so that these have up to 2 GB.
@@ -114,7 +114,7 @@ pub(super) async fn round(tx: &mut SqliteConnection, round: &RoundRecord) -> Don
     sqlx::query("DELETE FROM rounds WHERE id <= $1").bind(id - MAX_ROUNDS).execute(tx).await.map(drop)
 }
 
-pub(super) async fn gaps(tx: &mut SqliteConnection, gaps: &[GapRecord]) -> Done<()> {
+pub(super) async fn gaps(tx: &mut SqliteConnection, gaps: &[EndedGap]) -> Done<()> {
     for gap in gaps {
         sqlx::query(
             "INSERT INTO gaps (node, node_type, started_at, ended_at, taken, block, planned)
