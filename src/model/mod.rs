@@ -20,7 +20,9 @@ pub use job::{BaseState, Job, JobState};
 pub use malleable::{HeldNode, MalleableJob, Standing};
 pub use node::{Node, NodeState};
 pub use plan::{JobPlan, Placement, Plan, SolveStatus};
-pub use profile::{Curve, CurvePoint, ExecPlan, Profile, RescaleCosts};
+pub use profile::{
+    BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, MeasuredCosts, Profile, ProfileKey, RescaleCosts, SizePoint,
+};
 pub use report::{JobVerdict, NodeVerdict, Report};
 pub use request::{Request, RequestError, Sizes};
 pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};

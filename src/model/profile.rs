@@ -169,21 +169,141 @@ pub struct RescaleCosts {
     pub start_secs: f64,
 }
 
-/// What is known of a job on one node type with one execution plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Profile {
-    /// Whom it belongs to and what it describes: user, program, batch mode.
-    pub signature: String,
+impl RescaleCosts {
+    /// What a change from `from` to `to` nodes costs, seconds.
+    pub fn of(&self, from: u32, to: u32) -> f64 {
+        match (from, to) {
+            (0, _) => self.start_secs,
+            _ if to > from => self.up_secs,
+            _ if to < from => self.down_secs,
+            _ => 0.0,
+        }
+    }
+}
+
+/// How the work of one step grows with the number of nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[derive(clap::ValueEnum)]
+pub enum BatchMode {
+    /// Not said: recognised from samples and steps, if it can be.
+    #[default]
+    Auto,
+    /// Each node works on a batch of its own: a step has more samples on more nodes (weak scaling).
+    PerNode,
+    /// The nodes share one batch: a step has the same samples on any number of nodes (strong scaling).
+    Global,
+}
+
+impl BatchMode {
+    /// As it is written in files, tables and flags.
+    pub fn word(self) -> &'static str {
+        match self {
+            BatchMode::Auto => "auto",
+            BatchMode::PerNode => "per-node",
+            BatchMode::Global => "global",
+        }
+    }
+
+    /// Reads [`BatchMode::word`].
+    pub fn parse(word: &str) -> Option<Self> {
+        [BatchMode::Auto, BatchMode::PerNode, BatchMode::Global].into_iter().find(|m| m.word() == word)
+    }
+}
+
+/// Whom and what a profile describes: its signature.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProfileKey {
+    /// Owner of the jobs.
+    pub user: String,
+    /// What the user calls it, else the hash of the normalised command.
+    pub name: String,
     /// Node type.
     pub node_type: NodeType,
     /// Execution plan.
     pub exec_plan: ExecPlan,
-    /// Throughput by size.
-    pub curve: Curve,
+    /// Batch mode as declared.
+    pub batch: BatchMode,
+}
+
+/// What was measured at one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SizePoint {
+    /// Number of nodes.
+    pub nodes: u32,
+    /// Samples a second, of all nodes together.
+    pub rate: f64,
+    /// Relative standard error of the rate.
+    pub error: f64,
+    /// Seconds of steady work that it rests on, as far as they still count.
+    pub secs: f64,
+    /// Samples of one step, where the job counts steps.
+    #[serde(default)]
+    pub step_samples: Option<f64>,
+    /// Last measured.
+    pub at: UnixTime,
+}
+
+/// Mean seconds without useful work at one kind of change, by part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChangeCost {
+    /// From the rescale signal until the checkpoint is saved; 0 where the command does not say when that is.
+    pub checkpoint_secs: f64,
+    /// From there until all workers have exited.
+    pub exit_secs: f64,
+    /// From there until the first step of the next generation, less what that step takes.
+    pub start_secs: f64,
+    /// Lost by the first steps being slower than the later ones.
+    pub warmup_secs: f64,
+    /// Changes that the means are of; 0 for never measured.
+    pub count: u32,
+}
+
+impl ChangeCost {
+    /// All parts, seconds.
+    pub fn total_secs(&self) -> f64 {
+        self.checkpoint_secs + self.exit_secs + self.start_secs + self.warmup_secs
+    }
+}
+
+/// Costs by kind of change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredCosts {
+    /// Growing.
+    pub up: ChangeCost,
+    /// Shrinking.
+    pub down: ChangeCost,
+    /// First start, and start after a park.
+    pub start: ChangeCost,
+}
+
+/// What is known of a recurring job on one node type with one execution plan. The curve is not kept: it follows from the
+/// points.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Whom and what it describes.
+    #[serde(flatten)]
+    pub key: ProfileKey,
+    /// What was measured, by size.
+    pub points: Vec<SizePoint>,
     /// Rescale costs.
-    pub costs: RescaleCosts,
+    pub costs: MeasuredCosts,
+    /// Sizes that were tried only to measure them.
+    pub probes: u32,
+    /// Seconds that these took.
+    pub probe_secs: f64,
+    /// Jobs that it was learned from.
+    pub jobs: u32,
     /// Last change.
     pub updated_at: UnixTime,
+}
+
+impl Profile {
+    /// Of which nothing is known yet.
+    pub fn new(key: ProfileKey) -> Self {
+        let (points, costs) = (Vec::new(), MeasuredCosts::default());
+        Profile { key, points, costs, probes: 0, probe_secs: 0.0, jobs: 0, updated_at: UnixTime::default() }
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{EndedGap, ExecPlan, JobId, NodeName, NodeType, Plan, Profile, Report, UnixTime};
+use crate::model::{EndedGap, ExecPlan, JobId, NodeName, NodeType, Plan, Profile, ProfileKey, Report, UnixTime};
 
 /// What went wrong at the store.
 #[derive(Debug, thiserror::Error)]
@@ -106,20 +106,34 @@ pub struct RoundRecord {
 /// Throughput measured during a stretch of one generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Profile signature.
-    pub signature: String,
-    /// Node type.
-    pub node_type: NodeType,
-    /// Execution plan.
-    pub exec_plan: ExecPlan,
+    /// The profile to which it counts.
+    pub key: ProfileKey,
+    /// The lead's job id.
+    pub job: JobId,
     /// Number of nodes.
     pub nodes: u32,
     /// Samples done.
     pub samples: f64,
     /// Seconds measured.
     pub secs: f64,
+    /// Whether the size was held only to measure it.
+    pub probe: bool,
     /// End of the stretch.
     pub at: UnixTime,
+}
+
+/// Which profiles: all that agree with every field that is given.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProfileFilter {
+    /// Owner.
+    pub user: Option<String>,
+    /// Name, whole.
+    pub name: Option<String>,
+    /// Node type.
+    pub node_type: Option<NodeType>,
+    /// Execution plan.
+    pub exec_plan: Option<ExecPlan>,
 }
 
 /// Everything that infill keeps. Calls are batched; each is one transaction.
@@ -147,16 +161,19 @@ pub trait Store: Send + Sync {
     async fn gaps(&self, limit: u32) -> Result<Vec<EndedGap>, StoreError>;
     /// Adds measurements.
     async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError>;
-    /// The newest measurements of a signature, oldest first, at most `limit`.
-    async fn measurements(&self, signature: &str, limit: u32) -> Result<Vec<Measurement>, StoreError>;
-    /// Inserts or replaces a profile.
-    async fn put_profile(&self, profile: &Profile) -> Result<(), StoreError>;
-    /// Profiles of a signature.
-    async fn profiles(&self, signature: &str) -> Result<Vec<Profile>, StoreError>;
+    /// The newest measurements of a profile, oldest first, at most `limit`.
+    async fn measurements(&self, key: &ProfileKey, limit: u32) -> Result<Vec<Measurement>, StoreError>;
+    /// Inserts or replaces profiles.
+    async fn put_profiles(&self, profiles: &[Profile]) -> Result<(), StoreError>;
+    /// Profiles that a filter names, the last changed first, at most `limit`.
+    async fn profiles(&self, filter: &ProfileFilter, limit: u32) -> Result<Vec<Profile>, StoreError>;
+    /// Deletes the profiles that a filter names, with their measurements; returns how many profiles.
+    async fn forget_profiles(&self, filter: &ProfileFilter) -> Result<u64, StoreError>;
     /// A small setting that outlives the daemon, such as the administrator's last order.
     async fn setting(&self, key: &str) -> Result<Option<String>, StoreError>;
     /// Writes a setting.
     async fn put_setting(&self, key: &str, value: &str) -> Result<(), StoreError>;
-    /// Deletes rounds, generations, ended leads, gaps and measurements older than `before`; returns how many rows.
-    async fn prune(&self, before: UnixTime) -> Result<u64, StoreError>;
+    /// Deletes rounds, generations, ended leads, gaps and measurements older than `before`, and profiles that nothing
+    /// was learned of since `profiles_before`; returns how many rows.
+    async fn prune(&self, before: UnixTime, profiles_before: UnixTime) -> Result<u64, StoreError>;
 }
