@@ -7,7 +7,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Curve, JobId, NodeName, Plan, Report, RescaleCosts, Sizes, UnixTime};
+use crate::model::{
+    BatchMode, Curve, JobId, NodeName, Plan, Profile, ProfileFilter, Report, RescaleCosts, Sizes, UnixTime,
+};
 
 /// Version of every JSON document that infill prints or serves.
 pub const SCHEMA: u32 = 1;
@@ -439,6 +441,12 @@ pub struct JobView {
     pub wings: Vec<JobId>,
     /// Why it has what it has, from the last round.
     pub why: String,
+    /// Its rate as a share of what proportional scaling from its smallest size would give.
+    #[serde(default)]
+    pub efficiency: Option<f64>,
+    /// What the advisor knows of it, and why it will or will not try another size.
+    #[serde(default)]
+    pub advice: String,
 }
 
 /// A round: `GET /v1/round` (the last one) and `GET /v1/plan` (a new one, computed without acting).
@@ -454,6 +462,75 @@ pub struct RoundView {
     pub acting: bool,
     /// Seconds the round took, by stage (`snapshot`, `gaps`, `plan`, `check`).
     pub secs: BTreeMap<String, f64>,
+}
+
+/// `GET /v1/profiles`, with `user`, `name`, `node_type` and `exec_plan` to choose some.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProfilesView {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The last changed first.
+    pub profiles: Vec<ProfileView>,
+}
+
+/// A profile with the curve that follows from it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProfileView {
+    /// What was measured.
+    #[serde(flatten)]
+    pub profile: Profile,
+    /// The batch mode as declared or recognised.
+    pub batch_seen: BatchMode,
+    /// The fitted curve; empty while nothing was measured.
+    pub curve: Vec<CurveRow>,
+    /// The formula of the best model.
+    pub model: String,
+}
+
+/// What is believed of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurveRow {
+    /// Number of nodes.
+    pub nodes: u32,
+    /// Samples a second.
+    pub rate: f64,
+    /// Lower end of the 90 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// Deletes profiles: `POST /v1/profiles/forget`. The credential's purpose is `profiles`. Users may name their own
+/// profiles, administrators any.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ForgetRequest {
+    /// Proof of who speaks.
+    pub credential: Credential,
+    /// Bound into the credential.
+    pub nonce: String,
+    /// Which: all that agree with every field that is given.
+    pub filter: ProfileFilter,
+}
+
+/// Takes profiles in, in place of those with the same key: `POST /v1/profiles/import`. The credential's purpose is
+/// `profiles`. Users may bring their own profiles, administrators any.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ImportRequest {
+    /// Proof of who speaks.
+    pub credential: Credential,
+    /// Bound into the credential.
+    pub nonce: String,
+    /// The profiles.
+    pub profiles: Vec<Profile>,
+}
+
+/// How many profiles a request concerned.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Counted {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// So many.
+    pub profiles: u64,
 }
 
 /// Any failed request.

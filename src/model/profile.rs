@@ -226,6 +226,20 @@ pub struct ProfileKey {
     pub batch: BatchMode,
 }
 
+/// Which profiles: all that agree with every field that is given.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProfileFilter {
+    /// Owner.
+    pub user: Option<String>,
+    /// Name, whole.
+    pub name: Option<String>,
+    /// Node type.
+    pub node_type: Option<NodeType>,
+    /// Execution plan.
+    pub exec_plan: Option<ExecPlan>,
+}
+
 /// What was measured at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SizePoint {
