@@ -72,8 +72,10 @@ pub struct RunSpec {
     pub grace_secs: u32,
     /// Name of the profile, if the user gave one.
     pub profile: Option<String>,
-    /// Hash of the command line, to recognise a recurring job.
+    /// Hash of the normalised command line, to recognise a recurring job.
     pub command_hash: String,
+    /// How the work of a step grows with the number of nodes.
+    pub batch: BatchMode,
 }
 
 /// Longest grace time that a job may ask for, seconds: a shrinking job holds its nodes for so long.
@@ -107,6 +109,7 @@ impl Default for RunSpec {
             grace_secs: 60,
             profile: None,
             command_hash: String::new(),
+            batch: BatchMode::Auto,
         }
     }
 }
@@ -270,12 +273,16 @@ pub enum AgentEvent {
         generation: u64,
         /// Samples done since the last report.
         samples: f64,
-        /// Seconds since the last report.
+        /// Seconds between the command's last word in the last report and its last word in this one, by the node's
+        /// monotonic clock. In the first report of a generation, since its start.
         secs: f64,
         /// Last step that the command named.
         step: Option<u64>,
         /// Last loss that it named.
         loss: Option<f64>,
+        /// In the first report of a generation: how it came about.
+        #[serde(default)]
+        opening: Option<Opening>,
     },
     /// `sbatch` accepted a wing.
     WingSubmitted {
@@ -291,6 +298,17 @@ pub enum AgentEvent {
         /// What sbatch said.
         error: String,
     },
+}
+
+/// How a generation came about on one worker, seconds by its monotonic clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Opening {
+    /// From the last generation's rescale signal until its command said that the checkpoint was saved, if it did.
+    pub saved_secs: Option<f64>,
+    /// From that signal until that command had exited. `None` when nothing was stopped here: a first start.
+    pub stop_secs: Option<f64>,
+    /// From there, or from the agent's own start, until the command was started.
+    pub idle_secs: f64,
 }
 
 /// How a command ended.

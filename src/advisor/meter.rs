@@ -89,6 +89,11 @@ impl Meter {
         steady_rate(&self.series, !self.later)
     }
 
+    /// Workers that report.
+    pub fn workers(&self) -> usize {
+        self.open.len()
+    }
+
     fn begin_anew(&mut self) {
         self.series.clear();
         self.steps = None;

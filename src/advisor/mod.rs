@@ -11,15 +11,17 @@
 
 mod basis;
 pub mod costs;
-mod fit;
+pub mod fit;
 mod learn;
+mod library;
 mod meter;
 mod probe;
 mod rate;
 pub mod trial;
 
 pub use fit::{Estimate, Fitted};
-pub use learn::{Learned, learn};
+pub use learn::{Learned, batch_mode, learn};
+pub use library::{Library, News, Opening, Progress, Settings, Subject};
 pub use meter::{Meter, Stretch};
 pub use probe::{Candidate, Stakes, best_probe, value_of_probes};
 pub use rate::{Rate, steady_rate};

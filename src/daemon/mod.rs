@@ -3,6 +3,7 @@
 //! `rounds` reads Slurm, plans and sets targets; `executor` carries effects out, each guarded; `ticks` lets time pass
 //! for the machines. All share one [`world::World`] behind a lock that is never held over an await.
 
+mod advice;
 pub mod breaker;
 pub mod demand;
 pub mod executor;

@@ -82,6 +82,7 @@ async fn one(context: &Context) {
         }
     };
     let snapshot_secs = clock.elapsed().as_secs_f64();
+    super::advice::load(context).await;
     let question = {
         let world = context.world.lock();
         let Some(snapshot) = world.snapshot.clone() else { return };
@@ -208,6 +209,7 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
     };
     if super::executor::save(context).await {
         write_books(context, &record).await;
+        super::advice::save(context).await;
     }
 }
 
@@ -310,7 +312,7 @@ async fn keep_books(context: &Context) {
         let gaps = context.store.gaps(GAPS_TO_LEARN_FROM).await.context("reading gap history")?;
         context.world.lock().learn(&gaps);
         let before = UnixTime(now().0 - days * DAY_SECS);
-        let rows = context.store.prune(before).await.context("deleting old rows")?;
+        let rows = context.store.prune(before, UnixTime(0)).await.context("deleting old rows")?;
         tracing::debug!(rows, "old rows deleted");
         Ok::<(), anyhow::Error>(())
     };

@@ -12,9 +12,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{
-    EndedGap, ExecPlan, JobId, NodeName, NodeType, Plan, Profile, ProfileFilter, ProfileKey, Report, UnixTime,
-};
+use crate::model::{EndedGap, JobId, NodeName, Plan, Profile, ProfileFilter, ProfileKey, Report, UnixTime};
 
 /// What went wrong at the store.
 #[derive(Debug, thiserror::Error)]
