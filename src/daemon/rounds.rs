@@ -310,7 +310,7 @@ async fn keep_books(context: &Context) {
         let gaps = context.store.gaps(GAPS_TO_LEARN_FROM).await.context("reading gap history")?;
         context.world.lock().learn(&gaps);
         let before = UnixTime(now().0 - days * DAY_SECS);
-        let rows = context.store.prune(before).await.context("deleting old rows")?;
+        let rows = context.store.prune(before, before).await.context("deleting old rows")?;
         tracing::debug!(rows, "old rows deleted");
         Ok::<(), anyhow::Error>(())
     };

@@ -11,7 +11,7 @@ use crate::gaps::{Survival, Tracker};
 use crate::generation::input::Arrival;
 use crate::generation::reconcile::{Ground, OrderNumbers};
 use crate::generation::{Effect, Machine, Outcome, Phase, Settings};
-use crate::model::{EndedGap, Gaps, JobId, NodeName, Snapshot, UnixTime, WindowEnd};
+use crate::model::{BatchMode, EndedGap, Gaps, JobId, NodeName, ProfileKey, Snapshot, UnixTime, WindowEnd};
 use crate::store::{GenerationRecord, LeadRecord, Measurement};
 
 use super::breaker::Breaker;
@@ -374,12 +374,18 @@ impl World {
             self.measurements.pop_front();
         }
         self.measurements.push_back(Measurement {
-            signature: signature(about, machine),
-            node_type,
-            exec_plan: machine.exec_plan.clone(),
+            key: ProfileKey {
+                user: about.user.clone(),
+                name: machine.spec.profile.as_ref().unwrap_or(&machine.spec.command_hash).clone(),
+                node_type,
+                exec_plan: machine.exec_plan.clone(),
+                batch: BatchMode::Auto,
+            },
+            job: lead,
             nodes: members.len() as u32,
             samples,
             secs,
+            probe: false,
             at: now,
         });
     }
@@ -550,12 +556,6 @@ impl World {
     pub fn count(&mut self, what: &'static str) {
         *self.counters.entry(what).or_default() += 1;
     }
-}
-
-/// The signature of what a job runs: user, and the profile's name or the command's hash.
-fn signature(about: &About, machine: &Machine) -> String {
-    let what = machine.spec.profile.as_deref().unwrap_or(&machine.spec.command_hash);
-    format!("{}/{what}", about.user)
 }
 
 fn hash(secret: &Secret) -> [u8; 32] {

@@ -21,7 +21,8 @@ pub use malleable::{HeldNode, MalleableJob, Standing};
 pub use node::{Node, NodeState};
 pub use plan::{JobPlan, Placement, Plan, SolveStatus};
 pub use profile::{
-    BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, MeasuredCosts, Profile, ProfileKey, RescaleCosts, SizePoint,
+    BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, MeasuredCosts, Profile, ProfileKey, RescaleCosts,
+    SizePoint,
 };
 pub use report::{JobVerdict, NodeVerdict, Report};
 pub use request::{Request, RequestError, Sizes};

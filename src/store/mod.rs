@@ -12,7 +12,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{EndedGap, ExecPlan, JobId, NodeName, NodeType, Plan, Profile, ProfileKey, Report, UnixTime};
+use crate::model::{
+    EndedGap, ExecPlan, JobId, NodeName, NodeType, Plan, Profile, ProfileKey, Report, UnixTime,
+};
 
 /// What went wrong at the store.
 #[derive(Debug, thiserror::Error)]
@@ -159,7 +161,8 @@ pub trait Store: Send + Sync {
     async fn add_gaps(&self, gaps: &[EndedGap]) -> Result<(), StoreError>;
     /// The newest ended gaps, oldest first, at most `limit`.
     async fn gaps(&self, limit: u32) -> Result<Vec<EndedGap>, StoreError>;
-    /// Adds measurements.
+    /// Adds measurements. Where the store has no such profile yet, it gets one without points, so that what was measured
+    /// is listed and can be forgotten.
     async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError>;
     /// The newest measurements of a profile, oldest first, at most `limit`.
     async fn measurements(&self, key: &ProfileKey, limit: u32) -> Result<Vec<Measurement>, StoreError>;

@@ -1,0 +1,22 @@
+//! A filter's conditions.
+
+use sqlx::{QueryBuilder, Sqlite};
+
+use crate::store::ProfileFilter;
+
+/// Adds a filter's conditions to a query that has one. What the filter leaves open is not asked for at all: the
+/// database then finds by its index what is left.
+pub(super) fn push(query: &mut QueryBuilder<Sqlite>, filter: &ProfileFilter) {
+    let ProfileFilter { user, name, node_type, exec_plan } = filter;
+    let conditions = [
+        (" AND owner = ", user.as_deref()),
+        (" AND name = ", name.as_deref()),
+        (" AND node_type = ", node_type.as_ref().map(|t| t.as_str())),
+        (" AND exec_plan = ", exec_plan.as_ref().map(|p| p.0.as_str())),
+    ];
+    for (condition, value) in conditions {
+        if let Some(value) = value {
+            query.push(condition).push_bind(value.to_owned());
+        }
+    }
+}
