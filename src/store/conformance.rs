@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{GenerationRecord, LeadRecord, Measurement, RoundRecord, Store, StoreError};
+use super::{GenerationRecord, LeadRecord, Measurement, ProfileFilter, RoundRecord, Store, StoreError};
 use crate::model::{
-    Curve, CurvePoint, EndedGap, ExecPlan, JobId, NodeName, NodeType, Plan, Profile, Report, RescaleCosts,
-    SolveStatus, UnixTime, WindowCause, WindowEnd,
+    BatchMode, ChangeCost, EndedGap, ExecPlan, JobId, MeasuredCosts, NodeName, NodeType, Plan, Profile,
+    ProfileKey, Report, SizePoint, SolveStatus, UnixTime, WindowCause, WindowEnd,
 };
 
 /// Runs the suite on an empty store.
@@ -80,7 +80,11 @@ async fn generations(store: &dyn Store) -> Result<(), String> {
 async fn orders(store: &dyn Store) -> Result<(), String> {
     let first = ok(store.next_orders(3).await)?;
     same("orders go on where they ended", &ok(store.next_orders(1).await)?, &(first + 3))?;
-    same("one after the other", &ok(store.next_orders(2).await)?, &(first + 4))
+    same("one after the other", &ok(store.next_orders(2).await)?, &(first + 4))?;
+    let (a, b, c) = tokio::join!(store.next_orders(10), store.next_orders(10), store.next_orders(10));
+    let mut at_once = [ok(a)?, ok(b)?, ok(c)?];
+    at_once.sort_unstable();
+    same("none twice when asked at once", &at_once, &[first + 6, first + 16, first + 26])
 }
 
 fn round(at: i64) -> RoundRecord {
@@ -122,48 +126,136 @@ async fn gaps(store: &dyn Store) -> Result<(), String> {
     same("newest gaps, oldest first", &ok(store.gaps(2).await)?, &vec![gap(101), gap(102)])
 }
 
-fn measurement(signature: &str, at: i64, nodes: u32) -> Measurement {
-    Measurement {
-        signature: signature.to_owned(),
+fn key(user: &str, name: &str) -> ProfileKey {
+    ProfileKey {
+        user: user.to_owned(),
+        name: name.to_owned(),
         node_type: NodeType::new("cpu2"),
         exec_plan: ExecPlan("pp=2".to_owned()),
+        batch: BatchMode::Global,
+    }
+}
+
+fn measurement(name: &str, at: i64, nodes: u32) -> Measurement {
+    Measurement {
+        key: key("bob", name),
+        job: JobId(u32::MAX),
         nodes,
         samples: 0.1 + 0.2,
         secs: 1e-9,
+        probe: nodes % 2 == 0,
         at: UnixTime(at),
     }
 }
 
 async fn measurements(store: &dyn Store) -> Result<(), String> {
+    ok(store.add_measurements(&[]).await)?;
     let all = [("a", 102, 1), ("b", 101, 2), ("a", 100, 3), ("a", 101, 4)];
-    let all = all.map(|(signature, at, nodes)| measurement(signature, at, nodes));
+    let all = all.map(|(name, at, nodes)| measurement(name, at, nodes));
     ok(store.add_measurements(&all).await)?;
+    let a = key("bob", "a");
     let newest = vec![measurement("a", 101, 4), measurement("a", 102, 1)];
-    same("newest of a signature, oldest first", &ok(store.measurements("a", 2).await)?, &newest)?;
+    same("newest of a profile, oldest first", &ok(store.measurements(&a, 2).await)?, &newest)?;
+    let other_mode = ProfileKey { batch: BatchMode::PerNode, ..a.clone() };
+    same("another batch mode", &ok(store.measurements(&other_mode, 9).await)?, &vec![])?;
     let useless = Measurement { samples: f64::NAN, ..measurement("nan", 100, 1) };
     ok(store.add_measurements(&[useless]).await)?;
-    same("no number is no measurement", &ok(store.measurements("nan", 9).await)?, &vec![])
+    same("no number is no measurement", &ok(store.measurements(&key("bob", "nan"), 9).await)?, &vec![])?;
+    // More than one statement can hold, and of a profile that is there by now.
+    let many: Vec<_> = (0..2500).map(|n| measurement("b", 90, 1 + n)).collect();
+    ok(store.add_measurements(&many).await)?;
+    let found = ok(store.measurements(&key("bob", "b"), 9999).await)?;
+    same("many at once, in their order", &found[..2500].to_vec(), &many)?;
+    same("the newer one comes last", &found[2500..].to_vec(), &vec![measurement("b", 101, 2)])
 }
 
-fn profile(node_type: &str, rate: f64) -> Result<Profile, String> {
-    let curve = Curve::new(vec![CurvePoint { nodes: 1, rate }, CurvePoint { nodes: 4, rate: 3.3 * rate }]);
-    Ok(Profile {
-        signature: "alice/train".to_owned(),
-        node_type: NodeType::new(node_type),
-        exec_plan: ExecPlan::default(),
-        curve: curve.map_err(|e| e.to_string())?,
-        costs: RescaleCosts { up_secs: 18.0, down_secs: 12.5, start_secs: 20.0 },
-        updated_at: UnixTime(100),
-    })
+/// A profile in which every field differs from the others.
+fn profile(key: ProfileKey, rate: f64, at: i64) -> Profile {
+    let change = |secs: f64| ChangeCost {
+        checkpoint_secs: secs,
+        exit_secs: secs / 3.0,
+        start_secs: 2.0 * secs,
+        warmup_secs: 0.0,
+        count: 3,
+    };
+    let point = |nodes: u32, step_samples| SizePoint {
+        nodes,
+        rate: rate * f64::from(nodes),
+        error: 0.01 / 3.0,
+        secs: 60.5,
+        step_samples,
+        at: UnixTime(at - 1),
+    };
+    Profile {
+        key,
+        points: vec![point(1, None), point(4, Some(64.0))],
+        costs: MeasuredCosts { up: change(18.0), down: change(12.5), start: change(20.0) },
+        probes: 2,
+        probe_secs: 33.3,
+        jobs: 5,
+        job_name: "train".to_owned(),
+        updated_at: UnixTime(at),
+    }
 }
 
 async fn profiles(store: &dyn Store) -> Result<(), String> {
-    let (slow, fast, faster) = (profile("a", 1.0)?, profile("b", 10.0)?, profile("b", 11.0)?);
-    for p in [&fast, &slow, &faster] {
-        ok(store.put_profile(p).await)?;
+    let all = |user: &str| ProfileFilter { user: Some(user.to_owned()), ..ProfileFilter::default() };
+    ok(store.put_profiles(&[]).await)?;
+    same("no profile yet", &ok(store.profiles(&all("alice"), 9).await)?, &vec![])?;
+    let train = key("alice", "it's \"train\" – ü%_");
+    let gpu = ProfileKey { node_type: NodeType::new("gpu:a100:4/cpu64"), ..train.clone() };
+    let (old, new) = (profile(train.clone(), 1.0, 100), profile(train.clone(), 1.5, 130));
+    let (other_type, other_name) = (profile(gpu.clone(), 9.0, 110), profile(key("alice", "x"), 3.0, 120));
+    ok(store.put_profiles(&[old, other_type.clone(), other_name.clone()]).await)?;
+    ok(store.put_profiles(std::slice::from_ref(&new)).await)?;
+    let newest = vec![new.clone(), other_name.clone(), other_type.clone()];
+    same("replaced, and the last changed first", &ok(store.profiles(&all("alice"), 9).await)?, &newest)?;
+    same("at most as many", &ok(store.profiles(&all("alice"), 2).await)?, &newest[..2].to_vec())?;
+    same("none asked for", &ok(store.profiles(&all("alice"), 0).await)?, &vec![])?;
+    let named = ProfileFilter { name: Some(train.name.clone()), ..all("alice") };
+    same("by name", &ok(store.profiles(&named, 9).await)?, &vec![new.clone(), other_type.clone()])?;
+    let typed = ProfileFilter { node_type: Some(gpu.node_type.clone()), ..ProfileFilter::default() };
+    same("by node type, whoever owns it", &ok(store.profiles(&typed, 9).await)?, &vec![other_type])?;
+    let planned = ProfileFilter { exec_plan: Some(ExecPlan::default()), ..all("alice") };
+    same("by execution plan", &ok(store.profiles(&planned, 9).await)?, &vec![])?;
+    let part = ProfileFilter { name: Some("it".to_owned()), ..ProfileFilter::default() };
+    same("a part of a name is another name", &ok(store.profiles(&part, 9).await)?, &vec![])?;
+    measured_only(store, &all("bob")).await?;
+    forgetting(store, &train, &[new, other_name]).await
+}
+
+/// Profiles that were made because something was measured: `measurements` has left two of bob's.
+async fn measured_only(store: &dyn Store, of_bob: &ProfileFilter) -> Result<(), String> {
+    let empty = |name, at| Profile { updated_at: UnixTime(at), ..Profile::new(key("bob", name)) };
+    let made = vec![empty("a", 102), empty("b", 101)];
+    same("what was measured is listed", &ok(store.profiles(of_bob, 9).await)?, &made)?;
+    let learned = profile(key("bob", "a"), 2.0, 140);
+    ok(store.put_profiles(std::slice::from_ref(&learned)).await)?;
+    same("what was learned of it", &ok(store.profiles(of_bob, 1).await)?, &vec![learned.clone()])?;
+    same("keeps what was measured", &ok(store.measurements(&learned.key, 9).await)?.len(), &3)?;
+    ok(store.add_measurements(&[measurement("a", 103, 2)]).await)?;
+    same("and stays when more is", &ok(store.profiles(of_bob, 1).await)?, &vec![learned])
+}
+
+async fn forgetting(store: &dyn Store, key: &ProfileKey, left: &[Profile]) -> Result<(), String> {
+    let measured = |key: &ProfileKey| Measurement { key: key.clone(), ..measurement("", 150, 1) };
+    ok(store.add_measurements(&[measured(key), measured(&left[1].key)]).await)?;
+    let one = ProfileFilter {
+        user: Some(key.user.clone()),
+        name: Some(key.name.clone()),
+        node_type: Some(NodeType::new("gpu:a100:4/cpu64")),
+        exec_plan: None,
+    };
+    same("one forgotten", &ok(store.forget_profiles(&one).await)?, &1)?;
+    same("and gone", &ok(store.forget_profiles(&one).await)?, &0)?;
+    same("its measurements were others'", &ok(store.measurements(key, 9).await)?.len(), &1)?;
+    let all = ProfileFilter { user: Some(key.user.clone()), ..ProfileFilter::default() };
+    same("the others stay", &ok(store.profiles(&all, 9).await)?, &left.to_vec())?;
+    same("all of a user's", &ok(store.forget_profiles(&all).await)?, &2)?;
+    for key in [key, &left[1].key] {
+        same("with what was measured", &ok(store.measurements(key, 9).await)?, &vec![])?;
     }
-    same("a profile is replaced", &ok(store.profiles("alice/train").await)?, &vec![slow, faster])?;
-    same("unknown signature", &ok(store.profiles("bob").await)?, &vec![])
+    Ok(())
 }
 
 async fn settings(store: &dyn Store) -> Result<(), String> {
@@ -173,16 +265,23 @@ async fn settings(store: &dyn Store) -> Result<(), String> {
     same("the last setting", &ok(store.setting("control").await)?, &Some("normal".to_owned()))
 }
 
-/// Of what the tests before have left: what is older than 102 goes, open leads and profiles stay.
+/// Of what the tests before have left: what is older than 102 goes, open leads stay, and of bob's profiles `a`, which
+/// was learned of at 140, and not `b`.
 async fn prune(store: &dyn Store) -> Result<(), String> {
     ok(store.put_leads(&[lead(20, 10, true), lead(21, 10, false)]).await)?;
-    let rows = ok(store.prune(UnixTime(102)).await)?;
-    same("rows deleted", &rows, &(2 + 1 + 1 + 2 + 3))?;
+    let rows = ok(store.prune(UnixTime(102), UnixTime(140)).await)?;
+    same("rows deleted", &rows, &(2 + 1 + 1 + 2 + 2503 + 1))?;
     same("a round stays", &ok(store.rounds(9).await)?, &vec![round(102)])?;
     same("a gap stays", &ok(store.gaps(9).await)?, &vec![gap(102)])?;
     same("a generation stays", &ok(store.generations(JobId(7)).await)?.len(), &1)?;
     same("an old ended lead goes", &ok(store.lead(JobId(20)).await)?, &None)?;
     same("an old open lead stays", &ok(store.lead(JobId(21)).await)?, &Some(lead(21, 10, false)))?;
-    same("a profile stays", &ok(store.profiles("alice/train").await)?.len(), &2)?;
-    same("nothing is left to delete", &ok(store.prune(UnixTime(102)).await)?, &0)
+    let all = ProfileFilter::default();
+    same("a profile stays", &ok(store.profiles(&all, 9).await)?.len(), &1)?;
+    same("with what was measured since", &ok(store.measurements(&key("bob", "a"), 9).await)?.len(), &2)?;
+    same("nothing is left to delete", &ok(store.prune(UnixTime(102), UnixTime(140)).await)?, &0)?;
+    ok(store.add_measurements(&[measurement("a", 145, 2)]).await)?;
+    same("measured since, and so kept", &ok(store.prune(UnixTime(102), UnixTime(141)).await)?, &0)?;
+    same("all is old", &ok(store.prune(UnixTime(146), UnixTime(146)).await)?, &(1 + 1 + 1 + 1 + 3 + 1))?;
+    same("no profile is left", &ok(store.profiles(&all, 9).await)?, &vec![])
 }

@@ -145,7 +145,8 @@ pub trait Store: Send + Sync {
     async fn add_gaps(&self, gaps: &[EndedGap]) -> Result<(), StoreError>;
     /// The newest ended gaps, oldest first, at most `limit`.
     async fn gaps(&self, limit: u32) -> Result<Vec<EndedGap>, StoreError>;
-    /// Adds measurements.
+    /// Adds measurements. Where the store has no such profile yet, it gets one without points, so that what was measured
+    /// is listed and can be forgotten.
     async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError>;
     /// The newest measurements of a profile, oldest first, at most `limit`.
     async fn measurements(&self, key: &ProfileKey, limit: u32) -> Result<Vec<Measurement>, StoreError>;

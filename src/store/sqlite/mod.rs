@@ -1,16 +1,18 @@
 //! The store in one SQLite file: write-ahead log, one writer, a few readers that never wait for it.
 
+mod filter;
 mod open;
 mod rows;
 mod write;
 
 use async_trait::async_trait;
+use sqlx::QueryBuilder;
 use sqlx::sqlite::SqlitePool;
 
 pub(super) use self::open::open;
 
-use super::{GenerationRecord, LeadRecord, Measurement, RoundRecord, Store, StoreError};
-use crate::model::{EndedGap, JobId, Profile, UnixTime};
+use super::{GenerationRecord, LeadRecord, Measurement, ProfileFilter, RoundRecord, Store, StoreError};
+use crate::model::{EndedGap, JobId, Profile, ProfileKey, UnixTime};
 
 /// The file through two pools.
 pub(super) struct SqliteStore {
@@ -109,11 +111,17 @@ impl Store for SqliteStore {
         self.end(tx, result, DOING).await
     }
 
-    async fn measurements(&self, signature: &str, limit: u32) -> Result<Vec<Measurement>, StoreError> {
-        let newest =
-            "SELECT * FROM measurements WHERE signature = $1 ORDER BY measured_at DESC, id DESC LIMIT $2";
+    async fn measurements(&self, key: &ProfileKey, limit: u32) -> Result<Vec<Measurement>, StoreError> {
+        let newest = "SELECT measurements.*, owner, name, node_type, exec_plan, batch
+             FROM measurements JOIN profiles ON profiles.id = measurements.profile
+             WHERE owner = $1 AND name = $2 AND node_type = $3 AND exec_plan = $4 AND batch = $5
+             ORDER BY measured_at DESC, measurements.id DESC LIMIT $6";
         let mut rows = sqlx::query(newest)
-            .bind(signature)
+            .bind(&key.user)
+            .bind(&key.name)
+            .bind(key.node_type.as_str())
+            .bind(&key.exec_plan.0)
+            .bind(key.batch.word())
             .bind(i64::from(limit))
             .fetch_all(&self.readers)
             .await
@@ -122,20 +130,29 @@ impl Store for SqliteStore {
         Ok(rows::readable("measurements", &rows, rows::measurement))
     }
 
-    async fn put_profile(&self, profile: &Profile) -> Result<(), StoreError> {
-        const DOING: &str = "writing a profile";
+    async fn put_profiles(&self, profiles: &[Profile]) -> Result<(), StoreError> {
+        const DOING: &str = "writing profiles";
         let mut tx = self.begin(DOING).await?;
-        let result = write::profile(&mut tx, profile).await;
+        let result = write::profiles(&mut tx, profiles).await;
         self.end(tx, result, DOING).await
     }
 
-    async fn profiles(&self, signature: &str) -> Result<Vec<Profile>, StoreError> {
-        let rows = sqlx::query("SELECT * FROM profiles WHERE signature = $1 ORDER BY node_type, exec_plan")
-            .bind(signature)
-            .fetch_all(&self.readers)
-            .await
-            .map_err(|e| failed("reading profiles", &e))?;
+    async fn profiles(&self, filter: &ProfileFilter, limit: u32) -> Result<Vec<Profile>, StoreError> {
+        let mut query = QueryBuilder::new("SELECT * FROM profiles WHERE TRUE");
+        filter::push(&mut query, filter);
+        query.push(" ORDER BY updated_at DESC, id DESC LIMIT ").push_bind(i64::from(limit));
+        let rows = query.build().fetch_all(&self.readers).await;
+        let rows = rows.map_err(|e| failed("reading profiles", &e))?;
         Ok(rows::readable("profiles", &rows, rows::profile))
+    }
+
+    async fn forget_profiles(&self, filter: &ProfileFilter) -> Result<u64, StoreError> {
+        const DOING: &str = "forgetting profiles";
+        let mut query = QueryBuilder::new("DELETE FROM profiles WHERE TRUE");
+        filter::push(&mut query, filter);
+        let mut tx = self.begin(DOING).await?;
+        let result = query.build().execute(&mut *tx).await.map(|done| done.rows_affected());
+        self.end(tx, result, DOING).await
     }
 
     async fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {
@@ -153,10 +170,10 @@ impl Store for SqliteStore {
         self.end(tx, result, DOING).await
     }
 
-    async fn prune(&self, before: UnixTime) -> Result<u64, StoreError> {
+    async fn prune(&self, before: UnixTime, profiles_before: UnixTime) -> Result<u64, StoreError> {
         const DOING: &str = "deleting old history";
         let mut tx = self.begin(DOING).await?;
-        let result = write::prune(&mut tx, before).await;
+        let result = write::prune(&mut tx, before, profiles_before).await;
         self.end(tx, result, DOING).await
     }
 }

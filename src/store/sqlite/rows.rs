@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-use crate::model::{EndedGap, ExecPlan, JobId, NodeName, NodeType, Profile, UnixTime};
+use crate::model::{BatchMode, EndedGap, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileKey, UnixTime};
 use crate::store::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
 /// Why a row cannot be read, in words.
@@ -64,24 +64,37 @@ pub(super) fn gap(row: &SqliteRow) -> Result<EndedGap, Bad> {
 
 pub(super) fn measurement(row: &SqliteRow) -> Result<Measurement, Bad> {
     Ok(Measurement {
-        signature: column(row, "signature")?,
-        node_type: NodeType::new(column::<String>(row, "node_type")?),
-        exec_plan: ExecPlan(column(row, "exec_plan")?),
+        key: key(row)?,
+        job: job(row)?,
         nodes: natural(row, "nodes")?,
         samples: column(row, "samples")?,
         secs: column(row, "secs")?,
+        probe: column(row, "probe")?,
         at: time(row, "measured_at")?,
     })
 }
 
 pub(super) fn profile(row: &SqliteRow) -> Result<Profile, Bad> {
     Ok(Profile {
-        signature: column(row, "signature")?,
+        key: key(row)?,
+        points: json(row, "points")?,
+        costs: json(row, "costs")?,
+        probes: natural(row, "probes")?,
+        probe_secs: column(row, "probe_secs")?,
+        jobs: natural(row, "jobs")?,
+        job_name: column(row, "job_name")?,
+        updated_at: time(row, "updated_at")?,
+    })
+}
+
+fn key(row: &SqliteRow) -> Result<ProfileKey, Bad> {
+    let batch: String = column(row, "batch")?;
+    Ok(ProfileKey {
+        user: column(row, "owner")?,
+        name: column(row, "name")?,
         node_type: NodeType::new(column::<String>(row, "node_type")?),
         exec_plan: ExecPlan(column(row, "exec_plan")?),
-        curve: json(row, "curve")?,
-        costs: json(row, "costs")?,
-        updated_at: time(row, "updated_at")?,
+        batch: BatchMode::parse(&batch).ok_or_else(|| format!("column batch holds {batch:?}"))?,
     })
 }
 

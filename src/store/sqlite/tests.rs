@@ -4,11 +4,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use sqlx::AssertSqlSafe;
 use tempfile::TempDir;
 
 use super::{SqliteStore, open};
-use crate::model::{ExecPlan, JobId, NodeType, UnixTime};
-use crate::store::{LeadRecord, Measurement, Store, StoreError, conformance};
+use crate::model::{BatchMode, ExecPlan, JobId, NodeType, Profile, ProfileKey, UnixTime};
+use crate::store::{LeadRecord, Measurement, ProfileFilter, Store, StoreError, conformance};
 
 async fn open_in(dir: &Path) -> SqliteStore {
     open(&format!("sqlite:{}", dir.join("state/infill.db").display())).await.unwrap()
@@ -19,16 +20,19 @@ fn lead(job: u32, state: serde_json::Value) -> LeadRecord {
     LeadRecord { job: JobId(job), submitted_at: at, updated_at: at, ended: false, state }
 }
 
-fn measurement(at: i64) -> Measurement {
-    Measurement {
-        signature: "s".to_owned(),
+fn key(name: &str) -> ProfileKey {
+    ProfileKey {
+        user: "alice".to_owned(),
+        name: name.to_owned(),
         node_type: NodeType::new("cpu2"),
         exec_plan: ExecPlan::default(),
-        nodes: 1,
-        samples: 1.0,
-        secs: 1.0,
-        at: UnixTime(at),
+        batch: BatchMode::Auto,
     }
+}
+
+fn measurement(name: &str, at: i64) -> Measurement {
+    let (key, job, at) = (key(name), JobId(1), UnixTime(at));
+    Measurement { key, job, nodes: 1, samples: 1.0, secs: 1.0, probe: false, at }
 }
 
 #[tokio::test]
@@ -120,13 +124,13 @@ async fn a_damaged_row_is_passed_over_and_kept() {
     let dir = TempDir::new().unwrap();
     let store = open_in(dir.path()).await;
     store.put_leads(&[lead(1, serde_json::json!({})), lead(2, serde_json::json!({}))]).await.unwrap();
-    store.add_measurements(&[measurement(1), measurement(2)]).await.unwrap();
+    store.add_measurements(&[measurement("s", 1), measurement("s", 2)]).await.unwrap();
     let writer = &store.writer;
     sqlx::query("UPDATE leads SET state = '{' WHERE job = 1").execute(writer).await.unwrap();
     sqlx::query("UPDATE measurements SET nodes = -4 WHERE measured_at = 1").execute(writer).await.unwrap();
     let leads = store.open_leads().await.unwrap();
     assert_eq!(leads.iter().map(|l| l.job.0).collect::<Vec<_>>(), [2]);
-    assert_eq!(store.measurements("s", 10).await.unwrap(), [measurement(2)]);
+    assert_eq!(store.measurements(&key("s"), 10).await.unwrap(), [measurement("s", 2)]);
     let kept: i64 = sqlx::query_scalar("SELECT count(*) FROM leads").fetch_one(writer).await.unwrap();
     assert_eq!(kept, 2);
 }
@@ -149,21 +153,34 @@ async fn what_is_no_database_of_ours_is_refused() {
     assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
 }
 
+/// How SQLite would find the rows of a statement.
+async fn plan(store: &SqliteStore, statement: &'static str) -> Vec<String> {
+    let rows: Vec<(i64, i64, i64, String)> =
+        sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")))
+            .fetch_all(&store.writer)
+            .await
+            .unwrap();
+    rows.into_iter().map(|r| r.3).collect()
+}
+
 #[tokio::test]
-async fn many_measurements_are_found_by_signature() {
+async fn among_many_an_index_finds_profiles_and_their_measurements() {
     let store = open("sqlite::memory:").await.unwrap();
-    let many: Vec<Measurement> =
-        (0..20_000).map(|n| Measurement { signature: format!("s{}", n % 100), ..measurement(n) }).collect();
+    let many: Vec<Measurement> = (0..20_000).map(|n| measurement(&format!("s{}", n % 100), n)).collect();
     store.add_measurements(&many).await.unwrap();
-    let plan: Vec<(i64, i64, i64, String)> = sqlx::query_as(
-        "EXPLAIN QUERY PLAN SELECT * FROM measurements WHERE signature = 's7' ORDER BY measured_at DESC, id DESC LIMIT 5",
-    )
-    .fetch_all(&store.writer)
-    .await
-    .unwrap();
-    let plan: Vec<&str> = plan.iter().map(|p| p.3.as_str()).collect();
-    assert_eq!(plan, ["SEARCH measurements USING INDEX measurements_by_signature (signature=?)"]);
-    assert_eq!(store.measurements("s7", 5).await.unwrap().last().unwrap().at, UnixTime(19_907));
+    assert_eq!(store.measurements(&key("s7"), 5).await.unwrap().last().unwrap().at, UnixTime(19_907));
+    let named = ProfileFilter { name: Some("s7".to_owned()), ..ProfileFilter::default() };
+    let listed = store.profiles(&named, 5).await.unwrap();
+    assert_eq!(listed, [Profile { updated_at: UnixTime(7), ..Profile::new(key("s7")) }]);
+    let newest = "SELECT * FROM measurements WHERE profile = 7 ORDER BY measured_at DESC, id DESC LIMIT 5";
+    assert_eq!(
+        plan(&store, newest).await,
+        ["SEARCH measurements USING INDEX measurements_by_profile (profile=?)"]
+    );
+    let last = "SELECT * FROM profiles WHERE TRUE ORDER BY updated_at DESC, id DESC LIMIT 5";
+    assert_eq!(plan(&store, last).await, ["SCAN profiles USING INDEX profiles_by_time"]);
+    let of_a_job = plan(&store, "SELECT * FROM profiles WHERE TRUE AND owner = 'a' AND name = 's7'").await;
+    assert!(of_a_job[0].ends_with("(owner=? AND name=?)"), "{of_a_job:?}");
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! Writing: each function's statements run inside one transaction that [`SqliteStore::begin`] opened.
 
-use sqlx::SqliteConnection;
+use std::collections::BTreeMap;
+
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::Sqlite;
+use sqlx::{QueryBuilder, SqliteConnection};
 
 use super::rows::{signed, to_json};
 use super::{SqliteStore, failed};
@@ -15,6 +17,9 @@ const MAX_ROUNDS: i64 = 20_000;
 
 /// Name of the counter of order numbers.
 const ORDERS: &str = "orders";
+
+/// Rows of one statement: with seven values each far below what a statement may bind, which is 32766.
+const ROWS_AT_ONCE: usize = 1000;
 
 type Done<T> = Result<T, sqlx::Error>;
 
@@ -135,39 +140,67 @@ pub(super) async fn gaps(tx: &mut SqliteConnection, gaps: &[EndedGap]) -> Done<(
 
 pub(super) async fn measurements(tx: &mut SqliteConnection, measurements: &[Measurement]) -> Done<()> {
     // SQLite keeps no NaN, and nobody could use one.
-    for m in measurements.iter().filter(|m| m.samples.is_finite() && m.secs.is_finite()) {
-        sqlx::query(
-            "INSERT INTO measurements (signature, node_type, exec_plan, nodes, samples, secs, measured_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
-        )
-        .bind(&m.signature)
-        .bind(m.node_type.as_str())
-        .bind(&m.exec_plan.0)
-        .bind(i64::from(m.nodes))
-        .bind(m.samples)
-        .bind(m.secs)
-        .bind(m.at.0)
-        .execute(&mut *tx)
-        .await?;
+    let sound: Vec<_> = measurements.iter().filter(|m| m.samples.is_finite() && m.secs.is_finite()).collect();
+    let mut ids = BTreeMap::new();
+    for m in &sound {
+        if !ids.contains_key(&m.key) {
+            let empty = Profile { updated_at: m.at, ..Profile::new(m.key.clone()) };
+            // What is there stays as it is; but only what is updated returns its number.
+            ids.insert(&m.key, put_profile(tx, &empty, "updated_at = profiles.updated_at").await?);
+        }
+    }
+    for rows in sound.chunks(ROWS_AT_ONCE) {
+        let mut query = QueryBuilder::new(
+            "INSERT INTO measurements (profile, job, nodes, samples, secs, probe, measured_at) ",
+        );
+        query.push_values(rows, |mut row, m| {
+            row.push_bind(ids[&m.key])
+                .push_bind(i64::from(m.job.0))
+                .push_bind(i64::from(m.nodes))
+                .push_bind(m.samples)
+                .push_bind(m.secs)
+                .push_bind(m.probe)
+                .push_bind(m.at.0);
+        });
+        query.build().execute(&mut *tx).await?;
     }
     Ok(())
 }
 
-pub(super) async fn profile(tx: &mut SqliteConnection, profile: &Profile) -> Done<()> {
-    sqlx::query(
-        "INSERT INTO profiles (signature, node_type, exec_plan, curve, costs, updated_at)
-         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (signature, node_type, exec_plan)
-         DO UPDATE SET curve = excluded.curve, costs = excluded.costs, updated_at = excluded.updated_at",
-    )
-    .bind(&profile.signature)
-    .bind(profile.node_type.as_str())
-    .bind(&profile.exec_plan.0)
-    .bind(to_json(&profile.curve)?)
-    .bind(to_json(&profile.costs)?)
-    .bind(profile.updated_at.0)
-    .execute(tx)
-    .await
-    .map(drop)
+pub(super) async fn profiles(tx: &mut SqliteConnection, profiles: &[Profile]) -> Done<()> {
+    for profile in profiles {
+        let replace = "points = excluded.points, costs = excluded.costs, probes = excluded.probes,
+             probe_secs = excluded.probe_secs, jobs = excluded.jobs, job_name = excluded.job_name,
+             updated_at = excluded.updated_at";
+        put_profile(tx, profile, replace).await?;
+    }
+    Ok(())
+}
+
+/// Inserts a profile, or makes this assignment to the one that is there; returns its number.
+async fn put_profile(tx: &mut SqliteConnection, profile: &Profile, assignment: &'static str) -> Done<i64> {
+    let (points, costs) = (to_json(&profile.points)?, to_json(&profile.costs)?);
+    let mut query = QueryBuilder::new(
+        "INSERT INTO profiles (owner, name, node_type, exec_plan, batch, points, costs, probes, probe_secs, jobs,
+         job_name, updated_at) ",
+    );
+    query.push_values([&profile.key], |mut row, key| {
+        row.push_bind(&key.user)
+            .push_bind(&key.name)
+            .push_bind(key.node_type.as_str())
+            .push_bind(&key.exec_plan.0)
+            .push_bind(key.batch.word())
+            .push_bind(&points)
+            .push_bind(&costs)
+            .push_bind(i64::from(profile.probes))
+            .push_bind(profile.probe_secs)
+            .push_bind(i64::from(profile.jobs))
+            .push_bind(&profile.job_name)
+            .push_bind(profile.updated_at.0);
+    });
+    query.push(" ON CONFLICT (owner, name, node_type, exec_plan, batch) DO UPDATE SET ");
+    query.push(assignment).push(" RETURNING id");
+    query.build_query_scalar().fetch_one(tx).await
 }
 
 pub(super) async fn setting(tx: &mut SqliteConnection, key: &str, value: &str) -> Done<()> {
@@ -182,14 +215,24 @@ pub(super) async fn setting(tx: &mut SqliteConnection, key: &str, value: &str) -
     .map(drop)
 }
 
-pub(super) async fn prune(tx: &mut SqliteConnection, before: UnixTime) -> Done<u64> {
+pub(super) async fn prune(
+    tx: &mut SqliteConnection,
+    before: UnixTime,
+    profiles_before: UnixTime,
+) -> Done<u64> {
     let mut rows = 0;
-    for statement in [
-        "DELETE FROM rounds WHERE planned_at < $1",
-        "DELETE FROM generations WHERE started_at < $1",
-        "DELETE FROM leads WHERE ended AND updated_at < $1",
-        "DELETE FROM gaps WHERE ended_at < $1",
-        "DELETE FROM measurements WHERE measured_at < $1",
+    for (statement, before) in [
+        ("DELETE FROM rounds WHERE planned_at < $1", before),
+        ("DELETE FROM generations WHERE started_at < $1", before),
+        ("DELETE FROM leads WHERE ended AND updated_at < $1", before),
+        ("DELETE FROM gaps WHERE ended_at < $1", before),
+        ("DELETE FROM measurements WHERE measured_at < $1", before),
+        // A profile of which something was measured since then is not forgotten with its measurements.
+        (
+            "DELETE FROM profiles WHERE updated_at < $1
+             AND NOT EXISTS (SELECT 1 FROM measurements WHERE profile = profiles.id AND measured_at >= $1)",
+            profiles_before,
+        ),
     ] {
         rows += sqlx::query(statement).bind(before.0).execute(&mut *tx).await?.rows_affected();
     }
