@@ -123,6 +123,8 @@ pub struct News {
     pub stretch: Option<(u32, Stretch)>,
     /// The job runs at another speed than before.
     pub drift: Option<f64>,
+    /// It was measured because the advisor wanted to know it.
+    pub probe: bool,
     /// A probe is over: the planner may choose again.
     pub probed: bool,
 }
@@ -338,6 +340,7 @@ impl Library {
             self.learn_cost(job, key, stretch);
         }
         news.stretch = Some((nodes, *stretch));
+        news.probe = self.probe_of(job) == Some(nodes);
         news.probed |= self.end_probe_at(job, nodes, now);
     }
 
@@ -545,12 +548,15 @@ impl Library {
         let sizes = thinned(sizes_of_interest(&subject.sizes, measured), present);
         let mut seen: Vec<u32> = self.supplies.iter().copied().collect();
         seen.sort_unstable();
-        let quantile = |q: f64| seen[((seen.len() - 1) as f64 * q).round() as usize];
-        let share = 1.0 / SUPPLY_QUANTILES.len() as f64;
-        let supplies = match seen.is_empty() {
-            true => vec![(subject.sizes.max(), 1.0)],
-            false => SUPPLY_QUANTILES.iter().map(|q| (quantile(*q), share)).collect(),
+        let quantile = |q: f64| seen.get(((seen.len().max(1) - 1) as f64 * q).round() as usize).copied();
+        let usual = SUPPLY_QUANTILES.iter().filter_map(|q| quantile(*q));
+        let usual: Vec<u32> = usual.collect();
+        let shares = |of: &[u32]| {
+            let share = 0.5 / of.len().max(1) as f64;
+            of.iter().map(|n| (*n, share)).collect::<Vec<_>>()
         };
+        // What the main queue leaves is one thing, what other jobs leave of that another: any size may be the largest.
+        let supplies = [shares(&usual), shares(&sizes)].concat();
         Stakes {
             triable: Vec::new(),
             sizes,

@@ -53,7 +53,8 @@ struct Open {
 pub struct Meter {
     open: BTreeMap<NodeName, Open>,
     series: Vec<Report>,
-    steps: Option<(u64, u64)>,
+    /// The first step and the last, and the samples between them.
+    steps: Option<(u64, u64, f64)>,
     later: bool,
 }
 
@@ -71,10 +72,13 @@ impl Meter {
         let open = self.open.entry(node.clone()).or_default();
         open.samples += samples;
         open.secs += secs;
-        if let Some(step) = step {
-            let first = self.steps.map_or(step, |(first, _)| first.min(step));
-            self.steps = Some((first, step.max(self.steps.map_or(0, |(_, last)| last))));
-        }
+        self.steps = match (self.steps, step) {
+            (Some((first, last, between)), step) => {
+                Some((first, last.max(step.unwrap_or(0)), between + samples))
+            }
+            (None, Some(step)) => Some((step, step, 0.0)),
+            (None, None) => None,
+        };
         self.close();
         self.stretch()
     }
@@ -135,16 +139,19 @@ impl Meter {
     fn cut(&mut self) -> Option<Stretch> {
         let rate = self.now();
         let (samples, secs) = self.series.iter().fold((0.0, 0.0), |(n, s), r| (n + r.samples, s + r.secs));
-        let steps = self.steps.map(|(first, last)| last.saturating_sub(first)).filter(|n| *n > 1);
+        let of_a_step = |(first, last, between): (u64, u64, f64)| {
+            let steps = last.saturating_sub(first);
+            (steps > 0 && between > 0.0).then(|| between / steps as f64)
+        };
         let stretch = rate.map(|rate| Stretch {
             rate,
             samples,
             secs,
-            step_samples: steps.map(|n| samples / n as f64).filter(|n| *n > 0.0),
+            step_samples: self.steps.and_then(of_a_step),
             first: !self.later,
         });
         self.series.clear();
-        self.steps = self.steps.map(|(_, last)| (last, last));
+        self.steps = self.steps.map(|(_, last, _)| (last, last, 0.0));
         self.later |= stretch.is_some();
         stretch
     }

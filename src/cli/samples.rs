@@ -53,6 +53,8 @@ pub fn job(id: u32, user: &str, state: &str, nodes: &[&str]) -> JobView {
         rate: None,
         wings: vec![],
         why: String::new(),
+        efficiency: None,
+        advice: String::new(),
     }
 }
 

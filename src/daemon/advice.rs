@@ -133,8 +133,8 @@ impl World {
         }
         if let Some((nodes, stretch)) = news.stretch {
             tracing::debug!(job = %job, nodes, rate = stretch.rate.rate, error = stretch.rate.error, "measured");
-            let probe = self.library.probe_of(job) == Some(nodes);
             let (samples, secs) = (stretch.samples, stretch.secs);
+            let probe = news.probe;
             self.add_row(Measurement { key: key.clone(), job, nodes, samples, secs, probe, at: now });
             let name = self.about.get(&job).map(|a| a.name.clone()).unwrap_or_default();
             self.library.set_job_name(key, &name);
