@@ -17,7 +17,7 @@ const MOST_TERMS: usize = 3;
 const PENALTY: f64 = 2.0;
 
 /// Relative error of the models themselves: what published step-time models leave unexplained at most sizes.
-const MODEL_ERROR: f64 = 0.05;
+const MODEL_ERROR: f64 = 0.03;
 
 /// Expected relative loss of efficiency: before anything else is known, rate ∝ n^(1 − this).
 const PRIOR_LOSS: f64 = 0.1;
@@ -29,7 +29,7 @@ const PRIOR_ERROR: f64 = 0.3;
 const ROUGHNESS: f64 = 0.12;
 
 /// Over how many doublings of the size that is alike.
-const REACH: f64 = 2.0;
+const REACH: f64 = 1.0;
 
 /// A measured rate is never taken to be more exact than this.
 const LEAST_ERROR: f64 = 0.002;
