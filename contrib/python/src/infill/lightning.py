@@ -64,7 +64,6 @@ class InfillCallback(Callback):
         part, path = os.path.join(root, "infill.part"), os.path.join(root, name)
         trainer.save_checkpoint(part)
         if trainer.is_global_zero:
-            trainer.strategy.remove_checkpoint(path)
             os.replace(part, path)
             for old in filter(_CHECKPOINT.fullmatch, os.listdir(root)):
                 if old != name:
