@@ -75,6 +75,11 @@ def warm_secs(secs, since_start, warmup_secs, factor):
     return secs * factor if secs * factor <= left else left + secs - left / factor
 
 
+def noise(sigma, seed, step):
+    """The log-normal factor on the time of a step, 1 in the mean. It depends on nothing that a rescale changes."""
+    return math.exp(random.Random(f"{seed} {step}").gauss(-(sigma**2) / 2, sigma))
+
+
 def tell(*words):
     """A datagram to the agent, if there is one that listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
@@ -141,11 +146,10 @@ class Paced:
         os._exit(a.fail_code)
 
     def step_secs(self, rate):
-        """How long the next step takes when everything is warm. Its noise depends on nothing but its number."""
+        """How long the next step takes when everything is warm."""
         a = self.args
-        noise = random.Random(f"{a.seed} {self.state['step']}").gauss(-a.noise**2 / 2, a.noise)
         slower = a.drift[1] if a.drift and self.state["secs"] >= a.drift[0] else 1.0
-        return a.batch / rate * math.exp(noise) * slower
+        return a.batch / rate * noise(a.noise, a.seed, self.state["step"]) * slower
 
     def stall_secs(self):
         """How long to do nothing now."""

@@ -1,0 +1,105 @@
+"""An agent in small: starts programs as `infill run` does, signals them, and reads what they report."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+
+SRC = pathlib.Path(__file__).resolve().parents[1] / "src"
+
+#: A busy machine takes so long for an interpreter with PyTorch, at worst.
+LONG_SECS = 90
+
+
+class Agent:
+    """One job: its directory, its progress socket, its processes."""
+
+    def __init__(self):
+        self._scratch = tempfile.TemporaryDirectory()
+        self.directory = pathlib.Path(self._scratch.name)
+        self.generation, self.processes = 0, []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(str(self.directory / "progress"))
+
+    def start(self, words, world=1, **environment):
+        """Starts one more generation of a command, or of a program if `words` is its text."""
+        if isinstance(words, str):
+            words = [sys.executable, "-B", "-c", textwrap.dedent(words)]
+        self.generation += 1
+        common = {
+            **os.environ,
+            "PYTHONPATH": str(SRC),
+            "WORLD_SIZE": str(world),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "INFILL_GENERATION": str(self.generation),
+            "INFILL_RESCALES": str(self.generation - 1),
+            "INFILL_JOB_ID": "7",
+            "INFILL_PLAN": "default",
+            "INFILL_PROGRESS": str(self.directory / "progress"),
+            **environment,
+        }
+        self.processes = [
+            subprocess.Popen(
+                words,
+                env={**common, "RANK": str(rank)},
+                cwd=self.directory,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(world)
+        ]
+
+    def ask(self, number=signal.SIGUSR1):
+        """The rescale signal to all processes that still run."""
+        for process in self.processes:
+            process.send_signal(number)
+
+    def ended(self, secs=LONG_SECS):
+        """Waits until all have ended; for each its exit code, what it printed, and its errors."""
+        until = time.monotonic() + secs
+        ended = []
+        for process in self.processes:
+            out, err = process.communicate(timeout=max(0.0, until - time.monotonic()))
+            ended.append((process.returncode, out, err))
+        return ended
+
+    def reports(self):
+        """The datagrams since the last call, each as a dict of texts."""
+        found = []
+        while True:
+            try:
+                found.append(dict(word.split("=") for word in self._socket.recv(4096).decode().split()))
+            except BlockingIOError:
+                return found
+
+    def wait_for(self, look, secs=LONG_SECS):
+        """Looks until there is something."""
+        until = time.monotonic() + secs
+        while not (found := look()):
+            if time.monotonic() > until or all(p.poll() is not None for p in self.processes):
+                raise AssertionError(f"waited in vain: {self.ended(5)}")
+            time.sleep(0.01)
+        return found
+
+    def close(self):
+        """Kills what still runs."""
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+        self._socket.close()
+        self._scratch.cleanup()
+
+
+def free_port():
+    """A port on which nobody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
