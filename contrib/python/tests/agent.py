@@ -2,12 +2,14 @@
 
 import os
 import pathlib
+import queue
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 
 SRC = pathlib.Path(__file__).resolve().parents[1] / "src"
@@ -24,8 +26,14 @@ class Agent:
         self.directory = pathlib.Path(self._scratch.name)
         self.generation, self.processes = 0, []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
         self._socket.bind(str(self.directory / "progress"))
+        self._reports = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self):
+        while text := self._socket.recv(4096).decode():
+            self._reports.put(dict(word.split("=") for word in text.split()))
 
     def start(self, words, world=1, **environment):
         """Starts one more generation of a command, or of a program if `words` is its text."""
@@ -73,12 +81,10 @@ class Agent:
 
     def reports(self):
         """The datagrams since the last call, each as a dict of texts."""
-        found = []
-        while True:
-            try:
-                found.append(dict(word.split("=") for word in self._socket.recv(4096).decode().split()))
-            except BlockingIOError:
-                return found
+        # What was sent before this has been read once this has.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+            to.sendto(b"end=1", str(self.directory / "progress"))
+        return list(iter(lambda: self._reports.get(timeout=LONG_SECS), {"end": "1"}))
 
     def wait_for(self, look, secs=LONG_SECS):
         """Looks until there is something."""
@@ -94,6 +100,9 @@ class Agent:
         for process in self.processes:
             process.kill()
             process.communicate()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+            to.sendto(b"", str(self.directory / "progress"))
+        self._reader.join()
         self._socket.close()
         self._scratch.cleanup()
 

@@ -142,8 +142,10 @@ class ElasticSampler:
         return torch.randperm(self._size, generator=generator)
 
     def _left(self) -> Iterator[Part]:
-        for batch in self._order()[self.done :].split(self._global_batch):
-            yield from split(batch.tolist(), self._world_size, self._rank, self._micro_batch)
+        order = self._order()
+        for begin in range(self.done, self._size, self._global_batch):
+            batch = order[begin : begin + self._global_batch].tolist()
+            yield from split(batch, self._world_size, self._rank, self._micro_batch)
 
 
 def _place() -> Tuple[int, int]:
