@@ -40,23 +40,11 @@ class Agent:
         if isinstance(words, str):
             words = [sys.executable, "-B", "-c", textwrap.dedent(words)]
         self.generation += 1
-        common = {
-            **os.environ,
-            "PYTHONPATH": str(SRC),
-            "WORLD_SIZE": str(world),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free_port()),
-            "INFILL_GENERATION": str(self.generation),
-            "INFILL_RESCALES": str(self.generation - 1),
-            "INFILL_JOB_ID": "7",
-            "INFILL_PLAN": "default",
-            "INFILL_PROGRESS": str(self.directory / "progress"),
-            **environment,
-        }
+        port = free_port()
         self.processes = [
             subprocess.Popen(
                 words,
-                env={**common, "RANK": str(rank)},
+                env={**os.environ, **self._variables(world, rank, port), **environment},
                 cwd=self.directory,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -64,6 +52,22 @@ class Agent:
             )
             for rank in range(world)
         ]
+
+    def _variables(self, world, rank, port):
+        """What the agent sets, as if each rank had a node of its own."""
+        nodes = ",".join(f"n{i}" for i in range(1, world + 1))
+        return {
+            "PYTHONPATH": os.pathsep.join([str(SRC), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]),
+            # Not every build of PyTorch has libuv.
+            "USE_LIBUV": "0",
+            "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "INFILL_GENERATION": str(self.generation), "INFILL_RESCALES": str(self.generation - 1),
+            "INFILL_JOB_ID": "7", "INFILL_PLAN": "default", "INFILL_PROGRESS": str(self.directory / "progress"),
+            "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train", "SLURM_JOB_NODELIST": nodes, "SLURM_NODELIST": nodes,
+            "SLURM_NTASKS": str(world), "SLURM_NTASKS_PER_NODE": "1", "SLURM_NNODES": str(world),
+            "SLURM_PROCID": str(rank), "SLURM_NODEID": str(rank), "SLURM_LOCALID": "0",
+        }  # fmt: skip
 
     def ask(self, number=signal.SIGUSR1):
         """The rescale signal to all processes that still run."""

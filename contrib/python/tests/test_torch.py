@@ -144,7 +144,7 @@ class Agreeing(unittest.TestCase):
         self.addCleanup(self.agent.close)
 
     def check(self, step_secs, asked):
-        self.agent.start(AGREEING.format(step_secs=step_secs), world=3, USE_LIBUV="0")
+        self.agent.start(AGREEING.format(step_secs=step_secs), world=3)
         self.agent.wait_for(lambda: any(int(r.get("step", 0)) >= 20 for r in self.agent.reports()))
         for rank in asked:
             self.agent.processes[rank].send_signal(signal.SIGUSR1)
@@ -194,7 +194,7 @@ class Gradients(unittest.TestCase):
                         torch.testing.assert_close(got.grad, want, rtol=1e-13, atol=1e-13)
             dist.barrier()
         """
-        agent.start(program, world=3, USE_LIBUV="0")
+        agent.start(program, world=3)
         for code, _, err in agent.ended():
             self.assertEqual(code, 0, err)
 
