@@ -29,7 +29,7 @@ TRAINING = """
 
     class Witness(Callback):
         def on_train_start(self, trainer, module):
-            print("from", trainer.global_step, flush=True)
+            print(trainer.world_size, "ranks from", trainer.global_step, flush=True)
 
         def on_exception(self, trainer, module, exception):
             print("left at", trainer.global_step, flush=True)
@@ -64,15 +64,15 @@ class Lightning(unittest.TestCase):
             self.assertEqual([code for code, _, _ in ended], [0] * world, ended)
             lines = {tuple(out.splitlines()) for _, out, _ in ended}
             self.assertEqual(len(lines), 1, lines)
-            began, left = ("".join(line.split()[-1]) for line in lines.pop())
-            self.assertEqual(int(began), at)
-            self.assertGreaterEqual(int(left), at + 10)
-            at = int(left)
+            began, left = lines.pop()
+            self.assertEqual(began, f"{world} ranks from {at}")
+            self.assertGreaterEqual(int(left.removeprefix("left at ")), at + 10)
+            at = int(left.removeprefix("left at "))
             saved = [path.name for path in self.agent.directory.glob("*ckpt*")]
             self.assertEqual(saved, [f"hpc_ckpt_{at}.ckpt"])
         self.agent.start(TRAINING, 1)
         ((code, out, err),) = self.agent.ended()
-        self.assertEqual((code, out), (0, f"from {at}\ndone with 200\n"), err)
+        self.assertEqual((code, out), (0, f"1 ranks from {at}\ndone with 200\n"), err)
 
     def test_what_is_reported(self):
         self.agent.start(TRAINING, 1)
