@@ -167,15 +167,19 @@ class Leaving(WithAgent):
 
     def test_a_loop_of_ones_own(self):
         self.agent.start("""
-            import infill, os, signal
+            import atexit, infill, os, signal
+            atexit.register(print, "at exit")
             infill.should_checkpoint()
             os.kill(os.getpid(), signal.SIGUSR1)
             assert infill.should_checkpoint() and infill.should_checkpoint()
             print("saved")
-            infill.leave()
-            print("still here")
+            try:
+                infill.leave()
+                print("still here")
+            finally:
+                print("cleaned up")
         """)
-        self.assertEqual(self.agent.ended(), [(0, "saved\n", "")])
+        self.assertEqual(self.agent.ended(), [(0, "saved\ncleaned up\nat exit\n", "")])
         self.assertEqual([sorted(r) for r in self.agent.reports()], [["samples", "saved"]])
 
     def test_a_step_without_anything_to_save(self):

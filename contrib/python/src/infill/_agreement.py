@@ -55,8 +55,3 @@ class Agreement:
     def wait(self) -> None:
         """Waits until all ranks are here."""
         self._dist.barrier(group=self._group)
-
-    def end(self) -> None:
-        """Ends torch.distributed, if nobody else has."""
-        if self._dist.is_initialized():
-            self._dist.destroy_process_group()

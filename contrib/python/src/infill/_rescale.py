@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import signal
 import sys
 import time
@@ -25,21 +26,24 @@ class Rescale:
         self._begun = False
         self._asked = False
         self._agreed_at: Optional[float] = None
+        self._left = False
+        atexit.register(self._end)
 
-    def begin(self) -> None:
-        """Makes the ranks able to agree, then listens for signals. Call it on all ranks.
+    def begin(self) -> bool:
+        """Makes the ranks able to agree, then listens for signals; False if that was done before. Call it on all ranks.
 
         Before, the signal ends the process at once, and rightly so: nothing is lost, and a rank that waits in vain for
         others to come up could not look at a flag.
         """
         if self._begun or not _plan.active():
-            return
+            return False
         self._begun = True
         if distributed():
             self._agreement = Agreement()
         elif _plan.plan().world_size > 1:
             warnings.warn("torch.distributed is not up: each rank saves and leaves by itself", stacklevel=3)
         self.listen()
+        return True
 
     def listen(self) -> None:
         """Takes the signals, back from a framework if need be."""
@@ -58,7 +62,8 @@ class Rescale:
         return self._agreed_at is not None
 
     def _anybody_asked(self) -> bool:
-        self.begin()
+        if self.begin():
+            return False  # Steps are counted from here.
         return self._agreement.ask(self._asked) if self._agreement else self._asked
 
     def leave(self) -> None:
@@ -67,10 +72,19 @@ class Rescale:
             return
         if self._agreement:
             self._agreement.wait()
-            # After what frameworks still do on their way out.
-            atexit.register(self._agreement.end)
         report_saved(time.monotonic() - self._agreed_at)
+        self._left = True
         sys.exit(0)
+
+    def _end(self) -> None:
+        """Ends the process after the exit handlers of those who came later, which are called earlier.
+
+        To take the interpreter apart, with PyTorch in it, takes half a second that the next generation waits for.
+        """
+        if self._left:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
 
 
 RESCALE = Rescale()
@@ -89,9 +103,8 @@ def on_rescale(save: _Save) -> _Save:
 def should_checkpoint() -> bool:
     """Whether to save and exit now. Call it on all ranks at each step boundary: all get the same answer.
 
-    It becomes true at most about 0.1 s or one step after the signal, whichever is longer, and stays true. Save then, and
-    call `leave`. The first call sets up what the
-    ranks need to agree, if torch.distributed is up by then.
+    It becomes true about 0.1 s or one step after the signal, whichever is longer, and stays true. Save then, and call
+    `leave`. The first call is never true: it makes the ranks able to agree, if torch.distributed is up by then.
 
     Raises ValueError when it is first called in another than the main thread, which cannot listen for signals.
     """
@@ -103,7 +116,7 @@ def leave() -> None:
 
     Tells the agent the seconds since `should_checkpoint` became true. Does nothing if it did not.
 
-    Raises SystemExit.
+    Raises SystemExit, so that blocks are left properly; exit handlers registered after the import of infill are called.
     """
     RESCALE.leave()
 
