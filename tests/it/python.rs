@@ -59,8 +59,8 @@ fn trace(site: &Site, name: &str) -> Vec<Line> {
 /// Waits until it trains on so many nodes, and then for so many steps more.
 fn until_trains(site: &Site, world: u32, steps: u64) {
     let lead = || trace(site, "job").into_iter().rfind(|l| l.rank == 0);
-    let begun =
-        site.wait(&format!("PyTorch to train on {world} nodes"), 90.0, || lead().filter(|l| l.world == world));
+    let begun = site
+        .wait(&format!("PyTorch to train on {world} nodes"), 90.0, || lead().filter(|l| l.world == world));
     site.until("some more steps", 60.0, || lead().is_some_and(|l| l.step >= begun.step + steps));
 }
 
@@ -92,8 +92,7 @@ fn ten_rescales_at_random_moments_change_nothing_of_what_is_learned() {
         format!("cd /scratch && export MASTER_PORT={} && python3 {}", site.port() + 1, flags("alone"));
     site.must("alice", &["bash", "-c", &alone]);
 
-    let script =
-        format!("cd /scratch\n infill run --grace 60 -- python3 {} --step-secs 0.1", flags("job"));
+    let script = format!("cd /scratch\n infill run --grace 60 -- python3 {} --step-secs 0.1", flags("job"));
     let job =
         site.sbatch("alice", &["-p", "infill", "-J", "spirals", "--chdir=/tmp", "--nodes=1-4"], &script);
     let mut random = StdRng::seed_from_u64(1);
