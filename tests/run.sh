@@ -13,8 +13,8 @@ run.sh: all checks and tests
 
 Usage: tests/run.sh [ARG…]
 
-Without arguments: rustfmt, shellcheck, clippy, the tests of the Python package and the examples, unit tests, and the integration tests
-on a real Slurm cluster, which they start themselves.
+Without arguments: rustfmt, shellcheck, clippy, the tests of the Python package and the examples, unit tests, and the
+integration tests on a real Slurm cluster, which they start themselves.
 With arguments: only `cargo test --locked ARG…`, so that tests/run.sh FILTER runs the tests whose names hold FILTER.
 
 INFILL_TEST_RELEASE=sid runs the integration tests on the newest Slurm; tests/it/main.rs names the other variables.

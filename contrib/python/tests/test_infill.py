@@ -63,9 +63,7 @@ class Reports(WithAgent):
     def test_the_words_of_a_report(self):
         infill.report(32)
         infill.report(8, step=7, loss=0.25)
-        self.assertEqual(
-            self.agent.reports(), [{"samples": "32.0"}, {"samples": "8.0", "step": "7", "loss": "0.25"}]
-        )
+        self.assertEqual(self.agent.reports(), [{"samples": "32.0"}, {"samples": "8.0", "step": "7", "loss": "0.25"}])
 
     def test_what_is_no_number_is_dropped(self):
         infill.report("many")
@@ -117,7 +115,7 @@ class OutsideInfill(unittest.TestCase):
 
     def test_an_unknown_name(self):
         with self.assertRaisesRegex(AttributeError, "no attribute 'stepp'"):
-            infill.stepp
+            infill.stepp()
 
 
 class ThePlan(unittest.TestCase):

@@ -36,7 +36,7 @@ class Keras(unittest.TestCase):
         done, epochs = 0, []
         for steps in (5, 30, 25):
             agent.start(TRAINING, KERAS_BACKEND="torch")
-            agent.wait_for(lambda: any(int(r.get("step", 0)) >= steps for r in agent.reports()))
+            agent.wait_for(lambda at=steps: any(int(r.get("step", 0)) >= at for r in agent.reports()))
             agent.ask()
             ((code, out, err),) = agent.ended()
             self.assertEqual(code, 0, err)

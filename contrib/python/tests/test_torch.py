@@ -13,7 +13,6 @@ from agent import SRC, Agent
 sys.path.insert(0, str(SRC))
 
 try:
-    import torch
     from torch.utils.data import DataLoader
 except ImportError:
     raise unittest.SkipTest("PyTorch is not installed") from None
@@ -35,9 +34,7 @@ class Splitting(unittest.TestCase):
             self.assertTrue(all(1 <= len(part.indices) <= (micro or size) for part in parts))
         # What DistributedDataParallel makes of a loss that is 1 for one sample and 0 for the others: 1/size.
         for chosen in range(100, 100 + size):
-            mean = sum(
-                p.weight * p.indices.count(chosen) / len(p.indices) / world for parts in ranks for p in parts
-            )
+            mean = sum(p.weight * p.indices.count(chosen) / len(p.indices) / world for parts in ranks for p in parts)
             self.assertAlmostEqual(mean, 1 / size, places=12)
 
     def test_all(self):
@@ -195,7 +192,8 @@ class Gradients(unittest.TestCase):
                     net.zero_grad()
                     for part in split(range(size), dist.get_world_size(), dist.get_rank(), micro):
                         with part.sync(model):
-                            (torch.nn.functional.mse_loss(model(x[part.indices]), y[part.indices]) * part.weight).backward()
+                            mean = torch.nn.functional.mse_loss(model(x[part.indices]), y[part.indices])
+                            (mean * part.weight).backward()
                     for got, want in zip(net.parameters(), whole):
                         # Sums of ten numbers near 1, in another order: a few units in the last place.
                         torch.testing.assert_close(got.grad, want, rtol=1e-13, atol=1e-13)

@@ -35,13 +35,13 @@ TRAINING = """
 
     torch.set_num_threads(1)
     args = TrainingArguments(
-        "out", max_steps=120, per_device_train_batch_size=5, gradient_accumulation_steps=2, save_strategy="no", use_cpu=True,
-        report_to="none", logging_steps=1, disable_tqdm=True, ddp_backend="gloo", eval_strategy="steps", eval_steps=1000,
+        "out", max_steps=120, per_device_train_batch_size=5, gradient_accumulation_steps=2, use_cpu=True,
+        save_strategy="no", eval_strategy="steps", eval_steps=1000, logging_steps=1, disable_tqdm=True,
+        report_to="none", ddp_backend="gloo",
     )
     data = [{"x": torch.ones(2)} for _ in range(400)]
-    trainer = Trainer(
-        Net(), args, train_dataset=data, eval_dataset=data[:4], callbacks=[infill.transformers.InfillCallback(), Witness()]
-    )
+    callbacks = [infill.transformers.InfillCallback(), Witness()]
+    trainer = Trainer(Net(), args, train_dataset=data, eval_dataset=data[:4], callbacks=callbacks)
     trainer.train(resume_from_checkpoint=infill.transformers.last_checkpoint("out"))
     print("done with", trainer.state.global_step, flush=True)
 """
@@ -77,7 +77,8 @@ class Transformers(unittest.TestCase):
             self.assertEqual(self.lines(world), [f"from {at} on {world}"])
             reports += self.agent.reports()
             at = max(int(r.get("step", 0)) for r in reports)
-            self.assertEqual(last_checkpoint(str(self.agent.directory / "out")), f"{self.agent.directory}/out/checkpoint-{at}")
+            out = f"{self.agent.directory}/out"
+            self.assertEqual(last_checkpoint(out), f"{out}/checkpoint-{at}")
             self.assertEqual(sum(float(r.get("saved", 0)) > 0 for r in reports), world)
         self.agent.start(TRAINING, 1)
         self.assertEqual(self.lines(1), [f"from {at} on 1", "done with 120"])

@@ -7,8 +7,8 @@
         loss = train(batch)
         infill.step(samples=len(batch), step=step, loss=loss)
 
-`infill.step` at each step boundary reports progress, and when the job gets another size lets all ranks call `save` after
-the same step and exit. Outside `infill run` it does nothing.
+`infill.step` at each step boundary reports progress, and when the job gets another size lets all ranks call `save`
+after the same step and exit. Outside `infill run` it does nothing.
 
 Callbacks are in `infill.lightning`, `infill.transformers` and `infill.keras`, a sampler in `infill.torch`; each is
 imported when it is first used.

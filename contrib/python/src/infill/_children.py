@@ -1,7 +1,7 @@
-"""Forked children, such as the workers of a DataLoader, get the signals that mean their parent: they stay while it saves.
+"""Forked children, as of a DataLoader, get the signals that mean their parent, and must stay while it saves.
 
-The agent sends the rescale signal to every process of the job, and Slurm SIGTERM when it preempts. A worker that died of
-either would take its parent down in the middle of its last step, or of saving.
+The agent sends the rescale signal to every process of the job, and Slurm SIGTERM when it preempts. A worker that died
+of either would take its parent down in the middle of its last step, or of saving.
 """
 
 from __future__ import annotations

@@ -93,8 +93,8 @@ RESCALE = Rescale()
 def on_rescale(save: _Save) -> _Save:
     """Registers the function with which `step` saves the checkpoint; may be used as a decorator.
 
-    It is called without arguments, on all ranks, between two steps. When it returns, the checkpoint must be whole on disk.
-    What it raises ends the process, which counts as a rescale that lost the steps since the last checkpoint.
+    It is called without arguments, on all ranks, between two steps. When it returns, the checkpoint must be whole on
+    disk. What it raises ends the process, which counts as a rescale that lost the steps since the last checkpoint.
     """
     RESCALE.save = save
     return save
@@ -124,7 +124,8 @@ def leave() -> None:
 def step(samples: SupportsFloat, step: Optional[int] = None, loss: Optional[SupportsFloat] = None) -> None:
     """The end of a step, on all ranks: reports progress as `report` does, and on a rescale saves and exits.
 
-    Raises RuntimeError if nothing was registered with `on_rescale`; SystemExit on a rescale. Outside infill it does nothing.
+    Raises RuntimeError if nothing was registered with `on_rescale`; SystemExit on a rescale. Outside infill it does
+    nothing.
     """
     if not _plan.active():
         return

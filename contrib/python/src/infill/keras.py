@@ -12,10 +12,10 @@ from ._rescale import RESCALE
 
 
 class InfillCallback(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
-    """Reports progress; on a rescale, and after each epoch, saves into `backup_dir`; goes on from there when it starts.
+    """Reports progress; on a rescale, and after each epoch, saves into `backup_dir`; goes on from there at the start.
 
-    Keras begins the interrupted epoch again, with the weights that were saved. `batch_size` is the number of samples that
-    this process does in a step. The backup stays there after the training: give each training a directory of its own.
+    Keras begins the interrupted epoch again, with the weights that were saved. `batch_size` is the number of samples
+    that this process does in a step. The backup stays after the training: give each training a directory of its own.
 
     The model must be built before `fit`.
     """

@@ -21,13 +21,13 @@ else:
 _CHECKPOINT = re.compile(r"hpc_ckpt_\d+\.ckpt")
 
 
-class InfillCallback(Callback):
+class InfillCallback(Callback):  # type: ignore[misc]
     """Reports progress, and on a rescale saves `hpc_ckpt_STEP.ckpt` in the trainer's `default_root_dir` and exits.
 
-    That is the name under which Lightning itself finds it again, in a Slurm job, when `fit` has no `ckpt_path`. It stays
-    there after the training: give each training a directory of its own.
+    That is the name under which Lightning itself finds it again, in a Slurm job, when `fit` has no `ckpt_path`. It
+    stays after the training: give each training a directory of its own.
 
-    Takes Lightning's own handlers for SIGTERM and for requeueing Slurm jobs out of the way: infill starts the job again.
+    Takes Lightning's own handlers for SIGTERM and for requeueing Slurm jobs away: infill starts the job again.
     """
 
     def __init__(self) -> None:

@@ -34,9 +34,10 @@ class Part:
 
     #: Which samples.
     indices: List[int]
-    #: Factor on the mean loss of these samples. With it, the gradient that DistributedDataParallel leaves after the last
-    #: part is that of the mean loss over the global batch, also when that does not divide by the number of ranks. It is 0
-    #: for a rank that has nothing left to do but must take part: its sample is another rank's too, and counts there.
+    #: Factor on the mean loss of these samples. With it, the gradient that DistributedDataParallel leaves after the
+    #: last part is that of the mean loss over the global batch, also when that does not divide by the number of ranks.
+    #: It is 0 for a rank that has nothing left to do but must take part: its sample is the global batch's first, which
+    #: counts elsewhere.
     weight: float
     #: Whether it is the last of this global batch: time for the optimizer.
     last: bool
@@ -53,7 +54,7 @@ class Part:
 
 
 def split(batch: Sequence[int], world_size: int, rank: int, micro_batch: Optional[int] = None) -> List[Part]:
-    """The parts of a global batch that are `rank`'s: equally many for all ranks, of at most `micro_batch` samples each."""
+    """The parts of a global batch that are `rank`'s: as many for all ranks, of at most `micro_batch` samples each."""
     largest = -(-len(batch) // world_size)
     steps = -(-largest // micro_batch) if micro_batch else 1
     mine = _cut(batch, world_size)[rank]
@@ -74,10 +75,11 @@ def _cut(items: Sequence[int], pieces: int) -> List[Sequence[int]]:
 class ElasticSampler:
     """A batch sampler whose order depends on seed and epoch alone, and whose place is the same number for all ranks.
 
-    Every epoch holds each of `size` samples once. It is cut into global batches of `global_batch` samples, the last one
-    perhaps smaller, and each of these over the ranks, in micro-steps of at most `micro_batch` samples (without it: one).
+    Every epoch holds each of `size` samples once. It is cut into global batches of `global_batch` samples, the last
+    one perhaps smaller, and each of these over the ranks, in micro-steps of at most `micro_batch` samples (without it:
+    one). Rank and number of ranks are those of torch.distributed, if it is up, or of the environment.
 
-    Put `state_dict()` into the checkpoint; it holds the samples done up to the global batch whose last part was handed out
+    Put `state_dict()` into the checkpoint; it counts the samples up to the global batch whose last part was handed out
     by `parts`. So save between two steps, as `infill.step` does.
 
     Raises ValueError if a number is not positive.

@@ -17,7 +17,7 @@ from ._progress import report
 from ._rescale import RESCALE
 
 
-class InfillCallback(TrainerCallback):
+class InfillCallback(TrainerCallback):  # type: ignore[misc]
     """Reports progress, and on a rescale lets the trainer save a checkpoint and exits."""
 
     def __init__(self) -> None:
