@@ -21,5 +21,6 @@ mod identity;
 mod life;
 mod orders;
 mod plugin;
+mod python;
 mod pytorch;
 mod tidy;
