@@ -21,5 +21,6 @@ mod identity;
 mod life;
 mod orders;
 mod plugin;
+mod profiles;
 mod pytorch;
 mod tidy;
