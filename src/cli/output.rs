@@ -120,6 +120,11 @@ pub fn number(x: f64) -> String {
     format!("{scaled:.decimals$}{unit}")
 }
 
+/// A number of things: `1 job`, `2 jobs`.
+pub fn counted(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// A share as a percentage: `87%`.
 pub fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)

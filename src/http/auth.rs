@@ -75,6 +75,6 @@ pub async fn owns(context: &Context, uid: UserId, owners: Option<BTreeSet<&str>>
         return Ok(());
     }
     tracing::warn!(%uid, ?owners, "a request was refused: not his, and no administrator");
-    let what = "only administrators may reach for other users' profiles; name yourself as their user (--me)";
+    let what = "only administrators may change other users' profiles (--me chooses your own)";
     Err(Refusal::new(StatusCode::FORBIDDEN, what))
 }

@@ -133,7 +133,7 @@ pub async fn import(args: ImportArgs, session: &Session) -> Outcome {
         let counted: Counted = client.ask("/v1/profiles/import", &request).await?;
         taken += counted.profiles;
     }
-    output::print(&format!("{taken} profiles taken in"))?;
+    output::print(&format!("{} taken in", output::counted(taken, "profile")))?;
     Ok(Exit::Ok.code())
 }
 
@@ -166,7 +166,7 @@ pub async fn forget(args: ForgetArgs, session: &Session) -> Outcome {
         let counted: Counted = client.ask("/v1/profiles/forget", &request).await?;
         forgotten += counted.profiles;
     }
-    output::print(&format!("{forgotten} profiles forgotten"))?;
+    output::print(&format!("{} forgotten", output::counted(forgotten, "profile")))?;
     Ok(Exit::Ok.code())
 }
 

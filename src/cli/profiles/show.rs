@@ -182,15 +182,11 @@ fn origin(view: &ProfileView, when: When) -> String {
     };
     format!(
         "{batch}; from {}, {} of {}; changed {}",
-        counted(u64::from(profile.jobs), "job"),
-        counted(u64::from(profile.probes), "probe"),
+        output::counted(u64::from(profile.jobs), "job"),
+        output::counted(u64::from(profile.probes), "probe"),
         output::duration(profile.probe_secs),
         when.moment(profile.updated_at),
     )
-}
-
-fn counted(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 fn sizes(profile: &Profile, when: When) -> Vec<Size> {
