@@ -82,7 +82,7 @@ pub struct RunSpec {
 pub const MAX_GRACE_SECS: u32 = 3600;
 
 /// Longest name of a profile or hash of a command.
-const MAX_NAME_CHARS: usize = 200;
+pub const MAX_NAME_CHARS: usize = 200;
 
 impl RunSpec {
     /// The same with every value inside its bounds: what comes over the wire may hold anything.
@@ -481,6 +481,12 @@ pub struct RoundView {
     /// Seconds the round took, by stage (`snapshot`, `gaps`, `plan`, `check`).
     pub secs: BTreeMap<String, f64>,
 }
+
+/// Most profiles that one answer lists.
+pub const MAX_PROFILES: u32 = 1000;
+
+/// Most profiles that one request may bring; an import of more is sent in parts.
+pub const MAX_IMPORTED: usize = 64;
 
 /// `GET /v1/profiles`, with `user`, `name`, `node_type` and `exec_plan` to choose some.
 #[derive(Clone, Debug, Serialize, Deserialize)]

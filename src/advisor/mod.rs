@@ -21,7 +21,7 @@ mod rate;
 mod tests;
 pub mod trial;
 
-pub use fit::{Estimate, Fitted};
+pub use fit::{Estimate, Fitted, sizes_of_interest};
 pub use learn::{Learned, batch_mode, learn};
 pub use library::{Library, News, Opening, Progress, Settings, Subject};
 pub use meter::{Meter, Stretch};

@@ -117,31 +117,50 @@ impl Client {
 
     /// Gets a document.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let body = self.send(Method::GET, path, None::<&()>).await?;
-        serde_json::from_slice(&body).map_err(|e| ClientError::Garbled {
+        self.get_with(path, &()).await
+    }
+
+    /// Gets a document; the fields of `query` that are there choose what it holds.
+    pub async fn get_with<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let request = self.http.request(Method::GET, self.at(path)).query(query);
+        self.document(path, &self.answer(path, request).await?)
+    }
+
+    /// Posts an order; the answer's body is of no interest.
+    pub async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), ClientError> {
+        let request = self.http.request(Method::POST, self.at(path)).json(body);
+        self.answer(path, request).await.map(drop)
+    }
+
+    /// Posts a request; returns the answer.
+    pub async fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let request = self.http.request(Method::POST, self.at(path)).json(body);
+        self.document(path, &self.answer(path, request).await?)
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    fn document<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> Result<T, ClientError> {
+        serde_json::from_slice(body).map_err(|e| ClientError::Garbled {
             url: self.url.clone(),
             path: path.to_owned(),
             what: e.to_string(),
         })
     }
 
-    /// Posts an order; the answer's body is of no interest.
-    pub async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), ClientError> {
-        self.send(Method::POST, path, Some(body)).await.map(drop)
-    }
-
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&impl Serialize>,
-    ) -> Result<Vec<u8>, ClientError> {
+    async fn answer(&self, path: &str, request: reqwest::RequestBuilder) -> Result<Vec<u8>, ClientError> {
         let unreachable =
             |e: reqwest::Error| ClientError::Unreachable { url: self.url.clone(), why: why(&e) };
-        let mut request = self.http.request(method, format!("{}{path}", self.url));
-        if let Some(body) = body {
-            request = request.json(body);
-        }
         let answer = request.send().await.map_err(unreachable)?;
         let status = answer.status();
         let bytes = answer.bytes().await.map_err(unreachable)?;

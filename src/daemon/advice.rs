@@ -60,6 +60,8 @@ pub async fn load(context: &Context) {
 
 /// Stores the profiles that have changed.
 pub async fn save(context: &Context) {
+    // Whoever deletes or replaces profiles meanwhile would get the old ones back.
+    let _turn = context.saving.lock().await;
     let unsaved = context.world.lock().library.take_unsaved();
     if unsaved.is_empty() {
         return;
@@ -240,9 +242,11 @@ impl World {
         self.library.load(profiles, now);
     }
 
-    /// Forgets profiles that were deleted from the store.
+    /// Forgets profiles that were deleted from the store, with the measurements that would bring them back there.
     pub fn forget_profiles(&mut self, filter: &ProfileFilter) {
         self.library.forget(filter);
+        self.measurements.retain(|m| !filter.matches(&m.key));
+        self.open_rows.retain(|_, open| !filter.matches(&open.row.key));
     }
 
     /// Takes in profiles that were written to the store.

@@ -25,6 +25,6 @@ pub use profile::{
     RescaleCosts, SizePoint,
 };
 pub use report::{JobVerdict, NodeVerdict, Report};
-pub use request::{Request, RequestError, Sizes};
+pub use request::{MAX_NODES_A_JOB, Request, RequestError, Sizes};
 pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};
 pub use time::UnixTime;

@@ -22,6 +22,7 @@ mod identity;
 mod life;
 mod orders;
 mod plugin;
+mod profiles;
 mod python;
 mod pytorch;
 mod tidy;
