@@ -23,7 +23,7 @@ const MODEL_ERROR: f64 = 0.03;
 const PRIOR_LOSS: f64 = 0.1;
 
 /// Doubt in that, as a relative error for each doubling of the size.
-const PRIOR_ERROR: f64 = 0.3;
+const PRIOR_ERROR: f64 = 0.5;
 
 /// Standard deviation of what no model explains.
 const ROUGHNESS: f64 = 0.12;

@@ -12,6 +12,12 @@ const SMALL: f64 = 0.05;
 /// How many standard errors apart two rates must be to contradict each other.
 const CONTRADICTS: f64 = 4.0;
 
+/// A rate with a larger relative error says nothing against what is known: half of it was a stall.
+const VAGUE: f64 = 0.1;
+
+/// Seconds between the first measurement at another speed and the one that makes it a drift.
+const LASTS_SECS: f64 = 10.0;
+
 /// After a drift, the sizes that were not measured since are taken to have changed by the same factor, with an added error
 /// of so much of it.
 const DRIFT_DOUBT: f64 = 0.3;
@@ -63,12 +69,17 @@ pub fn learn(
         *doubt = None;
         return Learned::Agrees;
     }
-    match doubt.take().filter(|d| d.nodes == nodes && nearer(d, &new, old)) {
-        Some(first) => {
+    if new.error > VAGUE {
+        return Learned::Doubted;
+    }
+    match doubt.filter(|d| d.nodes == nodes && !contradict(d, &new)) {
+        Some(first) if at.secs_since(first.at) >= LASTS_SECS => {
             let factor = new.rate / old.rate;
             drift(profile, &merged(&first, &new), factor);
+            *doubt = None;
             Learned::Drifted(factor)
         }
+        Some(_) => Learned::Doubted,
         None => {
             *doubt = Some(new);
             Learned::Doubted
@@ -101,11 +112,6 @@ pub fn batch_mode(profile: &Profile) -> BatchMode {
 fn contradict(a: &SizePoint, b: &SizePoint) -> bool {
     let apart = (a.rate / b.rate).ln().abs();
     apart > SMALL && apart > CONTRADICTS * a.error.hypot(b.error)
-}
-
-/// Whether `a` is nearer to `b` than to `c`.
-fn nearer(a: &SizePoint, b: &SizePoint, c: &SizePoint) -> bool {
-    (a.rate / b.rate).ln().abs() < (a.rate / c.rate).ln().abs()
 }
 
 /// Both, weighted by how exact they are.

@@ -108,7 +108,13 @@ impl Meter {
     fn close(&mut self) {
         let longest = self.open.values().map(|o| o.secs).fold(0.0, f64::max);
         if longest > WAIT_SECS {
+            let before = self.open.len();
             self.open.retain(|_, o| o.secs > 0.0);
+            if self.open.len() < before {
+                // What came before holds its share.
+                self.series.clear();
+                self.steps = None;
+            }
         }
         if self.open.values().any(|o| o.secs <= 0.0) {
             return;

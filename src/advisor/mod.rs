@@ -17,6 +17,8 @@ mod library;
 mod meter;
 mod probe;
 mod rate;
+#[cfg(test)]
+mod tests;
 pub mod trial;
 
 pub use fit::{Estimate, Fitted, sizes_of_interest};

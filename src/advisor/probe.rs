@@ -23,14 +23,9 @@ const NORMAL: [(f64, f64); 5] = [
     (2.856_970_013_872_806, 0.011_257_411_327_720_7),
 ];
 
-/// How far a gain counts as a share of what the job can make at a supply (1), and how far in samples (0). The planner weighs jobs
-/// against each other by shares, and counts samples in the end. Measured: with 1 the largest sizes are left in doubt, with 0 the
-/// smallest.
-const RELATIVE: f64 = 0.5;
-
 /// What a relative error in the rate of a size costs through the choices between this job and others, which prices alone
 /// do not show: this share of it.
-const MISJUDGED: f64 = 0.4;
+const MISJUDGED: f64 = 0.15;
 
 /// Relative standard error that a probe leaves.
 const PROBE_ERROR: f64 = 0.012;
@@ -112,26 +107,16 @@ fn mean_rate(stakes: &Stakes, rates: &[f64]) -> f64 {
 /// How much better the choice becomes, samples a second, averaged over supplies and prices.
 fn expected_gain(stakes: &Stakes, rates: &[f64], moves: &[f64]) -> f64 {
     let best_node = stakes.sizes.iter().zip(rates).map(|(n, r)| r / f64::from(*n)).fold(0.0, f64::max);
-    let makes = |supply: u32| {
-        let fits = stakes.sizes.partition_point(|n| *n <= supply);
-        (fits, rates[..fits].iter().copied().fold(0.0, f64::max))
-    };
-    let supplies: Vec<(usize, f64, f64)> = stakes
-        .supplies
-        .iter()
-        .map(|(supply, share)| (makes(*supply), share))
-        .map(|((f, r), s)| (f, r, *s))
-        .collect();
-    let mean: f64 = supplies.iter().map(|(_, rate, share)| rate * share).sum();
     let mut gain = 0.0;
     for price in PRICES.map(|p| p * best_node) {
         let net: Vec<f64> = stakes.sizes.iter().zip(rates).map(|(n, r)| r - price * f64::from(*n)).collect();
-        for (fits, rate, share) in supplies.iter().copied().filter(|(_, rate, _)| *rate > 0.0) {
+        for (supply, share) in &stakes.supplies {
+            let fits = stakes.sizes.partition_point(|n| n <= supply);
             // Nothing at all is a choice too, worth 0.
             let best = net[..fits].iter().copied().fold(0.0, f64::max);
             for (z, weight) in NORMAL {
                 let moved = (0..fits).map(|i| net[i] + z * moves[i]).fold(0.0, f64::max);
-                gain += weight * share * (moved - best) * (mean / rate).powf(RELATIVE) / PRICES.len() as f64;
+                gain += weight * share * (moved - best) / PRICES.len() as f64;
             }
         }
     }

@@ -22,5 +22,6 @@ mod life;
 mod orders;
 mod plugin;
 mod profiles;
+mod python;
 mod pytorch;
 mod tidy;
