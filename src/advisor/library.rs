@@ -652,7 +652,7 @@ fn thinned(sizes: Vec<u32>, present: u32) -> Vec<u32> {
     let last = sizes.len().saturating_sub(1);
     let powers = |n: u32| n.is_power_of_two();
     let keep = |i: usize, n: u32| {
-        every == 1 || i == 0 || i == last || n == present || powers(n) || i % (2 * every) == 0
+        every == 1 || i == 0 || i == last || n == present || powers(n) || i.is_multiple_of(2 * every)
     };
     sizes.into_iter().enumerate().filter(|(i, n)| keep(*i, *n)).map(|(_, n)| n).collect()
 }
