@@ -101,11 +101,13 @@ impl World {
             return false;
         }
         // What a change cost is told by the lead, which sees it whole.
-        let opening = opening.as_ref().map(|told| begun(told, *samples, *secs));
-        let whole = opening.filter(|_| machine.lead_node() == Some(node));
-        if opening.is_some() && whole.is_none() {
+        if opening.is_some() && machine.lead_node() != Some(node) {
             return false;
         }
+        let opening = opening.as_ref().map(|told| {
+            let launched = about.launched_at.take();
+            begun(told, *samples, *secs, launched.map_or(0.0, |t| now.secs_since(t) - secs))
+        });
         let nodes = members.len() as u32;
         let progress = Progress {
             generation: *generation,
@@ -255,13 +257,18 @@ impl World {
     }
 }
 
-/// How a generation came about, with the time of its first report.
-fn begun(told: &Told, samples: f64, start_secs: f64) -> Opening {
+/// How a generation came about, with the time of its first report. Of a start the agent has seen only what came after its
+/// own; the lead was launched `launched_secs` before the command.
+fn begun(told: &Told, samples: f64, start_secs: f64, launched_secs: f64) -> Opening {
     let sound = |secs: f64| if secs.is_finite() { secs.max(0.0) } else { 0.0 };
     Opening {
         saved_secs: told.saved_secs.map(sound),
         stop_secs: told.stop_secs.map(sound),
-        idle_secs: sound(told.idle_secs),
+        idle_secs: sound(if told.stop_secs.is_none() {
+            told.idle_secs.max(launched_secs)
+        } else {
+            told.idle_secs
+        }),
         start_secs,
         samples,
     }

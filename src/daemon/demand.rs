@@ -28,7 +28,10 @@ const RATES: RangeInclusive<f64> = 1e-9..=1e12;
 /// A size that shall be measured seems faster than the fastest by at least this share.
 const PROBE_MARGIN: f64 = 0.05;
 
-/// Seconds of waiting after which the smallest size of a job counts twice.
+/// Seconds for which a job waits like any other: jobs that take turns sooner than that train less than they start.
+const PATIENCE_SECS: f64 = 300.0;
+
+/// Seconds of waiting beyond that after which the smallest size of a job counts twice.
 const BONUS_SECS: f64 = 60.0;
 
 /// A bound, so that a job with a share of next to nothing does not outweigh everything in the end.
@@ -98,7 +101,7 @@ fn prior(sizes: &Sizes) -> Curve {
 /// How many times more the smallest size of a job counts that has waited for so long: nobody waits for ever because
 /// others make a little more of every node.
 fn patience_bonus(waited_secs: f64) -> f64 {
-    (waited_secs / BONUS_SECS).clamp(0.0, MAX_BONUS)
+    ((waited_secs - PATIENCE_SECS) / BONUS_SECS).clamp(0.0, MAX_BONUS)
 }
 
 /// The curve with `bonus` times the rate at the smallest size added at every size.
@@ -168,13 +171,13 @@ mod tests {
     fn a_waiting_job_counts_more_at_every_size_by_the_same() {
         let sizes = Sizes::parse("2-8").unwrap();
         for curve in [Curve::linear(), Curve::parse("1:10,2:18,4:30").unwrap(), prior(&sizes)] {
-            let raised = with_bonus(&curve, &sizes, patience_bonus(30.0));
+            let raised = with_bonus(&curve, &sizes, patience_bonus(PATIENCE_SECS + 30.0));
             for n in 2..=8 {
                 let want = curve.rate(n) + 0.5 * curve.rate(2);
                 assert!((raised.rate(n) - want).abs() < 1e-9, "{curve} at {n}");
             }
         }
-        assert_eq!((patience_bonus(-5.0), patience_bonus(1e12)), (0.0, MAX_BONUS));
+        assert_eq!((patience_bonus(PATIENCE_SECS - 5.0), patience_bonus(1e12)), (0.0, MAX_BONUS));
     }
 
     #[test]

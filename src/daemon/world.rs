@@ -72,6 +72,8 @@ pub struct About {
     pub rates: BTreeMap<NodeName, f64>,
     /// Why it has what it has.
     pub why: String,
+    /// When its lead was last sent off to start.
+    pub launched_at: Option<UnixTime>,
     /// Nodes of the partition that it cannot use.
     pub excluded: Vec<NodeName>,
 }
@@ -386,7 +388,6 @@ impl World {
         if before && !still {
             self.stop_measuring(job, now);
         }
-        let Some(machine) = self.machines.get(&job) else { return };
         for note in &out.notes {
             tracing::info!(job = %job, "{note}");
         }
@@ -409,6 +410,12 @@ impl World {
                 tracing::warn!(%node, "left alone for a while: {why}");
             }
         }
+        if out.effects.iter().any(|e| matches!(e, Effect::Launch { .. }))
+            && let Some(about) = self.about.get_mut(&job)
+        {
+            about.launched_at = Some(now);
+        }
+        let Some(machine) = self.machines.get(&job) else { return };
         let mark = Mark::of(machine);
         let changed = self.marks.get(&job) != Some(&mark);
         if changed || !out.effects.is_empty() {
