@@ -1,5 +1,6 @@
 """An agent in small: starts programs as `infill run` does, signals them, and reads what they report."""
 
+import contextlib
 import os
 import pathlib
 import queue
@@ -49,6 +50,7 @@ class Agent:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
+                start_new_session=True,
             )
             for rank in range(world)
         ]
@@ -70,9 +72,9 @@ class Agent:
         }  # fmt: skip
 
     def ask(self, number=signal.SIGUSR1):
-        """The rescale signal to all processes that still run."""
+        """A signal to all ranks and their children, as from the agent or from Slurm."""
         for process in self.processes:
-            process.send_signal(number)
+            os.killpg(process.pid, number)
 
     def ended(self, secs=LONG_SECS):
         """Waits until all have ended; for each its exit code, what it printed, and its errors."""
@@ -102,7 +104,8 @@ class Agent:
     def close(self):
         """Kills what still runs."""
         for process in self.processes:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
             to.sendto(b"", str(self.directory / "progress"))

@@ -168,6 +168,46 @@ class Agreeing(unittest.TestCase):
         self.check(0.2, [1, 0])
 
 
+LOADING = """
+    import time, torch, infill
+    from torch.utils.data import DataLoader
+
+    @infill.on_rescale
+    def save():
+        time.sleep(1.5)
+        print("saved")
+
+    loader = DataLoader(torch.arange(1000), batch_size=4, num_workers=2, multiprocessing_context="fork", {options})
+    while True:
+        for step, batch in enumerate(loader):
+            time.sleep(0.02)
+            infill.step(len(batch), step)
+"""
+
+
+class Loading(unittest.TestCase):
+    """Workers of a loader, which get all signals too."""
+
+    def check(self, number, options=""):
+        agent = Agent()
+        self.addCleanup(agent.close)
+        agent.start(LOADING.format(options=options))
+        agent.wait_for(lambda: any(int(r["step"]) >= 3 for r in agent.reports()))
+        asked_at = time.monotonic()
+        agent.ask(number)
+        self.assertEqual(agent.ended(), [(0, "saved\n", "")])
+        self.assertLess(time.monotonic() - asked_at, 1.5 + 4)
+
+    def test_a_rescale(self):
+        self.check(signal.SIGUSR1)
+
+    def test_a_preemption(self):
+        self.check(signal.SIGTERM, "worker_init_fn=infill.torch.spare_worker")
+
+    def test_workers_that_stay(self):
+        self.check(signal.SIGTERM, "worker_init_fn=infill.torch.spare_worker, persistent_workers=True")
+
+
 class Gradients(unittest.TestCase):
     """The gradient of real ranks is that of one process with the whole global batch."""
 

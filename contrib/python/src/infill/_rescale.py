@@ -53,7 +53,7 @@ class Rescale:
 
     def _hear(self, *_: object) -> None:
         self._asked = True
-        _children.parent_asked()
+        _children.parent_was_asked()
 
     def agreed(self) -> bool:
         """Whether all ranks leave at this step boundary."""
@@ -73,6 +73,7 @@ class Rescale:
         if self._agreement:
             self._agreement.wait()
         report_saved(time.monotonic() - self._agreed_at)
+        _children.parent_has_saved()
         self._left = True
         sys.exit(0)
 

@@ -1,7 +1,7 @@
 """Data for a training that changes its size: no sample is skipped or repeated, and the global batch stays the same.
 
     sampler = ElasticSampler(len(dataset), global_batch=256, micro_batch=32)
-    loader = DataLoader(dataset, batch_sampler=sampler)
+    loader = DataLoader(dataset, batch_sampler=sampler, num_workers=4, worker_init_fn=spare_worker)
     while sampler.epoch < epochs:
         for (x, y), part in sampler.parts(loader):
             with part.sync(model):
@@ -20,9 +20,20 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tupl
 
 import torch
 
+from . import _children
 from ._plan import plan
 
 _Batch = TypeVar("_Batch")
+
+
+def spare_worker(worker: int) -> None:
+    """For `DataLoader(worker_init_fn=infill.torch.spare_worker)`: lets the worker live until its parent has saved.
+
+    Without it, a worker ends when Slurm preempts the job, and its parent with it: PyTorch's workers have a way with
+    SIGTERM of their own. Workers that are not forked need it for the rescale signal, too.
+    """
+    _children.be_a_child()
+
 
 #: Distance of the seeds of two trainings' random orders: more epochs than any training has.
 _EPOCHS_PER_SEED = 1_000_003
