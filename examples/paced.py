@@ -172,6 +172,7 @@ class Paced:
             # From the planned end of the last step, so that no time is lost between steps.
             end += slow + self.stall_secs()
             self.wait_until(end)
+            self.tell_change(slow)
             state["step"] += 1
             state["secs"] += secs
             self.warmup_lost_secs += slow - secs
@@ -179,6 +180,13 @@ class Paced:
             if log:
                 line = {"step": state["step"], "generation": self.generation, "world": self.world}
                 log.write(json.dumps(line) + "\n")
+
+    def tell_change(self, first_secs):
+        """At the end of the first step: what passed since the last generation was told to stop, but for this step."""
+        asked_at = self.state.pop("asked_at", None)
+        if asked_at is not None:
+            print(f"change: generation={self.generation} world={self.world} "
+                  f"change_secs={time.time() - asked_at - first_secs:.3f}", flush=True)  # fmt: skip
 
     def follow(self):
         while not self.load().get("done"):
@@ -189,6 +197,7 @@ class Paced:
         """Saves, and says what the stop and the start before it have cost."""
         begin = time.monotonic()
         if self.asked_at is not None:
+            self.state["asked_at"] = time.time() - (begin - self.asked_at)
             time.sleep(self.args.save_secs)
         self.save()
         now, step = time.monotonic(), self.state["step"]

@@ -18,6 +18,9 @@ use crate::model::BatchMode;
 /// Number of terms.
 pub const TERMS: usize = 7;
 
+/// The term 1/n.
+pub const SUPERLINEAR: usize = 6;
+
 /// Values of all terms at a size.
 pub fn terms(nodes: f64) -> [f64; TERMS] {
     let log = nodes.log2();

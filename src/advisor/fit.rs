@@ -7,7 +7,7 @@
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
-use super::basis::{NAMES, TERMS, of_mode, terms};
+use super::basis::{NAMES, SUPERLINEAR, TERMS, of_mode, terms};
 use crate::model::{BatchMode, Curve, CurvePoint, SizePoint, Sizes};
 
 /// Most terms of one model.
@@ -15,6 +15,9 @@ const MOST_TERMS: usize = 3;
 
 /// What one more term must explain: the penalty in units of χ² (Akaike's criterion).
 const PENALTY: f64 = 2.0;
+
+/// The same once more for a term that few programs have: a superlinear start.
+const RARE: f64 = 4.0;
 
 /// Relative error of the models themselves: what published step-time models leave unexplained at most sizes.
 const MODEL_ERROR: f64 = 0.03;
@@ -92,8 +95,8 @@ impl Fitted {
         let points = usable(points);
         let (first, last) = (points.first()?, points.last()?);
         let mut rows: Vec<Row> = points.iter().map(Row::measured).collect();
-        rows.extend(Row::prior(last, largest.max(first.nodes)));
-        rows.extend(Row::prior(first, 1));
+        rows.extend(Row::prior(last, largest.max(first.nodes), points.len()));
+        rows.extend(Row::prior(first, 1, points.len()));
         let models = models(&rows, of_mode(mode));
         let sizes: Vec<f64> = points.iter().map(|p| f64::from(p.nodes)).collect();
         let mean = |nodes: f64| mean_log_rate(&models, nodes);
@@ -251,12 +254,17 @@ impl Row {
         Row { nodes: n, y: n / p.rate, error: p.error.max(LEAST_ERROR).hypot(MODEL_ERROR) }
     }
 
-    /// What is expected of a size far from the nearest measured one; nothing if that is the same.
-    fn prior(nearest: &SizePoint, nodes: u32) -> Option<Self> {
+    /// What is expected of a size far from the nearest measured one; nothing if that is the same. The more was measured, the
+    /// less it counts.
+    fn prior(nearest: &SizePoint, nodes: u32, measured: usize) -> Option<Self> {
         let (n, m) = (f64::from(nodes), f64::from(nearest.nodes));
         let doublings = (n / m).log2().abs();
         let y = m / nearest.rate * (n / m).powf(PRIOR_LOSS);
-        (doublings > 0.0).then_some(Row { nodes: n, y, error: PRIOR_ERROR * doublings.sqrt() })
+        (doublings > 0.0).then_some(Row {
+            nodes: n,
+            y,
+            error: PRIOR_ERROR * doublings.sqrt() * measured as f64,
+        })
     }
 }
 
@@ -304,7 +312,8 @@ impl Normal {
         let chi2 = (self.total - solved.dot(&right)).max(0.0);
         let mut weights = [0.0; TERMS];
         set.iter().enumerate().for_each(|(i, term)| weights[*term] = solved[i] / self.scale[*term]);
-        Some((weights, chi2 + PENALTY * set.len() as f64))
+        let rare = if set.contains(&SUPERLINEAR) { RARE } else { 0.0 };
+        Some((weights, chi2 + PENALTY * set.len() as f64 + rare))
     }
 }
 

@@ -23,9 +23,10 @@ const NORMAL: [(f64, f64); 5] = [
     (2.856_970_013_872_806, 0.011_257_411_327_720_7),
 ];
 
-/// What a relative error in the rate of a size costs through the choices between this job and others, which prices alone
-/// do not show: this share of it.
-const MISJUDGED: f64 = 0.15;
+/// What a wrong rate costs through the choices between this job and others, which prices alone do not show: so many times
+/// the squared relative error, as a share of the job's rate. Choices are flat around their best, so that small errors
+/// cost next to nothing. The factor was chosen by the error that remains in published curves.
+const MISJUDGED: f64 = 10.0;
 
 /// Relative standard error that a probe leaves.
 const PROBE_ERROR: f64 = 0.012;
@@ -85,13 +86,10 @@ pub fn value_of_probes(fitted: &Fitted, stakes: &Stakes) -> Vec<Candidate> {
         .collect()
 }
 
-/// By how much the relative errors shrink, on average over all sizes, when size `c` is measured.
+/// By how much the squared relative errors shrink, on average over all sizes, when size `c` is measured.
 fn cleared(covariance: &DMatrix<f64>, c: usize, spread: f64) -> f64 {
     let sizes = covariance.nrows();
-    let shrinks = |i: usize| {
-        let before = covariance[(i, i)].max(0.0);
-        before.sqrt() - (before - (covariance[(i, c)] / spread).powi(2)).max(0.0).sqrt()
-    };
+    let shrinks = |i: usize| (covariance[(i, c)] / spread).powi(2);
     (0..sizes).map(shrinks).sum::<f64>() / sizes.max(1) as f64
 }
 
