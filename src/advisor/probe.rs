@@ -71,7 +71,7 @@ pub fn best_probe(fitted: &Fitted, stakes: &Stakes) -> Option<Candidate> {
 /// Gain and cost of all sizes that may be tried.
 pub fn value_of_probes(fitted: &Fitted, stakes: &Stakes) -> Vec<Candidate> {
     let rates: Vec<f64> = stakes.sizes.iter().map(|n| fitted.at(*n).rate).collect();
-    let covariance = fitted.covariance(&stakes.sizes);
+    let (covariance, shares) = (fitted.covariance(&stakes.sizes), shares(stakes));
     let present = if stakes.present == 0 { 0.0 } else { fitted.at(stakes.present).rate };
     let index = |nodes: u32| stakes.sizes.binary_search(&nodes).ok();
     let tried = stakes.triable.iter().filter_map(|n| Some((*n, index(*n)?)));
@@ -79,8 +79,8 @@ pub fn value_of_probes(fitted: &Fitted, stakes: &Stakes) -> Vec<Candidate> {
         .map(|(nodes, c)| {
             let spread = (covariance[(c, c)] + PROBE_ERROR.powi(2)).sqrt();
             let moves: Vec<f64> = (0..rates.len()).map(|i| rates[i] * covariance[(i, c)] / spread).collect();
-            let clearer = MISJUDGED * cleared(&covariance, c, spread) * mean_rate(stakes, &rates);
-            let gain = (expected_gain(stakes, &rates, &moves) + clearer) * stakes.horizon_secs;
+            let clearer = MISJUDGED * cleared(&covariance, c, spread) * mean_rate(&shares, &rates);
+            let gain = (expected_gain(stakes, &shares, &rates, &moves) + clearer) * stakes.horizon_secs;
             Candidate { nodes, gain, cost: cost(stakes, nodes, present, rates[c]) }
         })
         .collect()
@@ -93,32 +93,45 @@ fn cleared(covariance: &DMatrix<f64>, c: usize, spread: f64) -> f64 {
     (0..sizes).map(shrinks).sum::<f64>() / sizes.max(1) as f64
 }
 
+/// The share of the time in which the first so many sizes fit, by their number less one.
+fn shares(stakes: &Stakes) -> Vec<f64> {
+    let mut shares = vec![0.0; stakes.sizes.len()];
+    for (supply, share) in &stakes.supplies {
+        let fits = stakes.sizes.partition_point(|n| n <= supply);
+        if let Some(sum) = fits.checked_sub(1).and_then(|last| shares.get_mut(last)) {
+            *sum += share;
+        }
+    }
+    shares
+}
+
 /// What the job makes on average over the supplies if it takes the fastest size.
-fn mean_rate(stakes: &Stakes, rates: &[f64]) -> f64 {
-    let fastest = |supply: u32| {
-        let fits = stakes.sizes.partition_point(|n| *n <= supply);
-        rates[..fits].iter().copied().fold(0.0, f64::max)
-    };
-    stakes.supplies.iter().map(|(supply, share)| share * fastest(*supply)).sum()
+fn mean_rate(shares: &[f64], rates: &[f64]) -> f64 {
+    let mut fastest = 0.0_f64;
+    let made = shares.iter().zip(rates).map(|(share, rate)| {
+        fastest = fastest.max(*rate);
+        share * fastest
+    });
+    made.sum()
 }
 
 /// How much better the choice becomes, samples a second, averaged over supplies and prices.
-fn expected_gain(stakes: &Stakes, rates: &[f64], moves: &[f64]) -> f64 {
+fn expected_gain(stakes: &Stakes, shares: &[f64], rates: &[f64], moves: &[f64]) -> f64 {
     let best_node = stakes.sizes.iter().zip(rates).map(|(n, r)| r / f64::from(*n)).fold(0.0, f64::max);
     let mut gain = 0.0;
     for price in PRICES.map(|p| p * best_node) {
-        let net: Vec<f64> = stakes.sizes.iter().zip(rates).map(|(n, r)| r - price * f64::from(*n)).collect();
-        for (supply, share) in &stakes.supplies {
-            let fits = stakes.sizes.partition_point(|n| n <= supply);
+        let net = |i: usize| rates[i] - price * f64::from(stakes.sizes[i]);
+        for (z, weight) in NORMAL {
             // Nothing at all is a choice too, worth 0.
-            let best = net[..fits].iter().copied().fold(0.0, f64::max);
-            for (z, weight) in NORMAL {
-                let moved = (0..fits).map(|i| net[i] + z * moves[i]).fold(0.0, f64::max);
-                gain += weight * share * (moved - best) / PRICES.len() as f64;
+            let (mut best, mut moved) = (0.0_f64, 0.0_f64);
+            for i in 0..rates.len() {
+                best = best.max(net(i));
+                moved = moved.max(net(i) + z * moves[i]);
+                gain += weight * shares[i] * (moved - best);
             }
         }
     }
-    gain
+    gain / PRICES.len() as f64
 }
 
 fn cost(stakes: &Stakes, nodes: u32, present: f64, there: f64) -> f64 {
