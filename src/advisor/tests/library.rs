@@ -173,10 +173,11 @@ fn likes_help_and_strangers_do_only_if_allowed() {
     };
     let fitted = |library: &Library, s: &Subject| library.fitted(s, &s.key.node_type);
     let other_type = fitted(&play.library, &subject("alice", "gpu4")).unwrap();
-    let (own, other) =
-        (play.library.fitted(&subject("alice", "cpu2"), &key("").node_type).unwrap(), other_type);
+    let own = play.library.fitted(&subject("alice", "cpu2"), &key("").node_type).unwrap();
+    let (own, other) = (own.at(4), other_type.at(4));
     assert!(
-        (other.at(4).rate / own.at(4).rate - 1.0).abs() < 0.1 && other.at(4).error > 2.0 * own.at(4).error
+        (other.rate / own.rate - 1.0).abs() < 0.2 && other.error > 2.0 * own.error,
+        "{other:?} for {own:?}"
     );
     assert!(fitted(&play.library, &subject("bob", "cpu2")).is_none());
     let mut open = Library::new(Settings { share_profiles: true, ..SETTINGS });
