@@ -12,7 +12,7 @@ use crate::generation::input::Arrival;
 use crate::generation::reconcile::{Ground, OrderNumbers};
 use crate::generation::{Effect, Machine, Outcome, Phase, Settings};
 use crate::model::{BatchMode, EndedGap, Gaps, JobId, NodeName, ProfileKey, Snapshot, UnixTime, WindowEnd};
-use crate::store::{GenerationRecord, LeadRecord, Measurement};
+use crate::store::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
 use super::breaker::Breaker;
 use super::executor::{Batch, Sender};
@@ -132,12 +132,16 @@ pub struct World {
     pub started_at: UnixTime,
     /// Measurements that wait for the store.
     pub measurements: VecDeque<Measurement>,
-    /// Generations and ended gaps that wait for the store.
+    /// Rounds that wait for the store.
+    pub rounds: Vec<RoundRecord>,
+    /// Generations that wait for the store.
     pub generations: Vec<GenerationRecord>,
     /// Ended gaps that wait for the store.
     pub ended_gaps: Vec<EndedGap>,
     /// Events since the last look, for the metrics.
     pub counters: BTreeMap<&'static str, u64>,
+    /// Rows of history that found no room while the store was away, by kind.
+    pub lost: BTreeMap<&'static str, usize>,
     stops: VecDeque<f64>,
     /// Wings without a lead that were cancelled, and when.
     pub(super) orphans: BTreeMap<JobId, UnixTime>,
@@ -206,9 +210,11 @@ impl World {
             endpoint: None,
             started_at: now,
             measurements: VecDeque::new(),
+            rounds: Vec::new(),
             generations: Vec::new(),
             ended_gaps: Vec::new(),
             counters: BTreeMap::new(),
+            lost: BTreeMap::new(),
             stops: VecDeque::new(),
             left_at: BTreeMap::new(),
             orphans: BTreeMap::new(),
@@ -372,6 +378,7 @@ impl World {
         let Some(node_type) = node_type else { return };
         if self.measurements.len() >= MAX_MEASUREMENTS {
             self.measurements.pop_front();
+            *self.lost.entry("measurements").or_default() += 1;
         }
         self.measurements.push_back(Measurement {
             key: ProfileKey {
@@ -550,6 +557,11 @@ impl World {
                 self.marks.remove(job);
             }
         }
+    }
+
+    /// Counts history that is lost: `rounds`, `gaps`, `measurements` or `generations`.
+    pub fn lose(&mut self, kind: &'static str, rows: usize) {
+        *self.lost.entry(kind).or_default() += rows;
     }
 
     /// Counts an event for the metrics.

@@ -1,12 +1,13 @@
 //! A filter's conditions.
 
-use sqlx::{QueryBuilder, Sqlite};
+use sqlx::QueryBuilder;
 
+use super::{Db, text};
 use crate::store::ProfileFilter;
 
 /// Adds a filter's conditions to a query that has one. What the filter leaves open is not asked for at all: the
 /// database then finds by its index what is left.
-pub(super) fn push(query: &mut QueryBuilder<Sqlite>, filter: &ProfileFilter) {
+pub(super) fn push(query: &mut QueryBuilder<Db>, filter: &ProfileFilter) {
     let ProfileFilter { user, name, node_type, exec_plan } = filter;
     let conditions = [
         (" AND owner = ", user.as_deref()),
@@ -16,7 +17,7 @@ pub(super) fn push(query: &mut QueryBuilder<Sqlite>, filter: &ProfileFilter) {
     ];
     for (condition, value) in conditions {
         if let Some(value) = value {
-            query.push(condition).push_bind(value.to_owned());
+            query.push(condition).push_bind(text(value));
         }
     }
 }
