@@ -83,6 +83,14 @@ pub async fn open(url: &str, stand_by: impl FnOnce() + Send) -> Result<Arc<dyn S
     }
 }
 
+/// The version of the server that a `postgres:` URL names, asked without touching who leads.
+///
+/// # Errors
+/// When it does not answer, does not let us in, or is too old.
+pub async fn postgres_version(url: &str) -> Result<String, StoreError> {
+    postgres::version(url).await
+}
+
 /// What became of the lead that [`open`] gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {

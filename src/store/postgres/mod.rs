@@ -9,7 +9,7 @@ mod sql;
 use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgRow, Postgres};
 use sqlx::{Acquire as _, Transaction};
 
-pub(super) use self::open::open;
+pub(super) use self::open::{open, version};
 
 use super::{Standing, StoreError};
 

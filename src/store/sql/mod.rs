@@ -17,7 +17,10 @@ use crate::store::StoreError;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What `call` comes to, if it does so in time. A call that is given up leaves nothing written.
-async fn within<T>(doing: &str, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+pub(super) async fn within<T>(
+    doing: &str,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     tokio::time::timeout(PATIENCE, call).await.unwrap_or_else(|_| {
         let what = format!("no answer within {} s", PATIENCE.as_secs());
         Err(StoreError::Unavailable { doing: doing.to_owned(), what })

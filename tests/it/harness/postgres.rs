@@ -130,15 +130,19 @@ fn signal(child: &Child, signal: i32) {
     unsafe { libc::kill(child.id() as i32, signal) };
 }
 
-/// Where Debian keeps the programs of a server; elsewhere they lie in PATH.
 fn binary(name: &str) -> PathBuf {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let newest = versions.map(|v| v.path().join("bin").join(name)).filter(|p| p.exists()).max();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let in_path = || std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.exists());
-    newest.or_else(in_path).unwrap_or_else(|| {
+    find(name).unwrap_or_else(|| {
         panic!(
             "these tests start a PostgreSQL server and find no {name}: install Debian's package postgresql"
         )
     })
+}
+
+/// Where Debian keeps the programs of a server; elsewhere they lie in PATH.
+fn find(name: &str) -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let newest = versions.map(|v| v.path().join("bin").join(name)).filter(|p| p.exists()).max();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = || std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.exists());
+    newest.or_else(in_path)
 }
