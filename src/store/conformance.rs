@@ -145,7 +145,7 @@ fn measurement(name: &str, at: i64, nodes: u32) -> Measurement {
         nodes,
         samples: 0.1 + 0.2,
         secs: 1e-9,
-        probe: nodes % 2 == 0,
+        probe: nodes.is_multiple_of(2),
         at: UnixTime(at),
     }
 }

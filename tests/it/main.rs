@@ -22,4 +22,5 @@ mod life;
 mod orders;
 mod plugin;
 mod pytorch;
+mod standby;
 mod tidy;

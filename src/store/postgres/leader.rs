@@ -61,7 +61,8 @@ impl Leader {
         stand_by: impl FnOnce() + Send,
     ) -> Result<Leader, StoreError> {
         let limits = [("statement_timeout", TURN), ("idle_session_timeout", SILENCE)];
-        let options = options.options(limits);
+        // Waiting for a lock is slow by nature, and no news.
+        let options = options.options(limits).disable_statement_logging();
         let mut session = connect(&options).await?;
         if !try_lock(&mut session).await? {
             stand_by();

@@ -56,5 +56,6 @@ pub(in crate::store) async fn version(url: &str) -> Result<String, StoreError> {
 
 fn read(url: &str) -> Result<PgConnectOptions, StoreError> {
     let options = PgConnectOptions::from_str(url).map_err(|e| failed("reading the store's URL", &e))?;
-    Ok(options.application_name("infill"))
+    // Notices, such as that a table is there already, are for people at a terminal.
+    Ok(options.application_name("infill").options([("client_min_messages", "warning")]))
 }

@@ -94,19 +94,13 @@ impl Store for Adapter {
     }
 
     async fn measurements(&self, key: &ProfileKey, limit: u32) -> Result<Vec<Measurement>, StoreError> {
-        let newest = sqlx::query(
+        let mut newest = QueryBuilder::new(
             "SELECT measurements.*, owner, name, node_type, exec_plan, batch
-             FROM measurements JOIN profiles ON profiles.id = measurements.profile
-             WHERE owner = $1 AND name = $2 AND node_type = $3 AND exec_plan = $4 AND batch = $5
-             ORDER BY measured_at DESC, measurements.id DESC LIMIT $6",
-        )
-        .bind(text(&key.user))
-        .bind(text(&key.name))
-        .bind(text(key.node_type.as_str()))
-        .bind(text(&key.exec_plan.0))
-        .bind(key.batch.word())
-        .bind(i64::from(limit));
-        let mut measurements = self.read("measurements", newest, rows::measurement).await?;
+             FROM measurements JOIN profiles ON profiles.id = measurements.profile WHERE TRUE",
+        );
+        filter::push_key(&mut newest, key);
+        newest.push(" ORDER BY measured_at DESC, measurements.id DESC LIMIT ").push_bind(i64::from(limit));
+        let mut measurements = self.read("measurements", newest.build(), rows::measurement).await?;
         measurements.reverse();
         Ok(measurements)
     }

@@ -6,7 +6,7 @@ use sqlx::QueryBuilder;
 
 use super::rows::{signed, to_json};
 use super::{Connection, filter, text};
-use crate::model::{EndedGap, Profile, UnixTime};
+use crate::model::{EndedGap, Profile, ProfileKey, UnixTime};
 use crate::store::{GenerationRecord, LeadRecord, Measurement, ProfileFilter, RoundRecord};
 
 /// Most rounds that are kept, besides what `prune` deletes by age: a day of rounds every five seconds. On a large
@@ -106,9 +106,7 @@ pub(super) async fn measurements(tx: &mut Connection, measurements: &[Measuremen
     let mut ids = BTreeMap::new();
     for m in &sound {
         if !ids.contains_key(&m.key) {
-            let empty = Profile { updated_at: m.at, ..Profile::new(m.key.clone()) };
-            // What is there stays as it is; but only what is updated returns its number.
-            ids.insert(&m.key, put_profile(tx, &empty, "updated_at = profiles.updated_at").await?);
+            ids.insert(&m.key, profile_id(tx, &m.key, m.at).await?);
         }
     }
     for rows in sound.chunks(ROWS_AT_ONCE) {
@@ -127,6 +125,20 @@ pub(super) async fn measurements(tx: &mut Connection, measurements: &[Measuremen
         query.build().execute(&mut *tx).await?;
     }
     Ok(())
+}
+
+/// The number of a profile, which is made if there is none yet.
+async fn profile_id(tx: &mut Connection, key: &ProfileKey, at: UnixTime) -> Done<i64> {
+    // Looked for first: an update that changes nothing would still write the row anew.
+    let mut query = QueryBuilder::new("SELECT id FROM profiles WHERE TRUE");
+    filter::push_key(&mut query, key);
+    match query.build_query_scalar().fetch_optional(&mut *tx).await? {
+        Some(id) => Ok(id),
+        None => {
+            let empty = Profile { updated_at: at, ..Profile::new(key.clone()) };
+            put_profile(tx, &empty, "updated_at = excluded.updated_at").await
+        }
+    }
 }
 
 pub(super) async fn profiles(tx: &mut Connection, profiles: &[Profile]) -> Done<()> {
