@@ -59,13 +59,13 @@ fn profile(number: u32) -> Profile {
 
 fn measurement(number: u32) -> Measurement {
     Measurement {
-        // One after the other, as jobs that run at the same time report.
-        key: key(number.wrapping_mul(7919) % PROFILES),
+        // Ten of a job, then ten of the next: as jobs that run at the same time report.
+        key: key((number / 10).wrapping_mul(7919) % PROFILES),
         job: JobId(1_000_000 + number / 500),
         nodes: 1 + number % 64,
         samples: 12_345.678 + f64::from(number),
         secs: 10.037,
-        probe: number % 50 == 0,
+        probe: number.is_multiple_of(50),
         at: UnixTime(1_700_000_000 + i64::from(number / 10)),
     }
 }

@@ -171,6 +171,9 @@ async fn write(
 
 /// Notes that the store fails, and says so once.
 pub fn store_failed(context: &Context, e: &StoreError) {
+    if matches!(e, StoreError::Deposed { .. }) {
+        context.leadership.lose();
+    }
     context.metrics.store_up.set(0);
     let text = format!("the store fails ({e}): nothing is started");
     if context.world.lock().problems.insert("store", text).is_none() {
