@@ -15,8 +15,8 @@ use super::{Context, books, now};
 /// Batches that may wait. One job has at most one batch a turn, so this is more than any site's malleable jobs.
 const QUEUE: usize = 4096;
 
-/// Pause before a store that failed is tried again: it may take seconds to fail, and effects wait for it.
-const STORE_PAUSE: Duration = Duration::from_secs(5);
+/// Pause before a store that failed is tried again: it may take five seconds to fail, and effects wait for it.
+const STORE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Setting that is written to see whether a store that failed works again.
 const PROBE_SETTING: &str = "probe";

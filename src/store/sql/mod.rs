@@ -14,7 +14,7 @@ use crate::store::StoreError;
 
 /// Longest that one call may take. A database on the same network answers in milliseconds; one that is frozen never
 /// does, and nobody may wait for it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What `call` comes to, if it does so in time. A call that is given up leaves nothing written.
 pub(super) async fn within<T>(
