@@ -2,27 +2,30 @@
 """Pretends to train: its speed follows a scaling curve, its stops and starts take the time that it is told.
 
 Needs nothing but Python, and next to no processor time. Rank 0 counts the steps and keeps the checkpoint, which also
-tells the other ranks when the training is done.
+tells the other ranks when the training is done. It prints what its starts and stops have cost, so that what others have
+measured can be compared with the truth.
 """
 
 import argparse
 import json
+import math
 import os
+import random
 import signal
+import socket
 import sys
 import time
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "contrib", "python"))
-try:
-    import infill
-except ImportError:
-    infill = None
 
 LOOK_SECS = 0.1
 
 
 def parse_curve(text):
     return sorted((int(nodes), float(rate)) for nodes, rate in (item.split(":") for item in text.split(",")))
+
+
+def parse_event(text):
+    at, value = text.split(":")
+    return float(at), float(value)
 
 
 def rate_at(curve, nodes):
@@ -44,8 +47,13 @@ def parse_args():
     p.add_argument("--checkpoint", default="paced.json")
     p.add_argument("--log", help="one line a step, appended")
     p.add_argument("--start-secs", type=float, default=0.0, help="time before the first step")
-    p.add_argument("--checkpoint-secs", type=float, default=0.0, help="time to save")
-    p.add_argument("--drift", type=float, default=1.0, help="factor on the speed in the second half")
+    p.add_argument("--save-secs", type=float, default=0.0, help="time to save")
+    p.add_argument("--warmup-secs", type=float, default=0.0, help="after each start, so long slower")
+    p.add_argument("--warmup-factor", type=float, default=2.0, help="by this factor")
+    p.add_argument("--noise", type=float, default=0.0, help="sigma of the steps' log-normal factors, whose mean is 1")
+    p.add_argument("--seed", type=int, default=1, help="of the noise")
+    p.add_argument("--drift", type=parse_event, help="AT:FACTOR: so many times slower after AT seconds of steps")
+    p.add_argument("--stall", type=parse_event, help="AT:SECS: do nothing for SECS, once, after AT seconds of steps")
     p.add_argument("--ignore-signal", action="store_true", help="never save when asked to")
     p.add_argument("--fail-at", type=int, help="fail before this step")
     p.add_argument("--fail-rank", type=int, default=0)
@@ -54,27 +62,59 @@ def parse_args():
     return p.parse_args()
 
 
+def age_secs():
+    """Seconds since this process began."""
+    with open("/proc/self/stat") as file:
+        began_ticks = int(file.read().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - began_ticks / os.sysconf("SC_CLK_TCK")
+
+
+def warm_secs(secs, since_start, warmup_secs, factor):
+    """How long a step of `secs` takes that begins so long after the first one."""
+    left = max(0.0, warmup_secs - since_start)
+    return secs * factor if secs * factor <= left else left + secs - left / factor
+
+
+def noise(sigma, seed, step):
+    """The log-normal factor on the time of a step, 1 in the mean. It depends on nothing that a rescale changes."""
+    return math.exp(random.Random(f"{seed} {step}").gauss(-(sigma**2) / 2, sigma))
+
+
+def tell(*words):
+    """A datagram to the agent, if there is one that listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+        to.setblocking(False)
+        try:
+            to.sendto(" ".join(words).encode(), os.environ.get("INFILL_PROGRESS", ""))
+        except OSError:
+            pass
+
+
 class Asked(Exception):
     """Somebody wants us to save and exit."""
 
 
 class Paced:
     def __init__(self, args):
-        self.args, self.asked = args, False
+        self.args, self.asked_at = args, None
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        self.generation = int(os.environ.get("INFILL_GENERATION", 0))
         for number in (signal.SIGUSR1, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN if args.ignore_signal else self.ask)
         self.steps = args.steps
         if args.total_samples is not None:
             self.steps = -int(-args.total_samples // args.batch)
-        self.step = self.load().get("step", 0)
+        # Seconds of steps, without warm-up and stall: what drift and stall go by.
+        self.state = {"step": 0, "secs": 0.0, "stalled": False, **self.load()}
+        self.warmup_lost_secs = 0.0
 
     def ask(self, *_):
-        self.asked = True
+        if self.asked_at is None:
+            self.asked_at = time.monotonic()
 
     def wait_until(self, end):
         while (rest := end - time.monotonic()) > 0:
-            if self.asked:
+            if self.asked_at is not None:
                 raise Asked
             time.sleep(min(rest, LOOK_SECS))
 
@@ -86,9 +126,10 @@ class Paced:
             return {}
 
     def save(self):
+        step = self.state["step"]
         part = self.args.checkpoint + ".part"
         with open(part, "w") as file:
-            json.dump({"step": self.step, "samples": self.step * self.args.batch, "done": self.step >= self.steps}, file)
+            json.dump({**self.state, "samples": step * self.args.batch, "done": step >= self.steps}, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, self.args.checkpoint)
@@ -104,40 +145,68 @@ class Paced:
         print(f"failing before step {step}, as asked", file=sys.stderr, flush=True)
         os._exit(a.fail_code)
 
+    def step_secs(self, rate):
+        """How long the next step takes when everything is warm."""
+        a = self.args
+        slower = a.drift[1] if a.drift and self.state["secs"] >= a.drift[0] else 1.0
+        return a.batch / rate * noise(a.noise, a.seed, self.state["step"]) * slower
+
+    def stall_secs(self):
+        """How long to do nothing now."""
+        stall = self.args.stall
+        if not stall or self.state["stalled"] or self.state["secs"] < stall[0]:
+            return 0.0
+        self.state["stalled"] = True
+        return stall[1]
+
     def lead(self):
-        rate = rate_at(self.args.curve, self.world)
-        print(f"step={self.step} world={self.world} truth={rate:g} samples/s", flush=True)
-        log = open(self.args.log, "a", buffering=1) if self.args.log else None
-        generation = int(os.environ.get("INFILL_GENERATION", 0))
-        end = time.monotonic()
-        while self.step < self.steps:
-            self.fail_if_planted(self.step + 1)
-            factor = self.args.drift if 2 * self.step >= self.steps else 1.0
+        a, state, rate = self.args, self.state, rate_at(self.args.curve, self.world)
+        print(f"start: generation={self.generation} world={self.world} step={state['step']} rate={rate:g} "
+              f"start_secs={age_secs():.3f}", flush=True)  # fmt: skip
+        log = open(a.log, "a", buffering=1) if a.log else None
+        begin = end = time.monotonic()
+        while state["step"] < self.steps:
+            self.fail_if_planted(state["step"] + 1)
+            secs = self.step_secs(rate)
+            slow = warm_secs(secs, end - begin, a.warmup_secs, a.warmup_factor)
             # From the planned end of the last step, so that no time is lost between steps.
-            end += self.args.batch / (rate * factor)
+            end += slow + self.stall_secs()
             self.wait_until(end)
-            self.step += 1
-            if infill:
-                infill.report(self.args.batch, self.step)
+            state["step"] += 1
+            state["secs"] += secs
+            self.warmup_lost_secs += slow - secs
+            tell(f"samples={a.batch:g}", f"step={state['step']}")
             if log:
-                log.write(json.dumps({"step": self.step, "generation": generation, "world": self.world}) + "\n")
+                line = {"step": state["step"], "generation": self.generation, "world": self.world}
+                log.write(json.dumps(line) + "\n")
 
     def follow(self):
         while not self.load().get("done"):
             self.fail_if_planted(self.load().get("step", 0) + 1)
             self.wait_until(time.monotonic() + LOOK_SECS)
 
+    def stop(self):
+        """Saves, and says what the stop and the start before it have cost."""
+        begin = time.monotonic()
+        if self.asked_at is not None:
+            time.sleep(self.args.save_secs)
+        self.save()
+        now, step = time.monotonic(), self.state["step"]
+        if self.asked_at is not None:
+            tell("samples=0", f"saved={now - begin:.6f}")
+        print(f"{'done with' if step >= self.steps else 'saved at'} step={step} generation={self.generation} "
+              f"stop_secs={now - (self.asked_at or now):.3f} save_secs={now - begin:.3f} "
+              f"warmup_lost_secs={self.warmup_lost_secs:.3f}", flush=True)  # fmt: skip
+
     def run(self):
         try:
-            if self.step < self.steps:
+            if self.state["step"] < self.steps:
                 self.wait_until(time.monotonic() + self.args.start_secs)
             self.lead() if self.rank == 0 else self.follow()
         except Asked:
-            if self.rank == 0:
-                time.sleep(self.args.checkpoint_secs)
+            pass
         if self.rank == 0:
-            self.save()
-            print(f"{'done with' if self.step >= self.steps else 'saved at'} step={self.step}", flush=True)
+            self.stop()
 
 
 if __name__ == "__main__":

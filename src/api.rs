@@ -7,7 +7,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Curve, JobId, NodeName, Plan, Report, RescaleCosts, Sizes, UnixTime};
+use crate::model::{
+    BatchMode, Curve, JobId, NodeName, Plan, Profile, ProfileFilter, Report, RescaleCosts, Sizes, UnixTime,
+};
 
 /// Version of every JSON document that infill prints or serves.
 pub const SCHEMA: u32 = 1;
@@ -76,15 +78,17 @@ pub struct RunSpec {
     pub grace_secs: u32,
     /// Name of the profile, if the user gave one.
     pub profile: Option<String>,
-    /// Hash of the command line, to recognise a recurring job.
+    /// Hash of the normalised command line, to recognise a recurring job.
     pub command_hash: String,
+    /// How the work of a step grows with the number of nodes.
+    pub batch: BatchMode,
 }
 
 /// Longest grace time that a job may ask for, seconds: a shrinking job holds its nodes for so long.
 pub const MAX_GRACE_SECS: u32 = 3600;
 
 /// Longest name of a profile or hash of a command.
-const MAX_NAME_CHARS: usize = 200;
+pub const MAX_NAME_CHARS: usize = 200;
 
 impl RunSpec {
     /// The same with every value inside its bounds: what comes over the wire may hold anything.
@@ -111,6 +115,7 @@ impl Default for RunSpec {
             grace_secs: 60,
             profile: None,
             command_hash: String::new(),
+            batch: BatchMode::Auto,
         }
     }
 }
@@ -274,12 +279,16 @@ pub enum AgentEvent {
         generation: u64,
         /// Samples done since the last report.
         samples: f64,
-        /// Seconds since the last report.
+        /// Seconds between the command's last word in the last report and its last word in this one, by the node's
+        /// monotonic clock. In the first report of a generation, since its start.
         secs: f64,
         /// Last step that the command named.
         step: Option<u64>,
         /// Last loss that it named.
         loss: Option<f64>,
+        /// In the first report of a generation: how it came about.
+        #[serde(default)]
+        opening: Option<Opening>,
     },
     /// `sbatch` accepted a wing.
     WingSubmitted {
@@ -295,6 +304,17 @@ pub enum AgentEvent {
         /// What sbatch said.
         error: String,
     },
+}
+
+/// How a generation came about on one worker, seconds by its monotonic clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Opening {
+    /// From the last generation's rescale signal until its command said that the checkpoint was saved, if it did.
+    pub saved_secs: Option<f64>,
+    /// From that signal until that command had exited. `None` when nothing was stopped here: a first start.
+    pub stop_secs: Option<f64>,
+    /// From there, or from the agent's own start, until the command was started.
+    pub idle_secs: f64,
 }
 
 /// How a command ended.
@@ -445,6 +465,12 @@ pub struct JobView {
     pub wings: Vec<JobId>,
     /// Why it has what it has, from the last round.
     pub why: String,
+    /// Its rate as a share of what proportional scaling from its smallest size would give.
+    #[serde(default)]
+    pub efficiency: Option<f64>,
+    /// What the advisor knows of it, and why it will or will not try another size.
+    #[serde(default)]
+    pub advice: String,
 }
 
 /// A round: `GET /v1/round` (the last one) and `GET /v1/plan` (a new one, computed without acting).
@@ -460,6 +486,81 @@ pub struct RoundView {
     pub acting: bool,
     /// Seconds the round took, by stage (`snapshot`, `gaps`, `plan`, `check`).
     pub secs: BTreeMap<String, f64>,
+}
+
+/// Most profiles that one answer lists.
+pub const MAX_PROFILES: u32 = 1000;
+
+/// Most profiles that one request may bring; an import of more is sent in parts.
+pub const MAX_IMPORTED: usize = 64;
+
+/// `GET /v1/profiles`, with `user`, `name`, `node_type` and `exec_plan` to choose some.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProfilesView {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The last changed first.
+    pub profiles: Vec<ProfileView>,
+}
+
+/// A profile with the curve that follows from it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProfileView {
+    /// What was measured.
+    #[serde(flatten)]
+    pub profile: Profile,
+    /// The batch mode as declared or recognised.
+    pub batch_seen: BatchMode,
+    /// The fitted curve; empty while nothing was measured.
+    pub curve: Vec<CurveRow>,
+    /// The formula of the best model.
+    pub model: String,
+}
+
+/// What is believed of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurveRow {
+    /// Number of nodes.
+    pub nodes: u32,
+    /// Samples a second.
+    pub rate: f64,
+    /// Lower end of the 90 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// Deletes profiles: `POST /v1/profiles/forget`. The credential's purpose is `profiles`. Users may name their own
+/// profiles, administrators any.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ForgetRequest {
+    /// Proof of who speaks.
+    pub credential: Credential,
+    /// Bound into the credential.
+    pub nonce: String,
+    /// Which: all that agree with every field that is given.
+    pub filter: ProfileFilter,
+}
+
+/// Takes profiles in, in place of those with the same key: `POST /v1/profiles/import`. The credential's purpose is
+/// `profiles`. Users may bring their own profiles, administrators any.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ImportRequest {
+    /// Proof of who speaks.
+    pub credential: Credential,
+    /// Bound into the credential.
+    pub nonce: String,
+    /// The profiles.
+    pub profiles: Vec<Profile>,
+}
+
+/// How many profiles a request concerned.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Counted {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// So many.
+    pub profiles: u64,
 }
 
 /// Any failed request.

@@ -28,6 +28,8 @@ pub struct Config {
     pub gaps: GapsConfig,
     /// The planner.
     pub planner: PlannerConfig,
+    /// The job profiling advisor.
+    pub advisor: AdvisorConfig,
     /// The agents.
     pub agent: AgentConfig,
     /// The store.
@@ -123,6 +125,24 @@ pub struct PlannerConfig {
     pub shares: BTreeMap<String, f64>,
 }
 
+/// `[advisor]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdvisorConfig {
+    /// Whether jobs are brought to sizes only to measure them.
+    pub probe: bool,
+    /// Most sizes tried for one profile.
+    pub max_probes: u32,
+    /// Most seconds of all probes of a profile.
+    pub max_probe_secs: f64,
+    /// Most probes at a time, of all jobs.
+    pub max_at_once: u32,
+    /// Seconds for which what is learned will be of use.
+    pub horizon_secs: f64,
+    /// Whether what is known of other users' programs of the same name may help.
+    pub share_profiles: bool,
+}
+
 /// `[agent]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -203,6 +223,19 @@ impl Default for PlannerConfig {
     }
 }
 
+impl Default for AdvisorConfig {
+    fn default() -> Self {
+        AdvisorConfig {
+            probe: true,
+            max_probes: 3,
+            max_probe_secs: 90.0,
+            max_at_once: 2,
+            horizon_secs: 86_400.0,
+            share_profiles: false,
+        }
+    }
+}
+
 impl Default for AgentConfig {
     fn default() -> Self {
         AgentConfig {
@@ -278,13 +311,14 @@ impl Config {
     fn check(&self, path: &Path) -> Result<(), ConfigError> {
         let fail =
             |key, value: String, what| Err(ConfigError::Value { path: path.to_owned(), key, value, what });
-        let positive: [(&'static str, f64); 9] = [
+        let positive: [(&'static str, f64); 10] = [
             ("daemon.poll_interval_secs", self.daemon.poll_interval_secs),
             ("daemon.backoff_secs", self.daemon.backoff_secs),
             ("slurm.timeout_secs", self.slurm.timeout_secs),
             ("planner.horizon_secs", self.planner.horizon_secs),
             ("planner.solve_secs", self.planner.solve_secs),
             ("planner.lease_secs", self.planner.lease_secs),
+            ("advisor.horizon_secs", self.advisor.horizon_secs),
             ("agent.wing_start_secs", self.agent.wing_start_secs),
             ("agent.lead_start_secs", self.agent.lead_start_secs),
             ("agent.preempt_leave_secs", self.agent.preempt_leave_secs),
@@ -293,10 +327,11 @@ impl Config {
         if let Some((key, v)) = positive.iter().find(|(_, v)| !(0.05..=86_400.0).contains(v)) {
             return fail(key, v.to_string(), "expected seconds between 0.05 and 86400");
         }
-        let not_negative: [(&'static str, f64); 8] = [
+        let not_negative: [(&'static str, f64); 9] = [
             ("gaps.leave_secs", self.gaps.leave_secs),
             ("gaps.settle_secs", self.gaps.settle_secs),
             ("planner.min_stay_secs", self.planner.min_stay_secs),
+            ("advisor.max_probe_secs", self.advisor.max_probe_secs),
             ("planner.costs.up_secs", self.planner.costs.up_secs),
             ("planner.costs.down_secs", self.planner.costs.down_secs),
             ("planner.costs.start_secs", self.planner.costs.start_secs),

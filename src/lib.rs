@@ -5,6 +5,7 @@
 
 #![warn(missing_docs)]
 
+pub mod advisor;
 pub mod agent;
 pub mod api;
 pub mod cli;

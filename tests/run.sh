@@ -13,8 +13,8 @@ run.sh: all checks and tests
 
 Usage: tests/run.sh [ARG…]
 
-Without arguments: rustfmt, shellcheck, clippy, the tests of the examples' Python, unit tests, and the integration tests
-on a real Slurm cluster, which they start themselves.
+Without arguments: rustfmt, shellcheck, clippy, the tests of the Python package and the examples, unit tests, and the
+integration tests on a real Slurm cluster, which they start themselves.
 With arguments: only `cargo test --locked ARG…`, so that tests/run.sh FILTER runs the tests whose names hold FILTER.
 
 INFILL_TEST_RELEASE=sid runs the integration tests on the newest Slurm; tests/it/main.rs names the other variables.
@@ -51,17 +51,15 @@ check_shell() {
 # The root from which all clusters start. Built here, so that its minutes are no test's.
 build_root() { "$MINICLUSTER" build; }
 
-# In a small cluster where this machine has no Python, or an old one.
+# In a small cluster: there, Python is recent and has PyTorch.
 check_python() {
-    if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-        python3 -B -m unittest discover -s examples/demo/tests
-        return
-    fi
-    local dir code=0
+    local dir suite code=0
     dir=$(mktemp -d /tmp/infill-python.XXXXXX)
     "$MINICLUSTER" up --nodes 1 --dir "$dir" || code=$?
-    ((code)) || "$MINICLUSTER" exec --dir "$dir" -- \
-        python3 -B -m unittest discover -s /opt/infill/examples/demo/tests || code=$?
+    for suite in examples/demo/tests examples/tests contrib/python/tests; do
+        ((code)) || "$MINICLUSTER" exec --dir "$dir" -- \
+            python3 -B -m unittest discover -s "/opt/infill/$suite" || code=$?
+    done
     "$MINICLUSTER" down --dir "$dir"
     rm -rf --one-file-system "$dir"
     return "$code"

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::RunSpec;
 use crate::config::Config;
-use crate::model::{Curve, RescaleCosts, Sizes};
+use crate::model::{BatchMode, Curve, RescaleCosts, Sizes};
 
 /// Longest waiting time that a flag may name, seconds: a week, longer than any job's limit that we met.
 const MAX_WAIT_SECS: u32 = 7 * 86_400;
@@ -94,6 +94,9 @@ pub struct SpecArgs {
     /// Name under which what is learned about this job is kept [default: from the command line]
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
+    /// Whether each node works on a batch of its own, or all share one [default: recognised]
+    #[arg(long, value_enum, default_value_t = BatchMode::Auto, hide_default_value = true)]
+    pub batch: BatchMode,
 }
 
 /// How the command is run.
@@ -147,6 +150,7 @@ impl SpecArgs {
             grace_secs: common.grace,
             profile: self.profile.clone(),
             command_hash: common.command_hash(),
+            batch: self.batch,
         })
     }
 }
@@ -176,11 +180,12 @@ impl CommandArgs {
         Ok(Config::load(path.as_deref()).context("cannot read the configuration")?.agent.url)
     }
 
-    /// Hash of the command line, the same on every submission of the same line.
+    /// Hash of the command without what differs between the trials of a search: numbers become `#`, so that learning rates,
+    /// seeds and numbered files make no difference.
     fn command_hash(&self) -> String {
         let mut hash = Sha256::new();
         for word in &self.command {
-            hash.update(word.as_bytes());
+            hash.update(normalised(word));
             hash.update([0]);
         }
         hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
@@ -230,4 +235,19 @@ fn parse_costs(text: &str) -> Result<RescaleCosts, String> {
         }
         _ => Err("expected three numbers of seconds between 0 and 86400: UP,DOWN,START".to_owned()),
     }
+}
+/// A word of a command with every number replaced by `#`: alone, behind `=`, or in the middle.
+fn normalised(word: &str) -> String {
+    let (flag, value) = word.split_once('=').map_or(("", word), |(flag, value)| (flag, value));
+    let digits = |text: &str| {
+        let mut out = String::new();
+        for c in text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }) {
+            if !(c == '#' && out.ends_with('#')) {
+                out.push(c);
+            }
+        }
+        out
+    };
+    let value = if value.parse::<f64>().is_ok() { "#".to_owned() } else { digits(value) };
+    if flag.is_empty() { value } else { format!("{}={value}", digits(flag)) }
 }

@@ -103,11 +103,13 @@ impl Outbox {
 
 /// Adds `new` to `old` if both are progress of the same generation.
 fn merge(old: &mut AgentEvent, new: &AgentEvent) -> bool {
-    let AgentEvent::Progress { generation, samples, secs, step, loss } = old else { return false };
-    let AgentEvent::Progress { generation: g, samples: n, secs: s, step: k, loss: x } = new else {
+    let AgentEvent::Progress { generation, samples, secs, step, loss, opening } = old else { return false };
+    let AgentEvent::Progress { generation: g, samples: n, secs: s, step: k, loss: x, opening: o } = new
+    else {
         return false;
     };
-    if generation != g {
+    // The time of a first report says something else than that of the others.
+    if generation != g || opening.is_some() || o.is_some() {
         return false;
     }
     *samples += n;
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
 
     fn progress(generation: u64, samples: f64, step: u64) -> AgentEvent {
-        AgentEvent::Progress { generation, samples, secs: 1.0, step: Some(step), loss: None }
+        AgentEvent::Progress { generation, samples, secs: 1.0, step: Some(step), loss: None, opening: None }
     }
 
     #[tokio::test]
@@ -133,7 +135,8 @@ mod tests {
         outbox.push(AgentEvent::Leaving);
         outbox.push(progress(1, 3.0, 6));
         outbox.push(AgentEvent::Leaving);
-        let sum = AgentEvent::Progress { generation: 1, samples: 5.0, secs: 2.0, step: Some(6), loss: None };
+        let (step, loss, opening) = (Some(6), None, None);
+        let sum = AgentEvent::Progress { generation: 1, samples: 5.0, secs: 2.0, step, loss, opening };
         assert_eq!(outbox.take().await, [AgentEvent::Started { generation: 1 }, sum, AgentEvent::Leaving]);
     }
 

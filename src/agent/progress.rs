@@ -1,7 +1,8 @@
 //! Progress of the command: datagrams to a Unix socket, or lines of its output that an expression matches.
 //!
 //! A datagram is text of words `key=value`: `samples=N` (samples processed since the sender's last datagram; the
-//! counts of all ranks are added up), `step=K` and `loss=X`. Words with other keys are ignored.
+//! counts of all ranks are added up), `step=K`, `loss=X`, and `saved=SECS` once a checkpoint was saved because of the
+//! rescale signal. Words with other keys are ignored.
 
 use std::io;
 use std::path::Path;
@@ -17,6 +18,9 @@ const MAX_DATAGRAM_BYTES: usize = 4096;
 /// Most samples that one message may claim: a typo must not spoil a profile for good.
 const MAX_SAMPLES: f64 = 1e15;
 
+/// No report covers less time, seconds.
+const SHORTEST_SECS: f64 = 1e-6;
+
 /// Garbage is warned of at the first message and each time their number has doubled.
 const FIRST_WARNING: u64 = 1;
 
@@ -29,9 +33,15 @@ pub struct Message {
     pub step: Option<u64>,
     /// Present loss.
     pub loss: Option<f64>,
+    /// Whether it says that the checkpoint was saved.
+    pub saved: bool,
 }
 
 impl Message {
+    fn is_progress(&self) -> bool {
+        self.samples > 0.0 || self.step.is_some() || self.loss.is_some()
+    }
+
     /// Reads a datagram; `None` when it says nothing that we understand, or something senseless.
     pub fn parse(bytes: &[u8]) -> Option<Message> {
         let text = std::str::from_utf8(bytes).ok()?;
@@ -52,6 +62,7 @@ impl Message {
             "step" => self.step = Some(value.parse().ok()?),
             // A loss that diverged is worth no alarm here: it is just not shown.
             "loss" => self.loss = Some(value.parse().ok()?).filter(|x: &f64| x.is_finite()),
+            "saved" => self.saved = value.parse::<f64>().is_ok(),
             _ => return Some(false),
         }
         Some(true)
@@ -64,8 +75,10 @@ pub struct Tally(Arc<Mutex<Counts>>);
 
 struct Counts {
     sum: Message,
-    any: bool,
-    since: Instant,
+    /// Moment of the last message, and of the last one in the last report (before it: of the start).
+    last: Option<Instant>,
+    anchor: Instant,
+    saved: Option<Instant>,
     garbage: u64,
     next_warning: u64,
 }
@@ -75,8 +88,9 @@ impl Tally {
     pub fn new() -> Tally {
         Tally(Arc::new(Mutex::new(Counts {
             sum: Message::default(),
-            any: false,
-            since: Instant::now(),
+            last: None,
+            anchor: Instant::now(),
+            saved: None,
             garbage: 0,
             next_warning: FIRST_WARNING,
         })))
@@ -90,8 +104,13 @@ impl Tally {
     pub fn restart(&self) {
         let mut counts = self.counts();
         counts.sum = Message::default();
-        counts.any = false;
-        counts.since = Instant::now();
+        (counts.last, counts.saved) = (None, None);
+        counts.anchor = Instant::now();
+    }
+
+    /// When the command last said that it has saved its checkpoint.
+    pub fn saved_at(&self) -> Option<Instant> {
+        self.counts().saved
     }
 
     /// Adds a datagram, or counts it as garbage.
@@ -119,8 +138,14 @@ impl Tally {
     }
 
     fn add(&self, message: Message) {
-        let mut counts = self.counts();
-        counts.any = true;
+        let (mut counts, now) = (self.counts(), Instant::now());
+        if message.saved {
+            counts.saved = Some(now);
+        }
+        if !message.is_progress() {
+            return;
+        }
+        counts.last = Some(now);
         counts.sum.samples += message.samples;
         counts.sum.step = message.step.or(counts.sum.step);
         counts.sum.loss = message.loss.or(counts.sum.loss);
@@ -139,14 +164,14 @@ impl Tally {
         }
     }
 
-    /// What came in since the last call that gave something, and the seconds since then; `None` if nothing came.
+    /// What came in since the last call that gave something, and the seconds from the last message of that to the last
+    /// of this; `None` if nothing came.
     pub fn take(&self) -> Option<(Message, f64)> {
         let mut counts = self.counts();
-        if !std::mem::take(&mut counts.any) {
-            return None;
-        }
-        let secs = std::mem::replace(&mut counts.since, Instant::now()).elapsed().as_secs_f64();
-        Some((std::mem::take(&mut counts.sum), secs))
+        let last = counts.last.take()?;
+        let secs = last.saturating_duration_since(std::mem::replace(&mut counts.anchor, last)).as_secs_f64();
+        // Messages that arrive together took no time that a clock can see.
+        Some((std::mem::take(&mut counts.sum), secs.max(SHORTEST_SECS)))
     }
 }
 
@@ -174,6 +199,8 @@ pub async fn listen(socket: UnixDatagram, tally: Tally) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -203,10 +230,29 @@ mod tests {
         tally.add_datagram(b"samples=8 step=1");
         tally.add_datagram(b"garbage");
         let (sum, secs) = tally.take().unwrap();
-        assert_eq!(sum, Message { samples: 16.0, step: Some(1), loss: Some(2.0) });
+        assert_eq!(sum, Message { samples: 16.0, step: Some(1), loss: Some(2.0), saved: false });
         assert!(secs >= 0.0);
         assert_eq!(tally.counts().garbage, 1);
         assert_eq!(tally.take(), None);
+    }
+
+    #[test]
+    fn time_counts_from_message_to_message() {
+        let tally = Tally::new();
+        let (early, late) = (tally.counts().anchor, Duration::from_secs(7));
+        tally.add_datagram(b"samples=1");
+        tally.counts().last = Some(early + late);
+        assert_eq!(tally.take().unwrap().1, 7.0);
+        tally.add_datagram(b"samples=1");
+        tally.counts().last = Some(early + late * 2);
+        assert_eq!(tally.take().unwrap().1, 7.0);
+    }
+
+    #[test]
+    fn a_saved_checkpoint_is_no_progress() {
+        let tally = Tally::new();
+        tally.add_datagram(b"saved=0.3");
+        assert!(tally.saved_at().is_some() && tally.take().is_none());
     }
 
     #[test]
@@ -216,7 +262,7 @@ mod tests {
         tally.add_line(&regex, b"step 3: 64 samples in 1 s\n");
         tally.add_line(&regex, b"step 4: many samples\n");
         tally.add_line(&regex, b"nothing\n");
-        assert_eq!(tally.take().unwrap().0, Message { samples: 64.0, step: Some(3), loss: None });
+        assert_eq!(tally.take().unwrap().0, Message { samples: 64.0, step: Some(3), ..Message::default() });
         assert_eq!(tally.counts().garbage, 1);
     }
 
@@ -229,7 +275,7 @@ mod tests {
         let task = tokio::spawn(listen(open_socket(&path).unwrap(), tally.clone()));
         let sender = UnixDatagram::unbound().unwrap();
         sender.send_to(b"samples=5", &path).await.unwrap();
-        while !tally.counts().any {
+        while tally.counts().last.is_none() {
             tokio::task::yield_now().await;
         }
         assert_eq!(tally.take().unwrap().0.samples, 5.0);

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use crate::api::{AgentEvent, Assignment, Exit, Member, Role, WingOrder};
+use crate::api::{AgentEvent, Assignment, Exit, Member, Opening, Role, WingOrder};
 use crate::model::JobId;
 
 use super::args::CommandArgs;
@@ -88,8 +88,19 @@ pub struct Worker {
     running: Option<(u64, Running)>,
     ended: Option<(u64, AgentEvent, Exit)>,
     assignment: Option<Assignment>,
+    opening: Openings,
     leaving: bool,
     exit: Option<i32>,
+}
+
+/// Times of the change from one generation to the next.
+struct Openings {
+    /// Of the last command that was stopped here: until it had saved, if it said so, and until it had exited.
+    stopped: Option<(Option<f64>, f64)>,
+    /// Since then, or since the agent's start, nothing runs.
+    idle_since: Instant,
+    /// Of the command that runs, until its first progress was told.
+    next: Option<Opening>,
 }
 
 impl Worker {
@@ -117,6 +128,7 @@ impl Worker {
             running: None,
             ended: None,
             assignment: None,
+            opening: Openings { stopped: None, idle_since: Instant::now(), next: None },
             leaving: false,
             exit: None,
         })
@@ -204,6 +216,10 @@ impl Worker {
             "the command has ended"
         );
         let event = AgentEvent::Stopped { generation, exit, stop_secs: ended.stop_secs, port: free_port() };
+        let asked_at = Instant::now() - Duration::try_from_secs_f64(ended.stop_secs).unwrap_or_default();
+        let saved = self.tally.saved_at().and_then(|t| t.checked_duration_since(asked_at.into_std()));
+        let stopped = exit.asked.then_some((saved.map(|s| s.as_secs_f64()), ended.stop_secs));
+        self.opening = Openings { stopped, idle_since: Instant::now(), next: None };
         self.link.set_running(None);
         self.outbox.push(event.clone());
         self.ended = Some((generation, event, exit));
@@ -268,6 +284,9 @@ impl Worker {
             "starting the command"
         );
         self.tally.restart();
+        let (saved_secs, stop_secs) = self.opening.stopped.take().unzip();
+        let idle_secs = self.opening.idle_since.elapsed().as_secs_f64();
+        self.opening.next = Some(Opening { saved_secs: saved_secs.flatten(), stop_secs, idle_secs });
         let running = Running::start(Launch {
             words: common.command.clone(),
             ranks,
@@ -282,16 +301,20 @@ impl Worker {
         self.running = Some((member.generation, running));
     }
 
-    fn tell_progress(&self, generation: u64) {
+    fn tell_progress(&mut self, generation: u64) {
         if let Some((sum, secs)) = self.tally.take() {
             let (samples, step, loss) = (sum.samples, sum.step, sum.loss);
-            self.outbox.push(AgentEvent::Progress { generation, samples, secs, step, loss });
+            let opening = self.opening.next.take();
+            self.outbox.push(AgentEvent::Progress { generation, samples, secs, step, loss, opening });
         }
     }
 
     fn tick(&mut self) -> anyhow::Result<()> {
         match &self.running {
-            Some((generation, _)) => self.tell_progress(*generation),
+            Some((generation, _)) => {
+                let generation = *generation;
+                self.tell_progress(generation);
+            }
             None => self.lose_patience()?,
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand};
 
-use super::{config, doctor, exit, explain, gaps, generate, jobs, plan, status};
+use super::{advise, config, doctor, exit, explain, gaps, generate, jobs, plan, profiles, status};
 use crate::agent;
 
 /// Fills the idle nodes of a Slurm cluster with malleable deep-learning jobs, without delaying the main queue.
@@ -44,6 +44,10 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// Say why a job or a node has what it has
     Explain(explain::ExplainArgs),
+    /// Show how jobs scale: what was measured of them, and the curves that follow
+    Profiles(profiles::ProfilesArgs),
+    /// Show what would be learned of a job whose throughput is known, and how well
+    Advise(advise::AdviseArgs),
     /// Start nothing and grow nothing; what runs, runs on
     Pause,
     /// Work again as the configuration says
@@ -98,6 +102,16 @@ mod tests {
             "infill plan --local --json",
             "infill explain 12",
             "infill explain n7",
+            "infill profiles",
+            "infill profiles -h -o %n -u alice,bob -n bert --node-type a100 --exec-plan tp2",
+            "infill profiles list --me --json",
+            "infill profiles show bert --svg bert.svg",
+            "infill profiles show bert --json -u alice",
+            "infill profiles export --csv --me",
+            "infill profiles import -",
+            "infill profiles forget -n bert --me",
+            "infill profiles forget --all",
+            "infill advise --curve a.csv --noise 0.1 --seed 7 --max-nodes 64 --json",
             "infill --config a.toml drain",
             "infill config check a.toml",
             "infill completions bash",
@@ -121,10 +135,16 @@ mod tests {
     #[test]
     fn lines_that_are_not() {
         assert_eq!(kind("infill jobs --help"), Some(ErrorKind::DisplayHelp));
+        assert_eq!(kind("infill profiles show --help"), Some(ErrorKind::DisplayHelp));
+        assert_eq!(kind("infill profiles forget -h"), Some(ErrorKind::DisplayHelp));
         assert_eq!(kind("infill --version"), Some(ErrorKind::DisplayVersion));
         assert_eq!(kind("infill jobs --me -u bob"), Some(ErrorKind::ArgumentConflict));
         assert_eq!(kind("infill jobs -o %"), Some(ErrorKind::ValueValidation));
         assert_eq!(kind("infill jobs -j x"), Some(ErrorKind::ValueValidation));
+        assert_eq!(kind("infill profiles forget"), Some(ErrorKind::MissingRequiredArgument));
+        assert_eq!(kind("infill profiles forget --all -n x"), Some(ErrorKind::ArgumentConflict));
+        assert_eq!(kind("infill profiles show"), Some(ErrorKind::MissingRequiredArgument));
+        assert_eq!(kind("infill advise --curve a.csv --noise -1"), Some(ErrorKind::ValueValidation));
         assert_eq!(kind("infill explain"), Some(ErrorKind::MissingRequiredArgument));
         assert_eq!(kind("infill status --interval 0"), Some(ErrorKind::ValueValidation));
         assert_eq!(kind("infill frobnicate"), Some(ErrorKind::InvalidSubcommand));
@@ -133,7 +153,7 @@ mod tests {
     #[test]
     fn help_documents_exit_codes_and_fields() {
         let mut command = Cli::command();
-        assert!(command.render_long_help().to_string().contains("5  no such job or node"));
+        assert!(command.render_long_help().to_string().contains("5  no such job, node or profile"));
         let jobs = command.find_subcommand_mut("jobs").unwrap().render_long_help().to_string();
         assert!(jobs.contains("%N  NODELIST"), "{jobs}");
     }

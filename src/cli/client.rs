@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use reqwest::{Method, StatusCode};
+use reqwest::StatusCode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -122,30 +122,52 @@ impl Client {
 
     /// Gets a document.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let body = self.send(Method::GET, path, None::<&()>).await?;
-        serde_json::from_slice(&body).map_err(|e| ClientError::Garbled {
+        self.get_with(path, &()).await
+    }
+
+    /// Gets a document; the fields of `query` that are there choose what it holds.
+    pub async fn get_with<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body = self.answer(path, |url| self.http.get(url).query(query)).await?;
+        self.document(path, &body)
+    }
+
+    /// Posts an order; the answer's body is of no interest.
+    pub async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), ClientError> {
+        self.answer(path, |url| self.http.post(url).json(body)).await.map(drop)
+    }
+
+    /// Posts a request; returns the answer.
+    pub async fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body = self.answer(path, |url| self.http.post(url).json(body)).await?;
+        self.document(path, &body)
+    }
+
+    fn document<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> Result<T, ClientError> {
+        serde_json::from_slice(body).map_err(|e| ClientError::Garbled {
             url: self.url(),
             path: path.to_owned(),
             what: e.to_string(),
         })
     }
 
-    /// Posts an order; the answer's body is of no interest.
-    pub async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), ClientError> {
-        self.send(Method::POST, path, Some(body)).await.map(drop)
-    }
-
     /// Asks one daemon after the other until one neither is away nor stands by. If all do, what the first says counts
     /// that says anything.
-    async fn send(
+    async fn answer(
         &self,
-        method: Method,
         path: &str,
-        body: Option<&impl Serialize>,
+        request: impl Fn(String) -> reqwest::RequestBuilder,
     ) -> Result<Vec<u8>, ClientError> {
         let mut failure: Option<ClientError> = None;
         for url in &self.urls {
-            match self.send_to(url, method.clone(), path, body).await {
+            match answer_of(url, path, request(format!("{url}{path}"))).await {
                 Err(e @ (ClientError::Unreachable { .. } | ClientError::Status { status: 503, .. })) => {
                     let silent = matches!(failure, None | Some(ClientError::Unreachable { .. }));
                     failure = if silent { Some(e) } else { failure };
@@ -156,26 +178,15 @@ impl Client {
         let none = || ClientError::Url { url: self.url(), what: "it names no daemon".to_owned() };
         Err(failure.unwrap_or_else(none))
     }
-
-    async fn send_to(
-        &self,
-        url: &str,
-        method: Method,
-        path: &str,
-        body: Option<&impl Serialize>,
-    ) -> Result<Vec<u8>, ClientError> {
-        let unreachable = |e: reqwest::Error| ClientError::Unreachable { url: url.to_owned(), why: why(&e) };
-        let mut request = self.http.request(method, format!("{url}{path}"));
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let answer = request.send().await.map_err(unreachable)?;
-        let status = answer.status();
-        let bytes = answer.bytes().await.map_err(unreachable)?;
-        if status.is_success() { Ok(bytes.to_vec()) } else { Err(refusal(status, path, &bytes)) }
-    }
 }
 
+async fn answer_of(url: &str, path: &str, request: reqwest::RequestBuilder) -> Result<Vec<u8>, ClientError> {
+    let unreachable = |e: reqwest::Error| ClientError::Unreachable { url: url.to_owned(), why: why(&e) };
+    let answer = request.send().await.map_err(unreachable)?;
+    let status = answer.status();
+    let bytes = answer.bytes().await.map_err(unreachable)?;
+    if status.is_success() { Ok(bytes.to_vec()) } else { Err(refusal(status, path, &bytes)) }
+}
 fn refusal(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
     let what = match serde_json::from_slice::<ErrorBody>(body) {
         Ok(body) => body.error,

@@ -19,10 +19,12 @@ pub enum Exit {
     Unreachable = 3,
     /// The daemon or Slurm says that this user may not.
     Denied = 4,
-    /// No such job or node.
+    /// No such job, node or profile.
     NotFound = 5,
     /// The configuration is wrong.
     Config = 6,
+    /// A file that was given cannot be read, or is not what it should be.
+    Input = 7,
 }
 
 /// For `--help` and the man page.
@@ -33,8 +35,9 @@ Exit codes:
   2  wrong usage
   3  the daemon cannot be reached
   4  denied
-  5  no such job or node
+  5  no such job, node or profile
   6  the configuration is wrong
+  7  a file that was given cannot be read, or is not what it should be
 `infill run` and `infill worker` exit with the command's own code.
 
 Environment:
@@ -120,6 +123,7 @@ mod tests {
             Exit::Denied,
             Exit::NotFound,
             Exit::Config,
+            Exit::Input,
         ];
         for exit in all {
             assert!(HELP.contains(&format!("\n  {}  ", exit.code())), "{exit:?}");

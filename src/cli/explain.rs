@@ -147,12 +147,14 @@ fn job_lines(job: &JobView) -> Vec<String> {
     ];
     let mut progress = vec![format!("{} samples", output::number(job.samples))];
     progress.extend(job.rate.map(|r| format!("{}/s", output::number(r))));
+    progress.extend(job.efficiency.map(|e| format!("{} of proportional scaling", output::percent(e))));
     progress.extend(job.step.map(|s| format!("step {s}")));
     progress.extend(job.loss.map(|l| format!("loss {l}")));
     lines.push(match (job.samples > 0.0, job.step) {
         (false, None) => "no progress reported".to_owned(),
         _ => format!("progress: {}", progress.join(", ")),
     });
+    lines.extend((!job.advice.is_empty()).then(|| format!("advice: {}", job.advice)));
     lines
 }
 
@@ -228,7 +230,8 @@ mod tests {
         job 101 (train-101) of alice: running
         may have 1-8 nodes; has 2 nodes: n[1-2] (lead on n1)
         generation 3; 2 rescales (0 killed past the grace time), 0 restarts after failures
-        progress: 1.23M samples, 812/s, step 4200, loss 1.25
+        progress: 1.23M samples, 812/s, 87% of proportional scaling, step 4200, loss 1.25
+        advice: curve from 3 sizes; 8 nodes will be tried
 
         last round, 22:10:17 (0:00 ago, carried out):
           job 101: had 2, gets 2: growing to 3 costs 18 s and gains 12 s

@@ -72,7 +72,7 @@ impl FilterArgs {
 }
 
 /// The caller's login name: what `id -un` says, since only NSS knows the users of a site.
-fn my_name() -> Result<String, Failure> {
+pub fn my_name() -> Result<String, Failure> {
     let out = std::process::Command::new("id").arg("-un").output()?;
     let name = String::from_utf8_lossy(&out.stdout).trim().to_owned();
     if out.status.success() && !name.is_empty() {
@@ -80,6 +80,13 @@ fn my_name() -> Result<String, Failure> {
     } else {
         Err(Exit::Failed.because(anyhow::anyhow!("--me: `id -un` does not say who you are; use --user")))
     }
+}
+
+/// A whole table in this format, whatever the terminal: its numbers are what was asked for.
+pub fn whole<R>(format: &str, columns: &[Column<R>], rows: &[R]) -> Result<String, Failure> {
+    let format: Format = format.parse().map_err(|e| Exit::Failed.because(anyhow::Error::new(e)))?;
+    let layout = Layout { header: true, terminal: None };
+    format.render(columns, rows, layout).map_err(|e| Exit::Failed.because(e))
 }
 
 /// A table in the format asked for, or in the default one.

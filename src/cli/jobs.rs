@@ -21,7 +21,7 @@ pub struct JobsArgs {
     filter: FilterArgs,
 }
 
-const DEFAULT: &str = "%i %j %u %t %D %s %S %R %N %r";
+const DEFAULT: &str = "%i %j %u %t %D %s %S %R %e %N %r";
 
 static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
 
@@ -66,8 +66,20 @@ const COLUMNS: &[Column<JobView>] = &[
         help: "samples a second now",
         cell: |j| or_dash(j.rate.map(output::number)),
     },
+    Column {
+        letter: 'e',
+        header: "EFFIC",
+        help: "rate now, as a share of proportional scaling from its smallest size",
+        cell: |j| or_dash(j.efficiency.map(output::percent)),
+    },
     Column { letter: 'w', header: "WINGS", help: "the wings' job ids", cell: wings },
     Column { letter: 'r', header: "REASON", help: "why it has what it has", cell: |j| filled(&j.why) },
+    Column {
+        letter: 'A',
+        header: "ADVICE",
+        help: "what is known of how it scales, and what will be tried",
+        cell: |j| filled(&j.advice),
+    },
 ];
 
 fn or_dash(value: Option<impl ToString>) -> String {
@@ -75,7 +87,7 @@ fn or_dash(value: Option<impl ToString>) -> String {
 }
 
 /// An empty cell would shift the columns of whoever splits the line at blanks.
-fn filled(text: &str) -> String {
+pub fn filled(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }
 
@@ -124,9 +136,9 @@ mod tests {
     #[test]
     fn the_default_table() {
         insta::assert_snapshot!(table(&samples::status().jobs).unwrap(), @r"
-        JOBID NAME      USER  STATE   NODES SIZES STEP RATE NODELIST REASON
-        101   train-101 alice running 2     1-8   4200 812  n[1-2]   2 of 3 gaps: the third closes in 4:00
-        102   train-102 bob   queued  0     1-8   -    -    -        no gap lasts a minute
+        JOBID NAME      USER  STATE   NODES SIZES STEP RATE EFFIC NODELIST REASON
+        101   train-101 alice running 2     1-8   4200 812  87%   n[1-2]   2 of 3 gaps: the third closes in 4:00
+        102   train-102 bob   queued  0     1-8   -    -    -     -        no gap lasts a minute
         ");
     }
 

@@ -1,9 +1,11 @@
 //! The command line: one file a subcommand. This is the only place, besides `main`, that uses `anyhow`.
 
+mod advise;
 pub mod args;
 mod client;
 mod config;
 mod control;
+mod curve;
 mod doctor;
 pub mod exit;
 mod explain;
@@ -14,8 +16,9 @@ mod jobs;
 mod logging;
 mod output;
 mod plan;
+mod profiles;
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 mod status;
 mod table;
 #[cfg(test)]
@@ -78,6 +81,8 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Jobs(args) => block_on(jobs::run(args, &session)),
         Command::Plan(args) => block_on(plan::run(args, &session)),
         Command::Explain(args) => block_on(explain::run(args, &session)),
+        Command::Profiles(args) => block_on(profiles::run(args, &session)),
+        Command::Advise(args) => advise::run(&args),
         Command::Pause => block_on(control::run(control::Order::Pause, &session)),
         Command::Resume => block_on(control::run(control::Order::Resume, &session)),
         Command::Drain => block_on(control::run(control::Order::Drain, &session)),

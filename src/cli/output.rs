@@ -28,6 +28,9 @@ pub fn colours(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
+/// Columns of a drawing where stdout is no terminal.
+pub const DEFAULT_WIDTH: usize = 80;
+
 /// Columns of the terminal at stdout; `None` where stdout is none.
 pub fn terminal_width() -> Option<usize> {
     let out = std::io::stdout();
@@ -115,6 +118,16 @@ pub fn number(x: f64) -> String {
         _ => 3,
     };
     format!("{scaled:.decimals$}{unit}")
+}
+
+/// A number of things: `1 job`, `2 jobs`.
+pub fn counted(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// A share as a percentage: `87%`.
+pub fn percent(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
 }
 
 /// Nodes in Slurm's short form, sorted: `n[1-3,7],login1`.

@@ -3,10 +3,13 @@
 use chrono::FixedOffset;
 
 use super::output::When;
-use crate::api::{Control, JobView, Mode, NodeKind, NodeView, RoundView, SCHEMA, Status};
+use crate::api::{
+    Control, CurveRow, JobView, Mode, NodeKind, NodeView, ProfileView, ProfilesView, RoundView, SCHEMA,
+    Status,
+};
 use crate::model::{
-    ExecPlan, JobId, JobPlan, JobVerdict, NodeName, NodeVerdict, Placement, Plan, Report, SolveStatus,
-    UnixTime,
+    BatchMode, ChangeCost, ExecPlan, JobId, JobPlan, JobVerdict, MeasuredCosts, NodeName, NodeType,
+    NodeVerdict, Placement, Plan, Profile, ProfileKey, Report, SizePoint, SolveStatus, UnixTime,
 };
 
 /// The moment of the samples: 2026-11-20 22:10:17 UTC.
@@ -53,6 +56,8 @@ pub fn job(id: u32, user: &str, state: &str, nodes: &[&str]) -> JobView {
         rate: None,
         wings: vec![],
         why: String::new(),
+        efficiency: None,
+        advice: String::new(),
     }
 }
 
@@ -83,6 +88,8 @@ pub fn status() -> Status {
         samples: 1_234_567.0,
         rate: Some(812.4),
         wings: vec![JobId(103)],
+        efficiency: Some(0.873),
+        advice: "curve from 3 sizes; 8 nodes will be tried".to_owned(),
         why: "2 of 3 gaps: the third closes in 4:00".to_owned(),
         ..job(101, "alice", "running", &["n1", "n2"])
     };
@@ -153,4 +160,62 @@ pub fn round() -> RoundView {
         acting: true,
         secs: [("snapshot", 0.031), ("plan", 0.012)].map(|(k, v)| (k.to_owned(), v)).into(),
     }
+}
+
+/// A profile with three measured sizes.
+pub fn profile(user: &str, name: &str, node_type: &str) -> Profile {
+    let key = ProfileKey {
+        user: user.to_owned(),
+        name: name.to_owned(),
+        node_type: NodeType::new(node_type),
+        exec_plan: ExecPlan::default(),
+        batch: BatchMode::Auto,
+    };
+    let point = |nodes: u32, rate, error| SizePoint {
+        nodes,
+        rate,
+        error,
+        secs: 60.0 * f64::from(nodes),
+        step_samples: Some(256.0 * f64::from(nodes)),
+        at: NOW + -600,
+    };
+    let grown =
+        ChangeCost { checkpoint_secs: 2.5, exit_secs: 1.0, start_secs: 8.25, warmup_secs: 3.0, count: 4 };
+    Profile {
+        points: vec![point(1, 410.0, 0.006), point(2, 780.0, 0.01), point(4, 1390.0, 0.03)],
+        costs: MeasuredCosts {
+            up: grown,
+            down: ChangeCost { count: 1, ..grown },
+            ..MeasuredCosts::default()
+        },
+        probes: 2,
+        probe_secs: 48.0,
+        jobs: 3,
+        updated_at: NOW + -60,
+        ..Profile::new(key)
+    }
+}
+
+/// One that is measured, and one of which nothing is known. The curve is written down, not fitted: what is shown must not
+/// change with how curves are fitted.
+pub fn profiles() -> ProfilesView {
+    let rates = [410.0, 780.0, 1100.0, 1390.0, 1640.0, 1860.0, 2050.0, 2210.0];
+    let row = |(nodes, rate): (u32, f64)| {
+        let doubt = rate * 0.04 * f64::from(nodes.saturating_sub(3));
+        CurveRow { nodes, rate, low: rate - doubt, high: rate + doubt }
+    };
+    let measured = ProfileView {
+        profile: profile("alice", "bert", "gpu:a100:4/cpu64"),
+        batch_seen: BatchMode::PerNode,
+        curve: (1..).zip(rates).map(row).collect(),
+        model: "n/rate = 2.440e-3 + 1.361e-4·(n-1)".to_owned(),
+    };
+    let key = ProfileKey { user: "bob".to_owned(), batch: BatchMode::Global, ..measured.profile.key.clone() };
+    let unknown = ProfileView {
+        profile: Profile { updated_at: NOW + -3600, ..Profile::new(key) },
+        batch_seen: BatchMode::Global,
+        curve: vec![],
+        model: String::new(),
+    };
+    ProfilesView { schema: SCHEMA, profiles: vec![measured, unknown] }
 }

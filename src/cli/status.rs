@@ -129,9 +129,9 @@ mod tests {
         problems
           - node n5 drained after infill left it
 
-        JOBID NAME      USER  STATE   NODES SIZES STEP RATE NODELIST REASON
-        101   train-101 alice running 2     1-8   4200 812  n[1-2]   2 of 3 gaps: the third closes in 4:00
-        102   train-102 bob   queued  0     1-8   -    -    -        no gap lasts a minute
+        JOBID NAME      USER  STATE   NODES SIZES STEP RATE EFFIC NODELIST REASON
+        101   train-101 alice running 2     1-8   4200 812  87%   n[1-2]   2 of 3 gaps: the third closes in 4:00
+        102   train-102 bob   queued  0     1-8   -    -    -     -        no gap lasts a minute
         ");
     }
 

@@ -1,6 +1,6 @@
 //! The command line against a daemon that serves the samples: exit codes, from the arguments to the answer.
 
-use axum::extract::Path;
+use axum::extract::{Path, Query};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -11,11 +11,14 @@ use super::args::Cli;
 use super::client::Client;
 use super::exit::Exit;
 use super::samples;
+use crate::api::ProfilesView;
+use crate::model::ProfileFilter;
 
 /// Serves on a free port of this machine for as long as the test runs; returns the URL.
 fn daemon() -> String {
     let app = Router::new()
         .route("/v1/status", get(|| async { Json(samples::status()) }))
+        .route("/v1/profiles", get(profiles))
         .route("/v1/plan", get(|| async { Json(samples::round()) }))
         .route("/v1/round", get(|| async { (StatusCode::NOT_FOUND, Json(json!({"error": "no round yet"}))) }))
         .route("/v1/control", post(|| async { (StatusCode::FORBIDDEN, Json(json!({"error": "no admin"}))) }))
@@ -34,6 +37,13 @@ fn daemon() -> String {
         });
     });
     url
+}
+
+/// Those that the filter names.
+async fn profiles(Query(filter): Query<ProfileFilter>) -> Json<ProfilesView> {
+    let mut all = samples::profiles();
+    all.profiles.retain(|p| filter.matches(&p.profile.key));
+    Json(all)
 }
 
 /// The exit code of a line, as the shell would see it.
@@ -62,6 +72,13 @@ fn a_command_that_the_daemon_answers_succeeds() {
         "explain 101",
         "explain 103 --json",
         "explain n3",
+        "profiles",
+        "profiles -h -o %n|%m -u alice,bob",
+        "profiles list --json",
+        "profiles show bert",
+        "profiles show bert -u alice --svg -",
+        "profiles show bert --json",
+        "profiles export -n bert --csv",
     ] {
         assert_eq!(exit(&url, line), Exit::Ok.code(), "{line}");
     }
@@ -75,6 +92,11 @@ fn each_failure_has_its_code() {
     check("explain n9", Exit::NotFound);
     check("jobs -j 9", Exit::NotFound);
     check("gaps -n n9", Exit::NotFound);
+    check("profiles show no-such", Exit::NotFound);
+    check("profiles show bert -u bob --svg -", Exit::NotFound);
+    check("profiles import /nonexistent/profiles.json", Exit::Input);
+    check("advise --curve /nonexistent/curve.csv", Exit::Input);
+    check("profiles -o %q", Exit::Usage);
     check("jobs -o %q", Exit::Usage);
     check("--config /nonexistent/infill.toml config check", Exit::Config);
     assert_eq!(exit("ftp://x", "status"), Exit::Usage.code());

@@ -27,6 +27,8 @@ struct Pages {
 
 /// Writes what waits, one kind after the other. What fails waits for the next time.
 pub async fn write(context: &Context) {
+    // Whoever deletes profiles meanwhile would get their measurements back.
+    let _turn = context.saving.lock().await;
     let mut pages = {
         let mut world = context.world.lock();
         Pages {

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
+use crate::advisor::Subject;
 use crate::config::PlannerConfig;
 use crate::generation::Machine;
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    Curve, CurvePoint, ExecPlan, HeldNode, Job, JobId, MalleableJob, Request, Sizes, Standing, UnixTime,
-    UserId,
+    Curve, CurvePoint, ExecPlan, HeldNode, Job, MalleableJob, Request, RescaleCosts, Sizes, Standing,
+    UnixTime, UserId,
 };
 
-use super::world::About;
+use super::world::{About, World};
 
 /// Exponent of the curve of a job of which nothing is known. Few programs scale in proportion; with an exponent of 1 two
 /// such jobs would be worth the same however they share the nodes, and the first would keep them all. 0.9 is 81 % of
@@ -23,6 +24,9 @@ const MOST_SUPERLINEAR: f64 = 2.0;
 
 /// Samples a second and node that any program could have: other numbers are no measurement.
 const RATES: RangeInclusive<f64> = 1e-9..=1e12;
+
+/// A size that shall be measured seems faster than the fastest by at least this share.
+const PROBE_MARGIN: f64 = 0.05;
 
 /// Seconds of waiting after which the smallest size of a job counts twice.
 const BONUS_SECS: f64 = 60.0;
@@ -43,43 +47,29 @@ pub fn request_of(job: &Job) -> Result<Option<Request>, String> {
 }
 
 /// All malleable jobs that have not ended, as the planner sees them.
-pub fn jobs(
-    machines: &BTreeMap<JobId, Machine>,
-    about: &BTreeMap<JobId, About>,
-    config: &PlannerConfig,
-    now: UnixTime,
-) -> Vec<MalleableJob> {
-    let living = || machines.values().filter(|m| !matches!(m.state_word(), "ended" | "ending"));
+pub fn jobs(world: &World, now: UnixTime) -> Vec<MalleableJob> {
+    let subjects = world.subjects(now);
     let mut a_user: BTreeMap<&str, f64> = BTreeMap::new();
-    for machine in living() {
-        *a_user.entry(user_of(about, machine.job)).or_default() += 1.0;
+    for subject in &subjects {
+        *a_user.entry(subject.key.user.as_str()).or_default() += 1.0;
     }
-    living()
-        .map(|machine| {
-            let user = user_of(about, machine.job);
-            let share = config.shares.get(user).copied().unwrap_or(1.0);
-            malleable(
-                machine,
-                about.get(&machine.job),
-                share / a_user.get(user).copied().unwrap_or(1.0),
-                config,
-                now,
-            )
-        })
-        .collect()
+    let config = &world.config().planner;
+    let share =
+        |user: &str| config.shares.get(user).copied().unwrap_or(1.0) / a_user.get(user).unwrap_or(&1.0);
+    let job = |subject: &Subject| {
+        let machine = world.machines.get(&subject.job)?;
+        Some(malleable(world, machine, subject, share(&subject.key.user), now))
+    };
+    subjects.iter().filter_map(job).collect()
 }
 
-fn user_of(about: &BTreeMap<JobId, About>, job: JobId) -> &str {
-    about.get(&job).map_or("", |a| a.user.as_str())
-}
-
-/// What the job declared, else what the configuration says of its profile or name, else the prior.
-fn curve_of(machine: &Machine, about: Option<&About>, config: &PlannerConfig) -> Curve {
+/// What the job declared, else what the configuration says of its profile or name.
+pub fn declared(machine: &Machine, about: Option<&About>, config: &PlannerConfig) -> Option<Curve> {
     let profile = machine.spec.profile.as_ref();
     let name = about.map(|a| &a.name);
     let configured = || profile.into_iter().chain(name).find_map(|n| config.curves.get(n));
     let known = machine.spec.curve.as_ref().or_else(configured);
-    known.and_then(|c| believed(c, machine.allowed())).unwrap_or_else(|| prior(machine.allowed()))
+    known.and_then(|c| believed(c, machine.allowed()))
 }
 
 /// The curve within what can be believed of a user's own claim: at every size at most [`MOST_SUPERLINEAR`] times what
@@ -120,39 +110,52 @@ fn with_bonus(curve: &Curve, sizes: &Sizes, bonus: f64) -> Curve {
     Curve::new(nodes.into_iter().map(raised).collect()).unwrap_or_else(|_| curve.clone())
 }
 
-fn malleable(
-    machine: &Machine,
-    about: Option<&About>,
-    share: f64,
-    config: &PlannerConfig,
-    now: UnixTime,
-) -> MalleableJob {
-    let curve = curve_of(machine, about, config);
-    let min = machine.allowed().min();
-    let standing = machine.standing(now);
-    let counted = match standing {
-        Standing::Waiting => {
-            with_bonus(&curve, machine.allowed(), patience_bonus(now.secs_since(machine.since)))
-        }
-        _ => curve.clone(),
-    };
+/// The curve that makes the planner bring a running job to the size that the advisor wants to measure: there it seems a
+/// little faster than anywhere else, by what the change costs. The advisor has weighed what is lost meanwhile.
+fn with_probe(curve: &Curve, nodes: u32, costs: &RescaleCosts, config: &PlannerConfig) -> Curve {
+    let fastest = curve.points().iter().map(|p| p.rate).fold(0.0, f64::max);
+    let changes = costs.up_secs.max(costs.down_secs) / config.horizon_secs;
+    let wanted = fastest * (1.0 + PROBE_MARGIN + config.hysteresis + 2.0 * changes);
+    let others = curve.points().iter().filter(|p| p.nodes != nodes).copied();
+    let points = others.chain([CurvePoint { nodes, rate: wanted }]).collect();
+    Curve::new(points).unwrap_or_else(|_| curve.clone())
+}
+
+fn malleable(world: &World, machine: &Machine, subject: &Subject, share: f64, now: UnixTime) -> MalleableJob {
+    let config = &world.config().planner;
+    let about = world.about.get(&machine.job);
+    let (standing, sizes) = (machine.standing(now), machine.allowed());
+    let mut rates = world.library.rates(subject);
+    if rates.is_empty() {
+        let curve = prior(sizes);
+        rates.push(RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve });
+    }
     // Jobs count their samples in different units. A node-second at its smallest size weighs the same for all.
-    let unit = curve.rate(min) / f64::from(min.max(1));
+    let unit = rates.first().map_or(0.0, |r| r.curve.rate(sizes.min()) / f64::from(sizes.min().max(1)));
     let weight = if unit > 0.0 { share / unit } else { share };
+    let bonus = patience_bonus(now.secs_since(machine.since));
+    let probe = world.library.probe_of(machine.job);
+    for rate in &mut rates {
+        rate.curve = match (&standing, probe) {
+            (Standing::Waiting, _) => with_bonus(&rate.curve, sizes, bonus),
+            (_, Some(nodes)) => with_probe(&rate.curve, nodes, &subject.costs, config),
+            _ => continue,
+        };
+    }
     let held = machine.held().into_iter().map(|(node, slurm_job)| HeldNode { node, slurm_job }).collect();
     MalleableJob {
         id: machine.job,
         user: UserId(about.map_or(0, |a| a.user_id)),
         weight,
-        sizes: machine.allowed().clone(),
-        rates: vec![RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve: counted }],
-        costs: machine.spec.costs.unwrap_or(config.costs),
+        sizes: sizes.clone(),
+        rates,
+        costs: subject.costs,
         standing,
         exec_plan: machine.exec_plan.clone(),
         lead_node: machine.held_lead().cloned(),
         held,
         submitted_at: about.map_or(now, |a| a.submitted_at),
-        last_change: machine.last_change,
+        last_change: machine.last_change.filter(|_| !world.library.is_probing(machine.job, now)),
         excluded: about.map(|a| a.excluded.clone()).unwrap_or_default(),
     }
 }

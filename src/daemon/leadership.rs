@@ -31,14 +31,12 @@ struct Look {
     standing: Standing,
 }
 
-impl Default for Leadership {
-    /// Of a daemon that has just been given the lead.
-    fn default() -> Self {
-        Leadership(Mutex::new(Some(Look { at: Instant::now(), standing: Standing::Watched })))
-    }
-}
-
 impl Leadership {
+    /// Of a daemon that has just been given the lead.
+    pub fn new(standing: Standing) -> Self {
+        Leadership(Mutex::new(Some(Look { at: Instant::now(), standing })))
+    }
+
     fn look(&self) -> MutexGuard<'_, Option<Look>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -102,7 +100,7 @@ mod tests {
 
     #[test]
     fn an_old_look_is_worth_nothing_where_another_waits() {
-        let leadership = Leadership::default();
+        let leadership = Leadership::new(Standing::Watched);
         assert!(leadership.holds());
         let old = Instant::now().checked_sub(LEASE).unwrap();
         for (standing, holds) in [(Standing::Watched, false), (Standing::Alone, true)] {

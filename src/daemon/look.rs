@@ -43,6 +43,7 @@ impl World {
         self.cancel_orphans(&ours, now);
         self.blame_drains(snapshot, now);
         self.find_gaps(snapshot, now);
+        self.advise(wishes(self.control).0, now);
     }
 
     /// Makes machines for leads that are new.
@@ -214,7 +215,7 @@ impl World {
         }
         Question {
             gaps,
-            jobs: demand::jobs(&self.machines, &self.about, &self.config().planner, now),
+            jobs: demand::jobs(self, now),
             at: now,
             may_grow: may_grow && !self.problems.contains_key("store"),
             drain,

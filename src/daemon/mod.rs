@@ -3,6 +3,7 @@
 //! `rounds` reads Slurm, plans and sets targets; `executor` carries effects out, each guarded; `ticks` lets time pass
 //! for the machines. All share one [`world::World`] behind a lock that is never held over an await.
 
+mod advice;
 pub mod books;
 pub mod breaker;
 pub mod demand;
@@ -27,7 +28,7 @@ use crate::config::Config;
 use crate::model::UnixTime;
 use crate::slurm::SlurmApi;
 use crate::slurm::munge::Identity;
-use crate::store::Store;
+use crate::store::{Standing, Store};
 
 use leadership::Leadership;
 use metrics::Metrics;
@@ -92,7 +93,8 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         store,
         identity,
         world: Shared::new(world),
-        leadership: Leadership::default(),
+        // Until the first look somebody may wait.
+        leadership: Leadership::new(Standing::Watched),
         wake: Notify::new(),
         saving: tokio::sync::Mutex::default(),
         planning: tokio::sync::Mutex::default(),

@@ -74,6 +74,7 @@ async fn one(context: &Context) {
         }
     };
     let snapshot_secs = clock.elapsed().as_secs_f64();
+    super::advice::load(context).await;
     let question = {
         let world = context.world.lock();
         let Some(snapshot) = world.snapshot.clone() else { return };
@@ -203,6 +204,7 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
     }
     if super::executor::save(context).await {
         books::write(context).await;
+        super::advice::save(context).await;
     }
 }
 

@@ -4,6 +4,7 @@ use crate::api::{JobView, NodeKind, NodeView, SCHEMA, Status};
 use crate::model::{Gap, Job, JobId, Node, NodeName, UnixTime, WindowCause, WindowEnd};
 
 use super::world::World;
+use crate::generation::{Machine, Phase};
 
 /// `GET /v1/status`.
 pub fn status(world: &World) -> Status {
@@ -73,6 +74,16 @@ fn wanted(gap: &Gap) -> (Option<UnixTime>, Option<String>) {
     }
 }
 
+/// The believed rate at the present size as a share of what is proportional to the smallest.
+fn efficiency(world: &World, machine: &Machine) -> Option<f64> {
+    let Phase::Running { members } = &machine.phase else { return None };
+    let rates = world.library.rates(&world.subject(machine, crate::daemon::now()));
+    let curve = &rates.first()?.curve;
+    let (min, nodes) = (machine.allowed().min(), members.len() as u32);
+    let ideal = curve.rate(min) * f64::from(nodes) / f64::from(min);
+    (ideal > 0.0).then(|| curve.rate(nodes) / ideal)
+}
+
 /// One malleable job.
 pub fn job(world: &World, id: JobId) -> Option<JobView> {
     let machine = world.machines.get(&id)?;
@@ -98,5 +109,7 @@ pub fn job(world: &World, id: JobId) -> Option<JobView> {
         rate: running.then(|| about.rates.values().fold(0.0, |sum, rate| sum + rate)),
         wings: machine.wings.values().filter_map(|w| w.job).collect(),
         why: about.why,
+        efficiency: efficiency(world, machine),
+        advice: world.library.thought(id).to_owned(),
     })
 }

@@ -5,26 +5,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use crate::advisor::Library;
 use crate::api::{AgentEvent, AgentReport, Assignment, Control, Directive, Mode, RoundView, Secret};
 use crate::config::Config;
 use crate::gaps::{Survival, Tracker};
 use crate::generation::input::Arrival;
 use crate::generation::reconcile::{Ground, OrderNumbers};
 use crate::generation::{Effect, Machine, Outcome, Phase, Settings};
-use crate::model::{BatchMode, EndedGap, Gaps, JobId, NodeName, ProfileKey, Snapshot, UnixTime, WindowEnd};
+use crate::model::{EndedGap, Gaps, JobId, NodeName, Snapshot, UnixTime, WindowEnd};
 use crate::store::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
+use super::advice::{self, OpenRow};
 use super::breaker::Breaker;
 use super::executor::{Batch, Sender};
 
 /// Order numbers that are reserved in the store at a time.
 pub const ORDERS_AT_ONCE: u64 = 1000;
-
-/// Most measurements that wait for the store; the oldest go first.
-const MAX_MEASUREMENTS: usize = 10_000;
-
-/// Most samples that one report may claim: a second of the fastest program that could be.
-const MAX_SAMPLES: f64 = 1e15;
 
 /// How many measured stops the time to leave is taken from.
 const STOPS_REMEMBERED: usize = 50;
@@ -130,6 +126,12 @@ pub struct World {
     pub endpoint: Option<(String, String)>,
     /// Start of the daemon.
     pub started_at: UnixTime,
+    /// What is known of how jobs scale.
+    pub library: Library,
+    /// Users whose stored profiles are in it.
+    pub(super) loaded_users: BTreeSet<String>,
+    /// Measurements by job that are not a row yet.
+    pub(super) open_rows: BTreeMap<JobId, OpenRow>,
     /// Measurements that wait for the store.
     pub measurements: VecDeque<Measurement>,
     /// Rounds that wait for the store.
@@ -209,6 +211,9 @@ impl World {
             problems: BTreeMap::new(),
             endpoint: None,
             started_at: now,
+            library: Library::new(advice::settings(config)),
+            loaded_users: BTreeSet::new(),
+            open_rows: BTreeMap::new(),
             measurements: VecDeque::new(),
             rounds: Vec::new(),
             generations: Vec::new(),
@@ -339,9 +344,7 @@ impl World {
         for event in &report.events {
             self.count(event_name(event));
             match event {
-                AgentEvent::Progress { samples, secs, step, loss, .. } => {
-                    self.progress(lead, &report.node, (*samples, *secs), *step, *loss, now);
-                }
+                AgentEvent::Progress { .. } => urgent |= self.progress(lead, &report.node, event, now),
                 AgentEvent::Leaving => urgent = true,
                 _ => {}
             }
@@ -351,50 +354,6 @@ impl World {
         }
         self.turn(lead, now, out);
         urgent
-    }
-
-    fn progress(
-        &mut self,
-        lead: JobId,
-        node: &NodeName,
-        (samples, secs): (f64, f64),
-        step: Option<u64>,
-        loss: Option<f64>,
-        now: UnixTime,
-    ) {
-        let sound = (0.0..=MAX_SAMPLES).contains(&samples) && secs.is_finite() && secs > 0.0;
-        let (Some(about), Some(machine)) = (self.about.get_mut(&lead), self.machines.get(&lead)) else {
-            return;
-        };
-        if !sound {
-            return;
-        }
-        about.samples = (about.samples + samples).min(f64::MAX);
-        about.step = step.or(about.step).max(about.step);
-        about.loss = loss.filter(|l| l.is_finite()).or(about.loss);
-        about.rates.insert(node.clone(), samples / secs);
-        let Phase::Running { members } = &machine.phase else { return };
-        let node_type = self.snapshot.as_ref().and_then(|s| s.node(node)).map(|n| n.node_type.clone());
-        let Some(node_type) = node_type else { return };
-        if self.measurements.len() >= MAX_MEASUREMENTS {
-            self.measurements.pop_front();
-            *self.lost.entry("measurements").or_default() += 1;
-        }
-        self.measurements.push_back(Measurement {
-            key: ProfileKey {
-                user: about.user.clone(),
-                name: machine.spec.profile.as_ref().unwrap_or(&machine.spec.command_hash).clone(),
-                node_type,
-                exec_plan: machine.exec_plan.clone(),
-                batch: BatchMode::Auto,
-            },
-            job: lead,
-            nodes: members.len() as u32,
-            samples,
-            secs,
-            probe: false,
-            at: now,
-        });
     }
 
     fn lead_of(&self, job: JobId) -> Option<JobId> {
@@ -428,6 +387,12 @@ impl World {
     pub fn turn(&mut self, job: JobId, now: UnixTime, mut out: Outcome) {
         let Some(machine) = self.machines.get_mut(&job) else { return };
         machine.step(now, &mut out);
+        let still = matches!(machine.phase, Phase::Running { .. });
+        let before = self.marks.get(&job).is_some_and(|m| matches!(m.phase, Phase::Running { .. }));
+        if before && !still {
+            self.stop_measuring(job, now);
+        }
+        let Some(machine) = self.machines.get(&job) else { return };
         for note in &out.notes {
             tracing::info!(job = %job, "{note}");
         }
@@ -555,6 +520,7 @@ impl World {
                 self.machines.remove(job);
                 self.about.remove(job);
                 self.marks.remove(job);
+                self.library.ended(*job);
             }
         }
     }

@@ -1,9 +1,15 @@
-//! Secrets of agents: made, read from the header, compared.
+//! Who speaks: agents by their secrets, which are made, read from the header and compared here; people by a credential
+//! with each request.
 
-use axum::http::HeaderMap;
+use std::collections::BTreeSet;
+
 use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode};
 
-use crate::api::Secret;
+use crate::api::{Credential, Secret, hello_payload};
+use crate::daemon::Context;
+use crate::model::UserId;
+use crate::slurm::munge::uid_of;
 
 use super::Refusal;
 
@@ -18,7 +24,7 @@ pub fn new_secret() -> Result<Secret, Refusal> {
     let mut bytes = [0_u8; SECRET_BYTES];
     getrandom::fill(&mut bytes).map_err(|e| {
         tracing::error!("no random numbers to be had: {e}");
-        Refusal::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, "no random numbers")
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no random numbers")
     })?;
     Ok(Secret(bytes.iter().map(|b| format!("{b:02x}")).collect()))
 }
@@ -28,4 +34,47 @@ pub fn bearer(headers: &HeaderMap) -> Result<Secret, Refusal> {
     let value = headers.get(AUTHORIZATION).and_then(|v| v.to_str().ok());
     let token = value.and_then(|v| v.strip_prefix("Bearer ")).filter(|t| t.len() <= MAX_TOKEN);
     token.map(|t| Secret(t.to_owned())).ok_or_else(Refusal::unproved)
+}
+
+/// The user who made this credential for this purpose.
+pub async fn proved(
+    context: &Context,
+    purpose: &str,
+    credential: &Credential,
+    nonce: &str,
+) -> Result<UserId, Refusal> {
+    let payload = hello_payload(purpose, None, nonce);
+    context.identity.verify(credential, &payload).await.map_err(|e| {
+        tracing::warn!(purpose, "a request was refused: {e}");
+        Refusal::unproved()
+    })
+}
+
+/// Root, the daemon's own user, and those whom the configuration names.
+pub async fn is_admin(context: &Context, uid: UserId) -> bool {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    if uid.0 == 0 || uid.0 == unsafe { libc::geteuid() } {
+        return true;
+    }
+    for name in &context.config.daemon.admins {
+        if uid_of(name).await == Some(uid) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Refuses whoever is no administrator and reaches for what is not his alone. `None` stands for everybody's.
+pub async fn owns(context: &Context, uid: UserId, owners: Option<BTreeSet<&str>>) -> Result<(), Refusal> {
+    let one = owners.as_ref().filter(|o| o.len() == 1).and_then(|o| o.first());
+    let own = match one {
+        Some(name) => uid_of(name).await == Some(uid),
+        None => false,
+    };
+    if own || is_admin(context, uid).await {
+        return Ok(());
+    }
+    tracing::warn!(%uid, ?owners, "a request was refused: not his, and no administrator");
+    let what = "only administrators may change other users' profiles (--me chooses your own)";
+    Err(Refusal::new(StatusCode::FORBIDDEN, what))
 }

@@ -5,23 +5,18 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use crate::api::{Control, ControlRequest, hello_payload};
+use crate::api::{Control, ControlRequest};
 use crate::daemon::{CONTROL_SETTING, Context};
-use crate::model::UserId;
 
-use super::{Body, Refusal};
+use super::{Body, Refusal, auth};
 
 /// `POST /v1/control`.
 pub async fn control(
     State(context): State<Arc<Context>>,
     Body(request): Body<ControlRequest>,
 ) -> Result<StatusCode, Refusal> {
-    let payload = hello_payload("control", None, &request.nonce);
-    let uid = context.identity.verify(&request.credential, &payload).await.map_err(|e| {
-        tracing::warn!("an order was refused: {e}");
-        Refusal::unproved()
-    })?;
-    if !is_admin(&context, uid).await {
+    let uid = auth::proved(&context, "control", &request.credential, &request.nonce).await?;
+    if !auth::is_admin(&context, uid).await {
         tracing::warn!(%uid, "an order was refused: no administrator");
         return Err(Refusal::new(StatusCode::FORBIDDEN, "only administrators may do that"));
     }
@@ -38,18 +33,4 @@ pub async fn control(
     context.world.lock().control = request.control;
     context.wake.notify_one();
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Root, the daemon's own user, and those whom the configuration names.
-async fn is_admin(context: &Context, uid: UserId) -> bool {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    if uid.0 == 0 || uid.0 == unsafe { libc::geteuid() } {
-        return true;
-    }
-    for name in &context.config.daemon.admins {
-        if crate::slurm::munge::uid_of(name).await == Some(uid) {
-            return true;
-        }
-    }
-    false
 }

@@ -1,12 +1,13 @@
 //! The HTTP API: agents, the command line, Prometheus.
 //!
 //! Reading is open to all who reach the port, as `squeue` is; it shows nothing of a user's command or environment.
-//! Agents prove who they are with MUNGE (or a Slurm JWT) and then carry a secret; administrators prove it with each
-//! order.
+//! Agents prove who they are with MUNGE (or a Slurm JWT) and then carry a secret; people who change something prove it
+//! with each request.
 
 mod agents;
 mod auth;
 mod control;
+mod profiles;
 mod read;
 mod standby;
 
@@ -45,6 +46,12 @@ fn api(context: Arc<Context>) -> Router<Arc<Context>> {
         .route("/v1/round", get(read::round))
         .route("/v1/plan", get(read::plan))
         .route("/v1/jobs/{id}/generations", get(read::generations))
+        .route("/v1/profiles", get(profiles::list))
+        .route("/v1/profiles/forget", post(profiles::forget))
+        .route(
+            "/v1/profiles/import",
+            post(profiles::import).layer(DefaultBodyLimit::max(profiles::MAX_IMPORT_BODY)),
+        )
         .route("/v1/control", post(control::control))
         .route("/v1/agent/hello", post(agents::hello))
         .route("/v1/agent/poll", post(agents::poll))

@@ -21,10 +21,10 @@ pub use malleable::{HeldNode, MalleableJob, Standing};
 pub use node::{Node, NodeState};
 pub use plan::{JobPlan, Placement, Plan, SolveStatus};
 pub use profile::{
-    BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, MeasuredCosts, Profile, ProfileKey, RescaleCosts,
-    SizePoint,
+    BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, MeasuredCosts, Profile, ProfileFilter, ProfileKey,
+    RescaleCosts, SizePoint,
 };
 pub use report::{JobVerdict, NodeVerdict, Report};
-pub use request::{Request, RequestError, Sizes};
+pub use request::{MAX_NODES_A_JOB, Request, RequestError, Sizes};
 pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};
 pub use time::UnixTime;

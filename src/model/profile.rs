@@ -226,6 +226,30 @@ pub struct ProfileKey {
     pub batch: BatchMode,
 }
 
+/// Which profiles: all that agree with every field that is given.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProfileFilter {
+    /// Owner.
+    pub user: Option<String>,
+    /// Name, whole.
+    pub name: Option<String>,
+    /// Node type.
+    pub node_type: Option<NodeType>,
+    /// Execution plan.
+    pub exec_plan: Option<ExecPlan>,
+}
+
+impl ProfileFilter {
+    /// Whether a profile agrees with every field that is given.
+    pub fn matches(&self, key: &ProfileKey) -> bool {
+        self.user.as_ref().is_none_or(|u| *u == key.user)
+            && self.name.as_ref().is_none_or(|n| *n == key.name)
+            && self.node_type.as_ref().is_none_or(|t| *t == key.node_type)
+            && self.exec_plan.as_ref().is_none_or(|p| *p == key.exec_plan)
+    }
+}
+
 /// What was measured at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SizePoint {
@@ -294,6 +318,9 @@ pub struct Profile {
     pub probe_secs: f64,
     /// Jobs that it was learned from.
     pub jobs: u32,
+    /// Slurm's name of the last of them: a job that waits has told nothing else yet.
+    #[serde(default)]
+    pub job_name: String,
     /// Last change.
     pub updated_at: UnixTime,
 }
@@ -302,7 +329,16 @@ impl Profile {
     /// Of which nothing is known yet.
     pub fn new(key: ProfileKey) -> Self {
         let (points, costs) = (Vec::new(), MeasuredCosts::default());
-        Profile { key, points, costs, probes: 0, probe_secs: 0.0, jobs: 0, updated_at: UnixTime::default() }
+        Profile {
+            key,
+            points,
+            costs,
+            probes: 0,
+            probe_secs: 0.0,
+            jobs: 0,
+            job_name: String::new(),
+            updated_at: UnixTime::default(),
+        }
     }
 }
 

@@ -195,6 +195,7 @@ fn profile(key: ProfileKey, rate: f64, at: i64) -> Profile {
         probes: 2,
         probe_secs: 33.3,
         jobs: 5,
+        job_name: "train".to_owned(),
         updated_at: UnixTime(at),
     }
 }

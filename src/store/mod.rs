@@ -14,9 +14,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{
-    EndedGap, ExecPlan, JobId, NodeName, NodeType, Plan, Profile, ProfileKey, Report, UnixTime,
-};
+use crate::model::{EndedGap, JobId, NodeName, Plan, Profile, ProfileFilter, ProfileKey, Report, UnixTime};
 
 /// What went wrong at the store.
 #[derive(Debug, thiserror::Error)]
@@ -160,20 +158,6 @@ pub struct Measurement {
     pub probe: bool,
     /// End of the stretch.
     pub at: UnixTime,
-}
-
-/// Which profiles: all that agree with every field that is given.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ProfileFilter {
-    /// Owner.
-    pub user: Option<String>,
-    /// Name, whole.
-    pub name: Option<String>,
-    /// Node type.
-    pub node_type: Option<NodeType>,
-    /// Execution plan.
-    pub exec_plan: Option<ExecPlan>,
 }
 
 /// Everything that infill keeps. Calls are batched; each is one transaction.

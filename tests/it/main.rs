@@ -11,6 +11,7 @@
 //! | `INFILL_TEST_DIR` | `/var/tmp/infill-it` | where the clusters live |
 //! | `INFILL_TEST_KEEP` | | if set, clusters stay up after the suite |
 
+mod advisor;
 mod commands;
 mod conformance;
 mod faults;
@@ -21,6 +22,8 @@ mod identity;
 mod life;
 mod orders;
 mod plugin;
+mod profiles;
+mod python;
 mod pytorch;
 mod standby;
 mod tidy;

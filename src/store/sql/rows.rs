@@ -78,6 +78,7 @@ pub(super) fn profile(row: &Row) -> Result<Profile, Bad> {
         probes: natural(row, "probes")?,
         probe_secs: column(row, "probe_secs")?,
         jobs: natural(row, "jobs")?,
+        job_name: column(row, "job_name")?,
         updated_at: time(row, "updated_at")?,
     })
 }

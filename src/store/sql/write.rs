@@ -144,7 +144,8 @@ async fn profile_id(tx: &mut Connection, key: &ProfileKey, at: UnixTime) -> Done
 pub(super) async fn profiles(tx: &mut Connection, profiles: &[Profile]) -> Done<()> {
     for profile in profiles {
         let replace = "points = excluded.points, costs = excluded.costs, probes = excluded.probes,
-             probe_secs = excluded.probe_secs, jobs = excluded.jobs, updated_at = excluded.updated_at";
+             probe_secs = excluded.probe_secs, jobs = excluded.jobs, job_name = excluded.job_name,
+             updated_at = excluded.updated_at";
         put_profile(tx, profile, replace).await?;
     }
     Ok(())
@@ -155,7 +156,7 @@ async fn put_profile(tx: &mut Connection, profile: &Profile, assignment: &'stati
     let (points, costs) = (to_json(&profile.points)?, to_json(&profile.costs)?);
     let mut query = QueryBuilder::new(
         "INSERT INTO profiles (owner, name, node_type, exec_plan, batch, points, costs, probes, probe_secs, jobs,
-         updated_at) ",
+         job_name, updated_at) ",
     );
     query.push_values([&profile.key], |mut row, key| {
         row.push_bind(text(&key.user))
@@ -168,6 +169,7 @@ async fn put_profile(tx: &mut Connection, profile: &Profile, assignment: &'stati
             .push_bind(i64::from(profile.probes))
             .push_bind(profile.probe_secs)
             .push_bind(i64::from(profile.jobs))
+            .push_bind(&profile.job_name)
             .push_bind(profile.updated_at.0);
     });
     query.push(" ON CONFLICT (owner, name, node_type, exec_plan, batch) DO UPDATE SET ");

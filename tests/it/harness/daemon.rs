@@ -20,7 +20,7 @@ const SECOND: &str = "/etc/infill/second.toml";
 pub struct Settings(toml::Table);
 
 impl Settings {
-    /// Acts, looks twice a second, and forgives quickly.
+    /// Acts, looks twice a second, forgives quickly, and tries no sizes: tests say themselves what runs where.
     pub fn quick(port: u16) -> Settings {
         let text = format!(
             r#"
@@ -40,6 +40,8 @@ impl Settings {
             min_stay_secs = 1.0
             lease_secs = 600.0
             costs = {{ up_secs = 1.0, down_secs = 1.0, start_secs = 1.0 }}
+            [advisor]
+            probe = false
             [agent]
             url = "http://127.0.0.1:{port}"
             preempt_leave_secs = 1.0

@@ -1,0 +1,37 @@
+"""For training programs that run under `infill run`.
+
+    import infill
+
+    infill.on_rescale(save)
+    for step, batch in enumerate(batches, start):
+        loss = train(batch)
+        infill.step(samples=len(batch), step=step, loss=loss)
+
+`infill.step` at each step boundary reports progress, and when the job gets another size lets all ranks call `save`
+after the same step and exit. Outside `infill run` it does nothing.
+
+Callbacks are in `infill.lightning`, `infill.transformers` and `infill.keras`, a sampler in `infill.torch`; each is
+imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+
+from . import _children
+from ._plan import Plan, plan
+from ._progress import report
+from ._rescale import leave, on_rescale, should_checkpoint, step
+
+__all__ = ["Plan", "leave", "on_rescale", "plan", "report", "should_checkpoint", "step"]
+
+_SUBMODULES = ("keras", "lightning", "torch", "transformers")
+
+_children.spare()
+
+
+def __getattr__(name: str) -> types.ModuleType:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

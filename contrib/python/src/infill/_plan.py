@@ -1,0 +1,74 @@
+"""What the environment says of this process's place in the job."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import socket
+from typing import Optional, Tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """This process's place in the job. Outside infill: generation 0, on this node, ranks as the launcher says."""
+
+    #: Number of this start of the job, from 1 on; 0 outside infill.
+    generation: int
+    #: Slurm's id of the job; None outside infill.
+    job: Optional[int]
+    #: Generations before this one.
+    rescales: int
+    #: Name of the execution plan; empty outside infill.
+    exec_plan: str
+    #: Processes of the job, and the number of this one.
+    world_size: int
+    rank: int
+    #: The same, on this node.
+    local_world_size: int
+    local_rank: int
+    #: Names of the job's nodes, in the order of their ranks.
+    nodes: Tuple[str, ...]
+
+    @property
+    def active(self) -> bool:
+        """Whether this process runs under `infill run`."""
+        return self.generation > 0
+
+
+def active() -> bool:
+    """`plan().active`, for little."""
+    return "INFILL_GENERATION" in os.environ
+
+
+def plan() -> Plan:
+    """What the environment says now.
+
+    Raises ValueError if a number in it is none.
+    """
+    job = os.environ.get("INFILL_JOB_ID")
+    nodes = os.environ.get("SLURM_JOB_NODELIST") if active() else None
+    return Plan(
+        generation=_number("INFILL_GENERATION", 0),
+        job=int(job) if job else None,
+        rescales=_number("INFILL_RESCALES", 0),
+        exec_plan=os.environ.get("INFILL_PLAN", ""),
+        world_size=_number("WORLD_SIZE", 1),
+        rank=_number("RANK", 0),
+        local_world_size=_number("LOCAL_WORLD_SIZE", 1),
+        local_rank=_number("LOCAL_RANK", 0),
+        nodes=tuple(nodes.split(",")) if nodes else (socket.gethostname(),),
+    )
+
+
+def rescale_signal() -> signal.Signals:
+    """The signal with which the agent asks to save and exit: INFILL_SIGNAL, with or without SIG, or SIGUSR1.
+
+    Raises KeyError if there is no signal of that name.
+    """
+    name = os.environ.get("INFILL_SIGNAL", "USR1").upper()
+    return signal.Signals[name if name.startswith("SIG") else f"SIG{name}"]
+
+
+def _number(name: str, otherwise: int) -> int:
+    return int(os.environ.get(name) or otherwise)

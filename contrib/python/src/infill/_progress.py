@@ -1,0 +1,56 @@
+"""Progress: datagrams to the agent's socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Optional, SupportsFloat
+
+_socket: Optional[socket.socket] = None
+
+#: Samples of reports that the agent had no room for.
+_held_back = 0.0
+
+
+def report(samples: SupportsFloat, step: Optional[int] = None, loss: Optional[SupportsFloat] = None) -> None:
+    """Reports the samples that this process has processed since its last report, and the present step and loss.
+
+    Every process may report what it did itself: the agent adds up. Never waits, except for the value of a `loss` that a
+    device still computes, and never raises. What cannot be sent is dropped; if only because the agent is behind, its
+    samples are counted in the next report. Outside infill it does nothing.
+    """
+    global _held_back
+    if "INFILL_PROGRESS" not in os.environ:
+        return
+    try:
+        total = float(samples) + _held_back
+        words = [f"samples={total!r}"]
+        if step is not None:
+            words.append(f"step={int(step)}")
+        if loss is not None:
+            words.append(f"loss={float(loss)!r}")
+        _held_back = 0.0 if _send(words) else total
+    except Exception:  # Training never fails for the sake of a report.
+        pass
+
+
+def report_saved(secs: float) -> None:
+    """Tells the agent how long saving took, in seconds."""
+    if "INFILL_PROGRESS" in os.environ:
+        # An agent that does not know the word still finds one that it knows.
+        _send(["samples=0", f"saved={secs:.6f}"])
+
+
+def _send(words: list[str]) -> bool:
+    """Sends one datagram; False if it may go through later."""
+    global _socket
+    try:
+        if _socket is None:
+            _socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            _socket.setblocking(False)
+        _socket.sendto(" ".join(words).encode(), os.environ["INFILL_PROGRESS"])
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True

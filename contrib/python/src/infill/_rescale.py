@@ -1,0 +1,137 @@
+"""Leaving for a rescale: a signal sets a flag, the ranks agree on a step, the checkpoint is saved, all exit."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import time
+import warnings
+from typing import Callable, Optional, SupportsFloat, TypeVar
+
+from . import _children, _plan
+from ._agreement import Agreement, distributed
+from ._progress import report, report_saved
+
+_Save = TypeVar("_Save", bound=Callable[[], object])
+
+
+class Rescale:
+    """What this process knows about leaving."""
+
+    def __init__(self) -> None:
+        self.save: Optional[Callable[[], object]] = None
+        self._agreement: Optional[Agreement] = None
+        self._begun = False
+        self._asked = False
+        self._agreed_at: Optional[float] = None
+        self._left = False
+        atexit.register(self._end)
+
+    def begin(self) -> bool:
+        """Makes the ranks able to agree, then listens for signals; False if that was done before. Call it on all ranks.
+
+        Before, the signal ends the process at once, and rightly so: nothing is lost, and a rank that waits in vain for
+        others to come up could not look at a flag.
+        """
+        if self._begun or not _plan.active():
+            return False
+        self._begun = True
+        if distributed():
+            self._agreement = Agreement()
+        elif _plan.plan().world_size > 1:
+            warnings.warn("torch.distributed is not up: each rank saves and leaves by itself", stacklevel=3)
+        self.listen()
+        return True
+
+    def listen(self) -> None:
+        """Takes the signals, back from a framework if need be."""
+        if self._begun:
+            for number in (_plan.rescale_signal(), signal.SIGTERM):
+                signal.signal(number, self._hear)
+
+    def _hear(self, *_: object) -> None:
+        self._asked = True
+        _children.parent_asked()
+
+    def agreed(self) -> bool:
+        """Whether all ranks leave at this step boundary."""
+        if self._agreed_at is None and self._anybody_asked():
+            self._agreed_at = time.monotonic()
+        return self._agreed_at is not None
+
+    def _anybody_asked(self) -> bool:
+        if self.begin():
+            return False  # Steps are counted from here.
+        return self._agreement.ask(self._asked) if self._agreement else self._asked
+
+    def leave(self) -> None:
+        """Waits for all ranks, says how long saving took, and exits; nothing if it was not agreed."""
+        if self._agreed_at is None:
+            return
+        if self._agreement:
+            self._agreement.wait()
+        report_saved(time.monotonic() - self._agreed_at)
+        self._left = True
+        sys.exit(0)
+
+    def _end(self) -> None:
+        """Ends the process after the exit handlers of those who came later, which are called earlier.
+
+        To take the interpreter apart, with PyTorch in it, takes half a second that the next generation waits for.
+        """
+        if self._left:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+
+RESCALE = Rescale()
+
+
+def on_rescale(save: _Save) -> _Save:
+    """Registers the function with which `step` saves the checkpoint; may be used as a decorator.
+
+    It is called without arguments, on all ranks, between two steps. When it returns, the checkpoint must be whole on
+    disk. What it raises ends the process, which counts as a rescale that lost the steps since the last checkpoint.
+    """
+    RESCALE.save = save
+    return save
+
+
+def should_checkpoint() -> bool:
+    """Whether to save and exit now. Call it on all ranks at each step boundary: all get the same answer.
+
+    It becomes true about 0.1 s or one step after the signal, whichever is longer, and stays true. Save then, and call
+    `leave`. The first call is never true: it makes the ranks able to agree, if torch.distributed is up by then.
+
+    Raises ValueError when it is first called in another than the main thread, which cannot listen for signals.
+    """
+    return RESCALE.agreed()
+
+
+def leave() -> None:
+    """To be called on all ranks after saving: waits until all have saved, then exits the process with code 0.
+
+    Tells the agent the seconds since `should_checkpoint` became true. Does nothing if it did not.
+
+    Raises SystemExit, so that blocks are left properly; exit handlers registered after the import of infill are called.
+    """
+    RESCALE.leave()
+
+
+def step(samples: SupportsFloat, step: Optional[int] = None, loss: Optional[SupportsFloat] = None) -> None:
+    """The end of a step, on all ranks: reports progress as `report` does, and on a rescale saves and exits.
+
+    Raises RuntimeError if nothing was registered with `on_rescale`; SystemExit on a rescale. Outside infill it does
+    nothing.
+    """
+    if not _plan.active():
+        return
+    if RESCALE.save is None:
+        raise RuntimeError("register what saves the checkpoint with infill.on_rescale first")
+    report(samples, step, loss)
+    if should_checkpoint():
+        RESCALE.save()
+        leave()

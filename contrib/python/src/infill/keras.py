@@ -1,0 +1,39 @@
+"""Keras: `model.fit(..., callbacks=[infill.keras.InfillCallback("backup", batch_size=32)])`."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+import keras
+
+from ._plan import plan
+from ._progress import report
+from ._rescale import RESCALE
+
+
+class InfillCallback(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
+    """Reports progress; on a rescale, and after each epoch, saves into `backup_dir`; goes on from there at the start.
+
+    Keras begins the interrupted epoch again, with the weights that were saved. `batch_size` is the number of samples
+    that this process does in a step. The backup stays after the training: give each training a directory of its own.
+
+    The model must be built before `fit`.
+    """
+
+    def __init__(self, backup_dir: str, batch_size: int) -> None:
+        # With a second copy, a checkpoint that was being saved when the process was killed is no loss.
+        super().__init__(backup_dir, double_checkpoint=True, delete_checkpoint=False)
+        self._batch_size = batch_size
+        self._step = 0
+
+    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """A step boundary."""
+        self._step += 1
+        report(self._batch_size, self._step, (logs or {}).get("loss"))
+        if RESCALE.agreed():
+            self._save_model()
+            RESCALE.leave()
+
+    def _save_model(self) -> None:
+        if plan().rank == 0:
+            super()._save_model()

@@ -1,0 +1,158 @@
+"""Data for a training that changes its size: no sample is skipped or repeated, and the global batch stays the same.
+
+    sampler = ElasticSampler(len(dataset), global_batch=256, micro_batch=32)
+    loader = DataLoader(dataset, batch_sampler=sampler)
+    while sampler.epoch < epochs:
+        for (x, y), part in sampler.parts(loader):
+            with part.sync(model):
+                (criterion(model(x), y) * part.weight).backward()
+            if part.last:
+                optimizer.step()
+                optimizer.zero_grad()
+                infill.step(samples=part.share)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar
+
+import torch
+
+from ._plan import plan
+
+_Batch = TypeVar("_Batch")
+
+#: Distance of the seeds of two trainings' random orders: more epochs than any training has.
+_EPOCHS_PER_SEED = 1_000_003
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What one rank does in one micro-step: a part of its share of a global batch."""
+
+    #: Which samples.
+    indices: List[int]
+    #: Factor on the mean loss of these samples. With it, the gradient that DistributedDataParallel leaves after the
+    #: last part is that of the mean loss over the global batch, also when that does not divide by the number of ranks.
+    #: It is 0 for a rank that has nothing left to do but must take part: its sample is the global batch's first, which
+    #: counts elsewhere.
+    weight: float
+    #: Whether it is the last of this global batch: time for the optimizer.
+    last: bool
+    #: Samples of the global batch that are this rank's, in all its parts.
+    share: int
+    #: Samples of the global batch.
+    batch: int
+
+    def sync(self, model: Any) -> contextlib.AbstractContextManager[Any]:
+        """Where forward and backward belong: gradients are exchanged with the last part only, if `model` can wait."""
+        if self.last or not hasattr(model, "no_sync"):
+            return contextlib.nullcontext()
+        return model.no_sync()  # type: ignore[no-any-return]
+
+
+def split(batch: Sequence[int], world_size: int, rank: int, micro_batch: Optional[int] = None) -> List[Part]:
+    """The parts of a global batch that are `rank`'s: as many for all ranks, of at most `micro_batch` samples each."""
+    largest = -(-len(batch) // world_size)
+    steps = -(-largest // micro_batch) if micro_batch else 1
+    mine = _cut(batch, world_size)[rank]
+    parts = []
+    for number, piece in enumerate(_cut(mine, steps), 1):
+        weight = len(piece) * world_size / len(batch)
+        parts.append(Part(list(piece or batch[:1]), weight, number == steps, len(mine), len(batch)))
+    return parts
+
+
+def _cut(items: Sequence[int], pieces: int) -> List[Sequence[int]]:
+    """Consecutive pieces whose lengths differ by one at most, the longer ones first."""
+    length, longer = divmod(len(items), pieces)
+    starts = [i * length + min(i, longer) for i in range(pieces + 1)]
+    return [items[a:b] for a, b in zip(starts, starts[1:])]
+
+
+class ElasticSampler:
+    """A batch sampler whose order depends on seed and epoch alone, and whose place is the same number for all ranks.
+
+    Every epoch holds each of `size` samples once. It is cut into global batches of `global_batch` samples, the last
+    one perhaps smaller, and each of these over the ranks, in micro-steps of at most `micro_batch` samples (without it:
+    one). Rank and number of ranks are those of torch.distributed, if it is up, or of the environment.
+
+    Put `state_dict()` into the checkpoint; it counts the samples up to the global batch whose last part was handed out
+    by `parts`. So save between two steps, as `infill.step` does.
+
+    Raises ValueError if a number is not positive.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        global_batch: int,
+        micro_batch: Optional[int] = None,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+    ) -> None:
+        if min(size, global_batch, micro_batch or 1) < 1:
+            raise ValueError(f"not positive: size {size}, global_batch {global_batch} or micro_batch {micro_batch}")
+        self._size, self._global_batch, self._micro_batch = size, global_batch, micro_batch
+        self._seed, self._shuffle = seed, shuffle
+        here, ranks = _place()
+        self._rank = here if rank is None else rank
+        self._world_size = ranks if world_size is None else world_size
+        #: The present epoch, from 0, and the samples of it that all ranks together have done.
+        self.epoch, self.done = 0, 0
+
+    def __iter__(self) -> Iterator[List[int]]:
+        """Indices of this rank's micro-steps in what is left of the epoch, as a DataLoader wants them."""
+        return (part.indices for part in self._left())
+
+    def __len__(self) -> int:
+        """Number of this rank's micro-steps in what is left of the epoch."""
+        whole, rest = divmod(self._size - self.done, self._global_batch)
+        steps = [len(split(range(n), self._world_size, 0, self._micro_batch)) for n in (self._global_batch, rest) if n]
+        return whole * steps[0] + sum(steps[1:])
+
+    def parts(self, loader: Iterable[_Batch]) -> Iterator[Tuple[_Batch, Part]]:
+        """What is left of the epoch: each batch of `loader`, which must have this batch sampler, and what it is."""
+        for batch, part in zip(loader, self._left()):
+            if part.last:
+                self.done += part.batch
+            yield batch, part
+        self.epoch, self.done = self.epoch + 1, 0
+
+    def state_dict(self) -> Dict[str, int]:
+        """The place in the data: the same on all ranks, and good for any number of ranks and any global batch."""
+        return {"epoch": self.epoch, "done": self.done, "size": self._size, "seed": self._seed}
+
+    def load_state_dict(self, state: Dict[str, int]) -> None:
+        """Goes on where `state` was taken.
+
+        Raises ValueError if that was another order: of another number of samples, or with another seed.
+        """
+        if (state["size"], state["seed"]) != (self._size, self._seed):
+            raise ValueError(f"{state} is not a place in an order of {self._size} samples with seed {self._seed}")
+        self.epoch, self.done = state["epoch"], state["done"]
+
+    def _order(self) -> torch.Tensor:
+        if not self._shuffle:
+            return torch.arange(self._size)
+        generator = torch.Generator().manual_seed(self._seed * _EPOCHS_PER_SEED + self.epoch)
+        return torch.randperm(self._size, generator=generator)
+
+    def _left(self) -> Iterator[Part]:
+        order = self._order()
+        for begin in range(self.done, self._size, self._global_batch):
+            batch = order[begin : begin + self._global_batch].tolist()
+            yield from split(batch, self._world_size, self._rank, self._micro_batch)
+
+
+def _place() -> Tuple[int, int]:
+    """Rank and number of ranks."""
+    dist = torch.distributed
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return plan().rank, plan().world_size

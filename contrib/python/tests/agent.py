@@ -1,0 +1,118 @@
+"""An agent in small: starts programs as `infill run` does, signals them, and reads what they report."""
+
+import os
+import pathlib
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+
+SRC = pathlib.Path(__file__).resolve().parents[1] / "src"
+
+#: A busy machine takes so long for an interpreter with PyTorch, at worst.
+LONG_SECS = 90
+
+
+class Agent:
+    """One job: its directory, its progress socket, its processes."""
+
+    def __init__(self):
+        self._scratch = tempfile.TemporaryDirectory()
+        self.directory = pathlib.Path(self._scratch.name)
+        self.generation, self.processes = 0, []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(self.directory / "progress"))
+        self._reports = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self):
+        while text := self._socket.recv(4096).decode():
+            self._reports.put(dict(word.split("=") for word in text.split()))
+
+    def start(self, words, world=1, **environment):
+        """Starts one more generation of a command, or of a program if `words` is its text."""
+        if isinstance(words, str):
+            words = [sys.executable, "-B", "-c", textwrap.dedent(words)]
+        self.generation += 1
+        port = free_port()
+        self.processes = [
+            subprocess.Popen(
+                words,
+                env={**os.environ, **self._variables(world, rank, port), **environment},
+                cwd=self.directory,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(world)
+        ]
+
+    def _variables(self, world, rank, port):
+        """What the agent sets, as if each rank had a node of its own."""
+        nodes = ",".join(f"n{i}" for i in range(1, world + 1))
+        return {
+            "PYTHONPATH": os.pathsep.join([str(SRC), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]),
+            # Not every build of PyTorch has libuv.
+            "USE_LIBUV": "0",
+            "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "INFILL_GENERATION": str(self.generation), "INFILL_RESCALES": str(self.generation - 1),
+            "INFILL_JOB_ID": "7", "INFILL_PLAN": "default", "INFILL_PROGRESS": str(self.directory / "progress"),
+            "SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train", "SLURM_JOB_NODELIST": nodes, "SLURM_NODELIST": nodes,
+            "SLURM_NTASKS": str(world), "SLURM_NTASKS_PER_NODE": "1", "SLURM_NNODES": str(world),
+            "SLURM_PROCID": str(rank), "SLURM_NODEID": str(rank), "SLURM_LOCALID": "0",
+        }  # fmt: skip
+
+    def ask(self, number=signal.SIGUSR1):
+        """The rescale signal to all processes that still run."""
+        for process in self.processes:
+            process.send_signal(number)
+
+    def ended(self, secs=LONG_SECS):
+        """Waits until all have ended; for each its exit code, what it printed, and its errors."""
+        until = time.monotonic() + secs
+        ended = []
+        for process in self.processes:
+            out, err = process.communicate(timeout=max(0.0, until - time.monotonic()))
+            ended.append((process.returncode, out, err))
+        return ended
+
+    def reports(self):
+        """The datagrams since the last call, each as a dict of texts."""
+        # What was sent before this has been read once this has.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+            to.sendto(b"end=1", str(self.directory / "progress"))
+        return list(iter(lambda: self._reports.get(timeout=LONG_SECS), {"end": "1"}))
+
+    def wait_for(self, look, secs=LONG_SECS):
+        """Looks until there is something."""
+        until = time.monotonic() + secs
+        while not (found := look()):
+            if time.monotonic() > until or all(p.poll() is not None for p in self.processes):
+                raise AssertionError(f"waited in vain: {self.ended(5)}")
+            time.sleep(0.01)
+        return found
+
+    def close(self):
+        """Kills what still runs."""
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+            to.sendto(b"", str(self.directory / "progress"))
+        self._reader.join()
+        self._socket.close()
+        self._scratch.cleanup()
+
+
+def free_port():
+    """A port on which nobody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -1,0 +1,271 @@
+"""The package without PyTorch: reports, the environment, signals, children."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import unittest
+from unittest import mock
+
+from agent import SRC, Agent
+
+sys.path.insert(0, str(SRC))
+
+import infill  # noqa: E402
+
+TRAINING = """
+    import sys, time, warnings
+    import infill
+
+    @infill.on_rescale
+    def save():
+        time.sleep(0.2)
+        print("saved", flush=True)
+
+    for number in range(10**6):
+        infill.step(samples=8, step=number, loss=0.5)
+        if number == 0:
+            print("listening", flush=True)
+        time.sleep(0.01)
+"""
+
+
+class WithAgent(unittest.TestCase):
+    def setUp(self):
+        self.agent = Agent()
+        self.addCleanup(self.agent.close)
+
+    def until_printed(self, line):
+        self.assertEqual(self.agent.processes[0].stdout.readline().strip(), line)
+
+
+def received(agent):
+    """Samples in the datagrams that wait."""
+    total = 0.0
+    while True:
+        try:
+            total += float(agent.recv(100).removeprefix(b"samples="))
+        except BlockingIOError:
+            return total
+
+
+class Reports(WithAgent):
+    """report, in this process."""
+
+    def setUp(self):
+        super().setUp()
+        path = str(self.agent.directory / "progress")
+        patched = mock.patch.dict(os.environ, {"INFILL_PROGRESS": path})
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def test_the_words_of_a_report(self):
+        infill.report(32)
+        infill.report(8, step=7, loss=0.25)
+        self.assertEqual(self.agent.reports(), [{"samples": "32.0"}, {"samples": "8.0", "step": "7", "loss": "0.25"}])
+
+    def test_what_is_no_number_is_dropped(self):
+        infill.report("many")
+        infill.report(1, step="first")
+        infill.report(1, loss=[])
+        self.assertEqual(self.agent.reports(), [])
+
+    def test_an_agent_that_is_behind_gets_the_samples_later(self):
+        path = str(self.agent.directory / "behind")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as behind:
+            behind.bind(path)
+            behind.setblocking(False)
+            with mock.patch.dict(os.environ, {"INFILL_PROGRESS": path}):
+                for _ in range(5000):
+                    infill.report(1)
+                got = received(behind)
+                self.assertLess(got, 5000, "the kernel kept them all")
+                infill.report(1)
+                self.assertEqual(got + received(behind), 5001)
+
+    def test_nobody_listens(self):
+        with mock.patch.dict(os.environ, {"INFILL_PROGRESS": "/nowhere/" + "x" * 200}):
+            infill.report(1)
+        infill.report(2)
+        self.assertEqual(self.agent.reports(), [{"samples": "2.0"}])
+
+
+class OutsideInfill(unittest.TestCase):
+    """Nothing happens."""
+
+    def test_every_call_is_harmless(self):
+        before = signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGTERM)
+        infill.on_rescale(lambda: self.fail("saved"))
+        infill.report(1)
+        infill.step(1, 2, 3)
+        infill.leave()
+        self.assertFalse(infill.should_checkpoint())
+        self.assertEqual((signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGTERM)), before)
+
+    def test_the_plan_says_so(self):
+        plan = infill.plan()
+        self.assertFalse(plan.active)
+        self.assertEqual((plan.generation, plan.job, plan.world_size, plan.rank), (0, None, 1, 0))
+        self.assertEqual(plan.nodes, (socket.gethostname(),))
+
+    def test_nothing_is_imported_that_was_not_asked_for(self):
+        code = "import sys, infill; sys.exit(any(m in sys.modules for m in ('torch', 'keras', 'numpy')))"
+        subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(SRC)}, check=True)
+
+    def test_an_unknown_name(self):
+        with self.assertRaisesRegex(AttributeError, "no attribute 'stepp'"):
+            infill.stepp()
+
+
+class ThePlan(unittest.TestCase):
+    """plan, from the variables that the agent sets."""
+
+    def test_all_of_it(self):
+        variables = {
+            "INFILL_GENERATION": "3", "INFILL_JOB_ID": "12", "INFILL_RESCALES": "2", "INFILL_PLAN": "default",
+            "WORLD_SIZE": "8", "RANK": "5", "LOCAL_WORLD_SIZE": "4", "LOCAL_RANK": "1", "SLURM_JOB_NODELIST": "n1,n7",
+        }  # fmt: skip
+        with mock.patch.dict(os.environ, variables):
+            plan = infill.plan()
+        self.assertTrue(plan.active)
+        self.assertEqual(plan, infill.Plan(3, 12, 2, "default", 8, 5, 4, 1, ("n1", "n7")))
+
+
+class Leaving(WithAgent):
+    """step and its parts, in processes of their own."""
+
+    def check_it_saves_and_leaves(self, number, **environment):
+        self.agent.start(TRAINING, **environment)
+        self.until_printed("listening")
+        self.agent.ask(number)
+        self.assertEqual(self.agent.ended(), [(0, "saved\n", "")])
+        *steps, saved = self.agent.reports()
+        self.assertEqual([int(r["step"]) for r in steps], list(range(len(steps))))
+        self.assertEqual(saved["samples"], "0")
+        self.assertGreaterEqual(float(saved["saved"]), 0.2)
+        self.assertLess(float(saved["saved"]), 2)
+
+    def test_the_usual_signal(self):
+        self.check_it_saves_and_leaves(signal.SIGUSR1)
+
+    def test_the_end_of_the_time_limit(self):
+        self.check_it_saves_and_leaves(signal.SIGTERM)
+
+    def test_a_signal_of_the_users_choice(self):
+        for name in ("HUP", "SIGHUP"):
+            with self.subTest(name):
+                self.check_it_saves_and_leaves(signal.SIGHUP, INFILL_SIGNAL=name)
+
+    def test_before_the_first_step_it_ends_at_once(self):
+        self.agent.start("import infill, time; infill.on_rescale(print); print('up', flush=True); time.sleep(60)")
+        self.until_printed("up")
+        self.agent.ask()
+        self.assertEqual(self.agent.ended(), [(-signal.SIGUSR1, "", "")])
+
+    def test_a_loop_of_ones_own(self):
+        self.agent.start("""
+            import atexit, infill, os, signal
+            atexit.register(print, "at exit")
+            infill.should_checkpoint()
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert infill.should_checkpoint() and infill.should_checkpoint()
+            print("saved")
+            try:
+                infill.leave()
+                print("still here")
+            finally:
+                print("cleaned up")
+        """)
+        self.assertEqual(self.agent.ended(), [(0, "saved\ncleaned up\nat exit\n", "")])
+        self.assertEqual([sorted(r) for r in self.agent.reports()], [["samples", "saved"]])
+
+    def test_a_step_without_anything_to_save(self):
+        self.agent.start("import infill; infill.step(samples=1)")
+        code, _, err = self.agent.ended()[0]
+        self.assertEqual(code, 1)
+        self.assertIn("RuntimeError: register what saves the checkpoint", err)
+
+    def test_a_failed_save_is_no_success(self):
+        self.agent.start("""
+            import infill, os, signal
+            infill.on_rescale(lambda: 1 / 0)
+            infill.step(1)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            infill.step(1)
+        """)
+        code, _, err = self.agent.ended()[0]
+        self.assertEqual(code, 1)
+        self.assertIn("ZeroDivisionError", err)
+        self.assertNotIn("saved", [key for r in self.agent.reports() for key in r])
+
+    def test_ranks_that_cannot_agree_are_warned(self):
+        self.agent.start("import infill; infill.should_checkpoint(); infill.should_checkpoint()", world=2)
+        for code, _, err in self.agent.ended():
+            self.assertEqual(code, 0)
+            self.assertEqual(err.count("torch.distributed is not up"), 1)
+
+
+FAMILY = """
+    import infill, multiprocessing, os, signal, time
+
+    def work(_=None):
+        time.sleep(60)
+
+    fork = multiprocessing.get_context("fork")
+    infill.should_checkpoint()
+    children = [fork.Process(target=work, daemon=True) for _ in range(2)]
+    for child in children:
+        child.start()
+    time.sleep(0.2)
+"""
+
+
+class Children(WithAgent):
+    """Forked children, as of a DataLoader or a pool."""
+
+    def run_program(self, rest):
+        self.agent.start(FAMILY + rest)
+        self.assertEqual(self.agent.ended(), [(0, "", "")])
+
+    def test_they_outlive_the_signals_that_mean_their_parent(self):
+        self.run_program("""
+    for number in (signal.SIGUSR1, signal.SIGTERM):
+        for pid in (os.getpid(), *(child.pid for child in children)):
+            os.kill(pid, number)
+    time.sleep(2)
+    assert infill.should_checkpoint()
+    assert all(child.is_alive() for child in children)
+    for child in children:
+        child.kill()
+""")
+
+    def test_a_child_hears_before_its_parent(self):
+        self.run_program("""
+    for child in children:
+        os.kill(child.pid, signal.SIGTERM)
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(2)
+    assert all(child.is_alive() for child in children)
+    for child in children:
+        child.kill()
+""")
+
+    def test_their_parent_can_end_them(self):
+        self.run_program("""
+    for child in children:
+        child.terminate()
+        child.join(20)
+    assert [child.exitcode for child in children] == [-signal.SIGTERM] * 2
+    with fork.Pool(2) as pool:
+        pool.map_async(work, range(2))
+        time.sleep(0.2)
+    pool.join()
+    for child in children:
+        child.join()
+""")
+
+
+if __name__ == "__main__":
+    unittest.main()

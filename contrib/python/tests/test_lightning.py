@@ -1,0 +1,94 @@
+"""The callback for PyTorch Lightning, in real trainers."""
+
+import importlib.util
+import unittest
+
+from agent import Agent
+
+if not importlib.util.find_spec("lightning"):
+    raise unittest.SkipTest("PyTorch Lightning is not installed")
+
+TRAINING = """
+    import os, time, torch, lightning, infill
+    from lightning.pytorch.callbacks import Callback
+
+    class Net(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+
+        def training_step(self, batch, index):
+            time.sleep(0.02)
+            return self.layer(batch[0]).square().mean()
+
+        def validation_step(self, batch, index):
+            pass
+
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters())
+
+    class Witness(Callback):
+        def on_train_start(self, trainer, module):
+            print(trainer.world_size, "ranks from", trainer.global_step, flush=True)
+
+        def on_exception(self, trainer, module, exception):
+            print("left at", trainer.global_step, flush=True)
+
+    torch.set_num_threads(1)
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(400, 2)), batch_size=5)
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=1, strategy="ddp" if infill.plan().world_size > 1 else "auto", max_steps=200,
+        accumulate_grad_batches=2, num_nodes=len(infill.plan().nodes), logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, callbacks=[infill.lightning.InfillCallback(), Witness()],
+    )
+    trainer.fit(Net(), data, torch.utils.data.DataLoader(torch.ones(4, 2)))
+    print("done with", trainer.global_step, flush=True)
+"""
+
+
+class Lightning(unittest.TestCase):
+    def setUp(self):
+        self.agent = Agent()
+        self.addCleanup(self.agent.close)
+
+    def until_step(self, step):
+        self.agent.wait_for(lambda: any(int(r.get("step", 0)) >= step for r in self.agent.reports()))
+
+    def test_rescales(self):
+        at = 0
+        for world in (2, 1, 2):
+            self.agent.start(TRAINING, world)
+            self.until_step(at + 10)
+            self.agent.ask()
+            ended = self.agent.ended()
+            self.assertEqual([code for code, _, _ in ended], [0] * world, ended)
+            lines = {tuple(out.splitlines()) for _, out, _ in ended}
+            self.assertEqual(len(lines), 1, lines)
+            began, left = lines.pop()
+            self.assertEqual(began, f"{world} ranks from {at}")
+            self.assertGreaterEqual(int(left.removeprefix("left at ")), at + 10)
+            at = int(left.removeprefix("left at "))
+            saved = [path.name for path in self.agent.directory.glob("*ckpt*")]
+            self.assertEqual(saved, [f"hpc_ckpt_{at}.ckpt"])
+        self.agent.start(TRAINING, 1)
+        ((code, out, err),) = self.agent.ended()
+        self.assertEqual((code, out), (0, f"1 ranks from {at}\ndone with 200\n"), err)
+
+    def test_what_is_reported(self):
+        self.agent.start(TRAINING, 1)
+        self.until_step(3)
+        self.agent.ask()
+        self.agent.ended()
+        self.agent.start(TRAINING, 1)
+        self.until_step(5)
+        self.agent.ask()
+        self.agent.ended()
+        *steps, saved = self.agent.reports()
+        self.assertEqual(sorted(saved), ["samples", "saved"])
+        # Two batches of five a step.
+        self.assertEqual({r["samples"] for r in steps}, {"10.0"})
+        self.assertTrue(all(float(r["loss"]) >= 0 for r in steps))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,208 @@
+"""The sampler, and ranks of PyTorch that agree."""
+
+import itertools
+import json
+import random
+import signal
+import sys
+import time
+import unittest
+
+from agent import SRC, Agent
+
+sys.path.insert(0, str(SRC))
+
+try:
+    from torch.utils.data import DataLoader
+except ImportError:
+    raise unittest.SkipTest("PyTorch is not installed") from None
+
+from infill.torch import ElasticSampler, split  # noqa: E402
+
+
+class Splitting(unittest.TestCase):
+    """split, for all small sizes."""
+
+    def check(self, size, world, micro):
+        ranks = [split(range(100, 100 + size), world, rank, micro) for rank in range(world)]
+        self.assertEqual(len({len(parts) for parts in ranks}), 1, "ranks differ in their number of steps")
+        counted = [i for parts in ranks for part in parts if part.weight for i in part.indices]
+        self.assertEqual(counted, list(range(100, 100 + size)))
+        for parts in ranks:
+            self.assertEqual([part.last for part in parts], [False] * (len(parts) - 1) + [True])
+            self.assertEqual({part.share for part in parts}, {sum(len(p.indices) for p in parts if p.weight)})
+            self.assertTrue(all(1 <= len(part.indices) <= (micro or size) for part in parts))
+        # What DistributedDataParallel makes of a loss that is 1 for one sample and 0 for the others: 1/size.
+        for chosen in range(100, 100 + size):
+            mean = sum(p.weight * p.indices.count(chosen) / len(p.indices) / world for parts in ranks for p in parts)
+            self.assertAlmostEqual(mean, 1 / size, places=12)
+
+    def test_all(self):
+        for size, world, micro in itertools.product(range(1, 14), range(1, 7), (None, 1, 2, 3, 5)):
+            with self.subTest(size=size, world=world, micro=micro):
+                self.check(size, world, micro)
+
+
+class Sampling(unittest.TestCase):
+    """ElasticSampler, alone and in a DataLoader."""
+
+    def test_an_order_of_its_own_for_each_seed_and_epoch(self):
+        orders = set()
+        for seed, epoch in itertools.product(range(3), range(3)):
+            sampler = ElasticSampler(20, 20, seed=seed, rank=0, world_size=1)
+            sampler.epoch = epoch
+            (order,) = sampler
+            self.assertEqual(sorted(order), list(range(20)))
+            orders.add(tuple(order))
+        self.assertEqual(len(orders), 9)
+
+    def test_unshuffled(self):
+        sampler = ElasticSampler(7, 4, shuffle=False, rank=1, world_size=2)
+        self.assertEqual(list(sampler), [[2, 3], [6]])
+
+    def test_its_length(self):
+        for size, batch, micro in itertools.product((1, 7, 12), (1, 4, 12, 20), (None, 1, 3)):
+            sampler = ElasticSampler(size, batch, micro, rank=1, world_size=3)
+            for sampler.done in range(0, size, batch):
+                self.assertEqual(len(sampler), len(list(sampler)), (size, batch, micro, sampler.done))
+
+    def rescaled(self, random_, workers):
+        """What all ranks get in three epochs of 50 samples, rescaled after every few global batches."""
+        epochs, state = {0: [], 1: [], 2: []}, None
+        while state is None or state["epoch"] < 3:
+            world, batch, steps = random_.randint(1, 5), random_.randint(1, 12), random_.randint(1, 6)
+            micro = random_.choice([None, 1, 2])
+            states = []
+            for rank in range(world):
+                sampler = ElasticSampler(50, batch, micro, seed=4, rank=rank, world_size=world)
+                if state:
+                    sampler.load_state_dict(state)
+                loader = DataLoader(list(range(50)), batch_sampler=sampler, num_workers=workers)
+                left = steps
+                while left and sampler.epoch < 3:
+                    for samples, part in sampler.parts(loader):
+                        self.assertEqual(samples.tolist(), part.indices)
+                        if part.weight:
+                            epochs[sampler.epoch].extend(part.indices)
+                        left -= part.last
+                        if not left:
+                            break
+                states.append(sampler.state_dict())
+            (state,) = {json.dumps(s) for s in states}
+            state = json.loads(state)
+        return epochs
+
+    def test_rescales_neither_skip_nor_repeat(self):
+        for seed in range(20):
+            for epoch, samples in self.rescaled(random.Random(seed), workers=0).items():
+                self.assertEqual(sorted(samples), list(range(50)), f"seed {seed}, epoch {epoch}")
+
+    def test_what_a_loader_has_fetched_ahead_is_not_done_yet(self):
+        for epoch, samples in self.rescaled(random.Random(100), workers=1).items():
+            self.assertEqual(sorted(samples), list(range(50)), f"epoch {epoch}")
+
+    def test_another_order_is_refused(self):
+        state = ElasticSampler(10, 2).state_dict()
+        for other in (ElasticSampler(11, 2), ElasticSampler(10, 2, seed=1)):
+            with self.assertRaisesRegex(ValueError, "not a place in an order"):
+                other.load_state_dict(state)
+
+    def test_sizes_that_make_no_sense(self):
+        for sizes in ((0, 1), (1, 0), (1, 1, -1)):
+            with self.assertRaisesRegex(ValueError, "not positive"):
+                ElasticSampler(*sizes)
+
+
+AGREEING = """
+    import random, sys, time, torch, torch.distributed as dist
+    import infill
+
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    wait = random.Random(dist.get_rank())
+    number = 0
+
+    @infill.on_rescale
+    def save():
+        print(number, time.monotonic(), flush=True)
+
+    while True:
+        time.sleep(wait.uniform(0, 2 * {step_secs}))
+        dist.all_reduce(torch.ones(1))
+        number += 1
+        infill.step(1, number)
+"""
+
+
+#: From the signal until saving begins: 0.1 s or a step, and what a busy machine adds.
+AGREED_SECS = 0.2 + 2
+
+
+class Agreeing(unittest.TestCase):
+    """Ranks that are asked at different moments, or only one of them."""
+
+    def setUp(self):
+        self.agent = Agent()
+        self.addCleanup(self.agent.close)
+
+    def check(self, step_secs, asked):
+        self.agent.start(AGREEING.format(step_secs=step_secs), world=3)
+        self.agent.wait_for(lambda: any(int(r.get("step", 0)) >= 3 for r in self.agent.reports()))
+        asked_at = time.monotonic()
+        for rank in asked:
+            self.agent.processes[rank].send_signal(signal.SIGUSR1)
+        ended = self.agent.ended()
+        self.assertEqual([code for code, _, _ in ended], [0, 0, 0], ended)
+        left = [out.split() for _, out, _ in ended]
+        self.assertEqual(len({step for step, _ in left}), 1, f"they left at different steps: {left}")
+        self.assertLess(max(float(at) for _, at in left) - asked_at, AGREED_SECS)
+        self.assertEqual(sum("saved" in r for r in self.agent.reports()), 3)
+
+    def test_only_one_rank_is_asked(self):
+        self.check(0.02, [2])
+
+    def test_short_steps(self):
+        self.check(0.0, [0, 1, 2])
+
+    def test_steps_longer_than_the_time_between_agreements(self):
+        self.check(0.2, [1, 0])
+
+
+class Gradients(unittest.TestCase):
+    """The gradient of real ranks is that of one process with the whole global batch."""
+
+    def test_uneven_shares_and_micro_steps(self):
+        agent = Agent()
+        self.addCleanup(agent.close)
+        program = """
+            import torch, torch.distributed as dist
+            from infill.torch import split
+
+            torch.set_default_dtype(torch.float64)
+            torch.manual_seed(0)
+            x, y = torch.randn(10, 3), torch.randn(10, 1)
+            net = torch.nn.Linear(3, 1)
+            dist.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(net)
+            for size in (10, 7, 2):
+                for micro in (None, 2, 1):
+                    net.zero_grad()
+                    torch.nn.functional.mse_loss(net(x[:size]), y[:size]).backward()
+                    whole = [p.grad.clone() for p in net.parameters()]
+                    net.zero_grad()
+                    for part in split(range(size), dist.get_world_size(), dist.get_rank(), micro):
+                        with part.sync(model):
+                            mean = torch.nn.functional.mse_loss(model(x[part.indices]), y[part.indices])
+                            (mean * part.weight).backward()
+                    for got, want in zip(net.parameters(), whole):
+                        # Sums of ten numbers near 1, in another order: a few units in the last place.
+                        torch.testing.assert_close(got.grad, want, rtol=1e-13, atol=1e-13)
+            dist.barrier()
+        """
+        agent.start(program, world=3)
+        for code, _, err in agent.ended():
+            self.assertEqual(code, 0, err)
+
+
+if __name__ == "__main__":
+    unittest.main()

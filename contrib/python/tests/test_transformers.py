@@ -1,0 +1,103 @@
+"""The callback for the Hugging Face Trainer, in real trainers."""
+
+import importlib.util
+import pathlib
+import sys
+import tempfile
+import unittest
+
+from agent import SRC, Agent
+
+for name in ("torch", "accelerate", "transformers"):
+    if not importlib.util.find_spec(name):
+        raise unittest.SkipTest(f"{name} is not installed")
+
+sys.path.insert(0, str(SRC))
+
+from infill.transformers import last_checkpoint  # noqa: E402
+
+TRAINING = """
+    import time, torch, infill
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+
+        def forward(self, x):
+            time.sleep(0.02)
+            return {"loss": self.layer(x).square().mean()}
+
+    class Witness(TrainerCallback):
+        def on_train_begin(self, args, state, control, **_):
+            print("from", state.global_step, "on", args.world_size, flush=True)
+
+    torch.set_num_threads(1)
+    args = TrainingArguments(
+        "out", max_steps=120, per_device_train_batch_size=5, gradient_accumulation_steps=2, use_cpu=True,
+        save_strategy="no", eval_strategy="steps", eval_steps=1000, logging_steps=1, disable_tqdm=True,
+        report_to="none", ddp_backend="gloo",
+    )
+    data = [{"x": torch.ones(2)} for _ in range(400)]
+    callbacks = [infill.transformers.InfillCallback(), Witness()]
+    trainer = Trainer(Net(), args, train_dataset=data, eval_dataset=data[:4], callbacks=callbacks)
+    trainer.train(resume_from_checkpoint=infill.transformers.last_checkpoint("out"))
+    print("done with", trainer.state.global_step, flush=True)
+"""
+
+
+class Transformers(unittest.TestCase):
+    def setUp(self):
+        self.agent = Agent()
+        self.addCleanup(self.agent.close)
+
+    def steps_until(self, step):
+        reports = []
+        self.agent.wait_for(
+            lambda: reports.extend(self.agent.reports()) or any(int(r.get("step", 0)) >= step for r in reports)
+        )
+        return reports
+
+    def lines(self, world):
+        ended = self.agent.ended()
+        self.assertEqual([code for code, _, _ in ended], [0] * world, ended)
+        printed = [[line for line in out.splitlines() if line.startswith(("from", "done"))] for _, out, _ in ended]
+        self.assertEqual(printed, [printed[0]] * world)
+        return printed[0]
+
+    def test_rescales(self):
+        at = 0
+        for world in (2, 1, 2):
+            self.agent.start(TRAINING, world)
+            reports = self.steps_until(at + 10)
+            # Two batches of five a step.
+            self.assertEqual({r["samples"] for r in reports}, {"10.0"})
+            self.agent.ask()
+            self.assertEqual(self.lines(world), [f"from {at} on {world}"])
+            reports += self.agent.reports()
+            at = max(int(r.get("step", 0)) for r in reports)
+            out = f"{self.agent.directory}/out"
+            self.assertEqual(last_checkpoint(out), f"{out}/checkpoint-{at}")
+            self.assertEqual(sum(float(r.get("saved", 0)) > 0 for r in reports), world)
+        self.agent.start(TRAINING, 1)
+        self.assertEqual(self.lines(1), [f"from {at} on 1", "done with 120"])
+
+
+class LastCheckpoint(unittest.TestCase):
+    """last_checkpoint."""
+
+    def test_the_newest_whole_one(self):
+        with tempfile.TemporaryDirectory(prefix="[a]") as directory:
+            self.assertIsNone(last_checkpoint(directory))
+            self.assertIsNone(last_checkpoint(directory + "/none"))
+            for name in ("checkpoint-9", "checkpoint-10", "checkpoint-11", "checkpoint-x"):
+                path = pathlib.Path(directory, name)
+                path.mkdir()
+                if name != "checkpoint-11":
+                    (path / "trainer_state.json").touch()
+            self.assertEqual(last_checkpoint(directory), f"{directory}/checkpoint-10")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,37 @@
+//! The terms of a step-time model.
+//!
+//! All are terms of `y(n) = n ÷ rate(n)`: node-seconds a sample. For a fixed batch a node, `y` is the time of a step (but
+//! for a factor); for a fixed global batch it is that time × n. One set of terms so serves both:
+//!
+//! | term | fixed batch a node | fixed global batch |
+//! |---|---|---|
+//! | 1 | compute | compute |
+//! | (n−1)/n | ring all-reduce, 2(n−1)/n of the gradient | |
+//! | log₂ n | latency of a tree | |
+//! | n−1 | straggling by node | ring all-reduce, and the fixed part of a step |
+//! | n·log₂ n | | latency of a tree |
+//! | n·(n−1) | | straggling by node |
+//! | 1/n | superlinear: caches, host memory | the same |
+
+use crate::model::BatchMode;
+
+/// Number of terms.
+pub const TERMS: usize = 7;
+
+/// Values of all terms at a size.
+pub fn terms(nodes: f64) -> [f64; TERMS] {
+    let log = nodes.log2();
+    [1.0, (nodes - 1.0) / nodes, log, nodes - 1.0, nodes * log, nodes * (nodes - 1.0), 1.0 / nodes]
+}
+
+/// What each term is called in a formula.
+pub const NAMES: [&str; TERMS] = ["", "(n-1)/n", "log2(n)", "(n-1)", "n·log2(n)", "n·(n-1)", "/n"];
+
+/// The terms that can play a part.
+pub fn of_mode(mode: BatchMode) -> &'static [usize] {
+    match mode {
+        BatchMode::Auto => &[0, 1, 2, 3, 4, 5, 6],
+        BatchMode::PerNode => &[0, 1, 2, 3, 6],
+        BatchMode::Global => &[0, 3, 4, 5, 6],
+    }
+}

@@ -1,0 +1,78 @@
+//! What a rescale costs, learned from each one.
+
+use crate::model::{ChangeCost, MeasuredCosts, RescaleCosts};
+
+/// The mean forgets: a new cost counts at least one part in so many.
+const MEMORY: u32 = 8;
+
+/// A change that took so many times longer than the mean of several is one in which something else went wrong.
+const OUTLIER: f64 = 4.0;
+
+/// Changes before one can be told to be an outlier.
+const SEVERAL: u32 = 3;
+
+/// Takes in one change.
+pub fn learn(mean: &mut ChangeCost, new: &ChangeCost) {
+    let total = new.total_secs();
+    let odd = mean.count >= SEVERAL && total > OUTLIER * mean.total_secs();
+    if !total.is_finite() || total < 0.0 || odd {
+        return;
+    }
+    let count = mean.count.min(MEMORY - 1);
+    let share = 1.0 / f64::from(count + 1);
+    let mix = |old: f64, new: f64| old + share * (new - old);
+    *mean = ChangeCost {
+        checkpoint_secs: mix(mean.checkpoint_secs, new.checkpoint_secs),
+        exit_secs: mix(mean.exit_secs, new.exit_secs),
+        start_secs: mix(mean.start_secs, new.start_secs),
+        warmup_secs: mix(mean.warmup_secs, new.warmup_secs),
+        count: mean.count.saturating_add(1),
+    };
+}
+
+/// What the planner is to count on: what was measured; for a kind of change that never happened, what its likes took; for
+/// a job that never changed, `otherwise`.
+pub fn believed(measured: &MeasuredCosts, otherwise: &RescaleCosts) -> RescaleCosts {
+    let known = |c: &ChangeCost| (c.count > 0).then(|| c.total_secs());
+    let (up, down, start) = (known(&measured.up), known(&measured.down), known(&measured.start));
+    RescaleCosts {
+        up_secs: up.or(down).or(start).unwrap_or(otherwise.up_secs),
+        down_secs: down.or(up).or(start).unwrap_or(otherwise.down_secs),
+        start_secs: start.unwrap_or(otherwise.start_secs),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(start_secs: f64) -> ChangeCost {
+        ChangeCost { start_secs, exit_secs: 1.0, count: 1, ..ChangeCost::default() }
+    }
+
+    #[test]
+    fn the_mean_follows_and_one_disaster_does_not_move_it() {
+        let mut mean = ChangeCost::default();
+        for _ in 0..4 {
+            learn(&mut mean, &cost(3.0));
+        }
+        assert_eq!((mean.total_secs(), mean.count), (4.0, 4));
+        learn(&mut mean, &cost(300.0));
+        learn(&mut mean, &cost(f64::NAN));
+        assert_eq!((mean.total_secs(), mean.count), (4.0, 4));
+        for _ in 0..30 {
+            learn(&mut mean, &cost(7.0));
+        }
+        assert!((mean.total_secs() - 8.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn unknown_kinds_are_taken_from_their_likes() {
+        let otherwise = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 20.0 };
+        let mut measured = MeasuredCosts::default();
+        assert_eq!(believed(&measured, &otherwise), otherwise);
+        measured.down = cost(2.0);
+        let costs = believed(&measured, &otherwise);
+        assert_eq!((costs.up_secs, costs.down_secs, costs.start_secs), (3.0, 3.0, 20.0));
+    }
+}

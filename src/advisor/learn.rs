@@ -1,0 +1,142 @@
+//! What a measurement changes in a profile.
+
+use super::meter::Stretch;
+use crate::model::{BatchMode, Profile, SizePoint, UnixTime};
+
+/// A point is never taken to be more exact than this, so that later measurements still move it.
+const FLOOR: f64 = 0.006;
+
+/// A measurement that differs by less (relatively) is no reason to doubt anything.
+const SMALL: f64 = 0.05;
+
+/// How many standard errors apart two rates must be to contradict each other.
+const CONTRADICTS: f64 = 4.0;
+
+/// A rate with a larger relative error says nothing against what is known: half of it was a stall.
+const VAGUE: f64 = 0.1;
+
+/// Seconds between the first measurement at another speed and the one that makes it a drift.
+const LASTS_SECS: f64 = 10.0;
+
+/// After a drift, the sizes that were not measured since are taken to have changed by the same factor, with an added error
+/// of so much of it.
+const DRIFT_DOUBT: f64 = 0.3;
+
+/// The seconds behind them then count so much.
+const DRIFT_WEIGHT: f64 = 0.25;
+
+/// Seconds of measurement that a point remembers.
+const MOST_SECS: f64 = 3600.0;
+
+/// Slopes of log samples a step over log nodes: above, each node has its own batch; below, they share one.
+const PER_NODE_SLOPE: f64 = 0.75;
+
+/// See [`PER_NODE_SLOPE`].
+const GLOBAL_SLOPE: f64 = 0.25;
+
+/// What became of a measurement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Learned {
+    /// The size is measured for the first time.
+    New,
+    /// It fits to what was known, and made it more exact.
+    Agrees,
+    /// It contradicts what was known: kept aside until the next one says which is right.
+    Doubted,
+    /// The job runs at this multiple of its old speed now.
+    Drifted(f64),
+}
+
+/// Takes a measurement at a size into a profile. `doubt` is what the last call kept aside.
+pub fn learn(
+    profile: &mut Profile,
+    doubt: &mut Option<SizePoint>,
+    nodes: u32,
+    stretch: &Stretch,
+    at: UnixTime,
+) -> Learned {
+    let rate = &stretch.rate;
+    let error = rate.error.max(FLOOR);
+    let new =
+        SizePoint { nodes, rate: rate.rate, error, secs: rate.secs, step_samples: stretch.step_samples, at };
+    let Some(old) = profile.points.iter_mut().find(|p| p.nodes == nodes) else {
+        profile.points.push(new);
+        profile.points.sort_by_key(|p| p.nodes);
+        return Learned::New;
+    };
+    if !contradict(old, &new) {
+        *old = merged(old, &new);
+        *doubt = None;
+        return Learned::Agrees;
+    }
+    if new.error > VAGUE {
+        return Learned::Doubted;
+    }
+    match doubt.filter(|d| d.nodes == nodes && !contradict(d, &new)) {
+        Some(first) if at.secs_since(first.at) >= LASTS_SECS => {
+            let factor = new.rate / old.rate;
+            drift(profile, &merged(&first, &new), factor);
+            *doubt = None;
+            Learned::Drifted(factor)
+        }
+        Some(_) => Learned::Doubted,
+        None => {
+            *doubt = Some(new);
+            Learned::Doubted
+        }
+    }
+}
+
+/// How the work of a step grows with the size: as declared, else as samples and steps at several sizes show.
+pub fn batch_mode(profile: &Profile) -> BatchMode {
+    if profile.key.batch != BatchMode::Auto {
+        return profile.key.batch;
+    }
+    let logs: Vec<(f64, f64)> = profile
+        .points
+        .iter()
+        .filter_map(|p| Some((f64::from(p.nodes).ln(), p.step_samples.filter(|s| *s > 0.0)?.ln())))
+        .collect();
+    let n = logs.len() as f64;
+    let (x, y) = logs.iter().fold((0.0, 0.0), |(x, y), l| (x + l.0 / n, y + l.1 / n));
+    let wide: f64 = logs.iter().map(|l| (l.0 - x).powi(2)).sum();
+    let slope = logs.iter().map(|l| (l.0 - x) * (l.1 - y)).sum::<f64>() / wide;
+    match slope {
+        s if s > PER_NODE_SLOPE => BatchMode::PerNode,
+        s if s < GLOBAL_SLOPE => BatchMode::Global,
+        // Also where there are not two sizes to compare.
+        _ => BatchMode::Auto,
+    }
+}
+
+fn contradict(a: &SizePoint, b: &SizePoint) -> bool {
+    let apart = (a.rate / b.rate).ln().abs();
+    apart > SMALL && apart > CONTRADICTS * a.error.hypot(b.error)
+}
+
+/// Both, weighted by how exact they are.
+fn merged(old: &SizePoint, new: &SizePoint) -> SizePoint {
+    let weight = |p: &SizePoint| p.error.max(FLOOR).powi(-2);
+    let (a, b) = (weight(old), weight(new));
+    SizePoint {
+        nodes: new.nodes,
+        rate: ((a * old.rate.ln() + b * new.rate.ln()) / (a + b)).exp(),
+        error: (a + b).powf(-0.5).max(FLOOR),
+        secs: (old.secs + new.secs).min(MOST_SECS),
+        step_samples: new.step_samples.or(old.step_samples),
+        at: new.at.max(old.at),
+    }
+}
+
+/// The job runs at another speed: `now` is measured, the others are guessed from it.
+fn drift(profile: &mut Profile, now: &SizePoint, factor: f64) {
+    for point in &mut profile.points {
+        if point.nodes == now.nodes {
+            *point = *now;
+        } else {
+            point.rate *= factor;
+            point.error = point.error.hypot(DRIFT_DOUBT * factor.ln().abs()).min(1.0);
+            point.secs *= DRIFT_WEIGHT;
+        }
+    }
+}

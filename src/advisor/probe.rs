@@ -1,0 +1,134 @@
+//! Which size is worth trying: the value of information against the plans that it could change.
+//!
+//! A job gets the size whose rate, less what its nodes are worth elsewhere, is highest among the sizes that fit into the gaps.
+//! Trying a size moves what is believed of all sizes, by their covariances, and so may move that choice: the expected
+//! gain is the knowledge gradient (Frazier, Powell, Dayanik 2009), averaged over the supplies that are usual here and over
+//! prices of a node. The cost is the rescales there and back, and what the job makes less meanwhile.
+
+use nalgebra::DMatrix;
+
+use crate::model::RescaleCosts;
+
+use super::fit::Fitted;
+
+/// Prices of a node, as shares of what the job's best node yields: from "nodes are for free" to "others want them too".
+const PRICES: [f64; 5] = [0.0, 0.2, 0.4, 0.6, 0.8];
+
+/// Nodes and weights of a Gauss–Hermite quadrature of the standard normal distribution.
+const NORMAL: [(f64, f64); 5] = [
+    (-2.856_970_013_872_806, 0.011_257_411_327_720_7),
+    (-1.355_626_179_974_266, 0.222_075_922_005_612_6),
+    (0.0, 0.533_333_333_333_333_3),
+    (1.355_626_179_974_266, 0.222_075_922_005_612_6),
+    (2.856_970_013_872_806, 0.011_257_411_327_720_7),
+];
+
+/// What a relative error in the rate of a size costs through the choices between this job and others, which prices alone
+/// do not show: this share of it.
+const MISJUDGED: f64 = 0.15;
+
+/// Relative standard error that a probe leaves.
+const PROBE_ERROR: f64 = 0.012;
+
+/// What is at stake for one job.
+#[derive(Clone, Debug)]
+pub struct Stakes {
+    /// The sizes between which the planner chooses, ascending.
+    pub sizes: Vec<u32>,
+    /// The sizes that may be tried now.
+    pub triable: Vec<u32>,
+    /// How many nodes the job can usually get, with the share of the time; shares sum to 1.
+    pub supplies: Vec<(u32, f64)>,
+    /// Its present size.
+    pub present: u32,
+    /// Seconds for which what is learned will be of use.
+    pub horizon_secs: f64,
+    /// Seconds that a probe takes once the command is up.
+    pub probe_secs: f64,
+    /// What changes cost.
+    pub costs: RescaleCosts,
+}
+
+/// A size that could be tried.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// The size.
+    pub nodes: u32,
+    /// Expected gain from knowing its rate, samples over the horizon.
+    pub gain: f64,
+    /// Expected cost of trying it, samples.
+    pub cost: f64,
+}
+
+/// The size that is most worth trying; `None` when none is worth its cost.
+pub fn best_probe(fitted: &Fitted, stakes: &Stakes) -> Option<Candidate> {
+    let candidates = value_of_probes(fitted, stakes);
+    let pays = candidates.into_iter().filter(|c| c.gain > c.cost);
+    pays.max_by(|a, b| (a.gain - a.cost).total_cmp(&(b.gain - b.cost)))
+}
+
+/// Gain and cost of all sizes that may be tried.
+pub fn value_of_probes(fitted: &Fitted, stakes: &Stakes) -> Vec<Candidate> {
+    let rates: Vec<f64> = stakes.sizes.iter().map(|n| fitted.at(*n).rate).collect();
+    let covariance = fitted.covariance(&stakes.sizes);
+    let present = if stakes.present == 0 { 0.0 } else { fitted.at(stakes.present).rate };
+    let index = |nodes: u32| stakes.sizes.binary_search(&nodes).ok();
+    let tried = stakes.triable.iter().filter_map(|n| Some((*n, index(*n)?)));
+    tried
+        .map(|(nodes, c)| {
+            let spread = (covariance[(c, c)] + PROBE_ERROR.powi(2)).sqrt();
+            let moves: Vec<f64> = (0..rates.len()).map(|i| rates[i] * covariance[(i, c)] / spread).collect();
+            let clearer = MISJUDGED * cleared(&covariance, c, spread) * mean_rate(stakes, &rates);
+            let gain = (expected_gain(stakes, &rates, &moves) + clearer) * stakes.horizon_secs;
+            Candidate { nodes, gain, cost: cost(stakes, nodes, present, rates[c]) }
+        })
+        .collect()
+}
+
+/// By how much the relative errors shrink, on average over all sizes, when size `c` is measured.
+fn cleared(covariance: &DMatrix<f64>, c: usize, spread: f64) -> f64 {
+    let sizes = covariance.nrows();
+    let shrinks = |i: usize| {
+        let before = covariance[(i, i)].max(0.0);
+        before.sqrt() - (before - (covariance[(i, c)] / spread).powi(2)).max(0.0).sqrt()
+    };
+    (0..sizes).map(shrinks).sum::<f64>() / sizes.max(1) as f64
+}
+
+/// What the job makes on average over the supplies if it takes the fastest size.
+fn mean_rate(stakes: &Stakes, rates: &[f64]) -> f64 {
+    let fastest = |supply: u32| {
+        let fits = stakes.sizes.partition_point(|n| *n <= supply);
+        rates[..fits].iter().copied().fold(0.0, f64::max)
+    };
+    stakes.supplies.iter().map(|(supply, share)| share * fastest(*supply)).sum()
+}
+
+/// How much better the choice becomes, samples a second, averaged over supplies and prices.
+fn expected_gain(stakes: &Stakes, rates: &[f64], moves: &[f64]) -> f64 {
+    let best_node = stakes.sizes.iter().zip(rates).map(|(n, r)| r / f64::from(*n)).fold(0.0, f64::max);
+    let mut gain = 0.0;
+    for price in PRICES.map(|p| p * best_node) {
+        let net: Vec<f64> = stakes.sizes.iter().zip(rates).map(|(n, r)| r - price * f64::from(*n)).collect();
+        for (supply, share) in &stakes.supplies {
+            let fits = stakes.sizes.partition_point(|n| n <= supply);
+            // Nothing at all is a choice too, worth 0.
+            let best = net[..fits].iter().copied().fold(0.0, f64::max);
+            for (z, weight) in NORMAL {
+                let moved = (0..fits).map(|i| net[i] + z * moves[i]).fold(0.0, f64::max);
+                gain += weight * share * (moved - best) / PRICES.len() as f64;
+            }
+        }
+    }
+    gain
+}
+
+fn cost(stakes: &Stakes, nodes: u32, present: f64, there: f64) -> f64 {
+    if nodes == stakes.present {
+        return 0.0;
+    }
+    // Back again only if it turns out to be worse; then it makes less, there and while it changes.
+    let there_and_back = stakes.costs.of(stakes.present, nodes) * present
+        + stakes.costs.of(nodes, stakes.present) * present.min(there);
+    there_and_back + (present - there).max(0.0) * stakes.probe_secs
+}

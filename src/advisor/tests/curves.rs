@@ -1,0 +1,125 @@
+//! Fits and trials.
+
+use proptest::prelude::*;
+
+use crate::advisor::trial::{MOST_PROBE_SECS, MOST_PROBES, Trial};
+use crate::advisor::{Fitted, Stakes, best_probe, value_of_probes};
+use crate::model::{BatchMode, CurvePoint, RescaleCosts, SizePoint, UnixTime};
+
+const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
+
+fn point(nodes: u32, rate: f64, error: f64) -> SizePoint {
+    SizePoint { nodes, rate, error, secs: 10.0, step_samples: None, at: UnixTime(0) }
+}
+
+fn trial(rates: &[(u32, f64)], noise: f64, seed: u64) -> Trial {
+    let table = rates.iter().map(|(nodes, rate)| CurvePoint { nodes: *nodes, rate: *rate }).collect();
+    Trial { table, noise, seed, costs: COSTS, horizon_secs: 86_400.0 }
+}
+
+/// Step times of the field: compute, ring, latency, stragglers; per node and with one global batch.
+fn families() -> Vec<(&'static str, Vec<(u32, f64)>)> {
+    let sizes = [1, 2, 4, 8, 16, 32, 64];
+    let of = |rate: &dyn Fn(f64) -> f64| sizes.iter().map(|n| (*n, rate(f64::from(*n)))).collect();
+    vec![
+        ("linear", of(&|n| 100.0 * n)),
+        ("ring, a batch a node", of(&|n| 100.0 * n / (1.0 + 0.6 * (n - 1.0) / n))),
+        ("stragglers", of(&|n| 100.0 * n / (1.0 + 0.02 * (n - 1.0)))),
+        ("latency", of(&|n| 100.0 * n / (1.0 + 0.15 * n.log2()))),
+        ("one batch, with a peak", of(&|n| 100.0 / (1.0 / n + 0.05 + 0.004 * (n - 1.0)))),
+        ("superlinear", of(&|n| 100.0 * n / (0.8 + 0.2 / n))),
+    ]
+}
+
+#[test]
+fn the_curves_of_the_field_come_out_right_from_four_sizes() {
+    for (name, table) in families() {
+        for seed in 0..5 {
+            let verdict = trial(&table, 0.05, seed).run().unwrap();
+            assert!(verdict.mape < 0.04, "{name}, seed {seed}: {verdict:?}");
+            assert!(verdict.probes.len() <= MOST_PROBES && verdict.probe_secs <= MOST_PROBE_SECS, "{name}");
+        }
+    }
+}
+
+#[test]
+fn measured_sizes_win_over_every_model() {
+    // A fall behind a switch, and a jump that no model has.
+    let points = [point(1, 10.0, 0.01), point(4, 38.0, 0.01), point(5, 25.0, 0.01), point(8, 60.0, 0.01)];
+    let fitted = Fitted::new(&points, BatchMode::Auto, 8).unwrap();
+    for p in &points {
+        let got = fitted.at(p.nodes);
+        assert!((got.rate / p.rate - 1.0).abs() < 0.03, "{} nodes: {got:?}", p.nodes);
+        assert!(got.error < 0.02, "{} nodes: {got:?}", p.nodes);
+    }
+    assert!(fitted.at(3).error > fitted.at(4).error);
+    assert!(!fitted.formula().is_empty());
+}
+
+#[test]
+fn a_declared_batch_mode_leaves_out_what_cannot_be() {
+    let points = [point(1, 10.0, 0.01), point(8, 40.0, 0.01)];
+    let modes = [BatchMode::Auto, BatchMode::PerNode, BatchMode::Global];
+    let at_64 = modes.map(|m| Fitted::new(&points, m, 64).unwrap().at(64).rate);
+    // A fixed batch a node never gets slower with nodes in the ring; one batch for all saturates.
+    assert!(at_64[1] > at_64[2], "{at_64:?}");
+    assert!(at_64[2] <= at_64[0] && at_64[0] <= 1.05 * at_64[1], "{at_64:?}");
+}
+
+#[test]
+fn nothing_measured_is_no_curve() {
+    assert!(Fitted::new(&[], BatchMode::Auto, 8).is_none());
+    assert!(Fitted::new(&[point(0, 1.0, 0.1), point(1, f64::NAN, 0.1)], BatchMode::Auto, 8).is_none());
+    assert_eq!(trial(&[], 0.05, 1).run(), None);
+}
+
+#[test]
+fn a_size_that_is_known_is_not_worth_a_probe_and_one_in_doubt_is() {
+    let points = [point(1, 10.0, 0.006), point(8, 50.0, 0.006)];
+    let fitted = Fitted::new(&points, BatchMode::Auto, 8).unwrap();
+    let stakes = Stakes {
+        sizes: (1..=8).collect(),
+        triable: (1..8).collect(),
+        supplies: (1..=8).map(|n| (n, 0.125)).collect(),
+        present: 8,
+        horizon_secs: 86_400.0,
+        probe_secs: 15.0,
+        costs: COSTS,
+    };
+    let value = |n: u32| value_of_probes(&fitted, &stakes).into_iter().find(|c| c.nodes == n).unwrap();
+    assert!(value(1).gain < 0.1 * value(3).gain, "{:?} {:?}", value(1), value(3));
+    assert!((2..=5).contains(&best_probe(&fitted, &stakes).unwrap().nodes));
+    // What is of use for a moment only is worth no rescale.
+    assert_eq!(best_probe(&fitted, &Stakes { horizon_secs: 10.0, ..stakes }), None);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_verdict() {
+    let table = [(1, 10.0), (2, 19.0), (4, 33.0), (8, 50.0)];
+    let run = |seed| serde_json::to_string(&trial(&table, 0.05, seed).run().unwrap()).unwrap();
+    assert_eq!(run(7), run(7));
+    assert_ne!(run(7), run(8));
+}
+
+proptest! {
+    #[test]
+    fn rates_are_positive_and_bounded_whatever_was_measured(
+        measured in prop::collection::vec((1_u32..200, 1e-6_f64..1e9, 0.0_f64..1.0), 1..9),
+        largest in 1_u32..5000,
+    ) {
+        let points: Vec<SizePoint> = measured.iter().map(|(n, r, e)| point(*n, *r, *e)).collect();
+        let fitted = Fitted::new(&points, BatchMode::Auto, largest).unwrap();
+        let last = *fitted.points().last().unwrap();
+        for nodes in [1, 2, 3, 7, 50, 199, 1000, largest] {
+            let got = fitted.at(nodes);
+            prop_assert!(got.rate.is_finite() && got.rate > 0.0, "{nodes}: {got:?}");
+            prop_assert!(got.error.is_finite() && got.error >= 0.0, "{nodes}: {got:?}");
+            let (low, high) = got.interval();
+            prop_assert!(low > 0.0 && low <= high && high.is_finite());
+            if nodes > last.nodes {
+                let proportional = last.rate * f64::from(nodes) / f64::from(last.nodes);
+                prop_assert!(got.rate <= proportional * (1.0 + 1e-9), "{nodes}: {got:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The library beside imagined jobs that report once a second.
+
+use std::collections::BTreeMap;
+
+use crate::advisor::{Library, News, Opening, Progress, Settings, Subject};
+use crate::model::{
+    BatchMode, Curve, ExecPlan, JobId, NodeName, NodeType, ProfileFilter, ProfileKey, RescaleCosts, Sizes,
+    UnixTime,
+};
+
+const COSTS: RescaleCosts = RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 };
+const SETTINGS: Settings = Settings {
+    max_probes: 3,
+    max_probe_secs: 90.0,
+    max_at_once: 2,
+    horizon_secs: 86_400.0,
+    share_profiles: false,
+};
+
+fn key(user: &str) -> ProfileKey {
+    ProfileKey {
+        user: user.to_owned(),
+        name: "train".to_owned(),
+        node_type: NodeType::new("cpu2"),
+        exec_plan: ExecPlan::default(),
+        batch: BatchMode::Auto,
+    }
+}
+
+/// A cluster of 8 nodes that brings every job to the size that the advisor wants to try, and else to the fastest.
+struct Play {
+    library: Library,
+    clock: i64,
+    truth: Curve,
+    jobs: BTreeMap<JobId, (u64, u32)>,
+}
+
+impl Play {
+    fn new(truth: &str, jobs: u32) -> Play {
+        let jobs = (1..=jobs).map(|id| (JobId(id), (1, 8))).collect();
+        Play { library: Library::new(SETTINGS), clock: 0, truth: Curve::parse(truth).unwrap(), jobs }
+    }
+
+    fn subject(&self, job: JobId, running: Option<u32>) -> Subject {
+        let (sizes, declared) = (Sizes::parse("1-8").unwrap(), None);
+        Subject { job, key: key("alice"), sizes, declared, running, costs: COSTS }
+    }
+
+    fn report(&mut self, job: JobId, factor: f64, secs: f64) -> News {
+        let (generation, nodes) = self.jobs[&job];
+        let samples = self.truth.rate(nodes) * factor * secs;
+        let node = NodeName::new("n1");
+        let progress = Progress { generation, nodes, node: &node, samples, secs, step: None, opening: None };
+        self.library.progress(job, &key("alice"), &progress, UnixTime(self.clock))
+    }
+
+    /// One second: all report, then a round.
+    fn second(&mut self, factor: f64) {
+        self.clock += 1;
+        for job in self.jobs.keys().copied().collect::<Vec<_>>() {
+            let _ = self.report(job, factor, 1.0);
+        }
+        let subjects: Vec<Subject> =
+            self.jobs.iter().map(|(job, (_, n))| self.subject(*job, Some(*n))).collect();
+        self.library.round(&subjects, 8, 8, true, UnixTime(self.clock));
+        for (job, (generation, nodes)) in &mut self.jobs {
+            let wanted = self.library.probe_of(*job).unwrap_or(8);
+            if wanted != *nodes {
+                (*generation, *nodes) = (*generation + 1, wanted);
+            }
+        }
+    }
+
+    fn at(&self, nodes: u32) -> f64 {
+        let subject = self.subject(JobId(1), None);
+        self.library.fitted(&subject, &key("").node_type).unwrap().at(nodes).rate
+    }
+}
+
+#[test]
+fn one_job_tries_a_few_sizes_and_then_rests() {
+    let mut play = Play::new("1:10,2:19,4:34,8:50", 1);
+    (0..120).for_each(|_| play.second(1.0));
+    let profile = play.library.profile(&key("alice")).unwrap().clone();
+    assert!((2..=3).contains(&profile.probes) && profile.probe_secs <= 90.0, "{profile:?}");
+    assert_eq!(profile.jobs, 1);
+    for n in 1..=8 {
+        assert!((play.at(n) / play.truth.rate(n) - 1.0).abs() < 0.1, "{n}: {}", play.at(n));
+    }
+    assert!(play.library.thought(JobId(1)).contains("no probe"), "{}", play.library.thought(JobId(1)));
+    // The same job again: it knows, and tries nothing.
+    play.jobs = BTreeMap::from([(JobId(2), (1, 8))]);
+    (0..60).for_each(|_| play.second(1.0));
+    assert_eq!(play.library.profile(&key("alice")).unwrap().probes, profile.probes);
+}
+
+#[test]
+fn many_trials_of_one_script_share_their_probes() {
+    let mut play = Play::new("1:10,2:19,4:34,8:50", 20);
+    (0..200).for_each(|_| play.second(1.0));
+    let profile = play.library.profile(&key("alice")).unwrap();
+    assert!(profile.probes <= 4, "{profile:?}");
+    assert!(profile.points.len() >= 3, "{profile:?}");
+    assert_eq!(profile.jobs, 20);
+}
+
+#[test]
+fn a_drift_is_followed_within_half_a_minute_of_measurements() {
+    let mut play = Play::new("1:10,2:19,4:34,8:50", 1);
+    (0..120).for_each(|_| play.second(1.0));
+    let before = play.at(8);
+    (0..30).for_each(|_| play.second(0.5));
+    assert!((play.at(8) / before - 0.5).abs() < 0.025, "{} after {before}", play.at(8));
+    // The sizes that were not measured since are taken to have changed alike, with a doubt.
+    assert!((play.at(2) / play.truth.rate(2) - 0.5).abs() < 0.1, "{}", play.at(2));
+}
+
+#[test]
+fn a_stall_does_not_move_the_curve() {
+    for slow_seconds in [0, 10] {
+        let mut play = Play::new("1:10,2:19,4:34,8:50", 1);
+        (0..120).for_each(|_| play.second(1.0));
+        let before: Vec<f64> = (1..=8).map(|n| play.at(n)).collect();
+        // One step that took ten seconds more, or ten seconds in which next to nothing was done.
+        let _ = play.report(JobId(1), 0.1, 11.0);
+        (0..slow_seconds).for_each(|_| play.second(0.02));
+        (0..60).for_each(|_| play.second(1.0));
+        for (n, old) in (1..=8).zip(before) {
+            assert!((play.at(n) / old - 1.0).abs() < 0.02, "{n} nodes: {} after {old}", play.at(n));
+        }
+    }
+}
+
+#[test]
+fn rescale_costs_are_told_apart_and_split() {
+    let mut library = Library::new(SETTINGS);
+    let node = NodeName::new("n1");
+    let mut clock = 0;
+    let mut run = |generation, nodes, opening: Opening| {
+        let base =
+            Progress { generation, nodes, node: &node, samples: 20.0, secs: 1.0, step: None, opening: None };
+        let first = Progress { opening: Some(opening), ..base };
+        let _ = library.progress(JobId(1), &key("alice"), &first, UnixTime(clock));
+        for _ in 0..12 {
+            clock += 1;
+            let _ = library.progress(JobId(1), &key("alice"), &base, UnixTime(clock));
+        }
+    };
+    let opening = |stop_secs: Option<f64>, start_secs| {
+        let saved_secs = stop_secs.map(|s| s - 0.5);
+        Opening { saved_secs, stop_secs, idle_secs: 0.25, start_secs, samples: 20.0 }
+    };
+    run(1, 4, opening(None, 6.0));
+    run(2, 8, opening(Some(2.0), 4.0));
+    run(3, 2, opening(Some(1.5), 3.0));
+    let costs = library.profile(&key("alice")).unwrap().costs;
+    // A second of each start was useful: its samples are worth one at 20 samples a second.
+    assert_eq!((costs.start.start_secs, costs.start.exit_secs), (5.25, 0.0));
+    assert_eq!((costs.up.checkpoint_secs, costs.up.exit_secs, costs.up.start_secs), (1.5, 0.5, 3.25));
+    assert_eq!((costs.down.total_secs(), costs.down.count), (3.75, 1));
+    let believed = library.costs(&key("alice"), &COSTS);
+    assert_eq!((believed.up_secs, believed.down_secs, believed.start_secs), (5.25, 3.75, 5.25));
+}
+
+#[test]
+fn likes_help_and_strangers_do_only_if_allowed() {
+    let mut play = Play::new("1:10,2:19,4:34,8:50", 1);
+    (0..120).for_each(|_| play.second(1.0));
+    let profile = play.library.profile(&key("alice")).unwrap().clone();
+    let subject = |user: &str, node_type: &str| {
+        let key = ProfileKey { node_type: NodeType::new(node_type), ..key(user) };
+        Subject { key, ..play.subject(JobId(9), None) }
+    };
+    let fitted = |library: &Library, s: &Subject| library.fitted(s, &s.key.node_type);
+    let other_type = fitted(&play.library, &subject("alice", "gpu4")).unwrap();
+    let (own, other) =
+        (play.library.fitted(&subject("alice", "cpu2"), &key("").node_type).unwrap(), other_type);
+    assert!(
+        (other.at(4).rate / own.at(4).rate - 1.0).abs() < 0.1 && other.at(4).error > 2.0 * own.at(4).error
+    );
+    assert!(fitted(&play.library, &subject("bob", "cpu2")).is_none());
+    let mut open = Library::new(Settings { share_profiles: true, ..SETTINGS });
+    open.load(vec![profile], UnixTime(0));
+    assert!(fitted(&open, &subject("bob", "cpu2")).unwrap().at(4).error > 0.05);
+    assert_eq!(open.name_of("alice", ""), Some("train"));
+    open.forget(&ProfileFilter { user: Some("alice".to_owned()), ..ProfileFilter::default() });
+    assert!(fitted(&open, &subject("bob", "cpu2")).is_none());
+}
+
+#[test]
+fn a_declared_curve_is_brought_to_what_is_measured() {
+    let mut play = Play::new("1:10,2:19,4:34,8:50", 1);
+    (0..5).for_each(|_| play.second(1.0));
+    let declared = Some(Curve::parse("1:1,2:1.9,4:3.4,8:5").unwrap());
+    let subject = Subject { declared, ..play.subject(JobId(1), None) };
+    let known = |play: &Play| play.library.fitted(&subject, &key("").node_type).unwrap().at(4).rate;
+    assert!((known(&play) / 3.4 - 1.0).abs() < 0.05);
+    (0..5).for_each(|_| play.second(1.0));
+    assert!((known(&play) / 34.0 - 1.0).abs() < 0.05, "{}", known(&play));
+}
+
+#[test]
+fn what_changed_is_stored_once_and_again_when_that_failed() {
+    let mut play = Play::new("1:10,8:50", 1);
+    (0..20).for_each(|_| play.second(1.0));
+    let unsaved = play.library.take_unsaved();
+    assert_eq!(unsaved.len(), 1);
+    assert!(play.library.take_unsaved().is_empty());
+    play.library.not_saved(&unsaved);
+    assert_eq!(play.library.take_unsaved().len(), 1);
+}

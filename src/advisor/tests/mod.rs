@@ -1,0 +1,4 @@
+//! The advisor as a whole: curves against tables, drifts, stalls, many trials of one script.
+
+mod curves;
+mod library;

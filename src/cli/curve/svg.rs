@@ -1,0 +1,166 @@
+//! The picture as SVG, in one file: it asks for no other file, no script, and no font but the reader's own.
+
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+
+use super::{Axis, Picture};
+use crate::api::CurveRow;
+use crate::cli::output;
+
+/// Width and height of one picture.
+const SIZE: (u32, u32) = (860, 520);
+
+const FONT: &str = "sans-serif";
+const BLUE: RGBColor = RGBColor(31, 90, 166);
+const ORANGE: RGBColor = RGBColor(200, 90, 10);
+const GREEN: RGBColor = RGBColor(30, 130, 70);
+const GREY: RGBColor = RGBColor(120, 120, 120);
+
+/// Length of the ideal line's dashes and of the gaps between them.
+const DASH: (i32, i32) = (6, 5);
+
+/// Width of the ends of an interval.
+const CAP: u32 = 10;
+
+/// The pictures one below the other.
+///
+/// # Errors
+/// When one of them has nothing to show.
+pub fn svg(pictures: &[Picture]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    {
+        let rows = u32::try_from(pictures.len())?.max(1);
+        let root = SVGBackend::with_string(&mut text, (SIZE.0, SIZE.1 * rows)).into_drawing_area();
+        root.fill(&WHITE).map_err(failed)?;
+        for (area, picture) in root.split_evenly((rows as usize, 1)).iter().zip(pictures) {
+            panel(area, picture)?;
+        }
+        root.present().map_err(failed)?;
+    }
+    Ok(text)
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Chart<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
+
+/// The library would choose other ticks than the terminal shows.
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
+        from + (value / self.max * f64::from(to - from)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks().collect()
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        0.0..self.max
+    }
+}
+
+/// An error of the drawing library is no `Sync`, as `anyhow` wants it.
+fn failed(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow::anyhow!("cannot draw: {error}")
+}
+
+fn panel<'a>(area: &Area<'a>, picture: &Picture) -> anyhow::Result<()> {
+    let axes = picture.axes().ok_or_else(|| {
+        anyhow::anyhow!("{}: nothing was measured yet, so there is no curve", picture.title)
+    })?;
+    let mut chart = ChartBuilder::on(area)
+        .caption(&picture.title, (FONT, 21))
+        .margin(14)
+        .x_label_area_size(46)
+        .y_label_area_size(70)
+        .build_cartesian_2d(axes.0, axes.1)
+        .map_err(failed)?;
+    mesh(&mut chart)?;
+    band(&mut chart, picture, axes.1)?;
+    ideal(&mut chart, picture, axes)?;
+    curve(&mut chart, picture)?;
+    measured(&mut chart, picture, axes.1)?;
+    truth(&mut chart, picture)?;
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .label_font((FONT, 16))
+        .background_style(WHITE.mix(0.85))
+        .border_style(GREY.mix(0.4))
+        .draw()
+        .map_err(failed)
+}
+
+fn mesh(chart: &mut Chart<'_, '_>) -> anyhow::Result<()> {
+    chart
+        .configure_mesh()
+        .x_desc("nodes")
+        .y_desc("throughput, samples/s")
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&|y| output::number(*y))
+        .label_style((FONT, 16))
+        .axis_desc_style((FONT, 17))
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GREY.mix(0.2))
+        .draw()
+        .map_err(failed)
+}
+
+fn band(chart: &mut Chart<'_, '_>, picture: &Picture, rates: Axis) -> anyhow::Result<()> {
+    let edge = |r: &CurveRow, y: f64| (f64::from(r.nodes), y.min(rates.max));
+    let low = picture.curve.iter().map(|r| edge(r, r.low));
+    let high = picture.curve.iter().rev().map(|r| edge(r, r.high));
+    let outline: Vec<(f64, f64)> = low.chain(high).collect();
+    if outline.is_empty() {
+        return Ok(());
+    }
+    let drawn = chart.draw_series([Polygon::new(outline, BLUE.mix(0.15))]).map_err(failed)?;
+    drawn
+        .label("90 % interval of the fit")
+        .legend(|(x, y)| Rectangle::new([(x, y - 5), (x + 18, y + 5)], BLUE.mix(0.15).filled()));
+    Ok(())
+}
+
+fn ideal(chart: &mut Chart<'_, '_>, picture: &Picture, (nodes, rates): (Axis, Axis)) -> anyhow::Result<()> {
+    let Some(one) = picture.ideal() else { return Ok(()) };
+    let end = nodes.max.min(rates.max / one);
+    let style = GREY.stroke_width(1);
+    let series = DashedLineSeries::new([(0.0, 0.0), (end, one * end)], DASH.0, DASH.1, style);
+    let drawn = chart.draw_series(series).map_err(failed)?;
+    drawn
+        .label("proportional")
+        .legend(move |(x, y)| DashedPathElement::new([(x, y), (x + 18, y)], DASH.0, DASH.1, style));
+    Ok(())
+}
+
+fn curve(chart: &mut Chart<'_, '_>, picture: &Picture) -> anyhow::Result<()> {
+    let line = picture.curve.iter().map(|r| (f64::from(r.nodes), r.rate));
+    let drawn = chart.draw_series(LineSeries::new(line, BLUE.stroke_width(2))).map_err(failed)?;
+    drawn.label("fitted").legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], BLUE.stroke_width(2)));
+    Ok(())
+}
+
+fn measured(chart: &mut Chart<'_, '_>, picture: &Picture, rates: Axis) -> anyhow::Result<()> {
+    let bar = |p: &CurveRow| {
+        let high = p.high.min(rates.max);
+        ErrorBar::new_vertical(f64::from(p.nodes), p.low, p.rate, high, ORANGE.filled(), CAP)
+    };
+    let drawn = chart.draw_series(picture.measured.iter().map(bar)).map_err(failed)?;
+    drawn
+        .label("measured, with its 90 % interval")
+        .legend(|(x, y)| Circle::new((x + 9, y), 4, ORANGE.filled()));
+    Ok(())
+}
+
+fn truth(chart: &mut Chart<'_, '_>, picture: &Picture) -> anyhow::Result<()> {
+    if picture.truth.is_empty() {
+        return Ok(());
+    }
+    let points = picture.truth.iter().map(|p| Circle::new((f64::from(p.nodes), p.rate), 4, GREEN));
+    let drawn = chart.draw_series(points).map_err(failed)?;
+    drawn.label("true").legend(|(x, y)| Circle::new((x + 9, y), 4, GREEN));
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Which profiles a command is about.
+
+use clap::Args;
+
+use crate::api::{MAX_PROFILES, ProfileView, ProfilesView};
+use crate::cli::client::Client;
+use crate::cli::exit::Failure;
+use crate::cli::filter;
+use crate::model::{ExecPlan, NodeType, ProfileFilter};
+
+/// Whose, and of what; options of different kinds must all hold.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ChooseArgs {
+    /// Only mine.
+    #[arg(long, conflicts_with = "user")]
+    me: bool,
+    /// Only those of these users.
+    #[arg(short = 'u', long, value_name = "USER", value_delimiter = ',')]
+    user: Vec<String>,
+    /// Only those of this node type.
+    #[arg(long, value_name = "TYPE")]
+    node_type: Option<String>,
+    /// Only those of this execution plan.
+    #[arg(long, value_name = "PLAN")]
+    exec_plan: Option<String>,
+}
+
+impl ChooseArgs {
+    /// One filter a user, or one for all users.
+    pub fn filters(self, name: Option<String>) -> Result<Vec<ProfileFilter>, Failure> {
+        let mut users = if self.me { vec![filter::my_name()?] } else { self.user };
+        users.sort_unstable();
+        users.dedup();
+        let filter = ProfileFilter {
+            user: None,
+            name,
+            node_type: self.node_type.map(NodeType::new),
+            exec_plan: self.exec_plan.map(ExecPlan),
+        };
+        if users.is_empty() {
+            return Ok(vec![filter]);
+        }
+        Ok(users.into_iter().map(|user| ProfileFilter { user: Some(user), ..filter.clone() }).collect())
+    }
+}
+
+/// The profiles that the filters name, the last changed first.
+pub async fn fetch(client: &Client, filters: &[ProfileFilter]) -> Result<Vec<ProfileView>, Failure> {
+    let mut all = Vec::new();
+    for filter in filters {
+        let answer: ProfilesView = client.get_with("/v1/profiles", filter).await?;
+        if answer.profiles.len() >= MAX_PROFILES as usize {
+            eprintln!(
+                "infill: there are more: these are the {MAX_PROFILES} that changed last (choose by name or user)"
+            );
+        }
+        all.extend(answer.profiles);
+    }
+    all.sort_by_key(|p| std::cmp::Reverse(p.profile.updated_at));
+    Ok(all)
+}

@@ -1,0 +1,153 @@
+//! `infill profiles list`: a line each.
+
+use std::sync::LazyLock;
+
+use clap::Args;
+
+use super::choose::{self, ChooseArgs};
+use crate::api::{ProfileView, ProfilesView, SCHEMA};
+use crate::cli::Session;
+use crate::cli::exit::{Exit, Failure, Outcome};
+use crate::cli::filter::{self, TableArgs};
+use crate::cli::jobs::filled;
+use crate::cli::output::{self, When};
+use crate::cli::table::{Column, FieldHelp};
+
+/// Flags of `infill profiles list`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(disable_help_flag = true, after_help = HELP.as_str())]
+pub struct ListArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// Only those of this name.
+    #[arg(short = 'n', long, value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    choose: ChooseArgs,
+}
+
+/// A profile and the moment at which it is looked at.
+struct Row {
+    view: ProfileView,
+    when: When,
+}
+
+const DEFAULT: &str = "%u %n %T %p %b %s %.J %.P %.S %c";
+
+/// The fields, for `--help`.
+pub static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
+
+const COLUMNS: &[Column<Row>] = &[
+    Column {
+        letter: 'u',
+        header: "USER",
+        help: "owner of the jobs",
+        cell: |r| r.view.profile.key.user.clone(),
+    },
+    Column {
+        letter: 'n',
+        header: "NAME",
+        help: "the profile's name, else the hash of the command",
+        cell: |r| r.view.profile.key.name.clone(),
+    },
+    Column {
+        letter: 'j',
+        header: "JOBNAME",
+        help: "Slurm's name of the last job that it was learned from",
+        cell: |r| filled(&r.view.profile.job_name),
+    },
+    Column {
+        letter: 'T',
+        header: "TYPE",
+        help: "node type",
+        cell: |r| r.view.profile.key.node_type.to_string(),
+    },
+    Column {
+        letter: 'p',
+        header: "PLAN",
+        help: "execution plan",
+        cell: |r| r.view.profile.key.exec_plan.0.clone(),
+    },
+    Column {
+        letter: 'b',
+        header: "BATCH",
+        help: "whether each node has a batch of its own, as declared or recognised",
+        cell: |r| r.view.batch_seen.word().to_owned(),
+    },
+    Column { letter: 's', header: "SIZES", help: "sizes that were measured", cell: |r| sizes(&r.view) },
+    Column {
+        letter: 'J',
+        header: "JOBS",
+        help: "jobs that it was learned from",
+        cell: |r| r.view.profile.jobs.to_string(),
+    },
+    Column {
+        letter: 'P',
+        header: "PROBES",
+        help: "sizes that were tried only to measure them",
+        cell: |r| r.view.profile.probes.to_string(),
+    },
+    Column {
+        letter: 'S',
+        header: "PROBETIME",
+        help: "time that these took",
+        cell: |r| output::duration(r.view.profile.probe_secs),
+    },
+    Column {
+        letter: 'c',
+        header: "CHANGED",
+        help: "last change",
+        cell: |r| r.when.moment(r.view.profile.updated_at),
+    },
+    Column {
+        letter: 'm',
+        header: "MODEL",
+        help: "formula of the best model",
+        cell: |r| filled(&r.view.model),
+    },
+];
+
+/// The measured sizes, short: `1-4,8`.
+fn sizes(view: &ProfileView) -> String {
+    let mut sizes: Vec<u32> = view.profile.points.iter().map(|p| p.nodes).collect();
+    sizes.sort_unstable();
+    let run = |run: &[u32]| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        few => few.iter().map(u32::to_string).collect(),
+    };
+    let runs: Vec<String> = sizes.chunk_by(|a, b| a + 1 == *b).map(run).collect();
+    if runs.is_empty() { "-".to_owned() } else { runs.join(",") }
+}
+
+/// Runs `infill profiles list`.
+pub async fn run(args: ListArgs, session: &Session) -> Outcome {
+    let filters = args.choose.filters(args.name)?;
+    let profiles = choose::fetch(&session.client()?, &filters).await?;
+    if args.table.json {
+        output::print_json(&ProfilesView { schema: SCHEMA, profiles })?;
+    } else {
+        output::print(&table(profiles, &args.table, When::now())?)?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+fn table(profiles: Vec<ProfileView>, args: &TableArgs, when: When) -> Result<String, Failure> {
+    let rows: Vec<Row> = profiles.into_iter().map(|view| Row { view, when }).collect();
+    filter::render(args, DEFAULT, COLUMNS, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::samples;
+
+    #[test]
+    fn the_default_table() {
+        let text = table(samples::profiles().profiles, &TableArgs::default(), samples::when()).unwrap();
+        insta::assert_snapshot!(text, @r"
+        USER  NAME TYPE             PLAN    BATCH    SIZES JOBS PROBES PROBETIME CHANGED
+        alice bert gpu:a100:4/cpu64 default per-node 1-2,4    3      2      0:48 2026-11-20T22:09:17
+        bob   bert gpu:a100:4/cpu64 default global   -        0      0      0:00 2026-11-20T21:10:17
+        ");
+    }
+}

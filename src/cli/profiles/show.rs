@@ -1,0 +1,266 @@
+//! `infill profiles show`: the curve, the measurements that it rests on, what rescales cost.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::HelpArgs;
+use super::choose::{self, ChooseArgs};
+use crate::advisor::Estimate;
+use crate::api::{CurveRow, ProfileView, ProfilesView, SCHEMA};
+use crate::cli::Session;
+use crate::cli::curve::{self, Picture};
+use crate::cli::exit::{Exit, Failure, Outcome};
+use crate::cli::filter;
+use crate::cli::output::{self, When};
+use crate::cli::table::Column;
+use crate::model::{BatchMode, ChangeCost, Profile, SizePoint};
+
+/// Most curves that one drawing holds.
+const MAX_DRAWN: usize = 50;
+
+/// Flags of `infill profiles show`.
+#[derive(Clone, Debug, Args)]
+pub struct ShowArgs {
+    /// The profile's name; all node types, plans and users that have it are shown
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    choose: ChooseArgs,
+    /// Draw the curves into this file as SVG instead; `-` for standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    svg: Option<PathBuf>,
+    /// The whole document as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    help: HelpArgs,
+}
+
+/// How it is printed.
+#[derive(Clone, Copy)]
+struct Page {
+    when: When,
+    width: usize,
+    colour: bool,
+}
+
+/// A measured size, with the rate that proportional scaling would give.
+struct Size {
+    point: SizePoint,
+    ideal: f64,
+    when: When,
+}
+
+const SIZES: &[Column<Size>] = &[
+    Column { letter: 'n', header: "NODES", help: "", cell: |s| s.point.nodes.to_string() },
+    Column { letter: 'r', header: "RATE", help: "", cell: |s| output::number(s.point.rate) },
+    Column { letter: 'l', header: "LOW", help: "", cell: |s| output::number(interval(&s.point).0) },
+    Column { letter: 'h', header: "HIGH", help: "", cell: |s| output::number(interval(&s.point).1) },
+    Column { letter: 'e', header: "EFFIC", help: "", cell: |s| output::percent(s.point.rate / s.ideal) },
+    Column {
+        letter: 'b',
+        header: "SAMPLES/STEP",
+        help: "",
+        cell: |s| s.point.step_samples.map_or_else(|| "-".to_owned(), output::number),
+    },
+    Column { letter: 's', header: "OVER", help: "", cell: |s| output::duration(s.point.secs) },
+    Column { letter: 'a', header: "MEASURED", help: "", cell: |s| s.when.moment(s.point.at) },
+];
+
+/// A kind of change and what it costs.
+struct Change {
+    what: &'static str,
+    cost: ChangeCost,
+}
+
+const CHANGES: &[Column<Change>] = &[
+    Column { letter: 'w', header: "RESCALE", help: "", cell: |c| c.what.to_owned() },
+    Column { letter: 'c', header: "CHECKPOINT", help: "", cell: |c| secs(c, c.cost.checkpoint_secs) },
+    Column { letter: 'e', header: "EXIT", help: "", cell: |c| secs(c, c.cost.exit_secs) },
+    Column { letter: 's', header: "START", help: "", cell: |c| secs(c, c.cost.start_secs) },
+    Column { letter: 'u', header: "WARM-UP", help: "", cell: |c| secs(c, c.cost.warmup_secs) },
+    Column { letter: 't', header: "SECONDS", help: "", cell: |c| secs(c, c.cost.total_secs()) },
+    Column { letter: 'n', header: "CHANGES", help: "", cell: |c| c.cost.count.to_string() },
+];
+
+fn secs(change: &Change, secs: f64) -> String {
+    if change.cost.count == 0 { "-".to_owned() } else { output::number(secs) }
+}
+
+fn interval(point: &SizePoint) -> (f64, f64) {
+    Estimate { rate: point.rate, error: point.error }.interval()
+}
+
+/// Runs `infill profiles show`.
+pub async fn run(args: ShowArgs, session: &Session) -> Outcome {
+    let filters = args.choose.filters(Some(args.name.clone()))?;
+    let profiles = choose::fetch(&session.client()?, &filters).await?;
+    if profiles.is_empty() {
+        return Err(Exit::NotFound.because(anyhow::anyhow!("no such profile: {}", args.name)));
+    }
+    if args.json {
+        output::print_json(&ProfilesView { schema: SCHEMA, profiles })?;
+    } else if let Some(path) = &args.svg {
+        draw(&profiles, path)?;
+    } else {
+        let width = output::terminal_width().unwrap_or(output::DEFAULT_WIDTH);
+        let page = Page { when: When::now(), width, colour: output::colours(&std::io::stdout()) };
+        let texts = profiles.iter().map(|p| show(p, page)).collect::<Result<Vec<_>, _>>()?;
+        output::print(&texts.join("\n"))?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+fn draw(profiles: &[ProfileView], path: &std::path::Path) -> Result<(), Failure> {
+    let measured = profiles.iter().filter(|p| !p.curve.is_empty());
+    let pictures: Vec<Picture> = measured.take(MAX_DRAWN).map(picture).collect();
+    if pictures.is_empty() {
+        return Err(Exit::NotFound.because(anyhow::anyhow!("nothing was measured yet, so there is no curve")));
+    }
+    let svg = curve::svg(&pictures)?;
+    if path.as_os_str() == "-" {
+        output::print(&svg)?;
+    } else {
+        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn picture(view: &ProfileView) -> Picture {
+    let point = |p: &SizePoint| {
+        let (low, high) = interval(p);
+        CurveRow { nodes: p.nodes, rate: p.rate, low, high }
+    };
+    Picture {
+        title: title(&view.profile),
+        measured: view.profile.points.iter().map(point).collect(),
+        curve: view.curve.clone(),
+        truth: Vec::new(),
+    }
+}
+
+fn title(profile: &Profile) -> String {
+    let key = &profile.key;
+    let plan =
+        if key.exec_plan.0 == "default" { String::new() } else { format!(", plan {}", key.exec_plan.0) };
+    printable(&format!("{} of {} on {}{plan}", key.name, key.user, key.node_type))
+}
+
+/// Control characters in a name must reach neither the terminal nor a file.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+fn show(view: &ProfileView, page: Page) -> Result<String, Failure> {
+    let profile = &view.profile;
+    let mut text = format!("{}\n{}\n", title(profile), origin(view, page.when));
+    if profile.points.is_empty() {
+        text.push_str("no size was measured yet\n");
+    } else {
+        let drawn = curve::draw(&picture(view), page.width, page.colour);
+        let _ = write!(
+            text,
+            "\n{drawn}\n{}",
+            filter::whole("%.n %.r %.l %.h %.e %.b %.s %a", SIZES, &sizes(profile, page.when))?
+        );
+        let _ = writeln!(text, "model: {}", view.model);
+    }
+    let _ = write!(text, "\n{}", filter::whole("%w %.c %.e %.s %.u %.t %.n", CHANGES, &changes(profile))?);
+    Ok(text)
+}
+
+/// Where it comes from.
+fn origin(view: &ProfileView, when: When) -> String {
+    let profile = &view.profile;
+    let batch = match (profile.key.batch, view.batch_seen) {
+        (BatchMode::Auto, BatchMode::Auto) => "batch mode not known".to_owned(),
+        (BatchMode::Auto, seen) => format!("{} batch, as its steps show", seen.word()),
+        (declared, _) => format!("{} batch, as declared", declared.word()),
+    };
+    format!(
+        "{batch}; from {}, {} of {}; changed {}",
+        output::counted(u64::from(profile.jobs), "job"),
+        output::counted(u64::from(profile.probes), "probe"),
+        output::duration(profile.probe_secs),
+        when.moment(profile.updated_at),
+    )
+}
+
+fn sizes(profile: &Profile, when: When) -> Vec<Size> {
+    let one = profile.points.first().map_or(1.0, |p| p.rate / f64::from(p.nodes.max(1)));
+    profile.points.iter().map(|p| Size { point: *p, ideal: one * f64::from(p.nodes), when }).collect()
+}
+
+fn changes(profile: &Profile) -> Vec<Change> {
+    let costs = &profile.costs;
+    [("grow", costs.up), ("shrink", costs.down), ("start", costs.start)]
+        .map(|(what, cost)| Change { what, cost })
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::samples;
+
+    fn page() -> Page {
+        Page { when: samples::when(), width: 72, colour: false }
+    }
+
+    #[test]
+    fn a_profile_with_its_curve() {
+        insta::assert_snapshot!(show(&samples::profiles().profiles[0], page()).unwrap(), @r"
+        bert of alice on gpu:a100:4/cpu64
+        per-node batch, as its steps show; from 3 jobs, 2 probes of 0:48; changed 2026-11-20T22:09:17
+
+        samples/s
+        3000 ┤                                                        ·
+             │                                                    · ·
+        2500 ┤                                                · ·          ░░
+             │                                            · ·        ░░░░░░░░
+             │                                        · ·       ░░░░░░⣀⣀⣀⠤⠤⠔⠒
+        2000 ┤                                    · ·      ░░░⣀⣀⠤⠤⠒⠒⠉⠉░░░░░░░
+             │                                  ·     ░⢀⣀⡠⠤⠒⠊⠉░░░░░░░░░░░░░░░
+        1500 ┤                              · ·  ⢀⣀⠤⠔⠒⠉⠁░░░
+             │                          · · ⣀●⠔⠒⠉⠁
+             │                      · ⢀⣀⠤⠒⠊⠉
+        1000 ┤                  · ⣀⠤⠒⠉⠁
+             │              ·⣀●⠔⠊⠉
+         500 ┤          ·⣀⠤⠒⠉
+             │      · ●⠒⠉
+             │  · ·
+           0 ┤·
+             └┬───────┬───────┬──────┬───────┬───────┬───────┬──────┬───────┬
+        nodes 0       1       2      3       4       5       6      7       8
+        ● measured   ⠒ fitted   ░ 90 % interval   · proportional
+
+        NODES RATE  LOW HIGH EFFIC SAMPLES/STEP OVER MEASURED
+            1  410  406  414  100%          256 1:00 2026-11-20T22:00:17
+            2  780  767  793   95%          512 2:00 2026-11-20T22:00:17
+            4 1390 1323 1460   85%         1024 4:00 2026-11-20T22:00:17
+        model: n/rate = 2.440e-3 + 1.361e-4·(n-1)
+
+        RESCALE CHECKPOINT EXIT START WARM-UP SECONDS CHANGES
+        grow          2.50 1.00  8.25    3.00    14.8       4
+        shrink        2.50 1.00  8.25    3.00    14.8       1
+        start            -    -     -       -       -       0
+        ");
+    }
+
+    #[test]
+    fn a_profile_of_which_nothing_is_known() {
+        insta::assert_snapshot!(show(&samples::profiles().profiles[1], page()).unwrap(), @r"
+        bert of bob on gpu:a100:4/cpu64
+        global batch, as declared; from 0 jobs, 0 probes of 0:00; changed 2026-11-20T21:10:17
+        no size was measured yet
+
+        RESCALE CHECKPOINT EXIT START WARM-UP SECONDS CHANGES
+        grow             -    -     -       -       -       0
+        shrink           -    -     -       -       -       0
+        start            -    -     -       -       -       0
+        ");
+    }
+}

@@ -1,0 +1,290 @@
+//! What the daemon brings to the advisor, and takes from it.
+
+use std::collections::BTreeMap;
+
+use crate::advisor::{Library, News, Opening, Progress, Settings, Subject};
+use crate::api::{AgentEvent, Opening as Told};
+use crate::config::Config;
+use crate::generation::{Machine, Phase};
+use crate::model::{
+    ExecPlan, JobId, NodeName, NodeType, Profile, ProfileFilter, ProfileKey, Standing, UnixTime,
+};
+use crate::store::Measurement;
+
+use super::books::MAX_WAITING_ROWS;
+use super::world::{About, World};
+use super::{Context, now};
+
+/// Seconds of measuring that make one row of history.
+const ROW_SECS: f64 = 300.0;
+
+/// Most profiles of a user that are taken into memory: the last changed ones.
+const MOST_PROFILES_A_USER: u32 = 1000;
+
+/// Most users whose profiles are read in one round: after a start all come at once.
+const MOST_USERS_A_ROUND: usize = 20;
+
+/// Most samples that one report may claim: a second of the fastest program that could be.
+const MAX_SAMPLES: f64 = 1e15;
+
+/// Measurements of a job that are not a row yet.
+#[derive(Clone, Debug)]
+pub struct OpenRow {
+    row: Measurement,
+}
+
+/// The advisor's settings in a configuration.
+pub fn settings(config: &Config) -> Settings {
+    let advisor = &config.advisor;
+    Settings {
+        max_probes: advisor.max_probes,
+        max_probe_secs: advisor.max_probe_secs,
+        max_at_once: advisor.max_at_once,
+        horizon_secs: advisor.horizon_secs,
+        share_profiles: advisor.share_profiles,
+    }
+}
+
+/// Reads the stored profiles of users who have come since the last round.
+pub async fn load(context: &Context) {
+    let users = {
+        let world = context.world.lock();
+        // Asking a store that is away takes time, and the round waits.
+        if world.problems.contains_key("store") {
+            return;
+        }
+        world.users_to_load()
+    };
+    for user in users.into_iter().take(MOST_USERS_A_ROUND) {
+        let filter = ProfileFilter { user: Some(user.clone()), ..ProfileFilter::default() };
+        match context.store.profiles(&filter, MOST_PROFILES_A_USER).await {
+            Ok(profiles) => context.world.lock().load_profiles(&user, profiles, now()),
+            // Tried again in the next round.
+            Err(e) => return super::executor::store_failed(context, &e),
+        }
+    }
+}
+
+/// Stores the profiles that have changed.
+pub async fn save(context: &Context) {
+    // Whoever deletes or replaces profiles meanwhile would get the old ones back.
+    let _turn = context.saving.lock().await;
+    let unsaved = context.world.lock().library.take_unsaved();
+    if unsaved.is_empty() {
+        return;
+    }
+    if let Err(e) = context.store.put_profiles(&unsaved).await {
+        context.world.lock().library.not_saved(&unsaved);
+        super::executor::store_failed(context, &e);
+    }
+}
+
+impl World {
+    /// Takes in what a worker tells of its progress. Says whether the planner should look at once.
+    pub(super) fn progress(
+        &mut self,
+        lead: JobId,
+        node: &NodeName,
+        event: &AgentEvent,
+        now: UnixTime,
+    ) -> bool {
+        let AgentEvent::Progress { generation, samples, secs, step, loss, opening } = event else {
+            return false;
+        };
+        let sound = (0.0..=MAX_SAMPLES).contains(samples) && secs.is_finite() && *secs > 0.0;
+        if !sound || !self.machines.contains_key(&lead) {
+            return false;
+        }
+        let Some(about) = self.about.get_mut(&lead) else { return false };
+        about.samples = (about.samples + samples).min(f64::MAX);
+        about.step = step.or(about.step).max(about.step);
+        about.loss = loss.filter(|l| l.is_finite()).or(about.loss);
+        if opening.is_none() {
+            about.rates.insert(node.clone(), samples / secs);
+        }
+        let Some(machine) = self.machines.get(&lead) else { return false };
+        let Phase::Running { members } = &machine.phase else { return false };
+        if *generation != machine.generation {
+            return false;
+        }
+        // What a change cost is told by the lead, which sees it whole.
+        let opening = opening.as_ref().map(|told| begun(told, *samples, *secs));
+        let whole = opening.filter(|_| machine.lead_node() == Some(node));
+        if opening.is_some() && whole.is_none() {
+            return false;
+        }
+        let nodes = members.len() as u32;
+        let progress = Progress {
+            generation: *generation,
+            nodes,
+            node,
+            samples: *samples,
+            secs: *secs,
+            step: *step,
+            opening,
+        };
+        let key = self.key_of(lead);
+        let news = self.library.progress(lead, &key, &progress, now);
+        self.take_news(lead, &key, news, now)
+    }
+
+    /// The generation was interrupted or the job has ended: what was measured counts.
+    pub(super) fn stop_measuring(&mut self, job: JobId, now: UnixTime) {
+        let key = self.key_of(job);
+        let news = self.library.interrupted(job, &key, now);
+        let _ = self.take_news(job, &key, news, now);
+        self.close_row(job);
+    }
+
+    fn take_news(&mut self, job: JobId, key: &ProfileKey, news: News, now: UnixTime) -> bool {
+        if let Some(factor) = news.drift {
+            tracing::info!(job = %job, profile = key.name, "runs at {factor:.2} times its old speed now");
+        }
+        if let Some((nodes, stretch)) = news.stretch {
+            tracing::debug!(job = %job, nodes, rate = stretch.rate.rate, error = stretch.rate.error, "measured");
+            let (samples, secs) = (stretch.samples, stretch.secs);
+            let probe = news.probe;
+            self.add_row(Measurement { key: key.clone(), job, nodes, samples, secs, probe, at: now });
+            let name = self.about.get(&job).map(|a| a.name.clone()).unwrap_or_default();
+            self.library.set_job_name(key, &name);
+        }
+        news.probed || news.drift.is_some()
+    }
+
+    fn add_row(&mut self, new: Measurement) {
+        let job = new.job;
+        let alike = |r: &Measurement| r.key == new.key && r.nodes == new.nodes && r.probe == new.probe;
+        match self.open_rows.get_mut(&job).filter(|open| alike(&open.row)) {
+            Some(open) => {
+                open.row.samples += new.samples;
+                open.row.secs += new.secs;
+                open.row.at = new.at;
+            }
+            None => {
+                self.close_row(job);
+                self.open_rows.insert(job, OpenRow { row: new });
+            }
+        }
+        if self.open_rows.get(&job).is_some_and(|open| open.row.secs >= ROW_SECS) {
+            self.close_row(job);
+        }
+    }
+
+    fn close_row(&mut self, job: JobId) {
+        let Some(open) = self.open_rows.remove(&job) else { return };
+        if self.measurements.len() >= MAX_WAITING_ROWS {
+            self.measurements.pop_front();
+            self.lose("measurements", 1);
+        }
+        self.measurements.push_back(open.row);
+    }
+
+    /// The signature of what a job runs. While it has told nothing, that of the last job of its name.
+    pub(super) fn key_of(&self, job: JobId) -> ProfileKey {
+        let about = self.about.get(&job).cloned().unwrap_or_default();
+        let machine = self.machines.get(&job);
+        let node_type = machine.and_then(|m| self.type_of(m)).unwrap_or_else(|| NodeType::new(""));
+        key(machine, &about, node_type, &self.library)
+    }
+
+    /// The node type that the job runs on; for one that waits, the one of most gaps.
+    fn type_of(&self, machine: &Machine) -> Option<NodeType> {
+        let snapshot = self.snapshot.as_ref()?;
+        let of = |n: &NodeName| snapshot.node(n).map(|n| n.node_type.clone());
+        if let Some(node_type) = machine.lead_node().and_then(of) {
+            return Some(node_type);
+        }
+        let mut counts: BTreeMap<NodeType, usize> = BTreeMap::new();
+        for gap in &self.gaps.gaps {
+            *counts.entry(gap.node_type.clone()).or_default() += 1;
+        }
+        counts.into_iter().max_by_key(|(_, n)| *n).map(|(t, _)| t)
+    }
+
+    /// All jobs that have not ended, as the advisor sees them.
+    pub(super) fn subjects(&self, now: UnixTime) -> Vec<Subject> {
+        let living = self.machines.values().filter(|m| !matches!(m.state_word(), "ended" | "ending"));
+        living.map(|machine| self.subject(machine, now)).collect()
+    }
+
+    pub(super) fn subject(&self, machine: &Machine, now: UnixTime) -> Subject {
+        let key = self.key_of(machine.job);
+        let members = match (&machine.phase, machine.standing(now)) {
+            (Phase::Running { members }, Standing::Running) => Some(members.len() as u32),
+            _ => None,
+        };
+        let planner = &self.config().planner;
+        let otherwise = machine.spec.costs.unwrap_or(planner.costs);
+        Subject {
+            job: machine.job,
+            sizes: machine.allowed().clone(),
+            declared: super::demand::declared(machine, self.about.get(&machine.job), planner),
+            running: members,
+            costs: self.library.costs(&key, &otherwise),
+            key,
+        }
+    }
+
+    /// Lets the advisor look at this round and choose what to try.
+    pub(super) fn advise(&mut self, may_grow: bool, now: UnixTime) {
+        let subjects = self.subjects(now);
+        let usable = self.gaps.gaps.len() as u32;
+        let held = self.gaps.gaps.iter().filter(|g| g.holder.is_some()).count() as u32;
+        let may_probe = may_grow && self.acting() && self.config().advisor.probe;
+        self.library.round(&subjects, usable, usable.saturating_sub(held), may_probe, now);
+    }
+
+    /// Users whose profiles are not in memory yet.
+    pub(super) fn users_to_load(&self) -> Vec<String> {
+        let mut users: Vec<String> =
+            self.about.values().map(|a| a.user.clone()).filter(|u| !u.is_empty()).collect();
+        users.sort_unstable();
+        users.dedup();
+        users.retain(|u| !self.loaded_users.contains(u));
+        users
+    }
+
+    /// Takes in the stored profiles of a user.
+    pub(super) fn load_profiles(&mut self, user: &str, profiles: Vec<Profile>, now: UnixTime) {
+        self.loaded_users.insert(user.to_owned());
+        self.library.load(profiles, now);
+    }
+
+    /// Forgets profiles that were deleted from the store, with the measurements that would bring them back there.
+    pub fn forget_profiles(&mut self, filter: &ProfileFilter) {
+        self.library.forget(filter);
+        self.measurements.retain(|m| !filter.matches(&m.key));
+        self.open_rows.retain(|_, open| !filter.matches(&open.row.key));
+    }
+
+    /// Takes in profiles that were written to the store.
+    pub fn take_profiles(&mut self, profiles: Vec<Profile>, now: UnixTime) {
+        self.library.replace(profiles, now);
+    }
+}
+
+/// How a generation came about, with the time of its first report.
+fn begun(told: &Told, samples: f64, start_secs: f64) -> Opening {
+    let sound = |secs: f64| if secs.is_finite() { secs.max(0.0) } else { 0.0 };
+    Opening {
+        saved_secs: told.saved_secs.map(sound),
+        stop_secs: told.stop_secs.map(sound),
+        idle_secs: sound(told.idle_secs),
+        start_secs,
+        samples,
+    }
+}
+
+fn key(machine: Option<&Machine>, about: &About, node_type: NodeType, library: &Library) -> ProfileKey {
+    let spec = machine.map(|m| m.spec.clone()).unwrap_or_default();
+    let told = spec.profile.or(Some(spec.command_hash).filter(|h| !h.is_empty()));
+    let guessed = || library.name_of(&about.user, &about.name).map(str::to_owned);
+    let name = told.or_else(guessed).unwrap_or_default();
+    ProfileKey {
+        user: about.user.clone(),
+        name,
+        node_type,
+        exec_plan: ExecPlan::default(),
+        batch: spec.batch,
+    }
+}

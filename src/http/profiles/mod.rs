@@ -1,0 +1,107 @@
+//! Profiles: listed for all, forgotten and brought by their owners and by administrators.
+
+mod sound;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+
+use crate::advisor::{Fitted, batch_mode, sizes_of_interest};
+use crate::api::{
+    Counted, CurveRow, ForgetRequest, ImportRequest, MAX_IMPORTED, MAX_PROFILES, ProfileView, ProfilesView,
+    SCHEMA,
+};
+use crate::daemon::{Context, now};
+use crate::model::{MAX_NODES_A_JOB, Profile, ProfileFilter, Sizes};
+use crate::store::StoreError;
+
+use super::{Body, Refusal, auth};
+
+/// Purpose of the credential.
+const PURPOSE: &str = "profiles";
+
+/// Largest body of an import: [`MAX_IMPORTED`] profiles of [`sound::MAX_POINTS`] sizes, 150 bytes each, and as much again.
+pub const MAX_IMPORT_BODY: usize = 4 * 1024 * 1024;
+
+/// How far beyond the largest measured size a curve is shown.
+const BEYOND: u32 = 2;
+
+/// `GET /v1/profiles`.
+pub async fn list(
+    State(context): State<Arc<Context>>,
+    filter: Result<Query<ProfileFilter>, QueryRejection>,
+) -> Result<Json<ProfilesView>, Refusal> {
+    let Query(filter) = filter.map_err(|e| Refusal::new(e.status(), e.body_text()))?;
+    let found = context.store.profiles(&filter, MAX_PROFILES).await.map_err(|e| away(&e))?;
+    // Fitting takes a part of a millisecond each: together too long for a thread that serves agents.
+    let fitted = tokio::task::spawn_blocking(|| found.into_iter().map(view).collect());
+    let profiles =
+        fitted.await.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+    Ok(Json(ProfilesView { schema: SCHEMA, profiles }))
+}
+
+/// `POST /v1/profiles/forget`.
+pub async fn forget(
+    State(context): State<Arc<Context>>,
+    Body(request): Body<ForgetRequest>,
+) -> Result<Json<Counted>, Refusal> {
+    let uid = auth::proved(&context, PURPOSE, &request.credential, &request.nonce).await?;
+    let owners = request.filter.user.as_deref().map(|user| BTreeSet::from([user]));
+    auth::owns(&context, uid, owners).await?;
+    let _turn = context.saving.lock().await;
+    let profiles = context.store.forget_profiles(&request.filter).await.map_err(|e| away(&e))?;
+    context.world.lock().forget_profiles(&request.filter);
+    tracing::info!(%uid, filter = ?request.filter, profiles, "profiles forgotten");
+    Ok(Json(Counted { schema: SCHEMA, profiles }))
+}
+
+/// `POST /v1/profiles/import`.
+pub async fn import(
+    State(context): State<Arc<Context>>,
+    Body(request): Body<ImportRequest>,
+) -> Result<Json<Counted>, Refusal> {
+    let uid = auth::proved(&context, PURPOSE, &request.credential, &request.nonce).await?;
+    if request.profiles.len() > MAX_IMPORTED {
+        let what = format!("more than {MAX_IMPORTED} profiles at once");
+        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, what));
+    }
+    let owners = request.profiles.iter().map(|p| p.key.user.as_str()).collect();
+    auth::owns(&context, uid, Some(owners)).await?;
+    let sound = |p| sound::checked(p, now());
+    let profiles: Result<Vec<Profile>, _> = request.profiles.into_iter().map(sound).collect();
+    let profiles = profiles.map_err(|e| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string()))?;
+    let _turn = context.saving.lock().await;
+    context.store.put_profiles(&profiles).await.map_err(|e| away(&e))?;
+    let count = profiles.len() as u64;
+    context.world.lock().take_profiles(profiles, now());
+    tracing::info!(%uid, profiles = count, "profiles brought");
+    Ok(Json(Counted { schema: SCHEMA, profiles: count }))
+}
+
+fn away(error: &StoreError) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+}
+
+/// A profile with its curve, from one node to twice the largest measured size.
+fn view(profile: Profile) -> ProfileView {
+    let batch_seen = batch_mode(&profile);
+    let measured = profile.points.iter().map(|p| p.nodes).max().unwrap_or(1);
+    let max = measured.saturating_mul(BEYOND).min(MAX_NODES_A_JOB);
+    let Some(fitted) = Fitted::new(&profile.points, batch_seen, max) else {
+        return ProfileView { profile, batch_seen, curve: Vec::new(), model: String::new() };
+    };
+    let row = |nodes: u32| {
+        let estimate = fitted.at(nodes);
+        let (low, high) = estimate.interval();
+        CurveRow { nodes, rate: estimate.rate, low, high }
+    };
+    let sizes = sizes_of_interest(&Sizes::Range { min: 1, max }, fitted.points());
+    let curve = sizes.into_iter().map(row).collect();
+    ProfileView { profile, batch_seen, curve, model: fitted.formula() }
+}

@@ -1,0 +1,181 @@
+//! The routes from the request to the store: who may, what is refused, what is kept.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::{Credential, Secret};
+use crate::cli::samples;
+use crate::config::Config;
+use crate::daemon::executor;
+use crate::daemon::leadership::Leadership;
+use crate::daemon::metrics::Metrics;
+use crate::daemon::world::{Shared, World};
+use crate::model::UserId;
+use crate::slurm::fake::FakeSlurm;
+use crate::slurm::munge::{FakeIdentity, uid_of};
+use crate::store::Standing;
+
+/// A user that every system has, and who is no administrator.
+const OWNER: &str = "nobody";
+
+/// A daemon on a free port, with the profiles of the samples and one of [`OWNER`].
+struct Daemon {
+    context: Arc<Context>,
+    url: String,
+}
+
+impl Daemon {
+    async fn start() -> Daemon {
+        let config = Config::default();
+        let owner = uid_of(OWNER).await.unwrap();
+        let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("owner's".to_owned(), owner)]);
+        let (effects, _) = executor::channel();
+        let context = Arc::new(Context {
+            slurm: Arc::new(FakeSlurm::new(1, "infill")),
+            store: crate::store::open("sqlite::memory:", || ()).await.unwrap(),
+            identity: Arc::new(FakeIdentity { users }),
+            world: Shared::new(World::new(&config, effects, now())),
+            leadership: Leadership::new(Standing::Alone),
+            wake: tokio::sync::Notify::new(),
+            saving: tokio::sync::Mutex::default(),
+            planning: tokio::sync::Mutex::default(),
+            metrics: Metrics::default(),
+            config,
+        });
+        let mut profiles: Vec<Profile> =
+            samples::profiles().profiles.into_iter().map(|v| v.profile).collect();
+        profiles.push(samples::profile(OWNER, "bert", "cpu"));
+        context.store.put_profiles(&profiles).await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = crate::http::router(context.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Daemon { context, url }
+    }
+
+    async fn get(&self, query: &str) -> (u16, Value) {
+        let answer = reqwest::get(format!("{}/v1/profiles{query}", self.url)).await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    }
+
+    async fn post(&self, what: &str, body: &impl Serialize) -> (u16, Value) {
+        let request = reqwest::Client::new().post(format!("{}/v1/profiles/{what}", self.url)).json(body);
+        let answer = request.send().await.unwrap();
+        let (status, body) = (answer.status().as_u16(), answer.bytes().await.unwrap());
+        (status, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    async fn forget(&self, who: &str, filter: Value) -> (u16, Value) {
+        let credential = Credential::Munge(Secret(who.to_owned()));
+        self.post("forget", &json!({"credential": credential, "nonce": "n", "filter": filter})).await
+    }
+
+    async fn import(&self, who: &str, profiles: Vec<Profile>) -> (u16, Value) {
+        let credential = Credential::Munge(Secret(who.to_owned()));
+        self.post("import", &ImportRequest { credential, nonce: "n".to_owned(), profiles }).await
+    }
+
+    /// Whose profiles are left.
+    async fn left(&self) -> Vec<String> {
+        let left = self.context.store.profiles(&ProfileFilter::default(), 9).await.unwrap();
+        let mut users: Vec<String> = left.into_iter().map(|p| p.key.user).collect();
+        users.sort_unstable();
+        users
+    }
+}
+
+#[tokio::test]
+async fn anybody_may_list_and_choose() {
+    let daemon = Daemon::start().await;
+    let users = |(status, body): (u16, Value)| -> Vec<String> {
+        assert_eq!(status, 200, "{body}");
+        let profiles = body["profiles"].as_array().unwrap().clone();
+        profiles.iter().map(|p| p["user"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(users(daemon.get("").await).len(), 3);
+    assert_eq!(users(daemon.get("?name=bert&user=alice").await), ["alice"]);
+    assert_eq!(users(daemon.get("?node_type=cpu").await), [OWNER]);
+    assert_eq!(users(daemon.get("?exec_plan=tp2").await), [""; 0]);
+    assert_eq!(daemon.get("?colour=red").await.0, 400);
+}
+
+#[tokio::test]
+async fn a_curve_is_served_with_its_interval_beyond_what_was_measured() {
+    let (_, body) = Daemon::start().await.get("?user=alice").await;
+    let profile = &body["profiles"][0];
+    assert_eq!((&body["schema"], &profile["batch_seen"]), (&json!(1), &json!("per-node")));
+    let curve = profile["curve"].as_array().unwrap();
+    assert_eq!(
+        curve.iter().map(|r| r["nodes"].as_u64().unwrap()).collect::<Vec<_>>(),
+        [1, 2, 3, 4, 5, 6, 7, 8]
+    );
+    for row in curve {
+        let [low, rate, high] = ["low", "rate", "high"].map(|k| row[k].as_f64().unwrap());
+        assert!(0.0 < low && low < rate && rate < high, "{row}");
+    }
+    assert!(profile["model"].as_str().unwrap().starts_with("n/rate = "));
+}
+
+#[tokio::test]
+async fn owners_forget_their_own_and_administrators_any() {
+    let daemon = Daemon::start().await;
+    assert_eq!(daemon.forget("nobody knows", json!({"user": OWNER})).await.0, 401);
+    assert_eq!(daemon.forget("owner's|infill1 control 0 n", json!({"user": OWNER})).await.0, 401);
+    for others in
+        [json!({}), json!({"name": "bert"}), json!({"user": "alice"}), json!({"user": "no such user"})]
+    {
+        assert_eq!(daemon.forget("owner's", others.clone()).await.0, 403, "{others}");
+    }
+    assert_eq!(daemon.left().await, ["alice", "bob", OWNER]);
+    let own = daemon.forget("owner's|infill1 profiles 0 n", json!({"user": OWNER, "name": "bert"})).await;
+    assert_eq!(own, (200, json!({"schema": 1, "profiles": 1})));
+    assert_eq!(daemon.forget("root's", json!({"user": "alice"})).await.1["profiles"], 1);
+    assert_eq!(daemon.left().await, ["bob"]);
+    assert_eq!(daemon.forget("root's", json!({})).await.1["profiles"], 1);
+    assert_eq!(daemon.forget("root's", json!({"colour": "red"})).await.0, 422);
+}
+
+#[tokio::test]
+async fn imports_are_of_ones_own_and_sound() {
+    let daemon = Daemon::start().await;
+    let own = || samples::profile(OWNER, "vgg", "cpu");
+    let others = || samples::profile("alice", "vgg", "cpu");
+    assert_eq!(daemon.import("nobody knows", vec![own()]).await.0, 401);
+    assert_eq!(daemon.import("owner's", vec![own(), others()]).await.0, 403);
+    let mut bad = own();
+    bad.points[1].rate = -1.0;
+    let (status, body) = daemon.import("owner's", vec![own(), bad]).await;
+    assert_eq!(status, 422, "{body}");
+    assert!(body["error"].as_str().unwrap().contains("2 nodes: the rate"), "{body}");
+    assert_eq!(daemon.import("root's", vec![own(); MAX_IMPORTED + 1]).await.0, 413);
+    assert_eq!(daemon.left().await.len(), 3);
+    assert_eq!(daemon.import("owner's", vec![own()]).await, (200, json!({"schema": 1, "profiles": 1})));
+    assert_eq!(daemon.import("root's", vec![others()]).await.0, 200);
+    let kept = daemon.context.store.profiles(&ProfileFilter::default(), 9).await.unwrap();
+    assert_eq!(kept.len(), 5);
+    assert!(
+        kept.iter()
+            .any(|p| p.key == own().key && p.points == own().points && p.updated_at > own().updated_at)
+    );
+}
+
+#[tokio::test]
+async fn an_import_may_be_large_but_not_without_end() {
+    let daemon = Daemon::start().await;
+    let mut full = samples::profile(OWNER, "vgg", "cpu");
+    let point = full.points[0];
+    full.points =
+        (1..=sound::MAX_POINTS as u32).map(|nodes| crate::model::SizePoint { nodes, ..point }).collect();
+    let many = |n| {
+        (0..n).map(|i| {
+            let mut profile = full.clone();
+            profile.key.name = format!("job-{i}");
+            profile
+        })
+    };
+    assert_eq!(daemon.import("owner's", many(MAX_IMPORTED).collect()).await.0, 200);
+    assert_eq!(daemon.import("owner's", many(300).collect()).await.0, 413);
+}

@@ -1,0 +1,226 @@
+//! The advisor on real jobs: `examples/paced.py` runs exactly as fast as the curve on its command line says.
+
+use std::collections::BTreeMap;
+
+use infill::api::JobView;
+use infill::model::Curve;
+use serde_json::Value;
+
+use crate::harness::Site;
+use crate::harness::http;
+
+/// Seconds in which a job must have tried what it wants to try.
+const LEARNS_SECS: f64 = 120.0;
+
+/// A paced job that may run on 1 to 8 nodes.
+struct Paced<'a> {
+    curve: &'a str,
+    run_flags: &'a str,
+    flags: &'a str,
+}
+
+impl Paced<'_> {
+    fn submit(&self, site: &Site) -> u32 {
+        let Paced { curve, run_flags, flags } = self;
+        let script = format!(
+            "infill run --grace 10 {run_flags} -- python3 /opt/infill/examples/paced.py --curve {curve} \
+             --batch 4 --steps 1000000 --checkpoint /scratch/paced.$SLURM_JOB_ID {flags}"
+        );
+        let output = "--output=/scratch/paced.%j.out";
+        site.sbatch(
+            "alice",
+            &["-p", "infill", "-J", "paced", "--nodes=1-8", "--open-mode=append", output],
+            &script,
+        )
+    }
+}
+
+fn site() -> Site {
+    Site::with(|settings| settings.set("advisor.probe", true))
+}
+
+/// Waits until the advisor wants to try nothing more.
+fn until_it_knows(site: &Site, job: u32) -> JobView {
+    site.wait("the advisor to have learned", LEARNS_SECS, || {
+        let view = site.view(job)?;
+        (view.state == "running" && view.advice.contains("no probe")).then_some(view)
+    })
+}
+
+/// The only profile of a site.
+fn profile(site: &Site) -> Value {
+    let profiles = profiles(site);
+    assert_eq!(profiles.len(), 1, "{profiles:?}");
+    profiles[0].clone()
+}
+
+fn profiles(site: &Site) -> Vec<Value> {
+    let answer = http::get(site.port(), "/v1/profiles").expect("the daemon answers").json();
+    answer["profiles"].as_array().expect("profiles").clone()
+}
+
+fn rates(profile: &Value, list: &str) -> BTreeMap<u32, f64> {
+    let rows = profile[list].as_array().expect("rows");
+    let number = |row: &Value, key: &str| row[key].as_f64().expect("a number");
+    rows.iter().map(|row| (number(row, "nodes") as u32, number(row, "rate"))).collect()
+}
+
+/// Runs a job of this truth until its curve is known, and judges what was learned.
+fn learns(truth: &str) {
+    let site = site();
+    let job = Paced { curve: truth, run_flags: "", flags: "--noise 0.02" }.submit(&site);
+    until_it_knows(&site, job);
+    let truth = Curve::parse(truth).expect("a curve");
+    let best = (1..=8).map(|n| truth.rate(n)).fold(0.0, f64::max);
+    site.wait("the size that the curve says is best", 30.0, || {
+        let nodes = site.nodes_of(job).len() as u32;
+        (truth.rate(nodes) >= 0.97 * best).then_some(())
+    });
+    let learned = profile(&site);
+    let (points, curve) = (rates(&learned, "points"), rates(&learned, "curve"));
+    eprintln!(
+        "{truth}: measured {points:?}, believed {curve:?}, probes {} in {} s",
+        learned["probes"], learned["probe_secs"]
+    );
+    for nodes in 1..=8 {
+        let (wrong, bound) = match points.get(&nodes) {
+            Some(rate) => (rate / truth.rate(nodes) - 1.0, 0.05),
+            None => (curve[&nodes] / truth.rate(nodes) - 1.0, 0.10),
+        };
+        assert!(wrong.abs() <= bound, "{nodes} nodes: wrong by {wrong:.3}, {learned}");
+    }
+    assert!(learned["probe_secs"].as_f64().expect("seconds") <= 90.0, "{learned}");
+}
+
+#[test]
+fn a_curve_that_is_nearly_linear_is_learned() {
+    learns("1:10,2:19.7,3:29.2,4:38.5,5:47.6,6:56.5,7:65.2,8:73.7");
+}
+
+#[test]
+fn a_curve_that_saturates_is_learned() {
+    learns("1:10,2:17.4,3:23.1,4:27.6,5:31.2,6:34.3,7:36.8,8:39");
+}
+
+#[test]
+fn a_curve_with_a_step_is_learned() {
+    // Behind four nodes comes another switch.
+    learns("1:10,2:19.5,3:28.6,4:37.2,5:40,6:47.5,7:54.8,8:62");
+}
+
+#[test]
+fn a_curve_that_starts_superlinear_is_learned() {
+    learns("1:10,2:21.4,3:31.5,4:41.3,5:50.8,6:60,7:68.8,8:77.4");
+}
+
+#[test]
+fn a_curve_that_falls_is_learned_and_the_same_job_starts_at_its_peak() {
+    let truth = "1:10,2:18.6,3:25,4:28,5:26.5,6:25,7:23.5,8:22";
+    let site = site();
+    let job = Paced { curve: truth, run_flags: "", flags: "" }.submit(&site);
+    until_it_knows(&site, job);
+    site.until("its best size", 30.0, || (3..=5).contains(&site.nodes_of(job).len()));
+    let (learned, truth_curve) = (profile(&site), Curve::parse(truth).expect("a curve"));
+    for (nodes, rate) in rates(&learned, "curve") {
+        let wrong = rate / truth_curve.rate(nodes) - 1.0;
+        assert!(wrong.abs() <= 0.10, "{nodes} nodes: wrong by {wrong:.3}, {learned}");
+    }
+    let probes = learned["probes"].clone();
+    site.must("alice", &["scancel", &job.to_string()]);
+    site.until("the job to be gone", 30.0, || site.queue().is_empty());
+    // The same again.
+    let job = Paced { curve: truth, run_flags: "", flags: "" }.submit(&site);
+    let view = site.wait("the job to run", 40.0, || site.view(job).filter(|v| v.state == "running"));
+    assert!((3..=5).contains(&view.nodes.len()), "started on {} nodes", view.nodes.len());
+    site.rounds_go_by(20);
+    let view = site.view(job).expect("the job");
+    assert_eq!((view.generation, view.rescales), (1, 0), "{view:?}");
+    assert_eq!(profile(&site)["probes"], probes);
+}
+
+#[test]
+fn trials_of_one_script_share_one_profile_and_its_probes() {
+    let site = site();
+    for trial in 0..20 {
+        let flags = format!("--seed {trial} --noise 0.0{}", 1 + trial % 3);
+        Paced { curve: "1:10,2:19,4:35,8:60", run_flags: "", flags: &flags }.submit(&site);
+    }
+    site.until("all nodes to work", 60.0, || {
+        let working = site.status().map_or(0, |s| s.jobs.iter().filter(|j| j.rate.is_some()).count());
+        working >= 6
+    });
+    site.rounds_go_by(60);
+    let learned = profile(&site);
+    assert!(learned["probes"].as_u64().expect("a number") <= 4, "{learned}");
+    assert!(!rates(&learned, "points").is_empty(), "{learned}");
+}
+
+#[test]
+fn a_drift_is_followed_and_a_stall_is_not() {
+    let site = Site::acting();
+    let run = |flags| Paced { curve: "1:10,8:60", run_flags: "--nodes 8", flags }.submit(&site);
+    let rate = || rates(&profile(&site), "points").get(&8).copied();
+    let job = run("--stall 15:10 --drift 45:2");
+    site.until("the rate to be measured", 40.0, || rate().is_some_and(|r| (r / 60.0 - 1.0).abs() < 0.03));
+    // The stall is over after 25 s and nothing has moved; the drift comes at 55 s.
+    let samples = |at: f64| {
+        site.wait("progress", 90.0, || site.view(job).filter(|v| v.samples >= at).map(|v| v.samples))
+    };
+    while samples(0.0) < 43.0 * 60.0 {
+        assert!(rate().is_some_and(|r| (r / 60.0 - 1.0).abs() < 0.02), "the stall moved it: {:?}", rate());
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
+    samples(45.0 * 60.0);
+    site.until("the drift to be followed", 30.0, || rate().is_some_and(|r| (r / 30.0 - 1.0).abs() < 0.05));
+}
+
+#[test]
+fn rescale_costs_are_what_the_job_says_they_are() {
+    let site = Site::acting();
+    let flags = "--save-secs 1.5 --start-secs 2.5 --warmup-secs 3 --warmup-factor 2";
+    let job = Paced { curve: "1:10,8:60", run_flags: "", flags }.submit(&site);
+    site.until_trains_on(job, 8, 40.0);
+    for wanted in [5, 8, 5, 8] {
+        let main = (wanted == 5).then(|| site.main_job(25, &["--nodes=3"]));
+        site.until_trains_on(job, wanted, 60.0);
+        // Long enough for the steady rate to be known behind the warm-up.
+        std::thread::sleep(std::time::Duration::from_secs(18));
+        if let Some(main) = main {
+            site.end_of(main.id, 40.0);
+        }
+    }
+    let learned = profile(&site);
+    let text = std::fs::read_to_string(site.scratch().join(format!("paced.{job}.out"))).expect("its output");
+    let mean = |key: &str, line: &str| {
+        let values: Vec<f64> = text
+            .lines()
+            .filter(|l| l.contains(line))
+            .filter_map(|l| {
+                l.split_whitespace().find_map(|w| w.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
+            })
+            .collect();
+        values.iter().sum::<f64>() / values.len() as f64
+    };
+    eprintln!("{}\n{text}", learned["costs"]);
+    for kind in ["up", "down"] {
+        let cost = |part: &str| learned["costs"][kind][part].as_f64().expect("a number");
+        assert!(cost("count") >= 1.0, "{kind}: {learned}");
+        // What the program itself sees, part by part.
+        let near = |part: &str, got: f64, truth: f64| {
+            assert!(
+                (got / truth - 1.0).abs() < 0.1,
+                "{kind} {part}: {got:.2} for {truth:.2}: {}",
+                learned["costs"]
+            );
+        };
+        near("checkpoint", cost("checkpoint_secs"), mean("stop_secs", "saved at"));
+        near("warm-up", cost("warmup_secs"), mean("warmup_lost_secs", "saved at"));
+        let start = mean("start_secs", "start:");
+        // Besides the program's own start there is the time until all workers have stopped and started.
+        assert!(
+            (start..start + 1.5).contains(&cost("start_secs")),
+            "{kind} start: {} for {start:.2}",
+            learned["costs"]
+        );
+    }
+}
