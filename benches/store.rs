@@ -9,9 +9,10 @@ mod postgres;
 use std::time::{Duration, Instant};
 
 use infill::model::{
-    BatchMode, ChangeCost, ExecPlan, JobId, MeasuredCosts, NodeType, Profile, ProfileKey, SizePoint, UnixTime,
+    BatchMode, ChangeCost, ExecPlan, JobId, MeasuredCosts, NodeType, Profile, ProfileFilter, ProfileKey,
+    SizePoint, UnixTime,
 };
-use infill::store::{self, Measurement, ProfileFilter, Store, StoreError};
+use infill::store::{self, Measurement, Store, StoreError};
 
 const PROFILES: u32 = 2_000;
 const MEASUREMENTS: u32 = 1_000_000;

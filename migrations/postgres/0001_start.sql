@@ -55,6 +55,7 @@ CREATE TABLE profiles (
     probes BIGINT NOT NULL,
     probe_secs DOUBLE PRECISION NOT NULL,
     jobs BIGINT NOT NULL,
+    job_name TEXT NOT NULL,
     updated_at BIGINT NOT NULL,
     UNIQUE (owner, name, node_type, exec_plan, batch)
 );

@@ -169,7 +169,7 @@ async fn put_profile(tx: &mut Connection, profile: &Profile, assignment: &'stati
             .push_bind(i64::from(profile.probes))
             .push_bind(profile.probe_secs)
             .push_bind(i64::from(profile.jobs))
-            .push_bind(&profile.job_name)
+            .push_bind(text(&profile.job_name))
             .push_bind(profile.updated_at.0);
     });
     query.push(" ON CONFLICT (owner, name, node_type, exec_plan, batch) DO UPDATE SET ");
