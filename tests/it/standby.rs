@@ -144,8 +144,7 @@ fn a_database_that_is_away_stops_no_job_and_loses_no_history() {
     site.until("all problems to be over", 20.0, || site.status().is_some_and(|s| s.problems.is_empty()));
     assert_eq!(site.metric("infill_store_up"), 1.0);
     site.until_trains_on(job, 4, 40.0);
-    // A row of measurements ends with each change of size: there was one at least.
-    for (table, at, rows) in [("rounds", "planned_at", 4), ("measurements", "measured_at", 1)] {
+    for (table, at, rows) in [("rounds", "planned_at", 4), ("generations", "started_at", 1)] {
         let between = format!("{at} BETWEEN {away:.0} AND {back:.0}");
         let kept = server.ask(&format!("SELECT count(*) >= {rows} FROM {table} WHERE {between}"));
         assert_eq!(kept, "t", "{table} of the time in which the database was away are lost");
