@@ -17,6 +17,12 @@ pub const SCHEMA: u32 = 1;
 /// Longest time that the daemon keeps a long poll open. Below the idle time-outs of common proxies (60 s).
 pub const MAX_POLL_SECS: u64 = 30;
 
+/// The daemons that `agent.url` names: one or, separated by commas, several of which one leads.
+pub fn daemon_urls(list: &str) -> Vec<String> {
+    let urls = list.split(',').map(|url| url.trim().trim_end_matches('/').to_owned());
+    urls.filter(|url| !url.is_empty()).collect()
+}
+
 /// A secret that never shows in logs.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -147,7 +147,7 @@ pub struct AdvisorConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentConfig {
-    /// URL at which agents and the command line reach the daemon.
+    /// URL at which agents and the command line reach the daemon; of several daemons all, separated by commas.
     pub url: String,
     /// Seconds for which a preempted worker may save before it is killed.
     pub preempt_leave_secs: f64,
@@ -161,8 +161,10 @@ pub struct AgentConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreConfig {
-    /// `sqlite:/path/file.db`.
+    /// `sqlite:/path/file.db` or `postgres://user:password@host/database`.
     pub database_url: String,
+    /// Days for which a profile is kept of which nothing was learned meanwhile.
+    pub keep_profile_days: u32,
 }
 
 impl Default for DaemonConfig {
@@ -247,7 +249,7 @@ impl Default for AgentConfig {
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        StoreConfig { database_url: "sqlite:/var/lib/infill/infill.db".to_owned() }
+        StoreConfig { database_url: "sqlite:/var/lib/infill/infill.db".to_owned(), keep_profile_days: 365 }
     }
 }
 

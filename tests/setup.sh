@@ -13,7 +13,7 @@ setup.sh: installs what infill needs to be built and tried on this machine, and 
 
 Usage: tests/setup.sh [--tests] [--no-build]
 
-  --tests      also what the tests need: shellcheck, rustfmt, clippy
+  --tests      also what the tests need: shellcheck, PostgreSQL's programs, rustfmt, clippy
   --no-build   only install
 
 Needs root on Debian 12 or 13, Rust (cargo), and apt sources that work.
@@ -33,7 +33,10 @@ readonly NEEDS=(
     "procps command -v pgrep"
     "mawk command -v awk"
 )
-readonly TEST_NEEDS=("shellcheck command -v shellcheck")
+readonly TEST_NEEDS=(
+    "shellcheck command -v shellcheck"
+    "postgresql has_postgres"
+)
 
 # A package list older than this may name files that the archive no longer has.
 readonly APT_LIST_DAYS=1
@@ -48,6 +51,21 @@ die() {
 # clang's headers come with it, as a dependency.
 has_libclang() {
     compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' && compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'
+}
+
+# A server's programs: the tests start servers of their own.
+has_postgres() {
+    compgen -G '/usr/lib/postgresql/*/bin/initdb'
+}
+
+# Debian's package starts a server when it is installed, unless it is told not to.
+forbid_postgres_server() {
+    local file=/etc/postgresql-common/createcluster.conf
+    if has_postgres >/dev/null || [[ -e $file ]] || ((EUID != 0)); then
+        return 0
+    fi
+    mkdir -p "${file%/*}"
+    echo 'create_main_cluster = false' >"$file"
 }
 
 install_packages() {
@@ -118,6 +136,7 @@ main() {
     find_cargo
     install_packages "${NEEDS[@]}"
     if [[ $with_tests = yes ]]; then
+        forbid_postgres_server
         install_packages "${TEST_NEEDS[@]}"
         install_rust_components
     fi

@@ -1,6 +1,6 @@
 //! Requests to the daemon, the secret that they need, and whether the daemon can be reached.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::api::{
     AgentEvent, AgentReport, Assignment, ErrorBody, Hello, MAX_POLL_SECS, Poll, Role, RunSpec, Secret,
-    Welcome,
+    Welcome, daemon_urls,
 };
 use crate::model::{JobId, NodeName};
 
@@ -36,7 +36,7 @@ const NOTHING: u64 = 0;
 
 /// Who speaks to which daemon.
 pub struct LinkConfig {
-    /// The daemon's URL.
+    /// The daemon's URL, or several, as [`daemon_urls`] reads them.
     pub url: String,
     /// Our Slurm job.
     pub job: JobId,
@@ -83,6 +83,9 @@ pub enum LinkError {
 /// Our side of the conversation. Shared by the loops that poll and report.
 pub struct Link {
     config: LinkConfig,
+    urls: Vec<String>,
+    /// Which daemon answered last.
+    leader: AtomicUsize,
     http: Client,
     session: tokio::sync::Mutex<Session>,
     running: AtomicU64,
@@ -112,8 +115,14 @@ impl Link {
             .connect_timeout(CONNECT_TIMEOUT)
             .build()
             .map_err(|e| LinkError::Setup(chain(&e)))?;
+        let urls = daemon_urls(&config.url);
+        if urls.is_empty() {
+            return Err(LinkError::Setup("no daemon's URL is given".to_owned()));
+        }
         Ok(Link {
             config,
+            urls,
+            leader: AtomicUsize::new(0),
             http,
             session: tokio::sync::Mutex::default(),
             running: AtomicU64::new(NOTHING),
@@ -202,7 +211,7 @@ impl Link {
         if (0.0..=86_400.0).contains(&welcome.preempt_leave_secs) {
             self.state().leave = Duration::from_secs_f64(welcome.preempt_leave_secs);
         }
-        tracing::info!(url = self.config.url, "the daemon knows us");
+        tracing::info!(url = self.urls[self.leader.load(Ordering::Relaxed)], "the daemon knows us");
         Ok(welcome.secret)
     }
 
@@ -216,6 +225,7 @@ impl Link {
         }
     }
 
+    /// Posts to the daemon that answered last; if it does not, to each of the others in turn.
     async fn post<A: DeserializeOwned>(
         &self,
         path: &str,
@@ -223,22 +233,16 @@ impl Link {
         body: &impl Serialize,
         wait: Duration,
     ) -> Result<A, LinkError> {
-        let mut request = self
-            .http
-            .post(format!("{}{path}", self.config.url.trim_end_matches('/')))
-            .json(body)
-            .timeout(wait);
-        if let Some(Secret(secret)) = secret {
-            request = request.bearer_auth(secret);
+        let first = self.leader.load(Ordering::Relaxed);
+        let mut result = Err(LinkError::Setup(String::new()));
+        for turn in 0..self.urls.len() {
+            let daemon = (first + turn) % self.urls.len();
+            result = self.post_to(&self.urls[daemon], path, secret, body, wait).await;
+            if !matches!(result, Err(LinkError::Unreachable { .. })) {
+                self.leader.store(daemon, Ordering::Relaxed);
+                break;
+            }
         }
-        let answer = async {
-            let answer = request.send().await?;
-            Ok::<_, reqwest::Error>((answer.status(), answer.bytes().await?))
-        };
-        let result = match answer.await {
-            Ok((status, body)) => self.read(status, &body),
-            Err(e) => Err(self.unreachable(chain(&e))),
-        };
         match &result {
             Ok(_) => self.note_back(),
             // A secret that is no longer known is replaced at once and is not the daemon being away.
@@ -248,26 +252,26 @@ impl Link {
         result
     }
 
-    fn read<A: DeserializeOwned>(&self, status: StatusCode, body: &[u8]) -> Result<A, LinkError> {
-        if status.is_success() {
-            // An answer without content is as good as `null`.
-            let body = if body.is_empty() { b"null" } else { body };
-            return serde_json::from_slice(body)
-                .map_err(|e| self.unreachable(format!("unreadable answer: {e}")));
+    async fn post_to<A: DeserializeOwned>(
+        &self,
+        url: &str,
+        path: &str,
+        secret: Option<&Secret>,
+        body: &impl Serialize,
+        wait: Duration,
+    ) -> Result<A, LinkError> {
+        let mut request = self.http.post(format!("{url}{path}")).json(body).timeout(wait);
+        if let Some(Secret(secret)) = secret {
+            request = request.bearer_auth(secret);
         }
-        let said = serde_json::from_slice::<ErrorBody>(body).map(|e| e.error).unwrap_or_default();
-        match status {
-            StatusCode::UNAUTHORIZED => Err(LinkError::Unauthorized(said)),
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
-                Err(self.unreachable(format!("{status}: {said}")))
-            }
-            _ if status.is_client_error() => Err(LinkError::Refused { status: status.as_u16(), what: said }),
-            _ => Err(self.unreachable(format!("{status}: {said}"))),
+        let answer = async {
+            let answer = request.send().await?;
+            Ok::<_, reqwest::Error>((answer.status(), answer.bytes().await?))
+        };
+        match answer.await {
+            Ok((status, body)) => read(url, status, &body),
+            Err(e) => Err(unreachable(url, chain(&e))),
         }
-    }
-
-    fn unreachable(&self, what: String) -> LinkError {
-        LinkError::Unreachable { url: self.config.url.clone(), what }
     }
 
     fn note_away(&self, error: &dyn std::error::Error) {
@@ -283,6 +287,27 @@ impl Link {
             tracing::info!(away_secs = since.elapsed().as_secs(), "the daemon is back");
         }
     }
+}
+
+fn read<A: DeserializeOwned>(url: &str, status: StatusCode, body: &[u8]) -> Result<A, LinkError> {
+    if status.is_success() {
+        // An answer without content is as good as `null`.
+        let body = if body.is_empty() { b"null" } else { body };
+        return serde_json::from_slice(body).map_err(|e| unreachable(url, format!("unreadable answer: {e}")));
+    }
+    let said = serde_json::from_slice::<ErrorBody>(body).map(|e| e.error).unwrap_or_default();
+    match status {
+        StatusCode::UNAUTHORIZED => Err(LinkError::Unauthorized(said)),
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
+            Err(unreachable(url, format!("{status}: {said}")))
+        }
+        _ if status.is_client_error() => Err(LinkError::Refused { status: status.as_u16(), what: said }),
+        _ => Err(unreachable(url, format!("{status}: {said}"))),
+    }
+}
+
+fn unreachable(url: &str, what: String) -> LinkError {
+    LinkError::Unreachable { url: url.to_owned(), what }
 }
 
 /// Pauses between attempts, growing.

@@ -3,12 +3,12 @@
 use std::error::Error;
 use std::time::Duration;
 
-use reqwest::{Method, StatusCode};
+use reqwest::StatusCode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::exit::{Exit, Failure};
-use crate::api::ErrorBody;
+use crate::api::{ErrorBody, daemon_urls};
 
 /// Time to reach the daemon: it is on the same network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -84,20 +84,25 @@ impl From<ClientError> for Failure {
     }
 }
 
-/// A daemon.
+/// A daemon, or several of which one leads.
 pub struct Client {
-    url: String,
+    urls: Vec<String>,
     http: reqwest::Client,
 }
 
 impl Client {
-    /// Speaks to the daemon at `url`.
+    /// Speaks to the daemon at `url`; of several, separated by commas, to the first that answers for all.
     pub fn new(url: &str) -> Result<Client, ClientError> {
-        let url = url.trim_end_matches('/').to_owned();
-        let bad = |what: String| ClientError::Url { url: url.clone(), what };
-        let parsed = reqwest::Url::parse(&url).map_err(|e| bad(e.to_string()))?;
-        if !matches!(parsed.scheme(), "http" | "https") {
-            return Err(bad("expected http:// or https://".to_owned()));
+        let bad = |what: String| ClientError::Url { url: url.to_owned(), what };
+        let urls = daemon_urls(url);
+        for url in &urls {
+            let parsed = reqwest::Url::parse(url).map_err(|e| bad(e.to_string()))?;
+            if !matches!(parsed.scheme(), "http" | "https") {
+                return Err(bad("expected http:// or https://".to_owned()));
+            }
+        }
+        if urls.is_empty() {
+            return Err(bad("it is empty".to_owned()));
         }
         super::install_crypto();
         let http = reqwest::Client::builder()
@@ -107,12 +112,12 @@ impl Client {
             .user_agent(concat!("infill/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| bad(innermost(&e)))?;
-        Ok(Client { url, http })
+        Ok(Client { urls, http })
     }
 
-    /// The daemon's URL.
-    pub fn url(&self) -> &str {
-        &self.url
+    /// The daemons' URLs.
+    pub fn url(&self) -> String {
+        self.urls.join(",")
     }
 
     /// Gets a document.
@@ -126,14 +131,13 @@ impl Client {
         path: &str,
         query: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let request = self.http.request(Method::GET, self.at(path)).query(query);
-        self.document(path, &self.answer(path, request).await?)
+        let body = self.answer(path, |url| self.http.get(url).query(query)).await?;
+        self.document(path, &body)
     }
 
     /// Posts an order; the answer's body is of no interest.
     pub async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), ClientError> {
-        let request = self.http.request(Method::POST, self.at(path)).json(body);
-        self.answer(path, request).await.map(drop)
+        self.answer(path, |url| self.http.post(url).json(body)).await.map(drop)
     }
 
     /// Posts a request; returns the answer.
@@ -142,32 +146,47 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let request = self.http.request(Method::POST, self.at(path)).json(body);
-        self.document(path, &self.answer(path, request).await?)
-    }
-
-    fn at(&self, path: &str) -> String {
-        format!("{}{path}", self.url)
+        let body = self.answer(path, |url| self.http.post(url).json(body)).await?;
+        self.document(path, &body)
     }
 
     fn document<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> Result<T, ClientError> {
         serde_json::from_slice(body).map_err(|e| ClientError::Garbled {
-            url: self.url.clone(),
+            url: self.url(),
             path: path.to_owned(),
             what: e.to_string(),
         })
     }
 
-    async fn answer(&self, path: &str, request: reqwest::RequestBuilder) -> Result<Vec<u8>, ClientError> {
-        let unreachable =
-            |e: reqwest::Error| ClientError::Unreachable { url: self.url.clone(), why: why(&e) };
-        let answer = request.send().await.map_err(unreachable)?;
-        let status = answer.status();
-        let bytes = answer.bytes().await.map_err(unreachable)?;
-        if status.is_success() { Ok(bytes.to_vec()) } else { Err(refusal(status, path, &bytes)) }
+    /// Asks one daemon after the other until one neither is away nor stands by. If all do, what the first says counts
+    /// that says anything.
+    async fn answer(
+        &self,
+        path: &str,
+        request: impl Fn(String) -> reqwest::RequestBuilder,
+    ) -> Result<Vec<u8>, ClientError> {
+        let mut failure: Option<ClientError> = None;
+        for url in &self.urls {
+            match answer_of(url, path, request(format!("{url}{path}"))).await {
+                Err(e @ (ClientError::Unreachable { .. } | ClientError::Status { status: 503, .. })) => {
+                    let silent = matches!(failure, None | Some(ClientError::Unreachable { .. }));
+                    failure = if silent { Some(e) } else { failure };
+                }
+                answer => return answer,
+            }
+        }
+        let none = || ClientError::Url { url: self.url(), what: "it names no daemon".to_owned() };
+        Err(failure.unwrap_or_else(none))
     }
 }
 
+async fn answer_of(url: &str, path: &str, request: reqwest::RequestBuilder) -> Result<Vec<u8>, ClientError> {
+    let unreachable = |e: reqwest::Error| ClientError::Unreachable { url: url.to_owned(), why: why(&e) };
+    let answer = request.send().await.map_err(unreachable)?;
+    let status = answer.status();
+    let bytes = answer.bytes().await.map_err(unreachable)?;
+    if status.is_success() { Ok(bytes.to_vec()) } else { Err(refusal(status, path, &bytes)) }
+}
 fn refusal(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
     let what = match serde_json::from_slice::<ErrorBody>(body) {
         Ok(body) => body.error,
@@ -214,9 +233,31 @@ mod tests {
 
     #[test]
     fn what_is_no_url_is_wrong_usage() {
-        for url in ["", "localhost:6810", "ftp://x"] {
+        for url in ["", ",", "localhost:6810", "ftp://x", "http://a,ftp://x"] {
             assert_eq!(Client::new(url).err().map(|e| e.exit()), Some(Exit::Usage), "{url}");
         }
+    }
+
+    /// Answers every request with this status and body.
+    async fn daemon(status: u16, body: &'static str) -> String {
+        let answer = (StatusCode::from_u16(status).unwrap(), body);
+        let app = axum::Router::new().fallback(move || async move { answer });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        url
+    }
+
+    #[tokio::test]
+    async fn of_several_daemons_the_one_that_leads_answers() {
+        let (away, standby) = ("http://127.0.0.1:1", daemon(503, r#"{"error":"on standby"}"#).await);
+        let leader = daemon(200, "7").await;
+        let ask = async |urls: String| Client::new(&urls).unwrap().get::<u32>("/v1/x").await;
+        assert_eq!(ask(format!("{away}, {standby}/,{leader}")).await.unwrap(), 7);
+        let error = ask(format!("{away},{standby},{away}")).await.unwrap_err();
+        assert!(error.to_string().contains("on standby"), "{error}");
+        let denied = daemon(403, "").await;
+        assert_eq!(ask(format!("{denied},{leader}")).await.unwrap_err().exit(), Exit::Denied);
     }
 
     #[tokio::test]

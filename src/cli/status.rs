@@ -42,7 +42,7 @@ pub async fn run(args: StatusArgs, session: &Session) -> Outcome {
     } else if let Some(width) = args.once_width {
         output::print(&watch::once(&status, width, args.column, When::now())?)?;
     } else {
-        output::print(&summary(&status, client.url(), When::now())?)?;
+        output::print(&summary(&status, &client.url(), When::now())?)?;
     }
     Ok(Exit::Ok.code())
 }

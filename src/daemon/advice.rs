@@ -11,7 +11,7 @@ use crate::model::{
 };
 use crate::store::Measurement;
 
-use super::rounds::MAX_WAITING_ROWS;
+use super::books::MAX_WAITING_ROWS;
 use super::world::{About, World};
 use super::{Context, now};
 
@@ -47,7 +47,14 @@ pub fn settings(config: &Config) -> Settings {
 
 /// Reads the stored profiles of users who have come since the last round.
 pub async fn load(context: &Context) {
-    let users = context.world.lock().users_to_load();
+    let users = {
+        let world = context.world.lock();
+        // Asking a store that is away takes time, and the round waits.
+        if world.problems.contains_key("store") {
+            return;
+        }
+        world.users_to_load()
+    };
     for user in users.into_iter().take(MOST_USERS_A_ROUND) {
         let filter = ProfileFilter { user: Some(user.clone()), ..ProfileFilter::default() };
         match context.store.profiles(&filter, MOST_PROFILES_A_USER).await {
@@ -169,6 +176,7 @@ impl World {
         let Some(open) = self.open_rows.remove(&job) else { return };
         if self.measurements.len() >= MAX_WAITING_ROWS {
             self.measurements.pop_front();
+            self.lose("measurements", 1);
         }
         self.measurements.push_back(open.row);
     }

@@ -1,6 +1,7 @@
 //! Carries effects out at Slurm: stored first, then each guarded, bounded, and never outside the partition.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
@@ -9,10 +10,13 @@ use crate::model::{Job, JobId};
 use crate::slurm::{SlurmApi, SlurmError};
 use crate::store::{GenerationRecord, LeadRecord, StoreError};
 
-use super::{Context, now};
+use super::{Context, books, now};
 
 /// Batches that may wait. One job has at most one batch a turn, so this is more than any site's malleable jobs.
 const QUEUE: usize = 4096;
+
+/// Pause before a store that failed is tried again: it may take five seconds to fail, and effects wait for it.
+const STORE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Setting that is written to see whether a store that failed works again.
 const PROBE_SETTING: &str = "probe";
@@ -50,6 +54,11 @@ pub async fn run(context: Arc<Context>, mut queue: mpsc::Receiver<Batch>) {
 }
 
 async fn carry_out(context: &Context, job: JobId, effect: &Effect) {
+    // The machine asks again if it still wants it then.
+    if !context.leadership.holds() {
+        tracing::debug!(job = %job, "did not do {effect:?}: another daemon may lead by now");
+        return;
+    }
     let partition = &context.config.slurm.partition;
     let result = perform(context.slurm.as_ref(), partition, job, effect).await;
     let outcome = if result.is_ok() { "ok" } else { "failed" };
@@ -111,11 +120,14 @@ fn guard(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
 /// Stores what changed; says whether everything is in the store now.
 pub async fn save(context: &Context) -> bool {
     // One at a time: whoever finds nothing to store must know that nobody else is failing to store it.
-    let _turn = context.saving.lock().await;
+    let mut failed_at = context.saving.lock().await;
     let dirty = context.world.lock().take_dirty(now());
     let generations = std::mem::take(&mut context.world.lock().generations);
-    match write(context, &dirty, &generations).await {
+    let resting = failed_at.is_some_and(|at| at.elapsed() < STORE_PAUSE);
+    let result = if resting { Err(None) } else { write(context, &dirty, &generations).await.map_err(Some) };
+    match result {
         Ok(()) => {
+            *failed_at = None;
             context.metrics.store_up.set(1);
             let mut world = context.world.lock();
             if world.problems.remove("store").is_some() {
@@ -125,12 +137,15 @@ pub async fn save(context: &Context) -> bool {
             true
         }
         Err(e) => {
-            store_failed(context, &e);
+            if let Some(e) = e {
+                *failed_at = Some(Instant::now());
+                store_failed(context, &e);
+            }
             let mut world = context.world.lock();
             world.mark_dirty(dirty.iter().map(|d| d.job));
             world.saved(dirty.iter().map(|d| d.job), false);
-            let room = super::rounds::MAX_WAITING_ROWS.saturating_sub(world.generations.len());
-            world.generations.extend(generations.into_iter().take(room));
+            let lost = books::put_back(&mut world.generations, generations, books::MAX_WAITING_ROWS);
+            world.lose("generations", lost);
             false
         }
     }
@@ -156,6 +171,9 @@ async fn write(
 
 /// Notes that the store fails, and says so once.
 pub fn store_failed(context: &Context, e: &StoreError) {
+    if matches!(e, StoreError::Deposed { .. }) {
+        context.leadership.lose();
+    }
     context.metrics.store_up.set(0);
     let text = format!("the store fails ({e}): nothing is started");
     if context.world.lock().problems.insert("store", text).is_none() {

@@ -7,8 +7,9 @@ use crate::generation::observe::{Sight, lead_of};
 use crate::generation::{Effect, Machine, Outcome, Phase};
 use crate::model::{Gaps, Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime};
 
+use super::books::{MAX_WAITING_ROWS, put_back};
 use super::demand;
-use super::rounds::{MAX_WAITING_ROWS, Question, wishes};
+use super::rounds::{Question, wishes};
 use super::world::{About, World};
 
 /// Seconds after which a wing without its lead is cancelled again, if it is still there.
@@ -158,8 +159,9 @@ impl World {
             leave_secs: self.leave_secs(),
         };
         let gaps = find(snapshot, &context, now);
-        let room = MAX_WAITING_ROWS.saturating_sub(self.ended_gaps.len());
-        self.ended_gaps.extend(ended.into_iter().take(room));
+        let waiting = std::mem::replace(&mut self.ended_gaps, ended);
+        let lost = put_back(&mut self.ended_gaps, waiting, MAX_WAITING_ROWS);
+        self.lose("gaps", lost);
         self.gaps = self.without_blocked(gaps, now);
     }
 

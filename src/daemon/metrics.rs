@@ -13,6 +13,9 @@ use prometheus_client::registry::Registry;
 
 use crate::generation::Effect;
 
+/// What [`Metrics::text`] is.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// One label with one word as value.
 type Labels = Vec<(&'static str, &'static str)>;
 type Counters = Family<Labels, Counter>;
@@ -50,6 +53,12 @@ pub struct Metrics {
     pub breaker_open_nodes: Gauge,
     /// Whether the store works.
     pub store_up: Gauge,
+    /// Whether this daemon leads (1) or stands by (0).
+    pub leading: Gauge,
+    /// Whether another daemon waits to take over.
+    pub standby: Gauge,
+    /// Rows of history that could not be stored.
+    pub lost_rows: Counters,
     /// Node-seconds that infill used.
     pub harvested: Seconds,
     /// Node-seconds that the main queue left, used or not.
@@ -63,6 +72,7 @@ const OUTCOMES: [&str; 4] = ["acted", "observed", "doubtful", "failed"];
 const STATUSES: [&str; 4] = ["optimal", "time_limit", "fallback", "trivial"];
 const EVENTS: [&str; 7] =
     ["hello", "started", "stopped", "leaving", "progress", "wing_submitted", "wing_refused"];
+const ROWS: [&str; 4] = ["rounds", "gaps", "measurements", "generations"];
 const EFFECTS: [&str; 6] = ["launch", "hold", "requeue_hold", "set_limit", "shrink_wing", "cancel_wing"];
 
 impl Default for Metrics {
@@ -82,6 +92,9 @@ impl Default for Metrics {
             agent_events: Family::default(),
             breaker_open_nodes: Gauge::default(),
             store_up: Gauge::default(),
+            leading: Gauge::default(),
+            standby: Gauge::default(),
+            lost_rows: Family::default(),
             harvested: Counter::default(),
             gap_seconds: Counter::default(),
         };
@@ -107,6 +120,9 @@ impl Metrics {
         r.register("agent_events", "What agents reported", self.agent_events.clone());
         r.register("breaker_open_nodes", "Nodes left alone after failures", self.breaker_open_nodes.clone());
         r.register("store_up", "Whether the store works", self.store_up.clone());
+        r.register("leading", "Whether this daemon leads", self.leading.clone());
+        r.register("standby", "Whether another daemon waits to take over", self.standby.clone());
+        r.register("lost_rows", "History that could not be stored", self.lost_rows.clone());
         r.register("harvested_node_seconds", "Node-seconds that infill used", self.harvested.clone());
         r.register("gap_node_seconds", "Node-seconds left by the main queue", self.gap_seconds.clone());
     }
@@ -121,7 +137,9 @@ impl Metrics {
                 drop(self.actions.get_or_create(&vec![("kind", kind), ("outcome", outcome)]));
             }
         }
+        ROWS.iter().for_each(|s| drop(self.lost_rows.get_or_create(&vec![("kind", *s)])));
         self.store_up.set(1);
+        self.leading.set(1);
     }
 
     /// Counts a round.

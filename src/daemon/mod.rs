@@ -4,19 +4,23 @@
 //! for the machines. All share one [`world::World`] behind a lock that is never held over an await.
 
 mod advice;
+pub mod books;
 pub mod breaker;
 pub mod demand;
 pub mod executor;
+pub mod leadership;
 pub mod look;
 pub mod metrics;
 pub mod rounds;
+pub mod standby;
 pub mod views;
 pub mod world;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use crate::api::{Control, RoundView};
@@ -24,8 +28,9 @@ use crate::config::Config;
 use crate::model::UnixTime;
 use crate::slurm::SlurmApi;
 use crate::slurm::munge::Identity;
-use crate::store::Store;
+use crate::store::{Standing, Store};
 
+use leadership::Leadership;
 use metrics::Metrics;
 use world::{Shared, World};
 
@@ -47,10 +52,12 @@ pub struct Context {
     pub identity: Arc<dyn Identity>,
     /// All state.
     pub world: Shared,
+    /// Whether anything may be done.
+    pub leadership: Leadership,
     /// Wakes the round loop before its interval is over.
     pub wake: Notify,
-    /// Held while changes are being stored.
-    pub saving: tokio::sync::Mutex<()>,
+    /// Held while changes are being stored; since when the store fails.
+    pub saving: tokio::sync::Mutex<Option<Instant>>,
     /// Held while a plan is computed for somebody who asks: each takes a processor.
     pub planning: tokio::sync::Mutex<()>,
     /// Prometheus.
@@ -64,27 +71,35 @@ pub fn now() -> UnixTime {
 }
 
 /// Runs the daemon until SIGTERM or SIGINT. Running jobs stay as they are.
+///
+/// # Errors
+/// When it cannot start, and when another daemon has taken over or may have: started again, it stands by.
 pub async fn serve(config: Config) -> anyhow::Result<()> {
+    let listen = config.daemon.listen.clone();
+    let listener =
+        TcpListener::bind(&listen).await.with_context(|| format!("cannot listen on {listen}"))?.into_std()?;
+    let Some(store) = standby::wait_for_lead(&config.store.database_url, &listener).await? else {
+        return Ok(());
+    };
+    let listener = TcpListener::from_std(listener)?;
     let (effects, queue) = executor::channel();
-    let store = crate::store::open(&config.store.database_url).await.context("cannot open the store")?;
     let slurm = Arc::new(crate::slurm::rest::RestSlurm::new(&config.slurm)?);
     let identity = crate::slurm::munge::identity(&config.slurm);
     let mut world = World::new(&config, effects, now());
     restore(&mut world, store.as_ref()).await.context("cannot read the store")?;
-    let listen = config.daemon.listen.clone();
     let context = Arc::new(Context {
         config,
         slurm,
         store,
         identity,
         world: Shared::new(world),
+        // Until the first look somebody may wait.
+        leadership: Leadership::new(Standing::Watched),
         wake: Notify::new(),
         saving: tokio::sync::Mutex::default(),
         planning: tokio::sync::Mutex::default(),
         metrics: Metrics::default(),
     });
-    let listener =
-        tokio::net::TcpListener::bind(&listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     tracing::info!(%listen, mode = ?context.config.daemon.mode, version = env!("CARGO_PKG_VERSION"), "infill serves");
     let server = axum::serve(listener, crate::http::router(context.clone()));
     tokio::select! {
@@ -92,6 +107,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         () = rounds::run(context.clone()) => {}
         () = executor::run(context.clone(), queue) => {}
         () = ticks(context.clone()) => {}
+        why = leadership::keep(&context) => return Err(why),
         () = stop_signal() => {}
     }
     executor::save_all(&context).await;

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-
 use crate::api::{Control, RoundView, SCHEMA};
 use crate::config::Config;
 use crate::model::{Gaps, MalleableJob, Plan, Report, Snapshot, SolveStatus, UnixTime};
@@ -14,13 +12,10 @@ use crate::slurm::SlurmError;
 use crate::store::RoundRecord;
 
 use super::world::World;
-use super::{Context, now};
+use super::{Context, books, now};
 
 /// Ended gaps that the survival model learns from: some weeks of a large site.
 pub const GAPS_TO_LEARN_FROM: u32 = 20_000;
-
-/// Rows of any kind that wait in memory while the store is away.
-pub const MAX_WAITING_ROWS: usize = 10_000;
 
 /// A round may not follow the last one sooner: hellos come in crowds.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(300);
@@ -30,9 +25,6 @@ const OUTER_DEADLINE: f64 = 2.0;
 
 /// How often the books are kept: survival model, old rows.
 const BOOKS: Duration = Duration::from_secs(600);
-
-/// Seconds in a day.
-const DAY_SECS: i64 = 86_400;
 
 /// What the planner is asked, whole: everything in it is a value.
 #[derive(Clone, Debug)]
@@ -61,7 +53,7 @@ pub async fn run(context: Arc<Context>) {
         context.metrics.round_seconds.observe(started.elapsed().as_secs_f64());
         if books.elapsed() >= BOOKS {
             books = Instant::now();
-            keep_books(&context).await;
+            books::keep(&context).await;
         }
         tokio::time::sleep(SHORTEST_PAUSE).await;
         let rest = interval.saturating_sub(started.elapsed());
@@ -189,7 +181,7 @@ fn problem<'a>(question: &'a Question, config: &'a Config) -> Problem<'a> {
 
 /// Sets targets, counts, stores.
 async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
-    let record = {
+    {
         let mut world = context.world.lock();
         view.acting = world.acting();
         let outcome = match (trusted, view.acting) {
@@ -205,10 +197,13 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
         gauge(context, &mut world, &view);
         world.round = Some(view.clone());
         world.sweep();
-        RoundRecord { at: view.plan.at, plan: view.plan, report: view.report, acted: view.acting }
-    };
+        let acted = view.acting;
+        let record = RoundRecord { at: view.plan.at, plan: view.plan, report: view.report, acted };
+        let lost = books::put_back(&mut world.rounds, vec![record], books::MAX_WAITING_ROUNDS);
+        world.lose("rounds", lost);
+    }
     if super::executor::save(context).await {
-        write_books(context, &record).await;
+        books::write(context).await;
         super::advice::save(context).await;
     }
 }
@@ -259,6 +254,9 @@ fn gauge(context: &Context, world: &mut World, view: &RoundView) {
     for (event, n) in std::mem::take(&mut world.counters) {
         m.agent_events.get_or_create(&vec![("event", event)]).inc_by(n);
     }
+    for (kind, rows) in std::mem::take(&mut world.lost) {
+        m.lost_rows.get_or_create(&vec![("kind", kind)]).inc_by(rows as u64);
+    }
     let refused = world.snapshot.as_ref().map_or(0, |s| main_nodes(s, &world.config().slurm.partition));
     m.busy_nodes.set(refused as i64);
     let rescales: u64 = world.machines.values().map(|x| u64::from(x.rescales)).sum();
@@ -273,51 +271,18 @@ fn main_nodes(snapshot: &Snapshot, partition: &str) -> usize {
         .count()
 }
 
-/// Writes history: a failure loses nothing that is needed to go on.
-async fn write_books(context: &Context, round: &RoundRecord) {
-    let (measurements, gaps) = {
-        let mut world = context.world.lock();
-        let measurements: Vec<_> = world.measurements.drain(..).collect();
-        (measurements, std::mem::take(&mut world.ended_gaps))
-    };
-    let result = async {
-        context.store.add_round(round).await?;
-        if !gaps.is_empty() {
-            context.store.add_gaps(&gaps).await?;
-        }
-        if !measurements.is_empty() {
-            context.store.add_measurements(&measurements).await?;
-        }
-        Ok::<(), crate::store::StoreError>(())
-    };
-    if let Err(e) = result.await {
-        super::executor::store_failed(context, &e);
-    }
-}
-
 async fn refill_orders(context: &Context) {
-    if context.world.lock().orders_mut().left() > super::world::ORDERS_AT_ONCE / 2 {
-        return;
+    {
+        let mut world = context.world.lock();
+        let enough = world.orders_mut().left() > super::world::ORDERS_AT_ONCE / 2;
+        // Asking a store that is away takes time, and the round waits.
+        if enough || world.problems.contains_key("store") {
+            return;
+        }
     }
     match context.store.next_orders(super::world::ORDERS_AT_ONCE).await {
         Ok(first) => context.world.lock().orders_mut().refill(first),
         Err(e) => tracing::debug!("no fresh order numbers: {e}"),
-    }
-}
-
-/// Learns from history and forgets what is old.
-async fn keep_books(context: &Context) {
-    let days = i64::from(context.config.daemon.keep_days);
-    let result = async {
-        let gaps = context.store.gaps(GAPS_TO_LEARN_FROM).await.context("reading gap history")?;
-        context.world.lock().learn(&gaps);
-        let before = UnixTime(now().0 - days * DAY_SECS);
-        let rows = context.store.prune(before, UnixTime(0)).await.context("deleting old rows")?;
-        tracing::debug!(rows, "old rows deleted");
-        Ok::<(), anyhow::Error>(())
-    };
-    if let Err(e) = result.await {
-        tracing::warn!("the books could not be kept: {e:#}");
     }
 }
 

@@ -13,7 +13,7 @@ use crate::generation::input::Arrival;
 use crate::generation::reconcile::{Ground, OrderNumbers};
 use crate::generation::{Effect, Machine, Outcome, Phase, Settings};
 use crate::model::{EndedGap, Gaps, JobId, NodeName, Snapshot, UnixTime, WindowEnd};
-use crate::store::{GenerationRecord, LeadRecord, Measurement};
+use crate::store::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
 use super::advice::{self, OpenRow};
 use super::breaker::Breaker;
@@ -136,12 +136,16 @@ pub struct World {
     pub(super) open_rows: BTreeMap<JobId, OpenRow>,
     /// Measurements that wait for the store.
     pub measurements: VecDeque<Measurement>,
-    /// Generations and ended gaps that wait for the store.
+    /// Rounds that wait for the store.
+    pub rounds: Vec<RoundRecord>,
+    /// Generations that wait for the store.
     pub generations: Vec<GenerationRecord>,
     /// Ended gaps that wait for the store.
     pub ended_gaps: Vec<EndedGap>,
     /// Events since the last look, for the metrics.
     pub counters: BTreeMap<&'static str, u64>,
+    /// Rows of history that found no room while the store was away, by kind.
+    pub lost: BTreeMap<&'static str, usize>,
     stops: VecDeque<f64>,
     /// Wings without a lead that were cancelled, and when.
     pub(super) orphans: BTreeMap<JobId, UnixTime>,
@@ -213,9 +217,11 @@ impl World {
             loaded_users: BTreeSet::new(),
             open_rows: BTreeMap::new(),
             measurements: VecDeque::new(),
+            rounds: Vec::new(),
             generations: Vec::new(),
             ended_gaps: Vec::new(),
             counters: BTreeMap::new(),
+            lost: BTreeMap::new(),
             stops: VecDeque::new(),
             left_at: BTreeMap::new(),
             orphans: BTreeMap::new(),
@@ -524,6 +530,11 @@ impl World {
                 self.library.ended(*job);
             }
         }
+    }
+
+    /// Counts history that is lost: `rounds`, `gaps`, `measurements` or `generations`.
+    pub fn lose(&mut self, kind: &'static str, rows: usize) {
+        *self.lost.entry(kind).or_default() += rows;
     }
 
     /// Counts an event for the metrics.

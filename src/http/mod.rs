@@ -9,15 +9,18 @@ mod auth;
 mod control;
 mod profiles;
 mod read;
+mod standby;
+
+pub use standby::standby_router;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Router, middleware};
 
 use crate::api::ErrorBody;
 use crate::daemon::Context;
@@ -29,7 +32,16 @@ const MAX_BODY: usize = 256 * 1024;
 pub fn router(context: Arc<Context>) -> Router {
     Router::new()
         .route("/healthz", get(read::healthz))
-        .route("/metrics", get(read::metrics))
+        .route("/metrics", get(read::numbers))
+        .merge(api(context.clone()))
+        .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, "no such resource") })
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(context)
+}
+
+/// What only the daemon that leads answers.
+fn api(context: Arc<Context>) -> Router<Arc<Context>> {
+    Router::new()
         .route("/v1/status", get(read::status))
         .route("/v1/round", get(read::round))
         .route("/v1/plan", get(read::plan))
@@ -44,9 +56,7 @@ pub fn router(context: Arc<Context>) -> Router {
         .route("/v1/agent/hello", post(agents::hello))
         .route("/v1/agent/poll", post(agents::poll))
         .route("/v1/agent/report", post(agents::report))
-        .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, "no such resource") })
-        .layer(DefaultBodyLimit::max(MAX_BODY))
-        .with_state(context)
+        .route_layer(middleware::from_fn_with_state(context, standby::leader_only))
 }
 
 /// A refused request.

@@ -10,7 +10,7 @@ use axum::response::IntoResponse;
 use serde_json::{Value, json};
 
 use crate::api::{RoundView, SCHEMA, Status};
-use crate::daemon::{Context, now, rounds, views};
+use crate::daemon::{Context, metrics, now, rounds, views};
 use crate::model::JobId;
 
 use super::Refusal;
@@ -31,9 +31,8 @@ pub async fn healthz(State(context): State<Arc<Context>>) -> Result<&'static str
 }
 
 /// `GET /metrics`.
-pub async fn metrics(State(context): State<Arc<Context>>) -> impl IntoResponse {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(CONTENT_TYPE, kind)], context.metrics.text())
+pub async fn numbers(State(context): State<Arc<Context>>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], context.metrics.text())
 }
 
 /// `GET /v1/status`.

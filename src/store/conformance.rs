@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{GenerationRecord, LeadRecord, Measurement, ProfileFilter, RoundRecord, Store, StoreError};
+use super::{
+    GenerationRecord, LeadRecord, Measurement, ProfileFilter, RoundRecord, Standing, Store, StoreError,
+};
 use crate::model::{
     BatchMode, ChangeCost, EndedGap, ExecPlan, JobId, MeasuredCosts, NodeName, NodeType, Plan, Profile,
     ProfileKey, Report, SizePoint, SolveStatus, UnixTime, WindowCause, WindowEnd,
@@ -259,10 +261,17 @@ async fn forgetting(store: &dyn Store, key: &ProfileKey, left: &[Profile]) -> Re
 }
 
 async fn settings(store: &dyn Store) -> Result<(), String> {
+    same("it leads", &ok(store.standing().await)?, &Standing::Alone)?;
     same("no setting", &ok(store.setting("control").await)?, &None)?;
     ok(store.put_setting("control", "paused").await)?;
     ok(store.put_setting("control", "normal").await)?;
-    same("the last setting", &ok(store.setting("control").await)?, &Some("normal".to_owned()))
+    same("the last setting", &ok(store.setting("control").await)?, &Some("normal".to_owned()))?;
+    // Agents may send anything in a name; what one user sends must not stop what all others do.
+    let odd = Measurement { key: key("bob", "a\0b"), ..measurement("", 10, 1) };
+    ok(store.add_measurements(std::slice::from_ref(&odd)).await)?;
+    same("a name with a zero byte", &ok(store.measurements(&odd.key, 9).await)?.len(), &1)?;
+    let named = ProfileFilter { name: Some(odd.key.name.clone()), ..ProfileFilter::default() };
+    same("can be forgotten", &ok(store.forget_profiles(&named).await)?, &1)
 }
 
 /// Of what the tests before have left: what is older than 102 goes, open leads stay, and of bob's profiles `a`, which

@@ -5,6 +5,8 @@
 
 #[doc(hidden)]
 pub mod conformance;
+mod postgres;
+mod schema;
 mod sqlite;
 
 use std::sync::Arc;
@@ -33,6 +35,12 @@ pub enum StoreError {
         /// What is wrong with the URL.
         what: String,
     },
+    /// Another daemon leads on this database now: whatever this one wanted is out of date.
+    #[error("{doing}: another daemon has taken over")]
+    Deposed {
+        /// What was being done.
+        doing: String,
+    },
     /// The database holds something that we cannot read, or has an unknown schema.
     #[error("{doing}: {what}")]
     Corrupt {
@@ -43,21 +51,51 @@ pub enum StoreError {
     },
 }
 
-/// Opens the database that a URL names (`sqlite:/path/file.db`, or `sqlite::memory:` for tests), creates it if it is
-/// not there, and brings its schema up to date.
+impl StoreError {
+    /// Whether the same call may succeed later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, StoreError::Unavailable { .. })
+    }
+}
+
+/// Opens the database that a URL names, brings its schema up to date, and makes this process the one that leads on it:
+///
+/// - `sqlite:/path/file.db` is created if it is not there; a second daemon is refused. `sqlite::memory:` is for tests.
+/// - `postgres://user:password@host/database`, or `postgres:///database?host=/directory` for a Unix socket: where
+///   another daemon leads, `stand_by` is called once, and then this waits until the other has gone.
 ///
 /// # Errors
-/// `Unsupported` for another kind of URL, `Corrupt` for a file that is no database of ours or was written by a newer
-/// infill, `Unavailable` for anything that may pass.
-pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+/// `Unsupported` for another kind of URL, `Corrupt` for a database that is not ours or was written by a newer infill,
+/// `Unavailable` for anything that may pass.
+pub async fn open(url: &str, stand_by: impl FnOnce() + Send) -> Result<Arc<dyn Store>, StoreError> {
     // Only the scheme is ever told: what follows may hold a password.
     match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
         "sqlite" => Ok(Arc::new(sqlite::open(url).await?)),
+        "postgres" | "postgresql" => Ok(Arc::new(postgres::open(url, stand_by).await?)),
         scheme => Err(StoreError::Unsupported {
             doing: "opening the store".to_owned(),
-            what: format!("{scheme:?} is no known kind of database: expected sqlite:/path/file.db"),
+            what: format!(
+                "{scheme:?} is no known kind of database: expected sqlite:/path/file.db or postgres://host/database"
+            ),
         }),
     }
+}
+
+/// The version of the server that a `postgres:` URL names, asked without touching who leads.
+///
+/// # Errors
+/// When it does not answer, does not let us in, or is too old.
+pub async fn postgres_version(url: &str) -> Result<String, StoreError> {
+    postgres::version(url).await
+}
+
+/// What became of the lead that [`open`] gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// This process leads, and nobody waits to take over.
+    Alone,
+    /// This process leads, and another waits to take over.
+    Watched,
 }
 
 /// A malleable job's record: written before anything is done about it.
@@ -125,6 +163,9 @@ pub struct Measurement {
 /// Everything that infill keeps. Calls are batched; each is one transaction.
 #[async_trait]
 pub trait Store: Send + Sync {
+    /// Whether this process still leads; cheap, to be asked every second. `Deposed` says that it does not, and no other
+    /// error says so: a database that does not answer may or may not have let another daemon take over.
+    async fn standing(&self) -> Result<Standing, StoreError>;
     /// Inserts or replaces these leads' records.
     async fn put_leads(&self, leads: &[LeadRecord]) -> Result<(), StoreError>;
     /// Records of all leads that have not ended, by job id.

@@ -25,4 +25,5 @@ mod plugin;
 mod profiles;
 mod python;
 mod pytorch;
+mod standby;
 mod tidy;

@@ -174,7 +174,7 @@ fn likes_help_and_strangers_do_only_if_allowed() {
     let fitted = |library: &Library, s: &Subject| library.fitted(s, &s.key.node_type);
     let other_type = fitted(&play.library, &subject("alice", "gpu4")).unwrap();
     let own = play.library.fitted(&subject("alice", "cpu2"), &key("").node_type).unwrap();
-    let (own, other) = (own.at(4), other_type.at(4));
+    let (own, other) = (own.at(8), other_type.at(8));
     assert!(
         (other.rate / own.rate - 1.0).abs() < 0.2 && other.error > 2.0 * own.error,
         "{other:?} for {own:?}"

@@ -129,8 +129,15 @@ async fn munge() -> Finding {
 
 /// Whether the store's directory can be written to, and how much room it has.
 async fn store(database_url: &str) -> Vec<Finding> {
+    if database_url.starts_with("postgres") {
+        return vec![match crate::store::postgres_version(database_url).await {
+            Ok(version) => Finding::ok("store", format!("PostgreSQL {version} answers")),
+            Err(e) => Finding::error("store", e.to_string(), "see store.database_url and PostgreSQL's log"),
+        }];
+    }
     let Some(dir) = host::store_dir(database_url) else {
-        return vec![Finding::error("store", "store.database_url is no sqlite:/path/file.db", "correct it")];
+        let what = "store.database_url is neither sqlite:/path/file.db nor postgres://host/database";
+        return vec![Finding::error("store", what, "correct it")];
     };
     let shown = dir.display().to_string();
     let mut findings = vec![writable(&dir, &shown)];
@@ -156,10 +163,22 @@ fn writable(dir: &Path, shown: &str) -> Finding {
     }
 }
 
-/// Whether agents can reach the daemon. Nodes are elsewhere unless every address is this machine's loopback.
+/// Whether agents can reach the daemons.
 async fn addresses(config: &Config, snapshot: Option<&Snapshot>) -> Vec<Finding> {
-    let Some((name, port)) = host::host_and_port(&config.agent.url) else {
-        let what = format!("agent.url is no URL: {}", config.agent.url);
+    let mut findings = Vec::new();
+    for url in crate::api::daemon_urls(&config.agent.url) {
+        findings.extend(address(config, &url, snapshot).await);
+    }
+    if findings.is_empty() {
+        findings.push(Finding::error("url", "agent.url is empty", "write http://HOST:PORT"));
+    }
+    findings
+}
+
+/// Whether agents can reach the daemon at `url`. Nodes are elsewhere unless every address is this machine's loopback.
+async fn address(config: &Config, url: &str, snapshot: Option<&Snapshot>) -> Vec<Finding> {
+    let Some((name, port)) = host::host_and_port(url) else {
+        let what = format!("agent.url is no URL: {url}");
         return vec![Finding::error("url", what, "write http://HOST:PORT")];
     };
     let resolve = |name: String, port| async move {
@@ -175,7 +194,7 @@ async fn addresses(config: &Config, snapshot: Option<&Snapshot>) -> Vec<Finding>
         None => false,
     };
     match config.daemon.listen.parse::<std::net::SocketAddr>() {
-        Ok(listen) => host::reachable(listen.ip(), &config.agent.url, &ours, nodes_elsewhere),
+        Ok(listen) => host::reachable(listen.ip(), url, &ours, nodes_elsewhere),
         Err(e) => vec![Finding::error("url", format!("daemon.listen: {e}"), "write ADDRESS:PORT")],
     }
 }

@@ -52,7 +52,7 @@ pub async fn run(client: &Client, interval_secs: u32, column_secs: u32) -> Outco
 async fn plainly(client: &Client, interval: Duration) -> Outcome {
     loop {
         let status: Status = client.get("/v1/status").await?;
-        output::print(&format!("{}\n", summary(&status, client.url(), When::now())?))?;
+        output::print(&format!("{}\n", summary(&status, &client.url(), When::now())?))?;
         tokio::time::sleep(interval).await;
     }
 }

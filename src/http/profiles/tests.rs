@@ -10,11 +10,13 @@ use crate::api::{Credential, Secret};
 use crate::cli::samples;
 use crate::config::Config;
 use crate::daemon::executor;
+use crate::daemon::leadership::Leadership;
 use crate::daemon::metrics::Metrics;
 use crate::daemon::world::{Shared, World};
 use crate::model::UserId;
 use crate::slurm::fake::FakeSlurm;
 use crate::slurm::munge::{FakeIdentity, uid_of};
+use crate::store::Standing;
 
 /// A user that every system has, and who is no administrator.
 const OWNER: &str = "nobody";
@@ -33,9 +35,10 @@ impl Daemon {
         let (effects, _) = executor::channel();
         let context = Arc::new(Context {
             slurm: Arc::new(FakeSlurm::new(1, "infill")),
-            store: crate::store::open("sqlite::memory:").await.unwrap(),
+            store: crate::store::open("sqlite::memory:", || ()).await.unwrap(),
             identity: Arc::new(FakeIdentity { users }),
             world: Shared::new(World::new(&config, effects, now())),
+            leadership: Leadership::new(Standing::Alone),
             wake: tokio::sync::Notify::new(),
             saving: tokio::sync::Mutex::default(),
             planning: tokio::sync::Mutex::default(),

@@ -6,11 +6,12 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
-use super::{SqliteStore, failed};
-use crate::store::StoreError;
+use super::lock::Lock;
+use super::{Adapter, failed};
+use crate::store::{StoreError, schema};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
@@ -23,17 +24,12 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The API's readers and the round's; more only cost memory.
 const READERS: u32 = 3;
 
-/// Opens or creates the database of a `sqlite:` URL, and brings its schema up to date.
-pub(in crate::store) async fn open(url: &str) -> Result<SqliteStore, StoreError> {
+/// Opens or creates the database of a `sqlite:` URL, keeps other daemons off it, and brings its schema up to date.
+pub(in crate::store) async fn open(url: &str) -> Result<Adapter, StoreError> {
     let doing = format!("opening the store {url}");
     let options = SqliteConnectOptions::from_str(url).map_err(|e| failed(&doing, &e))?;
     let in_memory = url.contains(":memory:") || url.contains("mode=memory");
-    if !in_memory {
-        create(options.get_filename()).map_err(|e| {
-            let what = format!("{}: {e}", options.get_filename().display());
-            StoreError::Unavailable { doing: doing.clone(), what }
-        })?;
-    }
+    let lock = if in_memory { None } else { Some(claim(options.get_filename(), &doing)?) };
     // Full synchronisation costs one flush a transaction, a few every round. With less, a power cut could take back
     // order numbers that sbatch has already used, or a decision that was already carried out.
     let options = options
@@ -42,14 +38,14 @@ pub(in crate::store) async fn open(url: &str) -> Result<SqliteStore, StoreError>
         .foreign_keys(true)
         .busy_timeout(BUSY_TIMEOUT);
     let writer = pool(1).connect_with(options.clone()).await.map_err(|e| failed(&doing, &e))?;
-    MIGRATIONS.run(&writer).await.map_err(|e| schema(&doing, e))?;
+    MIGRATIONS.run(&writer).await.map_err(|e| schema::failure(&doing, e, failed))?;
     // A database in memory belongs to its connection.
     let readers = if in_memory {
         writer.clone()
     } else {
         pool(READERS).connect_with(options.read_only(true)).await.map_err(|e| failed(&doing, &e))?
     };
-    Ok(SqliteStore { writer, readers })
+    Ok(Adapter { writer, readers, _lock: lock })
 }
 
 fn pool(connections: u32) -> SqlitePoolOptions {
@@ -61,6 +57,18 @@ fn pool(connections: u32) -> SqlitePoolOptions {
         .max_lifetime(None)
 }
 
+/// Makes the file if it is not there, and this process the only daemon on it.
+fn claim(path: &Path, doing: &str) -> Result<Lock, StoreError> {
+    let unavailable = |what| StoreError::Unavailable { doing: doing.to_owned(), what };
+    let lock = create(path).and_then(|()| Lock::take(path));
+    lock.map_err(|e| unavailable(format!("{}: {e}", path.display())))?.ok_or_else(|| {
+        unavailable(format!(
+            "another daemon uses {} (for a second one that stands by, use PostgreSQL)",
+            path.display()
+        ))
+    })
+}
+
 /// Creates the file with its directory before SQLite does, so that others never may read it. SQLite gives the
 /// write-ahead log the mode of the file.
 fn create(path: &Path) -> std::io::Result<()> {
@@ -68,16 +76,4 @@ fn create(path: &Path) -> std::io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
     }
     OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
-}
-
-fn schema(doing: &str, e: MigrateError) -> StoreError {
-    let (doing, what) = (doing.to_owned(), e.to_string());
-    match e {
-        MigrateError::VersionMissing(_) | MigrateError::VersionTooNew(..) => {
-            StoreError::Corrupt { doing, what: format!("a newer infill has written it: {what}") }
-        }
-        MigrateError::VersionMismatch(_) | MigrateError::Dirty(_) => StoreError::Corrupt { doing, what },
-        MigrateError::Execute(e) | MigrateError::ExecuteMigration(e, _) => failed(&doing, &e),
-        _ => StoreError::Unavailable { doing, what },
-    }
 }

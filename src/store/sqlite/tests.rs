@@ -4,14 +4,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, Connection as _};
 use tempfile::TempDir;
 
-use super::{SqliteStore, open};
+use super::{Adapter, open};
 use crate::model::{BatchMode, ExecPlan, JobId, NodeType, Profile, ProfileKey, UnixTime};
 use crate::store::{LeadRecord, Measurement, ProfileFilter, Store, StoreError, conformance};
 
-async fn open_in(dir: &Path) -> SqliteStore {
+async fn open_in(dir: &Path) -> Adapter {
     open(&format!("sqlite:{}", dir.join("state/infill.db").display())).await.unwrap()
 }
 
@@ -43,7 +43,7 @@ async fn a_file_conforms() {
 
 #[tokio::test]
 async fn memory_conforms() {
-    conformance::run(crate::store::open("sqlite::memory:").await.unwrap()).await.unwrap();
+    conformance::run(crate::store::open("sqlite::memory:", || ()).await.unwrap()).await.unwrap();
 }
 
 #[tokio::test]
@@ -76,6 +76,18 @@ async fn what_was_written_survives_a_crash() {
 }
 
 #[tokio::test]
+async fn a_second_daemon_is_refused_while_the_first_lives() {
+    let dir = TempDir::new().unwrap();
+    let first = open_in(dir.path()).await;
+    let url = format!("sqlite:{}", dir.path().join("state/infill.db").display());
+    let e = crate::store::open(&url, || ()).await.err().unwrap();
+    assert!(e.to_string().contains("another daemon uses"), "{e}");
+    assert_eq!(first.standing().await.unwrap(), crate::store::Standing::Alone);
+    drop(first);
+    open_in(dir.path()).await;
+}
+
+#[tokio::test]
 async fn a_full_disk_stops_writing_and_not_reading() {
     let dir = TempDir::new().unwrap();
     let store = open_in(dir.path()).await;
@@ -99,12 +111,14 @@ async fn a_locked_file_is_unavailable_and_comes_back() {
     let store = open_in(dir.path()).await;
     let writer = &store.writer;
     sqlx::query("PRAGMA busy_timeout = 50").execute(writer).await.unwrap();
-    let other = open_in(dir.path()).await;
-    let lock = other.begin("testing").await.unwrap();
+    // Somebody who looks into the file with another program.
+    let url = format!("sqlite:{}", dir.path().join("state/infill.db").display());
+    let mut other = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     let e = store.put_setting("a", "b").await.unwrap_err();
     assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
     assert_eq!(store.setting("a").await.unwrap(), None);
-    other.end(lock, Ok(()), "testing").await.unwrap();
+    sqlx::query("COMMIT").execute(&mut other).await.unwrap();
     store.put_setting("a", "b").await.unwrap();
 }
 
@@ -112,7 +126,8 @@ async fn a_locked_file_is_unavailable_and_comes_back() {
 async fn a_call_that_was_given_up_half_way_does_not_block_the_next() {
     let store = open("sqlite::memory:").await.unwrap();
     let mut given_up = store.begin("testing").await.unwrap();
-    super::write::setting(&mut given_up, "a", "half").await.unwrap();
+    let half = "INSERT INTO settings (name, content) VALUES ('a', 'half')";
+    sqlx::query(half).execute(&mut *given_up).await.unwrap();
     drop(given_up);
     store.put_setting("b", "whole").await.unwrap();
     assert_eq!(store.setting("a").await.unwrap(), None);
@@ -146,6 +161,7 @@ async fn what_is_no_database_of_ours_is_refused() {
     let newer = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
                  VALUES (9999, 'x', TRUE, x'00', 0)";
     sqlx::query(newer).execute(&store.writer).await.unwrap();
+    drop(store);
     let url = format!("sqlite:{}", dir.path().join("state/infill.db").display());
     let e = open(&url).await.err().unwrap();
     assert!(matches!(&e, StoreError::Corrupt { what, .. } if what.contains("newer infill")), "{e}");
@@ -154,7 +170,7 @@ async fn what_is_no_database_of_ours_is_refused() {
 }
 
 /// How SQLite would find the rows of a statement.
-async fn plan(store: &SqliteStore, statement: &'static str) -> Vec<String> {
+async fn plan(store: &Adapter, statement: &'static str) -> Vec<String> {
     let rows: Vec<(i64, i64, i64, String)> =
         sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")))
             .fetch_all(&store.writer)
@@ -185,7 +201,7 @@ async fn among_many_an_index_finds_profiles_and_their_measurements() {
 
 #[tokio::test]
 async fn an_unknown_kind_of_database_is_refused_without_telling_the_password() {
-    let e = crate::store::open("mysql://user:geheim@host/db").await.err().unwrap();
+    let e = crate::store::open("mysql://user:geheim@host/db", || ()).await.err().unwrap();
     let text = e.to_string();
     assert!(matches!(e, StoreError::Unsupported { .. }), "{e}");
     assert!(text.contains("mysql") && text.contains("sqlite:") && !text.contains("geheim"), "{text}");

@@ -1,4 +1,4 @@
-//! `infill serve` inside a cluster: its configuration, its life and its log.
+//! `infill serve` inside a cluster: its configuration, its life and its log; and a second one, that stands by.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
@@ -9,8 +9,11 @@ use infill::api::{RoundView, Status};
 use super::cluster::Cluster;
 use super::{http, processes, wait};
 
-/// Seconds until a started daemon must have made its first round.
+/// Seconds until a started daemon must have made its first round, or stand by.
 const START_SECS: f64 = 15.0;
+
+/// Where the second daemon's configuration lies, in the cluster.
+const SECOND: &str = "/etc/infill/second.toml";
 
 /// A configuration for tests: the file's keys, with small times.
 #[derive(Clone, Debug)]
@@ -70,6 +73,8 @@ impl Settings {
 pub struct Daemon {
     port: u16,
     init_pid: u32,
+    /// Its configuration, if it is not the one that all others read.
+    config: Option<&'static str>,
     log: PathBuf,
     child: Option<Child>,
 }
@@ -77,22 +82,47 @@ pub struct Daemon {
 impl Daemon {
     /// None yet.
     pub fn of(cluster: &Cluster) -> Daemon {
-        let log = cluster.dir.join("log/infill.log");
+        Daemon::with(cluster, cluster.port, None, "infill.log")
+    }
+
+    /// A second one of the same cluster, on the next port; its settings are the first one's but for that.
+    pub fn second(cluster: &Cluster, settings: Settings) -> Daemon {
+        let port = cluster.port + 1;
+        let text = settings.set("daemon.listen", format!("127.0.0.1:{port}")).text();
+        std::fs::write(cluster.dir.join("etc/second.toml"), text).expect("cannot write the configuration");
+        Daemon::with(cluster, port, Some(SECOND), "second.log")
+    }
+
+    fn with(cluster: &Cluster, port: u16, config: Option<&'static str>, log: &str) -> Daemon {
+        let log = cluster.dir.join("log").join(log);
         // The log of an earlier test of this cluster is not ours.
         let _ = std::fs::remove_file(&log);
-        Daemon { port: cluster.port, init_pid: cluster.init_pid, log, child: None }
+        Daemon { port, init_pid: cluster.init_pid, config, log, child: None }
     }
 
     /// Starts it with the configuration that lies in the cluster, and waits for its first round.
     pub fn start(&mut self, cluster: &Cluster) {
-        assert!(self.child.is_none(), "a daemon runs already");
-        let file = || -> Stdio { self.open_log().into() };
-        let mut command =
-            cluster.command("infill", &["env", "INFILL_LOG=infill=debug,info", "infill", "serve"]);
-        command.stdin(Stdio::null()).stdout(file()).stderr(file());
-        self.child = Some(command.spawn().expect("cannot start the daemon"));
+        self.spawn(cluster);
         let ready = wait::look(START_SECS, || self.status()?.last_round);
         assert!(ready.is_some(), "the daemon made no round within {START_SECS} s");
+    }
+
+    /// Starts it while another one leads, and waits until it says that it stands by.
+    pub fn stand_by(&mut self, cluster: &Cluster) {
+        self.spawn(cluster);
+        let says = || http::get(self.port, "/healthz").is_some_and(|a| a.body == "standby\n").then_some(());
+        assert!(wait::look(START_SECS, says).is_some(), "the daemon does not stand by: {}", self.log());
+    }
+
+    fn spawn(&mut self, cluster: &Cluster) {
+        assert!(self.child.is_none(), "a daemon runs already");
+        let file = || -> Stdio { self.open_log().into() };
+        let mut words = vec!["env", "INFILL_LOG=infill=debug,info", "infill"];
+        words.extend(self.config.iter().flat_map(|path| ["--config", path]));
+        words.push("serve");
+        let mut command = cluster.command("infill", &words);
+        command.stdin(Stdio::null()).stdout(file()).stderr(file());
+        self.child = Some(command.spawn().expect("cannot start the daemon"));
     }
 
     fn open_log(&self) -> File {
@@ -100,7 +130,13 @@ impl Daemon {
     }
 
     fn process(&self) -> Option<processes::Process> {
-        let serves = |p: &processes::Process| p.name == "infill" && p.args.iter().any(|a| a == "serve");
+        let configured = |p: &processes::Process| {
+            let path = p.args.iter().skip_while(|a| *a != "--config").nth(1);
+            path.map(String::as_str) == self.config
+        };
+        let serves = |p: &processes::Process| {
+            p.name == "infill" && p.args.iter().any(|a| a == "serve") && configured(p)
+        };
         processes::of_namespace(self.init_pid).into_iter().find(serves)
     }
 
@@ -109,9 +145,48 @@ impl Daemon {
         if let Some(process) = self.process() {
             process.kill();
         }
+        self.thaw_wrapper();
         if let Some(mut child) = self.child.take() {
             child.wait().expect("cannot wait for the daemon");
         }
+    }
+
+    /// Stops it half way through whatever it does.
+    pub fn freeze(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// Lets it go on as if nothing had happened.
+    pub fn thaw(&self) {
+        self.signal(libc::SIGCONT);
+        self.thaw_wrapper();
+    }
+
+    /// `nsenter` stops with the command that it runs, but does not go on with it.
+    fn thaw_wrapper(&self) {
+        if let Some(child) = &self.child {
+            // SAFETY: kill only takes numbers; the child is ours and has not been waited for.
+            unsafe { libc::kill(child.id() as i32, libc::SIGCONT) };
+        }
+    }
+
+    fn signal(&self, signal: i32) {
+        let process = self.process().expect("the daemon runs");
+        // SAFETY: kill only takes numbers; the process is our daemon.
+        unsafe { libc::kill(process.pid, signal) };
+    }
+
+    /// Its exit code, if it ends by itself within `secs`.
+    pub fn ends(&mut self, secs: f64) -> Option<i32> {
+        let child = self.child.as_mut()?;
+        let status = wait::look(secs, || child.try_wait().expect("cannot wait for the daemon"))?;
+        self.child = None;
+        status.code()
+    }
+
+    /// What it answers, whatever that is.
+    pub fn answer(&self, path: &str) -> Option<http::Answer> {
+        http::get(self.port, path)
     }
 
     /// SIGTERM, and its exit code.
@@ -139,5 +214,11 @@ impl Daemon {
     /// All that it has logged.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
     }
 }

@@ -4,11 +4,13 @@ pub mod cluster;
 pub mod daemon;
 pub mod http;
 pub mod jobs;
+pub mod postgres;
 pub mod processes;
 pub mod site;
 pub mod train;
 pub mod wait;
 
-pub use daemon::Settings;
+pub use daemon::{Daemon, Settings};
+pub use postgres::Postgres;
 pub use site::Site;
 pub use train::Train;

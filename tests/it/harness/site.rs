@@ -8,6 +8,7 @@ use infill::api::{JobView, RoundView, Status};
 
 use super::cluster::{self, Cluster, NODES};
 use super::daemon::{Daemon, Settings};
+use super::postgres::Postgres;
 use super::processes::{self, Process};
 use super::{http, wait};
 
@@ -71,9 +72,33 @@ impl Site {
         self.daemon.borrow_mut().start(&self.cluster);
     }
 
+    /// Makes `other` the daemon that the site asks, and `other` the one that it asked so far.
+    pub fn swap_daemon(&self, other: &mut Daemon) {
+        std::mem::swap(&mut *self.daemon.borrow_mut(), other);
+    }
+
+    /// Starts a PostgreSQL server that the cluster sees as well; with the URL of its database in there.
+    pub fn postgres(&self) -> (Postgres, String) {
+        let server = Postgres::start(&self.cluster.dir.join("run/pg"));
+        let url = server.url("/run/infill/pg");
+        (server, url)
+    }
+
     /// kill -9 of the daemon.
     pub fn kill_daemon(&self) {
         self.daemon.borrow_mut().kill();
+    }
+
+    /// SIGSTOP to the daemon.
+    pub fn freeze_daemon(&self) {
+        self.daemon.borrow().freeze();
+    }
+
+    /// The value of one of the daemon's metrics.
+    pub fn metric(&self, name: &str) -> f64 {
+        let text = self.daemon.borrow().answer("/metrics").expect("the daemon shows its metrics").body;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        value.unwrap_or_else(|| panic!("there is no metric {name}: {text}"))
     }
 
     /// SIGTERM to the daemon; its exit code.

@@ -2,26 +2,22 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
+use sqlx::Row as _;
 
+use super::{Db, Row};
 use crate::model::{BatchMode, EndedGap, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileKey, UnixTime};
 use crate::store::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
 /// Why a row cannot be read, in words.
-type Bad = String;
+pub(super) type Bad = String;
 
 /// All rows that can be read; one warning for each that cannot.
-pub(super) fn readable<T>(
-    table: &'static str,
-    rows: &[SqliteRow],
-    read: fn(&SqliteRow) -> Result<T, Bad>,
-) -> Vec<T> {
+pub(super) fn readable<T>(table: &'static str, rows: &[Row], read: fn(&Row) -> Result<T, Bad>) -> Vec<T> {
     let warn = |why: &Bad| tracing::warn!(table, why, "a row in the store cannot be read and is passed over");
     rows.iter().filter_map(|row| read(row).inspect_err(warn).ok()).collect()
 }
 
-pub(super) fn lead(row: &SqliteRow) -> Result<LeadRecord, Bad> {
+pub(super) fn lead(row: &Row) -> Result<LeadRecord, Bad> {
     Ok(LeadRecord {
         job: job(row)?,
         submitted_at: time(row, "submitted_at")?,
@@ -31,7 +27,7 @@ pub(super) fn lead(row: &SqliteRow) -> Result<LeadRecord, Bad> {
     })
 }
 
-pub(super) fn generation(row: &SqliteRow) -> Result<GenerationRecord, Bad> {
+pub(super) fn generation(row: &Row) -> Result<GenerationRecord, Bad> {
     Ok(GenerationRecord {
         job: job(row)?,
         generation: natural(row, "generation")?,
@@ -41,7 +37,7 @@ pub(super) fn generation(row: &SqliteRow) -> Result<GenerationRecord, Bad> {
     })
 }
 
-pub(super) fn round(row: &SqliteRow) -> Result<RoundRecord, Bad> {
+pub(super) fn round(row: &Row) -> Result<RoundRecord, Bad> {
     Ok(RoundRecord {
         at: time(row, "planned_at")?,
         plan: json(row, "plan")?,
@@ -50,7 +46,7 @@ pub(super) fn round(row: &SqliteRow) -> Result<RoundRecord, Bad> {
     })
 }
 
-pub(super) fn gap(row: &SqliteRow) -> Result<EndedGap, Bad> {
+pub(super) fn gap(row: &Row) -> Result<EndedGap, Bad> {
     Ok(EndedGap {
         node: NodeName::new(column::<String>(row, "node")?),
         node_type: NodeType::new(column::<String>(row, "node_type")?),
@@ -62,7 +58,7 @@ pub(super) fn gap(row: &SqliteRow) -> Result<EndedGap, Bad> {
     })
 }
 
-pub(super) fn measurement(row: &SqliteRow) -> Result<Measurement, Bad> {
+pub(super) fn measurement(row: &Row) -> Result<Measurement, Bad> {
     Ok(Measurement {
         key: key(row)?,
         job: job(row)?,
@@ -74,7 +70,7 @@ pub(super) fn measurement(row: &SqliteRow) -> Result<Measurement, Bad> {
     })
 }
 
-pub(super) fn profile(row: &SqliteRow) -> Result<Profile, Bad> {
+pub(super) fn profile(row: &Row) -> Result<Profile, Bad> {
     Ok(Profile {
         key: key(row)?,
         points: json(row, "points")?,
@@ -87,7 +83,11 @@ pub(super) fn profile(row: &SqliteRow) -> Result<Profile, Bad> {
     })
 }
 
-fn key(row: &SqliteRow) -> Result<ProfileKey, Bad> {
+pub(super) fn setting(row: &Row) -> Result<String, Bad> {
+    column(row, "content")
+}
+
+fn key(row: &Row) -> Result<ProfileKey, Bad> {
     let batch: String = column(row, "batch")?;
     Ok(ProfileKey {
         user: column(row, "owner")?,
@@ -98,27 +98,27 @@ fn key(row: &SqliteRow) -> Result<ProfileKey, Bad> {
     })
 }
 
-fn column<'r, T>(row: &'r SqliteRow, name: &str) -> Result<T, Bad>
+fn column<'r, T>(row: &'r Row, name: &str) -> Result<T, Bad>
 where
-    T: sqlx::Decode<'r, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>,
+    T: sqlx::Decode<'r, Db> + sqlx::Type<Db>,
 {
     row.try_get(name).map_err(|e| e.to_string())
 }
 
-fn natural<T: TryFrom<i64>>(row: &SqliteRow, name: &str) -> Result<T, Bad> {
+fn natural<T: TryFrom<i64>>(row: &Row, name: &str) -> Result<T, Bad> {
     let n: i64 = column(row, name)?;
     T::try_from(n).map_err(|_| format!("column {name} holds {n}"))
 }
 
-fn job(row: &SqliteRow) -> Result<JobId, Bad> {
+fn job(row: &Row) -> Result<JobId, Bad> {
     natural(row, "job").map(JobId)
 }
 
-fn time(row: &SqliteRow, name: &str) -> Result<UnixTime, Bad> {
+fn time(row: &Row, name: &str) -> Result<UnixTime, Bad> {
     column(row, name).map(UnixTime)
 }
 
-fn json<T: DeserializeOwned>(row: &SqliteRow, name: &str) -> Result<T, Bad> {
+fn json<T: DeserializeOwned>(row: &Row, name: &str) -> Result<T, Bad> {
     let text: String = column(row, name)?;
     serde_json::from_str(&text).map_err(|e| format!("column {name}: {e}"))
 }
@@ -128,7 +128,7 @@ pub(super) fn to_json<T: Serialize>(value: &T) -> Result<String, sqlx::Error> {
     serde_json::to_string(value).map_err(|e| sqlx::Error::Encode(Box::new(e)))
 }
 
-/// SQLite's integers are signed; nothing that we count reaches the half of `u64`.
+/// The databases' integers are signed; nothing that we count reaches the half of `u64`.
 pub(super) fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }

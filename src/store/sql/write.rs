@@ -1,15 +1,13 @@
-//! Writing: each function's statements run inside one transaction that [`SqliteStore::begin`] opened.
+//! Writing: each function's statements run inside one transaction that [`super::Adapter`] has opened.
 
 use std::collections::BTreeMap;
 
-use sqlx::pool::PoolConnection;
-use sqlx::sqlite::Sqlite;
-use sqlx::{QueryBuilder, SqliteConnection};
+use sqlx::QueryBuilder;
 
 use super::rows::{signed, to_json};
-use super::{SqliteStore, failed};
-use crate::model::{EndedGap, Profile, UnixTime};
-use crate::store::{GenerationRecord, LeadRecord, Measurement, RoundRecord, StoreError};
+use super::{Connection, filter, text};
+use crate::model::{EndedGap, Profile, ProfileKey, UnixTime};
+use crate::store::{GenerationRecord, LeadRecord, Measurement, ProfileFilter, RoundRecord};
 
 /// Most rounds that are kept, besides what `prune` deletes by age: a day of rounds every five seconds. On a large
 /// machine a round's report has a hundred kilobytes, so that these have up to 2 GB.
@@ -18,48 +16,12 @@ const MAX_ROUNDS: i64 = 20_000;
 /// Name of the counter of order numbers.
 const ORDERS: &str = "orders";
 
-/// Rows of one statement: with seven values each far below what a statement may bind, which is 32766.
+/// Rows of one statement: with seven values each below what a statement may bind, which is 32766 in SQLite.
 const ROWS_AT_ONCE: usize = 1000;
 
-type Done<T> = Result<T, sqlx::Error>;
+pub(super) type Done<T> = Result<T, sqlx::Error>;
 
-impl SqliteStore {
-    /// Opens a transaction by hand. SQLite ends one by itself when the disk is full, which sqlx's own transactions do
-    /// not notice: their connection would be of no more use.
-    pub(super) async fn begin(&self, doing: &str) -> Result<PoolConnection<Sqlite>, StoreError> {
-        // Taking the lock at once means that a commit never fails because somebody else wrote in between.
-        const BEGIN: &str = "BEGIN IMMEDIATE";
-        let mut connection = self.writer.acquire().await.map_err(|e| failed(doing, &e))?;
-        if let Err(e) = sqlx::query(BEGIN).execute(&mut *connection).await {
-            // A call that was given up half way has left its transaction open.
-            if sqlx::query("ROLLBACK").execute(&mut *connection).await.is_err() {
-                return Err(failed(doing, &e));
-            }
-            sqlx::query(BEGIN).execute(&mut *connection).await.map_err(|e| failed(doing, &e))?;
-        }
-        Ok(connection)
-    }
-
-    /// Commits if all went well; otherwise takes everything back.
-    pub(super) async fn end<T>(
-        &self,
-        mut connection: PoolConnection<Sqlite>,
-        result: Done<T>,
-        doing: &str,
-    ) -> Result<T, StoreError> {
-        let result = match result {
-            Ok(value) => sqlx::query("COMMIT").execute(&mut *connection).await.map(|_| value),
-            Err(e) => Err(e),
-        };
-        if result.is_err() {
-            // It fails if SQLite has rolled back already, which is just as well.
-            let _ = sqlx::query("ROLLBACK").execute(&mut *connection).await;
-        }
-        result.map_err(|e| failed(doing, &e))
-    }
-}
-
-pub(super) async fn leads(tx: &mut SqliteConnection, leads: &[LeadRecord]) -> Done<()> {
+pub(super) async fn leads(tx: &mut Connection, leads: &[LeadRecord]) -> Done<()> {
     for lead in leads {
         sqlx::query(
             "INSERT INTO leads (job, submitted_at, updated_at, ended, state) VALUES ($1, $2, $3, $4, $5)
@@ -77,7 +39,7 @@ pub(super) async fn leads(tx: &mut SqliteConnection, leads: &[LeadRecord]) -> Do
     Ok(())
 }
 
-pub(super) async fn generations(tx: &mut SqliteConnection, generations: &[GenerationRecord]) -> Done<()> {
+pub(super) async fn generations(tx: &mut Connection, generations: &[GenerationRecord]) -> Done<()> {
     for g in generations {
         sqlx::query(
             "INSERT INTO generations (job, generation, started_at, nodes, why) VALUES ($1, $2, $3, $4, $5)
@@ -87,14 +49,14 @@ pub(super) async fn generations(tx: &mut SqliteConnection, generations: &[Genera
         .bind(signed(g.generation))
         .bind(g.started_at.0)
         .bind(to_json(&g.nodes)?)
-        .bind(&g.why)
+        .bind(text(&g.why))
         .execute(&mut *tx)
         .await?;
     }
     Ok(())
 }
 
-pub(super) async fn next_orders(tx: &mut SqliteConnection, count: u64) -> Done<u64> {
+pub(super) async fn next_orders(tx: &mut Connection, count: u64) -> Done<u64> {
     let next: i64 = sqlx::query_scalar(
         "INSERT INTO counters (name, next) VALUES ($1, 1 + $2)
          ON CONFLICT (name) DO UPDATE SET next = counters.next + $2 RETURNING next",
@@ -106,7 +68,7 @@ pub(super) async fn next_orders(tx: &mut SqliteConnection, count: u64) -> Done<u
     Ok(u64::try_from(next).unwrap_or(u64::MAX).saturating_sub(count))
 }
 
-pub(super) async fn round(tx: &mut SqliteConnection, round: &RoundRecord) -> Done<()> {
+pub(super) async fn round(tx: &mut Connection, round: &RoundRecord) -> Done<()> {
     let id: i64 = sqlx::query_scalar(
         "INSERT INTO rounds (planned_at, plan, report, acted) VALUES ($1, $2, $3, $4) RETURNING id",
     )
@@ -119,14 +81,14 @@ pub(super) async fn round(tx: &mut SqliteConnection, round: &RoundRecord) -> Don
     sqlx::query("DELETE FROM rounds WHERE id <= $1").bind(id - MAX_ROUNDS).execute(tx).await.map(drop)
 }
 
-pub(super) async fn gaps(tx: &mut SqliteConnection, gaps: &[EndedGap]) -> Done<()> {
+pub(super) async fn gaps(tx: &mut Connection, gaps: &[EndedGap]) -> Done<()> {
     for gap in gaps {
         sqlx::query(
             "INSERT INTO gaps (node, node_type, started_at, ended_at, taken, block, planned)
              VALUES ($1, $2, $3, $4, $5, $6, $7)",
         )
-        .bind(gap.node.as_str())
-        .bind(gap.node_type.as_str())
+        .bind(text(gap.node.as_str()))
+        .bind(text(gap.node_type.as_str()))
         .bind(gap.start.0)
         .bind(gap.end.0)
         .bind(gap.taken)
@@ -138,15 +100,13 @@ pub(super) async fn gaps(tx: &mut SqliteConnection, gaps: &[EndedGap]) -> Done<(
     Ok(())
 }
 
-pub(super) async fn measurements(tx: &mut SqliteConnection, measurements: &[Measurement]) -> Done<()> {
+pub(super) async fn measurements(tx: &mut Connection, measurements: &[Measurement]) -> Done<()> {
     // SQLite keeps no NaN, and nobody could use one.
     let sound: Vec<_> = measurements.iter().filter(|m| m.samples.is_finite() && m.secs.is_finite()).collect();
     let mut ids = BTreeMap::new();
     for m in &sound {
         if !ids.contains_key(&m.key) {
-            let empty = Profile { updated_at: m.at, ..Profile::new(m.key.clone()) };
-            // What is there stays as it is; but only what is updated returns its number.
-            ids.insert(&m.key, put_profile(tx, &empty, "updated_at = profiles.updated_at").await?);
+            ids.insert(&m.key, profile_id(tx, &m.key, m.at).await?);
         }
     }
     for rows in sound.chunks(ROWS_AT_ONCE) {
@@ -167,7 +127,21 @@ pub(super) async fn measurements(tx: &mut SqliteConnection, measurements: &[Meas
     Ok(())
 }
 
-pub(super) async fn profiles(tx: &mut SqliteConnection, profiles: &[Profile]) -> Done<()> {
+/// The number of a profile, which is made if there is none yet.
+async fn profile_id(tx: &mut Connection, key: &ProfileKey, at: UnixTime) -> Done<i64> {
+    // Looked for first: an update that changes nothing would still write the row anew.
+    let mut query = QueryBuilder::new("SELECT id FROM profiles WHERE TRUE");
+    filter::push_key(&mut query, key);
+    match query.build_query_scalar().fetch_optional(&mut *tx).await? {
+        Some(id) => Ok(id),
+        None => {
+            let empty = Profile { updated_at: at, ..Profile::new(key.clone()) };
+            put_profile(tx, &empty, "updated_at = excluded.updated_at").await
+        }
+    }
+}
+
+pub(super) async fn profiles(tx: &mut Connection, profiles: &[Profile]) -> Done<()> {
     for profile in profiles {
         let replace = "points = excluded.points, costs = excluded.costs, probes = excluded.probes,
              probe_secs = excluded.probe_secs, jobs = excluded.jobs, job_name = excluded.job_name,
@@ -178,24 +152,24 @@ pub(super) async fn profiles(tx: &mut SqliteConnection, profiles: &[Profile]) ->
 }
 
 /// Inserts a profile, or makes this assignment to the one that is there; returns its number.
-async fn put_profile(tx: &mut SqliteConnection, profile: &Profile, assignment: &'static str) -> Done<i64> {
+async fn put_profile(tx: &mut Connection, profile: &Profile, assignment: &'static str) -> Done<i64> {
     let (points, costs) = (to_json(&profile.points)?, to_json(&profile.costs)?);
     let mut query = QueryBuilder::new(
         "INSERT INTO profiles (owner, name, node_type, exec_plan, batch, points, costs, probes, probe_secs, jobs,
          job_name, updated_at) ",
     );
     query.push_values([&profile.key], |mut row, key| {
-        row.push_bind(&key.user)
-            .push_bind(&key.name)
-            .push_bind(key.node_type.as_str())
-            .push_bind(&key.exec_plan.0)
+        row.push_bind(text(&key.user))
+            .push_bind(text(&key.name))
+            .push_bind(text(key.node_type.as_str()))
+            .push_bind(text(&key.exec_plan.0))
             .push_bind(key.batch.word())
             .push_bind(&points)
             .push_bind(&costs)
             .push_bind(i64::from(profile.probes))
             .push_bind(profile.probe_secs)
             .push_bind(i64::from(profile.jobs))
-            .push_bind(&profile.job_name)
+            .push_bind(text(&profile.job_name))
             .push_bind(profile.updated_at.0);
     });
     query.push(" ON CONFLICT (owner, name, node_type, exec_plan, batch) DO UPDATE SET ");
@@ -203,30 +177,38 @@ async fn put_profile(tx: &mut SqliteConnection, profile: &Profile, assignment: &
     query.build_query_scalar().fetch_one(tx).await
 }
 
-pub(super) async fn setting(tx: &mut SqliteConnection, key: &str, value: &str) -> Done<()> {
+pub(super) async fn forget_profiles(tx: &mut Connection, filter: &ProfileFilter) -> Done<u64> {
+    // Their measurements go with them.
+    let mut query = QueryBuilder::new("DELETE FROM profiles WHERE TRUE");
+    filter::push(&mut query, filter);
+    query.build().execute(tx).await.map(|done| done.rows_affected())
+}
+
+pub(super) async fn setting(tx: &mut Connection, key: &str, value: &str) -> Done<()> {
     sqlx::query(
         "INSERT INTO settings (name, content) VALUES ($1, $2)
          ON CONFLICT (name) DO UPDATE SET content = excluded.content",
     )
-    .bind(key)
-    .bind(value)
+    .bind(text(key))
+    .bind(text(value))
     .execute(tx)
     .await
     .map(drop)
 }
 
-pub(super) async fn prune(
-    tx: &mut SqliteConnection,
-    before: UnixTime,
-    profiles_before: UnixTime,
-) -> Done<u64> {
+pub(super) async fn prune(tx: &mut Connection, before: UnixTime, profiles_before: UnixTime) -> Done<u64> {
     let mut rows = 0;
     for (statement, before) in [
         ("DELETE FROM rounds WHERE planned_at < $1", before),
         ("DELETE FROM generations WHERE started_at < $1", before),
         ("DELETE FROM leads WHERE ended AND updated_at < $1", before),
         ("DELETE FROM gaps WHERE ended_at < $1", before),
-        ("DELETE FROM measurements WHERE measured_at < $1", before),
+        // A second's work at most. What is left over goes the next time.
+        (
+            "DELETE FROM measurements WHERE id IN
+             (SELECT id FROM measurements WHERE measured_at < $1 ORDER BY measured_at LIMIT 100000)",
+            before,
+        ),
         // A profile of which something was measured since then is not forgotten with its measurements.
         (
             "DELETE FROM profiles WHERE updated_at < $1

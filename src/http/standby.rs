@@ -1,0 +1,44 @@
+//! What a daemon says that stands by, and one that may have lost the lead.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::{CONNECTION, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{Next, map_response};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use super::Refusal;
+use crate::daemon::Context;
+use crate::daemon::metrics::{self, Metrics};
+
+/// The routes of a daemon that stands by: it is well, and another one knows.
+pub fn standby_router() -> Router {
+    let metrics = Metrics::default();
+    metrics.leading.set(0);
+    let text = metrics.text();
+    Router::new()
+        .route("/healthz", get(|| async { "standby\n" }))
+        .route("/metrics", get(|| async { ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text) }))
+        .fallback(|| async { refusal() })
+        // No connection outlives the waiting: its next request would not reach the daemon that leads then.
+        .layer(map_response(|mut response: Response| async {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            response
+        }))
+}
+
+/// Lets nothing be asked of or told by a daemon that may have lost the lead, also if it lost it over the answer.
+pub async fn leader_only(State(context): State<Arc<Context>>, request: Request, next: Next) -> Response {
+    if !context.leadership.holds() {
+        return refusal().into_response();
+    }
+    let answer = next.run(request).await;
+    if context.leadership.holds() { answer } else { refusal().into_response() }
+}
+
+fn refusal() -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "this daemon is on standby: another one leads")
+}

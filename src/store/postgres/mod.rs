@@ -1,0 +1,89 @@
+//! The store in PostgreSQL (14 or newer), for sites that have one and for a second daemon that stands by.
+
+mod leader;
+mod open;
+#[path = "../sql/mod.rs"]
+#[allow(clippy::duplicate_mod, reason = "compiled once for each database, whose types differ")]
+mod sql;
+
+use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgRow, Postgres};
+use sqlx::{Acquire as _, Transaction};
+
+pub(super) use self::open::{open, version};
+
+use super::{Standing, StoreError};
+
+type Db = Postgres;
+type Arguments = PgArguments;
+type Connection = PgConnection;
+type Row = PgRow;
+
+/// A database through a pool, and the session that makes this process its leader.
+pub(super) struct Adapter {
+    /// Connections for reading and writing.
+    readers: PgPool,
+    leader: leader::Leader,
+}
+
+impl Adapter {
+    async fn stands(&self) -> Result<Standing, StoreError> {
+        self.leader.stands().await
+    }
+
+    /// Opens a transaction, if this process still leads. Until the transaction ends nobody can take over: a daemon
+    /// that was stopped for a while finds its number out of date and writes nothing any more.
+    async fn begin(&self, doing: &str) -> Result<Transaction<'static, Postgres>, StoreError> {
+        let mut tx = self.readers.begin().await.map_err(|e| failed(doing, &e))?;
+        let ours = sqlx::query("SELECT epoch FROM leader WHERE epoch = $1 FOR SHARE")
+            .bind(self.leader.epoch())
+            .fetch_optional(tx.acquire().await.map_err(|e| failed(doing, &e))?)
+            .await
+            .map_err(|e| failed(doing, &e))?;
+        ours.map(|_| tx).ok_or_else(|| StoreError::Deposed { doing: doing.to_owned() })
+    }
+
+    /// Commits if all went well; otherwise takes everything back.
+    async fn end<T>(
+        &self,
+        tx: Transaction<'static, Postgres>,
+        result: Result<T, sqlx::Error>,
+        doing: &str,
+    ) -> Result<T, StoreError> {
+        let result = match result {
+            Ok(value) => tx.commit().await.map(|()| value),
+            Err(e) => {
+                // On a connection that is lost the server rolls back by itself.
+                let _ = tx.rollback().await;
+                Err(e)
+            }
+        };
+        result.map_err(|e| failed(doing, &e))
+    }
+}
+
+/// Classes of SQLSTATE that do not pass by waiting: data that the database cannot take (22), a broken constraint (23),
+/// a wrong statement or schema (42), a damaged index or file (XX).
+const LASTING: [&str; 4] = ["22", "23", "42", "XX"];
+
+/// What PostgreSQL said, sorted into what passes and what does not. Its messages hold no password; what sqlx says of a
+/// configuration may.
+fn failed(doing: &str, e: &sqlx::Error) -> StoreError {
+    let doing = doing.to_owned();
+    match e {
+        sqlx::Error::Database(e) if e.code().is_some_and(|c| LASTING.iter().any(|l| c.starts_with(l))) => {
+            StoreError::Corrupt { doing, what: e.to_string() }
+        }
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) => {
+            StoreError::Corrupt { doing, what: e.to_string() }
+        }
+        sqlx::Error::Configuration(_) => {
+            let what =
+                "expected postgres://user:password@host/database, or postgres:///database?host=/directory";
+            StoreError::Unsupported { doing, what: what.to_owned() }
+        }
+        e => StoreError::Unavailable { doing, what: e.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! What is PostgreSQL's own: connections, passwords, a server that goes and comes, and who leads. The rest is in the
+//! conformance suite. Each test has a server of its own.
+
+#[path = "../../../tests/it/harness/postgres.rs"]
+mod server;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use self::server::Postgres;
+use super::{Adapter, open};
+use crate::store::{Standing, Store, StoreError, conformance};
+
+/// Ends the session of the leader, as the network or an administrator might.
+const END_LEADER: &str =
+    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted";
+
+struct Site {
+    dir: TempDir,
+    server: Postgres,
+}
+
+impl Site {
+    fn new() -> Site {
+        let dir = TempDir::new().unwrap();
+        let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), open_to_all).unwrap();
+        let server = Postgres::start(&dir.path().join("pg"));
+        Site { dir, server }
+    }
+
+    fn url(&self) -> String {
+        self.server.url(&self.dir.path().join("pg").display().to_string())
+    }
+
+    async fn open(&self) -> Adapter {
+        open(&self.url(), || panic!("somebody else leads")).await.unwrap()
+    }
+
+    /// Opens the store a second time; that it stands by is said at once.
+    async fn stand_by(&self) -> tokio::task::JoinHandle<Adapter> {
+        let (url, said) = (self.url(), Arc::new(AtomicBool::new(false)));
+        let say = said.clone();
+        let waiting =
+            tokio::spawn(
+                async move { open(&url, move || say.store(true, Ordering::Relaxed)).await.unwrap() },
+            );
+        until("it stands by", async || said.load(Ordering::Relaxed)).await;
+        waiting
+    }
+}
+
+async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !condition().await {
+        assert!(Instant::now() < end, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn postgres_conforms() {
+    let site = Site::new();
+    let version = crate::store::postgres_version(&site.url()).await.unwrap();
+    assert!(version.starts_with(|c: char| c.is_ascii_digit()), "{version}");
+    conformance::run(Arc::new(site.open().await)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_password_is_never_told() {
+    for url in
+        ["postgres://u:geheim@h:99999/db", "postgres://u:geheim@/db?host=/no/such/dir", "postgres:u:geheim"]
+    {
+        let e = crate::store::open(url, || ()).await.err().unwrap();
+        assert!(!e.to_string().contains("geheim") && !format!("{e:?}").contains("geheim"), "{e:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_leads_and_the_other_takes_over_when_it_is_gone() {
+    let site = Site::new();
+    let first = site.open().await;
+    assert_eq!(first.standing().await.unwrap(), Standing::Alone);
+    let order = first.next_orders(10).await.unwrap();
+    let waiting = site.stand_by().await;
+    until("the leader sees it", async || first.standing().await.unwrap() == Standing::Watched).await;
+    assert!(!waiting.is_finished());
+    drop(first);
+    let second = tokio::time::timeout(Duration::from_secs(2), waiting).await.unwrap().unwrap();
+    assert_eq!(second.next_orders(1).await.unwrap(), order + 10);
+    assert_eq!(second.standing().await.unwrap(), Standing::Alone);
+}
+
+#[tokio::test]
+async fn a_deposed_leader_writes_nothing_more() {
+    let site = Site::new();
+    let first = site.open().await;
+    let waiting = site.stand_by().await;
+    site.server.ask(END_LEADER);
+    let second = waiting.await.unwrap();
+    second.put_setting("control", "new").await.unwrap();
+    let e = first.put_setting("control", "old").await.unwrap_err();
+    assert!(matches!(e, StoreError::Deposed { .. }), "{e}");
+    assert!(matches!(first.next_orders(1).await.unwrap_err(), StoreError::Deposed { .. }));
+    until("it knows", async || matches!(first.standing().await.unwrap_err(), StoreError::Deposed { .. }))
+        .await;
+    assert_eq!(second.setting("control").await.unwrap().as_deref(), Some("new"));
+}
+
+#[tokio::test]
+async fn a_leader_that_falls_silent_is_deposed() {
+    let site = Site::new();
+    let first = site.open().await;
+    let waiting = site.stand_by().await;
+    // Nobody looks after the first: like a process that was stopped.
+    let second = tokio::time::timeout(Duration::from_secs(9), waiting).await.unwrap().unwrap();
+    second.put_setting("a", "b").await.unwrap();
+    assert!(matches!(first.put_setting("a", "c").await.unwrap_err(), StoreError::Deposed { .. }));
+}
+
+#[tokio::test]
+async fn takeover_waits_for_a_transaction_that_is_under_way() {
+    let site = Site::new();
+    let first = site.open().await;
+    let mut late = first.begin("testing").await.unwrap();
+    let waiting = site.stand_by().await;
+    site.server.ask(END_LEADER);
+    until("the lock has changed hands", async || {
+        let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        site.server.ask(held) == "0"
+    })
+    .await;
+    assert!(!waiting.is_finished(), "it leads while a transaction of the last leader may still be committed");
+    let insert = "INSERT INTO settings (name, content) VALUES ('late', 'yes')";
+    sqlx::query(insert).execute(&mut *late).await.unwrap();
+    first.end(late, Ok(()), "testing").await.unwrap();
+    let second = waiting.await.unwrap();
+    assert_eq!(second.setting("late").await.unwrap().as_deref(), Some("yes"));
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_finds_its_leader_again() {
+    let mut site = Site::new();
+    let store = site.open().await;
+    store.put_setting("a", "b").await.unwrap();
+    site.server.crash();
+    let e = store.standing().await.unwrap_err();
+    assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
+    let e = store.put_setting("a", "c").await.unwrap_err();
+    assert!(e.is_transient(), "{e}");
+    site.server.revive();
+    assert_eq!(store.standing().await.unwrap(), Standing::Alone);
+    assert_eq!(store.setting("a").await.unwrap().as_deref(), Some("b"));
+    store.put_setting("a", "d").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_database_of_ours_is_refused() {
+    let site = Site::new();
+    drop(site.open().await);
+    site.server.ask(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (9999, 'x', TRUE, '', 0)",
+    );
+    let e = open(&site.url(), || ()).await.err().unwrap();
+    assert!(matches!(&e, StoreError::Corrupt { what, .. } if what.contains("newer infill")), "{e}");
+    site.server.ask("DROP TABLE _sqlx_migrations");
+    let e = open(&site.url(), || ()).await.err().unwrap();
+    assert!(matches!(&e, StoreError::Corrupt { what, .. } if what.contains("already exists")), "{e}");
+}

@@ -1,0 +1,135 @@
+//! The store's calls: reading with any connection, writing in one transaction each.
+
+use async_trait::async_trait;
+use sqlx::QueryBuilder;
+use sqlx::query::Query;
+
+use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
+use crate::model::{EndedGap, JobId, Profile, ProfileKey, UnixTime};
+use crate::store::{
+    GenerationRecord, LeadRecord, Measurement, ProfileFilter, RoundRecord, Standing, Store, StoreError,
+};
+
+/// Does `$work` in one transaction `$tx` of the store `$store`: all of it happens or nothing.
+macro_rules! written {
+    ($store:expr, $doing:expr, |$tx:ident| $work:expr) => {
+        within($doing, async {
+            let mut $tx = $store.begin($doing).await?;
+            let result = $work.await;
+            $store.end($tx, result, $doing).await
+        })
+        .await
+    };
+}
+
+impl Adapter {
+    /// All rows of a query that can be read.
+    async fn read<T>(
+        &self,
+        table: &'static str,
+        query: Query<'_, Db, Arguments>,
+        read: fn(&Row) -> Result<T, rows::Bad>,
+    ) -> Result<Vec<T>, StoreError> {
+        let doing = format!("reading {table}");
+        let rows = async { query.fetch_all(&self.readers).await.map_err(|e| failed(&doing, &e)) };
+        Ok(rows::readable(table, &within(&doing, rows).await?, read))
+    }
+}
+
+#[async_trait]
+impl Store for Adapter {
+    async fn standing(&self) -> Result<Standing, StoreError> {
+        self.stands().await
+    }
+
+    async fn put_leads(&self, leads: &[LeadRecord]) -> Result<(), StoreError> {
+        written!(self, "writing leads", |tx| write::leads(&mut tx, leads))
+    }
+
+    async fn open_leads(&self) -> Result<Vec<LeadRecord>, StoreError> {
+        let query = sqlx::query("SELECT * FROM leads WHERE NOT ended ORDER BY job, submitted_at");
+        self.read("leads", query, rows::lead).await
+    }
+
+    async fn lead(&self, job: JobId) -> Result<Option<LeadRecord>, StoreError> {
+        let query = sqlx::query("SELECT * FROM leads WHERE job = $1 ORDER BY submitted_at DESC LIMIT 1");
+        Ok(self.read("leads", query.bind(i64::from(job.0)), rows::lead).await?.pop())
+    }
+
+    async fn add_generations(&self, generations: &[GenerationRecord]) -> Result<(), StoreError> {
+        written!(self, "writing generations", |tx| write::generations(&mut tx, generations))
+    }
+
+    async fn generations(&self, job: JobId) -> Result<Vec<GenerationRecord>, StoreError> {
+        let query = sqlx::query("SELECT * FROM generations WHERE job = $1 ORDER BY generation");
+        self.read("generations", query.bind(i64::from(job.0)), rows::generation).await
+    }
+
+    async fn next_orders(&self, count: u64) -> Result<u64, StoreError> {
+        written!(self, "counting orders", |tx| write::next_orders(&mut tx, count))
+    }
+
+    async fn add_round(&self, round: &RoundRecord) -> Result<(), StoreError> {
+        written!(self, "writing a round", |tx| write::round(&mut tx, round))
+    }
+
+    async fn rounds(&self, limit: u32) -> Result<Vec<RoundRecord>, StoreError> {
+        let query = sqlx::query("SELECT * FROM rounds ORDER BY id DESC LIMIT $1");
+        self.read("rounds", query.bind(i64::from(limit)), rows::round).await
+    }
+
+    async fn add_gaps(&self, gaps: &[EndedGap]) -> Result<(), StoreError> {
+        written!(self, "writing gaps", |tx| write::gaps(&mut tx, gaps))
+    }
+
+    async fn gaps(&self, limit: u32) -> Result<Vec<EndedGap>, StoreError> {
+        let query = sqlx::query("SELECT * FROM gaps ORDER BY ended_at DESC, id DESC LIMIT $1");
+        let mut gaps = self.read("gaps", query.bind(i64::from(limit)), rows::gap).await?;
+        gaps.reverse();
+        Ok(gaps)
+    }
+
+    async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError> {
+        written!(self, "writing measurements", |tx| write::measurements(&mut tx, measurements))
+    }
+
+    async fn measurements(&self, key: &ProfileKey, limit: u32) -> Result<Vec<Measurement>, StoreError> {
+        let mut newest = QueryBuilder::new(
+            "SELECT measurements.*, owner, name, node_type, exec_plan, batch
+             FROM measurements JOIN profiles ON profiles.id = measurements.profile WHERE TRUE",
+        );
+        filter::push_key(&mut newest, key);
+        newest.push(" ORDER BY measured_at DESC, measurements.id DESC LIMIT ").push_bind(i64::from(limit));
+        let mut measurements = self.read("measurements", newest.build(), rows::measurement).await?;
+        measurements.reverse();
+        Ok(measurements)
+    }
+
+    async fn put_profiles(&self, profiles: &[Profile]) -> Result<(), StoreError> {
+        written!(self, "writing profiles", |tx| write::profiles(&mut tx, profiles))
+    }
+
+    async fn profiles(&self, filter: &ProfileFilter, limit: u32) -> Result<Vec<Profile>, StoreError> {
+        let mut query = QueryBuilder::new("SELECT * FROM profiles WHERE TRUE");
+        filter::push(&mut query, filter);
+        query.push(" ORDER BY updated_at DESC, id DESC LIMIT ").push_bind(i64::from(limit));
+        self.read("profiles", query.build(), rows::profile).await
+    }
+
+    async fn forget_profiles(&self, filter: &ProfileFilter) -> Result<u64, StoreError> {
+        written!(self, "forgetting profiles", |tx| write::forget_profiles(&mut tx, filter))
+    }
+
+    async fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {
+        let query = sqlx::query("SELECT content FROM settings WHERE name = $1").bind(text(key));
+        Ok(self.read("settings", query, rows::setting).await?.pop())
+    }
+
+    async fn put_setting(&self, key: &str, value: &str) -> Result<(), StoreError> {
+        written!(self, "writing a setting", |tx| write::setting(&mut tx, key, value))
+    }
+
+    async fn prune(&self, before: UnixTime, profiles_before: UnixTime) -> Result<u64, StoreError> {
+        written!(self, "deleting old history", |tx| write::prune(&mut tx, before, profiles_before))
+    }
+}

@@ -1,0 +1,34 @@
+//! Which profiles: the conditions of a filter, and of a key.
+
+use sqlx::QueryBuilder;
+
+use super::{Db, text};
+use crate::model::ProfileKey;
+use crate::store::ProfileFilter;
+
+/// Adds a filter's conditions to a query that has one. What the filter leaves open is not asked for at all: the
+/// database then finds by its index what is left.
+pub(super) fn push(query: &mut QueryBuilder<Db>, filter: &ProfileFilter) {
+    let ProfileFilter { user, name, node_type, exec_plan } = filter;
+    let conditions = [
+        (" AND owner = ", user.as_deref()),
+        (" AND name = ", name.as_deref()),
+        (" AND node_type = ", node_type.as_ref().map(|t| t.as_str())),
+        (" AND exec_plan = ", exec_plan.as_ref().map(|p| p.0.as_str())),
+    ];
+    for (condition, value) in conditions {
+        if let Some(value) = value {
+            query.push(condition).push_bind(text(value));
+        }
+    }
+}
+
+/// Adds the conditions that name one profile.
+pub(super) fn push_key(query: &mut QueryBuilder<Db>, key: &ProfileKey) {
+    let ProfileKey { user, name, node_type, exec_plan, batch } = key;
+    query.push(" AND owner = ").push_bind(text(user));
+    query.push(" AND name = ").push_bind(text(name));
+    query.push(" AND node_type = ").push_bind(text(node_type.as_str()));
+    query.push(" AND exec_plan = ").push_bind(text(&exec_plan.0));
+    query.push(" AND batch = ").push_bind(batch.word());
+}
