@@ -38,6 +38,7 @@ impl Surroundings<'_> {
         all.extend([
             ("INFILL_GENERATION", member.generation.to_string()),
             ("INFILL_PLAN", member.exec_plan.clone()),
+            ("INFILL_SIGNAL", self.signal.clone()),
             ("INFILL_PROGRESS", self.progress.display().to_string()),
             ("INFILL_JOB_ID", self.lead.to_string()),
             // Generations before this one; the first is number 1.
@@ -191,6 +192,7 @@ mod tests {
         SLURM_CPUS_PER_TASK=8
         INFILL_GENERATION=3
         INFILL_PLAN=default
+        INFILL_SIGNAL=USR1
         INFILL_PROGRESS=/run/p
         INFILL_JOB_ID=12
         INFILL_RESCALES=2

@@ -1,5 +1,6 @@
 //! Tests of the planner: small worlds from short texts, and random ones from seeds.
 
+mod learned;
 mod optimal;
 mod random;
 mod scenarios;
