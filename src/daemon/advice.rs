@@ -16,7 +16,7 @@ use super::world::{About, World};
 use super::{Context, now};
 
 /// Seconds of measuring that make one row of history.
-const ROW_SECS: f64 = 300.0;
+const ROW_SECS: f64 = 60.0;
 
 /// Most profiles of a user that are taken into memory: the last changed ones.
 const MOST_PROFILES_A_USER: u32 = 1000;
@@ -126,16 +126,27 @@ impl World {
             opening,
         };
         let key = self.key_of(lead);
+        if key.node_type.as_str().is_empty() {
+            // Just started: no snapshot has shown the node yet.
+            return false;
+        }
         let news = self.library.progress(lead, &key, &progress, now);
         self.take_news(lead, &key, news, now)
     }
 
-    /// The generation was interrupted or the job has ended: what was measured counts.
-    pub(super) fn stop_measuring(&mut self, job: JobId, now: UnixTime) {
-        let key = self.key_of(job);
-        let news = self.library.interrupted(job, &key, now);
-        let _ = self.take_news(job, &key, news, now);
-        self.close_row(job);
+    /// After a step of a job that `ran` before it: what was measured of a generation that was interrupted counts, and a
+    /// job that has ended is measured no more.
+    pub(super) fn stop_measuring(&mut self, job: JobId, ran: bool, now: UnixTime) {
+        let Some(phase) = self.machines.get(&job).map(|m| m.phase.clone()) else { return };
+        if ran && !matches!(phase, Phase::Running { .. }) {
+            let key = self.key_of(job);
+            let news = self.library.interrupted(job, &key, now);
+            let _ = self.take_news(job, &key, news, now);
+            self.close_row(job);
+        }
+        if phase == Phase::Ended {
+            self.library.ended(job);
+        }
     }
 
     fn take_news(&mut self, job: JobId, key: &ProfileKey, news: News, now: UnixTime) -> bool {

@@ -389,11 +389,8 @@ impl World {
     pub fn turn(&mut self, job: JobId, now: UnixTime, mut out: Outcome) {
         let Some(machine) = self.machines.get_mut(&job) else { return };
         machine.step(now, &mut out);
-        let still = matches!(machine.phase, Phase::Running { .. });
-        let before = self.marks.get(&job).is_some_and(|m| matches!(m.phase, Phase::Running { .. }));
-        if before && !still {
-            self.stop_measuring(job, now);
-        }
+        let ran = self.marks.get(&job).is_some_and(|m| matches!(m.phase, Phase::Running { .. }));
+        self.stop_measuring(job, ran, now);
         for note in &out.notes {
             tracing::info!(job = %job, "{note}");
         }
@@ -416,12 +413,10 @@ impl World {
                 tracing::warn!(%node, "left alone for a while: {why}");
             }
         }
-        if out.effects.iter().any(|e| matches!(e, Effect::Launch { .. }))
-            && let Some(about) = self.about.get_mut(&job)
-        {
-            about.launched_at = Some(now);
-        }
         let Some(machine) = self.machines.get(&job) else { return };
+        if out.effects.iter().any(|e| matches!(e, Effect::Launch { .. })) {
+            self.about.entry(job).or_default().launched_at = Some(now);
+        }
         let mark = Mark::of(machine);
         let changed = self.marks.get(&job) != Some(&mark);
         if changed || !out.effects.is_empty() {
