@@ -93,7 +93,8 @@ pub const MAX_NAME_CHARS: usize = 200;
 impl RunSpec {
     /// The same with every value inside its bounds: what comes over the wire may hold anything.
     pub fn bounded(self) -> Self {
-        let short = |s: String| s.chars().take(MAX_NAME_CHARS).collect::<String>();
+        let short =
+            |s: String| s.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect::<String>();
         let sound = |secs: f64| (0.0..=86_400.0).contains(&secs);
         RunSpec {
             costs: self.costs.filter(|c| sound(c.up_secs) && sound(c.down_secs) && sound(c.start_secs)),

@@ -137,6 +137,8 @@ pub struct AdvisorConfig {
     pub max_probe_secs: f64,
     /// Most probes at a time, of all jobs.
     pub max_at_once: u32,
+    /// Most seconds of all probes of all jobs in an hour.
+    pub max_secs_an_hour: f64,
     /// Seconds for which what is learned will be of use.
     pub horizon_secs: f64,
     /// Whether what is known of other users' programs of the same name may help.
@@ -230,6 +232,7 @@ impl Default for AdvisorConfig {
             max_probes: 3,
             max_probe_secs: 90.0,
             max_at_once: 2,
+            max_secs_an_hour: 600.0,
             horizon_secs: 86_400.0,
             share_profiles: false,
         }
@@ -327,11 +330,12 @@ impl Config {
         if let Some((key, v)) = positive.iter().find(|(_, v)| !(0.05..=86_400.0).contains(v)) {
             return fail(key, v.to_string(), "expected seconds between 0.05 and 86400");
         }
-        let not_negative: [(&'static str, f64); 9] = [
+        let not_negative: [(&'static str, f64); 10] = [
             ("gaps.leave_secs", self.gaps.leave_secs),
             ("gaps.settle_secs", self.gaps.settle_secs),
             ("planner.min_stay_secs", self.planner.min_stay_secs),
             ("advisor.max_probe_secs", self.advisor.max_probe_secs),
+            ("advisor.max_secs_an_hour", self.advisor.max_secs_an_hour),
             ("planner.costs.up_secs", self.planner.costs.up_secs),
             ("planner.costs.down_secs", self.planner.costs.down_secs),
             ("planner.costs.start_secs", self.planner.costs.start_secs),

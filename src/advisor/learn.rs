@@ -1,5 +1,7 @@
 //! What a measurement changes in a profile.
 
+use std::collections::BTreeMap;
+
 use super::meter::Stretch;
 use crate::model::{BatchMode, Profile, SizePoint, UnixTime};
 
@@ -17,6 +19,15 @@ const VAGUE: f64 = 0.1;
 
 /// Seconds between the first measurement at another speed and the one that makes it a drift.
 const LASTS_SECS: f64 = 10.0;
+
+/// Seconds after which a contradiction that nothing followed is forgotten.
+const DOUBT_SECS: f64 = 120.0;
+
+/// Seconds from a generation's start in which nothing is contradicted.
+const SETTLED_SECS: f64 = 30.0;
+
+/// A point that rests on fewer seconds was wrong itself when it is contradicted, and says nothing of the others.
+const LITTLE_SECS: f64 = 20.0;
 
 /// After a drift, the sizes that were not measured since are taken to have changed by the same factor, with an added error
 /// of so much of it.
@@ -47,10 +58,13 @@ pub enum Learned {
     Drifted(f64),
 }
 
-/// Takes a measurement at a size into a profile. `doubt` is what the last call kept aside.
+/// Measurements that contradict what is known, by size: kept aside until the next ones say which is right.
+pub type Doubts = BTreeMap<u32, SizePoint>;
+
+/// Takes a measurement at a size into a profile.
 pub fn learn(
     profile: &mut Profile,
-    doubt: &mut Option<SizePoint>,
+    doubts: &mut Doubts,
     nodes: u32,
     stretch: &Stretch,
     at: UnixTime,
@@ -66,25 +80,29 @@ pub fn learn(
     };
     if !contradict(old, &new) {
         *old = merged(old, &new);
-        *doubt = None;
+        doubts.remove(&nodes);
         return Learned::Agrees;
     }
-    if new.error > VAGUE {
+    // Half a stall, or a start that is slower than any warm-up should be.
+    if new.error > VAGUE || stretch.age_secs < SETTLED_SECS {
         return Learned::Doubted;
     }
-    match doubt.filter(|d| d.nodes == nodes && !contradict(d, &new)) {
-        Some(first) if at.secs_since(first.at) >= LASTS_SECS => {
-            let factor = new.rate / old.rate;
-            drift(profile, &merged(&first, &new), factor);
-            *doubt = None;
-            Learned::Drifted(factor)
-        }
-        Some(_) => Learned::Doubted,
-        None => {
-            *doubt = Some(new);
-            Learned::Doubted
-        }
+    let fresh = |d: &SizePoint| (0.0..DOUBT_SECS).contains(&at.secs_since(d.at)) && !contradict(d, &new);
+    let Some(first) = doubts.get(&nodes).copied().filter(fresh) else {
+        doubts.insert(nodes, new);
+        return Learned::Doubted;
+    };
+    if at.secs_since(first.at) < LASTS_SECS {
+        return Learned::Doubted;
     }
+    doubts.remove(&nodes);
+    let (now, factor) = (merged(&first, &new), new.rate / old.rate);
+    if old.secs < LITTLE_SECS {
+        *old = now;
+        return Learned::Agrees;
+    }
+    drift(profile, &now, factor);
+    Learned::Drifted(factor)
 }
 
 /// How the work of a step grows with the size: as declared, else as samples and steps at several sizes show.

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::costs;
 use super::fit::{Fitted, sizes_of_interest};
-use super::learn::{Learned, batch_mode, learn};
+use super::learn::{Doubts, Learned, batch_mode, learn};
 use super::meter::{Meter, Stretch};
 use super::probe::{Stakes, best_probe};
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    ChangeCost, Curve, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts,
-    SizePoint, Sizes, UnixTime,
+    BatchMode, ChangeCost, Curve, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileFilter, ProfileKey,
+    RescaleCosts, SizePoint, Sizes, UnixTime,
 };
 
 /// Relative error of a curve that a user declares, where nothing was measured.
@@ -38,6 +38,15 @@ const ARRIVAL_SECS: f64 = 60.0;
 /// Seconds for which a size is left alone that the planner would not bring the job to.
 const DECLINED_SECS: f64 = 600.0;
 
+/// The hour of the whole budget.
+const BUDGET_SECS: f64 = 3600.0;
+
+/// Seconds between two drifts that each allow another probe.
+const REFILL_SECS: f64 = 3600.0;
+
+/// A drift by less (the logarithm of its factor) allows none: the curve is still nearly right.
+const REFILLS: f64 = 0.2;
+
 /// Rounds from which the usual supply of nodes is known.
 const SUPPLIES_REMEMBERED: usize = 512;
 
@@ -61,6 +70,8 @@ pub struct Settings {
     pub max_at_once: u32,
     /// Seconds for which what is learned will be of use.
     pub horizon_secs: f64,
+    /// Most seconds of all probes of all jobs in an hour.
+    pub max_secs_an_hour: f64,
     /// Whether what is known of other users' programs of the same name may help.
     pub share_profiles: bool,
 }
@@ -114,6 +125,8 @@ pub struct Opening {
     pub start_secs: f64,
     /// Samples that it had done by then.
     pub samples: f64,
+    /// Whether it tells what a change costs; not where a command was started again because it had failed.
+    pub counts: bool,
 }
 
 /// What a report led to.
@@ -133,9 +146,33 @@ pub struct News {
 #[derive(Clone, Debug)]
 struct Known {
     profile: Profile,
-    doubt: Option<SizePoint>,
+    doubts: Doubts,
     unsaved: bool,
     used_at: UnixTime,
+    /// When a drift last gave it another probe.
+    refilled_at: Option<UnixTime>,
+}
+
+impl Known {
+    fn new(profile: Profile, now: UnixTime) -> Self {
+        Known { profile, doubts: Doubts::new(), unsaved: false, used_at: now, refilled_at: None }
+    }
+
+    /// What is guessed of the other sizes after a drift may be tried once more, but not again and again.
+    fn refill(&mut self, max_probes: u32, factor: f64, now: UnixTime) {
+        let lately = self.refilled_at.is_some_and(|at| age(now, at) < REFILL_SECS);
+        if factor.ln().abs() > REFILLS && !lately {
+            self.refilled_at = Some(now);
+            self.profile.probes = self.profile.probes.min(max_probes.saturating_sub(1));
+            self.profile.probe_secs = (self.profile.probe_secs - LONGEST_PROBE_SECS).max(0.0);
+        }
+    }
+}
+
+/// Seconds that have passed; what lies in the future, because a clock was set back, is long past.
+fn age(now: UnixTime, at: UnixTime) -> f64 {
+    let secs = now.secs_since(at);
+    if secs < 0.0 { f64::INFINITY } else { secs }
 }
 
 /// A job that is being measured.
@@ -145,6 +182,8 @@ struct Watch {
     nodes: u32,
     /// Nodes of the generation before.
     before: u32,
+    /// To which profile it counts.
+    key: Option<ProfileKey>,
     meter: Meter,
     opening: Option<Opening>,
     any: bool,
@@ -156,6 +195,8 @@ struct Probe {
     key: ProfileKey,
     nodes: u32,
     chosen_at: UnixTime,
+    /// Seconds that the job may take to come to that size.
+    arrival_secs: f64,
     /// First report at that size.
     since: Option<UnixTime>,
 }
@@ -171,6 +212,8 @@ pub struct Library {
     probed_at: BTreeMap<JobId, UnixTime>,
     declined: BTreeMap<(ProfileKey, u32), UnixTime>,
     supplies: VecDeque<u32>,
+    /// Seconds of the probes of the last hour, with their ends.
+    spent: VecDeque<(UnixTime, f64)>,
     thoughts: BTreeMap<JobId, String>,
 }
 
@@ -185,26 +228,25 @@ impl Library {
             probed_at: BTreeMap::new(),
             declined: BTreeMap::new(),
             supplies: VecDeque::new(),
+            spent: VecDeque::new(),
             thoughts: BTreeMap::new(),
         }
     }
 
-    /// Takes in stored profiles. What is in memory is newer and stays.
-    pub fn load(&mut self, profiles: Vec<Profile>, now: UnixTime) {
+    /// Takes in stored profiles. What is in memory is newer and stays. Returns what had to be given up for lack of room: it
+    /// must be loaded again before it is learned of.
+    pub fn load(&mut self, profiles: Vec<Profile>, now: UnixTime) -> Vec<ProfileKey> {
         for profile in profiles {
-            let known = Known { doubt: None, unsaved: false, used_at: now, profile };
-            self.known.entry(known.profile.key.clone()).or_insert(known);
+            self.known.entry(profile.key.clone()).or_insert(Known::new(profile, now));
         }
-        self.make_room();
+        self.make_room()
     }
 
     /// Takes profiles in, in place of what is known.
     pub fn replace(&mut self, profiles: Vec<Profile>, now: UnixTime) {
         for profile in profiles {
-            let known = Known { doubt: None, unsaved: false, used_at: now, profile };
-            self.known.insert(known.profile.key.clone(), known);
+            self.known.insert(profile.key.clone(), Known::new(profile, now));
         }
-        self.make_room();
     }
 
     /// Forgets the profiles that a filter names.
@@ -232,21 +274,41 @@ impl Library {
         self.known.get(key).map(|k| &k.profile)
     }
 
-    fn make_room(&mut self) {
-        while self.known.len() > MOST_PROFILES {
-            let stored = self.known.iter().filter(|(_, k)| !k.unsaved);
-            let Some(oldest) = stored.min_by_key(|(_, k)| k.used_at).map(|(key, _)| key.clone()) else {
-                return;
-            };
-            self.known.remove(&oldest);
+    fn make_room(&mut self) -> Vec<ProfileKey> {
+        let surplus = self.known.len().saturating_sub(MOST_PROFILES);
+        if surplus == 0 {
+            return Vec::new();
         }
+        let stored = self.known.iter().filter(|(_, k)| !k.unsaved);
+        let mut oldest: Vec<(UnixTime, ProfileKey)> =
+            stored.map(|(key, k)| (k.used_at, key.clone())).collect();
+        oldest.sort();
+        let given_up: Vec<ProfileKey> = oldest.into_iter().take(surplus).map(|(_, key)| key).collect();
+        given_up.iter().for_each(|key| drop(self.known.remove(key)));
+        given_up
     }
 
-    /// The name under which what is known of a user's job of this name is kept: what a job that waits most likely is.
-    pub fn name_of(&self, user: &str, job_name: &str) -> Option<&str> {
-        let alike =
-            self.known.values().filter(|k| k.profile.key.user == user && k.profile.job_name == job_name);
-        alike.max_by_key(|k| k.profile.updated_at).map(|k| k.profile.key.name.as_str())
+    /// Gives up a profile that the store refuses.
+    pub fn drop_profile(&mut self, key: &ProfileKey) {
+        self.known.remove(key);
+    }
+
+    /// Profiles of one user.
+    fn of_user<'a>(&'a self, user: &'a str) -> impl Iterator<Item = (&'a ProfileKey, &'a Known)> {
+        let first = ProfileKey {
+            user: user.to_owned(),
+            name: String::new(),
+            node_type: NodeType::new(""),
+            exec_plan: ExecPlan(String::new()),
+            batch: BatchMode::Auto,
+        };
+        self.known.range(first..).take_while(move |(key, _)| key.user == user)
+    }
+
+    /// The profile of a user's last job of this name: what a job that waits most likely is.
+    pub fn last_of<'a>(&'a self, user: &'a str, job_name: &str) -> Option<&'a ProfileKey> {
+        let alike = self.of_user(user).filter(|(_, k)| k.profile.job_name == job_name);
+        alike.max_by_key(|(_, k)| k.profile.updated_at).map(|(key, _)| key)
     }
 
     /// Notes under which name Slurm knows the jobs of a profile.
@@ -266,16 +328,17 @@ impl Library {
         }
         if progress.generation > watch.generation {
             let before = if watch.any { watch.nodes } else { 0 };
-            let last = watch.meter.finish().map(|s| (watch.nodes, s));
+            let last = watch.meter.finish().map(|s| (watch.nodes, watch.key.clone(), s));
             *watch = Watch {
                 generation: progress.generation,
                 nodes: progress.nodes,
                 before,
                 any: true,
+                key: Some(key.clone()),
                 ..Watch::default()
             };
-            if let Some((nodes, stretch)) = last {
-                self.measured(job, key, nodes, &stretch, now, &mut news);
+            if let Some((nodes, Some(key), stretch)) = last {
+                self.measured(job, &key, nodes, &stretch, now, &mut news);
             }
         }
         self.arrived(job, progress.nodes, now);
@@ -293,16 +356,13 @@ impl Library {
         news
     }
 
-    /// The job's generation has ended or was interrupted: what was measured of it counts.
-    pub fn interrupted(&mut self, job: JobId, key: &ProfileKey, now: UnixTime) -> News {
+    /// The job's generation has ended or was interrupted: what was measured of it counts, to the profile that is returned.
+    pub fn interrupted(&mut self, job: JobId, now: UnixTime) -> Option<(ProfileKey, News)> {
+        let watch = self.watches.get_mut(&job)?;
+        let (key, nodes, stretch) = (watch.key.clone()?, watch.nodes, watch.meter.finish()?);
         let mut news = News::default();
-        if let Some(watch) = self.watches.get_mut(&job)
-            && let Some(stretch) = watch.meter.finish()
-        {
-            let nodes = watch.nodes;
-            self.measured(job, key, nodes, &stretch, now, &mut news);
-        }
-        news
+        self.measured(job, &key, nodes, &stretch, now, &mut news);
+        Some((key, news))
     }
 
     /// Forgets a job that has ended.
@@ -322,18 +382,15 @@ impl Library {
         now: UnixTime,
         news: &mut News,
     ) {
-        let fresh =
-            || Known { profile: Profile::new(key.clone()), doubt: None, unsaved: false, used_at: now };
-        let new_job = self.watches.get(&job).is_some_and(|w| w.before == 0) && stretch.first;
+        let fresh = || Known::new(Profile::new(key.clone()), now);
+        let new_job = self.watches.get(&job).is_some_and(|w| w.generation == 1) && stretch.first;
         let known = self.known.entry(key.clone()).or_insert_with(fresh);
-        let learned = learn(&mut known.profile, &mut known.doubt, nodes, stretch, now);
+        let learned = learn(&mut known.profile, &mut known.doubts, nodes, stretch, now);
         known.profile.jobs += u32::from(new_job);
         known.profile.updated_at = now;
         (known.unsaved, known.used_at) = (true, now);
         if let Learned::Drifted(factor) = learned {
-            // What is guessed of the other sizes may be tried once more.
-            known.profile.probes = known.profile.probes.min(self.settings.max_probes.saturating_sub(1));
-            known.profile.probe_secs = 0.0;
+            known.refill(self.settings.max_probes, factor, now);
             news.drift = Some(factor);
         }
         if stretch.first {
@@ -347,7 +404,11 @@ impl Library {
     /// What the change to this generation cost, now that its steady rate is known.
     fn learn_cost(&mut self, job: JobId, key: &ProfileKey, stretch: &Stretch) {
         let Some(watch) = self.watches.get_mut(&job) else { return };
-        let Some(opening) = watch.opening.take() else { return };
+        let Some(opening) = watch.opening.take().filter(|o| o.counts) else { return };
+        // After a start of the daemon nobody knows what was before.
+        if opening.stop_secs.is_some() && watch.before == 0 {
+            return;
+        }
         let Some(known) = self.known.get_mut(key) else { return };
         let stopped = opening.stop_secs.unwrap_or(0.0);
         let saved = opening.saved_secs.unwrap_or(0.0).min(stopped);
@@ -377,11 +438,11 @@ impl Library {
         let mut points = self.known.get(&key).map(|k| k.profile.points.clone()).unwrap_or_default();
         let others = subject.declared.as_ref().map(|curve| declared_points(curve, &subject.sizes));
         for more in others.into_iter().chain(self.likes(&key)) {
-            let factor = scale(&points, &more, subject.sizes.max());
+            let (factor, misfit) = scale(&points, &more, subject.sizes.max());
             let missing: Vec<SizePoint> = more
                 .into_iter()
                 .filter(|m| points.iter().all(|p| p.nodes != m.nodes))
-                .map(|m| SizePoint { rate: m.rate * factor, ..m })
+                .map(|m| SizePoint { rate: m.rate * factor, error: m.error.hypot(misfit), ..m })
                 .collect();
             points.extend(missing);
         }
@@ -394,18 +455,16 @@ impl Library {
         let doubted = |known: &Known, error: f64| {
             known.profile.points.iter().map(|p| SizePoint { error: p.error.hypot(error), ..*p }).collect()
         };
-        let newest = |wanted: &dyn Fn(&ProfileKey) -> bool| {
-            let found = self.known.iter().filter(|(k, _)| same(k) && wanted(k)).map(|(_, known)| known);
-            found
-                .filter(|known| !known.profile.points.is_empty())
-                .max_by_key(|known| known.profile.updated_at)
+        let measured = |(k, known): &(&ProfileKey, &Known)| same(k) && !known.profile.points.is_empty();
+        let updated = |(_, known): &(&ProfileKey, &Known)| known.profile.updated_at;
+        let own = self.of_user(&key.user).filter(measured).max_by_key(updated);
+        let others = || {
+            let others =
+                self.known.iter().filter(|(k, _)| self.settings.share_profiles && k.user != key.user);
+            others.filter(measured).max_by_key(updated)
         };
-        let own = newest(&|k| k.user == key.user).map(|known| doubted(known, OTHER_TYPE_ERROR));
-        own.or_else(|| {
-            let shared = self.settings.share_profiles;
-            let other = newest(&|k| shared && k.user != key.user);
-            other.map(|known| doubted(known, OTHER_USER_ERROR))
-        })
+        let own = own.map(|(_, known)| doubted(known, OTHER_TYPE_ERROR));
+        own.or_else(|| others().map(|(_, known)| doubted(known, OTHER_USER_ERROR)))
     }
 
     /// What is believed of a job's scaling on a node type; `None` when nothing is known.
@@ -418,9 +477,8 @@ impl Library {
     /// The job's rates for the planner, one curve a node type of which something is known; the first also serves for
     /// all others. Empty when nothing is known at all.
     pub fn rates(&self, subject: &Subject) -> Vec<RateCurve> {
-        let own = |k: &&ProfileKey| k.user == subject.key.user && k.name == subject.key.name;
-        let mut types: BTreeSet<NodeType> =
-            self.known.keys().filter(own).map(|k| k.node_type.clone()).collect();
+        let own = self.of_user(&subject.key.user).filter(|(k, _)| k.name == subject.key.name);
+        let mut types: BTreeSet<NodeType> = own.map(|(k, _)| k.node_type.clone()).collect();
         types.remove(&subject.key.node_type);
         let mut rates = Vec::new();
         for (i, node_type) in std::iter::once(&subject.key.node_type).chain(&types).enumerate() {
@@ -452,7 +510,7 @@ impl Library {
 
     /// Whether the job tries sizes, or did so until a moment ago: then its last change says nothing against another.
     pub fn is_probing(&self, job: JobId, now: UnixTime) -> bool {
-        let lately = |at: &UnixTime| now.secs_since(*at) < ARRIVAL_SECS;
+        let lately = |at: &UnixTime| age(now, *at) < ARRIVAL_SECS;
         self.probes.contains_key(&job) || self.probed_at.get(&job).is_some_and(lately)
     }
 
@@ -471,8 +529,12 @@ impl Library {
         let jobs: BTreeSet<JobId> = subjects.iter().map(|s| s.job).collect();
         self.probes.retain(|job, _| jobs.contains(job));
         self.give_up_probes(now);
+        let mut free = free;
         for subject in subjects {
+            let present = subject.running.unwrap_or(0);
             let thought = self.consider(subject, free, may_probe, now);
+            // What one probe needs is not free for another.
+            free = free.saturating_sub(self.probe_of(subject.job).map_or(0, |n| n.saturating_sub(present)));
             self.thoughts.insert(subject.job, thought);
         }
     }
@@ -507,7 +569,10 @@ impl Library {
         match best_probe(&fitted, &Stakes { triable, ..stakes }) {
             Some(candidate) => {
                 let nodes = candidate.nodes;
-                let probe = Probe { key: subject.key.clone(), nodes, chosen_at: now, since: None };
+                let changes = subject.costs.up_secs.max(subject.costs.down_secs);
+                let arrival_secs = ARRIVAL_SECS + 2.0 * changes;
+                let key = subject.key.clone();
+                let probe = Probe { key, nodes, chosen_at: now, arrival_secs, since: None };
                 self.probes.insert(subject.job, probe);
                 format!("tries {nodes} nodes: worth {:.0} samples for {:.0}", candidate.gain, candidate.cost)
             }
@@ -528,6 +593,8 @@ impl Library {
             Some("another job of the same kind tries a size")
         } else if self.probes.len() >= self.settings.max_at_once as usize {
             Some("enough other jobs try sizes")
+        } else if self.spent.iter().map(|(_, secs)| secs).sum::<f64>() >= self.settings.max_secs_an_hour {
+            Some("in this hour enough was tried")
         } else {
             None
         }
@@ -574,10 +641,6 @@ impl Library {
             return;
         };
         probe.since = Some(now);
-        if let Some(known) = self.known.get_mut(&probe.key) {
-            known.profile.probes += 1;
-            known.unsaved = true;
-        }
     }
 
     fn end_probe_at(&mut self, job: JobId, nodes: u32, now: UnixTime) -> bool {
@@ -586,33 +649,49 @@ impl Library {
     }
 
     fn end_overdue_probe(&mut self, job: JobId, now: UnixTime) -> bool {
-        let since = self.probes.get(&job).and_then(|p| p.since);
-        since.is_some_and(|t| now.secs_since(t) > LONGEST_PROBE_SECS) && self.end_probe(job, now)
+        let over = self.probes.get(&job).is_some_and(|p| p.since.is_some() && p.is_late(now));
+        over && self.decline_probe(job, now)
     }
 
+    /// Ends a probe; a try is a try, whatever came of it.
     fn end_probe(&mut self, job: JobId, now: UnixTime) -> bool {
         let Some(probe) = self.probes.remove(&job) else { return false };
         self.probed_at.insert(job, now);
-        if let (Some(known), Some(since)) = (self.known.get_mut(&probe.key), probe.since) {
-            known.profile.probe_secs += now.secs_since(since);
+        let secs = probe.since.map_or(0.0, |since| now.secs_since(since).clamp(0.0, LONGEST_PROBE_SECS));
+        self.spent.push_back((now, secs));
+        if let Some(known) = self.known.get_mut(&probe.key) {
+            known.profile.probes += 1;
+            known.profile.probe_secs += secs;
             known.unsaved = true;
         }
         true
     }
 
+    /// Ends a probe of which nothing came, and leaves its size alone for a while.
+    fn decline_probe(&mut self, job: JobId, now: UnixTime) -> bool {
+        if let Some(probe) = self.probes.get(&job) {
+            self.declined.insert((probe.key.clone(), probe.nodes), now);
+        }
+        self.end_probe(job, now)
+    }
+
     /// Ends probes that the planner does not come to, or that were interrupted.
     fn give_up_probes(&mut self, now: UnixTime) {
-        self.declined.retain(|_, at| now.secs_since(*at) < DECLINED_SECS);
-        let late = |p: &Probe| match p.since {
-            Some(since) => now.secs_since(since) > LONGEST_PROBE_SECS,
-            None => now.secs_since(p.chosen_at) > ARRIVAL_SECS,
-        };
-        let over: Vec<JobId> = self.probes.iter().filter(|(_, p)| late(p)).map(|(job, _)| *job).collect();
-        for job in over {
-            if let Some(probe) = self.probes.get(&job) {
-                self.declined.insert((probe.key.clone(), probe.nodes), now);
-            }
-            self.end_probe(job, now);
+        self.declined.retain(|_, at| age(now, *at) < DECLINED_SECS);
+        self.spent.retain(|(at, _)| age(now, *at) < BUDGET_SECS);
+        let late: Vec<JobId> =
+            self.probes.iter().filter(|(_, p)| p.is_late(now)).map(|(job, _)| *job).collect();
+        for job in late {
+            self.decline_probe(job, now);
+        }
+    }
+}
+
+impl Probe {
+    fn is_late(&self, now: UnixTime) -> bool {
+        match self.since {
+            Some(since) => age(now, since) > LONGEST_PROBE_SECS,
+            None => age(now, self.chosen_at) > self.arrival_secs,
         }
     }
 }
@@ -636,14 +715,16 @@ fn declared_points(curve: &Curve, sizes: &Sizes) -> Vec<SizePoint> {
     named.map(point).collect()
 }
 
-/// The factor that brings `other` to the level of what was measured: it may count in another unit.
-fn scale(measured: &[SizePoint], other: &[SizePoint], largest: u32) -> f64 {
-    let Some(fitted) = Fitted::new(other, crate::model::BatchMode::Auto, largest) else { return 1.0 };
-    if measured.is_empty() {
-        return 1.0;
-    }
-    let logs = measured.iter().map(|p| (p.rate / fitted.at(p.nodes).rate).ln());
-    (logs.sum::<f64>() / measured.len() as f64).exp()
+/// The factor that brings `other` to the level of what was measured, for it may count in another unit; and by how much,
+/// relatively, it then still misses it.
+fn scale(measured: &[SizePoint], other: &[SizePoint], largest: u32) -> (f64, f64) {
+    let fitted = Fitted::new(other, BatchMode::Auto, largest);
+    let Some(fitted) = fitted.filter(|_| !measured.is_empty()) else { return (1.0, 0.0) };
+    let n = measured.len() as f64;
+    let logs: Vec<f64> = measured.iter().map(|p| (p.rate / fitted.at(p.nodes).rate).ln()).collect();
+    let mean = logs.iter().sum::<f64>() / n;
+    let misfit = (logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / n).sqrt();
+    (mean.exp(), misfit)
 }
 
 /// At most [`MOST_SIZES`] of these, spread evenly, the present one among them.

@@ -14,6 +14,12 @@ const ENOUGH_REPORTS: usize = 6;
 /// Seconds of a stretch at least: shorter ones would see only what the job did just then.
 const SHORTEST_SECS: f64 = 5.0;
 
+/// The same for the first of a generation: a cold cache may be steady for a while.
+const SHORTEST_FIRST_SECS: f64 = 12.0;
+
+/// What is measured in less time at a generation's start may be in error by so much.
+const HASTY_ERROR: f64 = 0.1;
+
 /// Seconds of a stretch that still is not narrow: it is taken as it is.
 const LONGEST_SECS: f64 = 15.0;
 
@@ -24,7 +30,7 @@ const LONGEST_FIRST_SECS: f64 = 30.0;
 const MOST_REPORTS: usize = 256;
 
 /// A worker that reported and has not for so many seconds of the others' is no longer waited for.
-const WAIT_SECS: f64 = 30.0;
+const WAIT_SECS: f64 = 90.0;
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,6 +45,8 @@ pub struct Stretch {
     pub step_samples: Option<f64>,
     /// Whether it is the first of its generation: only there warm-up is looked for.
     pub first: bool,
+    /// Seconds since the generation's first report.
+    pub age_secs: f64,
 }
 
 /// What one worker has reported that the others have not yet.
@@ -55,6 +63,10 @@ pub struct Meter {
     series: Vec<Report>,
     /// The first step and the last, and the samples between them.
     steps: Option<(u64, u64, f64)>,
+    /// Whether any worker has told samples. Until then steps count as samples, of one worker only: all take the same.
+    sampled: bool,
+    last_steps: BTreeMap<NodeName, u64>,
+    age_secs: f64,
     later: bool,
 }
 
@@ -69,6 +81,7 @@ impl Meter {
             // What came before lacks this worker's share.
             self.begin_anew();
         }
+        let samples = self.worth(node, samples, step);
         let open = self.open.entry(node.clone()).or_default();
         open.samples += samples;
         open.secs += secs;
@@ -98,6 +111,20 @@ impl Meter {
         self.open.len()
     }
 
+    /// The samples of a report, or its steps where the job tells no samples.
+    fn worth(&mut self, node: &NodeName, samples: f64, step: Option<u64>) -> f64 {
+        self.sampled |= samples > 0.0;
+        if self.sampled {
+            return samples;
+        }
+        let before = step.and_then(|step| self.last_steps.insert(node.clone(), step));
+        let speaks = self.last_steps.keys().next() == Some(node);
+        match (step, before) {
+            (Some(step), Some(before)) if speaks => step.saturating_sub(before) as f64,
+            _ => 0.0,
+        }
+    }
+
     fn begin_anew(&mut self) {
         self.series.clear();
         self.steps = None;
@@ -122,6 +149,7 @@ impl Meter {
         // Workers step together, so their rates add up even where their reports are of different lengths.
         let rate: f64 = self.open.values().map(|o| o.samples / o.secs).sum();
         let secs = self.open.values().map(|o| o.secs).sum::<f64>() / self.open.len() as f64;
+        self.age_secs += secs;
         if self.series.len() < MOST_REPORTS {
             self.series.push(Report { secs, samples: rate * secs });
         }
@@ -135,7 +163,8 @@ impl Meter {
         }
         let rate = self.now();
         let regular = rate.map_or(0, |r| self.series.len() - r.warmup - r.outliers);
-        let narrow = rate.is_some_and(|r| r.error <= NARROW && r.secs >= SHORTEST_SECS && r.outliers == 0);
+        let shortest = if self.later { SHORTEST_SECS } else { SHORTEST_FIRST_SECS };
+        let narrow = rate.is_some_and(|r| r.error <= NARROW && r.secs >= shortest && r.outliers == 0);
         let longest = if self.later { LONGEST_SECS } else { LONGEST_FIRST_SECS };
         let full = secs >= longest && regular >= FEWEST_REPORTS;
         let done = (narrow && regular >= ENOUGH_REPORTS) || full || self.series.len() >= MOST_REPORTS;
@@ -143,7 +172,11 @@ impl Meter {
     }
 
     fn cut(&mut self) -> Option<Stretch> {
-        let rate = self.now();
+        let hasty = |r: Rate| match !self.later && r.secs < SHORTEST_SECS {
+            true => Rate { error: r.error.max(HASTY_ERROR), ..r },
+            false => r,
+        };
+        let rate = self.now().map(hasty);
         let (samples, secs) = self.series.iter().fold((0.0, 0.0), |(n, s), r| (n + r.samples, s + r.secs));
         let of_a_step = |(first, last, between): (u64, u64, f64)| {
             let steps = last.saturating_sub(first);
@@ -155,6 +188,7 @@ impl Meter {
             secs,
             step_samples: self.steps.and_then(of_a_step),
             first: !self.later,
+            age_secs: self.age_secs,
         });
         self.series.clear();
         self.steps = self.steps.map(|(_, last, _)| (last, last, 0.0));
@@ -183,7 +217,7 @@ mod tests {
         let stretch = got.unwrap();
         assert!((stretch.rate.rate - 100.0).abs() < 1e-9, "{stretch:?}");
         assert!(stretch.first);
-        assert!(stretch.secs <= 8.0, "{stretch:?}");
+        assert!(stretch.secs <= 13.0, "{stretch:?}");
     }
 
     #[test]
@@ -193,7 +227,7 @@ mod tests {
             assert_eq!(meter.add(&n(1), 50.0, 1.0, None), None);
         }
         let mut got = None;
-        for _ in 0..10 {
+        for _ in 0..20 {
             got = got.or(meter.add(&n(2), 50.0, 1.0, None));
             got = got.or(meter.add(&n(1), 50.0, 1.0, None));
         }
@@ -205,8 +239,16 @@ mod tests {
         let mut meter = Meter::default();
         let _ = meter.add(&n(1), 50.0, 1.0, None);
         let _ = meter.add(&n(2), 50.0, 1.0, None);
-        let got = (0..60).find_map(|_| meter.add(&n(1), 50.0, 1.0, None)).unwrap();
+        let got = (0..150).find_map(|_| meter.add(&n(1), 50.0, 1.0, None)).unwrap();
         assert!((got.rate.rate - 50.0).abs() < 1.0, "{got:?}");
+    }
+
+    #[test]
+    fn steps_serve_where_no_samples_are_told() {
+        let mut meter = Meter::default();
+        let reports = (0..20_u64).flat_map(|i| [(n(1), i), (n(2), i)]);
+        let got = reports.filter_map(|(node, i)| meter.add(&node, 0.0, 1.0, Some(4 * i))).next().unwrap();
+        assert!((got.rate.rate - 4.0).abs() < 0.4, "{got:?}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A robust rate with its error from a series of progress reports.
 
+use statrs::distribution::{ContinuousCDF as _, StudentsT};
+
 /// Reports that say something: fewer make no rate.
 pub const FEWEST_REPORTS: usize = 3;
 
@@ -18,6 +20,9 @@ const MOST_OUTLIERS: f64 = 0.25;
 
 /// Median absolute deviation → standard deviation of a normal distribution.
 const MAD_TO_SD: f64 = 1.482_6;
+
+/// The 97.5 % quantile of the normal distribution.
+const Z975: f64 = 1.959_963_984_540_054;
 
 /// The warm-up must be slower than the rest by so many standard errors, or it is none.
 const CLEARLY: f64 = 3.0;
@@ -142,7 +147,12 @@ fn standard_error(logs: &[f64]) -> f64 {
     let lagged: f64 = logs.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum();
     // Of a short series the correlation itself is uncertain by 1/√n.
     let alike = if squares > 0.0 { (lagged / squares - 1.0 / n.sqrt()).clamp(0.0, 0.9) } else { 0.0 };
-    (squares / (n - 1.0) / n * (1.0 + alike) / (1.0 - alike)).sqrt()
+    (squares / (n - 1.0) / n * (1.0 + alike) / (1.0 - alike)).sqrt() * small_sample(n)
+}
+
+/// How much wider an interval from so few values must be than the normal distribution says (Student's t, 95 %).
+fn small_sample(n: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, n - 1.0).map_or(1.0, |t| t.inverse_cdf(0.975) / Z975)
 }
 
 #[cfg(test)]

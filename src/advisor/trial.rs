@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use super::fit::Fitted;
-use super::learn::{batch_mode, learn};
+use super::learn::{Doubts, batch_mode, learn};
 use super::meter::Meter;
 use super::probe::{Stakes, best_probe};
 use crate::model::{CurvePoint, ExecPlan, NodeName, NodeType, Profile, ProfileKey, RescaleCosts, UnixTime};
@@ -178,7 +178,7 @@ impl<'a> Imagined<'a> {
             }
         };
         self.clock += seconds as i64;
-        let _ = learn(&mut self.profile, &mut None, nodes, &stretch, UnixTime(self.clock));
+        let _ = learn(&mut self.profile, &mut Doubts::new(), nodes, &stretch, UnixTime(self.clock));
         Some(Probe { nodes, seconds, rate: stretch.rate.rate })
     }
 

@@ -181,7 +181,7 @@ impl CommandArgs {
     }
 
     /// Hash of the command without what differs between the trials of a search: numbers become `#`, so that learning rates,
-    /// seeds and numbered files make no difference.
+    /// seeds and numbered files make no difference. Digits that belong to a name stay: `resnet50` is not `resnet101`.
     fn command_hash(&self) -> String {
         let mut hash = Sha256::new();
         for word in &self.command {
@@ -236,18 +236,45 @@ fn parse_costs(text: &str) -> Result<RescaleCosts, String> {
         _ => Err("expected three numbers of seconds between 0 and 86400: UP,DOWN,START".to_owned()),
     }
 }
-/// A word of a command with every number replaced by `#`: alone, behind `=`, or in the middle.
+/// A word of a command with numbers replaced by `#`: alone, behind `=`, and where no letter is before them.
 fn normalised(word: &str) -> String {
     let (flag, value) = word.split_once('=').map_or(("", word), |(flag, value)| (flag, value));
-    let digits = |text: &str| {
-        let mut out = String::new();
-        for c in text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }) {
-            if !(c == '#' && out.ends_with('#')) {
-                out.push(c);
-            }
+    let is_number = |text: &str| text.contains(|c: char| c.is_ascii_digit()) && text.parse::<f64>().is_ok();
+    let value = if is_number(value) { "#".to_owned() } else { without_numbers(value) };
+    if flag.is_empty() { value } else { format!("{flag}={value}") }
+}
+
+fn without_numbers(text: &str) -> String {
+    let (mut out, mut named) = (String::new(), false);
+    for c in text.chars() {
+        named = c.is_alphabetic() || (named && c.is_ascii_digit());
+        match c.is_ascii_digit() && !named {
+            true if out.ends_with('#') => {}
+            true => out.push('#'),
+            false => out.push(c),
         }
-        out
-    };
-    let value = if value.parse::<f64>().is_ok() { "#".to_owned() } else { digits(value) };
-    if flag.is_empty() { value } else { format!("{}={value}", digits(flag)) }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_of_one_script_look_the_same_and_other_models_do_not() {
+        let same =
+            [("0.1", "1e-3"), ("--lr=0.1", "--lr=3"), ("out/run-7/log", "out/run-12/log"), ("17", "4")];
+        for (a, b) in same {
+            assert_eq!(normalised(a), normalised(b), "{a} {b}");
+        }
+        for (a, b) in [
+            ("resnet50.py", "resnet101.py"),
+            ("--model=b1", "--model=b2"),
+            ("inf", "nan"),
+            ("--a=1", "--b=1"),
+        ] {
+            assert_ne!(normalised(a), normalised(b), "{a} {b}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! What the daemon brings to the advisor, and takes from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::advisor::{Library, News, Opening, Progress, Settings, Subject};
 use crate::api::{AgentEvent, Opening as Told};
@@ -9,7 +9,7 @@ use crate::generation::{Machine, Phase};
 use crate::model::{
     ExecPlan, JobId, NodeName, NodeType, Profile, ProfileFilter, ProfileKey, Standing, UnixTime,
 };
-use crate::store::Measurement;
+use crate::store::{Measurement, StoreError};
 
 use super::books::MAX_WAITING_ROWS;
 use super::world::{About, World};
@@ -18,11 +18,14 @@ use super::{Context, now};
 /// Seconds of measuring that make one row of history.
 const ROW_SECS: f64 = 60.0;
 
-/// Most profiles of a user that are taken into memory: the last changed ones.
-const MOST_PROFILES_A_USER: u32 = 1000;
+/// Most profiles of a user, or of a name, that are taken into memory: the last changed ones.
+const MOST_PROFILES_A_LOOKUP: u32 = 1000;
 
-/// Most users whose profiles are read in one round: after a start all come at once.
-const MOST_USERS_A_ROUND: usize = 20;
+/// Most users and names of which it is remembered that their profiles were read.
+const MOST_LOOKUPS_REMEMBERED: usize = 10_000;
+
+/// Most users and names whose profiles are read in one round: after a start all come at once.
+const MOST_LOOKUPS_A_ROUND: usize = 20;
 
 /// Most samples that one report may claim: a second of the fastest program that could be.
 const MAX_SAMPLES: f64 = 1e15;
@@ -40,25 +43,25 @@ pub fn settings(config: &Config) -> Settings {
         max_probes: advisor.max_probes,
         max_probe_secs: advisor.max_probe_secs,
         max_at_once: advisor.max_at_once,
+        max_secs_an_hour: advisor.max_secs_an_hour,
         horizon_secs: advisor.horizon_secs,
         share_profiles: advisor.share_profiles,
     }
 }
 
-/// Reads the stored profiles of users who have come since the last round.
+/// Reads the stored profiles that may concern jobs which have come since the last round.
 pub async fn load(context: &Context) {
-    let users = {
+    let filters = {
         let world = context.world.lock();
         // Asking a store that is away takes time, and the round waits.
         if world.problems.contains_key("store") {
             return;
         }
-        world.users_to_load()
+        world.profiles_to_load()
     };
-    for user in users.into_iter().take(MOST_USERS_A_ROUND) {
-        let filter = ProfileFilter { user: Some(user.clone()), ..ProfileFilter::default() };
-        match context.store.profiles(&filter, MOST_PROFILES_A_USER).await {
-            Ok(profiles) => context.world.lock().load_profiles(&user, profiles, now()),
+    for filter in filters.into_iter().take(MOST_LOOKUPS_A_ROUND) {
+        match context.store.profiles(&filter, MOST_PROFILES_A_LOOKUP).await {
+            Ok(profiles) => context.world.lock().load_profiles(filter, profiles, now()),
             // Tried again in the next round.
             Err(e) => return super::executor::store_failed(context, &e),
         }
@@ -73,9 +76,30 @@ pub async fn save(context: &Context) {
     if unsaved.is_empty() {
         return;
     }
-    if let Err(e) = context.store.put_profiles(&unsaved).await {
-        context.world.lock().library.not_saved(&unsaved);
-        super::executor::store_failed(context, &e);
+    match context.store.put_profiles(&unsaved).await {
+        Ok(()) => {}
+        Err(StoreError::Corrupt { .. }) => save_each(context, &unsaved).await,
+        Err(e) => {
+            context.world.lock().library.not_saved(&unsaved);
+            super::executor::store_failed(context, &e);
+        }
+    }
+}
+
+/// Stores profiles one by one: what the store will never take is given up, so that it holds up nothing else.
+async fn save_each(context: &Context, profiles: &[Profile]) {
+    for (i, profile) in profiles.iter().enumerate() {
+        match context.store.put_profiles(std::slice::from_ref(profile)).await {
+            Ok(()) => {}
+            Err(e @ StoreError::Corrupt { .. }) => {
+                tracing::error!(profile = ?profile.key, "a profile is given up, for the store refuses it: {e}");
+                context.world.lock().library.drop_profile(&profile.key);
+            }
+            Err(e) => {
+                context.world.lock().library.not_saved(&profiles[i..]);
+                return super::executor::store_failed(context, &e);
+            }
+        }
     }
 }
 
@@ -112,8 +136,8 @@ impl World {
             return false;
         }
         let opening = opening.as_ref().map(|told| {
-            let launched = about.launched_at.take();
-            begun(told, *samples, *secs, launched.map_or(0.0, |t| now.secs_since(t) - secs))
+            let launched_secs = about.launched_at.take().map(|t| now.secs_since(t) - secs);
+            begun(told, *samples, *secs, launched_secs)
         });
         let nodes = members.len() as u32;
         let progress = Progress {
@@ -126,8 +150,8 @@ impl World {
             opening,
         };
         let key = self.key_of(lead);
-        if key.node_type.as_str().is_empty() {
-            // Just started: no snapshot has shown the node yet.
+        // Just started: no snapshot has shown the node yet, or the store has not told what is known of such jobs.
+        if key.node_type.as_str().is_empty() || !self.loaded_profiles.contains(&own(&key)) {
             return false;
         }
         let news = self.library.progress(lead, &key, &progress, now);
@@ -139,9 +163,9 @@ impl World {
     pub(super) fn stop_measuring(&mut self, job: JobId, ran: bool, now: UnixTime) {
         let Some(phase) = self.machines.get(&job).map(|m| m.phase.clone()) else { return };
         if ran && !matches!(phase, Phase::Running { .. }) {
-            let key = self.key_of(job);
-            let news = self.library.interrupted(job, &key, now);
-            let _ = self.take_news(job, &key, news, now);
+            if let Some((key, news)) = self.library.interrupted(job, now) {
+                let _ = self.take_news(job, &key, news, now);
+            }
             self.close_row(job);
         }
         if phase == Phase::Ended {
@@ -247,20 +271,31 @@ impl World {
         self.library.round(&subjects, usable, usable.saturating_sub(held), may_probe, now);
     }
 
-    /// Users whose profiles are not in memory yet.
-    pub(super) fn users_to_load(&self) -> Vec<String> {
-        let mut users: Vec<String> =
-            self.about.values().map(|a| a.user.clone()).filter(|u| !u.is_empty()).collect();
-        users.sort_unstable();
-        users.dedup();
-        users.retain(|u| !self.loaded_users.contains(u));
-        users
+    /// Which profiles may concern the jobs and are not in memory yet: those of their owners, their own, and, where they are
+    /// shared, those of the same name.
+    pub(super) fn profiles_to_load(&self) -> Vec<ProfileFilter> {
+        let shared = self.config().advisor.share_profiles;
+        let keys = self.machines.keys().map(|job| self.key_of(*job)).filter(|key| !key.user.is_empty());
+        let wanted = keys.flat_map(|key| {
+            let user = ProfileFilter { user: Some(key.user.clone()), ..ProfileFilter::default() };
+            let name = ProfileFilter { name: Some(key.name.clone()), ..ProfileFilter::default() };
+            let named = !key.name.is_empty();
+            [Some(user), named.then(|| own(&key)), (named && shared).then_some(name)].into_iter().flatten()
+        });
+        let wanted: BTreeSet<ProfileFilter> = wanted.collect();
+        wanted.difference(&self.loaded_profiles).cloned().collect()
     }
 
-    /// Takes in the stored profiles of a user.
-    pub(super) fn load_profiles(&mut self, user: &str, profiles: Vec<Profile>, now: UnixTime) {
-        self.loaded_users.insert(user.to_owned());
-        self.library.load(profiles, now);
+    /// Takes in the stored profiles that a filter names.
+    pub(super) fn load_profiles(&mut self, filter: ProfileFilter, profiles: Vec<Profile>, now: UnixTime) {
+        if self.loaded_profiles.len() >= MOST_LOOKUPS_REMEMBERED {
+            // Those of living jobs are read again.
+            self.loaded_profiles.clear();
+        }
+        self.loaded_profiles.insert(filter);
+        for key in self.library.load(profiles, now) {
+            self.loaded_profiles.remove(&own(&key));
+        }
     }
 
     /// Forgets profiles that were deleted from the store, with the measurements that would bring them back there.
@@ -277,32 +312,33 @@ impl World {
 }
 
 /// How a generation came about, with the time of its first report. Of a start the agent has seen only what came after its
-/// own; the lead was launched `launched_secs` before the command.
-fn begun(told: &Told, samples: f64, start_secs: f64, launched_secs: f64) -> Opening {
+/// own; the lead was launched `launched_secs` before the command. Without a launch and a stop before it, the command had
+/// failed and was started again.
+fn begun(told: &Told, samples: f64, start_secs: f64, launched_secs: Option<f64>) -> Opening {
     let sound = |secs: f64| if secs.is_finite() { secs.max(0.0) } else { 0.0 };
+    let idle_secs = match (told.stop_secs, launched_secs) {
+        (None, Some(launched)) => told.idle_secs.max(launched),
+        _ => told.idle_secs,
+    };
     Opening {
         saved_secs: told.saved_secs.map(sound),
         stop_secs: told.stop_secs.map(sound),
-        idle_secs: sound(if told.stop_secs.is_none() {
-            told.idle_secs.max(launched_secs)
-        } else {
-            told.idle_secs
-        }),
+        idle_secs: sound(idle_secs),
         start_secs,
         samples,
+        counts: told.stop_secs.is_some() || launched_secs.is_some(),
     }
+}
+
+/// The profiles of one name and user.
+fn own(key: &ProfileKey) -> ProfileFilter {
+    ProfileFilter { user: Some(key.user.clone()), name: Some(key.name.clone()), ..ProfileFilter::default() }
 }
 
 fn key(machine: Option<&Machine>, about: &About, node_type: NodeType, library: &Library) -> ProfileKey {
     let spec = machine.map(|m| m.spec.clone()).unwrap_or_default();
     let told = spec.profile.or(Some(spec.command_hash).filter(|h| !h.is_empty()));
-    let guessed = || library.name_of(&about.user, &about.name).map(str::to_owned);
-    let name = told.or_else(guessed).unwrap_or_default();
-    ProfileKey {
-        user: about.user.clone(),
-        name,
-        node_type,
-        exec_plan: ExecPlan::default(),
-        batch: spec.batch,
-    }
+    let guessed = || library.last_of(&about.user, &about.name).map(|k| (k.name.clone(), k.batch));
+    let (name, batch) = told.map(|name| (name, spec.batch)).or_else(guessed).unwrap_or_default();
+    ProfileKey { user: about.user.clone(), name, node_type, exec_plan: ExecPlan::default(), batch }
 }

@@ -22,6 +22,9 @@ const PRIOR_EXPONENT: f64 = 0.9;
 /// Superlinear starts exist (caches, memory), but not by more.
 const MOST_SUPERLINEAR: f64 = 2.0;
 
+/// What was measured is believed up to so many times proportional.
+const MOST_MEASURED: f64 = 4.0;
+
 /// Samples a second and node that any program could have: other numbers are no measurement.
 const RATES: RangeInclusive<f64> = 1e-9..=1e12;
 
@@ -90,6 +93,15 @@ fn believed(curve: &Curve, sizes: &Sizes) -> Option<Curve> {
     }
 }
 
+/// The curve with no size more than [`MOST_MEASURED`] times what is proportional to the smallest: a program may report what
+/// it likes.
+fn capped(curve: &Curve, sizes: &Sizes) -> Curve {
+    let unit = curve.rate(sizes.min()) / f64::from(sizes.min());
+    let cap =
+        |p: &CurvePoint| CurvePoint { rate: p.rate.min(MOST_MEASURED * unit * f64::from(p.nodes)), ..*p };
+    Curve::new(curve.points().iter().map(cap).collect()).unwrap_or_else(|_| curve.clone())
+}
+
 /// The curve of a job of which nothing is known: nodes to the power [`PRIOR_EXPONENT`].
 fn prior(sizes: &Sizes) -> Curve {
     let doubled = std::iter::successors(Some(sizes.min()), |n| n.checked_mul(2).filter(|n| *n < sizes.max()));
@@ -129,6 +141,9 @@ fn malleable(world: &World, machine: &Machine, subject: &Subject, share: f64, no
     let about = world.about.get(&machine.job);
     let (standing, sizes) = (machine.standing(now), machine.allowed());
     let mut rates = world.library.rates(subject);
+    for rate in &mut rates {
+        rate.curve = capped(&rate.curve, sizes);
+    }
     if rates.is_empty() {
         let curve = prior(sizes);
         rates.push(RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve });
@@ -137,7 +152,10 @@ fn malleable(world: &World, machine: &Machine, subject: &Subject, share: f64, no
     let unit = rates.first().map_or(0.0, |r| r.curve.rate(sizes.min()) / f64::from(sizes.min().max(1)));
     let weight = if unit > 0.0 { share / unit } else { share };
     let bonus = patience_bonus(now.secs_since(machine.since));
-    let probe = world.library.probe_of(machine.job);
+    let held = machine.held();
+    let free = world.gaps.gaps.iter().filter(|g| g.holder.is_none()).count();
+    // It never takes another job's node.
+    let probe = world.library.probe_of(machine.job).filter(|n| *n as usize <= held.len() + free);
     for rate in &mut rates {
         rate.curve = match (&standing, probe) {
             (Standing::Waiting, _) => with_bonus(&rate.curve, sizes, bonus),
@@ -145,7 +163,7 @@ fn malleable(world: &World, machine: &Machine, subject: &Subject, share: f64, no
             _ => continue,
         };
     }
-    let held = machine.held().into_iter().map(|(node, slurm_job)| HeldNode { node, slurm_job }).collect();
+    let held = held.into_iter().map(|(node, slurm_job)| HeldNode { node, slurm_job }).collect();
     MalleableJob {
         id: machine.job,
         user: UserId(about.map_or(0, |a| a.user_id)),

@@ -12,7 +12,7 @@ use crate::gaps::{Survival, Tracker};
 use crate::generation::input::Arrival;
 use crate::generation::reconcile::{Ground, OrderNumbers};
 use crate::generation::{Effect, Machine, Outcome, Phase, Settings};
-use crate::model::{EndedGap, Gaps, JobId, NodeName, Snapshot, UnixTime, WindowEnd};
+use crate::model::{EndedGap, Gaps, JobId, NodeName, ProfileFilter, Snapshot, UnixTime, WindowEnd};
 use crate::store::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
 use super::advice::{self, OpenRow};
@@ -130,8 +130,8 @@ pub struct World {
     pub started_at: UnixTime,
     /// What is known of how jobs scale.
     pub library: Library,
-    /// Users whose stored profiles are in it.
-    pub(super) loaded_users: BTreeSet<String>,
+    /// Which stored profiles are in it.
+    pub(super) loaded_profiles: BTreeSet<ProfileFilter>,
     /// Measurements by job that are not a row yet.
     pub(super) open_rows: BTreeMap<JobId, OpenRow>,
     /// Measurements that wait for the store.
@@ -214,7 +214,7 @@ impl World {
             endpoint: None,
             started_at: now,
             library: Library::new(advice::settings(config)),
-            loaded_users: BTreeSet::new(),
+            loaded_profiles: BTreeSet::new(),
             open_rows: BTreeMap::new(),
             measurements: VecDeque::new(),
             rounds: Vec::new(),

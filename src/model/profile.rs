@@ -227,7 +227,7 @@ pub struct ProfileKey {
 }
 
 /// Which profiles: all that agree with every field that is given.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProfileFilter {
     /// Owner.

@@ -188,12 +188,12 @@ fn rescale_costs_are_what_the_job_says_they_are() {
     };
     runs_on(8);
     for wanted in [5, 8, 5, 8] {
-        let main = (wanted == 5).then(|| site.main_job(25, &["--nodes=3"]));
+        let main = (wanted == 5).then(|| site.main_job(34, &["--nodes=3"]));
         runs_on(wanted);
         // Long enough for the steady rate to be known behind the warm-up.
-        std::thread::sleep(std::time::Duration::from_secs(18));
+        std::thread::sleep(std::time::Duration::from_secs(24));
         if let Some(main) = main {
-            site.end_of(main.id, 40.0);
+            site.end_of(main.id, 50.0);
         }
     }
     let learned = profile(&site);

@@ -13,6 +13,7 @@ const SETTINGS: Settings = Settings {
     max_probes: 3,
     max_probe_secs: 90.0,
     max_at_once: 2,
+    max_secs_an_hour: 600.0,
     horizon_secs: 86_400.0,
     share_profiles: false,
 };
@@ -141,14 +142,14 @@ fn rescale_costs_are_told_apart_and_split() {
             Progress { generation, nodes, node: &node, samples: 20.0, secs: 1.0, step: None, opening: None };
         let first = Progress { opening: Some(opening), ..base };
         let _ = library.progress(JobId(1), &key("alice"), &first, UnixTime(clock));
-        for _ in 0..12 {
+        for _ in 0..20 {
             clock += 1;
             let _ = library.progress(JobId(1), &key("alice"), &base, UnixTime(clock));
         }
     };
     let opening = |stop_secs: Option<f64>, start_secs| {
         let saved_secs = stop_secs.map(|s| s - 0.5);
-        Opening { saved_secs, stop_secs, idle_secs: 0.25, start_secs, samples: 20.0 }
+        Opening { saved_secs, stop_secs, idle_secs: 0.25, start_secs, samples: 20.0, counts: true }
     };
     run(1, 4, opening(None, 6.0));
     run(2, 8, opening(Some(2.0), 4.0));
@@ -181,9 +182,9 @@ fn likes_help_and_strangers_do_only_if_allowed() {
     );
     assert!(fitted(&play.library, &subject("bob", "cpu2")).is_none());
     let mut open = Library::new(Settings { share_profiles: true, ..SETTINGS });
-    open.load(vec![profile], UnixTime(0));
+    assert!(open.load(vec![profile], UnixTime(0)).is_empty());
     assert!(fitted(&open, &subject("bob", "cpu2")).unwrap().at(4).error > 0.05);
-    assert_eq!(open.name_of("alice", ""), Some("train"));
+    assert_eq!(open.last_of("alice", ""), Some(&key("alice")));
     open.forget(&ProfileFilter { user: Some("alice".to_owned()), ..ProfileFilter::default() });
     assert!(fitted(&open, &subject("bob", "cpu2")).is_none());
 }
@@ -196,7 +197,7 @@ fn a_declared_curve_is_brought_to_what_is_measured() {
     let subject = Subject { declared, ..play.subject(JobId(1), None) };
     let known = |play: &Play| play.library.fitted(&subject, &key("").node_type).unwrap().at(4).rate;
     assert!((known(&play) / 3.4 - 1.0).abs() < 0.05);
-    (0..5).for_each(|_| play.second(1.0));
+    (0..12).for_each(|_| play.second(1.0));
     assert!((known(&play) / 34.0 - 1.0).abs() < 0.05, "{}", known(&play));
 }
 
