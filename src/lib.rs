@@ -1,6 +1,6 @@
 //! Infill: fills the idle nodes of a Slurm cluster with malleable deep-learning jobs.
 //!
-//! The core (`model`, `gaps`, `advisor`, `plan`, `generation`) is pure: no I/O, no async, no clock, no randomness. The edges
+//! The core (`model`, `gaps`, `advisor`, `plan`, `round`, `sim`, `generation`) is pure: no I/O, no async, no clock, no randomness. The edges
 //! (`slurm`, `store`, `agent`) speak to the outside; the shells (`http`, `daemon`, `cli`) put them together.
 
 #![warn(missing_docs)]
@@ -16,6 +16,7 @@ pub mod generation;
 pub mod http;
 pub mod model;
 pub mod plan;
+pub mod round;
 pub mod slurm;
 pub mod store;
 #[cfg(test)]

@@ -123,11 +123,11 @@ impl Fitted {
         let log = mean_log_rate(&self.models, n) + reach.dot(&self.pull);
         Estimate {
             rate: self.bounded(nodes.max(1), log.exp()),
-            error: self.variance(n, n, &reach, &reach).sqrt(),
+            error: self.covariance(&[nodes.max(1)])[(0, 0)].max(0.0).sqrt(),
         }
     }
 
-    /// The curve at these sizes, up to the largest (see [`Fitted::sizes_of_interest`]).
+    /// The curve at these sizes, up to the largest (see [`sizes_of_interest`]).
     pub fn curve(&self, sizes: &[u32]) -> Option<Curve> {
         let point = |n: &u32| CurvePoint { nodes: *n, rate: self.at(*n).rate };
         Curve::new(sizes.iter().map(point).collect()).ok()
@@ -166,12 +166,6 @@ impl Fitted {
             self.points.len(),
             self.points.iter().map(|p| kernel(nodes, f64::from(p.nodes))),
         )
-    }
-
-    fn variance(&self, a: f64, b: f64, reach_a: &DVector<f64>, reach_b: &DVector<f64>) -> f64 {
-        let left = kernel(a, b) - reach_a.dot(&self.measured.solve(reach_b));
-        let share = (left / ROUGHNESS.powi(2)).clamp(0.0, 1.0);
-        left.max(0.0) + share * self.spreads(&[a])[(0, 0)]
     }
 
     /// How far the models differ from their mean: covariances between sizes.

@@ -8,6 +8,7 @@ use super::fit::{Fitted, sizes_of_interest};
 use super::learn::{Doubts, Learned, batch_mode, learn};
 use super::meter::{Meter, Stretch};
 use super::probe::{Stakes, best_probe};
+use crate::config::AdvisorConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{
     BatchMode, ChangeCost, Curve, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileFilter, ProfileKey,
@@ -58,23 +59,6 @@ const MOST_SIZES: usize = 16;
 
 /// Most profiles kept in memory; those longest unused go first, once they are stored.
 const MOST_PROFILES: usize = 20_000;
-
-/// Bounds of probing.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
-    /// Most sizes tried for one profile.
-    pub max_probes: u32,
-    /// Most seconds of all probes of a profile.
-    pub max_probe_secs: f64,
-    /// Most probes at a time, of all jobs.
-    pub max_at_once: u32,
-    /// Seconds for which what is learned will be of use.
-    pub horizon_secs: f64,
-    /// Most seconds of all probes of all jobs in an hour.
-    pub max_secs_an_hour: f64,
-    /// Whether what is known of other users' programs of the same name may help.
-    pub share_profiles: bool,
-}
 
 /// A job as the advisor sees it.
 #[derive(Clone, Debug)]
@@ -204,7 +188,7 @@ struct Probe {
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Library {
-    settings: Settings,
+    settings: AdvisorConfig,
     known: BTreeMap<ProfileKey, Known>,
     watches: BTreeMap<JobId, Watch>,
     probes: BTreeMap<JobId, Probe>,
@@ -218,8 +202,8 @@ pub struct Library {
 }
 
 impl Library {
-    /// An empty library.
-    pub fn new(settings: Settings) -> Self {
+    /// An empty library within these bounds.
+    pub fn new(settings: AdvisorConfig) -> Self {
         Library {
             settings,
             known: BTreeMap::new(),

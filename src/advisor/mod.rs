@@ -23,7 +23,7 @@ pub mod trial;
 
 pub use fit::{Estimate, Fitted, sizes_of_interest};
 pub use learn::{Doubts, Learned, batch_mode, learn};
-pub use library::{Library, News, Opening, Progress, Settings, Subject};
+pub use library::{Library, News, Opening, Progress, Subject};
 pub use meter::{Meter, Stretch};
 pub use probe::{Candidate, Stakes, best_probe, value_of_probes};
 pub use rate::{Rate, steady_rate};

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::advisor::{Library, News, Opening, Progress, Settings, Subject};
+use crate::advisor::{Library, News, Opening, Progress, Subject};
 use crate::api::{AgentEvent, Opening as Told};
-use crate::config::Config;
 use crate::generation::{Machine, Phase};
 use crate::model::{
     ExecPlan, JobId, NodeName, NodeType, Profile, ProfileFilter, ProfileKey, Standing, UnixTime,
@@ -34,19 +33,6 @@ const MAX_SAMPLES: f64 = 1e15;
 #[derive(Clone, Debug)]
 pub struct OpenRow {
     row: Measurement,
-}
-
-/// The advisor's settings in a configuration.
-pub fn settings(config: &Config) -> Settings {
-    let advisor = &config.advisor;
-    Settings {
-        max_probes: advisor.max_probes,
-        max_probe_secs: advisor.max_probe_secs,
-        max_at_once: advisor.max_at_once,
-        max_secs_an_hour: advisor.max_secs_an_hour,
-        horizon_secs: advisor.horizon_secs,
-        share_profiles: advisor.share_profiles,
-    }
 }
 
 /// Reads the stored profiles that may concern jobs which have come since the last round.
@@ -218,10 +204,9 @@ impl World {
 
     /// The signature of what a job runs. While it has told nothing, that of the last job of its name.
     pub(super) fn key_of(&self, job: JobId) -> ProfileKey {
-        let about = self.about.get(&job).cloned().unwrap_or_default();
         let machine = self.machines.get(&job);
         let node_type = machine.and_then(|m| self.type_of(m)).unwrap_or_else(|| NodeType::new(""));
-        key(machine, &about, node_type, &self.library)
+        key(machine, self.about.get(&job), node_type, &self.library)
     }
 
     /// The node type that the job runs on; for one that waits, the one of most gaps.
@@ -335,10 +320,18 @@ fn own(key: &ProfileKey) -> ProfileFilter {
     ProfileFilter { user: Some(key.user.clone()), name: Some(key.name.clone()), ..ProfileFilter::default() }
 }
 
-fn key(machine: Option<&Machine>, about: &About, node_type: NodeType, library: &Library) -> ProfileKey {
-    let spec = machine.map(|m| m.spec.clone()).unwrap_or_default();
-    let told = spec.profile.or(Some(spec.command_hash).filter(|h| !h.is_empty()));
-    let guessed = || library.last_of(&about.user, &about.name).map(|k| (k.name.clone(), k.batch));
-    let (name, batch) = told.map(|name| (name, spec.batch)).or_else(guessed).unwrap_or_default();
-    ProfileKey { user: about.user.clone(), name, node_type, exec_plan: ExecPlan::default(), batch }
+fn key(
+    machine: Option<&Machine>,
+    about: Option<&About>,
+    node_type: NodeType,
+    library: &Library,
+) -> ProfileKey {
+    let (user, job_name) = about.map_or(("", ""), |a| (a.user.as_str(), a.name.as_str()));
+    let spec = machine.map(|m| &m.spec);
+    let hash = || spec.map(|s| &s.command_hash).filter(|hash| !hash.is_empty());
+    let told = spec.and_then(|s| s.profile.as_ref()).or_else(hash);
+    let told = told.map(|name| (name.clone(), spec.map(|s| s.batch).unwrap_or_default()));
+    let guessed = || library.last_of(user, job_name).map(|k| (k.name.clone(), k.batch));
+    let (name, batch) = told.or_else(guessed).unwrap_or_default();
+    ProfileKey { user: user.to_owned(), name, node_type, exec_plan: ExecPlan::default(), batch }
 }

@@ -6,10 +6,11 @@ use crate::gaps::{GapContext, find};
 use crate::generation::observe::{Sight, lead_of};
 use crate::generation::{Effect, Machine, Outcome, Phase};
 use crate::model::{Gaps, Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime};
+use crate::round::Question;
 
 use super::books::{MAX_WAITING_ROWS, put_back};
 use super::demand;
-use super::rounds::{Question, wishes};
+use super::rounds::wishes;
 use super::world::{About, World};
 
 /// Seconds after which a wing without its lead is cancelled again, if it is still there.

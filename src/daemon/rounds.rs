@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::api::{Control, RoundView, SCHEMA};
 use crate::config::Config;
-use crate::model::{Gaps, MalleableJob, Plan, Report, Snapshot, SolveStatus, UnixTime};
-use crate::plan::{Problem, check, fallback, plan, solver};
+use crate::model::{Plan, Report, Snapshot, SolveStatus, UnixTime};
+use crate::round::{self, Question};
 use crate::slurm::SlurmError;
 use crate::store::RoundRecord;
 
@@ -25,23 +25,6 @@ const OUTER_DEADLINE: f64 = 2.0;
 
 /// How often the books are kept: survival model, old rows.
 const BOOKS: Duration = Duration::from_secs(600);
-
-/// What the planner is asked, whole: everything in it is a value.
-#[derive(Clone, Debug)]
-pub struct Question {
-    /// Gaps.
-    pub gaps: Gaps,
-    /// Malleable jobs.
-    pub jobs: Vec<MalleableJob>,
-    /// Moment of the round.
-    pub at: UnixTime,
-    /// Whether jobs may start and grow.
-    pub may_grow: bool,
-    /// Whether all shall be parked.
-    pub drain: bool,
-    /// What concerns the whole round.
-    pub notes: Vec<String>,
-}
 
 /// Rounds, for ever.
 pub async fn run(context: Arc<Context>) {
@@ -132,51 +115,25 @@ pub async fn answer(config: Config, question: Question) -> anyhow::Result<RoundV
     let clock = Instant::now();
     let deadline = Duration::from_secs_f64(config.planner.solve_secs * OUTER_DEADLINE + 0.5);
     let (q, c) = (question.clone(), config.clone());
-    let solving = tokio::task::spawn_blocking(move || match solver::default_solver() {
-        Some(solver) => plan(&problem(&q, &c), solver.as_ref()),
-        None => fallback(&problem(&q, &c), "built without a solver"),
-    });
-    let mut why = "the checker refused the solver's plan";
+    let solving = tokio::task::spawn_blocking(move || q.solve(&c));
     let solved = match tokio::time::timeout(deadline, solving).await {
-        Ok(Ok(answer)) => Some(answer),
+        Ok(Ok(answer)) => Ok(answer),
         Ok(Err(e)) => {
             tracing::error!("the planner broke: {e}");
-            why = "the planner broke";
-            None
+            Err("the planner broke")
         }
         Err(_) => {
             tracing::warn!("the planner was not ready after {deadline:?}");
-            why = "the outer deadline has passed";
-            None
+            Err("the outer deadline has passed")
         }
     };
-    let problem = problem(&question, &config);
-    let sound = solved.filter(|(plan, _)| match check(&problem, plan) {
-        Ok(()) => true,
-        Err(violations) => {
-            tracing::error!(?violations, "the checker refused a plan");
-            false
-        }
-    });
-    let (plan, mut report) = sound.unwrap_or_else(|| fallback(&problem, why));
-    if let Err(violations) = check(&problem, &plan) {
-        anyhow::bail!("the checker refused the fallback plan: {violations:?}");
+    let judged = round::judge(&question, &config, solved)
+        .map_err(|violations| anyhow::anyhow!("the checker refused the fallback plan: {violations:?}"))?;
+    if !judged.refused.is_empty() {
+        tracing::error!(violations = ?judged.refused, "the checker refused a plan");
     }
-    report.notes.splice(0..0, question.notes);
     let secs = BTreeMap::from([("plan".to_owned(), clock.elapsed().as_secs_f64())]);
-    Ok(RoundView { schema: SCHEMA, plan, report, acting: false, secs })
-}
-
-fn problem<'a>(question: &'a Question, config: &'a Config) -> Problem<'a> {
-    Problem {
-        now: question.at,
-        gaps: &question.gaps,
-        jobs: &question.jobs,
-        config: &config.planner,
-        min_window_secs: config.gaps.min_window_secs,
-        may_grow: question.may_grow,
-        drain: question.drain,
-    }
+    Ok(RoundView { schema: SCHEMA, plan: judged.plan, report: judged.report, acting: false, secs })
 }
 
 /// Sets targets, counts, stores.

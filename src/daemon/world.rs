@@ -15,7 +15,7 @@ use crate::generation::{Effect, Machine, Outcome, Phase, Settings};
 use crate::model::{EndedGap, Gaps, JobId, NodeName, ProfileFilter, Snapshot, UnixTime, WindowEnd};
 use crate::store::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
-use super::advice::{self, OpenRow};
+use super::advice::OpenRow;
 use super::breaker::Breaker;
 use super::executor::{Batch, Sender};
 
@@ -213,7 +213,7 @@ impl World {
             problems: BTreeMap::new(),
             endpoint: None,
             started_at: now,
-            library: Library::new(advice::settings(config)),
+            library: Library::new(config.advisor.clone()),
             loaded_profiles: BTreeSet::new(),
             open_rows: BTreeMap::new(),
             measurements: VecDeque::new(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::harness::cluster::repository;
 
 /// Modules without I/O, async, clock or randomness of their own. Those that are not written yet are kept pure too.
-const CORE: [&str; 6] = ["model", "gaps", "plan", "generation", "advisor", "sim"];
+const CORE: [&str; 7] = ["model", "gaps", "plan", "generation", "advisor", "round", "sim"];
 
 /// What the core may not name, and why.
 const FORBIDDEN: [(&str, &str); 12] = [

@@ -2,21 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::advisor::{Library, News, Opening, Progress, Settings, Subject};
+use crate::advisor::{Library, News, Opening, Progress, Subject};
+use crate::config::AdvisorConfig;
 use crate::model::{
     BatchMode, Curve, ExecPlan, JobId, NodeName, NodeType, ProfileFilter, ProfileKey, RescaleCosts, Sizes,
     UnixTime,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 };
-const SETTINGS: Settings = Settings {
-    max_probes: 3,
-    max_probe_secs: 90.0,
-    max_at_once: 2,
-    max_secs_an_hour: 600.0,
-    horizon_secs: 86_400.0,
-    share_profiles: false,
-};
 
 fn key(user: &str) -> ProfileKey {
     ProfileKey {
@@ -39,7 +32,12 @@ struct Play {
 impl Play {
     fn new(truth: &str, jobs: u32) -> Play {
         let jobs = (1..=jobs).map(|id| (JobId(id), (1, 8))).collect();
-        Play { library: Library::new(SETTINGS), clock: 0, truth: Curve::parse(truth).unwrap(), jobs }
+        Play {
+            library: Library::new(AdvisorConfig::default()),
+            clock: 0,
+            truth: Curve::parse(truth).unwrap(),
+            jobs,
+        }
     }
 
     fn subject(&self, job: JobId, running: Option<u32>) -> Subject {
@@ -134,7 +132,7 @@ fn a_stall_does_not_move_the_curve() {
 
 #[test]
 fn rescale_costs_are_told_apart_and_split() {
-    let mut library = Library::new(SETTINGS);
+    let mut library = Library::new(AdvisorConfig::default());
     let node = NodeName::new("n1");
     let mut clock = 0;
     let mut run = |generation, nodes, opening: Opening| {
@@ -181,7 +179,7 @@ fn likes_help_and_strangers_do_only_if_allowed() {
         "{other:?} for {own:?}"
     );
     assert!(fitted(&play.library, &subject("bob", "cpu2")).is_none());
-    let mut open = Library::new(Settings { share_profiles: true, ..SETTINGS });
+    let mut open = Library::new(AdvisorConfig { share_profiles: true, ..AdvisorConfig::default() });
     assert!(open.load(vec![profile], UnixTime(0)).is_empty());
     assert!(fitted(&open, &subject("bob", "cpu2")).unwrap().at(4).error > 0.05);
     assert_eq!(open.last_of("alice", ""), Some(&key("alice")));

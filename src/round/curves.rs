@@ -1,0 +1,125 @@
+//! What the planner is told of a job's throughput: what is believed of a claim, what stands in for what nobody knows, and
+//! how waiting and probing raise a curve.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+use crate::config::PlannerConfig;
+use crate::model::{Curve, CurvePoint, RescaleCosts, Sizes};
+
+/// Exponent of the curve of a job of which nothing is known. Few programs scale in proportion; with an exponent of 1 two
+/// such jobs would be worth the same however they share the nodes, and the first would keep them all. 0.9 is 81 % of
+/// proportional at 8 nodes, as data-parallel training of large models has it.
+const PRIOR_EXPONENT: f64 = 0.9;
+
+/// Superlinear starts exist (caches, memory), but not by more.
+const MOST_SUPERLINEAR: f64 = 2.0;
+
+/// What was measured is believed up to so many times proportional.
+pub(super) const MOST_MEASURED: f64 = 4.0;
+
+/// Samples a second and node that any program could have: other numbers are no measurement.
+const RATES: RangeInclusive<f64> = 1e-9..=1e12;
+
+/// A size that shall be measured seems faster than the fastest by at least this share.
+const PROBE_MARGIN: f64 = 0.05;
+
+/// Seconds for which a job waits like any other: jobs that take turns sooner than that train less than they start.
+const PATIENCE_SECS: f64 = 300.0;
+
+/// Seconds of waiting beyond that after which the smallest size of a job counts twice.
+const BONUS_SECS: f64 = 60.0;
+
+/// A bound, so that a job with a share of next to nothing does not outweigh everything in the end.
+const MAX_BONUS: f64 = 100.0;
+
+/// The curve within what can be believed of a user's own claim, so that nobody outbids the others by a number; `None` where
+/// its numbers are no rates at all.
+pub fn believed(curve: &Curve, sizes: &Sizes) -> Option<Curve> {
+    if curve.is_default() {
+        return Some(curve.clone());
+    }
+    RATES.contains(&unit_rate(curve, sizes)).then(|| capped(curve, sizes, MOST_SUPERLINEAR))
+}
+
+/// The curve with no size more than `most` times what is proportional to the smallest: a program may report what it likes.
+pub(super) fn capped(curve: &Curve, sizes: &Sizes, most: f64) -> Curve {
+    let unit = unit_rate(curve, sizes);
+    let cap = |p: &CurvePoint| CurvePoint { rate: p.rate.min(most * unit * f64::from(p.nodes)), ..*p };
+    Curve::new(curve.points().iter().map(cap).collect()).unwrap_or_else(|_| curve.clone())
+}
+
+/// Samples a second and node at the smallest size.
+pub(super) fn unit_rate(curve: &Curve, sizes: &Sizes) -> f64 {
+    let least = sizes.min().max(1);
+    curve.rate(least) / f64::from(least)
+}
+
+/// The curve of a job of which nothing is known: nodes to the power [`PRIOR_EXPONENT`].
+pub(super) fn prior(sizes: &Sizes) -> Curve {
+    let doubled = std::iter::successors(Some(sizes.min()), |n| n.checked_mul(2).filter(|n| *n < sizes.max()));
+    let sizes: BTreeSet<u32> = doubled.chain([sizes.max()]).collect();
+    let point = |nodes: u32| CurvePoint { nodes, rate: f64::from(nodes).powf(PRIOR_EXPONENT) };
+    Curve::new(sizes.into_iter().map(point).collect()).unwrap_or_else(|_| Curve::linear())
+}
+
+/// How many times more the smallest size of a job counts that has waited for so long: nobody waits for ever because
+/// others make a little more of every node.
+pub(super) fn patience_bonus(waited_secs: f64) -> f64 {
+    ((waited_secs - PATIENCE_SECS) / BONUS_SECS).clamp(0.0, MAX_BONUS)
+}
+
+/// The curve with `bonus` times the rate at the smallest size added at every size.
+pub(super) fn with_bonus(curve: &Curve, sizes: &Sizes, bonus: f64) -> Curve {
+    let (min, max) = (sizes.min(), sizes.max());
+    let inner = curve.points().iter().map(|p| p.nodes).filter(|n| (min..max).contains(n));
+    let nodes: BTreeSet<u32> = inner.chain([min, max]).collect();
+    let raised = |nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes) + bonus * curve.rate(min) };
+    Curve::new(nodes.into_iter().map(raised).collect()).unwrap_or_else(|_| curve.clone())
+}
+
+/// The curve that makes the planner bring a running job to the size that the advisor wants to measure: there it seems a
+/// little faster than anywhere else, by what the change costs. The advisor has weighed what is lost meanwhile.
+pub(super) fn with_probe(curve: &Curve, nodes: u32, costs: &RescaleCosts, config: &PlannerConfig) -> Curve {
+    let fastest = curve.points().iter().map(|p| p.rate).fold(0.0, f64::max);
+    let changes = costs.up_secs.max(costs.down_secs) / config.horizon_secs;
+    let wanted = fastest * (1.0 + PROBE_MARGIN + config.hysteresis + 2.0 * changes);
+    let others = curve.points().iter().filter(|p| p.nodes != nodes).copied();
+    let points = others.chain([CurvePoint { nodes, rate: wanted }]).collect();
+    Curve::new(points).unwrap_or_else(|_| curve.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiting_job_counts_more_at_every_size_by_the_same() {
+        let sizes = Sizes::parse("2-8").unwrap();
+        for curve in [Curve::linear(), Curve::parse("1:10,2:18,4:30").unwrap(), prior(&sizes)] {
+            let raised = with_bonus(&curve, &sizes, patience_bonus(PATIENCE_SECS + 30.0));
+            for n in 2..=8 {
+                let want = curve.rate(n) + 0.5 * curve.rate(2);
+                assert!((raised.rate(n) - want).abs() < 1e-9, "{curve} at {n}");
+            }
+        }
+        assert_eq!((patience_bonus(PATIENCE_SECS - 5.0), patience_bonus(1e12)), (0.0, MAX_BONUS));
+    }
+
+    #[test]
+    fn a_claim_is_believed_within_bounds() {
+        let sizes = Sizes::parse("1-8").unwrap();
+        let claim = |text: &str| believed(&Curve::parse(text).unwrap(), &sizes).map(|c| c.to_string());
+        assert_eq!(claim("1:10,2:25").as_deref(), Some("1:10,2:25"));
+        assert_eq!(claim("1:1,2:1000000").as_deref(), Some("1:1,2:4"));
+        assert_eq!(claim("1:1e-300,2:1e300"), None);
+    }
+
+    #[test]
+    fn the_prior_is_concave_at_the_sizes_that_there_are() {
+        assert_eq!(prior(&Sizes::parse("3").unwrap()).points().len(), 1);
+        let curve = prior(&Sizes::parse("1-8").unwrap());
+        assert!((curve.rate(8) - 6.498).abs() < 1e-3);
+        assert!(curve.rate(8) - curve.rate(4) < curve.rate(4));
+    }
+}

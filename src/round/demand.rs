@@ -1,0 +1,129 @@
+//! From what is known of the malleable jobs to what the planner asks for: weights, rates and standing.
+
+use std::collections::BTreeMap;
+
+use super::curves::{self, MOST_MEASURED};
+use crate::advisor::{Library, Subject};
+use crate::config::PlannerConfig;
+use crate::model::malleable::RateCurve;
+use crate::model::{
+    ExecPlan, Gaps, HeldNode, JobId, MalleableJob, NodeName, RescaleCosts, Sizes, Standing, UnixTime, UserId,
+};
+
+/// A malleable job that has not ended, before it is known what it may ask for.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The job as the advisor sees it.
+    pub subject: Subject,
+    /// Owner.
+    pub user: UserId,
+    /// What may be done with it.
+    pub standing: Standing,
+    /// Since when it has been so.
+    pub since: UnixTime,
+    /// Nodes that it holds now, sorted by name.
+    pub held: Vec<HeldNode>,
+    /// The node of its lead.
+    pub lead_node: Option<NodeName>,
+    /// Execution plan of the present generation.
+    pub exec_plan: ExecPlan,
+    /// When it entered the queue.
+    pub submitted_at: UnixTime,
+    /// Its last rescale.
+    pub last_change: Option<UnixTime>,
+    /// Nodes that it cannot use, sorted.
+    pub excluded: Vec<NodeName>,
+}
+
+/// The candidates as the planner sees them.
+pub fn jobs(
+    candidates: Vec<Candidate>,
+    library: &Library,
+    gaps: &Gaps,
+    config: &PlannerConfig,
+    now: UnixTime,
+) -> Vec<MalleableJob> {
+    let mut jobs_of: BTreeMap<String, f64> = BTreeMap::new();
+    for candidate in &candidates {
+        *jobs_of.entry(candidate.subject.key.user.clone()).or_default() += 1.0;
+    }
+    let share =
+        |user: &str| config.shares.get(user).copied().unwrap_or(1.0) / jobs_of.get(user).unwrap_or(&1.0);
+    let free = gaps.gaps.iter().filter(|g| g.holder.is_none()).count();
+    let job = |candidate: Candidate| {
+        let rates = rates(&candidate.subject, library);
+        let weight = weight(&rates, &candidate.subject.sizes, share(&candidate.subject.key.user));
+        // It never takes another job's node.
+        let reachable = candidate.held.len() + free;
+        let probe = library.probe_of(candidate.subject.job).filter(|n| *n as usize <= reachable);
+        let rates = raised(rates, &candidate, probe, config, now);
+        let last_change = candidate.last_change.filter(|_| !library.is_probing(candidate.subject.job, now));
+        malleable(candidate, weight, rates, last_change)
+    };
+    candidates.into_iter().map(job).collect()
+}
+
+/// What is known of the job's rates, within reason; a prior where nothing is.
+fn rates(subject: &Subject, library: &Library) -> Vec<RateCurve> {
+    let mut rates = library.rates(subject);
+    for rate in &mut rates {
+        rate.curve = curves::capped(&rate.curve, &subject.sizes, MOST_MEASURED);
+    }
+    if rates.is_empty() {
+        let curve = curves::prior(&subject.sizes);
+        rates.push(RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve });
+    }
+    rates
+}
+
+/// Jobs count their samples in different units. A node-second at its smallest size weighs the same for all of one share.
+fn weight(rates: &[RateCurve], sizes: &Sizes, share: f64) -> f64 {
+    let unit = rates.first().map_or(0.0, |r| curves::unit_rate(&r.curve, sizes));
+    if unit > 0.0 { share / unit } else { share }
+}
+
+/// Rates with what waiting adds to them, or the wish to measure a size.
+fn raised(
+    mut rates: Vec<RateCurve>,
+    candidate: &Candidate,
+    probe: Option<u32>,
+    config: &PlannerConfig,
+    now: UnixTime,
+) -> Vec<RateCurve> {
+    let Subject { sizes, costs, .. } = &candidate.subject;
+    let bonus = curves::patience_bonus(now.secs_since(candidate.since));
+    for rate in &mut rates {
+        rate.curve = match (&candidate.standing, probe) {
+            (Standing::Waiting, _) => curves::with_bonus(&rate.curve, sizes, bonus),
+            (_, Some(nodes)) => curves::with_probe(&rate.curve, nodes, costs, config),
+            _ => continue,
+        };
+    }
+    rates
+}
+
+fn malleable(
+    candidate: Candidate,
+    weight: f64,
+    rates: Vec<RateCurve>,
+    last_change: Option<UnixTime>,
+) -> MalleableJob {
+    let Candidate { subject, user, standing, held, lead_node, exec_plan, submitted_at, excluded, .. } =
+        candidate;
+    let (id, sizes, costs): (JobId, Sizes, RescaleCosts) = (subject.job, subject.sizes, subject.costs);
+    MalleableJob {
+        id,
+        user,
+        weight,
+        sizes,
+        rates,
+        costs,
+        standing,
+        exec_plan,
+        lead_node,
+        held,
+        submitted_at,
+        last_change,
+        excluded,
+    }
+}

@@ -1,0 +1,91 @@
+//! One round as a value: what is known of nodes and jobs → what the planner is asked → a plan that the checker has passed.
+//!
+//! The daemon and the simulator ask and judge here; they differ in where their jobs and nodes come from.
+
+pub mod curves;
+pub mod demand;
+
+use crate::config::Config;
+use crate::model::{Gaps, MalleableJob, Plan, Report, UnixTime};
+use crate::plan::{Problem, Violation, check, fallback, plan, solver};
+pub use demand::Candidate;
+
+/// What the planner is asked, whole: everything in it is a value.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Gaps.
+    pub gaps: Gaps,
+    /// Malleable jobs.
+    pub jobs: Vec<MalleableJob>,
+    /// Moment of the round.
+    pub at: UnixTime,
+    /// Whether jobs may start and grow.
+    pub may_grow: bool,
+    /// Whether all shall be parked.
+    pub drain: bool,
+    /// What concerns the whole round.
+    pub notes: Vec<String>,
+}
+
+impl Question {
+    /// The question in the planner's terms.
+    pub fn problem<'a>(&'a self, config: &'a Config) -> Problem<'a> {
+        Problem {
+            now: self.at,
+            gaps: &self.gaps,
+            jobs: &self.jobs,
+            config: &config.planner,
+            min_window_secs: config.gaps.min_window_secs,
+            may_grow: self.may_grow,
+            drain: self.drain,
+        }
+    }
+
+    /// Asks the planner with the solver that this program was built with. May take the configured solve time.
+    pub fn solve(&self, config: &Config) -> (Plan, Report) {
+        let problem = self.problem(config);
+        match solver::default_solver() {
+            Some(solver) => plan(&problem, solver.as_ref()),
+            None => fallback(&problem, "built without a solver"),
+        }
+    }
+}
+
+/// A plan that has passed the checker, and what the checker said of one that had not.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// The plan.
+    pub plan: Plan,
+    /// Why everything is as it is.
+    pub report: Report,
+    /// Violations of the plan that was refused for this one.
+    pub refused: Vec<Violation>,
+}
+
+/// Judges what the planner answered, or failed to answer for a reason in words: what the checker refuses gives way to the
+/// dynamic program's plan.
+///
+/// # Errors
+/// The violations of the fallback, which is a defect: nothing may be done then.
+pub fn judge(
+    question: &Question,
+    config: &Config,
+    solved: Result<(Plan, Report), &str>,
+) -> Result<Judged, Vec<Violation>> {
+    let problem = question.problem(config);
+    let (why, refused) = match solved {
+        Ok((plan, report)) => match check(&problem, &plan) {
+            Ok(()) => return Ok(noted(question, plan, report, Vec::new())),
+            Err(violations) => ("the checker refused the solver's plan", violations),
+        },
+        Err(why) => (why, Vec::new()),
+    };
+    let (plan, report) = fallback(&problem, why);
+    check(&problem, &plan)?;
+    Ok(noted(question, plan, report, refused))
+}
+
+fn noted(question: &Question, plan: Plan, mut report: Report, refused: Vec<Violation>) -> Judged {
+    report.notes.splice(0..0, question.notes.iter().cloned());
+    Judged { plan, report, refused }
+}
