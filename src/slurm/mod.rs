@@ -8,12 +8,10 @@ pub mod conformance;
 #[doc(hidden)]
 pub mod fake;
 mod gres;
-mod hostlist;
 mod identity;
 pub mod munge;
 pub mod rest;
 
-pub use hostlist::{HostlistError, expand as expand_hostlist};
 pub use rest::RestSlurm;
 
 use async_trait::async_trait;

@@ -6,10 +6,9 @@ use std::fmt;
 use super::field::{Number, Object, Text, Words};
 use super::wire;
 use crate::model::{
-    BaseState, Job, JobId, JobState, Node, NodeName, NodeState, Reservation, UnixTime, UserId,
+    BaseState, Job, JobId, JobState, Node, NodeName, NodeState, Reservation, UnixTime, UserId, hostlist,
 };
 use crate::slurm::gres;
-use crate::slurm::hostlist;
 
 /// Why a record is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]

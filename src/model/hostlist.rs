@@ -1,6 +1,6 @@
 //! Slurm's host lists: `gpu[01-03,7],login` names five nodes.
 
-use crate::model::NodeName;
+use super::NodeName;
 
 /// Most names in one list. Ten times the largest machine; a wrong bracket must not take all memory.
 pub const MAX_NAMES: usize = 100_000;
