@@ -1,4 +1,4 @@
-//! Pure values that every other module speaks in: ids, time, nodes, jobs, snapshots, gaps, profiles, plans.
+//! Pure values that every other module speaks in: ids, time, nodes, jobs, snapshots, gaps, profiles, plans, traces.
 //!
 //! Nothing here does I/O, reads a clock or draws a random number.
 
@@ -14,6 +14,7 @@ pub mod report;
 pub mod request;
 pub mod snapshot;
 pub mod time;
+pub mod trace;
 
 pub use gap::{EndedGap, Gap, Gaps, WindowCause, WindowEnd};
 pub use ids::{JobId, NodeName, NodeType, UserId};
@@ -29,3 +30,4 @@ pub use report::{JobVerdict, NodeVerdict, Report};
 pub use request::{MAX_NODES_A_JOB, Request, RequestError, Sizes};
 pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};
 pub use time::UnixTime;
+pub use trace::{IdleInterval, IdleLog, JobLog, LoggedJob, Malformed, NamedCurve, Reading, WorkloadJob};

@@ -1,0 +1,75 @@
+//! Logs of idle nodes: CSV with the columns `start_s`, `end_s` and `node`.
+
+use std::path::Path;
+
+use super::error::TraceError;
+use super::field::{secs, wrong};
+use super::names::Names;
+use super::open::Source;
+use super::table::{Dialect, Table};
+use crate::model::{IdleInterval, IdleLog, NodeName, Reading};
+
+/// Reads when nodes were idle: CSV with a header; columns `start_s`, `end_s` (s, perhaps with decimals) and `node` (a
+/// number or a name) in any order, others ignored.
+///
+/// Starts are rounded up and ends down to whole seconds, so that no node is taken for idle when it was not; what is
+/// left without a second then is left out. Intervals of one node that overlap are merged.
+///
+/// # Errors
+/// When the file cannot be read, lacks a column, has too many malformed lines, or no interval.
+pub fn read_idle(path: &Path) -> Result<Reading<IdleLog>, TraceError> {
+    parse(Source::open(path)?)
+}
+
+/// A node by number, from when, till when.
+type Idle = (u32, i64, i64);
+
+pub(super) fn parse(source: Source) -> Result<Reading<IdleLog>, TraceError> {
+    let table = Table::open(source, Dialect::Csv)?;
+    let (start, end, node) = (table.require("start_s")?, table.require("end_s")?, table.require("node")?);
+    let mut names = Names::default();
+    let mut found: Vec<Idle> = Vec::new();
+    let tally = table.each(|row| {
+        let (from, till) = (secs("start_s", row.get(start))?, secs("end_s", row.get(end))?);
+        if till <= from {
+            return Err(wrong("end_s", row.get(end), &format!("more than start_s, which is {from}")));
+        }
+        let name = row.get(node);
+        if name.is_empty() {
+            return Err(wrong("node", name, "a node"));
+        }
+        // The bound on seconds keeps both within i64.
+        let (from, till) = (from.ceil() as i64, till.floor() as i64);
+        if from < till {
+            found.push((names.number(name), from, till));
+        }
+        Ok(())
+    })?;
+    let log = log_of(found, names);
+    let some = !log.intervals.is_empty();
+    tally.finish(log, some, "idle interval")
+}
+
+fn log_of(found: Vec<Idle>, names: Names) -> IdleLog {
+    let (names, ranks) = names.ranked();
+    let mut merged = merge(found);
+    merged.sort_unstable_by_key(|(node, from, till)| (*from, *till, ranks[*node as usize]));
+    let name = |node: u32| -> NodeName { names[ranks[node as usize] as usize].clone() };
+    let end = merged.iter().map(|(_, _, till)| *till).max().unwrap_or(0);
+    let intervals: Vec<IdleInterval> =
+        merged.into_iter().map(|(node, start, end)| IdleInterval { start, end, node: name(node) }).collect();
+    IdleLog { start: intervals.first().map_or(0, |i| i.start), end, intervals }
+}
+
+/// Makes one of intervals of a node that overlap. Those that only touch stay apart: the node was taken in between.
+fn merge(mut found: Vec<Idle>) -> Vec<Idle> {
+    found.sort_unstable();
+    let mut merged: Vec<Idle> = Vec::with_capacity(found.len());
+    for (node, from, till) in found {
+        match merged.last_mut() {
+            Some((last, _, end)) if *last == node && from < *end => *end = till.max(*end),
+            _ => merged.push((node, from, till)),
+        }
+    }
+    merged
+}

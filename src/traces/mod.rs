@@ -1,0 +1,28 @@
+//! The edge to other people's files: logs of idle nodes and of jobs, scaling curves, workloads.
+//!
+//! A file may be plain or compressed (gzip, xz, zstd, bzip2), whatever its name. Each function reads one file to its
+//! end, within bounds, into values of [`crate::model`]. Real logs have a few broken lines: those are passed over and
+//! told in the [`Reading`](crate::model::Reading); a file with many of them is refused, for it is hardly what it is
+//! taken for.
+
+mod curves;
+mod error;
+mod field;
+mod idle;
+mod jobs;
+mod names;
+mod open;
+mod sacct;
+mod swf;
+mod table;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod workload;
+
+pub use curves::read_curves;
+pub use error::TraceError;
+pub use idle::read_idle;
+pub use sacct::read_sacct;
+pub use swf::{SwfLayout, SwfOptions, read_swf};
+pub use workload::read_workload;

@@ -1,0 +1,65 @@
+//! The header of a log in the standard workload format: comments of the form `; Key: value`.
+
+use std::num::NonZeroU32;
+
+/// What the header says. A key that comes again does not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Header {
+    max_nodes: Option<u32>,
+    max_procs: Option<u32>,
+    /// Unix time of second 0.
+    pub(super) epoch: Option<i64>,
+    zone_name: Option<String>,
+    zone_secs: Option<String>,
+}
+
+impl Header {
+    /// Takes in a comment, without its semicolon.
+    pub(super) fn add(&mut self, comment: &str) {
+        let Some((key, value)) = comment.split_once(':') else { return };
+        let (key, value) = (key.trim().to_ascii_lowercase(), value.trim());
+        match key.as_str() {
+            "maxnodes" => self.max_nodes = self.max_nodes.or(size(value)),
+            "maxprocs" => self.max_procs = self.max_procs.or(size(value)),
+            // -1 and 0 stand for unknown.
+            "unixstarttime" => self.epoch = self.epoch.or(first(value).filter(|t| *t > 0)),
+            "timezonestring" => keep(&mut self.zone_name, value),
+            "timezone" => keep(&mut self.zone_secs, value),
+            _ => {}
+        }
+    }
+
+    /// Processors of a node, rounded up; 1 if the header does not say, or where nodes are counted at once.
+    pub(super) fn procs_per_node(&self, counts_nodes: bool) -> NonZeroU32 {
+        let procs = match (self.max_procs, self.max_nodes) {
+            (Some(procs), Some(nodes)) if !counts_nodes => procs.div_ceil(nodes),
+            _ => 1,
+        };
+        NonZeroU32::new(procs).unwrap_or(NonZeroU32::MIN)
+    }
+
+    /// Nodes of the machine, or what its processors make.
+    pub(super) fn nodes_total(&self, per_node: NonZeroU32) -> Option<u32> {
+        self.max_nodes.or(self.max_procs.map(|procs| procs.div_ceil(per_node.get())))
+    }
+
+    /// The name of the time zone, else its seconds from UTC.
+    pub(super) fn time_zone(self) -> Option<String> {
+        self.zone_name.or(self.zone_secs)
+    }
+}
+
+fn keep(slot: &mut Option<String>, value: &str) {
+    if slot.is_none() && !value.is_empty() {
+        *slot = Some(value.to_owned());
+    }
+}
+
+/// The number at the start: `1024 (one cabinet)` is common.
+fn first<T: std::str::FromStr>(value: &str) -> Option<T> {
+    value.split_whitespace().next()?.parse().ok()
+}
+
+fn size(value: &str) -> Option<u32> {
+    first(value).filter(|n| *n > 0)
+}

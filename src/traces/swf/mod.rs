@@ -1,0 +1,106 @@
+//! Job logs in the standard workload format (SWF) of the Parallel Workloads Archive.
+//!
+//! A line has 18 columns divided by blanks, -1 where a value is not known
+//! (<https://www.cs.huji.ac.il/labs/parallel/workload/swf.html>): 1 job, 2 submit, 3 wait, 4 run, 5 allocated
+//! processors, 6 average CPU time, 7 memory, 8 requested processors, 9 requested time, 10 requested memory, 11
+//! status, 12 user, 13 group, 14 program, 15 queue, 16 partition, 17 preceding job, 18 think time. Lines that begin
+//! with `;` are comments; some of them are the header.
+
+mod entry;
+mod header;
+
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use entry::Entry;
+use header::Header;
+
+use super::error::TraceError;
+use super::jobs::number_and_sort;
+use super::open::{Lines, Source};
+use super::tally::Tally;
+use crate::model::{JobLog, LoggedJob, Reading};
+
+/// Which columns mean what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SwfLayout {
+    /// [`SwfLayout::Six`] where every line has fewer than 9 columns or nothing positive in columns 8 and 9 (what was
+    /// requested), and in at least half of the jobs column 6 exceeds column 4: a requested time does that, an average
+    /// CPU time cannot. Else [`SwfLayout::Standard`].
+    #[default]
+    Auto,
+    /// The standard's 18 columns.
+    Standard,
+    /// Only the first six matter: 1 job, 2 submit, 3 wait, 4 run, 5 nodes, 6 requested time. Column 12 is still the
+    /// user. Logs of ALCF's machines come so, converted for studies of schedulers.
+    Six,
+}
+
+/// How a log is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SwfOptions {
+    /// Which columns mean what.
+    pub layout: SwfLayout,
+    /// Processors of a node, to make nodes of processors, rounded up. `None`: in the standard layout MaxProcs ÷
+    /// MaxNodes of the header, rounded up so that a job on all processors fits; 1 where the header lacks one of them,
+    /// or with six columns.
+    pub procs_per_node: Option<NonZeroU32>,
+}
+
+/// Reads a job log in the standard workload format, or in its variant with six columns.
+///
+/// Processors are those allocated, else those requested. Jobs that never ran (no run time, no wait time) and lines
+/// for a part of a job (status 2 to 4) are left out and counted in [`JobLog::left_out`]. Times are rounded to whole
+/// seconds.
+///
+/// # Errors
+/// When the file cannot be read, has too many malformed lines, or no job that ran.
+pub fn read_swf(path: &Path, options: SwfOptions) -> Result<Reading<JobLog>, TraceError> {
+    parse(Source::open(path)?, options)
+}
+
+pub(super) fn parse(source: Source, options: SwfOptions) -> Result<Reading<JobLog>, TraceError> {
+    let (mut header, mut entries) = (Header::default(), Vec::new());
+    let mut tally = Lines::new(source).each(|line, text| {
+        match text.trim_start().strip_prefix(';') {
+            Some(comment) => header.add(comment),
+            None => entries.push(Entry::parse(line, text)?),
+        }
+        Ok(())
+    })?;
+    let six = match options.layout {
+        SwfLayout::Standard => false,
+        SwfLayout::Six => true,
+        SwfLayout::Auto => entry::look_like_six(&entries),
+    };
+    let per_node = options.procs_per_node.unwrap_or_else(|| header.procs_per_node(six));
+    let (jobs, left_out) = jobs(entries, six, per_node, &mut tally)?;
+    let log = JobLog {
+        jobs: number_and_sort(jobs),
+        nodes_total: header.nodes_total(per_node),
+        epoch: header.epoch,
+        time_zone: header.time_zone(),
+        left_out,
+    };
+    let some = !log.jobs.is_empty();
+    tally.finish(log, some, "job that ran")
+}
+
+/// The jobs that ran, in the order of their lines, and how many lines were left out.
+fn jobs(
+    entries: Vec<Entry>,
+    six: bool,
+    per_node: NonZeroU32,
+    tally: &mut Tally,
+) -> Result<(Vec<LoggedJob>, usize), TraceError> {
+    let (mut jobs, mut left_out) = (Vec::with_capacity(entries.len()), 0);
+    for entry in entries {
+        let line = entry.line;
+        match entry.job(six, per_node) {
+            Ok(Some(job)) => jobs.push(job),
+            Ok(None) => left_out += 1,
+            Err(what) => tally.malformed(line, what)?,
+        }
+    }
+    Ok((jobs, left_out))
+}

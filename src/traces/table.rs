@@ -1,0 +1,149 @@
+//! Tables of text: one row a line, columns found by the names in the header.
+
+use std::path::PathBuf;
+
+use super::error::TraceError;
+use super::field::shortened;
+use super::open::{Lines, Source};
+use super::tally::Tally;
+
+/// How fields are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// Comma-separated values; a field may be in double quotes. Lines that begin with `#` are comments.
+    Csv,
+    /// `sacct --parsable`: a bar, and no quotes.
+    Bars,
+}
+
+/// A table whose header is read.
+pub(super) struct Table {
+    lines: Lines,
+    splitter: Splitter,
+    line: usize,
+    columns: Vec<String>,
+}
+
+/// The fields of one row, in the header's order and number.
+pub(super) struct Row<'a> {
+    text: &'a str,
+    ends: &'a [usize],
+}
+
+impl Row<'_> {
+    /// A field without blanks at its ends; empty where there is no such column.
+    pub(super) fn get(&self, column: usize) -> &str {
+        let start = column.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        let field = self.ends.get(column).and_then(|end| self.text.get(start..*end));
+        field.unwrap_or_default().trim()
+    }
+
+    /// A field that not every table has.
+    pub(super) fn get_if(&self, column: Option<usize>) -> &str {
+        column.map_or("", |c| self.get(c))
+    }
+}
+
+impl Table {
+    /// Reads the header: the first line that is neither blank nor a comment.
+    pub(super) fn open(source: Source, dialect: Dialect) -> Result<Table, TraceError> {
+        let mut lines = Lines::new(source);
+        let mut splitter = Splitter::new(dialect);
+        let mut columns = Vec::new();
+        while let Some((_, line)) = lines.next_line()? {
+            let text = line.unwrap_or_else(|what| what.into());
+            if splitter.is_comment(&text) {
+                continue;
+            }
+            if let Ok(row) = splitter.split(&text) {
+                columns = (0..row.ends.len()).map(|i| row.get(i).to_owned()).collect();
+            }
+            break;
+        }
+        let line = lines.number().max(1);
+        Ok(Table { lines, splitter, line, columns })
+    }
+
+    /// The names in the header.
+    pub(super) fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// The first column of this name, in capitals or not.
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|c| c.eq_ignore_ascii_case(name))
+    }
+
+    /// A column that must be.
+    pub(super) fn require(&self, name: &str) -> Result<usize, TraceError> {
+        self.find(name).ok_or_else(|| self.lacks(format!("a column {name}")))
+    }
+
+    /// The error for a header that lacks something.
+    pub(super) fn lacks(&self, expected: String) -> TraceError {
+        let found = shortened(&self.columns.join(" "), 200);
+        TraceError::Columns { path: self.path(), line: self.line, found, expected }
+    }
+
+    /// The file.
+    pub(super) fn path(&self) -> PathBuf {
+        self.lines.path().to_owned()
+    }
+
+    /// Shows every row; an error is what is malformed about it. Rows with more or fewer fields than the header are
+    /// malformed.
+    pub(super) fn each(self, mut show: impl FnMut(&Row) -> Result<(), String>) -> Result<Tally, TraceError> {
+        let Table { lines, mut splitter, columns, .. } = self;
+        lines.each(|_, text| {
+            if splitter.is_comment(text) {
+                return Ok(());
+            }
+            let row = splitter.split(text)?;
+            if row.ends.len() != columns.len() {
+                return Err(format!("{} fields; expected {}", row.ends.len(), columns.len()));
+            }
+            show(&row)
+        })
+    }
+}
+
+/// Divides lines into fields. Each line stands for itself, so that a quote that is not closed costs one line only.
+struct Splitter {
+    core: csv_core::Reader,
+    dialect: Dialect,
+    fields: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Splitter {
+    fn new(dialect: Dialect) -> Splitter {
+        let mut builder = csv_core::ReaderBuilder::new();
+        builder.terminator(csv_core::Terminator::Any(b'\n'));
+        if dialect == Dialect::Bars {
+            builder.delimiter(b'|').quoting(false);
+        }
+        Splitter { core: builder.build(), dialect, fields: Vec::new(), ends: Vec::new() }
+    }
+
+    fn is_comment(&self, text: &str) -> bool {
+        self.dialect == Dialect::Csv && text.starts_with('#')
+    }
+
+    fn split(&mut self, text: &str) -> Result<Row<'_>, String> {
+        self.core.reset();
+        // Fields are never longer than the line, nor more than its bytes and one; the core stops where no room is
+        // left over.
+        self.fields.resize(self.fields.len().max(text.len() + 1), 0);
+        self.ends.resize(self.ends.len().max(text.len() + 2), 0);
+        let (_, _, mut length, mut count) =
+            self.core.read_record(text.as_bytes(), &mut self.fields, &mut self.ends);
+        let (fields, ends) = (&mut self.fields[length..], &mut self.ends[count..]);
+        let (result, _, more, last) = self.core.read_record(b"\n", fields, ends);
+        (length, count) = (length + more, count + last);
+        if result != csv_core::ReadRecordResult::Record {
+            return Err("a quote that is not closed".to_owned());
+        }
+        let text = std::str::from_utf8(&self.fields[..length]).map_err(|_| "fields that are no text")?;
+        Ok(Row { text, ends: &self.ends[..count] })
+    }
+}

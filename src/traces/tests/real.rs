@@ -1,0 +1,98 @@
+//! Real logs and curves, where they are at hand (`INFILL_DATA`, else `../shared/data`).
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::model::{JobLog, Reading};
+use crate::traces::{SwfOptions, TraceError, read_curves, read_idle, read_swf};
+
+/// A file of the data, or `None` and a word on stderr.
+fn data(name: &str) -> Option<PathBuf> {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data");
+    let dir = std::env::var_os("INFILL_DATA").map_or_else(|| PathBuf::from(beside), PathBuf::from);
+    let path = dir.join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("SKIPPED: {} is not here (INFILL_DATA says where the data is)", path.display());
+    None
+}
+
+/// Reads a file and says how long it took. Unoptimised code is some twenty times as slow.
+fn timed<T>(name: &str, read: impl Fn() -> Result<Reading<T>, TraceError>) -> T {
+    let began = Instant::now();
+    let reading = read().unwrap_or_else(|e| panic!("{name}: {e}"));
+    let took = began.elapsed();
+    eprintln!("{name}: {took:.3?}");
+    assert_eq!(reading.malformed_count, 0, "{name}: {:?}", reading.malformed);
+    let most = if cfg!(debug_assertions) { 30 } else { 1 };
+    assert!(took < Duration::from_secs(most), "{name}: {took:?}");
+    reading.value
+}
+
+fn jobs(name: &str) -> Option<JobLog> {
+    let path = data(name)?;
+    Some(timed(name, || read_swf(&path, SwfOptions::default())))
+}
+
+#[test]
+fn kth() {
+    let Some(log) = jobs("jobs/KTH-SP2-1996-2.1-cln.swf.xz") else { return };
+    assert_eq!((log.jobs.len(), log.left_out), (27_992, 0));
+    assert_eq!((log.nodes_total, log.epoch), (Some(100), Some(843_480_031)));
+    assert_eq!(log.time_zone.as_deref(), Some("Europe/Stockholm"));
+    // The first line: 15 599850 192180 3477 4 -1 -1 4 53940 -1 1 12 12 -1 -1 -1 -1 -1
+    let job = log.jobs.iter().find(|j| j.name == "15").expect("it ran");
+    assert_eq!((job.submit, job.start, job.end), (599_850, 792_030, 795_507));
+    assert_eq!((job.nodes, job.limit_secs, job.id.0), (4, Some(53_940), 1));
+    assert_eq!((job.user.as_str(), job.account.as_str(), job.state.as_str()), ("12", "12", "COMPLETED"));
+    assert!(log.jobs.iter().all(|j| j.nodes <= 100 && j.limit_secs.is_some()));
+}
+
+#[test]
+fn theta() {
+    let Some(log) = jobs("jobs/theta-2023.swf.xz") else { return };
+    assert_eq!((log.jobs.len(), log.left_out), (23_387, 0));
+    assert_eq!((log.nodes_total, log.epoch, log.time_zone), (Some(4392), None, None));
+    // 639487 1672529301 71 3632 8 3600 …
+    let job = log.jobs.iter().find(|j| j.name == "639487").expect("it ran");
+    assert_eq!((job.submit, job.start, job.end), (1_672_529_301, 1_672_529_372, 1_672_533_004));
+    assert_eq!((job.nodes, job.limit_secs), (8, Some(3600)));
+    assert!(log.jobs.iter().all(|j| j.nodes <= 4392 && j.limit_secs.is_some()));
+}
+
+#[test]
+fn summit() {
+    let Some(path) = data("idle/summit-2021-02-week1.csv.xz") else { return };
+    let log = timed("summit", || read_idle(&path));
+    assert_eq!(log.intervals.len(), 209_196);
+    assert_eq!((log.start, log.end), (2396, 604_800));
+    assert!(log.intervals.is_sorted_by_key(|i| (i.start, i.end)));
+}
+
+#[test]
+fn summit_curves() {
+    let Some(path) = data("scaling/summit.csv") else { return };
+    let curves = timed("curves", || read_curves(&path));
+    let names: Vec<&str> = curves.iter().map(|c| c.name.as_str()).collect();
+    assert_eq!(names, ["AlexNet", "resnet18", "shufflenet", "vgg16"]);
+    assert_eq!(curves[3].curve.rate(64), 70_151.7);
+    assert!(curves.iter().all(|c| c.curve.points().len() == 7));
+}
+
+#[test]
+fn elasticflow_curves() {
+    let Some(path) = data("scaling/elasticflow-a100/vgg16.csv") else { return };
+    let curves = timed("curves", || read_curves(&path));
+    let names: Vec<&str> = curves.iter().map(|c| c.name.as_str()).collect();
+    assert_eq!(names, ["vgg16/64", "vgg16/128", "vgg16/256"]);
+    assert_eq!(curves[0].curve.rate(4), 14.755024126128259);
+}
+
+/// Step times by placement are no throughputs by nodes: that is said, not guessed at.
+#[test]
+fn pollux_tables_are_refused() {
+    let Some(path) = data("scaling/pollux/bert/scalability.csv") else { return };
+    let e = read_curves(&path).expect_err("no curve");
+    assert!(e.to_string().contains("num_nodes num_replicas local_bsz"), "{e}");
+}

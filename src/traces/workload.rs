@@ -1,0 +1,87 @@
+//! Workloads: CSV with one malleable job a row.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::error::TraceError;
+use super::field::{count, positive, secs, wrong};
+use super::open::Source;
+use super::table::{Dialect, Row, Table};
+use crate::model::{MAX_NODES_A_JOB, Reading, WorkloadJob};
+
+/// Weight of a job where the file gives none.
+const USUAL_WEIGHT: f64 = 1.0;
+
+/// Reads the malleable jobs of a simulation: CSV with a header; columns `name`, `submit_s` (s since the simulation's
+/// start, rounded up), `samples`, `min_nodes`, `max_nodes`, `curve` (a name in the table of curves) and perhaps
+/// `weight` (else 1), in any order, others ignored. The jobs come sorted by submission. A name that is used again is
+/// malformed.
+///
+/// # Errors
+/// When the file cannot be read, lacks a column, has too many malformed lines, or no job.
+pub fn read_workload(path: &Path) -> Result<Reading<Vec<WorkloadJob>>, TraceError> {
+    parse(Source::open(path)?)
+}
+
+/// Where the columns are.
+struct Columns {
+    name: usize,
+    submit: usize,
+    samples: usize,
+    min: usize,
+    max: usize,
+    curve: usize,
+    weight: Option<usize>,
+}
+
+pub(super) fn parse(source: Source) -> Result<Reading<Vec<WorkloadJob>>, TraceError> {
+    let table = Table::open(source, Dialect::Csv)?;
+    let columns = Columns {
+        name: table.require("name")?,
+        submit: table.require("submit_s")?,
+        samples: table.require("samples")?,
+        min: table.require("min_nodes")?,
+        max: table.require("max_nodes")?,
+        curve: table.require("curve")?,
+        weight: table.find("weight"),
+    };
+    let (mut jobs, mut names) = (Vec::new(), BTreeSet::new());
+    let tally = table.each(|row| {
+        let job = columns.job(row)?;
+        if !names.insert(job.name.clone()) {
+            return Err(wrong("name", &job.name, "a name that no line before has"));
+        }
+        jobs.push(job);
+        Ok(())
+    })?;
+    jobs.sort_by_key(|j| j.submit_secs);
+    let some = !jobs.is_empty();
+    tally.finish(jobs, some, "job")
+}
+
+impl Columns {
+    fn job(&self, row: &Row) -> Result<WorkloadJob, String> {
+        let min_nodes = count("min_nodes", row.get(self.min), MAX_NODES_A_JOB)?;
+        let max_nodes = count("max_nodes", row.get(self.max), MAX_NODES_A_JOB)?;
+        if max_nodes < min_nodes {
+            return Err(wrong("max_nodes", row.get(self.max), &format!("at least min_nodes, {min_nodes}")));
+        }
+        let weight = match row.get_if(self.weight) {
+            "" => USUAL_WEIGHT,
+            text => positive("weight", text)?,
+        };
+        Ok(WorkloadJob {
+            name: filled("name", row.get(self.name))?,
+            submit_secs: secs("submit_s", row.get(self.submit))?.ceil() as i64,
+            samples: positive("samples", row.get(self.samples))?,
+            min_nodes,
+            max_nodes,
+            curve: filled("curve", row.get(self.curve))?,
+            weight,
+        })
+    }
+}
+
+fn filled(name: &str, text: &str) -> Result<String, String> {
+    if text.is_empty() { Err(wrong(name, text, "a name")) } else { Ok(text.to_owned()) }
+}
