@@ -17,6 +17,7 @@ pub mod http;
 pub mod model;
 pub mod plan;
 pub mod round;
+pub mod sim;
 pub mod slurm;
 pub mod store;
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand};
 
-use super::{advise, config, doctor, exit, explain, gaps, generate, jobs, plan, profiles, status};
+use super::{advise, config, doctor, exit, explain, gaps, generate, jobs, plan, profiles, simulate, status};
 use crate::agent;
 
 /// Fills the idle nodes of a Slurm cluster with malleable deep-learning jobs, without delaying the main queue.
@@ -48,6 +48,8 @@ pub enum Command {
     Profiles(profiles::ProfilesArgs),
     /// Show what would be learned of a job whose throughput is known, and how well
     Advise(advise::AdviseArgs),
+    /// Show what would be harvested on a machine whose log is known, under several policies
+    Simulate(simulate::SimulateArgs),
     /// Start nothing and grow nothing; what runs, runs on
     Pause,
     /// Work again as the configuration says

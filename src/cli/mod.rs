@@ -19,6 +19,7 @@ mod plan;
 mod profiles;
 #[cfg(test)]
 pub(crate) mod samples;
+mod simulate;
 mod status;
 mod table;
 #[cfg(test)]
@@ -83,6 +84,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Explain(args) => block_on(explain::run(args, &session)),
         Command::Profiles(args) => block_on(profiles::run(args, &session)),
         Command::Advise(args) => advise::run(&args),
+        Command::Simulate(args) => simulate::run(&args, &session),
         Command::Pause => block_on(control::run(control::Order::Pause, &session)),
         Command::Resume => block_on(control::run(control::Order::Resume, &session)),
         Command::Drain => block_on(control::run(control::Order::Drain, &session)),

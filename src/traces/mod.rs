@@ -26,3 +26,17 @@ pub use idle::read_idle;
 pub use sacct::read_sacct;
 pub use swf::{SwfLayout, SwfOptions, read_swf};
 pub use workload::read_workload;
+
+/// The first line of a file that is not blank, decompressed; empty where there is none.
+///
+/// # Errors
+/// When it cannot be opened or read.
+pub fn first_line(path: &std::path::Path) -> Result<String, TraceError> {
+    let mut lines = open::Lines::new(open::Source::open(path)?);
+    while let Some((_, line)) = lines.next_line()? {
+        if let Some(line) = line.ok().filter(|l| !l.trim().is_empty()) {
+            return Ok(line.into_owned());
+        }
+    }
+    Ok(String::new())
+}

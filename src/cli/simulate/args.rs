@@ -1,0 +1,169 @@
+//! The grammar of `infill simulate`.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::sim::supply::Worth;
+use crate::traces::SwfLayout;
+
+/// Which log is replayed. `infill gaps` reads the same.
+#[derive(Clone, Debug, Default, Args)]
+pub struct LogArgs {
+    /// Job log: SWF, or what `sacct -aXPo JobID,User,Account,Partition,Submit,Start,End,Timelimit,NNodes,NodeList,State`
+    /// prints; plain, .gz, .xz or .zst
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// What the job log is [default: by its content]
+    #[arg(long, value_name = "FORMAT", requires = "log")]
+    pub format: Option<LogFormat>,
+    /// Processors of a node, for logs that count processors [default: by the log's header]
+    #[arg(long, value_name = "N", requires = "log")]
+    pub procs_per_node: Option<NonZeroU32>,
+    /// Log of idle intervals: CSV with the columns start_s, end_s and node
+    #[arg(long, value_name = "FILE", conflicts_with = "log")]
+    pub idle: Option<PathBuf>,
+    /// Only so many nodes: the first of an idle log, the machine's size for a job log
+    #[arg(long, value_name = "N")]
+    pub nodes: Option<usize>,
+}
+
+/// Formats of job logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Standard workload format, 18 columns
+    Swf,
+    /// Its variant of six columns: job, submit, wait, run, nodes, requested time
+    Swf6,
+    /// Slurm's accounting
+    Sacct,
+}
+
+impl LogFormat {
+    /// The layout of a standard workload format.
+    pub fn layout(format: Option<LogFormat>) -> SwfLayout {
+        match format {
+            Some(LogFormat::Swf) => SwfLayout::Standard,
+            Some(LogFormat::Swf6) => SwfLayout::Six,
+            _ => SwfLayout::Auto,
+        }
+    }
+}
+
+/// Flags of `infill simulate`.
+#[derive(Clone, Debug, Args)]
+pub struct SimulateArgs {
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// CSV with the columns nodes and throughput, or model, nodes and throughput for several
+    #[arg(long, value_name = "FILE", required = true)]
+    pub curves: Vec<PathBuf>,
+    /// Of these curves only the ones of this name
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Malleable jobs: CSV with the columns name, submit_s, samples, min_nodes, max_nodes, curve and perhaps weight
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["endless", "hpo", "nas"])]
+    pub workload: Option<PathBuf>,
+    /// So many jobs that never end, with the curves in turn [default: 10]
+    #[arg(long, value_name = "K", conflicts_with_all = ["hpo", "nas"])]
+    pub endless: Option<u32>,
+    /// A search for hyper-parameters by successive halving: TRIALS[:ETA]
+    #[arg(long, value_name = "TRIALS", conflicts_with = "nas", value_parser = trials)]
+    pub hpo: Option<(u32, u32)>,
+    /// A search that trains so many architectures at a time, each of which scales in its own way
+    #[arg(long, value_name = "K")]
+    pub nas: Option<u32>,
+    /// Smallest size of endless jobs and of searches, nodes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub min: u32,
+    /// Largest size of endless jobs and of searches, nodes
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub max: u32,
+    /// Seconds without samples when a job gets more nodes
+    #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = secs)]
+    pub up: f64,
+    /// The same when it gets fewer
+    #[arg(long, value_name = "S", default_value_t = 12.0, value_parser = secs)]
+    pub down: f64,
+    /// The same when it starts
+    #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = secs)]
+    pub start: f64,
+    /// Seconds that saving a checkpoint takes
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = secs)]
+    pub save: f64,
+    /// Seconds that a preempted job has for it: with fewer than it takes, it loses what it did since the last checkpoint
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = secs)]
+    pub grace: f64,
+    /// Seconds between two checkpoints of a running job
+    #[arg(long, value_name = "S", default_value_t = 600.0, value_parser = secs)]
+    pub checkpoint: f64,
+    /// Seconds from leaving a node until the main queue can have it
+    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = secs)]
+    pub leave: f64,
+    /// What counts alike: a sample of any job, or a node-second of any job at its smallest size
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Alike::Sample)]
+    pub worth: Alike,
+    /// Policies, compared with the bound: infill, infill-known, infill-blind, infill-oracle, freetrain[@SECS],
+    /// freetrain-linear[@SECS], malletrain[@SECS], equal-share, fcfs-max, bound
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "infill,infill-known,freetrain,bound"
+    )]
+    pub policy: Vec<String>,
+    /// Forward-looking time of the published program, where a policy names none
+    #[arg(long, value_name = "S", default_value_t = crate::sim::policy::DEFAULT_TFWD_SECS, value_parser = secs)]
+    pub tfwd: f64,
+    /// Only so many days of the log
+    #[arg(long, value_name = "D")]
+    pub days: Option<f64>,
+    /// Seed of everything that is left to chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How much a measurement of one second varies (standard deviation of its logarithm)
+    #[arg(long, value_name = "SHARE", default_value_t = 0.02)]
+    pub noise: f64,
+    /// The outcome as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The outcome as a page to look at: one file, with everything in it
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Tell in the JSON how long each policy took. Without, the same seed gives the same bytes
+    #[arg(long)]
+    pub timings: bool,
+}
+
+/// What counts alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Alike {
+    /// A sample of any job
+    Sample,
+    /// A node-second of any job at its smallest size, as in the daemon
+    NodeSecond,
+}
+
+impl From<Alike> for Worth {
+    fn from(alike: Alike) -> Worth {
+        match alike {
+            Alike::Sample => Worth::Sample,
+            Alike::NodeSecond => Worth::NodeSecond,
+        }
+    }
+}
+
+fn secs(text: &str) -> Result<f64, String> {
+    let secs: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    if (0.0..=1e6).contains(&secs) { Ok(secs) } else { Err("expected 0 to 1000000 seconds".to_owned()) }
+}
+
+fn trials(text: &str) -> Result<(u32, u32), String> {
+    let (trials, eta) = text.split_once(':').unwrap_or((text, "3"));
+    let number = |t: &str, from: u32| match t.parse::<u32>() {
+        Ok(n) if (from..=10_000).contains(&n) => Ok(n),
+        _ => Err(format!("expected TRIALS[:ETA], at least 2 each, found {text:?}")),
+    };
+    Ok((number(trials, 2)?, number(eta, 2)?))
+}

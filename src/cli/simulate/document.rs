@@ -1,0 +1,109 @@
+//! The outcome as one document: what `--json` prints, and what table and page are made of.
+
+use serde::Serialize;
+
+use crate::api::SCHEMA;
+use crate::sim::{Outcome, Preempted};
+
+/// Shares of what the bound makes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LossShares {
+    /// Lost in changes that the policy wanted.
+    pub rescale: f64,
+    /// Lost because the main queue took nodes.
+    pub preemption: f64,
+    /// Lost in changes made to measure.
+    pub probing: f64,
+    /// Not made for all other reasons: nodes unused, or used by jobs that make less of them.
+    pub unused: f64,
+}
+
+/// One policy.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyRow {
+    /// Its name.
+    pub policy: String,
+    /// Work as a share of what the bound makes.
+    pub efficiency: f64,
+    /// Samples of all jobs.
+    pub samples: f64,
+    /// Samples of all jobs, times what each is worth.
+    pub work: f64,
+    /// What was lost.
+    pub loss: LossShares,
+    /// Share of the idle node-time that malleable jobs held.
+    pub harvest_ratio: f64,
+    /// Jobs of the main queue that found a node held although their start had been planned for long enough.
+    pub late_vacates: u64,
+    /// All jobs of the main queue that found a node held.
+    pub preempted: Preempted,
+    /// Rescales of all jobs.
+    pub rescales: u64,
+    /// Jobs that came to an end.
+    pub finished: usize,
+    /// Rounds.
+    pub rounds: u64,
+    /// Plans that the checker refused.
+    pub refused_plans: u64,
+    /// Seconds that the simulation took; `null` unless asked for.
+    pub wall_s: Option<f64>,
+}
+
+/// `infill simulate --json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Document {
+    /// Version of this document.
+    pub schema: u32,
+    /// Seed.
+    pub seed: u64,
+    /// Nodes of the machine.
+    pub nodes: usize,
+    /// Seconds simulated.
+    pub span_secs: f64,
+    /// Node-seconds that the main queue did not use.
+    pub idle_node_secs: f64,
+    /// The policies in the order in which they were named.
+    pub policies: Vec<PolicyRow>,
+}
+
+/// The document of outcomes with the seconds that each took; `bound` is the one that they are measured by.
+pub fn of(
+    outcomes: &[(Outcome, f64)],
+    bound: &Outcome,
+    nodes: usize,
+    span_secs: f64,
+    seed: u64,
+    timings: bool,
+) -> Document {
+    let row = |(outcome, secs): &(Outcome, f64)| row(outcome, bound, timings.then_some(*secs));
+    let policies = outcomes.iter().map(row).collect();
+    Document { schema: SCHEMA, seed, nodes, span_secs, idle_node_secs: bound.idle_node_secs, policies }
+}
+
+fn row(outcome: &Outcome, bound: &Outcome, wall_s: Option<f64>) -> PolicyRow {
+    let best = if bound.work > 0.0 { bound.work } else { f64::INFINITY };
+    let share = |lost: f64| lost / best;
+    let efficiency = share(outcome.work);
+    let loss = outcome.loss;
+    let known = share(loss.rescale + loss.preemption + loss.probing);
+    PolicyRow {
+        policy: outcome.policy.clone(),
+        efficiency,
+        samples: outcome.samples,
+        work: outcome.work,
+        loss: LossShares {
+            rescale: share(loss.rescale),
+            preemption: share(loss.preemption),
+            probing: share(loss.probing),
+            unused: 1.0 - efficiency - known,
+        },
+        harvest_ratio: outcome.held_node_secs / outcome.idle_node_secs.max(f64::MIN_POSITIVE),
+        late_vacates: outcome.preempted.late,
+        preempted: outcome.preempted,
+        rescales: outcome.rescales,
+        finished: outcome.finished,
+        rounds: outcome.rounds,
+        refused_plans: outcome.refused_plans,
+        wall_s,
+    }
+}

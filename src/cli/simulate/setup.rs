@@ -1,0 +1,115 @@
+//! From flags and files to what is simulated.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow};
+
+use super::args::{LogArgs, LogFormat, SimulateArgs};
+use crate::cli::exit::{Exit, Failure};
+use crate::model::RescaleCosts;
+use crate::model::trace::{IdleLog, JobLog, NamedCurve, Reading};
+use crate::sim::Setup;
+use crate::sim::job::Checkpoints;
+use crate::sim::queue::{IdleQueue, LogQueue, MainQueue};
+use crate::sim::supply::{Halving, Nas, Supply};
+use crate::traces::{self, SwfOptions, TraceError};
+
+/// Nodes that a page's timeline shows.
+const TIMELINE_NODES: u32 = 128;
+
+/// A log, as it was read.
+pub enum Log {
+    /// Intervals.
+    Idle(IdleLog),
+    /// Jobs.
+    Jobs(JobLog),
+}
+
+/// Reads the log that the flags name, and tells of lines that were passed over.
+pub fn read_log(args: &LogArgs) -> Result<Log, Failure> {
+    match (&args.idle, &args.log) {
+        (Some(path), _) => Ok(Log::Idle(told(path, traces::read_idle(path))?)),
+        (None, Some(path)) => {
+            let sacct = args.format == Some(LogFormat::Sacct) || (args.format.is_none() && is_sacct(path)?);
+            let options =
+                SwfOptions { layout: LogFormat::layout(args.format), procs_per_node: args.procs_per_node };
+            let reading = if sacct { traces::read_sacct(path) } else { traces::read_swf(path, options) };
+            Ok(Log::Jobs(told(path, reading)?))
+        }
+        (None, None) => Err(Exit::Usage.because(anyhow!("name a log: --log FILE or --idle FILE"))),
+    }
+}
+
+/// The main queue of a log.
+pub fn main_queue(log: &Log, nodes: Option<usize>) -> MainQueue {
+    match log {
+        Log::Idle(log) => MainQueue::Idle(IdleQueue::new(log, nodes.unwrap_or(usize::MAX))),
+        Log::Jobs(log) => MainQueue::Log(LogQueue::new(log, nodes)),
+    }
+}
+
+/// Whether the first line names sacct's columns.
+fn is_sacct(path: &Path) -> Result<bool, Failure> {
+    traces::first_line(path).map(|line| line.contains('|')).map_err(|e| Exit::Input.because(e))
+}
+
+/// Everything that the flags say.
+pub fn of(args: &SimulateArgs) -> Result<Setup, Failure> {
+    let log = read_log(&args.log)?;
+    let queue = main_queue(&log, args.log.nodes);
+    let supply = supply(args, &curves(args)?)?;
+    Ok(Setup {
+        queue,
+        supply,
+        costs: RescaleCosts { up_secs: args.up, down_secs: args.down, start_secs: args.start },
+        checkpoints: Checkpoints {
+            save_secs: args.save,
+            interval_secs: args.checkpoint,
+            grace_secs: args.grace,
+        },
+        leave_secs: args.leave,
+        noise: args.noise.clamp(0.0, 1.0),
+        seed: args.seed,
+        most_secs: args.days.filter(|d| *d > 0.0).map(|d| (d * 86_400.0) as i64),
+        timeline_nodes: if args.html.is_some() { TIMELINE_NODES } else { 0 },
+    })
+}
+
+fn curves(args: &SimulateArgs) -> Result<Vec<NamedCurve>, Failure> {
+    let mut curves: Vec<NamedCurve> = Vec::new();
+    for path in &args.curves {
+        curves.extend(told(path, traces::read_curves(path))?);
+    }
+    if let Some(missing) = args.only.iter().find(|name| curves.iter().all(|c| c.name != **name)) {
+        let known: Vec<&str> = curves.iter().map(|c| c.name.as_str()).collect();
+        let what = anyhow!("no curve is called {missing:?}; there are {}", known.join(", "));
+        return Err(Exit::Usage.because(what));
+    }
+    curves.retain(|c| args.only.is_empty() || args.only.contains(&c.name));
+    Ok(curves)
+}
+
+fn supply(args: &SimulateArgs, curves: &[NamedCurve]) -> Result<Supply, Failure> {
+    let (sizes, worth) = ((args.min.max(1), args.max.max(args.min).max(1)), args.worth.into());
+    let of = if let Some(path) = &args.workload {
+        Supply::list(&told(path, traces::read_workload(path))?, curves, worth)
+    } else if let Some((trials, eta)) = args.hpo {
+        Supply::halving(Halving::new(trials, eta, curves, sizes, args.seed), worth)
+    } else if let Some(at_once) = args.nas {
+        Supply::nas(Nas::new(at_once, curves, sizes, args.seed), worth)
+    } else {
+        Supply::endless(args.endless.unwrap_or(10), curves, sizes, worth)
+    };
+    of.map_err(|e| Exit::Input.because(e))
+}
+
+/// What a file says; tells on stderr of the lines that were passed over.
+fn told<T>(path: &PathBuf, reading: Result<Reading<T>, TraceError>) -> Result<T, Failure> {
+    let reading = reading.with_context(|| format!("cannot use {}", path.display()));
+    let reading = reading.map_err(|e| Exit::Input.because(e))?;
+    if reading.malformed_count > 0 {
+        eprintln!("infill: {}: {} malformed lines passed over:", path.display(), reading.malformed_count);
+        reading.malformed.iter().for_each(|line| eprintln!("  {line}"));
+    }
+    Ok(reading.value)
+}

@@ -1,0 +1,376 @@
+//! From event to event.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::chance::Dice;
+use super::cluster::{Cluster, Usage};
+use super::job::{Checkpoints, SimJob};
+use super::policy::{Policy, Target, View};
+use super::queue::{Foresight, MainQueue, Moment, NodeIx};
+use super::score::{JobScore, Outcome, Series, Timeline};
+use super::supply::Supply;
+use crate::model::{JobId, RescaleCosts};
+
+/// Seconds from a worker's exit until its node is free for the next job, where the job had to go at once.
+const CLEANUP_SECS: f64 = 2.0;
+
+/// Seconds by which a window must have been known beyond what leaving takes: a round has to come, and to be carried out.
+const NOTICE_SECS: i64 = 10;
+
+/// Seconds between a running job's reports at first, for so many reports, and then.
+const REPORT_SECS: (i64, u32, i64) = (1, 45, 30);
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The main queue.
+    pub queue: MainQueue,
+    /// The malleable jobs.
+    pub supply: Supply,
+    /// What rescales truly cost.
+    pub costs: RescaleCosts,
+    /// What saving costs.
+    pub checkpoints: Checkpoints,
+    /// Seconds that leaving a node truly takes when there is time for it.
+    pub leave_secs: f64,
+    /// Standard deviation of the logarithm of what is measured in a second.
+    pub noise: f64,
+    /// Seed of the noise.
+    pub seed: u64,
+    /// Ends the simulation so many seconds after the log's start, if that is before the log's end.
+    pub most_secs: Option<i64>,
+    /// How many nodes, the first ones, the timeline shows.
+    pub timeline_nodes: u32,
+}
+
+/// Simulates one policy. `visit` sees the share of the log that is done, now and then.
+pub fn run(setup: &Setup, policy: Box<dyn Policy>, visit: &mut dyn FnMut(f64)) -> Outcome {
+    let mut engine = Engine::new(setup, policy);
+    let (start, end) = engine.span;
+    while let Some(at) = engine.next().filter(|at| *at < end) {
+        engine.step(at);
+        visit((at - start) as f64 / (end - start).max(1) as f64);
+    }
+    engine.finish()
+}
+
+/// What a running job has reported.
+#[derive(Clone, Copy, Debug)]
+struct Reporting {
+    generation: u64,
+    reports: u32,
+    next: i64,
+    last: i64,
+    done: f64,
+}
+
+struct Engine<'a> {
+    setup: &'a Setup,
+    costs: RescaleCosts,
+    policy: Box<dyn Policy>,
+    queue: MainQueue,
+    supply: Supply,
+    cluster: Cluster,
+    jobs: BTreeMap<JobId, SimJob>,
+    reporting: BTreeMap<JobId, Reporting>,
+    dice: Dice,
+    span: (i64, i64),
+    now: i64,
+    /// When a malleable job last left each node of its own will.
+    left_at: Vec<Option<i64>>,
+    /// Since when the present window of each node has been known.
+    told: Vec<Option<(i64, i64)>>,
+    plan_number: u64,
+    ended: Vec<(JobId, JobScore)>,
+    node_secs: BTreeMap<JobId, f64>,
+    outcome: Outcome,
+    series: Series,
+    timeline: Timeline,
+}
+
+impl<'a> Engine<'a> {
+    fn new(setup: &'a Setup, policy: Box<dyn Policy>) -> Self {
+        let queue = setup.queue.clone();
+        let (start, end) = queue.span();
+        let end = setup.most_secs.map_or(end, |most| end.min(start.saturating_add(most)));
+        let nodes = queue.names().len();
+        let all_free = matches!(queue, MainQueue::Log(_));
+        let free = RescaleCosts { up_secs: 0.0, down_secs: 0.0, start_secs: 0.0 };
+        Engine {
+            setup,
+            costs: if policy.pays() { setup.costs } else { free },
+            cluster: Cluster::new(queue.names(), all_free),
+            supply: setup.supply.starting_at(start),
+            outcome: Outcome { policy: policy.name(), ..Outcome::default() },
+            policy,
+            queue,
+            jobs: BTreeMap::new(),
+            reporting: BTreeMap::new(),
+            dice: Dice::new(setup.seed),
+            span: (start, end),
+            now: start,
+            left_at: vec![None; nodes],
+            told: vec![None; nodes],
+            plan_number: 0,
+            ended: Vec::new(),
+            node_secs: BTreeMap::new(),
+            series: Series::default(),
+            timeline: Timeline::new(setup.timeline_nodes),
+        }
+    }
+
+    /// When something happens next.
+    fn next(&self) -> Option<i64> {
+        let ends = self.jobs.values().map(|j| j.ends_at()).fold(f64::INFINITY, f64::min);
+        let ends = (ends < 1e15).then(|| (ends.ceil() as i64).max(self.now + 1));
+        let reports = self.reporting.values().map(|r| r.next).min();
+        let wake = self.policy.wake().map(|at| at.max(self.now + 1));
+        let others = self.queue.next().into_iter().chain(self.supply.next()).chain(ends);
+        others.chain(reports).chain(wake).min()
+    }
+
+    fn step(&mut self, at: i64) {
+        self.pass(at);
+        let mut ask = self.policy.wake().is_some_and(|wake| wake <= at);
+        ask |= self.end_jobs();
+        ask |= self.main_queue();
+        ask |= self.submit();
+        ask |= self.report();
+        if ask {
+            self.round();
+        }
+    }
+
+    /// Lets time pass up to `at`.
+    fn pass(&mut self, at: i64) {
+        let secs = (at - self.now) as f64;
+        for job in self.jobs.values_mut() {
+            job.advance(at as f64, &self.setup.checkpoints, &mut self.outcome.loss);
+            *self.node_secs.entry(job.id).or_insert(0.0) += secs * f64::from(job.size());
+        }
+        if secs > 0.0 {
+            let (idle, held) = (self.cluster.idle_count(), self.cluster.held_count());
+            self.outcome.idle_node_secs += secs * idle as f64;
+            self.outcome.held_node_secs += secs * held as f64;
+            self.series.add(self.now as f64, secs, idle, held);
+        }
+        self.now = at;
+    }
+
+    fn end_jobs(&mut self) -> bool {
+        let over = |j: &&SimJob| j.done >= j.budget * (1.0 - 1e-12);
+        let over: Vec<JobId> = self.jobs.values().filter(over).map(|j| j.id).collect();
+        for id in &over {
+            let Some(mut job) = self.jobs.remove(id) else { continue };
+            job.done = job.budget;
+            self.cluster.release(&job.nodes);
+            self.reporting.remove(id);
+            self.policy.ended(*id);
+            self.supply.ended(&job, self.now);
+            let score = self.score(&job, Some(self.now as f64));
+            self.ended.push((*id, score));
+        }
+        !over.is_empty()
+    }
+
+    /// All that the main queue does at this moment. Says whether it concerns the policy.
+    fn main_queue(&mut self) -> bool {
+        let mut changed = false;
+        while self.queue.next().is_some_and(|at| at <= self.now) {
+            let Some(moment) = self.queue.advance() else { break };
+            changed |= !moment.freed.is_empty() || !moment.taken.is_empty();
+            self.count_delays(&moment);
+            let lost = self.cluster.apply(&moment);
+            for (id, nodes) in lost {
+                self.preempt(id, nodes.into_iter().collect());
+            }
+        }
+        let (_, number) = self.queue.plan();
+        if number != self.plan_number {
+            self.plan_number = number;
+            changed |= self.policy.foresight() != Foresight::None;
+            self.note_windows();
+        }
+        changed
+    }
+
+    fn preempt(&mut self, id: JobId, lost: BTreeSet<NodeIx>) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let (costs, checkpoints) = (&self.costs, &self.setup.checkpoints);
+        let before = job.nodes.clone();
+        let has_lead = self.policy.has_lead();
+        job.preempt(&lost, has_lead, costs, checkpoints, self.now, &mut self.outcome.loss);
+        let dropped: Vec<NodeIx> =
+            before.into_iter().filter(|n| !lost.contains(n) && !job.nodes.contains(n)).collect();
+        self.cluster.release(&dropped);
+    }
+
+    fn note_windows(&mut self) {
+        for node in 0..self.told.len() {
+            let planned = self.queue.window(node as NodeIx, Foresight::Backfill).map(|p| p.at);
+            let told = &mut self.told[node];
+            *told = match (planned, *told) {
+                (None, _) => None,
+                // Wanted no later than was said before: known at least as long.
+                (Some(at), Some((before, since))) if at >= before => Some((at, since)),
+                (Some(at), _) => Some((at, self.now)),
+            };
+        }
+    }
+
+    /// What jobs of the main queue find on the nodes that they take.
+    fn count_delays(&mut self, moment: &Moment) {
+        let leaves = self.setup.leave_secs;
+        let checkpoints = &self.setup.checkpoints;
+        let at_once = checkpoints.save_secs.min(checkpoints.grace_secs) + CLEANUP_SECS;
+        let counts = &mut self.outcome.preempted;
+        for taken in &moment.taken {
+            counts.jobs += 1;
+            let (mut delay, mut late) = (0.0f64, false);
+            for node in &taken.nodes {
+                let place = *node as usize;
+                let leaving = self.left_at[place].map_or(0.0, |left| left as f64 + leaves - self.now as f64);
+                let held = matches!(self.cluster.usage(*node), Usage::Held(_));
+                let waits = if held { at_once } else { leaving.max(0.0) };
+                let notice = leaves.ceil() as i64 + NOTICE_SECS;
+                let known = |(at, since): (i64, i64)| at <= self.now && since <= self.now - notice;
+                late |= waits > 0.0 && self.told[place].is_some_and(known);
+                delay = delay.max(waits);
+            }
+            counts.late += u64::from(late);
+            counts.unforeseen += u64::from(!late && delay > 0.0);
+            counts.longest_secs = counts.longest_secs.max(delay);
+            counts.total_secs += delay;
+        }
+    }
+
+    fn submit(&mut self) -> bool {
+        let new = self.supply.submit(self.now);
+        let any = !new.is_empty();
+        self.jobs.extend(new.into_iter().map(|job| (job.id, job)));
+        any
+    }
+
+    /// Lets jobs that are due tell the policy how they run. Says whether it wants to be asked now.
+    fn report(&mut self) -> bool {
+        if !self.policy.learns() {
+            return false;
+        }
+        let mut urgent = false;
+        for job in self.jobs.values().filter(|j| j.runs(self.now)) {
+            let fresh = Reporting {
+                generation: job.generation,
+                reports: 0,
+                next: self.now + REPORT_SECS.0,
+                last: self.now,
+                done: job.done,
+            };
+            let reporting = self.reporting.entry(job.id).or_insert(fresh);
+            if reporting.generation != job.generation {
+                *reporting = fresh;
+            }
+            if reporting.next <= self.now {
+                let samples = (job.done - reporting.done).max(0.0) * self.dice.factor(self.setup.noise);
+                let secs = (self.now - reporting.last) as f64;
+                urgent |= self.policy.progress(job, samples, secs, self.now);
+                let reports = reporting.reports + 1;
+                let pause = if reports < REPORT_SECS.1 { REPORT_SECS.0 } else { REPORT_SECS.2 };
+                *reporting = Reporting { reports, next: self.now + pause, ..fresh };
+            }
+        }
+        let now = self.now;
+        let jobs = &self.jobs;
+        self.reporting.retain(|id, r| {
+            jobs.get(id).is_some_and(|j| j.generation == r.generation && j.runs(now)) && r.next > now
+        });
+        // Those that pause report from the moment at which they run again.
+        for job in jobs.values().filter(|j| j.size() > 0 && j.pauses(now)) {
+            let next = job.busy_until.ceil() as i64;
+            let reporting = Reporting { generation: 0, reports: 0, next, last: next, done: job.done };
+            self.reporting.entry(job.id).or_insert(reporting);
+        }
+        urgent
+    }
+
+    fn round(&mut self) {
+        self.outcome.rounds += 1;
+        let changed = self.cluster.take_changed();
+        let targets = {
+            let view = View {
+                now: self.now,
+                cluster: &self.cluster,
+                changed: &changed,
+                queue: &self.queue,
+                jobs: &self.jobs,
+                costs: &self.costs,
+            };
+            self.policy.decide(&view)
+        };
+        // First all that is given back, then all that is taken.
+        for target in &targets {
+            self.give_back(target);
+        }
+        for target in targets {
+            self.go_over(target);
+        }
+        for node in changed.into_iter().chain(self.cluster.changed().clone()) {
+            let who = match self.cluster.usage(node) {
+                Usage::Main => None,
+                Usage::Free => Some(None),
+                Usage::Held(job) => Some(Some(job)),
+            };
+            self.timeline.note(node, self.now, who);
+        }
+    }
+
+    fn give_back(&mut self, target: &Target) {
+        let Some(job) = self.jobs.get(&target.job) else { return };
+        let keeps: BTreeSet<NodeIx> = target.nodes.iter().copied().collect();
+        let gone: Vec<NodeIx> = job.nodes.iter().copied().filter(|n| !keeps.contains(n)).collect();
+        self.cluster.release(&gone);
+        for node in gone {
+            self.left_at[node as usize] = Some(self.now);
+        }
+    }
+
+    fn go_over(&mut self, target: Target) {
+        let Some(job) = self.jobs.get_mut(&target.job) else { return };
+        let had: BTreeSet<NodeIx> = job.nodes.iter().copied().collect();
+        let new: Vec<NodeIx> = target.nodes.iter().copied().filter(|n| !had.contains(n)).collect();
+        let refused = self.cluster.hold(job.id, &new);
+        let nodes: Vec<NodeIx> = target.nodes.into_iter().filter(|n| !refused.contains(n)).collect();
+        if nodes.iter().copied().collect::<BTreeSet<_>>() != had || nodes.first() != job.nodes.first() {
+            job.rescale(nodes, target.cause, &self.costs, self.now);
+        }
+    }
+
+    fn score(&self, job: &SimJob, ended_at: Option<f64>) -> JobScore {
+        JobScore {
+            name: job.name.clone(),
+            samples: job.done,
+            work: job.done * job.weight,
+            submitted_at: job.submitted_at,
+            ended_at,
+            rescales: job.rescales,
+            node_secs: self.node_secs.get(&job.id).copied().unwrap_or(0.0),
+        }
+    }
+
+    fn finish(mut self) -> Outcome {
+        self.pass(self.span.1);
+        let living: Vec<(JobId, JobScore)> =
+            self.jobs.values().map(|job| (job.id, self.score(job, None))).collect();
+        let mut scores = self.ended;
+        self.outcome.finished = scores.len();
+        scores.extend(living);
+        scores.sort_by_key(|(id, _)| *id);
+        self.outcome.jobs = scores.into_iter().map(|(_, score)| score).collect();
+        self.outcome.work = self.outcome.jobs.iter().map(|j| j.work).sum();
+        self.outcome.samples = self.outcome.jobs.iter().map(|j| j.samples).sum();
+        self.outcome.rescales = self.outcome.jobs.iter().map(|j| j.rescales).sum();
+        (self.outcome.refused_plans, self.outcome.worst_gap) = self.policy.defects();
+        self.outcome.series = self.series.take();
+        self.outcome.timeline = self.timeline.take(self.span.1);
+        self.outcome
+    }
+}

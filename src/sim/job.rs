@@ -1,0 +1,211 @@
+//! A malleable job as it truly is: it makes samples by its curve, and none while it is rescaled.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::queue::NodeIx;
+use super::score::Loss;
+use crate::model::{Curve, JobId, RescaleCosts, UnixTime};
+
+/// Why a job makes no samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Its policy has rescaled it.
+    Rescale,
+    /// The main queue has taken nodes from it.
+    Preemption,
+    /// Its policy wants to measure it.
+    Probe,
+}
+
+/// What saving costs, and what is lost without.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Checkpoints {
+    /// Seconds that saving takes.
+    pub save_secs: f64,
+    /// Seconds between two checkpoints while it runs.
+    pub interval_secs: f64,
+    /// Seconds that a preempted job has to save: with less than [`Checkpoints::save_secs`] it loses what it did since the last.
+    pub grace_secs: f64,
+}
+
+/// A job to be simulated.
+#[derive(Clone, Debug)]
+pub struct SimJob {
+    /// Its id.
+    pub id: JobId,
+    /// Its name.
+    pub name: String,
+    /// Jobs that run the same program share a profile of this name.
+    pub program: String,
+    /// Its true throughput, samples a second.
+    pub curve: Arc<Curve>,
+    /// Smallest size.
+    pub min_nodes: u32,
+    /// Largest size.
+    pub max_nodes: u32,
+    /// What a sample is worth.
+    pub weight: f64,
+    /// Samples that it has to make; infinite for one that never ends.
+    pub budget: f64,
+    /// Samples that it has made and saved, or not yet lost.
+    pub done: f64,
+    /// Its nodes, the lead's first.
+    pub nodes: Vec<NodeIx>,
+    /// When it was submitted.
+    pub submitted_at: i64,
+    /// Since when it holds no nodes, or holds some.
+    pub since: i64,
+    /// Its last change by the policy.
+    pub last_change: Option<i64>,
+    /// Number of its generation.
+    pub generation: u64,
+    /// Rescales of all kinds after its first start.
+    pub rescales: u64,
+    /// When its pause ends, and why it pauses.
+    pub(super) busy_until: f64,
+    pub(super) cause: Cause,
+    /// Seconds of the last change, for those who measure.
+    pub(super) change_secs: f64,
+    /// Samples since the last checkpoint, and when that was.
+    unsaved: f64,
+    saved_at: f64,
+    /// Until when its samples are counted.
+    clock: f64,
+}
+
+impl SimJob {
+    /// A job that waits.
+    pub fn new(id: JobId, program: &str, curve: Arc<Curve>, sizes: (u32, u32), now: i64) -> Self {
+        SimJob {
+            id,
+            name: program.to_owned(),
+            program: program.to_owned(),
+            curve,
+            min_nodes: sizes.0.max(1),
+            max_nodes: sizes.1.max(sizes.0.max(1)),
+            weight: 1.0,
+            budget: f64::INFINITY,
+            done: 0.0,
+            nodes: Vec::new(),
+            submitted_at: now,
+            since: now,
+            last_change: None,
+            generation: 0,
+            rescales: 0,
+            busy_until: 0.0,
+            cause: Cause::Rescale,
+            change_secs: 0.0,
+            unsaved: 0.0,
+            saved_at: now as f64,
+            clock: now as f64,
+        }
+    }
+
+    /// Number of nodes.
+    pub fn size(&self) -> u32 {
+        self.nodes.len() as u32
+    }
+
+    /// Samples a second at its present size, once it runs.
+    pub fn rate(&self) -> f64 {
+        self.curve.rate(self.size())
+    }
+
+    /// Whether it is in the middle of a change.
+    pub fn pauses(&self, now: i64) -> bool {
+        self.busy_until > now as f64
+    }
+
+    /// Whether it makes samples.
+    pub fn runs(&self, now: i64) -> bool {
+        !self.nodes.is_empty() && !self.pauses(now)
+    }
+
+    /// When it will have made all its samples as things are; infinite for one that never will.
+    pub fn ends_at(&self) -> f64 {
+        match self.rate() {
+            rate if rate > 0.0 => self.busy_until.max(self.clock) + (self.budget - self.done).max(0.0) / rate,
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// Lets time pass.
+    pub(super) fn advance(&mut self, to: f64, checkpoints: &Checkpoints, loss: &mut Loss) {
+        let rate = self.rate();
+        if rate > 0.0 && to > self.clock {
+            let runs_from = self.busy_until.clamp(self.clock, to);
+            *loss.of(self.cause) += self.weight * rate * (runs_from - self.clock);
+            let samples = rate * (to - runs_from);
+            self.done += samples;
+            self.unsaved += samples;
+            let every = checkpoints.interval_secs.max(1.0);
+            if to - self.saved_at >= every && to > runs_from {
+                self.saved_at = to - (to - self.saved_at.max(runs_from)) % every;
+                self.unsaved = rate * (to - self.saved_at);
+            }
+        }
+        self.clock = self.clock.max(to);
+    }
+
+    /// Goes over to other nodes by its policy's will. Nothing is lost but time.
+    pub(super) fn rescale(&mut self, nodes: Vec<NodeIx>, cause: Cause, costs: &RescaleCosts, now: i64) {
+        let secs = change_secs(&self.nodes, &nodes, costs);
+        self.last_change = Some(now);
+        // Forced to stop in this very second: it starts once, not twice.
+        let forced = self.cause == Cause::Preemption && self.busy_until - self.change_secs == now as f64;
+        let cause = if forced && !self.nodes.is_empty() { Cause::Preemption } else { cause };
+        let secs = if forced { secs.max(self.change_secs) } else { secs };
+        self.go_on_with(nodes, secs, cause, now);
+    }
+
+    /// Loses nodes to the main queue. Too few left: it must wait.
+    pub(super) fn preempt(
+        &mut self,
+        lost: &BTreeSet<NodeIx>,
+        has_lead: bool,
+        costs: &RescaleCosts,
+        checkpoints: &Checkpoints,
+        now: i64,
+        loss: &mut Loss,
+    ) {
+        if checkpoints.save_secs > checkpoints.grace_secs {
+            loss.preemption += self.weight * self.unsaved;
+            self.done -= self.unsaved;
+        }
+        let lead_lost = has_lead && self.nodes.first().is_some_and(|lead| lost.contains(lead));
+        let mut left: Vec<NodeIx> = self.nodes.iter().copied().filter(|n| !lost.contains(n)).collect();
+        if (left.len() as u32) < self.min_nodes {
+            left.clear();
+        }
+        let secs = if lead_lost { costs.start_secs } else { costs.down_secs };
+        self.go_on_with(left, secs, Cause::Preemption, now);
+    }
+
+    fn go_on_with(&mut self, nodes: Vec<NodeIx>, secs: f64, cause: Cause, now: i64) {
+        if self.nodes.is_empty() != nodes.is_empty() {
+            self.since = now;
+        }
+        self.rescales += u64::from(self.generation > 0);
+        self.generation += 1;
+        (self.unsaved, self.saved_at) = (0.0, now as f64);
+        (self.cause, self.change_secs) = (cause, secs);
+        self.busy_until = now as f64 + if nodes.is_empty() { 0.0 } else { secs };
+        self.nodes = nodes;
+    }
+
+    /// The moment of its last change, as the planner knows it.
+    pub fn changed_at(&self) -> Option<UnixTime> {
+        self.last_change.map(UnixTime)
+    }
+}
+
+/// Seconds without samples that a change takes: the same for all policies.
+fn change_secs(from: &[NodeIx], to: &[NodeIx], costs: &RescaleCosts) -> f64 {
+    match (from.len(), to.len()) {
+        (_, 0) => 0.0,
+        (0, _) => costs.start_secs,
+        (had, gets) if gets < had => costs.down_secs,
+        _ => costs.up_secs,
+    }
+}

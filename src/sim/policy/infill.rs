@@ -1,0 +1,302 @@
+//! infill itself: gap finder, survival model, advisor, demand, planner and checker, as in the daemon's rounds.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::mirror::{Mirror, NODE_TYPE, PARTITION};
+use super::{Policy, PolicyName, Target, View};
+use crate::advisor::{Library, Progress, Subject};
+use crate::config::Config;
+use crate::gaps::{GapContext, GapSample, Survival, Tracker, find};
+use crate::model::malleable::RateCurve;
+use crate::model::{
+    BatchMode, EndedGap, ExecPlan, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, ProfileKey,
+    Sizes, Snapshot, SolveStatus, Standing, UnixTime, UserId,
+};
+use crate::round::{Candidate, Question, demand, judge};
+use crate::sim::job::{Cause, SimJob};
+use crate::sim::queue::{Foresight, NodeIx};
+
+/// Ended gaps that the survival model learns from, and seconds between two lessons: as in the daemon.
+const GAPS_TO_LEARN_FROM: usize = 20_000;
+const LESSON_SECS: i64 = 600;
+
+/// A machine on which nothing happens is looked at again after so many seconds, then after twice as many, up to the most.
+const QUIET_SECS: (i64, i64) = (60, 1800);
+
+/// Time limit of the solver, s. Long, so that plans do not depend on how fast this machine is.
+const SOLVE_SECS: f64 = 600.0;
+
+/// Seconds before a window's end at which the last round finds that the node lasts through no step.
+const LAST_STEP_SECS: i64 = 4;
+
+/// The owner of all simulated jobs.
+const USER: &str = "user";
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Infill {
+    name: PolicyName,
+    config: Config,
+    mirror: Option<Mirror>,
+    tracker: Tracker,
+    survival: Survival,
+    history: VecDeque<GapSample>,
+    lesson_at: Option<i64>,
+    library: Library,
+    gaps: Gaps,
+    quiet_secs: i64,
+    wake: Option<i64>,
+    refused_plans: u64,
+    worst_gap: f64,
+}
+
+impl Infill {
+    /// One of infill's policies with a site's configuration.
+    pub fn new(name: PolicyName, config: &Config) -> Self {
+        let mut config = config.clone();
+        config.planner.solve_secs = SOLVE_SECS;
+        config.slurm.partition = PARTITION.to_owned();
+        Infill {
+            name,
+            library: Library::new(config.advisor.clone()),
+            config,
+            mirror: None,
+            tracker: Tracker::default(),
+            survival: Survival::default(),
+            history: VecDeque::new(),
+            lesson_at: None,
+            gaps: Gaps::default(),
+            quiet_secs: QUIET_SECS.0,
+            wake: None,
+            refused_plans: 0,
+            worst_gap: 0.0,
+        }
+    }
+
+    fn knows_curves(&self) -> bool {
+        self.name != PolicyName::Infill
+    }
+
+    fn learn(&mut self, ended: &[EndedGap], now: i64) {
+        self.history.extend(ended.iter().map(EndedGap::sample));
+        while self.history.len() > GAPS_TO_LEARN_FROM {
+            self.history.pop_front();
+        }
+        if self.lesson_at.is_none_or(|at| now - at >= LESSON_SECS) && !self.history.is_empty() {
+            self.lesson_at = Some(now);
+            self.survival = Survival::fit(self.history.make_contiguous());
+        }
+    }
+
+    fn find_gaps(&mut self, snapshot: &Snapshot, view: &View<'_>) {
+        let now = UnixTime(view.now);
+        let before = std::mem::take(&mut self.gaps);
+        let ended = self.tracker.observe(snapshot, PARTITION, &before, now);
+        self.learn(&ended, view.now);
+        let holders: BTreeMap<NodeName, JobId> = view.jobs.values().flat_map(|j| held(view, j)).collect();
+        let since = self.tracker.since();
+        let context = GapContext {
+            partition: PARTITION,
+            config: &self.config.gaps,
+            holders: &holders,
+            since: &since,
+            survival: &self.survival,
+            leave_secs: self.config.gaps.leave_secs + self.config.daemon.poll_interval_secs,
+        };
+        self.gaps = find(snapshot, &context, now);
+    }
+
+    fn subject(&self, job: &SimJob, view: &View<'_>) -> Subject {
+        let key = key(job);
+        let costs = self.library.costs(&key, &self.config.planner.costs);
+        Subject {
+            job: job.id,
+            sizes: Sizes::Range { min: job.min_nodes, max: job.max_nodes },
+            declared: None,
+            running: job.runs(view.now).then(|| job.size()),
+            costs: if self.knows_curves() { *view.costs } else { costs },
+            key,
+        }
+    }
+
+    fn question(&mut self, view: &View<'_>, notes: Vec<String>) -> Question {
+        let now = UnixTime(view.now);
+        let subjects: Vec<Subject> = view.jobs.values().map(|j| self.subject(j, view)).collect();
+        if !self.knows_curves() {
+            let usable = self.gaps.gaps.len() as u32;
+            let free = self.gaps.gaps.iter().filter(|g| g.holder.is_none()).count() as u32;
+            self.library.round(&subjects, usable, free, self.config.advisor.probe, now);
+        }
+        let candidates = subjects.into_iter().zip(view.jobs.values()).map(|(s, j)| candidate(s, j, view));
+        let mut jobs =
+            demand::jobs(candidates.collect(), &self.library, &self.gaps, &self.config.planner, now);
+        for job in &mut jobs {
+            if let Some(truth) = view.jobs.get(&job.id) {
+                self.value(job, truth);
+            }
+        }
+        Question { gaps: self.gaps.clone(), jobs, at: now, may_grow: true, drain: false, notes }
+    }
+
+    /// Gives a job the weight that its samples have in this simulation, and its true curve where that is known.
+    fn value(&self, job: &mut MalleableJob, truth: &SimJob) {
+        let unit = truth.curve.rate(truth.min_nodes) / f64::from(truth.min_nodes);
+        if self.knows_curves() {
+            let (exec_plan, curve) = (ExecPlan::default(), (*truth.curve).clone());
+            job.rates = vec![RateCurve { exec_plan, node_type: None, curve }];
+            job.weight = truth.weight;
+        } else {
+            // What it believes of the unit times what a sample is worth: of an unmeasured job it believes a rate of 1.
+            job.weight *= truth.weight * unit;
+        }
+    }
+
+    fn plan(&mut self, view: &View<'_>) -> Option<Plan> {
+        let notes = Vec::new();
+        let question = self.question(view, notes);
+        let solved = question.solve(&self.config);
+        match judge(&question, &self.config, Ok(solved)) {
+            Ok(judged) => {
+                self.refused_plans += u64::from(!judged.refused.is_empty());
+                if let SolveStatus::TimeLimit { gap } = judged.plan.status {
+                    self.worst_gap = self.worst_gap.max(gap.unwrap_or(f64::INFINITY));
+                }
+                Some(judged.plan)
+            }
+            Err(_) => {
+                self.refused_plans += 1;
+                None
+            }
+        }
+    }
+
+    /// When a window must be left, a pause or a minimum stay ends, a probe goes on; else later and later.
+    fn set_wake(&mut self, view: &View<'_>, acted: bool) {
+        let now = view.now;
+        let stay = self.config.planner.min_stay_secs as i64;
+        let leave = self.gaps.gaps.iter().filter(|g| g.holder.is_some()).filter_map(|g| g.vacate_by);
+        let leave = leave.map(|at| at.0 - LAST_STEP_SECS);
+        let pauses = view.jobs.values().filter(|j| j.pauses(now)).map(|j| j.busy_until.ceil() as i64);
+        let stays = view.jobs.values().filter_map(|j| j.last_change).map(|at| at + stay);
+        let probes = view.jobs.values().filter(|j| self.library.probe_of(j.id).is_some());
+        let probes = probes.map(|_| now + self.config.daemon.poll_interval_secs.ceil() as i64);
+        self.quiet_secs = if acted { QUIET_SECS.0 } else { (self.quiet_secs * 2).min(QUIET_SECS.1) };
+        let quiet = (!view.jobs.is_empty()).then_some(now + self.quiet_secs);
+        let all = leave.chain(pauses).chain(stays).chain(probes).chain(quiet);
+        self.wake = all.filter(|at| *at > now).min();
+    }
+
+    fn targets(&self, view: &View<'_>, plan: &Plan) -> Vec<Target> {
+        let Some(mirror) = &self.mirror else { return Vec::new() };
+        let target = |planned: &crate::model::JobPlan| {
+            let job = view.jobs.get(&planned.job)?;
+            let nodes: Vec<NodeIx> = planned.nodes.iter().filter_map(|p| mirror.number(&p.node)).collect();
+            let probing = self.library.is_probing(job.id, UnixTime(view.now)) && job.size() > 0;
+            let cause = if probing { Cause::Probe } else { Cause::Rescale };
+            (nodes != job.nodes).then_some(Target { job: job.id, nodes, cause })
+        };
+        plan.jobs.iter().filter_map(target).collect()
+    }
+}
+
+impl Policy for Infill {
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
+    fn foresight(&self) -> Foresight {
+        match self.name {
+            PolicyName::InfillBlind => Foresight::None,
+            PolicyName::InfillOracle => Foresight::Truth,
+            _ => Foresight::Backfill,
+        }
+    }
+
+    fn has_lead(&self) -> bool {
+        true
+    }
+
+    fn learns(&self) -> bool {
+        !self.knows_curves()
+    }
+
+    fn wake(&self) -> Option<i64> {
+        self.wake
+    }
+
+    fn progress(&mut self, job: &SimJob, samples: f64, secs: f64, now: i64) -> bool {
+        let node = NodeName::new("lead");
+        let progress = Progress {
+            generation: job.generation,
+            nodes: job.size(),
+            node: &node,
+            samples,
+            secs,
+            step: None,
+            opening: None,
+        };
+        let news = self.library.progress(job.id, &key(job), &progress, UnixTime(now));
+        news.probed || news.drift.is_some()
+    }
+
+    fn ended(&mut self, job: JobId) {
+        self.library.ended(job);
+    }
+
+    fn defects(&self) -> (u64, f64) {
+        (self.refused_plans, self.worst_gap)
+    }
+
+    fn decide(&mut self, view: &View<'_>) -> Vec<Target> {
+        let foresight = self.foresight();
+        let mut mirror = self.mirror.take().unwrap_or_else(|| Mirror::new(view.cluster.names()));
+        self.find_gaps(mirror.look(view, foresight), view);
+        self.mirror = Some(mirror);
+        let plan = self.plan(view);
+        let targets = plan.map(|plan| self.targets(view, &plan)).unwrap_or_default();
+        self.set_wake(view, !view.changed.is_empty() || !targets.is_empty());
+        targets
+    }
+}
+
+/// What a job runs.
+fn key(job: &SimJob) -> ProfileKey {
+    ProfileKey {
+        user: USER.to_owned(),
+        name: job.program.clone(),
+        node_type: NodeType::new(NODE_TYPE),
+        exec_plan: ExecPlan::default(),
+        batch: BatchMode::Auto,
+    }
+}
+
+fn held<'a>(view: &'a View<'_>, job: &'a SimJob) -> impl Iterator<Item = (NodeName, JobId)> + 'a {
+    let names = view.cluster.names();
+    job.nodes.iter().filter_map(|n| Some((names.get(*n as usize)?.clone(), job.id)))
+}
+
+fn candidate(subject: Subject, job: &SimJob, view: &View<'_>) -> Candidate {
+    let names = view.cluster.names();
+    let mut nodes: Vec<HeldNode> =
+        held(view, job).map(|(node, id)| HeldNode { node, slurm_job: id }).collect();
+    nodes.sort_by(|a, b| a.node.cmp(&b.node));
+    // In the very second in which it loses nodes its other workers stop too: it starts on whatever the plan says.
+    let forced = job.cause == Cause::Preemption && job.busy_until - job.change_secs == view.now as f64;
+    let standing = match job.size() {
+        0 => Standing::Waiting,
+        _ if job.pauses(view.now) && !forced => Standing::Busy,
+        _ => Standing::Running,
+    };
+    Candidate {
+        subject,
+        user: UserId(0),
+        standing,
+        since: UnixTime(job.since),
+        lead_node: job.nodes.first().and_then(|n| names.get(*n as usize).cloned()),
+        held: nodes,
+        exec_plan: ExecPlan::default(),
+        submitted_at: UnixTime(job.submitted_at),
+        last_change: job.changed_at(),
+        excluded: Vec::new(),
+    }
+}

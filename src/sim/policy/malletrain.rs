@@ -1,0 +1,159 @@
+//! MalleTrain as published (ICPE 2024): FreeTrain's program with curves from its job profiling advisor, which runs a new
+//! job on 4, 3, 2 and 1 nodes, about 20 s each, one job at a time, when there are 4 more idle nodes than jobs.
+//!
+//! Beyond 4 nodes nothing is measured: the curve goes on with its last slope. A job that has not been measured is believed
+//! to scale linearly at the mean speed of those that have.
+
+use std::collections::BTreeMap;
+
+use super::freetrain::allocate;
+use super::{Policy, PolicyName, Target, View, targets};
+use crate::model::JobId;
+use crate::sim::job::{Cause, SimJob};
+
+/// Sizes that are measured, in this order.
+const SIZES: [u32; 4] = [4, 3, 2, 1];
+
+/// Seconds for which each is measured.
+const MEASURE_SECS: i64 = 20;
+
+/// Idle nodes beyond the number of jobs without which nothing is measured.
+const SPARE_NODES: usize = 4;
+
+/// The profile of a program: weighted samples a second by size.
+type Points = BTreeMap<u32, f64>;
+
+/// The job that is being measured.
+#[derive(Clone, Debug)]
+struct Profiling {
+    job: JobId,
+    program: String,
+    nodes: u32,
+    samples: f64,
+    secs: f64,
+    until: Option<i64>,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct MalleTrain {
+    name: PolicyName,
+    tfwd_secs: f64,
+    known: BTreeMap<String, Points>,
+    profiling: Option<Profiling>,
+}
+
+impl MalleTrain {
+    /// With a forward-looking time, s.
+    pub fn new(name: PolicyName, tfwd_secs: f64) -> Self {
+        MalleTrain { name, tfwd_secs, known: BTreeMap::new(), profiling: None }
+    }
+
+    /// What is believed of a job.
+    fn rate(&self, job: &SimJob, nodes: u32) -> f64 {
+        match self.known.get(&job.program).filter(|points| !points.is_empty()) {
+            Some(points) => extrapolated(points, nodes),
+            None => f64::from(nodes) * self.usual(),
+        }
+    }
+
+    /// Mean speed of one node of the programs that were measured.
+    fn usual(&self) -> f64 {
+        let ones: Vec<f64> = self.known.values().filter_map(|p| p.get(&1)).copied().collect();
+        if ones.is_empty() { 1.0 } else { ones.iter().sum::<f64>() / ones.len() as f64 }
+    }
+
+    fn missing(&self, job: &SimJob) -> Option<u32> {
+        let points = self.known.get(&job.program);
+        let known = |n: u32| points.is_some_and(|p| p.contains_key(&n));
+        SIZES.into_iter().find(|n| (job.min_nodes..=job.max_nodes).contains(n) && !known(*n))
+    }
+
+    /// Goes on to the next size or job when one is measured.
+    fn profile(&mut self, view: &View<'_>) {
+        if let Some(p) = &self.profiling {
+            let over = p.until.is_some_and(|until| until <= view.now);
+            if over && p.secs > 0.0 {
+                self.known.entry(p.program.clone()).or_default().insert(p.nodes, p.samples / p.secs);
+            }
+            let cut = view.jobs.get(&p.job).is_none_or(|j| p.until.is_some() && j.size() != p.nodes);
+            if over || cut {
+                self.profiling = None;
+            }
+        }
+        if self.profiling.is_some() || view.cluster.idle_count() < view.jobs.len() + SPARE_NODES {
+            return;
+        }
+        let next = view.jobs.values().find_map(|job| Some((job, self.missing(job)?)));
+        self.profiling = next.map(|(job, nodes)| Profiling {
+            job: job.id,
+            program: job.program.clone(),
+            nodes,
+            samples: 0.0,
+            secs: 0.0,
+            until: None,
+        });
+    }
+}
+
+impl Policy for MalleTrain {
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
+    fn learns(&self) -> bool {
+        true
+    }
+
+    fn wake(&self) -> Option<i64> {
+        self.profiling.as_ref()?.until
+    }
+
+    fn progress(&mut self, job: &SimJob, samples: f64, secs: f64, now: i64) -> bool {
+        if let Some(p) = self.profiling.as_mut().filter(|p| p.job == job.id && p.nodes == job.size()) {
+            p.samples += samples * job.weight;
+            p.secs += secs;
+            p.until = p.until.or(Some(now - secs as i64 + MEASURE_SECS));
+        }
+        false
+    }
+
+    fn decide(&mut self, view: &View<'_>) -> Vec<Target> {
+        self.profile(view);
+        let held = self.profiling.as_ref().map(|p| (p.job, p.nodes));
+        let (mut sizes, nodes) = (BTreeMap::new(), view.cluster.idle_count() as u32);
+        if let Some((id, wanted)) = held {
+            sizes.insert(id, wanted.min(nodes));
+        }
+        let others: BTreeMap<JobId, SimJob> = view
+            .jobs
+            .iter()
+            .filter(|(id, _)| held.is_none_or(|(job, _)| job != **id))
+            .map(|(id, job)| (*id, job.clone()))
+            .collect();
+        let left = nodes - sizes.values().sum::<u32>();
+        sizes.extend(allocate(&others, left, self.tfwd_secs, view.costs, |job, n| self.rate(job, n)));
+        let mut targets = targets(view, &sizes);
+        for target in targets.iter_mut().filter(|t| held.is_some_and(|(job, _)| job == t.job)) {
+            target.cause = Cause::Probe;
+        }
+        targets
+    }
+}
+
+/// Between measured sizes linear; below the smallest in proportion; beyond the largest with the slope of the last two.
+fn extrapolated(points: &Points, nodes: u32) -> f64 {
+    let n = f64::from(nodes);
+    let below = points.range(..=nodes).next_back();
+    let above = points.range(nodes..).next();
+    match (below, above) {
+        (Some((a, rate)), _) if *a == nodes => *rate,
+        (Some((a, low)), Some((b, high))) => low + (high - low) * (n - f64::from(*a)) / f64::from(b - a),
+        (None, Some((b, rate))) => rate * n / f64::from(*b),
+        (Some((b, high)), None) => match points.range(..b).next_back() {
+            Some((a, low)) => (high + (high - low) / f64::from(b - a) * (n - f64::from(*b))).max(*high),
+            None => high * n / f64::from(*b),
+        },
+        (None, None) => 0.0,
+    }
+}

@@ -1,0 +1,186 @@
+//! The machine as a snapshot of Slurm would show it.
+
+use std::collections::BTreeMap;
+
+use super::View;
+use crate::model::{
+    Backfill, BaseState, Job, JobId, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
+    UserId,
+};
+use crate::sim::cluster::Usage;
+use crate::sim::queue::{Foresight, NodeIx, PlannedJob};
+
+/// The malleable partition of simulated machines.
+pub const PARTITION: &str = "infill";
+
+/// The partition of their main queue.
+const MAIN: &str = "main";
+
+/// The type of their nodes.
+pub const NODE_TYPE: &str = "node";
+
+/// Ids of planned jobs begin here; below lie those that stand for whoever is on a node.
+const FIRST_PLANNED: u32 = 100_000_000;
+
+/// Keeps a snapshot up to date: only what has changed is changed in it.
+#[derive(Clone, Debug)]
+pub struct Mirror {
+    snapshot: Snapshot,
+    /// Place in the snapshot of each node, and the other way round.
+    places: Vec<usize>,
+    numbers: BTreeMap<NodeName, NodeIx>,
+    /// Node-jobs and planned jobs in front of ours.
+    fixed: usize,
+    plan_number: Option<u64>,
+}
+
+impl Mirror {
+    /// A machine on which the main queue has all nodes.
+    pub fn new(names: &[NodeName]) -> Self {
+        let mut sorted: Vec<(NodeName, NodeIx)> = names.iter().cloned().zip(0..).collect();
+        sorted.sort();
+        let mut places = vec![0; names.len()];
+        for (place, (_, number)) in sorted.iter().enumerate() {
+            places[*number as usize] = place;
+        }
+        let nodes = sorted.iter().map(|(name, _)| node(name)).collect();
+        let jobs = sorted.iter().zip(1..).map(|((name, _), id)| user(name, JobId(id))).collect();
+        let backfill = Backfill { last_cycle: None, complete: true, exit: "end_job_queue".to_owned() };
+        let snapshot = Snapshot { nodes, jobs, backfill, ..Snapshot::default() };
+        Mirror {
+            snapshot,
+            places,
+            numbers: sorted.into_iter().collect(),
+            fixed: names.len(),
+            plan_number: None,
+        }
+    }
+
+    /// The number of a node.
+    pub fn number(&self, name: &NodeName) -> Option<NodeIx> {
+        self.numbers.get(name).copied()
+    }
+
+    /// The snapshot of this moment. What the oracle knows is shown as planned jobs of one node each.
+    pub fn look(&mut self, view: &View<'_>, foresight: Foresight) -> &Snapshot {
+        self.snapshot.taken_at = UnixTime(view.now);
+        for number in view.changed {
+            self.update_node(*number, view.cluster.usage(*number));
+        }
+        let (plan, plan_number) = view.queue.plan();
+        match foresight {
+            Foresight::None => self.snapshot.jobs.truncate(self.places.len()),
+            Foresight::Backfill if self.plan_number == Some(plan_number) => {
+                self.snapshot.jobs.truncate(self.fixed);
+            }
+            Foresight::Backfill => self.show_plan(view.cluster.names(), plan, plan_number),
+            Foresight::Truth => self.show_truth(view),
+        }
+        self.fixed = self.snapshot.jobs.len();
+        let names = view.cluster.names();
+        let holding = view.jobs.values().filter(|j| j.size() > 0);
+        let ours = holding.map(|j| ours(j.id, j.nodes.iter().map(|n| names[*n as usize].clone()).collect()));
+        self.snapshot.jobs.extend(ours);
+        &self.snapshot
+    }
+
+    fn update_node(&mut self, number: NodeIx, usage: Usage) {
+        let place = self.places[number as usize];
+        let (state, job) = match usage {
+            Usage::Main => ("ALLOCATED", BaseState::Running),
+            Usage::Held(_) => ("ALLOCATED", BaseState::Completed),
+            Usage::Free => ("IDLE", BaseState::Completed),
+        };
+        if let Some(node) = self.snapshot.nodes.get_mut(place) {
+            node.state = NodeState::from_words([state]);
+        }
+        if let Some(user) = self.snapshot.jobs.get_mut(place) {
+            user.state.base = job;
+        }
+    }
+
+    fn show_plan(&mut self, names: &[NodeName], plan: &[PlannedJob], number: u64) {
+        self.snapshot.jobs.truncate(self.places.len());
+        let mut jobs: Vec<Job> =
+            plan.iter().map(|p| planned(p.job, p.start, nodes(names, &p.nodes))).collect();
+        jobs.sort_by_key(|j| j.id);
+        self.snapshot.jobs.extend(jobs);
+        self.plan_number = Some(number);
+    }
+
+    fn show_truth(&mut self, view: &View<'_>) {
+        self.snapshot.jobs.truncate(self.places.len());
+        let names = view.cluster.names();
+        for number in 0..names.len() as NodeIx {
+            let used = view.cluster.usage(number) == Usage::Main;
+            if let Some(window) = view.queue.window(number, Foresight::Truth).filter(|_| !used) {
+                self.snapshot.jobs.push(planned(JobId(number), window.at, nodes(names, &[number])));
+            }
+        }
+    }
+}
+
+fn nodes(names: &[NodeName], numbers: &[NodeIx]) -> Vec<NodeName> {
+    numbers.iter().filter_map(|n| names.get(*n as usize).cloned()).collect()
+}
+
+fn node(name: &NodeName) -> Node {
+    Node {
+        name: name.clone(),
+        address: String::new(),
+        state: NodeState::from_words(["ALLOCATED"]),
+        partitions: vec![PARTITION.to_owned(), MAIN.to_owned()],
+        node_type: NodeType::new(NODE_TYPE),
+        reason: None,
+    }
+}
+
+/// Stands for whichever job of the main queue is on this node.
+fn user(name: &NodeName, id: JobId) -> Job {
+    Job { nodes: vec![name.clone()], node_count: 1, ..job(id, MAIN, BaseState::Running) }
+}
+
+fn planned(id: JobId, start: i64, nodes: Vec<NodeName>) -> Job {
+    Job {
+        start_time: Some(UnixTime(start)),
+        node_count: nodes.len() as u32,
+        scheduled_nodes: nodes,
+        ..job(JobId(FIRST_PLANNED.saturating_add(id.0)), MAIN, BaseState::Pending)
+    }
+}
+
+fn ours(id: JobId, mut nodes: Vec<NodeName>) -> Job {
+    nodes.sort();
+    Job { node_count: nodes.len() as u32, nodes, ..job(id, PARTITION, BaseState::Running) }
+}
+
+fn job(id: JobId, partition: &str, state: BaseState) -> Job {
+    Job {
+        id,
+        user_id: UserId(0),
+        user_name: String::new(),
+        account: String::new(),
+        name: String::new(),
+        partition: partition.to_owned(),
+        qos: String::new(),
+        state: JobState::of(state),
+        state_reason: String::new(),
+        submit_time: None,
+        start_time: None,
+        end_time: None,
+        eligible_time: None,
+        preempt_time: None,
+        time_limit_mins: None,
+        nodes: Vec::new(),
+        batch_host: None,
+        scheduled_nodes: Vec::new(),
+        required_nodes: Vec::new(),
+        node_count: 0,
+        held: false,
+        restart_count: 0,
+        comment: String::new(),
+        admin_comment: String::new(),
+        gres: String::new(),
+        exit_code: None,
+    }
+}

@@ -1,0 +1,70 @@
+//! Policies that know nothing of throughput.
+
+use std::collections::BTreeMap;
+
+use super::{Policy, PolicyName, Target, View, targets};
+use crate::model::JobId;
+
+/// As many nodes for each job, within its sizes; the first ones get what is left over.
+#[derive(Clone, Copy, Debug)]
+pub struct EqualShare;
+
+impl Policy for EqualShare {
+    fn name(&self) -> String {
+        PolicyName::EqualShare.to_string()
+    }
+
+    fn decide(&mut self, view: &View<'_>) -> Vec<Target> {
+        targets(view, &shares(view))
+    }
+}
+
+/// Raises all sizes together until the nodes are gone or every job has its most.
+fn shares(view: &View<'_>) -> BTreeMap<JobId, u32> {
+    let mut left = view.cluster.idle_count() as u32;
+    let mut sizes: BTreeMap<JobId, u32> = BTreeMap::new();
+    for (id, job) in view.jobs {
+        if job.min_nodes <= left {
+            sizes.insert(*id, job.min_nodes);
+            left -= job.min_nodes;
+        }
+    }
+    loop {
+        let before = left;
+        let level = sizes.values().copied().min().unwrap_or(0);
+        let lowest = sizes.iter().filter(|(id, n)| view.jobs.get(id).is_some_and(|j| **n < j.max_nodes));
+        let lowest = lowest.map(|(_, n)| *n).min().unwrap_or(level);
+        for (id, size) in &mut sizes {
+            let may = view.jobs.get(id).is_some_and(|j| *size < j.max_nodes);
+            if may && *size == lowest && left > 0 {
+                *size += 1;
+                left -= 1;
+            }
+        }
+        if left == before {
+            return sizes;
+        }
+    }
+}
+
+/// As many nodes as it can use for the first job, then for the next; whoever has nodes keeps them.
+#[derive(Clone, Copy, Debug)]
+pub struct FcfsMax;
+
+impl Policy for FcfsMax {
+    fn name(&self) -> String {
+        PolicyName::FcfsMax.to_string()
+    }
+
+    fn decide(&mut self, view: &View<'_>) -> Vec<Target> {
+        let mut left = view.cluster.free().len() as u32;
+        let mut sizes = BTreeMap::new();
+        for (id, job) in view.jobs {
+            let size = (job.size() + left).min(job.max_nodes);
+            let size = if size < job.min_nodes { 0 } else { size };
+            left -= size.saturating_sub(job.size()).min(left);
+            sizes.insert(*id, size);
+        }
+        targets(view, &sizes)
+    }
+}

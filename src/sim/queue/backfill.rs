@@ -1,0 +1,91 @@
+//! What Slurm's backfill would have known: planned starts, from the limits of what runs and from the queue.
+//!
+//! Jobs are planned in the order of their submission, each as soon as enough nodes are free by what is known: a running job
+//! is believed to run to its limit. A job that would fit at once and yet did not start is not eligible (held, dependent,
+//! beyond a limit of its owner): no backfill plans it either.
+
+use std::collections::BTreeMap;
+
+use super::NodeIx;
+use crate::model::JobId;
+
+/// How many jobs of the queue are looked at, as `bf_max_job_test` has it.
+pub(super) const MOST_JOBS_TESTED: usize = 500;
+
+/// How far ahead is planned, s, as `bf_window` has it by default: a day.
+pub(super) const WINDOW_SECS: i64 = 86_400;
+
+/// A job that is to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedJob {
+    /// The job.
+    pub job: JobId,
+    /// Its planned start, s.
+    pub start: i64,
+    /// Where.
+    pub nodes: Vec<NodeIx>,
+}
+
+/// A job that waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub job: JobId,
+    pub nodes: usize,
+    pub limit_secs: i64,
+}
+
+/// Nodes by the moment from which nothing is planned on them, lowest numbers first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timeline {
+    groups: BTreeMap<i64, Vec<NodeIx>>,
+}
+
+impl Timeline {
+    /// Adds nodes that are free from a moment on.
+    pub fn add(&mut self, from: i64, nodes: impl IntoIterator<Item = NodeIx>) {
+        self.groups.entry(from).or_default().extend(nodes);
+    }
+
+    /// The first moment at which so many nodes are free.
+    fn earliest(&self, nodes: usize) -> Option<i64> {
+        let mut found = 0;
+        self.groups.iter().find_map(|(at, group)| {
+            found += group.len();
+            (found >= nodes).then_some(*at)
+        })
+    }
+
+    /// Takes the nodes that are free first.
+    fn take(&mut self, nodes: usize) -> Vec<NodeIx> {
+        let mut taken = Vec::with_capacity(nodes);
+        while taken.len() < nodes
+            && let Some(mut first) = self.groups.first_entry()
+        {
+            let group = first.get_mut();
+            let wanted = nodes - taken.len();
+            if group.len() <= wanted {
+                taken.extend(first.remove());
+            } else {
+                group.sort_unstable();
+                taken.extend(group.drain(..wanted));
+            }
+        }
+        taken.sort_unstable();
+        taken
+    }
+}
+
+/// Plans the queue, in its order, on what is free when.
+pub(super) fn plan(now: i64, queue: impl Iterator<Item = Waiting>, mut free: Timeline) -> Vec<PlannedJob> {
+    let mut planned = Vec::new();
+    for job in queue.take(MOST_JOBS_TESTED) {
+        let Some(start) = free.earliest(job.nodes).filter(|at| *at <= now + WINDOW_SECS) else { continue };
+        if start <= now {
+            continue;
+        }
+        let nodes = free.take(job.nodes);
+        free.add(start + job.limit_secs, nodes.iter().copied());
+        planned.push(PlannedJob { job: job.job, start, nodes });
+    }
+    planned
+}

@@ -1,0 +1,209 @@
+//! What came of a simulation.
+
+use serde::Serialize;
+
+use super::job::Cause;
+use super::queue::NodeIx;
+use crate::model::JobId;
+
+/// Points of a series at most; more are averaged in pairs.
+const MOST_SAMPLES: usize = 4096;
+
+/// Spans of the node timeline at most.
+const MOST_SPANS: usize = 60_000;
+
+/// Weighted samples that were not made, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Loss {
+    /// By pauses for changes that the policy wanted.
+    pub rescale: f64,
+    /// By pauses, and work done again, because the main queue took nodes.
+    pub preemption: f64,
+    /// By pauses for changes made to measure a size.
+    pub probing: f64,
+}
+
+impl Loss {
+    pub(super) fn of(&mut self, cause: Cause) -> &mut f64 {
+        match cause {
+            Cause::Rescale => &mut self.rescale,
+            Cause::Preemption => &mut self.preemption,
+            Cause::Probe => &mut self.probing,
+        }
+    }
+}
+
+/// Jobs of the main queue that found a node still held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Preempted {
+    /// Jobs of the main queue that started while the simulation ran.
+    pub jobs: u64,
+    /// Those that found a node held although their start there had been planned for longer than leaving takes.
+    pub late: u64,
+    /// Those that found a node held because nothing, or another moment, had been planned.
+    pub unforeseen: u64,
+    /// Seconds that the longest of these waited.
+    pub longest_secs: f64,
+    /// Seconds that all of these waited.
+    pub total_secs: f64,
+}
+
+/// A stretch of time, with means over it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Sample {
+    /// Its beginning, s on the log's clock.
+    pub at: f64,
+    /// Its length, s.
+    pub secs: f64,
+    /// Nodes that the main queue did not use.
+    pub idle: f64,
+    /// Nodes that malleable jobs held.
+    pub held: f64,
+}
+
+/// A node was held by a malleable job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Span {
+    /// The node.
+    pub node: NodeIx,
+    /// From, s.
+    pub from: i64,
+    /// To, s.
+    pub to: i64,
+    /// By whom; `None`: idle.
+    pub job: Option<JobId>,
+}
+
+/// What one job came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JobScore {
+    /// Its name.
+    pub name: String,
+    /// Samples made.
+    pub samples: f64,
+    /// Samples made, times what each is worth.
+    pub work: f64,
+    /// When it was submitted, s.
+    pub submitted_at: i64,
+    /// When it ended, s; `None` if it did not.
+    pub ended_at: Option<f64>,
+    /// Rescales after its first start.
+    pub rescales: u64,
+    /// Node-seconds held.
+    pub node_secs: f64,
+}
+
+/// What one policy came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The policy's name.
+    pub policy: String,
+    /// Weighted samples of all jobs.
+    pub work: f64,
+    /// Samples of all jobs.
+    pub samples: f64,
+    /// What was lost on the way.
+    pub loss: Loss,
+    /// Node-seconds that the main queue did not use.
+    pub idle_node_secs: f64,
+    /// Node-seconds that malleable jobs held.
+    pub held_node_secs: f64,
+    /// What the main queue had of it.
+    pub preempted: Preempted,
+    /// Rescales of all jobs, preemptions included.
+    pub rescales: u64,
+    /// Rounds.
+    pub rounds: u64,
+    /// Plans that the checker refused: 0, or there is a defect.
+    pub refused_plans: u64,
+    /// Largest gap to the optimum that a round's plan was left with, as far as proved.
+    pub worst_gap: f64,
+    /// Jobs in the order of their submission.
+    pub jobs: Vec<JobScore>,
+    /// Jobs that came to an end.
+    pub finished: usize,
+    /// Over time.
+    pub series: Vec<Sample>,
+    /// Who was on each of the first nodes.
+    pub timeline: Vec<Span>,
+}
+
+/// Means over time, with a bound on how many are kept.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Series {
+    samples: Vec<Sample>,
+    /// Seconds that each sample covers at least.
+    least_secs: f64,
+}
+
+impl Series {
+    pub fn add(&mut self, at: f64, secs: f64, idle: usize, held: usize) {
+        let new = Sample { at, secs, idle: idle as f64, held: held as f64 };
+        match self.samples.last_mut().filter(|last| last.secs < self.least_secs) {
+            Some(last) => *last = joined(last, &new),
+            None => self.samples.push(new),
+        }
+        if self.samples.len() > MOST_SAMPLES {
+            let span = self.samples.iter().map(|s| s.secs).sum::<f64>();
+            self.least_secs = 2.0 * span / MOST_SAMPLES as f64;
+            let mut kept: Vec<Sample> = Vec::with_capacity(MOST_SAMPLES);
+            for sample in self.samples.drain(..) {
+                match kept.last_mut().filter(|last| last.secs < self.least_secs) {
+                    Some(last) => *last = joined(last, &sample),
+                    None => kept.push(sample),
+                }
+            }
+            self.samples = kept;
+        }
+    }
+
+    pub fn take(self) -> Vec<Sample> {
+        self.samples
+    }
+}
+
+fn joined(a: &Sample, b: &Sample) -> Sample {
+    let secs = a.secs + b.secs;
+    let mean = |x: f64, y: f64| (x * a.secs + y * b.secs) / secs.max(f64::MIN_POSITIVE);
+    Sample { at: a.at, secs, idle: mean(a.idle, b.idle), held: mean(a.held, b.held) }
+}
+
+/// Who is on the nodes that the timeline shows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timeline {
+    nodes: NodeIx,
+    open: std::collections::BTreeMap<NodeIx, (i64, Option<JobId>)>,
+    spans: Vec<Span>,
+}
+
+impl Timeline {
+    /// Shows the first `nodes` nodes.
+    pub fn new(nodes: NodeIx) -> Self {
+        Timeline { nodes, ..Timeline::default() }
+    }
+
+    /// Notes who is on a node now: `None` for the main queue.
+    pub fn note(&mut self, node: NodeIx, now: i64, who: Option<Option<JobId>>) {
+        if node >= self.nodes || self.open.get(&node).map(|(_, job)| *job) == who {
+            return;
+        }
+        if let Some((from, job)) = self.open.remove(&node)
+            && from < now
+            && self.spans.len() < MOST_SPANS
+        {
+            self.spans.push(Span { node, from, to: now, job });
+        }
+        if let Some(job) = who {
+            self.open.insert(node, (now, job));
+        }
+    }
+
+    /// All spans, by node and time.
+    pub fn take(mut self, now: i64) -> Vec<Span> {
+        for node in 0..self.nodes {
+            self.note(node, now, None);
+        }
+        self.spans.sort_by_key(|s| (s.node, s.from));
+        self.spans
+    }
+}

@@ -1,0 +1,156 @@
+//! Searches: for hyper-parameters by successive halving, and for architectures.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Order;
+use crate::model::trace::NamedCurve;
+use crate::model::{Curve, CurvePoint};
+use crate::sim::chance::Dice;
+
+/// Node-seconds of a trial on its first rung: ten minutes on two nodes.
+const FIRST_RUNG_NODE_SECS: f64 = 1200.0;
+
+/// Node-seconds of an architecture's training, from and to.
+const ARCHITECTURE_NODE_SECS: (f64, f64) = (900.0, 7200.0);
+
+/// By how much architectures scale worse (above 1) or better (below) than the program that they are derived from: the
+/// exponent of its efficiency, from and to.
+const EXPONENT: (f64, f64) = (0.3, 3.0);
+
+/// Speed of architectures on one node relative to that program, from and to.
+const SPEED: (f64, f64) = (0.2, 5.0);
+
+/// Successive halving (Jamieson and Talwalkar, 2016): `trials` configurations train with a small budget; when all have, the
+/// best `1 / eta` of them go on with `eta` times the budget, and so on to the last. Then the next bracket begins.
+#[derive(Clone, Debug)]
+pub struct Halving {
+    curves: Vec<NamedCurve>,
+    sizes: (u32, u32),
+    trials: u32,
+    eta: u32,
+    dice: Dice,
+    bracket: u32,
+    rung: u32,
+    running: BTreeSet<String>,
+    /// Trials of this rung.
+    rung_trials: Vec<u32>,
+}
+
+impl Halving {
+    /// A search with at least 2 trials a bracket and a factor of at least 2; each bracket trains the next of the curves.
+    pub fn new(trials: u32, eta: u32, curves: &[NamedCurve], sizes: (u32, u32), seed: u64) -> Self {
+        Halving {
+            curves: curves.to_vec(),
+            sizes,
+            trials: trials.max(2),
+            eta: eta.max(2),
+            dice: Dice::new(seed),
+            bracket: 0,
+            rung: 0,
+            running: BTreeSet::new(),
+            rung_trials: Vec::new(),
+        }
+    }
+
+    pub(super) fn first(&mut self) -> Vec<Order> {
+        self.bracket += 1;
+        self.rung = 0;
+        self.rung_trials = (1..=self.trials).collect();
+        self.orders()
+    }
+
+    fn orders(&mut self) -> Vec<Order> {
+        let place = (self.bracket as usize - 1) % self.curves.len().max(1);
+        let Some(curve) = self.curves.get(place) else { return Vec::new() };
+        let samples = FIRST_RUNG_NODE_SECS * f64::from(self.eta).powi(self.rung as i32) * curve.curve.rate(1);
+        let (shared, program) = (Arc::new(curve.curve.clone()), curve.name.clone());
+        let (bracket, rung) = (self.bracket, self.rung);
+        let order = |trial: &u32| Order {
+            name: format!("{program}-{bracket}.{trial}-rung{rung}"),
+            program: program.clone(),
+            curve: Arc::clone(&shared),
+            sizes: self.sizes,
+            samples,
+            weight: 1.0,
+        };
+        let orders: Vec<Order> = self.rung_trials.iter().map(order).collect();
+        self.running = orders.iter().map(|o| o.name.clone()).collect();
+        orders
+    }
+
+    pub(super) fn ended(&mut self, name: &str) -> Vec<Order> {
+        self.running.remove(name);
+        if !self.running.is_empty() {
+            return Vec::new();
+        }
+        let next = self.rung_trials.len() / self.eta as usize;
+        if next == 0 {
+            return self.first();
+        }
+        // Which trials are best has nothing to do with how fast they ran.
+        let mut best = std::mem::take(&mut self.rung_trials);
+        while best.len() > next {
+            best.swap_remove(self.dice.below(best.len()));
+        }
+        best.sort_unstable();
+        (self.rung_trials, self.rung) = (best, self.rung + 1);
+        self.orders()
+    }
+}
+
+/// A search for architectures: always as many of them train; when one has, the next is tried. Each scales in its own way.
+#[derive(Clone, Debug)]
+pub struct Nas {
+    curves: Vec<NamedCurve>,
+    sizes: (u32, u32),
+    at_once: u32,
+    dice: Dice,
+    count: u32,
+}
+
+impl Nas {
+    /// A search that trains `at_once` architectures at a time, derived from the curves.
+    pub fn new(at_once: u32, curves: &[NamedCurve], sizes: (u32, u32), seed: u64) -> Self {
+        Nas { curves: curves.to_vec(), sizes, at_once, dice: Dice::new(seed), count: 0 }
+    }
+
+    pub(super) fn first(&mut self) -> Vec<Order> {
+        (0..self.at_once).filter_map(|_| self.next()).collect()
+    }
+
+    pub(super) fn ended(&mut self) -> Vec<Order> {
+        self.next().into_iter().collect()
+    }
+
+    fn next(&mut self) -> Option<Order> {
+        if self.curves.is_empty() {
+            return None;
+        }
+        self.count += 1;
+        let parent = self.dice.below(self.curves.len());
+        let exponent = self.dice.log_uniform(EXPONENT);
+        let speed = self.dice.log_uniform(SPEED);
+        let node_secs = self.dice.log_uniform(ARCHITECTURE_NODE_SECS);
+        let curve = derived(&self.curves.get(parent)?.curve, exponent, speed);
+        let name = format!("arch-{}", self.count);
+        Some(Order {
+            program: name.clone(),
+            name,
+            samples: node_secs * curve.rate(1),
+            curve: Arc::new(curve),
+            sizes: self.sizes,
+            weight: 1.0,
+        })
+    }
+}
+
+/// A curve with another speed, and the efficiency of the old to this power.
+fn derived(curve: &Curve, exponent: f64, speed: f64) -> Curve {
+    let one = curve.rate(1);
+    let point = |p: &CurvePoint| {
+        let efficiency = (p.rate / (one * f64::from(p.nodes))).powf(exponent);
+        CurvePoint { nodes: p.nodes, rate: speed * one * f64::from(p.nodes) * efficiency }
+    };
+    Curve::new(curve.points().iter().map(point).collect()).unwrap_or_else(|_| curve.clone())
+}
