@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::chance::Dice;
 use super::cluster::{Cluster, Usage};
-use super::job::{Checkpoints, SimJob};
+use super::job::{Accounting, Checkpoints, SimJob};
 use super::policy::{Policy, Target, View};
 use super::queue::{Foresight, MainQueue, Moment, NodeIx};
 use super::score::{JobScore, Outcome, Series, Timeline};
@@ -29,6 +29,8 @@ pub struct Setup {
     pub supply: Supply,
     /// What rescales truly cost.
     pub costs: RescaleCosts,
+    /// How their seconds are charged.
+    pub accounting: Accounting,
     /// What saving costs.
     pub checkpoints: Checkpoints,
     /// Seconds that leaving a node truly takes when there is time for it.
@@ -247,7 +249,8 @@ impl<'a> Engine<'a> {
     fn submit(&mut self) -> bool {
         let new = self.supply.submit(self.now);
         let any = !new.is_empty();
-        self.jobs.extend(new.into_iter().map(|job| (job.id, job)));
+        let accounting = self.setup.accounting;
+        self.jobs.extend(new.into_iter().map(|job| (job.id, job.charged(accounting))));
         any
     }
 
@@ -340,7 +343,7 @@ impl<'a> Engine<'a> {
         let refused = self.cluster.hold(job.id, &new);
         let nodes: Vec<NodeIx> = target.nodes.into_iter().filter(|n| !refused.contains(n)).collect();
         if nodes.iter().copied().collect::<BTreeSet<_>>() != had || nodes.first() != job.nodes.first() {
-            job.rescale(nodes, target.cause, &self.costs, self.now);
+            job.rescale(nodes, target.cause, &self.costs, self.now, &mut self.outcome.loss);
         }
     }
 

@@ -18,6 +18,17 @@ pub enum Cause {
     Probe,
 }
 
+/// How the seconds of a change are charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Accounting {
+    /// As it is: the job makes no samples for so long, and then goes on at its new size.
+    #[default]
+    Pause,
+    /// As in the published replay: it goes on at its new size at once, and is charged what it would have made meanwhile at
+    /// its old size. To start is free, and several changes add up.
+    OldRate,
+}
+
 /// What saving costs, and what is lost without.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Checkpoints {
@@ -72,6 +83,7 @@ pub struct SimJob {
     saved_at: f64,
     /// Until when its samples are counted.
     clock: f64,
+    accounting: Accounting,
 }
 
 impl SimJob {
@@ -99,6 +111,7 @@ impl SimJob {
             unsaved: 0.0,
             saved_at: now as f64,
             clock: now as f64,
+            accounting: Accounting::Pause,
         }
     }
 
@@ -149,9 +162,19 @@ impl SimJob {
     }
 
     /// Goes over to other nodes by its policy's will. Nothing is lost but time.
-    pub(super) fn rescale(&mut self, nodes: Vec<NodeIx>, cause: Cause, costs: &RescaleCosts, now: i64) {
+    pub(super) fn rescale(
+        &mut self,
+        nodes: Vec<NodeIx>,
+        cause: Cause,
+        costs: &RescaleCosts,
+        now: i64,
+        loss: &mut Loss,
+    ) {
         let secs = change_secs(&self.nodes, &nodes, costs);
         self.last_change = Some(now);
+        if self.accounting == Accounting::OldRate {
+            return self.charge(nodes, secs, cause, now, loss);
+        }
         // Forced to stop in this very second: it starts once, not twice.
         let forced = self.cause == Cause::Preemption && self.busy_until - self.change_secs == now as f64;
         let cause = if forced && !self.nodes.is_empty() { Cause::Preemption } else { cause };
@@ -179,7 +202,17 @@ impl SimJob {
             left.clear();
         }
         let secs = if lead_lost { costs.start_secs } else { costs.down_secs };
+        if self.accounting == Accounting::OldRate {
+            return self.charge(left, secs, Cause::Preemption, now, loss);
+        }
         self.go_on_with(left, secs, Cause::Preemption, now);
+    }
+
+    fn charge(&mut self, nodes: Vec<NodeIx>, secs: f64, cause: Cause, now: i64, loss: &mut Loss) {
+        let lost = secs * self.rate();
+        *loss.of(cause) += self.weight * lost;
+        self.done -= lost;
+        self.go_on_with(nodes, 0.0, cause, now);
     }
 
     fn go_on_with(&mut self, nodes: Vec<NodeIx>, secs: f64, cause: Cause, now: i64) {
@@ -192,6 +225,12 @@ impl SimJob {
         (self.cause, self.change_secs) = (cause, secs);
         self.busy_until = now as f64 + if nodes.is_empty() { 0.0 } else { secs };
         self.nodes = nodes;
+    }
+
+    /// Charges its changes in this way.
+    pub(super) fn charged(mut self, accounting: Accounting) -> Self {
+        self.accounting = accounting;
+        self
     }
 
     /// The moment of its last change, as the planner knows it.

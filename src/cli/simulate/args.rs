@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::sim::job::Accounting;
 use crate::sim::supply::Worth;
 use crate::traces::SwfLayout;
 
@@ -89,6 +90,10 @@ pub struct SimulateArgs {
     /// The same when it starts
     #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = secs)]
     pub start: f64,
+    /// How these seconds are charged: as pauses, or as in the published replay at the rate before the change, to start being
+    /// free
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Charging::Pause)]
+    pub accounting: Charging,
     /// Seconds that saving a checkpoint takes
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = secs)]
     pub save: f64,
@@ -143,6 +148,24 @@ pub enum Alike {
     Sample,
     /// A node-second of any job at its smallest size, as in the daemon
     NodeSecond,
+}
+
+/// How the seconds of a rescale are charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Charging {
+    /// The job makes no samples for so long
+    Pause,
+    /// It loses what it would have made at its old size
+    OldRate,
+}
+
+impl From<Charging> for Accounting {
+    fn from(charging: Charging) -> Accounting {
+        match charging {
+            Charging::Pause => Accounting::Pause,
+            Charging::OldRate => Accounting::OldRate,
+        }
+    }
 }
 
 impl From<Alike> for Worth {

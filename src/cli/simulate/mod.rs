@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-pub use args::{LogArgs, SimulateArgs};
+pub use args::SimulateArgs;
 
 use super::Session;
 use super::exit::{Exit, Outcome as Ending};

@@ -62,6 +62,7 @@ pub fn of(args: &SimulateArgs) -> Result<Setup, Failure> {
         queue,
         supply,
         costs: RescaleCosts { up_secs: args.up, down_secs: args.down, start_secs: args.start },
+        accounting: args.accounting.into(),
         checkpoints: Checkpoints {
             save_secs: args.save,
             interval_secs: args.checkpoint,
