@@ -52,12 +52,11 @@ fn digest(s: &Snapshot) -> String {
     let at = |t: Option<UnixTime>| t.map_or("-".to_owned(), |t| format!("{}m", (t.0 - zero.0 + 30) / 60));
     let mut lines = Vec::new();
     for n in &s.nodes {
-        let words: Vec<&str> = n.state.words.iter().map(String::as_str).collect();
         let reason = n.reason.as_deref().unwrap_or("-");
         lines.push(format!(
             "{} {} {} {} {reason}",
             n.name,
-            words.join("+"),
+            n.state,
             n.node_type,
             n.partitions.join(",")
         ));
