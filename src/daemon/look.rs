@@ -188,9 +188,11 @@ impl World {
             .into_iter()
             .partition(|g| g.holder.is_some() || self.breaker.blocked(&g.node, now).is_none());
         refused.extend(
-            blocked.into_iter().filter_map(|g| self.breaker.blocked(&g.node, now).map(|why| (g.node, why))),
+            blocked
+                .into_iter()
+                .filter_map(|g| self.breaker.blocked(&g.node, now).map(|why| (g.node, why.into()))),
         );
-        refused.sort();
+        refused.sort_by(|a, b| a.0.cmp(&b.0));
         Gaps { gaps: open, refused }
     }
 
@@ -209,8 +211,9 @@ impl World {
         };
         let (gone, stay): (Vec<_>, Vec<_>) = gaps.gaps.into_iter().partition(|g| why_not(&g.node).is_some());
         gaps.gaps = stay;
-        gaps.refused.extend(gone.into_iter().filter_map(|g| why_not(&g.node).map(|why| (g.node, why))));
-        gaps.refused.sort();
+        gaps.refused
+            .extend(gone.into_iter().filter_map(|g| why_not(&g.node).map(|why| (g.node, why.into()))));
+        gaps.refused.sort_by(|a, b| a.0.cmp(&b.0));
         for gap in &mut gaps.gaps {
             gap.holder = holders.get(&gap.node).copied();
         }

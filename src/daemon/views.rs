@@ -1,9 +1,10 @@
 //! What the world looks like from outside: the documents of the HTTP API.
 
 use crate::api::{JobView, NodeKind, NodeView, SCHEMA, Status};
-use crate::model::{Gap, Job, JobId, Node, NodeName, UnixTime, WindowCause, WindowEnd};
+use crate::model::{Gap, Job, JobId, Node, UnixTime, WindowCause, WindowEnd};
 
 use super::world::World;
+use crate::gaps::{Occupancy, Use};
 use crate::generation::{Machine, Phase};
 
 /// `GET /v1/status`.
@@ -28,19 +29,18 @@ fn nodes(world: &World) -> Vec<NodeView> {
     let Some(snapshot) = &world.snapshot else { return Vec::new() };
     let partition = &world.config().slurm.partition;
     let occupied = world.occupied();
-    let ours = snapshot.nodes.iter().filter(|n| n.partitions.contains(partition));
-    let view = |n: &Node| node(world, n, main_job(&snapshot.jobs, partition, &n.name), occupied.get(&n.name));
-    ours.map(view).collect()
-}
-
-/// The job outside the partition that occupies the node.
-fn main_job<'a>(jobs: &'a [Job], partition: &str, node: &NodeName) -> Option<&'a Job> {
-    jobs.iter().find(|j| j.partition != partition && j.state.occupies_nodes() && j.nodes.contains(node))
+    let occupancy = Occupancy::of(snapshot, partition);
+    let ours = snapshot.nodes.iter().enumerate().filter(|(_, n)| n.partitions.contains(partition));
+    let main_job = |at| match occupancy.usage(at) {
+        Some(Use::Main(job)) => Some(job),
+        _ => None,
+    };
+    ours.map(|(at, n)| node(world, n, main_job(at), occupied.get(&n.name))).collect()
 }
 
 fn node(world: &World, node: &Node, main: Option<&Job>, occupant: Option<&JobId>) -> NodeView {
     let gap = world.gaps.get(&node.name);
-    let refused = world.gaps.refused.iter().find(|(n, _)| *n == node.name).map(|(_, why)| why.clone());
+    let refused = world.gaps.refusal(&node.name).map(ToString::to_string);
     let job = gap.and_then(|g| g.holder).or(occupant.copied());
     let kind = match (main, job, gap) {
         (Some(_), _, _) => NodeKind::Busy,
@@ -52,7 +52,7 @@ fn node(world: &World, node: &Node, main: Option<&Job>, occupant: Option<&JobId>
     NodeView {
         node: node.name.clone(),
         node_type: node.node_type.as_str().to_owned(),
-        state: node.state.words.iter().cloned().collect::<Vec<_>>().join("+"),
+        state: node.state.to_string(),
         kind,
         job,
         main_job: main.map(|j| j.id),

@@ -1,21 +1,25 @@
 //! The gap finder: from a snapshot to the nodes that the main queue does not use now, and until when.
 //!
-//! [`find`] judges every node of the malleable partition: it is a gap with a window, or it is refused with a reason in
-//! words. [`Tracker`] remembers since when each gap has been open and hands out the ones that ended; [`Survival`]
+//! [`find`] judges every node of the malleable partition: it is a gap with a window, or it is refused with a reason.
+//! [`Tracker`] remembers since when each gap has been open and hands out the ones that ended; [`Survival`]
 //! learns from those how long gaps last when nothing is planned.
 
 mod fit;
 mod occupancy;
+mod outlook;
+mod places;
 mod survival;
 mod tracker;
 mod window;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::config::GapsConfig;
-use crate::model::{Gap, Gaps, JobId, Node, NodeName, Snapshot, UnixTime, WindowCause, WindowEnd};
+use crate::model::{Gap, Gaps, JobId, NodeName, Refusal, Snapshot, UnixTime, WindowEnd};
 
 pub use occupancy::{Occupancy, Use};
+use outlook::Outlook;
 pub use survival::{GapSample, Survival, hour_of};
 pub use tracker::Tracker;
 use window::Windows;
@@ -38,31 +42,30 @@ pub struct GapContext<'a> {
     pub leave_secs: f64,
 }
 
-/// Finds the gaps of `snapshot` at the moment `now`.
+/// Finds the gaps of `snapshot` at the moment `now`. Takes about 0.1 µs a busy node and 0.3 µs a gap.
 ///
 /// A held node stays a gap however short its window is: the planner decides when to leave it. `usable_until` may then
 /// lie in the past, which means that the main queue wants the node now.
 pub fn find(snapshot: &Snapshot, context: &GapContext<'_>, now: UnixTime) -> Gaps {
-    let occupancy = Occupancy::of(snapshot, context.partition);
-    let windows = Windows::of(snapshot, context.partition, now);
-    let blocks = block_sizes(context.since);
+    let mut finder = Finder::new(snapshot, *context, now);
     let mut found = Gaps::default();
-    for node in &snapshot.nodes {
-        if !node.partitions.iter().any(|p| p == context.partition) {
+    for at in 0..snapshot.nodes.len() {
+        if !is_in(snapshot, at, context.partition) {
             continue;
         }
-        let judged = usable(node, &occupancy, &windows, context).and_then(|()| {
-            let gap = measure(node, snapshot, &windows, &blocks, context, now);
-            worth_starting(&gap, context.config, now).map(|()| gap)
-        });
-        match judged {
+        match finder.judge(at) {
             Ok(gap) => found.gaps.push(gap),
-            Err(why) => found.refused.push((node.name.clone(), why)),
+            Err(why) => found.refused.push((snapshot.nodes[at].name.clone(), why)),
         }
     }
     found.gaps.sort_by(|a, b| a.node.cmp(&b.node));
     found.refused.sort_by(|a, b| a.0.cmp(&b.0));
     found
+}
+
+/// Whether the node at this place is in the partition.
+fn is_in(snapshot: &Snapshot, at: usize, partition: &str) -> bool {
+    snapshot.nodes.get(at).is_some_and(|n| n.partitions.iter().any(|p| p == partition))
 }
 
 /// What makes this snapshot's windows less sure than usual, in words for the round's report.
@@ -79,104 +82,107 @@ pub fn notes(snapshot: &Snapshot, config: &GapsConfig) -> Vec<String> {
     )]
 }
 
-/// Whether the node is sound and used by nobody but us; if not, why.
-fn usable(
-    node: &Node,
-    occupancy: &Occupancy,
-    windows: &Windows,
-    context: &GapContext<'_>,
-) -> Result<(), String> {
-    let usage = occupancy.usage(node);
-    match usage {
-        Use::Main { job, partition } => {
-            return Err(format!("busy: job {job} of partition {partition} is on it"));
-        }
-        Use::Unsound(words) => return Err(format!("not usable: {words}")),
-        Use::Unexplained => {
-            return Err("allocated, but no job of the snapshot is on it".to_owned());
-        }
-        Use::Leaving(job) => return Err(format!("job {job} of ours is still cleaning up on it")),
-        Use::Ours(job) if !context.holders.contains_key(&node.name) => {
-            return Err(format!("held by job {job}, not ours to plan yet"));
-        }
-        Use::Ours(_) | Use::Free => {}
-    }
-    match windows.ongoing(&node.name) {
-        Some(name) => Err(format!("covered by reservation {name}")),
-        None => Ok(()),
-    }
+/// One look at a snapshot.
+struct Finder<'a> {
+    snapshot: &'a Snapshot,
+    context: GapContext<'a>,
+    now: UnixTime,
+    occupancy: Occupancy<'a>,
+    windows: Windows<'a>,
+    outlook: Outlook<'a>,
+    /// Names of the main queue's partitions: thousands of refusals share them.
+    partitions: Vec<Arc<str>>,
 }
 
-/// Builds the gap of a usable node.
-fn measure(
-    node: &Node,
-    snapshot: &Snapshot,
-    windows: &Windows,
-    blocks: &BTreeMap<UnixTime, u32>,
-    context: &GapContext<'_>,
-    now: UnixTime,
-) -> Gap {
-    let since = context.since.get(&node.name).copied().unwrap_or(now).min(now);
-    let end = windows.end(&node.name);
-    let vacate_by = match &end {
-        WindowEnd::Known { at, .. } => Some(at.plus_secs(-context.leave_secs)),
-        WindowEnd::Unknown => None,
-    };
-    let (usable_until, expected_secs) = match vacate_by {
-        Some(at) => (at, at.secs_since(now).max(0.0)),
-        None => {
-            let (age, hour) = (now.secs_since(since), hour_of(now));
-            let block = blocks.get(&since).copied().unwrap_or(1);
-            let confidence = trusted_confidence(snapshot, context.config);
-            let secs = context.survival.quantile(age, block, hour, confidence);
-            (now.plus_secs(secs), context.survival.expected(age, block, hour))
+impl<'a> Finder<'a> {
+    fn new(snapshot: &'a Snapshot, context: GapContext<'a>, now: UnixTime) -> Self {
+        let occupancy = Occupancy::of(snapshot, context.partition);
+        let windows = Windows::of(snapshot, occupancy.places(), context.partition, now);
+        let confidence = trusted_confidence(snapshot, context.config);
+        let outlook = Outlook::new(context.survival, context.since, confidence, now);
+        Finder { snapshot, context, now, occupancy, windows, outlook, partitions: Vec::new() }
+    }
+
+    /// The gap of the node at this place; or why it is none.
+    fn judge(&mut self, at: usize) -> Result<Gap, Refusal> {
+        self.usable(at)?;
+        let gap = self.measure(at);
+        worth_starting(&gap, self.context.config, self.now).map(|()| gap)
+    }
+
+    /// Whether the node is sound and used by nobody but us; if not, why.
+    fn usable(&mut self, at: usize) -> Result<(), Refusal> {
+        let node = &self.snapshot.nodes[at];
+        match self.occupancy.usage(at).unwrap_or(Use::Unexplained) {
+            Use::Main(job) => {
+                return Err(Refusal::Busy { job: job.id, partition: self.shared(&job.partition) });
+            }
+            Use::Unsound => return Err(Refusal::Unsound(node.state.clone())),
+            Use::Unexplained => return Err(Refusal::Unexplained),
+            Use::Leaving(job) => return Err(Refusal::Leaving(job)),
+            Use::Ours(job) if !self.context.holders.contains_key(&node.name) => {
+                return Err(Refusal::NotOurs(job));
+            }
+            Use::Ours(_) | Use::Free => {}
         }
-    };
-    let holder = context.holders.get(&node.name).copied();
-    let (name, node_type) = (node.name.clone(), node.node_type.clone());
-    Gap { node: name, node_type, since, end, vacate_by, usable_until, expected_secs, holder }
+        match self.windows.ongoing(at) {
+            Some(reservation) => Err(Refusal::Reserved(reservation.name.as_str().into())),
+            None => Ok(()),
+        }
+    }
+
+    fn shared(&mut self, partition: &str) -> Arc<str> {
+        if let Some(known) = self.partitions.iter().find(|p| ***p == *partition) {
+            return known.clone();
+        }
+        let name: Arc<str> = partition.into();
+        self.partitions.push(name.clone());
+        name
+    }
+
+    /// Builds the gap of a usable node.
+    fn measure(&mut self, at: usize) -> Gap {
+        let (node, now) = (&self.snapshot.nodes[at], self.now);
+        let since = self.context.since.get(&node.name).copied().unwrap_or(now).min(now);
+        let end = self.windows.end(at);
+        let vacate_by = match &end {
+            WindowEnd::Known { at, .. } => Some(at.plus_secs(-self.context.leave_secs)),
+            WindowEnd::Unknown => None,
+        };
+        let (usable_until, expected_secs) = match vacate_by {
+            Some(at) => (at, at.secs_since(now).max(0.0)),
+            None => self.outlook.of(since),
+        };
+        let holder = self.context.holders.get(&node.name).copied();
+        let (name, node_type) = (node.name.clone(), node.node_type.clone());
+        Gap { node: name, node_type, since, end, vacate_by, usable_until, expected_secs, holder }
+    }
 }
 
 /// Whether a node that nobody holds is worth starting on; if not, why.
-fn worth_starting(gap: &Gap, config: &GapsConfig, now: UnixTime) -> Result<(), String> {
+fn worth_starting(gap: &Gap, config: &GapsConfig, now: UnixTime) -> Result<(), Refusal> {
     if gap.holder.is_some() {
         return Ok(());
     }
-    let settled_secs = now.secs_since(gap.since);
-    if settled_secs < config.settle_secs {
-        return Err(format!("free for {settled_secs:.0} s; it is used after {:.0} s", config.settle_secs));
+    let free_secs = now.secs_since(gap.since);
+    if free_secs < config.settle_secs {
+        return Err(Refusal::Young { free_secs, settle_secs: config.settle_secs });
     }
     let window_secs = gap.usable_until.secs_since(now);
     if window_secs >= config.min_window_secs {
         return Ok(());
     }
-    let by = match &gap.end {
-        WindowEnd::Known { cause: WindowCause::PlannedJob(job), .. } => format!(" (job {job} is planned)"),
-        WindowEnd::Known { cause: WindowCause::Reservation(name), .. } => {
-            format!(" (reservation {name} begins)")
-        }
-        WindowEnd::Unknown => String::new(),
+    let cause = match &gap.end {
+        WindowEnd::Known { cause, .. } => Some(cause.clone()),
+        WindowEnd::Unknown => None,
     };
-    Err(format!(
-        "window of {:.0} s{by} is shorter than the {:.0} s that are worth starting in",
-        window_secs.max(0.0),
-        config.min_window_secs
-    ))
+    Err(Refusal::Short { window_secs, cause, worth_secs: config.min_window_secs })
 }
 
 /// The confidence to ask of the survival model: halfway to certainty when backfill's plan was cut short, because a
 /// job that backfill did not reach may take the node at any moment.
 fn trusted_confidence(snapshot: &Snapshot, config: &GapsConfig) -> f64 {
     if snapshot.backfill.complete { config.confidence } else { (1.0 + config.confidence) / 2.0 }
-}
-
-/// Number of nodes that became free at each moment.
-fn block_sizes(since: &BTreeMap<NodeName, UnixTime>) -> BTreeMap<UnixTime, u32> {
-    let mut sizes = BTreeMap::new();
-    for at in since.values() {
-        *sizes.entry(*at).or_insert(0) += 1;
-    }
-    sizes
 }
 
 #[cfg(test)]

@@ -1,82 +1,103 @@
 //! Who is on a node: the main queue, ourselves, nobody.
 
-use std::collections::BTreeMap;
-
-use crate::model::{Job, JobId, Node, NodeName, NodeState, Snapshot};
+use super::places::Places;
+use crate::model::{Job, JobId, NodeName, Snapshot};
 
 /// What a node is used for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Use {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Use<'a> {
     /// Nothing runs here.
     Free,
     /// Only jobs of the malleable partition are here; this is one of them.
     Ours(JobId),
     /// One of our jobs is cleaning up, and nothing else is here.
     Leaving(JobId),
-    /// A job of the main queue is here, even if only to clean up.
-    Main {
-        /// The job.
-        job: JobId,
-        /// Its partition.
-        partition: String,
-    },
-    /// Slurm's state forbids new work; the words that say so.
-    Unsound(String),
+    /// This job of the main queue is here, even if only to clean up.
+    Main(&'a Job),
+    /// Slurm's state forbids new work.
+    Unsound,
     /// Slurm calls the node allocated, but shows no job on it.
     Unexplained,
+}
+
+impl Use<'_> {
+    /// Whether no job of the main queue is on the node, and nothing else keeps us from watching it.
+    pub fn is_gap(&self) -> bool {
+        matches!(self, Use::Free | Use::Ours(_) | Use::Leaving(_))
+    }
+}
+
+/// The first job of each kind on a node.
+#[derive(Clone, Copy, Debug, Default)]
+struct Here<'a> {
+    main: Option<&'a Job>,
+    ours: Option<JobId>,
+    completing: Option<JobId>,
 }
 
 /// The jobs on every node of a snapshot.
 #[derive(Clone, Debug)]
 pub struct Occupancy<'a> {
-    ours: BTreeMap<&'a NodeName, JobId>,
-    main: BTreeMap<&'a NodeName, &'a Job>,
-    completing: BTreeMap<&'a NodeName, JobId>,
+    snapshot: &'a Snapshot,
+    places: Places<'a>,
+    /// By place of the node.
+    here: Vec<Here<'a>>,
 }
 
 impl<'a> Occupancy<'a> {
     /// Sorts the jobs of `snapshot` that occupy nodes into ours (those of `partition`) and the main queue's.
     pub fn of(snapshot: &'a Snapshot, partition: &str) -> Self {
-        let mut found =
-            Occupancy { ours: BTreeMap::new(), main: BTreeMap::new(), completing: BTreeMap::new() };
+        let places = Places::of(snapshot);
+        let mut here = vec![Here::default(); snapshot.nodes.len()];
         for job in snapshot.jobs.iter().filter(|j| j.state.occupies_nodes()) {
+            let is_main = job.partition != partition;
+            let runs = job.state.is_running();
+            // Names that no node has are left out: there is nothing to judge.
             for node in &job.nodes {
-                if job.partition != partition {
-                    found.main.entry(node).or_insert(job);
-                } else if job.state.is_running() {
-                    found.ours.entry(node).or_insert(job.id);
-                } else {
-                    found.completing.entry(node).or_insert(job.id);
+                let Some(here) = places.of_node(node).and_then(|at| here.get_mut(at)) else { continue };
+                match (is_main, runs) {
+                    (true, _) => drop(here.main.get_or_insert(job)),
+                    (false, true) => drop(here.ours.get_or_insert(job.id)),
+                    (false, false) => drop(here.completing.get_or_insert(job.id)),
                 }
             }
         }
-        found
+        Occupancy { snapshot, places, here }
     }
 
-    /// What `node` is used for.
-    pub fn usage(&self, node: &Node) -> Use {
-        if let Some(job) = self.main.get(&node.name) {
-            return Use::Main { job: job.id, partition: job.partition.clone() };
+    pub(super) fn places(&self) -> &Places<'a> {
+        &self.places
+    }
+
+    /// What the node of this name is used for; `None` if the snapshot does not show it.
+    pub fn of_node(&self, name: &NodeName) -> Option<Use<'a>> {
+        self.usage(self.places.of_node(name)?)
+    }
+
+    /// What the node at this place of the snapshot's list is used for; `None` if the list is shorter.
+    pub fn usage(&self, at: usize) -> Option<Use<'a>> {
+        let (node, here) = (self.snapshot.nodes.get(at)?, self.here.get(at)?);
+        if let Some(job) = here.main {
+            return Some(Use::Main(job));
         }
-        let ours = self.ours.get(&node.name).copied();
-        let leaving = self.completing.get(&node.name).copied();
-        // The flag COMPLETING speaks of that job of ours, and says nothing against the node. And after a restart
-        // slurmctld calls a node UNKNOWN until its slurmd has reported: no reason to leave what runs there.
-        let harmless =
-            |w: &str| (leaving.is_some() && w == "COMPLETING") || (ours.is_some() && w == "UNKNOWN");
-        let words = node.state.words.iter().filter(|w| !harmless(w)).cloned().collect();
-        let sound = NodeState { words }.is_sound();
-        match (ours, leaving) {
-            _ if !sound => Use::Unsound(describe(&node.state)),
+        let is_sound = node.state.is_sound() || {
+            // The flag COMPLETING speaks of that job of ours, and says nothing against the node. And after a restart
+            // slurmctld calls a node UNKNOWN until its slurmd has reported: no reason to leave what runs there.
+            let mut state = node.state.clone();
+            if here.completing.is_some() {
+                state.remove("COMPLETING");
+            }
+            if here.ours.is_some() {
+                state.remove("UNKNOWN");
+            }
+            state.is_sound()
+        };
+        Some(match (here.ours, here.completing) {
+            _ if !is_sound => Use::Unsound,
             (Some(job), _) => Use::Ours(job),
             (None, Some(job)) => Use::Leaving(job),
             (None, None) if node.state.is_idle() => Use::Free,
             (None, None) => Use::Unexplained,
-        }
+        })
     }
-}
-
-/// Slurm's words for a state, `IDLE+DRAIN`.
-fn describe(state: &NodeState) -> String {
-    state.words.iter().map(String::as_str).collect::<Vec<_>>().join("+")
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use super::*;
-use crate::model::{BaseState, Job, JobState, NodeState, NodeType, Reservation, UserId};
+use crate::model::{BaseState, Job, JobState, Node, NodeState, NodeType, Reservation, UserId};
 
 const NOW: UnixTime = UnixTime(1_000_000);
 
@@ -98,7 +98,7 @@ fn show(gaps: &Gaps) -> String {
         lines.insert(gap.node.to_string(), format!("gap for {end}{secs:.0} s{holder}"));
     }
     for (node, why) in &gaps.refused {
-        lines.insert(node.to_string(), why.clone());
+        lines.insert(node.to_string(), why.to_string());
     }
     lines.into_iter().map(|(node, line)| format!("{node}: {line}\n")).collect()
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{GapSample, Occupancy, Use, hour_of};
-use crate::model::{EndedGap, Gaps, NodeName, NodeType, Snapshot, UnixTime, WindowEnd};
+use super::{GapSample, Occupancy, Use, hour_of, is_in};
+use crate::model::{EndedGap, Gaps, Node, NodeName, NodeType, Snapshot, UnixTime, WindowEnd};
 
 /// Longest pause between two trusted snapshots, seconds, over which a gap counts as watched: in a longer one a short
 /// job may have come and gone.
@@ -66,17 +66,12 @@ impl Tracker {
         let mut ended = self.forget_after_pause(now);
         let first_look = self.last_seen.is_none();
         let occupancy = Occupancy::of(snapshot, partition);
-        let mut free = BTreeMap::new();
-        for node in snapshot.nodes.iter().filter(|n| n.partitions.iter().any(|p| p == partition)) {
-            free.insert(node.name.clone(), (node.node_type.clone(), occupancy.usage(node)));
-        }
-        self.close(&free, now, &mut ended);
-        self.open_new(&free, !first_look, now);
-        for gap in &gaps.gaps {
-            if let Some(open) = self.open.get_mut(&gap.node) {
-                open.planned = gap.end.clone();
-            }
-        }
+        let uses: Vec<Option<Use<'_>>> = (0..snapshot.nodes.len())
+            .map(|at| occupancy.usage(at).filter(|_| is_in(snapshot, at, partition)))
+            .collect();
+        let watched = self.close(&occupancy, &uses, now, &mut ended);
+        self.open_new(snapshot, &uses, &watched, !first_look, now);
+        self.remember_plans(gaps);
         self.last_seen = Some(now);
         ended.sort_by(|a, b| a.node.cmp(&b.node));
         ended
@@ -93,31 +88,61 @@ impl Tracker {
         open.into_iter().filter_map(|(node, gap)| gap.ended(node, last, false)).collect()
     }
 
+    /// Ends the gaps of nodes that are none any more. Returns which nodes have an open gap, by place.
     fn close(
         &mut self,
-        free: &BTreeMap<NodeName, (NodeType, Use)>,
+        occupancy: &Occupancy<'_>,
+        uses: &[Option<Use<'_>>],
         now: UnixTime,
         ended: &mut Vec<EndedGap>,
+    ) -> Vec<bool> {
+        let mut watched = vec![false; uses.len()];
+        let mut stay = Vec::with_capacity(self.open.len());
+        for (node, gap) in std::mem::take(&mut self.open) {
+            let at = occupancy.places().of_node(&node);
+            let usage = at.and_then(|at| uses.get(at).copied().flatten());
+            match (usage, at.and_then(|at| watched.get_mut(at))) {
+                (Some(usage), Some(watched)) if usage.is_gap() => {
+                    *watched = true;
+                    stay.push((node, gap));
+                }
+                _ => ended.extend(gap.ended(node, now, matches!(usage, Some(Use::Main(_))))),
+            }
+        }
+        self.open = stay.into_iter().collect();
+        watched
+    }
+
+    fn open_new(
+        &mut self,
+        snapshot: &Snapshot,
+        uses: &[Option<Use<'_>>],
+        watched: &[bool],
+        saw_start: bool,
+        now: UnixTime,
     ) {
-        let (stay, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(&mut self.open).into_iter().partition(|(node, _)| is_free(free, node));
-        self.open = stay;
-        for (node, gap) in gone {
-            let taken = matches!(free.get(&node), Some((_, Use::Main { .. })));
-            ended.extend(gap.ended(node, now, taken));
+        let is_new = |(usage, watched): (&Option<Use<'_>>, &bool)| {
+            !watched && usage.is_some_and(|usage| usage.is_gap())
+        };
+        let states = uses.iter().zip(watched).map(is_new);
+        let new: Vec<&Node> =
+            snapshot.nodes.iter().zip(states).filter(|(_, new)| *new).map(|(n, _)| n).collect();
+        let block = u32::try_from(new.len()).unwrap_or(u32::MAX);
+        for node in new {
+            let node_type = node.node_type.clone();
+            let gap = OpenGap { node_type, since: now, block, planned: WindowEnd::Unknown, saw_start };
+            self.open.insert(node.name.clone(), gap);
         }
     }
 
-    fn open_new(&mut self, free: &BTreeMap<NodeName, (NodeType, Use)>, saw_start: bool, now: UnixTime) {
-        let new: Vec<_> = free
-            .iter()
-            .filter(|(node, _)| is_free(free, node) && !self.open.contains_key(*node))
-            .map(|(node, (node_type, _))| (node.clone(), node_type.clone()))
-            .collect();
-        let block = u32::try_from(new.len()).unwrap_or(u32::MAX);
-        for (node, node_type) in new {
-            let gap = OpenGap { node_type, since: now, block, planned: WindowEnd::Unknown, saw_start };
-            self.open.insert(node, gap);
+    /// Keeps what was planned on each open gap. Both are sorted by name.
+    fn remember_plans(&mut self, gaps: &Gaps) {
+        let mut gaps = gaps.gaps.iter().peekable();
+        for (node, open) in &mut self.open {
+            while gaps.next_if(|gap| gap.node < *node).is_some() {}
+            if let Some(gap) = gaps.next_if(|gap| gap.node == *node) {
+                open.planned.clone_from(&gap.end);
+            }
         }
     }
 }
@@ -127,9 +152,4 @@ impl OpenGap {
         let OpenGap { node_type, since, block, planned, saw_start } = self;
         saw_start.then_some(EndedGap { node, node_type, start: since, end, taken, block, planned })
     }
-}
-
-/// Whether no main job is on the node, and nothing else keeps us from watching it.
-fn is_free(free: &BTreeMap<NodeName, (NodeType, Use)>, node: &NodeName) -> bool {
-    matches!(free.get(node), Some((_, Use::Free | Use::Ours(_) | Use::Leaving(_))))
 }

@@ -1,59 +1,66 @@
 //! When the main queue wants each node back: planned starts of pending jobs, and reservations.
 
-use std::collections::BTreeMap;
+use super::places::Places;
+use crate::model::{Job, Reservation, Snapshot, UnixTime, WindowCause, WindowEnd};
 
-use crate::model::{Job, NodeName, Snapshot, UnixTime, WindowCause, WindowEnd};
-
-/// The earliest known claim on each node.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Windows {
-    ends: BTreeMap<NodeName, (UnixTime, WindowCause)>,
-    ongoing: BTreeMap<NodeName, String>,
+/// Who wants a node.
+#[derive(Clone, Copy, Debug)]
+enum Claim<'a> {
+    Job(&'a Job),
+    Reservation(&'a Reservation),
 }
 
-impl Windows {
+/// The earliest known claim on each node, by its place in the snapshot.
+#[derive(Clone, Debug)]
+pub(super) struct Windows<'a> {
+    ends: Vec<Option<(UnixTime, Claim<'a>)>>,
+    ongoing: Vec<Option<&'a Reservation>>,
+}
+
+impl<'a> Windows<'a> {
     /// Reads the claims of the main queue out of `snapshot`.
-    pub(super) fn of(snapshot: &Snapshot, partition: &str, now: UnixTime) -> Self {
-        let mut windows = Windows::default();
+    pub(super) fn of(snapshot: &'a Snapshot, places: &Places<'a>, partition: &str, now: UnixTime) -> Self {
+        let count = snapshot.nodes.len();
+        let mut windows = Windows { ends: vec![None; count], ongoing: vec![None; count] };
         for job in snapshot.jobs.iter().filter(|j| claims_nodes(j, partition)) {
             // A planned start in the past means that the job wants its nodes now: the window has ended.
             let Some(start) = job.start_time else { continue };
-            for node in &job.scheduled_nodes {
-                windows.claim(node, start, WindowCause::PlannedJob(job.id));
+            for at in job.scheduled_nodes.iter().filter_map(|n| places.of_node(n)) {
+                windows.claim(at, start, Claim::Job(job));
             }
         }
         for reservation in snapshot.reservations.iter().filter(|r| r.end_time > now) {
-            for node in &reservation.nodes {
-                if reservation.start_time <= now {
-                    windows.ongoing.insert(node.clone(), reservation.name.clone());
-                } else {
-                    let cause = WindowCause::Reservation(reservation.name.clone());
-                    windows.claim(node, reservation.start_time, cause);
+            for at in reservation.nodes.iter().filter_map(|n| places.of_node(n)) {
+                if reservation.start_time > now {
+                    windows.claim(at, reservation.start_time, Claim::Reservation(reservation));
+                } else if let Some(ongoing) = windows.ongoing.get_mut(at) {
+                    *ongoing = Some(reservation);
                 }
             }
         }
         windows
     }
 
-    /// The end of the node's window.
-    pub(super) fn end(&self, node: &NodeName) -> WindowEnd {
-        match self.ends.get(node) {
-            Some((at, cause)) => WindowEnd::Known { at: *at, cause: cause.clone() },
-            None => WindowEnd::Unknown,
-        }
+    /// The end of the window of the node at this place.
+    pub(super) fn end(&self, at: usize) -> WindowEnd {
+        let (moment, cause) = match self.ends.get(at).copied().flatten() {
+            Some((moment, Claim::Job(job))) => (moment, WindowCause::PlannedJob(job.id)),
+            Some((moment, Claim::Reservation(r))) => (moment, WindowCause::Reservation(r.name.clone())),
+            None => return WindowEnd::Unknown,
+        };
+        WindowEnd::Known { at: moment, cause }
     }
 
-    /// The reservation that covers the node now.
-    pub(super) fn ongoing(&self, node: &NodeName) -> Option<&str> {
-        self.ongoing.get(node).map(String::as_str)
+    /// The reservation that covers the node at this place now.
+    pub(super) fn ongoing(&self, at: usize) -> Option<&'a Reservation> {
+        self.ongoing.get(at).copied().flatten()
     }
 
-    fn claim(&mut self, node: &NodeName, at: UnixTime, cause: WindowCause) {
-        match self.ends.get(node) {
-            Some((earlier, _)) if *earlier <= at => {}
-            _ => {
-                self.ends.insert(node.clone(), (at, cause));
-            }
+    fn claim(&mut self, at: usize, moment: UnixTime, claim: Claim<'a>) {
+        if let Some(end) = self.ends.get_mut(at)
+            && end.is_none_or(|(earlier, _)| moment < earlier)
+        {
+            *end = Some((moment, claim));
         }
     }
 }

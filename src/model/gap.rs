@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobId, NodeName, NodeType, UnixTime};
+use super::{JobId, NodeName, NodeType, Refusal, UnixTime};
 
 /// What ends a window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,14 +56,19 @@ pub struct Gap {
 pub struct Gaps {
     /// Usable nodes.
     pub gaps: Vec<Gap>,
-    /// Nodes of the malleable partition that are not usable, with the reason in words, sorted by node name.
-    pub refused: Vec<(NodeName, String)>,
+    /// Nodes of the malleable partition that are not usable, with the reason, sorted by node name.
+    pub refused: Vec<(NodeName, Refusal)>,
 }
 
 impl Gaps {
     /// The gap on this node.
     pub fn get(&self, node: &NodeName) -> Option<&Gap> {
         self.gaps.binary_search_by(|g| g.node.cmp(node)).ok().map(|i| &self.gaps[i])
+    }
+
+    /// Why this node is no gap.
+    pub fn refusal(&self, node: &NodeName) -> Option<&Refusal> {
+        self.refused.binary_search_by(|(n, _)| n.cmp(node)).ok().map(|i| &self.refused[i].1)
     }
 }
 

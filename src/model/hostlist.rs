@@ -29,9 +29,20 @@ pub enum HostlistError {
 /// # Errors
 /// When the text is no host list, or names more than [`MAX_NAMES`] nodes.
 pub fn expand(list: &str) -> Result<Vec<NodeName>, HostlistError> {
+    expand_as(list, |name| NodeName::new(name))
+}
+
+/// As [`expand`], with names made by `name`.
+///
+/// # Errors
+/// As for [`expand`].
+pub fn expand_as(list: &str, mut name: impl FnMut(&str) -> NodeName) -> Result<Vec<NodeName>, HostlistError> {
     let list = list.trim();
     if list.is_empty() || list == "(null)" || list == "None assigned" {
         return Ok(Vec::new());
+    }
+    if !list.contains(['[', ']', ',']) {
+        return Ok(vec![name(list)]);
     }
     let mut names = Vec::new();
     for item in split_outside_brackets(list)? {
@@ -39,7 +50,7 @@ pub fn expand(list: &str) -> Result<Vec<NodeName>, HostlistError> {
     }
     names.sort_unstable();
     names.dedup();
-    Ok(names.into_iter().map(NodeName::new).collect())
+    Ok(names.iter().map(|n| name(n)).collect())
 }
 
 fn syntax(list: &str, what: &'static str) -> HostlistError {

@@ -60,6 +60,13 @@ fn runs(text: &str) -> impl Iterator<Item = (bool, usize, &str)> {
     })
 }
 
+/// Sets of names can be asked for a text.
+impl std::borrow::Borrow<str> for NodeName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl From<&str> for NodeName {
     fn from(name: &str) -> Self {
         NodeName::new(name)
@@ -90,6 +97,12 @@ impl NodeType {
 
     /// The type's name.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::borrow::Borrow<str> for NodeType {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }

@@ -10,6 +10,7 @@ pub mod malleable;
 pub mod node;
 pub mod plan;
 pub mod profile;
+pub mod refusal;
 pub mod report;
 pub mod request;
 pub mod snapshot;
@@ -26,6 +27,7 @@ pub use profile::{
     BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, MeasuredCosts, Profile, ProfileFilter, ProfileKey,
     RescaleCosts, SizePoint,
 };
+pub use refusal::Refusal;
 pub use report::{JobVerdict, NodeVerdict, Report};
 pub use request::{MAX_NODES_A_JOB, Request, RequestError, Sizes};
 pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};

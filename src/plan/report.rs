@@ -199,7 +199,7 @@ fn nodes(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Vec<NodeVerdict> 
         found.push(NodeVerdict { node: gap.node.clone(), job: user.map(|(job, _)| *job), why });
     }
     for (node, why) in &problem.gaps.refused {
-        found.push(NodeVerdict { node: node.clone(), job: None, why: why.clone() });
+        found.push(NodeVerdict { node: node.clone(), job: None, why: why.to_string() });
     }
     found.sort_by(|a, b| a.node.cmp(&b.node));
     found

@@ -174,8 +174,8 @@ fn occupy(world: &mut Snapshot) {
     for node in &mut world.nodes {
         let (from, to) =
             if taken.contains(&node.name) { ("IDLE", "ALLOCATED") } else { ("ALLOCATED", "IDLE") };
-        if node.state.words.remove(from) {
-            node.state.words.insert(to.to_owned());
+        if node.state.remove(from) {
+            node.state.insert(to);
         }
     }
 }

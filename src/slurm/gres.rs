@@ -48,7 +48,7 @@ fn parse(item: &str) -> Gres {
 /// Memory and features are left out on purpose: real memory differs by a few megabytes between equal nodes, and
 /// features often name racks, which would split one type into many. Where a GPU has no type, the features are all
 /// that tells an old one from a new one, so there they are added: `gpu:4/cpu64/v100`.
-pub(super) fn node_type(gres: &str, cpus: i64, features: &[String]) -> NodeType {
+pub(super) fn node_type(gres: &str, cpus: i64, features: &[impl AsRef<str>]) -> NodeType {
     let mut all: Vec<Gres> = items(gres).into_iter().map(parse).filter(|g| g.count != "0").collect();
     all.sort();
     let untyped_gpu = all.iter().any(|g| g.name == "gpu" && g.kind.is_none());
@@ -65,8 +65,8 @@ pub(super) fn node_type(gres: &str, cpus: i64, features: &[String]) -> NodeType 
     }
     text.push_str(&format!("cpu{cpus}"));
     if untyped_gpu && !features.is_empty() {
-        let mut features = features.to_vec();
-        features.sort();
+        let mut features: Vec<&str> = features.iter().map(AsRef::as_ref).collect();
+        features.sort_unstable();
         text.push('/');
         text.push_str(&features.join("+"));
     }

@@ -205,7 +205,10 @@ fn the_report_says_why() {
         "n1:1800 n2:1800 n3:1800 n4:30 n5:1800:b",
         &["1 1-4 linear held=n1,n2", "2 6-8 linear", "3 1 linear backoff=40", "4 1 linear on:b=1:3"],
     );
-    world.gaps.refused.push((NodeName::from("n9"), "busy: job 7 of partition main is on it".to_owned()));
+    world
+        .gaps
+        .refused
+        .push((NodeName::from("n9"), "busy: job 7 of partition main is on it".to_owned().into()));
     let (_, report) = solve(&world);
     let mut text = String::new();
     for job in &report.jobs {

@@ -1,12 +1,15 @@
 //! From slurmrestd's records to the model. A record that cannot be read is told by name, never guessed at.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use super::field::{Number, Object, Text, Words};
+use super::listing::Record;
 use super::wire;
 use crate::model::{
-    BaseState, Job, JobId, JobState, Node, NodeName, NodeState, Reservation, UnixTime, UserId, hostlist,
+    BaseState, Job, JobId, JobState, Node, NodeName, NodeState, NodeType, Reservation, UnixTime, UserId,
+    hostlist,
 };
 use crate::slurm::gres;
 
@@ -14,11 +17,11 @@ use crate::slurm::gres;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BadRecord {
     /// `node`, `job` or `reservation`.
-    kind: &'static str,
+    pub kind: &'static str,
     /// Its name, or its place in the list.
-    name: String,
+    pub name: String,
     /// The field that cannot be read.
-    field: &'static str,
+    pub field: &'static str,
 }
 
 impl fmt::Display for BadRecord {
@@ -28,57 +31,76 @@ impl fmt::Display for BadRecord {
 }
 
 /// Which field is bad; the caller knows of which record.
-type Field<T> = Result<T, &'static str>;
+pub(super) type Field<T> = Result<T, &'static str>;
 
-/// Converts a list, leaving out what cannot be read.
-pub(super) fn all<W, M>(
-    kind: &'static str,
-    records: &[Object<W>],
-    name: impl Fn(&W) -> Option<String>,
-    convert: impl Fn(&W) -> Field<M>,
-) -> (Vec<M>, Vec<BadRecord>) {
-    let (mut good, mut bad) = (Vec::with_capacity(records.len()), Vec::new());
-    for (at, record) in records.iter().enumerate() {
-        let place = || format!("at place {at} of the list");
-        match record {
-            Object::Value(record) => match convert(record) {
-                Ok(value) => good.push(value),
-                Err(field) => bad.push(BadRecord { kind, name: name(record).unwrap_or_else(place), field }),
-            },
-            Object::Unset | Object::Bad => bad.push(BadRecord { kind, name: place(), field: "fields" }),
-        }
+/// What the records of one reading have in common, so that it is in memory once.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    names: HashSet<NodeName>,
+    types: HashSet<NodeType>,
+}
+
+impl Shared {
+    fn name(&mut self, name: &str) -> NodeName {
+        self.names.get(name).cloned().unwrap_or_else(|| {
+            let name = NodeName::new(name);
+            self.names.insert(name.clone());
+            name
+        })
     }
-    (good, bad)
+
+    fn node_type(&mut self, node_type: NodeType) -> NodeType {
+        self.types.get(&node_type).cloned().unwrap_or_else(|| {
+            self.types.insert(node_type.clone());
+            node_type
+        })
+    }
+
+    fn host_list(&mut self, t: &Text<'_>, field: &'static str) -> Field<Vec<NodeName>> {
+        hostlist::expand_as(text(t, field)?, |name| self.name(name)).map_err(|_| field)
+    }
 }
 
-/// All nodes, sorted by name.
-pub(super) fn nodes(wire: &wire::Nodes) -> (Vec<Node>, Vec<BadRecord>) {
-    let (mut nodes, bad) = all("node", &wire.nodes, |n| value(&n.name).map(str::to_owned), node);
-    nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    (nodes, bad)
+impl Record for Node {
+    const LIST: &'static str = "nodes";
+    const KIND: &'static str = "node";
+    type Wire<'a> = wire::Node<'a>;
+
+    fn name(wire: &wire::Node<'_>) -> Option<String> {
+        value(&wire.name).map(str::to_owned)
+    }
+    fn convert(wire: &wire::Node<'_>, shared: &mut Shared) -> Field<Self> {
+        node(wire, shared)
+    }
 }
 
-/// All jobs, sorted by id.
-pub(super) fn jobs(wire: &wire::Jobs) -> (Vec<Job>, Vec<BadRecord>) {
-    let name = |j: &wire::Job| match j.job_id {
-        Number::Value(id) => Some(id.to_string()),
-        _ => None,
-    };
-    let (mut jobs, bad) = all("job", &wire.jobs, name, job);
-    jobs.sort_by_key(|j| j.id);
-    (jobs, bad)
+impl Record for Job {
+    const LIST: &'static str = "jobs";
+    const KIND: &'static str = "job";
+    type Wire<'a> = wire::Job<'a>;
+
+    fn name(wire: &wire::Job<'_>) -> Option<String> {
+        if let Number::Value(id) = wire.job_id { Some(id.to_string()) } else { None }
+    }
+    fn convert(wire: &wire::Job<'_>, shared: &mut Shared) -> Field<Self> {
+        job(wire, shared)
+    }
 }
 
-/// All reservations that cover nodes, sorted by name.
-pub(super) fn reservations(wire: &wire::Reservations) -> (Vec<Reservation>, Vec<BadRecord>) {
-    let name = |r: &wire::Reservation| value(&r.name).map(str::to_owned);
-    let (mut reservations, bad) = all("reservation", &wire.reservations, name, reservation);
-    reservations.retain(|r| !r.nodes.is_empty());
-    reservations.sort_by(|a, b| a.name.cmp(&b.name));
-    (reservations, bad)
+impl Record for Reservation {
+    const LIST: &'static str = "reservations";
+    const KIND: &'static str = "reservation";
+    type Wire<'a> = wire::Reservation<'a>;
+
+    fn name(wire: &wire::Reservation<'_>) -> Option<String> {
+        value(&wire.name).map(str::to_owned)
+    }
+    fn convert(wire: &wire::Reservation<'_>, shared: &mut Shared) -> Field<Self> {
+        reservation(wire, shared)
+    }
 }
 
-fn node(w: &wire::Node) -> Field<Node> {
+fn node(w: &wire::Node<'_>, shared: &mut Shared) -> Field<Node> {
     let name = non_empty(&w.name, "name")?;
     let words = words(&w.state, "state")?;
     if words.is_empty() {
@@ -92,16 +114,16 @@ fn node(w: &wire::Node) -> Field<Node> {
     let features = words_or_none(&w.features, "features")?;
     let address = text(&w.address, "address")?;
     Ok(Node {
-        name: NodeName::new(name),
+        name: shared.name(name),
         address: if address.is_empty() { name.to_owned() } else { address.to_owned() },
-        state: NodeState::from_words(words.iter().map(String::as_str)),
-        partitions: words_or_none(&w.partitions, "partitions")?.to_vec(),
-        node_type: gres::node_type(text(&w.gres, "gres")?, cpus, features),
+        state: NodeState::from_words(words),
+        partitions: owned(words_or_none(&w.partitions, "partitions")?),
+        node_type: shared.node_type(gres::node_type(text(&w.gres, "gres")?, cpus, features)),
         reason: Some(text(&w.reason, "reason")?).filter(|r| !r.is_empty()).map(str::to_owned),
     })
 }
 
-fn reservation(w: &wire::Reservation) -> Field<Reservation> {
+fn reservation(w: &wire::Reservation<'_>, shared: &mut Shared) -> Field<Reservation> {
     // A reservation without an end covers its nodes for good.
     let end = match w.end_time {
         Number::Infinite => UnixTime(i64::MAX),
@@ -111,17 +133,16 @@ fn reservation(w: &wire::Reservation) -> Field<Reservation> {
         name: non_empty(&w.name, "name")?.to_owned(),
         start_time: time(w.start_time, "start_time")?.ok_or("start_time")?,
         end_time: end,
-        nodes: host_list(&w.node_list, "node_list")?,
-        flags: words_or_none(&w.flags, "flags")?.to_vec(),
+        nodes: shared.host_list(&w.node_list, "node_list")?,
+        flags: owned(words_or_none(&w.flags, "flags")?),
     })
 }
 
-/// One job.
-pub(super) fn job(w: &wire::Job) -> Field<Job> {
+fn job(w: &wire::Job<'_>, shared: &mut Shared) -> Field<Job> {
     let id = natural(w.job_id, "job_id")?.filter(|id| *id > 0).ok_or("job_id")?;
-    let nodes = host_list(&w.nodes, "nodes")?;
+    let nodes = shared.host_list(&w.nodes, "nodes")?;
     let node_count = natural(w.node_count, "node_count")?.unwrap_or(nodes.len() as u32);
-    let string = |t: &Text, field| text(t, field).map(str::to_owned);
+    let string = |t: &Text<'_>, field| text(t, field).map(str::to_owned);
     let state = job_state(words(&w.job_state, "job_state")?)?;
     let exit_code = exit_code(&w.exit_code)?.filter(|_| state.is_ended());
     let host = text(&w.batch_host, "batch_host")?;
@@ -147,10 +168,10 @@ pub(super) fn job(w: &wire::Job) -> Field<Job> {
         eligible_time: time(w.eligible_time, "eligible_time")?,
         preempt_time: time(w.preempt_time, "preempt_time")?,
         time_limit_mins: time_limit(w.time_limit)?,
-        batch_host: Some(host).filter(|h| !h.is_empty()).map(NodeName::new),
+        batch_host: Some(host).filter(|h| !h.is_empty()).map(|h| shared.name(h)),
         nodes,
-        scheduled_nodes: host_list(&w.scheduled_nodes, "scheduled_nodes")?,
-        required_nodes: host_list(&w.required_nodes, "required_nodes")?,
+        scheduled_nodes: shared.host_list(&w.scheduled_nodes, "scheduled_nodes")?,
+        required_nodes: shared.host_list(&w.required_nodes, "required_nodes")?,
         node_count,
         restart_count: natural(w.restart_cnt, "restart_cnt")?.unwrap_or(0),
         comment: string(&w.comment, "comment")?,
@@ -160,7 +181,7 @@ pub(super) fn job(w: &wire::Job) -> Field<Job> {
     })
 }
 
-fn held(w: &wire::Job, state: &JobState) -> Field<bool> {
+fn held(w: &wire::Job<'_>, state: &JobState) -> Field<bool> {
     let priority_is_zero = match w.priority {
         Number::Value(n) => n == 0,
         Number::Unset | Number::Infinite => false,
@@ -196,18 +217,23 @@ fn exit_code(w: &Object<wire::ExitCode>) -> Field<Option<i32>> {
 }
 
 /// The first word that is a base state is the base; everything else is a flag.
-fn job_state(words: &[String]) -> Field<JobState> {
-    let words: Vec<String> = words.iter().map(|w| w.to_ascii_uppercase()).collect();
-    let known = words.iter().position(|w| base_state(w).is_some());
-    let at = known.unwrap_or(0);
+fn job_state(words: &[Cow<'_, str>]) -> Field<JobState> {
+    let at = words.iter().position(|w| base_state(w).is_some()).unwrap_or(0);
     let first = words.get(at).ok_or("job_state")?;
-    let base = base_state(first).unwrap_or_else(|| BaseState::Unknown(first.clone()));
-    let flags: BTreeSet<String> =
-        words.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, w)| w.clone()).collect();
-    Ok(JobState { base, flags })
+    let base = base_state(first).unwrap_or_else(|| BaseState::Unknown(first.to_ascii_uppercase()));
+    let others = words.iter().enumerate().filter(|(i, _)| *i != at);
+    Ok(JobState { base, flags: others.map(|(_, w)| w.to_ascii_uppercase()).collect() })
 }
 
+/// Slurm writes its words in upper case; others are read too.
 fn base_state(word: &str) -> Option<BaseState> {
+    let upper;
+    let word = if word.bytes().any(|b| b.is_ascii_lowercase()) {
+        upper = word.to_ascii_uppercase();
+        upper.as_str()
+    } else {
+        word
+    };
     Some(match word {
         "PENDING" => BaseState::Pending,
         "RUNNING" => BaseState::Running,
@@ -225,14 +251,14 @@ fn base_state(word: &str) -> Option<BaseState> {
     })
 }
 
-fn value(t: &Text) -> Option<&str> {
+fn value<'t>(t: &'t Text<'_>) -> Option<&'t str> {
     match t {
         Text::Value(s) => Some(s),
         Text::Unset | Text::Bad => None,
     }
 }
 
-fn text<'a>(t: &'a Text, field: &'static str) -> Field<&'a str> {
+fn text<'t>(t: &'t Text<'_>, field: &'static str) -> Field<&'t str> {
     match t {
         Text::Value(s) => Ok(s),
         Text::Unset => Ok(""),
@@ -240,18 +266,18 @@ fn text<'a>(t: &'a Text, field: &'static str) -> Field<&'a str> {
     }
 }
 
-fn non_empty<'a>(t: &'a Text, field: &'static str) -> Field<&'a str> {
+fn non_empty<'t>(t: &'t Text<'_>, field: &'static str) -> Field<&'t str> {
     value(t).filter(|s| !s.is_empty()).ok_or(field)
 }
 
-fn words<'a>(w: &'a Words, field: &'static str) -> Field<&'a [String]> {
+fn words<'w, 'a>(w: &'w Words<'a>, field: &'static str) -> Field<&'w [Cow<'a, str>]> {
     match w {
         Words::Value(words) => Ok(words),
         Words::Unset | Words::Bad => Err(field),
     }
 }
 
-fn words_or_none<'a>(w: &'a Words, field: &'static str) -> Field<&'a [String]> {
+fn words_or_none<'w, 'a>(w: &'w Words<'a>, field: &'static str) -> Field<&'w [Cow<'a, str>]> {
     if *w == Words::Unset { Ok(&[]) } else { words(w, field) }
 }
 
@@ -272,6 +298,6 @@ fn natural(n: Number, field: &'static str) -> Field<Option<u32>> {
     }
 }
 
-fn host_list(t: &Text, field: &'static str) -> Field<Vec<NodeName>> {
-    hostlist::expand(text(t, field)?).map_err(|_| field)
+fn owned(words: &[Cow<'_, str>]) -> Vec<String> {
+    words.iter().map(|w| w.clone().into_owned()).collect()
 }

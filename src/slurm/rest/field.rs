@@ -3,6 +3,7 @@
 //! Reading a field never fails: what cannot be understood becomes `Bad`, and whoever needs the field decides what that
 //! means. So one odd value never costs the whole answer, and there is only one pass over it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -34,26 +35,26 @@ pub(super) enum Number {
     Bad,
 }
 
-/// A text, also given as a number or a list.
+/// A text, also given as a number or a list. Borrowed from the answer where that has it without escapes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum Text {
+pub(super) enum Text<'a> {
     /// Missing or null.
     #[default]
     Unset,
     /// A value.
-    Value(String),
+    Value(Cow<'a, str>),
     /// Something else.
     Bad,
 }
 
 /// A list of words, also given as one text.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum Words {
+pub(super) enum Words<'a> {
     /// Missing or null.
     #[default]
     Unset,
     /// A value.
-    Value(Vec<String>),
+    Value(Vec<Cow<'a, str>>),
     /// Something else.
     Bad,
 }
@@ -111,6 +112,17 @@ fn drain_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<(), A::Error> {
     Ok(())
 }
 
+/// The members of a number that is an object.
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Part {
+    Set,
+    Infinite,
+    Number,
+    #[serde(other)]
+    Other,
+}
+
 struct NumberVisitor;
 
 impl<'de> Visitor<'de> for NumberVisitor {
@@ -142,12 +154,12 @@ impl<'de> Visitor<'de> for NumberVisitor {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Number, A::Error> {
         let (mut set, mut infinite, mut value) = (None, false, None);
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "set" => set = Some(map.next_value::<Number>()? == Number::Value(1)),
-                "infinite" => infinite = map.next_value::<Number>()? == Number::Value(1),
-                "number" => value = Some(map.next_value::<Number>()?),
-                _ => drop(map.next_value::<IgnoredAny>()?),
+        while let Some(part) = map.next_key::<Part>()? {
+            match part {
+                Part::Set => set = Some(map.next_value::<Number>()? == Number::Value(1)),
+                Part::Infinite => infinite = map.next_value::<Number>()? == Number::Value(1),
+                Part::Number => value = Some(map.next_value::<Number>()?),
+                Part::Other => drop(map.next_value::<IgnoredAny>()?),
             }
         }
         Ok(match (infinite, set, value) {
@@ -166,36 +178,43 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
+/// The words of one text.
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    text.split([',', '+']).map(str::trim).filter(|w| !w.is_empty()).take(MAX_WORDS)
+}
+
 struct WordsVisitor;
 
 impl<'de> Visitor<'de> for WordsVisitor {
-    type Value = Words;
+    type Value = Words<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of words")
     }
-    fn visit_bool<E>(self, _: bool) -> Result<Words, E> {
+    fn visit_bool<E>(self, _: bool) -> Result<Words<'de>, E> {
         Ok(Words::Bad)
     }
-    fn visit_i64<E>(self, _: i64) -> Result<Words, E> {
+    fn visit_i64<E>(self, _: i64) -> Result<Words<'de>, E> {
         Ok(Words::Bad)
     }
-    fn visit_u64<E>(self, _: u64) -> Result<Words, E> {
+    fn visit_u64<E>(self, _: u64) -> Result<Words<'de>, E> {
         Ok(Words::Bad)
     }
-    fn visit_f64<E>(self, _: f64) -> Result<Words, E> {
+    fn visit_f64<E>(self, _: f64) -> Result<Words<'de>, E> {
         Ok(Words::Bad)
     }
-    fn visit_str<E>(self, text: &str) -> Result<Words, E> {
-        let words = text.split([',', '+']).map(str::trim).filter(|w| !w.is_empty());
-        Ok(Words::Value(words.take(MAX_WORDS).map(str::to_owned).collect()))
+    fn visit_str<E>(self, text: &str) -> Result<Words<'de>, E> {
+        Ok(Words::Value(split(text).map(|w| Cow::Owned(w.to_owned())).collect()))
     }
-    fn visit_unit<E>(self) -> Result<Words, E> {
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Words<'de>, E> {
+        Ok(Words::Value(split(text).map(Cow::Borrowed).collect()))
+    }
+    fn visit_unit<E>(self) -> Result<Words<'de>, E> {
         Ok(Words::Unset)
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Words, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Words<'de>, A::Error> {
         let (mut words, mut bad) = (Vec::new(), false);
-        while let Some(item) = seq.next_element::<Text>()? {
+        while let Some(item) = seq.next_element::<Text<'de>>()? {
             match item {
                 Text::Value(word) if words.len() < MAX_WORDS => words.push(word),
                 _ => bad = true,
@@ -203,12 +222,12 @@ impl<'de> Visitor<'de> for WordsVisitor {
         }
         Ok(if bad { Words::Bad } else { Words::Value(words) })
     }
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Words, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Words<'de>, A::Error> {
         drain_map(map).map(|()| Words::Bad)
     }
 }
 
-impl<'de> Deserialize<'de> for Words {
+impl<'de: 'a, 'a> Deserialize<'de> for Words<'a> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         d.deserialize_any(WordsVisitor)
     }
@@ -217,44 +236,47 @@ impl<'de> Deserialize<'de> for Words {
 struct TextVisitor;
 
 impl<'de> Visitor<'de> for TextVisitor {
-    type Value = Text;
+    type Value = Text<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a text")
     }
-    fn visit_bool<E>(self, _: bool) -> Result<Text, E> {
+    fn visit_bool<E>(self, _: bool) -> Result<Text<'de>, E> {
         Ok(Text::Bad)
     }
-    fn visit_i64<E>(self, n: i64) -> Result<Text, E> {
-        Ok(Text::Value(n.to_string()))
+    fn visit_i64<E>(self, n: i64) -> Result<Text<'de>, E> {
+        Ok(Text::Value(Cow::Owned(n.to_string())))
     }
-    fn visit_u64<E>(self, n: u64) -> Result<Text, E> {
-        Ok(Text::Value(n.to_string()))
+    fn visit_u64<E>(self, n: u64) -> Result<Text<'de>, E> {
+        Ok(Text::Value(Cow::Owned(n.to_string())))
     }
-    fn visit_f64<E>(self, _: f64) -> Result<Text, E> {
+    fn visit_f64<E>(self, _: f64) -> Result<Text<'de>, E> {
         Ok(Text::Bad)
     }
-    fn visit_str<E>(self, text: &str) -> Result<Text, E> {
-        Ok(Text::Value(text.to_owned()))
+    fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+        Ok(Text::Value(Cow::Owned(text.to_owned())))
     }
-    fn visit_string<E>(self, text: String) -> Result<Text, E> {
-        Ok(Text::Value(text))
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+        Ok(Text::Value(Cow::Borrowed(text)))
     }
-    fn visit_unit<E>(self) -> Result<Text, E> {
+    fn visit_string<E>(self, text: String) -> Result<Text<'de>, E> {
+        Ok(Text::Value(Cow::Owned(text)))
+    }
+    fn visit_unit<E>(self) -> Result<Text<'de>, E> {
         Ok(Text::Unset)
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Text, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Text<'de>, A::Error> {
         Ok(match WordsVisitor.visit_seq(seq)? {
-            Words::Value(words) => Text::Value(words.join(",")),
+            Words::Value(words) => Text::Value(Cow::Owned(words.join(","))),
             _ => Text::Bad,
         })
     }
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Text, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Text<'de>, A::Error> {
         drain_map(map).map(|()| Text::Bad)
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         d.deserialize_any(TextVisitor)
     }
@@ -324,8 +346,9 @@ mod tests {
 
     #[test]
     fn words_come_as_list_or_text() {
-        let words = |json: &str| serde_json::from_str::<Words>(json).unwrap();
-        let both = Words::Value(vec!["IDLE".to_owned(), "DRAIN".to_owned()]);
+        let words = |json: &'static str| serde_json::from_str::<Words<'_>>(json).unwrap();
+        let both = Words::Value(vec!["IDLE".into(), "DRAIN".into()]);
+        assert_eq!(words(r#"["IDLE","DRAIN"]"#), both);
         assert_eq!(words(r#"["IDLE","DRAIN"]"#), both);
         assert_eq!(words(r#""IDLE+DRAIN""#), both);
         assert_eq!(words("null"), Words::Unset);

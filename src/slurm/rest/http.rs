@@ -1,20 +1,15 @@
-//! One request to slurmrestd: transport, token, time limit, body bound, and what kind of failure it was.
+//! One request to slurmrestd: transport, token, time limit, and what kind of failure it was.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use reqwest::{Client, Method, StatusCode};
 
+use super::body::{Take, Whole};
 use super::field::{Number, Object, Text};
 use super::token::Tokens;
 use super::wire::{Envelope, WireError};
 use crate::slurm::SlurmError;
-
-/// Largest answer that is read: 20,000 jobs at 8 kB each have 160 MB.
-const MAX_BODY_BYTES: usize = 512 * 1024 * 1024;
-
-/// Answers from this size on take more than a few milliseconds to read.
-const LARGE_BODY_BYTES: usize = 1024 * 1024;
 
 /// Tries of one read, the first included. The next round reads again anyway.
 const READ_TRIES: u32 = 3;
@@ -141,10 +136,10 @@ impl Http {
 
     /// Sends a read, again after failures that may pass. After a time-out there is no second try: slurmctld is
     /// overloaded, and the next round asks again.
-    pub(super) async fn read(&self, path: &str) -> Result<Vec<u8>, Failure> {
+    pub(super) async fn read<T: Take>(&self, path: &str, take: &T) -> Result<T::Out, Failure> {
         let mut delay = RETRY_DELAY;
         for _ in 1..READ_TRIES {
-            match self.once(&Request::get(path)).await {
+            match self.once(&Request::get(path), take).await {
                 Err(f) if matches!(f.kind, Kind::Unsent | Kind::Transient) => {
                     tracing::debug!(path, what = f.what, "slurmrestd failed, trying again");
                     tokio::time::sleep(delay.mul_f64(rand::random_range(0.5..1.5))).await;
@@ -153,43 +148,49 @@ impl Http {
                 result => return result,
             }
         }
-        self.once(&Request::get(path)).await
+        self.once(&Request::get(path), take).await
     }
 
     /// Sends a change: a second time only if nothing was sent the first time.
     pub(super) async fn change(&self, request: &Request<'_>) -> Result<Vec<u8>, Failure> {
-        match self.once(request).await {
+        match self.once(request, &Whole).await {
             Err(f) if f.kind == Kind::Unsent => {
                 tokio::time::sleep(RETRY_DELAY).await;
-                self.once(request).await
+                self.once(request, &Whole).await
             }
             result => result,
         }
     }
 
     /// Sends a request, and once more with a fresh token if the token was not taken (then nothing was done).
-    async fn once(&self, request: &Request<'_>) -> Result<Vec<u8>, Failure> {
-        match self.send(request, false).await {
+    async fn once<T: Take>(&self, request: &Request<'_>, take: &T) -> Result<T::Out, Failure> {
+        match self.send(request, take, false).await {
             Err(f) if f.kind == Kind::Unauthenticated && self.tokens.is_some() => {
-                self.send(request, true).await
+                self.send(request, take, true).await
             }
             result => result,
         }
     }
 
-    async fn send(&self, request: &Request<'_>, token_refused: bool) -> Result<Vec<u8>, Failure> {
-        let Some(tokens) = &self.tokens else { return self.send_as(request, None).await };
+    async fn send<T: Take>(
+        &self,
+        request: &Request<'_>,
+        take: &T,
+        token_refused: bool,
+    ) -> Result<T::Out, Failure> {
+        let Some(tokens) = &self.tokens else { return self.send_as(request, take, None).await };
         let token = tokens.token(token_refused).await;
         let token = token.map_err(|e| Failure::new(Kind::Unauthenticated, e.to_string()))?;
-        self.send_as(request, Some((tokens.user(), &token.0))).await
+        self.send_as(request, take, Some((tokens.user(), &token.0))).await
     }
 
     /// Sends a request under this user name and token.
-    pub(super) async fn send_as(
+    pub(super) async fn send_as<T: Take>(
         &self,
         request: &Request<'_>,
+        take: &T,
         login: Option<(Option<&str>, &str)>,
-    ) -> Result<Vec<u8>, Failure> {
+    ) -> Result<T::Out, Failure> {
         let url = format!("{}{}", self.base, request.path);
         let mut builder = self.client.request(request.method.clone(), url);
         if let Some((user, token)) = login {
@@ -204,26 +205,12 @@ impl Http {
         if let Some(body) = request.body {
             builder = builder.json(body);
         }
-        let response = builder.send().await.map_err(|e| transport(&e))?;
-        let status = response.status();
-        let body = bounded_body(response).await?;
-        judge_aside(status, body).await
+        take.take(builder.send().await.map_err(|e| transport(&e))?).await
     }
 }
 
-async fn bounded_body(mut response: reqwest::Response) -> Result<Vec<u8>, Failure> {
-    let expected = response.content_length().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-    let mut body = Vec::with_capacity(expected.min(MAX_BODY_BYTES));
-    while let Some(chunk) = response.chunk().await.map_err(|e| transport(&e))? {
-        if body.len() + chunk.len() > MAX_BODY_BYTES {
-            return Err(Failure::new(Kind::Permanent, "the answer has more than 512 MiB"));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
-}
-
-fn transport(e: &reqwest::Error) -> Failure {
+/// A failure on the way.
+pub(super) fn transport(e: &reqwest::Error) -> Failure {
     let kind = match e {
         e if e.is_connect() => Kind::Unsent,
         e if e.is_timeout() => Kind::TimedOut,
@@ -245,19 +232,9 @@ fn chain(e: &dyn std::error::Error) -> String {
     text
 }
 
-/// Judges large answers on a thread of their own, where they hold nobody up.
-async fn judge_aside(status: StatusCode, body: Vec<u8>) -> Result<Vec<u8>, Failure> {
-    if body.len() < LARGE_BODY_BYTES {
-        return judge(status, &body).map(|()| body);
-    }
-    tokio::task::spawn_blocking(move || judge(status, &body).map(|()| body))
-        .await
-        .unwrap_or_else(|e| Err(Failure::new(Kind::Transient, format!("reading the answer: {e}"))))
-}
-
 /// Slurm's own errors first, whatever the status says: HTTP 200 can carry errors, and 500 a plain refusal.
-fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
-    let envelope = serde_json::from_slice::<Envelope>(body).ok();
+pub(super) fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
+    let envelope = serde_json::from_slice::<Envelope<'_>>(body).ok();
     let error = envelope.as_ref().and_then(|e| e.errors.as_ref()?.first());
     let (code, text) = match error {
         Some(Object::Value(error)) => described(error),
@@ -272,10 +249,10 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
     Err(Failure::new(kind(status, code, &what, envelope.is_some()), what))
 }
 
-fn described(error: &WireError) -> (Option<i64>, String) {
+fn described(error: &WireError<'_>) -> (Option<i64>, String) {
     let code = if let Number::Value(n) = error.error_number { Some(n).filter(|n| *n != 0) } else { None };
-    let part = |t: &Text| match t {
-        Text::Value(s) if !s.is_empty() && s != "No error" => Some(s.clone()),
+    let part = |t: &Text<'_>| match t {
+        Text::Value(s) if !s.is_empty() && s != "No error" => Some(s.to_string()),
         _ => None,
     };
     let text = [part(&error.description), part(&error.error)].into_iter().flatten().collect::<Vec<_>>();
@@ -284,7 +261,7 @@ fn described(error: &WireError) -> (Option<i64>, String) {
 }
 
 /// A cancel answers 200 without errors and tells in `status` what it could not do.
-fn kill_failure(envelope: &Envelope) -> Option<(Option<i64>, String)> {
+fn kill_failure(envelope: &Envelope<'_>) -> Option<(Option<i64>, String)> {
     let failed = envelope.status.as_ref()?.iter().find_map(|s| match s {
         Object::Value(s) => match &s.error {
             Object::Value(e) if !matches!(e.code, Number::Value(0) | Number::Unset) => Some(e),
@@ -293,7 +270,7 @@ fn kill_failure(envelope: &Envelope) -> Option<(Option<i64>, String)> {
         Object::Unset | Object::Bad => None,
     })?;
     let code = if let Number::Value(n) = failed.code { Some(n) } else { None };
-    let text = if let Text::Value(s) = &failed.message { s.clone() } else { "unknown error".to_owned() };
+    let text = if let Text::Value(s) = &failed.message { s.to_string() } else { "unknown error".to_owned() };
     Some((code, format!("{text} ({})", code.unwrap_or(-1))))
 }
 
@@ -363,7 +340,7 @@ mod tests {
     #[tokio::test]
     async fn a_missing_socket_is_told_apart_from_a_lost_answer() {
         let http = Http::new("unix:/no/such/socket", Duration::from_secs(1), None).unwrap();
-        let failure = http.once(&Request::get("/slurm/v0.0.42/ping")).await.unwrap_err();
+        let failure = http.once(&Request::get("/slurm/v0.0.42/ping"), &Whole).await.unwrap_err();
         assert_eq!(failure.kind, Kind::Unsent, "{}", failure.what);
     }
 }

@@ -1,28 +1,34 @@
 //! slurmrestd, in all versions from v0.0.40 to v0.0.45.
 
 mod acts;
+mod body;
 #[cfg(test)]
 mod conversation;
 mod convert;
 mod field;
 mod http;
+mod listing;
+#[doc(hidden)]
+pub mod offline;
 mod reading;
 #[cfg(test)]
 mod recorded;
 mod session;
 mod token;
+mod window;
 mod wire;
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use serde::de::DeserializeOwned;
-
 pub(super) use self::token::Claims;
+use async_trait::async_trait;
 
+use self::body::{List, Whole};
+use self::convert::Shared;
 use self::http::{Failure, Http, Kind};
+use self::listing::{Listed, Record};
 use self::reading::{ExitWatch, Pulse, Reading};
 use self::session::Session;
 use self::token::Tokens;
@@ -79,24 +85,29 @@ impl RestSlurm {
     }
 
     async fn pulse(&self) -> Result<Pulse, SlurmError> {
-        Ok(Pulse::new(&self.get("diag/", "scheduler statistics").await?))
+        let doing = "reading scheduler statistics from slurmrestd";
+        let body = self.session.get("diag/", &Whole).await.map_err(|f| f.doing(doing))?;
+        let diag =
+            serde_json::from_slice(&body).map_err(|e| window::unreadable(&e, e.is_eof()).doing(doing))?;
+        Ok(Pulse::new(&diag))
     }
 
-    async fn get<T>(&self, tail: &str, of: &str) -> Result<T, SlurmError>
-    where
-        T: DeserializeOwned + Send + 'static,
-    {
-        let doing = format!("reading {of} from slurmrestd");
-        let result = async { parse(self.session.get(tail).await?).await }.await;
-        result.map_err(|f: Failure| f.doing(doing))
+    async fn list<M: Record + Send + 'static>(
+        &self,
+        tail: &str,
+        shared: &Arc<Mutex<Shared>>,
+    ) -> Result<Listed<M>, SlurmError> {
+        let doing = format!("reading {} from slurmrestd", M::LIST);
+        self.session.get(tail, &List::new(shared)).await.map_err(|f| f.doing(doing))
     }
 
     async fn reading(&self, before: Pulse) -> Result<Reading, SlurmError> {
         // Nodes before jobs: a job that starts in between is seen on a node that looked idle, and the gap finder
         // takes a node as busy if either says so.
-        let nodes = self.get("nodes/", "nodes").await?;
-        let jobs = self.get("jobs/", "jobs").await?;
-        let reservations = self.get("reservations/", "reservations").await?;
+        let shared = Arc::default();
+        let nodes = self.list("nodes/", &shared).await?;
+        let jobs = self.list("jobs/", &shared).await?;
+        let reservations = self.list("reservations/", &shared).await?;
         let after = self.pulse().await?;
         Ok(Reading { before, nodes, jobs, reservations, after })
     }
@@ -108,13 +119,12 @@ impl RestSlurm {
     }
 
     async fn read_job(&self, id: JobId, doing: &str) -> Result<Option<Job>, SlurmError> {
-        let body = match self.session.get(&format!("job/{id}")).await {
+        let list = List::<Job>::new(&Arc::default());
+        let Listed { records, bad, .. } = match self.session.get(&format!("job/{id}"), &list).await {
             Err(f) if f.kind == Kind::NoSuchJob => return Ok(None),
             result => result.map_err(|f| f.doing(doing))?,
         };
-        let jobs: wire::Jobs = parse(body).await.map_err(|f| f.doing(doing))?;
-        let (jobs, bad) = convert::jobs(&jobs);
-        match jobs.into_iter().find(|j| j.id == id) {
+        match records.into_iter().find(|j| j.id == id) {
             Some(job) => Ok(Some(job)),
             None => match bad.first() {
                 Some(bad) => Err(Failure::new(Kind::Permanent, bad.to_string()).doing(doing)),
@@ -122,21 +132,6 @@ impl RestSlurm {
             },
         }
     }
-}
-
-/// Reads JSON on a thread of its own: the jobs of a large site take a second.
-async fn parse<T: DeserializeOwned + Send + 'static>(body: Vec<u8>) -> Result<T, Failure> {
-    let work = move || serde_json::from_slice(&body).map_err(|e| unreadable(&body, &e));
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(e) => Err(Failure::new(Kind::Transient, format!("the answer was not read: {e}"))),
-    }
-}
-
-/// A cut-off answer may be whole the next time; one of another shape will not.
-fn unreadable(body: &[u8], e: &serde_json::Error) -> Failure {
-    let kind = if e.is_eof() || body.is_empty() { Kind::Transient } else { Kind::Permanent };
-    Failure::new(kind, format!("the answer is not what was asked for: {e}"))
 }
 
 #[async_trait]

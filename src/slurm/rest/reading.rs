@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::convert::{self, BadRecord};
 use super::field::{Number, Object};
+use super::listing::Listed;
 use super::wire;
-use crate::model::{Backfill, Doubt, Snapshot, UnixTime};
+use crate::model::{Backfill, Doubt, Job, Node, Reservation, Snapshot, UnixTime};
 
 /// The way a backfill cycle ends when it has looked at the whole queue.
 const WHOLE_QUEUE: &str = "end_job_queue";
@@ -87,9 +88,9 @@ fn judge(pulse: &Pulse, before: &BTreeMap<String, i64>) -> Backfill {
 /// The four answers of one reading, in the order in which they were asked for.
 pub(super) struct Reading {
     pub before: Pulse,
-    pub nodes: wire::Nodes,
-    pub jobs: wire::Jobs,
-    pub reservations: wire::Reservations,
+    pub nodes: Listed<Node>,
+    pub jobs: Listed<Job>,
+    pub reservations: Listed<Reservation>,
     pub after: Pulse,
 }
 
@@ -97,11 +98,14 @@ impl Reading {
     /// What the answers say together.
     pub(super) fn snapshot(self, backfill: Backfill) -> Snapshot {
         let mut doubts = self.backfill_doubts();
-        let (nodes, mut bad) = convert::nodes(&self.nodes);
-        let (jobs, bad_jobs) = convert::jobs(&self.jobs);
-        let (reservations, bad_reservations) = convert::reservations(&self.reservations);
-        bad.extend(bad_jobs);
-        bad.extend(bad_reservations);
+        let Reading { nodes: Listed { records: mut nodes, mut bad, .. }, .. } = self;
+        let (mut jobs, mut reservations) = (self.jobs.records, self.reservations.records);
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        jobs.sort_by_key(|j| j.id);
+        reservations.retain(|r| !r.nodes.is_empty());
+        reservations.sort_by(|a, b| a.name.cmp(&b.name));
+        bad.extend(self.jobs.bad);
+        bad.extend(self.reservations.bad);
         doubts.extend(unreadable(&bad).map(Doubt::Inconsistent));
         let doubt = |text: String| Doubt::Inconsistent(text);
         if nodes.is_empty() {

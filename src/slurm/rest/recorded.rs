@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::convert;
+use super::convert::Shared;
+use super::http::{Failure, Kind};
+use super::listing::{self, Listed, Record};
 use super::reading::{ExitWatch, Pulse, Reading};
 use super::wire;
-use crate::model::{BaseState, Doubt, NodeName, Snapshot, UnixTime};
+use crate::model::{BaseState, Doubt, Job, NodeName, Snapshot, UnixTime};
 
 const RECORDED: [(&str, &str); 7] = [
     ("24.11", "v0.0.40"),
@@ -27,14 +29,19 @@ fn recorded(release: &str, version: &str, name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
+fn list<M: Record>(text: &str) -> Result<Listed<M>, Failure> {
+    listing::read(text.as_bytes(), &mut Shared::default())
+}
+
 /// A snapshot as if nothing had happened while the answers were read.
-fn snapshot_of(nodes: &str, jobs: &str, reservations: &str, diag: &str) -> serde_json::Result<Snapshot> {
-    let pulse = Pulse::new(&serde_json::from_str::<wire::Diag>(diag)?);
+fn snapshot_of(nodes: &str, jobs: &str, reservations: &str, diag: &str) -> Result<Snapshot, Failure> {
+    let diag = serde_json::from_str::<wire::Diag>(diag);
+    let pulse = Pulse::new(&diag.map_err(|e| Failure::new(Kind::Permanent, e.to_string()))?);
     let reading = Reading {
         before: pulse.clone(),
-        nodes: serde_json::from_str(nodes)?,
-        jobs: serde_json::from_str(jobs)?,
-        reservations: serde_json::from_str(reservations)?,
+        nodes: list(nodes)?,
+        jobs: list(jobs)?,
+        reservations: list(reservations)?,
         after: pulse.clone(),
     };
     Ok(reading.snapshot(ExitWatch::default().backfill(&pulse)))
@@ -52,15 +59,8 @@ fn digest(s: &Snapshot) -> String {
     let at = |t: Option<UnixTime>| t.map_or("-".to_owned(), |t| format!("{}m", (t.0 - zero.0 + 30) / 60));
     let mut lines = Vec::new();
     for n in &s.nodes {
-        let words: Vec<&str> = n.state.words.iter().map(String::as_str).collect();
         let reason = n.reason.as_deref().unwrap_or("-");
-        lines.push(format!(
-            "{} {} {} {} {reason}",
-            n.name,
-            words.join("+"),
-            n.node_type,
-            n.partitions.join(",")
-        ));
+        lines.push(format!("{} {} {} {} {reason}", n.name, n.state, n.node_type, n.partitions.join(",")));
     }
     for j in &s.jobs {
         lines.push(format!(
@@ -136,8 +136,7 @@ fn unknown_states_are_kept_by_name() {
     jobs["jobs"][0]["job_state"] = serde_json::json!(["HIBERNATING", "DREAMING"]);
     jobs["jobs"][1]["job_state"] = serde_json::json!(["DREAMING", "RUNNING"]);
     jobs["jobs"][2]["job_state"] = "RUNNING".into();
-    let jobs: wire::Jobs = serde_json::from_value(jobs).unwrap();
-    let (jobs, bad) = convert::jobs(&jobs);
+    let Listed { records: jobs, bad, .. } = list::<Job>(&jobs.to_string()).unwrap();
     assert!(bad.is_empty());
     assert_eq!(jobs[0].state.base, BaseState::Unknown("HIBERNATING".to_owned()));
     assert!(jobs[0].state.flags.contains("DREAMING") && !jobs[0].state.is_ended());
@@ -179,9 +178,9 @@ fn a_cycle_during_the_reading_is_noticed() {
         jobs["last_backfill"]["number"] = last_backfill.into();
         let reading = Reading {
             before,
-            nodes: serde_json::from_str(&read("nodes")).unwrap(),
-            jobs: serde_json::from_value(jobs).unwrap(),
-            reservations: serde_json::from_str(&read("reservations")).unwrap(),
+            nodes: list(&read("nodes")).unwrap(),
+            jobs: list(&jobs.to_string()).unwrap(),
+            reservations: list(&read("reservations")).unwrap(),
             after,
         };
         reading.snapshot(Default::default()).doubts
@@ -209,8 +208,7 @@ fn twenty_thousand_jobs_are_read_quickly() {
     let text = jobs.to_string();
     drop(jobs);
     let start = std::time::Instant::now();
-    let wire: wire::Jobs = serde_json::from_str(&text).unwrap();
-    let (jobs, bad) = convert::jobs(&wire);
+    let Listed { records: jobs, bad, .. } = list::<Job>(&text).unwrap();
     assert_eq!((jobs.len(), bad.len()), (20_000, 0));
     // An unoptimised build on a busy machine takes about 3 s; a pass through a tree of values would take five times that.
     assert!(start.elapsed().as_secs() < 20, "{:?} for {} MB", start.elapsed(), text.len() / 1_000_000);
@@ -295,9 +293,9 @@ proptest! {
 
     #[test]
     fn no_text_makes_the_parser_panic(text in ".{0,60}", cut in 0usize..20_000) {
-        let _ = serde_json::from_str::<wire::Jobs>(&text);
+        let _ = list::<Job>(&text);
         let whole = recorded("24.11", "v0.0.40", "jobs");
         let cut = whole.get(..cut.min(whole.len() - 10)).unwrap_or("");
-        prop_assert!(serde_json::from_str::<wire::Jobs>(cut).is_err());
+        prop_assert!(list::<Job>(cut).is_err());
     }
 }

@@ -4,6 +4,7 @@ use reqwest::Method;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
+use super::body::{Take, Whole};
 use super::field::{Object, Text};
 use super::http::{Failure, Http, Kind, Request};
 use super::wire::Envelope;
@@ -43,7 +44,7 @@ impl Session {
     async fn discover(&self) -> Result<Endpoint, Failure> {
         let (mut available, mut about, mut last) = (Vec::new(), None, None);
         for version in VERSIONS {
-            match self.http.read(&format!("/slurm/{version}/ping/")).await {
+            match self.http.read(&format!("/slurm/{version}/ping/"), &Whole).await {
                 Ok(body) => {
                     available.push(version.to_owned());
                     about = about.or_else(|| about_slurm(&body));
@@ -74,13 +75,13 @@ impl Session {
     }
 
     /// Reads `/slurm/VERSION/tail`.
-    pub(super) async fn get(&self, tail: &str) -> Result<Vec<u8>, Failure> {
+    pub(super) async fn get<T: Take>(&self, tail: &str, take: &T) -> Result<T::Out, Failure> {
         let version = self.endpoint().await?.rest_version;
-        match self.http.read(&format!("/slurm/{version}/{tail}")).await {
+        match self.http.read(&format!("/slurm/{version}/{tail}"), take).await {
             Err(f) if f.kind == Kind::NoSuchUrl => {
                 self.forget(&version).await;
                 let version = self.endpoint().await?.rest_version;
-                self.http.read(&format!("/slurm/{version}/{tail}")).await
+                self.http.read(&format!("/slurm/{version}/{tail}"), take).await
             }
             result => result,
         }
@@ -90,7 +91,7 @@ impl Session {
     pub(super) async fn get_as(&self, tail: &str, user: &str, token: &str) -> Result<(), Failure> {
         let version = self.endpoint().await?.rest_version;
         let path = format!("/slurm/{version}/{tail}");
-        self.http.send_as(&Request::get(&path), Some((Some(user), token))).await.map(drop)
+        self.http.send_as(&Request::get(&path), &Whole, Some((Some(user), token))).await.map(drop)
     }
 
     /// Changes something. A version that is gone means that nothing was done, so then there is a second try.
@@ -117,9 +118,9 @@ impl Session {
 
 /// Slurm's release and the cluster's name.
 fn about_slurm(body: &[u8]) -> Option<(String, String)> {
-    let envelope: Envelope = serde_json::from_slice(body).ok()?;
+    let envelope: Envelope<'_> = serde_json::from_slice(body).ok()?;
     let Object::Value(meta) = envelope.meta else { return None };
     let Object::Value(slurm) = meta.slurm else { return None };
-    let text = |t: Text| if let Text::Value(s) = t { s } else { String::new() };
+    let text = |t: Text<'_>| if let Text::Value(s) = t { s.into_owned() } else { String::new() };
     Some((text(slurm.release), text(slurm.cluster)))
 }

@@ -1,4 +1,5 @@
 //! What slurmrestd sends, as far as we read it. Unknown fields are ignored; no field can fail the whole answer.
+//! Texts are borrowed from the answer; lists are read by `listing`.
 
 use serde::Deserialize;
 
@@ -6,113 +7,103 @@ use super::field::{Number, Object, Text, Words};
 
 /// What every answer carries.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Envelope {
+pub(super) struct Envelope<'a> {
     /// What went wrong, even under HTTP 200.
-    #[serde(default)]
-    pub errors: Option<Vec<Object<WireError>>>,
+    #[serde(default, borrow)]
+    pub errors: Option<Vec<Object<WireError<'a>>>>,
     /// Who answers.
     #[serde(default)]
-    pub meta: Object<Meta>,
+    pub meta: Object<Meta<'a>>,
     /// One entry for each job that `DELETE /job` was for.
     #[serde(default)]
-    pub status: Option<Vec<Object<KillStatus>>>,
+    pub status: Option<Vec<Object<KillStatus<'a>>>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct WireError {
+pub(super) struct WireError<'a> {
     #[serde(default)]
     pub error_number: Number,
+    #[serde(default, borrow)]
+    pub error: Text<'a>,
     #[serde(default)]
-    pub error: Text,
-    #[serde(default)]
-    pub description: Text,
+    pub description: Text<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct KillStatus {
-    #[serde(default)]
-    pub error: Object<KillError>,
+pub(super) struct KillStatus<'a> {
+    #[serde(default, borrow)]
+    pub error: Object<KillError<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct KillError {
+pub(super) struct KillError<'a> {
     #[serde(default)]
     pub code: Number,
-    #[serde(default)]
-    pub message: Text,
+    #[serde(default, borrow)]
+    pub message: Text<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Meta {
-    #[serde(default, alias = "Slurm")]
-    pub slurm: Object<MetaSlurm>,
+pub(super) struct Meta<'a> {
+    #[serde(default, alias = "Slurm", borrow)]
+    pub slurm: Object<MetaSlurm<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct MetaSlurm {
+pub(super) struct MetaSlurm<'a> {
+    #[serde(default, borrow)]
+    pub release: Text<'a>,
     #[serde(default)]
-    pub release: Text,
-    #[serde(default)]
-    pub cluster: Text,
+    pub cluster: Text<'a>,
 }
 
-/// `GET /nodes`. Without the list the answer is none.
-#[derive(Debug, Deserialize)]
-pub(super) struct Nodes {
-    pub nodes: Vec<Object<Node>>,
-}
-
+/// One of `GET /nodes`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Node {
-    pub name: Text,
-    pub address: Text,
-    pub state: Words,
-    pub partitions: Words,
+pub(super) struct Node<'a> {
+    #[serde(borrow)]
+    pub name: Text<'a>,
+    pub address: Text<'a>,
+    pub state: Words<'a>,
+    pub partitions: Words<'a>,
     pub cpus: Number,
-    pub gres: Text,
-    pub features: Words,
-    pub reason: Text,
+    pub gres: Text<'a>,
+    pub features: Words<'a>,
+    pub reason: Text<'a>,
 }
 
-/// `GET /jobs` and `GET /job/{id}`.
-#[derive(Debug, Deserialize)]
-pub(super) struct Jobs {
-    pub jobs: Vec<Object<Job>>,
-    #[serde(default)]
-    pub last_backfill: Number,
-}
-
+/// One of `GET /jobs` and `GET /job/{id}`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Job {
+pub(super) struct Job<'a> {
     pub job_id: Number,
     pub user_id: Number,
-    pub user_name: Text,
-    pub account: Text,
-    pub name: Text,
-    pub partition: Text,
-    pub qos: Text,
-    pub job_state: Words,
-    pub state_reason: Text,
+    #[serde(borrow)]
+    pub user_name: Text<'a>,
+    pub account: Text<'a>,
+    pub name: Text<'a>,
+    pub partition: Text<'a>,
+    pub qos: Text<'a>,
+    pub job_state: Words<'a>,
+    pub state_reason: Text<'a>,
     pub submit_time: Number,
     pub start_time: Number,
     pub end_time: Number,
     pub eligible_time: Number,
     pub preempt_time: Number,
     pub time_limit: Number,
-    pub nodes: Text,
-    pub batch_host: Text,
-    pub scheduled_nodes: Text,
-    pub required_nodes: Text,
+    pub nodes: Text<'a>,
+    pub batch_host: Text<'a>,
+    pub scheduled_nodes: Text<'a>,
+    pub required_nodes: Text<'a>,
     pub node_count: Number,
     pub hold: Number,
     pub priority: Number,
     pub restart_cnt: Number,
-    pub comment: Text,
-    pub admin_comment: Text,
-    pub tres_per_node: Text,
-    pub tres_req_str: Text,
+    pub comment: Text<'a>,
+    pub admin_comment: Text<'a>,
+    pub tres_per_node: Text<'a>,
+    pub tres_req_str: Text<'a>,
     pub exit_code: Object<ExitCode>,
 }
 
@@ -130,20 +121,16 @@ pub(super) struct Signal {
     pub id: Number,
 }
 
-/// `GET /reservations`.
-#[derive(Debug, Deserialize)]
-pub(super) struct Reservations {
-    pub reservations: Vec<Object<Reservation>>,
-}
-
+/// One of `GET /reservations`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Reservation {
-    pub name: Text,
+pub(super) struct Reservation<'a> {
+    #[serde(borrow)]
+    pub name: Text<'a>,
     pub start_time: Number,
     pub end_time: Number,
-    pub node_list: Text,
-    pub flags: Words,
+    pub node_list: Text<'a>,
+    pub flags: Words<'a>,
 }
 
 /// `GET /diag`.

@@ -1,0 +1,203 @@
+//! A whole round at the size of the largest machines: `cargo bench --bench round`.
+//!
+//! From the bytes that slurmrestd sends for 10,000 nodes, 20,000 running and 20,000 pending jobs to what changes for 20
+//! malleable jobs. Goals: at most 1 s, half of it for reading; at most 300 MiB of memory with the last round's
+//! snapshot still held. Also the gap finder alone, as often as the simulator calls it.
+
+mod answers;
+mod small;
+
+use std::time::{Duration, Instant};
+
+use infill::config::Config;
+use infill::gaps::{GapContext, Survival, Tracker, find};
+use infill::model::malleable::RateCurve;
+use infill::model::{
+    Curve, ExecPlan, Gaps, HeldNode, JobId, MalleableJob, NodeName, Plan, Sizes, Snapshot, Standing,
+    UnixTime, UserId,
+};
+use infill::plan::{Problem, check, plan, solver};
+use infill::slurm::rest::offline;
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+const PARTITION: &str = "infill";
+
+/// Rounds; the median of each stage counts. The first has no snapshot to hold.
+const ROUNDS: usize = 7;
+
+/// Malleable jobs: as many wait as hold nodes.
+const JOBS: u32 = 20;
+
+/// Stages of a round with what each took.
+#[derive(Default)]
+struct Stages {
+    took: Vec<(&'static str, Duration, usize)>,
+}
+
+impl Stages {
+    /// Measures a stage: its time and the peak of the process's memory in it.
+    fn of<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> T {
+        MEMORY.reset_peak_usage();
+        let clock = Instant::now();
+        let value = work();
+        self.took.push((name, clock.elapsed(), MEMORY.peak_usage()));
+        value
+    }
+
+    /// As `of`, where `work` also tells the time that was not its own.
+    fn less<T>(&mut self, name: &'static str, work: impl FnOnce() -> (T, Duration)) -> T {
+        let (value, spent) = self.of(name, work);
+        if let Some(last) = self.took.last_mut() {
+            last.1 = last.1.saturating_sub(spent);
+        }
+        value
+    }
+}
+
+/// What the daemon keeps from one round to the next.
+#[derive(Default)]
+struct Kept {
+    snapshot: Option<Snapshot>,
+    tracker: Tracker,
+    gaps: Gaps,
+    survival: Survival,
+}
+
+fn malleable(n: u32, holds: bool) -> MalleableJob {
+    let curve = Curve::parse("1:100,2:190,4:350,8:620,16:1050,32:1700,64:2500").expect("a curve");
+    let first = answers::FREE - answers::HELD + n * answers::HELD_EACH;
+    let count = if holds { answers::HELD_EACH } else { 0 };
+    let held =
+        |i| HeldNode { node: NodeName::new(answers::node_name(first + i)), slurm_job: JobId(1000 + n) };
+    MalleableJob {
+        id: JobId(1000 + n),
+        user: UserId(6000 + n),
+        weight: 1.0 / (100.0 + f64::from(n)),
+        sizes: Sizes::Range { min: 1, max: 64 },
+        rates: vec![RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve }],
+        costs: Config::default().planner.costs,
+        standing: if holds { Standing::Running } else { Standing::Waiting },
+        exec_plan: ExecPlan::default(),
+        lead_node: holds.then(|| NodeName::new(answers::node_name(first))),
+        held: (0..count).map(held).collect(),
+        submitted_at: UnixTime(answers::NOW - 4000),
+        last_change: None,
+        excluded: Vec::new(),
+    }
+}
+
+/// Jobs that shall hold other nodes than they do.
+fn changed(plan: &Plan, jobs: &[MalleableJob]) -> usize {
+    let differs = |job: &&MalleableJob| {
+        let mut wanted: Vec<&NodeName> =
+            plan.job(job.id).map(|p| p.nodes.iter().map(|n| &n.node).collect()).unwrap_or_default();
+        wanted.sort();
+        wanted != job.held.iter().map(|h| &h.node).collect::<Vec<_>>()
+    };
+    jobs.iter().filter(differs).count()
+}
+
+fn read(stages: &mut Stages) -> (Snapshot, usize) {
+    let mut bytes = 0;
+    let mut nodes = answers::nodes();
+    let mut read_nodes =
+        stages.less("read nodes", || (offline::nodes(&mut nodes).expect("nodes"), nodes.spent));
+    bytes += nodes.bytes;
+    let mut jobs = answers::jobs();
+    let read_jobs =
+        stages.less("read jobs", || (offline::jobs(&mut jobs, &mut read_nodes).expect("jobs"), jobs.spent));
+    bytes += jobs.bytes;
+    let (reservations, diag) = (answers::reservations(), answers::diag());
+    let snapshot = stages.of("put together", || {
+        offline::snapshot(read_nodes, read_jobs, &*reservations, &diag).expect("a snapshot")
+    });
+    (snapshot, bytes)
+}
+
+fn round(number: usize, kept: &mut Kept, config: &Config, jobs: &[MalleableJob]) -> (Stages, String) {
+    let mut stages = Stages::default();
+    let (snapshot, bytes) = read(&mut stages);
+    assert!(snapshot.is_trusted(), "{:?}", snapshot.doubts);
+    let now = UnixTime(answers::NOW + 30 * number as i64);
+    let holders = jobs.iter().flat_map(|j| j.held.iter().map(|h| (h.node.clone(), j.id))).collect();
+    stages.of("track gaps", || kept.tracker.observe(&snapshot, PARTITION, &kept.gaps, now));
+    kept.gaps = stages.of("find gaps", || {
+        let since = kept.tracker.since();
+        let context = GapContext {
+            partition: PARTITION,
+            config: &config.gaps,
+            holders: &holders,
+            since: &since,
+            survival: &kept.survival,
+            leave_secs: 15.0,
+        };
+        find(&snapshot, &context, now)
+    });
+    let problem = Problem {
+        now,
+        gaps: &kept.gaps,
+        jobs,
+        config: &config.planner,
+        min_window_secs: config.gaps.min_window_secs,
+        may_grow: true,
+        drain: false,
+    };
+    let solver = solver::default_solver().expect("built with a solver");
+    let (plan, _report) = stages.of("plan", || plan(&problem, solver.as_ref()));
+    stages.of("check", || check(&problem, &plan)).expect("a plan that passes");
+    let changes = stages.of("diff", || changed(&plan, jobs));
+    let about = format!(
+        "{} MB of answers; {} nodes, {} jobs, {} gaps; {:?}: {changes} of {} jobs change",
+        bytes / 1_000_000,
+        snapshot.nodes.len(),
+        snapshot.jobs.len(),
+        kept.gaps.gaps.len(),
+        plan.status,
+        jobs.len(),
+    );
+    kept.snapshot = Some(snapshot);
+    (stages, about)
+}
+
+fn median(mut values: Vec<Duration>) -> Duration {
+    values.sort();
+    values[values.len() / 2]
+}
+
+/// Most memory that the process has had so far, by the kernel's book: the solver's too, which is not Rust's.
+fn resident() -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|l| l.strip_prefix("VmHWM:")).map(|l| l.trim().to_owned())
+}
+
+fn show(rounds: &[Stages]) {
+    let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+    let ms = |d: Duration| d.as_secs_f64() * 1e3;
+    println!("{:<14} {:>10} {:>10} {:>12}", "stage", "median ms", "least ms", "peak MiB");
+    for (i, (name, ..)) in rounds[0].took.iter().enumerate() {
+        let times: Vec<Duration> = rounds.iter().map(|r| r.took[i].1).collect();
+        let peak = rounds.iter().map(|r| r.took[i].2).max().unwrap_or(0);
+        let least = times.iter().copied().min().unwrap_or_default();
+        println!("{name:<14} {:>10.2} {:>10.2} {:>12.1}", ms(median(times)), ms(least), mib(peak));
+    }
+    let totals: Vec<Duration> = rounds.iter().map(|r| r.took.iter().map(|t| t.1).sum()).collect();
+    let peak = rounds.iter().flat_map(|r| r.took.iter().map(|t| t.2)).max().unwrap_or(0);
+    let least = totals.iter().copied().min().unwrap_or_default();
+    println!("{:<14} {:>10.2} {:>10.2} {:>12.1}", "whole round", ms(median(totals)), ms(least), mib(peak));
+}
+
+fn main() {
+    // Cargo passes `--bench`; anything else is not for us.
+    let config = Config::default();
+    let jobs: Vec<MalleableJob> = (0..JOBS).map(|n| malleable(n, n < JOBS / 2)).collect();
+    let mut kept = Kept::default();
+    let (_, about) = round(0, &mut kept, &config, &jobs);
+    println!("{about}");
+    let rounds: Vec<Stages> = (1..=ROUNDS).map(|n| round(n, &mut kept, &config, &jobs).0).collect();
+    show(&rounds);
+    println!("most resident, the solver and the program itself included: {}", resident().unwrap_or_default());
+    small::show();
+}

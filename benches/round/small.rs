@@ -1,0 +1,90 @@
+//! The gap finder alone: what the simulator asks for tens of thousands of times.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use infill::config::Config;
+use infill::gaps::{GapContext, Survival, Tracker, find};
+use infill::model::{
+    BaseState, Gaps, Job, JobId, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
+};
+use infill::slurm::fake::pending_job;
+
+const PARTITION: &str = "infill";
+
+/// Calls; the median counts.
+const CALLS: usize = 201;
+
+/// Nodes of each busy job.
+const WIDTH: usize = 16;
+
+/// `count` nodes of which `free` are, the others busy with jobs of 16 nodes; for a tenth of the free ones a job is planned.
+fn machine(count: usize, free: usize) -> Snapshot {
+    let names: Vec<NodeName> = (0..count).map(|n| NodeName::new(format!("nid{n:06}"))).collect();
+    let kind = NodeType::new("gpu:a100:4/cpu64");
+    let node = |(n, name): (usize, &NodeName)| Node {
+        name: name.clone(),
+        address: name.to_string(),
+        state: NodeState::from_words([if n < free { "IDLE" } else { "ALLOCATED" }]),
+        partitions: vec!["main".to_owned(), PARTITION.to_owned()],
+        node_type: kind.clone(),
+        reason: None,
+    };
+    let running = |(n, nodes): (usize, &[NodeName])| Job {
+        state: JobState::of(BaseState::Running),
+        nodes: nodes.to_vec(),
+        ..pending_job(1 + n as u32, 1)
+    };
+    let mut jobs: Vec<Job> = names[free..].chunks(WIDTH).enumerate().map(running).collect();
+    let planned = |(n, node): (usize, &NodeName)| Job {
+        scheduled_nodes: vec![node.clone()],
+        start_time: Some(UnixTime(1_000_600)),
+        ..pending_job(100_000 + n as u32, 1)
+    };
+    jobs.extend(names[..free / 10].iter().enumerate().map(planned));
+    let nodes = names.iter().enumerate().map(node).collect();
+    let mut snapshot = Snapshot { taken_at: UnixTime(1_000_000), nodes, jobs, ..Snapshot::default() };
+    snapshot.backfill.complete = true;
+    snapshot
+}
+
+fn median(mut times: Vec<Duration>) -> f64 {
+    times.sort();
+    times[times.len() / 2].as_secs_f64() * 1e3
+}
+
+fn measure(nodes: usize, free: usize) {
+    let snapshot = machine(nodes, free);
+    let (config, survival, holders) =
+        (Config::default(), Survival::default(), BTreeMap::<NodeName, JobId>::new());
+    let (mut tracker, mut gaps) = (Tracker::default(), Gaps::default());
+    let (mut observe, mut search) = (Vec::new(), Vec::new());
+    for call in 0..CALLS {
+        let now = UnixTime(1_000_000 + 30 * call as i64);
+        let clock = Instant::now();
+        tracker.observe(&snapshot, PARTITION, &gaps, now);
+        observe.push(clock.elapsed());
+        let clock = Instant::now();
+        let since = tracker.since();
+        let context = GapContext {
+            partition: PARTITION,
+            config: &config.gaps,
+            holders: &holders,
+            since: &since,
+            survival: &survival,
+            leave_secs: 15.0,
+        };
+        gaps = find(&snapshot, &context, now);
+        search.push(clock.elapsed());
+    }
+    let (observe, search) = (median(observe), median(search));
+    println!(
+        "{nodes} nodes, {free} free: observe {observe:.3} ms, find {search:.3} ms, together {:.3} ms",
+        observe + search
+    );
+}
+
+pub fn show() {
+    measure(4_400, 300);
+    measure(10_000, 1_500);
+}

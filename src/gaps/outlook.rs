@@ -1,0 +1,42 @@
+//! How long gaps without a planned end can be counted on: one answer for all nodes that became free together.
+
+use std::collections::BTreeMap;
+
+use super::{Survival, hour_of};
+use crate::model::{NodeName, UnixTime};
+
+/// Answers of the survival model at one moment.
+pub(super) struct Outlook<'a> {
+    survival: &'a Survival,
+    confidence: f64,
+    now: UnixTime,
+    /// Number of nodes that became free at each moment.
+    blocks: BTreeMap<UnixTime, u32>,
+    known: BTreeMap<UnixTime, (UnixTime, f64)>,
+}
+
+impl<'a> Outlook<'a> {
+    /// `since` tells when each gap began.
+    pub(super) fn new(
+        survival: &'a Survival,
+        since: &BTreeMap<NodeName, UnixTime>,
+        confidence: f64,
+        now: UnixTime,
+    ) -> Self {
+        let mut blocks = BTreeMap::new();
+        for at in since.values() {
+            *blocks.entry(*at).or_insert(0) += 1;
+        }
+        Outlook { survival, confidence, now, blocks, known: BTreeMap::new() }
+    }
+
+    /// Until when a gap that began at `since` can be counted on, and the seconds for which it is expected to last.
+    pub(super) fn of(&mut self, since: UnixTime) -> (UnixTime, f64) {
+        *self.known.entry(since).or_insert_with(|| {
+            let (age, hour) = (self.now.secs_since(since), hour_of(self.now));
+            let block = self.blocks.get(&since).copied().unwrap_or(1);
+            let secs = self.survival.quantile(age, block, hour, self.confidence);
+            (self.now.plus_secs(secs), self.survival.expected(age, block, hour))
+        })
+    }
+}

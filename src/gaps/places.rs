@@ -1,0 +1,20 @@
+//! Where each node stands in a snapshot's list: the gap finder works with places, not names.
+
+use rustc_hash::FxHashMap;
+
+use crate::model::{NodeName, Snapshot};
+
+/// The place of each node in [`Snapshot::nodes`]. Built once for each look at a snapshot.
+#[derive(Clone, Debug)]
+pub(super) struct Places<'a>(FxHashMap<&'a str, usize>);
+
+impl<'a> Places<'a> {
+    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        Places(snapshot.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect())
+    }
+
+    /// The node's place; `None` if the snapshot does not show it.
+    pub(super) fn of_node(&self, name: &NodeName) -> Option<usize> {
+        self.0.get(name.as_str()).copied()
+    }
+}
