@@ -106,6 +106,9 @@ pub struct PlannerConfig {
     pub max_steps: u32,
     /// Solver's time limit, seconds.
     pub solve_secs: f64,
+    /// Most nodes of the solver's search tree; 0: it is not asked, and the dynamic program's plan is taken with its proven gap.
+    /// Unlike a time, this bound gives the same plan on any machine.
+    pub solve_nodes: u32,
     /// Relative optimality gap that is good enough.
     pub mip_gap: f64,
     /// Most jobs that may be rescaled in one round, besides those that must.
@@ -212,6 +215,7 @@ impl Default for PlannerConfig {
             horizon_secs: 1800.0,
             max_steps: 6,
             solve_secs: 2.0,
+            solve_nodes: 10_000,
             mip_gap: 0.001,
             max_changes: 20,
             min_stay_secs: 60.0,

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use super::cost;
 use super::evaluate::evaluate;
 use super::options::{Family, Spec};
-use super::space::{self, Schedule, Space};
+use super::slots;
+use super::space::{Schedule, Space};
 use crate::model::{JobPlan, MalleableJob, NodeName, Placement, Plan, SolveStatus, UnixTime};
 
 /// A node to be found for a job.
@@ -98,7 +99,7 @@ fn seat_all(space: &Space<'_>, schedule: &Schedule, favoured: &[usize]) -> Vec<V
         nodes.push(kept);
         seats.extend(seats_of(number, job.job, &specs));
     }
-    pool.sort_by(|a, b| space::stability(space.slots[*b].gap, space.slots[*a].gap));
+    pool.sort_by(|a, b| slots::stability(space.slots[*b].gap, space.slots[*a].gap));
     seats.sort_by(|a, b| {
         let later = |seat: &Seat| !favoured.contains(&seat.job);
         let by_need = b.steps.cmp(&a.steps).then(b.loss.total_cmp(&a.loss));
@@ -120,7 +121,7 @@ fn may_sit(space: &Space<'_>, job: usize, spec: &Spec, slot: usize) -> bool {
     let (job, slot) = (space.jobs[job].job, &space.slots[slot]);
     // A job that starts anew elsewhere leaves its old lead's node: with that node it would be no new start.
     let old_lead = spec.family == Family::Fresh && job.lead_node.as_ref() == Some(&slot.gap.node);
-    slot.node_type == spec.node_type && slot.startable && !old_lead && !space::excludes(job, &slot.gap.node)
+    slot.node_type == spec.node_type && slot.startable && !old_lead && !slots::excludes(job, &slot.gap.node)
 }
 
 /// The seats of one job. Seat i is needed as long as more than i nodes besides the kept ones are.
@@ -159,7 +160,7 @@ fn job_plan(space: &Space<'_>, job: &MalleableJob, specs: &[&Spec], mut slots: V
         (exec_plan, rate) = (job.exec_plan.clone(), 0.0);
     }
     if spec.is_some_and(|s| s.family == Family::Fresh) {
-        slots.sort_by(|a, b| space::stability(space.slots[*b].gap, space.slots[*a].gap));
+        slots.sort_by(|a, b| slots::stability(space.slots[*b].gap, space.slots[*a].gap));
     }
     let names = lead_first(slots.iter().map(|s| space.slots[*s].gap.node.clone()).collect());
     let later = specs.iter().zip(space.steps.ends()).skip(1);

@@ -1,17 +1,21 @@
 //! The first step as a multiple-choice knapsack over nodes: exact when there is one step and nothing but nodes of few
 //! types and the budget of changes runs short.
 
+use super::limits::Resource;
 use super::path;
-use super::space::{Resource, Space};
+use super::space::Space;
 
 /// Largest number of states (free nodes of each type, changes left).
 const MAX_STATES: usize = 20_000;
 
-/// Largest number of operations: about a tenth of a second.
+/// Largest number of operations where it is exact: some hundredths of a second.
 const MAX_OPERATIONS: usize = 20_000_000;
 
+/// Largest number of operations where it is but one start among others: less than a millisecond.
+const MAX_OPERATIONS_OF_A_START: usize = 300_000;
+
 /// The best option of each job in the first step, each valued by the best path that begins with it, within the nodes of
-/// each type and the budget of changes. `None` when there are too many states.
+/// each type and the budget of changes. `None` when that takes too long.
 pub fn first_step(space: &Space<'_>) -> Option<Vec<Option<usize>>> {
     let limits: Vec<usize> = (0..space.limits.len()).filter(|l| matters(space, *l)).collect();
     let mut states: usize = 1;
@@ -21,7 +25,8 @@ pub fn first_step(space: &Space<'_>) -> Option<Vec<Option<usize>>> {
         states = states.checked_mul(space.limits[*limit].most as usize + 1)?;
     }
     let operations: usize = space.jobs.iter().map(|j| j.options.len()).sum();
-    if states > MAX_STATES || states.saturating_mul(operations) > MAX_OPERATIONS {
+    let most = if space.steps.len() == 1 { MAX_OPERATIONS } else { MAX_OPERATIONS_OF_A_START };
+    if states > MAX_STATES || states.saturating_mul(operations) > most {
         return None;
     }
     let all: Vec<i64> = space.limits.iter().map(|l| i64::from(l.most)).collect();
@@ -66,20 +71,17 @@ struct Choice {
 fn first_values(space: &Space<'_>, job: usize, all: &[i64], limits: &[usize]) -> Vec<Choice> {
     let mut free = path::earnings(space, job, None);
     path::restrict(space, job, all, &mut free);
-    let value = |option: usize| {
-        let mut earnings = free.clone();
-        path::pin(&mut earnings, option);
-        let (_, value) = path::best(space, job, &earnings)?;
-        let takes = limits.iter().map(|l| amount(space, job, option, *l) as usize).collect();
-        Some(Choice { option: option as u32, value, takes })
+    let by_first = path::by_first(space, job, &free);
+    let choice = |(option, value): (usize, &f64)| {
+        let takes = || limits.iter().map(|l| amount(space, job, option, *l) as usize).collect();
+        (*value > f64::NEG_INFINITY).then(|| Choice { option: option as u32, value: *value, takes: takes() })
     };
-    (0..space.jobs[job].options.len()).filter_map(value).collect()
+    by_first.iter().enumerate().filter_map(choice).collect()
 }
 
 /// What an option uses of a limit in the first step.
-fn amount(space: &Space<'_>, job: usize, option: usize, limit: usize) -> u32 {
-    let uses = &space.jobs[job].uses[option][0];
-    uses.iter().find(|(l, _)| *l == limit).map_or(0, |(_, n)| *n)
+fn amount(space: &Space<'_>, job: usize, option: usize, limit: usize) -> i64 {
+    space.uses(job, option, 0).find(|(l, _)| *l == limit).map_or(0, |(_, n)| n)
 }
 
 fn index(state: &[usize], strides: &[usize]) -> usize {

@@ -7,20 +7,26 @@
 //!
 //! Only the first step of a plan is carried out; the rest is a forecast, made anew in the next round.
 
+mod changes;
 mod check;
 mod constraints;
 mod cost;
 mod dp;
 mod evaluate;
+mod exchange;
 mod extract;
 mod knapsack;
+mod laying;
+mod limits;
 mod milp;
 mod objective;
 mod options;
 mod path;
+mod pool;
 mod prices;
 mod problem;
 mod report;
+mod slots;
 pub mod solver;
 mod space;
 mod steps;
@@ -47,23 +53,15 @@ pub fn plan(problem: &Problem<'_>, solver: &dyn Solver) -> (Plan, Report) {
     }
     let in_hand = dp::solve(&space);
     if in_hand.is_within(problem.config.mip_gap) {
-        return finish(problem, extract::plan(&space, &in_hand.schedule, SolveStatus::Optimal));
+        return lay(&space, None, &in_hand, &SolveStatus::Optimal);
     }
-    let (found, status) = match improve(&space, solver, &in_hand) {
-        Ok(found) => found,
-        Err(why) => {
-            let status = SolveStatus::Fallback(why);
-            return finish(problem, extract::plan(&space, &in_hand.schedule, status));
-        }
-    };
-    let solved = extract::plan(&space, &found, status.clone());
-    let ours = extract::plan(&space, &in_hand.schedule, status);
-    let score = |plan: &Plan| evaluate(problem, &space.steps, plan).score();
-    let (a, b) = (score(&solved), score(&ours));
-    // The tie bonuses are in the schedules' scores only.
-    let even = (a - b).abs() <= dp::SAME_SCORE * b.abs().max(1.0);
-    let solver_wins = if even { dp::better(&space, &found, &in_hand.schedule) } else { a > b };
-    finish(problem, if solver_wins { solved } else { ours })
+    if problem.config.solve_nodes == 0 {
+        return lay(&space, None, &in_hand, &SolveStatus::TimeLimit { gap: in_hand.gap() });
+    }
+    match improve(&space, solver, &in_hand) {
+        Ok((found, status)) => lay(&space, Some(&found), &in_hand, &status),
+        Err(why) => lay(&space, None, &in_hand, &SolveStatus::Fallback(why)),
+    }
 }
 
 /// Plans a round without a solver: for when the outer deadline has passed. The status says `why`.
@@ -74,7 +72,25 @@ pub fn fallback(problem: &Problem<'_>, why: &str) -> (Plan, Report) {
 }
 
 fn without_solver(space: &Space<'_>, status: SolveStatus) -> (Plan, Report) {
-    finish(space.problem, extract::plan(space, &dp::solve(space).schedule, status))
+    lay(space, None, &dp::solve(space), &status)
+}
+
+/// Lays on nodes what the solver `found` and what is in hand, the better first, and explains the best plan of these.
+fn lay(
+    space: &Space<'_>,
+    found: Option<&Schedule>,
+    in_hand: &dp::InHand,
+    status: &SolveStatus,
+) -> (Plan, Report) {
+    let ours = std::iter::once(&in_hand.schedule).chain(&in_hand.others);
+    let mut schedules: Vec<&Schedule> = ours.collect();
+    if let Some(found) = found {
+        let place = usize::from(!dp::better(space, found, &in_hand.schedule));
+        schedules.insert(place, found);
+    }
+    let best = laying::best(space, &schedules, status);
+    let plan = best.map_or_else(|| extract::plan(space, &in_hand.schedule, status.clone()), |(_, plan)| plan);
+    finish(space.problem, plan)
 }
 
 fn finish(problem: &Problem<'_>, plan: Plan) -> (Plan, Report) {
@@ -105,7 +121,7 @@ fn improve(
     let (milp, index) = write(space, &prices::useful(space, &in_hand.priced, in_hand.score));
     let start = variables::encode(space, &index, &milp, &in_hand.schedule);
     let config = space.problem.config;
-    let limits = Limits { secs: config.solve_secs, mip_gap: config.mip_gap };
+    let limits = Limits { secs: config.solve_secs, nodes: config.solve_nodes, mip_gap: config.mip_gap };
     let name = solver.name();
     let solution = solver.solve(&milp, limits, Some(&start)).map_err(|e| format!("{name}: {e}"))?;
     let schedule = variables::decode(&index, &solution.values)
