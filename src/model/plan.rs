@@ -10,23 +10,25 @@ use super::{ExecPlan, JobId, NodeName, UnixTime};
 pub enum SolveStatus {
     /// Proved optimal within the gap that was asked for.
     Optimal,
-    /// The time limit came first; the plan is the best that was found, with this relative gap if the solver knows it.
+    /// The time limit came first, or there is no solve time at all; the plan is the best that was found, with this relative gap if the solver knows it.
     TimeLimit {
         /// Relative distance to the bound; `None` if no bound is known.
         gap: Option<f64>,
     },
-    /// The solver failed, was too late, or may not be asked; the dynamic program's plan is used. The text says why.
+    /// The solver failed or was too late; the dynamic program's plan is used. The text says why.
     Fallback(String),
     /// Nothing to solve: no gap or no job.
     Trivial,
 }
 
-/// How good a plan is proved to be. Worth is what plans are compared by: `objective` less reluctance to change.
+/// How good a plan is proved to be. Worth is what plans are compared by: `objective` less reluctance to change. It is that of
+/// the counts in each step; a forecast does not say which nodes are kept later, and `objective`, which is computed
+/// from it, may be a little less.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
     /// No plan is worth more than this, weighted samples.
     pub bound: f64,
-    /// (bound − worth of this plan) / worth of this plan; not negative.
+    /// (bound − worth of this plan) / worth of this plan; not negative. 0.001 is a tenth of a per cent.
     pub gap: f64,
     /// What proves it.
     pub by: Prover,

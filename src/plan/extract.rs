@@ -36,6 +36,8 @@ pub struct Laid {
     pub value: Value,
     /// The part of it that nobody can change: what busy jobs make.
     pub busy: Value,
+    /// Jobs that got fewer nodes than planned.
+    pub short: Vec<usize>,
 }
 
 /// Lays a schedule on nodes.
@@ -47,7 +49,8 @@ pub fn plan(space: &Space<'_>, schedule: &Schedule, status: SolveStatus) -> Plan
 /// Lays a schedule on nodes.
 pub fn lay(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus) -> Laid {
     let mut favoured = Vec::new();
-    let (mut best, mut short) = attempt(space, schedule, status, &favoured);
+    let mut best = attempt(space, schedule, status, &favoured);
+    let mut short = best.short.clone();
     for _ in 1..MAX_ATTEMPTS {
         short.retain(|job| !favoured.contains(job));
         if short.is_empty() {
@@ -55,21 +58,16 @@ pub fn lay(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus) -> Laid
         }
         favoured.append(&mut short);
         let next = attempt(space, schedule, status, &favoured);
-        if next.0.value.score() > best.value.score() {
-            best = next.0;
+        short.clone_from(&next.short);
+        if next.value.score() > best.value.score() {
+            best = next;
         }
-        short = next.1;
     }
     best
 }
 
-/// One attempt, in which `favoured` jobs choose first; also returns the jobs that got fewer nodes than planned.
-fn attempt(
-    space: &Space<'_>,
-    schedule: &Schedule,
-    status: &SolveStatus,
-    favoured: &[usize],
-) -> (Laid, Vec<usize>) {
+/// One attempt, in which `favoured` jobs choose first.
+fn attempt(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus, favoured: &[usize]) -> Laid {
     let (problem, supply) = (space.problem, supply(space.problem, &space.steps));
     let (mut jobs, mut short) = (Vec::with_capacity(problem.jobs.len()), Vec::new());
     let (mut value, mut busy) = (Value::default(), Value::default());
@@ -104,7 +102,7 @@ fn attempt(
     jobs.sort_by_key(|j| j.job);
     let (at, steps, objective) = (problem.now, space.steps.ends().to_vec(), value.net());
     let plan = Plan { at, jobs, status: status.clone(), proof: None, objective, steps };
-    (Laid { plan, value, busy }, short)
+    Laid { plan, value, busy, short }
 }
 
 /// The slots of each job in the first step: those it keeps, in kept order, then its seats.

@@ -24,7 +24,7 @@ pub struct Known {
 
 /// The best plan that comes of the `first` schedule, or if that loses something, of the others.
 pub fn best(space: &Space<'_>, first: &Schedule, others: &[&Schedule], known: Known) -> Plan {
-    let mut best = extract::lay(space, first, &known.status);
+    let (mut best, mut chosen) = (extract::lay(space, first, &known.status), first);
     let loses = |laid: &Laid, schedule: &Schedule| {
         laid.value.score() - laid.busy.score() < space.score(schedule) * (1.0 - TOLERATED_LOSS)
     };
@@ -36,10 +36,14 @@ pub fn best(space: &Space<'_>, first: &Schedule, others: &[&Schedule], known: Kn
         let laid = extract::lay(space, schedule, &known.status);
         lost = loses(&laid, schedule);
         if laid.value.score() > best.value.score() {
-            best = laid;
+            (best, chosen) = (laid, schedule);
         }
     }
-    let (bound, score) = (known.bound + best.busy.score(), best.value.score());
+    let mut score = best.value.score();
+    if best.short.is_empty() {
+        score = score.max(space.score(chosen) + best.busy.score());
+    }
+    let bound = known.bound + best.busy.score();
     let gap = ((bound - score) / score.abs()).max(0.0);
     best.plan.proof = gap.is_finite().then_some(Proof { bound, gap, by: known.by });
     best.plan
