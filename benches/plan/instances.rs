@@ -152,8 +152,8 @@ impl Data {
     fn job(&self, r: &mut StdRng, id: u32) -> MalleableJob {
         let curve = self.curves[r.random_range(0..self.curves.len())].clone();
         let (min, max) = (curve.points()[0], curve.points()[curve.points().len() - 1].nodes);
-        let mut secs = |usual: f64| usual * r.random_range(0.5..2.0);
-        let costs = RescaleCosts { up_secs: secs(18.0), down_secs: secs(12.0), start_secs: secs(18.0) };
+        let slow = r.random_range(0.5..2.0);
+        let costs = RescaleCosts { up_secs: 18.0 * slow, down_secs: 12.0 * slow, start_secs: 18.0 * slow };
         // Jobs count samples in different units: as in the daemon, a node-second at the smallest size weighs the same.
         let weight = r.random_range(0.5..2.0) * f64::from(min.nodes) / min.rate;
         MalleableJob {

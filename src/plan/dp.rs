@@ -3,6 +3,8 @@
 //! It is the plan in hand before the solver is asked, the solver's first incumbent, and what a round falls back to. With one
 //! step it is exact wherever the knapsack is; with more, the bound that comes with the prices says how good it is.
 
+use crate::model::Prover;
+
 use super::exchange::{self, Terms};
 use super::pool::Pool;
 use super::prices::{self, Priced};
@@ -42,20 +44,26 @@ pub struct InHand {
     pub score: f64,
     /// Other good schedules, the best first: for when the counts of the best cannot be laid on named nodes as they are.
     pub others: Vec<Schedule>,
-    /// Prices and the bound.
+    /// Prices and what they prove.
     pub priced: Priced,
+    /// No schedule scores more than this.
+    pub bound: f64,
+    /// What proves it.
+    pub by: Prover,
 }
 
 impl InHand {
-    /// By what share of its score the best schedule may be better, at most; `None` where that says nothing.
-    pub fn gap(&self) -> Option<f64> {
-        let gap = (self.priced.bound - self.score).max(0.0) / self.score.abs();
-        Some(gap).filter(|gap| gap.is_finite())
-    }
-
     /// Whether the bound proves that no schedule is better by more than this share.
     pub fn is_within(&self, gap: f64) -> bool {
-        self.priced.bound - self.score <= gap * self.score.abs()
+        self.bound - self.score <= gap * self.score.abs()
+    }
+}
+
+impl InHand {
+    /// (bound − score) / score, not negative; `None` if nothing scores anything.
+    pub fn gap(&self) -> Option<f64> {
+        let gap = (self.bound - self.score) / self.score.abs();
+        Some(gap.max(0.0)).filter(|gap| gap.is_finite())
     }
 }
 
@@ -63,8 +71,8 @@ impl InHand {
 pub fn solve(space: &Space<'_>) -> InHand {
     let mut best = Found::new(space, keep_all(space));
     let several_steps = space.steps.len() > 1;
-    if let Some(choice) = several_steps.then(|| knapsack::first_step(space)).flatten() {
-        best.offer(lay_chosen(space, &choice));
+    if let Some(answer) = several_steps.then(|| knapsack::first_step(space)).flatten() {
+        best.offer(lay_chosen(space, &answer.choice));
     }
     let known = best.score();
     let priced = prices::search(space, known, |iteration, prices, relaxed| {
@@ -73,12 +81,17 @@ pub fn solve(space: &Space<'_>) -> InHand {
         }
         best.score()
     });
-    let mut in_hand = InHand { score: best.score(), schedule: Vec::new(), others: Vec::new(), priced };
+    let bound = priced.bound;
+    let (schedule, others, by) = (Vec::new(), Vec::new(), Prover::Prices);
+    let mut in_hand = InHand { score: best.score(), schedule, others, priced, bound, by };
     if !in_hand.is_within(space.problem.config.mip_gap) {
         best.exchange(&in_hand.priced);
         // With one step it is exact.
-        if let Some(choice) = (!several_steps).then(|| knapsack::first_step(space)).flatten() {
-            best.offer(lay_chosen(space, &choice));
+        if let Some(answer) = (!several_steps).then(|| knapsack::first_step(space)).flatten() {
+            best.offer(lay_chosen(space, &answer.choice));
+            if let Some(optimum) = answer.optimum.filter(|optimum| *optimum < in_hand.bound) {
+                (in_hand.bound, in_hand.by) = (optimum, Prover::Knapsack);
+            }
         }
     }
     let mut schedules = best.schedules.into_iter().map(|(_, schedule)| schedule);

@@ -14,9 +14,17 @@ const MAX_OPERATIONS: usize = 20_000_000;
 /// Largest number of operations where it is but one start among others: less than a millisecond.
 const MAX_OPERATIONS_OF_A_START: usize = 300_000;
 
+/// What the knapsack says.
+pub struct Answer {
+    /// The best option of each job in the first step.
+    pub choice: Vec<Option<usize>>,
+    /// The optimum over all schedules, where the knapsack is exact: with one step, in which nothing else runs short.
+    pub optimum: Option<f64>,
+}
+
 /// The best option of each job in the first step, each valued by the best path that begins with it, within the nodes of
 /// each type and the budget of changes. `None` when that takes too long.
-pub fn first_step(space: &Space<'_>) -> Option<Vec<Option<usize>>> {
+pub fn first_step(space: &Space<'_>) -> Option<Answer> {
     let limits: Vec<usize> = (0..space.limits.len()).filter(|l| matters(space, *l)).collect();
     let mut states: usize = 1;
     let mut strides = Vec::new();
@@ -48,7 +56,9 @@ pub fn first_step(space: &Space<'_>) -> Option<Vec<Option<usize>>> {
         }
         choice[job] = Some(option);
     }
-    Some(choice)
+    let whole =
+        space.steps.len() == 1 && (0..space.limits.len()).all(|l| matters(space, l) || !binds(space, l));
+    Some(Answer { choice, optimum: best.last().copied().filter(|_| whole) })
 }
 
 /// Whether the knapsack tells states of this limit apart: nodes in the first step, and the budget if it can bind.
@@ -59,6 +69,15 @@ fn matters(space: &Space<'_>, limit: usize) -> bool {
         Resource::Changes => (limit.most as usize) < space.jobs.len(),
         Resource::StartNodes(_) | Resource::Allowed(_) => false,
     }
+}
+
+/// Whether a limit could ever be reached.
+fn binds(space: &Space<'_>, limit: usize) -> bool {
+    let most = |job: usize| {
+        let uses = (0..space.jobs[job].options.len()).map(|option| amount(space, job, option, limit));
+        uses.max().unwrap_or(0)
+    };
+    (0..space.jobs.len()).map(most).sum::<i64>() > i64::from(space.limits[limit].most)
 }
 
 /// An option of the first step: value of the best path that begins with it, and what it takes of each limit.

@@ -15,6 +15,9 @@ const ITERATIONS: usize = 100;
 /// Iterations without a better bound after which steps are halved.
 const PATIENCE: usize = 6;
 
+/// Length of steps, as a share of Polyak's, at which the bound hardly moves any more.
+const LAST_LENGTH: f64 = 0.02;
+
 /// Length of the first steps, as a share of Polyak's.
 const FIRST_LENGTH: f64 = 1.5;
 
@@ -51,6 +54,9 @@ pub fn search(
             if stale % PATIENCE == 0 {
                 length /= 2.0;
             }
+        }
+        if length < LAST_LENGTH {
+            break;
         }
         known = visit(iteration, &steps.prices, &schedule).max(known);
         if best.bound <= known || !steps.go(&space.left(&schedule), length * (bound - known).max(0.0)) {

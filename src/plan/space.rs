@@ -4,8 +4,10 @@
 //! so what is available only shrinks, and counting nodes is enough: counts can be laid on real nodes without migration
 //! (see `extract`). What a job holds now has its own windows; so an option says how many of those nodes it keeps.
 
+use std::cell::OnceCell;
+
 use super::changes::Changes;
-use super::limits::{self, Demand, Limit, Resource};
+use super::limits::{self, Demand, Limit};
 use super::options::{self, Family, Spec};
 use super::path::Table;
 use super::slots::{self, Slot, Supply, excludes, stability};
@@ -65,6 +67,8 @@ pub struct Space<'a> {
     pub limits: Vec<Limit>,
     /// For each step and resource its limit, where there is one.
     pub limit_at: Vec<Vec<Option<usize>>>,
+    /// See [`Space::by_stability`].
+    by_stability: OnceCell<Vec<usize>>,
 }
 
 /// For each job of the space its option in each step.
@@ -80,7 +84,8 @@ impl<'a> Space<'a> {
         let slots = slots::of(problem, &steps, &types);
         let supply = slots::supply(&slots, types.len(), steps.len());
         let (jobs, limits, limit_at) = (Vec::new(), Vec::new(), Vec::new());
-        let mut space = Space { problem, steps, types, slots, supply, jobs, limits, limit_at };
+        let by_stability = OnceCell::new();
+        let mut space = Space { problem, steps, types, slots, supply, jobs, limits, limit_at, by_stability };
         let mut jobs: Vec<_> = problem.jobs.iter().filter(|j| !problem.is_busy(j)).collect();
         jobs.sort_by_key(|j| j.id);
         space.jobs = jobs.iter().map(|job| space.job_space(job)).collect();
@@ -196,10 +201,13 @@ impl<'a> Space<'a> {
         })
     }
 
-    /// The limit on the nodes of a type in a step.
-    pub fn nodes_limit(&self, node_type: usize, step: usize) -> Option<usize> {
-        let is_it = |limit: &&usize| self.limits[**limit].of == Resource::Nodes(node_type);
-        self.limit_at.get(step)?.iter().flatten().find(is_it).copied()
+    /// All slots, the most stable first.
+    pub fn by_stability(&self) -> &[usize] {
+        self.by_stability.get_or_init(|| {
+            let mut order: Vec<usize> = (0..self.slots.len()).collect();
+            order.sort_by(|a, b| stability(self.slots[*b].gap, self.slots[*a].gap));
+            order
+        })
     }
 
     fn job_space(&self, job: &'a MalleableJob) -> JobSpace<'a> {

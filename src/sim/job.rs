@@ -201,7 +201,9 @@ impl SimJob {
             loss.preemption += self.weight * self.unsaved;
             self.done -= self.unsaved;
         }
-        let lead_lost = has_lead && self.nodes.first().is_some_and(|lead| lost.contains(lead));
+        let lead_lost = has_lead
+            && lost.len() < self.nodes.len()
+            && self.nodes.first().is_some_and(|lead| lost.contains(lead));
         let mut left: Vec<NodeIx> = self.nodes.iter().copied().filter(|n| !lost.contains(n)).collect();
         if (left.len() as u32) < self.min_nodes {
             left.clear();

@@ -14,8 +14,6 @@ use super::milp::{Assignment, Milp};
 pub struct Limits {
     /// Time limit, seconds.
     pub secs: f64,
-    /// Most nodes of the search tree, for solvers that can count them.
-    pub nodes: u32,
     /// Relative optimality gap that is good enough.
     pub mip_gap: f64,
 }

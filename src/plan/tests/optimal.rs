@@ -60,7 +60,7 @@ fn solved(space: &Space<'_>) -> (f64, f64) {
 
 fn solved_over(space: &Space<'_>, useful: &variables::Useful) -> (f64, f64) {
     let (milp, index) = write(space, useful);
-    let limits = Limits { secs: 20.0, nodes: u32::MAX, mip_gap: 0.0 };
+    let limits = Limits { secs: 20.0, mip_gap: 0.0 };
     let solution = solver().solve(&milp, limits, None).unwrap();
     let schedule = variables::decode(&index, &solution.values).unwrap();
     assert!(space.is_feasible(&schedule));

@@ -23,9 +23,9 @@ const LESSON_SECS: i64 = 600;
 /// A machine on which nothing happens is looked at again after so many seconds, then after twice as many, up to the most.
 const QUIET_SECS: (i64, i64) = (60, 1800);
 
-/// Most nodes of the solver's search tree: its time limit would make plans depend on how fast this machine is, and the plan
-/// that is in hand before it is asked is mostly proved to be within per mille.
-const SOLVE_NODES: u32 = 0;
+/// The solver is not asked: its time limit would make plans depend on how fast this machine is, and the plan that is in hand
+/// before it is asked is mostly proved to be within per mille.
+const SOLVE_SECS: f64 = 0.0;
 
 /// Seconds before a window's end at which the last round finds that the node lasts through no step.
 const LAST_STEP_SECS: i64 = 4;
@@ -55,7 +55,7 @@ impl Infill {
     /// One of infill's policies with a site's configuration.
     pub fn new(name: PolicyName, config: &Config) -> Self {
         let mut config = config.clone();
-        config.planner.solve_nodes = SOLVE_NODES;
+        config.planner.solve_secs = SOLVE_SECS;
         config.slurm.partition = PARTITION.to_owned();
         Infill {
             name,
