@@ -4,6 +4,7 @@
 pub mod args;
 mod command;
 mod document;
+mod page;
 mod progress;
 pub mod setup;
 mod show;
@@ -21,6 +22,8 @@ use super::exit::{Exit, Outcome as Ending};
 use super::output;
 use crate::config::Config;
 use crate::sim::{self, Outcome, PolicyName, Setup};
+use document::Document;
+use page::Material;
 use progress::Progress;
 use show::Screen;
 pub use show::{Days, percent};
@@ -31,6 +34,9 @@ pub fn run(args: &SimulateArgs, session: &Session) -> Ending {
     let names = args.policy.iter().map(|text| PolicyName::parse(text, args.tfwd));
     let names: Vec<PolicyName> = names.collect::<Result<_, _>>().map_err(|e| Exit::Usage.because(e))?;
     show::check(&args.table)?;
+    if let Some(path) = &args.html {
+        output::check_folder(path).map_err(|e| Exit::Usage.because(e))?;
+    }
     let (setup, subject) = setup::of(args)?;
     let (outcomes, bound) = simulate_all(&setup, &config, &names, subject.span_secs);
     let document = document::of(&outcomes, &bound, subject, args.timings);
@@ -41,7 +47,23 @@ pub fn run(args: &SimulateArgs, session: &Session) -> Ending {
         let screen = Screen { width: output::terminal_width(), colours: output::colours(&out) };
         output::print(&show::text(&document, &args.table, screen)?)?;
     }
+    if let Some(path) = &args.html {
+        output::write_file(path, &page(&setup, &outcomes, &document)?)?;
+    }
     Ok(Exit::Ok.code())
+}
+
+fn page(setup: &Setup, outcomes: &[(Outcome, f64)], document: &Document) -> anyhow::Result<String> {
+    let arguments = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let outcomes: Vec<&Outcome> = outcomes.iter().map(|(outcome, _)| outcome).collect();
+    page::page(&Material {
+        document,
+        outcomes: &outcomes,
+        gaps: &sim::gap_statistics(&setup.queue, setup.most_secs),
+        nodes: setup.queue.names(),
+        start: setup.queue.span().0,
+        command: &command::shown(arguments, document.subject.seed),
+    })
 }
 
 /// The outcomes of the policies in their order, each with the seconds that it took, and the bound's.
