@@ -92,6 +92,8 @@ pub struct GapsConfig {
     pub min_window_secs: f64,
     /// A node with no planned end is counted on until the chance that it is still free falls below this.
     pub confidence: f64,
+    /// No such node is counted on for longer than this, seconds: what is decided for it will soon be decided anew.
+    pub lookahead_secs: f64,
     /// A node must have been a gap for this long before it is used, seconds: main jobs often follow at once.
     pub settle_secs: f64,
 }
@@ -202,7 +204,13 @@ impl Default for SlurmConfig {
 
 impl Default for GapsConfig {
     fn default() -> Self {
-        GapsConfig { leave_secs: 15.0, min_window_secs: 60.0, confidence: 0.5, settle_secs: 0.0 }
+        GapsConfig {
+            leave_secs: 15.0,
+            min_window_secs: 60.0,
+            confidence: 0.5,
+            lookahead_secs: 150.0,
+            settle_secs: 0.0,
+        }
     }
 }
 
@@ -330,9 +338,10 @@ impl Config {
         if let Some((key, v)) = positive.iter().find(|(_, v)| !(0.05..=86_400.0).contains(v)) {
             return fail(key, v.to_string(), "expected seconds between 0.05 and 86400");
         }
-        let not_negative: [(&'static str, f64); 10] = [
+        let not_negative: [(&'static str, f64); 11] = [
             ("gaps.leave_secs", self.gaps.leave_secs),
             ("gaps.settle_secs", self.gaps.settle_secs),
+            ("gaps.lookahead_secs", self.gaps.lookahead_secs),
             ("planner.min_stay_secs", self.planner.min_stay_secs),
             ("advisor.max_probe_secs", self.advisor.max_probe_secs),
             ("advisor.max_secs_an_hour", self.advisor.max_secs_an_hour),

@@ -190,7 +190,6 @@ fn show(rounds: &[Stages]) {
 }
 
 fn main() {
-    // Cargo passes `--bench`; anything else is not for us.
     let config = Config::default();
     let jobs: Vec<MalleableJob> = (0..JOBS).map(|n| malleable(n, n < JOBS / 2)).collect();
     let mut kept = Kept::default();

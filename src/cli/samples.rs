@@ -141,6 +141,7 @@ pub fn round() -> RoundView {
                 plan(102, vec![], 0.0, vec![]),
             ],
             status: SolveStatus::Optimal,
+            proof: None,
             objective: 1_450_134.0,
             steps: vec![NOW + 240, NOW + 900, NOW + 1785],
         },

@@ -101,7 +101,8 @@ impl<'a> Finder<'a> {
         let occupancy = Occupancy::of(snapshot, context.partition);
         let windows = Windows::of(snapshot, occupancy.places(), context.partition, now);
         let confidence = trusted_confidence(snapshot, context.config);
-        let outlook = Outlook::new(context.survival, context.since, confidence, now);
+        let outlook =
+            Outlook::new(context.survival, context.since, confidence, context.config.lookahead_secs, now);
         Finder { snapshot, context, now, occupancy, windows, outlook, partitions: Vec::new() }
     }
 

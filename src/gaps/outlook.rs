@@ -9,6 +9,7 @@ use crate::model::{NodeName, UnixTime};
 pub(super) struct Outlook<'a> {
     survival: &'a Survival,
     confidence: f64,
+    lookahead_secs: f64,
     now: UnixTime,
     /// Number of nodes that became free at each moment.
     blocks: BTreeMap<UnixTime, u32>,
@@ -21,13 +22,14 @@ impl<'a> Outlook<'a> {
         survival: &'a Survival,
         since: &BTreeMap<NodeName, UnixTime>,
         confidence: f64,
+        lookahead_secs: f64,
         now: UnixTime,
     ) -> Self {
         let mut blocks = BTreeMap::new();
         for at in since.values() {
             *blocks.entry(*at).or_insert(0) += 1;
         }
-        Outlook { survival, confidence, now, blocks, known: BTreeMap::new() }
+        Outlook { survival, confidence, lookahead_secs, now, blocks, known: BTreeMap::new() }
     }
 
     /// Until when a gap that began at `since` can be counted on, and the seconds for which it is expected to last.
@@ -35,7 +37,7 @@ impl<'a> Outlook<'a> {
         *self.known.entry(since).or_insert_with(|| {
             let (age, hour) = (self.now.secs_since(since), hour_of(self.now));
             let block = self.blocks.get(&since).copied().unwrap_or(1);
-            let secs = self.survival.quantile(age, block, hour, self.confidence);
+            let secs = self.survival.quantile(age, block, hour, self.confidence).min(self.lookahead_secs);
             (self.now.plus_secs(secs), self.survival.expected(age, block, hour))
         })
     }

@@ -22,7 +22,7 @@ pub use ids::{JobId, NodeName, NodeType, UserId};
 pub use job::{BaseState, Job, JobState};
 pub use malleable::{HeldNode, MalleableJob, Standing};
 pub use node::{Node, NodeState};
-pub use plan::{JobPlan, Placement, Plan, SolveStatus};
+pub use plan::{JobPlan, Placement, Plan, Proof, Prover, SolveStatus};
 pub use profile::{
     BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, MeasuredCosts, Profile, ProfileFilter, ProfileKey,
     RescaleCosts, SizePoint,

@@ -10,7 +10,7 @@ use super::{ExecPlan, JobId, NodeName, UnixTime};
 pub enum SolveStatus {
     /// Proved optimal within the gap that was asked for.
     Optimal,
-    /// The time limit came first; the plan is the best that was found, with this relative gap if the solver knows it.
+    /// The time limit came first, or there is no solve time at all; the plan is the best that was found, with this relative gap if the solver knows it.
     TimeLimit {
         /// Relative distance to the bound; `None` if no bound is known.
         gap: Option<f64>,
@@ -19,6 +19,31 @@ pub enum SolveStatus {
     Fallback(String),
     /// Nothing to solve: no gap or no job.
     Trivial,
+}
+
+/// How good a plan is proved to be. Worth is what plans are compared by: `objective` less reluctance to change. It is that of
+/// the counts in each step; a forecast does not say which nodes are kept later, and `objective`, which is computed
+/// from it, may be a little less.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Proof {
+    /// No plan is worth more than this, weighted samples.
+    pub bound: f64,
+    /// (bound − worth of this plan) / worth of this plan; not negative. 0.001 is a tenth of a per cent.
+    pub gap: f64,
+    /// What proves it.
+    pub by: Prover,
+}
+
+/// What proves a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Prover {
+    /// Prices for what runs short (Lagrangian relaxation); no solver was needed for it.
+    Prices,
+    /// A dynamic program over all counts, which is exact where there is one step.
+    Knapsack,
+    /// The solver.
+    Solver,
 }
 
 /// One node of a job's plan.
@@ -55,6 +80,9 @@ pub struct Plan {
     pub jobs: Vec<JobPlan>,
     /// How the solve ended.
     pub status: SolveStatus,
+    /// How good the plan is proved to be; `None` where nothing is worth anything, and in plans of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Proof>,
     /// Objective value: weighted samples over the horizon less rescale costs.
     pub objective: f64,
     /// Ends of the steps that were planned over, ascending; the first step starts at `at`.

@@ -22,21 +22,23 @@ fn one_option(index: &Index, milp: &mut Milp) {
 fn limits(space: &Space<'_>, index: &Index, milp: &mut Milp) {
     for (number, limit) in space.limits.iter().enumerate() {
         let mut terms = Vec::new();
-        let mut worst = 0u64;
+        let mut worst = 0.0;
         for (job, z) in index.z.iter().enumerate() {
-            let mut most = 0;
+            let at = &space.limit_at[limit.step];
+            let demands = &mut space.jobs[job].demands.iter();
+            let Some(demand) = demands.find(|d| at[d.resource] == Some(number)) else { continue };
+            let mut most = 0.0f64;
             for (option, variable) in z[limit.step].iter().enumerate() {
-                let uses = &space.jobs[job].uses[option][limit.step];
-                let amount = uses.iter().find(|(l, _)| *l == number).map_or(0, |(_, n)| *n);
-                if let (Some(variable), 1..) = (variable, amount) {
-                    terms.push((*variable, f64::from(amount)));
+                let amount = demand.amounts[option];
+                if let (Some(variable), true) = (variable, amount > 0.0) {
+                    terms.push((*variable, amount));
                     most = most.max(amount);
                 }
             }
-            worst += u64::from(most);
+            worst += most;
         }
         // A limit that cannot be reached needs no row.
-        if worst > u64::from(limit.most) {
+        if worst > f64::from(limit.most) {
             milp.at_most(terms, f64::from(limit.most));
         }
     }

@@ -14,8 +14,6 @@
 //! A lone job on `o` nodes thus grows to `n` for `w` seconds iff T(n)·(w − up) > T(o)·w: exactly when that makes more
 //! samples. (BFTrainer charges the old rate, which is less, and in short windows grows at a loss.)
 
-use std::collections::BTreeSet;
-
 use super::Problem;
 use super::steps::Steps;
 use crate::model::{ExecPlan, JobPlan, MalleableJob, NodeName, NodeType, RescaleCosts};
@@ -153,9 +151,7 @@ pub fn can_stay(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> boo
 
 /// What carrying out `planned` does to the job now.
 pub fn first_change(job: &MalleableJob, planned: &JobPlan) -> Change {
-    let held: BTreeSet<&NodeName> = job.held.iter().map(|h| &h.node).collect();
-    let nodes: BTreeSet<&NodeName> = planned.nodes.iter().map(|p| &p.node).collect();
-    let (had, gets) = (held.len() as u32, nodes.len() as u32);
+    let (had, gets) = (job.held.len() as u32, planned.nodes.len() as u32);
     let lead = planned.nodes.first().map(|p| &p.node);
     if gets > 0 && had > 0 && lead != job.lead_node.as_ref() {
         return Change::Start;
@@ -163,5 +159,10 @@ pub fn first_change(job: &MalleableJob, planned: &JobPlan) -> Change {
     if gets == 0 && had == 0 {
         return Change::None;
     }
-    Change::between(had, gets, held == nodes && planned.exec_plan == job.exec_plan)
+    let same_nodes = || {
+        let mut nodes: Vec<&NodeName> = planned.nodes.iter().map(|p| &p.node).collect();
+        nodes.sort_unstable();
+        nodes.into_iter().eq(job.held.iter().map(|h| &h.node))
+    };
+    Change::between(had, gets, had == gets && planned.exec_plan == job.exec_plan && same_nodes())
 }

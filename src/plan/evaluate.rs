@@ -15,14 +15,37 @@ pub fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Value {
     let mut total = Value::default();
     for job in problem.jobs {
         if let Some(planned) = plan.job(job.id) {
-            total.add(evaluate_job(problem, steps, &supply, job, planned));
+            let gaps: Vec<_> = planned.nodes.iter().map(|p| problem.gaps.get(&p.node)).collect();
+            let present = Present {
+                can_stay: cost::can_stay(problem, steps, job),
+                reluctance: problem.config.hysteresis * cost::present_value(problem, steps, job),
+                lasts: gaps.iter().map(|g| g.map_or(0, |g| steps.through(g.usable_until))).collect(),
+                node_type: gaps.first().copied().flatten().map(|g| &g.node_type),
+            };
+            total.add(evaluate_job(problem, steps, &supply, job, planned, present));
         }
     }
     total
 }
 
+/// What must be known of a job, and of the nodes that a plan gives it now.
+#[derive(Clone, Debug)]
+pub struct Present<'a> {
+    /// Whether the job could stay as it is.
+    pub can_stay: bool,
+    /// Weighted samples that a change must gain at least.
+    pub reluctance: f64,
+    /// Number of steps that each planned node lasts through; the lead's first.
+    pub lasts: Vec<usize>,
+    /// Type of these nodes.
+    pub node_type: Option<&'a NodeType>,
+}
+
 /// Each type with its number of nodes in each step.
-fn supply<'a>(problem: &'a Problem<'_>, steps: &Steps) -> Vec<(&'a NodeType, Vec<u32>)> {
+pub type Supply<'a> = Vec<(&'a NodeType, Vec<u32>)>;
+
+/// Each type with its number of nodes in each step.
+pub fn supply<'a>(problem: &Problem<'a>, steps: &Steps) -> Supply<'a> {
     let mut found: Vec<(&NodeType, Vec<u32>)> = Vec::new();
     for gap in &problem.gaps.gaps {
         let place = found.binary_search_by(|(t, _)| (*t).cmp(&gap.node_type));
@@ -36,26 +59,27 @@ fn supply<'a>(problem: &'a Problem<'_>, steps: &Steps) -> Vec<(&'a NodeType, Vec
     found
 }
 
-fn evaluate_job(
+/// Evaluates one job's part of a plan.
+pub fn evaluate_job(
     problem: &Problem<'_>,
     steps: &Steps,
-    supply: &[(&NodeType, Vec<u32>)],
+    supply: &Supply<'_>,
     job: &MalleableJob,
     planned: &JobPlan,
+    present: Present<'_>,
 ) -> Value {
-    let gaps = planned.nodes.iter().map(|p| problem.gaps.get(&p.node));
     let busy = problem.is_busy(job);
     let mut walk = Walk {
         job,
-        named: gaps.map(|g| g.map_or(0, |g| steps.through(g.usable_until))).collect(),
+        named: present.lasts,
         lead_named: true,
         others: 0,
         rate: planned.rate,
-        node_type: planned.nodes.first().and_then(|p| problem.gaps.get(&p.node)).map(|g| &g.node_type),
+        node_type: present.node_type,
         supply,
     };
     let first = if busy { Change::None } else { cost::first_change(job, planned) };
-    let voluntary = first != Change::None && cost::can_stay(problem, steps, job) && !problem.drain;
+    let voluntary = first != Change::None && present.can_stay && !problem.drain;
     let mut samples = walk.rate * steps.secs(0);
     let mut rescale = first.loss(&job.costs, walk.rate);
     let mut reluctant = u32::from(voluntary);
@@ -67,11 +91,10 @@ fn evaluate_job(
             reluctant += u32::from(change.takes_nodes());
         }
     }
-    let reluctance = problem.config.hysteresis * cost::present_value(problem, steps, job);
     Value {
         samples: samples * job.weight,
         rescale: rescale * job.weight,
-        reluctance: reluctance * f64::from(reluctant),
+        reluctance: present.reluctance * f64::from(reluctant),
     }
 }
 

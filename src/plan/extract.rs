@@ -7,11 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use super::cost;
-use super::evaluate::evaluate;
+use super::cost::{self, Value};
+use super::evaluate::{Present, evaluate_job, supply};
 use super::options::{Family, Spec};
-use super::space::{self, Schedule, Space};
-use crate::model::{JobPlan, MalleableJob, NodeName, Placement, Plan, SolveStatus, UnixTime};
+use super::slots;
+use super::space::{Schedule, Space};
+use crate::model::{Gap, JobPlan, MalleableJob, NodeName, Placement, Plan, SolveStatus};
 
 /// A node to be found for a job.
 struct Seat {
@@ -26,101 +27,151 @@ struct Seat {
 /// that the counts promise, and gets the first choice next time.
 const MAX_ATTEMPTS: usize = 4;
 
-/// Lays a schedule on nodes.
-pub fn plan(space: &Space<'_>, schedule: &Schedule, status: SolveStatus) -> Plan {
-    let score = |plan: &Plan| evaluate(space.problem, &space.steps, plan).score();
-    let mut favoured = Vec::new();
-    let mut best: Option<(f64, Plan)> = None;
-    for _ in 0..MAX_ATTEMPTS {
-        let (plan, short) = attempt(space, schedule, &status, &favoured);
-        let value = score(&plan);
-        if best.as_ref().is_none_or(|(b, _)| value > *b) {
-            best = Some((value, plan));
-        }
-        let new: Vec<usize> = short.into_iter().filter(|job| !favoured.contains(job)).collect();
-        if new.is_empty() {
-            break;
-        }
-        favoured.extend(new);
-    }
-    match best {
-        Some((_, plan)) => plan,
-        None => attempt(space, schedule, &status, &[]).0,
-    }
+/// A plan with what it is worth.
+#[derive(Clone, Debug)]
+pub struct Laid {
+    /// The plan.
+    pub plan: Plan,
+    /// Its value.
+    pub value: Value,
+    /// The part of it that nobody can change: what busy jobs make.
+    pub busy: Value,
+    /// Jobs that got fewer nodes than planned.
+    pub short: Vec<usize>,
 }
 
-/// One attempt, in which `favoured` jobs choose first; also returns the jobs that got fewer nodes than planned.
-fn attempt(
-    space: &Space<'_>,
-    schedule: &Schedule,
-    status: &SolveStatus,
-    favoured: &[usize],
-) -> (Plan, Vec<usize>) {
-    let problem = space.problem;
-    let nodes = seat_all(space, schedule, favoured);
-    let wanted = |job: usize| {
-        schedule[job].first().and_then(|o| space.jobs[job].options.get(*o)).map_or(0, |s| s.nodes)
-    };
-    let short = (0..nodes.len()).filter(|job| (nodes[*job].len() as u32) < wanted(*job)).collect();
-    let mut jobs: Vec<JobPlan> = space
-        .jobs
-        .iter()
-        .zip(schedule)
-        .zip(nodes)
-        .map(|((job, path), nodes)| {
-            let specs: Vec<&Spec> = path.iter().filter_map(|o| job.options.get(*o)).collect();
-            job_plan(space, job.job, &specs, nodes)
-        })
-        .collect();
-    jobs.extend(problem.jobs.iter().filter(|j| problem.is_busy(j)).map(|j| busy_plan(space, j)));
+/// Lays a schedule on nodes.
+#[cfg(test)]
+pub fn plan(space: &Space<'_>, schedule: &Schedule, status: SolveStatus) -> Plan {
+    lay(space, schedule, &status).plan
+}
+
+/// Lays a schedule on nodes.
+pub fn lay(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus) -> Laid {
+    let mut favoured = Vec::new();
+    let mut best = attempt(space, schedule, status, &favoured);
+    let mut short = best.short.clone();
+    for _ in 1..MAX_ATTEMPTS {
+        short.retain(|job| !favoured.contains(job));
+        if short.is_empty() {
+            break;
+        }
+        favoured.append(&mut short);
+        let next = attempt(space, schedule, status, &favoured);
+        short.clone_from(&next.short);
+        if next.value.score() > best.value.score() {
+            best = next;
+        }
+    }
+    best
+}
+
+/// One attempt, in which `favoured` jobs choose first.
+fn attempt(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus, favoured: &[usize]) -> Laid {
+    let (problem, supply) = (space.problem, supply(space.problem, &space.steps));
+    let (mut jobs, mut short) = (Vec::with_capacity(problem.jobs.len()), Vec::new());
+    let (mut value, mut busy) = (Value::default(), Value::default());
+    for (number, slots) in seat_all(space, schedule, favoured).into_iter().enumerate() {
+        let job = &space.jobs[number];
+        let specs: Vec<&Spec> = schedule[number].iter().filter_map(|o| job.options.get(*o)).collect();
+        if slots.len() < specs.first().map_or(0, |s| s.nodes as usize) {
+            short.push(number);
+        }
+        let (planned, slots) = job_plan(space, job.job, &specs, slots);
+        let present = Present {
+            can_stay: job.can_stay,
+            reluctance: job.reluctance,
+            lasts: slots.iter().map(|i| space.slots[*i].lasts).collect(),
+            node_type: slots.first().map(|i| &space.slots[*i].gap.node_type),
+        };
+        value.add(evaluate_job(problem, &space.steps, &supply, job.job, &planned, present));
+        jobs.push(planned);
+    }
+    for job in problem.jobs.iter().filter(|j| problem.is_busy(j)) {
+        let (planned, gaps) = busy_plan(space, job);
+        let present = Present {
+            can_stay: false,
+            reluctance: 0.0,
+            lasts: gaps.iter().map(|g| space.steps.through(g.usable_until)).collect(),
+            node_type: gaps.first().map(|g| &g.node_type),
+        };
+        busy.add(evaluate_job(problem, &space.steps, &supply, job, &planned, present));
+        jobs.push(planned);
+    }
+    value.add(busy);
     jobs.sort_by_key(|j| j.job);
-    let mut plan = Plan {
-        at: problem.now,
-        jobs,
-        status: status.clone(),
-        objective: 0.0,
-        steps: space.steps.ends().to_vec(),
-    };
-    plan.objective = evaluate(problem, &space.steps, &plan).net();
-    (plan, short)
+    let (at, steps, objective) = (problem.now, space.steps.ends().to_vec(), value.net());
+    let plan = Plan { at, jobs, status: status.clone(), proof: None, objective, steps };
+    Laid { plan, value, busy, short }
 }
 
 /// The slots of each job in the first step: those it keeps, in kept order, then its seats.
 fn seat_all(space: &Space<'_>, schedule: &Schedule, favoured: &[usize]) -> Vec<Vec<usize>> {
-    let mut pool: Vec<usize> = (0..space.slots.len()).collect();
     let mut nodes: Vec<Vec<usize>> = Vec::with_capacity(space.jobs.len());
+    let mut taken = vec![false; space.slots.len()];
     let mut seats = Vec::new();
     for (number, (job, path)) in space.jobs.iter().zip(schedule).enumerate() {
         let specs: Vec<&Spec> = path.iter().filter_map(|o| job.options.get(*o)).collect();
         let kept = specs.first().map_or(0, |s| s.kept as usize);
         let kept: Vec<usize> = job.kept_order.iter().take(kept).copied().collect();
-        pool.retain(|slot| !kept.contains(slot));
+        kept.iter().for_each(|slot| taken[*slot] = true);
         nodes.push(kept);
         seats.extend(seats_of(number, job.job, &specs));
     }
-    pool.sort_by(|a, b| space::stability(space.slots[*b].gap, space.slots[*a].gap));
+    if seats.is_empty() {
+        return nodes;
+    }
     seats.sort_by(|a, b| {
         let later = |seat: &Seat| !favoured.contains(&seat.job);
         let by_need = b.steps.cmp(&a.steps).then(b.loss.total_cmp(&a.loss));
         later(a).cmp(&later(b)).then(by_need).then(a.job.cmp(&b.job))
     });
+    let mut pools = Pools::new(space, taken);
     for seat in seats {
-        let Some(spec) = schedule[seat.job].first().and_then(|o| space.jobs[seat.job].options.get(*o)) else {
-            continue;
-        };
-        if let Some(found) = pool.iter().position(|slot| may_sit(space, seat.job, spec, *slot)) {
-            nodes[seat.job].push(pool.remove(found));
-        }
+        let spec = schedule[seat.job].first().and_then(|o| space.jobs[seat.job].options.get(*o));
+        let found = spec.and_then(|spec| pools.take(space, seat.job, spec));
+        nodes[seat.job].extend(found);
     }
     nodes
 }
 
-/// Whether a job may take a slot that it does not keep.
+/// Free slots of each type on which jobs may start, the most stable first.
+struct Pools {
+    by_type: Vec<Vec<usize>>,
+    /// In each pool the first slot that may still be free.
+    first: Vec<usize>,
+    taken: Vec<bool>,
+}
+
+impl Pools {
+    fn new(space: &Space<'_>, taken: Vec<bool>) -> Self {
+        let mut by_type = vec![Vec::new(); space.types.len()];
+        for slot in space.by_stability().iter().filter(|i| space.slots[**i].startable && !taken[**i]) {
+            by_type[space.slots[*slot].node_type].push(*slot);
+        }
+        Pools { first: vec![0; by_type.len()], by_type, taken }
+    }
+
+    /// Takes the most stable slot on which the job may sit.
+    fn take(&mut self, space: &Space<'_>, job: usize, spec: &Spec) -> Option<usize> {
+        let pool = self.by_type.get(spec.node_type)?;
+        let first = &mut self.first[spec.node_type];
+        while pool.get(*first).is_some_and(|slot| self.taken[*slot]) {
+            *first += 1;
+        }
+        let mut free = pool[*first..].iter().filter(|slot| !self.taken[**slot]);
+        let found = *free.find(|slot| may_sit(space, job, spec, **slot))?;
+        self.taken[found] = true;
+        Some(found)
+    }
+}
+
+/// Whether a job may take a free slot of its type that it does not keep.
 fn may_sit(space: &Space<'_>, job: usize, spec: &Spec, slot: usize) -> bool {
     let (job, slot) = (space.jobs[job].job, &space.slots[slot]);
     // A job that starts anew elsewhere leaves its old lead's node: with that node it would be no new start.
     let old_lead = spec.family == Family::Fresh && job.lead_node.as_ref() == Some(&slot.gap.node);
-    slot.node_type == spec.node_type && slot.startable && !old_lead && !space::excludes(job, &slot.gap.node)
+    !old_lead && !slots::excludes(job, &slot.gap.node)
 }
 
 /// The seats of one job. Seat i is needed as long as more than i nodes besides the kept ones are.
@@ -141,7 +192,13 @@ fn seats_of(number: usize, job: &MalleableJob, specs: &[&Spec]) -> Vec<Seat> {
     (0..seats).map(|seat| Seat { job: number, steps: steps(seat), loss }).collect()
 }
 
-fn job_plan(space: &Space<'_>, job: &MalleableJob, specs: &[&Spec], mut slots: Vec<usize>) -> JobPlan {
+/// A job's plan on these slots, and the slots in the plan's order.
+fn job_plan(
+    space: &Space<'_>,
+    job: &MalleableJob,
+    specs: &[&Spec],
+    mut slots: Vec<usize>,
+) -> (JobPlan, Vec<usize>) {
     let spec = specs.first();
     let wanted = spec.map_or(0, |s| s.nodes);
     let mut exec_plan = spec.map_or_else(|| job.exec_plan.clone(), |s| s.exec_plan.clone());
@@ -159,52 +216,45 @@ fn job_plan(space: &Space<'_>, job: &MalleableJob, specs: &[&Spec], mut slots: V
         (exec_plan, rate) = (job.exec_plan.clone(), 0.0);
     }
     if spec.is_some_and(|s| s.family == Family::Fresh) {
-        slots.sort_by(|a, b| space::stability(space.slots[*b].gap, space.slots[*a].gap));
+        slots.sort_by(|a, b| slots::stability(space.slots[*b].gap, space.slots[*a].gap));
     }
-    let names = lead_first(slots.iter().map(|s| space.slots[*s].gap.node.clone()).collect());
+    // The lead stays first; the others are sorted by name, as slots are, so that equal plans are equal values.
+    if let Some(others) = slots.get_mut(1..) {
+        others.sort_unstable();
+    }
     let later = specs.iter().zip(space.steps.ends()).skip(1);
     let forecast = later.map(|(spec, end)| (*end, spec.nodes.min(most))).collect();
-    JobPlan { job: job.id, nodes: placements(space, &names), exec_plan, rate, forecast }
+    let nodes = slots.iter().map(|s| placement(space, space.slots[*s].gap)).collect();
+    (JobPlan { job: job.id, nodes, exec_plan, rate, forecast }, slots)
 }
 
-/// A busy job keeps what it holds, except nodes whose window has ended; without its lead's it has nothing.
-fn busy_plan(space: &Space<'_>, job: &MalleableJob) -> JobPlan {
+/// A busy job keeps what it holds, except nodes whose window has ended; without its lead's it has nothing. Returns its gaps
+/// in the plan's order too.
+fn busy_plan<'a>(space: &Space<'a>, job: &MalleableJob) -> (JobPlan, Vec<&'a Gap>) {
     let problem = space.problem;
     let alive = |node: &NodeName| problem.held_gap(job, node).filter(|gap| gap.usable_until > problem.now);
     let mut gaps: BTreeMap<&NodeName, _> =
         job.held.iter().filter_map(|h| Some((&h.node, alive(&h.node)?))).collect();
     let lead = job.lead_node.as_ref().and_then(|lead| gaps.remove(lead));
-    let gaps: Vec<_> = match lead {
+    let gaps: Vec<&Gap> = match lead {
         Some(lead) => std::iter::once(lead).chain(gaps.into_values()).collect(),
         None => Vec::new(),
     };
-    let names: Vec<NodeName> = gaps.iter().map(|g| g.node.clone()).collect();
     let lasting = |step: usize| gaps.iter().filter(|g| space.steps.through(g.usable_until) > step).count();
     let ends = space.steps.ends().iter().enumerate().skip(1);
-    let rate =
-        gaps.first().and_then(|g| cost::rate_of(job, &g.node_type, &job.exec_plan, names.len() as u32));
-    JobPlan {
+    let rate = gaps.first().and_then(|g| cost::rate_of(job, &g.node_type, &job.exec_plan, gaps.len() as u32));
+    let planned = JobPlan {
         job: job.id,
-        nodes: placements(space, &names),
+        nodes: gaps.iter().map(|gap| placement(space, gap)).collect(),
         exec_plan: job.exec_plan.clone(),
         rate: rate.unwrap_or(0.0),
         forecast: ends.map(|(step, end)| (*end, lasting(step) as u32)).collect(),
-    }
-}
-
-/// The first name stays first; the others are sorted, so that equal plans are equal values.
-fn lead_first(mut names: Vec<NodeName>) -> Vec<NodeName> {
-    if let Some(others) = names.get_mut(1..) {
-        others.sort();
-    }
-    names
-}
-
-fn placements(space: &Space<'_>, names: &[NodeName]) -> Vec<Placement> {
-    let problem = space.problem;
-    let lease = |node: &NodeName| -> UnixTime {
-        let renewed = problem.now.plus_secs(problem.config.lease_secs);
-        problem.gaps.get(node).and_then(|g| g.vacate_by).unwrap_or(renewed)
     };
-    names.iter().map(|node| Placement { node: node.clone(), lease_until: lease(node) }).collect()
+    (planned, gaps)
+}
+
+fn placement(space: &Space<'_>, gap: &Gap) -> Placement {
+    let problem = space.problem;
+    let renewed = problem.now.plus_secs(problem.config.lease_secs);
+    Placement { node: gap.node.clone(), lease_until: gap.vacate_by.unwrap_or(renewed) }
 }

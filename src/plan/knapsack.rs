@@ -1,18 +1,30 @@
 //! The first step as a multiple-choice knapsack over nodes: exact when there is one step and nothing but nodes of few
 //! types and the budget of changes runs short.
 
+use super::limits::Resource;
 use super::path;
-use super::space::{Resource, Space};
+use super::space::Space;
 
 /// Largest number of states (free nodes of each type, changes left).
 const MAX_STATES: usize = 20_000;
 
-/// Largest number of operations: about a tenth of a second.
+/// Largest number of operations where it is exact: some hundredths of a second.
 const MAX_OPERATIONS: usize = 20_000_000;
 
+/// Largest number of operations where it is but one start among others: less than a millisecond.
+const MAX_OPERATIONS_OF_A_START: usize = 300_000;
+
+/// What the knapsack says.
+pub struct Answer {
+    /// The best option of each job in the first step.
+    pub choice: Vec<Option<usize>>,
+    /// The optimum over all schedules, where the knapsack is exact: with one step, in which nothing else runs short.
+    pub optimum: Option<f64>,
+}
+
 /// The best option of each job in the first step, each valued by the best path that begins with it, within the nodes of
-/// each type and the budget of changes. `None` when there are too many states.
-pub fn first_step(space: &Space<'_>) -> Option<Vec<Option<usize>>> {
+/// each type and the budget of changes. `None` when that takes too long.
+pub fn first_step(space: &Space<'_>) -> Option<Answer> {
     let limits: Vec<usize> = (0..space.limits.len()).filter(|l| matters(space, *l)).collect();
     let mut states: usize = 1;
     let mut strides = Vec::new();
@@ -21,7 +33,8 @@ pub fn first_step(space: &Space<'_>) -> Option<Vec<Option<usize>>> {
         states = states.checked_mul(space.limits[*limit].most as usize + 1)?;
     }
     let operations: usize = space.jobs.iter().map(|j| j.options.len()).sum();
-    if states > MAX_STATES || states.saturating_mul(operations) > MAX_OPERATIONS {
+    let most = if space.steps.len() == 1 { MAX_OPERATIONS } else { MAX_OPERATIONS_OF_A_START };
+    if states > MAX_STATES || states.saturating_mul(operations) > most {
         return None;
     }
     let all: Vec<i64> = space.limits.iter().map(|l| i64::from(l.most)).collect();
@@ -43,7 +56,9 @@ pub fn first_step(space: &Space<'_>) -> Option<Vec<Option<usize>>> {
         }
         choice[job] = Some(option);
     }
-    Some(choice)
+    let whole =
+        space.steps.len() == 1 && (0..space.limits.len()).all(|l| matters(space, l) || !binds(space, l));
+    Some(Answer { choice, optimum: best.last().copied().filter(|_| whole) })
 }
 
 /// Whether the knapsack tells states of this limit apart: nodes in the first step, and the budget if it can bind.
@@ -56,6 +71,15 @@ fn matters(space: &Space<'_>, limit: usize) -> bool {
     }
 }
 
+/// Whether a limit could ever be reached.
+fn binds(space: &Space<'_>, limit: usize) -> bool {
+    let most = |job: usize| {
+        let uses = (0..space.jobs[job].options.len()).map(|option| amount(space, job, option, limit));
+        uses.max().unwrap_or(0)
+    };
+    (0..space.jobs.len()).map(most).sum::<i64>() > i64::from(space.limits[limit].most)
+}
+
 /// An option of the first step: value of the best path that begins with it, and what it takes of each limit.
 struct Choice {
     option: u32,
@@ -66,20 +90,17 @@ struct Choice {
 fn first_values(space: &Space<'_>, job: usize, all: &[i64], limits: &[usize]) -> Vec<Choice> {
     let mut free = path::earnings(space, job, None);
     path::restrict(space, job, all, &mut free);
-    let value = |option: usize| {
-        let mut earnings = free.clone();
-        path::pin(&mut earnings, option);
-        let (_, value) = path::best(space, job, &earnings)?;
-        let takes = limits.iter().map(|l| amount(space, job, option, *l) as usize).collect();
-        Some(Choice { option: option as u32, value, takes })
+    let by_first = path::by_first(space, job, &free);
+    let choice = |(option, value): (usize, &f64)| {
+        let takes = || limits.iter().map(|l| amount(space, job, option, *l) as usize).collect();
+        (*value > f64::NEG_INFINITY).then(|| Choice { option: option as u32, value: *value, takes: takes() })
     };
-    (0..space.jobs[job].options.len()).filter_map(value).collect()
+    by_first.iter().enumerate().filter_map(choice).collect()
 }
 
 /// What an option uses of a limit in the first step.
-fn amount(space: &Space<'_>, job: usize, option: usize, limit: usize) -> u32 {
-    let uses = &space.jobs[job].uses[option][0];
-    uses.iter().find(|(l, _)| *l == limit).map_or(0, |(_, n)| *n)
+fn amount(space: &Space<'_>, job: usize, option: usize, limit: usize) -> i64 {
+    space.uses(job, option, 0).find(|(l, _)| *l == limit).map_or(0, |(_, n)| n)
 }
 
 fn index(state: &[usize], strides: &[usize]) -> usize {

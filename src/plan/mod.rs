@@ -7,20 +7,27 @@
 //!
 //! Only the first step of a plan is carried out; the rest is a forecast, made anew in the next round.
 
+mod changes;
 mod check;
 mod constraints;
 mod cost;
 mod dp;
 mod evaluate;
+mod exchange;
 mod extract;
+mod improve;
 mod knapsack;
+mod laying;
+mod limits;
 mod milp;
 mod objective;
 mod options;
 mod path;
+mod pool;
 mod prices;
 mod problem;
 mod report;
+mod slots;
 pub mod solver;
 mod space;
 mod steps;
@@ -30,40 +37,32 @@ use crate::model::{Plan, Report, SolveStatus};
 pub use check::{Violation, check};
 pub use cost::{Change, Value, best_rate, first_change, rate_of};
 pub use evaluate::evaluate;
+use laying::Known;
 pub use milp::{Assignment, Milp, Row, Variable};
 pub use problem::Problem;
-use solver::{Limits, Solver};
+use solver::Solver;
 use space::{Schedule, Space};
 pub use steps::{SHORTEST_STEP_SECS, Steps};
 
-/// Relative violation of a row that we forgive a solver: its own default tolerance.
-const FEASIBILITY_TOLERANCE: f64 = 1e-5;
-
-/// Plans a round. May take the configured solve time and a little more, so do not call it on an async executor.
+/// Plans a round. May take the configured solve time and a little more, so do not call it on an async executor. With no solve
+/// time the solver is not asked.
 pub fn plan(problem: &Problem<'_>, solver: &dyn Solver) -> (Plan, Report) {
     let space = Space::of(problem);
     if is_trivial(&space) {
         return without_solver(&space, SolveStatus::Trivial);
     }
     let in_hand = dp::solve(&space);
+    let known = |status| Known { status, bound: in_hand.bound, by: in_hand.by };
     if in_hand.is_within(problem.config.mip_gap) {
-        return finish(problem, extract::plan(&space, &in_hand.schedule, SolveStatus::Optimal));
+        return lay(&space, None, &in_hand, known(SolveStatus::Optimal));
     }
-    let (found, status) = match improve(&space, solver, &in_hand) {
-        Ok(found) => found,
-        Err(why) => {
-            let status = SolveStatus::Fallback(why);
-            return finish(problem, extract::plan(&space, &in_hand.schedule, status));
-        }
-    };
-    let solved = extract::plan(&space, &found, status.clone());
-    let ours = extract::plan(&space, &in_hand.schedule, status);
-    let score = |plan: &Plan| evaluate(problem, &space.steps, plan).score();
-    let (a, b) = (score(&solved), score(&ours));
-    // The tie bonuses are in the schedules' scores only.
-    let even = (a - b).abs() <= dp::SAME_SCORE * b.abs().max(1.0);
-    let solver_wins = if even { dp::better(&space, &found, &in_hand.schedule) } else { a > b };
-    finish(problem, if solver_wins { solved } else { ours })
+    if problem.config.solve_secs <= 0.0 {
+        return lay(&space, None, &in_hand, known(SolveStatus::TimeLimit { gap: in_hand.gap() }));
+    }
+    match improve::ask(&space, solver, &in_hand) {
+        Ok((found, known)) => lay(&space, Some(&found), &in_hand, known),
+        Err(why) => lay(&space, None, &in_hand, known(SolveStatus::Fallback(why))),
+    }
 }
 
 /// Plans a round without a solver: for when the outer deadline has passed. The status says `why`.
@@ -74,11 +73,21 @@ pub fn fallback(problem: &Problem<'_>, why: &str) -> (Plan, Report) {
 }
 
 fn without_solver(space: &Space<'_>, status: SolveStatus) -> (Plan, Report) {
-    finish(space.problem, extract::plan(space, &dp::solve(space).schedule, status))
+    let in_hand = dp::solve(space);
+    let known = Known { status, bound: in_hand.bound, by: in_hand.by };
+    lay(space, None, &in_hand, known)
 }
 
-fn finish(problem: &Problem<'_>, plan: Plan) -> (Plan, Report) {
-    let report = report::explain(problem, &plan);
+/// Lays on nodes what the solver `found` and what is in hand, the better first, and explains the best plan of these.
+fn lay(space: &Space<'_>, found: Option<&Schedule>, in_hand: &dp::InHand, known: Known) -> (Plan, Report) {
+    let ours = &in_hand.schedule;
+    let (first, second) = match found {
+        Some(found) if dp::better(space, found, ours) => (found, Some(ours)),
+        _ => (ours, found),
+    };
+    let others: Vec<&Schedule> = second.into_iter().chain(&in_hand.others).collect();
+    let plan = laying::best(space, first, &others, known);
+    let report = report::explain(space.problem, &space.steps, &plan);
     (plan, report)
 }
 
@@ -94,29 +103,6 @@ fn write(space: &Space<'_>, useful: &variables::Useful) -> (Milp, variables::Ind
     constraints::add(space, &index, &mut milp);
     objective::set(space, &index, &mut milp);
     (milp, index)
-}
-
-/// Asks the solver for something better than the schedule in hand. Whatever it answers is checked.
-fn improve(
-    space: &Space<'_>,
-    solver: &dyn Solver,
-    in_hand: &dp::InHand,
-) -> Result<(Schedule, SolveStatus), String> {
-    let (milp, index) = write(space, &prices::useful(space, &in_hand.priced, in_hand.score));
-    let start = variables::encode(space, &index, &milp, &in_hand.schedule);
-    let config = space.problem.config;
-    let limits = Limits { secs: config.solve_secs, mip_gap: config.mip_gap };
-    let name = solver.name();
-    let solution = solver.solve(&milp, limits, Some(&start)).map_err(|e| format!("{name}: {e}"))?;
-    let schedule = variables::decode(&index, &solution.values)
-        .filter(|_| milp.is_feasible(&solution.values, FEASIBILITY_TOLERANCE))
-        .filter(|schedule| space.is_feasible(schedule))
-        .ok_or_else(|| format!("{name}: its answer breaks the model's rules"))?;
-    let status = match solution.optimal {
-        true => SolveStatus::Optimal,
-        false => SolveStatus::TimeLimit { gap: solution.gap },
-    };
-    Ok((dp::polish(space, schedule), status))
 }
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ fn fresh(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
         }
         // It leaves its lead's node, so that one cannot be among its nodes.
         let left = u32::from(lead.is_some_and(|l| l.node_type == node_type));
-        let supply = space.available(job.job, node_type, 0).saturating_sub(left);
+        let supply = space.available(job.job, node_type).first().copied().unwrap_or(0).saturating_sub(left);
         for nodes in sizes(space, job, node_type).into_iter().filter(|n| *n <= supply) {
             let Some((exec_plan, rate)) = cost::best_rate(job.job, &space.types[node_type], nodes) else {
                 continue;
@@ -184,8 +184,7 @@ fn fresh(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
 /// Allowed sizes of a job on a type, thinned: with all that lie near something special, such as the supply in a step.
 fn sizes(space: &Space<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
     let had = job.job.held.len() as u32;
-    let supply: Vec<u32> =
-        (0..space.steps.len()).map(|step| space.available(job.job, node_type, step)).collect();
+    let supply = space.available(job.job, node_type);
     let allowed = job.job.sizes.up_to(supply.first().copied().unwrap_or(0));
     let mut special = vec![had, job.job.sizes.min(), job.job.sizes.max()];
     special.extend(&supply);

@@ -22,9 +22,9 @@ pub struct Problem<'a> {
     pub drain: bool,
 }
 
-impl Problem<'_> {
+impl<'a> Problem<'a> {
     /// The gap of a node that the job holds; `None` where the node is no gap any more, or is held by another job.
-    pub fn held_gap(&self, job: &MalleableJob, node: &NodeName) -> Option<&Gap> {
+    pub fn held_gap(&self, job: &MalleableJob, node: &NodeName) -> Option<&'a Gap> {
         let held = job.held.binary_search_by(|h| h.node.cmp(node)).is_ok();
         self.gaps.get(node).filter(|gap| held && gap.holder == Some(job.id))
     }

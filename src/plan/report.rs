@@ -1,25 +1,76 @@
 //! Why the round decided what it decided: a verdict for each job and each node, in words and numbers.
 
+use std::collections::HashMap;
+
 use super::Problem;
 use super::cost::{self, Change};
+use super::slots::excludes;
 use super::steps::Steps;
 use crate::model::{
-    Gap, JobPlan, JobVerdict, MalleableJob, NodeVerdict, Plan, Report, SolveStatus, WindowEnd,
+    Gap, JobId, JobPlan, JobVerdict, MalleableJob, NodeName, NodeVerdict, Plan, Report, SolveStatus,
+    UnixTime, WindowEnd,
 };
 
 /// Explains a plan.
-pub fn explain(problem: &Problem<'_>, plan: &Plan) -> Report {
-    let steps = Steps::of(problem);
+pub fn explain(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Report {
+    let round = Round::new(problem, steps, plan);
     let mut jobs: Vec<&MalleableJob> = problem.jobs.iter().collect();
     jobs.sort_by_key(|j| j.id);
     let verdict = |job: &MalleableJob| {
         let planned = plan.job(job.id)?;
-        let why = job_reason(problem, &steps, plan, job, planned);
+        let why = job_reason(&round, job, planned);
         let (had, gets) = (job.held.len() as u32, planned.nodes.len() as u32);
         Some(JobVerdict { job: job.id, had, gets, why })
     };
     let jobs = jobs.into_iter().filter_map(verdict).collect();
-    Report { at: problem.now, jobs, nodes: nodes(problem, &steps, plan), notes: notes(problem, &steps, plan) }
+    Report { at: problem.now, jobs, nodes: nodes(&round), notes: notes(&round) }
+}
+
+/// What is asked about again and again.
+struct Round<'a> {
+    problem: &'a Problem<'a>,
+    steps: &'a Steps,
+    plan: &'a Plan,
+    /// Who gets each node, and until when.
+    users: HashMap<&'a NodeName, (JobId, UnixTime)>,
+    /// Nodes on which jobs could start now if no other job had them.
+    startable: Vec<&'a Gap>,
+    /// How many of them the plan uses.
+    taken: usize,
+    /// Voluntary changes that the budget would still allow.
+    changes_left: usize,
+}
+
+impl<'a> Round<'a> {
+    fn new(problem: &'a Problem<'a>, steps: &'a Steps, plan: &'a Plan) -> Self {
+        let placements = plan.jobs.iter().flat_map(|j| j.nodes.iter().map(|p| (j.job, p)));
+        let users: HashMap<_, _> = placements.map(|(job, p)| (&p.node, (job, p.lease_until))).collect();
+        let long = |g: &&Gap| g.usable_until.secs_since(problem.now) >= problem.min_window_secs.max(1.0);
+        let startable: Vec<&Gap> = problem.gaps.gaps.iter().filter(long).collect();
+        let taken = startable.iter().filter(|g| users.contains_key(&g.node)).count();
+        let changes_left = changes_left(problem, steps, plan);
+        Round { problem, steps, plan, users, startable, taken, changes_left }
+    }
+
+    /// How many nodes the job could start on if no other job had them, and how many of them the plan uses.
+    fn startable(&self, job: &MalleableJob) -> (usize, usize) {
+        let lost = || self.startable.iter().filter(|g| excludes(job, &g.node));
+        if job.excluded.is_empty() {
+            return (self.startable.len(), self.taken);
+        }
+        let taken = lost().filter(|g| self.users.contains_key(&g.node)).count();
+        (self.startable.len() - lost().count(), self.taken - taken)
+    }
+
+    /// Whether the job has a rate on some node that it could start on.
+    fn has_rate(&self, job: &MalleableJob) -> bool {
+        let mut last = None;
+        self.startable.iter().filter(|g| !excludes(job, &g.node)).any(|g| {
+            // Neighbours are mostly of one type.
+            let known = last.replace(&g.node_type) == Some(&g.node_type);
+            !known && cost::best_rate(job, &g.node_type, job.sizes.min()).is_some()
+        })
+    }
 }
 
 /// `1 node`, `3 nodes`.
@@ -27,13 +78,8 @@ fn count(nodes: usize) -> String {
     if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") }
 }
 
-fn job_reason(
-    problem: &Problem<'_>,
-    steps: &Steps,
-    plan: &Plan,
-    job: &MalleableJob,
-    planned: &JobPlan,
-) -> String {
+fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> String {
+    let (problem, steps) = (round.problem, round.steps);
     let (had, gets) = (job.held.len(), planned.nodes.len());
     if problem.is_busy(job) {
         return format!("is in the middle of a change; keeps {} until that is done", count(gets));
@@ -49,7 +95,7 @@ fn job_reason(
     let secs = change.secs(&job.costs);
     let rate = planned.rate;
     match change {
-        Change::None if gets == 0 => waits(problem, steps, plan, job),
+        Change::None if gets == 0 => waits(round, job),
         Change::None => keeps(problem, job, gets, rate),
         Change::Grow => format!(
             "grows from {had} to {} because {rate:.2} samples/s instead of {:.2} are worth {secs:.0} s \
@@ -81,7 +127,7 @@ fn job_reason(
         Change::Park if cost::can_stay(problem, steps, job) => {
             format!("is parked: other jobs make more of its {}", count(had))
         }
-        Change::Park => format!("is parked{}; {}", leaving(problem, steps, job), shortage(problem, job)),
+        Change::Park => format!("is parked{}; {}", leaving(problem, steps, job), shortage(round, job)),
     }
 }
 
@@ -120,53 +166,45 @@ fn leaving(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> String {
     }
 }
 
-/// Nodes on which the job could start now if no other job had them, and those of them that no job holds.
-fn startable<'a>(problem: &Problem<'a>, job: &MalleableJob) -> Vec<&'a Gap> {
-    let long = |g: &&Gap| g.usable_until.secs_since(problem.now) >= problem.min_window_secs.max(1.0);
-    problem.gaps.gaps.iter().filter(long).filter(|g| job.excluded.binary_search(&g.node).is_err()).collect()
-}
-
-fn shortage(problem: &Problem<'_>, job: &MalleableJob) -> String {
-    let free = startable(problem, job).len();
+fn shortage(round: &Round<'_>, job: &MalleableJob) -> String {
+    let (free, _) = round.startable(job);
     format!(
         "needs at least {}; {free} {} free for longer than {:.0} s",
         count(job.sizes.min() as usize),
         if free == 1 { "is" } else { "are" },
-        problem.min_window_secs
+        round.problem.min_window_secs
     )
 }
 
 /// Why a job that holds nothing gets nothing.
-fn waits(problem: &Problem<'_>, steps: &Steps, plan: &Plan, job: &MalleableJob) -> String {
+fn waits(round: &Round<'_>, job: &MalleableJob) -> String {
+    let problem = round.problem;
     if !problem.may_grow {
         return "waits: starting is paused".to_owned();
     }
-    let gaps = startable(problem, job);
-    if (gaps.len() as u32) < job.sizes.min() {
-        return format!("waits: {}", shortage(problem, job));
-    }
+    let (all, taken) = round.startable(job);
     let smallest = job.sizes.min();
-    if !gaps.iter().any(|g| cost::best_rate(job, &g.node_type, smallest).is_some()) {
+    if (all as u32) < smallest {
+        return format!("waits: {}", shortage(round, job));
+    }
+    if !round.has_rate(job) {
         return "waits: no rate is known on the node types that are free".to_owned();
     }
-    let used = |g: &&&Gap| plan.jobs.iter().any(|j| j.nodes.iter().any(|p| p.node == g.node));
-    let taken = gaps.iter().filter(used).count();
-    if (gaps.len() - taken) as u32 >= smallest {
-        if changes_left(problem, steps, plan) == 0 {
+    if (all - taken) as u32 >= smallest {
+        if round.changes_left == 0 {
             let most = problem.config.max_changes;
             return format!("waits for the next round: the {most} changes of this one are used up");
         }
         return format!(
             "waits: {} of {} are free, but their windows are too short to earn back a start of {:.0} s",
-            gaps.len() - taken,
-            count(gaps.len()),
+            all - taken,
+            count(all),
             job.costs.start_secs
         );
     }
     format!(
-        "waits: needs at least {}; other jobs make more of {taken} of the {} that are free for longer than {:.0} s",
+        "waits: needs at least {}; other jobs make more of {taken} of the {all} that are free for longer than {:.0} s",
         count(smallest as usize),
-        gaps.len(),
         problem.min_window_secs
     )
 }
@@ -181,20 +219,15 @@ fn changes_left(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> usize {
     (problem.config.max_changes as usize).saturating_sub(problem.jobs.iter().filter(voluntary).count())
 }
 
-fn nodes(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Vec<NodeVerdict> {
-    let mut users = std::collections::BTreeMap::new();
-    for job in &plan.jobs {
-        for placement in &job.nodes {
-            users.insert(&placement.node, (job.job, placement.lease_until));
-        }
-    }
-    let mut found: Vec<NodeVerdict> = Vec::new();
+fn nodes(round: &Round<'_>) -> Vec<NodeVerdict> {
+    let problem = round.problem;
+    let mut found: Vec<NodeVerdict> = Vec::with_capacity(problem.gaps.gaps.len());
     for gap in &problem.gaps.gaps {
-        let user = users.get(&gap.node);
+        let user = round.users.get(&gap.node);
         let why = match user {
             Some((job, until)) if gap.holder == Some(*job) => format!("job {job} keeps it until {until}"),
             Some((job, until)) => format!("job {job} gets it until {until}"),
-            None => idle_reason(problem, steps, gap),
+            None => idle_reason(problem, round.steps, gap),
         };
         found.push(NodeVerdict { node: gap.node.clone(), job: user.map(|(job, _)| *job), why });
     }
@@ -235,7 +268,8 @@ fn idle_reason(problem: &Problem<'_>, steps: &Steps, gap: &Gap) -> String {
     }
 }
 
-fn notes(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Vec<String> {
+fn notes(round: &Round<'_>) -> Vec<String> {
+    let (problem, plan) = (round.problem, round.plan);
     let mut notes = Vec::new();
     match &plan.status {
         SolveStatus::Optimal | SolveStatus::Trivial => {}
@@ -253,7 +287,7 @@ fn notes(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Vec<String> {
     } else if !problem.may_grow {
         notes.push("paused: nothing starts or grows".to_owned());
     }
-    if !problem.drain && changes_left(problem, steps, plan) == 0 {
+    if !problem.drain && round.changes_left == 0 {
         let most = problem.config.max_changes;
         notes.push(format!("all {most} changes of this round are used; what is left waits for the next"));
     }

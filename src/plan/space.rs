@@ -4,9 +4,13 @@
 //! so what is available only shrinks, and counting nodes is enough: counts can be laid on real nodes without migration
 //! (see `extract`). What a job holds now has its own windows; so an option says how many of those nodes it keeps.
 
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
 
+use super::changes::Changes;
+use super::limits::{self, Demand, Limit};
 use super::options::{self, Family, Spec};
+use super::path::Table;
+use super::slots::{self, Slot, Supply, excludes, stability};
 use super::steps::Steps;
 use super::{Problem, cost};
 use crate::model::{Gap, MalleableJob, NodeName, NodeType};
@@ -14,44 +18,6 @@ use crate::model::{Gap, MalleableJob, NodeName, NodeType};
 /// Share of the largest value in the round by which ties are broken: far above rounding errors, far below anything that
 /// a node-second is worth.
 const TIE_SHARE: f64 = 1e-7;
-
-/// A limit on what all jobs use together in one step.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Limit {
-    /// What it limits.
-    pub of: Resource,
-    /// The step.
-    pub step: usize,
-    /// Most that may be used.
-    pub most: u32,
-}
-
-/// What can run short.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resource {
-    /// Nodes of a type that last through the step.
-    Nodes(usize),
-    /// Those of them on which a job may start: not those that only their holder may still use, because the window
-    /// is too short for others.
-    StartNodes(usize),
-    /// Nodes of a type that lie outside a set which some jobs must avoid, for those jobs.
-    Allowed(usize),
-    /// Voluntary changes, in the first step.
-    Changes,
-}
-
-/// A node as the planner counts it.
-#[derive(Clone, Copy, Debug)]
-pub struct Slot<'a> {
-    /// The gap.
-    pub gap: &'a Gap,
-    /// Index of its type.
-    pub node_type: usize,
-    /// Number of steps it lasts through, at least 1.
-    pub lasts: usize,
-    /// Whether jobs that do not hold it may take it.
-    pub startable: bool,
-}
 
 /// One job's part of the space.
 #[derive(Clone, Debug)]
@@ -67,26 +33,18 @@ pub struct JobSpace<'a> {
     pub can_stay: bool,
     /// Weighted samples that a change must gain at least.
     pub reluctance: f64,
-    /// What each option uses of each limit: `uses[option][step]` lists (limit, amount).
-    pub uses: Vec<Vec<Vec<(usize, u32)>>>,
-    /// What going over from each option to each other one costs between two steps, row by row.
-    changes: Vec<f64>,
+    /// What the options use of what can run short.
+    pub demands: Vec<Demand>,
+    /// What going over from each option to each other one costs between two steps.
+    pub changes: Changes,
+    /// What each option earns in each step, without the changes between steps; −∞ where it is not allowed.
+    pub gains: Table,
 }
 
 impl JobSpace<'_> {
     /// Weighted samples lost by going over from one option to another between two steps.
     pub fn change_cost(&self, from: usize, to: usize) -> f64 {
-        self.changes.get(from * self.options.len() + to).copied().unwrap_or(0.0)
-    }
-
-    fn compute_changes(&mut self) {
-        let cost = |from: usize, to: usize| {
-            let change = self.options[from].change_to(&self.options[to], from == to);
-            let loss = change.loss(&self.job.costs, self.options[to].rate) * self.job.weight;
-            loss + if change.takes_nodes() { self.reluctance } else { 0.0 }
-        };
-        let count = self.options.len();
-        self.changes = (0..count * count).map(|i| cost(i / count, i % count)).collect();
+        self.changes.cost(from, to)
     }
 }
 
@@ -101,10 +59,16 @@ pub struct Space<'a> {
     pub types: Vec<NodeType>,
     /// Usable nodes, sorted by name; none of a busy job.
     pub slots: Vec<Slot<'a>>,
+    /// Nodes of each type in each step.
+    pub supply: Vec<Supply>,
     /// Jobs that may change, by id.
     pub jobs: Vec<JobSpace<'a>>,
     /// Limits.
     pub limits: Vec<Limit>,
+    /// For each step and resource its limit, where there is one.
+    pub limit_at: Vec<Vec<Option<usize>>>,
+    /// See [`Space::by_stability`].
+    by_stability: OnceCell<Vec<usize>>,
 }
 
 /// For each job of the space its option in each step.
@@ -117,13 +81,17 @@ impl<'a> Space<'a> {
         let mut types: Vec<NodeType> = problem.gaps.gaps.iter().map(|g| g.node_type.clone()).collect();
         types.sort();
         types.dedup();
-        let slots = slots(problem, &steps, &types);
-        let mut space = Space { problem, steps, types, slots, jobs: Vec::new(), limits: Vec::new() };
+        let slots = slots::of(problem, &steps, &types);
+        let supply = slots::supply(&slots, types.len(), steps.len());
+        let (jobs, limits, limit_at) = (Vec::new(), Vec::new(), Vec::new());
+        let by_stability = OnceCell::new();
+        let mut space = Space { problem, steps, types, slots, supply, jobs, limits, limit_at, by_stability };
         let mut jobs: Vec<_> = problem.jobs.iter().filter(|j| !problem.is_busy(j)).collect();
         jobs.sort_by_key(|j| j.id);
         space.jobs = jobs.iter().map(|job| space.job_space(job)).collect();
         space.add_ties();
-        space.add_limits();
+        space.add_gains();
+        limits::add(&mut space);
         space
     }
 
@@ -132,14 +100,29 @@ impl<'a> Space<'a> {
         self.slots.binary_search_by(|s| s.gap.node.cmp(node)).ok()
     }
 
-    /// Nodes of a type that last through a step and that the job may start on.
-    pub fn available(&self, job: &MalleableJob, node_type: usize, step: usize) -> u32 {
-        let fits = |s: &&Slot<'_>| {
-            s.node_type == node_type
-                && s.lasts > step
-                && (self.is_kept(job, s.gap) || (s.startable && !excludes(job, &s.gap.node)))
-        };
-        self.slots.iter().filter(fits).count() as u32
+    /// Nodes of a type that last through each step and that the job may have: those on which jobs may start, less those
+    /// it must avoid, and what it holds.
+    pub fn available(&self, job: &MalleableJob, node_type: usize) -> Vec<u32> {
+        let mut count: Vec<u32> = self.supply[node_type].startable.clone();
+        let of_type =
+            |node: &NodeName| self.slot(node).map(|i| &self.slots[i]).filter(|s| s.node_type == node_type);
+        for slot in slots::distinct(&job.excluded).filter_map(of_type).filter(|s| s.startable) {
+            count.iter_mut().take(slot.lasts).for_each(|n| *n -= 1);
+        }
+        let own = |i: &usize| self.slots[*i].node_type == node_type && self.is_kept(job, self.slots[*i].gap);
+        for slot in self.held(job).into_iter().filter(own).map(|i| &self.slots[i]) {
+            if !slot.startable || excludes(job, &slot.gap.node) {
+                count.iter_mut().take(slot.lasts).for_each(|n| *n += 1);
+            }
+        }
+        count
+    }
+
+    /// Slots of the nodes that a job holds by its own account, each once.
+    fn held(&self, job: &MalleableJob) -> Vec<usize> {
+        let mut held: Vec<usize> = job.held.iter().filter_map(|h| self.slot(&h.node)).collect();
+        held.dedup();
+        held
     }
 
     /// Whether the job holds the node.
@@ -203,10 +186,28 @@ impl<'a> Space<'a> {
     /// Subtracts `sign` times what a job's path uses.
     pub fn take(&self, left: &mut [i64], job: usize, path: &[usize], sign: i64) {
         for (step, option) in path.iter().enumerate() {
-            for (limit, amount) in &self.jobs[job].uses[*option][step] {
-                left[*limit] -= sign * i64::from(*amount);
+            for (limit, amount) in self.uses(job, *option, step) {
+                left[limit] -= sign * amount;
             }
         }
+    }
+
+    /// What a job's option uses in a step: (limit, amount).
+    pub fn uses(&self, job: usize, option: usize, step: usize) -> impl Iterator<Item = (usize, i64)> {
+        let demands = self.jobs[job].demands.iter();
+        demands.filter_map(move |d| {
+            let limit = self.limit_at[step][d.resource]?;
+            Some((limit, d.amounts[option] as i64)).filter(|(_, amount)| *amount > 0)
+        })
+    }
+
+    /// All slots, the most stable first.
+    pub fn by_stability(&self) -> &[usize] {
+        self.by_stability.get_or_init(|| {
+            let mut order: Vec<usize> = (0..self.slots.len()).collect();
+            order.sort_by(|a, b| stability(self.slots[*b].gap, self.slots[*a].gap));
+            order
+        })
     }
 
     fn job_space(&self, job: &'a MalleableJob) -> JobSpace<'a> {
@@ -219,11 +220,12 @@ impl<'a> Space<'a> {
             kept_order,
             can_stay,
             reluctance,
-            uses: Vec::new(),
-            changes: Vec::new(),
+            demands: Vec::new(),
+            changes: Changes::default(),
+            gains: Table::default(),
         };
         space.options = options::of(self, &space);
-        space.compute_changes();
+        space.changes = Changes::of(job, &space.options, reluctance);
         space
     }
 
@@ -234,10 +236,8 @@ impl<'a> Space<'a> {
             return Vec::new();
         }
         let node_type = self.slots[lead].node_type;
-        let mut order: Vec<usize> = (0..self.slots.len())
-            .filter(|i| self.slots[*i].node_type == node_type && self.is_kept(job, self.slots[*i].gap))
-            .filter(|i| self.problem.held_gap(job, &self.slots[*i].gap.node).is_some())
-            .collect();
+        let own = |i: &usize| self.slots[*i].node_type == node_type && self.is_kept(job, self.slots[*i].gap);
+        let mut order: Vec<usize> = self.held(job).into_iter().filter(own).collect();
         order.sort_by(|a, b| {
             let key = |i: usize| (i != lead, std::cmp::Reverse(self.slots[i].lasts));
             key(*a).cmp(&key(*b)).then_with(|| stability(self.slots[*b].gap, self.slots[*a].gap))
@@ -263,108 +263,20 @@ impl<'a> Space<'a> {
         }
     }
 
-    fn add_limits(&mut self) {
-        let avoided = self.avoided_sets();
-        let mut limits = Vec::new();
-        for step in 0..self.steps.len() {
-            for node_type in 0..self.types.len() {
-                let lasting = |s: &&Slot<'_>| s.node_type == node_type && s.lasts > step;
-                let count = |f: &dyn Fn(&Slot<'_>) -> bool| {
-                    self.slots.iter().filter(lasting).filter(|s| f(s)).count() as u32
-                };
-                let (all, startable) = (count(&|_| true), count(&|s| s.startable));
-                limits.push((Limit { of: Resource::Nodes(node_type), step, most: all }, None));
-                if startable < all {
-                    let of = Resource::StartNodes(node_type);
-                    limits.push((Limit { of, step, most: startable }, None));
-                }
-                for (set, jobs) in &avoided {
-                    let most = count(&|s| set.binary_search(&s.gap.node).is_err());
-                    if most < all {
-                        let of = Resource::Allowed(node_type);
-                        limits.push((Limit { of, step, most }, Some(jobs.clone())));
-                    }
-                }
-            }
-        }
-        if !self.problem.drain && !self.steps.is_empty() {
-            let most = self.problem.config.max_changes;
-            limits.push((Limit { of: Resource::Changes, step: 0, most }, None));
-        }
-        for job in 0..self.jobs.len() {
-            self.jobs[job].uses = self.uses(job, &limits);
-        }
-        self.limits = limits.into_iter().map(|(limit, _)| limit).collect();
-    }
-
-    /// Each distinct set of nodes that jobs must avoid, with the jobs that avoid at least these.
-    fn avoided_sets(&self) -> BTreeMap<Vec<NodeName>, Vec<usize>> {
-        let mut sets: BTreeMap<Vec<NodeName>, Vec<usize>> = BTreeMap::new();
-        for space in self.jobs.iter().filter(|j| !j.job.excluded.is_empty()) {
-            sets.entry(space.job.excluded.clone()).or_default();
-        }
-        for (set, jobs) in &mut sets {
-            let avoids = |i: &usize| set.iter().all(|node| excludes(self.jobs[*i].job, node));
-            *jobs = (0..self.jobs.len()).filter(avoids).collect();
-        }
-        sets
-    }
-
-    /// What each option of a job uses in each step.
-    fn uses(&self, job: usize, limits: &[(Limit, Option<Vec<usize>>)]) -> Vec<Vec<Vec<(usize, u32)>>> {
-        let space = &self.jobs[job];
-        let use_of = |spec: &Spec, limit: &Limit, jobs: &Option<Vec<usize>>| -> u32 {
-            let kept = space.kept_order.iter().take(spec.kept as usize).map(|i| &self.slots[*i]);
-            match limit.of {
-                Resource::Nodes(t) if t == spec.node_type => spec.nodes,
-                Resource::StartNodes(t) if t == spec.node_type => {
-                    spec.nodes - kept.filter(|s| !s.startable).count() as u32
-                }
-                Resource::Allowed(t)
-                    if t == spec.node_type && jobs.as_ref().is_some_and(|jobs| jobs.contains(&job)) =>
-                {
-                    spec.nodes - kept.filter(|s| excludes(space.job, &s.gap.node)).count() as u32
-                }
-                Resource::Changes => u32::from(spec.voluntary),
-                _ => 0,
-            }
+    /// What each option earns in each step.
+    fn add_gains(&mut self) {
+        let steps = self.steps.len();
+        let gain = |job: usize, step: usize, option: usize| match step {
+            _ if !self.is_allowed(job, option, step) => f64::NEG_INFINITY,
+            0 => self.first_gain(job, option),
+            _ => self.later_gain(job, option, step),
         };
-        let of_step = |spec: &Spec, step: usize| {
-            let here = limits.iter().enumerate().filter(|(_, (limit, _))| limit.step == step);
-            here.map(|(i, (limit, jobs))| (i, use_of(spec, limit, jobs))).filter(|(_, n)| *n > 0).collect()
+        let table = |job: usize| {
+            let options = self.jobs[job].options.len();
+            let gains = (0..steps).flat_map(|step| (0..options).map(move |o| gain(job, step, o)));
+            Table::new(options, gains.collect())
         };
-        space
-            .options
-            .iter()
-            .map(|spec| (0..self.steps.len()).map(|step| of_step(spec, step)).collect())
-            .collect()
+        let tables: Vec<Table> = (0..self.jobs.len()).map(table).collect();
+        self.jobs.iter_mut().zip(tables).for_each(|(job, gains)| job.gains = gains);
     }
-}
-
-/// Orders gaps by how long they will stay: known or counted-on end, then expectation, then place in Slurm's order.
-///
-/// Slurm fills nodes of equal weight in the order of its configuration, lowest first, so the highest stays free longest.
-pub fn stability(a: &Gap, b: &Gap) -> std::cmp::Ordering {
-    let by_end = a.usable_until.cmp(&b.usable_until);
-    by_end.then(a.expected_secs.total_cmp(&b.expected_secs)).then_with(|| a.node.cmp_natural(&b.node))
-}
-
-/// Whether the job must avoid the node.
-pub fn excludes(job: &MalleableJob, node: &NodeName) -> bool {
-    job.excluded.binary_search(node).is_ok()
-}
-
-/// All nodes that last through the first step, except those of busy jobs.
-fn slots<'a>(problem: &'a Problem<'a>, steps: &Steps, types: &[NodeType]) -> Vec<Slot<'a>> {
-    let busy: Vec<_> = problem.jobs.iter().filter(|j| problem.is_busy(j)).map(|j| j.id).collect();
-    let known: Vec<_> = problem.jobs.iter().map(|j| j.id).collect();
-    let slot = |gap: &'a Gap| {
-        let lasts = steps.through(gap.usable_until);
-        let node_type = types.binary_search(&gap.node_type).ok()?;
-        let long = gap.usable_until.secs_since(problem.now) >= problem.min_window_secs;
-        // A node whose holder we do not plan is somebody else's.
-        let foreign = gap.holder.is_some_and(|h| busy.contains(&h) || !known.contains(&h));
-        (lasts > 0 && !foreign).then_some(Slot { gap, node_type, lasts, startable: long })
-    };
-    problem.gaps.gaps.iter().filter_map(slot).collect()
 }

@@ -130,6 +130,11 @@ impl SimJob {
         self.busy_until > now as f64
     }
 
+    /// Whether the main queue has taken nodes from it in this very second.
+    pub fn is_forced(&self, now: i64) -> bool {
+        self.cause == Cause::Preemption && self.busy_until - self.change_secs == now as f64
+    }
+
     /// Whether it makes samples.
     pub fn runs(&self, now: i64) -> bool {
         !self.nodes.is_empty() && !self.pauses(now)
@@ -176,7 +181,7 @@ impl SimJob {
             return self.charge(nodes, secs, cause, now, loss);
         }
         // Forced to stop in this very second: it starts once, not twice.
-        let forced = self.cause == Cause::Preemption && self.busy_until - self.change_secs == now as f64;
+        let forced = self.is_forced(now);
         let cause = if forced && !self.nodes.is_empty() { Cause::Preemption } else { cause };
         let secs = if forced { secs.max(self.change_secs) } else { secs };
         self.go_on_with(nodes, secs, cause, now);
@@ -196,7 +201,9 @@ impl SimJob {
             loss.preemption += self.weight * self.unsaved;
             self.done -= self.unsaved;
         }
-        let lead_lost = has_lead && self.nodes.first().is_some_and(|lead| lost.contains(lead));
+        let lead_lost = has_lead
+            && lost.len() < self.nodes.len()
+            && self.nodes.first().is_some_and(|lead| lost.contains(lead));
         let mut left: Vec<NodeIx> = self.nodes.iter().copied().filter(|n| !lost.contains(n)).collect();
         if (left.len() as u32) < self.min_nodes {
             left.clear();

@@ -94,6 +94,7 @@ fn round(at: i64) -> RoundRecord {
         at: UnixTime(at),
         jobs: Vec::new(),
         status: SolveStatus::TimeLimit { gap: Some(0.25) },
+        proof: None,
         objective: 1234.5,
         steps: vec![UnixTime(at + 60)],
     };

@@ -3,6 +3,7 @@
 mod learned;
 mod optimal;
 mod random;
+mod scale;
 mod scenarios;
 mod timing;
 

@@ -10,7 +10,7 @@ use crate::gaps::{GapContext, GapSample, Survival, Tracker, find};
 use crate::model::malleable::RateCurve;
 use crate::model::{
     BatchMode, EndedGap, ExecPlan, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, ProfileKey,
-    Sizes, Snapshot, SolveStatus, Standing, UnixTime, UserId,
+    RescaleCosts, Sizes, Snapshot, SolveStatus, Standing, UnixTime, UserId,
 };
 use crate::round::{Candidate, Question, demand, judge};
 use crate::sim::job::{Cause, SimJob};
@@ -23,8 +23,9 @@ const LESSON_SECS: i64 = 600;
 /// A machine on which nothing happens is looked at again after so many seconds, then after twice as many, up to the most.
 const QUIET_SECS: (i64, i64) = (60, 1800);
 
-/// Time limit of the solver, s. Long, so that plans do not depend on how fast this machine is.
-const SOLVE_SECS: f64 = 600.0;
+/// The solver is not asked: its time limit would make plans depend on how fast this machine is, and the plan that is in hand
+/// before it is asked is mostly proved to be within per mille.
+const SOLVE_SECS: f64 = 0.0;
 
 /// Seconds before a window's end at which the last round finds that the node lasts through no step.
 const LAST_STEP_SECS: i64 = 4;
@@ -109,12 +110,13 @@ impl Infill {
     fn subject(&self, job: &SimJob, view: &View<'_>) -> Subject {
         let key = key(job);
         let costs = self.library.costs(&key, &self.config.planner.costs);
+        let costs = if self.knows_curves() { *view.costs } else { costs };
         Subject {
             job: job.id,
             sizes: Sizes::Range { min: job.min_nodes, max: job.max_nodes },
             declared: None,
             running: job.runs(view.now).then(|| job.size()),
-            costs: if self.knows_curves() { *view.costs } else { costs },
+            costs: if job.is_forced(view.now) { sunk(&costs) } else { costs },
             key,
         }
     }
@@ -270,6 +272,11 @@ fn key(job: &SimJob) -> ProfileKey {
     }
 }
 
+/// What a change costs a job that has to stop anyway: only what it takes longer.
+fn sunk(costs: &RescaleCosts) -> RescaleCosts {
+    RescaleCosts { up_secs: (costs.up_secs - costs.down_secs).max(0.0), down_secs: 0.0, ..*costs }
+}
+
 fn held<'a>(view: &'a View<'_>, job: &'a SimJob) -> impl Iterator<Item = (NodeName, JobId)> + 'a {
     let names = view.cluster.names();
     job.nodes.iter().filter_map(|n| Some((names.get(*n as usize)?.clone(), job.id)))
@@ -280,11 +287,10 @@ fn candidate(subject: Subject, job: &SimJob, view: &View<'_>) -> Candidate {
     let mut nodes: Vec<HeldNode> =
         held(view, job).map(|(node, id)| HeldNode { node, slurm_job: id }).collect();
     nodes.sort_by(|a, b| a.node.cmp(&b.node));
-    // In the very second in which it loses nodes its other workers stop too: it starts on whatever the plan says.
-    let forced = job.cause == Cause::Preemption && job.busy_until - job.change_secs == view.now as f64;
     let standing = match job.size() {
         0 => Standing::Waiting,
-        _ if job.pauses(view.now) && !forced => Standing::Busy,
+        // In the very second in which it loses nodes its other workers stop too: it starts on whatever the plan says.
+        _ if job.pauses(view.now) && !job.is_forced(view.now) => Standing::Busy,
         _ => Standing::Running,
     };
     Candidate {

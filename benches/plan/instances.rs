@@ -1,0 +1,232 @@
+//! Rounds to plan, drawn from published data: windows are the true remaining times of Summit's idle intervals at random
+//! instants, jobs scale like published tables. The measured round is one in mid-life: a first plan was carried out, time
+//! went on, nodes left and others joined.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use infill::config::{GapsConfig, PlannerConfig};
+use infill::gaps::{Survival, hour_of};
+use infill::model::malleable::RateCurve;
+use infill::model::{
+    Curve, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, RescaleCosts, Sizes,
+    Standing, UnixTime, UserId, WindowCause, WindowEnd,
+};
+use infill::plan::{Problem, fallback};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+/// Start of Summit's week, 2021-02-10 00:08:52 UTC: the survival model looks at the hour.
+const WEEK_START: UnixTime = UnixTime(1_612_915_732);
+
+/// Intervals are found by these pieces of the week, seconds.
+const BUCKET_SECS: i64 = 600;
+
+/// Share of the blocks of nodes of which the end is planned, in tenths.
+const PLANNED_TENTHS: u64 = 6;
+
+/// An idle interval of a node, seconds since the start of the week.
+#[derive(Clone, Copy)]
+struct Interval {
+    start: i64,
+    end: i64,
+    node: u32,
+}
+
+/// What rounds are drawn from.
+pub struct Data {
+    buckets: BTreeMap<i64, Vec<Interval>>,
+    last: i64,
+    curves: Vec<Curve>,
+}
+
+/// One round.
+pub struct Case {
+    now: UnixTime,
+    gaps: Gaps,
+    jobs: Vec<MalleableJob>,
+    config: PlannerConfig,
+    min_window_secs: f64,
+}
+
+impl Case {
+    /// Its jobs.
+    pub fn jobs(&self) -> &[MalleableJob] {
+        &self.jobs
+    }
+
+    /// Its idle nodes.
+    pub fn nodes(&self) -> &[Gap] {
+        &self.gaps.gaps
+    }
+
+    /// What the planner is asked.
+    pub fn problem(&self) -> Problem<'_> {
+        Problem {
+            now: self.now,
+            gaps: &self.gaps,
+            jobs: &self.jobs,
+            config: &self.config,
+            min_window_secs: self.min_window_secs,
+            may_grow: true,
+            drain: false,
+        }
+    }
+
+    /// The same round after its own plan was carried out in no time: nothing can change.
+    pub fn settled(mut self, plan: &Plan) -> Case {
+        hold(&mut self.jobs, plan, &mut self.gaps, self.now);
+        self
+    }
+}
+
+impl Data {
+    /// Reads the idle log and the scaling tables below `root`.
+    pub fn load(root: &Path) -> Result<Data, String> {
+        let intervals = read_log(&root.join("idle/summit-2021-02-week1.csv.xz"))?;
+        let mut buckets: BTreeMap<i64, Vec<Interval>> = BTreeMap::new();
+        for interval in &intervals {
+            for bucket in interval.start / BUCKET_SECS..=interval.end / BUCKET_SECS {
+                buckets.entry(bucket).or_default().push(*interval);
+            }
+        }
+        let last = intervals.iter().map(|i| i.end).max().ok_or("the idle log is empty")?;
+        let curves = super::curves::load(&root.join("scaling"))?;
+        Ok(Data { buckets, last, curves })
+    }
+
+    /// The intervals in which an instant lies.
+    fn idle_at(&self, at: i64) -> impl Iterator<Item = &Interval> {
+        let bucket = self.buckets.get(&(at / BUCKET_SECS));
+        bucket.into_iter().flatten().filter(move |i| i.start <= at && at < i.end)
+    }
+
+    /// A round in mid-life with so many `jobs`, idle `nodes` and at most so many `steps`.
+    pub fn draw(&self, seed: u64, jobs: usize, nodes: usize, steps: u32) -> Case {
+        let mut r = StdRng::seed_from_u64(seed);
+        let passed = r.random_range(30..600);
+        let shards = self.shards(&mut r, nodes, passed);
+        let mut config = PlannerConfig { max_steps: steps, ..PlannerConfig::default() };
+        let budget = std::mem::replace(&mut config.max_changes, jobs as u32);
+        let jobs = (1..=jobs).map(|id| self.job(&mut r, id as u32)).collect();
+        let min_window_secs = GapsConfig::default().min_window_secs;
+        let gaps = self.gaps(&shards, 0, nodes, &BTreeSet::new());
+        let mut case = Case { now: WEEK_START, gaps, jobs, config, min_window_secs };
+        let (plan, _) = fallback(&case.problem(), "a first round");
+        let held: BTreeSet<NodeName> =
+            plan.jobs.iter().flat_map(|j| &j.nodes).map(|p| p.node.clone()).collect();
+        case.now = WEEK_START + passed;
+        case.gaps = self.gaps(&shards, passed, nodes, &held);
+        case.config.max_changes = budget;
+        hold(&mut case.jobs, &plan, &mut case.gaps, WEEK_START);
+        case
+    }
+
+    /// Instants that together have enough idle nodes now and after `passed` seconds.
+    fn shards(&self, r: &mut StdRng, nodes: usize, passed: i64) -> Vec<i64> {
+        let mut shards = Vec::new();
+        let (mut now, mut later) = (0, 0);
+        while now < nodes || later < nodes {
+            let at = r.random_range(0..self.last - 2 * passed);
+            now += self.idle_at(at).count();
+            later += self.idle_at(at + passed).count();
+            shards.push(at);
+        }
+        shards
+    }
+
+    /// The gaps of all shards, `passed` seconds after their instants: those of `held` nodes, and others up to `most`.
+    fn gaps(&self, shards: &[i64], passed: i64, most: usize, held: &BTreeSet<NodeName>) -> Gaps {
+        let mut found: Vec<Gap> = Vec::new();
+        for (shard, at) in shards.iter().enumerate() {
+            let idle = self.idle_at(at + passed);
+            found.extend(idle.map(|interval| gap(shard, *interval, at + passed, WEEK_START + passed)));
+        }
+        // Held nodes first; then in the order of the shards, so that what was a gap before stays one.
+        found.sort_by_key(|gap| !held.contains(&gap.node));
+        found.truncate(most);
+        found.sort_by(|a, b| a.node.cmp(&b.node));
+        Gaps { gaps: found, refused: Vec::new() }
+    }
+
+    fn job(&self, r: &mut StdRng, id: u32) -> MalleableJob {
+        let curve = self.curves[r.random_range(0..self.curves.len())].clone();
+        let (min, max) = (curve.points()[0], curve.points()[curve.points().len() - 1].nodes);
+        let slow = r.random_range(0.5..2.0);
+        let costs = RescaleCosts { up_secs: 18.0 * slow, down_secs: 12.0 * slow, start_secs: 18.0 * slow };
+        // Jobs count samples in different units: as in the daemon, a node-second at the smallest size weighs the same.
+        let weight = r.random_range(0.5..2.0) * f64::from(min.nodes) / min.rate;
+        MalleableJob {
+            id: JobId(id),
+            user: UserId(id % 10),
+            weight,
+            sizes: Sizes::Range { min: min.nodes, max },
+            rates: vec![RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve }],
+            costs,
+            standing: Standing::Waiting,
+            exec_plan: ExecPlan::default(),
+            lead_node: None,
+            held: Vec::new(),
+            submitted_at: WEEK_START + -r.random_range(0..10_000),
+            last_change: None,
+            excluded: Vec::new(),
+        }
+    }
+}
+
+/// The gap of an interval. Whole blocks have a planned end or none; without one the survival model tells.
+fn gap(shard: usize, interval: Interval, at: i64, now: UnixTime) -> Gap {
+    let block = (interval.end as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ shard as u64;
+    let planned = block % 10 < PLANNED_TENTHS;
+    let settings = GapsConfig::default();
+    let survival = Survival::default();
+    let (age, hour) = ((at - interval.start) as f64, hour_of(WEEK_START + at));
+    let end = now + (interval.end - at);
+    let vacate_by = planned.then(|| end.plus_secs(-settings.leave_secs));
+    let counted = now.plus_secs(survival.quantile(age, 1, hour, settings.confidence));
+    let usable_until = vacate_by.unwrap_or(counted);
+    let expected_secs =
+        if planned { usable_until.secs_since(now).max(0.0) } else { survival.expected(age, 1, hour) };
+    Gap {
+        node: NodeName::new(format!("s{shard:03}n{:04}", interval.node)),
+        node_type: NodeType::new("summit"),
+        since: now + -(at - interval.start),
+        end: match planned {
+            true => WindowEnd::Known { at: end, cause: WindowCause::PlannedJob(JobId(1_000_000)) },
+            false => WindowEnd::Unknown,
+        },
+        vacate_by,
+        usable_until,
+        expected_secs,
+        holder: None,
+    }
+}
+
+/// Carries out a plan of the moment `at`, as far as its nodes are still there. Who has lost the lead waits.
+fn hold(jobs: &mut [MalleableJob], plan: &Plan, gaps: &mut Gaps, at: UnixTime) {
+    let mut holders = BTreeMap::new();
+    for job in jobs {
+        let planned = plan.job(job.id).map_or(&[][..], |p| &p.nodes);
+        let alive = |node: &NodeName| gaps.get(node).is_some();
+        let lead = planned.first().map(|p| p.node.clone()).filter(alive);
+        let left = planned.iter().map(|p| &p.node).filter(|n| lead.is_some() && alive(n));
+        job.held = left.map(|node| HeldNode { node: node.clone(), slurm_job: job.id }).collect();
+        job.held.sort_by(|a, b| a.node.cmp(&b.node));
+        job.standing = if lead.is_some() { Standing::Running } else { Standing::Waiting };
+        job.last_change = lead.is_some().then_some(at);
+        job.lead_node = lead;
+        holders.extend(job.held.iter().map(|h| (h.node.clone(), job.id)));
+    }
+    for gap in &mut gaps.gaps {
+        gap.holder = holders.get(&gap.node).copied();
+    }
+}
+
+fn read_log(path: &PathBuf) -> Result<Vec<Interval>, String> {
+    let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let (reader, _) = niffler::from_path(path).map_err(|e| failed(&e))?;
+    let rows = csv::Reader::from_reader(reader).into_deserialize::<(f64, f64, u32)>();
+    let interval =
+        |(start, end, node): (f64, f64, u32)| Interval { start: start as i64, end: end as i64, node };
+    rows.map(|row| row.map(interval)).collect::<Result<_, _>>().map_err(|e| failed(&e))
+}

@@ -1,0 +1,240 @@
+//! What a plan takes and how good it is proved to be: `cargo bench --bench plan [-- --quick]`.
+//!
+//! Rounds are drawn from Summit's idle log and published scaling tables (see `instances`), which are not part of this
+//! repository: where they are absent, this says so and ends. Times are wall times of one thread. Goals: 100 jobs on 4,608
+//! nodes in 6 steps within 500 ms at the 95th percentile, proved to 0.1 %; a hundred times faster than the published
+//! program with a variable for each job and node (see `per_node`).
+
+mod curves;
+mod instances;
+mod per_node;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use infill::model::{Plan, SolveStatus};
+use infill::plan::solver::{Limits, Solution, Solver, SolverError, default_solver};
+use infill::plan::{Assignment, Milp, check, fallback, plan};
+use instances::{Case, Data};
+
+/// Seconds that the published program gets for one round.
+const PER_NODE_SECS: f64 = 60.0;
+
+/// Relative gap at which the published program may stop: as the planner.
+const PER_NODE_GAP: f64 = 0.001;
+
+fn main() {
+    let quick = std::env::args().any(|a| a == "--quick");
+    let root = std::env::var_os("INFILL_DATA").map(PathBuf::from);
+    let root = root.unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data").into());
+    if !root.is_dir() {
+        eprintln!("skipped: no data at {} (INFILL_DATA says where)", root.display());
+        return;
+    }
+    let data = Data::load(&root).expect("data that can be read");
+    let solver = Counting { solver: default_solver().expect("a solver"), calls: AtomicUsize::new(0) };
+    grid(&data, &solver, quick);
+    simulator(&data, &solver, quick);
+    beside_per_node(&data, &solver, quick);
+}
+
+/// A solver that counts how often it is asked.
+struct Counting {
+    solver: Box<dyn Solver>,
+    calls: AtomicUsize,
+}
+
+impl Solver for Counting {
+    fn name(&self) -> &'static str {
+        self.solver.name()
+    }
+
+    fn solve(
+        &self,
+        milp: &Milp,
+        limits: Limits,
+        start: Option<&Assignment>,
+    ) -> Result<Solution, SolverError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.solver.solve(milp, limits, start)
+    }
+}
+
+/// What was measured on some rounds.
+#[derive(Default)]
+struct Column {
+    millis: Vec<f64>,
+    fallback_millis: Vec<f64>,
+    /// (bound − worth) / worth, as proved.
+    gaps: Vec<f64>,
+    /// The same of the plan without the solver.
+    fallback_gaps: Vec<f64>,
+    solved: usize,
+    unproved: usize,
+}
+
+impl Column {
+    /// Plans a round with and without the solver, and has the plans checked.
+    fn measure(&mut self, case: &Case, solver: &Counting) -> Plan {
+        let problem = case.problem();
+        let before = solver.calls.load(Ordering::Relaxed);
+        let clock = Instant::now();
+        let (planned, _) = plan(&problem, solver);
+        self.millis.push(1e3 * clock.elapsed().as_secs_f64());
+        self.solved += usize::from(solver.calls.load(Ordering::Relaxed) > before);
+        let clock = Instant::now();
+        let (without, _) = fallback(&problem, "measured");
+        self.fallback_millis.push(1e3 * clock.elapsed().as_secs_f64());
+        for plan in [&planned, &without] {
+            check(&problem, plan).expect("a plan that keeps all rules");
+        }
+        let gap = |plan: &Plan| match plan.status {
+            SolveStatus::Trivial => Some(0.0),
+            _ => plan.proof.map(|proof| proof.gap),
+        };
+        match gap(&planned) {
+            Some(gap) => self.gaps.push(gap),
+            None => self.unproved += 1,
+        }
+        self.fallback_gaps.extend(gap(&without));
+        planned
+    }
+
+    fn print(&self, title: &str) {
+        let per_cent = |gaps: &[f64], share: f64| 100.0 * quantile(gaps, share);
+        println!(
+            "{title} {:8.1} {:8.1} {:8.1} {:7.3} {:7.3} {:7.3} {:5} {:5.0} %   {:8.1} {:8.1} {:7.3} {:7.3}",
+            quantile(&self.millis, 0.5),
+            quantile(&self.millis, 0.95),
+            quantile(&self.millis, 1.0),
+            per_cent(&self.gaps, 0.5),
+            per_cent(&self.gaps, 0.95),
+            per_cent(&self.gaps, 1.0),
+            self.unproved,
+            100.0 * self.solved as f64 / self.millis.len().max(1) as f64,
+            quantile(&self.fallback_millis, 0.5),
+            quantile(&self.fallback_millis, 0.95),
+            per_cent(&self.fallback_gaps, 0.5),
+            per_cent(&self.fallback_gaps, 0.95),
+        );
+    }
+}
+
+/// The value below which this share of the others lies; the largest for 1.
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(at.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+fn head(what: &str) {
+    println!("\n{what}");
+    println!(
+        "                             the plan, ms            proved gap, %             asked the   without it, ms      gap, %"
+    );
+    println!(
+        "                           median      p95    worst  median     p95   worst  none  solver     median      p95  median     p95"
+    );
+}
+
+/// Seeds are the number of the round in its cell, so that each cell is drawn from the same moments.
+fn grid(data: &Data, solver: &Counting, quick: bool) {
+    head("Rounds in mid-life");
+    for jobs in [10, 50, 100, 200] {
+        for nodes in [200, 1000, 4608] {
+            for steps in [1, 4, 6] {
+                let goal = (jobs, nodes, steps) == (100, 4608, 6);
+                let rounds = if quick {
+                    3
+                } else if goal {
+                    40
+                } else {
+                    12
+                };
+                cell(data, solver, (jobs, nodes, steps), rounds);
+            }
+        }
+    }
+}
+
+fn cell(data: &Data, solver: &Counting, (jobs, nodes, steps): (usize, usize, u32), rounds: u64) {
+    let mut column = Column::default();
+    for seed in 0..rounds {
+        eprint!("\r{jobs} jobs, {nodes} nodes, {steps} steps: {seed} of {rounds} ");
+        column.measure(&data.draw(seed, jobs, nodes, steps), solver);
+    }
+    eprint!("\r{:60}\r", "");
+    column.print(&format!("{jobs:4} jobs {nodes:5} nodes {steps} steps"));
+}
+
+/// What a simulator asks tens of thousands of times.
+fn simulator(data: &Data, solver: &Counting, quick: bool) {
+    head("Ten jobs, as in replays of Summit's log; the second line when nothing can change");
+    for nodes in [50, 100, 350, 1000, 4608] {
+        let (mut changing, mut settled) = (Column::default(), Column::default());
+        for seed in 0..if quick { 5 } else { 50 } {
+            eprint!("\r10 jobs, {nodes} nodes: {seed} ");
+            let case = data.draw(1000 + seed, 10, nodes, 6);
+            let plan = changing.measure(&case, solver);
+            settled.measure(&case.settled(&plan), solver);
+        }
+        eprint!("\r{:60}\r", "");
+        changing.print(&format!("  10 jobs {nodes:5} nodes 6 steps"));
+        settled.print("                    settled");
+    }
+}
+
+/// The published program, in the same HiGHS.
+fn beside_per_node(data: &Data, solver: &Counting, quick: bool) {
+    let secs = per_node::T_FWD_SECS;
+    println!("\nThe published program with a variable for each job and node, one step of {secs} s, 10 jobs");
+    println!(
+        "            seconds       gap  value/knapsack  variables  rows     infill, ms: 1 step  (ratio)   6 steps  (ratio)   6, no solver  (ratio)"
+    );
+    for nodes in [50, 100, 200] {
+        for seed in 0..if quick { 1 } else { 4 } {
+            eprint!("\rper node: {nodes} nodes, {seed} ");
+            compare(data, solver, nodes, 2000 + seed);
+        }
+    }
+}
+
+fn compare(data: &Data, solver: &Counting, nodes: usize, seed: u64) {
+    let case = data.draw(seed, 10, nodes, 6);
+    let milp = per_node::write(case.jobs(), case.nodes());
+    let clock = Instant::now();
+    let limits = Limits { secs: PER_NODE_SECS, mip_gap: PER_NODE_GAP };
+    let answer = solver.solver.solve(&milp, limits, None);
+    let secs = clock.elapsed().as_secs_f64();
+    let best = per_node::optimum(case.jobs(), case.nodes().len());
+    let single = data.draw(seed, 10, nodes, 1);
+    let ours = [
+        median_secs(|| plan(&single.problem(), solver)),
+        median_secs(|| plan(&case.problem(), solver)),
+        median_secs(|| fallback(&case.problem(), "measured")),
+    ];
+    eprint!("\r{:60}\r", "");
+    let found = match answer {
+        Ok(found) => {
+            // Not proved in the time given: it takes longer than this.
+            let bar = if found.optimal { ' ' } else { '>' };
+            let gap = found.gap.map_or("?".to_owned(), |gap| format!("{:.3} %", 100.0 * gap));
+            format!("{bar}{secs:8.3}  {gap:>8}  {:14.5}", milp.gain(&found.values) / best)
+        }
+        Err(why) => format!(">{secs:8.3}  {why}"),
+    };
+    let (variables, rows) = (milp.variables.len(), milp.rows.len());
+    let columns = ours.map(|own| format!("{:9.2} ({:6.1}x)", 1e3 * own, secs / own));
+    println!("{nodes:5} nodes {found}  {variables:9} {rows:5}  {}", columns.join(" "));
+}
+
+fn median_secs<T>(work: impl Fn() -> T) -> f64 {
+    let secs = |_| {
+        let clock = Instant::now();
+        std::hint::black_box(work());
+        clock.elapsed().as_secs_f64()
+    };
+    quantile(&(0..5).map(secs).collect::<Vec<f64>>(), 0.5)
+}
