@@ -36,7 +36,7 @@ pub enum Command {
     Worker(agent::WorkerArgs),
     /// Show how things stand, once or as a picture that moves
     Status(status::StatusArgs),
-    /// List the gaps: nodes that the main queue does not use, and until when
+    /// List the gaps: nodes that the main queue does not use, and until when; or show how long those of a log last
     Gaps(gaps::GapsArgs),
     /// List the malleable jobs
     Jobs(jobs::JobsArgs),
@@ -101,6 +101,9 @@ mod tests {
             "infill status --watch --interval 2 --url http://x:1",
             "infill jobs -h -o %i -u alice,bob -j 1,2 -n n1",
             "infill gaps -a --json",
+            "infill gaps --log kth.swf.gz --log-format swf --procs-per-node 2 --nodes 100 --json",
+            "infill gaps --idle summit.csv.xz",
+            "infill simulate --log kth.swf --curves a.csv --policy infill,bound -h -o %p|%e --html out.html",
             "infill plan --local --json",
             "infill explain 12",
             "infill explain n7",
@@ -147,6 +150,12 @@ mod tests {
         assert_eq!(kind("infill profiles forget --all -n x"), Some(ErrorKind::ArgumentConflict));
         assert_eq!(kind("infill profiles show"), Some(ErrorKind::MissingRequiredArgument));
         assert_eq!(kind("infill advise --curve a.csv --noise -1"), Some(ErrorKind::ValueValidation));
+        assert_eq!(kind("infill gaps --log-format swf"), Some(ErrorKind::MissingRequiredArgument));
+        assert_eq!(kind("infill gaps --log a --idle b"), Some(ErrorKind::ArgumentConflict));
+        assert_eq!(
+            kind("infill simulate --idle a --curves b --json -o %p"),
+            Some(ErrorKind::ArgumentConflict)
+        );
         assert_eq!(kind("infill explain"), Some(ErrorKind::MissingRequiredArgument));
         assert_eq!(kind("infill status --interval 0"), Some(ErrorKind::ValueValidation));
         assert_eq!(kind("infill frobnicate"), Some(ErrorKind::InvalidSubcommand));

@@ -2,6 +2,7 @@
 
 mod advise;
 pub mod args;
+mod bars;
 mod client;
 mod config;
 mod control;

@@ -1,7 +1,10 @@
 //! Standard output: text that may be cut off by a closed pipe, tables, colours, and times as Slurm writes them.
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 
+use anyhow::Context;
 use chrono::{FixedOffset, TimeZone};
 use ratatui::crossterm::terminal;
 use serde::Serialize;
@@ -21,6 +24,40 @@ pub fn print(text: &str) -> std::io::Result<()> {
 /// Prints a document as indented JSON.
 pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(print(&serde_json::to_string_pretty(document)?)?)
+}
+
+/// Refuses a file that could not be written because its folder is none: better before long work than after it.
+///
+/// # Errors
+/// When there is no such folder.
+pub fn check_folder(path: &Path) -> anyhow::Result<()> {
+    let folder = folder_of(path);
+    if path.file_name().is_none() || !folder.is_dir() {
+        anyhow::bail!("cannot write {}: {} is no folder", path.display(), folder.display());
+    }
+    Ok(())
+}
+
+/// Writes a file as a whole: whoever reads it sees the old one or the new one, never a part. What was begun is removed
+/// when it fails.
+///
+/// # Errors
+/// When the folder cannot be written to, or is full.
+pub fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    let failed = || format!("cannot write {}", path.display());
+    let name = path.file_name().with_context(failed)?.to_string_lossy();
+    let part = folder_of(path).join(format!(".{name}.{}.part", std::process::id()));
+    let write = || {
+        let mut file = File::create_new(&part)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&part, path)
+    };
+    write().inspect_err(|_| _ = std::fs::remove_file(&part)).with_context(failed)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Whether colours may be written to this stream: a terminal, and `NO_COLOR` unset or empty.
@@ -173,6 +210,27 @@ mod tests {
     fn durations_are_written_as_squeue_does() {
         let all = [-3.0, 7.9, 750.0, 3723.0, 172_800.0].map(duration);
         assert_eq!(all, ["0:00", "0:07", "12:30", "1:02:03", "2-00:00:00"]);
+    }
+
+    #[test]
+    fn a_file_is_written_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("page.html");
+        write_file(&path, "old").unwrap();
+        write_file(&path, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        // A folder cannot be replaced by a file: nothing is left of the attempt.
+        std::fs::create_dir(dir.path().join("folder")).unwrap();
+        let error = write_file(&dir.path().join("folder"), "x").unwrap_err();
+        assert!(error.to_string().contains("cannot write"), "{error:#}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn an_absent_folder_is_refused_at_once() {
+        assert!(check_folder(Path::new("page.html")).is_ok());
+        assert!(check_folder(Path::new("/nonexistent/page.html")).is_err());
+        assert!(check_folder(Path::new("/")).is_err());
     }
 
     #[test]

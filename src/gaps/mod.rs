@@ -2,12 +2,13 @@
 //!
 //! [`find`] judges every node of the malleable partition: it is a gap with a window, or it is refused with a reason.
 //! [`Tracker`] remembers since when each gap has been open and hands out the ones that ended; [`Survival`]
-//! learns from those how long gaps last when nothing is planned.
+//! learns from those how long gaps last when nothing is planned. [`GapStatistics`] are figures for people.
 
 mod fit;
 mod occupancy;
 mod outlook;
 mod places;
+mod statistics;
 mod survival;
 mod tracker;
 mod window;
@@ -20,6 +21,7 @@ use crate::model::{Gap, Gaps, JobId, NodeName, Refusal, Snapshot, UnixTime, Wind
 
 pub use occupancy::{Occupancy, Use};
 use outlook::Outlook;
+pub use statistics::{Blocks, GapStatistics, IdleTime, LengthBin, Quantiles, Shorter};
 pub use survival::{GapSample, Survival, hour_of};
 pub use tracker::Tracker;
 use window::Windows;

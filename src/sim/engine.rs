@@ -349,6 +349,7 @@ impl<'a> Engine<'a> {
 
     fn score(&self, job: &SimJob, ended_at: Option<f64>) -> JobScore {
         JobScore {
+            id: job.id,
             name: job.name.clone(),
             samples: job.done,
             work: job.done * job.weight,

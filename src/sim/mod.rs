@@ -12,6 +12,7 @@ mod engine;
 pub mod job;
 pub mod policy;
 pub mod queue;
+mod recorded;
 mod score;
 pub mod supply;
 
@@ -19,6 +20,7 @@ pub use cluster::{Cluster, Usage};
 pub use engine::{Setup, run};
 pub use job::SimJob;
 pub use policy::PolicyName;
+pub use recorded::gap_statistics;
 pub use score::{JobScore, Loss, Outcome, Preempted, Sample, Span};
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::model::JobId;
 /// Points of a series at most; more are averaged in pairs.
 const MOST_SAMPLES: usize = 4096;
 
-/// Spans of the node timeline at most.
+/// Spans of the node timeline at most; with more, only half as many nodes are shown.
 const MOST_SPANS: usize = 60_000;
 
 /// Weighted samples that were not made, by cause.
@@ -77,6 +77,8 @@ pub struct Span {
 /// What one job came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobScore {
+    /// Its id, as in [`Span::job`].
+    pub id: JobId,
     /// Its name.
     pub name: String,
     /// Samples made.
@@ -189,11 +191,16 @@ impl Timeline {
         }
         if let Some((from, job)) = self.open.remove(&node)
             && from < now
-            && self.spans.len() < MOST_SPANS
         {
             self.spans.push(Span { node, from, to: now, job });
         }
-        if let Some(job) = who {
+        if self.spans.len() > MOST_SPANS && self.nodes > 1 {
+            self.nodes = self.nodes.div_ceil(2);
+            let nodes = self.nodes;
+            self.spans.retain(|span| span.node < nodes);
+            self.open.retain(|node, _| *node < nodes);
+        }
+        if let Some(job) = who.filter(|_| node < self.nodes) {
             self.open.insert(node, (now, job));
         }
     }
@@ -205,5 +212,26 @@ impl Timeline {
         }
         self.spans.sort_by_key(|s| (s.node, s.from));
         self.spans
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_log_shows_fewer_nodes_to_its_end() {
+        let mut timeline = Timeline::new(8);
+        let most = MOST_SPANS as i64;
+        for now in 0..most {
+            for node in 0..8 {
+                timeline.note(node, now, Some((now % 2 == 0).then_some(JobId(1))));
+            }
+        }
+        let spans = timeline.take(most);
+        assert!(spans.len() <= MOST_SPANS && spans.iter().all(|s| s.node == 0), "{}", spans.len());
+        // Nothing of the node that is left is missing.
+        assert!(spans.windows(2).all(|w| w[0].to == w[1].from));
+        assert_eq!((spans.first().map(|s| s.from), spans.last().map(|s| s.to)), (Some(0), Some(most)));
     }
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::show::HELP;
+use crate::cli::filter::TableArgs;
 use crate::sim::job::Accounting;
 use crate::sim::supply::Worth;
 use crate::traces::SwfLayout;
@@ -18,7 +20,7 @@ pub struct LogArgs {
     pub log: Option<PathBuf>,
     /// What the job log is [default: by its content]
     #[arg(long, value_name = "FORMAT", requires = "log")]
-    pub format: Option<LogFormat>,
+    pub log_format: Option<LogFormat>,
     /// Processors of a node, for logs that count processors [default: by the log's header]
     #[arg(long, value_name = "N", requires = "log")]
     pub procs_per_node: Option<NonZeroU32>,
@@ -41,6 +43,19 @@ pub enum LogFormat {
     Sacct,
 }
 
+impl LogArgs {
+    /// Whether a log is named.
+    pub fn is_named(&self) -> bool {
+        self.log.is_some() || self.idle.is_some()
+    }
+
+    /// The name of the log's file, without its folders.
+    pub fn file_name(&self) -> String {
+        let path = self.idle.as_ref().or(self.log.as_ref());
+        path.map_or_else(String::new, |path| super::command::file_name(&path.to_string_lossy()).to_owned())
+    }
+}
+
 impl LogFormat {
     /// The layout of a standard workload format.
     pub fn layout(format: Option<LogFormat>) -> SwfLayout {
@@ -54,6 +69,7 @@ impl LogFormat {
 
 /// Flags of `infill simulate`.
 #[derive(Clone, Debug, Args)]
+#[command(disable_help_flag = true, after_help = HELP.as_str())]
 pub struct SimulateArgs {
     #[command(flatten)]
     pub log: LogArgs,
@@ -130,13 +146,12 @@ pub struct SimulateArgs {
     /// How much a measurement of one second varies (standard deviation of its logarithm)
     #[arg(long, value_name = "SHARE", default_value_t = 0.02)]
     pub noise: f64,
-    /// The outcome as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// The outcome as a page to look at: one file, with everything in it
+    #[command(flatten)]
+    pub table: TableArgs,
+    /// Write the outcome into this file as a page with figures, which needs nothing but a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Tell in the JSON how long each policy took. Without, the same seed gives the same bytes
+    /// Tell how long each policy took, in the JSON and in the field %T. Without, the same seed gives the same bytes
     #[arg(long)]
     pub timings: bool,
 }

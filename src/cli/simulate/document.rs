@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::api::SCHEMA;
+use crate::model::RescaleCosts;
 use crate::sim::{Outcome, Preempted};
 
 /// Shares of what the bound makes.
@@ -33,6 +34,8 @@ pub struct PolicyRow {
     pub loss: LossShares,
     /// Share of the idle node-time that malleable jobs held.
     pub harvest_ratio: f64,
+    /// Node-seconds that malleable jobs held.
+    pub held_node_secs: f64,
     /// Jobs of the main queue that found a node held although their start had been planned for long enough.
     pub late_vacates: u64,
     /// All jobs of the main queue that found a node held.
@@ -49,35 +52,55 @@ pub struct PolicyRow {
     pub wall_s: Option<f64>,
 }
 
+/// What was simulated.
+#[derive(Clone, Debug, Serialize)]
+pub struct Subject {
+    /// Name of the log's file.
+    pub log: String,
+    /// Whether it tells when nodes were idle, not which jobs ran.
+    pub idle_log: bool,
+    /// Nodes of the machine.
+    pub nodes: usize,
+    /// Seconds simulated.
+    pub span_secs: f64,
+    /// The malleable jobs, in words.
+    pub malleable: String,
+    /// What rescales cost.
+    pub rescales: RescaleCosts,
+    /// Seed.
+    pub seed: u64,
+}
+
 /// `infill simulate --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Document {
     /// Version of this document.
     pub schema: u32,
-    /// Seed.
-    pub seed: u64,
-    /// Nodes of the machine.
-    pub nodes: usize,
-    /// Seconds simulated.
-    pub span_secs: f64,
+    /// What was simulated.
+    pub subject: Subject,
     /// Node-seconds that the main queue did not use.
     pub idle_node_secs: f64,
     /// The policies in the order in which they were named.
     pub policies: Vec<PolicyRow>,
 }
 
+impl Document {
+    /// Nodes that the main queue did not use, on average over time.
+    pub fn idle_nodes_mean(&self) -> f64 {
+        self.idle_node_secs / self.subject.span_secs.max(1.0)
+    }
+
+    /// Their share of the machine.
+    pub fn idle_share(&self) -> f64 {
+        self.idle_nodes_mean() / (self.subject.nodes as f64).max(1.0)
+    }
+}
+
 /// The document of outcomes with the seconds that each took; `bound` is the one that they are measured by.
-pub fn of(
-    outcomes: &[(Outcome, f64)],
-    bound: &Outcome,
-    nodes: usize,
-    span_secs: f64,
-    seed: u64,
-    timings: bool,
-) -> Document {
+pub fn of(outcomes: &[(Outcome, f64)], bound: &Outcome, subject: Subject, timings: bool) -> Document {
     let row = |(outcome, secs): &(Outcome, f64)| row(outcome, bound, timings.then_some(*secs));
     let policies = outcomes.iter().map(row).collect();
-    Document { schema: SCHEMA, seed, nodes, span_secs, idle_node_secs: bound.idle_node_secs, policies }
+    Document { schema: SCHEMA, subject, idle_node_secs: bound.idle_node_secs, policies }
 }
 
 fn row(outcome: &Outcome, bound: &Outcome, wall_s: Option<f64>) -> PolicyRow {
@@ -98,6 +121,7 @@ fn row(outcome: &Outcome, bound: &Outcome, wall_s: Option<f64>) -> PolicyRow {
             unused: 1.0 - efficiency - known,
         },
         harvest_ratio: outcome.held_node_secs / outcome.idle_node_secs.max(f64::MIN_POSITIVE),
+        held_node_secs: outcome.held_node_secs,
         late_vacates: outcome.preempted.late,
         preempted: outcome.preempted,
         rescales: outcome.rescales,

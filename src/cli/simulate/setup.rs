@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 
 use super::args::{LogArgs, LogFormat, SimulateArgs};
+use super::command::file_name;
+use super::document::Subject;
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::output;
 use crate::model::RescaleCosts;
 use crate::model::trace::{IdleLog, JobLog, NamedCurve, Reading};
 use crate::sim::Setup;
@@ -16,6 +19,12 @@ use crate::traces::{self, SwfOptions, TraceError};
 
 /// Nodes that a page's timeline shows.
 const TIMELINE_NODES: u32 = 128;
+
+/// How many jobs never end, unless the user says.
+const ENDLESS_JOBS: u32 = 10;
+
+/// Most curves that are named where the jobs are described.
+const MOST_CURVES_NAMED: usize = 6;
 
 /// A log, as it was read.
 pub enum Log {
@@ -30,9 +39,12 @@ pub fn read_log(args: &LogArgs) -> Result<Log, Failure> {
     match (&args.idle, &args.log) {
         (Some(path), _) => Ok(Log::Idle(told(path, traces::read_idle(path))?)),
         (None, Some(path)) => {
-            let sacct = args.format == Some(LogFormat::Sacct) || (args.format.is_none() && is_sacct(path)?);
-            let options =
-                SwfOptions { layout: LogFormat::layout(args.format), procs_per_node: args.procs_per_node };
+            let sacct =
+                args.log_format == Some(LogFormat::Sacct) || (args.log_format.is_none() && is_sacct(path)?);
+            let options = SwfOptions {
+                layout: LogFormat::layout(args.log_format),
+                procs_per_node: args.procs_per_node,
+            };
             let reading = if sacct { traces::read_sacct(path) } else { traces::read_swf(path, options) };
             Ok(Log::Jobs(told(path, reading)?))
         }
@@ -53,12 +65,28 @@ fn is_sacct(path: &Path) -> Result<bool, Failure> {
     traces::first_line(path).map(|line| line.contains('|')).map_err(|e| Exit::Input.because(e))
 }
 
-/// Everything that the flags say.
-pub fn of(args: &SimulateArgs) -> Result<Setup, Failure> {
+/// Everything that the flags say, and what is said of it.
+pub fn of(args: &SimulateArgs) -> Result<(Setup, Subject), Failure> {
     let log = read_log(&args.log)?;
     let queue = main_queue(&log, args.log.nodes);
-    let supply = supply(args, &curves(args)?)?;
-    Ok(Setup {
+    let curves = curves(args)?;
+    let setup = setup(args, queue, supply(args, &curves)?);
+    let (start, end) = setup.queue.span();
+    let span_secs = setup.most_secs.map_or(end - start, |most| most.min(end - start));
+    let subject = Subject {
+        log: args.log.file_name(),
+        idle_log: matches!(log, Log::Idle(_)),
+        nodes: setup.queue.names().len(),
+        span_secs: span_secs as f64,
+        malleable: malleable(args, &curves),
+        rescales: setup.costs,
+        seed: args.seed,
+    };
+    Ok((setup, subject))
+}
+
+fn setup(args: &SimulateArgs, queue: MainQueue, supply: Supply) -> Setup {
+    Setup {
         queue,
         supply,
         costs: RescaleCosts { up_secs: args.up, down_secs: args.down, start_secs: args.start },
@@ -73,7 +101,31 @@ pub fn of(args: &SimulateArgs) -> Result<Setup, Failure> {
         seed: args.seed,
         most_secs: args.days.filter(|d| *d > 0.0).map(|d| (d * 86_400.0) as i64),
         timeline_nodes: if args.html.is_some() { TIMELINE_NODES } else { 0 },
-    })
+    }
+}
+
+/// The malleable jobs in words.
+fn malleable(args: &SimulateArgs, curves: &[NamedCurve]) -> String {
+    let sizes = format!("of {} to {} nodes", args.min.max(1), args.max.max(args.min).max(1));
+    let what = if let Some(path) = &args.workload {
+        format!("the jobs of {}", file_name(&path.to_string_lossy()))
+    } else if let Some((trials, eta)) = args.hpo {
+        format!("a search by successive halving, {trials} trials, 1 of {eta} goes on, {sizes}")
+    } else if let Some(at_once) = args.nas {
+        format!("a search for architectures, {at_once} at a time, {sizes}")
+    } else {
+        format!("{} that never end, {sizes}", output::counted(endless(args).into(), "job"))
+    };
+    let named: Vec<&str> = curves.iter().take(MOST_CURVES_NAMED).map(|c| c.name.as_str()).collect();
+    let more = match curves.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{what}, with the curves {}{more}", named.join(", "))
+}
+
+fn endless(args: &SimulateArgs) -> u32 {
+    args.endless.unwrap_or(ENDLESS_JOBS)
 }
 
 fn curves(args: &SimulateArgs) -> Result<Vec<NamedCurve>, Failure> {
@@ -99,7 +151,7 @@ fn supply(args: &SimulateArgs, curves: &[NamedCurve]) -> Result<Supply, Failure>
     } else if let Some(at_once) = args.nas {
         Supply::nas(Nas::new(at_once, curves, sizes, args.seed), worth)
     } else {
-        Supply::endless(args.endless.unwrap_or(10), curves, sizes, worth)
+        Supply::endless(endless(args), curves, sizes, worth)
     };
     of.map_err(|e| Exit::Input.because(e))
 }

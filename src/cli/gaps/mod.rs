@@ -1,4 +1,6 @@
-//! `infill gaps`: the nodes that the main queue does not use, and until when.
+//! `infill gaps`: the nodes that the main queue does not use, and until when; or, from a log, how long such gaps last.
+
+mod log;
 
 use std::sync::LazyLock;
 
@@ -8,6 +10,7 @@ use super::Session;
 use super::exit::{Exit, Outcome};
 use super::filter::{self, FilterArgs, TableArgs};
 use super::output::{self, When};
+use super::simulate::args::LogArgs;
 use super::table::{Column, FieldHelp};
 use crate::api::{NodeKind, NodeView, Status};
 use crate::model::{JobId, UnixTime};
@@ -23,6 +26,17 @@ pub struct GapsArgs {
     table: TableArgs,
     #[command(flatten)]
     filter: FilterArgs,
+    #[command(flatten, next_help_heading = "Statistics of a log, without a daemon")]
+    log: LogArgs,
+}
+
+impl GapsArgs {
+    /// Whether anything is said of which nodes are listed, and how: a log's statistics have no such list.
+    fn chooses_nodes(&self) -> bool {
+        let FilterArgs { me, user, job, node } = &self.filter;
+        let chosen = *me || !(user.is_empty() && job.is_empty() && node.is_empty());
+        chosen || self.all || self.table.format.is_some() || self.table.noheader
+    }
 }
 
 /// A node and the moment at which it is looked at.
@@ -110,6 +124,12 @@ pub fn kind(kind: NodeKind) -> &'static str {
 
 /// Runs `infill gaps`.
 pub async fn run(args: GapsArgs, session: &Session) -> Outcome {
+    if args.log.is_named() {
+        return log::run(&args);
+    }
+    if args.log.nodes.is_some() {
+        return Err(Exit::Usage.because(anyhow::anyhow!("--nodes needs a log: --log FILE or --idle FILE")));
+    }
     let status: Status = session.client()?.get("/v1/status").await?;
     let filter = args.filter.resolve()?;
     let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.as_str() == name.as_str());

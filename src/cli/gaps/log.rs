@@ -1,0 +1,294 @@
+//! `infill gaps --log` and `--idle`: how long the gaps of a recorded main queue last, and how many nodes they are.
+
+use std::fmt::Write;
+
+use anyhow::anyhow;
+use serde::Serialize;
+
+use super::GapsArgs;
+use crate::api::SCHEMA;
+use crate::cli::bars::{self, CYAN, Colour, YELLOW};
+use crate::cli::exit::{Exit, Failure, Outcome};
+use crate::cli::filter;
+use crate::cli::output::{self, DEFAULT_WIDTH};
+use crate::cli::simulate::{Days, percent, setup};
+use crate::cli::table::Column;
+use crate::gaps::{Blocks, GapStatistics, Quantiles, Shorter};
+use crate::sim;
+
+/// Columns of a bar of the histogram at most.
+const LONGEST_BAR: usize = 40;
+
+/// Columns of the histogram besides its two bars.
+const BESIDE_BARS: usize = LONGEST_NAME + 19;
+
+/// Columns of the name of a bin.
+const LONGEST_NAME: usize = 18;
+
+/// `infill gaps --log --json`.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    log: &'a str,
+    statistics: &'a GapStatistics,
+}
+
+/// Quantiles of lengths, by gaps or by idle time.
+struct LengthRow {
+    of: &'static str,
+    quantiles: Quantiles,
+}
+
+/// What is short, by gaps or by idle time.
+struct ShortRow {
+    of: &'static str,
+    shorter: Vec<Shorter>,
+    share: fn(&Shorter) -> f64,
+}
+
+/// Nodes that come or go.
+struct BlockRow {
+    what: &'static str,
+    blocks: Blocks,
+}
+
+const LENGTHS: &[Column<LengthRow>] = &[
+    Column { letter: 'o', header: "LENGTH OF", help: "", cell: |r| r.of.to_owned() },
+    Column { letter: 'a', header: "P10", help: "", cell: |r| length(r.quantiles.p10) },
+    Column { letter: 'b', header: "P50", help: "", cell: |r| length(r.quantiles.p50) },
+    Column { letter: 'c', header: "P90", help: "", cell: |r| length(r.quantiles.p90) },
+    Column { letter: 'd', header: "P99", help: "", cell: |r| length(r.quantiles.p99) },
+    Column { letter: 'e', header: "LONGEST", help: "", cell: |r| length(r.quantiles.largest) },
+];
+
+const SHORT: &[Column<ShortRow>] = &[
+    Column { letter: 'o', header: "SHORTER THAN", help: "", cell: |r| r.of.to_owned() },
+    Column { letter: 'a', header: "1:00", help: "", cell: |r| below(r, 60) },
+    Column { letter: 'b', header: "5:00", help: "", cell: |r| below(r, 300) },
+    Column { letter: 'c', header: "10:00", help: "", cell: |r| below(r, 600) },
+    Column { letter: 'd', header: "1:00:00", help: "", cell: |r| below(r, 3600) },
+];
+
+const BLOCKS: &[Column<BlockRow>] = &[
+    Column { letter: 'w', header: "NODES THAT", help: "", cell: |r| r.what.to_owned() },
+    Column { letter: 'n', header: "NODES/H", help: "", cell: |r| output::number(r.blocks.nodes_an_hour) },
+    Column { letter: 't', header: "TIMES/H", help: "", cell: |r| output::number(r.blocks.moments_an_hour) },
+    Column { letter: 'a', header: "P50 AT ONCE", help: "", cell: |r| size(r, |q| q.p50) },
+    Column { letter: 'b', header: "P90", help: "", cell: |r| size(r, |q| q.p90) },
+    Column { letter: 'c', header: "P99", help: "", cell: |r| size(r, |q| q.p99) },
+    Column { letter: 'd', header: "MOST", help: "", cell: |r| size(r, |q| q.largest) },
+];
+
+fn length(secs: i64) -> String {
+    output::duration(secs as f64)
+}
+
+fn below(row: &ShortRow, secs: i64) -> String {
+    let found = row.shorter.iter().find(|s| s.than_secs == secs);
+    found.map_or_else(|| "-".to_owned(), |s| percent((row.share)(s)))
+}
+
+fn size(row: &BlockRow, of: fn(&Quantiles) -> i64) -> String {
+    row.blocks.sizes.as_ref().map_or_else(|| "-".to_owned(), |q| of(q).to_string())
+}
+
+/// Tells of the log that the flags name.
+pub fn run(args: &GapsArgs) -> Outcome {
+    if args.chooses_nodes() {
+        let what = anyhow!("the statistics of a log list no nodes: leave out what chooses or formats them");
+        return Err(Exit::Usage.because(what));
+    }
+    let log = setup::read_log(&args.log)?;
+    let statistics = sim::gap_statistics(&setup::main_queue(&log, args.log.nodes), None);
+    let name = args.log.file_name();
+    if args.table.json {
+        output::print_json(&Document { schema: SCHEMA, log: &name, statistics: &statistics })?;
+    } else {
+        let width = output::terminal_width().unwrap_or(DEFAULT_WIDTH);
+        output::print(&text(&name, &statistics, width, output::colours(&std::io::stdout()))?)?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+fn text(log: &str, found: &GapStatistics, width: usize, colours: bool) -> Result<String, Failure> {
+    let mut text = summary(log, found);
+    if let (Some(by_gaps), Some(by_node_time)) = (found.length_by_gaps, found.length_by_node_time) {
+        let lengths = [
+            LengthRow { of: "gaps", quantiles: by_gaps },
+            LengthRow { of: "idle time", quantiles: by_node_time },
+        ];
+        let shorter = || found.shorter.clone();
+        let short = [
+            ShortRow { of: "gaps", shorter: shorter(), share: |s| s.of_gaps },
+            ShortRow { of: "idle time", shorter: shorter(), share: |s| s.of_node_time },
+        ];
+        let blocks = [
+            BlockRow { what: "become idle", blocks: found.joins },
+            BlockRow { what: "are taken", blocks: found.leaves },
+        ];
+        let _ = write!(
+            text,
+            "\n{}\n{}\n{}\n{}",
+            filter::whole("%o  %.a  %.b  %.c  %.d  %.e", LENGTHS, &lengths)?,
+            filter::whole("%o  %.a  %.b  %.c  %.d", SHORT, &short)?,
+            filter::whole("%w  %.n  %.t  %.a  %.b  %.c  %.d", BLOCKS, &blocks)?,
+            histogram(found, width, colours),
+        );
+    }
+    Ok(text)
+}
+
+fn summary(log: &str, found: &GapStatistics) -> String {
+    let mean = output::number(found.idle_nodes_mean);
+    let share = percent(found.idle_nodes_mean / (found.nodes as f64).max(1.0));
+    let cut = match found.cut_off {
+        0 => String::new(),
+        n => format!(" ({n} cut off by an end of the log)"),
+    };
+    let lines = [
+        ("log", format!("{log}: {} nodes, {}", found.nodes, Days(found.span_secs).text())),
+        (
+            "idle",
+            format!(
+                "{mean} nodes on average ({share}), {} at most, none for {} of the time",
+                found.idle_nodes_most,
+                percent(found.none_idle)
+            ),
+        ),
+        ("idle time", format!("{} node-hours", output::number(found.idle_node_secs / 3600.0))),
+        ("gaps", format!("{}{cut}", found.gaps)),
+    ];
+    let mut text = String::new();
+    for (what, is) in lines {
+        let _ = writeln!(text, "{what:<11}{}", is.replace(char::is_control, "?"));
+    }
+    text
+}
+
+/// Two bars for each bin: how many gaps, how much of the idle time.
+fn histogram(found: &GapStatistics, width: usize, colours: bool) -> String {
+    let cells = (width.saturating_sub(BESIDE_BARS) / 2).clamp(8, LONGEST_BAR);
+    let gaps = |bin: &crate::gaps::LengthBin| bin.gaps as f64 / (found.gaps as f64).max(1.0);
+    let time = |bin: &crate::gaps::LengthBin| bin.node_secs / found.idle_node_secs.max(1.0);
+    // Both kinds of bars have one scale: they are compared.
+    let longest = found.histogram.iter().flat_map(|b| [gaps(b), time(b)]).fold(f64::MIN_POSITIVE, f64::max);
+    let drawn = |share: f64, colour: Colour| {
+        let bar = bars::bar(share / longest, cells);
+        let pad = " ".repeat(cells - bar.chars().count());
+        format!("{:>5} {}{pad}", percent(share), bars::coloured(&bar, colour, colours))
+    };
+    let mut text = format!("{:>LONGEST_NAME$}  {:<2$}  IDLE TIME\n", "LENGTH", "GAPS", cells + 6);
+    for bin in &found.histogram {
+        let row = format!(
+            "{:>LONGEST_NAME$}  {}  {}",
+            bin_name(bin),
+            drawn(gaps(bin), CYAN),
+            drawn(time(bin), YELLOW)
+        );
+        let _ = writeln!(text, "{}", row.trim_end());
+    }
+    text
+}
+
+/// `2:00 - 4:00`, `16:00:00 or more`.
+fn bin_name(bin: &crate::gaps::LengthBin) -> String {
+    let from = output::duration(bin.from_secs);
+    match bin.to_secs {
+        Some(to) => format!("{from} - {}", output::duration(to)),
+        None => format!("{from} or more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gaps::IdleTime;
+
+    fn found() -> GapStatistics {
+        let gap = |start: i64, end: i64| IdleTime { start, end };
+        let mut gaps =
+            vec![gap(0, 7200), gap(100_000, 200_000), gap(100_000, 100_045), gap(150_000, 153_600)];
+        gaps.extend((0..20).map(|i| gap(10_000 + 500 * i, 10_100 + 500 * i)));
+        GapStatistics::of(&gaps, 8, (0, 259_200))
+    }
+
+    #[test]
+    fn the_page() {
+        insta::assert_snapshot!(text("kth.swf", &found(), 80, false).unwrap(), @r"
+        log        kth.swf: 8 nodes, 3 days
+        idle       0.435 nodes on average (5.4%), 2 at most, none for 57.9% of the time
+        idle time  31.3 node-hours
+        gaps       24 (1 cut off by an end of the log)
+
+        LENGTH OF      P10         P50         P90         P99     LONGEST
+        gaps          1:40        1:40     1:00:00  1-03:46:40  1-03:46:40
+        idle time  2:00:00  1-03:46:40  1-03:46:40  1-03:46:40  1-03:46:40
+
+        SHORTER THAN  1:00   5:00  10:00  1:00:00
+        gaps          4.2%  87.5%  87.5%    87.5%
+        idle time     0.0%   1.8%   1.8%     1.8%
+
+        NODES THAT   NODES/H  TIMES/H  P50 AT ONCE  P90  P99  MOST
+        become idle    0.319    0.306            1    1    2     2
+        are taken      0.333    0.333            1    1    1     1
+
+                    LENGTH  GAPS                         IDLE TIME
+               0:00 - 0:30   0.0%                         0.0%
+               0:30 - 1:00   4.2% █                       0.0% ▏
+               1:00 - 2:00  83.3% ███████████████████▊    1.8% ▍
+               2:00 - 4:00   0.0%                         0.0%
+               4:00 - 8:00   0.0%                         0.0%
+              8:00 - 15:00   0.0%                         0.0%
+             15:00 - 30:00   0.0%                         0.0%
+           30:00 - 1:00:00   0.0%                         0.0%
+         1:00:00 - 2:00:00   4.2% █                       3.2% ▊
+         2:00:00 - 4:00:00   4.2% █                       6.4% █▌
+         4:00:00 - 8:00:00   0.0%                         0.0%
+        8:00:00 - 16:00:00   0.0%                         0.0%
+          16:00:00 or more   4.2% █                      88.6% █████████████████████
+        ");
+    }
+
+    #[test]
+    fn colours_are_codes_around_the_same_characters() {
+        let show = |colours| text("kth.swf", &found(), 80, colours).unwrap();
+        let codes = regex::Regex::new("\u{1b}\\[[0-9]+m").unwrap();
+        assert!(show(true).contains('\u{1b}') && !show(false).contains('\u{1b}'));
+        assert_eq!(codes.replace_all(&show(true), ""), show(false));
+    }
+
+    #[test]
+    fn any_width_will_do() {
+        for width in [0, 1, 80, 200, usize::MAX] {
+            let text = histogram(&found(), width, false);
+            let longest = text.lines().map(|l| l.chars().count()).max();
+            assert!(longest.is_some_and(|l| l <= width.clamp(52, 120)), "{width}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_log_without_gaps() {
+        let none = GapStatistics::of(&[], 8, (0, 86_400));
+        insta::assert_snapshot!(text("x\u{1b}.swf", &none, 80, false).unwrap(), @r"
+        log        x?.swf: 8 nodes, 24 hours
+        idle       0 nodes on average (0.0%), 0 at most, none for 100.0% of the time
+        idle time  0 node-hours
+        gaps       0
+        ");
+    }
+
+    #[test]
+    fn the_document_has_these_keys() {
+        fn keys(value: &serde_json::Value) -> String {
+            value.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>().join(" ")
+        }
+        let document = Document { schema: SCHEMA, log: "kth.swf", statistics: &found() };
+        let json = serde_json::to_value(document).unwrap();
+        insta::assert_snapshot!(keys(&json), @"log schema statistics");
+        insta::assert_snapshot!(keys(&json["statistics"]), @"cut_off gaps histogram idle_node_secs idle_nodes_mean idle_nodes_most joins leaves length_by_gaps length_by_node_time nodes none_idle shorter span_secs");
+        insta::assert_snapshot!(keys(&json["statistics"]["length_by_gaps"]), @"largest p10 p50 p90 p99");
+        insta::assert_snapshot!(keys(&json["statistics"]["shorter"][0]), @"of_gaps of_node_time than_secs");
+        insta::assert_snapshot!(keys(&json["statistics"]["histogram"][0]), @"from_secs gaps node_secs to_secs");
+        insta::assert_snapshot!(keys(&json["statistics"]["joins"]), @"moments_an_hour nodes_an_hour sizes");
+    }
+}

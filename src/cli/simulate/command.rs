@@ -1,0 +1,55 @@
+//! The command line as it can be shown to others: names of files, not where they lie on this machine.
+
+/// The last part of a path.
+pub fn file_name(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
+}
+
+/// The command with file names only, and with the seed even where the default was taken. Quoted as a shell wants it.
+pub fn shown(arguments: impl IntoIterator<Item = String>, seed: u64) -> String {
+    let mut words: Vec<String> = arguments.into_iter().map(|word| quoted(&without_folders(&word))).collect();
+    if !words.iter().any(|word| word == "--seed" || word.starts_with("--seed=")) {
+        words.push(format!("--seed {seed}"));
+    }
+    words.join(" ")
+}
+
+fn without_folders(word: &str) -> String {
+    match word.split_once('=').filter(|_| word.starts_with('-')) {
+        Some((flag, value)) => format!("{flag}={}", file_name(value)),
+        None => file_name(word).to_owned(),
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,:@%+/".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    let shown: String = word.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    format!("'{}'", shown.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &[&str], expected: &str) {
+        assert_eq!(shown(line.iter().map(|w| (*w).to_owned()), 7), expected);
+    }
+
+    #[test]
+    fn folders_go_and_the_seed_comes() {
+        check(
+            &["/usr/bin/infill", "simulate", "--idle", "/home/me/a.csv", "--curves=../b.csv"],
+            "infill simulate --idle a.csv --curves=b.csv --seed 7",
+        );
+        check(&["infill", "--seed", "3"], "infill --seed 3");
+        check(&["infill", "--seed=3"], "infill --seed=3");
+    }
+
+    #[test]
+    fn what_a_shell_would_read_is_quoted() {
+        check(&["a b", "", "it's", "<x>", "$(x)\n"], r"'a b' '' 'it'\''s' '<x>' '$(x)?' --seed 7");
+    }
+}

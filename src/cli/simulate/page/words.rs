@@ -1,0 +1,70 @@
+//! The outcome in sentences.
+
+use crate::cli::output;
+use crate::cli::simulate::document::{Document, PolicyRow};
+use crate::cli::simulate::show::Days;
+
+/// The sentences, the most important first, about the policy that is shown.
+pub fn sentences(document: &Document, shown: &PolicyRow) -> Vec<String> {
+    let mut all = vec![harvest(document, shown), main_queue(document, shown), work(shown)];
+    all.extend(comparison(document, shown));
+    all
+}
+
+/// The number and its sign stay on one line.
+fn percent(share: f64) -> String {
+    format!("{:.1}\u{a0}%", 100.0 * share)
+}
+
+fn harvest(document: &Document, shown: &PolicyRow) -> String {
+    let subject = &document.subject;
+    format!(
+        "On this log ({} nodes, {}) {} would have harvested {} node-hours: {} of the idle node-time, {} of the \
+         machine.",
+        subject.nodes,
+        Days(subject.span_secs).text(),
+        shown.policy,
+        output::number(shown.held_node_secs / 3600.0),
+        percent(shown.harvest_ratio),
+        percent(shown.held_node_secs / (subject.span_secs * subject.nodes as f64).max(1.0)),
+    )
+}
+
+fn main_queue(document: &Document, shown: &PolicyRow) -> String {
+    let found = &shown.preempted;
+    let (met, late) = (found.unforeseen + found.late, found.late);
+    // An idle log tells that nodes were taken, not by how many jobs.
+    let what =
+        if document.subject.idle_log { "times that the main queue took nodes it" } else { "main jobs" };
+    if met == 0 {
+        return format!("None of the {} {what} would have found a node still held.", found.jobs);
+    }
+    let late = match late {
+        0 => "never where the start had been planned for long enough".to_owned(),
+        n => format!("{n} of them though the start had been planned for long enough"),
+    };
+    format!(
+        "{met} of the {} {what} would have found a node still held, {late}; the longest wait would have been {:.0} s.",
+        found.jobs,
+        found.longest_secs.ceil(),
+    )
+}
+
+fn work(shown: &PolicyRow) -> String {
+    let loss = &shown.loss;
+    format!(
+        "Its jobs would have made {} samples, {} of what the bound makes; rescales would have cost {}, preemption {}, \
+         probing {}.",
+        output::number(shown.samples),
+        percent(shown.efficiency),
+        percent(loss.rescale),
+        percent(loss.preemption),
+        percent(loss.probing),
+    )
+}
+
+fn comparison(document: &Document, shown: &PolicyRow) -> Option<String> {
+    let others = document.policies.iter().filter(|r| r.policy != shown.policy && r.policy != "bound");
+    let others: Vec<String> = others.map(|r| format!("{} {}", r.policy, percent(r.efficiency))).collect();
+    (!others.is_empty()).then(|| format!("For comparison, efficiency of {}.", others.join(", ")))
+}

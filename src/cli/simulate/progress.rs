@@ -1,0 +1,71 @@
+//! How far the simulations are: a line for each policy that runs, on stderr, if that is a terminal.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::show::Days;
+use crate::cli::output;
+use crate::sim::PolicyName;
+
+/// How often the lines are drawn anew at most, a second: a simulation has millions of events.
+const REDRAWS_HZ: u8 = 4;
+
+/// Parts that a line is divided into: more than a terminal has columns.
+const PARTS: f64 = 1000.0;
+
+/// Columns for a policy's name: the longest without a number.
+const LINE: &str = "{prefix:16} {wide_bar} {msg}";
+
+/// All lines.
+pub struct Progress {
+    lines: MultiProgress,
+    span_secs: f64,
+}
+
+/// The line of one policy; it goes when dropped.
+pub struct Line {
+    bar: ProgressBar,
+    span_secs: f64,
+    due: Instant,
+}
+
+impl Progress {
+    /// No line yet; `span_secs` is how long a time is simulated. Draws nothing where stderr is no terminal.
+    pub fn new(span_secs: f64) -> Self {
+        let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_HZ);
+        Progress { lines: MultiProgress::with_draw_target(target), span_secs }
+    }
+
+    /// A line for a policy that begins.
+    pub fn line(&self, policy: PolicyName) -> Line {
+        let style = ProgressStyle::with_template(LINE).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::new(PARTS as u64).with_style(style.progress_chars("█▌ "));
+        let bar = self.lines.add(bar.with_prefix(policy.to_string()));
+        Line { bar, span_secs: self.span_secs, due: Instant::now() }
+    }
+}
+
+impl Line {
+    /// So large a share is done. Takes some nanoseconds unless the line is due.
+    pub fn at(&mut self, share: f64) {
+        let now = Instant::now();
+        if self.bar.is_hidden() || now < self.due {
+            return;
+        }
+        self.due = now + Duration::from_secs(1) / u32::from(REDRAWS_HZ);
+        self.bar.set_position((share * PARTS) as u64);
+        let reached = Days(self.span_secs).reached(share);
+        self.bar.set_message(match self.bar.eta() {
+            // Nothing is known yet.
+            Duration::ZERO => reached,
+            left => format!("{reached}, {} left", output::duration(left.as_secs_f64())),
+        });
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

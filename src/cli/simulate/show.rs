@@ -1,0 +1,247 @@
+//! The outcome in the terminal: what was simulated, a line for each policy, what the efficiency is measured by.
+
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use super::document::{Document, LossShares, PolicyRow};
+use crate::cli::bars::{self, CYAN, Colour, GREEN, Part, RED, YELLOW};
+use crate::cli::exit::Failure;
+use crate::cli::filter::{self, TableArgs};
+use crate::cli::output;
+use crate::cli::table::{Column, FieldHelp};
+use crate::model::RescaleCosts;
+
+const DEFAULT: &str = "%p %.e %.s %.r %.t %.b %.u %.v %.l %.m %.d %.c";
+
+/// The fields, for `--help`.
+pub static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
+
+/// What the efficiency is a share of.
+pub const MEASURE: &str = "\
+Efficiency is work as a share of the bound's: of what the best division of the idle
+nodes at every moment would make if all curves were known and rescales took no time.";
+
+const COLUMNS: &[Column<PolicyRow>] = &[
+    Column { letter: 'p', header: "POLICY", help: "policy", cell: |r| r.policy.clone() },
+    Column {
+        letter: 'e',
+        header: "EFFIC",
+        help: "work as a share of the bound's",
+        cell: |r| percent(r.efficiency),
+    },
+    Column {
+        letter: 's',
+        header: "SAMPLES",
+        help: "samples of all jobs",
+        cell: |r| output::number(r.samples),
+    },
+    Column {
+        letter: 'w',
+        header: "WORK",
+        help: "samples of all jobs, times what each is worth",
+        cell: |r| output::number(r.work),
+    },
+    Column {
+        letter: 'r',
+        header: "RESC",
+        help: "share of the bound's work lost in rescales that the policy wanted",
+        cell: |r| percent(r.loss.rescale),
+    },
+    Column {
+        letter: 't',
+        header: "PREE",
+        help: "the same because the main queue took nodes",
+        cell: |r| percent(r.loss.preemption),
+    },
+    Column {
+        letter: 'b',
+        header: "PROBE",
+        help: "the same in changes made to measure a size",
+        cell: |r| percent(r.loss.probing),
+    },
+    Column {
+        letter: 'u',
+        header: "REST",
+        help: "the same for nodes unused, or used by jobs that make less of them",
+        cell: |r| percent(r.loss.unused),
+    },
+    Column {
+        letter: 'v',
+        header: "HARV",
+        help: "share of the idle node-time that malleable jobs held",
+        cell: |r| percent(r.harvest_ratio),
+    },
+    Column {
+        letter: 'h',
+        header: "NODEHOURS",
+        help: "node-hours that malleable jobs held",
+        cell: |r| output::number(r.held_node_secs / 3600.0),
+    },
+    Column {
+        letter: 'l',
+        header: "LATE",
+        help: "main jobs that found a node held though their start had been planned",
+        cell: |r| r.late_vacates.to_string(),
+    },
+    Column {
+        letter: 'm',
+        header: "MAIN",
+        help: "main jobs that found a node held for which nothing had been planned",
+        cell: |r| r.preempted.unforeseen.to_string(),
+    },
+    Column {
+        letter: 'd',
+        header: "DELAY",
+        help: "time that the longest of these waited",
+        cell: |r| output::duration(r.preempted.longest_secs.ceil()),
+    },
+    Column { letter: 'c', header: "CHANGES", help: "rescales of all jobs", cell: |r| r.rescales.to_string() },
+    Column {
+        letter: 'f',
+        header: "FINISHED",
+        help: "jobs that came to their end",
+        cell: |r| r.finished.to_string(),
+    },
+    Column { letter: 'n', header: "ROUNDS", help: "rounds", cell: |r| r.rounds.to_string() },
+    Column {
+        letter: 'R',
+        header: "REFUSED",
+        help: "plans that the checker refused",
+        cell: |r| r.refused_plans.to_string(),
+    },
+    Column {
+        letter: 'T',
+        header: "TOOK",
+        help: "time that the simulation took, with --timings",
+        cell: |r| r.wall_s.map_or_else(|| "-".to_owned(), |secs| format!("{secs:.1}s")),
+    },
+];
+
+/// Where it is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Screen {
+    /// Columns of the terminal; `None` where stdout is none: then there are no bars.
+    pub width: Option<usize>,
+    /// Whether colours may be used.
+    pub colours: bool,
+}
+
+/// A time that is simulated, s.
+#[derive(Clone, Copy, Debug)]
+pub struct Days(pub f64);
+
+impl Days {
+    /// Days from two days on, hours below: the word and its seconds.
+    pub fn unit(self) -> (&'static str, f64) {
+        if self.0 >= 2.0 * 86_400.0 { ("day", 86_400.0) } else { ("hour", 3600.0) }
+    }
+
+    /// `7 days`, `4.8 hours`.
+    pub fn text(self) -> String {
+        let (word, secs) = self.unit();
+        let count = short(self.0 / secs);
+        let plural = if count == "1" { "" } else { "s" };
+        format!("{count} {word}{plural}")
+    }
+
+    /// Where in it a share is: `day 3.2 of 7`.
+    pub fn reached(self, share: f64) -> String {
+        let (word, secs) = self.unit();
+        format!("{word} {:.1} of {}", share * self.0 / secs, short(self.0 / secs))
+    }
+}
+
+/// With one decimal, unless that is 0.
+fn short(x: f64) -> String {
+    let text = format!("{x:.1}");
+    text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
+}
+
+/// A share as a percentage with one decimal: `87.3%`.
+pub fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+/// The header and the fields of the table, as cells: for the page.
+pub fn cells(row: &PolicyRow) -> impl Iterator<Item = (&'static str, &'static str, String)> {
+    let letters = DEFAULT.chars().filter(char::is_ascii_alphabetic);
+    let columns = letters.filter_map(|letter| COLUMNS.iter().find(|c| c.letter == letter));
+    columns.map(|c| (c.header, c.help, (c.cell)(row)))
+}
+
+/// Refuses a format that names unknown fields: better before the simulation than after it.
+pub fn check(args: &TableArgs) -> Result<(), Failure> {
+    filter::render(args, DEFAULT, COLUMNS, &[]).map(drop)
+}
+
+/// All of it.
+pub fn text(document: &Document, args: &TableArgs, screen: Screen) -> Result<String, Failure> {
+    let table = filter::render(args, DEFAULT, COLUMNS, &document.policies)?;
+    // Who asks for columns, or for no header, wants the rows alone.
+    if args.format.is_some() || args.noheader {
+        return Ok(table);
+    }
+    let bars = screen.width.map_or_else(String::new, |width| drawn(document, width, screen.colours));
+    Ok(format!("{}\n{table}{bars}\n{MEASURE}\n", summary(document)))
+}
+
+/// What was simulated.
+fn summary(document: &Document) -> String {
+    let subject = &document.subject;
+    let RescaleCosts { up_secs, down_secs, start_secs } = subject.rescales;
+    let lines = [
+        ("log", format!("{}: {} nodes, {}", subject.log, subject.nodes, Days(subject.span_secs).text())),
+        (
+            "idle",
+            format!(
+                "{} nodes on average ({}), {} node-hours",
+                output::number(document.idle_nodes_mean()),
+                percent(document.idle_share()),
+                output::number(document.idle_node_secs / 3600.0),
+            ),
+        ),
+        ("malleable", subject.malleable.clone()),
+        (
+            "rescales",
+            format!(
+                "{up_secs} s to grow, {down_secs} s to shrink, {start_secs} s to start; seed {}",
+                subject.seed
+            ),
+        ),
+    ];
+    let mut text = String::new();
+    for (what, is) in lines {
+        let _ = writeln!(text, "{what:<11}{}", is.replace(char::is_control, "?"));
+    }
+    text
+}
+
+/// The parts of the bound's work, in the order of the bar: word, fill, colour, share.
+fn parts(row: &PolicyRow) -> [(&'static str, char, Colour, f64); 5] {
+    let LossShares { rescale, preemption, probing, unused } = row.loss;
+    [
+        ("done", '█', CYAN, row.efficiency),
+        ("rescales", '▓', YELLOW, rescale),
+        ("preemption", '▒', RED, preemption),
+        ("probing", '░', GREEN, probing),
+        ("rest", '·', Colour(90), unused),
+    ]
+}
+
+/// A bar for each policy, with its legend.
+fn drawn(document: &Document, width: usize, colours: bool) -> String {
+    let name = document.policies.iter().map(|r| r.policy.chars().count()).max().unwrap_or(0);
+    let cells = width.saturating_sub(name + 1).clamp(10, 100);
+    let mut text = String::from("\n");
+    for row in &document.policies {
+        let parts = parts(row).map(|(_, fill, colour, share)| Part { share, fill, colour });
+        let _ = writeln!(text, "{:<name$} {}", row.policy, bars::stacked(&parts, cells, colours));
+    }
+    let Some(first) = document.policies.first() else { return String::new() };
+    let words = parts(first).map(|(word, fill, colour, _)| {
+        let fill = bars::coloured(&fill.to_string(), colour, colours);
+        format!("{fill} {word}")
+    });
+    let _ = writeln!(text, "{:<name$} {}", "", words.join("   "));
+    text
+}

@@ -1,0 +1,86 @@
+//! The gaps of a recorded main queue, as they are without any malleable job.
+
+use super::queue::{MainQueue, NodeIx};
+use crate::gaps::{GapStatistics, IdleTime};
+
+/// The statistics of the gaps that a main queue leaves, over the whole log or its first `most_secs` seconds. The queue
+/// itself is not moved on.
+pub fn gap_statistics(queue: &MainQueue, most_secs: Option<i64>) -> GapStatistics {
+    let (start, end) = queue.span();
+    let end = most_secs.map_or(end, |most| end.min(start.saturating_add(most)));
+    GapStatistics::of(&gaps(queue.clone(), (start, end)), queue.names().len(), (start, end))
+}
+
+/// Replays the queue from its start to its end.
+fn gaps(mut queue: MainQueue, (start, end): (i64, i64)) -> Vec<IdleTime> {
+    // An idle log says when nodes are idle, a job log when they are not.
+    let first = matches!(queue, MainQueue::Log(_)).then_some(start);
+    let mut since: Vec<Option<i64>> = vec![first; queue.names().len()];
+    let mut gaps = Vec::new();
+    while queue.next().is_some_and(|at| at < end) {
+        let Some(moment) = queue.advance() else { break };
+        let taken = moment.taken.iter().flat_map(|t| &t.nodes);
+        for start in taken.filter_map(|node| place(&mut since, *node)?.take()) {
+            gaps.push(IdleTime { start, end: moment.at });
+        }
+        for node in moment.freed {
+            if let Some(since) = place(&mut since, node) {
+                since.get_or_insert(moment.at);
+            }
+        }
+    }
+    gaps.extend(since.into_iter().flatten().map(|start| IdleTime { start, end }));
+    gaps
+}
+
+fn place(since: &mut [Option<i64>], node: NodeIx) -> Option<&mut Option<i64>> {
+    since.get_mut(node as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::NodeName;
+    use crate::model::trace::{IdleInterval, IdleLog, JobLog, LoggedJob};
+    use crate::sim::queue::{IdleQueue, LogQueue};
+
+    fn idle(start: i64, end: i64, node: &str) -> IdleInterval {
+        IdleInterval { start, end, node: NodeName::from(node) }
+    }
+
+    #[test]
+    fn an_idle_log_gives_its_own_intervals_back() {
+        let intervals = vec![idle(0, 50, "n1"), idle(20, 100, "n2"), idle(50, 60, "n1"), idle(70, 80, "n1")];
+        let queue = MainQueue::Idle(IdleQueue::new(&IdleLog { intervals, start: 0, end: 100 }, 2));
+        let found = gap_statistics(&queue, None);
+        // Idle up to 50 and again from 50 on is one gap.
+        assert_eq!((found.gaps, found.cut_off, found.nodes), (3, 2, 2));
+        assert_eq!(found.idle_node_secs, 60.0 + 80.0 + 10.0);
+        assert_eq!(gap_statistics(&queue, Some(30)).idle_node_secs, 30.0 + 10.0);
+    }
+
+    #[test]
+    fn a_job_log_gives_what_its_jobs_leave() {
+        let job = |id: u32, start: i64, end: i64, nodes: u32| LoggedJob {
+            id: crate::model::JobId(id),
+            name: id.to_string(),
+            user: String::new(),
+            account: String::new(),
+            partition: String::new(),
+            submit: start,
+            start,
+            end,
+            limit_secs: Some(100),
+            nodes,
+            node_list: Vec::new(),
+            state: String::new(),
+        };
+        // Two nodes: both busy, then one, then both, then the log's last start.
+        let jobs = vec![job(1, 10, 20, 2), job(2, 20, 40, 1), job(3, 50, 90, 2)];
+        let log = JobLog { jobs, nodes_total: Some(2), epoch: None, time_zone: None, left_out: 0 };
+        let found = gap_statistics(&MainQueue::Log(LogQueue::new(&log, None)), None);
+        assert_eq!((found.span_secs, found.gaps), (40.0, 2));
+        assert_eq!(found.idle_node_secs, 30.0 + 10.0);
+        assert_eq!(found.none_idle, 0.25);
+    }
+}
