@@ -164,6 +164,7 @@ impl World {
         let lost = put_back(&mut self.ended_gaps, waiting, MAX_WAITING_ROWS);
         self.lose("gaps", lost);
         self.gaps = self.without_blocked(gaps, now);
+        self.gaps_at = now;
     }
 
     fn holders(&self) -> BTreeMap<NodeName, JobId> {
@@ -202,6 +203,7 @@ impl World {
         let notes = crate::gaps::notes(snapshot, &self.config().gaps);
         let holders = self.holders();
         let mut gaps = self.gaps.clone();
+        crate::gaps::carried_over(&mut gaps, now.secs_since(self.gaps_at));
         // What happened since the snapshot: nodes given up, nodes promised, nodes that Slurm has taken back.
         let (leaving, occupied) = (self.leaving(), self.occupied());
         let why_not = |n: &NodeName| match occupied.get(n) {

@@ -112,6 +112,8 @@ pub struct World {
     pub snapshot: Option<Arc<Snapshot>>,
     /// Its gaps.
     pub gaps: Gaps,
+    /// When they were found.
+    pub(super) gaps_at: UnixTime,
     /// Watches gaps come and go.
     pub tracker: Tracker,
     /// How long gaps last here.
@@ -205,6 +207,7 @@ impl World {
             lines: BTreeMap::new(),
             snapshot: None,
             gaps: Gaps::default(),
+            gaps_at: now,
             tracker: Tracker::default(),
             survival: Survival::default(),
             breaker: Breaker::new(&config.daemon),

@@ -70,6 +70,14 @@ fn is_in(snapshot: &Snapshot, at: usize, partition: &str) -> bool {
     snapshot.nodes.get(at).is_some_and(|n| n.partitions.iter().any(|p| p == partition))
 }
 
+/// Gaps of a snapshot that is `secs` old, for a round without a newer one: what is planned stays planned, and a node without a
+/// planned end is counted on for as long from now on as it was then. So doubt alone makes no job leave.
+pub fn carried_over(gaps: &mut Gaps, secs: f64) {
+    for gap in gaps.gaps.iter_mut().filter(|g| g.vacate_by.is_none()) {
+        gap.usable_until = gap.usable_until.plus_secs(secs.max(0.0));
+    }
+}
+
 /// What makes this snapshot's windows less sure than usual, in words for the round's report.
 pub fn notes(snapshot: &Snapshot, config: &GapsConfig) -> Vec<String> {
     if snapshot.backfill.complete {

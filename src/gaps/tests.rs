@@ -353,3 +353,23 @@ fn on_held_out_gaps_of_summit_the_chances_come_true() {
     assert!(error <= default_error * 1.02, "learning made it worse: {error} after {default_error}");
     assert!(off < 0.12, "predictions are off by {off}");
 }
+
+#[test]
+fn an_old_look_is_counted_on_from_now_except_for_what_is_planned() {
+    let gap = |name: &str, vacate_by: Option<UnixTime>| Gap {
+        node: NodeName::new(name),
+        node_type: NodeType::new("a"),
+        since: NOW,
+        end: WindowEnd::Unknown,
+        vacate_by,
+        usable_until: NOW + 150,
+        expected_secs: 500.0,
+        holder: None,
+    };
+    let mut gaps = Gaps { gaps: vec![gap("n1", None), gap("n2", Some(NOW + 150))], refused: Vec::new() };
+    carried_over(&mut gaps, 1000.0);
+    assert_eq!(gaps.gaps[0].usable_until, NOW + 1150);
+    assert_eq!(gaps.gaps[1].usable_until, NOW + 150);
+    carried_over(&mut gaps, -5.0);
+    assert_eq!(gaps.gaps[0].usable_until, NOW + 1150);
+}

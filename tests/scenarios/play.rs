@@ -66,6 +66,7 @@ struct World<'a> {
     survival: Survival,
     library: Library,
     gaps: Gaps,
+    gaps_at: UnixTime,
     jobs: BTreeMap<JobId, Job<'a>>,
     last: Option<i64>,
 }
@@ -87,6 +88,7 @@ pub fn play(script: &Script) -> Result<Vec<Round>, String> {
         survival: Survival::default(),
         library,
         gaps: Gaps::default(),
+        gaps_at: UnixTime::default(),
         jobs: BTreeMap::new(),
         last: None,
     };
@@ -149,6 +151,8 @@ impl<'a> World<'a> {
         let holders = self.holders();
         if !snapshot.is_trusted() {
             self.gaps.gaps.iter_mut().for_each(|g| g.holder = holders.get(&g.node).copied());
+            gaps::carried_over(&mut self.gaps, now.secs_since(self.gaps_at));
+            self.gaps_at = now;
             return Vec::new();
         }
         let ended = self.tracker.observe(snapshot, PARTITION, &self.gaps, now);
@@ -162,6 +166,7 @@ impl<'a> World<'a> {
             leave_secs: self.config.daemon.poll_interval_secs + self.config.gaps.leave_secs,
         };
         self.gaps = gaps::find(snapshot, &context, now);
+        self.gaps_at = now;
         ended
     }
 
