@@ -24,10 +24,11 @@ const KEPT: usize = 3;
 const MOST_PATHS: usize = 3_600;
 
 /// Paths of each job from which they choose at least.
-const FEWEST_PATHS: usize = 60;
+const FEWEST_PATHS: usize = 100;
 
-/// Paths that are tried in exchanges: some milliseconds.
-const MOST_TRIES: usize = 60_000;
+/// Paths that are tried in exchanges, for each job and at least: some milliseconds.
+const TRIES_A_JOB: usize = 6_000;
+const FEWEST_TRIES: usize = 120_000;
 
 /// Exchanges that gain less than this share of the gap that is good enough are not looked for.
 const EXCHANGE_SHARE: f64 = 0.1;
@@ -141,15 +142,19 @@ impl<'a> Found<'a> {
         let jobs = self.space.jobs.len();
         let most = (MOST_PATHS / jobs.max(1)).max(FEWEST_PATHS);
         let pools: Vec<Pool> = (0..jobs).map(|job| Pool::of(self.space, job, priced, slack, most)).collect();
-        let least = self.space.problem.config.mip_gap * EXCHANGE_SHARE * self.score().abs();
+        let good_enough = self.space.problem.config.mip_gap * self.score().abs();
+        let least = good_enough * EXCHANGE_SHARE;
         let terms = Terms { pools: &pools, priced, least };
-        let mut tries = MOST_TRIES;
+        let mut tries = (TRIES_A_JOB * pools.len()).max(FEWEST_TRIES);
         for (_, mut schedule) in self.schedules.clone() {
             while exchange::improve(self.space, terms, &mut tries, &mut schedule)
                 && sweep(self.space, &mut schedule)
                 && tries > 0
             {}
             self.insert(schedule);
+            if priced.bound - self.score() <= good_enough {
+                break;
+            }
         }
     }
 }

@@ -58,6 +58,10 @@ struct Better {
     short: f64,
     paths: Vec<usize>,
     found: bool,
+    /// The paths that are being tried.
+    path: Vec<usize>,
+    /// What is free before the first of them, and what each leaves, one after the other.
+    rooms: Vec<i64>,
 }
 
 impl<'a> State<'a> {
@@ -77,9 +81,9 @@ impl<'a> State<'a> {
         State { terms, regrets, uses, left, tries }
     }
 
-    /// What the amounts are worth under the prices.
-    fn worth(&self, amounts: &[i64]) -> f64 {
-        amounts.iter().zip(&self.terms.priced.prices).map(|(left, price)| *left as f64 * price).sum()
+    /// What is left is worth so much under the prices.
+    fn left_over(&self) -> f64 {
+        worth(&self.left, &self.terms.priced.prices)
     }
 
     /// Tries all groups that add so `many` jobs out of `order` to `group`.
@@ -97,7 +101,7 @@ impl<'a> State<'a> {
         for (i, job) in order.iter().enumerate() {
             let most: f64 = group.iter().chain(order[i..].iter().take(many)).map(|j| self.regrets[*j]).sum();
             // Jobs further down regret less.
-            if most + self.worth(&self.left) < self.terms.least || self.tries == 0 {
+            if most + self.left_over() < self.terms.least || self.tries == 0 {
                 break;
             }
             group.push(*job);
@@ -113,10 +117,13 @@ impl<'a> State<'a> {
         for job in group {
             room.iter_mut().zip(&self.uses[*job]).for_each(|(room, n)| *room += n);
         }
-        let now = group.iter().map(|job| self.regrets[*job]).sum::<f64>() + self.worth(&self.left);
-        let short = now - SAME_SCORE * (now + self.worth(&room)).abs().max(1.0);
-        let mut better = Better { short, paths: vec![0; group.len()], found: false };
-        self.search(group, &room, 0.0, &mut Vec::new(), &mut better);
+        let now = group.iter().map(|job| self.regrets[*job]).sum::<f64>() + self.left_over();
+        let short = now - SAME_SCORE * (now + worth(&room, &self.terms.priced.prices)).abs().max(1.0);
+        let path = vec![0; group.len()];
+        let mut rooms = room.clone();
+        rooms.resize(room.len() * (group.len() + 1), 0);
+        let mut better = Better { short, paths: path.clone(), found: false, path, rooms };
+        self.search(group, 0, 0.0, &mut better);
         if !better.found {
             return false;
         }
@@ -131,38 +138,41 @@ impl<'a> State<'a> {
         true
     }
 
-    /// Tries the paths of the first job in the group with all paths of the others.
-    fn search(
-        &mut self,
-        group: &[usize],
-        room: &[i64],
-        regret: f64,
-        path: &mut Vec<usize>,
-        better: &mut Better,
-    ) {
-        let Some((job, others)) = group.split_first() else {
-            let short = regret + self.worth(room);
-            if short < better.short {
-                (better.short, better.found) = (short, true);
-                better.paths.clone_from(path);
-            }
-            return;
-        };
-        let pool = &self.terms.pools[*job];
-        let mut rest = room.to_vec();
-        for (number, more) in pool.regrets().iter().enumerate() {
+    /// Tries the paths of a group's jobs from the one with this number on, in the room that the ones before it leave.
+    fn search(&mut self, group: &[usize], number: usize, regret: f64, better: &mut Better) {
+        let terms = self.terms;
+        let Some(pool) = group.get(number).map(|job| &terms.pools[*job]) else { return };
+        let (limits, last) = (self.left.len(), number + 1 == group.len());
+        for (path, more) in pool.regrets().iter().enumerate() {
             if regret + more >= better.short || self.tries == 0 {
                 break;
             }
             self.tries -= 1;
-            let uses = pool.uses(number);
-            rest.iter_mut().zip(room.iter().zip(uses)).for_each(|(rest, (room, n))| *rest = room - n);
-            // What uses nothing of a limit does not mind that it is exceeded already: it never is.
-            if rest.iter().all(|n| *n >= 0) {
-                path.push(number);
-                self.search(others, &rest, regret + more, path, better);
-                path.pop();
+            let (before, after) = better.rooms.split_at_mut((number + 1) * limits);
+            let (room, rest) = (&before[number * limits..], &mut after[..limits]);
+            let mut fits = true;
+            for ((rest, room), n) in rest.iter_mut().zip(room).zip(pool.uses(path)) {
+                *rest = room - n;
+                fits &= *rest >= 0;
+            }
+            if !fits {
+                continue;
+            }
+            better.path[number] = path;
+            if !last {
+                self.search(group, number + 1, regret + more, better);
+                continue;
+            }
+            let short = regret + more + worth(rest, &terms.priced.prices);
+            if short < better.short {
+                (better.short, better.found) = (short, true);
+                better.paths.clone_from(&better.path);
             }
         }
     }
+}
+
+/// What amounts are worth under the prices.
+fn worth(amounts: &[i64], prices: &[f64]) -> f64 {
+    amounts.iter().zip(prices).map(|(amount, price)| *amount as f64 * price).sum()
 }

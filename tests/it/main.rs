@@ -25,5 +25,6 @@ mod plugin;
 mod profiles;
 mod python;
 mod pytorch;
+mod simulated;
 mod standby;
 mod tidy;

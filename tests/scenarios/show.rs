@@ -1,0 +1,201 @@
+//! The output of a scenario as text.
+
+use std::fmt::Write;
+
+use infill::model::{Gap, JobPlan, NodeName, SolveStatus, UnixTime, WindowCause, WindowEnd};
+use infill::plan::Change;
+
+use crate::play::Round;
+use crate::script::Script;
+use crate::slurm::{BEGINNING, DATE, moment};
+
+/// Everything that happened, round by round.
+pub fn scenario(name: &str, script: &Script, rounds: &[Round]) -> String {
+    let mut text = format!("{name}\n\n{}\n", script.about.trim());
+    for round in rounds {
+        text += &one(round);
+    }
+    // Times since the beginning, also where infill itself writes them.
+    text.replace(DATE, "")
+}
+
+/// A moment as a clock that was at midnight in the beginning: `00:10:00`.
+pub fn clock(secs: i64) -> String {
+    time(moment(secs))
+}
+
+/// Names as Slurm folds them: `n[1-3],n7`. Names that end in no number stand alone.
+pub fn hosts(names: &[NodeName]) -> String {
+    let mut names: Vec<&NodeName> = names.iter().collect();
+    names.sort_by(|a, b| a.cmp_natural(b));
+    let split = |name: &NodeName| -> Option<(usize, u64)> {
+        let stem = name.as_str().trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        Some((stem, name.as_str()[stem..].parse().ok()?))
+    };
+    let follows = |a: &&NodeName, b: &&NodeName| match (split(a), split(b)) {
+        (Some((i, n)), Some((k, m))) => a.as_str()[..i] == b.as_str()[..k] && m == n + 1,
+        _ => false,
+    };
+    let fold = |run: &[&NodeName]| match (run.first().and_then(|n| Some((n, split(n)?.0))), run.last()) {
+        (Some((first, stem)), Some(last)) if run.len() > 1 => {
+            let (stem, from) = first.as_str().split_at(stem);
+            format!("{stem}[{from}-{}]", &last.as_str()[stem.len()..])
+        }
+        _ => run.first().map(ToString::to_string).unwrap_or_default(),
+    };
+    names.chunk_by(follows).map(fold).collect::<Vec<_>>().join(",")
+}
+
+fn time(at: UnixTime) -> String {
+    match at.secs_since(BEGINNING) {
+        // A lease may end on another day, or before the beginning: then the whole moment is clearer.
+        secs if (0.0..86_400.0).contains(&secs) => at.to_string().replace(DATE, "").replace('Z', ""),
+        _ => at.to_string(),
+    }
+}
+
+fn one(round: &Round) -> String {
+    let mut text = format!("\n=== round at {} ===\n", clock(round.at));
+    let happened = round.happened.iter().map(|(at, what)| format!("{} {what}", clock(*at)));
+    let ended = round.ended.iter().map(|gap| {
+        let secs = gap.end.secs_since(gap.start);
+        let how = if gap.taken { "taken by the main queue" } else { "no longer watched" };
+        format!("the gap on {} has ended after {secs:.0} s, {how}", gap.node)
+    });
+    section(&mut text, "since the last round", happened.chain(ended));
+    let gaps = round.gaps.gaps.iter().map(|gap| (gap.node.clone(), window(gap)));
+    section(&mut text, "gaps", grouped(gaps));
+    let refused = round.gaps.refused.iter().map(|(node, why)| (node.clone(), why.to_string()));
+    section(&mut text, "refused", grouped(refused));
+    text += &plan(round);
+    section(&mut text, "changes", changes(round));
+    section(&mut text, "why", why(round));
+    section(&mut text, "notes", round.judged.report.notes.iter().cloned());
+    text
+}
+
+fn section(text: &mut String, title: &str, lines: impl Iterator<Item = String>) {
+    let mut lines = lines.peekable();
+    if lines.peek().is_some() {
+        text.push_str(title);
+        text.push('\n');
+    }
+    for line in lines {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "  {line}");
+    }
+}
+
+/// Nodes of which the same is said, in one line each.
+fn grouped(said: impl Iterator<Item = (NodeName, String)>) -> impl Iterator<Item = String> {
+    let mut groups: Vec<(String, Vec<NodeName>)> = Vec::new();
+    for (node, what) in said {
+        match groups.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, nodes)) => nodes.push(node),
+            None => groups.push((what, vec![node])),
+        }
+    }
+    groups.into_iter().map(|(what, nodes)| format!("{}: {what}", hosts(&nodes)))
+}
+
+fn window(gap: &Gap) -> String {
+    let end = match &gap.end {
+        WindowEnd::Known { at, cause: WindowCause::PlannedJob(job) } => {
+            format!("main job {job} is planned at {}", time(*at))
+        }
+        WindowEnd::Known { at, cause: WindowCause::Reservation(name) } => {
+            format!("reservation {name} begins at {}", time(*at))
+        }
+        WindowEnd::Unknown => "nothing is planned".to_owned(),
+    };
+    let holder = gap.holder.map_or(String::new(), |job| format!("; held by job {job}"));
+    let (node_type, since, until) = (&gap.node_type, time(gap.since), time(gap.usable_until));
+    format!("{node_type}, free since {since}; {end}; usable until {until}{holder}")
+}
+
+fn plan(round: &Round) -> String {
+    let plan = &round.judged.plan;
+    let status = match &plan.status {
+        SolveStatus::Optimal => "optimal".to_owned(),
+        SolveStatus::TimeLimit { .. } => "time limit".to_owned(),
+        SolveStatus::Fallback(why) => format!("fallback, for {why}"),
+        SolveStatus::Trivial => "nothing to decide".to_owned(),
+    };
+    let steps: Vec<String> = plan.steps.iter().map(|end| time(*end)).collect();
+    let steps = if steps.is_empty() { "-".to_owned() } else { steps.join(" ") };
+    let mut text = format!("plan: {status}; objective {:.1}; steps end at {steps}\n", plan.objective);
+    // Jobs that get nothing and are foreseen to get nothing, in one line.
+    for run in plan.jobs.chunk_by(|a, b| is_idle(a) && is_idle(b)) {
+        let _ = match run {
+            [one] => writeln!(text, "  job {}: {}", one.job, of_job(one)),
+            [first, .., last] => writeln!(text, "  jobs {} to {}: -", first.job, last.job),
+            [] => Ok(()),
+        };
+    }
+    text
+}
+
+fn is_idle(plan: &JobPlan) -> bool {
+    plan.nodes.is_empty() && plan.forecast.iter().all(|(_, nodes)| *nodes == 0)
+}
+
+fn of_job(plan: &JobPlan) -> String {
+    let mut text = String::from("-");
+    if let Some(lead) = plan.nodes.first() {
+        let mut leases: Vec<(UnixTime, Vec<NodeName>)> = Vec::new();
+        for placement in &plan.nodes {
+            match leases.iter_mut().find(|(until, _)| *until == placement.lease_until) {
+                Some((_, nodes)) => nodes.push(placement.node.clone()),
+                None => leases.push((placement.lease_until, vec![placement.node.clone()])),
+            }
+        }
+        leases.sort();
+        let leases: Vec<String> =
+            leases.iter().map(|(until, nodes)| format!("{} until {}", hosts(nodes), time(*until))).collect();
+        let (count, rate) = (plan.nodes.len(), plan.rate);
+        text = format!("{} (nodes {count}, lead {}) at {rate:.2}/s", leases.join(", "), lead.node);
+    }
+    let foreseen = plan.forecast.chunk_by(|a, b| a.1 == b.1).filter_map(|same| same.last());
+    let foreseen: Vec<String> =
+        foreseen.map(|(end, nodes)| format!("{nodes} until {}", time(*end))).collect();
+    if foreseen.is_empty() || is_idle(plan) { text } else { format!("{text}; then {}", foreseen.join(", ")) }
+}
+
+fn changes(round: &Round) -> impl Iterator<Item = String> {
+    round.changes.iter().map(|(job, change, takes, leaves)| {
+        let word = match change {
+            Change::None => "stays",
+            Change::Grow => "grows",
+            Change::Shrink => "shrinks",
+            Change::Swap => "swaps nodes",
+            Change::Start if leaves.is_empty() => "starts",
+            Change::Start => "starts anew",
+            Change::Park => "is parked",
+        };
+        let part = |verb: &str, nodes: &[NodeName]| match nodes {
+            [] => String::new(),
+            nodes => format!(", {verb} {}", hosts(nodes)),
+        };
+        format!("job {job} {word}{}{}", part("takes", takes), part("leaves", leaves))
+    })
+}
+
+/// The report's verdicts, without what the refusals say already.
+fn why(round: &Round) -> impl Iterator<Item = String> {
+    let report = &round.judged.report;
+    let jobs = report.jobs.chunk_by(|a, b| (a.had, a.gets, &a.why) == (b.had, b.gets, &b.why));
+    let jobs = jobs.filter_map(|same| {
+        let (first, last) = (same.first()?, same.last()?);
+        let who = match same.len() {
+            1 => format!("job {}", first.job),
+            _ => format!("jobs {} to {}", first.job, last.job),
+        };
+        Some(format!("{who} ({} -> {}): {}", first.had, first.gets, first.why))
+    });
+    let told = |node: &NodeName, why: &str| {
+        round.gaps.refusal(node).is_some_and(|refusal| refusal.to_string() == why)
+    };
+    let nodes = report.nodes.iter().filter(move |v| !told(&v.node, &v.why));
+    let nodes: Vec<String> = grouped(nodes.map(|v| (v.node.clone(), v.why.clone()))).collect();
+    jobs.chain(nodes)
+}
