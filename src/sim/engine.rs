@@ -50,7 +50,8 @@ pub fn run(setup: &Setup, policy: Box<dyn Policy>, visit: &mut dyn FnMut(f64)) -
     let mut engine = Engine::new(setup, policy);
     let (start, end) = engine.span;
     while let Some(at) = engine.next().filter(|at| *at < end) {
-        engine.step(at);
+        // What the log says of the time before its start, such as submissions, is known at the start.
+        engine.step(at.max(start));
         visit((at - start) as f64 / (end - start).max(1) as f64);
     }
     engine.finish()

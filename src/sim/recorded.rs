@@ -40,9 +40,13 @@ fn place(since: &mut [Option<i64>], node: NodeIx) -> Option<&mut Option<i64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::NodeName;
-    use crate::model::trace::{IdleInterval, IdleLog, JobLog, LoggedJob};
+    use crate::model::trace::{IdleInterval, IdleLog, JobLog, LoggedJob, NamedCurve};
+    use crate::model::{Curve, CurvePoint, JobId, NodeName, RescaleCosts};
+    use crate::sim::job::{Accounting, Checkpoints};
+    use crate::sim::policy::EqualShare;
     use crate::sim::queue::{IdleQueue, LogQueue};
+    use crate::sim::supply::{Supply, Worth};
+    use crate::sim::{Setup, run};
 
     fn idle(start: i64, end: i64, node: &str) -> IdleInterval {
         IdleInterval { start, end, node: NodeName::from(node) }
@@ -59,28 +63,57 @@ mod tests {
         assert_eq!(gap_statistics(&queue, Some(30)).idle_node_secs, 30.0 + 10.0);
     }
 
-    #[test]
-    fn a_job_log_gives_what_its_jobs_leave() {
-        let job = |id: u32, start: i64, end: i64, nodes: u32| LoggedJob {
-            id: crate::model::JobId(id),
+    fn job(id: u32, start: i64, end: i64, nodes: u32) -> LoggedJob {
+        LoggedJob {
+            id: JobId(id),
             name: id.to_string(),
             user: String::new(),
             account: String::new(),
             partition: String::new(),
-            submit: start,
+            submit: start - 5,
             start,
             end,
             limit_secs: Some(100),
             nodes,
             node_list: Vec::new(),
             state: String::new(),
-        };
-        // Two nodes: both busy, then one, then both, then the log's last start.
+        }
+    }
+
+    /// Two nodes: both busy, then one, then none, then the log's last start.
+    fn job_queue() -> MainQueue {
         let jobs = vec![job(1, 10, 20, 2), job(2, 20, 40, 1), job(3, 50, 90, 2)];
         let log = JobLog { jobs, nodes_total: Some(2), epoch: None, time_zone: None, left_out: 0 };
-        let found = gap_statistics(&MainQueue::Log(LogQueue::new(&log, None)), None);
+        MainQueue::Log(LogQueue::new(&log, None))
+    }
+
+    #[test]
+    fn a_job_log_gives_what_its_jobs_leave() {
+        let found = gap_statistics(&job_queue(), None);
         assert_eq!((found.span_secs, found.gaps), (40.0, 2));
         assert_eq!(found.idle_node_secs, 30.0 + 10.0);
         assert_eq!(found.none_idle, 0.25);
+    }
+
+    #[test]
+    fn a_simulation_finds_as_much_idle_time() {
+        let curve = Curve::new(vec![CurvePoint { nodes: 1, rate: 1.0 }]).unwrap();
+        let curves = [NamedCurve { name: "x".to_owned(), curve }];
+        let setup = Setup {
+            queue: job_queue(),
+            supply: Supply::endless(1, &curves, (1, 2), Worth::Sample).unwrap(),
+            costs: RescaleCosts { up_secs: 1.0, down_secs: 1.0, start_secs: 1.0 },
+            accounting: Accounting::Pause,
+            checkpoints: Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
+            leave_secs: 5.0,
+            noise: 0.0,
+            seed: 1,
+            most_secs: None,
+            timeline_nodes: 0,
+        };
+        // The first job was submitted before the log's start: that time is not simulated.
+        let outcome = run(&setup, Box::new(EqualShare), &mut |_| {});
+        assert_eq!(outcome.idle_node_secs, gap_statistics(&setup.queue, None).idle_node_secs);
+        assert_eq!(outcome.series.first().map(|s| s.at), Some(10.0));
     }
 }

@@ -27,7 +27,8 @@ pub struct Progress {
 pub struct Line {
     bar: ProgressBar,
     span_secs: f64,
-    due: Instant,
+    /// When it is drawn again; `None` where nothing is drawn.
+    due: Option<Instant>,
 }
 
 impl Progress {
@@ -42,18 +43,20 @@ impl Progress {
         let style = ProgressStyle::with_template(LINE).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(PARTS as u64).with_style(style.progress_chars("█▌ "));
         let bar = self.lines.add(bar.with_prefix(policy.to_string()));
-        Line { bar, span_secs: self.span_secs, due: Instant::now() }
+        let due = (!bar.is_hidden()).then(Instant::now);
+        Line { bar, span_secs: self.span_secs, due }
     }
 }
 
 impl Line {
     /// So large a share is done. Takes some nanoseconds unless the line is due.
     pub fn at(&mut self, share: f64) {
+        let Some(due) = self.due else { return };
         let now = Instant::now();
-        if self.bar.is_hidden() || now < self.due {
+        if now < due {
             return;
         }
-        self.due = now + Duration::from_secs(1) / u32::from(REDRAWS_HZ);
+        self.due = Some(now + Duration::from_secs(1) / u32::from(REDRAWS_HZ));
         self.bar.set_position((share * PARTS) as u64);
         let reached = Days(self.span_secs).reached(share);
         self.bar.set_message(match self.bar.eta() {

@@ -21,14 +21,14 @@ const BAR_HEIGHT: usize = 44;
 const JOB_HEIGHT: usize = 13;
 
 /// Idle nodes, and those that malleable jobs hold, over time; of the policies only the shown one until asked for.
-pub fn series(outcomes: &[&Outcome], shown: &Outcome, span_secs: f64) -> Figure {
+/// `start` is the log's first moment, s.
+pub fn series(outcomes: &[&Outcome], shown: &Outcome, start: i64, span_secs: f64) -> Figure {
     let (unit, secs) = Days(span_secs).unit();
     let line = |samples: &[Sample], of: fn(&Sample) -> f64| {
-        let start = samples.first().map_or(0.0, |s| s.at);
         let last = samples.last().map(|s| (s.at + s.secs, of(s)));
         let points = samples.iter().map(|s| (s.at, of(s))).chain(last);
         let (x, y): (Vec<f64>, Vec<f64>) =
-            points.map(|(at, nodes)| (thousandths((at - start) / secs), rounded(nodes))).unzip();
+            points.map(|(at, nodes)| (short((at - start as f64) / secs), rounded(nodes))).unzip();
         Scatter::new(x, y).mode(Mode::Lines)
     };
     let step = || Line::new().shape(LineShape::Hv).width(1.2);
@@ -57,8 +57,8 @@ pub fn series(outcomes: &[&Outcome], shown: &Outcome, span_secs: f64) -> Figure 
     }
 }
 
-/// Three decimals of a day are one and a half minutes: less than a pixel.
-fn thousandths(x: f64) -> f64 {
+/// Four decimals of a day are nine seconds: less than a pixel.
+fn short(x: f64) -> f64 {
     (x * 1e4).round() / 1e4
 }
 
@@ -170,7 +170,7 @@ pub fn losses(document: &Document) -> Figure {
                   size; the rest is nodes that were unused, or used by jobs that make less of them."
             .to_owned(),
         traces: figure::traces(bars),
-        layout: figure::layout(bars_height(document) + 24, x, axis("")).bar_mode(BarMode::Stack),
+        layout: figure::layout(bars_height(document) + 24, x, axis("")).bar_mode(BarMode::Relative),
     }
 }
 
@@ -219,6 +219,7 @@ fn dots(
     let y: Axis = axis("")
         .tick_values(places.clone())
         .tick_text(jobs.labels())
+        .range(vec![-0.7, places.len() as f64 - 0.3])
         .zero_line(false)
         .tick_font(Font::new().size(11));
     let x = axis(unit).range_mode(RangeMode::ToZero).exponent_format(ExponentFormat::SI);

@@ -12,8 +12,8 @@ use super::escape;
 
 /// Colours of policies and jobs, told apart by the colour-blind too (Okabe and Ito; Tol).
 pub const COLOURS: [&str; 12] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#332288", "#44aa99",
-    "#882255", "#999933", "#ee6677",
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#7b6ccf", "#44aa99",
+    "#b0447a", "#999933", "#ee6677",
 ];
 
 /// What is idle, or unused.

@@ -69,8 +69,8 @@ pub fn page(material: &Material<'_>) -> anyhow::Result<String> {
     }
     let _ = write!(
         text,
-        "<h2 id=\"command\">How it was made</h2>\n<pre>{}</pre>\n<p class=\"soft\">infill {}. The same files and seed \
-         give the same page.</p>\n{}<script>\n{}</script>\n</body>\n</html>\n",
+        "<section>\n<h2>How it was made</h2>\n<pre>{}</pre>\n<p class=\"soft\">infill {}. The same files, \
+         configuration and seed give the same page.</p>\n</section>\n{}<script>\n{}</script>\n</body>\n</html>\n",
         html(material.command),
         env!("CARGO_PKG_VERSION"),
         library(),
@@ -84,7 +84,7 @@ fn figures(material: &Material<'_>, shown: &Outcome) -> Vec<Figure> {
     let span_secs = document.subject.span_secs;
     let jobs = jobs::Jobs::of(outcomes, shown);
     vec![
-        charts::series(outcomes, shown, span_secs),
+        charts::series(outcomes, shown, material.start, span_secs),
         charts::efficiency(document),
         charts::losses(document),
         charts::gap_lengths(material.gaps),
