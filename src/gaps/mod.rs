@@ -109,8 +109,10 @@ impl<'a> Finder<'a> {
         let occupancy = Occupancy::of(snapshot, context.partition);
         let windows = Windows::of(snapshot, occupancy.places(), context.partition, now);
         let confidence = trusted_confidence(snapshot, context.config);
-        let outlook =
-            Outlook::new(context.survival, context.since, confidence, context.config.lookahead_secs, now);
+        // Where less is trusted, less far ahead.
+        let trust = (1.0 - confidence) / (1.0 - context.config.confidence);
+        let lookahead_secs = context.config.lookahead_secs * trust;
+        let outlook = Outlook::new(context.survival, context.since, confidence, lookahead_secs, now);
         Finder { snapshot, context, now, occupancy, windows, outlook, partitions: Vec::new() }
     }
 

@@ -73,6 +73,11 @@ fn snapshot(nodes: &[(&str, &str)], jobs: Vec<Job>) -> Snapshot {
     snapshot
 }
 
+/// The defaults, but for how far ahead is looked.
+fn far() -> GapsConfig {
+    GapsConfig { lookahead_secs: 86_400.0, ..GapsConfig::default() }
+}
+
 fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> Gaps {
     let holders = holders.iter().map(|(n, id)| (NodeName::new(n), JobId(*id))).collect();
     let since = snapshot.nodes.iter().map(|n| (n.name.clone(), NOW + -10)).collect();
@@ -134,7 +139,7 @@ fn every_node_is_a_gap_or_refused_with_a_reason() {
         job("10 main pending n12,n13", -5),
     ];
     let snapshot = snapshot(&nodes, jobs);
-    let gaps = found(&snapshot, &[("n08", 2), ("n13", 3)], &GapsConfig::default());
+    let gaps = found(&snapshot, &[("n08", 2), ("n13", 3)], &far());
     insta::assert_snapshot!(show(&gaps), @r"
     n01: gap for about 516 s
     n02: gap for 600 s
@@ -168,7 +173,7 @@ fn reservations_end_windows_and_cover_nodes() {
         reservation("now", -100, 50, "n2"),
         reservation("soon", 315, 900, "n3"),
     ];
-    let gaps = found(&snapshot, &[], &GapsConfig::default());
+    let gaps = found(&snapshot, &[], &far());
     insta::assert_snapshot!(show(&gaps), @r"
     n1: gap for about 516 s
     n2: covered by reservation now
@@ -188,7 +193,13 @@ fn a_young_gap_settles_and_a_cut_plan_is_trusted_less() {
     assert!(notes(&snapshot, &config).is_empty());
     snapshot.backfill.complete = false;
     snapshot.backfill.exit = "bf_max_job_test".to_owned();
-    assert!(usable(&snapshot) < trusted / 2.0);
+    assert_eq!((trusted, usable(&snapshot)), (150.0, 75.0));
+    // What the model says of longer times shows where they count.
+    let usable = |s: &Snapshot| found(s, &[], &far()).gaps[0].usable_until.secs_since(NOW);
+    let doubted = usable(&snapshot);
+    snapshot.backfill.complete = true;
+    assert!(doubted < usable(&snapshot) / 2.0);
+    snapshot.backfill.complete = false;
     assert!(notes(&snapshot, &config)[0].contains("bf_max_job_test"));
 }
 
