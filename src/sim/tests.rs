@@ -1,1 +1,94 @@
-//! Whole simulations.
+//! Whole simulations of small machines.
+
+use super::job::{Accounting, Checkpoints};
+use super::queue::{IdleQueue, MainQueue};
+use super::supply::{Supply, Worth};
+use super::*;
+use crate::config::Config;
+use crate::model::trace::{IdleInterval, IdleLog, NamedCurve};
+use crate::model::{Curve, NodeName, RescaleCosts};
+
+const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
+
+fn setup(intervals: &[(i64, i64, &str)], jobs: u32) -> Setup {
+    let idle = |(start, end, node): &(i64, i64, &str)| IdleInterval {
+        start: *start,
+        end: *end,
+        node: NodeName::new(node),
+    };
+    let end = intervals.iter().map(|i| i.1).max().unwrap_or(0);
+    let log = IdleLog { intervals: intervals.iter().map(idle).collect(), start: 0, end };
+    let curve = NamedCurve { name: "linear".to_owned(), curve: Curve::parse("1:10,64:640").unwrap() };
+    Setup {
+        queue: MainQueue::Idle(IdleQueue::new(&log, usize::MAX)),
+        supply: Supply::endless(jobs, &[curve], (1, 64), Worth::Sample).unwrap(),
+        costs: COSTS,
+        accounting: Accounting::Pause,
+        checkpoints: Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
+        leave_secs: 5.0,
+        noise: 0.02,
+        seed: 1,
+        most_secs: None,
+        timeline_nodes: 8,
+    }
+}
+
+fn simulate(setup: &Setup, policy: &str) -> Outcome {
+    let policy: PolicyName = policy.parse().unwrap();
+    run(setup, policy.build(&Config::default()), &mut |_| {})
+}
+
+#[test]
+fn one_job_on_two_nodes_of_which_one_leaves() {
+    // Starts at 0 on both nodes, loses one at 1000 and pauses, has the other up to 2000.
+    let setup = setup(&[(0, 2000, "n1"), (0, 1000, "n2")], 1);
+    let bound = simulate(&setup, "bound");
+    assert_eq!(bound.samples, 2000.0 * 10.0 + 1000.0 * 10.0);
+    for policy in ["freetrain@120", "infill-known", "equal-share", "fcfs-max"] {
+        let outcome = simulate(&setup, policy);
+        // A policy with a lead may lose the lead's node, and then starts anew.
+        let pauses = [(982.0 * 20.0 + 988.0 * 10.0), (982.0 * 20.0 + 982.0 * 10.0)];
+        assert!(pauses.contains(&outcome.samples), "{policy}: {}", outcome.samples);
+        assert_eq!(outcome.loss.rescale, 18.0 * 20.0, "{policy}");
+        assert!([120.0, 180.0].contains(&outcome.loss.preemption), "{policy}");
+        assert_eq!((outcome.refused_plans, outcome.preempted.unforeseen), (0, 1), "{policy}");
+    }
+}
+
+#[test]
+fn without_time_to_save_the_work_since_the_last_checkpoint_is_lost() {
+    let mut setup = setup(&[(0, 2000, "n1"), (0, 1000, "n2")], 1);
+    let before = simulate(&setup, "fcfs-max");
+    setup.checkpoints.save_secs = 10.0;
+    let after = simulate(&setup, "fcfs-max");
+    // The last checkpoint before 1000 was one interval after the start.
+    let lost = before.samples - after.samples;
+    assert!((lost - 400.0 * 20.0).abs() <= 20.0 * 20.0, "{lost}");
+    assert!((after.loss.preemption - before.loss.preemption - lost).abs() < 1e-6);
+}
+
+#[test]
+fn the_published_accounting_charges_the_old_rate_and_no_start() {
+    let mut setup = setup(&[(0, 2000, "n1"), (0, 1000, "n2")], 1);
+    setup.accounting = Accounting::OldRate;
+    let outcome = simulate(&setup, "freetrain");
+    assert_eq!((outcome.loss.rescale, outcome.loss.preemption), (0.0, 12.0 * 20.0));
+}
+
+#[test]
+fn the_same_setup_has_the_same_outcome_and_nobody_beats_the_bound() {
+    let many: Vec<(i64, i64, String)> = (0..12i64)
+        .flat_map(|n| {
+            (0..8i64).map(move |k| (k * 1500 + n * 70, k * 1500 + n * 70 + 300 + n * k * 10, format!("n{n}")))
+        })
+        .collect();
+    let many: Vec<(i64, i64, &str)> = many.iter().map(|(s, e, n)| (*s, *e, n.as_str())).collect();
+    let setup = setup(&many, 3);
+    let bound = simulate(&setup, "bound");
+    for policy in ["infill", "infill-known", "infill-oracle", "malletrain", "freetrain-linear"] {
+        let outcome = simulate(&setup, policy);
+        assert!(outcome.work > 0.0 && outcome.work < bound.work, "{policy}: {} {}", outcome.work, bound.work);
+        assert_eq!(outcome.idle_node_secs, bound.idle_node_secs);
+        assert_eq!(outcome, simulate(&setup, policy), "{policy}");
+    }
+}

@@ -72,6 +72,7 @@ impl IdleQueue {
             }
             self.next_start += 1;
         }
+        freed.sort_unstable();
         taken.sort_unstable();
         let job = Taken { job: JobId(self.moments), nodes: taken };
         let taken = if job.nodes.is_empty() { Vec::new() } else { vec![job] };
