@@ -73,9 +73,12 @@ impl Template {
     }
 }
 
+/// Writes the record of a number.
+type Record = Box<dyn FnMut(u32, &mut Vec<u8>)>;
+
 /// An answer that is made as it is read.
 pub struct Answer {
-    record: Box<dyn FnMut(u32, &mut Vec<u8>)>,
+    record: Record,
     count: u32,
     next: u32,
     made: Vec<u8>,

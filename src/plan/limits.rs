@@ -86,8 +86,8 @@ fn sources(space: &Space<'_>) -> Vec<Source> {
 /// How much of a resource there is in a step; `None` where that is no limit of its own.
 fn most(space: &Space<'_>, step: usize, of: Resource, avoided: Option<&[NodeName]>) -> Option<u32> {
     let all = |t: usize| space.supply[t].nodes[step];
-    let limit = match of {
-        Resource::Nodes(t) => return Some(all(t)),
+    match of {
+        Resource::Nodes(t) => Some(all(t)),
         Resource::StartNodes(t) => Some(space.supply[t].startable[step]).filter(|n| *n < all(t)),
         Resource::Allowed(t) => {
             let lasts = |s: &&Slot<'_>| s.node_type == t && s.lasts > step;
@@ -96,8 +96,7 @@ fn most(space: &Space<'_>, step: usize, of: Resource, avoided: Option<&[NodeName
             Some(all(t).saturating_sub(lost)).filter(|n| *n < all(t))
         }
         Resource::Changes => (step == 0).then_some(space.problem.config.max_changes),
-    };
-    limit
+    }
 }
 
 /// Each distinct set of nodes that jobs must avoid, with the jobs that avoid at least these.

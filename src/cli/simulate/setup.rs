@@ -1,6 +1,6 @@
 //! From flags and files to what is simulated.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 
@@ -157,7 +157,7 @@ fn supply(args: &SimulateArgs, curves: &[NamedCurve]) -> Result<Supply, Failure>
 }
 
 /// What a file says; tells on stderr of the lines that were passed over.
-fn told<T>(path: &PathBuf, reading: Result<Reading<T>, TraceError>) -> Result<T, Failure> {
+fn told<T>(path: &Path, reading: Result<Reading<T>, TraceError>) -> Result<T, Failure> {
     let reading = reading.with_context(|| format!("cannot use {}", path.display()));
     let reading = reading.map_err(|e| Exit::Input.because(e))?;
     if reading.malformed_count > 0 {

@@ -9,7 +9,7 @@ use plotly::{Bar, Scatter, Trace};
 use super::figure::{self, Figure, GREY, axis, colour, rounded};
 use super::jobs::Jobs;
 use crate::cli::output;
-use crate::cli::simulate::document::{Document, PolicyRow};
+use crate::cli::simulate::document::{Document, LossShares, PolicyRow};
 use crate::cli::simulate::show::Days;
 use crate::gaps::{GapStatistics, LengthBin};
 use crate::sim::{Outcome, Sample};
@@ -148,15 +148,16 @@ pub fn efficiency(document: &Document) -> Figure {
 
 /// What was lost, by cause.
 pub fn losses(document: &Document) -> Figure {
-    let causes: [(&str, &'static str, fn(&PolicyRow) -> f64); 4] = [
-        ("rescales", "#e69f00", |r| r.loss.rescale),
-        ("preemption", "#d55e00", |r| r.loss.preemption),
-        ("probing", "#009e73", |r| r.loss.probing),
-        ("rest", GREY, |r| r.loss.unused),
+    type Share = fn(&LossShares) -> f64;
+    let causes: [(&str, &'static str, Share); 4] = [
+        ("rescales", "#e69f00", |l| l.rescale),
+        ("preemption", "#d55e00", |l| l.preemption),
+        ("probing", "#009e73", |l| l.probing),
+        ("rest", GREY, |l| l.unused),
     ];
     let bars = causes.map(|(name, fill, share)| -> Box<dyn Trace> {
         let (names, rows) = upwards(document);
-        let shares: Vec<f64> = rows.iter().map(|r| rounded(100.0 * share(r))).collect();
+        let shares: Vec<f64> = rows.iter().map(|r| rounded(100.0 * share(&r.loss))).collect();
         Bar::new(shares, names)
             .orientation(Orientation::Horizontal)
             .name(name)
