@@ -62,15 +62,7 @@ impl Case {
 
     /// What the planner is asked.
     pub fn problem(&self) -> Problem<'_> {
-        Problem {
-            now: self.now,
-            gaps: &self.gaps,
-            jobs: &self.jobs,
-            config: &self.config,
-            min_window_secs: self.min_window_secs,
-            may_grow: true,
-            drain: false,
-        }
+        Problem::new(self.now, &self.gaps, &self.jobs, &self.config, self.min_window_secs)
     }
 
     /// The same round after its own plan was carried out in no time: nothing can change.

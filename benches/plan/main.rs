@@ -80,7 +80,7 @@ impl Column {
         let problem = case.problem();
         let before = solver.calls.load(Ordering::Relaxed);
         let clock = Instant::now();
-        let (planned, _) = plan(&problem, solver);
+        let planned = plan(&problem, solver);
         self.millis.push(1e3 * clock.elapsed().as_secs_f64());
         self.solved += usize::from(solver.calls.load(Ordering::Relaxed) > before);
         let clock = Instant::now();

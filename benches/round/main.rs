@@ -10,13 +10,13 @@ mod small;
 use std::time::{Duration, Instant};
 
 use infill::config::Config;
-use infill::gaps::{GapContext, Survival, Tracker, find};
+use infill::gaps::{GapContext, Occupancy, Survival, Tracker, find};
 use infill::model::malleable::RateCurve;
 use infill::model::{
     Curve, ExecPlan, Gaps, HeldNode, JobId, MalleableJob, NodeName, Plan, Sizes, Snapshot, Standing,
     UnixTime, UserId,
 };
-use infill::plan::{Problem, check, plan, solver};
+use infill::plan::{Problem, check, explain, plan, solver};
 use infill::slurm::rest::offline;
 use peak_alloc::PeakAlloc;
 
@@ -123,31 +123,23 @@ fn round(number: usize, kept: &mut Kept, config: &Config, jobs: &[MalleableJob])
     assert!(snapshot.is_trusted(), "{:?}", snapshot.doubts);
     let now = UnixTime(answers::NOW + 30 * number as i64);
     let holders = jobs.iter().flat_map(|j| j.held.iter().map(|h| (h.node.clone(), j.id))).collect();
-    stages.of("track gaps", || kept.tracker.observe(&snapshot, PARTITION, &kept.gaps, now));
+    let occupancy = stages.of("sort jobs", || Occupancy::of(&snapshot, PARTITION));
+    stages.of("track gaps", || kept.tracker.observe(&occupancy, &kept.gaps, now));
     kept.gaps = stages.of("find gaps", || {
-        let since = kept.tracker.since();
         let context = GapContext {
-            partition: PARTITION,
             config: &config.gaps,
             holders: &holders,
-            since: &since,
+            tracker: &kept.tracker,
             survival: &kept.survival,
             leave_secs: 15.0,
         };
-        find(&snapshot, &context, now)
+        find(&occupancy, &context, now)
     });
-    let problem = Problem {
-        now,
-        gaps: &kept.gaps,
-        jobs,
-        config: &config.planner,
-        min_window_secs: config.gaps.min_window_secs,
-        may_grow: true,
-        drain: false,
-    };
+    let problem = Problem::new(now, &kept.gaps, jobs, &config.planner, config.gaps.min_window_secs);
     let solver = solver::default_solver().expect("built with a solver");
-    let (plan, _report) = stages.of("plan", || plan(&problem, solver.as_ref()));
+    let plan = stages.of("plan", || plan(&problem, solver.as_ref()));
     stages.of("check", || check(&problem, &plan)).expect("a plan that passes");
+    stages.of("explain", || explain(&problem, &plan));
     let changes = stages.of("diff", || changed(&plan, jobs));
     let about = format!(
         "{} MB of answers; {} nodes, {} jobs, {} gaps; {:?}: {changes} of {} jobs change",

@@ -1,10 +1,9 @@
 //! The gap finder alone: what the simulator asks for tens of thousands of times.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use infill::config::Config;
-use infill::gaps::{GapContext, Survival, Tracker, find};
+use infill::gaps::{GapContext, Occupancy, Survival, Tracker, find};
 use infill::model::{
     BaseState, Gaps, Job, JobId, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
 };
@@ -55,26 +54,24 @@ fn median(mut times: Vec<Duration>) -> f64 {
 
 fn measure(nodes: usize, free: usize) {
     let snapshot = machine(nodes, free);
-    let (config, survival, holders) =
-        (Config::default(), Survival::default(), BTreeMap::<NodeName, JobId>::new());
+    let (config, survival, holders) = (Config::default(), Survival::default(), Holders::default());
     let (mut tracker, mut gaps) = (Tracker::default(), Gaps::default());
     let (mut observe, mut search) = (Vec::new(), Vec::new());
     for call in 0..CALLS {
         let now = UnixTime(1_000_000 + 30 * call as i64);
         let clock = Instant::now();
-        tracker.observe(&snapshot, PARTITION, &gaps, now);
+        let occupancy = Occupancy::of(&snapshot, PARTITION);
+        tracker.observe(&occupancy, &gaps, now);
         observe.push(clock.elapsed());
         let clock = Instant::now();
-        let since = tracker.since();
         let context = GapContext {
-            partition: PARTITION,
             config: &config.gaps,
             holders: &holders,
-            since: &since,
+            tracker: &tracker,
             survival: &survival,
             leave_secs: 15.0,
         };
-        gaps = find(&snapshot, &context, now);
+        gaps = find(&occupancy, &context, now);
         search.push(clock.elapsed());
     }
     let (observe, search) = (median(observe), median(search));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::gaps::{GapContext, find};
+use crate::gaps::{GapContext, Holders, Occupancy, find};
 use crate::generation::observe::{Sight, lead_of};
 use crate::generation::{Effect, Machine, Outcome, Phase};
 use crate::model::{Gaps, Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime};
@@ -149,17 +149,17 @@ impl World {
     fn find_gaps(&mut self, snapshot: &Snapshot, now: UnixTime) {
         let partition = self.config().slurm.partition.clone();
         let before = std::mem::take(&mut self.gaps);
-        let ended = self.tracker.observe(snapshot, &partition, &before, now);
-        let (holders, since) = (self.holders(), self.tracker.since());
+        let occupancy = Occupancy::of(snapshot, &partition);
+        let ended = self.tracker.observe(&occupancy, &before, now);
+        let holders = self.holders();
         let context = GapContext {
-            partition: &partition,
             config: &self.config().gaps,
             holders: &holders,
-            since: &since,
+            tracker: &self.tracker,
             survival: &self.survival,
             leave_secs: self.leave_secs(),
         };
-        let gaps = find(snapshot, &context, now);
+        let gaps = find(&occupancy, &context, now);
         let waiting = std::mem::replace(&mut self.ended_gaps, ended);
         let lost = put_back(&mut self.ended_gaps, waiting, MAX_WAITING_ROWS);
         self.lose("gaps", lost);
@@ -167,7 +167,7 @@ impl World {
         self.gaps_at = now;
     }
 
-    fn holders(&self) -> BTreeMap<NodeName, JobId> {
+    fn holders(&self) -> Holders {
         self.machines.iter().flat_map(|(id, m)| m.held().into_keys().map(|n| (n, *id))).collect()
     }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
+
 use crate::api::{Control, RoundView, SCHEMA};
 use crate::config::Config;
 use crate::model::{Plan, Report, Snapshot, SolveStatus, UnixTime};
@@ -127,13 +129,19 @@ pub async fn answer(config: Config, question: Question) -> anyhow::Result<RoundV
             Err("the outer deadline has passed")
         }
     };
-    let judged = round::judge(&question, &config, solved)
-        .map_err(|violations| anyhow::anyhow!("the checker refused the fallback plan: {violations:?}"))?;
+    let judging = move || {
+        let judged = round::judge(&question, &config, solved)?;
+        let report = question.explain(&config, &judged.plan);
+        Ok((judged, report))
+    };
+    let (judged, report) = tokio::task::spawn_blocking(judging).await.context("the checker broke")?.map_err(
+        |violations: Vec<_>| anyhow::anyhow!("the checker refused the fallback plan: {violations:?}"),
+    )?;
     if !judged.refused.is_empty() {
         tracing::error!(violations = ?judged.refused, "the checker refused a plan");
     }
     let secs = BTreeMap::from([("plan".to_owned(), clock.elapsed().as_secs_f64())]);
-    Ok(RoundView { schema: SCHEMA, plan: judged.plan, report: judged.report, acting: false, secs })
+    Ok(RoundView { schema: SCHEMA, plan: judged.plan, report, acting: false, secs })
 }
 
 /// Sets targets, counts, stores.

@@ -39,6 +39,7 @@ struct Here<'a> {
 #[derive(Clone, Debug)]
 pub struct Occupancy<'a> {
     snapshot: &'a Snapshot,
+    partition: &'a str,
     places: Places<'a>,
     /// By place of the node.
     here: Vec<Here<'a>>,
@@ -46,7 +47,7 @@ pub struct Occupancy<'a> {
 
 impl<'a> Occupancy<'a> {
     /// Sorts the jobs of `snapshot` that occupy nodes into ours (those of `partition`) and the main queue's.
-    pub fn of(snapshot: &'a Snapshot, partition: &str) -> Self {
+    pub fn of(snapshot: &'a Snapshot, partition: &'a str) -> Self {
         let places = Places::of(snapshot);
         let mut here = vec![Here::default(); snapshot.nodes.len()];
         for job in snapshot.jobs.iter().filter(|j| j.state.occupies_nodes()) {
@@ -62,7 +63,22 @@ impl<'a> Occupancy<'a> {
                 }
             }
         }
-        Occupancy { snapshot, places, here }
+        Occupancy { snapshot, partition, places, here }
+    }
+
+    /// The snapshot.
+    pub(super) fn snapshot(&self) -> &'a Snapshot {
+        self.snapshot
+    }
+
+    /// The malleable partition.
+    pub(super) fn partition(&self) -> &'a str {
+        self.partition
+    }
+
+    /// Whether the node at this place is in the malleable partition.
+    pub(super) fn is_ours(&self, at: usize) -> bool {
+        self.snapshot.nodes.get(at).is_some_and(|n| n.partitions.iter().any(|p| p == self.partition))
     }
 
     pub(super) fn places(&self) -> &Places<'a> {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Survival, hour_of};
-use crate::model::{NodeName, UnixTime};
+use super::{Survival, Tracker, hour_of};
+use crate::model::UnixTime;
 
 /// Answers of the survival model at one moment.
 pub(super) struct Outlook<'a> {
@@ -17,17 +17,17 @@ pub(super) struct Outlook<'a> {
 }
 
 impl<'a> Outlook<'a> {
-    /// `since` tells when each gap began.
+    /// The tracker tells when each gap began.
     pub(super) fn new(
         survival: &'a Survival,
-        since: &BTreeMap<NodeName, UnixTime>,
+        tracker: &Tracker,
         confidence: f64,
         lookahead_secs: f64,
         now: UnixTime,
     ) -> Self {
         let mut blocks = BTreeMap::new();
-        for at in since.values() {
-            *blocks.entry(*at).or_insert(0) += 1;
+        for at in tracker.starts() {
+            *blocks.entry(at).or_insert(0) += 1;
         }
         Outlook { survival, confidence, lookahead_secs, now, blocks, known: BTreeMap::new() }
     }

@@ -6,15 +6,15 @@ use crate::model::{NodeName, Snapshot};
 
 /// The place of each node in [`Snapshot::nodes`]. Built once for each look at a snapshot.
 #[derive(Clone, Debug)]
-pub(super) struct Places<'a>(FxHashMap<&'a str, usize>);
+pub(super) struct Places<'a>(FxHashMap<&'a NodeName, usize>);
 
 impl<'a> Places<'a> {
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
-        Places(snapshot.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect())
+        Places(snapshot.nodes.iter().enumerate().map(|(at, node)| (&node.name, at)).collect())
     }
 
     /// The node's place; `None` if the snapshot does not show it.
     pub(super) fn of_node(&self, name: &NodeName) -> Option<usize> {
-        self.0.get(name.as_str()).copied()
+        self.0.get(name).copied()
     }
 }

@@ -80,17 +80,13 @@ fn far() -> GapsConfig {
 
 fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> Gaps {
     let holders = holders.iter().map(|(n, id)| (NodeName::new(n), JobId(*id))).collect();
-    let since = snapshot.nodes.iter().map(|n| (n.name.clone(), NOW + -10)).collect();
+    let occupancy = Occupancy::of(snapshot, "infill");
+    let mut tracker = Tracker::default();
+    tracker.observe(&occupancy, &Gaps::default(), NOW + -10);
     let survival = Survival::default();
-    let context = GapContext {
-        partition: "infill",
-        config,
-        holders: &holders,
-        since: &since,
-        survival: &survival,
-        leave_secs: 15.0,
-    };
-    find(snapshot, &context, NOW)
+    let context =
+        GapContext { config, holders: &holders, tracker: &tracker, survival: &survival, leave_secs: 15.0 };
+    find(&occupancy, &context, NOW)
 }
 
 /// One line a node.
@@ -218,7 +214,9 @@ fn the_tracker_tells_which_gaps_ended() {
         jobs.extend(of('c').map(|i| job(&format!("2{i} infill completing n{i}"), 0)));
         jobs.sort_by_key(|j| j.id);
         let nodes: Vec<(&str, &str)> = nodes.iter().map(|(n, s)| (n.as_str(), *s)).collect();
-        let ended = tracker.observe(&snapshot(&nodes, jobs), "infill", &Gaps::default(), NOW + secs);
+        let snapshot = snapshot(&nodes, jobs);
+        let occupancy = Occupancy::of(&snapshot, "infill");
+        let ended = tracker.observe(&occupancy, &Gaps::default(), NOW + secs);
         let line = |e: &crate::model::EndedGap| {
             format!("{} {}s block {} {}", e.node, e.end.secs_since(e.start), e.block, e.taken)
         };

@@ -3,12 +3,11 @@
 //! A gap here is any time in which no job of the main queue is on a node: whether we use it, and whether its window is
 //! worth starting in, does not matter to how long such times last.
 
-use std::collections::BTreeMap;
-
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::{GapSample, Occupancy, Use, hour_of, is_in};
-use crate::model::{EndedGap, Gaps, Node, NodeName, NodeType, Snapshot, UnixTime, WindowEnd};
+use super::{GapSample, Occupancy, Use, hour_of};
+use crate::model::{EndedGap, Gaps, Node, NodeName, NodeType, UnixTime, WindowEnd};
 
 /// Longest pause between two trusted snapshots, seconds, over which a gap counts as watched: in a longer one a short
 /// job may have come and gone.
@@ -40,37 +39,35 @@ struct OpenGap {
 /// All open gaps. A value: the daemon keeps it between rounds, and may store it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tracker {
-    open: BTreeMap<NodeName, OpenGap>,
+    open: FxHashMap<NodeName, OpenGap>,
     last_seen: Option<UnixTime>,
 }
 
 impl Tracker {
-    /// Since when each node has been without a main job.
-    pub fn since(&self) -> BTreeMap<NodeName, UnixTime> {
-        self.open.iter().map(|(node, gap)| (node.clone(), gap.since)).collect()
+    /// Since when this node has been without a main job; `None` where it is not, or we do not know it.
+    pub fn since(&self, node: &NodeName) -> Option<UnixTime> {
+        Some(self.open.get(node)?.since)
+    }
+
+    /// Since when each of these nodes has been so, in no order.
+    pub(super) fn starts(&self) -> impl Iterator<Item = UnixTime> {
+        self.open.values().map(|gap| gap.since)
     }
 
     /// Takes in one round and returns the gaps that ended, sorted by node. A snapshot that cannot be trusted changes
     /// nothing. Call it before [`super::find`] so that new gaps have their start, with the gaps of the round before
-    /// (or empty ones), and again never with the same snapshot.
-    pub fn observe(
-        &mut self,
-        snapshot: &Snapshot,
-        partition: &str,
-        gaps: &Gaps,
-        now: UnixTime,
-    ) -> Vec<EndedGap> {
-        if !snapshot.is_trusted() {
+    /// (or empty ones), and never again with the same snapshot.
+    pub fn observe(&mut self, occupancy: &Occupancy<'_>, gaps: &Gaps, now: UnixTime) -> Vec<EndedGap> {
+        if !occupancy.snapshot().is_trusted() {
             return Vec::new();
         }
         let mut ended = self.forget_after_pause(now);
         let first_look = self.last_seen.is_none();
-        let occupancy = Occupancy::of(snapshot, partition);
-        let uses: Vec<Option<Use<'_>>> = (0..snapshot.nodes.len())
-            .map(|at| occupancy.usage(at).filter(|_| is_in(snapshot, at, partition)))
+        let uses: Vec<Option<Use<'_>>> = (0..occupancy.snapshot().nodes.len())
+            .map(|at| occupancy.usage(at).filter(|_| occupancy.is_ours(at)))
             .collect();
-        let watched = self.close(&occupancy, &uses, now, &mut ended);
-        self.open_new(snapshot, &uses, &watched, !first_look, now);
+        let watched = self.close(occupancy, &uses, now, &mut ended);
+        self.open_new(occupancy, &uses, &watched, !first_look, now);
         self.remember_plans(gaps);
         self.last_seen = Some(now);
         ended.sort_by(|a, b| a.node.cmp(&b.node));
@@ -97,25 +94,25 @@ impl Tracker {
         ended: &mut Vec<EndedGap>,
     ) -> Vec<bool> {
         let mut watched = vec![false; uses.len()];
-        let mut stay = Vec::with_capacity(self.open.len());
-        for (node, gap) in std::mem::take(&mut self.open) {
-            let at = occupancy.places().of_node(&node);
+        let mut over = Vec::new();
+        for node in self.open.keys() {
+            let at = occupancy.places().of_node(node);
             let usage = at.and_then(|at| uses.get(at).copied().flatten());
             match (usage, at.and_then(|at| watched.get_mut(at))) {
-                (Some(usage), Some(watched)) if usage.is_gap() => {
-                    *watched = true;
-                    stay.push((node, gap));
-                }
-                _ => ended.extend(gap.ended(node, now, matches!(usage, Some(Use::Main(_))))),
+                (Some(usage), Some(watched)) if usage.is_gap() => *watched = true,
+                _ => over.push((node.clone(), matches!(usage, Some(Use::Main(_))))),
             }
         }
-        self.open = stay.into_iter().collect();
+        for (node, taken) in over {
+            let gap = self.open.remove(&node);
+            ended.extend(gap.and_then(|gap| gap.ended(node, now, taken)));
+        }
         watched
     }
 
     fn open_new(
         &mut self,
-        snapshot: &Snapshot,
+        occupancy: &Occupancy<'_>,
         uses: &[Option<Use<'_>>],
         watched: &[bool],
         saw_start: bool,
@@ -126,7 +123,7 @@ impl Tracker {
         };
         let states = uses.iter().zip(watched).map(is_new);
         let new: Vec<&Node> =
-            snapshot.nodes.iter().zip(states).filter(|(_, new)| *new).map(|(n, _)| n).collect();
+            occupancy.snapshot().nodes.iter().zip(states).filter(|(_, new)| *new).map(|(n, _)| n).collect();
         let block = u32::try_from(new.len()).unwrap_or(u32::MAX);
         for node in new {
             let node_type = node.node_type.clone();
@@ -135,12 +132,10 @@ impl Tracker {
         }
     }
 
-    /// Keeps what was planned on each open gap. Both are sorted by name.
+    /// Keeps what was planned on each open gap.
     fn remember_plans(&mut self, gaps: &Gaps) {
-        let mut gaps = gaps.gaps.iter().peekable();
-        for (node, open) in &mut self.open {
-            while gaps.next_if(|gap| gap.node < *node).is_some() {}
-            if let Some(gap) = gaps.next_if(|gap| gap.node == *node) {
+        for gap in &gaps.gaps {
+            if let Some(open) = self.open.get_mut(&gap.node) {
                 open.planned.clone_from(&gap.end);
             }
         }

@@ -1,7 +1,7 @@
 //! When the main queue wants each node back: planned starts of pending jobs, and reservations.
 
-use super::places::Places;
-use crate::model::{Job, Reservation, Snapshot, UnixTime, WindowCause, WindowEnd};
+use super::Occupancy;
+use crate::model::{Job, Reservation, UnixTime, WindowCause, WindowEnd};
 
 /// Who wants a node.
 #[derive(Clone, Copy, Debug)]
@@ -18,11 +18,12 @@ pub(super) struct Windows<'a> {
 }
 
 impl<'a> Windows<'a> {
-    /// Reads the claims of the main queue out of `snapshot`.
-    pub(super) fn of(snapshot: &'a Snapshot, places: &Places<'a>, partition: &str, now: UnixTime) -> Self {
+    /// Reads the claims of the main queue out of a snapshot.
+    pub(super) fn of(occupancy: &Occupancy<'a>, now: UnixTime) -> Self {
+        let (snapshot, places) = (occupancy.snapshot(), occupancy.places());
         let count = snapshot.nodes.len();
         let mut windows = Windows { ends: vec![None; count], ongoing: vec![None; count] };
-        for job in snapshot.jobs.iter().filter(|j| claims_nodes(j, partition)) {
+        for job in snapshot.jobs.iter().filter(|j| claims_nodes(j, occupancy.partition())) {
             // A planned start in the past means that the job wants its nodes now: the window has ended.
             let Some(start) = job.start_time else { continue };
             for at in job.scheduled_nodes.iter().filter_map(|n| places.of_node(n)) {

@@ -1,6 +1,8 @@
 //! Newtypes for the things that Slurm numbers or names, so that they cannot be mixed up.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -25,9 +27,33 @@ impl fmt::Display for UserId {
     }
 }
 
-/// The name of a node as Slurm knows it. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// The name of a node as Slurm knows it. Cheap to clone, and clones are quick to compare.
+#[derive(Clone, Eq, Serialize, Deserialize)]
 pub struct NodeName(Arc<str>);
+
+impl PartialEq for NodeName {
+    fn eq(&self, other: &NodeName) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Ord for NodeName {
+    fn cmp(&self, other: &NodeName) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
+
+impl PartialOrd for NodeName {
+    fn partial_cmp(&self, other: &NodeName) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Hash for NodeName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
 
 impl NodeName {
     /// Wraps `name` as it is; Slurm decides what a valid name is.
@@ -41,7 +67,7 @@ impl NodeName {
     }
 
     /// Compares as people count: `n9` before `n10`.
-    pub fn cmp_natural(&self, other: &NodeName) -> std::cmp::Ordering {
+    pub fn cmp_natural(&self, other: &NodeName) -> Ordering {
         runs(&self.0).cmp(runs(&other.0)).then_with(|| self.cmp(other))
     }
 }

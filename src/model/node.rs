@@ -54,6 +54,15 @@ const WORDS: [(&str, Says); 33] = [
     ("UNKNOWN", Unusable),
 ];
 
+/// The bit of the word IDLE.
+const IDLE: u64 = {
+    let mut at = 0;
+    while !matches!(WORDS[at].0.as_bytes(), b"IDLE") {
+        at += 1;
+    }
+    1 << at
+};
+
 /// The words that forbid new work, as bits.
 const UNUSABLE: u64 = {
     let (mut bits, mut at) = (0, 0);
@@ -148,7 +157,7 @@ impl NodeState {
 
     /// Whether nothing runs here and nothing forbids new work.
     pub fn is_idle(&self) -> bool {
-        self.has("IDLE") && self.is_sound()
+        self.known & IDLE != 0 && self.is_sound()
     }
 
     /// Whether no flag forbids new work; says nothing about what runs on the node.

@@ -55,7 +55,7 @@ pub fn check(problem: &Problem<'_>, plan: &Plan) -> Result<(), Vec<Violation>> {
             busy(problem, job, planned, &mut found);
         } else {
             standing(problem, &steps, job, planned, &mut found);
-            size(problem, job, planned, &mut found);
+            size(problem, &steps, job, planned, &mut found);
             nodes(problem, &steps, job, planned, &mut found);
         }
         leases(problem, job, planned, &mut found);
@@ -137,7 +137,13 @@ fn standing(
 }
 
 /// Size, rate, execution plan, forecast.
-fn size(problem: &Problem<'_>, job: &MalleableJob, planned: &JobPlan, found: &mut Vec<Violation>) {
+fn size(
+    problem: &Problem<'_>,
+    steps: &Steps,
+    job: &MalleableJob,
+    planned: &JobPlan,
+    found: &mut Vec<Violation>,
+) {
     let mut fail = |what: String| found.push(Violation::Job(job.id, what));
     let nodes = planned.nodes.len() as u32;
     if nodes > 0 && !job.sizes.allows(nodes) {
@@ -148,7 +154,7 @@ fn size(problem: &Problem<'_>, job: &MalleableJob, planned: &JobPlan, found: &mu
             fail(format!("is foreseen on {later} nodes, but allows {}", job.sizes));
         }
     }
-    let gap = planned.nodes.first().and_then(|p| problem.gaps.get(&p.node));
+    let gap = planned.nodes.first().and_then(|p| problem.gap(&p.node));
     let rate = gap.and_then(|g| cost::rate_of(job, &g.node_type, &planned.exec_plan, nodes)).unwrap_or(0.0);
     if (rate - planned.rate).abs() > OBJECTIVE_TOLERANCE * rate.max(1.0) {
         fail(format!("is promised {:.3} samples/s, its profile says {rate:.3}", planned.rate));
@@ -157,7 +163,7 @@ fn size(problem: &Problem<'_>, job: &MalleableJob, planned: &JobPlan, found: &mu
         fail(format!("has no known rate on {nodes} of these nodes"));
     }
     let ends = planned.forecast.iter().map(|(end, _)| *end);
-    if !ends.eq(Steps::of(problem).ends().iter().skip(1).copied()) {
+    if !ends.eq(steps.ends().iter().skip(1).copied()) {
         fail("has a forecast for other steps".to_owned());
     }
 }
@@ -170,13 +176,12 @@ fn nodes(
     planned: &JobPlan,
     found: &mut Vec<Violation>,
 ) {
-    let first_type =
-        planned.nodes.first().and_then(|p| problem.gaps.get(&p.node)).map(|g| g.node_type.clone());
+    let first_type = planned.nodes.first().and_then(|p| problem.gap(&p.node)).map(|g| g.node_type.clone());
     for (place, placement) in planned.nodes.iter().enumerate() {
         let mut fail = |what: &str| {
             found.push(Violation::Node(job.id, placement.node.clone(), what.to_owned()));
         };
-        let Some(gap) = problem.gaps.get(&placement.node) else {
+        let Some(gap) = problem.gap(&placement.node) else {
             fail("is no gap");
             continue;
         };
@@ -205,7 +210,7 @@ fn nodes(
 /// No lease passes the moment at which the node must be free.
 fn leases(problem: &Problem<'_>, job: &MalleableJob, planned: &JobPlan, found: &mut Vec<Violation>) {
     for placement in &planned.nodes {
-        let vacate_by = problem.gaps.get(&placement.node).and_then(|g| g.vacate_by);
+        let vacate_by = problem.gap(&placement.node).and_then(|g| g.vacate_by);
         if vacate_by.is_some_and(|by| placement.lease_until > by) {
             let what = "has a lease past the end of its window".to_owned();
             found.push(Violation::Node(job.id, placement.node.clone(), what));

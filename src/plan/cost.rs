@@ -16,7 +16,7 @@
 
 use super::Problem;
 use super::steps::Steps;
-use crate::model::{ExecPlan, JobPlan, MalleableJob, NodeName, NodeType, RescaleCosts};
+use crate::model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, RescaleCosts};
 
 /// What happens to a job between two steps, or between the present and the first step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,7 +126,7 @@ impl Value {
 /// Weighted samples that the job would make over the horizon if it kept what it holds for as long as that lasts; its
 /// reluctance to change is the configured share of this.
 pub fn present_value(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f64 {
-    let nodes: Vec<_> = job.held.iter().filter_map(|h| problem.held_gap(job, &h.node)).collect();
+    let nodes: Vec<&Gap> = problem.held_gaps(job).flatten().collect();
     let Some(first) = nodes.first() else { return 0.0 };
     let through = nodes.iter().map(|g| steps.through(g.usable_until)).min().unwrap_or(0);
     let rate = rate_of(job, &first.node_type, &job.exec_plan, job.held.len() as u32).unwrap_or(0.0);
@@ -136,14 +136,13 @@ pub fn present_value(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -
 /// Whether everything that the job holds lasts through the first step on nodes of one type with a known rate and an
 /// allowed size: only then is a change its own choice.
 pub fn can_stay(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> bool {
-    let gaps: Vec<_> = job.held.iter().map(|h| problem.held_gap(job, &h.node)).collect();
-    let Some(Some(first)) = gaps.first() else { return false };
-    let lasts = |g: &Option<&crate::model::Gap>| {
+    let Some(Some(first)) = problem.held_gaps(job).next() else { return false };
+    let lasts = |g: Option<&Gap>| {
         g.is_some_and(|g| g.node_type == first.node_type && steps.through(g.usable_until) > 0)
     };
     let nodes = job.held.len() as u32;
     let lead_is_held = job.held.iter().any(|h| Some(&h.node) == job.lead_node.as_ref());
-    gaps.iter().all(lasts)
+    problem.held_gaps(job).all(lasts)
         && lead_is_held
         && job.sizes.allows(nodes)
         && rate_of(job, &first.node_type, &job.exec_plan, nodes).is_some()

@@ -15,7 +15,7 @@ pub fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Value {
     let mut total = Value::default();
     for job in problem.jobs {
         if let Some(planned) = plan.job(job.id) {
-            let gaps: Vec<_> = planned.nodes.iter().map(|p| problem.gaps.get(&p.node)).collect();
+            let gaps: Vec<_> = planned.nodes.iter().map(|p| problem.gap(&p.node)).collect();
             let present = Present {
                 can_stay: cost::can_stay(problem, steps, job),
                 reluctance: problem.config.hysteresis * cost::present_value(problem, steps, job),

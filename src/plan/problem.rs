@@ -1,10 +1,12 @@
 //! What a round has to decide, as plain values.
 
+use rustc_hash::FxHashMap;
+
 use crate::config::PlannerConfig;
 use crate::model::{Gap, Gaps, MalleableJob, NodeName, Standing, UnixTime};
 
 /// Everything that the planner looks at. The same problem always has the same plan.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Problem<'a> {
     /// The moment of the round.
     pub now: UnixTime,
@@ -20,13 +22,43 @@ pub struct Problem<'a> {
     pub may_grow: bool,
     /// Whether all jobs shall be parked.
     pub drain: bool,
+    /// Where each node's gap is: they are asked for again and again.
+    places: FxHashMap<&'a NodeName, usize>,
 }
 
 impl<'a> Problem<'a> {
+    /// A problem in which jobs may start and grow, and nothing is drained.
+    pub fn new(
+        now: UnixTime,
+        gaps: &'a Gaps,
+        jobs: &'a [MalleableJob],
+        config: &'a PlannerConfig,
+        min_window_secs: f64,
+    ) -> Self {
+        let places = gaps.gaps.iter().enumerate().map(|(at, gap)| (&gap.node, at)).collect();
+        Problem { now, gaps, jobs, config, min_window_secs, may_grow: true, drain: false, places }
+    }
+
+    /// The gap of this node.
+    pub fn gap(&self, node: &NodeName) -> Option<&'a Gap> {
+        self.gaps.gaps.get(self.place(node)?)
+    }
+
+    /// Where the gap of this node is among the gaps.
+    pub fn place(&self, node: &NodeName) -> Option<usize> {
+        self.places.get(node).copied()
+    }
+
     /// The gap of a node that the job holds; `None` where the node is no gap any more, or is held by another job.
     pub fn held_gap(&self, job: &MalleableJob, node: &NodeName) -> Option<&'a Gap> {
-        let held = job.held.binary_search_by(|h| h.node.cmp(node)).is_ok();
-        self.gaps.get(node).filter(|gap| held && gap.holder == Some(job.id))
+        let held = |_: &&Gap| job.held.binary_search_by(|h| h.node.cmp(node)).is_ok();
+        self.gap(node).filter(|gap| gap.holder == Some(job.id)).filter(held)
+    }
+
+    /// The gap of each node that the job holds, in the order of their names; `None` as above.
+    pub fn held_gaps(&self, job: &MalleableJob) -> impl Iterator<Item = Option<&'a Gap>> {
+        let holds = |gap: &&Gap| gap.holder == Some(job.id);
+        job.held.iter().map(move |held| self.gap(&held.node).filter(holds))
     }
 
     /// Whether the job is in the middle of a change and must be left as it is.

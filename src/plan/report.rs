@@ -11,9 +11,10 @@ use crate::model::{
     UnixTime, WindowEnd,
 };
 
-/// Explains a plan.
-pub fn explain(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Report {
-    let round = Round::new(problem, steps, plan);
+/// Explains a plan of this problem.
+pub fn explain(problem: &Problem<'_>, plan: &Plan) -> Report {
+    let steps = Steps::of(problem);
+    let round = Round::new(problem, &steps, plan);
     let mut jobs: Vec<&MalleableJob> = problem.jobs.iter().collect();
     jobs.sort_by_key(|j| j.id);
     let verdict = |job: &MalleableJob| {
@@ -132,7 +133,7 @@ fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> Strin
 }
 
 fn present_rate(problem: &Problem<'_>, job: &MalleableJob) -> f64 {
-    let gap = job.held.first().and_then(|h| problem.gaps.get(&h.node));
+    let gap = job.held.first().and_then(|h| problem.gap(&h.node));
     let nodes = job.held.len() as u32;
     gap.and_then(|g| cost::rate_of(job, &g.node_type, &job.exec_plan, nodes)).unwrap_or(0.0)
 }

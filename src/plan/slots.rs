@@ -26,8 +26,13 @@ pub struct Supply {
     pub startable: Vec<u32>,
 }
 
-/// All nodes that last through the first step, except those of busy jobs; sorted by name.
-pub fn of<'a>(problem: &'a Problem<'a>, steps: &Steps, types: &[NodeType]) -> Vec<Slot<'a>> {
+/// All nodes that last through the first step, except those of busy jobs, sorted by name; and for each gap its place among
+/// them.
+pub fn of<'a>(
+    problem: &Problem<'a>,
+    steps: &Steps,
+    types: &[NodeType],
+) -> (Vec<Slot<'a>>, Vec<Option<usize>>) {
     let planned = problem.jobs.iter().filter(|j| !problem.is_busy(j)).map(|j| j.id);
     let planned: std::collections::BTreeSet<JobId> = planned.collect();
     let slot = |gap: &'a Gap| {
@@ -38,7 +43,13 @@ pub fn of<'a>(problem: &'a Problem<'a>, steps: &Steps, types: &[NodeType]) -> Ve
         let foreign = gap.holder.is_some_and(|h| !planned.contains(&h));
         (lasts > 0 && !foreign).then_some(Slot { gap, node_type, lasts, startable: long })
     };
-    problem.gaps.gaps.iter().filter_map(slot).collect()
+    let mut slots = Vec::with_capacity(problem.gaps.gaps.len());
+    let place = |gap: &'a Gap| {
+        slots.push(slot(gap)?);
+        Some(slots.len() - 1)
+    };
+    let places = problem.gaps.gaps.iter().map(place).collect();
+    (slots, places)
 }
 
 /// The supply of each of so many types in each of so many steps.

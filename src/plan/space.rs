@@ -59,6 +59,8 @@ pub struct Space<'a> {
     pub types: Vec<NodeType>,
     /// Usable nodes, sorted by name; none of a busy job.
     pub slots: Vec<Slot<'a>>,
+    /// The slot of each gap that is one.
+    slot_of: Vec<Option<usize>>,
     /// Nodes of each type in each step.
     pub supply: Vec<Supply>,
     /// Jobs that may change, by id.
@@ -81,11 +83,12 @@ impl<'a> Space<'a> {
         let mut types: Vec<NodeType> = problem.gaps.gaps.iter().map(|g| g.node_type.clone()).collect();
         types.sort();
         types.dedup();
-        let slots = slots::of(problem, &steps, &types);
+        let (slots, slot_of) = slots::of(problem, &steps, &types);
         let supply = slots::supply(&slots, types.len(), steps.len());
         let (jobs, limits, limit_at) = (Vec::new(), Vec::new(), Vec::new());
         let by_stability = OnceCell::new();
-        let mut space = Space { problem, steps, types, slots, supply, jobs, limits, limit_at, by_stability };
+        let mut space =
+            Space { problem, steps, types, slots, slot_of, supply, jobs, limits, limit_at, by_stability };
         let mut jobs: Vec<_> = problem.jobs.iter().filter(|j| !problem.is_busy(j)).collect();
         jobs.sort_by_key(|j| j.id);
         space.jobs = jobs.iter().map(|job| space.job_space(job)).collect();
@@ -97,7 +100,7 @@ impl<'a> Space<'a> {
 
     /// The slot of a node.
     pub fn slot(&self, node: &NodeName) -> Option<usize> {
-        self.slots.binary_search_by(|s| s.gap.node.cmp(node)).ok()
+        self.slot_of[self.problem.place(node)?]
     }
 
     /// Nodes of a type that last through each step and that the job may have: those on which jobs may start, less those

@@ -7,7 +7,7 @@ pub mod demand;
 
 use crate::config::Config;
 use crate::model::{Gaps, MalleableJob, Plan, Report, UnixTime};
-use crate::plan::{Problem, Violation, check, fallback, plan, solver};
+use crate::plan::{Problem, Violation, check, explain, fallback, plan, solver};
 pub use demand::Candidate;
 
 /// What the planner is asked, whole: everything in it is a value.
@@ -30,24 +30,26 @@ pub struct Question {
 impl Question {
     /// The question in the planner's terms.
     pub fn problem<'a>(&'a self, config: &'a Config) -> Problem<'a> {
-        Problem {
-            now: self.at,
-            gaps: &self.gaps,
-            jobs: &self.jobs,
-            config: &config.planner,
-            min_window_secs: config.gaps.min_window_secs,
-            may_grow: self.may_grow,
-            drain: self.drain,
-        }
+        let (gaps, jobs) = (&self.gaps, &self.jobs);
+        let mut problem = Problem::new(self.at, gaps, jobs, &config.planner, config.gaps.min_window_secs);
+        (problem.may_grow, problem.drain) = (self.may_grow, self.drain);
+        problem
     }
 
     /// Asks the planner with the solver that this program was built with. May take the configured solve time.
-    pub fn solve(&self, config: &Config) -> (Plan, Report) {
+    pub fn solve(&self, config: &Config) -> Plan {
         let problem = self.problem(config);
         match solver::default_solver() {
             Some(solver) => plan(&problem, solver.as_ref()),
             None => fallback(&problem, "built without a solver"),
         }
+    }
+
+    /// Says why a plan of this question is as it is.
+    pub fn explain(&self, config: &Config, plan: &Plan) -> Report {
+        let mut report = explain(&self.problem(config), plan);
+        report.notes.splice(0..0, self.notes.iter().cloned());
+        report
     }
 }
 
@@ -56,8 +58,6 @@ impl Question {
 pub struct Judged {
     /// The plan.
     pub plan: Plan,
-    /// Why everything is as it is.
-    pub report: Report,
     /// Violations of the plan that was refused for this one.
     pub refused: Vec<Violation>,
 }
@@ -70,22 +70,17 @@ pub struct Judged {
 pub fn judge(
     question: &Question,
     config: &Config,
-    solved: Result<(Plan, Report), &str>,
+    solved: Result<Plan, &str>,
 ) -> Result<Judged, Vec<Violation>> {
     let problem = question.problem(config);
     let (why, refused) = match solved {
-        Ok((plan, report)) => match check(&problem, &plan) {
-            Ok(()) => return Ok(noted(question, plan, report, Vec::new())),
+        Ok(plan) => match check(&problem, &plan) {
+            Ok(()) => return Ok(Judged { plan, refused: Vec::new() }),
             Err(violations) => ("the checker refused the solver's plan", violations),
         },
         Err(why) => (why, Vec::new()),
     };
-    let (plan, report) = fallback(&problem, why);
+    let plan = fallback(&problem, why);
     check(&problem, &plan)?;
-    Ok(noted(question, plan, report, refused))
-}
-
-fn noted(question: &Question, plan: Plan, mut report: Report, refused: Vec<Violation>) -> Judged {
-    report.notes.splice(0..0, question.notes.iter().cloned());
-    Judged { plan, report, refused }
+    Ok(Judged { plan, refused })
 }

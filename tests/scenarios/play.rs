@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use infill::advisor::{Library, Subject};
 use infill::api::Control;
 use infill::config::Config;
-use infill::gaps::{self, GapContext, Survival, Tracker};
+use infill::gaps::{self, GapContext, Holders, Occupancy, Survival, Tracker};
 use infill::generation::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 use infill::model::{
     BatchMode, EndedGap, ExecPlan, Gaps, HeldNode, JobId, JobPlan, MalleableJob, NodeName, NodeType, Profile,
-    ProfileKey, SizePoint, Snapshot, Standing, UnixTime, UserId,
+    ProfileKey, Report, SizePoint, Snapshot, Standing, UnixTime, UserId,
 };
 use infill::plan::{Change, first_change};
 use infill::round::{Candidate, Judged, Question, curves, demand, judge};
@@ -39,8 +39,10 @@ pub struct Round {
     pub ended: Vec<EndedGap>,
     /// What the planner knew of the nodes.
     pub gaps: Gaps,
-    /// What it decided and why.
+    /// What it decided.
     pub judged: Judged,
+    /// Why.
+    pub report: Report,
     /// What changed by that: the job, nodes that it takes, nodes that it leaves.
     pub changes: Vec<(JobId, Change, Vec<NodeName>, Vec<NodeName>)>,
 }
@@ -112,7 +114,8 @@ impl<'a> World<'a> {
         let changes =
             question.jobs.iter().filter_map(|job| self.carry_out(job, judged.plan.job(job.id)?, now));
         let changes = changes.collect();
-        Ok(Round { at, happened, ended, gaps: question.gaps, judged, changes })
+        let report = question.explain(&self.config, &judged.plan);
+        Ok(Round { at, happened, ended, gaps: question.gaps, judged, report, changes })
     }
 
     /// Lets everything happen up to this moment.
@@ -155,22 +158,21 @@ impl<'a> World<'a> {
             self.gaps_at = now;
             return Vec::new();
         }
-        let ended = self.tracker.observe(snapshot, PARTITION, &self.gaps, now);
-        let since = self.tracker.since();
+        let occupancy = Occupancy::of(snapshot, PARTITION);
+        let ended = self.tracker.observe(&occupancy, &self.gaps, now);
         let context = GapContext {
-            partition: PARTITION,
             config: &self.config.gaps,
             holders: &holders,
-            since: &since,
+            tracker: &self.tracker,
             survival: &self.survival,
             leave_secs: self.config.daemon.poll_interval_secs + self.config.gaps.leave_secs,
         };
-        self.gaps = gaps::find(snapshot, &context, now);
+        self.gaps = gaps::find(&occupancy, &context, now);
         self.gaps_at = now;
         ended
     }
 
-    fn holders(&self) -> BTreeMap<NodeName, JobId> {
+    fn holders(&self) -> Holders {
         self.jobs.iter().flat_map(|(id, j)| j.nodes.iter().map(|n| (n.clone(), *id))).collect()
     }
 

@@ -70,7 +70,7 @@ fn one(round: &Round) -> String {
     text += &plan(round);
     section(&mut text, "changes", changes(round));
     section(&mut text, "why", why(round));
-    section(&mut text, "notes", round.judged.report.notes.iter().cloned());
+    section(&mut text, "notes", round.report.notes.iter().cloned());
     text
 }
 
@@ -182,7 +182,7 @@ fn changes(round: &Round) -> impl Iterator<Item = String> {
 
 /// The report's verdicts, without what the refusals say already.
 fn why(round: &Round) -> impl Iterator<Item = String> {
-    let report = &round.judged.report;
+    let report = &round.report;
     let jobs = report.jobs.chunk_by(|a, b| (a.had, a.gets, &a.why) == (b.had, b.gets, &b.why));
     let jobs = jobs.filter_map(|same| {
         let (first, last) = (same.first()?, same.last()?);

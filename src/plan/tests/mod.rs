@@ -12,8 +12,8 @@ use super::*;
 use crate::config::PlannerConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    Curve, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, RescaleCosts, Sizes,
-    Standing, UnixTime, UserId, WindowCause, WindowEnd,
+    Curve, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Report, RescaleCosts,
+    Sizes, Standing, UnixTime, UserId, WindowCause, WindowEnd,
 };
 
 /// The moment of all test rounds.
@@ -54,15 +54,9 @@ impl World {
     }
 
     fn problem(&self) -> Problem<'_> {
-        Problem {
-            now: NOW,
-            gaps: &self.gaps,
-            jobs: &self.jobs,
-            config: &self.config,
-            min_window_secs: self.min_window_secs,
-            may_grow: self.may_grow,
-            drain: self.drain,
-        }
+        let mut problem = Problem::new(NOW, &self.gaps, &self.jobs, &self.config, self.min_window_secs);
+        (problem.may_grow, problem.drain) = (self.may_grow, self.drain);
+        problem
     }
 
     /// The world after the plan was carried out in no time.
@@ -183,8 +177,9 @@ fn solver() -> Box<dyn Solver> {
 
 /// Plans with the solver; checks the plan.
 fn solve(world: &World) -> (Plan, Report) {
-    let (plan, report) = plan(&world.problem(), solver().as_ref());
+    let plan = plan(&world.problem(), solver().as_ref());
     passes(world, &plan);
+    let report = explain(&world.problem(), &plan);
     (plan, report)
 }
 

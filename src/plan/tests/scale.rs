@@ -129,17 +129,17 @@ fn a_proof_says_what_was_proved_and_by_what() {
     let (solved, _) = solve(&world);
     let proof = solved.proof.unwrap();
     assert!(proof.gap <= 1e-6, "{proof:?}");
-    let (without, _) = fallback(&world.problem(), "test");
+    let without = fallback(&world.problem(), "test");
     let other = without.proof.unwrap();
     assert!(other.bound >= proof.bound - 1e-6 * proof.bound && other.by == Prover::Prices, "{other:?}");
     // With no time for it, the solver is not asked.
     world.config.solve_secs = 0.0;
-    let (plan, _) = plan(&world.problem(), &Broken(|_, _| panic!("asked")));
+    let plan = plan(&world.problem(), &Broken(|_, _| panic!("asked")));
     passes(&world, &plan);
     assert_eq!(plan.proof, without.proof);
     // With one step the knapsack is exact.
     world.config.max_steps = 1;
-    let (plan, _) = super::plan(&world.problem(), &Broken(|_, _| panic!("asked")));
+    let plan = super::plan(&world.problem(), &Broken(|_, _| panic!("asked")));
     assert_eq!(plan.status, SolveStatus::Optimal);
     assert!(plan.proof.is_some_and(|p| p.gap <= 1e-6), "{:?}", plan.proof);
 }

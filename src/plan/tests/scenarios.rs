@@ -7,7 +7,7 @@ use super::*;
 fn check_both(world: &World, expect: &str) {
     let (plan, _) = solve(world);
     assert_eq!(show(&plan), expect, "with the solver");
-    let (plan, _) = fallback(&world.problem(), "test");
+    let plan = fallback(&world.problem(), "test");
     passes(world, &plan);
     assert_eq!(show(&plan), expect, "without");
 }
@@ -185,7 +185,8 @@ fn a_failing_solver_still_gives_a_checked_plan() {
     ];
     let (best, _) = solve(&world);
     for answer in answers {
-        let (plan, report) = plan(&world.problem(), &Broken(answer));
+        let plan = plan(&world.problem(), &Broken(answer));
+        let report = explain(&world.problem(), &plan);
         passes(&world, &plan);
         assert!(matches!(plan.status, SolveStatus::Fallback(_)), "{:?}", plan.status);
         assert!(report.notes.iter().any(|n| n.contains("without the solver")), "{:?}", report.notes);
@@ -193,7 +194,8 @@ fn a_failing_solver_still_gives_a_checked_plan() {
     }
     let late =
         Broken(|_, start| Ok(Solution { values: start.unwrap().clone(), optimal: false, gap: Some(0.25) }));
-    let (plan, report) = plan(&world.problem(), &late);
+    let plan = plan(&world.problem(), &late);
+    let report = explain(&world.problem(), &plan);
     passes(&world, &plan);
     assert_eq!(plan.status, SolveStatus::TimeLimit { gap: Some(0.25) });
     assert!(report.notes[0].contains("25.00 %"), "{:?}", report.notes);

@@ -44,7 +44,7 @@ fn rounds_of_several_sizes() {
         let in_hand_secs = started.elapsed().as_secs_f64();
         let (milp, _) = write(&space, &prices::useful(&space, &in_hand.priced, in_hand.score));
         let started = Instant::now();
-        let (plan, _) = plan(&problem, solver().as_ref());
+        let plan = plan(&problem, solver().as_ref());
         let secs = started.elapsed().as_secs_f64();
         let score = |plan: &Plan| evaluate(&problem, &space.steps, plan).score();
         let laid = score(&extract::plan(&space, &in_hand.schedule, SolveStatus::Trivial));

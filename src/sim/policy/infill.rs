@@ -1,12 +1,12 @@
 //! infill itself: gap finder, survival model, advisor, demand, planner and checker, as in the daemon's rounds.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::mirror::{Mirror, NODE_TYPE, PARTITION};
 use super::{Policy, PolicyName, Target, View};
 use crate::advisor::{Library, Progress, Subject};
 use crate::config::Config;
-use crate::gaps::{GapContext, GapSample, Survival, Tracker, find};
+use crate::gaps::{GapContext, GapSample, Holders, Occupancy, Survival, Tracker, find};
 use crate::model::malleable::RateCurve;
 use crate::model::{
     BatchMode, EndedGap, ExecPlan, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, ProfileKey,
@@ -21,7 +21,7 @@ const GAPS_TO_LEARN_FROM: usize = 20_000;
 const LESSON_SECS: i64 = 600;
 
 /// A machine on which nothing happens is looked at again after so many seconds, then after twice as many, up to the most.
-const QUIET_SECS: (i64, i64) = (60, 1800);
+const QUIET_SECS: (i64, i64) = (600, 3600);
 
 /// The solver is not asked: its time limit would make plans depend on how fast this machine is, and the plan that is in hand
 /// before it is asked is mostly proved to be within per mille.
@@ -92,19 +92,18 @@ impl Infill {
     fn find_gaps(&mut self, snapshot: &Snapshot, view: &View<'_>) {
         let now = UnixTime(view.now);
         let before = std::mem::take(&mut self.gaps);
-        let ended = self.tracker.observe(snapshot, PARTITION, &before, now);
+        let occupancy = Occupancy::of(snapshot, PARTITION);
+        let ended = self.tracker.observe(&occupancy, &before, now);
         self.learn(&ended, view.now);
-        let holders: BTreeMap<NodeName, JobId> = view.jobs.values().flat_map(|j| held(view, j)).collect();
-        let since = self.tracker.since();
+        let holders: Holders = view.jobs.values().flat_map(|j| held(view, j)).collect();
         let context = GapContext {
-            partition: PARTITION,
             config: &self.config.gaps,
             holders: &holders,
-            since: &since,
+            tracker: &self.tracker,
             survival: &self.survival,
             leave_secs: self.config.gaps.leave_secs + self.config.daemon.poll_interval_secs,
         };
-        self.gaps = find(snapshot, &context, now);
+        self.gaps = find(&occupancy, &context, now);
     }
 
     fn subject(&self, job: &SimJob, view: &View<'_>) -> Subject {
@@ -121,7 +120,8 @@ impl Infill {
         }
     }
 
-    fn question(&mut self, view: &View<'_>, notes: Vec<String>) -> Question {
+    /// Takes the gaps out: there are thousands of nodes, and thousands of rounds.
+    fn question(&mut self, view: &View<'_>) -> Question {
         let now = UnixTime(view.now);
         let subjects: Vec<Subject> = view.jobs.values().map(|j| self.subject(j, view)).collect();
         if !self.knows_curves() {
@@ -137,7 +137,14 @@ impl Infill {
                 self.value(job, truth);
             }
         }
-        Question { gaps: self.gaps.clone(), jobs, at: now, may_grow: true, drain: false, notes }
+        Question {
+            gaps: std::mem::take(&mut self.gaps),
+            jobs,
+            at: now,
+            may_grow: true,
+            drain: false,
+            notes: Vec::new(),
+        }
     }
 
     /// Gives a job the weight that its samples have in this simulation, and its true curve where that is known.
@@ -154,10 +161,11 @@ impl Infill {
     }
 
     fn plan(&mut self, view: &View<'_>) -> Option<Plan> {
-        let notes = Vec::new();
-        let question = self.question(view, notes);
+        let question = self.question(view);
         let solved = question.solve(&self.config);
-        match judge(&question, &self.config, Ok(solved)) {
+        let judged = judge(&question, &self.config, Ok(solved));
+        self.gaps = question.gaps;
+        match judged {
             Ok(judged) => {
                 self.refused_plans += u64::from(!judged.refused.is_empty());
                 if let SolveStatus::TimeLimit { gap } = judged.plan.status {
@@ -172,19 +180,22 @@ impl Infill {
         }
     }
 
-    /// When a window must be left, a pause or a minimum stay ends, a probe goes on; else later and later.
+    /// When a window must be left, a job may be changed again, a probe goes on; else later and later.
     fn set_wake(&mut self, view: &View<'_>, acted: bool) {
         let now = view.now;
         let stay = self.config.planner.min_stay_secs as i64;
         let leave = self.gaps.gaps.iter().filter(|g| g.holder.is_some()).filter_map(|g| g.vacate_by);
         let leave = leave.map(|at| at.0 - LAST_STEP_SECS);
-        let pauses = view.jobs.values().filter(|j| j.pauses(now)).map(|j| j.busy_until.ceil() as i64);
-        let stays = view.jobs.values().filter_map(|j| j.last_change).map(|at| at + stay);
+        // What pauses, and what was rescaled a moment ago, can be changed again from then on.
+        let may_change = |j: &SimJob| {
+            (j.busy_until.ceil() as i64).max(j.last_change.map_or(i64::MIN, |at| at.saturating_add(stay)))
+        };
+        let changes = view.jobs.values().filter(|j| j.size() > 0).map(may_change);
         let probes = view.jobs.values().filter(|j| self.library.probe_of(j.id).is_some());
         let probes = probes.map(|_| now + self.config.daemon.poll_interval_secs.ceil() as i64);
         self.quiet_secs = if acted { QUIET_SECS.0 } else { (self.quiet_secs * 2).min(QUIET_SECS.1) };
         let quiet = (!view.jobs.is_empty()).then_some(now + self.quiet_secs);
-        let all = leave.chain(pauses).chain(stays).chain(probes).chain(quiet);
+        let all = leave.chain(changes).chain(probes).chain(quiet);
         self.wake = all.filter(|at| *at > now).min();
     }
 

@@ -37,20 +37,29 @@ pub(super) struct Waiting {
 /// Nodes by the moment from which nothing is planned on them, lowest numbers first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timeline {
-    groups: BTreeMap<i64, Vec<NodeIx>>,
+    groups: BTreeMap<i64, Group>,
+}
+
+/// Nodes that are free from one moment on.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    nodes: Vec<NodeIx>,
+    is_sorted: bool,
 }
 
 impl Timeline {
     /// Adds nodes that are free from a moment on.
     pub fn add(&mut self, from: i64, nodes: impl IntoIterator<Item = NodeIx>) {
-        self.groups.entry(from).or_default().extend(nodes);
+        let group = self.groups.entry(from).or_default();
+        group.nodes.extend(nodes);
+        group.is_sorted = false;
     }
 
     /// The first moment at which so many nodes are free.
     fn earliest(&self, nodes: usize) -> Option<i64> {
         let mut found = 0;
         self.groups.iter().find_map(|(at, group)| {
-            found += group.len();
+            found += group.nodes.len();
             (found >= nodes).then_some(*at)
         })
     }
@@ -63,14 +72,18 @@ impl Timeline {
         {
             let group = first.get_mut();
             let wanted = nodes - taken.len();
-            if group.len() <= wanted {
-                taken.extend(first.remove());
-            } else {
-                group.sort_unstable();
-                taken.extend(group.drain(..wanted));
+            if group.nodes.len() <= wanted {
+                taken.extend(first.remove().nodes);
+                continue;
             }
+            if !group.is_sorted {
+                // Made of sorted runs, which this sort finds.
+                group.nodes.sort();
+                group.is_sorted = true;
+            }
+            taken.extend(group.nodes.drain(..wanted));
         }
-        taken.sort_unstable();
+        taken.sort();
         taken
     }
 }
