@@ -3,7 +3,7 @@
 use crate::advisor::Subject;
 use crate::config::PlannerConfig;
 use crate::generation::Machine;
-use crate::model::{Curve, HeldNode, Job, MalleableJob, Request, UnixTime, UserId};
+use crate::model::{Curve, HeldNode, Job, MalleableJob, Request, Standing, UnixTime, UserId};
 use crate::round::{Candidate, curves, demand};
 
 use super::world::{About, World};
@@ -39,11 +39,12 @@ pub fn jobs(world: &World, now: UnixTime) -> Vec<MalleableJob> {
 
 fn candidate(world: &World, machine: &Machine, subject: Subject, now: UnixTime) -> Candidate {
     let about = world.about.get(&machine.job);
+    let forced = machine.regroups();
     let held = machine.held().into_iter().map(|(node, slurm_job)| HeldNode { node, slurm_job });
     Candidate {
         subject,
         user: UserId(about.map_or(0, |a| a.user_id)),
-        standing: machine.standing(now),
+        standing: if forced { Standing::Running } else { machine.standing(now) },
         since: machine.since,
         held: held.collect(),
         lead_node: machine.held_lead().cloned(),
@@ -51,5 +52,6 @@ fn candidate(world: &World, machine: &Machine, subject: Subject, now: UnixTime) 
         submitted_at: about.map_or(now, |a| a.submitted_at),
         last_change: machine.last_change,
         excluded: about.map(|a| a.excluded.clone()).unwrap_or_default(),
+        forced,
     }
 }

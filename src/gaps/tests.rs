@@ -73,9 +73,9 @@ fn snapshot(nodes: &[(&str, &str)], jobs: Vec<Job>) -> Snapshot {
     snapshot
 }
 
-/// The defaults, but for how far ahead is looked.
+/// The defaults, but for how far ahead is looked and how sure it shall be.
 fn far() -> GapsConfig {
-    GapsConfig { lookahead_secs: 86_400.0, ..GapsConfig::default() }
+    GapsConfig { lookahead_secs: 86_400.0, confidence: 0.5, ..GapsConfig::default() }
 }
 
 fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> Gaps {

@@ -403,6 +403,15 @@ impl Machine {
         }
     }
 
+    /// Whether its commands are stopping because it has lost wings, while its lead stays: it starts again in a moment on
+    /// whatever it has been given by then, so that a round may give it other nodes at once.
+    pub fn regroups(&self) -> bool {
+        let stops = matches!(self.phase, Phase::Stopping { lost: true, failed: None, untold: false, .. });
+        let lead = self.lead_node().filter(|n| self.workers.get(*n).is_some_and(|w| !w.leaving));
+        let wanted = self.target.as_ref().and_then(|t| t.nodes.first()).map(|p| &p.node);
+        stops && lead.is_some() && lead == wanted
+    }
+
     fn is_steady(&self, members: &[NodeName], now: UnixTime) -> bool {
         members.iter().all(|n| {
             self.workers.get(n).is_some_and(|w| {

@@ -33,6 +33,9 @@ pub struct Candidate {
     pub last_change: Option<UnixTime>,
     /// Nodes that it cannot use, sorted.
     pub excluded: Vec<NodeName>,
+    /// Whether it is stopping because it has lost nodes. It has to start again anyway, on whatever it is given: a change
+    /// costs only what it takes longer than that, and need not wait for the minimum stay.
+    pub forced: bool,
 }
 
 /// The candidates as the planner sees them.
@@ -57,10 +60,16 @@ pub fn jobs(
         let reachable = candidate.held.len() + free;
         let probe = library.probe_of(candidate.subject.job).filter(|n| *n as usize <= reachable);
         let rates = raised(rates, &candidate, probe, config, now);
-        let last_change = candidate.last_change.filter(|_| !library.is_probing(candidate.subject.job, now));
+        let waits = !candidate.forced && !library.is_probing(candidate.subject.job, now);
+        let last_change = candidate.last_change.filter(|_| waits);
         malleable(candidate, weight, rates, last_change)
     };
     candidates.into_iter().map(job).collect()
+}
+
+/// What changes cost a job that has to shrink anyway.
+fn beyond_shrinking(costs: &RescaleCosts) -> RescaleCosts {
+    RescaleCosts { up_secs: (costs.up_secs - costs.down_secs).max(0.0), down_secs: 0.0, ..*costs }
 }
 
 /// What is known of the job's rates, within reason; a prior where nothing is.
@@ -108,9 +117,11 @@ fn malleable(
     rates: Vec<RateCurve>,
     last_change: Option<UnixTime>,
 ) -> MalleableJob {
-    let Candidate { subject, user, standing, held, lead_node, exec_plan, submitted_at, excluded, .. } =
-        candidate;
-    let (id, sizes, costs): (JobId, Sizes, RescaleCosts) = (subject.job, subject.sizes, subject.costs);
+    let Candidate {
+        subject, user, standing, held, lead_node, exec_plan, submitted_at, excluded, forced, ..
+    } = candidate;
+    let (id, sizes): (JobId, Sizes) = (subject.job, subject.sizes);
+    let costs = if forced { beyond_shrinking(&subject.costs) } else { subject.costs };
     MalleableJob {
         id,
         user,

@@ -10,7 +10,7 @@ use crate::gaps::{GapContext, GapSample, Holders, Occupancy, Survival, Tracker, 
 use crate::model::malleable::RateCurve;
 use crate::model::{
     BatchMode, EndedGap, ExecPlan, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, ProfileKey,
-    RescaleCosts, Sizes, Snapshot, SolveStatus, Standing, UnixTime, UserId,
+    Sizes, Snapshot, SolveStatus, Standing, UnixTime, UserId,
 };
 use crate::round::{Candidate, Question, demand, judge};
 use crate::sim::job::{Cause, SimJob};
@@ -78,6 +78,14 @@ impl Infill {
         self.name != PolicyName::Infill
     }
 
+    /// Seconds before a window's end at which it leaves. The oracle is told the very second at which the main queue comes.
+    fn leave_secs(&self) -> f64 {
+        match self.name {
+            PolicyName::InfillOracle => 0.0,
+            _ => self.config.gaps.leave_secs + self.config.daemon.poll_interval_secs,
+        }
+    }
+
     fn learn(&mut self, ended: &[EndedGap], now: i64) {
         self.history.extend(ended.iter().map(EndedGap::sample));
         while self.history.len() > GAPS_TO_LEARN_FROM {
@@ -101,7 +109,7 @@ impl Infill {
             holders: &holders,
             tracker: &self.tracker,
             survival: &self.survival,
-            leave_secs: self.config.gaps.leave_secs + self.config.daemon.poll_interval_secs,
+            leave_secs: self.leave_secs(),
         };
         self.gaps = find(&occupancy, &context, now);
     }
@@ -115,7 +123,7 @@ impl Infill {
             sizes: Sizes::Range { min: job.min_nodes, max: job.max_nodes },
             declared: None,
             running: job.runs(view.now).then(|| job.size()),
-            costs: if job.is_forced(view.now) { sunk(&costs) } else { costs },
+            costs,
             key,
         }
     }
@@ -283,11 +291,6 @@ fn key(job: &SimJob) -> ProfileKey {
     }
 }
 
-/// What a change costs a job that has to stop anyway: only what it takes longer.
-fn sunk(costs: &RescaleCosts) -> RescaleCosts {
-    RescaleCosts { up_secs: (costs.up_secs - costs.down_secs).max(0.0), down_secs: 0.0, ..*costs }
-}
-
 fn held<'a>(view: &'a View<'_>, job: &'a SimJob) -> impl Iterator<Item = (NodeName, JobId)> + 'a {
     let names = view.cluster.names();
     job.nodes.iter().filter_map(|n| Some((names.get(*n as usize)?.clone(), job.id)))
@@ -300,7 +303,7 @@ fn candidate(subject: Subject, job: &SimJob, view: &View<'_>) -> Candidate {
     nodes.sort_by(|a, b| a.node.cmp(&b.node));
     let standing = match job.size() {
         0 => Standing::Waiting,
-        // In the very second in which it loses nodes its other workers stop too: it starts on whatever the plan says.
+        // In the very second in which it loses nodes its other workers stop too: it starts again on whatever it is given.
         _ if job.pauses(view.now) && !job.is_forced(view.now) => Standing::Busy,
         _ => Standing::Running,
     };
@@ -315,5 +318,6 @@ fn candidate(subject: Subject, job: &SimJob, view: &View<'_>) -> Candidate {
         submitted_at: UnixTime(job.submitted_at),
         last_change: job.changed_at(),
         excluded: Vec::new(),
+        forced: job.is_forced(view.now),
     }
 }
