@@ -2,8 +2,8 @@
 
 use crate::advisor::Subject;
 use crate::config::PlannerConfig;
-use crate::generation::Machine;
-use crate::model::{Curve, HeldNode, Job, MalleableJob, Request, Standing, UnixTime, UserId};
+use crate::generation::{Machine, Phase};
+use crate::model::{Curve, HeldNode, Job, MalleableJob, Request, RescaleCosts, UnixTime, UserId};
 use crate::round::{Candidate, curves, demand};
 
 use super::world::{About, World};
@@ -39,19 +39,26 @@ pub fn jobs(world: &World, now: UnixTime) -> Vec<MalleableJob> {
 
 fn candidate(world: &World, machine: &Machine, subject: Subject, now: UnixTime) -> Candidate {
     let about = world.about.get(&machine.job);
-    let forced = machine.regroups();
     let held = machine.held().into_iter().map(|(node, slurm_job)| HeldNode { node, slurm_job });
     Candidate {
+        pause_secs: pause_secs(machine, &subject.costs, now),
         subject,
         user: UserId(about.map_or(0, |a| a.user_id)),
-        standing: if forced { Standing::Running } else { machine.standing(now) },
+        standing: machine.standing(now),
         since: machine.since,
         held: held.collect(),
         lead_node: machine.held_lead().cloned(),
         exec_plan: machine.exec_plan.clone(),
         submitted_at: about.map_or(now, |a| a.submitted_at),
-        last_change: machine.last_change,
+        last_change: machine.rescaled_at,
         excluded: about.map(|a| a.excluded.clone()).unwrap_or_default(),
-        forced,
+    }
+}
+
+/// Seconds for which a job that was just started again will still make no samples, by what a start has cost.
+fn pause_secs(machine: &Machine, costs: &RescaleCosts, now: UnixTime) -> f64 {
+    match machine.phase {
+        Phase::Running { .. } => (costs.down_secs - now.secs_since(machine.since)).max(0.0),
+        _ => 0.0,
     }
 }

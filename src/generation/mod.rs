@@ -275,10 +275,16 @@ pub struct Machine {
     pub backoff_until: Option<UnixTime>,
     /// When the membership last changed.
     pub last_change: Option<UnixTime>,
+    /// When a plan last changed it: a loss is no reason to leave the job as it is for a while.
+    #[serde(default)]
+    pub rescaled_at: Option<UnixTime>,
     /// Why the next generation is made.
     pub why: String,
     /// The next generation is a retry after a failure, no rescale.
     retrying: bool,
+    /// The next generation is made because the present one lost a member.
+    #[serde(default)]
+    lost: bool,
     /// Whether the node that the lead shall start on is still being left by another job.
     #[serde(default)]
     blocked: bool,
@@ -332,6 +338,8 @@ impl Machine {
             orders_after: None,
             backoff_until: None,
             last_change: None,
+            rescaled_at: None,
+            lost: false,
             why: "first start".to_owned(),
             retrying: false,
             blocked: false,
@@ -403,15 +411,6 @@ impl Machine {
         }
     }
 
-    /// Whether its commands are stopping because it has lost wings, while its lead stays: it starts again in a moment on
-    /// whatever it has been given by then, so that a round may give it other nodes at once.
-    pub fn regroups(&self) -> bool {
-        let stops = matches!(self.phase, Phase::Stopping { lost: true, failed: None, untold: false, .. });
-        let lead = self.lead_node().filter(|n| self.workers.get(*n).is_some_and(|w| !w.leaving));
-        let wanted = self.target.as_ref().and_then(|t| t.nodes.first()).map(|p| &p.node);
-        stops && lead.is_some() && lead == wanted
-    }
-
     fn is_steady(&self, members: &[NodeName], now: UnixTime) -> bool {
         members.iter().all(|n| {
             self.workers.get(n).is_some_and(|w| {
@@ -435,6 +434,7 @@ impl Machine {
     }
 
     fn enter(&mut self, phase: Phase, now: UnixTime) {
+        self.lost &= !matches!(phase, Phase::Queued | Phase::Requeueing);
         self.phase = phase;
         self.since = now;
     }

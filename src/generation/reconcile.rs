@@ -106,6 +106,7 @@ impl Machine {
                 Phase::Idle => self.step_idle(now, out),
                 Phase::Running { members } => self.step_running(&members, now, out),
                 Phase::Stopping { members, failed, lost, untold } => {
+                    self.lost = lost;
                     let failed = failed.filter(|_| !lost);
                     self.step_stopping(&members, failed, untold, now, out);
                 }
@@ -214,6 +215,9 @@ impl Machine {
         }
         self.retrying = false;
         self.last_change = Some(now);
+        if !std::mem::take(&mut self.lost) {
+            self.rescaled_at = Some(now);
+        }
         let why = std::mem::take(&mut self.why);
         out.started = Some((self.generation, members.clone(), why));
         self.enter(Phase::Running { members }, now);

@@ -465,21 +465,20 @@ fn a_dead_node_is_a_loss_and_no_failure() {
 }
 
 #[test]
-fn a_job_that_loses_a_wing_starts_again_with_what_it_is_given_meanwhile() {
+fn a_loss_is_no_rescale_after_which_a_job_must_stay_as_it_is() {
     let mut r = running("1-8", &[1, 2, 3]);
+    let rescaled = r.m.rescaled_at.expect("it was started by a plan");
+    r.now = r.now + 7;
     r.event(&n(3), AgentEvent::Leaving);
-    assert!(matches!(r.m.phase, Phase::Stopping { .. }) && r.m.regroups());
-    assert_eq!(r.m.held().into_keys().collect::<Vec<_>>(), [n(1), n(2)]);
-    r.target(&[1, 2, 4, 5]);
     r.run();
-    assert_eq!(r.started.last().unwrap(), &["n1", "n2", "n4", "n5"]);
-    assert_eq!(r.started.len(), 2, "it started again once: {:?}", r.started);
-    // Whose lead goes starts anew elsewhere, and who is only told to shrink is in the middle of a change.
-    r.event(&n(1), AgentEvent::Leaving);
-    assert!(!r.m.regroups());
-    let mut r = running("1-8", &[1, 2, 3]);
-    r.target(&[1, 2]);
-    assert!(matches!(r.m.phase, Phase::Stopping { .. }) && !r.m.regroups());
+    assert_eq!(r.started.last().unwrap(), &["n1", "n2"]);
+    assert!(r.m.last_change > Some(rescaled));
+    assert_eq!(r.m.rescaled_at, Some(rescaled));
+    r.now = r.now + 7;
+    r.target(&[1, 2, 4]);
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n1", "n2", "n4"]);
+    assert_eq!(r.m.rescaled_at, r.m.last_change);
 }
 
 #[test]

@@ -33,9 +33,9 @@ pub struct Candidate {
     pub last_change: Option<UnixTime>,
     /// Nodes that it cannot use, sorted.
     pub excluded: Vec<NodeName>,
-    /// Whether it is stopping because it has lost nodes. It has to start again anyway, on whatever it is given: a change
-    /// costs only what it takes longer than that, and need not wait for the minimum stay.
-    pub forced: bool,
+    /// Seconds for which it will make no samples anyway, for it was started a moment ago: a change costs only what it takes
+    /// longer.
+    pub pause_secs: f64,
 }
 
 /// The candidates as the planner sees them.
@@ -60,16 +60,20 @@ pub fn jobs(
         let reachable = candidate.held.len() + free;
         let probe = library.probe_of(candidate.subject.job).filter(|n| *n as usize <= reachable);
         let rates = raised(rates, &candidate, probe, config, now);
-        let waits = !candidate.forced && !library.is_probing(candidate.subject.job, now);
-        let last_change = candidate.last_change.filter(|_| waits);
+        let last_change = candidate.last_change.filter(|_| !library.is_probing(candidate.subject.job, now));
         malleable(candidate, weight, rates, last_change)
     };
     candidates.into_iter().map(job).collect()
 }
 
-/// What changes cost a job that has to shrink anyway.
-fn beyond_shrinking(costs: &RescaleCosts) -> RescaleCosts {
-    RescaleCosts { up_secs: (costs.up_secs - costs.down_secs).max(0.0), down_secs: 0.0, ..*costs }
+/// What changes cost a job that makes no samples for so many seconds anyway.
+fn beyond(costs: &RescaleCosts, secs: f64) -> RescaleCosts {
+    let more = |cost: f64| (cost - secs).max(0.0);
+    RescaleCosts {
+        up_secs: more(costs.up_secs),
+        down_secs: more(costs.down_secs),
+        start_secs: more(costs.start_secs),
+    }
 }
 
 /// What is known of the job's rates, within reason; a prior where nothing is.
@@ -118,10 +122,19 @@ fn malleable(
     last_change: Option<UnixTime>,
 ) -> MalleableJob {
     let Candidate {
-        subject, user, standing, held, lead_node, exec_plan, submitted_at, excluded, forced, ..
+        subject,
+        user,
+        standing,
+        held,
+        lead_node,
+        exec_plan,
+        submitted_at,
+        excluded,
+        pause_secs,
+        ..
     } = candidate;
     let (id, sizes): (JobId, Sizes) = (subject.job, subject.sizes);
-    let costs = if forced { beyond_shrinking(&subject.costs) } else { subject.costs };
+    let costs = beyond(&subject.costs, pause_secs);
     MalleableJob {
         id,
         user,

@@ -222,7 +222,7 @@ impl<'a> World<'a> {
             submitted_at: moment(job.of.submit),
             last_change: job.last_change,
             excluded: Vec::new(),
-            forced: false,
+            pause_secs: 0.0,
         }
     }
 

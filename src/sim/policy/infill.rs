@@ -30,6 +30,10 @@ const SOLVE_SECS: f64 = 0.0;
 /// Seconds before a window's end at which the last round finds that the node lasts through no step.
 const LAST_STEP_SECS: i64 = 4;
 
+/// Seconds from the moment at which a job is changed, or loses nodes, until it can be changed again: it stops, starts, and
+/// the next look at Slurm shows who has taken its nodes. As in the daemon, which looks every 5 s.
+const STOP_SECS: f64 = 5.0;
+
 /// The owner of all simulated jobs.
 const USER: &str = "user";
 
@@ -195,9 +199,8 @@ impl Infill {
         let leave = self.gaps.gaps.iter().filter(|g| g.holder.is_some()).filter_map(|g| g.vacate_by);
         let leave = leave.map(|at| at.0 - LAST_STEP_SECS);
         // What pauses, and what was rescaled a moment ago, can be changed again from then on.
-        let may_change = |j: &SimJob| {
-            (j.busy_until.ceil() as i64).max(j.last_change.map_or(i64::MIN, |at| at.saturating_add(stay)))
-        };
+        let may_change =
+            |j: &SimJob| stopped_at(j).max(j.last_change.map_or(i64::MIN, |at| at.saturating_add(stay)));
         let changes = view.jobs.values().filter(|j| j.size() > 0).map(may_change);
         let probes = view.jobs.values().filter(|j| self.library.probe_of(j.id).is_some());
         let probes = probes.map(|_| now + self.config.daemon.poll_interval_secs.ceil() as i64);
@@ -280,6 +283,12 @@ impl Policy for Infill {
     }
 }
 
+/// When a job that is changed has stopped, and starts on its new nodes.
+fn stopped_at(job: &SimJob) -> i64 {
+    let began = job.busy_until - job.change_secs;
+    (began + STOP_SECS.min(job.change_secs)).ceil() as i64
+}
+
 /// What a job runs.
 fn key(job: &SimJob) -> ProfileKey {
     ProfileKey {
@@ -303,8 +312,8 @@ fn candidate(subject: Subject, job: &SimJob, view: &View<'_>) -> Candidate {
     nodes.sort_by(|a, b| a.node.cmp(&b.node));
     let standing = match job.size() {
         0 => Standing::Waiting,
-        // In the very second in which it loses nodes its other workers stop too: it starts again on whatever it is given.
-        _ if job.pauses(view.now) && !job.is_forced(view.now) => Standing::Busy,
+        // Its commands are stopping; the next round finds them started, if not ready yet.
+        _ if job.pauses(view.now) && view.now < stopped_at(job) => Standing::Busy,
         _ => Standing::Running,
     };
     Candidate {
@@ -318,6 +327,6 @@ fn candidate(subject: Subject, job: &SimJob, view: &View<'_>) -> Candidate {
         submitted_at: UnixTime(job.submitted_at),
         last_change: job.changed_at(),
         excluded: Vec::new(),
-        forced: job.is_forced(view.now),
+        pause_secs: (job.busy_until - view.now as f64).max(0.0),
     }
 }
