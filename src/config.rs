@@ -207,8 +207,8 @@ impl Default for GapsConfig {
         GapsConfig {
             leave_secs: 15.0,
             min_window_secs: 60.0,
-            confidence: 0.3,
-            lookahead_secs: 150.0,
+            confidence: 0.1,
+            lookahead_secs: 300.0,
             settle_secs: 0.0,
         }
     }
@@ -222,7 +222,7 @@ impl Default for PlannerConfig {
             solve_secs: 2.0,
             mip_gap: 0.001,
             max_changes: 20,
-            min_stay_secs: 20.0,
+            min_stay_secs: 10.0,
             hysteresis: 0.02,
             lease_secs: 3600.0,
             // Measured on Summit for data-parallel PyTorch: about 18 s to grow, 12 s to shrink.

@@ -189,7 +189,8 @@ fn a_young_gap_settles_and_a_cut_plan_is_trusted_less() {
     assert!(notes(&snapshot, &config).is_empty());
     snapshot.backfill.complete = false;
     snapshot.backfill.exit = "bf_max_job_test".to_owned();
-    assert_eq!((trusted, usable(&snapshot)), (150.0, 75.0));
+    assert_eq!(trusted, 300.0);
+    assert!((usable(&snapshot) - 150.0).abs() <= 1.0);
     // What the model says of longer times shows where they count.
     let usable = |s: &Snapshot| found(s, &[], &far()).gaps[0].usable_until.secs_since(NOW);
     let doubted = usable(&snapshot);

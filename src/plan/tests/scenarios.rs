@@ -98,9 +98,9 @@ fn standings() {
     case(nodes, &["1 1-4 linear backoff=10", "2 1-2 linear"], "1: - | 2: n3* n2");
     case(nodes, &["1 1-3 linear backoff=-1"], "1: n3* n1 n2");
     // Minimum stay.
-    case(nodes, &["1 1-3 linear held=n2 changed=10"], "1: n2*");
+    case(nodes, &["1 1-3 linear held=n2 changed=5"], "1: n2*");
     case(nodes, &["1 1-3 linear held=n2 changed=30"], "1: n2* n1 n3");
-    case(nodes, &["1 1-3 linear held=n2,n4 changed=10"], "1: n2* n1 n3");
+    case(nodes, &["1 1-3 linear held=n2,n4 changed=5"], "1: n2* n1 n3");
 }
 
 #[test]
