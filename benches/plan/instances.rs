@@ -104,7 +104,7 @@ impl Data {
         let min_window_secs = GapsConfig::default().min_window_secs;
         let gaps = self.gaps(&shards, 0, nodes, &BTreeSet::new());
         let mut case = Case { now: WEEK_START, gaps, jobs, config, min_window_secs };
-        let (plan, _) = fallback(&case.problem(), "a first round");
+        let plan = fallback(&case.problem(), "a first round");
         let held: BTreeSet<NodeName> =
             plan.jobs.iter().flat_map(|j| &j.nodes).map(|p| p.node.clone()).collect();
         case.now = WEEK_START + passed;

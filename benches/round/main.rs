@@ -139,7 +139,8 @@ fn round(number: usize, kept: &mut Kept, config: &Config, jobs: &[MalleableJob])
     let solver = solver::default_solver().expect("built with a solver");
     let plan = stages.of("plan", || plan(&problem, solver.as_ref()));
     stages.of("check", || check(&problem, &plan)).expect("a plan that passes");
-    stages.of("explain", || explain(&problem, &plan));
+    let report = stages.of("explain", || explain(&problem, &plan));
+    assert_eq!(report.jobs.len(), jobs.len());
     let changes = stages.of("diff", || changed(&plan, jobs));
     let about = format!(
         "{} MB of answers; {} nodes, {} jobs, {} gaps; {:?}: {changes} of {} jobs change",

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use infill::config::Config;
-use infill::gaps::{GapContext, Occupancy, Survival, Tracker, find};
+use infill::gaps::{GapContext, Holders, Occupancy, Survival, Tracker, find};
 use infill::model::{
-    BaseState, Gaps, Job, JobId, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
+    BaseState, Gaps, Job, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
 };
 use infill::slurm::fake::pending_job;
 
