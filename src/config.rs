@@ -219,7 +219,7 @@ impl Default for PlannerConfig {
         PlannerConfig {
             horizon_secs: 1800.0,
             max_steps: 6,
-            solve_secs: 2.0,
+            solve_secs: 0.5,
             mip_gap: 0.001,
             max_changes: 20,
             min_stay_secs: 10.0,
