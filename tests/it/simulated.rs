@@ -92,7 +92,8 @@ fn present(site: &Site, what: &'static str, jobs: [u32; 2], idle: usize) -> Opti
     let windows = status.nodes.iter().filter_map(|n| Some((n.node.clone(), n.window_end?))).collect();
     (carried_out && found == idle).then(|| Settled {
         what,
-        at: clock() as i64,
+        // It has been so for longer, and in the present second a main job may still start.
+        at: clock() as i64 - 1,
         idle,
         sizes: jobs.map(held),
         windows,
