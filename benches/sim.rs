@@ -4,7 +4,9 @@
 //! nodes of Summit within 10 min and 1 GiB, Theta's 206 days within 2 min, and rounds that take as long in a long log as in a
 //! short one. The logs are not part of this repository: where they are absent, this says so and ends.
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -48,12 +50,7 @@ const THETA: &str = "jobs/theta-2023.swf.xz";
 const KTH: &str = "jobs/KTH-SP2-1996-2.1-cln.swf.xz";
 
 fn main() {
-    let root = std::env::var_os("INFILL_DATA").map(PathBuf::from);
-    let root = root.unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data").into());
-    if !root.is_dir() {
-        eprintln!("skipped: no data at {} (INFILL_DATA says where)", root.display());
-        return;
-    }
+    let Some(root) = common::data() else { return };
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let quick = arguments.iter().any(|a| a == "--quick");
     let one = arguments.iter().find_map(|a| a.strip_prefix(ONE));
@@ -91,7 +88,7 @@ fn measure(case: &Case, root: &Path, quick: bool) {
         case.name,
         infill.rounds,
         1e3 * infill_secs / infill.rounds.max(1) as f64,
-        peak_mib().map_or_else(String::new, |mib| format!("{mib:.0}")),
+        common::most_resident_kib().map_or_else(String::new, |kib| format!("{:.0}", kib as f64 / 1024.0)),
         infill.work / bound.work,
     );
 }
@@ -127,11 +124,4 @@ fn queue(case: &Case, root: &Path) -> MainQueue {
         log.jobs.retain(|j| j.start < start + case.read_days * DAY_SECS);
     }
     MainQueue::Log(LogQueue::new(&log, Some(case.nodes)))
-}
-
-/// Most memory that the process has had so far, by the kernel's book.
-fn peak_mib() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kib| kib / 1024.0)
 }

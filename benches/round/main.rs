@@ -5,6 +5,8 @@
 //! snapshot still held. Also the gap finder alone, as often as the simulator calls it.
 
 mod answers;
+#[path = "../common/mod.rs"]
+mod common;
 mod small;
 
 use std::time::{Duration, Instant};
@@ -160,12 +162,6 @@ fn median(mut values: Vec<Duration>) -> Duration {
     values[values.len() / 2]
 }
 
-/// Most memory that the process has had so far, by the kernel's book: the solver's too, which is not Rust's.
-fn resident() -> Option<String> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    status.lines().find_map(|l| l.strip_prefix("VmHWM:")).map(|l| l.trim().to_owned())
-}
-
 fn show(rounds: &[Stages]) {
     let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
@@ -190,6 +186,9 @@ fn main() {
     println!("{about}");
     let rounds: Vec<Stages> = (1..=ROUNDS).map(|n| round(n, &mut kept, &config, &jobs).0).collect();
     show(&rounds);
-    println!("most resident, the solver and the program itself included: {}", resident().unwrap_or_default());
+    println!(
+        "most resident, the solver and the program itself included: {}",
+        common::most_resident_kib().map_or_else(String::new, |kib| format!("{kib} kB"))
+    );
     small::show();
 }

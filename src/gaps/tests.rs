@@ -1,7 +1,6 @@
 //! Tests of the gap finder: small snapshots, and the survival model on the log of a real machine.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 
 use super::*;
 use crate::model::{BaseState, Job, JobState, Node, NodeState, NodeType, Reservation, UserId};
@@ -33,32 +32,13 @@ fn job(text: &str, start: i64) -> Job {
     let nodes: Vec<NodeName> = word().split(',').map(NodeName::new).collect();
     let pending = base == BaseState::Pending;
     Job {
-        id,
         user_id: UserId(1),
-        user_name: String::new(),
-        account: String::new(),
-        name: String::new(),
-        partition,
-        qos: String::new(),
-        state: JobState { base, flags },
-        state_reason: String::new(),
-        submit_time: None,
+        state: JobState { base: base.clone(), flags },
         start_time: Some(NOW + start),
-        end_time: None,
-        eligible_time: None,
-        preempt_time: None,
-        time_limit_mins: None,
         node_count: nodes.len() as u32,
         nodes: if pending { Vec::new() } else { nodes.clone() },
-        batch_host: None,
         scheduled_nodes: if pending { nodes } else { Vec::new() },
-        required_nodes: Vec::new(),
-        held: false,
-        restart_count: 0,
-        comment: String::new(),
-        admin_comment: String::new(),
-        gres: String::new(),
-        exit_code: None,
+        ..Job::new(id, &partition, base)
     }
 }
 
@@ -283,16 +263,8 @@ fn the_default_has_the_shape_of_summits_gaps() {
 fn summit() -> Result<Vec<(f64, f64)>, String> {
     let folder = std::env::var("INFILL_DATA").unwrap_or_else(|_| "../shared/data".to_owned());
     let path = format!("{folder}/idle/summit-2021-02-week1.csv.xz");
-    let read = Command::new("xz").args(["-dc", &path]).output().map_err(|e| format!("xz: {e}"))?;
-    if !read.status.success() {
-        return Err(format!("{path}: {}", String::from_utf8_lossy(&read.stderr).trim()));
-    }
-    let text = String::from_utf8_lossy(&read.stdout);
-    let row = |line: &str| {
-        let mut cells = line.split(',').map(|c| c.parse::<f64>().ok());
-        Some((cells.next()??, cells.next()??))
-    };
-    Ok(text.lines().filter_map(row).collect())
+    let reading = crate::traces::read_idle(path.as_ref()).map_err(|e| e.to_string())?;
+    Ok(reading.value.intervals.iter().map(|i| (i.start as f64, i.end as f64)).collect())
 }
 
 /// Mean squared error of the predicted chance, and the largest difference between prediction and truth among tenths of

@@ -59,33 +59,23 @@ fn rig(sizes: &str) -> Rig {
 
 fn job(id: JobId, nodes: &[NodeName], order: u64) -> Job {
     let running = !nodes.is_empty();
+    let state = if running { BaseState::Running } else { BaseState::Pending };
     Job {
-        id,
         user_id: UserId(1001),
         user_name: "alice".into(),
         account: "research".into(),
         name: if id == LEAD { "train".into() } else { format!("wing:{LEAD}") },
-        partition: "infill".into(),
         qos: "infill".into(),
-        state: JobState::of(if running { BaseState::Running } else { BaseState::Pending }),
         state_reason: "JobHeldUser".into(),
         submit_time: Some(UnixTime(900)),
         start_time: Some(UnixTime(1000)),
-        end_time: None,
-        eligible_time: None,
-        preempt_time: None,
         time_limit_mins: Some(10_000),
         nodes: nodes.to_vec(),
         batch_host: nodes.first().cloned(),
-        scheduled_nodes: vec![],
-        required_nodes: vec![],
         node_count: nodes.len() as u32,
         held: !running,
-        restart_count: 0,
         comment: format!("infill:order={order}"),
-        admin_comment: String::new(),
-        gres: String::new(),
-        exit_code: None,
+        ..Job::new(id, "infill", state)
     }
 }
 

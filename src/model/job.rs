@@ -122,3 +122,37 @@ pub struct Job {
     /// Batch script's exit code, once ended.
     pub exit_code: Option<i32>,
 }
+
+impl Job {
+    /// A job of which nothing more is known: no owner, no times, no nodes.
+    pub fn new(id: JobId, partition: &str, state: BaseState) -> Job {
+        Job {
+            id,
+            user_id: UserId(0),
+            user_name: String::new(),
+            account: String::new(),
+            name: String::new(),
+            partition: partition.to_owned(),
+            qos: String::new(),
+            state: JobState::of(state),
+            state_reason: String::new(),
+            submit_time: None,
+            start_time: None,
+            end_time: None,
+            eligible_time: None,
+            preempt_time: None,
+            time_limit_mins: None,
+            nodes: Vec::new(),
+            batch_host: None,
+            scheduled_nodes: Vec::new(),
+            required_nodes: Vec::new(),
+            node_count: 0,
+            held: false,
+            restart_count: 0,
+            comment: String::new(),
+            admin_comment: String::new(),
+            gres: String::new(),
+            exit_code: None,
+        }
+    }
+}

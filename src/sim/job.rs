@@ -131,7 +131,7 @@ impl SimJob {
     }
 
     /// Whether the main queue has taken nodes from it in this very second.
-    pub fn is_forced(&self, now: i64) -> bool {
+    fn is_forced(&self, now: i64) -> bool {
         self.cause == Cause::Preemption && self.busy_until - self.change_secs == now as f64
     }
 

@@ -138,32 +138,13 @@ fn idle_node(name: &str, partition: &str) -> Node {
 /// A pending job as the fake submits it.
 pub fn pending_job(id: u32, user: u32) -> Job {
     Job {
-        id: JobId(id),
         user_id: UserId(user),
         user_name: format!("user{user}"),
         account: "research".to_owned(),
         name: format!("job{id}"),
-        partition: "main".to_owned(),
-        qos: String::new(),
-        state: JobState::of(BaseState::Pending),
         state_reason: "None".to_owned(),
-        submit_time: None,
-        start_time: None,
-        end_time: None,
-        eligible_time: None,
-        preempt_time: None,
-        time_limit_mins: None,
-        nodes: Vec::new(),
-        batch_host: None,
-        scheduled_nodes: Vec::new(),
-        required_nodes: Vec::new(),
         node_count: 1,
-        held: false,
-        restart_count: 0,
-        comment: String::new(),
-        admin_comment: String::new(),
-        gres: String::new(),
-        exit_code: None,
+        ..Job::new(JobId(id), "main", BaseState::Pending)
     }
 }
 

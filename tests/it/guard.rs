@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use infill::daemon::executor::perform;
 use infill::generation::Effect;
-use infill::model::{BaseState, Job, JobId, JobState, NodeName, Snapshot, UserId};
+use infill::model::{BaseState, Job, JobId, NodeName, Snapshot, UserId};
 use infill::slurm::{Endpoint, SlurmApi, SlurmError};
 use proptest::prelude::*;
 
@@ -84,32 +84,17 @@ fn job(id: u32) -> impl Strategy<Value = Job> {
     ];
     let state = prop::sample::select(vec![BaseState::Pending, BaseState::Running, BaseState::Completed]);
     (partition, name, state, any::<bool>()).prop_map(move |(partition, name, state, held)| Job {
-        id: JobId(id),
         user_id: UserId(1),
         user_name: "u".to_owned(),
-        account: String::new(),
         name,
-        partition: partition.to_owned(),
         qos: "infill".to_owned(),
-        state: JobState::of(state),
-        state_reason: String::new(),
-        submit_time: None,
-        start_time: None,
-        end_time: None,
-        eligible_time: None,
-        preempt_time: None,
         time_limit_mins: Some(1),
         nodes: vec![NodeName::from("n1"), NodeName::from("n2")],
-        batch_host: None,
-        scheduled_nodes: Vec::new(),
-        required_nodes: Vec::new(),
         node_count: 2,
         held,
-        restart_count: 0,
         comment: "infill:order=1;wing=1".to_owned(),
         admin_comment: "infill:nodes=1-8".to_owned(),
-        gres: String::new(),
-        exit_code: None,
+        ..Job::new(JobId(id), partition, state)
     })
 }
 

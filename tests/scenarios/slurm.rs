@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use infill::model::{
-    Backfill, BaseState, Job, JobId, JobState, Node, NodeName, NodeState, Reservation, Snapshot, UnixTime,
-    UserId,
+    Backfill, BaseState, Job, JobId, Node, NodeName, NodeState, Reservation, Snapshot, UnixTime,
 };
 
 use crate::script::{Main, Script};
@@ -90,7 +89,7 @@ fn main_job(job: &Main, at: i64) -> Option<Job> {
         submit_time: Some(moment(job.submitted())),
         time_limit_mins: Some(job.limit_mins),
         node_count: job.nodes.0.len() as u32,
-        ..blank(job.id, MAIN, state.clone())
+        ..Job::new(job.id, MAIN, state.clone())
     };
     if state == BaseState::Pending {
         let planned = job.plan(at);
@@ -108,36 +107,5 @@ fn ours(id: JobId, nodes: &[NodeName]) -> Job {
     let mut nodes = nodes.to_vec();
     nodes.sort();
     let state = if nodes.is_empty() { BaseState::Pending } else { BaseState::Running };
-    Job { node_count: nodes.len() as u32, held: nodes.is_empty(), nodes, ..blank(id, PARTITION, state) }
-}
-
-fn blank(id: JobId, partition: &str, state: BaseState) -> Job {
-    Job {
-        id,
-        user_id: UserId(0),
-        user_name: String::new(),
-        account: String::new(),
-        name: String::new(),
-        partition: partition.to_owned(),
-        qos: String::new(),
-        state: JobState::of(state),
-        state_reason: String::new(),
-        submit_time: None,
-        start_time: None,
-        end_time: None,
-        eligible_time: None,
-        preempt_time: None,
-        time_limit_mins: None,
-        nodes: Vec::new(),
-        batch_host: None,
-        scheduled_nodes: Vec::new(),
-        required_nodes: Vec::new(),
-        node_count: 0,
-        held: false,
-        restart_count: 0,
-        comment: String::new(),
-        admin_comment: String::new(),
-        gres: String::new(),
-        exit_code: None,
-    }
+    Job { node_count: nodes.len() as u32, held: nodes.is_empty(), nodes, ..Job::new(id, PARTITION, state) }
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use super::View;
 use crate::model::{
-    Backfill, BaseState, Job, JobId, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
-    UserId,
+    Backfill, BaseState, Job, JobId, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
 };
 use crate::sim::cluster::Usage;
 use crate::sim::queue::{Foresight, NodeIx, PlannedJob};
@@ -137,7 +136,7 @@ fn node(name: &NodeName) -> Node {
 
 /// Stands for whichever job of the main queue is on this node.
 fn user(name: &NodeName, id: JobId) -> Job {
-    Job { nodes: vec![name.clone()], node_count: 1, ..job(id, MAIN, BaseState::Running) }
+    Job { nodes: vec![name.clone()], node_count: 1, ..Job::new(id, MAIN, BaseState::Running) }
 }
 
 fn planned(id: JobId, start: i64, nodes: Vec<NodeName>) -> Job {
@@ -145,42 +144,11 @@ fn planned(id: JobId, start: i64, nodes: Vec<NodeName>) -> Job {
         start_time: Some(UnixTime(start)),
         node_count: nodes.len() as u32,
         scheduled_nodes: nodes,
-        ..job(JobId(FIRST_PLANNED.saturating_add(id.0)), MAIN, BaseState::Pending)
+        ..Job::new(JobId(FIRST_PLANNED.saturating_add(id.0)), MAIN, BaseState::Pending)
     }
 }
 
 fn ours(id: JobId, mut nodes: Vec<NodeName>) -> Job {
     nodes.sort();
-    Job { node_count: nodes.len() as u32, nodes, ..job(id, PARTITION, BaseState::Running) }
-}
-
-fn job(id: JobId, partition: &str, state: BaseState) -> Job {
-    Job {
-        id,
-        user_id: UserId(0),
-        user_name: String::new(),
-        account: String::new(),
-        name: String::new(),
-        partition: partition.to_owned(),
-        qos: String::new(),
-        state: JobState::of(state),
-        state_reason: String::new(),
-        submit_time: None,
-        start_time: None,
-        end_time: None,
-        eligible_time: None,
-        preempt_time: None,
-        time_limit_mins: None,
-        nodes: Vec::new(),
-        batch_host: None,
-        scheduled_nodes: Vec::new(),
-        required_nodes: Vec::new(),
-        node_count: 0,
-        held: false,
-        restart_count: 0,
-        comment: String::new(),
-        admin_comment: String::new(),
-        gres: String::new(),
-        exit_code: None,
-    }
+    Job { node_count: nodes.len() as u32, nodes, ..Job::new(id, PARTITION, BaseState::Running) }
 }
