@@ -141,7 +141,7 @@ pub struct AdvisorConfig {
     pub max_at_once: u32,
     /// Most seconds of all probes of all jobs in an hour.
     pub max_secs_an_hour: f64,
-    /// Seconds for which what is learned will be of use.
+    /// Most seconds for which what is learned will be of use.
     pub horizon_secs: f64,
     /// Whether what is known of other users' programs of the same name may help.
     pub share_profiles: bool,

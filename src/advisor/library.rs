@@ -8,6 +8,7 @@ use super::fit::{Fitted, sizes_of_interest};
 use super::learn::{Doubts, Learned, batch_mode, learn};
 use super::meter::{Meter, Stretch};
 use super::probe::{Stakes, best_probe};
+use super::prospect::Prospect;
 use crate::config::AdvisorConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{
@@ -199,6 +200,8 @@ pub struct Library {
     /// Seconds of the probes of the last hour, with their ends.
     spent: VecDeque<(UnixTime, f64)>,
     thoughts: BTreeMap<JobId, String>,
+    /// Seconds for which what is learned now of a user's program will be of use.
+    use_secs: BTreeMap<String, f64>,
 }
 
 impl Library {
@@ -214,6 +217,7 @@ impl Library {
             supplies: VecDeque::new(),
             spent: VecDeque::new(),
             thoughts: BTreeMap::new(),
+            use_secs: BTreeMap::new(),
         }
     }
 
@@ -513,6 +517,7 @@ impl Library {
         let jobs: BTreeSet<JobId> = subjects.iter().map(|s| s.job).collect();
         self.probes.retain(|job, _| jobs.contains(job));
         self.give_up_probes(now);
+        self.use_secs = self.prospects(subjects);
         let mut free = free;
         for subject in subjects {
             let present = subject.running.unwrap_or(0);
@@ -595,6 +600,20 @@ impl Library {
         }
     }
 
+    /// For how long what is learned now of a program of these users will be of use.
+    fn prospects(&self, subjects: &[Subject]) -> BTreeMap<String, f64> {
+        let programs: BTreeSet<&ProfileKey> = subjects.iter().map(|s| &s.key).collect();
+        let users: BTreeSet<&String> = programs.iter().map(|key| &key.user).collect();
+        let prospect = |user: &String| {
+            let mut prospect = Prospect::default();
+            for (key, known) in self.of_user(user) {
+                prospect.add(&known.profile, programs.contains(key));
+            }
+            (user.clone(), prospect.use_secs(self.settings.horizon_secs))
+        };
+        users.into_iter().map(prospect).collect()
+    }
+
     fn stakes(&self, subject: &Subject, present: u32, measured: &[SizePoint]) -> Stakes {
         let sizes = thinned(sizes_of_interest(&subject.sizes, measured), present);
         let mut seen: Vec<u32> = self.supplies.iter().copied().collect();
@@ -613,7 +632,7 @@ impl Library {
             sizes,
             supplies,
             present,
-            horizon_secs: self.settings.horizon_secs,
+            horizon_secs: self.use_secs.get(&subject.key.user).copied().unwrap_or(self.settings.horizon_secs),
             probe_secs: USUAL_PROBE_SECS,
             costs: subject.costs,
         }

@@ -16,6 +16,7 @@ mod learn;
 mod library;
 mod meter;
 mod probe;
+mod prospect;
 mod rate;
 #[cfg(test)]
 mod tests;
