@@ -182,7 +182,10 @@ impl<'a> Engine<'a> {
         while self.queue.next().is_some_and(|at| at <= self.now) {
             let Some(moment) = self.queue.advance() else { break };
             changed |= !moment.freed.is_empty() || !moment.taken.is_empty();
-            self.count_delays(&moment);
+            // What the log tells of the time before the start concerns nobody.
+            if moment.at >= self.span.0 {
+                self.count_delays(&moment);
+            }
             let lost = self.cluster.apply(&moment);
             for (id, nodes) in lost {
                 self.preempt(id, nodes.into_iter().collect());
@@ -199,10 +202,12 @@ impl<'a> Engine<'a> {
 
     fn preempt(&mut self, id: JobId, lost: BTreeSet<NodeIx>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let (costs, checkpoints) = (&self.costs, &self.setup.checkpoints);
+        // Who pays for nothing has always saved.
+        let free = Checkpoints { save_secs: 0.0, ..self.setup.checkpoints };
+        let checkpoints = if self.policy.pays() { &self.setup.checkpoints } else { &free };
         let before = job.nodes.clone();
         let has_lead = self.policy.has_lead();
-        job.preempt(&lost, has_lead, costs, checkpoints, self.now, &mut self.outcome.loss);
+        job.preempt(&lost, has_lead, &self.costs, checkpoints, self.now, &mut self.outcome.loss);
         let dropped: Vec<NodeIx> =
             before.into_iter().filter(|n| !lost.contains(n) && !job.nodes.contains(n)).collect();
         self.cluster.release(&dropped);

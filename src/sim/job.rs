@@ -157,9 +157,11 @@ impl SimJob {
             let samples = rate * (to - runs_from);
             self.done += samples;
             self.unsaved += samples;
+            // Counted from the last checkpoint, or from its start, whatever else happens in between.
             let every = checkpoints.interval_secs.max(1.0);
-            if to - self.saved_at >= every && to > runs_from {
-                self.saved_at = to - (to - self.saved_at.max(runs_from)) % every;
+            let since = to - self.saved_at.max(self.busy_until.min(to));
+            if since >= every {
+                self.saved_at = to - since % every;
                 self.unsaved = rate * (to - self.saved_at);
             }
         }

@@ -1,12 +1,12 @@
 //! Whole simulations of small machines.
 
-use super::job::{Accounting, Checkpoints};
+use super::job::{Accounting, Cause, Checkpoints, SimJob};
 use super::queue::{IdleQueue, MainQueue};
 use super::supply::{Supply, Worth};
 use super::*;
 use crate::config::Config;
 use crate::model::trace::{IdleInterval, IdleLog, NamedCurve};
-use crate::model::{Curve, NodeName, RescaleCosts};
+use crate::model::{Curve, JobId, NodeName, RescaleCosts};
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
 
@@ -65,6 +65,39 @@ fn without_time_to_save_the_work_since_the_last_checkpoint_is_lost() {
     let lost = before.samples - after.samples;
     assert!((lost - 400.0 * 20.0).abs() <= 20.0 * 20.0, "{lost}");
     assert!((after.loss.preemption - before.loss.preemption - lost).abs() < 1e-6);
+    // The bound has always saved.
+    assert_eq!(simulate(&setup, "bound").samples, 2000.0 * 10.0 + 1000.0 * 10.0);
+}
+
+#[test]
+fn checkpoints_come_in_their_time_whatever_else_happens() {
+    let lost = |events: &[f64]| {
+        let curve = std::sync::Arc::new(Curve::parse("1:10,64:640").unwrap());
+        let mut job = SimJob::new(JobId(1), "x", curve, (1, 64), 0);
+        let checkpoints = Checkpoints { save_secs: 10.0, interval_secs: 600.0, grace_secs: 2.0 };
+        let mut loss = Default::default();
+        job.rescale(vec![0, 1], Cause::Rescale, &COSTS, 0, &mut loss);
+        events.iter().chain(&[1000.0]).for_each(|at| job.advance(*at, &checkpoints, &mut loss));
+        job.preempt(&[1].into(), false, &COSTS, &checkpoints, 1000, &mut loss);
+        loss.preemption
+    };
+    // It runs from 18 on, and saves at 618.
+    assert_eq!(lost(&[]), 382.0 * 20.0);
+    for events in [[18.0, 400.0], [617.0, 618.0], [10.0, 999.0]] {
+        assert!((lost(&events) - 382.0 * 20.0).abs() < 1e-6, "{events:?}");
+    }
+}
+
+#[test]
+fn malletrain_measures_nothing_below_the_smallest_size() {
+    let names = ["n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"];
+    let intervals: Vec<(i64, i64, &str)> =
+        names.iter().enumerate().map(|(i, name)| (0, if i < 6 { 10 } else { 100 }, *name)).collect();
+    let mut setup = setup(&intervals, 1);
+    let curve = NamedCurve { name: "linear".to_owned(), curve: Curve::parse("1:10,64:640").unwrap() };
+    setup.supply = Supply::endless(1, &[curve], (4, 64), Worth::Sample).unwrap();
+    let outcome = simulate(&setup, "malletrain");
+    assert_eq!(outcome.jobs.iter().map(|j| j.node_secs).sum::<f64>(), 4.0 * 10.0);
 }
 
 #[test]

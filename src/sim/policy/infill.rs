@@ -119,16 +119,14 @@ impl Infill {
     }
 
     fn subject(&self, job: &SimJob, view: &View<'_>) -> Subject {
-        let key = key(job);
-        let costs = self.library.costs(&key, &self.config.planner.costs);
-        let costs = if self.knows_curves() { *view.costs } else { costs };
         Subject {
             job: job.id,
             sizes: Sizes::Range { min: job.min_nodes, max: job.max_nodes },
             declared: None,
             running: job.runs(view.now).then(|| job.size()),
-            costs,
-            key,
+            // The first rescale tells them.
+            costs: *view.costs,
+            key: key(job),
         }
     }
 

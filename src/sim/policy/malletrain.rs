@@ -120,11 +120,11 @@ impl Policy for MalleTrain {
 
     fn decide(&mut self, view: &View<'_>) -> Vec<Target> {
         self.profile(view);
+        let nodes = view.cluster.idle_count() as u32;
+        // The main queue has taken what it needs.
+        self.profiling.take_if(|p| p.nodes > nodes);
         let held = self.profiling.as_ref().map(|p| (p.job, p.nodes));
-        let (mut sizes, nodes) = (BTreeMap::new(), view.cluster.idle_count() as u32);
-        if let Some((id, wanted)) = held {
-            sizes.insert(id, wanted.min(nodes));
-        }
+        let mut sizes: BTreeMap<JobId, u32> = held.into_iter().collect();
         let others: BTreeMap<JobId, SimJob> = view
             .jobs
             .iter()
