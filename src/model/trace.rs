@@ -29,6 +29,9 @@ pub struct IdleLog {
     pub end: i64,
 }
 
+/// Most nodes of a machine, or processors where a log counts these: more is a mistake in the log.
+pub const MAX_NODES_A_MACHINE: u32 = 4_000_000;
+
 /// A job that ran on a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedJob {
@@ -70,6 +73,9 @@ pub struct JobLog {
     pub epoch: Option<i64>,
     /// The machine's time zone, as the log names it (`Europe/Stockholm`, or seconds from UTC).
     pub time_zone: Option<String>,
+    /// From when on the log has every job that ran, s; `None`: from its first start. A listing of what ran in some days has jobs
+    /// that began long before, without those that ran beside them then.
+    pub complete_from: Option<i64>,
     /// Entries left out though nothing is wrong with them: cancelled before they ran, no time to run, or parts of a
     /// job.
     pub left_out: usize,

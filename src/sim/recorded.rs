@@ -14,7 +14,7 @@ pub fn gap_statistics(queue: &MainQueue, most_secs: Option<i64>) -> GapStatistic
 /// Replays the queue from its start to its end.
 fn gaps(mut queue: MainQueue, (start, end): (i64, i64)) -> Vec<IdleTime> {
     // An idle log says when nodes are idle, a job log when they are not.
-    let first = matches!(queue, MainQueue::Log(_)).then_some(start);
+    let first = matches!(queue, MainQueue::Log(_)).then(|| queue.next().map_or(start, |at| at.min(start)));
     let mut since: Vec<Option<i64>> = vec![first; queue.names().len()];
     let mut gaps = Vec::new();
     while queue.next().is_some_and(|at| at < end) {
@@ -83,7 +83,7 @@ mod tests {
     /// Two nodes: both busy, then one, then none, then the log's last start.
     fn job_queue() -> MainQueue {
         let jobs = vec![job(1, 10, 20, 2), job(2, 20, 40, 1), job(3, 50, 90, 2)];
-        let log = JobLog { jobs, nodes_total: Some(2), epoch: None, time_zone: None, left_out: 0 };
+        let log = JobLog { jobs, nodes_total: Some(2), ..JobLog::default() };
         MainQueue::Log(LogQueue::new(&log, None))
     }
 

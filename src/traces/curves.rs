@@ -108,12 +108,14 @@ fn wide_sizes(columns: &[String]) -> Option<Vec<u32>> {
 fn read_wide(table: Table, sizes: &[u32], stem: &str, points: &mut Points) -> Result<Tally, TraceError> {
     table.each(|row| {
         let name = format!("{stem}/{}", row.get(0));
-        for (column, nodes) in (1..).zip(sizes.iter().copied()) {
-            if !row.get(column).is_empty() {
-                let rate = positive("throughput", row.get(column))?;
-                points.add(&name, CurvePoint { nodes, rate });
-            }
-        }
+        let measured = (1..).zip(sizes.iter().copied()).filter(|(column, _)| !row.get(*column).is_empty());
+        let point = |(column, nodes)| {
+            let rate = positive("throughput", row.get(column))?;
+            Ok(CurvePoint { nodes, rate })
+        };
+        // The whole row or nothing of it.
+        let found = measured.map(point).collect::<Result<Vec<CurvePoint>, String>>()?;
+        found.into_iter().for_each(|point| points.add(&name, point));
         Ok(())
     })
 }

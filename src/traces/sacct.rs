@@ -11,6 +11,7 @@ use super::jobs::number_and_sort;
 use super::names::Names;
 use super::open::Source;
 use super::table::{Dialect, Row, Table};
+use crate::model::trace::MAX_NODES_A_MACHINE;
 use crate::model::{JobId, JobLog, LoggedJob, NodeName, Reading, hostlist};
 
 /// Most nodes of all jobs together. Keeps memory bounded: a short text may name many nodes.
@@ -115,7 +116,7 @@ impl Log {
             // One that still runs ends where the log does, which is known at the log's end.
             end: end.unwrap_or(start),
             limit_secs: limit(row.get_if(columns.limit))?,
-            nodes: count("NNodes", row.get(columns.nodes), u32::MAX)?,
+            nodes: count("NNodes", row.get(columns.nodes), MAX_NODES_A_MACHINE)?,
             node_list: self.node_list(row.get_if(columns.node_list))?,
             state: text(columns.state),
         };
@@ -135,12 +136,14 @@ impl Log {
     fn close(self) -> JobLog {
         let (mut jobs, mut left_out) = (self.jobs, self.left_out);
         let before = jobs.len();
+        // All that is listed ended in the days that were asked for, or still runs: what ran from the first end on is here.
+        let complete_from = jobs.iter().filter(|j| j.end > j.start).map(|j| j.end).min();
         for job in jobs.iter_mut().filter(|j| j.end == j.start) {
             job.end = self.last.unwrap_or(job.start);
         }
         jobs.retain(|j| j.end > j.start);
         left_out += before - jobs.len();
-        JobLog { jobs: number_and_sort(jobs), epoch: Some(0), left_out, ..JobLog::default() }
+        JobLog { jobs: number_and_sort(jobs), epoch: Some(0), complete_from, left_out, ..JobLog::default() }
     }
 }
 

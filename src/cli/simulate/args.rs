@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::show::HELP;
 use crate::cli::filter::TableArgs;
+use crate::model::trace::MAX_NODES_A_MACHINE;
 use crate::sim::job::Accounting;
 use crate::sim::supply::Worth;
 use crate::traces::SwfLayout;
@@ -27,8 +28,8 @@ pub struct LogArgs {
     /// Log of idle intervals: CSV with the columns start_s, end_s and node
     #[arg(long, value_name = "FILE", conflicts_with = "log")]
     pub idle: Option<PathBuf>,
-    /// Only so many nodes: the first of an idle log, the machine's size for a job log
-    #[arg(long, value_name = "N")]
+    /// Only so many nodes: the first of an idle log; for a job log the machine's size, if its jobs do not name more
+    #[arg(long, value_name = "N", value_parser = machine)]
     pub nodes: Option<usize>,
 }
 
@@ -83,13 +84,13 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["endless", "hpo", "nas"])]
     pub workload: Option<PathBuf>,
     /// So many jobs that never end, with the curves in turn [default: 10]
-    #[arg(long, value_name = "K", conflicts_with_all = ["hpo", "nas"])]
+    #[arg(long, value_name = "K", conflicts_with_all = ["hpo", "nas"], value_parser = at_once())]
     pub endless: Option<u32>,
     /// A search for hyper-parameters by successive halving: TRIALS[:ETA]
     #[arg(long, value_name = "TRIALS", conflicts_with = "nas", value_parser = trials)]
     pub hpo: Option<(u32, u32)>,
     /// A search that trains so many architectures at a time, each of which scales in its own way
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = at_once())]
     pub nas: Option<u32>,
     /// Smallest size of endless jobs and of searches, nodes
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -135,10 +136,10 @@ pub struct SimulateArgs {
     )]
     pub policy: Vec<String>,
     /// Forward-looking time of the published program, where a policy names none
-    #[arg(long, value_name = "S", default_value_t = crate::sim::policy::DEFAULT_TFWD_SECS, value_parser = secs)]
+    #[arg(long, value_name = "S", default_value_t = crate::sim::policy::DEFAULT_TFWD_SECS, value_parser = positive)]
     pub tfwd: f64,
     /// Only so many days of the log
-    #[arg(long, value_name = "D")]
+    #[arg(long, value_name = "D", value_parser = positive)]
     pub days: Option<f64>,
     /// Seed of everything that is left to chance
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -195,6 +196,20 @@ impl From<Alike> for Worth {
 fn secs(text: &str) -> Result<f64, String> {
     let secs: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
     if (0.0..=1e6).contains(&secs) { Ok(secs) } else { Err("expected 0 to 1000000 seconds".to_owned()) }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok().filter(|n| *n > 0.0 && *n <= 1e6);
+    number.ok_or_else(|| "expected a number above 0, 1000000 at most".to_owned())
+}
+
+fn machine(text: &str) -> Result<usize, String> {
+    let nodes: Option<u32> = text.parse().ok().filter(|n| (1..=MAX_NODES_A_MACHINE).contains(n));
+    nodes.map(|n| n as usize).ok_or_else(|| format!("expected 1 to {MAX_NODES_A_MACHINE} nodes"))
+}
+
+fn at_once() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=10_000)
 }
 
 fn trials(text: &str) -> Result<(u32, u32), String> {

@@ -17,6 +17,11 @@ use crate::sim::queue::{IdleQueue, LogQueue, MainQueue};
 use crate::sim::supply::{Halving, Nas, Supply};
 use crate::traces::{self, SwfOptions, TraceError};
 
+const YEAR_SECS: i64 = 365 * 86_400;
+
+/// Longest time that is simulated: a log that spans more has a wrong time in it.
+const MAX_SPAN_SECS: i64 = 20 * YEAR_SECS;
+
 /// Nodes that a page's timeline shows.
 const TIMELINE_NODES: u32 = 128;
 
@@ -73,6 +78,11 @@ pub fn of(args: &SimulateArgs) -> Result<(Setup, Subject), Failure> {
     let setup = setup(args, queue, supply(args, &curves)?);
     let (start, end) = setup.queue.span();
     let span_secs = setup.most_secs.map_or(end - start, |most| most.min(end - start));
+    if span_secs > MAX_SPAN_SECS {
+        let years = span_secs / YEAR_SECS;
+        let what = anyhow!("the log spans {years} years: one of its times must be wrong; or choose --days");
+        return Err(Exit::Input.because(what));
+    }
     let subject = Subject {
         log: args.log.file_name(),
         idle_log: matches!(log, Log::Idle(_)),
@@ -99,7 +109,7 @@ fn setup(args: &SimulateArgs, queue: MainQueue, supply: Supply) -> Setup {
         leave_secs: args.leave,
         noise: args.noise.clamp(0.0, 1.0),
         seed: args.seed,
-        most_secs: args.days.filter(|d| *d > 0.0).map(|d| (d * 86_400.0) as i64),
+        most_secs: args.days.map(|d| (d * 86_400.0).ceil() as i64),
         timeline_nodes: if args.html.is_some() { TIMELINE_NODES } else { 0 },
     }
 }

@@ -55,6 +55,12 @@ impl Timeline {
         group.is_sorted = false;
     }
 
+    /// The nodes by moment.
+    #[cfg(test)]
+    pub fn by_moment(self) -> impl Iterator<Item = (i64, Vec<NodeIx>)> {
+        self.groups.into_iter().map(|(at, group)| (at, group.nodes))
+    }
+
     /// The first moment at which so many nodes are free.
     fn earliest(&self, nodes: usize) -> Option<i64> {
         let mut found = 0;

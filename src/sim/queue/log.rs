@@ -29,24 +29,22 @@ pub struct LogQueue {
     ends: BinaryHeap<Reverse<(i64, usize)>>,
     /// Submitted jobs that have not started, by submission.
     waiting: BTreeSet<(i64, usize)>,
-    /// Running job of each node.
-    user: Vec<Option<usize>>,
+    /// How many jobs run on each node: some machines let several share one.
+    users: Vec<u32>,
     held: BTreeMap<usize, Vec<NodeIx>>,
     plan: Vec<PlannedJob>,
     plan_number: u64,
     first_planned: Vec<Option<Planned>>,
+    start: i64,
     /// Nodes that jobs should have had but could not, for others had them.
     pub short: u64,
 }
 
 impl LogQueue {
-    /// A log on a machine of `nodes` nodes; by default as many as the log says, or as its jobs need at once.
+    /// A log on a machine of `nodes` nodes, or of as many as the log names; by default as many as the log says, or as its jobs
+    /// need at once. What happened before the log is complete is replayed too, but lies before [`LogQueue::span`].
     pub fn new(log: &JobLog, nodes: Option<usize>) -> Self {
-        let mut known: Vec<NodeName> = log.jobs.iter().flat_map(|j| j.node_list.iter().cloned()).collect();
-        known.sort_by(NodeName::cmp_natural);
-        known.dedup();
-        let total = nodes.or(log.nodes_total.map(|n| n as usize)).unwrap_or_else(|| most_at_once(&log.jobs));
-        let names = if known.is_empty() { numbered(total) } else { known };
+        let names = node_names(log, nodes);
         let numbers: BTreeMap<&NodeName, NodeIx> = names.iter().zip(0..).collect();
         let of = |j: &LoggedJob| j.node_list.iter().filter_map(|n| numbers.get(n).copied()).collect();
         let named = log.jobs.iter().map(of).collect();
@@ -62,11 +60,12 @@ impl LogQueue {
             next_submit: 0,
             ends: BinaryHeap::new(),
             waiting: BTreeSet::new(),
-            user: vec![None; count],
+            users: vec![0; count],
             held: BTreeMap::new(),
             plan: Vec::new(),
             plan_number: 0,
             first_planned: vec![None; count],
+            start: log.jobs.first().map_or(0, |j| j.start).max(log.complete_from.unwrap_or(i64::MIN)),
             short: 0,
         }
     }
@@ -76,10 +75,9 @@ impl LogQueue {
     }
 
     pub(super) fn span(&self) -> (i64, i64) {
-        let start = self.jobs.first().map_or(0, |j| j.start);
-        let end = self.jobs.iter().map(|j| j.start).max().unwrap_or(start);
         // After the last start the machine only empties: that is the end of the log, not of the queue.
-        (start, end)
+        let end = self.jobs.last().map_or(self.start, |j| j.start);
+        (self.start, end.max(self.start))
     }
 
     pub(super) fn plan(&self) -> (&[PlannedJob], u64) {
@@ -109,8 +107,11 @@ impl LogQueue {
         while let Some(Reverse((_, job))) = self.ends.peek().copied().filter(|Reverse((end, _))| *end <= at) {
             self.ends.pop();
             for node in self.held.remove(&job).unwrap_or_default() {
-                self.user[node as usize] = None;
-                moment.freed.push(node);
+                let users = &mut self.users[node as usize];
+                *users -= 1;
+                if *users == 0 {
+                    moment.freed.push(node);
+                }
             }
         }
         while self.jobs.get(self.next_start).is_some_and(|j| j.start <= at) {
@@ -129,21 +130,25 @@ impl LogQueue {
         let logged = &self.jobs[job];
         self.waiting.remove(&(logged.submit, job));
         let nodes = if self.named[job].is_empty() { self.choose(job) } else { self.named[job].clone() };
-        let free: Vec<NodeIx> = nodes.into_iter().filter(|n| self.user[*n as usize].is_none()).collect();
-        self.short += (logged.nodes as usize).saturating_sub(free.len()) as u64;
-        for node in &free {
-            self.user[*node as usize] = Some(job);
+        self.short += (logged.nodes as usize).saturating_sub(nodes.len()) as u64;
+        let taken: Vec<NodeIx> = nodes.iter().copied().filter(|n| self.is_free(*n as usize)).collect();
+        for node in &nodes {
+            self.users[*node as usize] += 1;
         }
         let id = self.jobs[job].id;
         self.ends.push(Reverse((self.jobs[job].end, job)));
-        self.held.insert(job, free.clone());
-        Taken { job: id, nodes: free }
+        self.held.insert(job, nodes);
+        Taken { job: id, nodes: taken }
+    }
+
+    fn is_free(&self, node: usize) -> bool {
+        self.users[node] == 0
     }
 
     fn choose(&self, job: usize) -> Vec<NodeIx> {
         let (id, wanted) = (self.jobs[job].id, self.jobs[job].nodes as usize);
         let mut free: Vec<NodeIx> =
-            (0..self.user.len()).filter(|n| self.user[*n].is_none()).map(|n| n as NodeIx).collect();
+            (0..self.users.len()).filter(|n| self.is_free(*n)).map(|n| n as NodeIx).collect();
         let own: BTreeSet<NodeIx> =
             self.plan.iter().filter(|p| p.job == id).flat_map(|p| p.nodes.iter().copied()).collect();
         let later = |n: &NodeIx| Reverse(self.planned(*n).map_or(i64::MAX, |p| p.at));
@@ -152,15 +157,29 @@ impl LogQueue {
         free
     }
 
-    fn plan_ahead(&mut self, now: i64) {
+    /// When each node is free, as far as limits tell.
+    pub(super) fn believed_ends(&self, now: i64) -> Timeline {
         let mut free = Timeline::default();
-        free.add(now, (0..self.user.len()).filter(|n| self.user[*n].is_none()).map(|n| n as NodeIx));
+        free.add(now, (0..self.users.len()).filter(|n| self.is_free(*n)).map(|n| n as NodeIx));
+        let mut shared: BTreeMap<NodeIx, i64> = BTreeMap::new();
         for (job, nodes) in &self.held {
             let logged = &self.jobs[*job];
             let end = logged.start.saturating_add(logged.limit_secs.unwrap_or(NO_LIMIT_SECS));
             // What is over its limit may end at any moment.
-            free.add(end.max(now + 1), nodes.iter().copied());
+            let end = end.max(now + 1);
+            let is_shared = |n: &NodeIx| self.users[*n as usize] > 1;
+            free.add(end, nodes.iter().copied().filter(|n| !is_shared(n)));
+            for node in nodes.iter().filter(|n| is_shared(n)) {
+                let last = shared.entry(*node).or_insert(end);
+                *last = end.max(*last);
+            }
         }
+        shared.into_iter().for_each(|(node, end)| free.add(end, [node]));
+        free
+    }
+
+    fn plan_ahead(&mut self, now: i64) {
+        let free = self.believed_ends(now);
         let waiting = |(_, i): &(i64, usize)| {
             let job = &self.jobs[*i];
             let limit_secs = job.limit_secs.unwrap_or(NO_LIMIT_SECS);
@@ -182,15 +201,23 @@ impl LogQueue {
     }
 }
 
-/// Names for nodes that have none, such that they sort as they are numbered.
-fn numbered(nodes: usize) -> Vec<NodeName> {
-    let width = nodes.to_string().len();
-    (1..=nodes).map(|n| NodeName::new(format!("n{n:0width$}"))).collect()
+/// The names of the log's nodes, and made up ones for those that no job names, in the order in which people count.
+fn node_names(log: &JobLog, nodes: Option<usize>) -> Vec<NodeName> {
+    let mut names: Vec<NodeName> = log.jobs.iter().flat_map(|j| j.node_list.iter().cloned()).collect();
+    names.sort_by(NodeName::cmp_natural);
+    names.dedup();
+    let said = nodes.or(log.nodes_total.map(|n| n as usize));
+    let total = said.unwrap_or_else(|| most_at_once(log.jobs.iter().filter(|j| j.node_list.is_empty())));
+    let (missing, width) = (total.saturating_sub(names.len()), total.to_string().len());
+    let prefix = if names.is_empty() { "n" } else { "unnamed" };
+    names.extend((1..=missing).map(|n| NodeName::new(format!("{prefix}{n:0width$}"))));
+    names.sort_by(NodeName::cmp_natural);
+    names
 }
 
 /// Most nodes that jobs hold at a time.
-fn most_at_once(jobs: &[LoggedJob]) -> usize {
-    let changes = jobs.iter().flat_map(|j| [(j.end, -i64::from(j.nodes)), (j.start, i64::from(j.nodes))]);
+fn most_at_once<'a>(jobs: impl Iterator<Item = &'a LoggedJob>) -> usize {
+    let changes = jobs.flat_map(|j| [(j.end, -i64::from(j.nodes)), (j.start, i64::from(j.nodes))]);
     let mut changes: Vec<(i64, i64)> = changes.collect();
     changes.sort_unstable();
     let mut held = 0;

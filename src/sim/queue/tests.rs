@@ -66,6 +66,48 @@ fn a_job_starts_where_it_was_planned_and_else_on_nodes_that_are_wanted_last() {
     assert_eq!(queue.short, 0);
 }
 
+/// Replays all, and returns when each node was given back and taken.
+fn replayed(queue: &mut LogQueue) -> Vec<(i64, Vec<NodeIx>, Vec<NodeIx>)> {
+    let moment = |m: Moment| (m.at, m.freed, m.taken.into_iter().flat_map(|t| t.nodes).collect());
+    std::iter::from_fn(|| queue.advance()).map(moment).collect()
+}
+
+fn on(nodes: &[&str], job: LoggedJob) -> LoggedJob {
+    LoggedJob { node_list: nodes.iter().map(|n| NodeName::new(*n)).collect(), ..job }
+}
+
+#[test]
+fn a_node_that_jobs_share_is_idle_when_the_last_has_ended() {
+    let first = on(&["a1"], logged(1, 0, 0, 100, 500, 1));
+    let second = on(&["a1", "a2"], logged(2, 50, 50, 300, 400, 2));
+    let waits = logged(3, 60, 400, 410, 10, 2);
+    let mut queue = replay(vec![first, second, waits]);
+    // Four nodes, of which jobs name two.
+    assert_eq!(queue.names().iter().map(NodeName::as_str).collect::<Vec<_>>()[..2], ["a1", "a2"]);
+    assert_eq!(queue.names().len(), 4);
+    up_to(&mut queue, 60);
+    let ends: Vec<(i64, Vec<NodeIx>)> = queue.believed_ends(60).by_moment().collect();
+    assert_eq!(ends, [(60, vec![2, 3]), (450, vec![1]), (500, vec![0])]);
+    let later = replayed(&mut queue);
+    assert_eq!(later[..2], [(100, vec![], vec![]), (300, vec![0, 1], vec![])]);
+    assert_eq!(queue.short, 0);
+}
+
+#[test]
+fn what_began_before_the_log_is_complete_is_there_at_its_start() {
+    let jobs = vec![
+        on(&["a1"], logged(1, 0, 0, 900, 1000, 1)),
+        on(&["a2"], logged(2, 500, 500, 600, 1000, 1)),
+        on(&["a2"], logged(3, 700, 700, 800, 1000, 1)),
+    ];
+    let log = JobLog { jobs, complete_from: Some(600), ..JobLog::default() };
+    let queue = MainQueue::Log(LogQueue::new(&log, None));
+    assert_eq!(queue.span(), (600, 700));
+    // Of 200 node-seconds half are idle; the days in which only job 1 is known do not count.
+    let found = crate::sim::gap_statistics(&queue, None);
+    assert_eq!((found.idle_node_secs, found.nodes), (100.0, 2));
+}
+
 #[test]
 fn an_idle_log_gives_nodes_back_and_takes_them() {
     let idle = |start, end, node: &str| IdleInterval { start, end, node: NodeName::new(node) };

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use crate::model::trace::MAX_NODES_A_MACHINE;
 use crate::model::{JobId, LoggedJob};
 use crate::traces::field::{secs, wrong};
 
@@ -102,10 +103,12 @@ impl Entry {
         let requested = if six { -1.0 } else { self.requested_procs };
         let procs = if self.allocated > 0.0 { self.allocated } else { requested };
         let nodes = (procs / f64::from(per_node.get())).ceil();
-        if nodes >= 1.0 && nodes <= f64::from(u32::MAX) {
+        if nodes >= 1.0 && nodes <= f64::from(MAX_NODES_A_MACHINE) {
             return Ok(nodes as u32);
         }
-        Err(wrong("number of processors", &self.allocated.to_string(), "a positive number"))
+        let expected = format!("those of 1 to {MAX_NODES_A_MACHINE} nodes");
+        let found = if procs > 0.0 { procs } else { self.allocated };
+        Err(wrong("number of processors", &found.to_string(), &expected))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use crate::model::trace::MAX_NODES_A_MACHINE;
+
 /// What the header says. A key that comes again does not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Header {
@@ -61,5 +63,5 @@ fn first<T: std::str::FromStr>(value: &str) -> Option<T> {
 }
 
 fn size(value: &str) -> Option<u32> {
-    first(value).filter(|n| *n > 0)
+    first(value).filter(|n| (1..=MAX_NODES_A_MACHINE).contains(n))
 }

@@ -80,6 +80,7 @@ pub(super) fn parse(source: Source, options: SwfOptions) -> Result<Reading<JobLo
         nodes_total: header.nodes_total(per_node),
         epoch: header.epoch,
         time_zone: header.time_zone(),
+        complete_from: None,
         left_out,
     };
     let some = !log.jobs.is_empty();

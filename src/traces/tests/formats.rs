@@ -156,7 +156,7 @@ fn standard_logs() {
     1 7 12/3@2 10/15..115 limit=Some(120) 2n [] COMPLETED
     ! line 11: 8 columns; expected 18
     ! line 12: wait time is "one"; expected a number
-    ! line 13: number of processors is "-1"; expected a positive number
+    ! line 13: number of processors is "-1"; expected those of 1 to 4000000 nodes
     ! line 14: submit time is "-1"; expected seconds from the log's start
     "#);
 }
@@ -188,7 +188,7 @@ fn logs_of_six_columns() {
     assert_snapshot!(swf("1 10 5 100.4 4 120\n2 0 5 0 4 120\n3 1 1 1 0 60\n4 1 1 1\n", SwfLayout::Auto, 0), @r#"
     nodes=None epoch=None zone=None left_out=1
     1 1 /@ 10/15..115 limit=Some(120) 4n []
-    ! line 3: number of processors is "0"; expected a positive number
+    ! line 3: number of processors is "0"; expected those of 1 to 4000000 nodes
     ! line 4: 4 columns; expected 18, or 6
     "#);
 }
@@ -232,6 +232,9 @@ fn sacct_prints_jobs() {
     2 13_4 bob/phys@gpu 1772357400/1772357400..1772362800 limit=None 1n ["n3"] RUNNING
     1 12 ann/phys@gpu 1772355600/1772359200..1772362800 limit=Some(93784) 3n ["n01", "n02", "n4"] COMPLETED
     "#);
+    // What ran before the first end is not known whole.
+    let log = sacct::parse(source("sacct.txt", text)).expect("a log").value;
+    assert_eq!(log.complete_from, Some(1_772_355_660));
 }
 
 #[test]
@@ -252,7 +255,7 @@ fn sacct_lines_that_are_malformed_are_told() {
     nodes=None epoch=Some(0) zone=None left_out=0
     1 1 "x/@ 1772359200/1772359200..1772359800 limit=Some(600) 1n ["n1"] FAILED
     ! line 3: NodeList: host list "n[1": a bracket is not closed
-    ! line 4: NNodes is "0"; expected a whole number from 1 to 4294967295
+    ! line 4: NNodes is "0"; expected a whole number from 1 to 4000000
     ! line 5: Timelimit is "10:00"; expected [DD-]HH:MM:SS
     ! line 6: End is "2026-03-01Tnoon"; expected a time such as 2026-03-01T10:00:00
     ! line 7: End is "2026-03-01T09:10:00"; expected a time after Start
@@ -267,6 +270,11 @@ fn curves_of_one_file_and_of_several_models() {
     assert_snapshot!(curves("t.csv", "model,nodes,gpus,images_per_s\nb,1,4,8\na,1,4,9\nb,2,8,15\n"), @"b=1:8,2:15 a=1:9");
     assert_snapshot!(curves("t.csv", "nodes,speed,remark\n1,4,fast\n2,8,7\n"), @"t=1:4,2:8");
     assert_snapshot!(curves("bert.csv", "batch,1,2,4\n64,6,8,\n128,3,5,8\n"), @"bert/64=1:6,2:8 bert/128=1:3,2:5,4:8");
+    // A row counts whole or not at all.
+    assert_snapshot!(curves("bert.csv", "batch,1,2,4\n64,6,x,20\n128,3,5,8\n"), @r#"
+    bert/128=1:3,2:5,4:8
+    ! line 2: throughput is "x"; expected a positive number
+    "#);
 }
 
 #[test]
