@@ -92,7 +92,8 @@ pub struct GapsConfig {
     pub min_window_secs: f64,
     /// A node with no planned end is counted on until the chance that it is still free falls below this.
     pub confidence: f64,
-    /// No such node is counted on for longer than this, seconds: what is decided for it will soon be decided anew.
+    /// No such node is counted on for longer than this, seconds: what is decided for it will soon be decided anew. See
+    /// [`crate::gaps::Lookahead`] for when it is less, or more.
     pub lookahead_secs: f64,
     /// A node must have been a gap for this long before it is used, seconds: main jobs often follow at once.
     pub settle_secs: f64,

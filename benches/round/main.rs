@@ -134,6 +134,7 @@ fn round(number: usize, kept: &mut Kept, config: &Config, jobs: &[MalleableJob])
             tracker: &kept.tracker,
             survival: &kept.survival,
             leave_secs: 15.0,
+            lookahead_secs: config.gaps.lookahead_secs,
         };
         find(&occupancy, &context, now)
     });

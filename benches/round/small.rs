@@ -70,6 +70,7 @@ fn measure(nodes: usize, free: usize) {
             tracker: &tracker,
             survival: &survival,
             leave_secs: 15.0,
+            lookahead_secs: config.gaps.lookahead_secs,
         };
         gaps = find(&occupancy, &context, now);
         search.push(clock.elapsed());

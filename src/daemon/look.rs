@@ -152,12 +152,14 @@ impl World {
         let occupancy = Occupancy::of(snapshot, &partition);
         let ended = self.tracker.observe(&occupancy, &before, now);
         let holders = self.holders();
+        let lookahead_secs = self.lookahead_secs(now);
         let context = GapContext {
             config: &self.config().gaps,
             holders: &holders,
             tracker: &self.tracker,
             survival: &self.survival,
             leave_secs: self.leave_secs(),
+            lookahead_secs,
         };
         let gaps = find(&occupancy, &context, now);
         let waiting = std::mem::replace(&mut self.ended_gaps, ended);
@@ -165,6 +167,14 @@ impl World {
         self.lose("gaps", lost);
         self.gaps = self.without_blocked(gaps, now);
         self.gaps_at = now;
+    }
+
+    fn lookahead_secs(&mut self, now: UnixTime) -> f64 {
+        let living = self.machines.iter().filter(|(_, m)| m.phase != Phase::Ended);
+        let submitted = living.filter_map(|(id, _)| Some(self.about.get(id)?.submitted_at));
+        self.lookahead.note(submitted);
+        let costs = self.subjects(now).into_iter().map(|s| s.costs);
+        self.lookahead.secs(&self.config().gaps, costs, now)
     }
 
     fn holders(&self) -> Holders {

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::advisor::Library;
 use crate::api::{AgentEvent, AgentReport, Assignment, Control, Directive, Mode, RoundView, Secret};
 use crate::config::Config;
-use crate::gaps::{Survival, Tracker};
+use crate::gaps::{Lookahead, Survival, Tracker};
 use crate::generation::input::Arrival;
 use crate::generation::reconcile::{Ground, OrderNumbers};
 use crate::generation::{Effect, Machine, Outcome, Phase, Settings};
@@ -118,6 +118,8 @@ pub struct World {
     pub tracker: Tracker,
     /// How long gaps last here.
     pub survival: Survival,
+    /// How far ahead nodes are counted on.
+    pub(super) lookahead: Lookahead,
     /// Nodes that are left alone.
     pub breaker: Breaker,
     /// Order of an administrator.
@@ -210,6 +212,7 @@ impl World {
             gaps_at: now,
             tracker: Tracker::default(),
             survival: Survival::default(),
+            lookahead: Lookahead::default(),
             breaker: Breaker::new(&config.daemon),
             control: Control::Normal,
             round: None,

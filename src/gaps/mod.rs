@@ -5,6 +5,7 @@
 //! learns from those how long gaps last when nothing is planned. [`GapStatistics`] are figures for people.
 
 mod fit;
+mod lookahead;
 mod occupancy;
 mod outlook;
 mod places;
@@ -20,6 +21,7 @@ use rustc_hash::FxHashMap;
 use crate::config::GapsConfig;
 use crate::model::{Gap, Gaps, JobId, NodeName, Refusal, Snapshot, UnixTime, WindowEnd};
 
+pub use lookahead::Lookahead;
 pub use occupancy::{Occupancy, Use};
 use outlook::Outlook;
 pub use statistics::{Blocks, GapStatistics, IdleTime, LengthBin, Quantiles, Shorter};
@@ -41,6 +43,8 @@ pub struct GapContext<'a> {
     pub survival: &'a Survival,
     /// Measured seconds from the decision to leave a node until Slurm can give it to another job.
     pub leave_secs: f64,
+    /// Seconds for which nodes without a planned end are counted on at most (see [`Lookahead`]).
+    pub lookahead_secs: f64,
 }
 
 /// Nodes that our malleable jobs hold, with the lead's id.
@@ -106,7 +110,8 @@ impl<'a> Finder<'a> {
         let confidence = trusted_confidence(snapshot, context.config);
         // Where less is trusted, less far ahead.
         let trust = (1.0 - confidence) / (1.0 - context.config.confidence);
-        let lookahead_secs = context.config.lookahead_secs * trust;
+        let (most, least) = (context.lookahead_secs, context.config.min_window_secs);
+        let lookahead_secs = (most * trust).max(most.min(least));
         let outlook = Outlook::new(context.survival, context.tracker, confidence, lookahead_secs, now);
         Finder { snapshot, context, now, occupancy, windows, outlook, partitions: Vec::new() }
     }

@@ -64,8 +64,14 @@ fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> G
     let mut tracker = Tracker::default();
     tracker.observe(&occupancy, &Gaps::default(), NOW + -10);
     let survival = Survival::default();
-    let context =
-        GapContext { config, holders: &holders, tracker: &tracker, survival: &survival, leave_secs: 15.0 };
+    let context = GapContext {
+        config,
+        holders: &holders,
+        tracker: &tracker,
+        survival: &survival,
+        leave_secs: 15.0,
+        lookahead_secs: config.lookahead_secs,
+    };
     find(&occupancy, &context, NOW)
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use infill::advisor::{Library, Subject};
 use infill::api::Control;
 use infill::config::Config;
-use infill::gaps::{self, GapContext, Holders, Occupancy, Survival, Tracker};
+use infill::gaps::{self, GapContext, Holders, Lookahead, Occupancy, Survival, Tracker};
 use infill::generation::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 use infill::model::{
     BatchMode, EndedGap, ExecPlan, Gaps, HeldNode, JobId, JobPlan, MalleableJob, NodeName, NodeType, Profile,
@@ -66,6 +66,7 @@ struct World<'a> {
     config: Config,
     tracker: Tracker,
     survival: Survival,
+    lookahead: Lookahead,
     library: Library,
     gaps: Gaps,
     gaps_at: UnixTime,
@@ -88,6 +89,7 @@ pub fn play(script: &Script) -> Result<Vec<Round>, String> {
         config,
         tracker: Tracker::default(),
         survival: Survival::default(),
+        lookahead: Lookahead::default(),
         library,
         gaps: Gaps::default(),
         gaps_at: UnixTime::default(),
@@ -160,12 +162,16 @@ impl<'a> World<'a> {
         }
         let occupancy = Occupancy::of(snapshot, PARTITION);
         let ended = self.tracker.observe(&occupancy, &self.gaps, now);
+        self.lookahead.note(self.jobs.values().map(|j| moment(j.of.submit)));
+        let costs = self.jobs.values().map(|_| self.config.planner.costs);
+        let lookahead_secs = self.lookahead.secs(&self.config.gaps, costs, now);
         let context = GapContext {
             config: &self.config.gaps,
             holders: &holders,
             tracker: &self.tracker,
             survival: &self.survival,
             leave_secs: self.config.daemon.poll_interval_secs + self.config.gaps.leave_secs,
+            lookahead_secs,
         };
         self.gaps = gaps::find(&occupancy, &context, now);
         self.gaps_at = now;

@@ -6,7 +6,7 @@ use super::mirror::{Mirror, NODE_TYPE, PARTITION};
 use super::{Policy, PolicyName, Target, View};
 use crate::advisor::{Library, Progress, Subject};
 use crate::config::Config;
-use crate::gaps::{GapContext, GapSample, Holders, Occupancy, Survival, Tracker, find};
+use crate::gaps::{GapContext, GapSample, Holders, Lookahead, Occupancy, Survival, Tracker, find};
 use crate::model::malleable::RateCurve;
 use crate::model::{
     BatchMode, EndedGap, ExecPlan, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, ProfileKey,
@@ -45,6 +45,7 @@ pub struct Infill {
     mirror: Option<Mirror>,
     tracker: Tracker,
     survival: Survival,
+    lookahead: Lookahead,
     history: VecDeque<GapSample>,
     lesson_at: Option<i64>,
     library: Library,
@@ -68,6 +69,7 @@ impl Infill {
             mirror: None,
             tracker: Tracker::default(),
             survival: Survival::default(),
+            lookahead: Lookahead::default(),
             history: VecDeque::new(),
             lesson_at: None,
             gaps: Gaps::default(),
@@ -108,12 +110,15 @@ impl Infill {
         let ended = self.tracker.observe(&occupancy, &before, now);
         self.learn(&ended, view.now);
         let holders: Holders = view.jobs.values().flat_map(|j| held(view, j)).collect();
+        self.lookahead.note(view.jobs.values().map(|j| UnixTime(j.submitted_at)));
+        let costs = view.jobs.values().map(|_| *view.costs);
         let context = GapContext {
             config: &self.config.gaps,
             holders: &holders,
             tracker: &self.tracker,
             survival: &self.survival,
             leave_secs: self.leave_secs(),
+            lookahead_secs: self.lookahead.secs(&self.config.gaps, costs, now),
         };
         self.gaps = find(&occupancy, &context, now);
     }

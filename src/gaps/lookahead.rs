@@ -1,0 +1,89 @@
+//! How far ahead nodes without a planned end are counted on.
+//!
+//! What a job's growth brings lasts until it is rescaled anyway. Where new malleable jobs come often, a free node is soon
+//! taken by one of them, at no running job's cost, so that growth pays only until then.
+
+use std::collections::VecDeque;
+
+use crate::config::GapsConfig;
+use crate::model::{RescaleCosts, UnixTime};
+
+/// From so many pauses between arrivals the usual one is known.
+const PAUSES: usize = 8;
+
+/// It is never looked ahead for less than so many times what the costliest change takes: nothing would ever start.
+const TIMES_A_CHANGE: f64 = 4.0;
+
+/// The last arrivals of malleable jobs. A value that is kept between rounds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lookahead {
+    arrivals: VecDeque<UnixTime>,
+}
+
+impl Lookahead {
+    /// Takes note of when the jobs of this round were submitted. Those that came since the last round are one arrival.
+    pub fn note(&mut self, submitted: impl Iterator<Item = UnixTime>) {
+        let Some(last) = submitted.max() else { return };
+        if self.arrivals.back().is_none_or(|known| *known < last) {
+            self.arrivals.push_back(last);
+        }
+        if self.arrivals.len() > PAUSES + 1 {
+            self.arrivals.pop_front();
+        }
+    }
+
+    /// Seconds to look ahead: the configured ones, or the mean pause between arrivals if that is shorter, but enough for a window to
+    /// be used at all and for the costliest change of the jobs.
+    pub fn secs(&self, config: &GapsConfig, costs: impl Iterator<Item = RescaleCosts>, now: UnixTime) -> f64 {
+        let first = self.arrivals.front().filter(|_| self.arrivals.len() > PAUSES);
+        let pause = first.map_or(f64::INFINITY, |first| now.secs_since(*first) / PAUSES as f64);
+        let costliest = costs.map(|c| c.up_secs.max(c.start_secs)).fold(0.0, f64::max);
+        let usual = config.lookahead_secs.min(pause.max(config.min_window_secs));
+        usual.max(TIMES_A_CHANGE * costliest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 20.0 };
+
+    fn after(arrivals: &[i64]) -> Lookahead {
+        let mut lookahead = Lookahead::default();
+        arrivals.iter().for_each(|at| lookahead.note([UnixTime(at - 50), UnixTime(*at)].into_iter()));
+        lookahead
+    }
+
+    fn secs(lookahead: &Lookahead, now: i64) -> f64 {
+        let config = GapsConfig { lookahead_secs: 300.0, min_window_secs: 60.0, ..GapsConfig::default() };
+        lookahead.secs(&config, [COSTS].into_iter(), UnixTime(now))
+    }
+
+    #[test]
+    fn where_jobs_come_often_it_is_looked_ahead_to_the_next_one() {
+        let often: Vec<i64> = (0..40).map(|k| 1000 + k * 100).collect();
+        // The last nine count, and what has passed since.
+        assert_eq!(secs(&after(&often), 4900), 100.0);
+        assert_eq!(secs(&after(&often), 5300), 150.0);
+        assert_eq!(secs(&after(&often), 100_000), 300.0);
+        let burst: Vec<i64> = (0..40).collect();
+        assert_eq!(secs(&after(&burst), 41), 80.0, "four times 20 s at least");
+        let config = GapsConfig { lookahead_secs: 300.0, min_window_secs: 60.0, ..GapsConfig::default() };
+        assert_eq!(after(&burst).secs(&config, std::iter::empty(), UnixTime(41)), 60.0, "a window at least");
+    }
+
+    #[test]
+    fn few_arrivals_and_the_same_jobs_again_say_nothing() {
+        assert_eq!(secs(&Lookahead::default(), 0), 300.0);
+        assert_eq!(secs(&after(&[10, 20, 30, 40, 50, 60, 70, 80]), 80), 300.0);
+        assert_eq!(secs(&after(&[10; 40]), 20), 300.0);
+    }
+
+    #[test]
+    fn a_job_that_takes_long_to_start_is_started_all_the_same() {
+        let slow = RescaleCosts { start_secs: 400.0, ..COSTS };
+        let config = GapsConfig { lookahead_secs: 300.0, ..GapsConfig::default() };
+        assert_eq!(Lookahead::default().secs(&config, [COSTS, slow].into_iter(), UnixTime(0)), 1600.0);
+    }
+}
