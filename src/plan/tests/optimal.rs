@@ -31,7 +31,8 @@ fn try_all(
     }
 }
 
-fn all_paths(space: &Space<'_>, job: usize) -> Vec<Vec<usize>> {
+/// All paths whose options are allowed.
+pub(super) fn all_paths(space: &Space<'_>, job: usize) -> Vec<Vec<usize>> {
     let mut paths = vec![Vec::new()];
     for step in 0..space.steps.len() {
         let allowed: Vec<usize> =

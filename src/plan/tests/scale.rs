@@ -1,11 +1,13 @@
 //! What makes large rounds fast must change nothing: changes by kind, paths by running maxima, bounds, exchanges.
 
+use super::optimal::all_paths;
 use super::*;
 use crate::model::Prover;
 use crate::plan::cost::Change;
 use crate::plan::exchange::{self, Terms};
 use crate::plan::path;
 use crate::plan::pool::Pool;
+use crate::plan::prices::Priced;
 use crate::plan::space::Space;
 
 #[test]
@@ -85,9 +87,41 @@ fn running_maxima_find_the_best_paths() {
     assert!(compared > 500 && classes > 50, "{compared} jobs, {classes} with several classes");
 }
 
+/// Most paths of a job that are tried one by one.
+const MOST_PATHS: usize = 5_000;
+
+/// How many paths a pool must have, by trying all: each of them is asserted to be in it. `None` where there are too many.
+fn missed_by_none(
+    space: &Space<'_>,
+    job: usize,
+    pool: &Pool,
+    priced: &Priced,
+    (slack, most): (f64, usize),
+) -> Option<usize> {
+    let paths = space.jobs[job].options.len().checked_pow(space.steps.len() as u32)?;
+    if paths > MOST_PATHS {
+        return None;
+    }
+    let regret = |path: &Vec<usize>| {
+        let mut uses = vec![0; space.limits.len()];
+        space.take(&mut uses, job, path, -1);
+        pool.regret(space.path_score(job, path), &uses, &priced.prices)
+    };
+    let error = 1e-9 * priced.bound.abs().max(1.0);
+    let near: Vec<(f64, Vec<usize>)> = all_paths(space, job).into_iter().map(|p| (regret(&p), p)).collect();
+    if near.iter().filter(|(regret, _)| *regret <= slack + error).count() > most {
+        return None;
+    }
+    let little: Vec<&Vec<usize>> = near.iter().filter(|(r, _)| *r <= slack - error).map(|(_, p)| p).collect();
+    for path in &little {
+        assert!((0..pool.regrets().len()).any(|n| pool.path(n) == path.as_slice()), "job {job}: {path:?}");
+    }
+    Some(little.len())
+}
+
 #[test]
 fn a_pool_has_all_paths_of_little_regret_and_exchanges_only_gain() {
-    let mut gained = 0;
+    let (mut gained, mut tried) = (0, 0);
     for seed in 42_000..42_300 {
         let world = random::world(seed, 6, 12);
         let problem = world.problem();
@@ -102,6 +136,7 @@ fn a_pool_has_all_paths_of_little_regret_and_exchanges_only_gain() {
             (0..space.jobs.len()).map(|j| Pool::of(&space, j, priced, slack, 200)).collect();
         for (job, pool) in pools.iter().enumerate() {
             assert!(pool.regrets().is_sorted(), "seed {seed}");
+            tried += missed_by_none(&space, job, pool, priced, (slack, 200)).unwrap_or(0);
             for (number, regret) in pool.regrets().iter().enumerate() {
                 let score = space.path_score(job, pool.path(number));
                 let again = pool.regret(score, pool.uses(number), &priced.prices);
@@ -119,7 +154,7 @@ fn a_pool_has_all_paths_of_little_regret_and_exchanges_only_gain() {
         assert_eq!(better, space.score(&schedule) > before, "seed {seed}");
         gained += u32::from(better);
     }
-    assert!(gained > 100, "only {gained} schedules gained");
+    assert!(gained > 100 && tried > 1000, "only {gained} schedules gained; only {tried} paths were tried");
 }
 
 #[test]
