@@ -6,7 +6,7 @@ use crate::advisor::{Library, News, Opening, Progress, Subject};
 use crate::api::{AgentEvent, Opening as Told};
 use crate::generation::{Machine, Phase};
 use crate::model::{
-    ExecPlan, JobId, NodeName, NodeType, Profile, ProfileFilter, ProfileKey, Standing, UnixTime,
+    ExecPlan, JobId, NodeName, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, Standing, UnixTime,
 };
 use crate::store::{Measurement, StoreError};
 
@@ -225,8 +225,17 @@ impl World {
 
     /// All jobs that have not ended, as the advisor sees them.
     pub(super) fn subjects(&self, now: UnixTime) -> Vec<Subject> {
-        let living = self.machines.values().filter(|m| !matches!(m.state_word(), "ended" | "ending"));
-        living.map(|machine| self.subject(machine, now)).collect()
+        self.living().map(|machine| self.subject(machine, now)).collect()
+    }
+
+    /// The jobs that the advisor and the planner have to do with.
+    pub(super) fn living(&self) -> impl Iterator<Item = &Machine> {
+        self.machines.values().filter(|m| !matches!(m.state_word(), "ended" | "ending"))
+    }
+
+    /// What the job's rescales cost, by what is known of its profile.
+    pub(super) fn costs_of(&self, machine: &Machine, key: &ProfileKey) -> RescaleCosts {
+        self.library.costs(key, &machine.spec.costs.unwrap_or(self.config().planner.costs))
     }
 
     pub(super) fn subject(&self, machine: &Machine, now: UnixTime) -> Subject {
@@ -236,13 +245,12 @@ impl World {
             _ => None,
         };
         let planner = &self.config().planner;
-        let otherwise = machine.spec.costs.unwrap_or(planner.costs);
         Subject {
             job: machine.job,
             sizes: machine.allowed().clone(),
             declared: super::demand::declared(machine, self.about.get(&machine.job), planner),
             running: members,
-            costs: self.library.costs(&key, &otherwise),
+            costs: self.costs_of(machine, &key),
             key,
         }
     }

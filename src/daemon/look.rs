@@ -173,7 +173,7 @@ impl World {
         let living = self.machines.iter().filter(|(_, m)| m.phase != Phase::Ended);
         let submitted = living.filter_map(|(id, _)| Some(self.about.get(id)?.submitted_at));
         self.lookahead.note(submitted);
-        let costs = self.subjects(now).into_iter().map(|s| s.costs);
+        let costs = self.living().map(|m| self.costs_of(m, &self.key_of(m.job)));
         self.lookahead.secs(&self.config().gaps, costs, now)
     }
 
