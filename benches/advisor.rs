@@ -1,7 +1,8 @@
-//! How well the advisor learns published scaling tables, beside simpler schemes, and what a fit and a choice take.
+//! How well the advisor learns published scaling tables, beside simpler schemes, and what a fit and a choice
+//! take.
 //!
-//! `cargo bench --bench advisor`. The tables are not part of this repository; where they are absent, it says so and only
-//! measures times.
+//! `cargo bench --bench advisor`. The tables are not part of this repository; where they are absent, it says
+//! so and only measures times.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -182,8 +183,8 @@ impl Columns {
     }
 }
 
-/// The error when some sizes are measured (with one report each: no noise is averaged out, so the table's own rate is a
-/// favour) and the others lie on lines between them, flat beyond.
+/// The error when some sizes are measured (with one report each: no noise is averaged out, so the table's own
+/// rate is a favour) and the others lie on lines between them, flat beyond.
 fn interpolated(table: &Table, measured: impl Fn(u32) -> bool) -> f64 {
     let known = points(table).into_iter().filter(|p| measured(p.nodes)).collect();
     let curve = Curve::new(known).expect("some sizes");

@@ -1,7 +1,7 @@
 //! How large the store gets, and how long its frequent questions take: `cargo bench --bench store`.
 //!
-//! A million measurements of two thousand profiles, written as the daemon writes them, in SQLite and in PostgreSQL,
-//! of which it starts a server. Goals: at most 200 MB, and at most 50 ms for each question.
+//! A million measurements of two thousand profiles, written as the daemon writes them, in SQLite and in
+//! PostgreSQL, of which it starts a server. Goals: at most 200 MB, and at most 50 ms for each question.
 
 #[path = "../tests/it/harness/postgres.rs"]
 mod postgres;

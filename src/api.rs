@@ -1,6 +1,7 @@
 //! The messages of the HTTP API under `/v1`, shared by the daemon, the agents and the command line.
 //!
-//! Unknown fields are ignored on both sides, so that a daemon and agents of neighbouring versions understand each other.
+//! Unknown fields are ignored on both sides, so that a daemon and agents of neighbouring versions understand
+//! each other.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -147,14 +148,15 @@ pub struct Hello {
 /// Answer to a [`Hello`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
-    /// Bearer token for `poll` and `report` of this agent. Good until the daemon restarts: on 401, say hello again.
+    /// Bearer token for `poll` and `report` of this agent. Good until the daemon restarts: on 401, say hello
+    /// again.
     pub secret: Secret,
     /// How long a preempted worker may take to save before it is killed, seconds.
     pub preempt_leave_secs: f64,
 }
 
-/// A long poll: `POST /v1/agent/poll`. Answered when the assignment's version exceeds `seen`, or after `wait_secs`
-/// with the present assignment.
+/// A long poll: `POST /v1/agent/poll`. Answered when the assignment's version exceeds `seen`, or after
+/// `wait_secs` with the present assignment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Poll {
     /// The Slurm job in which the agent runs.
@@ -186,7 +188,8 @@ pub enum Directive {
     Hold,
     /// Run the command as this member of this generation (start it if that generation does not run here yet).
     Run(Member),
-    /// Stop the command of this generation with the rescale signal (SIGKILL past the grace time), report, stay.
+    /// Stop the command of this generation with the rescale signal (SIGKILL past the grace time), report,
+    /// stay.
     Stop {
         /// The generation to stop.
         generation: u64,
@@ -219,7 +222,8 @@ pub struct Member {
     pub exec_plan: String,
 }
 
-/// A wing that the lead's agent shall submit with `sbatch`. Submitting the same order twice is an error of the agent.
+/// A wing that the lead's agent shall submit with `sbatch`. Submitting the same order twice is an error of
+/// the agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WingOrder {
     /// Unique over the life of the store.
@@ -280,8 +284,8 @@ pub enum AgentEvent {
         generation: u64,
         /// Samples done since the last report.
         samples: f64,
-        /// Seconds between the command's last word in the last report and its last word in this one, by the node's
-        /// monotonic clock. In the first report of a generation, since its start.
+        /// Seconds between the command's last word in the last report and its last word in this one, by the
+        /// node's monotonic clock. In the first report of a generation, since its start.
         secs: f64,
         /// Last step that the command named.
         step: Option<u64>,
@@ -310,7 +314,8 @@ pub enum AgentEvent {
 /// How a generation came about on one worker, seconds by its monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Opening {
-    /// From the last generation's rescale signal until its command said that the checkpoint was saved, if it did.
+    /// From the last generation's rescale signal until its command said that the checkpoint was saved, if it
+    /// did.
     pub saved_secs: Option<f64>,
     /// From that signal until that command had exited. `None` when nothing was stopped here: a first start.
     pub stop_secs: Option<f64>,
@@ -399,7 +404,8 @@ pub struct NodeView {
     pub node_type: String,
     /// Slurm's state words joined by `+`.
     pub state: String,
-    /// What it is for the main queue: `busy` (a main job runs), `gap`, `held` (a gap that infill uses), `refused`.
+    /// What it is for the main queue: `busy` (a main job runs), `gap`, `held` (a gap that infill uses),
+    /// `refused`.
     pub kind: NodeKind,
     /// The malleable job that holds it.
     pub job: Option<JobId>,
@@ -531,8 +537,8 @@ pub struct CurveRow {
     pub high: f64,
 }
 
-/// Deletes profiles: `POST /v1/profiles/forget`. The credential's purpose is `profiles`. Users may name their own
-/// profiles, administrators any.
+/// Deletes profiles: `POST /v1/profiles/forget`. The credential's purpose is `profiles`. Users may name their
+/// own profiles, administrators any.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ForgetRequest {
     /// Proof of who speaks.
@@ -543,8 +549,8 @@ pub struct ForgetRequest {
     pub filter: ProfileFilter,
 }
 
-/// Takes profiles in, in place of those with the same key: `POST /v1/profiles/import`. The credential's purpose is
-/// `profiles`. Users may bring their own profiles, administrators any.
+/// Takes profiles in, in place of those with the same key: `POST /v1/profiles/import`. The credential's
+/// purpose is `profiles`. Users may bring their own profiles, administrators any.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ImportRequest {
     /// Proof of who speaks.

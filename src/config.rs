@@ -1,6 +1,7 @@
 //! The configuration file: one commented TOML file, `config/infill.toml`, which is also in the binary.
 //!
-//! Unknown keys are refused with their line. A flag wins over the environment, that over the file, that over the default.
+//! Unknown keys are refused with their line. A flag wins over the environment, that over the file, that over
+//! the default.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,8 @@ pub struct DaemonConfig {
     pub poll_interval_secs: f64,
     /// Most actions on Slurm in one round; what is left waits for the next.
     pub max_actions_a_round: u32,
-    /// Starts that die within `early_death_secs` on a node, or drains after we left it, until the node is left alone.
+    /// Starts that die within `early_death_secs` on a node, or drains after we left it, until the node is
+    /// left alone.
     pub breaker_failures: u32,
     /// A job that dies within so many seconds of its start counts as a failed start.
     pub early_death_secs: f64,
@@ -92,8 +94,8 @@ pub struct GapsConfig {
     pub min_window_secs: f64,
     /// A node with no planned end is counted on until the chance that it is still free falls below this.
     pub confidence: f64,
-    /// No such node is counted on for longer than this, seconds: what is decided for it will soon be decided anew. See
-    /// [`crate::gaps::Lookahead`] for when it is less, or more.
+    /// No such node is counted on for longer than this, seconds: what is decided for it will soon be decided
+    /// anew. See [`crate::gaps::Lookahead`] for when it is less, or more.
     pub lookahead_secs: f64,
     /// A node must have been a gap for this long before it is used, seconds: main jobs often follow at once.
     pub settle_secs: f64,
@@ -121,8 +123,8 @@ pub struct PlannerConfig {
     pub lease_secs: f64,
     /// Rescale costs of a job that has declared none and of which nothing was measured.
     pub costs: RescaleCosts,
-    /// Throughput curves (`nodes:samples a second`, as for `infill run --curve`) by profile or job name, for jobs that
-    /// declare none themselves.
+    /// Throughput curves (`nodes:samples a second`, as for `infill run --curve`) by profile or job name, for
+    /// jobs that declare none themselves.
     pub curves: BTreeMap<String, Curve>,
     /// Shares of users; others have 1. A user's share is divided over the user's jobs.
     pub shares: BTreeMap<String, f64>,
@@ -152,7 +154,8 @@ pub struct AdvisorConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentConfig {
-    /// URL at which agents and the command line reach the daemon; of several daemons all, separated by commas.
+    /// URL at which agents and the command line reach the daemon; of several daemons all, separated by
+    /// commas.
     pub url: String,
     /// Seconds for which a preempted worker may save before it is killed.
     pub preempt_leave_secs: f64,

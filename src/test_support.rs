@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 /// Makes an executable shell script.
 ///
-/// A child process writes it: a file that this process has open for writing is inherited by whatever another test's
-/// thread forks at that moment, and cannot be executed meanwhile ("text file busy").
+/// A child process writes it: a file that this process has open for writing is inherited by whatever another
+/// test's thread forks at that moment, and cannot be executed meanwhile ("text file busy").
 pub fn script(path: impl AsRef<Path>, body: &str) -> PathBuf {
     let path = path.as_ref();
     let mut child = Command::new("sh")

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// The folder of logs and scaling tables that are not part of this repository: `INFILL_DATA`, else the one beside it. `None`,
-/// and a word on stderr, where there is none.
+/// The folder of logs and scaling tables that are not part of this repository: `INFILL_DATA`, else the one
+/// beside it. `None`, and a word on stderr, where there is none.
 #[allow(dead_code, reason = "not every bench needs all of this")]
 pub fn data() -> Option<PathBuf> {
     let root = std::env::var_os("INFILL_DATA").map(PathBuf::from);
@@ -15,7 +15,8 @@ pub fn data() -> Option<PathBuf> {
     None
 }
 
-/// Most memory that the process has had so far, KiB, by the kernel's book: the solver's too, which is not Rust's.
+/// Most memory that the process has had so far, KiB, by the kernel's book: the solver's too, which is not
+/// Rust's.
 #[allow(dead_code, reason = "not every bench needs all of this")]
 pub fn most_resident_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -1,4 +1,5 @@
-//! Published scaling tables as curves: Summit by nodes, ElasticFlow by GPUs (one a node), Pollux by nodes of four GPUs.
+//! Published scaling tables as curves: Summit by nodes, ElasticFlow by GPUs (one a node), Pollux by nodes of
+//! four GPUs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! Rounds to plan, drawn from published data: windows are the true remaining times of Summit's idle intervals at random
-//! instants, jobs scale like published tables. The measured round is one in mid-life: a first plan was carried out, time
-//! went on, nodes left and others joined.
+//! Rounds to plan, drawn from published data: windows are the true remaining times of Summit's idle intervals
+//! at random instants, jobs scale like published tables. The measured round is one in mid-life: a first plan
+//! was carried out, time went on, nodes left and others joined.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -127,7 +127,8 @@ impl Data {
         shards
     }
 
-    /// The gaps of all shards, `passed` seconds after their instants: those of `held` nodes, and others up to `most`.
+    /// The gaps of all shards, `passed` seconds after their instants: those of `held` nodes, and others up to
+    /// `most`.
     fn gaps(&self, shards: &[i64], passed: i64, most: usize, held: &BTreeSet<NodeName>) -> Gaps {
         let mut found: Vec<Gap> = Vec::new();
         for (shard, at) in shards.iter().enumerate() {
@@ -146,7 +147,8 @@ impl Data {
         let (min, max) = (curve.points()[0], curve.points()[curve.points().len() - 1].nodes);
         let slow = r.random_range(0.5..2.0);
         let costs = RescaleCosts { up_secs: 18.0 * slow, down_secs: 12.0 * slow, start_secs: 18.0 * slow };
-        // Jobs count samples in different units: as in the daemon, a node-second at the smallest size weighs the same.
+        // Jobs count samples in different units: as in the daemon, a node-second at the smallest size weighs
+        // the same.
         let weight = r.random_range(0.5..2.0) * f64::from(min.nodes) / min.rate;
         MalleableJob {
             id: JobId(id),

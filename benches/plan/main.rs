@@ -1,9 +1,9 @@
 //! What a plan takes and how good it is proved to be: `cargo bench --bench plan [-- --quick]`.
 //!
-//! Rounds are drawn from Summit's idle log and published scaling tables (see `instances`), which are not part of this
-//! repository: where they are absent, this says so and ends. Times are wall times of one thread. Goals: 100 jobs on 4,608
-//! nodes in 6 steps within 500 ms at the 95th percentile, proved to 0.1 %; a hundred times faster than the published
-//! program with a variable for each job and node (see `per_node`).
+//! Rounds are drawn from Summit's idle log and published scaling tables (see `instances`), which are not part
+//! of this repository: where they are absent, this says so and ends. Times are wall times of one thread.
+//! Goals: 100 jobs on 4,608 nodes in 6 steps within 500 ms at the 95th percentile, proved to 0.1 %; a hundred
+//! times faster than the published program with a variable for each job and node (see `per_node`).
 
 #[path = "../common/mod.rs"]
 mod common;

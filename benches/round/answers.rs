@@ -1,4 +1,5 @@
-//! The answers of slurmrestd for a large cluster: recorded records of v0.0.42 with their names, nodes and times replaced.
+//! The answers of slurmrestd for a large cluster: recorded records of v0.0.42 with their names, nodes and
+//! times replaced.
 //!
 //! An answer is made while it is read, so that its bytes need not be held.
 

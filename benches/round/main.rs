@@ -1,8 +1,8 @@
 //! A whole round at the size of the largest machines: `cargo bench --bench round`.
 //!
-//! From the bytes that slurmrestd sends for 10,000 nodes, 20,000 running and 20,000 pending jobs to what changes for 20
-//! malleable jobs. Goals: at most 1 s, half of it for reading; at most 300 MiB of memory with the last round's
-//! snapshot still held. Also the gap finder alone, as often as the simulator calls it.
+//! From the bytes that slurmrestd sends for 10,000 nodes, 20,000 running and 20,000 pending jobs to what
+//! changes for 20 malleable jobs. Goals: at most 1 s, half of it for reading; at most 300 MiB of memory with
+//! the last round's snapshot still held. Also the gap finder alone, as often as the simulator calls it.
 
 mod answers;
 #[path = "../common/mod.rs"]

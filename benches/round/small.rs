@@ -17,7 +17,8 @@ const CALLS: usize = 201;
 /// Nodes of each busy job.
 const WIDTH: usize = 16;
 
-/// `count` nodes of which `free` are, the others busy with jobs of 16 nodes; for a tenth of the free ones a job is planned.
+/// `count` nodes of which `free` are, the others busy with jobs of 16 nodes; for a tenth of the free ones a
+/// job is planned.
 fn machine(count: usize, free: usize) -> Snapshot {
     let names: Vec<NodeName> = (0..count).map(|n| NodeName::new(format!("nid{n:06}"))).collect();
     let kind = NodeType::new("gpu:a100:4/cpu64");

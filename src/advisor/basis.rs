@@ -1,7 +1,7 @@
 //! The terms of a step-time model.
 //!
-//! All are terms of `y(n) = n ÷ rate(n)`: node-seconds a sample. For a fixed batch a node, `y` is the time of a step (but
-//! for a factor); for a fixed global batch it is that time × n. One set of terms so serves both:
+//! All are terms of `y(n) = n ÷ rate(n)`: node-seconds a sample. For a fixed batch a node, `y` is the time of
+//! a step (but for a factor); for a fixed global batch it is that time × n. One set of terms so serves both:
 //!
 //! | term | fixed batch a node | fixed global batch |
 //! |---|---|---|

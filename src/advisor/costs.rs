@@ -5,8 +5,8 @@ use crate::model::{ChangeCost, MeasuredCosts, RescaleCosts};
 /// The mean forgets: a new cost counts at least one part in so many.
 const MEMORY: u32 = 8;
 
-/// A change that took so many times longer than the mean of several counts as if it had taken so many: something else may
-/// have gone wrong in it.
+/// A change that took so many times longer than the mean of several counts as if it had taken so many:
+/// something else may have gone wrong in it.
 const OUTLIER: f64 = 4.0;
 
 /// Changes before one can be told to be an outlier.
@@ -32,8 +32,8 @@ pub fn learn(mean: &mut ChangeCost, new: &ChangeCost) {
     };
 }
 
-/// What the planner is to count on: what was measured; for a kind of change that never happened, what its likes took; for
-/// a job that never changed, `otherwise`.
+/// What the planner is to count on: what was measured; for a kind of change that never happened, what its
+/// likes took; for a job that never changed, `otherwise`.
 pub fn believed(measured: &MeasuredCosts, otherwise: &RescaleCosts) -> RescaleCosts {
     let known = |c: &ChangeCost| (c.count > 0).then(|| c.total_secs());
     let (up, down, start) = (known(&measured.up), known(&measured.down), known(&measured.start));

@@ -1,9 +1,10 @@
 //! From measured sizes to a curve with its uncertainty at every size.
 //!
-//! Models are sums of few terms ([`super::basis`]) with non-negative weights, fitted by relative least squares. All of up to
-//! [`MOST_TERMS`] terms are fitted and averaged by their evidence (an information criterion), because three or four measured sizes seldom tell
-//! which is right; where the models differ, nothing is known. On top comes a Gaussian process over log₂ n for what no model
-//! explains: it carries the curve through the measured sizes, and lets the doubt grow with the distance from them.
+//! Models are sums of few terms ([`super::basis`]) with non-negative weights, fitted by relative least
+//! squares. All of up to [`MOST_TERMS`] terms are fitted and averaged by their evidence (an information
+//! criterion), because three or four measured sizes seldom tell which is right; where the models differ,
+//! nothing is known. On top comes a Gaussian process over log₂ n for what no model explains: it carries the
+//! curve through the measured sizes, and lets the doubt grow with the distance from them.
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
@@ -89,8 +90,8 @@ pub struct Fitted {
 }
 
 impl Fitted {
-    /// Fits what was measured. `largest` is the largest size of interest: as far as that the prior speaks. `None` when
-    /// nothing usable was measured.
+    /// Fits what was measured. `largest` is the largest size of interest: as far as that the prior speaks.
+    /// `None` when nothing usable was measured.
     pub fn new(points: &[SizePoint], mode: BatchMode, largest: u32) -> Option<Self> {
         let points = usable(points);
         let (first, last) = (points.first()?, points.last()?);
@@ -182,8 +183,8 @@ impl Fitted {
         })
     }
 
-    /// More is never promised than what is proportional to the largest measured size, nor below the smallest more than
-    /// [`MOST_BELOW`] times its rate.
+    /// More is never promised than what is proportional to the largest measured size, nor below the smallest
+    /// more than [`MOST_BELOW`] times its rate.
     fn bounded(&self, nodes: u32, rate: f64) -> f64 {
         let (Some(first), Some(last)) = (self.points.first(), self.points.last()) else { return rate };
         if nodes > last.nodes {
@@ -248,8 +249,8 @@ impl Row {
         Row { nodes: n, y: n / p.rate, error: p.error.max(LEAST_ERROR).hypot(MODEL_ERROR) }
     }
 
-    /// What is expected of a size far from the nearest measured one; nothing if that is the same. The more was measured, the
-    /// less it counts.
+    /// What is expected of a size far from the nearest measured one; nothing if that is the same. The more
+    /// was measured, the less it counts.
     fn prior(nearest: &SizePoint, nodes: u32, measured: usize) -> Option<Self> {
         let (n, m) = (f64::from(nodes), f64::from(nearest.nodes));
         let doublings = (n / m).log2().abs();
@@ -294,8 +295,8 @@ impl Normal {
 
     /// The least-squares weights of these terms, if all are positive; with χ² and the penalty.
     ///
-    /// Over all sets of terms the best of these is the non-negative solution: where a weight would be negative, the set
-    /// without that term is among the others.
+    /// Over all sets of terms the best of these is the non-negative solution: where a weight would be
+    /// negative, the set without that term is among the others.
     fn solve(&self, set: &[usize]) -> Option<([f64; TERMS], f64)> {
         let gram = DMatrix::from_fn(set.len(), set.len(), |i, j| self.gram[set[i]][set[j]]);
         let right = DVector::from_fn(set.len(), |i, _| self.right[set[i]]);

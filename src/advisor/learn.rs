@@ -26,11 +26,12 @@ const DOUBT_SECS: f64 = 120.0;
 /// Seconds from a generation's start in which nothing is contradicted.
 const SETTLED_SECS: f64 = 30.0;
 
-/// A point that rests on fewer seconds was wrong itself when it is contradicted, and says nothing of the others.
+/// A point that rests on fewer seconds was wrong itself when it is contradicted, and says nothing of the
+/// others.
 const LITTLE_SECS: f64 = 20.0;
 
-/// After a drift, the sizes that were not measured since are taken to have changed by the same factor, with an added error
-/// of so much of it.
+/// After a drift, the sizes that were not measured since are taken to have changed by the same factor, with
+/// an added error of so much of it.
 const DRIFT_DOUBT: f64 = 0.3;
 
 /// The seconds behind them then count so much.

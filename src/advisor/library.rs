@@ -1,5 +1,5 @@
-//! All profiles in memory, the jobs that are being measured, and the probes under way. The daemon and the simulator drive the
-//! same library.
+//! All profiles in memory, the jobs that are being measured, and the probes under way. The daemon and the
+//! simulator drive the same library.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -221,8 +221,8 @@ impl Library {
         }
     }
 
-    /// Takes in stored profiles. What is in memory is newer and stays. Returns what had to be given up for lack of room: it
-    /// must be loaded again before it is learned of.
+    /// Takes in stored profiles. What is in memory is newer and stays. Returns what had to be given up for
+    /// lack of room: it must be loaded again before it is learned of.
     pub fn load(&mut self, profiles: Vec<Profile>, now: UnixTime) -> Vec<ProfileKey> {
         for profile in profiles {
             self.known.entry(profile.key.clone()).or_insert(Known::new(profile, now));
@@ -344,7 +344,8 @@ impl Library {
         news
     }
 
-    /// The job's generation has ended or was interrupted: what was measured of it counts, to the profile that is returned.
+    /// The job's generation has ended or was interrupted: what was measured of it counts, to the profile that
+    /// is returned.
     pub fn interrupted(&mut self, job: JobId, now: UnixTime) -> Option<(ProfileKey, News)> {
         let watch = self.watches.get_mut(&job)?;
         let (key, nodes, stretch) = (watch.key.clone()?, watch.nodes, watch.meter.finish()?);
@@ -437,7 +438,8 @@ impl Library {
         points
     }
 
-    /// Points of profiles that are alike: other node types first, then other users, each with what it is doubted by.
+    /// Points of profiles that are alike: other node types first, then other users, each with what it is
+    /// doubted by.
     fn likes(&self, key: &ProfileKey) -> Option<Vec<SizePoint>> {
         let same = |k: &ProfileKey| k.name == key.name && k.exec_plan == key.exec_plan && k != key;
         let doubted = |known: &Known, error: f64| {
@@ -462,8 +464,8 @@ impl Library {
         Fitted::new(&self.evidence(subject, node_type), mode, subject.sizes.max())
     }
 
-    /// The job's rates for the planner, one curve a node type of which something is known; the first also serves for
-    /// all others. Empty when nothing is known at all.
+    /// The job's rates for the planner, one curve a node type of which something is known; the first also
+    /// serves for all others. Empty when nothing is known at all.
     pub fn rates(&self, subject: &Subject) -> Vec<RateCurve> {
         let own = self.of_user(&subject.key.user).filter(|(k, _)| k.name == subject.key.name);
         let mut types: BTreeSet<NodeType> = own.map(|(k, _)| k.node_type.clone()).collect();
@@ -496,7 +498,8 @@ impl Library {
         self.probes.get(&job).map(|p| p.nodes)
     }
 
-    /// Whether the job tries sizes, or did so until a moment ago: then its last change says nothing against another.
+    /// Whether the job tries sizes, or did so until a moment ago: then its last change says nothing against
+    /// another.
     pub fn is_probing(&self, job: JobId, now: UnixTime) -> bool {
         let lately = |at: &UnixTime| age(now, *at) < ARRIVAL_SECS;
         self.probes.contains_key(&job) || self.probed_at.get(&job).is_some_and(lately)
@@ -507,8 +510,8 @@ impl Library {
         self.thoughts.get(&job).map_or("", String::as_str)
     }
 
-    /// One round: notes the supply of nodes, gives up probes that come to nothing, and begins new ones. `usable`: nodes that
-    /// malleable jobs hold or could; `free`: those that none holds.
+    /// One round: notes the supply of nodes, gives up probes that come to nothing, and begins new ones.
+    /// `usable`: nodes that malleable jobs hold or could; `free`: those that none holds.
     pub fn round(&mut self, subjects: &[Subject], usable: u32, free: u32, may_probe: bool, now: UnixTime) {
         self.supplies.push_back(usable);
         if self.supplies.len() > SUPPLIES_REMEMBERED {
@@ -625,7 +628,8 @@ impl Library {
             let share = 0.5 / of.len().max(1) as f64;
             of.iter().map(|n| (*n, share)).collect::<Vec<_>>()
         };
-        // What the main queue leaves is one thing, what other jobs leave of that another: any size may be the largest.
+        // What the main queue leaves is one thing, what other jobs leave of that another: any size may be the
+        // largest.
         let supplies = [shares(&usual), shares(&sizes)].concat();
         Stakes {
             triable: Vec::new(),
@@ -718,8 +722,8 @@ fn declared_points(curve: &Curve, sizes: &Sizes) -> Vec<SizePoint> {
     named.map(point).collect()
 }
 
-/// The factor that brings `other` to the level of what was measured, for it may count in another unit; and by how much,
-/// relatively, it then still misses it.
+/// The factor that brings `other` to the level of what was measured, for it may count in another unit; and by
+/// how much, relatively, it then still misses it.
 fn scale(measured: &[SizePoint], other: &[SizePoint], largest: u32) -> (f64, f64) {
     let fitted = Fitted::new(other, BatchMode::Auto, largest);
     let Some(fitted) = fitted.filter(|_| !measured.is_empty()) else { return (1.0, 0.0) };

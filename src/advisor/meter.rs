@@ -1,11 +1,13 @@
-//! Adds up the reports of a generation's workers, and cuts them into stretches that each make one measurement.
+//! Adds up the reports of a generation's workers, and cuts them into stretches that each make one
+//! measurement.
 
 use std::collections::BTreeMap;
 
 use super::rate::{FEWEST_REPORTS, Rate, Report, steady_rate};
 use crate::model::NodeName;
 
-/// A stretch whose rate is known so well (relative standard error) is long enough, once it has [`ENOUGH_REPORTS`].
+/// A stretch whose rate is known so well (relative standard error) is long enough, once it has
+/// [`ENOUGH_REPORTS`].
 pub const NARROW: f64 = 0.012;
 
 /// Reports that a rate should rest on.
@@ -63,7 +65,8 @@ pub struct Meter {
     series: Vec<Report>,
     /// The first step and the last, and the samples between them.
     steps: Option<(u64, u64, f64)>,
-    /// Whether any worker has told samples. Until then steps count as samples, of one worker only: all take the same.
+    /// Whether any worker has told samples. Until then steps count as samples, of one worker only: all take
+    /// the same.
     sampled: bool,
     last_steps: BTreeMap<NodeName, u64>,
     age_secs: f64,
@@ -71,8 +74,8 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Takes in what a worker did in some seconds of its own clock, and the step it is at. Returns a measurement when a
-    /// stretch is complete.
+    /// Takes in what a worker did in some seconds of its own clock, and the step it is at. Returns a
+    /// measurement when a stretch is complete.
     pub fn add(&mut self, node: &NodeName, samples: f64, secs: f64, step: Option<u64>) -> Option<Stretch> {
         if !(secs > 0.0 && secs.is_finite() && samples >= 0.0 && samples.is_finite()) {
             return None;

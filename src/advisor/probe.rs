@@ -1,9 +1,10 @@
 //! Which size is worth trying: the value of information against the plans that it could change.
 //!
-//! A job gets the size whose rate, less what its nodes are worth elsewhere, is highest among the sizes that fit into the gaps.
-//! Trying a size moves what is believed of all sizes, by their covariances, and so may move that choice: the expected
-//! gain is the knowledge gradient (Frazier, Powell, Dayanik 2009), averaged over the supplies that are usual here and over
-//! prices of a node. The cost is the rescales there and back, and what the job makes less meanwhile.
+//! A job gets the size whose rate, less what its nodes are worth elsewhere, is highest among the sizes that
+//! fit into the gaps. Trying a size moves what is believed of all sizes, by their covariances, and so may
+//! move that choice: the expected gain is the knowledge gradient (Frazier, Powell, Dayanik 2009), averaged
+//! over the supplies that are usual here and over prices of a node. The cost is the rescales there and back,
+//! and what the job makes less meanwhile.
 
 use nalgebra::DMatrix;
 
@@ -11,7 +12,8 @@ use crate::model::RescaleCosts;
 
 use super::fit::Fitted;
 
-/// Prices of a node, as shares of what the job's best node yields: from "nodes are for free" to "others want them too".
+/// Prices of a node, as shares of what the job's best node yields: from "nodes are for free" to "others want
+/// them too".
 const PRICES: [f64; 5] = [0.0, 0.2, 0.4, 0.6, 0.8];
 
 /// Nodes and weights of a Gauss–Hermite quadrature of the standard normal distribution.
@@ -23,13 +25,14 @@ const NORMAL: [(f64, f64); 5] = [
     (2.856_970_013_872_806, 0.011_257_411_327_720_7),
 ];
 
-/// What a wrong rate costs through the choices between this job and others, which prices alone do not show: so many times
-/// the squared relative error, as a share of the job's rate. Choices are flat around their best, so that small errors
-/// cost next to nothing. The factor was chosen by the error that remains in published curves.
+/// What a wrong rate costs through the choices between this job and others, which prices alone do not show:
+/// so many times the squared relative error, as a share of the job's rate. Choices are flat around their
+/// best, so that small errors cost next to nothing. The factor was chosen by the error that remains in
+/// published curves.
 const MISJUDGED: f64 = 10.0;
 
-/// What wrong rates cost a job at most, as a share of its rate: a plan that knows nothing of 20 architectures and tries none makes
-/// 3 % less than one that knows them.
+/// What wrong rates cost a job at most, as a share of its rate: a plan that knows nothing of 20 architectures
+/// and tries none makes 3 % less than one that knows them.
 const WHOLLY_MISJUDGED: f64 = 0.05;
 
 /// Relative standard error that a probe leaves.

@@ -1,7 +1,7 @@
 //! For how long what a probe would teach of a program will be of use.
 //!
-//! To know a size sooner is worth something until the program ends, or until the main queue's coming and going
-//! brings a job of it to that size anyway. Both are known from the user's programs so far.
+//! To know a size sooner is worth something until the program ends, or until the main queue's coming and
+//! going brings a job of it to that size anyway. Both are known from the user's programs so far.
 
 use crate::model::Profile;
 
@@ -25,9 +25,9 @@ impl Prospect {
         self.sizes = self.sizes.saturating_add(sizes.saturating_sub(profile.probes.saturating_add(1)));
     }
 
-    /// Seconds for which knowing a size now will be of use, `most` at most: the shorter of a program's mean life and the mean time until
-    /// another size comes by itself. Both are means of a memoryless time, of which what still lasts has not shown the end: all
-    /// seconds over all ends.
+    /// Seconds for which knowing a size now will be of use, `most` at most: the shorter of a program's mean
+    /// life and the mean time until another size comes by itself. Both are means of a memoryless time, of
+    /// which what still lasts has not shown the end: all seconds over all ends.
     pub fn use_secs(&self, most: f64) -> f64 {
         let life = if self.ended > 0 { self.secs / f64::from(self.ended) } else { most };
         // Of one size it is taken to come in `most` seconds, so that little says little.

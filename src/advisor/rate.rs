@@ -8,11 +8,12 @@ pub const FEWEST_REPORTS: usize = 3;
 /// At most this share of a series is warm-up: a job that never settles has no warm-up, it is like that.
 const MOST_WARMUP: f64 = 0.5;
 
-/// A report farther from the median than so many (scaled) median deviations is an outlier: a checkpoint, a hiccup of the
-/// data loader.
+/// A report farther from the median than so many (scaled) median deviations is an outlier: a checkpoint, a
+/// hiccup of the data loader.
 const OUTLIER: f64 = 5.0;
 
-/// Deviations are never taken to be smaller than this: a program that is regular to the microsecond has no outliers.
+/// Deviations are never taken to be smaller than this: a program that is regular to the microsecond has no
+/// outliers.
 const LEAST_DEVIATION: f64 = 0.004;
 
 /// Outliers that take more than this share of the *reports* are no outliers.
@@ -53,8 +54,8 @@ pub struct Rate {
     pub outliers: usize,
 }
 
-/// The steady rate of a series. `fresh`: it begins with the start of a command, so that there may be a warm-up.
-/// `None` for too few reports, or when nothing was done.
+/// The steady rate of a series. `fresh`: it begins with the start of a command, so that there may be a
+/// warm-up. `None` for too few reports, or when nothing was done.
 pub fn steady_rate(series: &[Report], fresh: bool) -> Option<Rate> {
     let logs: Vec<f64> = series.iter().map(|r| (r.samples / r.secs).max(f64::MIN_POSITIVE).ln()).collect();
     let warmup = if fresh { warmup(&logs) } else { 0 };
@@ -83,8 +84,8 @@ pub fn steady_rate(series: &[Report], fresh: bool) -> Option<Rate> {
     })
 }
 
-/// Length of the warm-up: the cut after which the mean is known best (the marginal standard error rule of White, 1997), if
-/// what it cuts off is clearly slower.
+/// Length of the warm-up: the cut after which the mean is known best (the marginal standard error rule of
+/// White, 1997), if what it cuts off is clearly slower.
 fn warmup(logs: &[f64]) -> usize {
     let most = (logs.len() as f64 * MOST_WARMUP) as usize;
     let (median, deviation) = spread(&logs[logs.len() / 2..]);
@@ -138,7 +139,8 @@ fn moments(values: &[f64]) -> (f64, f64, f64) {
     (n, mean, values.iter().map(|v| (v - mean).powi(2)).sum())
 }
 
-/// Standard error of the mean; reports that follow each other closely are worth less (first-order autocorrelation).
+/// Standard error of the mean; reports that follow each other closely are worth less (first-order
+/// autocorrelation).
 fn standard_error(logs: &[f64]) -> f64 {
     let (n, mean, squares) = moments(logs);
     if n < 2.0 {
@@ -150,7 +152,8 @@ fn standard_error(logs: &[f64]) -> f64 {
     (squares / (n - 1.0) / n * (1.0 + alike) / (1.0 - alike)).sqrt() * small_sample(n)
 }
 
-/// How much wider an interval from so few values must be than the normal distribution says (Student's t, 95 %).
+/// How much wider an interval from so few values must be than the normal distribution says (Student's t, 95
+/// %).
 fn small_sample(n: f64) -> f64 {
     StudentsT::new(0.0, 1.0, n - 1.0).map_or(1.0, |t| t.inverse_cdf(0.975) / Z975)
 }

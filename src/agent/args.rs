@@ -180,8 +180,9 @@ impl CommandArgs {
         Ok(Config::load(path.as_deref()).context("cannot read the configuration")?.agent.url)
     }
 
-    /// Hash of the command without what differs between the trials of a search: numbers become `#`, so that learning rates,
-    /// seeds and numbered files make no difference. Digits that belong to a name stay: `resnet50` is not `resnet101`.
+    /// Hash of the command without what differs between the trials of a search: numbers become `#`, so that
+    /// learning rates, seeds and numbered files make no difference. Digits that belong to a name stay:
+    /// `resnet50` is not `resnet101`.
     fn command_hash(&self) -> String {
         let mut hash = Sha256::new();
         for word in &self.command {

@@ -26,13 +26,15 @@ const CODE_OF_SIGNALS: i32 = 128;
 /// When one local rank fails, the others get SIGTERM and so much time: they wait for it in vain.
 const FAILED_PEERS: Duration = Duration::from_secs(5);
 
-/// A killed process is gone in milliseconds, unless the kernel waits for a file system or a GPU. Then we go on.
+/// A killed process is gone in milliseconds, unless the kernel waits for a file system or a GPU. Then we go
+/// on.
 const KILLED_WAIT: Duration = Duration::from_secs(5);
 
 /// How often we look whether strays are gone: first and longest interval.
 const STRAY_POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
-/// The last output of a process that has ended is in the pipe already; only what escaped us could keep it open.
+/// The last output of a process that has ended is in the pipe already; only what escaped us could keep it
+/// open.
 const OUTPUT_DRAIN: Duration = Duration::from_secs(1);
 
 /// What to start.
@@ -68,14 +70,15 @@ pub struct Ended {
     pub stop_secs: f64,
 }
 
-/// A request to stop: the rescale signal now, if it was not sent yet, and SIGKILL after this time at the latest.
+/// A request to stop: the rescale signal now, if it was not sent yet, and SIGKILL after this time at the
+/// latest.
 struct Order {
     kill_at: Instant,
 }
 
 impl Running {
-    /// Starts the command. Call it from a thread that lives as long as the process: the kernel kills the command when
-    /// the thread that started it ends.
+    /// Starts the command. Call it from a thread that lives as long as the process: the kernel kills the
+    /// command when the thread that started it ends.
     pub fn start(launch: Launch) -> Running {
         let (orders, order_receiver) = mpsc::unbounded_channel();
         let (end_sender, ended) = oneshot::channel();

@@ -17,7 +17,8 @@ pub enum Act {
     Exit(i32),
 }
 
-/// Decides. `running` is the generation whose command runs here, `ended` the last one whose command has ended.
+/// Decides. `running` is the generation whose command runs here, `ended` the last one whose command has
+/// ended.
 pub fn decide(directive: &Directive, running: Option<u64>, ended: Option<u64>, is_lead: bool) -> Act {
     match (directive, running) {
         (Directive::Run(m), Some(g)) if g == m.generation => Act::Nothing,

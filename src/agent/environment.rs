@@ -1,7 +1,7 @@
 //! The environment that the command gets: its place in the generation, in the words of the usual launchers.
 //!
-//! To the command, lead and wings are one Slurm job with one step, and so are the `SLURM_*` variables that programs
-//! read to find their peers (Lightning, JAX) or to name their files.
+//! To the command, lead and wings are one Slurm job with one step, and so are the `SLURM_*` variables that
+//! programs read to find their peers (Lightning, JAX) or to name their files.
 
 use std::path::Path;
 

@@ -1,9 +1,9 @@
 //! The agent: `infill run` in a lead's batch script and `infill worker` in its wings.
 //!
-//! One worker runs on each node of a malleable job. It says hello to the daemon, learns its place in the present
-//! generation by long polls, and runs the user's command in that place: starts it, asks it to save and exit, kills it
-//! when it does not, and tells the daemon what happened. What the daemon says is a level, never an edge, so that
-//! either side may restart, repeat itself or be away for a while.
+//! One worker runs on each node of a malleable job. It says hello to the daemon, learns its place in the
+//! present generation by long polls, and runs the user's command in that place: starts it, asks it to save
+//! and exit, kills it when it does not, and tells the daemon what happened. What the daemon says is a level,
+//! never an edge, so that either side may restart, repeat itself or be away for a while.
 //!
 //! | file | what it does |
 //! |---|---|

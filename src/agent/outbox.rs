@@ -30,8 +30,8 @@ impl Outbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an event. Progress of a generation is added to what waits already, and an event that waits already is not
-    /// added again, so the queue stays as short as the history of this worker.
+    /// Adds an event. Progress of a generation is added to what waits already, and an event that waits
+    /// already is not added again, so the queue stays as short as the history of this worker.
     pub fn push(&self, event: AgentEvent) {
         let urgent = !matches!(event, AgentEvent::Progress { .. });
         {

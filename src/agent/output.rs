@@ -126,8 +126,8 @@ impl Lines {
                 _ => {}
             }
         }
-        // Not held back until the next byte comes: a bar may stand still for long. The price is that a "\r\n" that
-        // is torn apart between two reads counts as two lines.
+        // Not held back until the next byte comes: a bar may stand still for long. The price is that a "\r\n"
+        // that is torn apart between two reads counts as two lines.
         if std::mem::take(&mut self.after_return) {
             self.cut(take);
         }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use crate::model::{JobId, NodeName};
 
-/// Longest path of the private directory. A Unix socket's path has at most 107 bytes, and ours adds a file name.
+/// Longest path of the private directory. A Unix socket's path has at most 107 bytes, and ours adds a file
+/// name.
 const MAX_DIR_BYTES: usize = 90;
 
 /// The agent's place in Slurm.
@@ -31,8 +32,8 @@ impl Place {
     }
 }
 
-/// Makes the directory that only this user may enter, for the progress socket and the notes on wings. One that is
-/// there already is used again if it is ours alone.
+/// Makes the directory that only this user may enter, for the progress socket and the notes on wings. One
+/// that is there already is used again if it is ours alone.
 pub fn private_dir(place: &Place) -> io::Result<PathBuf> {
     let (uid, dir) = private_path(place);
     match std::fs::DirBuilder::new().mode(0o700).create(&dir) {

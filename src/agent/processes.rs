@@ -1,7 +1,7 @@
 //! Finds and signals all processes of a command, also those that left its process group.
 //!
-//! Launchers such as `torchrun` start their workers in sessions of their own, and may die before them. So every
-//! process of a command is known by a mark in its environment, as well as by its process group.
+//! Launchers such as `torchrun` start their workers in sessions of their own, and may die before them. So
+//! every process of a command is known by a mark in its environment, as well as by its process group.
 
 use std::os::unix::fs::MetadataExt;
 

@@ -1,8 +1,8 @@
 //! Progress of the command: datagrams to a Unix socket, or lines of its output that an expression matches.
 //!
-//! A datagram is text of words `key=value`: `samples=N` (samples processed since the sender's last datagram; the
-//! counts of all ranks are added up), `step=K`, `loss=X`, and `saved=SECS` once a checkpoint was saved because of the
-//! rescale signal. Words with other keys are ignored.
+//! A datagram is text of words `key=value`: `samples=N` (samples processed since the sender's last datagram;
+//! the counts of all ranks are added up), `step=K`, `loss=X`, and `saved=SECS` once a checkpoint was saved
+//! because of the rescale signal. Words with other keys are ignored.
 
 use std::io;
 use std::path::Path;
@@ -164,8 +164,8 @@ impl Tally {
         }
     }
 
-    /// What came in since the last call that gave something, and the seconds from the last message of that to the last
-    /// of this; `None` if nothing came.
+    /// What came in since the last call that gave something, and the seconds from the last message of that to
+    /// the last of this; `None` if nothing came.
     pub fn take(&self) -> Option<(Message, f64)> {
         let mut counts = self.counts();
         let last = counts.last.take()?;

@@ -14,7 +14,8 @@ use super::place::{Place, private_dir};
 use super::progress::{self, Tally};
 use super::worker::{Told, signals};
 
-/// Runs the command; its exit code is ours. SIGTERM and SIGINT ask it to save and exit, a second one kills it.
+/// Runs the command; its exit code is ours. SIGTERM and SIGINT ask it to save and exit, a second one kills
+/// it.
 pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
     let common = &args.common;
     // Distinguishes the private directories of several runs on one machine.

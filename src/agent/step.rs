@@ -1,7 +1,7 @@
 //! Turns the `infill run` of a batch script into a job step.
 //!
-//! Slurm sends SIGTERM to steps as soon as it preempts a job, but to the batch shell only at the end of the grace
-//! time: what must leave quickly has to be a step.
+//! Slurm sends SIGTERM to steps as soon as it preempts a job, but to the batch shell only at the end of the
+//! grace time: what must leave quickly has to be a step.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -35,8 +35,9 @@ pub const KEPT_CPUS_PER_TASK: &str = "INFILL_CPUS_PER_TASK";
 /// How often an agent that was killed is started again. A machine that kills it more often wants it dead.
 const MAX_REVIVALS: u32 = 3;
 
-/// Runs `srun … infill run --in-step …` with the same arguments and returns its exit code. An agent that dies without
-/// a proper end (killed for memory, say) is started again: its job would end with it, and the training with that.
+/// Runs `srun … infill run --in-step …` with the same arguments and returns its exit code. An agent that dies
+/// without a proper end (killed for memory, say) is started again: its job would end with it, and the
+/// training with that.
 pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
     let mut signals = forwarded()?;
     let mut revivals = 0;
@@ -79,7 +80,8 @@ fn forward(child: &Child, signal: i32) {
 
 fn srun(args: &RunArgs) -> io::Result<std::process::Command> {
     let mut words = std::env::args_os().skip(1).collect::<Vec<_>>();
-    // Before the first flag and after the subcommand, wherever global flags stand: just before the `--` of CMD.
+    // Before the first flag and after the subcommand, wherever global flags stand: just before the `--` of
+    // CMD.
     let at = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let mut extra = vec!["--in-step".into()];
     for (flag, fd) in [("--output-file", libc::STDOUT_FILENO), ("--error-file", libc::STDERR_FILENO)] {
@@ -101,14 +103,15 @@ fn srun(args: &RunArgs) -> io::Result<std::process::Command> {
     Ok(srun)
 }
 
-/// The regular file that a descriptor writes to, if wings can append to it too. Sets O_APPEND, without which this
-/// process and the wings would overwrite each other's lines after `infill run … > file`.
+/// The regular file that a descriptor writes to, if wings can append to it too. Sets O_APPEND, without which
+/// this process and the wings would overwrite each other's lines after `infill run … > file`.
 fn file_behind(fd: RawFd) -> Option<PathBuf> {
     let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
     if !std::fs::metadata(&path).is_ok_and(|found| found.is_file()) {
         return None;
     }
-    // SAFETY: fcntl with these commands only reads and sets the flags of an open descriptor; it fails on others.
+    // SAFETY: fcntl with these commands only reads and sets the flags of an open descriptor; it fails on
+    // others.
     unsafe {
         let flags = libc::fcntl(fd, libc::F_GETFL);
         if flags < 0 || libc::fcntl(fd, libc::F_SETFL, flags | libc::O_APPEND) < 0 {

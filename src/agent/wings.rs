@@ -1,7 +1,7 @@
 //! Submits the wings of a lead with `sbatch`, as the user, each once.
 //!
-//! A wing's comment names its order, and its number is noted in the agent's private directory: an agent that has lost
-//! its memory looks there and in Slurm's queue before it submits anything.
+//! A wing's comment names its order, and its number is noted in the agent's private directory: an agent that
+//! has lost its memory looks there and in Slurm's queue before it submits anything.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -76,8 +76,8 @@ impl Submitter {
         Submitter { job, notes, programs, done: BTreeMap::new(), remembered: false }
     }
 
-    /// Takes up the orders that come in and tells what became of them, until nobody sends any more. Getting an order
-    /// again is harmless.
+    /// Takes up the orders that come in and tells what became of them, until nobody sends any more. Getting
+    /// an order again is harmless.
     pub async fn serve(mut self, mut orders: mpsc::Receiver<Vec<WingOrder>>, tell: impl Fn(AgentEvent)) {
         while let Some(orders) = orders.recv().await {
             for order in orders {
@@ -88,8 +88,8 @@ impl Submitter {
         }
     }
 
-    /// Submits an order, unless that was done before. `None` when it cannot be known yet whether it was: the daemon
-    /// will name the order again.
+    /// Submits an order, unless that was done before. `None` when it cannot be known yet whether it was: the
+    /// daemon will name the order again.
     async fn take_up(&mut self, order: &WingOrder) -> Option<AgentEvent> {
         if !self.remembered {
             self.remembered = self.remember().await;

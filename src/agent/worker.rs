@@ -328,7 +328,8 @@ impl Worker {
         match &self.ended {
             _ if !self.is_lead() => self.exit = Some(0),
             Some((_, _, exit)) if !exit.asked => self.exit = Some(exit.code),
-            // It was stopped for a rescale and is not done: only a daemon can go on with it, or Slurm's time limit.
+            // It was stopped for a rescale and is not done: only a daemon can go on with it, or Slurm's time
+            // limit.
             Some(_) => return Ok(()),
             None => bail!("the daemon has not answered for {} s", self.config.patience.as_secs()),
         }

@@ -7,7 +7,8 @@ use clap::{ArgAction, Parser, Subcommand};
 use super::{advise, config, doctor, exit, explain, gaps, generate, jobs, plan, profiles, simulate, status};
 use crate::agent;
 
-/// Fills the idle nodes of a Slurm cluster with malleable deep-learning jobs, without delaying the main queue.
+/// Fills the idle nodes of a Slurm cluster with malleable deep-learning jobs, without delaying the main
+/// queue.
 #[derive(Debug, Parser)]
 #[command(name = "infill", version, after_help = exit::HELP, max_term_width = 100)]
 pub struct Cli {
@@ -36,7 +37,8 @@ pub enum Command {
     Worker(agent::WorkerArgs),
     /// Show how things stand, once or as a picture that moves
     Status(status::StatusArgs),
-    /// List the gaps: nodes that the main queue does not use, and until when; or show how long those of a log last
+    /// List the gaps: nodes that the main queue does not use, and until when; or show how long those of a log
+    /// last
     Gaps(gaps::GapsArgs),
     /// List the malleable jobs
     Jobs(jobs::JobsArgs),

@@ -38,8 +38,8 @@ pub fn coloured(text: &str, colour: Colour, wanted: bool) -> String {
     }
 }
 
-/// A bar over a share of so many cells, to an eighth of a cell, without the blanks after it. What is more than nothing
-/// is seen.
+/// A bar over a share of so many cells, to an eighth of a cell, without the blanks after it. What is more
+/// than nothing is seen.
 pub fn bar(share: f64, cells: usize) -> String {
     let eighths = (share.clamp(0.0, 1.0) * cells as f64 * 8.0).round() as usize;
     let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
@@ -48,7 +48,8 @@ pub fn bar(share: f64, cells: usize) -> String {
     text
 }
 
-/// A bar of parts, one behind the other, at most so many cells long. Parts end at the cell next to their true end.
+/// A bar of parts, one behind the other, at most so many cells long. Parts end at the cell next to their true
+/// end.
 pub fn stacked(parts: &[Part], cells: usize, colours: bool) -> String {
     let (mut text, mut sum, mut filled) = (String::new(), 0.0, 0usize);
     for part in parts {

@@ -158,8 +158,8 @@ impl Client {
         })
     }
 
-    /// Asks one daemon after the other until one neither is away nor stands by. If all do, what the first says counts
-    /// that says anything.
+    /// Asks one daemon after the other until one neither is away nor stands by. If all do, what the first
+    /// says counts that says anything.
     async fn answer(
         &self,
         path: &str,

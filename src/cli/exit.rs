@@ -104,7 +104,8 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// The exit code of a command that ran under an agent, cut to what a process can return without becoming a success.
+/// The exit code of a command that ran under an agent, cut to what a process can return without becoming a
+/// success.
 pub fn of_command(code: i32) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }

@@ -126,7 +126,8 @@ impl Session {
         Config::load(self.config.as_deref())
     }
 
-    /// The daemon's URL. The configuration is read only when no flag names it: users need not be able to read it.
+    /// The daemon's URL. The configuration is read only when no flag names it: users need not be able to read
+    /// it.
     fn url(&self) -> Result<String, ConfigError> {
         match &self.url {
             Some(url) => Ok(url.clone()),
@@ -134,7 +135,8 @@ impl Session {
         }
     }
 
-    /// Gives an agent the URL that the global flags name, before or after the subcommand. Without them it looks itself.
+    /// Gives an agent the URL that the global flags name, before or after the subcommand. Without them it
+    /// looks itself.
     fn tell(&self, agent: &mut Option<String>) -> Result<(), ConfigError> {
         if agent.is_none() && (self.url.is_some() || self.config.is_some()) {
             *agent = Some(self.url()?);

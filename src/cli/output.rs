@@ -1,4 +1,5 @@
-//! Standard output: text that may be cut off by a closed pipe, tables, colours, and times as Slurm writes them.
+//! Standard output: text that may be cut off by a closed pipe, tables, colours, and times as Slurm writes
+//! them.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -26,7 +27,8 @@ pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(print(&serde_json::to_string_pretty(document)?)?)
 }
 
-/// Refuses a file that could not be written because its folder is none: better before long work than after it.
+/// Refuses a file that could not be written because its folder is none: better before long work than after
+/// it.
 ///
 /// # Errors
 /// When there is no such folder.
@@ -38,8 +40,8 @@ pub fn check_folder(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a file as a whole: whoever reads it sees the old one or the new one, never a part. What was begun is removed
-/// when it fails.
+/// Writes a file as a whole: whoever reads it sees the old one or the new one, never a part. What was begun
+/// is removed when it fails.
 ///
 /// # Errors
 /// When the folder cannot be written to, or is full.

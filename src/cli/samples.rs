@@ -197,8 +197,8 @@ pub fn profile(user: &str, name: &str, node_type: &str) -> Profile {
     }
 }
 
-/// One that is measured, and one of which nothing is known. The curve is written down, not fitted: what is shown must not
-/// change with how curves are fitted.
+/// One that is measured, and one of which nothing is known. The curve is written down, not fitted: what is
+/// shown must not change with how curves are fitted.
 pub fn profiles() -> ProfilesView {
     let rates = [410.0, 780.0, 1100.0, 1390.0, 1640.0, 1860.0, 2050.0, 2210.0];
     let row = |(nodes, rate): (u32, f64)| {

@@ -136,7 +136,8 @@ impl World {
             opening,
         };
         let key = self.key_of(lead);
-        // Just started: no snapshot has shown the node yet, or the store has not told what is known of such jobs.
+        // Just started: no snapshot has shown the node yet, or the store has not told what is known of such
+        // jobs.
         if key.node_type.as_str().is_empty() || !self.loaded_profiles.contains(&own(&key)) {
             return false;
         }
@@ -144,8 +145,8 @@ impl World {
         self.take_news(lead, &key, news, now)
     }
 
-    /// After a step of a job that `ran` before it: what was measured of a generation that was interrupted counts, and a
-    /// job that has ended is measured no more.
+    /// After a step of a job that `ran` before it: what was measured of a generation that was interrupted
+    /// counts, and a job that has ended is measured no more.
     pub(super) fn stop_measuring(&mut self, job: JobId, ran: bool, now: UnixTime) {
         let Some(phase) = self.machines.get(&job).map(|m| m.phase.clone()) else { return };
         if ran && !matches!(phase, Phase::Running { .. }) {
@@ -264,8 +265,8 @@ impl World {
         self.library.round(&subjects, usable, usable.saturating_sub(held), may_probe, now);
     }
 
-    /// Which profiles may concern the jobs and are not in memory yet: those of their owners, their own, and, where they are
-    /// shared, those of the same name.
+    /// Which profiles may concern the jobs and are not in memory yet: those of their owners, their own, and,
+    /// where they are shared, those of the same name.
     pub(super) fn profiles_to_load(&self) -> Vec<ProfileFilter> {
         let shared = self.config().advisor.share_profiles;
         let keys = self.machines.keys().map(|job| self.key_of(*job)).filter(|key| !key.user.is_empty());
@@ -291,7 +292,8 @@ impl World {
         }
     }
 
-    /// Forgets profiles that were deleted from the store, with the measurements that would bring them back there.
+    /// Forgets profiles that were deleted from the store, with the measurements that would bring them back
+    /// there.
     pub fn forget_profiles(&mut self, filter: &ProfileFilter) {
         self.library.forget(filter);
         self.measurements.retain(|m| !filter.matches(&m.key));
@@ -304,9 +306,9 @@ impl World {
     }
 }
 
-/// How a generation came about, with the time of its first report. Of a start the agent has seen only what came after its
-/// own; the lead was launched `launched_secs` before the command. Without a launch and a stop before it, the command had
-/// failed and was started again.
+/// How a generation came about, with the time of its first report. Of a start the agent has seen only what
+/// came after its own; the lead was launched `launched_secs` before the command. Without a launch and a stop
+/// before it, the command had failed and was started again.
 fn begun(told: &Told, samples: f64, start_secs: f64, launched_secs: Option<f64>) -> Opening {
     let sound = |secs: f64| if secs.is_finite() { secs.max(0.0) } else { 0.0 };
     let idle_secs = match (told.stop_secs, launched_secs) {

@@ -7,8 +7,8 @@ use super::{Context, executor, now};
 use crate::model::{EndedGap, UnixTime};
 use crate::store::{Measurement, RoundRecord, StoreError};
 
-/// Rows of any kind that wait in memory while the store is away: an hour of a job that reports every second, and some
-/// megabytes.
+/// Rows of any kind that wait in memory while the store is away: an hour of a job that reports every second,
+/// and some megabytes.
 pub const MAX_WAITING_ROWS: usize = 10_000;
 
 /// Rounds that wait: each may have a hundred kilobytes.

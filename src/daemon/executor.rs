@@ -12,10 +12,12 @@ use crate::store::{GenerationRecord, LeadRecord, StoreError};
 
 use super::{Context, books, now};
 
-/// Batches that may wait. One job has at most one batch a turn, so this is more than any site's malleable jobs.
+/// Batches that may wait. One job has at most one batch a turn, so this is more than any site's malleable
+/// jobs.
 const QUEUE: usize = 4096;
 
-/// Pause before a store that failed is tried again: it may take five seconds to fail, and effects wait for it.
+/// Pause before a store that failed is tried again: it may take five seconds to fail, and effects wait for
+/// it.
 const STORE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Setting that is written to see whether a store that failed works again.
@@ -81,8 +83,8 @@ async fn carry_out(context: &Context, job: JobId, effect: &Effect) {
 /// Does one effect, after making sure that its Slurm job is ours to touch.
 ///
 /// # Errors
-/// [`SlurmError::Denied`] when the job lies outside the partition, or is no part of the malleable job; else what Slurm
-/// says. A job that Slurm does not know any more is no error: there is nothing left to do.
+/// [`SlurmError::Denied`] when the job lies outside the partition, or is no part of the malleable job; else
+/// what Slurm says. A job that Slurm does not know any more is no error: there is nothing left to do.
 pub async fn perform(
     slurm: &dyn SlurmApi,
     partition: &str,

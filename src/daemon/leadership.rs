@@ -1,10 +1,10 @@
 //! Whether this daemon may do or say anything: only as long as no other can have taken over.
 //!
-//! The store decides who leads; here is what follows from it outside the store. Twice a second the daemon looks whether
-//! it still leads. Where another waits to take over, a look that fails ends this daemon, for the other leads in the same
-//! moment; and a look is worth nothing after [`LEASE`]: a daemon that was stopped for a while thus finds, before it does
-//! anything at Slurm or answers an agent, that its last look is too old. Where nobody waits, a store that is away
-//! stops nobody.
+//! The store decides who leads; here is what follows from it outside the store. Twice a second the daemon
+//! looks whether it still leads. Where another waits to take over, a look that fails ends this daemon, for
+//! the other leads in the same moment; and a look is worth nothing after [`LEASE`]: a daemon that was stopped
+//! for a while thus finds, before it does anything at Slurm or answers an agent, that its last look is too
+//! old. Where nobody waits, a store that is away stops nobody.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use anyhow::anyhow;
 use super::Context;
 use crate::store::{Standing, StoreError};
 
-/// For how long a look is worth something: less than the silence (6 s) after which PostgreSQL ends a leader's session.
+/// For how long a look is worth something: less than the silence (6 s) after which PostgreSQL ends a leader's
+/// session.
 pub const LEASE: Duration = Duration::from_secs(4);
 
 /// Pause between two looks: the longest for which a daemon that has lost the lead does not know it.

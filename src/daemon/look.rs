@@ -16,8 +16,8 @@ use super::world::{About, World};
 /// Seconds after which a wing without its lead is cancelled again, if it is still there.
 const ORPHAN_RETRY_SECS: f64 = 30.0;
 
-/// A node that goes DRAIN within so many seconds after we left it is held against us. Slurm's own UnkillableStepTimeout
-/// is 60 s, and draining follows it.
+/// A node that goes DRAIN within so many seconds after we left it is held against us. Slurm's own
+/// UnkillableStepTimeout is 60 s, and draining follows it.
 const BLAME_SECS: f64 = 180.0;
 
 impl World {
@@ -67,7 +67,8 @@ impl World {
 
     fn meet_lead(&mut self, job: &Job, sizes: Sizes, now: UnixTime) {
         let submitted_at = job.submit_time.unwrap_or(now);
-        // Job ids wrap around: another submission time is another job. A requeue keeps it or moves it on a little.
+        // Job ids wrap around: another submission time is another job. A requeue keeps it or moves it on a
+        // little.
         let stale = self.machines.get(&job.id).is_some_and(|m| m.phase == Phase::Ended);
         if stale || !self.machines.contains_key(&job.id) {
             tracing::info!(job = %job.id, user = %job.user_name, %sizes, "a malleable job");

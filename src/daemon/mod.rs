@@ -1,7 +1,7 @@
 //! The daemon: thin loops around the pure core.
 //!
-//! `rounds` reads Slurm, plans and sets targets; `executor` carries effects out, each guarded; `ticks` lets time pass
-//! for the machines. All share one [`world::World`] behind a lock that is never held over an await.
+//! `rounds` reads Slurm, plans and sets targets; `executor` carries effects out, each guarded; `ticks` lets
+//! time pass for the machines. All share one [`world::World`] behind a lock that is never held over an await.
 
 mod advice;
 pub mod books;

@@ -109,7 +109,8 @@ async fn take_in(context: &Context, snapshot: Snapshot, read_at: UnixTime) -> bo
     true
 }
 
-/// Answers a question on a blocking thread; past the outer deadline the dynamic program's plan is taken instead.
+/// Answers a question on a blocking thread; past the outer deadline the dynamic program's plan is taken
+/// instead.
 ///
 /// # Errors
 /// When even the fallback breaks a rule, which is a defect: nothing is done then.
@@ -173,7 +174,8 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
     }
 }
 
-/// Gives each job its target. Those that give nodes back come first, and are not counted: leaving is never put off.
+/// Gives each job its target. Those that give nodes back come first, and are not counted: leaving is never
+/// put off.
 fn set_targets(world: &mut World, plan: &Plan, most: u32) {
     let at = plan.at;
     let grows = |j: &&crate::model::JobPlan| {

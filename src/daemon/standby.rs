@@ -11,8 +11,9 @@ use super::stop_signal;
 use crate::http;
 use crate::store::{self, Store};
 
-/// Opens the store and waits until this daemon leads on it; `None` if it was told to stop before. Where another leads,
-/// requests are answered meanwhile: this one stands by, so that agents and command line go on to the next.
+/// Opens the store and waits until this daemon leads on it; `None` if it was told to stop before. Where
+/// another leads, requests are answered meanwhile: this one stands by, so that agents and command line go on
+/// to the next.
 ///
 /// # Errors
 /// When the store cannot be opened.

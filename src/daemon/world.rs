@@ -44,8 +44,8 @@ impl Shared {
         Shared(Arc::new(Mutex::new(world)))
     }
 
-    /// Locks it. A thread that panicked while holding the lock leaves the values whole: every change is made by
-    /// replacing values.
+    /// Locks it. A thread that panicked while holding the lock leaves the values whole: every change is made
+    /// by replacing values.
     pub fn lock(&self) -> MutexGuard<'_, World> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -287,8 +287,9 @@ impl World {
         self.config.daemon.mode == Mode::Act
     }
 
-    /// Seconds before the end of a window at which it must be left: what leaving takes, measured where enough was
-    /// measured, and the time until the next round, for a window that is just long enough now is not in the next one.
+    /// Seconds before the end of a window at which it must be left: what leaving takes, measured where enough
+    /// was measured, and the time until the next round, for a window that is just long enough now is not in
+    /// the next one.
     pub fn leave_secs(&self) -> f64 {
         self.config.daemon.poll_interval_secs + self.measured_leave_secs()
     }
@@ -444,8 +445,8 @@ impl World {
         }
     }
 
-    /// Tells agents what had to wait until it was stored. While the store fails, training still goes on in new
-    /// generations, but nothing is ordered.
+    /// Tells agents what had to wait until it was stored. While the store fails, training still goes on in
+    /// new generations, but nothing is ordered.
     pub fn saved(&mut self, jobs: impl IntoIterator<Item = JobId>, stored: bool) {
         for job in jobs {
             if !self.dirty.contains(&job) || !stored {

@@ -1,27 +1,30 @@
-//! Fits the survival model: occurrences over exposure in each age bin, shrunk towards what is known without them.
+//! Fits the survival model: occurrences over exposure in each age bin, shrunk towards what is known without
+//! them.
 //!
-//! For each bin, d gaps ended there and all gaps together spent E seconds there; a gap that we stopped watching adds
-//! seconds but no end. A block of nodes that became free together counts once. The estimate is that of a Gamma prior worth `w` ends: (d + w) / (E + w / prior). Cells are shrunk
-//! in three stages, so that a rare kind of gap borrows from the common ones:
-//! default → whole site → block class → (block class, hour class).
+//! For each bin, d gaps ended there and all gaps together spent E seconds there; a gap that we stopped
+//! watching adds seconds but no end. A block of nodes that became free together counts once. The estimate is
+//! that of a Gamma prior worth `w` ends: (d + w) / (E + w / prior). Cells are shrunk in three stages, so that
+//! a rare kind of gap borrows from the common ones: default → whole site → block class → (block class, hour
+//! class).
 
 use super::survival::{
     AGE_BINS, BLOCK_CLASSES, GapSample, HOUR_CLASSES, Hazards, bin_of, block_class, default_hazards,
     hour_class, upper_edge,
 };
 
-/// Ends that the default is worth in each bin against the whole site's history: a site with a few days of gaps
-/// already speaks louder than Summit.
+/// Ends that the default is worth in each bin against the whole site's history: a site with a few days of
+/// gaps already speaks louder than Summit.
 pub const SITE_PRIOR_ENDS: f64 = 5.0;
 
 /// Ends that the site's hazard is worth against one block class.
 pub const BLOCK_PRIOR_ENDS: f64 = 20.0;
 
-/// Ends that a block class's hazard is worth against one hour class in it. Larger than the others: blocks that
-/// end together for one cause, such as a maintenance, make an hour look special that is not.
+/// Ends that a block class's hazard is worth against one hour class in it. Larger than the others: blocks
+/// that end together for one cause, such as a maintenance, make an hour look special that is not.
 pub const HOUR_PRIOR_ENDS: f64 = 100.0;
 
-/// A gap that was longer than this adds nothing beyond it: a forgotten node must not teach that gaps never end.
+/// A gap that was longer than this adds nothing beyond it: a forgotten node must not teach that gaps never
+/// end.
 const LONGEST_SAMPLE_SECS: f64 = 30.0 * 86_400.0;
 
 /// Ends and seconds of exposure by age bin.

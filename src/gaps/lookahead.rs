@@ -1,7 +1,7 @@
 //! How far ahead nodes without a planned end are counted on.
 //!
-//! What a job's growth brings lasts until it is rescaled anyway. Where new malleable jobs come often, a free node is soon
-//! taken by one of them, at no running job's cost, so that growth pays only until then.
+//! What a job's growth brings lasts until it is rescaled anyway. Where new malleable jobs come often, a free
+//! node is soon taken by one of them, at no running job's cost, so that growth pays only until then.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,8 @@ use crate::model::{RescaleCosts, UnixTime};
 /// From so many pauses between arrivals the usual one is known.
 const PAUSES: usize = 8;
 
-/// It is never looked ahead for less than so many times what the costliest change takes: nothing would ever start.
+/// It is never looked ahead for less than so many times what the costliest change takes: nothing would ever
+/// start.
 const TIMES_A_CHANGE: f64 = 4.0;
 
 /// The last arrivals of malleable jobs. A value that is kept between rounds.
@@ -21,7 +22,8 @@ pub struct Lookahead {
 }
 
 impl Lookahead {
-    /// Takes note of when the jobs of this round were submitted. Those that came since the last round are one arrival.
+    /// Takes note of when the jobs of this round were submitted. Those that came since the last round are one
+    /// arrival.
     pub fn note(&mut self, submitted: impl Iterator<Item = UnixTime>) {
         let Some(last) = submitted.max() else { return };
         if self.arrivals.back().is_none_or(|known| *known < last) {
@@ -32,8 +34,8 @@ impl Lookahead {
         }
     }
 
-    /// Seconds to look ahead: the configured ones, or the mean pause between arrivals if that is shorter, but enough for a window to
-    /// be used at all and for the costliest change of the jobs.
+    /// Seconds to look ahead: the configured ones, or the mean pause between arrivals if that is shorter, but
+    /// enough for a window to be used at all and for the costliest change of the jobs.
     pub fn secs(&self, config: &GapsConfig, costs: impl Iterator<Item = RescaleCosts>, now: UnixTime) -> f64 {
         let first = self.arrivals.front().filter(|_| self.arrivals.len() > PAUSES);
         let pause = first.map_or(f64::INFINITY, |first| now.secs_since(*first) / PAUSES as f64);

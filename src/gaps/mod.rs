@@ -1,8 +1,9 @@
 //! The gap finder: from a snapshot to the nodes that the main queue does not use now, and until when.
 //!
-//! [`find`] judges every node of the malleable partition: it is a gap with a window, or it is refused with a reason.
-//! [`Tracker`] remembers since when each gap has been open and hands out the ones that ended; [`Survival`]
-//! learns from those how long gaps last when nothing is planned. [`GapStatistics`] are figures for people.
+//! [`find`] judges every node of the malleable partition: it is a gap with a window, or it is refused with a
+//! reason. [`Tracker`] remembers since when each gap has been open and hands out the ones that ended;
+//! [`Survival`] learns from those how long gaps last when nothing is planned. [`GapStatistics`] are figures
+//! for people.
 
 mod fit;
 mod lookahead;
@@ -36,8 +37,8 @@ pub struct GapContext<'a> {
     pub config: &'a GapsConfig,
     /// Nodes that our malleable jobs hold, with the lead's id.
     pub holders: &'a Holders,
-    /// Knows since when each node has been a gap; one that it does not know became one now. Nodes with the same moment
-    /// became free together.
+    /// Knows since when each node has been a gap; one that it does not know became one now. Nodes with the
+    /// same moment became free together.
     pub tracker: &'a Tracker,
     /// How long gaps last when nothing is planned.
     pub survival: &'a Survival,
@@ -52,8 +53,8 @@ pub type Holders = FxHashMap<NodeName, JobId>;
 
 /// Finds the gaps of a snapshot at the moment `now`. Takes about 0.1 µs a busy node and 0.3 µs a gap.
 ///
-/// A held node stays a gap however short its window is: the planner decides when to leave it. `usable_until` may then
-/// lie in the past, which means that the main queue wants the node now.
+/// A held node stays a gap however short its window is: the planner decides when to leave it. `usable_until`
+/// may then lie in the past, which means that the main queue wants the node now.
 pub fn find(occupancy: &Occupancy<'_>, context: &GapContext<'_>, now: UnixTime) -> Gaps {
     let mut finder = Finder::new(occupancy, *context, now);
     let mut found = Gaps::default();
@@ -69,8 +70,9 @@ pub fn find(occupancy: &Occupancy<'_>, context: &GapContext<'_>, now: UnixTime) 
     found
 }
 
-/// Gaps of a snapshot that is `secs` old, for a round without a newer one: what is planned stays planned, and a node without a
-/// planned end is counted on for as long from now on as it was then. So doubt alone makes no job leave.
+/// Gaps of a snapshot that is `secs` old, for a round without a newer one: what is planned stays planned, and
+/// a node without a planned end is counted on for as long from now on as it was then. So doubt alone makes no
+/// job leave.
 pub fn carried_over(gaps: &mut Gaps, secs: f64) {
     for gap in gaps.gaps.iter_mut().filter(|g| g.vacate_by.is_none()) {
         gap.usable_until = gap.usable_until.plus_secs(secs.max(0.0));
@@ -192,8 +194,8 @@ fn worth_starting(gap: &Gap, config: &GapsConfig, now: UnixTime) -> Result<(), R
     Err(Refusal::Short { window_secs, cause, worth_secs: config.min_window_secs })
 }
 
-/// The confidence to ask of the survival model: halfway to certainty when backfill's plan was cut short, because a
-/// job that backfill did not reach may take the node at any moment.
+/// The confidence to ask of the survival model: halfway to certainty when backfill's plan was cut short,
+/// because a job that backfill did not reach may take the node at any moment.
 fn trusted_confidence(snapshot: &Snapshot, config: &GapsConfig) -> f64 {
     if snapshot.backfill.complete { config.confidence } else { (1.0 + config.confidence) / 2.0 }
 }

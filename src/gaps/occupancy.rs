@@ -97,8 +97,9 @@ impl<'a> Occupancy<'a> {
             return Some(Use::Main(job));
         }
         let is_sound = node.state.is_sound() || {
-            // The flag COMPLETING speaks of that job of ours, and says nothing against the node. And after a restart
-            // slurmctld calls a node UNKNOWN until its slurmd has reported: no reason to leave what runs there.
+            // The flag COMPLETING speaks of that job of ours, and says nothing against the node. And after a
+            // restart slurmctld calls a node UNKNOWN until its slurmd has reported: no reason to leave what
+            // runs there.
             let mut state = node.state.clone();
             if here.completing.is_some() {
                 state.remove("COMPLETING");

@@ -32,7 +32,8 @@ impl<'a> Outlook<'a> {
         Outlook { survival, confidence, lookahead_secs, now, blocks, known: BTreeMap::new() }
     }
 
-    /// Until when a gap that began at `since` can be counted on, and the seconds for which it is expected to last.
+    /// Until when a gap that began at `since` can be counted on, and the seconds for which it is expected to
+    /// last.
     pub(super) fn of(&mut self, since: UnixTime) -> (UnixTime, f64) {
         *self.known.entry(since).or_insert_with(|| {
             let (age, hour) = (self.now.secs_since(since), hour_of(self.now));

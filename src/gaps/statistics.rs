@@ -1,6 +1,7 @@
 //! Gaps in figures: how long they last, how many nodes come and go together, how often none is there.
 //!
-//! Lengths are counted twice, by gaps and by node-time: most gaps are short, most of the idle time lies in long ones.
+//! Lengths are counted twice, by gaps and by node-time: most gaps are short, most of the idle time lies in
+//! long ones.
 
 use serde::Serialize;
 
@@ -18,7 +19,8 @@ pub struct IdleTime {
     pub end: i64,
 }
 
-/// Quantiles of lengths or sizes. A quantile is the least value that at least so large a share does not exceed.
+/// Quantiles of lengths or sizes. A quantile is the least value that at least so large a share does not
+/// exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Quantiles {
     /// A tenth is at most so large.
@@ -68,7 +70,8 @@ pub struct Blocks {
     pub sizes: Option<Quantiles>,
 }
 
-/// The gaps of a machine over a time. A gap that an end of that time cuts off counts with the length that was seen.
+/// The gaps of a machine over a time. A gap that an end of that time cuts off counts with the length that was
+/// seen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GapStatistics {
     /// Nodes of the machine.
@@ -102,8 +105,9 @@ pub struct GapStatistics {
 }
 
 impl GapStatistics {
-    /// The figures of gaps on a machine of so many nodes from `span.0` to `span.1`, s. What lies outside of the span is
-    /// not looked at. Gaps may come in any order; those of one node must not overlap. Takes n log n for n gaps.
+    /// The figures of gaps on a machine of so many nodes from `span.0` to `span.1`, s. What lies outside of
+    /// the span is not looked at. Gaps may come in any order; those of one node must not overlap. Takes n log
+    /// n for n gaps.
     pub fn of(gaps: &[IdleTime], nodes: usize, span: (i64, i64)) -> GapStatistics {
         let clipped = |g: &IdleTime| IdleTime { start: g.start.max(span.0), end: g.end.min(span.1) };
         let gaps: Vec<IdleTime> = gaps.iter().map(clipped).filter(|g| g.start < g.end).collect();

@@ -1,23 +1,24 @@
-//! How long a gap lasts when nothing is planned: a piecewise-constant hazard by age, block size and hour of the day.
+//! How long a gap lasts when nothing is planned: a piecewise-constant hazard by age, block size and hour of
+//! the day.
 //!
-//! The hazard is the rate at which gaps of a given age end. Gaps are heavy-tailed: the longer one has lasted, the
-//! longer it will. With no history the hazard is that of a Weibull distribution; [`Survival::fit`] moves it towards
-//! what the site has seen.
+//! The hazard is the rate at which gaps of a given age end. Gaps are heavy-tailed: the longer one has lasted,
+//! the longer it will. With no history the hazard is that of a Weibull distribution; [`Survival::fit`] moves
+//! it towards what the site has seen.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::UnixTime;
 
-/// Shape of the default Weibull distribution. Fitted to the idle intervals of Summit in February 2021: median 475 s and
-/// 90th percentile 3,269 s give shape = ln(ln 10 / ln 2) / ln(3269 / 475) = 0.622. The third figure of that log, the
-/// mean of 1,192 s, then follows within 4 %.
+/// Shape of the default Weibull distribution. Fitted to the idle intervals of Summit in February 2021: median
+/// 475 s and 90th percentile 3,269 s give shape = ln(ln 10 / ln 2) / ln(3269 / 475) = 0.622. The third figure
+/// of that log, the mean of 1,192 s, then follows within 4 %.
 pub const DEFAULT_SHAPE: f64 = 0.622;
 
 /// Scale of the default Weibull distribution, seconds: 475 / (ln 2)^(1 / shape).
 pub const DEFAULT_SCALE_SECS: f64 = 856.0;
 
-/// Lower edges of the age bins, seconds. Roughly doubling, because the hazard falls like a power of the age; the last
-/// bin is open.
+/// Lower edges of the age bins, seconds. Roughly doubling, because the hazard falls like a power of the age;
+/// the last bin is open.
 pub const AGE_EDGES_SECS: [f64; 13] =
     [0.0, 30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 57_600.0];
 
@@ -36,7 +37,8 @@ pub const HOURS_A_CLASS: u8 = 6;
 /// Number of hour classes.
 pub const HOUR_CLASSES: usize = 24 / HOURS_A_CLASS as usize;
 
-/// Longest time that a quantile answers with, seconds: a week is "for ever" to a planner with a horizon of hours.
+/// Longest time that a quantile answers with, seconds: a week is "for ever" to a planner with a horizon of
+/// hours.
 pub const LONGEST_SECS: f64 = 604_800.0;
 
 /// One observed gap.
@@ -44,7 +46,8 @@ pub const LONGEST_SECS: f64 = 604_800.0;
 pub struct GapSample {
     /// Seconds from its first moment to its end, or to the end of our watching.
     pub duration_secs: f64,
-    /// Whether a main job ended it; `false` when we stopped watching, which says only that it lasted at least so long.
+    /// Whether a main job ended it; `false` when we stopped watching, which says only that it lasted at least
+    /// so long.
     pub taken: bool,
     /// Nodes that became free with it.
     pub block: u32,
@@ -76,8 +79,8 @@ impl Survival {
         Survival { hazards: super::fit::hazards(samples), samples: samples.len() }
     }
 
-    /// The chance that a gap of this age is still free `ahead_secs` from now. `block` is the number of nodes that
-    /// became free together, `hour` the hour of the day now (0–23, UTC). 1 at 0, never rising.
+    /// The chance that a gap of this age is still free `ahead_secs` from now. `block` is the number of nodes
+    /// that became free together, `hour` the hour of the day now (0–23, UTC). 1 at 0, never rising.
     pub fn chance_free(&self, age_secs: f64, block: u32, hour: u8, ahead_secs: f64) -> f64 {
         let (age, ahead) = (not_negative(age_secs), not_negative(ahead_secs));
         let hazards = self.class(block, hour);
@@ -107,8 +110,8 @@ impl Survival {
         let mut age = not_negative(age_secs);
         let (mut chance, mut secs) = (1.0, 0.0);
         for (bin, hazard) in self.class(block, hour).iter().enumerate().skip(bin_of(age)) {
-            // A bin without hazard, or one that is left at once, adds chance × length; otherwise the integral of
-            // chance × exp(-hazard t) over the bin.
+            // A bin without hazard, or one that is left at once, adds chance × length; otherwise the integral
+            // of chance × exp(-hazard t) over the bin.
             let length = (upper_edge(bin) - age).min(LONGEST_SECS);
             let kept = (-hazard * length).exp();
             secs += if *hazard > 0.0 { chance * (1.0 - kept) / hazard } else { chance * length };

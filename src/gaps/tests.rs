@@ -18,7 +18,8 @@ fn node(name: &str, state: &str) -> Node {
     }
 }
 
-/// A job: `id partition state nodes`, where a pending one's nodes are those planned, at `start` seconds from now.
+/// A job: `id partition state nodes`, where a pending one's nodes are those planned, at `start` seconds from
+/// now.
 fn job(text: &str, start: i64) -> Job {
     let mut words = text.split_whitespace();
     let mut word = || words.next().unwrap_or_default();
@@ -273,8 +274,8 @@ fn summit() -> Result<Vec<(f64, f64)>, String> {
     Ok(reading.value.intervals.iter().map(|i| (i.start as f64, i.end as f64)).collect())
 }
 
-/// Mean squared error of the predicted chance, and the largest difference between prediction and truth among tenths of
-/// the predictions that hold at least 2 % of them.
+/// Mean squared error of the predicted chance, and the largest difference between prediction and truth among
+/// tenths of the predictions that hold at least 2 % of them.
 fn calibration(survival: &Survival, gaps: &[(f64, f64, u32)]) -> (f64, f64) {
     let mut bins = [(0.0, 0.0, 0.0); 10];
     let (mut squares, mut count) = (0.0, 0.0);

@@ -1,7 +1,7 @@
 //! Remembers since when each gap has been open, and tells which ones ended.
 //!
-//! A gap here is any time in which no job of the main queue is on a node: whether we use it, and whether its window is
-//! worth starting in, does not matter to how long such times last.
+//! A gap here is any time in which no job of the main queue is on a node: whether we use it, and whether its
+//! window is worth starting in, does not matter to how long such times last.
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::{GapSample, Occupancy, Use, hour_of};
 use crate::model::{EndedGap, Gaps, Node, NodeName, NodeType, UnixTime, WindowEnd};
 
-/// Longest pause between two trusted snapshots, seconds, over which a gap counts as watched: in a longer one a short
-/// job may have come and gone.
+/// Longest pause between two trusted snapshots, seconds, over which a gap counts as watched: in a longer one
+/// a short job may have come and gone.
 pub const LONGEST_PAUSE_SECS: f64 = 300.0;
 
 impl EndedGap {
@@ -32,7 +32,8 @@ struct OpenGap {
     since: UnixTime,
     block: u32,
     planned: WindowEnd,
-    /// Whether we saw it begin. The age of a gap that was open when we first looked is unknown: it teaches nothing.
+    /// Whether we saw it begin. The age of a gap that was open when we first looked is unknown: it teaches
+    /// nothing.
     saw_start: bool,
 }
 
@@ -54,9 +55,9 @@ impl Tracker {
         self.open.values().map(|gap| gap.since)
     }
 
-    /// Takes in one round and returns the gaps that ended, sorted by node. A snapshot that cannot be trusted changes
-    /// nothing. Call it before [`super::find`] so that new gaps have their start, with the gaps of the round before
-    /// (or empty ones), and never again with the same snapshot.
+    /// Takes in one round and returns the gaps that ended, sorted by node. A snapshot that cannot be trusted
+    /// changes nothing. Call it before [`super::find`] so that new gaps have their start, with the gaps of
+    /// the round before (or empty ones), and never again with the same snapshot.
     pub fn observe(&mut self, occupancy: &Occupancy<'_>, gaps: &Gaps, now: UnixTime) -> Vec<EndedGap> {
         if !occupancy.snapshot().is_trusted() {
             return Vec::new();

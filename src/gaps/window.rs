@@ -66,8 +66,8 @@ impl<'a> Windows<'a> {
     }
 }
 
-/// Whether the job is a pending one of the main queue. A job that waits in our partition and in others counts: it may
-/// start in one of those.
+/// Whether the job is a pending one of the main queue. A job that waits in our partition and in others
+/// counts: it may start in one of those.
 fn claims_nodes(job: &Job, partition: &str) -> bool {
     job.state.is_pending() && !job.held && job.partition.split(',').any(|p| p.trim() != partition)
 }

@@ -118,7 +118,8 @@ impl Machine {
         }
     }
 
-    /// A refusal says something of the user's limits, and nothing of the node: the job orders no wing for a while.
+    /// A refusal says something of the user's limits, and nothing of the node: the job orders no wing for a
+    /// while.
     fn refused(&mut self, now: UnixTime) {
         self.refusals += 1;
         let doubled = self.backoff_first * f64::powi(2.0, self.refusals.min(20) as i32 - 1);

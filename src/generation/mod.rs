@@ -1,10 +1,11 @@
 //! The life of one malleable job: a pure state machine that moves its workers from generation to generation.
 //!
-//! Inputs are what agents report ([`Machine::hello`], [`Machine::event`]), what Slurm shows ([`Machine::observe`]) and
-//! what the planner wants ([`Machine::set_target`]). Outputs are [`Effect`]s on Slurm, returned by
-//! [`Machine::step`], and what each worker shall do now ([`Machine::directive`]), which is derived from the state and so
-//! can be asked any number of times. Nothing is an edge: an effect whose result Slurm does not show is returned again
-//! after a while, and a state read back from the store goes on where it was.
+//! Inputs are what agents report ([`Machine::hello`], [`Machine::event`]), what Slurm shows
+//! ([`Machine::observe`]) and what the planner wants ([`Machine::set_target`]). Outputs are [`Effect`]s on
+//! Slurm, returned by [`Machine::step`], and what each worker shall do now ([`Machine::directive`]), which is
+//! derived from the state and so can be asked any number of times. Nothing is an edge: an effect whose result
+//! Slurm does not show is returned again after a while, and a state read back from the store goes on where it
+//! was.
 //!
 //! ```text
 //! Queued ──launch──▶ Launching ──hello──▶ Idle ──start──▶ Running ──stop──▶ Stopping ──all stopped──▶ Idle
@@ -29,12 +30,12 @@ use crate::model::{ExecPlan, JobId, JobPlan, NodeName, Sizes, Standing, UnixTime
 /// Seconds after which an effect that Slurm does not show is asked for again.
 pub const RETRY_SECS: f64 = 5.0;
 
-/// The same for a launch that Slurm could not take just then: a job that was requeued is still being cleaned up for
-/// about a second.
+/// The same for a launch that Slurm could not take just then: a job that was requeued is still being cleaned
+/// up for about a second.
 pub const RELAUNCH_SECS: f64 = 1.0;
 
-/// Seconds for which a lead that could start waits for wings under way, so that it need not be rescaled at once.
-/// A wing needs 1–2 s from its order to its hello.
+/// Seconds for which a lead that could start waits for wings under way, so that it need not be rescaled at
+/// once. A wing needs 1–2 s from its order to its hello.
 pub const SETTLE_SECS: f64 = 4.0;
 
 /// Seconds beyond the grace time until a worker that has not stopped is given up.
@@ -50,8 +51,9 @@ pub const LEAVING_SECS: f64 = 4.0;
 /// The same for an agent for which nobody waits: the command may well run on without it.
 pub const LOST_SECS: f64 = 60.0;
 
-/// First back-off of a job that Slurm preempted; doubles up to [`PREEMPTED_BACKOFF_MAX_SECS`]. Short, because the
-/// planner looks at the gaps anyway: it only keeps a job from being thrown out of the same hole again and again.
+/// First back-off of a job that Slurm preempted; doubles up to [`PREEMPTED_BACKOFF_MAX_SECS`]. Short, because
+/// the planner looks at the gaps anyway: it only keeps a job from being thrown out of the same hole again and
+/// again.
 pub const PREEMPTED_BACKOFF_SECS: f64 = 2.0;
 
 /// Longest back-off after preemptions: seconds are enough to see what the main queue does next.
@@ -176,7 +178,8 @@ pub enum Phase {
         failed: Option<i32>,
         /// Whether a member was lost: then a failure of the others is its echo.
         lost: bool,
-        /// Whether the command may have ended by itself before anybody asked it to: then its end counts as its own.
+        /// Whether the command may have ended by itself before anybody asked it to: then its end counts as
+        /// its own.
         #[serde(default)]
         untold: bool,
     },
@@ -364,8 +367,8 @@ impl Machine {
         }
     }
 
-    /// What the job counts as holding for the planner: what it occupies while it runs, and in the middle of a change
-    /// what it is changing to, so that no round calls back the change that the last one began.
+    /// What the job counts as holding for the planner: what it occupies while it runs, and in the middle of a
+    /// change what it is changing to, so that no round calls back the change that the last one began.
     pub fn held(&self) -> BTreeMap<NodeName, JobId> {
         let occupied = self.occupied();
         match (&self.phase, &self.target) {
@@ -419,7 +422,8 @@ impl Machine {
         })
     }
 
-    /// A word for people: `queued`, `launching`, `starting`, `running`, `rescaling`, `parking`, `ending`, `ended`.
+    /// A word for people: `queued`, `launching`, `starting`, `running`, `rescaling`, `parking`, `ending`,
+    /// `ended`.
     pub fn state_word(&self) -> &'static str {
         match self.phase {
             Phase::Queued => "queued",
@@ -459,7 +463,8 @@ impl Machine {
         self.wings.values_mut().for_each(|w| w.ordered_at = w.ordered_at.max(now));
     }
 
-    /// Takes in that an effect could not be carried out; `passing`: trying again may help, and nobody is to blame.
+    /// Takes in that an effect could not be carried out; `passing`: trying again may help, and nobody is to
+    /// blame.
     pub fn effect_failed(
         &mut self,
         effect: &Effect,
@@ -499,16 +504,16 @@ impl Machine {
 
 /// Whole minutes for a start in a window of `secs`: rounded down, but at least 1.
 ///
-/// While a main job waits for nodes, only backfill starts our jobs, and only where their limit ends before the nodes are
-/// planned for: a limit that is too long by a second is no start at all.
+/// While a main job waits for nodes, only backfill starts our jobs, and only where their limit ends before
+/// the nodes are planned for: a limit that is too long by a second is no start at all.
 pub fn start_limit_mins(secs: f64) -> u32 {
     (secs / 60.0).floor().clamp(1.0, LONGEST_LIMIT_MINS) as u32
 }
 
 /// Whole minutes for a job that runs and has a lease of `secs` from its start: rounded up, at least 1.
 ///
-/// Rounding down would end it up to a minute before its window does. Rounding up delays nobody: the daemon leaves in
-/// time, and what it forgets is preemptible.
+/// Rounding down would end it up to a minute before its window does. Rounding up delays nobody: the daemon
+/// leaves in time, and what it forgets is preemptible.
 pub fn running_limit_mins(secs: f64) -> u32 {
     (secs / 60.0).ceil().clamp(1.0, LONGEST_LIMIT_MINS) as u32
 }

@@ -15,7 +15,8 @@ const LEAD_MARGIN_SECS: f64 = 1800.0;
 pub struct Sight<'a> {
     /// The lead, if Slurm still knows it.
     pub lead: Option<&'a Job>,
-    /// Jobs of the same user in the malleable partition that call themselves wings of this lead, and have not ended.
+    /// Jobs of the same user in the malleable partition that call themselves wings of this lead, and have not
+    /// ended.
     pub wings: Vec<&'a Job>,
     /// When the reading began, by our own clock: what happened since is not in it.
     pub read_at: UnixTime,
@@ -166,8 +167,9 @@ impl Machine {
         self.lose(nodes, why, now);
     }
 
-    /// Keeps the time limit of the running lead well past its lease. A wing that meets its limit is a rescale; a lead that
-    /// meets it has ended for good, with all its training. Nobody waits for it: the lead leaves in time, or is preempted.
+    /// Keeps the time limit of the running lead well past its lease. A wing that meets its limit is a
+    /// rescale; a lead that meets it has ended for good, with all its training. Nobody waits for it: the lead
+    /// leaves in time, or is preempted.
     fn keep_lead_limit(&mut self, lead: &Job, node: &NodeName, now: UnixTime, out: &mut Outcome) {
         let lease =
             self.target.iter().flat_map(|t| &t.nodes).find(|p| p.node == *node).map(|p| p.lease_until);
@@ -181,8 +183,8 @@ impl Machine {
         }
     }
 
-    /// Keeps the time limit of a running Slurm job in step with the leases of its nodes: never far past the shortest
-    /// of them, and renewed when half of it is used up.
+    /// Keeps the time limit of a running Slurm job in step with the leases of its nodes: never far past the
+    /// shortest of them, and renewed when half of it is used up.
     fn keep_limit(&mut self, job: &Job, nodes: &[NodeName], now: UnixTime, out: &mut Outcome) {
         let Some(target) = &self.target else { return };
         let lease = target.nodes.iter().filter(|p| nodes.contains(&p.node)).map(|p| p.lease_until).min();

@@ -10,8 +10,8 @@ use super::{
     Settings, Wing, start_limit_mins,
 };
 
-/// A node that the planner gives to the job anew, with what ends its window: nodes with the same known end make one
-/// wing, others one each, because Slurm preempts whole jobs.
+/// A node that the planner gives to the job anew, with what ends its window: nodes with the same known end
+/// make one wing, others one each, because Slurm preempts whole jobs.
 #[allow(missing_debug_implementations, reason = "closures have no text")]
 pub struct Ground<'a> {
     /// Tells the end of a node's window.
@@ -136,7 +136,8 @@ impl Machine {
         self.enter(Phase::Launching { node: first.node }, now);
     }
 
-    /// A lead on its way (or whose script has not come to `infill run` yet) is called back if its node is not wanted.
+    /// A lead on its way (or whose script has not come to `infill run` yet) is called back if its node is not
+    /// wanted.
     fn step_launching(&mut self, node: &NodeName, now: UnixTime, out: &mut Outcome) {
         let Some(target) = &self.target else { return };
         if target.nodes.first().is_some_and(|p| p.node == *node) {
@@ -312,8 +313,8 @@ impl Machine {
         }
     }
 
-    /// The code with which the command ended by itself: that of the first member that failed, or 0 if none did and nobody
-    /// was asked to stop.
+    /// The code with which the command ended by itself: that of the first member that failed, or 0 if none
+    /// did and nobody was asked to stop.
     fn own_end(&self, members: &[NodeName]) -> Option<i32> {
         let exits: Vec<Exit> = members.iter().filter_map(|n| self.workers.get(n)?.stopped).collect();
         let failed = exits.iter().find(|e| !e.asked && e.code != 0).map(|e| e.code);
@@ -381,7 +382,8 @@ impl Machine {
             if stuck {
                 out.notes.push(format!("wing {job} did not come up in time: cancelled"));
             }
-            // One that waited in the queue met a limit or the main queue; one that ran met something on its nodes.
+            // One that waited in the queue met a limit or the main queue; one that ran met something on its
+            // nodes.
             if stuck && wing.seen_running {
                 out.strikes.extend(nodes.iter().map(|n| (n.clone(), "a wing did not come up".to_owned())));
             }

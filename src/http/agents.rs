@@ -75,7 +75,8 @@ async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<JobId
     Ok(lead)
 }
 
-/// The job as Slurm shows it now. To a caller who proved nothing about it, an unknown job looks like another's.
+/// The job as Slurm shows it now. To a caller who proved nothing about it, an unknown job looks like
+/// another's.
 async fn known_job(context: &Context, id: JobId) -> Result<Job, Refusal> {
     match context.slurm.job(id).await {
         Ok(Some(job)) => Ok(job),

@@ -1,5 +1,5 @@
-//! Who speaks: agents by their secrets, which are made, read from the header and compared here; people by a credential
-//! with each request.
+//! Who speaks: agents by their secrets, which are made, read from the header and compared here; people by a
+//! credential with each request.
 
 use std::collections::BTreeSet;
 

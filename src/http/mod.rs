@@ -1,8 +1,8 @@
 //! The HTTP API: agents, the command line, Prometheus.
 //!
-//! Reading is open to all who reach the port, as `squeue` is; it shows nothing of a user's command or environment.
-//! Agents prove who they are with MUNGE (or a Slurm JWT) and then carry a secret; people who change something prove it
-//! with each request.
+//! Reading is open to all who reach the port, as `squeue` is; it shows nothing of a user's command or
+//! environment. Agents prove who they are with MUNGE (or a Slurm JWT) and then carry a secret; people who
+//! change something prove it with each request.
 
 mod agents;
 mod auth;

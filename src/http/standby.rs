@@ -30,7 +30,8 @@ pub fn standby_router() -> Router {
         }))
 }
 
-/// Lets nothing be asked of or told by a daemon that may have lost the lead, also if it lost it over the answer.
+/// Lets nothing be asked of or told by a daemon that may have lost the lead, also if it lost it over the
+/// answer.
 pub async fn leader_only(State(context): State<Arc<Context>>, request: Request, next: Next) -> Response {
     if !context.leadership.holds() {
         return refusal().into_response();

@@ -45,7 +45,8 @@ pub struct Gap {
     /// Until when the planner counts on the node: `vacate_by`, or for an unknown end the moment at which the
     /// survival model's chance that it is still free falls below the configured confidence.
     pub usable_until: UnixTime,
-    /// Expected seconds for which the node stays free, from now (for a known end: the seconds to `vacate_by`).
+    /// Expected seconds for which the node stays free, from now (for a known end: the seconds to
+    /// `vacate_by`).
     pub expected_secs: f64,
     /// The malleable job that holds it now.
     pub holder: Option<JobId>,

@@ -72,7 +72,8 @@ impl NodeName {
     }
 }
 
-/// Runs of digits and of other characters; digits as (length without leading zeros, digits), so that longer is larger.
+/// Runs of digits and of other characters; digits as (length without leading zeros, digits), so that longer
+/// is larger.
 fn runs(text: &str) -> impl Iterator<Item = (bool, usize, &str)> {
     let digits = |s: &str| s.starts_with(|c: char| c.is_ascii_digit());
     let mut rest = text;

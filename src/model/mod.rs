@@ -1,4 +1,5 @@
-//! Pure values that every other module speaks in: ids, time, nodes, jobs, snapshots, gaps, profiles, plans, traces.
+//! Pure values that every other module speaks in: ids, time, nodes, jobs, snapshots, gaps, profiles, plans,
+//! traces.
 //!
 //! Nothing here does I/O, reads a clock or draws a random number.
 

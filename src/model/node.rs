@@ -82,7 +82,8 @@ fn bit(word: &str) -> Option<u64> {
 
 /// A node's state: Slurm's base state and flags, as upper-case words. Words that we do not know are kept.
 ///
-/// Every round makes one for each node and compares it, so the usual words are bits. Its JSON is `{"words": […]}`.
+/// Every round makes one for each node and compares it, so the usual words are bits. Its JSON is `{"words":
+/// […]}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Shown", into = "Shown")]
 pub struct NodeState {

@@ -10,7 +10,8 @@ use super::{ExecPlan, JobId, NodeName, UnixTime};
 pub enum SolveStatus {
     /// Proved optimal within the gap that was asked for.
     Optimal,
-    /// The time limit came first, or there is no solve time at all; the plan is the best that was found, with this relative gap if the solver knows it.
+    /// The time limit came first, or there is no solve time at all; the plan is the best that was found, with
+    /// this relative gap if the solver knows it.
     TimeLimit {
         /// Relative distance to the bound; `None` if no bound is known.
         gap: Option<f64>,
@@ -21,9 +22,9 @@ pub enum SolveStatus {
     Trivial,
 }
 
-/// How good a plan is proved to be. Worth is what plans are compared by: `objective` less reluctance to change. It is that of
-/// the counts in each step; a forecast does not say which nodes are kept later, and `objective`, which is computed
-/// from it, may be a little less.
+/// How good a plan is proved to be. Worth is what plans are compared by: `objective` less reluctance to
+/// change. It is that of the counts in each step; a forecast does not say which nodes are kept later, and
+/// `objective`, which is computed from it, may be a little less.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
     /// No plan is worth more than this, weighted samples.
@@ -80,7 +81,8 @@ pub struct Plan {
     pub jobs: Vec<JobPlan>,
     /// How the solve ended.
     pub status: SolveStatus,
-    /// How good the plan is proved to be; `None` where nothing is worth anything, and in plans of earlier versions.
+    /// How good the plan is proved to be; `None` where nothing is worth anything, and in plans of earlier
+    /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Proof>,
     /// Objective value: weighted samples over the horizon less rescale costs.

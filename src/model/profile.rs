@@ -30,8 +30,8 @@ pub struct CurvePoint {
 
 /// Throughput as a function of the number of nodes: known points, sorted by size, at least one.
 ///
-/// Between points the rate is interpolated linearly. Outside it is extrapolated in proportion to the nodes below the
-/// first point, and flat above the last: more is never promised than was seen.
+/// Between points the rate is interpolated linearly. Outside it is extrapolated in proportion to the nodes
+/// below the first point, and flat above the last: more is never promised than was seen.
 ///
 /// As text and as JSON: `linear`, or `1:10,2:19,4:35`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -301,8 +301,8 @@ pub struct MeasuredCosts {
     pub start: ChangeCost,
 }
 
-/// What is known of a recurring job on one node type with one execution plan. The curve is not kept: it follows from the
-/// points.
+/// What is known of a recurring job on one node type with one execution plan. The curve is not kept: it
+/// follows from the points.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// Whom and what it describes.

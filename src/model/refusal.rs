@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{JobId, NodeState, WindowCause};
 
-/// Why a node of the malleable partition is not usable. Every round makes one for each busy node of the machine, so it
-/// holds no sentence. In JSON it is the sentence, and is read back as [`Refusal::Said`].
+/// Why a node of the malleable partition is not usable. Every round makes one for each busy node of the
+/// machine, so it holds no sentence. In JSON it is the sentence, and is read back as [`Refusal::Said`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
     /// A job of the main queue is on it, even if only to clean up.

@@ -131,8 +131,8 @@ pub enum RequestError {
 }
 
 impl Request {
-    /// Reads `infill:nodes=2-8` or `infill:wing=123` out of a comment; further `;key=value` options are kept for
-    /// later versions and ignored here. `Ok(None)` when the comment does not speak to infill.
+    /// Reads `infill:nodes=2-8` or `infill:wing=123` out of a comment; further `;key=value` options are kept
+    /// for later versions and ignored here. `Ok(None)` when the comment does not speak to infill.
     pub fn parse(comment: &str) -> Result<Option<Request>, RequestError> {
         let Some(at) = comment.find("infill:") else { return Ok(None) };
         let rest = &comment[at + "infill:".len()..];

@@ -1,4 +1,5 @@
-//! Time as Slurm tells it: whole seconds since 1970 (UTC). Durations are `f64` seconds and say so in their name.
+//! Time as Slurm tells it: whole seconds since 1970 (UTC). Durations are `f64` seconds and say so in their
+//! name.
 
 use std::fmt;
 use std::ops::Add;

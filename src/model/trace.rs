@@ -1,7 +1,8 @@
-//! What logs of other machines say: when nodes were idle, which jobs ran, how programs scale, which malleable jobs
-//! come.
+//! What logs of other machines say: when nodes were idle, which jobs ran, how programs scale, which malleable
+//! jobs come.
 //!
-//! Times are whole seconds on the log's own clock: since 1970 or since the log's start. Only differences matter here.
+//! Times are whole seconds on the log's own clock: since 1970 or since the log's start. Only differences
+//! matter here.
 
 use std::fmt;
 
@@ -35,7 +36,8 @@ pub const MAX_NODES_A_MACHINE: u32 = 4_000_000;
 /// A job that ran on a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedJob {
-    /// Its place among the jobs of the log that ran, in the log's order, from 1. Unlike the name it is unique.
+    /// Its place among the jobs of the log that ran, in the log's order, from 1. Unlike the name it is
+    /// unique.
     pub id: JobId,
     /// The log's own id, such as `123_4`. A job that was requeued has several entries of one name.
     pub name: String,
@@ -55,10 +57,11 @@ pub struct LoggedJob {
     pub limit_secs: Option<i64>,
     /// How many nodes it held, at least 1.
     pub nodes: u32,
-    /// Which nodes, sorted by name; empty if the log does not say. May differ in number from `nodes` where a job
-    /// shrank.
+    /// Which nodes, sorted by name; empty if the log does not say. May differ in number from `nodes` where a
+    /// job shrank.
     pub node_list: Vec<NodeName>,
-    /// How it ended, in Slurm's words and as the log has it (`CANCELLED by 123`); empty if the log does not say.
+    /// How it ended, in Slurm's words and as the log has it (`CANCELLED by 123`); empty if the log does not
+    /// say.
     pub state: String,
 }
 
@@ -73,11 +76,11 @@ pub struct JobLog {
     pub epoch: Option<i64>,
     /// The machine's time zone, as the log names it (`Europe/Stockholm`, or seconds from UTC).
     pub time_zone: Option<String>,
-    /// From when on the log has every job that ran, s; `None`: from its first start. A listing of what ran in some days has jobs
-    /// that began long before, without those that ran beside them then.
+    /// From when on the log has every job that ran, s; `None`: from its first start. A listing of what ran in
+    /// some days has jobs that began long before, without those that ran beside them then.
     pub complete_from: Option<i64>,
-    /// Entries left out though nothing is wrong with them: cancelled before they ran, no time to run, or parts of a
-    /// job.
+    /// Entries left out though nothing is wrong with them: cancelled before they ran, no time to run, or
+    /// parts of a job.
     pub left_out: usize,
 }
 

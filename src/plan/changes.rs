@@ -1,6 +1,7 @@
 //! What going over from one option of a job to another costs between two steps.
 //!
-//! That depends only on the option it leads to and on the kind of change, so it is kept in three columns, not in a matrix.
+//! That depends only on the option it leads to and on the kind of change, so it is kept in three columns, not
+//! in a matrix.
 
 use std::ops::Range;
 
@@ -11,8 +12,8 @@ use crate::model::MalleableJob;
 /// The changes between the options of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Options that keep the lead among each other: ranges of options, by rising size. The first option of all, to hold
-    /// nothing, is in none.
+    /// Options that keep the lead among each other: ranges of options, by rising size. The first option of
+    /// all, to hold nothing, is in none.
     pub classes: Vec<Range<usize>>,
     /// The first option of the same class and size.
     pub first_of_size: Vec<usize>,
@@ -27,8 +28,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// The changes between `options`, of which the first is to hold nothing. A change that takes nodes costs `reluctance`
-    /// besides.
+    /// The changes between `options`, of which the first is to hold nothing. A change that takes nodes costs
+    /// `reluctance` besides.
     pub fn of(job: &MalleableJob, options: &[Spec], reluctance: f64) -> Self {
         let cost = |change: Change| {
             let reluctance = if change.takes_nodes() { reluctance } else { 0.0 };

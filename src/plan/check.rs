@@ -1,5 +1,5 @@
-//! The independent judge: whether a plan may be carried out. It shares nothing with the way plans are made except the
-//! steps and the definition of cost.
+//! The independent judge: whether a plan may be carried out. It shares nothing with the way plans are made
+//! except the steps and the definition of cost.
 
 use std::collections::BTreeMap;
 use std::fmt;

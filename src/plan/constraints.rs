@@ -44,8 +44,8 @@ fn limits(space: &Space<'_>, index: &Index, milp: &mut Milp) {
     }
 }
 
-/// Who uses an option in a step either used it in the step before, or goes over to it by a change of some kind:
-/// z[s][o] ≤ z[s−1][o] + Σ_k v[s][o][k]; and each kind but the dearest only leads from its own options:
+/// Who uses an option in a step either used it in the step before, or goes over to it by a change of some
+/// kind: z[s][o] ≤ z[s−1][o] + Σ_k v[s][o][k]; and each kind but the dearest only leads from its own options:
 /// v[s][o][k] ≤ Σ_{from k} z[s−1][from].
 fn changes(index: &Index, milp: &mut Milp) {
     for (z, kinds) in index.z.iter().zip(&index.kinds) {

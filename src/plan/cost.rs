@@ -1,7 +1,7 @@
 //! What a plan is worth: the one definition that model, heuristics and checker use.
 //!
-//! A step credits the rate of the option that runs in it from its first second. A change of `c` seconds makes no samples
-//! for `c` seconds, so it loses `c` × the rate that is credited, the new one:
+//! A step credits the rate of the option that runs in it from its first second. A change of `c` seconds makes
+//! no samples for `c` seconds, so it loses `c` × the rate that is credited, the new one:
 //!
 //! | change | seconds | |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | start | `start_secs` | from nothing, or with the lead on another node: all starts anew |
 //! | park | 0 | the time to save lies before the window's end, and coming back is charged as a start |
 //!
-//! A lone job on `o` nodes thus grows to `n` for `w` seconds iff T(n)·(w − up) > T(o)·w: exactly when that makes more
-//! samples. (BFTrainer charges the old rate, which is less, and in short windows grows at a loss.)
+//! A lone job on `o` nodes thus grows to `n` for `w` seconds iff T(n)·(w − up) > T(o)·w: exactly when that
+//! makes more samples. (BFTrainer charges the old rate, which is less, and in short windows grows at a loss.)
 
 use super::Problem;
 use super::steps::Steps;
@@ -80,7 +80,8 @@ pub fn rate_of(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, n
     Some(curve.curve.rate(nodes)).filter(|rate| rate.is_finite() && *rate > 0.0)
 }
 
-/// The best execution plan for a size, with its rate; the present one wins ties, then the first in the job's list.
+/// The best execution plan for a size, with its rate; the present one wins ties, then the first in the job's
+/// list.
 pub fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: u32) -> Option<(ExecPlan, f64)> {
     let mut best: Option<(ExecPlan, f64)> = None;
     let present = std::iter::once(&job.exec_plan);
@@ -101,7 +102,8 @@ pub struct Value {
     pub samples: f64,
     /// Samples lost to changes.
     pub rescale: f64,
-    /// Reluctance: the share of its present value that each job's change must gain before it is worth the trouble.
+    /// Reluctance: the share of its present value that each job's change must gain before it is worth the
+    /// trouble.
     pub reluctance: f64,
 }
 
@@ -123,8 +125,8 @@ impl Value {
     }
 }
 
-/// Weighted samples that the job would make over the horizon if it kept what it holds for as long as that lasts; its
-/// reluctance to change is the configured share of this.
+/// Weighted samples that the job would make over the horizon if it kept what it holds for as long as that
+/// lasts; its reluctance to change is the configured share of this.
 pub fn present_value(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f64 {
     let nodes: Vec<&Gap> = problem.held_gaps(job).flatten().collect();
     let Some(first) = nodes.first() else { return 0.0 };
@@ -133,8 +135,8 @@ pub fn present_value(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -
     job.weight * rate * (0..through).map(|s| steps.secs(s)).sum::<f64>()
 }
 
-/// Whether everything that the job holds lasts through the first step on nodes of one type with a known rate and an
-/// allowed size: only then is a change its own choice.
+/// Whether everything that the job holds lasts through the first step on nodes of one type with a known rate
+/// and an allowed size: only then is a change its own choice.
 pub fn can_stay(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> bool {
     let Some(Some(first)) = problem.held_gaps(job).next() else { return false };
     let lasts = |g: Option<&Gap>| {

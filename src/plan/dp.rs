@@ -1,7 +1,9 @@
-//! A plan without a solver: starts from what is kept, from a knapsack, and from prices, each improved one job at a time.
+//! A plan without a solver: starts from what is kept, from a knapsack, and from prices, each improved one job
+//! at a time.
 //!
-//! It is the plan in hand before the solver is asked, the solver's first incumbent, and what a round falls back to. With one
-//! step it is exact wherever the knapsack is; with more, the bound that comes with the prices says how good it is.
+//! It is the plan in hand before the solver is asked, the solver's first incumbent, and what a round falls
+//! back to. With one step it is exact wherever the knapsack is; with more, the bound that comes with the
+//! prices says how good it is.
 
 use crate::model::Prover;
 
@@ -14,7 +16,8 @@ use super::{knapsack, path};
 /// Rounds of improvement after which we stop even if another might still gain.
 const MAX_SWEEPS: usize = 6;
 
-/// A schedule is made from every so many iterations of prices: early prices are far off, and neighbours alike.
+/// A schedule is made from every so many iterations of prices: early prices are far off, and neighbours
+/// alike.
 const PRICES_A_SCHEDULE: usize = 5;
 
 /// Schedules that are improved by exchanges.
@@ -43,7 +46,8 @@ pub struct InHand {
     pub schedule: Schedule,
     /// Its score.
     pub score: f64,
-    /// Other good schedules, the best first: for when the counts of the best cannot be laid on named nodes as they are.
+    /// Other good schedules, the best first: for when the counts of the best cannot be laid on named nodes as
+    /// they are.
     pub others: Vec<Schedule>,
     /// Prices and what they prove.
     pub priced: Priced,
@@ -165,16 +169,16 @@ pub fn better(space: &Space<'_>, a: &Schedule, b: &Schedule) -> bool {
     space.is_feasible(a) && a_score > b_score + SAME_SCORE * b_score.abs().max(1.0)
 }
 
-/// The schedule in which each job keeps what it has for as long as that lasts; what must change makes the best of what
-/// is left.
+/// The schedule in which each job keeps what it has for as long as that lasts; what must change makes the
+/// best of what is left.
 fn keep_all(space: &Space<'_>) -> Schedule {
     let keeps = |job: usize| space.jobs[job].options.iter().position(|o| o.keeps && o.now);
     let choice: Vec<Option<usize>> = (0..space.jobs.len()).map(keeps).collect();
     lay_chosen(space, &choice)
 }
 
-/// Gives each job in turn its best path that begins with its chosen option, those first whose option earns most for
-/// each node.
+/// Gives each job in turn its best path that begins with its chosen option, those first whose option earns
+/// most for each node.
 fn lay_chosen(space: &Space<'_>, choice: &[Option<usize>]) -> Schedule {
     let density = |job: usize| match choice[job] {
         Some(o) => space.first_gain(job, o) / f64::from(space.jobs[job].options[o].nodes.max(1)),
@@ -189,8 +193,8 @@ fn lay_chosen(space: &Space<'_>, choice: &[Option<usize>]) -> Schedule {
     })
 }
 
-/// Gives each job in turn its path of the relaxed schedule, or if that does not fit its best path under the prices, those
-/// first whose path earns most for each node-second.
+/// Gives each job in turn its path of the relaxed schedule, or if that does not fit its best path under the
+/// prices, those first whose path earns most for each node-second.
 fn lay_priced(space: &Space<'_>, prices: &[f64], relaxed: &Schedule) -> Schedule {
     let density = |job: usize| {
         let path = &relaxed[job];
@@ -206,8 +210,8 @@ fn lay_priced(space: &Space<'_>, prices: &[f64], relaxed: &Schedule) -> Schedule
     })
 }
 
-/// Gives each job in turn the path that `choose` finds in what is left: jobs without a choice now first, then by falling
-/// `density`.
+/// Gives each job in turn the path that `choose` finds in what is left: jobs without a choice now first, then
+/// by falling `density`.
 fn lay(
     space: &Space<'_>,
     density: impl Fn(usize) -> f64,
@@ -229,8 +233,8 @@ fn lay(
     schedule
 }
 
-/// The schedule to start from: jobs keep what they hold through the first step and then nothing; others hold nothing.
-/// It uses no budget, so that taking a job out and putting it back is always possible.
+/// The schedule to start from: jobs keep what they hold through the first step and then nothing; others hold
+/// nothing. It uses no budget, so that taking a job out and putting it back is always possible.
 fn rest(space: &Space<'_>) -> Schedule {
     let steps = space.steps.len();
     let path = |job: usize| {
@@ -279,8 +283,8 @@ fn sweep(space: &Space<'_>, schedule: &mut Schedule) -> bool {
     gained
 }
 
-/// Where a waiting job could have exactly the path of one that entered the queue later and starts now, they change
-/// places if that costs nothing.
+/// Where a waiting job could have exactly the path of one that entered the queue later and starts now, they
+/// change places if that costs nothing.
 fn seniors_first(space: &Space<'_>, schedule: &mut Schedule) -> bool {
     let waits = |job: usize| space.jobs[job].job.held.is_empty();
     let mut by_age: Vec<usize> = (0..space.jobs.len()).filter(|job| waits(*job)).collect();

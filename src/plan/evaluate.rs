@@ -1,8 +1,8 @@
 //! What a whole plan is worth: its first step by the nodes it names, later steps by its forecast.
 //!
-//! The forecast says only how many nodes. Nodes that a job takes later are supposed to last as long as it needs them, to be
-//! of the type that it runs on, and to run the best execution plan. When it starts anew it may go to another type: the
-//! best one that has so many nodes in that step.
+//! The forecast says only how many nodes. Nodes that a job takes later are supposed to last as long as it
+//! needs them, to be of the type that it runs on, and to run the best execution plan. When it starts anew it
+//! may go to another type: the best one that has so many nodes in that step.
 
 use super::Problem;
 use super::cost::{self, Change, Value};
@@ -139,7 +139,8 @@ impl<'a> Walk<'a> {
         change
     }
 
-    /// Drops named nodes that end before `step` does, and beyond `most` those that end first; the lead's stays.
+    /// Drops named nodes that end before `step` does, and beyond `most` those that end first; the lead's
+    /// stays.
     fn keep_lasting(&mut self, step: usize, most: u32) {
         self.named.retain(|lasts| *lasts > step);
         let from = usize::from(self.lead_named);

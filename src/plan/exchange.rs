@@ -1,8 +1,8 @@
 //! Improves a schedule by giving a few jobs new paths at once: what one job leaves the others may need.
 //!
-//! A schedule falls short of the bound by the regrets of its paths and by the worth of what is left over (see `pool`). So a
-//! group of jobs can gain no more than it regrets now together with what is left, and a search among paths of rising
-//! regret soon ends.
+//! A schedule falls short of the bound by the regrets of its paths and by the worth of what is left over (see
+//! `pool`). So a group of jobs can gain no more than it regrets now together with what is left, and a search
+//! among paths of rising regret soon ends.
 
 use super::dp::SAME_SCORE;
 use super::pool::Pool;
@@ -23,8 +23,8 @@ pub struct Terms<'a> {
     pub least: f64,
 }
 
-/// Improves a feasible schedule: by new paths for two jobs at once, then for three, then for four. At most `tries` paths
-/// are tried; the number is lowered by those that were. Says whether it gained anything.
+/// Improves a feasible schedule: by new paths for two jobs at once, then for three, then for four. At most
+/// `tries` paths are tried; the number is lowered by those that were. Says whether it gained anything.
 pub fn improve(space: &Space<'_>, terms: Terms<'_>, tries: &mut usize, schedule: &mut Schedule) -> bool {
     let mut state = State::new(space, terms, *tries, schedule);
     let jobs = schedule.len();
@@ -111,7 +111,8 @@ impl<'a> State<'a> {
         gained
     }
 
-    /// Gives the jobs of a group the best paths of their pools that fit, if they are better than the present ones.
+    /// Gives the jobs of a group the best paths of their pools that fit, if they are better than the present
+    /// ones.
     fn exchange(&mut self, schedule: &mut Schedule, group: &[usize]) -> bool {
         let mut room = self.left.clone();
         for job in group {
@@ -138,7 +139,8 @@ impl<'a> State<'a> {
         true
     }
 
-    /// Tries the paths of a group's jobs from the one with this number on, in the room that the ones before it leave.
+    /// Tries the paths of a group's jobs from the one with this number on, in the room that the ones before
+    /// it leave.
     fn search(&mut self, group: &[usize], number: usize, regret: f64, better: &mut Better) {
         let terms = self.terms;
         let Some(pool) = group.get(number).map(|job| &terms.pools[*job]) else { return };

@@ -1,9 +1,10 @@
 //! From counts to named nodes, without migration.
 //!
-//! A job first keeps what its option says it keeps. The rest are seats, each needed through some number of steps. Seats
-//! and free nodes are both sorted by how long, and matched in order: windows being nested, that fills every seat if any
-//! matching does. Nodes that end together are neighbours in that order and so are seats of one job, so a block goes to as
-//! few jobs as possible; among seats needed equally long, the most stable nodes go to jobs that lose most by a rescale.
+//! A job first keeps what its option says it keeps. The rest are seats, each needed through some number of
+//! steps. Seats and free nodes are both sorted by how long, and matched in order: windows being nested, that
+//! fills every seat if any matching does. Nodes that end together are neighbours in that order and so are
+//! seats of one job, so a block goes to as few jobs as possible; among seats needed equally long, the most
+//! stable nodes go to jobs that lose most by a rescale.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +24,8 @@ struct Seat {
     loss: f64,
 }
 
-/// Most attempts at seating. Another one is needed only when jobs must avoid nodes: then a job can be left without seats
-/// that the counts promise, and gets the first choice next time.
+/// Most attempts at seating. Another one is needed only when jobs must avoid nodes: then a job can be left
+/// without seats that the counts promise, and gets the first choice next time.
 const MAX_ATTEMPTS: usize = 4;
 
 /// A plan with what it is worth.
@@ -205,7 +206,8 @@ fn job_plan(
     let mut rate = spec.map_or(0.0, |s| s.rate);
     let mut most = u32::MAX;
     if (slots.len() as u32) < wanted {
-        // Exclusions can make a count impossible that the limits allow: take the largest size that is possible.
+        // Exclusions can make a count impossible that the limits allow: take the largest size that is
+        // possible.
         most = job.sizes.up_to(slots.len() as u32).last().copied().unwrap_or(0);
         slots.truncate(most as usize);
         let node_type = slots.first().map(|s| &space.slots[*s].gap.node_type);
@@ -218,7 +220,8 @@ fn job_plan(
     if spec.is_some_and(|s| s.family == Family::Fresh) {
         slots.sort_by(|a, b| slots::stability(space.slots[*b].gap, space.slots[*a].gap));
     }
-    // The lead stays first; the others are sorted by name, as slots are, so that equal plans are equal values.
+    // The lead stays first; the others are sorted by name, as slots are, so that equal plans are equal
+    // values.
     if let Some(others) = slots.get_mut(1..) {
         others.sort_unstable();
     }
@@ -228,8 +231,8 @@ fn job_plan(
     (JobPlan { job: job.id, nodes, exec_plan, rate, forecast }, slots)
 }
 
-/// A busy job keeps what it holds, except nodes whose window has ended; without its lead's it has nothing. Returns its gaps
-/// in the plan's order too.
+/// A busy job keeps what it holds, except nodes whose window has ended; without its lead's it has nothing.
+/// Returns its gaps in the plan's order too.
 fn busy_plan<'a>(space: &Space<'a>, job: &MalleableJob) -> (JobPlan, Vec<&'a Gap>) {
     let problem = space.problem;
     let alive = |node: &NodeName| problem.held_gap(job, node).filter(|gap| gap.usable_until > problem.now);

@@ -10,8 +10,8 @@ use crate::model::{Prover, SolveStatus};
 /// Relative violation of a row that we forgive a solver: its own default tolerance.
 const FEASIBILITY_TOLERANCE: f64 = 1e-5;
 
-/// Most options, over all jobs and steps, that the program considers. Solvers look at the clock between the pieces of their
-/// work, and with more than this a single piece can take seconds.
+/// Most options, over all jobs and steps, that the program considers. Solvers look at the clock between the
+/// pieces of their work, and with more than this a single piece can take seconds.
 const MOST_OPTIONS: usize = 4_000;
 
 /// What is left of the slack when options must be left out, each time.

@@ -1,5 +1,5 @@
-//! The first step as a multiple-choice knapsack over nodes: exact when there is one step and nothing but nodes of few
-//! types and the budget of changes runs short.
+//! The first step as a multiple-choice knapsack over nodes: exact when there is one step and nothing but
+//! nodes of few types and the budget of changes runs short.
 
 use super::limits::Resource;
 use super::path;
@@ -18,12 +18,13 @@ const MAX_OPERATIONS_OF_A_START: usize = 300_000;
 pub struct Answer {
     /// The best option of each job in the first step.
     pub choice: Vec<Option<usize>>,
-    /// The optimum over all schedules, where the knapsack is exact: with one step, in which nothing else runs short.
+    /// The optimum over all schedules, where the knapsack is exact: with one step, in which nothing else runs
+    /// short.
     pub optimum: Option<f64>,
 }
 
-/// The best option of each job in the first step, each valued by the best path that begins with it, within the nodes of
-/// each type and the budget of changes. `None` when that takes too long.
+/// The best option of each job in the first step, each valued by the best path that begins with it, within
+/// the nodes of each type and the budget of changes. `None` when that takes too long.
 pub fn first_step(space: &Space<'_>) -> Option<Answer> {
     let limits: Vec<usize> = (0..space.limits.len()).filter(|l| matters(space, *l)).collect();
     let mut states: usize = 1;
@@ -61,7 +62,8 @@ pub fn first_step(space: &Space<'_>) -> Option<Answer> {
     Some(Answer { choice, optimum: best.last().copied().filter(|_| whole) })
 }
 
-/// Whether the knapsack tells states of this limit apart: nodes in the first step, and the budget if it can bind.
+/// Whether the knapsack tells states of this limit apart: nodes in the first step, and the budget if it can
+/// bind.
 fn matters(space: &Space<'_>, limit: usize) -> bool {
     let limit = &space.limits[limit];
     match limit.of {
@@ -107,7 +109,8 @@ fn index(state: &[usize], strides: &[usize]) -> usize {
     state.iter().zip(strides).map(|(s, stride)| s * stride).sum()
 }
 
-/// One stage of the knapsack: for each state (what is left of each limit) the best value with this job, and its option.
+/// One stage of the knapsack: for each state (what is left of each limit) the best value with this job, and
+/// its option.
 fn add_job(
     before: &[f64],
     values: &[Choice],

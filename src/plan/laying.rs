@@ -1,14 +1,15 @@
 //! Chooses among schedules the one that is worth most on named nodes, and says how good that is proved to be.
 //!
-//! Counts can be laid on nodes as they are but for one case: a node that one job keeps for now may be the only one that lasts
-//! as long as another job needs it from now on. Laying such a schedule loses something. Then other good ones are tried.
+//! Counts can be laid on nodes as they are but for one case: a node that one job keeps for now may be the
+//! only one that lasts as long as another job needs it from now on. Laying such a schedule loses something.
+//! Then other good ones are tried.
 
 use super::extract::{self, Laid};
 use super::space::{Schedule, Space};
 use crate::model::{Plan, Proof, Prover, SolveStatus};
 
-/// What laying a schedule on nodes may lose of its score before another one is tried: more than the tie bonuses, which no
-/// plan has.
+/// What laying a schedule on nodes may lose of its score before another one is tried: more than the tie
+/// bonuses, which no plan has.
 const TOLERATED_LOSS: f64 = 1e-5;
 
 /// What is known of all schedules.

@@ -23,8 +23,8 @@ pub struct Limit {
 pub enum Resource {
     /// Nodes of a type that last through the step.
     Nodes(usize),
-    /// Those of them on which a job may start: not those that only their holder may still use, because the window
-    /// is too short for others.
+    /// Those of them on which a job may start: not those that only their holder may still use, because the
+    /// window is too short for others.
     StartNodes(usize),
     /// Nodes of a type that lie outside a set which some jobs must avoid, for those jobs.
     Allowed(usize),

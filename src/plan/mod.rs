@@ -1,9 +1,11 @@
-//! The planner: which malleable job gets which nodes for how long. Pure: the same problem always has the same plan.
+//! The planner: which malleable job gets which nodes for how long. Pure: the same problem always has the same
+//! plan.
 //!
-//! [`plan`] lays out the decision space (`space`, `options`, `steps`, `cost`, `evaluate`), makes a plan without a solver (`dp`, `knapsack`, `path`, `prices`),
-//! writes the mixed-integer program (`variables`, `constraints`, `objective`), has a [`solver`] improve on that plan, lays
-//! the better of the two on named nodes (`extract`). [`check`] judges a plan independently: nothing is carried out that it
-//! does not pass. [`explain`] says why it is as it is. [`fallback`] is `plan` without the solver, for when its time is up.
+//! [`plan`] lays out the decision space (`space`, `options`, `steps`, `cost`, `evaluate`), makes a plan
+//! without a solver (`dp`, `knapsack`, `path`, `prices`), writes the mixed-integer program (`variables`,
+//! `constraints`, `objective`), has a [`solver`] improve on that plan, lays the better of the two on named
+//! nodes (`extract`). [`check`] judges a plan independently: nothing is carried out that it does not pass.
+//! [`explain`] says why it is as it is. [`fallback`] is `plan` without the solver, for when its time is up.
 //!
 //! Only the first step of a plan is carried out; the rest is a forecast, made anew in the next round.
 
@@ -45,8 +47,8 @@ use solver::Solver;
 use space::{Schedule, Space};
 pub use steps::{SHORTEST_STEP_SECS, Steps};
 
-/// Plans a round. May take the configured solve time and a little more, so do not call it on an async executor. With no solve
-/// time the solver is not asked.
+/// Plans a round. May take the configured solve time and a little more, so do not call it on an async
+/// executor. With no solve time the solver is not asked.
 pub fn plan(problem: &Problem<'_>, solver: &dyn Solver) -> Plan {
     let space = Space::of(problem);
     if is_trivial(&space) {

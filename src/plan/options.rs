@@ -1,14 +1,15 @@
-//! The options of a job: execution plan, node type, number of nodes, and how many of its present nodes it keeps.
+//! The options of a job: execution plan, node type, number of nodes, and how many of its present nodes it
+//! keeps.
 //!
-//! For each type and size only the best execution plan is an option, besides keeping the present one: any change
-//! restarts the command anyway, so the better plan costs nothing more.
+//! For each type and size only the best execution plan is an option, besides keeping the present one: any
+//! change restarts the command anyway, so the better plan costs nothing more.
 
 use super::cost::{self, Change};
 use super::space::{JobSpace, Space};
 use crate::model::ExecPlan;
 
-/// Sizes up to this are all options; beyond, they are thinned to steps of an eighth. A job on 30 nodes or on 31 is the
-/// same to a planner whose rates are known to a few per cent.
+/// Sizes up to this are all options; beyond, they are thinned to steps of an eighth. A job on 30 nodes or on
+/// 31 is the same to a planner whose rates are known to a few per cent.
 const ALL_SIZES_UP_TO: u32 = 24;
 
 /// What a job does with the nodes it holds.
@@ -37,7 +38,8 @@ pub struct Spec {
     pub exec_plan: ExecPlan,
     /// Samples a second.
     pub rate: f64,
-    /// Whether nothing changes: same nodes, same execution plan; for a job that holds nothing, to hold nothing.
+    /// Whether nothing changes: same nodes, same execution plan; for a job that holds nothing, to hold
+    /// nothing.
     pub keeps: bool,
     /// Number of steps, from the first, in which it is possible: until the first of the kept nodes ends.
     pub lasts: usize,
@@ -47,8 +49,8 @@ pub struct Spec {
     pub later: bool,
     /// Whether choosing it in the first step counts against the budget of changes.
     pub voluntary: bool,
-    /// Weighted samples that choosing it in the first step costs: the change from what the job holds, reluctance, less
-    /// the bonus that breaks ties.
+    /// Weighted samples that choosing it in the first step costs: the change from what the job holds,
+    /// reluctance, less the bonus that breaks ties.
     pub first_cost: f64,
 }
 
@@ -126,8 +128,8 @@ fn nothing(space: &Space<'_>) -> Spec {
     }
 }
 
-/// Options that keep the lead. For each size, the kept nodes are those that last through some step: as many variants
-/// as there are distinct answers.
+/// Options that keep the lead. For each size, the kept nodes are those that last through some step: as many
+/// variants as there are distinct answers.
 fn stay(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
     let lasts: Vec<usize> = job.kept_order.iter().map(|i| space.slots[*i].lasts).collect();
     let Some(lead) = job.kept_order.first().map(|i| &space.slots[*i]) else { return };
@@ -181,7 +183,8 @@ fn fresh(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
     }
 }
 
-/// Allowed sizes of a job on a type, thinned: with all that lie near something special, such as the supply in a step.
+/// Allowed sizes of a job on a type, thinned: with all that lie near something special, such as the supply in
+/// a step.
 fn sizes(space: &Space<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
     let had = job.job.held.len() as u32;
     let supply = space.available(job.job, node_type);
@@ -195,8 +198,8 @@ fn sizes(space: &Space<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
     allowed.into_iter().filter(wanted).collect()
 }
 
-/// Drops options that can never pay: more nodes than another one of the same kind for no more samples, and starts that
-/// cost more than they can earn in all the time there is.
+/// Drops options that can never pay: more nodes than another one of the same kind for no more samples, and
+/// starts that cost more than they can earn in all the time there is.
 fn prune(found: &mut Vec<Spec>, space: &Space<'_>, job: &JobSpace<'_>) {
     let secs = space.steps.total_secs();
     let earns = |s: &Spec| s.family != Family::Fresh || job.job.costs.start_secs < secs;

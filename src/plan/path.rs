@@ -1,10 +1,11 @@
 //! The best path of one job through the steps: a dynamic program over its options.
 //!
-//! What a step earns may be lowered by prices on what it uses, one for each limit; what does not fit earns −∞.
+//! What a step earns may be lowered by prices on what it uses, one for each limit; what does not fit earns
+//! −∞.
 //!
-//! What a change costs depends only on its kind and on the option it leads to (see `cost`). In a class of options that keep the
-//! lead, sorted by size, the kind is told by who is larger. So the best change from each option is a running maximum,
-//! and a step takes time in proportion to the options, not to their square.
+//! What a change costs depends only on its kind and on the option it leads to (see `cost`). In a class of
+//! options that keep the lead, sorted by size, the kind is told by who is larger. So the best change from
+//! each option is a running maximum, and a step takes time in proportion to the options, not to their square.
 
 use super::space::{JobSpace, Space};
 
@@ -50,8 +51,8 @@ pub struct Scratch {
     onward: Vec<f64>,
 }
 
-/// What each option of a job earns in each step under `prices` (none: all free), without the changes; −∞ where it is not
-/// allowed.
+/// What each option of a job earns in each step under `prices` (none: all free), without the changes; −∞
+/// where it is not allowed.
 pub fn earnings(space: &Space<'_>, job: usize, prices: Option<&[f64]>) -> Table {
     let mut earnings = Table::default();
     fill(space, job, prices, &mut earnings);
@@ -198,7 +199,8 @@ fn to_the_end(job: &JobSpace<'_>, earnings: &Table, ahead: &mut Table, rising: &
     }
 }
 
-/// Adds to each option in `here` the best score of what may follow it: of the `next` step's options less the change to it.
+/// Adds to each option in `here` the best score of what may follow it: of the `next` step's options less the
+/// change to it.
 fn best_to(job: &JobSpace<'_>, next: &[f64], here: &mut [f64], rising: &mut [f64]) {
     let (changes, nothing) = (&job.changes, next[0]);
     let starts = |class: &std::ops::Range<usize>| {
@@ -242,7 +244,8 @@ fn best_from(job: &JobSpace<'_>, before: &[f64], arrive: &mut [f64], falling: &m
     arrive[0] = nothing.max(elsewhere.any());
     for (number, class) in changes.classes.iter().enumerate() {
         let other = nothing.max(elsewhere.but(number));
-        // Those of the same size or a smaller one grow or swap; the running maximum at the last of a size has them all.
+        // Those of the same size or a smaller one grow or swap; the running maximum at the last of a size has
+        // them all.
         let mut best = f64::NEG_INFINITY;
         for from in class.clone() {
             best = best.max(before[from]);

@@ -1,7 +1,9 @@
-//! Paths that may be part of a better schedule: those that fall little short of a job's best one under the prices.
+//! Paths that may be part of a better schedule: those that fall little short of a job's best one under the
+//! prices.
 //!
-//! Under the prices a schedule falls short of the bound by what each path falls short of its job's best one (its
-//! *regret*), and by the worth of what is left over. So good schedules are made of paths of little regret.
+//! Under the prices a schedule falls short of the bound by what each path falls short of its job's best one
+//! (its *regret*), and by the worth of what is left over. So good schedules are made of paths of little
+//! regret.
 
 use super::path::{self, Table};
 use super::prices::Priced;
@@ -26,8 +28,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Paths of a job with a regret of at most `slack`; if there are more than `most`, of less regret. More would find
-    /// little more: what is missing is filled in by the best path in what is left.
+    /// Paths of a job with a regret of at most `slack`; if there are more than `most`, of less regret. More
+    /// would find little more: what is missing is filled in by the best path in what is left.
     pub fn of(space: &Space<'_>, job: usize, priced: &Priced, slack: f64, most: usize) -> Self {
         let earnings = path::earnings(space, job, Some(&priced.prices));
         let ahead = path::ahead(space, job, &earnings);
@@ -95,7 +97,8 @@ impl<'a> Walk<'a> {
         Walk { job, earnings, ahead, least, most, path: Vec::new(), found: Vec::new() }
     }
 
-    /// Follows all options of the next step that can still earn enough; `false` once there are too many paths.
+    /// Follows all options of the next step that can still earn enough; `false` once there are too many
+    /// paths.
     fn go_on(&mut self, from: Option<usize>, earned: f64) -> bool {
         let step = self.path.len();
         let (earnings, ahead) = (self.earnings.row(step), self.ahead.row(step));

@@ -1,9 +1,10 @@
 //! Prices for what runs short: Lagrangian relaxation of the limits.
 //!
-//! With a price on each limit the jobs no longer compete: each takes its best path, and the sum of their scores plus what
-//! the limits are worth bounds the optimum from above. Prices rise where more is used than there is, and fall where
-//! less is (subgradient steps of Polyak's length, deflected). Three things come of it: a bound, good starts, and options that
-//! provably are in no better schedule, which the program can leave out.
+//! With a price on each limit the jobs no longer compete: each takes its best path, and the sum of their
+//! scores plus what the limits are worth bounds the optimum from above. Prices rise where more is used than
+//! there is, and fall where less is (subgradient steps of Polyak's length, deflected). Three things come of
+//! it: a bound, good starts, and options that provably are in no better schedule, which the program can leave
+//! out.
 
 use super::path::{self, Scratch};
 use super::space::{Schedule, Space};
@@ -21,7 +22,8 @@ const LAST_LENGTH: f64 = 0.02;
 /// Length of the first steps, as a share of Polyak's.
 const FIRST_LENGTH: f64 = 1.5;
 
-/// Share of the last direction that is kept, so that prices do not swing to and fro (Camerini, Fratta and Maffioli 1975).
+/// Share of the last direction that is kept, so that prices do not swing to and fro (Camerini, Fratta and
+/// Maffioli 1975).
 const MOMENTUM: f64 = 0.3;
 
 /// Prices, and what they prove.
@@ -33,8 +35,8 @@ pub struct Priced {
     pub bound: f64,
 }
 
-/// Looks for prices with a low bound. `known` is the score of some feasible schedule; `visit` sees each iteration's prices
-/// and relaxed schedule, and returns the best known score afterwards.
+/// Looks for prices with a low bound. `known` is the score of some feasible schedule; `visit` sees each
+/// iteration's prices and relaxed schedule, and returns the best known score afterwards.
 pub fn search(
     space: &Space<'_>,
     known: f64,
@@ -66,7 +68,8 @@ pub fn search(
     best
 }
 
-/// Prices on their way. Limits are measured by what there is of them: a change and a node-second are no equals.
+/// Prices on their way. Limits are measured by what there is of them: a change and a node-second are no
+/// equals.
 struct Steps {
     prices: Vec<f64>,
     direction: Vec<f64>,
@@ -79,8 +82,8 @@ impl Steps {
         Steps { prices: vec![0.0; units.len()], direction: vec![0.0; units.len()], units }
     }
 
-    /// Lowers the prices of what is left and raises those of what is short, so far that the bound would fall by `fall` were
-    /// it linear. `false` if there is nowhere to go.
+    /// Lowers the prices of what is left and raises those of what is short, so far that the bound would fall
+    /// by `fall` were it linear. `false` if there is nowhere to go.
     fn go(&mut self, left: &[i64], fall: f64) -> bool {
         for (((direction, price), left), unit) in
             self.direction.iter_mut().zip(&self.prices).zip(left).zip(&self.units)
@@ -113,8 +116,9 @@ fn relax(space: &Space<'_>, prices: &[f64], schedule: &mut Schedule, scratch: &m
     bound
 }
 
-/// For each job, step and option whether a schedule that uses it there could score more than `known`. Whatever a path
-/// through the option falls short of the job's best path, any schedule with it falls short of the bound.
+/// For each job, step and option whether a schedule that uses it there could score more than `known`.
+/// Whatever a path through the option falls short of the job's best path, any schedule with it falls short of
+/// the bound.
 pub fn useful(space: &Space<'_>, priced: &Priced, known: f64) -> Useful {
     let slack = priced.bound - known;
     let of_job = |job: usize| -> Vec<Vec<bool>> {

@@ -49,7 +49,8 @@ impl<'a> Problem<'a> {
         self.places.get(node).copied()
     }
 
-    /// The gap of a node that the job holds; `None` where the node is no gap any more, or is held by another job.
+    /// The gap of a node that the job holds; `None` where the node is no gap any more, or is held by another
+    /// job.
     pub fn held_gap(&self, job: &MalleableJob, node: &NodeName) -> Option<&'a Gap> {
         let held = |_: &&Gap| job.held.binary_search_by(|h| h.node.cmp(node)).is_ok();
         self.gap(node).filter(|gap| gap.holder == Some(job.id)).filter(held)

@@ -26,8 +26,8 @@ pub struct Supply {
     pub startable: Vec<u32>,
 }
 
-/// All nodes that last through the first step, except those of busy jobs, sorted by name; and for each gap its place among
-/// them.
+/// All nodes that last through the first step, except those of busy jobs, sorted by name; and for each gap
+/// its place among them.
 pub fn of<'a>(
     problem: &Problem<'a>,
     steps: &Steps,
@@ -66,9 +66,11 @@ pub fn supply(slots: &[Slot<'_>], types: usize, steps: usize) -> Vec<Supply> {
     supply
 }
 
-/// Orders gaps by how long they will stay: known or counted-on end, then expectation, then place in Slurm's order.
+/// Orders gaps by how long they will stay: known or counted-on end, then expectation, then place in Slurm's
+/// order.
 ///
-/// Slurm fills nodes of equal weight in the order of its configuration, lowest first, so the highest stays free longest.
+/// Slurm fills nodes of equal weight in the order of its configuration, lowest first, so the highest stays
+/// free longest.
 pub fn stability(a: &Gap, b: &Gap) -> std::cmp::Ordering {
     let by_end = a.usable_until.cmp(&b.usable_until);
     by_end.then(a.expected_secs.total_cmp(&b.expected_secs)).then_with(|| a.node.cmp_natural(&b.node))

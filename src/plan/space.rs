@@ -1,8 +1,9 @@
 //! The decision space of a round: what each job may do in each step, what that earns, and what it uses.
 //!
-//! Nodes of one type are interchangeable but for their windows. Every idle node is free from now until its window ends,
-//! so what is available only shrinks, and counting nodes is enough: counts can be laid on real nodes without migration
-//! (see `extract`). What a job holds now has its own windows; so an option says how many of those nodes it keeps.
+//! Nodes of one type are interchangeable but for their windows. Every idle node is free from now until its
+//! window ends, so what is available only shrinks, and counting nodes is enough: counts can be laid on real
+//! nodes without migration (see `extract`). What a job holds now has its own windows; so an option says how
+//! many of those nodes it keeps.
 
 use std::cell::OnceCell;
 
@@ -15,8 +16,8 @@ use super::steps::Steps;
 use super::{Problem, cost};
 use crate::model::{Gap, MalleableJob, NodeName, NodeType};
 
-/// Share of the largest value in the round by which ties are broken: far above rounding errors, far below anything that
-/// a node-second is worth.
+/// Share of the largest value in the round by which ties are broken: far above rounding errors, far below
+/// anything that a node-second is worth.
 const TIE_SHARE: f64 = 1e-7;
 
 /// One job's part of the space.
@@ -26,8 +27,8 @@ pub struct JobSpace<'a> {
     pub job: &'a MalleableJob,
     /// Options; the first is to hold nothing.
     pub options: Vec<Spec>,
-    /// Held nodes in the order in which they are kept: the lead's, then the longest-lasting. Empty for a job that
-    /// holds nothing, or whose lead must leave.
+    /// Held nodes in the order in which they are kept: the lead's, then the longest-lasting. Empty for a job
+    /// that holds nothing, or whose lead must leave.
     pub kept_order: Vec<usize>,
     /// Whether a change would be the job's own choice: it could keep all that it holds.
     pub can_stay: bool,
@@ -103,8 +104,8 @@ impl<'a> Space<'a> {
         self.slot_of[self.problem.place(node)?]
     }
 
-    /// Nodes of a type that last through each step and that the job may have: those on which jobs may start, less those
-    /// it must avoid, and what it holds.
+    /// Nodes of a type that last through each step and that the job may have: those on which jobs may start,
+    /// less those it must avoid, and what it holds.
     pub fn available(&self, job: &MalleableJob, node_type: usize) -> Vec<u32> {
         let mut count: Vec<u32> = self.supply[node_type].startable.clone();
         let of_type =
@@ -133,7 +134,8 @@ impl<'a> Space<'a> {
         gap.holder == Some(job.id)
     }
 
-    /// Weighted samples of a job's option in the first step, less what the change to it costs, with ties broken.
+    /// Weighted samples of a job's option in the first step, less what the change to it costs, with ties
+    /// broken.
     pub fn first_gain(&self, job: usize, option: usize) -> f64 {
         let spec = &self.jobs[job].options[option];
         spec.rate * self.jobs[job].job.weight * self.steps.secs(0) - spec.first_cost

@@ -1,19 +1,20 @@
 //! The time steps of the horizon: between moments at which nodes end.
 //!
-//! A node counts only in the steps that it lasts through to their end, so a plan never counts on a node past its
-//! window. With fewer steps than distinct window ends, each node loses the time from the last step's end before its own
-//! end; the step ends are chosen so that the node-seconds lost are fewest.
+//! A node counts only in the steps that it lasts through to their end, so a plan never counts on a node past
+//! its window. With fewer steps than distinct window ends, each node loses the time from the last step's end
+//! before its own end; the step ends are chosen so that the node-seconds lost are fewest.
 
 use std::collections::BTreeMap;
 
 use super::Problem;
 use crate::model::{Gap, UnixTime};
 
-/// Shortest step, seconds. About one round: what ends sooner cannot be acted on separately, so it is left now.
+/// Shortest step, seconds. About one round: what ends sooner cannot be acted on separately, so it is left
+/// now.
 pub const SHORTEST_STEP_SECS: f64 = 5.0;
 
-/// Most distinct window ends that are told apart before step ends are chosen. More are rounded down to a grid, which at
-/// half an hour's horizon costs a node 10 s on average.
+/// Most distinct window ends that are told apart before step ends are chosen. More are rounded down to a
+/// grid, which at half an hour's horizon costs a node 10 s on average.
 const MAX_DISTINCT_ENDS: usize = 96;
 
 /// The steps of a round.
@@ -26,8 +27,8 @@ pub struct Steps {
 impl Steps {
     /// Chooses the steps for a problem: at most `max_steps`, none when no node is usable.
     ///
-    /// With two steps or more the first ends no later than the first held node: so what a job holds always lasts through
-    /// step 0 unless it must be left now, and rounding never makes a job leave.
+    /// With two steps or more the first ends no later than the first held node: so what a job holds always
+    /// lasts through step 0 unless it must be left now, and rounding never makes a job leave.
     pub fn of(problem: &Problem<'_>) -> Self {
         let horizon = problem.config.horizon_secs.max(SHORTEST_STEP_SECS).floor();
         let secs = |gap: &Gap| gap.usable_until.secs_since(problem.now).min(horizon);
@@ -97,8 +98,9 @@ fn coarsen(counts: BTreeMap<i64, i64>, first: Option<i64>) -> Vec<(i64, i64)> {
     coarse.into_iter().collect()
 }
 
-/// Chooses at most `most` of the `ends` (each with its number of nodes), so that the sum over nodes of the largest chosen
-/// end that is not past their own is greatest. A dynamic program from the last end to the first.
+/// Chooses at most `most` of the `ends` (each with its number of nodes), so that the sum over nodes of the
+/// largest chosen end that is not past their own is greatest. A dynamic program from the last end to the
+/// first.
 fn choose(ends: Vec<(i64, i64)>, first: Option<i64>, most: usize) -> Vec<i64> {
     let (n, most) = (ends.len(), most.max(1));
     if n <= most {
@@ -108,7 +110,8 @@ fn choose(ends: Vec<(i64, i64)>, first: Option<i64>, most: usize) -> Vec<i64> {
     for (i, (_, count)) in ends.iter().enumerate() {
         before[i + 1] = before[i] + count;
     }
-    // best[k][i]: greatest sum over the nodes from end i on when i is chosen and at most k more follow; next[k][i]: which.
+    // best[k][i]: greatest sum over the nodes from end i on when i is chosen and at most k more follow;
+    // next[k][i]: which.
     let mut best = vec![vec![0i64; n]; most];
     let mut next = vec![vec![n; n]; most];
     for k in 0..most {

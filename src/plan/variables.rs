@@ -1,8 +1,8 @@
 //! The variables of the program and what they mean; translation of schedules to assignments and back.
 //!
 //! - `z[j][s][o]`, binary: job j uses option o in step s.
-//! - `v[j][s][o][k]`, s ≥ 1, between 0 and 1: job j goes over to option o in step s by a change of kind k. Given whole z,
-//!   the cheapest allowed kind is chosen and is whole too.
+//! - `v[j][s][o][k]`, s ≥ 1, between 0 and 1: job j goes over to option o in step s by a change of kind k.
+//!   Given whole z, the cheapest allowed kind is chosen and is whole too.
 
 use super::cost::Change;
 use super::milp::{Assignment, Milp, Variable};

@@ -1,5 +1,5 @@
-//! What the planner is told of a job's throughput: what is believed of a claim, what stands in for what nobody knows, and
-//! how waiting and probing raise a curve.
+//! What the planner is told of a job's throughput: what is believed of a claim, what stands in for what
+//! nobody knows, and how waiting and probing raise a curve.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -7,9 +7,9 @@ use std::ops::RangeInclusive;
 use crate::config::PlannerConfig;
 use crate::model::{Curve, CurvePoint, RescaleCosts, Sizes};
 
-/// Exponent of the curve of a job of which nothing is known. Few programs scale in proportion; with an exponent of 1 two
-/// such jobs would be worth the same however they share the nodes, and the first would keep them all. 0.9 is 81 % of
-/// proportional at 8 nodes, as data-parallel training of large models has it.
+/// Exponent of the curve of a job of which nothing is known. Few programs scale in proportion; with an
+/// exponent of 1 two such jobs would be worth the same however they share the nodes, and the first would keep
+/// them all. 0.9 is 81 % of proportional at 8 nodes, as data-parallel training of large models has it.
 const PRIOR_EXPONENT: f64 = 0.9;
 
 /// Superlinear starts exist (caches, memory), but not by more.
@@ -24,7 +24,8 @@ const RATES: RangeInclusive<f64> = 1e-9..=1e12;
 /// A size that shall be measured seems faster than the fastest by at least this share.
 const PROBE_MARGIN: f64 = 0.05;
 
-/// Seconds for which a job waits like any other: jobs that take turns sooner than that train less than they start.
+/// Seconds for which a job waits like any other: jobs that take turns sooner than that train less than they
+/// start.
 const PATIENCE_SECS: f64 = 300.0;
 
 /// Seconds of waiting beyond that after which the smallest size of a job counts twice.
@@ -33,8 +34,8 @@ const BONUS_SECS: f64 = 60.0;
 /// A bound, so that a job with a share of next to nothing does not outweigh everything in the end.
 const MAX_BONUS: f64 = 100.0;
 
-/// The curve within what can be believed of a user's own claim, so that nobody outbids the others by a number; `None` where
-/// its numbers are no rates at all.
+/// The curve within what can be believed of a user's own claim, so that nobody outbids the others by a
+/// number; `None` where its numbers are no rates at all.
 pub fn believed(curve: &Curve, sizes: &Sizes) -> Option<Curve> {
     if curve.is_default() {
         return Some(curve.clone());
@@ -42,7 +43,8 @@ pub fn believed(curve: &Curve, sizes: &Sizes) -> Option<Curve> {
     RATES.contains(&unit_rate(curve, sizes)).then(|| capped(curve, sizes, MOST_SUPERLINEAR))
 }
 
-/// The curve with no size more than `most` times what is proportional to the smallest: a program may report what it likes.
+/// The curve with no size more than `most` times what is proportional to the smallest: a program may report
+/// what it likes.
 pub(super) fn capped(curve: &Curve, sizes: &Sizes, most: f64) -> Curve {
     let unit = unit_rate(curve, sizes);
     let cap = |p: &CurvePoint| CurvePoint { rate: p.rate.min(most * unit * f64::from(p.nodes)), ..*p };
@@ -63,8 +65,8 @@ pub(super) fn prior(sizes: &Sizes) -> Curve {
     Curve::new(sizes.into_iter().map(point).collect()).unwrap_or_else(|_| Curve::linear())
 }
 
-/// How many times more the smallest size of a job counts that has waited for so long: nobody waits for ever because
-/// others make a little more of every node.
+/// How many times more the smallest size of a job counts that has waited for so long: nobody waits for ever
+/// because others make a little more of every node.
 pub(super) fn patience_bonus(waited_secs: f64) -> f64 {
     ((waited_secs - PATIENCE_SECS) / BONUS_SECS).clamp(0.0, MAX_BONUS)
 }
@@ -78,8 +80,9 @@ pub(super) fn with_bonus(curve: &Curve, sizes: &Sizes, bonus: f64) -> Curve {
     Curve::new(nodes.into_iter().map(raised).collect()).unwrap_or_else(|_| curve.clone())
 }
 
-/// The curve that makes the planner bring a running job to the size that the advisor wants to measure: there it seems a
-/// little faster than anywhere else, by what the change costs. The advisor has weighed what is lost meanwhile.
+/// The curve that makes the planner bring a running job to the size that the advisor wants to measure: there
+/// it seems a little faster than anywhere else, by what the change costs. The advisor has weighed what is
+/// lost meanwhile.
 pub(super) fn with_probe(curve: &Curve, nodes: u32, costs: &RescaleCosts, config: &PlannerConfig) -> Curve {
     let fastest = curve.points().iter().map(|p| p.rate).fold(0.0, f64::max);
     let changes = costs.up_secs.max(costs.down_secs) / config.horizon_secs;

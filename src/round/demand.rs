@@ -33,8 +33,8 @@ pub struct Candidate {
     pub last_change: Option<UnixTime>,
     /// Nodes that it cannot use, sorted.
     pub excluded: Vec<NodeName>,
-    /// Seconds for which it will make no samples anyway, for it was started a moment ago: a change costs only what it takes
-    /// longer.
+    /// Seconds for which it will make no samples anyway, for it was started a moment ago: a change costs only
+    /// what it takes longer.
     pub pause_secs: f64,
 }
 
@@ -89,7 +89,8 @@ fn rates(subject: &Subject, library: &Library) -> Vec<RateCurve> {
     rates
 }
 
-/// Jobs count their samples in different units. A node-second at its smallest size weighs the same for all of one share.
+/// Jobs count their samples in different units. A node-second at its smallest size weighs the same for all of
+/// one share.
 fn weight(rates: &[RateCurve], sizes: &Sizes, share: f64) -> f64 {
     let unit = rates.first().map_or(0.0, |r| curves::unit_rate(&r.curve, sizes));
     if unit > 0.0 { share / unit } else { share }

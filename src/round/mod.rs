@@ -1,4 +1,5 @@
-//! One round as a value: what is known of nodes and jobs → what the planner is asked → a plan that the checker has passed.
+//! One round as a value: what is known of nodes and jobs → what the planner is asked → a plan that the
+//! checker has passed.
 //!
 //! The daemon and the simulator ask and judge here; they differ in where their jobs and nodes come from.
 
@@ -62,8 +63,8 @@ pub struct Judged {
     pub refused: Vec<Violation>,
 }
 
-/// Judges what the planner answered, or failed to answer for a reason in words: what the checker refuses gives way to the
-/// dynamic program's plan.
+/// Judges what the planner answered, or failed to answer for a reason in words: what the checker refuses
+/// gives way to the dynamic program's plan.
 ///
 /// # Errors
 /// The violations of the fallback, which is a defect: nothing may be done then.

@@ -14,7 +14,8 @@ use crate::model::{JobId, RescaleCosts};
 /// Seconds from a worker's exit until its node is free for the next job, where the job had to go at once.
 const CLEANUP_SECS: f64 = 2.0;
 
-/// Seconds by which a window must have been known beyond what leaving takes: a round has to come, and to be carried out.
+/// Seconds by which a window must have been known beyond what leaving takes: a round has to come, and to be
+/// carried out.
 const NOTICE_SECS: i64 = 10;
 
 /// Seconds between a running job's reports at first, for so many reports, and then.

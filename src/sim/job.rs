@@ -24,8 +24,8 @@ pub enum Accounting {
     /// As it is: the job makes no samples for so long, and then goes on at its new size.
     #[default]
     Pause,
-    /// As in the published replay: it goes on at its new size at once, and is charged what it would have made meanwhile at
-    /// its old size. To start is free, and several changes add up.
+    /// As in the published replay: it goes on at its new size at once, and is charged what it would have made
+    /// meanwhile at its old size. To start is free, and several changes add up.
     OldRate,
 }
 
@@ -36,7 +36,8 @@ pub struct Checkpoints {
     pub save_secs: f64,
     /// Seconds between two checkpoints while it runs.
     pub interval_secs: f64,
-    /// Seconds that a preempted job has to save: with less than [`Checkpoints::save_secs`] it loses what it did since the last.
+    /// Seconds that a preempted job has to save: with less than [`Checkpoints::save_secs`] it loses what it
+    /// did since the last.
     pub grace_secs: f64,
 }
 

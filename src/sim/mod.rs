@@ -1,8 +1,10 @@
-//! The simulator: a recorded main queue, a workload of malleable jobs, and a policy that lends them the idle nodes.
+//! The simulator: a recorded main queue, a workload of malleable jobs, and a policy that lends them the idle
+//! nodes.
 //!
-//! [`run`] goes from event to event in virtual time (`engine`). The main queue is replayed (`queue`), jobs come from a
-//! `supply`, run by their true curves (`job`) and are given nodes by a [`policy`]: infill's own, which makes the daemon's
-//! rounds, or one of those that it is compared with. What came of it is an [`Outcome`] (`score`).
+//! [`run`] goes from event to event in virtual time (`engine`). The main queue is replayed (`queue`), jobs
+//! come from a `supply`, run by their true curves (`job`) and are given nodes by a [`policy`]: infill's own,
+//! which makes the daemon's rounds, or one of those that it is compared with. What came of it is an
+//! [`Outcome`] (`score`).
 //!
 //! The same setup has the same outcome: chance comes from seeds.
 

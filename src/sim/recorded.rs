@@ -3,8 +3,8 @@
 use super::queue::{MainQueue, NodeIx};
 use crate::gaps::{GapStatistics, IdleTime};
 
-/// The statistics of the gaps that a main queue leaves, over the whole log or its first `most_secs` seconds. The queue
-/// itself is not moved on.
+/// The statistics of the gaps that a main queue leaves, over the whole log or its first `most_secs` seconds.
+/// The queue itself is not moved on.
 pub fn gap_statistics(queue: &MainQueue, most_secs: Option<i64>) -> GapStatistics {
     let (start, end) = queue.span();
     let end = most_secs.map_or(end, |most| end.min(start.saturating_add(most)));

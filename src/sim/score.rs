@@ -38,7 +38,8 @@ impl Loss {
 pub struct Preempted {
     /// Jobs of the main queue that started while the simulation ran.
     pub jobs: u64,
-    /// Those that found a node held although their start there had been planned for longer than leaving takes.
+    /// Those that found a node held although their start there had been planned for longer than leaving
+    /// takes.
     pub late: u64,
     /// Those that found a node held because nothing, or another moment, had been planned.
     pub unforeseen: u64,

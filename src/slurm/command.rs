@@ -1,4 +1,5 @@
-//! Runs one of Slurm's or MUNGE's small programs: no shell, a time limit, bounded output, secrets on stdin only.
+//! Runs one of Slurm's or MUNGE's small programs: no shell, a time limit, bounded output, secrets on stdin
+//! only.
 
 use std::path::Path;
 use std::process::Stdio;

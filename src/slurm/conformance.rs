@@ -1,4 +1,5 @@
-//! What every implementation of [`SlurmApi`] must do: run against the fake in unit tests, and against a real cluster.
+//! What every implementation of [`SlurmApi`] must do: run against the fake in unit tests, and against a real
+//! cluster.
 
 use std::time::{Duration, Instant};
 

@@ -38,7 +38,8 @@ pub struct FakeSlurm {
 }
 
 impl FakeSlurm {
-    /// A cluster of `nodes` idle nodes `n1`, `n2`, ... in the partitions `main` and `partition`, at time 1,000,000.
+    /// A cluster of `nodes` idle nodes `n1`, `n2`, ... in the partitions `main` and `partition`, at time
+    /// 1,000,000.
     pub fn new(nodes: u32, partition: &str) -> FakeSlurm {
         let mut world = Snapshot { taken_at: UnixTime(1_000_000), ..Snapshot::default() };
         world.nodes = (1..=nodes).map(|n| idle_node(&format!("n{n}"), partition)).collect();

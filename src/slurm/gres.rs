@@ -45,9 +45,9 @@ fn parse(item: &str) -> Gres {
 
 /// The class of interchangeable nodes: `gpu:a100:4/cpu64`, or `cpu2` without generic resources.
 ///
-/// Memory and features are left out on purpose: real memory differs by a few megabytes between equal nodes, and
-/// features often name racks, which would split one type into many. Where a GPU has no type, the features are all
-/// that tells an old one from a new one, so there they are added: `gpu:4/cpu64/v100`.
+/// Memory and features are left out on purpose: real memory differs by a few megabytes between equal nodes,
+/// and features often name racks, which would split one type into many. Where a GPU has no type, the features
+/// are all that tells an old one from a new one, so there they are added: `gpu:4/cpu64/v100`.
 pub(super) fn node_type(gres: &str, cpus: i64, features: &[impl AsRef<str>]) -> NodeType {
     let mut all: Vec<Gres> = items(gres).into_iter().map(parse).filter(|g| g.count != "0").collect();
     all.sort();
@@ -73,8 +73,9 @@ pub(super) fn node_type(gres: &str, cpus: i64, features: &[impl AsRef<str>]) -> 
     NodeType::new(text)
 }
 
-/// What `--gres` needs to say to ask for the same on each node, from the job's `tres_per_node` or else from its total
-/// request over `nodes` nodes. Empty if the job asked for none, or if the total does not divide by the nodes.
+/// What `--gres` needs to say to ask for the same on each node, from the job's `tres_per_node` or else from
+/// its total request over `nodes` nodes. Empty if the job asked for none, or if the total does not divide by
+/// the nodes.
 pub(super) fn per_node(tres_per_node: &str, tres_req: &str, nodes: u32) -> String {
     let named: Vec<&str> = items(tres_per_node)
         .into_iter()

@@ -110,8 +110,8 @@ impl System {
     }
 }
 
-/// The user id that belongs to a login name, by this node's name service. `None` if there is no such user, or if the
-/// name service does not answer.
+/// The user id that belongs to a login name, by this node's name service. `None` if there is no such user, or
+/// if the name service does not answer.
 pub async fn uid_of(name: &str) -> Option<UserId> {
     if !is_login(name) {
         return None;
@@ -136,8 +136,8 @@ fn is_login(name: &str) -> bool {
 #[doc(hidden)]
 #[derive(Clone, Debug, Default)]
 pub struct FakeIdentity {
-    /// Users by the text of their credential. The text may be followed by `|` and the payload that it carries;
-    /// without one, it is good for any.
+    /// Users by the text of their credential. The text may be followed by `|` and the payload that it
+    /// carries; without one, it is good for any.
     pub users: BTreeMap<String, UserId>,
 }
 

@@ -67,8 +67,9 @@ pub struct Endpoint {
     pub cluster: String,
 }
 
-/// Everything that infill asks of Slurm. Acts refuse, with `Denied`, jobs outside the malleable partition, and with
-/// `Permanent` those in a state in which the act makes no sense. Two implementations: slurmrestd, and the fake of the unit tests.
+/// Everything that infill asks of Slurm. Acts refuse, with `Denied`, jobs outside the malleable partition,
+/// and with `Permanent` those in a state in which the act makes no sense. Two implementations: slurmrestd,
+/// and the fake of the unit tests.
 #[async_trait]
 pub trait SlurmApi: Send + Sync {
     /// Who answers; discovers the REST version on the first call and after a failure.
@@ -77,8 +78,9 @@ pub trait SlurmApi: Send + Sync {
     async fn snapshot(&self) -> Result<Snapshot, SlurmError>;
     /// One job, freshly read; `None` if Slurm does not know it (any more).
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError>;
-    /// Pins a pending job to one node, sets its time limit, clears its begin time and releases it. `Transient` while a
-    /// requeued job still leaves its former node: Slurm would then make it wait for two minutes.
+    /// Pins a pending job to one node, sets its time limit, clears its begin time and releases it.
+    /// `Transient` while a requeued job still leaves its former node: Slurm would then make it wait for two
+    /// minutes.
     async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError>;
     /// Sets the time limit of a running job, counted from its start.
     async fn set_time_limit(&self, id: JobId, limit_mins: u32) -> Result<(), SlurmError>;

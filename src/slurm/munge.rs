@@ -113,8 +113,8 @@ fn judge(out: &Output) -> Result<Decoded, MungeError> {
     }
 }
 
-/// Reads `unmunge`'s output: metadata lines, an empty line, the payload. The payload comes from the other side, so
-/// nothing after the empty line is taken for metadata.
+/// Reads `unmunge`'s output: metadata lines, an empty line, the payload. The payload comes from the other
+/// side, so nothing after the empty line is taken for metadata.
 fn parse(text: &str) -> Result<Decoded, &'static str> {
     let (metadata, payload) = text.split_once("\n\n").ok_or("no payload")?;
     let number = |key: &'static str, missing: &'static str| -> Result<u32, &'static str> {

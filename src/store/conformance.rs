@@ -275,8 +275,8 @@ async fn settings(store: &dyn Store) -> Result<(), String> {
     same("can be forgotten", &ok(store.forget_profiles(&named).await)?, &1)
 }
 
-/// Of what the tests before have left: what is older than 102 goes, open leads stay, and of bob's profiles `a`, which
-/// was learned of at 140, and not `b`.
+/// Of what the tests before have left: what is older than 102 goes, open leads stay, and of bob's profiles
+/// `a`, which was learned of at 140, and not `b`.
 async fn prune(store: &dyn Store) -> Result<(), String> {
     ok(store.put_leads(&[lead(20, 10, true), lead(21, 10, false)]).await)?;
     let rows = ok(store.prune(UnixTime(102), UnixTime(140)).await)?;

@@ -1,5 +1,5 @@
-//! What Slurm forgets: generations, rounds with their reports, profiles, measurements, gap history, orders of an
-//! administrator.
+//! What Slurm forgets: generations, rounds with their reports, profiles, measurements, gap history, orders of
+//! an administrator.
 //!
 //! One trait, one adapter for each database, one conformance suite for all.
 
@@ -58,15 +58,17 @@ impl StoreError {
     }
 }
 
-/// Opens the database that a URL names, brings its schema up to date, and makes this process the one that leads on it:
+/// Opens the database that a URL names, brings its schema up to date, and makes this process the one that
+/// leads on it:
 ///
-/// - `sqlite:/path/file.db` is created if it is not there; a second daemon is refused. `sqlite::memory:` is for tests.
-/// - `postgres://user:password@host/database`, or `postgres:///database?host=/directory` for a Unix socket: where
-///   another daemon leads, `stand_by` is called once, and then this waits until the other has gone.
+/// - `sqlite:/path/file.db` is created if it is not there; a second daemon is refused. `sqlite::memory:` is
+///   for tests.
+/// - `postgres://user:password@host/database`, or `postgres:///database?host=/directory` for a Unix socket:
+///   where another daemon leads, `stand_by` is called once, and then this waits until the other has gone.
 ///
 /// # Errors
-/// `Unsupported` for another kind of URL, `Corrupt` for a database that is not ours or was written by a newer infill,
-/// `Unavailable` for anything that may pass.
+/// `Unsupported` for another kind of URL, `Corrupt` for a database that is not ours or was written by a newer
+/// infill, `Unavailable` for anything that may pass.
 pub async fn open(url: &str, stand_by: impl FnOnce() + Send) -> Result<Arc<dyn Store>, StoreError> {
     // Only the scheme is ever told: what follows may hold a password.
     match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
@@ -163,8 +165,9 @@ pub struct Measurement {
 /// Everything that infill keeps. Calls are batched; each is one transaction.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Whether this process still leads; cheap, to be asked every second. `Deposed` says that it does not, and no other
-    /// error says so: a database that does not answer may or may not have let another daemon take over.
+    /// Whether this process still leads; cheap, to be asked every second. `Deposed` says that it does not,
+    /// and no other error says so: a database that does not answer may or may not have let another daemon
+    /// take over.
     async fn standing(&self) -> Result<Standing, StoreError>;
     /// Inserts or replaces these leads' records.
     async fn put_leads(&self, leads: &[LeadRecord]) -> Result<(), StoreError>;
@@ -186,8 +189,8 @@ pub trait Store: Send + Sync {
     async fn add_gaps(&self, gaps: &[EndedGap]) -> Result<(), StoreError>;
     /// The newest ended gaps, oldest first, at most `limit`.
     async fn gaps(&self, limit: u32) -> Result<Vec<EndedGap>, StoreError>;
-    /// Adds measurements. Where the store has no such profile yet, it gets one without points, so that what was measured
-    /// is listed and can be forgotten.
+    /// Adds measurements. Where the store has no such profile yet, it gets one without points, so that what
+    /// was measured is listed and can be forgotten.
     async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError>;
     /// The newest measurements of a profile, oldest first, at most `limit`.
     async fn measurements(&self, key: &ProfileKey, limit: u32) -> Result<Vec<Measurement>, StoreError>;
@@ -201,7 +204,7 @@ pub trait Store: Send + Sync {
     async fn setting(&self, key: &str) -> Result<Option<String>, StoreError>;
     /// Writes a setting.
     async fn put_setting(&self, key: &str, value: &str) -> Result<(), StoreError>;
-    /// Deletes rounds, generations, ended leads, gaps and measurements older than `before`, and profiles that nothing
-    /// was learned of since `profiles_before`; returns how many rows.
+    /// Deletes rounds, generations, ended leads, gaps and measurements older than `before`, and profiles that
+    /// nothing was learned of since `profiles_before`; returns how many rows.
     async fn prune(&self, before: UnixTime, profiles_before: UnixTime) -> Result<u64, StoreError>;
 }

@@ -15,18 +15,19 @@ const RATE_COLUMNS: [&str; 4] = ["throughput", "images_per_s", "samples_per_s", 
 
 /// Reads scaling curves: CSV with a header, in one of two forms.
 ///
-/// *Long*: a column `nodes`, perhaps a column `model` (then the file has a curve a model, named by it; else one
-/// curve, named by the file's stem), and the throughput in `throughput`, `images_per_s`, `samples_per_s` or `rate`,
-/// or, where there is none of these, in the last other column that has a number in the first row.
+/// *Long*: a column `nodes`, perhaps a column `model` (then the file has a curve a model, named by it; else
+/// one curve, named by the file's stem), and the throughput in `throughput`, `images_per_s`, `samples_per_s`
+/// or `rate`, or, where there is none of these, in the last other column that has a number in the first row.
 ///
-/// *Wide*: all columns but the first are named by a number of nodes, and each row is a curve, named by the file's
-/// stem, a slash and the first field: `vgg16/256`.
+/// *Wide*: all columns but the first are named by a number of nodes, and each row is a curve, named by the
+/// file's stem, a slash and the first field: `vgg16/256`.
 ///
-/// Throughputs are positive, in samples a second or any unit that is the same at all sizes. Curves come in the file's
-/// order.
+/// Throughputs are positive, in samples a second or any unit that is the same at all sizes. Curves come in
+/// the file's order.
 ///
 /// # Errors
-/// When the file cannot be read, lacks a column, has too many malformed lines, no curve, or two rates for one size.
+/// When the file cannot be read, lacks a column, has too many malformed lines, no curve, or two rates for one
+/// size.
 pub fn read_curves(path: &Path) -> Result<Reading<Vec<NamedCurve>>, TraceError> {
     parse(Source::open(path)?)
 }

@@ -9,11 +9,11 @@ use super::open::Source;
 use super::table::{Dialect, Table};
 use crate::model::{IdleInterval, IdleLog, NodeName, Reading};
 
-/// Reads when nodes were idle: CSV with a header; columns `start_s`, `end_s` (s, perhaps with decimals) and `node` (a
-/// number or a name) in any order, others ignored.
+/// Reads when nodes were idle: CSV with a header; columns `start_s`, `end_s` (s, perhaps with decimals) and
+/// `node` (a number or a name) in any order, others ignored.
 ///
-/// Starts are rounded up and ends down to whole seconds, so that no node is taken for idle when it was not; what is
-/// left without a second then is left out. Intervals of one node that overlap are merged.
+/// Starts are rounded up and ends down to whole seconds, so that no node is taken for idle when it was not;
+/// what is left without a second then is left out. Intervals of one node that overlap are merged.
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, has too many malformed lines, or no interval.
@@ -61,7 +61,8 @@ fn log_of(found: Vec<Idle>, names: Names) -> IdleLog {
     IdleLog { start: intervals.first().map_or(0, |i| i.start), end, intervals }
 }
 
-/// Makes one of intervals of a node that overlap. Those that only touch stay apart: the node was taken in between.
+/// Makes one of intervals of a node that overlap. Those that only touch stay apart: the node was taken in
+/// between.
 fn merge(mut found: Vec<Idle>) -> Vec<Idle> {
     found.sort_unstable();
     let mut merged: Vec<Idle> = Vec::with_capacity(found.len());

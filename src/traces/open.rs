@@ -12,7 +12,8 @@ use niffler::send::compression::Format;
 use super::error::TraceError;
 use super::tally::Tally;
 
-/// Most bytes of a file when decompressed: ten times the largest public job log; a small file must not unpack for ever.
+/// Most bytes of a file when decompressed: ten times the largest public job log; a small file must not unpack
+/// for ever.
 const MAX_BYTES: u64 = 4 << 30;
 
 /// Most bytes of a line. The longest that Slurm writes, a list of thousands of nodes, is far below.
@@ -177,7 +178,8 @@ fn long_line() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Bytes that are no UTF-8 are replaced: a name in an old encoding must not cost the line. A NUL means binary data.
+/// Bytes that are no UTF-8 are replaced: a name in an old encoding must not cost the line. A NUL means binary
+/// data.
 fn text(bytes: &[u8]) -> Result<Cow<'_, str>, String> {
     if bytes.contains(&0) {
         return Err("a NUL byte; expected text".to_owned());

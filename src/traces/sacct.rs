@@ -17,14 +17,15 @@ use crate::model::{JobId, JobLog, LoggedJob, NodeName, Reading, hostlist};
 /// Most nodes of all jobs together. Keeps memory bounded: a short text may name many nodes.
 const MAX_PLACES: usize = 50_000_000;
 
-/// Reads what `sacct --parsable2` prints, with its header. Columns, divided by `|`, in any order: `JobID`, `Start`,
-/// `End` and `NNodes` must be; `User`, `Account`, `Partition`, `Submit`, `Timelimit`, `NodeList` and `State` may be;
-/// others are ignored.
+/// Reads what `sacct --parsable2` prints, with its header. Columns, divided by `|`, in any order: `JobID`,
+/// `Start`, `End` and `NNodes` must be; `User`, `Account`, `Partition`, `Submit`, `Timelimit`, `NodeList` and
+/// `State` may be; others are ignored.
 ///
-/// Times have no zone and are taken for UTC: with another zone all are off by the same, and by an hour around a
-/// change of the clocks (set `TZ=UTC` for sacct to avoid it). A job without a start, one without a second to run, and
-/// steps are left out and counted in [`JobLog::left_out`]; one without an end still runs, and is taken to run until
-/// the last time in the log. A requeued job has a line for each run only with `sacct --duplicates`.
+/// Times have no zone and are taken for UTC: with another zone all are off by the same, and by an hour around
+/// a change of the clocks (set `TZ=UTC` for sacct to avoid it). A job without a start, one without a second
+/// to run, and steps are left out and counted in [`JobLog::left_out`]; one without an end still runs, and is
+/// taken to run until the last time in the log. A requeued job has a line for each run only with `sacct
+/// --duplicates`.
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, has too many malformed lines, or no job that ran.
@@ -136,7 +137,8 @@ impl Log {
     fn close(self) -> JobLog {
         let (mut jobs, mut left_out) = (self.jobs, self.left_out);
         let before = jobs.len();
-        // All that is listed ended in the days that were asked for, or still runs: what ran from the first end on is here.
+        // All that is listed ended in the days that were asked for, or still runs: what ran from the first
+        // end on is here.
         let complete_from = jobs.iter().filter(|j| j.end > j.start).map(|j| j.end).min();
         for job in jobs.iter_mut().filter(|j| j.end == j.start) {
             job.end = self.last.unwrap_or(job.start);

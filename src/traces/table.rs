@@ -90,8 +90,8 @@ impl Table {
         self.lines.path().to_owned()
     }
 
-    /// Shows every row; an error is what is malformed about it. Rows with more or fewer fields than the header are
-    /// malformed.
+    /// Shows every row; an error is what is malformed about it. Rows with more or fewer fields than the
+    /// header are malformed.
     pub(super) fn each(self, mut show: impl FnMut(&Row) -> Result<(), String>) -> Result<Tally, TraceError> {
         let Table { lines, mut splitter, columns, .. } = self;
         lines.each(|_, text| {
@@ -107,7 +107,8 @@ impl Table {
     }
 }
 
-/// Divides lines into fields. Each line stands for itself, so that a quote that is not closed costs one line only.
+/// Divides lines into fields. Each line stands for itself, so that a quote that is not closed costs one line
+/// only.
 struct Splitter {
     core: csv_core::Reader,
     dialect: Dialect,
@@ -131,8 +132,8 @@ impl Splitter {
 
     fn split(&mut self, text: &str) -> Result<Row<'_>, String> {
         self.core.reset();
-        // Fields are never longer than the line, nor more than its bytes and one; the core stops where no room is
-        // left over.
+        // Fields are never longer than the line, nor more than its bytes and one; the core stops where no
+        // room is left over.
         self.fields.resize(self.fields.len().max(text.len() + 1), 0);
         self.ends.resize(self.ends.len().max(text.len() + 2), 0);
         let (_, _, mut length, mut count) =

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use super::error::TraceError;
 use crate::model::{Malformed, Reading};
 
-/// Most lines of a file, blank ones not counted: the largest public job logs have a few million jobs. Keeps memory
-/// bounded.
+/// Most lines of a file, blank ones not counted: the largest public job logs have a few million jobs. Keeps
+/// memory bounded.
 const MAX_LINES: usize = 10_000_000;
 
 /// So many malformed lines are always allowed: a short file may have a few, such as a cut last line.
 const ALLOWED: usize = 10;
 
-/// One malformed line in so many is allowed: more than that and the log says something else than what is read.
+/// One malformed line in so many is allowed: more than that and the log says something else than what is
+/// read.
 const ALLOWED_ONE_IN: usize = 100;
 
 /// Lines of a file, counted.
@@ -41,8 +42,8 @@ impl Tally {
         Err(TraceError::Read { path: self.path.clone(), line: number, source })
     }
 
-    /// A line was malformed. Fails where that is too much for a file of any length, so that garbage is not read to
-    /// its end.
+    /// A line was malformed. Fails where that is too much for a file of any length, so that garbage is not
+    /// read to its end.
     pub(super) fn malformed(&mut self, line: usize, what: String) -> Result<(), TraceError> {
         self.count += 1;
         // Lines found wrong late come out of order; the first ones are kept.

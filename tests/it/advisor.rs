@@ -199,8 +199,8 @@ fn rescale_costs_are_what_the_job_says_they_are() {
     }
     let learned = profile(&site);
     let text = std::fs::read_to_string(site.scratch().join(format!("paced.{job}.out"))).expect("its output");
-    // The program tells of each change how long it took from the signal to the first step, and of each stop what the
-    // warm-up before it has cost.
+    // The program tells of each change how long it took from the signal to the first step, and of each stop
+    // what the warm-up before it has cost.
     let words = |line: &str| -> BTreeMap<String, f64> {
         let pairs = line.split_whitespace().filter_map(|w| w.split_once('='));
         pairs.filter_map(|(k, v)| Some((k.to_owned(), v.parse().ok()?))).collect()

@@ -10,7 +10,8 @@ use infill::slurm::{RestSlurm, SlurmApi, SlurmError};
 use crate::harness::Site;
 use crate::harness::jobs::clock;
 
-/// A held lead, a running main job on one node, a running job of three nodes in the partition, and two idle nodes.
+/// A held lead, a running main job on one node, a running job of three nodes in the partition, and two idle
+/// nodes.
 fn stage(site: &Site) -> Stage {
     let foreign = site.main_job(600, &["--nodes=1", "--nodelist=n1"]);
     let options = ["-p", "infill", "-J", "wing:1", "--nodes=3", "--nodelist=n2,n3,n4"];
@@ -99,7 +100,8 @@ fn tokens_are_read_again_and_bad_ones_are_an_error() {
     std::fs::write(&file, "no token at all").expect("cannot write the token");
     assert!(block_on(over_http(&site, file.clone(), nobody()).endpoint()).is_err());
 
-    // Where nobody renews it, an expired token is refused, and a fresh file is taken up by the client that runs.
+    // Where nobody renews it, an expired token is refused, and a fresh file is taken up by the client that
+    // runs.
     std::fs::write(&file, token(&site, 2)).expect("cannot write the token");
     let expired = clock() + 3.0;
     site.until("the token to expire", 10.0, || clock() > expired);

@@ -1,5 +1,5 @@
-//! What breaks on a real site, one fault a test. After each the plan is right again, no job is lost, no wing is left
-//! behind, no main job waits, and the log says once what happened.
+//! What breaks on a real site, one fault a test. After each the plan is right again, no job is lost, no wing
+//! is left behind, no main job waits, and the log says once what happened.
 
 use infill::model::UnixTime;
 
@@ -34,7 +34,8 @@ fn assert_no_chatter(site: &Site) {
     assert!(loud.is_empty(), "the log repeats itself: {loud:#?}");
 }
 
-/// The end of each of these tests: a main job gets its nodes at once, the job grows back, loses nothing more and ends.
+/// The end of each of these tests: a main job gets its nodes at once, the job grows back, loses nothing more
+/// and ends.
 fn all_is_well(site: &Site, job: u32, nodes: usize) {
     site.until_trains_on(job, nodes, 40.0);
     site.until_nothing_leaks(TWO_ROUNDS_SECS);
@@ -83,7 +84,8 @@ fn slurmctld_is_killed_and_restarted() {
     let site = Site::acting();
     let job = Train::on("1-8").submit(&site);
     let before = site.until_trains_on(job, 8, 30.0);
-    // What slurmctld has not saved yet when it is killed, it forgets. A change makes it save, all of its state.
+    // What slurmctld has not saved yet when it is killed, it forgets. A change makes it save, all of its
+    // state.
     let changed = clock();
     let held = site.main_job(1, &["--nodes=1", "--hold"]);
     site.until("slurmctld to have saved its state", 30.0, || {

@@ -1,4 +1,5 @@
-//! Malformed anything, sent to the daemon, to an agent, and as configuration: clear errors, never a panic or an action.
+//! Malformed anything, sent to the daemon, to an agent, and as configuration: clear errors, never a panic or
+//! an action.
 
 use serde_json::json;
 

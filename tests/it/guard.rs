@@ -1,5 +1,5 @@
-//! The executor's guard, against anything that a plan could get wrong: no job outside the partition, and none of
-//! another malleable job, is ever acted upon.
+//! The executor's guard, against anything that a plan could get wrong: no job outside the partition, and none
+//! of another malleable job, is ever acted upon.
 
 use std::sync::Mutex;
 

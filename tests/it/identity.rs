@@ -91,7 +91,8 @@ fn a_forged_or_foreign_hello_gets_401_and_no_information() {
     order.credential = Credential::Munge(Secret(munge(&site, "alice", &payload)));
     assert_refused(say(&site, &order), "a credential for another purpose");
 
-    // The good one has been decoded above, with another nonce; a fresh one is welcome once, and no second time.
+    // The good one has been decoded above, with another nonce; a fresh one is welcome once, and no second
+    // time.
     let fresh = hello(&site, "alice", job, &node, Role::Lead);
     assert_eq!(say(&site, &fresh).status, 200);
     assert_refused(say(&site, &fresh), "a replayed credential");

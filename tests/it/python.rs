@@ -1,5 +1,5 @@
-//! The Python package at work: the PyTorch example, rescaled at random moments, sees each sample of each epoch once and
-//! learns what an undisturbed training learns.
+//! The Python package at work: the PyTorch example, rescaled at random moments, sees each sample of each
+//! epoch once and learns what an undisturbed training learns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,8 @@ const EPOCHS: u32 = 18;
 /// Longest time that the job is left alone at one size, in steps.
 const MOST_STEPS: u64 = 12;
 
-/// As in the package's own tests: ranks sum 64-bit numbers in another order, and training makes that grow to some 1e-12.
-/// One sample in another's place, once, moves weights by 0.4.
+/// As in the package's own tests: ranks sum 64-bit numbers in another order, and training makes that grow to
+/// some 1e-12. One sample in another's place, once, moves weights by 0.4.
 const TOLERANCE: f64 = 1e-8;
 
 /// One line of the example's trace: what one rank did in one step.
@@ -56,8 +56,8 @@ fn trace(site: &Site, name: &str) -> Vec<Line> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Waits until it trains on so many nodes, and then for so many steps more; before the end of the first step, the signal
-/// just ends it.
+/// Waits until it trains on so many nodes, and then for so many steps more; before the end of the first step,
+/// the signal just ends it.
 fn until_trains(site: &Site, world: u32, steps: u64) {
     let lead = || trace(site, "job").into_iter().rfind(|l| l.rank == 0);
     let begun = site
@@ -65,7 +65,8 @@ fn until_trains(site: &Site, world: u32, steps: u64) {
     site.until("some more steps", 60.0, || lead().is_some_and(|l| l.step >= begun.step + steps));
 }
 
-/// Each sample once, each step by all ranks of one generation, and all ranks of a generation up to the same step.
+/// Each sample once, each step by all ranks of one generation, and all ranks of a generation up to the same
+/// step.
 fn check(lines: &[Line]) {
     let mut seen = BTreeMap::<u32, Vec<u32>>::new();
     let mut ranks = BTreeMap::<(u64, u64, u32), BTreeSet<u32>>::new();

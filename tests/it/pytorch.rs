@@ -1,4 +1,5 @@
-//! The PyTorch example, data-parallel over real processes: what it has learned survives every rescale and failure.
+//! The PyTorch example, data-parallel over real processes: what it has learned survives every rescale and
+//! failure.
 
 use std::collections::BTreeMap;
 

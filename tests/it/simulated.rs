@@ -1,9 +1,9 @@
-//! The same story on a real cluster and in the simulator: at every moment at which both have settled, each job has as many
-//! nodes here as there.
+//! The same story on a real cluster and in the simulator: at every moment at which both have settled, each
+//! job has as many nodes here as there.
 //!
-//! The cluster goes first. What its main queue did is read from Slurm's accounting, and replayed. Between a happening and
-//! the settled state the two may differ by seconds: a real job takes its time to stop and start. Node names are not
-//! compared, for nodes are alike.
+//! The cluster goes first. What its main queue did is read from Slurm's accounting, and replayed. Between a
+//! happening and the settled state the two may differ by seconds: a real job takes its time to stop and
+//! start. Node names are not compared, for nodes are alike.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,8 +20,8 @@ use infill::traces::read_sacct;
 use crate::harness::jobs::{MainJob, clock};
 use crate::harness::{Settings, Site};
 
-/// The malleable jobs: name, owner, curve. Each curve has a knee, so that every number of nodes has one best division, by
-/// more than a rescale costs.
+/// The malleable jobs: name, owner, curve. Each curve has a knee, so that every number of nodes has one best
+/// division, by more than a rescale costs.
 const JOBS: [(&str, &str, &str); 2] = [
     ("alpha", "alice", "1:10,2:19,3:27,4:28,5:28.5,6:29,7:29.4,8:29.8"),
     ("beta", "bob", "1:10,2:18,3:23,4:28,5:33,6:34,7:34.5,8:35"),
@@ -144,7 +144,8 @@ fn on_the_cluster(site: &Site) -> (Vec<Settled>, Vec<u32>, Vec<f64>) {
     moments.push(settle(site, "all nodes idle again", jobs, 8));
     let two = intrude(site, 3600, &["--nodes=2", "--time=10"]);
     moments.push(settle(site, "two nodes taken", jobs, 6));
-    // The replay ends with the last one's; a job that still runs in the log's last second would be left out of it.
+    // The replay ends with the last one's; a job that still runs in the log's last second would be left out
+    // of it.
     let closing = intrude(site, 3, &["--nodes=1"]);
     site.end_of(closing.id, 20.0);
     (moments, [opening, over, behind, two, closing].map(|j| j.id).to_vec(), submitted)

@@ -1,4 +1,5 @@
-//! A store in PostgreSQL: a second daemon that takes over, one that comes back too late, and a database that is away.
+//! A store in PostgreSQL: a second daemon that takes over, one that comes back too late, and a database that
+//! is away.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,12 +1,13 @@
-//! What the compiler does not check: where the core may look, how files open, how long functions are, where the
-//! program may give up.
+//! What the compiler does not check: where the core may look, how files open, how long functions are, where
+//! the program may give up.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::harness::cluster::repository;
 
-/// Modules without I/O, async, clock or randomness of their own. Those that are not written yet are kept pure too.
+/// Modules without I/O, async, clock or randomness of their own. Those that are not written yet are kept pure
+/// too.
 const CORE: [&str; 7] = ["model", "gaps", "plan", "generation", "advisor", "round", "sim"];
 
 /// What the core may not name, and why.
@@ -31,7 +32,8 @@ const MAY_READ_THE_CLOCK: &str = "src/plan/solver";
 /// Lines of the longest function that may be.
 const LONGEST_FUNCTION: usize = 100;
 
-/// Places outside tests that may give up. One: an offset of 0 hours from UTC is valid, which chrono's types do not say.
+/// Places outside tests that may give up. One: an offset of 0 hours from UTC is valid, which chrono's types
+/// do not say.
 const GIVE_UPS_ALLOWED: usize = 1;
 
 /// Everything that ends the process or thread.
@@ -55,8 +57,8 @@ fn relative(path: &Path) -> String {
     path.strip_prefix(repository()).unwrap_or(path).display().to_string()
 }
 
-/// Files that belong to tests as a whole: the suites and doubles that more than one crate uses, and the modules that
-/// another file declares under `#[cfg(test)]`.
+/// Files that belong to tests as a whole: the suites and doubles that more than one crate uses, and the
+/// modules that another file declares under `#[cfg(test)]`.
 fn test_files() -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for path in sources(&repository().join("src")) {
@@ -137,6 +139,21 @@ fn every_file_says_what_it_is_for() {
         all.filter(|p| !read(p).starts_with("//!")).map(|p| relative(&p)).collect(),
         "a file opens with //!",
     );
+}
+
+#[test]
+fn comments_keep_to_the_width_of_the_code() {
+    let settings = read(&repository().join("rustfmt.toml"));
+    let width = settings.lines().find_map(|l| l.strip_prefix("max_width = ")).expect("rustfmt.toml has a width");
+    let width: usize = width.parse().expect("a number");
+    let mut found = Vec::new();
+    for path in ["src", "tests", "benches"].iter().flat_map(|d| sources(&repository().join(d))) {
+        let text = read(&path);
+        let comments = text.lines().enumerate().filter(|(_, l)| l.trim_start().starts_with("//"));
+        let long = comments.filter(|(_, l)| l.chars().count() > width);
+        found.extend(long.map(|(i, l)| format!("{}:{}: {}", relative(&path), i + 1, l.trim())));
+    }
+    assert_none(found, &format!("a comment line has at most {width} characters, as code has"));
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Scenarios: small scripts of a cluster's life, played through the gap finder, the planner and the checker, with their whole
-//! output beside them.
+//! Scenarios: small scripts of a cluster's life, played through the gap finder, the planner and the checker,
+//! with their whole output beside them.
 //!
-//! `NAME.toml` is a script (`script.rs` has its format), `NAME.txt` its golden. A change of the planner shows here as a
-//! change of text: read it as an administrator would, then accept it with `INFILL_UPDATE_GOLDENS=1 cargo test --test
-//! scenarios`.
+//! `NAME.toml` is a script (`script.rs` has its format), `NAME.txt` its golden. A change of the planner shows
+//! here as a change of text: read it as an administrator would, then accept it with `INFILL_UPDATE_GOLDENS=1
+//! cargo test --test scenarios`.
 
 mod check;
 mod events;

@@ -1,8 +1,9 @@
-//! Plays a script: at each moment Slurm is looked at, the production code decides, and jobs become what it says.
+//! Plays a script: at each moment Slurm is looked at, the production code decides, and jobs become what it
+//! says.
 //!
-//! A change takes effect at once and the job then pauses for the seconds that it costs. A main job that starts takes its
-//! nodes at once from whoever holds them: a job that loses a wing goes on with the others, one that loses its lead, or has
-//! too few nodes left, waits again.
+//! A change takes effect at once and the job then pauses for the seconds that it costs. A main job that
+//! starts takes its nodes at once from whoever holds them: a job that loses a wing goes on with the others,
+//! one that loses its lead, or has too few nodes left, waits again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! The format of a scenario's script. All times are whole seconds from the scenario's beginning; negative ones lie before it.
+//! The format of a scenario's script. All times are whole seconds from the scenario's beginning; negative
+//! ones lie before it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

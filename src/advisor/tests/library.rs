@@ -21,7 +21,8 @@ fn key(user: &str) -> ProfileKey {
     }
 }
 
-/// A cluster of 8 nodes that brings every job to the size that the advisor wants to try, and else to the fastest.
+/// A cluster of 8 nodes that brings every job to the size that the advisor wants to try, and else to the
+/// fastest.
 struct Play {
     library: Library,
     clock: i64,

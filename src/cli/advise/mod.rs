@@ -1,5 +1,5 @@
-//! `infill advise`: what the advisor would do with a job whose throughput is known at every size, and how well it would
-//! know the curve then. Needs no daemon.
+//! `infill advise`: what the advisor would do with a job whose throughput is known at every size, and how
+//! well it would know the curve then. Needs no daemon.
 
 mod table;
 #[cfg(test)]
@@ -26,7 +26,8 @@ const MAX_NOISE: f64 = 1.0;
 /// Flags of `infill advise`.
 #[derive(Clone, Debug, Args)]
 pub struct AdviseArgs {
-    /// CSV with the columns `nodes` and `throughput` (samples/s; 0 or nothing for sizes that were not measured)
+    /// CSV with the columns `nodes` and `throughput` (samples/s; 0 or nothing for sizes that were not
+    /// measured)
     #[arg(long, value_name = "FILE")]
     curve: PathBuf,
     /// How much a report of one second varies (standard deviation of its logarithm)

@@ -106,7 +106,8 @@ fn parse(bytes: &[u8], largest: u32) -> Result<Table, Wrong> {
     Ok(table)
 }
 
-/// The line of the record that begins here, after blank lines: those the reader does not count as the record's.
+/// The line of the record that begins here, after blank lines: those the reader does not count as the
+/// record's.
 fn line_at(bytes: &[u8], byte: u64) -> u64 {
     let from = usize::try_from(byte).unwrap_or(usize::MAX).min(bytes.len());
     let blank = bytes[from..].iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();

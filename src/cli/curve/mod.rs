@@ -1,5 +1,5 @@
-//! A throughput curve as a picture: what is drawn, and on which axes. `terminal` draws it with characters, `svg` with
-//! lines.
+//! A throughput curve as a picture: what is drawn, and on which axes. `terminal` draws it with characters,
+//! `svg` with lines.
 
 mod svg;
 mod terminal;
@@ -12,7 +12,8 @@ pub use terminal::draw;
 use crate::api::CurveRow;
 use crate::model::CurvePoint;
 
-/// How far above the largest rate the ideal line and the intervals are followed: further up they would press the curve flat.
+/// How far above the largest rate the ideal line and the intervals are followed: further up they would press
+/// the curve flat.
 const HEADROOM: f64 = 1.25;
 
 /// Ticks that an axis has, about.

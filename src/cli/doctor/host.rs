@@ -71,7 +71,8 @@ pub fn disk(free_kib: u64, dir: &str) -> Finding {
     }
 }
 
-/// Whether compute nodes can reach the daemon: `listen` is where it binds, `url_addresses` what agents are told.
+/// Whether compute nodes can reach the daemon: `listen` is where it binds, `url_addresses` what agents are
+/// told.
 pub fn reachable(listen: IpAddr, url: &str, url_addresses: &[IpAddr], nodes_elsewhere: bool) -> Vec<Finding> {
     if url_addresses.is_empty() {
         let what = format!("the host in agent.url ({url}) has no address");

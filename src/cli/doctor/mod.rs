@@ -1,6 +1,7 @@
 //! `infill doctor`: what can be wrong on a site, and how to mend it.
 //!
-//! `site` judges what Slurm's commands print and `host` what this machine says, both pure; `probe` runs and looks.
+//! `site` judges what Slurm's commands print and `host` what this machine says, both pure; `probe` runs and
+//! looks.
 
 mod command;
 mod finding;

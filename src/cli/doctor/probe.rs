@@ -175,7 +175,8 @@ async fn addresses(config: &Config, snapshot: Option<&Snapshot>) -> Vec<Finding>
     findings
 }
 
-/// Whether agents can reach the daemon at `url`. Nodes are elsewhere unless every address is this machine's loopback.
+/// Whether agents can reach the daemon at `url`. Nodes are elsewhere unless every address is this machine's
+/// loopback.
 async fn address(config: &Config, url: &str, snapshot: Option<&Snapshot>) -> Vec<Finding> {
     let Some((name, port)) = host::host_and_port(url) else {
         let what = format!("agent.url is no URL: {url}");

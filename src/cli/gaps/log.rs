@@ -1,4 +1,5 @@
-//! `infill gaps --log` and `--idle`: how long the gaps of a recorded main queue last, and how many nodes they are.
+//! `infill gaps --log` and `--idle`: how long the gaps of a recorded main queue last, and how many nodes they
+//! are.
 
 use std::fmt::Write;
 

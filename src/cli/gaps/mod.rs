@@ -1,4 +1,5 @@
-//! `infill gaps`: the nodes that the main queue does not use, and until when; or, from a log, how long such gaps last.
+//! `infill gaps`: the nodes that the main queue does not use, and until when; or, from a log, how long such
+//! gaps last.
 
 mod log;
 

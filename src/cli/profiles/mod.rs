@@ -1,4 +1,5 @@
-//! `infill profiles`: what was measured of recurring jobs; how to look at it, carry it elsewhere, and be rid of it.
+//! `infill profiles`: what was measured of recurring jobs; how to look at it, carry it elsewhere, and be rid
+//! of it.
 
 mod carry;
 mod choose;

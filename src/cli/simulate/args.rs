@@ -15,8 +15,9 @@ use crate::traces::SwfLayout;
 /// Which log is replayed. `infill gaps` reads the same.
 #[derive(Clone, Debug, Default, Args)]
 pub struct LogArgs {
-    /// Job log: SWF, or what `sacct -aXPo JobID,User,Account,Partition,Submit,Start,End,Timelimit,NNodes,NodeList,State`
-    /// prints; plain, .gz, .xz or .zst
+    /// Job log: SWF, or what `sacct -aXPo
+    /// JobID,User,Account,Partition,Submit,Start,End,Timelimit,NNodes,NodeList,State` prints; plain, .gz, .xz
+    /// or .zst
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// What the job log is [default: by its content]
@@ -28,7 +29,8 @@ pub struct LogArgs {
     /// Log of idle intervals: CSV with the columns start_s, end_s and node
     #[arg(long, value_name = "FILE", conflicts_with = "log")]
     pub idle: Option<PathBuf>,
-    /// Only so many nodes: the first of an idle log; for a job log the machine's size, if its jobs do not name more
+    /// Only so many nodes: the first of an idle log; for a job log the machine's size, if its jobs do not
+    /// name more
     #[arg(long, value_name = "N", value_parser = machine)]
     pub nodes: Option<usize>,
 }
@@ -80,7 +82,8 @@ pub struct SimulateArgs {
     /// Of these curves only the ones of this name
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Malleable jobs: CSV with the columns name, submit_s, samples, min_nodes, max_nodes, curve and perhaps weight
+    /// Malleable jobs: CSV with the columns name, submit_s, samples, min_nodes, max_nodes, curve and perhaps
+    /// weight
     #[arg(long, value_name = "FILE", conflicts_with_all = ["endless", "hpo", "nas"])]
     pub workload: Option<PathBuf>,
     /// So many jobs that never end, with the curves in turn [default: 10]
@@ -107,14 +110,15 @@ pub struct SimulateArgs {
     /// The same when it starts
     #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = secs)]
     pub start: f64,
-    /// How these seconds are charged: as pauses, or as in the published replay at the rate before the change, to start being
-    /// free
+    /// How these seconds are charged: as pauses, or as in the published replay at the rate before the change,
+    /// to start being free
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Charging::Pause)]
     pub accounting: Charging,
     /// Seconds that saving a checkpoint takes
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = secs)]
     pub save: f64,
-    /// Seconds that a preempted job has for it: with fewer than it takes, it loses what it did since the last checkpoint
+    /// Seconds that a preempted job has for it: with fewer than it takes, it loses what it did since the last
+    /// checkpoint
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = secs)]
     pub grace: f64,
     /// Seconds between two checkpoints of a running job
@@ -126,8 +130,8 @@ pub struct SimulateArgs {
     /// What counts alike: a sample of any job, or a node-second of any job at its smallest size
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Alike::Sample)]
     pub worth: Alike,
-    /// Policies, compared with the bound: infill, infill-known, infill-blind, infill-oracle, freetrain[@SECS],
-    /// freetrain-linear[@SECS], malletrain[@SECS], equal-share, fcfs-max, bound
+    /// Policies, compared with the bound: infill, infill-known, infill-blind, infill-oracle,
+    /// freetrain[@SECS], freetrain-linear[@SECS], malletrain[@SECS], equal-share, fcfs-max, bound
     #[arg(
         long,
         value_name = "A,B",
@@ -152,7 +156,8 @@ pub struct SimulateArgs {
     /// Write the outcome into this file as a page with figures, which needs nothing but a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Tell how long each policy took, in the JSON and in the field %T. Without, the same seed gives the same bytes
+    /// Tell how long each policy took, in the JSON and in the field %T. Without, the same seed gives the same
+    /// bytes
     #[arg(long)]
     pub timings: bool,
 }

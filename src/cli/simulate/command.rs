@@ -5,7 +5,8 @@ pub fn file_name(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
 }
 
-/// The command with file names only, and with the seed even where the default was taken. Quoted as a shell wants it.
+/// The command with file names only, and with the seed even where the default was taken. Quoted as a shell
+/// wants it.
 pub fn shown(arguments: impl IntoIterator<Item = String>, seed: u64) -> String {
     let mut words: Vec<String> = arguments.into_iter().map(|word| quoted(&without_folders(&word))).collect();
     if !words.iter().any(|word| word == "--seed" || word.starts_with("--seed=")) {

@@ -1,5 +1,5 @@
-//! `infill simulate`: what would be harvested on a machine whose log is known, under several policies side by side. Needs
-//! neither a daemon nor Slurm.
+//! `infill simulate`: what would be harvested on a machine whose log is known, under several policies side by
+//! side. Needs neither a daemon nor Slurm.
 
 pub mod args;
 mod command;

@@ -1,4 +1,5 @@
-//! The outcome in the terminal: what was simulated, a line for each policy, what the efficiency is measured by.
+//! The outcome in the terminal: what was simulated, a line for each policy, what the efficiency is measured
+//! by.
 
 use std::fmt::Write;
 use std::sync::LazyLock;

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::api::{NodeKind, NodeView, Status};
 use crate::model::{JobId, NodeName, UnixTime};
 
-/// Changes kept for a node. At a change every ten seconds this is well over an hour, more than a screen shows.
+/// Changes kept for a node. At a change every ten seconds this is well over an hour, more than a screen
+/// shows.
 const MAX_CHANGES: usize = 512;
 /// Jobs whose letters are remembered: some time after they ended their past is still in the picture.
 const MAX_LETTERS: usize = 512;

@@ -145,7 +145,8 @@ impl Watch {
     }
 }
 
-/// Keys and resizes, read on a thread of their own because crossterm blocks. It ends when nobody listens any more.
+/// Keys and resizes, read on a thread of their own because crossterm blocks. It ends when nobody listens any
+/// more.
 fn keyboard() -> mpsc::Receiver<Event> {
     let (sender, receiver) = mpsc::channel(KEY_QUEUE);
     tokio::task::spawn_blocking(move || {

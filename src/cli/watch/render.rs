@@ -1,4 +1,5 @@
-//! The picture: a row a node, time along the x axis, the past left of the line and the windows ahead right of it.
+//! The picture: a row a node, time along the x axis, the past left of the line and the windows ahead right of
+//! it.
 //!
 //! Pure: history, status, area and moment in, cells of the terminal out.
 

@@ -26,7 +26,8 @@ use super::{Body, Refusal, auth};
 /// Purpose of the credential.
 const PURPOSE: &str = "profiles";
 
-/// Largest body of an import: [`MAX_IMPORTED`] profiles of [`sound::MAX_POINTS`] sizes, 150 bytes each, and as much again.
+/// Largest body of an import: [`MAX_IMPORTED`] profiles of [`sound::MAX_POINTS`] sizes, 150 bytes each, and
+/// as much again.
 pub const MAX_IMPORT_BODY: usize = 4 * 1024 * 1024;
 
 /// How far beyond the largest measured size a curve is shown.

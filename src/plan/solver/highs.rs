@@ -40,7 +40,8 @@ fn configure(model: &mut Model, limits: Limits) -> Result<(), SolverError> {
     model.make_quiet();
     model.try_set_option("time_limit", limits.secs).map_err(|_| failed("time_limit"))?;
     model.try_set_option("mip_rel_gap", limits.mip_gap).map_err(|_| failed("mip_rel_gap"))?;
-    // One thread: the machine that runs slurmctld has better things to do, and the same problem gets the same plan.
+    // One thread: the machine that runs slurmctld has better things to do, and the same problem gets the same
+    // plan.
     model.try_set_option("threads", 1).map_err(|_| failed("threads"))?;
     model.try_set_option("parallel", "off").map_err(|_| failed("parallel"))
 }

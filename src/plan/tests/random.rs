@@ -136,7 +136,8 @@ fn an_unchanged_world_is_left_alone() {
         world.jobs.retain(|j| j.standing != Standing::Busy);
         world.set_holders();
         world.config.max_changes = 20;
-        // Where jobs must avoid nodes, counts are not exact: a round may leave a node idle that the next one uses.
+        // Where jobs must avoid nodes, counts are not exact: a round may leave a node idle that the next one
+        // uses.
         world.jobs.iter_mut().for_each(|j| j.excluded.clear());
         // With fewer steps than window ends, which steps there are depends on what is held.
         world.config.max_steps = 12;

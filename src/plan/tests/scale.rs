@@ -1,4 +1,5 @@
-//! What makes large rounds fast must change nothing: changes by kind, paths by running maxima, bounds, exchanges.
+//! What makes large rounds fast must change nothing: changes by kind, paths by running maxima, bounds,
+//! exchanges.
 
 use super::optimal::all_paths;
 use super::*;
@@ -90,7 +91,8 @@ fn running_maxima_find_the_best_paths() {
 /// Most paths of a job that are tried one by one.
 const MOST_PATHS: usize = 5_000;
 
-/// How many paths a pool must have, by trying all: each of them is asserted to be in it. `None` where there are too many.
+/// How many paths a pool must have, by trying all: each of them is asserted to be in it. `None` where there
+/// are too many.
 fn missed_by_none(
     space: &Space<'_>,
     job: usize,

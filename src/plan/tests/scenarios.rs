@@ -66,7 +66,8 @@ fn what_lasts_is_kept() {
     let two = "n1:1800 n2:1800 n3:1800 n4:1800";
     case(two, &["1 1-2 linear held=n3,n4"], "1: n3* n4");
     case(two, &["1 1-2 linear held=n3,n4", "2 1-2 linear"], "1: n3* n4 | 2: n2* n1");
-    // One held node ends now: the job stays on the other, and replaces it since that is one rescale either way.
+    // One held node ends now: the job stays on the other, and replaces it since that is one rescale either
+    // way.
     case("n1:1800 n2:0 n3:1800", &["1 1-2 linear held=n1,n2"], "1: n1* n3");
     case("n1:1800 n2:0", &["1 1-2 linear held=n1,n2"], "1: n1*");
     // A held node is kept for less than the minimal window.

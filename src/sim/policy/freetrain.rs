@@ -1,8 +1,9 @@
-//! The published allocator: BFTrainer's program (arXiv 2106.12091), which FreeTrain and MalleTrain use as well.
+//! The published allocator: BFTrainer's program (arXiv 2106.12091), which FreeTrain and MalleTrain use as
+//! well.
 //!
-//! max Σ_j T_fwd·O_j(n_j) − R(n_j, C_j)·O_j(C_j), with R = R_up to grow, R_dw to shrink, 0 to stay, C_j the present size;
-//! n_j = 0 or within the job's sizes. To start is free in this objective, for O_j(0) = 0. Solved at every event, on all
-//! nodes that the main queue does not use.
+//! max Σ_j T_fwd·O_j(n_j) − R(n_j, C_j)·O_j(C_j), with R = R_up to grow, R_dw to shrink, 0 to stay, C_j the
+//! present size; n_j = 0 or within the job's sizes. To start is free in this objective, for O_j(0) = 0.
+//! Solved at every event, on all nodes that the main queue does not use.
 
 use std::collections::BTreeMap;
 

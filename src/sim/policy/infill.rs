@@ -1,4 +1,5 @@
-//! infill itself: gap finder, survival model, advisor, demand, planner and checker, as in the daemon's rounds.
+//! infill itself: gap finder, survival model, advisor, demand, planner and checker, as in the daemon's
+//! rounds.
 
 use std::collections::VecDeque;
 
@@ -20,18 +21,20 @@ use crate::sim::queue::{Foresight, NodeIx};
 const GAPS_TO_LEARN_FROM: usize = 20_000;
 const LESSON_SECS: i64 = 600;
 
-/// A machine on which nothing happens is looked at again after so many seconds, then after twice as many, up to the most.
+/// A machine on which nothing happens is looked at again after so many seconds, then after twice as many, up
+/// to the most.
 const QUIET_SECS: (i64, i64) = (600, 3600);
 
-/// The solver is not asked: its time limit would make plans depend on how fast this machine is, and the plan that is in hand
-/// before it is asked is mostly proved to be within per mille.
+/// The solver is not asked: its time limit would make plans depend on how fast this machine is, and the plan
+/// that is in hand before it is asked is mostly proved to be within per mille.
 const SOLVE_SECS: f64 = 0.0;
 
 /// Seconds before a window's end at which the last round finds that the node lasts through no step.
 const LAST_STEP_SECS: i64 = 4;
 
-/// Seconds from the moment at which a job is changed, or loses nodes, until it can be changed again: it stops, starts, and
-/// the next look at Slurm shows who has taken its nodes. As in the daemon, which looks every 5 s.
+/// Seconds from the moment at which a job is changed, or loses nodes, until it can be changed again: it
+/// stops, starts, and the next look at Slurm shows who has taken its nodes. As in the daemon, which looks
+/// every 5 s.
 const STOP_SECS: f64 = 5.0;
 
 /// The owner of all simulated jobs.
@@ -84,7 +87,8 @@ impl Infill {
         self.name != PolicyName::Infill
     }
 
-    /// Seconds before a window's end at which it leaves. The oracle is told the very second at which the main queue comes.
+    /// Seconds before a window's end at which it leaves. The oracle is told the very second at which the main
+    /// queue comes.
     fn leave_secs(&self) -> f64 {
         match self.name {
             PolicyName::InfillOracle => 0.0,
@@ -162,7 +166,8 @@ impl Infill {
         }
     }
 
-    /// Gives a job the weight that its samples have in this simulation, and its true curve where that is known.
+    /// Gives a job the weight that its samples have in this simulation, and its true curve where that is
+    /// known.
     fn value(&self, job: &mut MalleableJob, truth: &SimJob) {
         let unit = truth.curve.rate(truth.min_nodes) / f64::from(truth.min_nodes);
         if self.knows_curves() {
@@ -170,7 +175,8 @@ impl Infill {
             job.rates = vec![RateCurve { exec_plan, node_type: None, curve }];
             job.weight = truth.weight;
         } else {
-            // What it believes of the unit times what a sample is worth: of an unmeasured job it believes a rate of 1.
+            // What it believes of the unit times what a sample is worth: of an unmeasured job it believes a
+            // rate of 1.
             job.weight *= truth.weight * unit;
         }
     }

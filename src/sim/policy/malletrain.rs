@@ -1,8 +1,9 @@
-//! MalleTrain as published (ICPE 2024): FreeTrain's program with curves from its job profiling advisor, which runs a new
-//! job on 4, 3, 2 and 1 nodes, about 20 s each, one job at a time, when there are 4 more idle nodes than jobs.
+//! MalleTrain as published (ICPE 2024): FreeTrain's program with curves from its job profiling advisor, which
+//! runs a new job on 4, 3, 2 and 1 nodes, about 20 s each, one job at a time, when there are 4 more idle
+//! nodes than jobs.
 //!
-//! Beyond 4 nodes nothing is measured: the curve goes on with its last slope. A job that has not been measured is believed
-//! to scale linearly at the mean speed of those that have.
+//! Beyond 4 nodes nothing is measured: the curve goes on with its last slope. A job that has not been
+//! measured is believed to scale linearly at the mean speed of those that have.
 
 use std::collections::BTreeMap;
 
@@ -141,7 +142,8 @@ impl Policy for MalleTrain {
     }
 }
 
-/// Between measured sizes linear; below the smallest in proportion; beyond the largest with the slope of the last two.
+/// Between measured sizes linear; below the smallest in proportion; beyond the largest with the slope of the
+/// last two.
 fn extrapolated(points: &Points, nodes: u32) -> f64 {
     let n = f64::from(nodes);
     let below = points.range(..=nodes).next_back();

@@ -202,8 +202,8 @@ impl fmt::Display for PolicyName {
     }
 }
 
-/// Targets that give each job so many nodes without migration: what must be given up goes last in, first out, and what is
-/// free is taken lowest numbers first.
+/// Targets that give each job so many nodes without migration: what must be given up goes last in, first out,
+/// and what is free is taken lowest numbers first.
 fn targets(view: &View<'_>, sizes: &BTreeMap<JobId, u32>) -> Vec<Target> {
     let mut free: BTreeSet<NodeIx> = view.cluster.free().clone();
     let mut changes = Vec::new();

@@ -1,8 +1,8 @@
 //! What Slurm's backfill would have known: planned starts, from the limits of what runs and from the queue.
 //!
-//! Jobs are planned in the order of their submission, each as soon as enough nodes are free by what is known: a running job
-//! is believed to run to its limit. A job that would fit at once and yet did not start is not eligible (held, dependent,
-//! beyond a limit of its owner): no backfill plans it either.
+//! Jobs are planned in the order of their submission, each as soon as enough nodes are free by what is known:
+//! a running job is believed to run to its limit. A job that would fit at once and yet did not start is not
+//! eligible (held, dependent, beyond a limit of its owner): no backfill plans it either.
 
 use std::collections::BTreeMap;
 

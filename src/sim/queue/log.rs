@@ -1,7 +1,8 @@
 //! A main queue of which the jobs are known: replays their starts and ends, and plans what waits.
 //!
-//! Where the log names no nodes, a job that starts gets, of the nodes that no main job uses, first those that backfill had
-//! planned for it, then those that are planned for nobody or latest, lowest numbers first: as Slurm would.
+//! Where the log names no nodes, a job that starts gets, of the nodes that no main job uses, first those that
+//! backfill had planned for it, then those that are planned for nobody or latest, lowest numbers first: as
+//! Slurm would.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -41,8 +42,9 @@ pub struct LogQueue {
 }
 
 impl LogQueue {
-    /// A log on a machine of `nodes` nodes, or of as many as the log names; by default as many as the log says, or as its jobs
-    /// need at once. What happened before the log is complete is replayed too, but lies before [`LogQueue::span`].
+    /// A log on a machine of `nodes` nodes, or of as many as the log names; by default as many as the log
+    /// says, or as its jobs need at once. What happened before the log is complete is replayed too, but lies
+    /// before [`LogQueue::span`].
     pub fn new(log: &JobLog, nodes: Option<usize>) -> Self {
         let names = node_names(log, nodes);
         let numbers: BTreeMap<&NodeName, NodeIx> = names.iter().zip(0..).collect();
@@ -201,7 +203,8 @@ impl LogQueue {
     }
 }
 
-/// The names of the log's nodes, and made up ones for those that no job names, in the order in which people count.
+/// The names of the log's nodes, and made up ones for those that no job names, in the order in which people
+/// count.
 fn node_names(log: &JobLog, nodes: Option<usize>) -> Vec<NodeName> {
     let mut names: Vec<NodeName> = log.jobs.iter().flat_map(|j| j.node_list.iter().cloned()).collect();
     names.sort_by(NodeName::cmp_natural);

@@ -1,6 +1,7 @@
 //! The main queue as it was recorded: which nodes it takes and gives back, and what its backfill plans.
 //!
-//! Nothing here depends on the malleable jobs: the recorded starts and ends are replayed, never scheduled anew.
+//! Nothing here depends on the malleable jobs: the recorded starts and ends are replayed, never scheduled
+//! anew.
 
 mod backfill;
 mod idle;
@@ -49,7 +50,8 @@ pub struct Planned {
 pub enum Foresight {
     /// Nothing.
     None,
-    /// What backfill plans: from the limits of jobs that run, and the queue. An idle log tells nothing of this.
+    /// What backfill plans: from the limits of jobs that run, and the queue. An idle log tells nothing of
+    /// this.
     Backfill,
     /// The true ends of an idle log. No real scheduler knows them; they show what knowing would be worth.
     Truth,

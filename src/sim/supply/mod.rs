@@ -1,4 +1,5 @@
-//! Where malleable jobs come from: a list, an endless supply, or a search that submits the next jobs when some have ended.
+//! Where malleable jobs come from: a list, an endless supply, or a search that submits the next jobs when
+//! some have ended.
 
 mod search;
 

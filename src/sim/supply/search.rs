@@ -11,19 +11,20 @@ use crate::sim::chance::Dice;
 /// Node-seconds of a trial on its first rung: ten minutes on two nodes.
 const FIRST_RUNG_NODE_SECS: f64 = 1200.0;
 
-/// Node-seconds of an architecture's training, from and to: an hour to eight, or 8 to 64 epochs of ImageNet for ShuffleNet on a node
-/// of Summit.
+/// Node-seconds of an architecture's training, from and to: an hour to eight, or 8 to 64 epochs of ImageNet
+/// for ShuffleNet on a node of Summit.
 const ARCHITECTURE_NODE_SECS: (f64, f64) = (3600.0, 28800.0);
 
-/// By how much architectures scale worse (above 1) or better (below) than the program that they are derived from: the
-/// exponent of its efficiency, from and to.
+/// By how much architectures scale worse (above 1) or better (below) than the program that they are derived
+/// from: the exponent of its efficiency, from and to.
 const EXPONENT: (f64, f64) = (0.3, 3.0);
 
 /// Speed of architectures on one node relative to that program, from and to.
 const SPEED: (f64, f64) = (0.2, 5.0);
 
-/// Successive halving (Jamieson and Talwalkar, 2016): `trials` configurations train with a small budget; when all have, the
-/// best `1 / eta` of them go on with `eta` times the budget, and so on to the last. Then the next bracket begins.
+/// Successive halving (Jamieson and Talwalkar, 2016): `trials` configurations train with a small budget; when
+/// all have, the best `1 / eta` of them go on with `eta` times the budget, and so on to the last. Then the
+/// next bracket begins.
 #[derive(Clone, Debug)]
 pub struct Halving {
     curves: Vec<NamedCurve>,
@@ -39,7 +40,8 @@ pub struct Halving {
 }
 
 impl Halving {
-    /// A search with at least 2 trials a bracket and a factor of at least 2; each bracket trains the next of the curves.
+    /// A search with at least 2 trials a bracket and a factor of at least 2; each bracket trains the next of
+    /// the curves.
     pub fn new(trials: u32, eta: u32, curves: &[NamedCurve], sizes: (u32, u32), seed: u64) -> Self {
         Halving {
             curves: curves.to_vec(),
@@ -100,7 +102,8 @@ impl Halving {
     }
 }
 
-/// A search for architectures: always as many of them train; when one has, the next is tried. Each scales in its own way.
+/// A search for architectures: always as many of them train; when one has, the next is tried. Each scales in
+/// its own way.
 #[derive(Clone, Debug)]
 pub struct Nas {
     curves: Vec<NamedCurve>,

@@ -1,5 +1,5 @@
-//! What infill does to jobs. Each act first reads the job: a job outside the malleable partition is never touched, and
-//! some acts on a job in the wrong state do harm instead of failing.
+//! What infill does to jobs. Each act first reads the job: a job outside the malleable partition is never
+//! touched, and some acts on a job in the wrong state do harm instead of failing.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::model::{Job, JobId, NodeName};
 use crate::slurm::SlurmError;
 use crate::slurm::command::Program;
 
-/// A begin time in the past. Slurm takes it as "now" by its own clock, whereas 0 leaves the begin time as it is: then
-/// a requeued job waits for two minutes.
+/// A begin time in the past. Slurm takes it as "now" by its own clock, whereas 0 leaves the begin time as it
+/// is: then a requeued job waits for two minutes.
 const BEGIN_NOW: u32 = 1;
 
 /// Most characters of a comment. Slurm keeps it in memory for every job.
@@ -73,7 +73,8 @@ impl RestSlurm {
         let doing = format!("launching job {id} on {node} for {mins} min");
         let job = self.pending(id, &doing).await?;
         if job.state.flags.contains("COMPLETING") {
-            // When it has left its old node, Slurm sets the requeue delay, and would overwrite what we say now.
+            // When it has left its old node, Slurm sets the requeue delay, and would overwrite what we say
+            // now.
             let what = "the job still leaves its former node".to_owned();
             return Err(SlurmError::Transient { doing, what });
         }

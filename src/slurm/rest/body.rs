@@ -1,4 +1,5 @@
-//! What becomes of the body of an answer: read whole, or record by record while it arrives. Bounded either way.
+//! What becomes of the body of an answer: read whole, or record by record while it arrives. Bounded either
+//! way.
 
 use std::future::Future;
 use std::io::{self, Read};

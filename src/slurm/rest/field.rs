@@ -1,7 +1,7 @@
 //! Single fields as slurmrestd writes them, in all the forms that its versions have used.
 //!
-//! Reading a field never fails: what cannot be understood becomes `Bad`, and whoever needs the field decides what that
-//! means. So one odd value never costs the whole answer, and there is only one pass over it.
+//! Reading a field never fails: what cannot be understood becomes `Bad`, and whoever needs the field decides
+//! what that means. So one odd value never costs the whole answer, and there is only one pass over it.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -134,8 +134,8 @@ impl Http {
         }
     }
 
-    /// Sends a read, again after failures that may pass. After a time-out there is no second try: slurmctld is
-    /// overloaded, and the next round asks again.
+    /// Sends a read, again after failures that may pass. After a time-out there is no second try: slurmctld
+    /// is overloaded, and the next round asks again.
     pub(super) async fn read<T: Take>(&self, path: &str, take: &T) -> Result<T::Out, Failure> {
         let mut delay = RETRY_DELAY;
         for _ in 1..READ_TRIES {

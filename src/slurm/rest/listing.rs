@@ -1,5 +1,5 @@
-//! One list of an answer, read record by record while it arrives: neither the answer nor the wire's values are ever held
-//! as a whole. The jobs of a large site have 200 MB as JSON and 25 MB as values.
+//! One list of an answer, read record by record while it arrives: neither the answer nor the wire's values
+//! are ever held as a whole. The jobs of a large site have 200 MB as JSON and 25 MB as values.
 
 use std::io::Read;
 
@@ -11,7 +11,8 @@ use super::field::{Number, Object};
 use super::http::{Failure, judge};
 use super::window::{Window, first, unreadable};
 
-/// Bytes of an answer that are held at a time: some fifty jobs, and little enough to stay in a core's own cache.
+/// Bytes of an answer that are held at a time: some fifty jobs, and little enough to stay in a core's own
+/// cache.
 const WINDOW_BYTES: usize = 256 * 1024;
 
 /// A record of a list: how it looks on the wire, and what it becomes.
@@ -271,7 +272,8 @@ mod tests {
                     prop_assert_eq!(reference.jobs.len(), ours.records.len() + ours.bad.len());
                     prop_assert_eq!(reference.last_backfill, ours.last_backfill);
                 }
-                // The reference looks into no job: not for repeated members, nor for numbers that are too large.
+                // The reference looks into no job: not for repeated members, nor for numbers that are too
+                // large.
                 (Ok(_), Err(f)) => prop_assert!(["duplicate field", "out of range"].iter().any(|w| f.what.contains(w)), "{}", f.what),
                 (Err(e), Ok(_)) => prop_assert!(false, "serde_json refuses it: {e}"),
                 (Err(e), Err(f)) => prop_assert!(!e.is_eof() || f.kind == Kind::Transient, "{e}: {}", f.what),

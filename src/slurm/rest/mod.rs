@@ -39,7 +39,8 @@ use crate::model::{Backfill, Doubt, Job, JobId, NodeName, Snapshot};
 /// Readings in one call of `snapshot`, the first included, while backfill is in the way.
 const READINGS: u32 = 3;
 
-/// Wait before the next reading. A short backfill cycle is over by then; for a long one the next round is there.
+/// Wait before the next reading. A short backfill cycle is over by then; for a long one the next round is
+/// there.
 const READING_DELAY: Duration = Duration::from_millis(400);
 
 /// Slurm as slurmrestd shows it.
@@ -75,7 +76,8 @@ impl RestSlurm {
         })
     }
 
-    /// Asks slurmrestd in the name of the user that this token claims to be, for something that any user may see.
+    /// Asks slurmrestd in the name of the user that this token claims to be, for something that any user may
+    /// see.
     ///
     /// # Errors
     /// `Denied` if Slurm does not take the token.
@@ -102,8 +104,8 @@ impl RestSlurm {
     }
 
     async fn reading(&self, before: Pulse) -> Result<Reading, SlurmError> {
-        // Nodes before jobs: a job that starts in between is seen on a node that looked idle, and the gap finder
-        // takes a node as busy if either says so.
+        // Nodes before jobs: a job that starts in between is seen on a node that looked idle, and the gap
+        // finder takes a node as busy if either says so.
         let shared = Arc::default();
         let nodes = self.list("nodes/", &shared).await?;
         let jobs = self.list("jobs/", &shared).await?;

@@ -58,8 +58,8 @@ pub(super) struct ExitWatch {
 }
 
 impl ExitWatch {
-    /// Backfill's state. Where several cycles have ended since the last look, all must have been complete; at the
-    /// first look, all since the statistics were reset.
+    /// Backfill's state. Where several cycles have ended since the last look, all must have been complete; at
+    /// the first look, all since the statistics were reset.
     pub(super) fn backfill(&mut self, pulse: &Pulse) -> Backfill {
         let backfill = match &self.seen {
             Some((old, backfill))

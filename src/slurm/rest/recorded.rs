@@ -1,5 +1,5 @@
-//! Tests on what real slurmrestds have answered: every version tells the same of the same cluster, and no damage to
-//! an answer makes us panic or believe nonsense.
+//! Tests on what real slurmrestds have answered: every version tells the same of the same cluster, and no
+//! damage to an answer makes us panic or believe nonsense.
 
 use std::path::PathBuf;
 
@@ -210,7 +210,8 @@ fn twenty_thousand_jobs_are_read_quickly() {
     let start = std::time::Instant::now();
     let Listed { records: jobs, bad, .. } = list::<Job>(&text).unwrap();
     assert_eq!((jobs.len(), bad.len()), (20_000, 0));
-    // An unoptimised build on a busy machine takes about 3 s; a pass through a tree of values would take five times that.
+    // An unoptimised build on a busy machine takes about 3 s; a pass through a tree of values would take five
+    // times that.
     assert!(start.elapsed().as_secs() < 20, "{:?} for {} MB", start.elapsed(), text.len() / 1_000_000);
 }
 

@@ -1,5 +1,5 @@
-//! The JWT with which we speak to a slurmrestd over HTTP: read from a file, read again when the file changes, renewed
-//! before it expires where we can.
+//! The JWT with which we speak to a slurmrestd over HTTP: read from a file, read again when the file changes,
+//! renewed before it expires where we can.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -88,7 +88,8 @@ impl Tokens {
         self.user.as_deref()
     }
 
-    /// The token to use now. With `refused`, Slurm did not take the last one: the file is read again in any case.
+    /// The token to use now. With `refused`, Slurm did not take the last one: the file is read again in any
+    /// case.
     pub(super) async fn token(&self, refused: bool) -> Result<Secret, TokenError> {
         let mut cached = self.cached.lock().await;
         let mark = mark(&self.path).await?;
@@ -165,7 +166,8 @@ fn is_ending(token: &Secret, now: i64) -> bool {
     expiry(token).is_some_and(|exp| exp.saturating_sub(now) < RENEW_BEFORE_SECS)
 }
 
-/// The local clock. Slurm's `exp` is in the clock of slurmctld, which MUNGE keeps within minutes of ours anyway.
+/// The local clock. Slurm's `exp` is in the clock of slurmctld, which MUNGE keeps within minutes of ours
+/// anyway.
 fn now_secs() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)

@@ -1,7 +1,8 @@
-//! JSON that is read while it arrives: a window of bytes moves over the answer, and values are taken out of it one by one.
+//! JSON that is read while it arrives: a window of bytes moves over the answer, and values are taken out of
+//! it one by one.
 //!
-//! serde_json reads a slice three times as fast as a stream. So a value is read from the window as a slice; one that
-//! reaches beyond the window's end is read again once more of it is there.
+//! serde_json reads a slice three times as fast as a stream. So a value is read from the window as a slice;
+//! one that reaches beyond the window's end is read again once more of it is there.
 
 use std::io::{ErrorKind, Read};
 
@@ -32,7 +33,8 @@ pub(super) fn first<'b, T: Deserialize<'b>>(bytes: &'b [u8]) -> serde_json::Resu
     }
 }
 
-/// Why an answer cannot be read. One that was cut off may be whole the next time; one of another shape will not.
+/// Why an answer cannot be read. One that was cut off may be whole the next time; one of another shape will
+/// not.
 pub(super) fn unreadable(what: impl std::fmt::Display, is_cut_off: bool) -> Failure {
     let kind = if is_cut_off { Kind::Transient } else { Kind::Permanent };
     Failure::new(kind, format!("the answer is not what was asked for: {what}"))
@@ -68,8 +70,9 @@ impl<R: Read> Window<R> {
         Ok(())
     }
 
-    /// Takes the next value with `take`, which is given what is there of it and what follows, and returns what it has
-    /// read and how many bytes that was. It is called again with more bytes where those did not suffice.
+    /// Takes the next value with `take`, which is given what is there of it and what follows, and returns
+    /// what it has read and how many bytes that was. It is called again with more bytes where those did not
+    /// suffice.
     pub(super) fn value<T>(
         &mut self,
         mut take: impl for<'b> FnMut(&'b [u8]) -> serde_json::Result<(T, usize)>,
@@ -86,8 +89,8 @@ impl<R: Read> Window<R> {
                     return Ok(value);
                 }
                 Ok(_) => {}
-                // A number that is cut off is no number to serde_json. If the error is in the same place when there is
-                // more, it is one.
+                // A number that is cut off is no number to serde_json. If the error is in the same place when
+                // there is more, it is one.
                 Err(e) if self.ended || (!e.is_eof() && broken_at == Some((e.line(), e.column()))) => {
                     let what = format!("{e} of what begins at byte {}", self.place());
                     return Err(unreadable(what, e.is_eof()));

@@ -1,5 +1,5 @@
-//! What slurmrestd sends, as far as we read it. Unknown fields are ignored; no field can fail the whole answer.
-//! Texts are borrowed from the answer; lists are read by `listing`.
+//! What slurmrestd sends, as far as we read it. Unknown fields are ignored; no field can fail the whole
+//! answer. Texts are borrowed from the answer; lists are read by `listing`.
 
 use serde::Deserialize;
 

@@ -1,14 +1,15 @@
 //! Who leads: of all daemons on one database the one whose session holds an advisory lock.
 //!
-//! The session is a connection of its own on which nothing is done but to look whether it is still there, so that slow
-//! statements don't look like a lost lead. The server ends it when it has been silent for [`SILENCE`]: then a leader
-//! that was stopped, or that the network has cut off, leads no more, and the next in the queue does. Such a leader may
-//! come back and not know. Therefore each leader raises the **epoch** in the table `leader`, and every transaction that
-//! writes first looks whether the epoch is still its own ([`super::Adapter::begin`]). What a daemon does outside the
-//! database is fenced by `daemon::leadership`, which lets nothing be done or said once the last look is too old.
+//! The session is a connection of its own on which nothing is done but to look whether it is still there, so
+//! that slow statements don't look like a lost lead. The server ends it when it has been silent for
+//! [`SILENCE`]: then a leader that was stopped, or that the network has cut off, leads no more, and the next
+//! in the queue does. Such a leader may come back and not know. Therefore each leader raises the **epoch** in
+//! the table `leader`, and every transaction that writes first looks whether the epoch is still its own
+//! ([`super::Adapter::begin`]). What a daemon does outside the database is fenced by `daemon::leadership`,
+//! which lets nothing be done or said once the last look is too old.
 //!
-//! A leader that has lost its session takes it up again if nobody has led in between: then what it has in memory is
-//! still the truth.
+//! A leader that has lost its session takes it up again if nobody has led in between: then what it has in
+//! memory is still the truth.
 
 use std::time::Duration;
 
@@ -51,8 +52,8 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    /// Waits for the lead, and brings the schema up to date before the first write. `stand_by` is called once if
-    /// another process leads.
+    /// Waits for the lead, and brings the schema up to date before the first write. `stand_by` is called once
+    /// if another process leads.
     ///
     /// # Errors
     /// Whatever happens before that. A daemon that stands by waits for its database however long it is away.
@@ -77,7 +78,8 @@ impl Leader {
         self.epoch
     }
 
-    /// Looks whether the lock is still ours and whether others wait for it; takes it up again if the session is lost.
+    /// Looks whether the lock is still ours and whether others wait for it; takes it up again if the session
+    /// is lost.
     pub(super) async fn stands(&self) -> Result<Standing, StoreError> {
         let mut slot = self.session.lock().await;
         let mut session = match slot.take() {
@@ -153,8 +155,8 @@ async fn stand_in_line(session: PgConnection, options: &PgConnectOptions) -> PgC
     }
 }
 
-/// Brings the schema up to date, which only the leader may, and begins a new epoch. Waits for transactions of the last
-/// one, which hold its row.
+/// Brings the schema up to date, which only the leader may, and begins a new epoch. Waits for transactions of
+/// the last one, which hold its row.
 async fn raise_epoch(session: &mut PgConnection) -> Result<i64, StoreError> {
     let error = |e: sqlx::Error| failed(DOING, &e);
     sqlx::query("SET statement_timeout = 0").execute(&mut *session).await.map_err(error)?;

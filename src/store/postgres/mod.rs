@@ -30,8 +30,8 @@ impl Adapter {
         self.leader.stands().await
     }
 
-    /// Opens a transaction, if this process still leads. Until the transaction ends nobody can take over: a daemon
-    /// that was stopped for a while finds its number out of date and writes nothing any more.
+    /// Opens a transaction, if this process still leads. Until the transaction ends nobody can take over: a
+    /// daemon that was stopped for a while finds its number out of date and writes nothing any more.
     async fn begin(&self, doing: &str) -> Result<Transaction<'static, Postgres>, StoreError> {
         let mut tx = self.readers.begin().await.map_err(|e| failed(doing, &e))?;
         let ours = sqlx::query("SELECT epoch FROM leader WHERE epoch = $1 FOR SHARE")
@@ -61,12 +61,12 @@ impl Adapter {
     }
 }
 
-/// Classes of SQLSTATE that do not pass by waiting: data that the database cannot take (22), a broken constraint (23),
-/// a wrong statement or schema (42), a damaged index or file (XX).
+/// Classes of SQLSTATE that do not pass by waiting: data that the database cannot take (22), a broken
+/// constraint (23), a wrong statement or schema (42), a damaged index or file (XX).
 const LASTING: [&str; 4] = ["22", "23", "42", "XX"];
 
-/// What PostgreSQL said, sorted into what passes and what does not. Its messages hold no password; what sqlx says of a
-/// configuration may.
+/// What PostgreSQL said, sorted into what passes and what does not. Its messages hold no password; what sqlx
+/// says of a configuration may.
 fn failed(doing: &str, e: &sqlx::Error) -> StoreError {
     let doing = doing.to_owned();
     match e {

@@ -20,13 +20,13 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The first version that ends silent sessions (`idle_session_timeout`), as `server_version_num`.
 const OLDEST: u32 = 140_000;
 
-/// What the server ends by itself. Without them a daemon that is stopped half way through a transaction would keep
-/// another from taking over.
+/// What the server ends by itself. Without them a daemon that is stopped half way through a transaction would
+/// keep another from taking over.
 const LIMITS: [(&str, &str); 3] =
     [("statement_timeout", "10s"), ("lock_timeout", "5s"), ("idle_in_transaction_session_timeout", "3s")];
 
-/// Connects to the database of a `postgres:` URL and waits until this process leads on it; `stand_by` is called once if
-/// another process does.
+/// Connects to the database of a `postgres:` URL and waits until this process leads on it; `stand_by` is
+/// called once if another process does.
 pub(in crate::store) async fn open(url: &str, stand_by: impl FnOnce() + Send) -> Result<Adapter, StoreError> {
     let options = read(url)?;
     let leader = Leader::wait(options.clone(), stand_by).await?;

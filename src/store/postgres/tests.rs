@@ -1,5 +1,5 @@
-//! What is PostgreSQL's own: connections, passwords, a server that goes and comes, and who leads. The rest is in the
-//! conformance suite. Each test has a server of its own.
+//! What is PostgreSQL's own: connections, passwords, a server that goes and comes, and who leads. The rest is
+//! in the conformance suite. Each test has a server of its own.
 
 #[path = "../../../tests/it/harness/postgres.rs"]
 mod server;

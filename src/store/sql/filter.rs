@@ -6,8 +6,8 @@ use super::{Db, text};
 use crate::model::ProfileKey;
 use crate::store::ProfileFilter;
 
-/// Adds a filter's conditions to a query that has one. What the filter leaves open is not asked for at all: the
-/// database then finds by its index what is left.
+/// Adds a filter's conditions to a query that has one. What the filter leaves open is not asked for at all:
+/// the database then finds by its index what is left.
 pub(super) fn push(query: &mut QueryBuilder<Db>, filter: &ProfileFilter) {
     let ProfileFilter { user, name, node_type, exec_plan } = filter;
     let conditions = [

@@ -1,6 +1,6 @@
-//! What both databases do alike: their SQL is the same, but sqlx gives each database types of its own. So these files
-//! are compiled once for each. The module around them says which types are meant, opens transactions ([`Adapter`])
-//! and sorts errors ([`failed`]).
+//! What both databases do alike: their SQL is the same, but sqlx gives each database types of its own. So
+//! these files are compiled once for each. The module around them says which types are meant, opens
+//! transactions ([`Adapter`]) and sorts errors ([`failed`]).
 
 mod adapter;
 mod filter;
@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::{Adapter, Arguments, Connection, Db, Row, failed};
 use crate::store::StoreError;
 
-/// Longest that one call may take. A database on the same network answers in milliseconds; one that is frozen never
-/// does, and nobody may wait for it.
+/// Longest that one call may take. A database on the same network answers in milliseconds; one that is frozen
+/// never does, and nobody may wait for it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What `call` comes to, if it does so in time. A call that is given up leaves nothing written.
@@ -27,7 +27,8 @@ pub(super) async fn within<T>(
     })
 }
 
-/// A name as both databases can keep it: PostgreSQL's texts hold no zero byte, and who sends one shall stop nobody.
+/// A name as both databases can keep it: PostgreSQL's texts hold no zero byte, and who sends one shall stop
+/// nobody.
 fn text(name: &str) -> String {
     name.replace('\0', "\u{fffd}")
 }

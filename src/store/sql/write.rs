@@ -9,8 +9,8 @@ use super::{Connection, filter, text};
 use crate::model::{EndedGap, Profile, ProfileKey, UnixTime};
 use crate::store::{GenerationRecord, LeadRecord, Measurement, ProfileFilter, RoundRecord};
 
-/// Most rounds that are kept, besides what `prune` deletes by age: a day of rounds every five seconds. On a large
-/// machine a round's report has a hundred kilobytes, so that these have up to 2 GB.
+/// Most rounds that are kept, besides what `prune` deletes by age: a day of rounds every five seconds. On a
+/// large machine a round's report has a hundred kilobytes, so that these have up to 2 GB.
 const MAX_ROUNDS: i64 = 20_000;
 
 /// Name of the counter of order numbers.

@@ -12,7 +12,8 @@ pub(super) struct Lock(#[expect(dead_code, reason = "closing it gives the lock b
 impl Lock {
     /// Takes the lock of the database at `path`; `None` if another process has it.
     pub(super) fn take(path: &Path) -> io::Result<Option<Lock>> {
-        // Not on the database's own file: on a network file system that would be the kind of lock that SQLite takes.
+        // Not on the database's own file: on a network file system that would be the kind of lock that SQLite
+        // takes.
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(name)?;

@@ -34,8 +34,8 @@ impl Adapter {
         Ok(Standing::Alone)
     }
 
-    /// Opens a transaction by hand. SQLite ends one by itself when the disk is full, which sqlx's own transactions do
-    /// not notice: their connection would be of no more use.
+    /// Opens a transaction by hand. SQLite ends one by itself when the disk is full, which sqlx's own
+    /// transactions do not notice: their connection would be of no more use.
     async fn begin(&self, doing: &str) -> Result<PoolConnection<Sqlite>, StoreError> {
         // Taking the lock at once means that a commit never fails because somebody else wrote in between.
         const BEGIN: &str = "BEGIN IMMEDIATE";

@@ -24,14 +24,15 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The API's readers and the round's; more only cost memory.
 const READERS: u32 = 3;
 
-/// Opens or creates the database of a `sqlite:` URL, keeps other daemons off it, and brings its schema up to date.
+/// Opens or creates the database of a `sqlite:` URL, keeps other daemons off it, and brings its schema up to
+/// date.
 pub(in crate::store) async fn open(url: &str) -> Result<Adapter, StoreError> {
     let doing = format!("opening the store {url}");
     let options = SqliteConnectOptions::from_str(url).map_err(|e| failed(&doing, &e))?;
     let in_memory = url.contains(":memory:") || url.contains("mode=memory");
     let lock = if in_memory { None } else { Some(claim(options.get_filename(), &doing)?) };
-    // Full synchronisation costs one flush a transaction, a few every round. With less, a power cut could take back
-    // order numbers that sbatch has already used, or a decision that was already carried out.
+    // Full synchronisation costs one flush a transaction, a few every round. With less, a power cut could
+    // take back order numbers that sbatch has already used, or a decision that was already carried out.
     let options = options
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)

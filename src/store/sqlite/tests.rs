@@ -1,4 +1,5 @@
-//! What is SQLite's own: files, modes, crashes, full disks, damaged rows. The rest is in the conformance suite.
+//! What is SQLite's own: files, modes, crashes, full disks, damaged rows. The rest is in the conformance
+//! suite.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -63,8 +63,8 @@ impl Entry {
         })
     }
 
-    /// The job; `None` where it did not run or the line is a part of one. `six` says which layout the log has,
-    /// `per_node` how many processors make a node.
+    /// The job; `None` where it did not run or the line is a part of one. `six` says which layout the log
+    /// has, `per_node` how many processors make a node.
     pub(super) fn job(self, six: bool, per_node: NonZeroU32) -> Result<Option<LoggedJob>, String> {
         if !six && self.columns < STANDARD_COLUMNS {
             return Err(format!("{} columns; expected {STANDARD_COLUMNS}", self.columns));

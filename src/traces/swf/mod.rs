@@ -2,9 +2,9 @@
 //!
 //! A line has 18 columns divided by blanks, -1 where a value is not known
 //! (<https://www.cs.huji.ac.il/labs/parallel/workload/swf.html>): 1 job, 2 submit, 3 wait, 4 run, 5 allocated
-//! processors, 6 average CPU time, 7 memory, 8 requested processors, 9 requested time, 10 requested memory, 11
-//! status, 12 user, 13 group, 14 program, 15 queue, 16 partition, 17 preceding job, 18 think time. Lines that begin
-//! with `;` are comments; some of them are the header.
+//! processors, 6 average CPU time, 7 memory, 8 requested processors, 9 requested time, 10 requested memory,
+//! 11 status, 12 user, 13 group, 14 program, 15 queue, 16 partition, 17 preceding job, 18 think time. Lines
+//! that begin with `;` are comments; some of them are the header.
 
 mod entry;
 mod header;
@@ -24,15 +24,15 @@ use crate::model::{JobLog, LoggedJob, Reading};
 /// Which columns mean what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SwfLayout {
-    /// [`SwfLayout::Six`] where every line has fewer than 9 columns or nothing positive in columns 8 and 9 (what was
-    /// requested), and in at least half of the jobs column 6 exceeds column 4: a requested time does that, an average
-    /// CPU time cannot. Else [`SwfLayout::Standard`].
+    /// [`SwfLayout::Six`] where every line has fewer than 9 columns or nothing positive in columns 8 and 9
+    /// (what was requested), and in at least half of the jobs column 6 exceeds column 4: a requested time
+    /// does that, an average CPU time cannot. Else [`SwfLayout::Standard`].
     #[default]
     Auto,
     /// The standard's 18 columns.
     Standard,
-    /// Only the first six matter: 1 job, 2 submit, 3 wait, 4 run, 5 nodes, 6 requested time. Column 12 is still the
-    /// user. Logs of ALCF's machines come so, converted for studies of schedulers.
+    /// Only the first six matter: 1 job, 2 submit, 3 wait, 4 run, 5 nodes, 6 requested time. Column 12 is
+    /// still the user. Logs of ALCF's machines come so, converted for studies of schedulers.
     Six,
 }
 
@@ -41,17 +41,17 @@ pub enum SwfLayout {
 pub struct SwfOptions {
     /// Which columns mean what.
     pub layout: SwfLayout,
-    /// Processors of a node, to make nodes of processors, rounded up. `None`: in the standard layout MaxProcs ÷
-    /// MaxNodes of the header, rounded up so that a job on all processors fits; 1 where the header lacks one of them,
-    /// or with six columns.
+    /// Processors of a node, to make nodes of processors, rounded up. `None`: in the standard layout MaxProcs
+    /// ÷ MaxNodes of the header, rounded up so that a job on all processors fits; 1 where the header lacks
+    /// one of them, or with six columns.
     pub procs_per_node: Option<NonZeroU32>,
 }
 
 /// Reads a job log in the standard workload format, or in its variant with six columns.
 ///
-/// Processors are those allocated, else those requested. Jobs that never ran (no run time, no wait time) and lines
-/// for a part of a job (status 2 to 4) are left out and counted in [`JobLog::left_out`]. Times are rounded to whole
-/// seconds.
+/// Processors are those allocated, else those requested. Jobs that never ran (no run time, no wait time) and
+/// lines for a part of a job (status 2 to 4) are left out and counted in [`JobLog::left_out`]. Times are
+/// rounded to whole seconds.
 ///
 /// # Errors
 /// When the file cannot be read, has too many malformed lines, or no job that ran.

@@ -136,7 +136,8 @@ fn only_the_first_malformed_lines_are_kept() {
 const HEADER: &str = "; MaxNodes: 4 (one rack)\n; MaxProcs: 32\n; UnixStartTime: 1000\n; TimeZone: 3600\n\
     ; TimeZoneString: Europe/Stockholm\n";
 
-/// Allocated and requested processors; no run, no wait, a part; a cut line, a word, no processors, no submit time.
+/// Allocated and requested processors; no run, no wait, a part; a cut line, a word, no processors, no submit
+/// time.
 const STANDARD: &str = "\
     7 10 5 100 16 90 -1 16 120 -1 1 12 3 -1 2 -1 -1 -1\n\
     8 11 0 50 -1 -1 -1 17 -1 -1 0 13 -1 -1 2 6 -1 -1\n\

@@ -10,7 +10,8 @@ use serde_json::Value;
 /// Nodes of each cluster: the acceptance of the suite speaks of eight.
 pub const NODES: usize = 8;
 
-/// Clusters at a time unless the environment says otherwise: one for each core of the smallest machine that we test on.
+/// Clusters at a time unless the environment says otherwise: one for each core of the smallest machine that
+/// we test on.
 const CLUSTERS: usize = 2;
 
 /// Longest that one command inside may take, seconds. Commands that last are started by `Cluster::command`.
@@ -162,7 +163,8 @@ impl Cluster {
         let number = |path: &str| status.pointer(path).and_then(Value::as_u64).unwrap_or_default();
         Ok(Cluster {
             init_pid: u32::try_from(number("/init_pid")).map_err(|e| e.to_string())?,
-            // slurmctld, slurmdbd and slurmrestd have the first three ports of the block, slurmd those from 11 on.
+            // slurmctld, slurmdbd and slurmrestd have the first three ports of the block, slurmd those from
+            // 11 on.
             port: u16::try_from(number("/ports/slurmctld") + 5).map_err(|e| e.to_string())?,
             rest_jwt_url: status["rest_jwt_url"].as_str().unwrap_or_default().to_owned(),
             dir,

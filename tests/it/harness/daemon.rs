@@ -1,4 +1,5 @@
-//! `infill serve` inside a cluster: its configuration, its life and its log; and a second one, that stands by.
+//! `infill serve` inside a cluster: its configuration, its life and its log; and a second one, that stands
+//! by.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
@@ -20,7 +21,8 @@ const SECOND: &str = "/etc/infill/second.toml";
 pub struct Settings(toml::Table);
 
 impl Settings {
-    /// Acts, looks twice a second, forgives quickly, and tries no sizes: tests say themselves what runs where.
+    /// Acts, looks twice a second, forgives quickly, and tries no sizes: tests say themselves what runs
+    /// where.
     pub fn quick(port: u16) -> Settings {
         let text = format!(
             r#"

@@ -47,7 +47,8 @@ pub fn send(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body:
     head.push_str(&format!("Content-Length: {}\r\n", body.len()));
     headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
     stream.write_all(format!("{head}\r\n").as_bytes()).ok()?;
-    // A server that has seen enough closes the door in the middle of a huge body; its answer may still be read.
+    // A server that has seen enough closes the door in the middle of a huge body; its answer may still be
+    // read.
     let _ = stream.write_all(body);
     read_answer(stream)
 }

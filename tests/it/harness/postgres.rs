@@ -1,4 +1,5 @@
-//! A PostgreSQL server of one's own: in a directory that is given, reached by a Unix socket only, and gone when dropped.
+//! A PostgreSQL server of one's own: in a directory that is given, reached by a Unix socket only, and gone
+//! when dropped.
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -20,8 +21,8 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Makes a database cluster in the empty directory `dir`, which may be seen by others under another path, and
-    /// starts its server. The superuser is called `infill`.
+    /// Makes a database cluster in the empty directory `dir`, which may be seen by others under another path,
+    /// and starts its server. The superuser is called `infill`.
     pub fn start(dir: &Path) -> Postgres {
         std::fs::create_dir_all(dir).expect("cannot make PostgreSQL's directory");
         if is_root() {
@@ -52,7 +53,8 @@ impl Postgres {
         command.arg("-D").arg(self.dir.join("data")).arg("-k").arg(&self.dir);
         command.args(["-c", "listen_addresses=", "-c", "shared_buffers=16MB", "-c", "max_connections=40"]);
         command.stderr(log.expect("cannot make PostgreSQL's log"));
-        // SAFETY: prctl is async-signal-safe and only marks the child, which is to end with the thread that began it.
+        // SAFETY: prctl is async-signal-safe and only marks the child, which is to end with the thread that
+        // began it.
         unsafe {
             command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGQUIT) {
                 0 => Ok(()),

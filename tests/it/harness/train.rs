@@ -5,7 +5,8 @@ use serde::Deserialize;
 
 use super::Site;
 
-/// Flags of `infill run` for jobs that share: with linear curves it is as good to give one of them everything.
+/// Flags of `infill run` for jobs that share: with linear curves it is as good to give one of them
+/// everything.
 pub const SUBLINEAR: &str = "--grace 10 --curve 1:10,2:19,4:35,8:60";
 
 /// A malleable job to be submitted.
@@ -124,7 +125,8 @@ impl Diary {
         self.all("start").into_iter().filter(|e| e.rank == 0).map(|e| e.world).collect()
     }
 
-    /// No two generations ran at the same time: nothing starts before all of the generation before has stopped.
+    /// No two generations ran at the same time: nothing starts before all of the generation before has
+    /// stopped.
     pub fn assert_no_overlap(&self) {
         let mut newest = 0;
         for e in &self.0 {

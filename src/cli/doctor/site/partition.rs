@@ -21,7 +21,8 @@ fn get<'a>(partition: &'a Partition, key: &str) -> &'a str {
     partition.get(key).map_or("", String::as_str)
 }
 
-/// The QOS that malleable jobs run with: as configured, else the only one that the partition allows, else `infill`.
+/// The QOS that malleable jobs run with: as configured, else the only one that the partition allows, else
+/// `infill`.
 pub fn qos_of(all: &[Partition], partition: &str, configured: &str) -> String {
     let allowed = all.iter().find(|p| get(p, "PartitionName") == partition).map(|p| get(p, "AllowQos"));
     match (configured, allowed) {

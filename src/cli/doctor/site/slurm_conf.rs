@@ -9,7 +9,8 @@ use crate::cli::doctor::finding::Finding;
 pub struct SlurmConf(BTreeMap<String, String>);
 
 impl SlurmConf {
-    /// Reads `Key = value` lines; those after the first blank part (`Cgroup Support Configuration:`) do not override.
+    /// Reads `Key = value` lines; those after the first blank part (`Cgroup Support Configuration:`) do not
+    /// override.
     pub fn parse(text: &str) -> SlurmConf {
         let mut settings = BTreeMap::new();
         for (key, value) in text.lines().filter_map(|line| line.split_once('=')) {

@@ -20,8 +20,8 @@ const BAR_HEIGHT: usize = 44;
 /// Pixels of a job's line.
 const JOB_HEIGHT: usize = 13;
 
-/// Idle nodes, and those that malleable jobs hold, over time; of the policies only the shown one until asked for.
-/// `start` is the log's first moment, s.
+/// Idle nodes, and those that malleable jobs hold, over time; of the policies only the shown one until asked
+/// for. `start` is the log's first moment, s.
 pub fn series(outcomes: &[&Outcome], shown: &Outcome, start: i64, span_secs: f64) -> Figure {
     let (unit, secs) = Days(span_secs).unit();
     let line = |samples: &[Sample], of: fn(&Sample) -> f64| {

@@ -1,5 +1,5 @@
-//! The outcome as a page of HTML: one file with all that it needs, for a screen, a phone and paper. It asks for nothing
-//! from any network, and says so to the browser.
+//! The outcome as a page of HTML: one file with all that it needs, for a screen, a phone and paper. It asks
+//! for nothing from any network, and says so to the browser.
 
 mod charts;
 mod escape;
@@ -120,8 +120,8 @@ fn table(document: &Document) -> String {
     text
 }
 
-/// The drawing library as a script, once for all figures. The crate offers it together with another one for formulas,
-/// which no figure here has.
+/// The drawing library as a script, once for all figures. The crate offers it together with another one for
+/// formulas, which no figure here has.
 fn library() -> String {
     const END: &str = "</script>";
     let both = plotly::Plot::offline_js_sources();

@@ -1,4 +1,5 @@
-//! Who is on the first nodes over time, as a raster: its size depends neither on how long nor on how busy the log is.
+//! Who is on the first nodes over time, as a raster: its size depends neither on how long nor on how busy the
+//! log is.
 
 use std::collections::BTreeMap;
 
