@@ -18,6 +18,7 @@ pub mod http;
 pub mod model;
 pub mod plan;
 pub mod round;
+pub mod serve;
 pub mod sim;
 pub mod slurm;
 pub mod store;

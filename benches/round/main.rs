@@ -9,23 +9,19 @@ mod answers;
 mod common;
 mod small;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use infill::config::Config;
-use infill::gaps::{GapContext, Occupancy, Survival, Tracker, find};
-use infill::model::malleable::RateCurve;
 use infill::model::{
-    Curve, ExecPlan, Gaps, HeldNode, JobId, MalleableJob, NodeName, Plan, Sizes, Snapshot, Standing,
-    UnixTime, UserId,
+    Curve, ExecPlan, HeldNode, JobId, NodeName, Plan, Sizes, Snapshot, Standing, UnixTime, UserId,
 };
-use infill::plan::{Problem, check, explain, plan, solver};
+use infill::round::{Advice, JobFacts, Place, Program, Scene, Terms, judge};
 use infill::slurm::rest::offline;
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
-
-const PARTITION: &str = "infill";
 
 /// Rounds; the median of each stage counts. The first has no snapshot to hold.
 const ROUNDS: usize = 7;
@@ -60,31 +56,36 @@ impl Stages {
 }
 
 /// What the daemon keeps from one round to the next.
-#[derive(Default)]
 struct Kept {
+    scene: Scene,
     snapshot: Option<Snapshot>,
-    tracker: Tracker,
-    gaps: Gaps,
-    survival: Survival,
 }
 
-fn malleable(n: u32, holds: bool) -> MalleableJob {
+fn facts(n: u32, holds: bool) -> JobFacts {
     let curve = Curve::parse("1:100,2:190,4:350,8:620,16:1050,32:1700,64:2500").expect("a curve");
     let first = answers::FREE - answers::HELD + n * answers::HELD_EACH;
     let count = if holds { answers::HELD_EACH } else { 0 };
     let held =
         |i| HeldNode { node: NodeName::new(answers::node_name(first + i)), slurm_job: JobId(1000 + n) };
-    MalleableJob {
-        id: JobId(1000 + n),
+    let lead = holds.then(|| NodeName::new(answers::node_name(first)));
+    JobFacts {
+        job: JobId(1000 + n),
         user: UserId(6000 + n),
-        weight: 1.0 / (100.0 + f64::from(n)),
+        program: Program { user: format!("user{n}"), job_name: format!("train{n}"), told: None },
         sizes: Sizes::Range { min: 1, max: 64 },
-        rates: vec![RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve }],
-        costs: Config::default().planner.costs,
+        claim: Some(curve),
+        claimed_costs: None,
         standing: if holds { Standing::Running } else { Standing::Waiting },
+        since: UnixTime(answers::NOW),
+        running: holds.then_some(count),
+        place: Place {
+            held: (0..count).map(held).collect(),
+            lead_now: lead.clone(),
+            lead,
+            ..Place::default()
+        },
         exec_plan: ExecPlan::default(),
-        lead_node: holds.then(|| NodeName::new(answers::node_name(first))),
-        held: (0..count).map(held).collect(),
+        pause: None,
         submitted_at: UnixTime(answers::NOW - 4000),
         last_change: None,
         excluded: Vec::new(),
@@ -92,12 +93,12 @@ fn malleable(n: u32, holds: bool) -> MalleableJob {
 }
 
 /// Jobs that shall hold other nodes than they do.
-fn changed(plan: &Plan, jobs: &[MalleableJob]) -> usize {
-    let differs = |job: &&MalleableJob| {
+fn changed(plan: &Plan, jobs: &[JobFacts]) -> usize {
+    let differs = |job: &&JobFacts| {
         let mut wanted: Vec<&NodeName> =
-            plan.job(job.id).map(|p| p.nodes.iter().map(|n| &n.node).collect()).unwrap_or_default();
+            plan.job(job.job).map(|p| p.nodes.iter().map(|n| &n.node).collect()).unwrap_or_default();
         wanted.sort();
-        wanted != job.held.iter().map(|h| &h.node).collect::<Vec<_>>()
+        wanted != job.place.held.iter().map(|h| &h.node).collect::<Vec<_>>()
     };
     jobs.iter().filter(differs).count()
 }
@@ -119,30 +120,18 @@ fn read(stages: &mut Stages) -> (Snapshot, usize) {
     (snapshot, bytes)
 }
 
-fn round(number: usize, kept: &mut Kept, config: &Config, jobs: &[MalleableJob]) -> (Stages, String) {
+fn round(number: usize, kept: &mut Kept, config: &Config, jobs: &[JobFacts]) -> (Stages, String) {
     let mut stages = Stages::default();
     let (snapshot, bytes) = read(&mut stages);
     assert!(snapshot.is_trusted(), "{:?}", snapshot.doubts);
     let now = UnixTime(answers::NOW + 30 * number as i64);
-    let holders = jobs.iter().flat_map(|j| j.held.iter().map(|h| (h.node.clone(), j.id))).collect();
-    let occupancy = stages.of("sort jobs", || Occupancy::of(&snapshot, PARTITION));
-    stages.of("track gaps", || kept.tracker.observe(&occupancy, &kept.gaps, now));
-    kept.gaps = stages.of("find gaps", || {
-        let context = GapContext {
-            config: &config.gaps,
-            holders: &holders,
-            tracker: &kept.tracker,
-            survival: &kept.survival,
-            leave_secs: 15.0,
-            lookahead_secs: config.gaps.lookahead_secs,
-        };
-        find(&occupancy, &context, now)
-    });
-    let problem = Problem::new(now, &kept.gaps, jobs, &config.planner, config.gaps.min_window_secs);
-    let solver = solver::default_solver().expect("built with a solver");
-    let plan = stages.of("plan", || plan(&problem, solver.as_ref()));
-    stages.of("check", || check(&problem, &plan)).expect("a plan that passes");
-    let report = stages.of("explain", || explain(&problem, &plan));
+    stages.of("look", || kept.scene.look(&snapshot, jobs, Advice::Probe, now));
+    let question = stages.of("ask", || kept.scene.question(jobs, Terms::FREE, now));
+    let plan = stages.of("plan", || question.solve(config));
+    let judged = stages.of("check", || judge(&question, config, Ok(plan))).expect("a plan that passes");
+    assert!(judged.refused.is_empty(), "{:?}", judged.refused);
+    let plan = judged.plan;
+    let report = stages.of("explain", || question.explain(config, &plan));
     assert_eq!(report.jobs.len(), jobs.len());
     let changes = stages.of("diff", || changed(&plan, jobs));
     let about = format!(
@@ -150,7 +139,7 @@ fn round(number: usize, kept: &mut Kept, config: &Config, jobs: &[MalleableJob])
         bytes / 1_000_000,
         snapshot.nodes.len(),
         snapshot.jobs.len(),
-        kept.gaps.gaps.len(),
+        kept.scene.gaps().gaps.len(),
         plan.status,
         jobs.len(),
     );
@@ -180,9 +169,9 @@ fn show(rounds: &[Stages]) {
 }
 
 fn main() {
-    let config = Config::default();
-    let jobs: Vec<MalleableJob> = (0..JOBS).map(|n| malleable(n, n < JOBS / 2)).collect();
-    let mut kept = Kept::default();
+    let config = Arc::new(Config::default());
+    let jobs: Vec<JobFacts> = (0..JOBS).map(|n| facts(n, n < JOBS / 2)).collect();
+    let mut kept = Kept { scene: Scene::new(config.clone(), UnixTime(answers::NOW)), snapshot: None };
     let (_, about) = round(0, &mut kept, &config, &jobs);
     println!("{about}");
     let rounds: Vec<Stages> = (1..=ROUNDS).map(|n| round(n, &mut kept, &config, &jobs).0).collect();

@@ -1,12 +1,12 @@
-//! The gap finder alone: what the simulator asks for tens of thousands of times.
+//! A look without malleable jobs, which is the tracker and the gap finder: what the simulator does tens of
+//! thousands of times.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use infill::config::Config;
-use infill::gaps::{GapContext, Holders, Occupancy, Survival, Tracker, find};
-use infill::model::{
-    BaseState, Gaps, Job, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
-};
+use infill::model::{BaseState, Job, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime};
+use infill::round::{Advice, Scene};
 use infill::slurm::fake::pending_job;
 
 const PARTITION: &str = "infill";
@@ -55,32 +55,15 @@ fn median(mut times: Vec<Duration>) -> f64 {
 
 fn measure(nodes: usize, free: usize) {
     let snapshot = machine(nodes, free);
-    let (config, survival, holders) = (Config::default(), Survival::default(), Holders::default());
-    let (mut tracker, mut gaps) = (Tracker::default(), Gaps::default());
-    let (mut observe, mut search) = (Vec::new(), Vec::new());
+    let mut scene = Scene::new(Arc::new(Config::default()), UnixTime(1_000_000));
+    let mut looks = Vec::new();
     for call in 0..CALLS {
         let now = UnixTime(1_000_000 + 30 * call as i64);
         let clock = Instant::now();
-        let occupancy = Occupancy::of(&snapshot, PARTITION);
-        tracker.observe(&occupancy, &gaps, now);
-        observe.push(clock.elapsed());
-        let clock = Instant::now();
-        let context = GapContext {
-            config: &config.gaps,
-            holders: &holders,
-            tracker: &tracker,
-            survival: &survival,
-            leave_secs: 15.0,
-            lookahead_secs: config.gaps.lookahead_secs,
-        };
-        gaps = find(&occupancy, &context, now);
-        search.push(clock.elapsed());
+        scene.look(&snapshot, &[], Advice::Unasked, now);
+        looks.push(clock.elapsed());
     }
-    let (observe, search) = (median(observe), median(search));
-    println!(
-        "{nodes} nodes, {free} free: observe {observe:.3} ms, find {search:.3} ms, together {:.3} ms",
-        observe + search
-    );
+    println!("{nodes} nodes, {free} free: a look takes {:.3} ms", median(looks));
 }
 
 pub fn show() {

@@ -97,7 +97,7 @@ fn dispatch(cli: Cli) -> Outcome {
 }
 
 async fn serve(session: &Session) -> Outcome {
-    crate::daemon::serve(session.config()?).await?;
+    crate::serve::serve(session.config()?).await?;
     Ok(Exit::Ok.code())
 }
 

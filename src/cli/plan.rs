@@ -67,7 +67,7 @@ const NODES: &[Column<NodeRow>] = &[
 /// Runs `infill plan`.
 pub async fn run(args: PlanArgs, session: &Session) -> Outcome {
     let round: RoundView = if args.local {
-        crate::daemon::plan_once(&session.config()?).await?
+        crate::serve::plan_once(&session.config()?).await?
     } else {
         session.client()?.get("/v1/plan").await?
     };

@@ -5,16 +5,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use super::clock::now;
+use super::context::Context;
+use super::fleet::Batch;
+use super::health::Topic;
 use crate::generation::Effect;
 use crate::model::{Job, JobId};
 use crate::slurm::{SlurmApi, SlurmError};
 use crate::store::{GenerationRecord, LeadRecord, StoreError};
-
-use super::{Context, books, now};
-
-/// Batches that may wait. One job has at most one batch a turn, so this is more than any site's malleable
-/// jobs.
-const QUEUE: usize = 4096;
 
 /// Pause before a store that failed is tried again: it may take five seconds to fail, and effects wait for
 /// it.
@@ -23,23 +21,6 @@ const STORE_PAUSE: Duration = Duration::from_secs(10);
 /// Setting that is written to see whether a store that failed works again.
 const PROBE_SETTING: &str = "probe";
 
-/// The effects of one job's turn.
-#[derive(Clone, Debug)]
-pub struct Batch {
-    /// The malleable job.
-    pub job: JobId,
-    /// In order.
-    pub effects: Vec<Effect>,
-}
-
-/// Where turns send their effects.
-pub type Sender = mpsc::Sender<Batch>;
-
-/// The queue between turns and the executor.
-pub fn channel() -> (Sender, mpsc::Receiver<Batch>) {
-    mpsc::channel(QUEUE)
-}
-
 /// Carries out batches for as long as there are any to come.
 pub async fn run(context: Arc<Context>, mut queue: mpsc::Receiver<Batch>) {
     while let Some(batch) = queue.recv().await {
@@ -47,7 +28,8 @@ pub async fn run(context: Arc<Context>, mut queue: mpsc::Receiver<Batch>) {
         for effect in batch.effects {
             if effect.takes_nodes() && !stored {
                 let why = "the store is away: nothing is started";
-                context.world.lock().effect_failed(batch.job, &effect, why, true, now());
+                let at = now();
+                context.change(at, |state| state.fleet.effect_failed(batch.job, &effect, why, true, at));
                 continue;
             }
             carry_out(&context, batch.job, &effect).await;
@@ -68,14 +50,14 @@ async fn carry_out(context: &Context, job: JobId, effect: &Effect) {
     match result {
         Ok(()) => tracing::info!(job = %job, "did {effect:?}"),
         Err(e) => {
-            let mut world = context.world.lock();
             // That Slurm is away has been said; every effect fails then, again and again.
-            if e.is_transient() && world.problems.contains_key("slurm") {
+            if e.is_transient() && context.state().health.ails(Topic::Slurm) {
                 tracing::debug!(job = %job, "could not do {effect:?}: {e}");
             } else {
                 tracing::warn!(job = %job, retry = e.is_transient(), "could not do {effect:?}: {e}");
             }
-            world.effect_failed(job, effect, &e.to_string(), e.is_transient(), now());
+            let (why, passing, at) = (e.to_string(), e.is_transient(), now());
+            context.change(at, |state| state.fleet.effect_failed(job, effect, &why, passing, at));
         }
     }
 }
@@ -123,34 +105,47 @@ fn guard(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
 pub async fn save(context: &Context) -> bool {
     // One at a time: whoever finds nothing to store must know that nobody else is failing to store it.
     let mut failed_at = context.saving.lock().await;
-    let dirty = context.world.lock().take_dirty(now());
-    let generations = std::mem::take(&mut context.world.lock().generations);
+    let (dirty, generations) = {
+        let mut state = context.state();
+        let dirty = state.ledger.take_dirty();
+        let records: Vec<LeadRecord> =
+            dirty.iter().filter_map(|job| state.fleet.record(*job, now())).collect();
+        (records, state.ledger.take_generations())
+    };
     let resting = failed_at.is_some_and(|at| at.elapsed() < STORE_PAUSE);
     let result = if resting { Err(None) } else { write(context, &dirty, &generations).await.map_err(Some) };
+    let jobs: Vec<JobId> = dirty.iter().map(|d| d.job).collect();
     match result {
         Ok(()) => {
             *failed_at = None;
-            context.metrics.store_up.set(1);
-            let mut world = context.world.lock();
-            if world.problems.remove("store").is_some() {
-                tracing::info!("the store works again");
-            }
-            world.saved(dirty.iter().map(|d| d.job), true);
+            stored(context, jobs);
             true
         }
         Err(e) => {
             if let Some(e) = e {
                 *failed_at = Some(Instant::now());
-                store_failed(context, &e);
+                context.store_failed(&e);
             }
-            let mut world = context.world.lock();
-            world.mark_dirty(dirty.iter().map(|d| d.job));
-            world.saved(dirty.iter().map(|d| d.job), false);
-            let lost = books::put_back(&mut world.generations, generations, books::MAX_WAITING_ROWS);
-            world.lose("generations", lost);
+            not_stored(context, jobs, generations);
             false
         }
     }
+}
+
+fn stored(context: &Context, jobs: Vec<JobId>) {
+    context.metrics.store_up.set(1);
+    let mut state = context.state();
+    if state.health.clear(Topic::Store) {
+        tracing::info!("the store works again");
+    }
+    context.run_errands(state.saved(jobs, true));
+}
+
+fn not_stored(context: &Context, jobs: Vec<JobId>, generations: Vec<GenerationRecord>) {
+    let mut state = context.state();
+    state.ledger.mark(jobs.iter().copied());
+    state.ledger.put_generations_back(generations);
+    context.run_errands(state.saved(jobs, false));
 }
 
 async fn write(
@@ -165,22 +160,10 @@ async fn write(
         context.store.add_generations(generations).await?;
     }
     // With nothing to store, only trying tells whether a store that failed works again.
-    if context.world.lock().problems.contains_key("store") {
+    if context.state().health.ails(Topic::Store) {
         context.store.put_setting(PROBE_SETTING, &now().0.to_string()).await?;
     }
     Ok(())
-}
-
-/// Notes that the store fails, and says so once.
-pub fn store_failed(context: &Context, e: &StoreError) {
-    if matches!(e, StoreError::Deposed { .. }) {
-        context.leadership.lose();
-    }
-    context.metrics.store_up.set(0);
-    let text = format!("the store fails ({e}): nothing is started");
-    if context.world.lock().problems.insert("store", text).is_none() {
-        tracing::error!("the store fails: {e}; nothing is started until it works again");
-    }
 }
 
 /// Stores everything that has changed, at the end.

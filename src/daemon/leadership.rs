@@ -9,27 +9,23 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
-
-use super::Context;
-use crate::store::{Standing, StoreError};
+use crate::store::Standing;
 
 /// For how long a look is worth something: less than the silence (6 s) after which PostgreSQL ends a leader's
 /// session.
 pub const LEASE: Duration = Duration::from_secs(4);
 
-/// Pause between two looks: the longest for which a daemon that has lost the lead does not know it.
-const LOOK: Duration = Duration::from_millis(500);
-
 /// The last look; none once the lead is lost.
 #[derive(Debug)]
 pub struct Leadership(Mutex<Option<Look>>);
 
+/// What the store said of the lead.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+pub struct Look {
     /// When the store was asked.
-    at: Instant,
-    standing: Standing,
+    pub at: Instant,
+    /// What it said.
+    pub standing: Standing,
 }
 
 impl Leadership {
@@ -52,46 +48,16 @@ impl Leadership {
         *self.look() = None;
     }
 
-    /// Whether another daemon waits, as far as is known.
-    fn is_watched(&self) -> bool {
-        self.look().is_none_or(|l| l.standing == Standing::Watched)
-    }
-}
-
-/// Looks for as long as this daemon leads; ends with the reason why it must end.
-pub async fn keep(context: &Context) -> anyhow::Error {
-    loop {
-        let at = Instant::now();
-        match context.store.standing().await {
-            // One that was stopped over this question may have got an answer from long ago.
-            Ok(standing) if at.elapsed() < LEASE => leads_on(context, Look { at, standing }),
-            Ok(_) => {}
-            Err(e) => {
-                if matches!(e, StoreError::Deposed { .. }) || context.leadership.is_watched() {
-                    context.leadership.lose();
-                    return anyhow!(e).context("this daemon leads no more, or cannot be sure of it: it ends");
-                }
-                in_doubt(context, &e);
-            }
+    /// Takes in another look. Lost once is lost for good.
+    pub fn note(&self, look: Look) {
+        if let Some(last) = self.look().as_mut() {
+            *last = look;
         }
-        tokio::time::sleep(LOOK).await;
     }
-}
 
-fn leads_on(context: &Context, look: Look) {
-    // Lost once is lost for good.
-    if let Some(last) = context.leadership.look().as_mut() {
-        *last = look;
-    }
-    context.metrics.standby.set(i64::from(look.standing == Standing::Watched));
-    context.world.lock().problems.remove("lead");
-}
-
-/// Nobody waits to take over, so nobody has.
-fn in_doubt(context: &Context, e: &StoreError) {
-    let text = format!("the store does not say who leads ({e}): a second daemon must not be started now");
-    if context.world.lock().problems.insert("lead", text).is_none() {
-        tracing::warn!("the store does not say who leads; nobody waits to take over: {e}");
+    /// Whether another daemon waits, as far as is known.
+    pub fn is_watched(&self) -> bool {
+        self.look().is_none_or(|l| l.standing == Standing::Watched)
     }
 }
 

@@ -3,44 +3,44 @@
 use crate::api::{JobView, NodeKind, NodeView, SCHEMA, Status};
 use crate::model::{Gap, Job, JobId, Node, UnixTime, WindowCause, WindowEnd};
 
-use super::world::World;
+use super::state::State;
 use crate::gaps::{Occupancy, Use};
 use crate::generation::{Machine, Phase};
 
 /// `GET /v1/status`.
-pub fn status(world: &World) -> Status {
-    let (slurm, rest) = world.endpoint.clone().unzip();
+pub fn status(state: &State, now: UnixTime) -> Status {
+    let (slurm, rest) = state.endpoint.clone().unzip();
     Status {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         slurm,
         rest,
-        mode: world.config().daemon.mode,
-        control: world.control,
-        started_at: world.started_at,
-        last_round: world.round.as_ref().map(|r| r.report.at),
-        problems: world.problems.values().cloned().collect(),
-        nodes: nodes(world),
-        jobs: world.machines.keys().filter_map(|id| job(world, *id)).collect(),
+        mode: state.config.daemon.mode,
+        control: state.control,
+        started_at: state.started_at,
+        last_round: state.round.as_ref().map(|r| r.report.at),
+        problems: state.health.sentences(),
+        nodes: nodes(state),
+        jobs: state.fleet.machines().filter_map(|m| job(state, m.job, now)).collect(),
     }
 }
 
-fn nodes(world: &World) -> Vec<NodeView> {
-    let Some(snapshot) = &world.snapshot else { return Vec::new() };
-    let partition = &world.config().slurm.partition;
-    let occupied = world.occupied();
+fn nodes(state: &State) -> Vec<NodeView> {
+    let Some(snapshot) = &state.snapshot else { return Vec::new() };
+    let partition = &state.config.slurm.partition;
+    let occupied = state.fleet.occupied();
     let occupancy = Occupancy::of(snapshot, partition);
     let ours = snapshot.nodes.iter().enumerate().filter(|(_, n)| n.partitions.contains(partition));
     let main_job = |at| match occupancy.usage(at) {
         Some(Use::Main(job)) => Some(job),
         _ => None,
     };
-    ours.map(|(at, n)| node(world, n, main_job(at), occupied.get(&n.name))).collect()
+    ours.map(|(at, n)| node(state, n, main_job(at), occupied.get(&n.name))).collect()
 }
 
-fn node(world: &World, node: &Node, main: Option<&Job>, occupant: Option<&JobId>) -> NodeView {
-    let gap = world.gaps.get(&node.name);
-    let refused = world.gaps.refusal(&node.name).map(ToString::to_string);
+fn node(state: &State, node: &Node, main: Option<&Job>, occupant: Option<&JobId>) -> NodeView {
+    let gap = state.scene.gaps().get(&node.name);
+    let refused = state.scene.gaps().refusal(&node.name).map(ToString::to_string);
     let job = gap.and_then(|g| g.holder).or(occupant.copied());
     let kind = match (main, job, gap) {
         (Some(_), _, _) => NodeKind::Busy,
@@ -75,9 +75,10 @@ fn wanted(gap: &Gap) -> (Option<UnixTime>, Option<String>) {
 }
 
 /// The believed rate at the present size as a share of what is proportional to the smallest.
-fn efficiency(world: &World, machine: &Machine) -> Option<f64> {
+fn efficiency(state: &State, machine: &Machine, now: UnixTime) -> Option<f64> {
     let Phase::Running { members } = &machine.phase else { return None };
-    let rates = world.library.rates(&world.subject(machine, crate::daemon::now()));
+    let facts = state.fleet.facts_of(machine.job, now)?;
+    let rates = state.scene.library().rates(&state.scene.subject(&facts));
     let curve = &rates.first()?.curve;
     let (min, nodes) = (machine.allowed().min(), members.len() as u32);
     let ideal = curve.rate(min) * f64::from(nodes) / f64::from(min);
@@ -85,9 +86,9 @@ fn efficiency(world: &World, machine: &Machine) -> Option<f64> {
 }
 
 /// One malleable job.
-pub fn job(world: &World, id: JobId) -> Option<JobView> {
-    let machine = world.machines.get(&id)?;
-    let about = world.about.get(&id).cloned().unwrap_or_default();
+pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
+    let machine = state.fleet.machine(id)?;
+    let about = state.fleet.about(id).cloned().unwrap_or_default();
     let lead = machine.lead_node().cloned();
     let wings = machine.occupied().into_keys().filter(|n| Some(n) != lead.as_ref());
     let running = machine.state_word() == "running";
@@ -109,7 +110,7 @@ pub fn job(world: &World, id: JobId) -> Option<JobView> {
         rate: running.then(|| about.rates.values().fold(0.0, |sum, rate| sum + rate)),
         wings: machine.wings.values().filter_map(|w| w.job).collect(),
         why: about.why,
-        efficiency: efficiency(world, machine),
-        advice: world.library.thought(id).to_owned(),
+        efficiency: efficiency(state, machine, now),
+        advice: state.scene.library().thought(id).to_owned(),
     })
 }

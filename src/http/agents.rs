@@ -11,7 +11,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::api::{
     AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, RunSpec, Welcome, hello_payload,
 };
-use crate::daemon::{Context, now};
+use crate::daemon::clock::now;
+use crate::daemon::context::Context;
 use crate::generation::input::Arrival;
 use crate::generation::observe::lead_of;
 use crate::model::{Job, JobId, UserId};
@@ -33,7 +34,7 @@ pub async fn hello(
     })?;
     let lead = place(&context, &hello, proved).await?;
     let secret = auth::new_secret()?;
-    let address = context.world.lock().address(&hello.node);
+    let address = context.state().address(&hello.node);
     let arrival = Arrival {
         node: hello.node.clone(),
         slurm_job: hello.job,
@@ -42,7 +43,7 @@ pub async fn hello(
         running: hello.running,
         spec: hello.spec.map(RunSpec::bounded),
     };
-    if !context.world.lock().arrive(lead, arrival, &secret, now()) {
+    if !context.admit(lead, arrival, &secret, now()) {
         return Err(Refusal::new(StatusCode::GONE, "this worker has no place in the job any more"));
     }
     tracing::info!(job = %lead, node = %hello.node, slurm_job = %hello.job, "an agent says hello");
@@ -70,7 +71,8 @@ async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<JobId
             return Err(Refusal::unproved());
         }
     } else {
-        context.world.lock().adopt(&job, now());
+        let at = now();
+        context.change(at, |state| state.fleet.adopt(&job, at));
     }
     Ok(lead)
 }
@@ -95,16 +97,14 @@ pub async fn poll(
     Body(poll): Body<Poll>,
 ) -> Result<Json<Assignment>, Refusal> {
     let secret = auth::bearer(&headers)?;
-    let mut watch = {
-        let world = context.world.lock();
-        if !world.knows(poll.job, &poll.node, &secret) {
-            return Err(Refusal::unproved());
-        }
-        world.watch(poll.job, &poll.node).ok_or_else(Refusal::unproved)?
-    };
+    let agent = (poll.job, poll.node.clone());
+    if !context.lines.knows(&agent, &secret) {
+        return Err(Refusal::unproved());
+    }
+    let mut watch = context.lines.watch(&agent).ok_or_else(Refusal::unproved)?;
     let end = Instant::now() + Duration::from_secs(poll.wait_secs.min(MAX_POLL_SECS));
     loop {
-        if !context.world.lock().seen(poll.job, &poll.node, now()) {
+        if !context.state().fleet.seen(poll.job, &poll.node, now()) {
             return Err(Refusal::new(StatusCode::GONE, "this worker has no place in the job any more"));
         }
         let slice = end.min(Instant::now() + SIGN_OF_LIFE);
@@ -131,16 +131,9 @@ pub async fn report(
     if report.events.len() > MAX_EVENTS {
         return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MAX_EVENTS} events")));
     }
-    let urgent = {
-        let mut world = context.world.lock();
-        if !world.knows(report.job, &report.node, &secret) {
-            return Err(Refusal::unproved());
-        }
-        world.seen(report.job, &report.node, now());
-        world.report(&report, now())
-    };
-    if urgent {
-        context.wake.notify_one();
+    if !context.lines.knows(&(report.job, report.node.clone()), &secret) {
+        return Err(Refusal::unproved());
     }
+    context.hear(&report, now());
     Ok(StatusCode::NO_CONTENT)
 }

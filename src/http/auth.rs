@@ -7,7 +7,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 
 use crate::api::{Credential, Secret, hello_payload};
-use crate::daemon::Context;
+use crate::daemon::context::Context;
 use crate::model::UserId;
 use crate::slurm::munge::uid_of;
 

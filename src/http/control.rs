@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use crate::api::{Control, ControlRequest};
-use crate::daemon::{CONTROL_SETTING, Context};
+use crate::daemon::context::{CONTROL_SETTING, Context};
 
 use super::{Body, Refusal, auth};
 
@@ -30,7 +30,7 @@ pub async fn control(
         tracing::error!("the order is obeyed, but a restart forgets it: {e}");
     }
     tracing::info!(%uid, order = word, "an administrator's order");
-    context.world.lock().control = request.control;
+    context.state().control = request.control;
     context.wake.notify_one();
     Ok(StatusCode::NO_CONTENT)
 }

@@ -23,7 +23,7 @@ use axum::routing::{get, post};
 use axum::{Router, middleware};
 
 use crate::api::ErrorBody;
-use crate::daemon::Context;
+use crate::daemon::context::Context;
 
 /// Largest body of a request. A report of 256 events takes less than 64 KiB.
 const MAX_BODY: usize = 256 * 1024;

@@ -10,7 +10,9 @@ use axum::response::IntoResponse;
 use serde_json::{Value, json};
 
 use crate::api::{RoundView, SCHEMA, Status};
-use crate::daemon::{Context, metrics, now, rounds, views};
+use crate::daemon::clock::now;
+use crate::daemon::context::Context;
+use crate::daemon::{metrics, rounds, views};
 use crate::model::JobId;
 
 use super::Refusal;
@@ -20,8 +22,8 @@ const STALE_ROUNDS: f64 = 10.0;
 
 /// `GET /healthz`: 200 while rounds go on.
 pub async fn healthz(State(context): State<Arc<Context>>) -> Result<&'static str, Refusal> {
-    let world = context.world.lock();
-    let last = world.round.as_ref().map_or(world.started_at, |r| r.report.at);
+    let state = context.state();
+    let last = state.round.as_ref().map_or(state.started_at, |r| r.report.at);
     // A minute is allowed in any case: a busy slurmctld may be slow.
     let stale = (STALE_ROUNDS * context.config.daemon.poll_interval_secs).max(60.0);
     if now().secs_since(last) > stale {
@@ -37,12 +39,12 @@ pub async fn numbers(State(context): State<Arc<Context>>) -> impl IntoResponse {
 
 /// `GET /v1/status`.
 pub async fn status(State(context): State<Arc<Context>>) -> Json<Status> {
-    Json(views::status(&context.world.lock()))
+    Json(views::status(&context.state(), now()))
 }
 
 /// `GET /v1/round`: the last round.
 pub async fn round(State(context): State<Arc<Context>>) -> Result<Json<RoundView>, Refusal> {
-    let round = context.world.lock().round.clone();
+    let round = context.state().round.clone();
     round.map(Json).ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "no round yet"))
 }
 
@@ -50,15 +52,11 @@ pub async fn round(State(context): State<Arc<Context>>) -> Result<Json<RoundView
 pub async fn plan(State(context): State<Arc<Context>>) -> Result<Json<RoundView>, Refusal> {
     let busy = |_| Refusal::new(StatusCode::TOO_MANY_REQUESTS, "another plan is being computed; try again");
     let _turn = context.planning.try_lock().map_err(busy)?;
-    let question = {
-        let world = context.world.lock();
-        let Some(snapshot) = world.snapshot.clone() else {
-            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no trusted snapshot yet"));
-        };
-        world.question(&snapshot, now())
-    };
+    let question = context.state().question(true, now());
+    let none = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no trusted snapshot yet");
+    let question = question.ok_or_else(none)?;
     let view = rounds::answer(context.config.clone(), question).await;
-    view.map(Json).map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{e:#}")))
+    view.map(Json).map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
 }
 
 /// `GET /v1/jobs/{id}/generations`.

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::Refusal;
-use crate::daemon::Context;
+use crate::daemon::context::Context;
 use crate::daemon::metrics::{self, Metrics};
 
 /// The routes of a daemon that stands by: it is well, and another one knows.

@@ -3,44 +3,24 @@
 use std::collections::BTreeMap;
 
 use super::curves::{self, MOST_MEASURED};
+use super::facts::JobFacts;
 use crate::advisor::{Library, Subject};
 use crate::config::PlannerConfig;
 use crate::model::malleable::RateCurve;
-use crate::model::{
-    ExecPlan, Gaps, HeldNode, JobId, MalleableJob, NodeName, RescaleCosts, Sizes, Standing, UnixTime, UserId,
-};
+use crate::model::{ExecPlan, Gaps, MalleableJob, RescaleCosts, Sizes, Standing, UnixTime};
 
-/// A malleable job that has not ended, before it is known what it may ask for.
+/// A malleable job before it is known what it may ask for.
 #[derive(Clone, Debug)]
-pub struct Candidate {
+pub(super) struct Candidate<'a> {
     /// The job as the advisor sees it.
     pub subject: Subject,
-    /// Owner.
-    pub user: UserId,
-    /// What may be done with it.
-    pub standing: Standing,
-    /// Since when it has been so.
-    pub since: UnixTime,
-    /// Nodes that it holds now, sorted by name.
-    pub held: Vec<HeldNode>,
-    /// The node of its lead.
-    pub lead_node: Option<NodeName>,
-    /// Execution plan of the present generation.
-    pub exec_plan: ExecPlan,
-    /// When it entered the queue.
-    pub submitted_at: UnixTime,
-    /// Its last rescale.
-    pub last_change: Option<UnixTime>,
-    /// Nodes that it cannot use, sorted.
-    pub excluded: Vec<NodeName>,
-    /// Seconds for which it will make no samples anyway, for it was started a moment ago: a change costs only
-    /// what it takes longer.
-    pub pause_secs: f64,
+    /// What is known of it.
+    pub facts: &'a JobFacts,
 }
 
 /// The candidates as the planner sees them.
-pub fn jobs(
-    candidates: Vec<Candidate>,
+pub(super) fn jobs(
+    candidates: Vec<Candidate<'_>>,
     library: &Library,
     gaps: &Gaps,
     config: &PlannerConfig,
@@ -53,15 +33,16 @@ pub fn jobs(
     let share =
         |user: &str| config.shares.get(user).copied().unwrap_or(1.0) / jobs_of.get(user).unwrap_or(&1.0);
     let free = gaps.gaps.iter().filter(|g| g.holder.is_none()).count();
-    let job = |candidate: Candidate| {
+    let job = |candidate: Candidate<'_>| {
         let rates = rates(&candidate.subject, library);
         let weight = weight(&rates, &candidate.subject.sizes, share(&candidate.subject.key.user));
         // It never takes another job's node.
-        let reachable = candidate.held.len() + free;
+        let reachable = candidate.facts.place.held.len() + free;
         let probe = library.probe_of(candidate.subject.job).filter(|n| *n as usize <= reachable);
         let rates = raised(rates, &candidate, probe, config, now);
-        let last_change = candidate.last_change.filter(|_| !library.is_probing(candidate.subject.job, now));
-        malleable(candidate, weight, rates, last_change)
+        let probing = library.is_probing(candidate.subject.job, now);
+        let last_change = candidate.facts.last_change.filter(|_| !probing);
+        malleable(&candidate, weight, rates, last_change, now)
     };
     candidates.into_iter().map(job).collect()
 }
@@ -99,15 +80,15 @@ fn weight(rates: &[RateCurve], sizes: &Sizes, share: f64) -> f64 {
 /// Rates with what waiting adds to them, or the wish to measure a size.
 fn raised(
     mut rates: Vec<RateCurve>,
-    candidate: &Candidate,
+    candidate: &Candidate<'_>,
     probe: Option<u32>,
     config: &PlannerConfig,
     now: UnixTime,
 ) -> Vec<RateCurve> {
     let Subject { sizes, costs, .. } = &candidate.subject;
-    let bonus = curves::patience_bonus(now.secs_since(candidate.since));
+    let bonus = curves::patience_bonus(now.secs_since(candidate.facts.since));
     for rate in &mut rates {
-        rate.curve = match (&candidate.standing, probe) {
+        rate.curve = match (&candidate.facts.standing, probe) {
             (Standing::Waiting, _) => curves::with_bonus(&rate.curve, sizes, bonus),
             (_, Some(nodes)) => curves::with_probe(&rate.curve, nodes, costs, config),
             _ => continue,
@@ -117,38 +98,27 @@ fn raised(
 }
 
 fn malleable(
-    candidate: Candidate,
+    candidate: &Candidate<'_>,
     weight: f64,
     rates: Vec<RateCurve>,
     last_change: Option<UnixTime>,
+    now: UnixTime,
 ) -> MalleableJob {
-    let Candidate {
-        subject,
-        user,
-        standing,
-        held,
-        lead_node,
-        exec_plan,
-        submitted_at,
-        excluded,
-        pause_secs,
-        ..
-    } = candidate;
-    let (id, sizes): (JobId, Sizes) = (subject.job, subject.sizes);
-    let costs = beyond(&subject.costs, pause_secs);
+    let Candidate { subject, facts } = candidate;
+    let pause_secs = facts.pause.map_or(0.0, |pause| pause.left_secs(&subject.costs, now));
     MalleableJob {
-        id,
-        user,
+        id: facts.job,
+        user: facts.user,
         weight,
-        sizes,
+        sizes: subject.sizes.clone(),
         rates,
-        costs,
-        standing,
-        exec_plan,
-        lead_node,
-        held,
-        submitted_at,
+        costs: beyond(&subject.costs, pause_secs),
+        standing: facts.standing.clone(),
+        exec_plan: facts.exec_plan.clone(),
+        lead_node: facts.place.lead.clone(),
+        held: facts.place.held.clone(),
+        submitted_at: facts.submitted_at,
         last_change,
-        excluded,
+        excluded: facts.excluded.clone(),
     }
 }

@@ -338,6 +338,9 @@ impl<'a> Engine<'a> {
         let keeps: BTreeSet<NodeIx> = target.nodes.iter().copied().collect();
         let gone: Vec<NodeIx> = job.nodes.iter().copied().filter(|n| !keeps.contains(n)).collect();
         self.cluster.release(&gone);
+        if !gone.is_empty() {
+            self.policy.left(self.setup.leave_secs);
+        }
         for node in gone {
             self.left_at[node as usize] = Some(self.now);
         }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use super::queue::NodeIx;
 use super::score::Loss;
 use crate::model::{Curve, JobId, RescaleCosts, UnixTime};
+use crate::plan::Change;
+use crate::round::Pause;
 
 /// Why a job makes no samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +79,8 @@ pub struct SimJob {
     /// When its pause ends, and why it pauses.
     pub(super) busy_until: f64,
     pub(super) cause: Cause,
-    /// Seconds of the last change, for those who measure.
+    /// The last change, and its seconds.
+    change: Change,
     pub(super) change_secs: f64,
     /// Samples since the last checkpoint, and when that was.
     unsaved: f64,
@@ -108,6 +111,7 @@ impl SimJob {
             rescales: 0,
             busy_until: 0.0,
             cause: Cause::Rescale,
+            change: Change::None,
             change_secs: 0.0,
             unsaved: 0.0,
             saved_at: now as f64,
@@ -178,7 +182,8 @@ impl SimJob {
         now: i64,
         loss: &mut Loss,
     ) {
-        let secs = change_secs(&self.nodes, &nodes, costs);
+        let change = change(&self.nodes, &nodes);
+        let secs = change.secs(costs);
         self.last_change = Some(now);
         if self.accounting == Accounting::OldRate {
             return self.charge(nodes, secs, cause, now, loss);
@@ -186,8 +191,9 @@ impl SimJob {
         // Forced to stop in this very second: it starts once, not twice.
         let forced = self.is_forced(now);
         let cause = if forced && !self.nodes.is_empty() { Cause::Preemption } else { cause };
-        let secs = if forced { secs.max(self.change_secs) } else { secs };
-        self.go_on_with(nodes, secs, cause, now);
+        let (change, secs) =
+            if forced && self.change_secs > secs { (self.change, self.change_secs) } else { (change, secs) };
+        self.go_on_with(nodes, (change, secs), cause, now);
     }
 
     /// Loses nodes to the main queue. Too few left: it must wait.
@@ -211,30 +217,37 @@ impl SimJob {
         if (left.len() as u32) < self.min_nodes {
             left.clear();
         }
-        let secs = if lead_lost { costs.start_secs } else { costs.down_secs };
+        let change = if lead_lost { Change::Start } else { Change::Shrink };
+        let secs = change.secs(costs);
         if self.accounting == Accounting::OldRate {
             return self.charge(left, secs, Cause::Preemption, now, loss);
         }
-        self.go_on_with(left, secs, Cause::Preemption, now);
+        self.go_on_with(left, (change, secs), Cause::Preemption, now);
     }
 
     fn charge(&mut self, nodes: Vec<NodeIx>, secs: f64, cause: Cause, now: i64, loss: &mut Loss) {
         let lost = secs * self.rate();
         *loss.of(cause) += self.weight * lost;
         self.done -= lost;
-        self.go_on_with(nodes, 0.0, cause, now);
+        self.go_on_with(nodes, (Change::None, 0.0), cause, now);
     }
 
-    fn go_on_with(&mut self, nodes: Vec<NodeIx>, secs: f64, cause: Cause, now: i64) {
+    fn go_on_with(&mut self, nodes: Vec<NodeIx>, (change, secs): (Change, f64), cause: Cause, now: i64) {
         if self.nodes.is_empty() != nodes.is_empty() {
             self.since = now;
         }
         self.rescales += u64::from(self.generation > 0);
         self.generation += 1;
         (self.unsaved, self.saved_at) = (0.0, now as f64);
-        (self.cause, self.change_secs) = (cause, secs);
+        (self.cause, self.change, self.change_secs) = (cause, change, secs);
         self.busy_until = now as f64 + if nodes.is_empty() { 0.0 } else { secs };
         self.nodes = nodes;
+    }
+
+    /// The pause of its last change, as the planner knows it.
+    pub fn pause(&self) -> Option<Pause> {
+        let began = UnixTime((self.busy_until - self.change_secs).round() as i64);
+        (self.change_secs > 0.0).then_some(Pause { since: began, change: self.change })
     }
 
     /// Charges its changes in this way.
@@ -249,12 +262,8 @@ impl SimJob {
     }
 }
 
-/// Seconds without samples that a change takes: the same for all policies.
-fn change_secs(from: &[NodeIx], to: &[NodeIx], costs: &RescaleCosts) -> f64 {
-    match (from.len(), to.len()) {
-        (_, 0) => 0.0,
-        (0, _) => costs.start_secs,
-        (had, gets) if gets < had => costs.down_secs,
-        _ => costs.up_secs,
-    }
+/// What kind of change it is: the same for all policies. To give up everything takes no seconds, for there are no
+/// samples to be lost.
+fn change(from: &[NodeIx], to: &[NodeIx]) -> Change {
+    Change::between(from.len() as u32, to.len() as u32, false)
 }

@@ -115,6 +115,198 @@ fn the_core_does_nothing_but_compute() {
     assert_none(found, "the core is pure");
 }
 
+/// What each module may use of the others. Upwards in this list nothing may be used, so that there is no circle
+/// among modules.
+const MAY_USE: [(&str, &[&str]); 18] = [
+    ("model", &[]),
+    ("config", &["model"]),
+    ("api", &["model"]),
+    ("gaps", &["config", "model"]),
+    ("advisor", &["config", "model"]),
+    ("plan", &["config", "model"]),
+    ("round", &["advisor", "config", "gaps", "model", "plan"]),
+    ("sim", &["advisor", "config", "gaps", "model", "plan", "round"]),
+    ("generation", &["model"]),
+    ("traces", &["model"]),
+    ("slurm", &["api", "config", "model"]),
+    ("store", &["model"]),
+    ("agent", &["api", "model"]),
+    (
+        "daemon",
+        &["advisor", "api", "config", "gaps", "generation", "model", "plan", "round", "slurm", "store"],
+    ),
+    ("http", &["advisor", "api", "daemon", "generation", "model", "slurm", "store"]),
+    ("serve", &["api", "config", "daemon", "http", "model", "round", "slurm", "store"]),
+    ("cli", &["everything"]),
+    ("main", &["cli"]),
+];
+
+/// The modules of the crate that a line of code names.
+fn modules_named(line: &str) -> impl Iterator<Item = &str> {
+    line.split("crate::")
+        .skip(1)
+        .map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next())
+        .map(Option::unwrap_or_default)
+}
+
+#[test]
+fn each_module_uses_only_what_lies_below_it() {
+    let src = repository().join("src");
+    let mut found = Vec::new();
+    let mut used = BTreeSet::new();
+    for path in program(&src) {
+        let name = relative(&path);
+        let module = name["src/".len()..].split(['/', '.']).next().unwrap_or_default().to_owned();
+        if module == "lib" || module == "main" {
+            continue;
+        }
+        let Some((_, allowed)) = MAY_USE.iter().find(|(m, _)| *m == module) else {
+            found.push(format!("{name}: module {module} has no line in the table"));
+            continue;
+        };
+        let text = read(&path);
+        for (number, line) in code(&text) {
+            for other in modules_named(line)
+                .filter(|other| src.join(other).exists() || src.join(format!("{other}.rs")).exists())
+            {
+                used.insert((module.clone(), other.to_owned()));
+                if other != module && !allowed.contains(&other) && !allowed.contains(&"everything") {
+                    found.push(format!("{name}:{number}: {}", line.trim()));
+                }
+            }
+        }
+    }
+    assert_none(found, "a module uses only what the table allows");
+    let idle = MAY_USE.iter().flat_map(|(m, others)| others.iter().map(move |o| (*m, *o)));
+    let idle = idle.filter(|(m, o)| {
+        *o != "everything" && *m != "main" && !used.contains(&((*m).to_owned(), (*o).to_owned()))
+    });
+    assert_none(
+        idle.map(|(m, o)| format!("{m} does not use {o}")).collect(),
+        "the table allows nothing that nobody needs",
+    );
+}
+
+#[test]
+fn no_module_lies_above_what_uses_it() {
+    for (place, (module, allowed)) in MAY_USE.iter().enumerate() {
+        let below: BTreeSet<&str> = MAY_USE[..place].iter().map(|(m, _)| *m).collect();
+        for other in allowed.iter().filter(|o| **o != "everything") {
+            assert!(below.contains(other), "{module} may use {other}, which stands below it in the table");
+        }
+    }
+}
+
+/// Steps of a round, as they are called. Only the scene may call them: the daemon, the simulator, the scenarios and the
+/// benches feed it.
+const STEPS_OF_A_ROUND: [&str; 7] = [
+    "tracker.observe(",
+    "lookahead.note(",
+    "lookahead.secs(",
+    "gaps::find(",
+    "find(&occupancy",
+    "library.round(",
+    "demand::jobs(",
+];
+
+/// Where the steps of a round are put together.
+const SCENE: &str = "src/round/scene.rs";
+
+#[test]
+fn the_steps_of_a_round_are_put_together_in_one_place() {
+    let scene = read(&repository().join(SCENE));
+    let mut found = Vec::new();
+    let dirs = ["src", "tests", "benches"].map(|d| repository().join(d));
+    let own = ["src/gaps/tests.rs", "src/gaps/lookahead.rs", "tests/it/tidy.rs", SCENE];
+    for path in dirs.iter().flat_map(|d| sources(d)).filter(|p| !own.contains(&relative(p).as_str())) {
+        let text = read(&path);
+        // Unit tests of a step call it alone.
+        for (number, line) in code(&text).filter(|_| !relative(&path).contains("advisor/")) {
+            found.extend(
+                STEPS_OF_A_ROUND
+                    .iter()
+                    .filter(|s| line.contains(**s))
+                    .map(|step| format!("{}:{number}: {step}", relative(&path))),
+            );
+        }
+    }
+    assert_none(found, "only the scene calls the steps of a round");
+    for step in ["tracker.observe(", "lookahead.note(", "gaps::find(", "library.round(", "demand::jobs("] {
+        assert!(scene.contains(step), "{SCENE} does not call {step}");
+    }
+}
+
+/// Most lines of a file.
+const LONGEST_FILE: usize = 500;
+
+#[test]
+fn files_stay_short() {
+    let long =
+        sources(&repository().join("src")).into_iter().map(|p| (relative(&p), read(&p).lines().count()));
+    let long = long.filter(|(_, lines)| *lines > LONGEST_FILE);
+    assert_none(
+        long.map(|(name, lines)| format!("{name}: {lines} lines")).collect(),
+        "a file has at most 500 lines",
+    );
+}
+
+/// Most fields of a struct that is neither a setting, nor a value of the model, nor a message.
+const MOST_FIELDS: usize = 15;
+
+/// Where structs are what others say: settings, values, messages, command lines, and metrics, each declared once.
+const WIDE: [&str; 6] =
+    ["src/config", "src/model/", "src/api/", "src/cli/", "src/slurm/rest/wire", "src/daemon/metrics.rs"];
+
+#[test]
+fn structs_stay_small() {
+    let mut found = Vec::new();
+    for path in program(&repository().join("src"))
+        .into_iter()
+        .filter(|p| !WIDE.iter().any(|w| relative(p).starts_with(w)))
+    {
+        let text = read(&path);
+        let mut open: Option<(String, usize)> = None;
+        for (_, line) in code(&text) {
+            let opens = line.contains("struct ") && line.ends_with('{') && !line.starts_with(' ');
+            match &mut open {
+                _ if opens => open = Some((line.to_owned(), 0)),
+                Some((name, fields)) if line == "}" => {
+                    if *fields > MOST_FIELDS {
+                        found.push(format!("{}: {name} has {fields} fields", relative(&path)));
+                    }
+                    open = None;
+                }
+                Some((_, fields)) => {
+                    *fields += usize::from(
+                        line.starts_with("    ")
+                            && !line.starts_with("     ")
+                            && line.contains(": ")
+                            && !line.trim_start().starts_with('#'),
+                    )
+                }
+                None => {}
+            }
+        }
+    }
+    assert_none(found, &format!("a struct has at most {MOST_FIELDS} fields"));
+}
+
+#[test]
+fn what_the_architecture_names_is_there() {
+    let text = read(&repository().join("ARCHITECTURE.md"));
+    let ends = [".rs", ".md", ".toml", ".sh", ".lua", ".py", "/"];
+    let words = text.split('`').skip(1).step_by(2);
+    let paths: Vec<&str> = words
+        .filter(|w| {
+            !w.contains([' ', '*', '…']) && ends.iter().any(|e| w.ends_with(e)) && !w.starts_with('/')
+        })
+        .collect();
+    assert!(paths.len() > 20, "{paths:?}");
+    let there = |path: &&str| !["", "src"].iter().any(|d| repository().join(d).join(path).exists());
+    let missing: Vec<String> = paths.into_iter().filter(there).map(str::to_owned).collect();
+    assert_none(missing, "ARCHITECTURE.md names files and folders that are there");
+}
+
 #[test]
 fn the_core_knows_nothing_of_edges_and_shells() {
     let mut found = Vec::new();
@@ -144,7 +336,8 @@ fn every_file_says_what_it_is_for() {
 #[test]
 fn comments_keep_to_the_width_of_the_code() {
     let settings = read(&repository().join("rustfmt.toml"));
-    let width = settings.lines().find_map(|l| l.strip_prefix("max_width = ")).expect("rustfmt.toml has a width");
+    let width =
+        settings.lines().find_map(|l| l.strip_prefix("max_width = ")).expect("rustfmt.toml has a width");
     let width: usize = width.parse().expect("a number");
     let mut found = Vec::new();
     for path in ["src", "tests", "benches"].iter().flat_map(|d| sources(&repository().join(d))) {

@@ -6,18 +6,17 @@
 //! one that loses its lead, or has too few nodes left, waits again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use infill::advisor::{Library, Subject};
 use infill::api::Control;
 use infill::config::Config;
-use infill::gaps::{self, GapContext, Holders, Lookahead, Occupancy, Survival, Tracker};
 use infill::generation::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 use infill::model::{
     BatchMode, EndedGap, ExecPlan, Gaps, HeldNode, JobId, JobPlan, MalleableJob, NodeName, NodeType, Profile,
-    ProfileKey, Report, SizePoint, Snapshot, Standing, UnixTime, UserId,
+    ProfileKey, Report, SizePoint, Standing, UnixTime, UserId,
 };
 use infill::plan::{Change, first_change};
-use infill::round::{Candidate, Judged, Question, curves, demand, judge};
+use infill::round::{Advice, JobFacts, Judged, Pause, Place, Program, Scene, Terms, judge};
 
 use crate::events::{Event, Happening, between};
 use crate::script::{Main, Malleable, Script};
@@ -39,7 +38,7 @@ pub struct Round {
     /// Gaps that ended.
     pub ended: Vec<EndedGap>,
     /// What the planner knew of the nodes.
-    pub gaps: Gaps,
+    pub gaps: Arc<Gaps>,
     /// What it decided.
     pub judged: Judged,
     /// Why.
@@ -55,6 +54,8 @@ struct Job<'a> {
     /// The lead's first.
     nodes: Vec<NodeName>,
     since: UnixTime,
+    /// Its last change, and when that is over.
+    pause: Option<Pause>,
     busy_until: UnixTime,
     backoff_until: UnixTime,
     preemptions: i32,
@@ -64,13 +65,8 @@ struct Job<'a> {
 /// Everything that lasts from round to round.
 struct World<'a> {
     script: &'a Script,
-    config: Config,
-    tracker: Tracker,
-    survival: Survival,
-    lookahead: Lookahead,
-    library: Library,
-    gaps: Gaps,
-    gaps_at: UnixTime,
+    config: Arc<Config>,
+    scene: Scene,
     jobs: BTreeMap<JobId, Job<'a>>,
     last: Option<i64>,
 }
@@ -83,20 +79,10 @@ pub fn play(script: &Script) -> Result<Vec<Round>, String> {
     let mut config = script.config.clone();
     config.planner.solve_secs = SOLVE_SECS;
     PARTITION.clone_into(&mut config.slurm.partition);
-    let mut library = Library::new(config.advisor.clone());
-    library.load(script.malleable.iter().flat_map(profiles).collect(), moment(0));
-    let mut world = World {
-        script,
-        config,
-        tracker: Tracker::default(),
-        survival: Survival::default(),
-        lookahead: Lookahead::default(),
-        library,
-        gaps: Gaps::default(),
-        gaps_at: UnixTime::default(),
-        jobs: BTreeMap::new(),
-        last: None,
-    };
+    let config: Arc<Config> = Arc::new(config);
+    let mut scene = Scene::new(config.clone(), UnixTime::default());
+    scene.library_mut().load(script.malleable.iter().flat_map(profiles).collect(), moment(0));
+    let mut world = World { script, config, scene, jobs: BTreeMap::new(), last: None };
     script.rounds.iter().map(|at| world.round(*at)).collect()
 }
 
@@ -106,8 +92,13 @@ impl<'a> World<'a> {
         let held = self.jobs.iter().map(|(id, j)| (*id, j.nodes.clone())).collect();
         let snapshot = slurm::snapshot(self.script, &held, at);
         let now = moment(at);
-        let ended = self.look(&snapshot, now);
-        let question = self.question(&snapshot, at);
+        let jobs: Vec<JobFacts> = self.jobs.iter().map(|(id, job)| job.facts(*id, now)).collect();
+        // A script does not say how fast programs are, so nothing can be measured.
+        let trusted = snapshot.is_trusted();
+        let ended = if trusted { self.scene.look(&snapshot, &jobs, Advice::Watch, now) } else { Vec::new() };
+        let control = self.script.order(at);
+        let (may_grow, drain) = (control == Control::Normal, control == Control::Draining);
+        let question = self.scene.question(&jobs, Terms { may_grow, drain, trusted }, now);
         let solved = question.solve(&self.config);
         let judged = judge(&question, &self.config, Ok(solved))
             .map_err(|v| format!("{at} s: the checker refuses the fallback: {v:?}"))?;
@@ -151,98 +142,6 @@ impl<'a> World<'a> {
         said.into_iter()
     }
 
-    /// Takes in a snapshot that can be trusted; with one that cannot, what was known of the nodes stays. As
-    /// `daemon/look.rs` does it.
-    fn look(&mut self, snapshot: &Snapshot, now: UnixTime) -> Vec<EndedGap> {
-        let holders = self.holders();
-        if !snapshot.is_trusted() {
-            self.gaps.gaps.iter_mut().for_each(|g| g.holder = holders.get(&g.node).copied());
-            gaps::carried_over(&mut self.gaps, now.secs_since(self.gaps_at));
-            self.gaps_at = now;
-            return Vec::new();
-        }
-        let occupancy = Occupancy::of(snapshot, PARTITION);
-        let ended = self.tracker.observe(&occupancy, &self.gaps, now);
-        self.lookahead.note(self.jobs.values().map(|j| moment(j.of.submit)));
-        let costs = self.jobs.values().map(|_| self.config.planner.costs);
-        let lookahead_secs = self.lookahead.secs(&self.config.gaps, costs, now);
-        let context = GapContext {
-            config: &self.config.gaps,
-            holders: &holders,
-            tracker: &self.tracker,
-            survival: &self.survival,
-            leave_secs: self.config.daemon.poll_interval_secs + self.config.gaps.leave_secs,
-            lookahead_secs,
-        };
-        self.gaps = gaps::find(&occupancy, &context, now);
-        self.gaps_at = now;
-        ended
-    }
-
-    fn holders(&self) -> Holders {
-        self.jobs.iter().flat_map(|(id, j)| j.nodes.iter().map(|n| (n.clone(), *id))).collect()
-    }
-
-    /// What the planner is asked. As `daemon/rounds.rs` does it.
-    fn question(&self, snapshot: &Snapshot, at: i64) -> Question {
-        let (now, control) = (moment(at), self.script.order(at));
-        let candidates = self.jobs.iter().map(|(id, job)| self.candidate(*id, job, snapshot, now)).collect();
-        let jobs = demand::jobs(candidates, &self.library, &self.gaps, &self.config.planner, now);
-        let mut notes = gaps::notes(snapshot, &self.config.gaps);
-        if !snapshot.is_trusted() {
-            notes.push("no trusted snapshot: nothing is started or grown".to_owned());
-        }
-        let may_grow = control == Control::Normal && snapshot.is_trusted();
-        Question {
-            gaps: self.gaps.clone(),
-            jobs,
-            at: now,
-            may_grow,
-            drain: control == Control::Draining,
-            notes,
-        }
-    }
-
-    fn candidate(&self, id: JobId, job: &Job<'_>, snapshot: &Snapshot, now: UnixTime) -> Candidate {
-        let node_type = self.type_of(job, snapshot).unwrap_or_else(|| NodeType::new(""));
-        let key = key(job.of, node_type);
-        let standing = job.standing(now);
-        let mut held: Vec<HeldNode> =
-            job.nodes.iter().map(|node| HeldNode { node: node.clone(), slurm_job: id }).collect();
-        held.sort_by(|a, b| a.node.cmp(&b.node));
-        let subject = Subject {
-            job: id,
-            sizes: job.of.sizes.clone(),
-            declared: job.of.curve.as_ref().and_then(|c| curves::believed(c, &job.of.sizes)),
-            running: (standing == Standing::Running).then_some(held.len() as u32),
-            costs: self.library.costs(&key, &self.config.planner.costs),
-            key,
-        };
-        Candidate {
-            subject,
-            user: UserId(0),
-            standing,
-            since: job.since,
-            held,
-            lead_node: job.nodes.first().cloned(),
-            exec_plan: ExecPlan::default(),
-            submitted_at: moment(job.of.submit),
-            last_change: job.last_change,
-            excluded: Vec::new(),
-            pause_secs: 0.0,
-        }
-    }
-
-    /// The type of the lead's node; of a job that waits that of most gaps. As `daemon/advice.rs` does it.
-    fn type_of(&self, job: &Job<'_>, snapshot: &Snapshot) -> Option<NodeType> {
-        if let Some(node) = job.nodes.first().and_then(|n| snapshot.node(n)) {
-            return Some(node.node_type.clone());
-        }
-        let mut counts: BTreeMap<&NodeType, usize> = BTreeMap::new();
-        self.gaps.gaps.iter().for_each(|gap| *counts.entry(&gap.node_type).or_default() += 1);
-        counts.into_iter().max_by_key(|(_, n)| *n).map(|(t, _)| t.clone())
-    }
-
     /// Makes a job what the plan says; tells what that changed.
     fn carry_out(
         &mut self,
@@ -262,6 +161,7 @@ impl<'a> World<'a> {
             job.since = now;
         }
         job.nodes = nodes;
+        job.pause = Some(Pause { since: now, change });
         job.busy_until = now.plus_secs(change.secs(&asked.costs));
         job.last_change = Some(now);
         Some((asked.id, change, takes, leaves))
@@ -275,6 +175,7 @@ impl<'a> Job<'a> {
             of,
             nodes: Vec::new(),
             since: moment(of.submit),
+            pause: None,
             busy_until: long_ago,
             backoff_until: long_ago,
             preemptions: 0,
@@ -291,11 +192,38 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// What a daemon would know of it.
+    fn facts(&self, id: JobId, now: UnixTime) -> JobFacts {
+        let standing = self.standing(now);
+        let mut held: Vec<HeldNode> =
+            self.nodes.iter().map(|node| HeldNode { node: node.clone(), slurm_job: id }).collect();
+        held.sort_by(|a, b| a.node.cmp(&b.node));
+        let lead = self.nodes.first().cloned();
+        JobFacts {
+            job: id,
+            user: UserId(0),
+            program: program(self.of),
+            sizes: self.of.sizes.clone(),
+            claim: self.of.curve.clone(),
+            claimed_costs: None,
+            running: (standing == Standing::Running).then_some(held.len() as u32),
+            standing,
+            since: self.since,
+            place: Place { held, lead_now: lead.clone(), lead, ..Place::default() },
+            exec_plan: ExecPlan::default(),
+            pause: self.pause,
+            submitted_at: moment(self.of.submit),
+            last_change: self.last_change,
+            excluded: Vec::new(),
+        }
+    }
+
     /// Loses nodes; whether it has to wait for others now.
     fn lose(&mut self, lost: &[NodeName], down_secs: f64, now: UnixTime) -> bool {
         let lead_lost = self.nodes.first().is_some_and(|lead| lost.contains(lead));
         self.nodes.retain(|n| !lost.contains(n));
         if !lead_lost && self.nodes.len() as u32 >= self.of.sizes.min() {
+            self.pause = Some(Pause { since: now, change: Change::Shrink });
             self.busy_until = now.plus_secs(down_secs);
             return false;
         }
@@ -309,6 +237,11 @@ impl<'a> Job<'a> {
         self.backoff_until = now.plus_secs(doubled.min(PREEMPTED_BACKOFF_MAX_SECS));
         true
     }
+}
+
+fn program(of: &Malleable) -> Program {
+    let name = format!("program {}", of.id);
+    Program { user: of.user.clone(), job_name: name.clone(), told: Some((name, BatchMode::Auto)) }
 }
 
 fn key(of: &Malleable, node_type: NodeType) -> ProfileKey {

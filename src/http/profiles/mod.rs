@@ -17,7 +17,8 @@ use crate::api::{
     Counted, CurveRow, ForgetRequest, ImportRequest, MAX_IMPORTED, MAX_PROFILES, ProfileView, ProfilesView,
     SCHEMA,
 };
-use crate::daemon::{Context, now};
+use crate::daemon::clock::now;
+use crate::daemon::context::Context;
 use crate::model::{MAX_NODES_A_JOB, Profile, ProfileFilter, Sizes};
 use crate::store::StoreError;
 
@@ -57,7 +58,7 @@ pub async fn forget(
     auth::owns(&context, uid, owners).await?;
     let _turn = context.saving.lock().await;
     let profiles = context.store.forget_profiles(&request.filter).await.map_err(|e| away(&e))?;
-    context.world.lock().forget_profiles(&request.filter);
+    context.state().forget_profiles(&request.filter);
     tracing::info!(%uid, filter = ?request.filter, profiles, "profiles forgotten");
     Ok(Json(Counted { schema: SCHEMA, profiles }))
 }
@@ -80,7 +81,7 @@ pub async fn import(
     let _turn = context.saving.lock().await;
     context.store.put_profiles(&profiles).await.map_err(|e| away(&e))?;
     let count = profiles.len() as u64;
-    context.world.lock().take_profiles(profiles, now());
+    context.state().scene.library_mut().replace(profiles, now());
     tracing::info!(%uid, profiles = count, "profiles brought");
     Ok(Json(Counted { schema: SCHEMA, profiles: count }))
 }

@@ -9,10 +9,8 @@ use super::*;
 use crate::api::{Credential, Secret};
 use crate::cli::samples;
 use crate::config::Config;
-use crate::daemon::executor;
-use crate::daemon::leadership::Leadership;
-use crate::daemon::metrics::Metrics;
-use crate::daemon::world::{Shared, World};
+use crate::daemon::context::Services;
+use crate::daemon::state::State;
 use crate::model::UserId;
 use crate::slurm::fake::FakeSlurm;
 use crate::slurm::munge::{FakeIdentity, uid_of};
@@ -32,19 +30,14 @@ impl Daemon {
         let config = Config::default();
         let owner = uid_of(OWNER).await.unwrap();
         let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("owner's".to_owned(), owner)]);
-        let (effects, _) = executor::channel();
-        let context = Arc::new(Context {
+        let services = Services {
             slurm: Arc::new(FakeSlurm::new(1, "infill")),
             store: crate::store::open("sqlite::memory:", || ()).await.unwrap(),
             identity: Arc::new(FakeIdentity { users }),
-            world: Shared::new(World::new(&config, effects, now())),
-            leadership: Leadership::new(Standing::Alone),
-            wake: tokio::sync::Notify::new(),
-            saving: tokio::sync::Mutex::default(),
-            planning: tokio::sync::Mutex::default(),
-            metrics: Metrics::default(),
-            config,
-        });
+        };
+        let state = State::new(Arc::new(config), now());
+        let (context, _queue) = Context::new(services, state, Standing::Alone, now());
+        let context = Arc::new(context);
         let mut profiles: Vec<Profile> =
             samples::profiles().profiles.into_iter().map(|v| v.profile).collect();
         profiles.push(samples::profile(OWNER, "bert", "cpu"));

@@ -1,25 +1,19 @@
-//! infill itself: gap finder, survival model, advisor, demand, planner and checker, as in the daemon's
-//! rounds.
+//! infill itself: the daemon's scene, planner and checker, fed with what the simulation shows.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::mirror::{Mirror, NODE_TYPE, PARTITION};
+use super::mirror::{Mirror, PARTITION};
 use super::{Policy, PolicyName, Target, View};
-use crate::advisor::{Library, Progress, Subject};
+use crate::advisor::Progress;
 use crate::config::Config;
-use crate::gaps::{GapContext, GapSample, Holders, Lookahead, Occupancy, Survival, Tracker, find};
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    BatchMode, EndedGap, ExecPlan, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, ProfileKey,
-    Sizes, Snapshot, SolveStatus, Standing, UnixTime, UserId,
+    BatchMode, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, Plan, Sizes, SolveStatus, Standing,
+    UnixTime, UserId,
 };
-use crate::round::{Candidate, Question, demand, judge};
+use crate::round::{Advice, CLEANUP_SECS, JobFacts, Place, Program, Question, Scene, Terms, judge};
 use crate::sim::job::{Cause, SimJob};
 use crate::sim::queue::{Foresight, NodeIx};
-
-/// Ended gaps that the survival model learns from, and seconds between two lessons: as in the daemon.
-const GAPS_TO_LEARN_FROM: usize = 20_000;
-const LESSON_SECS: i64 = 600;
 
 /// A machine on which nothing happens is looked at again after so many seconds, then after twice as many, up
 /// to the most.
@@ -44,15 +38,9 @@ const USER: &str = "user";
 #[derive(Debug)]
 pub struct Infill {
     name: PolicyName,
-    config: Config,
+    config: Arc<Config>,
     mirror: Option<Mirror>,
-    tracker: Tracker,
-    survival: Survival,
-    lookahead: Lookahead,
-    history: VecDeque<GapSample>,
-    lesson_at: Option<i64>,
-    library: Library,
-    gaps: Gaps,
+    scene: Scene,
     quiet_secs: i64,
     wake: Option<i64>,
     refused_plans: u64,
@@ -65,17 +53,16 @@ impl Infill {
         let mut config = config.clone();
         config.planner.solve_secs = SOLVE_SECS;
         config.slurm.partition = PARTITION.to_owned();
+        if name == PolicyName::InfillOracle {
+            // It is told the very second at which the main queue comes, and leaves then.
+            (config.gaps.leave_secs, config.daemon.poll_interval_secs) = (0.0, 0.0);
+        }
+        let config = Arc::new(config);
         Infill {
             name,
-            library: Library::new(config.advisor.clone()),
+            scene: Scene::new(config.clone(), UnixTime::default()),
             config,
             mirror: None,
-            tracker: Tracker::default(),
-            survival: Survival::default(),
-            lookahead: Lookahead::default(),
-            history: VecDeque::new(),
-            lesson_at: None,
-            gaps: Gaps::default(),
             quiet_secs: QUIET_SECS.0,
             wake: None,
             refused_plans: 0,
@@ -87,83 +74,18 @@ impl Infill {
         self.name != PolicyName::Infill
     }
 
-    /// Seconds before a window's end at which it leaves. The oracle is told the very second at which the main
-    /// queue comes.
-    fn leave_secs(&self) -> f64 {
-        match self.name {
-            PolicyName::InfillOracle => 0.0,
-            _ => self.config.gaps.leave_secs + self.config.daemon.poll_interval_secs,
-        }
+    fn advice(&self) -> Advice {
+        if self.knows_curves() { Advice::Unasked } else { Advice::Probe }
     }
 
-    fn learn(&mut self, ended: &[EndedGap], now: i64) {
-        self.history.extend(ended.iter().map(EndedGap::sample));
-        while self.history.len() > GAPS_TO_LEARN_FROM {
-            self.history.pop_front();
-        }
-        if self.lesson_at.is_none_or(|at| now - at >= LESSON_SECS) && !self.history.is_empty() {
-            self.lesson_at = Some(now);
-            self.survival = Survival::fit(self.history.make_contiguous());
-        }
-    }
-
-    fn find_gaps(&mut self, snapshot: &Snapshot, view: &View<'_>) {
-        let now = UnixTime(view.now);
-        let before = std::mem::take(&mut self.gaps);
-        let occupancy = Occupancy::of(snapshot, PARTITION);
-        let ended = self.tracker.observe(&occupancy, &before, now);
-        self.learn(&ended, view.now);
-        let holders: Holders = view.jobs.values().flat_map(|j| held(view, j)).collect();
-        self.lookahead.note(view.jobs.values().map(|j| UnixTime(j.submitted_at)));
-        let costs = view.jobs.values().map(|_| *view.costs);
-        let context = GapContext {
-            config: &self.config.gaps,
-            holders: &holders,
-            tracker: &self.tracker,
-            survival: &self.survival,
-            leave_secs: self.leave_secs(),
-            lookahead_secs: self.lookahead.secs(&self.config.gaps, costs, now),
-        };
-        self.gaps = find(&occupancy, &context, now);
-    }
-
-    fn subject(&self, job: &SimJob, view: &View<'_>) -> Subject {
-        Subject {
-            job: job.id,
-            sizes: Sizes::Range { min: job.min_nodes, max: job.max_nodes },
-            declared: None,
-            running: job.runs(view.now).then(|| job.size()),
-            // The first rescale tells them.
-            costs: *view.costs,
-            key: key(job),
-        }
-    }
-
-    /// Takes the gaps out: there are thousands of nodes, and thousands of rounds.
-    fn question(&mut self, view: &View<'_>) -> Question {
-        let now = UnixTime(view.now);
-        let subjects: Vec<Subject> = view.jobs.values().map(|j| self.subject(j, view)).collect();
-        if !self.knows_curves() {
-            let usable = self.gaps.gaps.len() as u32;
-            let free = self.gaps.gaps.iter().filter(|g| g.holder.is_none()).count() as u32;
-            self.library.round(&subjects, usable, free, self.config.advisor.probe, now);
-        }
-        let candidates = subjects.into_iter().zip(view.jobs.values()).map(|(s, j)| candidate(s, j, view));
-        let mut jobs =
-            demand::jobs(candidates.collect(), &self.library, &self.gaps, &self.config.planner, now);
-        for job in &mut jobs {
+    fn question(&self, jobs: &[JobFacts], view: &View<'_>) -> Question {
+        let mut question = self.scene.question(jobs, Terms::FREE, UnixTime(view.now));
+        for job in &mut question.jobs {
             if let Some(truth) = view.jobs.get(&job.id) {
                 self.value(job, truth);
             }
         }
-        Question {
-            gaps: std::mem::take(&mut self.gaps),
-            jobs,
-            at: now,
-            may_grow: true,
-            drain: false,
-            notes: Vec::new(),
-        }
+        question
     }
 
     /// Gives a job the weight that its samples have in this simulation, and its true curve where that is
@@ -181,12 +103,10 @@ impl Infill {
         }
     }
 
-    fn plan(&mut self, view: &View<'_>) -> Option<Plan> {
-        let question = self.question(view);
+    fn plan(&mut self, jobs: &[JobFacts], view: &View<'_>) -> Option<Plan> {
+        let question = self.question(jobs, view);
         let solved = question.solve(&self.config);
-        let judged = judge(&question, &self.config, Ok(solved));
-        self.gaps = question.gaps;
-        match judged {
+        match judge(&question, &self.config, Ok(solved)) {
             Ok(judged) => {
                 self.refused_plans += u64::from(!judged.refused.is_empty());
                 if let SolveStatus::TimeLimit { gap } = judged.plan.status {
@@ -205,13 +125,13 @@ impl Infill {
     fn set_wake(&mut self, view: &View<'_>, acted: bool) {
         let now = view.now;
         let stay = self.config.planner.min_stay_secs as i64;
-        let leave = self.gaps.gaps.iter().filter(|g| g.holder.is_some()).filter_map(|g| g.vacate_by);
+        let leave = self.scene.gaps().gaps.iter().filter(|g| g.holder.is_some()).filter_map(|g| g.vacate_by);
         let leave = leave.map(|at| at.0 - LAST_STEP_SECS);
         // What pauses, and what was rescaled a moment ago, can be changed again from then on.
         let may_change =
             |j: &SimJob| stopped_at(j).max(j.last_change.map_or(i64::MIN, |at| at.saturating_add(stay)));
         let changes = view.jobs.values().filter(|j| j.size() > 0).map(may_change);
-        let probes = view.jobs.values().filter(|j| self.library.probe_of(j.id).is_some());
+        let probes = view.jobs.values().filter(|j| self.scene.library().probe_of(j.id).is_some());
         let probes = probes.map(|_| now + self.config.daemon.poll_interval_secs.ceil() as i64);
         self.quiet_secs = if acted { QUIET_SECS.0 } else { (self.quiet_secs * 2).min(QUIET_SECS.1) };
         let quiet = (!view.jobs.is_empty()).then_some(now + self.quiet_secs);
@@ -224,7 +144,7 @@ impl Infill {
         let target = |planned: &crate::model::JobPlan| {
             let job = view.jobs.get(&planned.job)?;
             let nodes: Vec<NodeIx> = planned.nodes.iter().filter_map(|p| mirror.number(&p.node)).collect();
-            let probing = self.library.is_probing(job.id, UnixTime(view.now)) && job.size() > 0;
+            let probing = self.scene.library().is_probing(job.id, UnixTime(view.now)) && job.size() > 0;
             let cause = if probing { Cause::Probe } else { Cause::Rescale };
             (nodes != job.nodes).then_some(Target { job: job.id, nodes, cause })
         };
@@ -268,24 +188,33 @@ impl Policy for Infill {
             step: None,
             opening: None,
         };
-        let news = self.library.progress(job.id, &key(job), &progress, UnixTime(now));
+        let lead = job.nodes.first().and_then(|n| self.mirror.as_ref()?.name(*n));
+        let key = self.scene.key(&program(job), lead);
+        let news = self.scene.progress(job.id, &key, &progress, UnixTime(now));
         news.probed || news.drift.is_some()
     }
 
     fn ended(&mut self, job: JobId) {
-        self.library.ended(job);
+        self.scene.library_mut().ended(job);
     }
 
     fn defects(&self) -> (u64, f64) {
         (self.refused_plans, self.worst_gap)
     }
 
+    fn left(&mut self, secs: f64) {
+        if self.name != PolicyName::InfillOracle {
+            self.scene.stopped((secs - CLEANUP_SECS).max(0.0));
+        }
+    }
+
     fn decide(&mut self, view: &View<'_>) -> Vec<Target> {
-        let foresight = self.foresight();
+        let (foresight, advice, now) = (self.foresight(), self.advice(), UnixTime(view.now));
         let mut mirror = self.mirror.take().unwrap_or_else(|| Mirror::new(view.cluster.names()));
-        self.find_gaps(mirror.look(view, foresight), view);
+        let jobs: Vec<JobFacts> = view.jobs.values().map(|job| facts(job, view)).collect();
+        let _ = self.scene.look(mirror.look(view, foresight), &jobs, advice, now);
         self.mirror = Some(mirror);
-        let plan = self.plan(view);
+        let plan = self.plan(&jobs, view);
         let targets = plan.map(|plan| self.targets(view, &plan)).unwrap_or_default();
         self.set_wake(view, !view.changed.is_empty() || !targets.is_empty());
         targets
@@ -299,43 +228,45 @@ fn stopped_at(job: &SimJob) -> i64 {
 }
 
 /// What a job runs.
-fn key(job: &SimJob) -> ProfileKey {
-    ProfileKey {
-        user: USER.to_owned(),
-        name: job.program.clone(),
-        node_type: NodeType::new(NODE_TYPE),
-        exec_plan: ExecPlan::default(),
-        batch: BatchMode::Auto,
-    }
+fn program(job: &SimJob) -> Program {
+    let told = Some((job.program.clone(), BatchMode::Auto));
+    Program { user: USER.to_owned(), job_name: job.name.clone(), told }
 }
 
-fn held<'a>(view: &'a View<'_>, job: &'a SimJob) -> impl Iterator<Item = (NodeName, JobId)> + 'a {
-    let names = view.cluster.names();
-    job.nodes.iter().filter_map(|n| Some((names.get(*n as usize)?.clone(), job.id)))
-}
-
-fn candidate(subject: Subject, job: &SimJob, view: &View<'_>) -> Candidate {
-    let names = view.cluster.names();
-    let mut nodes: Vec<HeldNode> =
-        held(view, job).map(|(node, id)| HeldNode { node, slurm_job: id }).collect();
-    nodes.sort_by(|a, b| a.node.cmp(&b.node));
+/// What a daemon would know of the job.
+fn facts(job: &SimJob, view: &View<'_>) -> JobFacts {
     let standing = match job.size() {
         0 => Standing::Waiting,
         // Its commands are stopping; the next round finds them started, if not ready yet.
         _ if job.pauses(view.now) && view.now < stopped_at(job) => Standing::Busy,
         _ => Standing::Running,
     };
-    Candidate {
-        subject,
+    JobFacts {
+        job: job.id,
         user: UserId(0),
+        program: program(job),
+        sizes: Sizes::Range { min: job.min_nodes, max: job.max_nodes },
+        claim: None,
+        // The first rescale tells them.
+        claimed_costs: Some(*view.costs),
         standing,
         since: UnixTime(job.since),
-        lead_node: job.nodes.first().and_then(|n| names.get(*n as usize).cloned()),
-        held: nodes,
+        running: job.runs(view.now).then(|| job.size()),
+        place: place(job, view),
         exec_plan: ExecPlan::default(),
+        pause: job.pause(),
         submitted_at: UnixTime(job.submitted_at),
         last_change: job.changed_at(),
         excluded: Vec::new(),
-        pause_secs: (job.busy_until - view.now as f64).max(0.0),
     }
+}
+
+fn place(job: &SimJob, view: &View<'_>) -> Place {
+    let names = view.cluster.names();
+    let nodes: Vec<&NodeName> = job.nodes.iter().filter_map(|n| names.get(*n as usize)).collect();
+    let lead = nodes.first().map(|n| (*n).clone());
+    let mut held: Vec<HeldNode> =
+        nodes.into_iter().map(|n| HeldNode { node: n.clone(), slurm_job: job.id }).collect();
+    held.sort_by(|a, b| a.node.cmp(&b.node));
+    Place { held, lead_now: lead.clone(), lead, ..Place::default() }
 }

@@ -16,7 +16,7 @@ pub const PARTITION: &str = "infill";
 const MAIN: &str = "main";
 
 /// The type of their nodes.
-pub const NODE_TYPE: &str = "node";
+const NODE_TYPE: &str = "node";
 
 /// Ids of planned jobs begin here; below lie those that stand for whoever is on a node.
 const FIRST_PLANNED: u32 = 100_000_000;
@@ -58,6 +58,12 @@ impl Mirror {
     /// The number of a node.
     pub fn number(&self, name: &NodeName) -> Option<NodeIx> {
         self.numbers.get(name).copied()
+    }
+
+    /// The name of a node.
+    pub fn name(&self, number: NodeIx) -> Option<&NodeName> {
+        let place = *self.places.get(number as usize)?;
+        self.snapshot.nodes.get(place).map(|n| &n.name)
     }
 
     /// The snapshot of this moment. What the oracle knows is shown as planned jobs of one node each.

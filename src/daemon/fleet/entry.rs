@@ -1,0 +1,96 @@
+//! One malleable job: its state machine, and what is known of it besides.
+
+use std::collections::BTreeMap;
+
+use crate::generation::{Machine, Phase};
+use crate::model::{JobId, NodeName, UnixTime};
+use crate::round::Program;
+
+/// What is known of a malleable job besides its generations.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct About {
+    /// Job name.
+    pub name: String,
+    /// Owner.
+    pub user: String,
+    /// Owner's id.
+    pub user_id: u32,
+    /// Submission.
+    pub submitted_at: UnixTime,
+    /// Samples reported in all.
+    pub samples: f64,
+    /// Last step.
+    pub step: Option<u64>,
+    /// Last loss.
+    pub loss: Option<f64>,
+    /// Samples a second over the last report of each node.
+    pub rates: BTreeMap<NodeName, f64>,
+    /// Why it has what it has.
+    pub why: String,
+    /// When its lead was last sent off to start.
+    pub launched_at: Option<UnixTime>,
+}
+
+/// What must be in the store before it is acted on: when it changes, the record is written.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Mark {
+    phase: Phase,
+    generation: u64,
+    wings: Vec<(u64, Option<JobId>)>,
+}
+
+impl Mark {
+    fn of(machine: &Machine) -> Self {
+        let wings = machine.wings.iter().map(|(order, w)| (*order, w.job)).collect();
+        Mark { phase: machine.phase.clone(), generation: machine.generation, wings }
+    }
+}
+
+/// A malleable job of the fleet.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub machine: Machine,
+    pub about: About,
+    /// As it was after its last turn.
+    mark: Option<Mark>,
+}
+
+impl Entry {
+    pub fn new(machine: Machine, about: About) -> Self {
+        Entry { machine, about, mark: None }
+    }
+
+    /// Whether a generation ran after the last turn.
+    pub fn ran(&self) -> bool {
+        self.mark.as_ref().is_some_and(|m| matches!(m.phase, Phase::Running { .. }))
+    }
+
+    pub fn runs(&self) -> bool {
+        matches!(self.machine.phase, Phase::Running { .. })
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.machine.phase == Phase::Ended
+    }
+
+    /// Whether advisor and planner have to do with it.
+    pub fn is_living(&self) -> bool {
+        !matches!(self.machine.phase, Phase::Ended | Phase::Ending { .. })
+    }
+
+    /// Remembers how it is. Says whether that is worth storing.
+    pub fn remark(&mut self) -> bool {
+        let mark = Some(Mark::of(&self.machine));
+        let changed = self.mark != mark;
+        self.mark = mark;
+        changed
+    }
+
+    /// What it runs, as far as it has told.
+    pub fn program(&self) -> Program {
+        let spec = &self.machine.spec;
+        let hash = Some(&spec.command_hash).filter(|hash| !hash.is_empty());
+        let told = spec.profile.as_ref().or(hash).map(|name| (name.clone(), spec.batch));
+        Program { user: self.about.user.clone(), job_name: self.about.name.clone(), told }
+    }
+}

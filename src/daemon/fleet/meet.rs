@@ -1,0 +1,144 @@
+//! What a trusted snapshot says of the malleable jobs.
+
+use std::collections::BTreeMap;
+
+use tracing::Level;
+
+use super::entry::{About, Entry};
+use super::jobs::Fleet;
+use super::output::{Batch, Output};
+use crate::generation::observe::{Sight, lead_of};
+use crate::generation::{Effect, Machine, Outcome};
+use crate::model::{Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime};
+
+/// Seconds after which a wing without its lead is cancelled again, if it is still there.
+const ORPHAN_RETRY_SECS: f64 = 30.0;
+
+/// A node that goes DRAIN within so many seconds after we left it is held against us. Slurm's own
+/// UnkillableStepTimeout is 60 s, and draining follows it.
+const BLAME_SECS: f64 = 180.0;
+
+/// Words in the reason of a drained node that tell of a job that left it badly.
+const LEFT_BADLY: [&str; 2] = ["Kill task failed", "Epilog"];
+
+impl Fleet {
+    /// Takes in a trusted snapshot that was read from `read_at` on. Also returns the jobs whose comments cannot
+    /// be read, each with the reason.
+    pub fn see(&mut self, snapshot: &Snapshot, read_at: UnixTime, now: UnixTime) -> (Output, Vec<String>) {
+        let ours: Vec<&Job> = snapshot.jobs.iter().filter(|j| j.partition == self.partition).collect();
+        let mut out = Output::default();
+        let unclear = self.meet(&ours, now, &mut out);
+        let mut wings: BTreeMap<JobId, Vec<&Job>> = BTreeMap::new();
+        for job in ours.iter().filter(|j| !j.state.is_ended()) {
+            if let Some(lead) = lead_of(job).filter(|l| self.same_owner(*l, job)) {
+                wings.entry(lead).or_default().push(job);
+            }
+        }
+        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
+            let lead = snapshot.job(id).filter(|j| j.partition == self.partition);
+            let sight = Sight { lead, wings: wings.remove(&id).unwrap_or_default(), read_at };
+            let mut outcome = Outcome::default();
+            if let Some(entry) = self.jobs.get_mut(&id) {
+                entry.machine.observe(&sight, now, &mut outcome);
+            }
+            out.merge(self.turn(id, outcome, now));
+        }
+        self.cancel_orphans(&ours, now, &mut out);
+        self.blame_drains(snapshot, now, &mut out);
+        (out, unclear)
+    }
+
+    /// Makes machines for leads that are new.
+    fn meet(&mut self, ours: &[&Job], now: UnixTime, out: &mut Output) -> Vec<String> {
+        let mut unclear = Vec::new();
+        for job in ours.iter().filter(|j| !j.state.is_ended()) {
+            match request_of(job) {
+                Ok(Some(Request::Lead(sizes))) => self.meet_lead(job, sizes, now, out),
+                Ok(Some(Request::Wing(_)) | None) => {}
+                Err(e) => unclear.push(format!("job {}: {e}", job.id)),
+            }
+        }
+        unclear
+    }
+
+    fn meet_lead(&mut self, job: &Job, sizes: Sizes, now: UnixTime, out: &mut Output) {
+        let submitted_at = job.submit_time.unwrap_or(now);
+        // Job ids wrap around: one that has ended and is here again is another job.
+        if self.jobs.get(&job.id).is_none_or(Entry::has_ended) {
+            out.note(Level::INFO, job.id, format!("a malleable job of {} for {sizes} nodes", job.user_name));
+            let entry = Entry::new(Machine::new(job.id, sizes, now), About::default());
+            self.jobs.insert(job.id, entry);
+            out.changed.insert(job.id);
+        }
+        let Some(Entry { about, .. }) = self.jobs.get_mut(&job.id) else { return };
+        about.name.clone_from(&job.name);
+        about.user.clone_from(&job.user_name);
+        about.user_id = job.user_id.0;
+        if about.submitted_at == UnixTime::default() {
+            about.submitted_at = submitted_at;
+        }
+    }
+
+    /// Makes a machine for a lead whose agent is here before any snapshot showed it.
+    pub fn adopt(&mut self, job: &Job, now: UnixTime) -> Output {
+        let mut out = Output::default();
+        if self.jobs.get(&job.id).is_none_or(Entry::has_ended) {
+            let sizes = match request_of(job) {
+                Ok(Some(Request::Lead(sizes))) => sizes,
+                _ => Sizes::Range { min: 1, max: 1 },
+            };
+            self.meet_lead(job, sizes, now, &mut out);
+        }
+        if let Some(entry) = self.jobs.get_mut(&job.id) {
+            entry.about.user_id = job.user_id.0;
+        }
+        out
+    }
+
+    fn same_owner(&self, lead: JobId, wing: &Job) -> bool {
+        self.about(lead).is_some_and(|a| a.user_id == wing.user_id.0)
+    }
+
+    /// Cancels wings whose lead has ended or is another user's: nobody else will.
+    fn cancel_orphans(&mut self, ours: &[&Job], now: UnixTime, out: &mut Output) {
+        self.orphans.retain(|_, t| now.secs_since(*t) < ORPHAN_RETRY_SECS);
+        for wing in ours.iter().filter(|j| !j.state.is_ended()) {
+            let Some(lead) = lead_of(wing) else { continue };
+            let living = self.jobs.get(&lead).is_some_and(|e| !e.has_ended());
+            if (living && self.same_owner(lead, wing)) || self.orphans.contains_key(&wing.id) {
+                continue;
+            }
+            self.orphans.insert(wing.id, now);
+            out.note(Level::INFO, lead, format!("wing {} without its lead: cancelled", wing.id));
+            out.batches.push(Batch { job: lead, effects: vec![Effect::CancelWing { job: wing.id }] });
+        }
+    }
+
+    /// A node that goes DRAIN soon after we left it was probably drained because we left it badly.
+    fn blame_drains(&mut self, snapshot: &Snapshot, now: UnixTime, out: &mut Output) {
+        let used: Vec<NodeName> = self.machines().flat_map(|m| m.occupied().into_keys()).collect();
+        self.left_at.extend(used.into_iter().map(|node| (node, now)));
+        self.left_at.retain(|_, t| now.secs_since(*t) < BLAME_SECS);
+        for node in snapshot.nodes.iter().filter(|n| n.state.has("DRAIN")) {
+            if self.left_at.remove(&node.name).is_none() {
+                continue;
+            }
+            let reason = node.reason.as_deref().unwrap_or_default();
+            if LEFT_BADLY.iter().any(|words| reason.contains(words)) {
+                out.trips.push((node.name.clone(), format!("went DRAIN after we used it ({reason})")));
+            }
+        }
+    }
+}
+
+/// What a job in the partition asks for. The plug-in's comment goes before the user's.
+///
+/// # Errors
+/// What is wrong with the comment, in words.
+fn request_of(job: &Job) -> Result<Option<Request>, String> {
+    let comment = if job.admin_comment.contains("infill:") { &job.admin_comment } else { &job.comment };
+    if let Some(lead) = lead_of(job) {
+        return Ok(Some(Request::Wing(lead)));
+    }
+    Request::parse(comment).map_err(|e| e.to_string())
+}

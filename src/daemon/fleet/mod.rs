@@ -1,0 +1,13 @@
+//! The malleable jobs: their state machines, and what else is known of them. Pure: what happened and when come in,
+//! what follows from it comes out as an [`Output`].
+
+mod agents;
+mod entry;
+mod facts;
+mod jobs;
+mod meet;
+mod output;
+
+pub use entry::About;
+pub use jobs::Fleet;
+pub use output::{Batch, Measured, Note, Output};

@@ -1,0 +1,121 @@
+//! What follows from a change of the fleet.
+
+use std::collections::BTreeSet;
+
+use tracing::Level;
+
+use crate::advisor::{Opening, Progress};
+use crate::generation::Effect;
+use crate::model::{JobId, NodeName};
+use crate::round::Program;
+use crate::store::GenerationRecord;
+
+/// The effects of one job's turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// The malleable job.
+    pub job: JobId,
+    /// In order. None means that only its record is to be stored.
+    pub effects: Vec<Effect>,
+}
+
+/// Something for the log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Note {
+    /// How bad it is.
+    pub level: Level,
+    /// The malleable job that it is about, if any.
+    pub job: Option<JobId>,
+    /// What happened.
+    pub text: String,
+}
+
+/// What a worker of the present generation told of its progress.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// The malleable job.
+    pub job: JobId,
+    /// What it runs.
+    pub program: Program,
+    /// The node of its lead.
+    pub lead: Option<NodeName>,
+    /// The worker's node.
+    pub node: NodeName,
+    /// The generation.
+    pub generation: u64,
+    /// Its number of nodes.
+    pub nodes: u32,
+    /// Samples since its last word.
+    pub samples: f64,
+    /// Seconds since its last word.
+    pub secs: f64,
+    /// Its step.
+    pub step: Option<u64>,
+    /// If it is the first of its generation: how that came about.
+    pub opening: Option<Opening>,
+}
+
+impl Measured {
+    /// The same in the advisor's terms.
+    pub fn progress(&self) -> Progress<'_> {
+        Progress {
+            generation: self.generation,
+            nodes: self.nodes,
+            node: &self.node,
+            samples: self.samples,
+            secs: self.secs,
+            step: self.step,
+            opening: self.opening,
+        }
+    }
+}
+
+/// What follows from a change of the fleet, to be handed on by whoever made it.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[must_use = "what follows must be handed on"]
+pub struct Output {
+    /// Effects at Slurm, each job's in order.
+    pub batches: Vec<Batch>,
+    /// Jobs that had a turn: their agents are to be told.
+    pub turned: BTreeSet<JobId>,
+    /// Jobs whose record has changed: it is stored before anything is done about them.
+    pub changed: BTreeSet<JobId>,
+    /// Generations that began.
+    pub generations: Vec<GenerationRecord>,
+    /// Jobs whose generation was interrupted.
+    pub interrupted: Vec<JobId>,
+    /// Jobs that have ended.
+    pub ended: Vec<JobId>,
+    /// Seconds that commands took to save and exit when they were asked to.
+    pub stop_secs: Vec<f64>,
+    /// Nodes on which something went wrong, with what.
+    pub strikes: Vec<(NodeName, String)>,
+    /// Nodes that are to be left alone at once, with the reason.
+    pub trips: Vec<(NodeName, String)>,
+    /// Progress of present generations.
+    pub measured: Vec<Measured>,
+    /// For the log.
+    pub notes: Vec<Note>,
+}
+
+impl Output {
+    /// Takes in what followed from another change.
+    pub fn merge(&mut self, other: Output) {
+        self.batches.extend(other.batches);
+        self.turned.extend(other.turned);
+        self.changed.extend(other.changed);
+        self.generations.extend(other.generations);
+        self.interrupted.extend(other.interrupted);
+        self.ended.extend(other.ended);
+        self.stop_secs.extend(other.stop_secs);
+        self.strikes.extend(other.strikes);
+        self.trips.extend(other.trips);
+        self.measured.extend(other.measured);
+        self.notes.extend(other.notes);
+    }
+
+    /// Notes something about a job for the log.
+    pub fn note(&mut self, level: Level, job: JobId, text: impl Into<String>) {
+        self.notes.push(Note { level, job: Some(job), text: text.into() });
+    }
+}

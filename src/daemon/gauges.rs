@@ -1,0 +1,59 @@
+//! The gauges, set after each round.
+
+use super::ledger::Kind;
+use super::metrics::{JOB_STATES, Metrics};
+use super::state::State;
+use crate::api::RoundView;
+use crate::model::{Snapshot, SolveStatus};
+
+/// Sets the gauges to what the state is after a round, and adds up what has come since the last one.
+pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView) {
+    nodes(metrics, state, view);
+    jobs(metrics, state);
+    let status = match view.plan.status {
+        SolveStatus::Optimal => "optimal",
+        SolveStatus::TimeLimit { .. } => "time_limit",
+        SolveStatus::Fallback(_) => "fallback",
+        SolveStatus::Trivial => "trivial",
+    };
+    metrics.solver_status.get_or_create(&vec![("status", status)]).inc();
+    metrics.solve_seconds.observe(view.secs.get("plan").copied().unwrap_or(0.0));
+    for (event, n) in std::mem::take(&mut state.heard) {
+        metrics.agent_events.get_or_create(&vec![("event", event)]).inc_by(n);
+    }
+    for (kind, rows) in state.ledger.take_lost() {
+        metrics.lost_rows.get_or_create(&vec![("kind", Kind::word(kind))]).inc_by(rows as u64);
+    }
+}
+
+fn nodes(metrics: &Metrics, state: &State, view: &RoundView) {
+    let gaps = &state.scene.gaps().gaps;
+    let held = gaps.iter().filter(|g| g.holder.is_some()).count();
+    let free = gaps.len() - held;
+    let before = state.round.as_ref().map_or(view.plan.at, |r| r.plan.at);
+    let secs = view.plan.at.secs_since(before).clamp(0.0, 3600.0);
+    metrics.held_nodes.set(held as i64);
+    metrics.gap_nodes.set(free as i64);
+    metrics.harvested.inc_by(secs * held as f64);
+    metrics.gap_seconds.inc_by(secs * (held + free) as f64);
+    metrics.breaker_open_nodes.set(state.scene.breaker().open(view.plan.at) as i64);
+    let busy = state.snapshot.as_ref().map_or(0, |s| main_nodes(s, &state.config.slurm.partition));
+    metrics.busy_nodes.set(busy as i64);
+}
+
+fn jobs(metrics: &Metrics, state: &State) {
+    for word in JOB_STATES {
+        let n = state.fleet.machines().filter(|m| m.state_word() == word).count();
+        metrics.jobs.get_or_create(&vec![("state", word)]).set(n as i64);
+    }
+    let rescales: u64 = state.fleet.machines().map(|m| u64::from(m.rescales)).sum();
+    metrics.rescales.inc_by(rescales.saturating_sub(metrics.rescales.get()));
+}
+
+/// Nodes of the partition on which a main job runs.
+fn main_nodes(snapshot: &Snapshot, partition: &str) -> usize {
+    let main = snapshot.jobs.iter().filter(|j| j.partition != partition && j.state.occupies_nodes());
+    main.flat_map(|j| &j.nodes)
+        .filter(|n| snapshot.node(n).is_some_and(|n| n.partitions.iter().any(|p| p == partition)))
+        .count()
+}

@@ -1,0 +1,205 @@
+//! What is to be written: records of jobs, which go before anything is done about them, and history, which waits,
+//! bounded, while the store is away.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::model::{EndedGap, JobId, ProfileFilter};
+use crate::store::{GenerationRecord, Measurement, RoundRecord};
+
+/// Rows of any kind that wait in memory while the store is away: an hour of a job that reports every second, and
+/// some megabytes.
+pub const MAX_WAITING_ROWS: usize = 10_000;
+
+/// Rounds that wait: each may have a hundred kilobytes.
+pub const MAX_WAITING_ROUNDS: usize = 100;
+
+/// Seconds of measuring that make one row of history.
+const ROW_SECS: f64 = 60.0;
+
+/// A kind of history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Rounds.
+    Rounds,
+    /// Ended gaps.
+    Gaps,
+    /// Measurements.
+    Measurements,
+    /// Generations.
+    Generations,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 4] = [Kind::Rounds, Kind::Gaps, Kind::Measurements, Kind::Generations];
+
+    /// Its name in the metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Rounds => "rounds",
+            Kind::Gaps => "gaps",
+            Kind::Measurements => "measurements",
+            Kind::Generations => "generations",
+        }
+    }
+}
+
+/// History that is to be written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pages {
+    /// Rounds, oldest first.
+    pub rounds: VecDeque<RoundRecord>,
+    /// Ended gaps.
+    pub gaps: Vec<EndedGap>,
+    /// Measurements.
+    pub measurements: Vec<Measurement>,
+}
+
+/// Everything that waits for the store.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    /// Jobs whose record has changed.
+    dirty: BTreeSet<JobId>,
+    generations: VecDeque<GenerationRecord>,
+    rounds: VecDeque<RoundRecord>,
+    gaps: VecDeque<EndedGap>,
+    measurements: VecDeque<Measurement>,
+    /// Measurements by job that are not a row yet.
+    open: BTreeMap<JobId, Measurement>,
+    /// Rows that found no room, by kind.
+    lost: BTreeMap<Kind, usize>,
+}
+
+impl Ledger {
+    /// These jobs' records have changed, or were not stored.
+    pub fn mark(&mut self, jobs: impl IntoIterator<Item = JobId>) {
+        self.dirty.extend(jobs);
+    }
+
+    /// Whether the job's record is stored as it is.
+    pub fn is_stored(&self, job: JobId) -> bool {
+        !self.dirty.contains(&job)
+    }
+
+    /// Jobs whose records are to be stored now.
+    pub fn take_dirty(&mut self) -> BTreeSet<JobId> {
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// Takes in generations that began.
+    pub fn add_generations(&mut self, generations: impl IntoIterator<Item = GenerationRecord>) {
+        self.generations.extend(generations);
+        self.bound(Kind::Generations);
+    }
+
+    /// Generations that are to be stored now.
+    pub fn take_generations(&mut self) -> Vec<GenerationRecord> {
+        std::mem::take(&mut self.generations).into()
+    }
+
+    /// Takes back generations that could not be stored.
+    pub fn put_generations_back(&mut self, generations: Vec<GenerationRecord>) {
+        put_back(&mut self.generations, generations);
+        self.bound(Kind::Generations);
+    }
+
+    /// Takes in a round.
+    pub fn add_round(&mut self, round: RoundRecord) {
+        self.rounds.push_back(round);
+        self.bound(Kind::Rounds);
+    }
+
+    /// Takes in gaps that ended.
+    pub fn add_gaps(&mut self, gaps: Vec<EndedGap>) {
+        self.gaps.extend(gaps);
+        self.bound(Kind::Gaps);
+    }
+
+    /// Takes in what was measured of a job. What is alike is added up until it makes a row.
+    pub fn add_measurement(&mut self, new: Measurement) {
+        let job = new.job;
+        let alike = |r: &&mut Measurement| r.key == new.key && r.nodes == new.nodes && r.probe == new.probe;
+        match self.open.get_mut(&job).filter(alike) {
+            Some(open) => {
+                open.samples += new.samples;
+                open.secs += new.secs;
+                open.at = new.at;
+            }
+            None => {
+                self.close_row(job);
+                self.open.insert(job, new);
+            }
+        }
+        if self.open.get(&job).is_some_and(|open| open.secs >= ROW_SECS) {
+            self.close_row(job);
+        }
+    }
+
+    /// What was measured of this job so far makes a row: its generation has ended.
+    pub fn close_row(&mut self, job: JobId) {
+        self.measurements.extend(self.open.remove(&job));
+        self.bound(Kind::Measurements);
+    }
+
+    /// Drops what was measured for these profiles: it would bring them back.
+    pub fn forget(&mut self, filter: &ProfileFilter) {
+        self.measurements.retain(|m| !filter.matches(&m.key));
+        self.open.retain(|_, open| !filter.matches(&open.key));
+    }
+
+    /// History that is to be written now.
+    pub fn take_pages(&mut self) -> Pages {
+        Pages {
+            rounds: std::mem::take(&mut self.rounds),
+            gaps: std::mem::take(&mut self.gaps).into(),
+            measurements: std::mem::take(&mut self.measurements).into(),
+        }
+    }
+
+    /// Takes back what could not be written, before what came meanwhile.
+    pub fn put_pages_back(&mut self, pages: Pages) {
+        put_back(&mut self.rounds, pages.rounds);
+        put_back(&mut self.gaps, pages.gaps);
+        put_back(&mut self.measurements, pages.measurements);
+        [Kind::Rounds, Kind::Gaps, Kind::Measurements].into_iter().for_each(|kind| self.bound(kind));
+    }
+
+    /// Counts history that is lost.
+    pub fn lose(&mut self, kind: Kind, rows: usize) {
+        *self.lost.entry(kind).or_default() += rows;
+    }
+
+    /// What was lost since the last call.
+    pub fn take_lost(&mut self) -> BTreeMap<Kind, usize> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Drops the oldest rows beyond what may wait.
+    fn bound(&mut self, kind: Kind) {
+        let rows = match kind {
+            Kind::Rounds => drop_oldest(&mut self.rounds, MAX_WAITING_ROUNDS),
+            Kind::Gaps => drop_oldest(&mut self.gaps, MAX_WAITING_ROWS),
+            Kind::Measurements => drop_oldest(&mut self.measurements, MAX_WAITING_ROWS),
+            Kind::Generations => drop_oldest(&mut self.generations, MAX_WAITING_ROWS),
+        };
+        if rows > 0 {
+            self.lose(kind, rows);
+        }
+    }
+}
+
+/// Puts rows back before those that came meanwhile.
+fn put_back<T>(waiting: &mut VecDeque<T>, rows: impl IntoIterator<Item = T>) {
+    let came = std::mem::take(waiting);
+    waiting.extend(rows);
+    waiting.extend(came);
+}
+
+fn drop_oldest<T>(rows: &mut VecDeque<T>, most: usize) -> usize {
+    let beyond = rows.len().saturating_sub(most);
+    rows.drain(..beyond);
+    beyond
+}
+
+#[cfg(test)]
+mod tests;

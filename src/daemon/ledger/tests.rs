@@ -1,0 +1,152 @@
+//! What waits for the store, kind by kind and event by event.
+
+use super::*;
+use crate::model::{BatchMode, ExecPlan, NodeName, NodeType, Plan, ProfileKey, Report, SolveStatus, UnixTime, WindowEnd};
+
+/// What can happen to the rows of a kind, one letter each: `a` a row comes, `t` all are taken to be written, `b`
+/// those that were taken come back, `f` as many rows come as may wait, `l` one is lost.
+fn play(kind: Kind, events: &str) -> String {
+    let (mut ledger, mut taken, mut number) = (Ledger::default(), Pages::default(), 0);
+    let mut taken_generations = Vec::new();
+    for event in events.chars() {
+        match event {
+            'a' => add(&mut ledger, kind, &mut number),
+            'f' => (0..most(kind)).for_each(|_| add(&mut ledger, kind, &mut number)),
+            't' => (taken, taken_generations) = (ledger.take_pages(), ledger.take_generations()),
+            'b' => {
+                ledger.put_pages_back(std::mem::take(&mut taken));
+                ledger.put_generations_back(std::mem::take(&mut taken_generations));
+            }
+            'l' => ledger.lose(kind, 1),
+            other => panic!("no event {other}"),
+        }
+    }
+    let lost = ledger.take_lost().get(&kind).copied().unwrap_or(0);
+    assert!(ledger.take_lost().is_empty(), "told once");
+    let rows = numbers(&mut ledger, kind);
+    let rows = match rows.as_slice() {
+        [first, .., last] if rows.len() > 5 => format!("{first}..{last}"),
+        few => few.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+    };
+    format!("{rows}; lost {lost}")
+}
+
+fn most(kind: Kind) -> usize {
+    if kind == Kind::Rounds { MAX_WAITING_ROUNDS } else { MAX_WAITING_ROWS }
+}
+
+fn add(ledger: &mut Ledger, kind: Kind, number: &mut i64) {
+    *number += 1;
+    let (at, job) = (UnixTime(*number), JobId(*number as u32));
+    match kind {
+        Kind::Rounds => ledger.add_round(round(at)),
+        Kind::Gaps => ledger.add_gaps(vec![gap(at)]),
+        Kind::Measurements => {
+            ledger.add_measurement(measurement(job, 2, 1.0, at));
+            ledger.close_row(job);
+        }
+        Kind::Generations => ledger.add_generations([GenerationRecord {
+            job,
+            generation: 1,
+            started_at: at,
+            nodes: Vec::new(),
+            why: String::new(),
+        }]),
+    }
+}
+
+fn numbers(ledger: &mut Ledger, kind: Kind) -> Vec<i64> {
+    let generations = ledger.take_generations();
+    let pages = ledger.take_pages();
+    match kind {
+        Kind::Rounds => pages.rounds.iter().map(|r| r.at.0).collect(),
+        Kind::Gaps => pages.gaps.iter().map(|g| g.end.0).collect(),
+        Kind::Measurements => pages.measurements.iter().map(|m| m.at.0).collect(),
+        Kind::Generations => generations.iter().map(|g| g.started_at.0).collect(),
+    }
+}
+
+fn round(at: UnixTime) -> RoundRecord {
+    let (jobs, steps) = (Vec::new(), Vec::new());
+    let plan = Plan { at, jobs, status: SolveStatus::Trivial, proof: None, objective: 0.0, steps };
+    RoundRecord { at, plan, report: Report::default(), acted: true }
+}
+
+fn gap(end: UnixTime) -> EndedGap {
+    EndedGap {
+        node: NodeName::from("n1"),
+        node_type: NodeType::new("cpu"),
+        start: UnixTime(0),
+        end,
+        taken: true,
+        block: 1,
+        planned: WindowEnd::Unknown,
+    }
+}
+
+fn measurement(job: JobId, nodes: u32, secs: f64, at: UnixTime) -> Measurement {
+    let (user, name, node_type) = ("alice".to_owned(), "bert".to_owned(), NodeType::new("cpu"));
+    let key = ProfileKey { user, name, node_type, exec_plan: ExecPlan::default(), batch: BatchMode::Auto };
+    Measurement { key, job, nodes, samples: 10.0 * secs, secs, probe: false, at }
+}
+
+#[test]
+fn every_kind_of_history_waits_bounded_and_in_its_order() {
+    let cases = ["", "aaa", "aat", "aatb", "aataab", "aatbaatb", "fa", "fatab", "aal"];
+    for kind in Kind::ALL {
+        let full = most(kind) as i64;
+        let want = [
+            "; lost 0".to_owned(),
+            "1 2 3; lost 0".to_owned(),
+            "; lost 0".to_owned(),
+            "1 2; lost 0".to_owned(),
+            "1 2 3 4; lost 0".to_owned(),
+            "1 2 3 4; lost 0".to_owned(),
+            format!("2..{}; lost 1", full + 1),
+            // One was lost before they were taken, another when they came back.
+            format!("3..{}; lost 2", full + 2),
+            "1 2; lost 1".to_owned(),
+        ];
+        for (events, want) in cases.iter().zip(want) {
+            assert_eq!(play(kind, events), want, "{} after {events:?}", kind.word());
+        }
+    }
+}
+
+#[test]
+fn what_is_measured_adds_up_to_rows_of_a_minute() {
+    let mut ledger = Ledger::default();
+    let mut rows = |ledger: &mut Ledger| -> Vec<(u32, f64)> {
+        ledger.take_pages().measurements.iter().map(|m| (m.nodes, m.secs)).collect()
+    };
+    for second in 1..=50 {
+        ledger.add_measurement(measurement(JobId(1), 2, 1.0, UnixTime(second)));
+    }
+    assert_eq!(rows(&mut ledger), []);
+    for second in 51..=70 {
+        ledger.add_measurement(measurement(JobId(1), 2, 1.0, UnixTime(second)));
+    }
+    assert_eq!(rows(&mut ledger), [(2, 60.0)]);
+    // Another size is another row, and so is what an interrupted generation leaves.
+    ledger.add_measurement(measurement(JobId(1), 4, 5.0, UnixTime(80)));
+    assert_eq!(rows(&mut ledger), [(2, 10.0)]);
+    ledger.close_row(JobId(1));
+    assert_eq!(rows(&mut ledger), [(4, 5.0)]);
+    ledger.add_measurement(measurement(JobId(1), 4, 5.0, UnixTime(90)));
+    ledger.forget(&ProfileFilter { user: Some("alice".to_owned()), ..ProfileFilter::default() });
+    ledger.close_row(JobId(1));
+    assert_eq!(rows(&mut ledger), []);
+}
+
+#[test]
+fn a_record_is_stored_until_it_changes_again() {
+    let mut ledger = Ledger::default();
+    assert!(ledger.is_stored(JobId(1)));
+    ledger.mark([JobId(1), JobId(2)]);
+    assert!(!ledger.is_stored(JobId(1)));
+    let taken = ledger.take_dirty();
+    assert!(taken.contains(&JobId(2)) && ledger.is_stored(JobId(2)));
+    // It changed, or could not be written.
+    ledger.mark(taken);
+    assert!(!ledger.is_stored(JobId(2)));
+}

@@ -1,0 +1,116 @@
+//! The agents' lines: what each was told last, and who may ask.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use subtle::ConstantTimeEq as _;
+use tokio::sync::watch;
+
+use crate::api::{Assignment, Directive, Secret, WingOrder};
+use crate::model::{JobId, NodeName, UnixTime};
+
+/// An agent: the Slurm job in which it runs, and its node.
+pub type Agent = (JobId, NodeName);
+
+/// What one agent shall do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Word {
+    /// Who.
+    pub agent: Agent,
+    /// What to do with the command.
+    pub directive: Directive,
+    /// Wings to submit.
+    pub wings: Vec<WingOrder>,
+}
+
+/// How much agents may be told before it is stored. What stops or holds a command is said at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Permit {
+    /// Nothing new: neither a generation nor a wing.
+    Stop,
+    /// New generations, for training goes on while the store fails; but no wing.
+    Run,
+    /// Everything.
+    Order,
+}
+
+/// An agent's line to the daemon.
+struct Line {
+    secret_hash: [u8; 32],
+    sender: watch::Sender<Assignment>,
+}
+
+struct Open {
+    lines: BTreeMap<Agent, Line>,
+    version: u64,
+}
+
+/// All agents' lines.
+pub struct Lines(Mutex<Open>);
+
+impl Lines {
+    /// No lines yet. Versions begin above those that agents of an earlier daemon have seen.
+    pub fn new(now: UnixTime) -> Self {
+        let version = u64::try_from(now.0).unwrap_or(0) << 20;
+        Lines(Mutex::new(Open { lines: BTreeMap::new(), version }))
+    }
+
+    /// A thread that panicked while holding the lock leaves the values whole: every change replaces values.
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a line to an agent that has proved itself, in place of the one that it had. It is held at first.
+    pub fn connect(&self, agent: Agent, secret: &Secret) {
+        let mut open = self.open();
+        open.version += 1;
+        let first = Assignment { version: open.version, directive: Directive::Hold, wings: Vec::new() };
+        let line = Line { secret_hash: hash(secret), sender: watch::Sender::new(first) };
+        open.lines.insert(agent, line);
+    }
+
+    /// Whether `secret` is this agent's. Takes the same time whether it is right or wrong.
+    pub fn knows(&self, agent: &Agent, secret: &Secret) -> bool {
+        let open = self.open();
+        open.lines.get(agent).is_some_and(|l| bool::from(l.secret_hash.ct_eq(&hash(secret))))
+    }
+
+    /// The agent's assignments from now on.
+    pub fn watch(&self, agent: &Agent) -> Option<watch::Receiver<Assignment>> {
+        self.open().lines.get(agent).map(|l| l.sender.subscribe())
+    }
+
+    /// Tells agents what they shall do. A word that says nothing new wakes nobody.
+    pub fn tell(&self, words: Vec<Word>, permit: Permit) {
+        let mut open = self.open();
+        let Open { lines, version } = &mut *open;
+        for word in words {
+            if let Some(line) = lines.get(&word.agent) {
+                line.sender.send_if_modified(|told| update(told, word, permit, version));
+            }
+        }
+    }
+
+    /// Closes the lines of all but these agents.
+    pub fn keep(&self, is_here: impl Fn(&Agent) -> bool) {
+        self.open().lines.retain(|agent, _| is_here(agent));
+    }
+}
+
+/// Makes the assignment what the word says, as far as that may be told. Says whether that changes it.
+fn update(told: &mut Assignment, word: Word, permit: Permit, version: &mut u64) -> bool {
+    let runs = matches!(word.directive, Directive::Run(_));
+    let directive = if runs && permit < Permit::Run { told.directive.clone() } else { word.directive };
+    let wings = if permit < Permit::Order { told.wings.clone() } else { word.wings };
+    let changed = told.directive != directive || told.wings != wings;
+    if changed {
+        *version += 1;
+        *told = Assignment { version: *version, directive, wings };
+    }
+    changed
+}
+
+fn hash(secret: &Secret) -> [u8; 32] {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(secret.0.as_bytes()).into()
+}

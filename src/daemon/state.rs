@@ -1,0 +1,241 @@
+//! All that the daemon knows, as values behind one lock: the fleet, the scene, what is to be written, what is wrong.
+//!
+//! What follows from a change of one of them reaches the others in [`State::absorb`], and the outside as
+//! [`Errands`], which the [`super::context::Context`] hands on before it lets go of the lock.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tracing::Level;
+
+use super::fleet::{Batch, Fleet, Measured, Note, Output};
+use super::health::{Health, Problem, Topic};
+use super::ledger::Ledger;
+use super::lines::{Permit, Word};
+use super::lookups::Lookups;
+use crate::advisor::News;
+use crate::api::{Control, Mode, RoundView};
+use crate::config::Config;
+use crate::model::{JobId, NodeName, Profile, ProfileFilter, ProfileKey, Snapshot, UnixTime};
+use crate::round::{Advice, Question, Scene, Terms};
+use crate::store::Measurement;
+
+/// What has to be done outside after a change, in this order.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[must_use = "errands are to be run"]
+pub struct Errands {
+    /// For the log.
+    pub notes: Vec<Note>,
+    /// What agents are to be told, and how much of it.
+    pub words: Vec<(Vec<Word>, Permit)>,
+    /// What is to be done at Slurm, once everything is stored.
+    pub batches: Vec<Batch>,
+    /// Whether the planner should look at once.
+    pub urgent: bool,
+}
+
+/// See the module's text.
+pub struct State {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// Malleable jobs.
+    pub fleet: Fleet,
+    /// What rounds are made of.
+    pub scene: Scene,
+    /// What is to be written.
+    pub ledger: Ledger,
+    /// What is wrong.
+    pub health: Health,
+    /// Which stored profiles are known.
+    pub lookups: Lookups,
+    /// Order of an administrator.
+    pub control: Control,
+    /// The last trusted snapshot.
+    pub snapshot: Option<Arc<Snapshot>>,
+    /// The last round.
+    pub round: Option<RoundView>,
+    /// Slurm's and REST's version.
+    pub endpoint: Option<(String, String)>,
+    /// Start of the daemon.
+    pub started_at: UnixTime,
+    /// What agents said since the last round, for the metrics.
+    pub heard: BTreeMap<&'static str, u64>,
+}
+
+impl State {
+    /// Knows nothing yet.
+    pub fn new(config: Arc<Config>, now: UnixTime) -> Self {
+        State {
+            fleet: Fleet::new(&config),
+            scene: Scene::new(config.clone(), now),
+            ledger: Ledger::default(),
+            health: Health::default(),
+            lookups: Lookups::default(),
+            control: Control::Normal,
+            snapshot: None,
+            round: None,
+            endpoint: None,
+            started_at: now,
+            heard: BTreeMap::new(),
+            config,
+        }
+    }
+
+    /// Whether anything may be done at all.
+    pub fn acting(&self) -> bool {
+        self.config.daemon.mode == Mode::Act
+    }
+
+    /// Takes in a trusted snapshot that was read from `read_at` on.
+    pub fn look(&mut self, snapshot: Snapshot, read_at: UnixTime, now: UnixTime) -> Errands {
+        let (out, unclear) = self.fleet.see(&snapshot, read_at, now);
+        if unclear.is_empty() {
+            self.health.clear(Topic::Requests);
+        } else {
+            self.health.raise(Problem::Requests(unclear));
+        }
+        let errands = self.absorb(out, now);
+        let ended = self.scene.look(&snapshot, &self.fleet.facts(now), self.advice(), now);
+        self.ledger.add_gaps(ended);
+        self.snapshot = Some(Arc::new(snapshot));
+        errands
+    }
+
+    fn advice(&self) -> Advice {
+        let probes = self.acting() && self.control == Control::Normal;
+        if probes { Advice::Probe } else { Advice::Watch }
+    }
+
+    /// What the planner is to be asked now; `None` before the first trusted snapshot. `trusted`: whether that
+    /// snapshot is of this round.
+    pub fn question(&self, trusted: bool, now: UnixTime) -> Option<Question> {
+        self.snapshot.as_ref()?;
+        let terms = Terms {
+            may_grow: self.control == Control::Normal && !self.health.ails(Topic::Store),
+            drain: self.control == Control::Draining,
+            trusted,
+        };
+        Some(self.scene.question(&self.fleet.facts(now), terms, now))
+    }
+
+    /// Brings what follows from a change of the fleet to where it belongs.
+    pub fn absorb(&mut self, out: Output, now: UnixTime) -> Errands {
+        let mut errands = Errands { notes: out.notes, ..Errands::default() };
+        for measured in &out.measured {
+            errands.urgent |= self.measured(measured, now, &mut errands.notes);
+        }
+        for job in out.interrupted {
+            if let Some((key, news)) = self.scene.library_mut().interrupted(job, now) {
+                self.take_news(job, &key, news, now, &mut errands.notes);
+            }
+            self.ledger.close_row(job);
+        }
+        out.ended.into_iter().for_each(|job| self.scene.library_mut().ended(job));
+        out.stop_secs.into_iter().for_each(|secs| self.scene.stopped(secs));
+        for (node, why) in out.strikes {
+            if self.scene.breaker_mut().strike(&node, &why, now) {
+                let text = format!("{node} is left alone for a while: {why}");
+                errands.notes.push(Note { level: Level::WARN, job: None, text });
+            }
+        }
+        for (node, why) in out.trips {
+            self.scene.breaker_mut().trip(&node, &why, now);
+            let text = format!("{node} {why}: left alone");
+            errands.notes.push(Note { level: Level::ERROR, job: None, text });
+        }
+        self.ledger.add_generations(out.generations);
+        self.ledger.mark(out.changed);
+        let told = |job: JobId| {
+            let permit = if self.ledger.is_stored(job) { Permit::Order } else { Permit::Stop };
+            (self.fleet.words(job), permit)
+        };
+        errands.words = out.turned.into_iter().map(told).collect();
+        errands.batches = out.batches;
+        if !self.acting() {
+            errands.batches.iter_mut().for_each(|b| b.effects.clear());
+        }
+        errands
+    }
+
+    /// Takes in how a job runs. Says whether the planner should look at once.
+    fn measured(&mut self, measured: &Measured, now: UnixTime, notes: &mut Vec<Note>) -> bool {
+        let key = self.scene.key(&measured.program, measured.lead.as_ref());
+        // Just started: no snapshot has shown the node yet, or the store has not told what is known of such jobs.
+        if key.node_type.as_str().is_empty() || !self.lookups.covers(&key) {
+            return false;
+        }
+        let news = self.scene.progress(measured.job, &key, &measured.progress(), now);
+        let urgent = news.probed || news.drift.is_some();
+        self.take_news(measured.job, &key, news, now, notes);
+        urgent
+    }
+
+    fn take_news(&mut self, job: JobId, key: &ProfileKey, news: News, now: UnixTime, notes: &mut Vec<Note>) {
+        if let Some(factor) = news.drift {
+            let text = format!("profile {}: runs at {factor:.2} times its old speed now", key.name);
+            notes.push(Note { level: Level::INFO, job: Some(job), text });
+        }
+        let Some((nodes, stretch)) = news.stretch else { return };
+        let (rate, error) = (stretch.rate.rate, stretch.rate.error);
+        let text = format!("measured on {nodes} nodes: {rate} samples/s, error {error}");
+        notes.push(Note { level: Level::DEBUG, job: Some(job), text });
+        let (samples, secs, probe) = (stretch.samples, stretch.secs, news.probe);
+        self.ledger.add_measurement(Measurement {
+            key: key.clone(),
+            job,
+            nodes,
+            samples,
+            secs,
+            probe,
+            at: now,
+        });
+        let name = self.fleet.about(job).map(|a| a.name.clone()).unwrap_or_default();
+        self.scene.library_mut().set_job_name(key, &name);
+    }
+
+    /// What agents may be told now that these jobs' records were stored, or could not be: while the store fails,
+    /// training still goes on in new generations, but nothing is ordered.
+    pub fn saved(&self, jobs: impl IntoIterator<Item = JobId>, stored: bool) -> Errands {
+        let permit = if stored { Permit::Order } else { Permit::Run };
+        let settled = jobs.into_iter().filter(|job| !stored || self.ledger.is_stored(*job));
+        Errands { words: settled.map(|job| (self.fleet.words(job), permit)).collect(), ..Errands::default() }
+    }
+
+    /// Profiles in the store that may concern the present jobs and were not read yet.
+    pub fn profiles_to_load(&self, now: UnixTime) -> Vec<ProfileFilter> {
+        let facts = self.fleet.facts(now);
+        let keys = facts.iter().map(|f| self.scene.key(&f.program, f.place.lead_now.as_ref()));
+        self.lookups.missing(keys, self.config.advisor.share_profiles)
+    }
+
+    /// Takes in the stored profiles that a filter names.
+    pub fn load_profiles(&mut self, filter: ProfileFilter, profiles: Vec<Profile>, now: UnixTime) {
+        self.lookups.add(filter);
+        let dropped = self.scene.library_mut().load(profiles, now);
+        dropped.iter().for_each(|key| self.lookups.drop_key(key));
+    }
+
+    /// Forgets profiles that were deleted from the store, with the measurements that would bring them back there.
+    pub fn forget_profiles(&mut self, filter: &ProfileFilter) {
+        self.scene.library_mut().forget(filter);
+        self.ledger.forget(filter);
+    }
+
+    /// Forgets jobs that ended long ago.
+    pub fn sweep(&mut self) {
+        for job in self.fleet.sweep(|job| self.ledger.is_stored(job)) {
+            self.scene.library_mut().ended(job);
+        }
+    }
+
+    /// Host at which other nodes reach a node.
+    pub fn address(&self, node: &NodeName) -> String {
+        let known = self.snapshot.as_ref().and_then(|s| s.node(node)).map(|n| n.address.clone());
+        known.filter(|a| !a.is_empty()).unwrap_or_else(|| node.as_str().to_owned())
+    }
+
+    /// Counts what an agent said, for the metrics.
+    pub fn hear(&mut self, what: &'static str) {
+        *self.heard.entry(what).or_default() += 1;
+    }
+}

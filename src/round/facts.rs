@@ -1,0 +1,84 @@
+//! What a round must be told of a malleable job: the daemon's come from the state machines, the simulator's from
+//! simulated jobs, a script's from the script.
+
+use crate::model::{
+    BatchMode, Curve, ExecPlan, HeldNode, JobId, NodeName, RescaleCosts, Sizes, Standing, UnixTime, UserId,
+};
+use crate::plan::Change;
+
+/// A malleable job that has not ended, as it is at one moment.
+#[derive(Clone, Debug)]
+pub struct JobFacts {
+    /// The lead's job id.
+    pub job: JobId,
+    /// Owner.
+    pub user: UserId,
+    /// What it runs.
+    pub program: Program,
+    /// Allowed sizes.
+    pub sizes: Sizes,
+    /// The curve that its owner declares.
+    pub claim: Option<Curve>,
+    /// What its rescales cost, as its owner declares it.
+    pub claimed_costs: Option<RescaleCosts>,
+    /// What may be done with it.
+    pub standing: Standing,
+    /// Since when it has been so.
+    pub since: UnixTime,
+    /// Nodes of the present generation, if it runs undisturbed.
+    pub running: Option<u32>,
+    /// Where it is.
+    pub place: Place,
+    /// Execution plan of the present generation.
+    pub exec_plan: ExecPlan,
+    /// The pause that it is in, or that has just passed.
+    pub pause: Option<Pause>,
+    /// When it entered the queue.
+    pub submitted_at: UnixTime,
+    /// Its last rescale by a plan.
+    pub last_change: Option<UnixTime>,
+    /// Nodes of the partition that it cannot use, sorted.
+    pub excluded: Vec<NodeName>,
+}
+
+/// What a job runs: with the node type it makes the signature of a profile.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Program {
+    /// The owner's name.
+    pub user: String,
+    /// Slurm's name of the job.
+    pub job_name: String,
+    /// The profile's name and batch mode, once the job has told them.
+    pub told: Option<(String, BatchMode)>,
+}
+
+/// Where a job is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Place {
+    /// Nodes that it counts as holding, sorted by name.
+    pub held: Vec<HeldNode>,
+    /// The node of its lead among them.
+    pub lead: Option<NodeName>,
+    /// The node on which its lead is now, in the middle of a move too.
+    pub lead_now: Option<NodeName>,
+    /// Nodes that it does not hold any more, though a part of it is still on them.
+    pub left: Vec<NodeName>,
+    /// Nodes of which an agent has said that Slurm takes them back.
+    pub taken: Vec<NodeName>,
+}
+
+/// A change that makes the job pause.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pause {
+    /// When it stopped to make samples.
+    pub since: UnixTime,
+    /// What kind of change it is.
+    pub change: Change,
+}
+
+impl Pause {
+    /// Seconds for which the job will make no samples anyway, by what such changes have cost it.
+    pub fn left_secs(&self, costs: &RescaleCosts, now: UnixTime) -> f64 {
+        (self.change.secs(costs) - now.secs_since(self.since)).max(0.0)
+    }
+}

@@ -1,0 +1,323 @@
+//! What lasts from round to round, and the steps of a round in their order.
+//!
+//! A look at a trusted snapshot: what each node is used for, which gaps ended, how far ahead to count, which gaps
+//! there are, what the advisor makes of them. Then any number of questions about it, each as of its own moment:
+//! between two looks jobs move on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::breaker::Breaker;
+use super::curves::believed;
+use super::demand::{self, Candidate};
+use super::experience::Experience;
+use super::facts::{JobFacts, Program};
+use super::leaving::TimeToLeave;
+use super::question::{Question, Terms};
+use crate::advisor::{Library, News, Progress, Subject};
+use crate::config::Config;
+use crate::gaps::{self, GapContext, Holders, Lookahead, Occupancy, Tracker};
+use crate::model::{
+    Curve, EndedGap, ExecPlan, Gap, Gaps, JobId, NodeName, NodeType, ProfileKey, Refusal, RescaleCosts,
+    Snapshot, UnixTime,
+};
+
+/// What is said of a round without a trusted snapshot.
+const DOUBTFUL: &str = "no trusted snapshot: nothing is started or grown";
+
+/// What the advisor may do in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Nothing: all curves are given.
+    Unasked,
+    /// Watch, and have no job brought to a size only to measure it.
+    Watch,
+    /// Choose sizes to be tried, as the configuration allows.
+    Probe,
+}
+
+/// Everything that a round needs and that lasts longer than one.
+#[derive(Debug)]
+pub struct Scene {
+    config: Arc<Config>,
+    tracker: Tracker,
+    experience: Experience,
+    lookahead: Lookahead,
+    library: Library,
+    breaker: Breaker,
+    leaving: TimeToLeave,
+    /// The gaps of the last trusted snapshot, and when they were found.
+    gaps: Arc<Gaps>,
+    gaps_at: UnixTime,
+    /// What made its windows less sure than usual.
+    notes: Vec<String>,
+    types: NodeTypes,
+}
+
+/// Types of nodes, as far as signatures of jobs need them.
+#[derive(Clone, Debug, Default)]
+struct NodeTypes {
+    /// Of the nodes that leads are on.
+    of_leads: BTreeMap<NodeName, NodeType>,
+    /// The type of most gaps: where a job that waits would most likely run.
+    usual: Option<NodeType>,
+}
+
+impl Scene {
+    /// A scene that nobody has looked at.
+    pub fn new(config: Arc<Config>, now: UnixTime) -> Self {
+        Scene {
+            tracker: Tracker::default(),
+            experience: Experience::default(),
+            lookahead: Lookahead::default(),
+            library: Library::new(config.advisor.clone()),
+            breaker: Breaker::new(&config.daemon),
+            leaving: TimeToLeave::default(),
+            gaps: Arc::default(),
+            gaps_at: now,
+            notes: Vec::new(),
+            types: NodeTypes::default(),
+            config,
+        }
+    }
+
+    /// Learns from gaps that ended before, oldest first.
+    pub fn remember(&mut self, ended: &[EndedGap], now: UnixTime) {
+        self.experience.note(ended, now);
+    }
+
+    /// Takes in a trusted snapshot and the jobs as they are now. Returns the gaps that have ended since the last.
+    pub fn look(
+        &mut self,
+        snapshot: &Snapshot,
+        jobs: &[JobFacts],
+        advice: Advice,
+        now: UnixTime,
+    ) -> Vec<EndedGap> {
+        let config = self.config.clone();
+        let occupancy = Occupancy::of(snapshot, &config.slurm.partition);
+        let ended = self.tracker.observe(&occupancy, &self.gaps, now);
+        self.experience.note(&ended, now);
+        self.lookahead.note(jobs.iter().map(|j| j.submitted_at));
+        let found = self.find(&occupancy, jobs, now);
+        self.gaps = Arc::new(self.without_blocked(found, now));
+        self.gaps_at = now;
+        self.notes = gaps::notes(snapshot, &self.config.gaps);
+        self.note_types(snapshot, jobs);
+        self.advise(jobs, advice, now);
+        ended
+    }
+
+    /// What the planner is to be asked at this moment about the snapshot that was last looked at.
+    pub fn question(&self, jobs: &[JobFacts], terms: Terms, now: UnixTime) -> Question {
+        let gaps = self.gaps_now(jobs, now);
+        let candidate = |facts| Candidate { subject: self.subject(facts), facts };
+        let candidates = jobs.iter().map(candidate).collect();
+        let jobs = demand::jobs(candidates, &self.library, &gaps, &self.config.planner, now);
+        let doubt = (!terms.trusted).then(|| DOUBTFUL.to_owned());
+        let notes = self.notes.iter().cloned().chain(doubt).collect();
+        let may_grow = terms.may_grow && terms.trusted;
+        Question { gaps, jobs, at: now, may_grow, drain: terms.drain, notes }
+    }
+
+    /// Takes in how a job runs, and under which signature that is known.
+    pub fn progress(&mut self, job: JobId, key: &ProfileKey, progress: &Progress<'_>, now: UnixTime) -> News {
+        self.library.progress(job, key, progress, now)
+    }
+
+    /// Takes in how long a command took to save and exit when it was asked to, seconds.
+    pub fn stopped(&mut self, stop_secs: f64) {
+        self.leaving.note(stop_secs);
+    }
+
+    /// The gaps of the last look.
+    pub fn gaps(&self) -> &Gaps {
+        &self.gaps
+    }
+
+    /// What is known of how jobs scale.
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// The same, to be changed.
+    pub fn library_mut(&mut self) -> &mut Library {
+        &mut self.library
+    }
+
+    /// Nodes that are left alone.
+    pub fn breaker(&self) -> &Breaker {
+        &self.breaker
+    }
+
+    /// The same, to be changed.
+    pub fn breaker_mut(&mut self) -> &mut Breaker {
+        &mut self.breaker
+    }
+
+    /// The signature of what a job runs, whose lead is on this node. While it has told nothing, that of the last
+    /// job of its name.
+    pub fn key(&self, program: &Program, lead_now: Option<&NodeName>) -> ProfileKey {
+        let last = || self.library.last_of(&program.user, &program.job_name);
+        let guessed = || last().map(|k| (k.name.clone(), k.batch));
+        let (name, batch) = program.told.clone().or_else(guessed).unwrap_or_default();
+        let node_type = self.type_of(lead_now).cloned().unwrap_or_else(|| NodeType::new(""));
+        // Execution plans other than the program's own come in here.
+        ProfileKey { user: program.user.clone(), name, node_type, exec_plan: ExecPlan::default(), batch }
+    }
+
+    /// The job as the advisor sees it.
+    pub fn subject(&self, facts: &JobFacts) -> Subject {
+        let key = self.key(&facts.program, facts.place.lead_now.as_ref());
+        Subject {
+            job: facts.job,
+            sizes: facts.sizes.clone(),
+            declared: self.declared(facts),
+            running: facts.running,
+            costs: self.costs(facts, &key),
+            key,
+        }
+    }
+
+    /// What the job's rescales cost: measured, else declared, else configured.
+    fn costs(&self, facts: &JobFacts, key: &ProfileKey) -> RescaleCosts {
+        self.library.costs(key, &facts.claimed_costs.unwrap_or(self.config.planner.costs))
+    }
+
+    /// What the owner declares, else what the configuration says of the profile or name, within what can be
+    /// believed.
+    fn declared(&self, facts: &JobFacts) -> Option<Curve> {
+        let Program { told, job_name, .. } = &facts.program;
+        let names = told.as_ref().map(|(name, _)| name).into_iter().chain([job_name]);
+        let configured = || names.into_iter().find_map(|n| self.config.planner.curves.get(n));
+        facts.claim.as_ref().or_else(configured).and_then(|c| believed(c, &facts.sizes))
+    }
+
+    fn type_of(&self, lead_now: Option<&NodeName>) -> Option<&NodeType> {
+        let gap = |n: &NodeName| self.gaps.get(n).map(|g| &g.node_type);
+        let known = lead_now.and_then(|n| self.types.of_leads.get(n).or_else(|| gap(n)));
+        known.or(self.types.usual.as_ref())
+    }
+
+    fn note_types(&mut self, snapshot: &Snapshot, jobs: &[JobFacts]) {
+        let leads = jobs.iter().filter_map(|j| j.place.lead_now.as_ref());
+        let known = leads.filter_map(|n| Some((n.clone(), snapshot.node(n)?.node_type.clone())));
+        let mut counts: BTreeMap<&NodeType, usize> = BTreeMap::new();
+        self.gaps.gaps.iter().for_each(|gap| *counts.entry(&gap.node_type).or_default() += 1);
+        let most = counts.into_iter().max_by_key(|(_, n)| *n).map(|(t, _)| t.clone());
+        self.types = NodeTypes { of_leads: known.collect(), usual: most.or(self.types.usual.take()) };
+    }
+
+    fn find(&self, occupancy: &Occupancy<'_>, jobs: &[JobFacts], now: UnixTime) -> Gaps {
+        let key = |j: &JobFacts| self.key(&j.program, j.place.lead_now.as_ref());
+        let costs = jobs.iter().map(|j| self.costs(j, &key(j)));
+        let context = GapContext {
+            config: &self.config.gaps,
+            holders: &holders(jobs),
+            tracker: &self.tracker,
+            survival: self.experience.survival(),
+            leave_secs: self.leave_secs(),
+            lookahead_secs: self.lookahead.secs(&self.config.gaps, costs, now),
+        };
+        gaps::find(occupancy, &context, now)
+    }
+
+    /// Seconds before the end of a window at which it must be left: what leaving takes, and the time until the
+    /// next round, for a window that is just long enough now is not in the next one.
+    fn leave_secs(&self) -> f64 {
+        self.config.daemon.poll_interval_secs + self.leaving.secs(self.config.gaps.leave_secs)
+    }
+
+    /// Takes out the free nodes that the circuit breaker keeps us from.
+    fn without_blocked(&self, mut gaps: Gaps, now: UnixTime) -> Gaps {
+        let breaker = &self.breaker;
+        refuse(&mut gaps, |gap| {
+            let why = breaker.blocked(&gap.node, now).filter(|_| gap.holder.is_none());
+            why.map(Refusal::from)
+        });
+        gaps
+    }
+
+    /// Lets the advisor look at this round and choose what to try.
+    fn advise(&mut self, jobs: &[JobFacts], advice: Advice, now: UnixTime) {
+        if advice == Advice::Unasked {
+            return;
+        }
+        let subjects: Vec<Subject> = jobs.iter().map(|j| self.subject(j)).collect();
+        let usable = self.gaps.gaps.len() as u32;
+        let free = self.gaps.gaps.iter().filter(|g| g.holder.is_none()).count() as u32;
+        let may_probe = advice == Advice::Probe && self.config.advisor.probe;
+        self.library.round(&subjects, usable, free, may_probe, now);
+    }
+
+    /// The gaps as of now: what has happened since the snapshot is taken in, nodes that were given up, promised,
+    /// or taken back by Slurm.
+    fn gaps_now(&self, jobs: &[JobFacts], now: UnixTime) -> Arc<Gaps> {
+        let holders = holders(jobs);
+        let mut gaps = self.gaps.clone();
+        let age_secs = now.secs_since(self.gaps_at);
+        if age_secs > 0.0 {
+            gaps::carried_over(Arc::make_mut(&mut gaps), age_secs);
+        }
+        let departures = Departures::of(jobs, &holders);
+        if !departures.is_empty() {
+            refuse(Arc::make_mut(&mut gaps), |gap| departures.from(&gap.node));
+        }
+        if gaps.gaps.iter().any(|g| g.holder.as_ref() != holders.get(&g.node)) {
+            for gap in &mut Arc::make_mut(&mut gaps).gaps {
+                gap.holder = holders.get(&gap.node).copied();
+            }
+        }
+        gaps
+    }
+}
+
+/// Nodes that jobs are about to be gone from.
+struct Departures<'a> {
+    /// Slurm takes them back.
+    taken: BTreeSet<&'a NodeName>,
+    /// A job has left them, though a part of it is still there, and no other holds them.
+    left: BTreeMap<&'a NodeName, JobId>,
+}
+
+impl<'a> Departures<'a> {
+    fn of(jobs: &'a [JobFacts], holders: &Holders) -> Self {
+        let left = jobs.iter().flat_map(|j| j.place.left.iter().map(move |n| (n, j.job)));
+        Departures {
+            taken: jobs.iter().flat_map(|j| &j.place.taken).collect(),
+            left: left.filter(|(n, _)| !holders.contains_key(*n)).collect(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.left.is_empty()
+    }
+
+    /// Why this node cannot be planned with, if so.
+    fn from(&self, node: &NodeName) -> Option<Refusal> {
+        if self.taken.contains(node) {
+            return Some("Slurm is taking it back".to_owned().into());
+        }
+        self.left.get(node).map(|job| format!("job {job} is just leaving it").into())
+    }
+}
+
+/// The nodes that the jobs hold.
+fn holders(jobs: &[JobFacts]) -> Holders {
+    jobs.iter().flat_map(|j| j.place.held.iter().map(|h| (h.node.clone(), j.job))).collect()
+}
+
+/// Refuses the gaps against which something speaks.
+fn refuse(gaps: &mut Gaps, why_not: impl Fn(&Gap) -> Option<Refusal>) {
+    let before = gaps.refused.len();
+    let refused = &mut gaps.refused;
+    gaps.gaps.retain(|gap| {
+        let why = why_not(gap);
+        let stays = why.is_none();
+        refused.extend(why.map(|why| (gap.node.clone(), why)));
+        stays
+    });
+    if refused.len() > before {
+        refused.sort_by(|a, b| a.0.cmp(&b.0));
+    }
+}

@@ -1,0 +1,147 @@
+//! Puts the daemon together: store, Slurm, HTTP and the loops. The one place that knows them all.
+
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::api::{Control, RoundView};
+use crate::config::Config;
+use crate::daemon::clock::now;
+use crate::daemon::context::{CONTROL_SETTING, Context, Services};
+use crate::daemon::fleet::Batch;
+use crate::daemon::orders::ORDERS_AT_ONCE;
+use crate::daemon::state::{Errands, State};
+use crate::daemon::{executor, lead, rounds, ticks};
+use crate::http;
+use crate::round::GAPS_TO_LEARN_FROM;
+use crate::slurm::SlurmApi as _;
+use crate::slurm::munge;
+use crate::slurm::rest::RestSlurm;
+use crate::store::{self, Standing, Store};
+
+/// Runs the daemon until SIGTERM or SIGINT. Running jobs stay as they are.
+///
+/// # Errors
+/// When it cannot start, and when another daemon has taken over or may have: started again, it stands by.
+pub async fn serve(config: Config) -> anyhow::Result<()> {
+    let listen = config.daemon.listen.clone();
+    let listener = tokio::net::TcpListener::bind(&listen)
+        .await
+        .with_context(|| format!("cannot listen on {listen}"))?
+        .into_std()?;
+    let Some(store) = wait_for_lead(&config.store.database_url, &listener).await? else {
+        return Ok(());
+    };
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let (context, queue) = context(config, store).await?;
+    let context = Arc::new(context);
+    tracing::info!(
+        %listen,
+        mode = ?context.config.daemon.mode,
+        version = env!("CARGO_PKG_VERSION"),
+        "infill serves"
+    );
+    let server = axum::serve(listener, http::router(context.clone()));
+    tokio::select! {
+        result = server.with_graceful_shutdown(stop_signal()) => result.context("the HTTP server failed")?,
+        () = rounds::run(context.clone()) => {}
+        () = executor::run(context.clone(), queue) => {}
+        () = ticks::run(context.clone()) => {}
+        why = lead::keep(&context) => {
+            return Err(why).context("this daemon leads no more, or cannot be sure of it: it ends");
+        }
+        () = stop_signal() => {}
+    }
+    executor::save_all(&context).await;
+    tracing::info!("infill stops; running jobs stay as they are");
+    Ok(())
+}
+
+/// What a daemon is made of that has just been given the lead.
+async fn context(config: Config, store: Arc<dyn Store>) -> anyhow::Result<(Context, mpsc::Receiver<Batch>)> {
+    let slurm = Arc::new(RestSlurm::new(&config.slurm)?);
+    let identity = munge::identity(&config.slurm);
+    let mut state = State::new(Arc::new(config), now());
+    let errands = restore(&mut state, store.as_ref()).await.context("cannot read the store")?;
+    // Until the first look somebody may wait.
+    let services = Services { slurm, store, identity };
+    let (context, queue) = Context::new(services, state, Standing::Watched, now());
+    context.run_errands(errands);
+    Ok((context, queue))
+}
+
+/// Reads what the last daemon knew.
+async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store::StoreError> {
+    let leads = store.open_leads().await?;
+    let gaps = store.gaps(GAPS_TO_LEARN_FROM).await?;
+    let first_order = store.next_orders(ORDERS_AT_ONCE).await?;
+    state.control = match store.setting(CONTROL_SETTING).await?.as_deref() {
+        Some("paused") => Control::Paused,
+        Some("draining") => Control::Draining,
+        _ => Control::Normal,
+    };
+    state.scene.remember(&gaps, now());
+    state.fleet.orders.refill(first_order);
+    let out = state.fleet.restore(leads, now());
+    Ok(state.absorb(out, now()))
+}
+
+/// Opens the store and waits until this daemon leads on it; `None` if it was told to stop before. Where another
+/// leads, requests are answered meanwhile: this one stands by, so that agents and command line go on to the next.
+///
+/// # Errors
+/// When the store cannot be opened.
+async fn wait_for_lead(database_url: &str, listener: &TcpListener) -> anyhow::Result<Option<Arc<dyn Store>>> {
+    let (tell, told) = oneshot::channel();
+    let stand_by = move || {
+        tracing::info!("another daemon leads: this one stands by");
+        // If nobody listens any more, the daemon ends.
+        let _ = tell.send(());
+    };
+    tokio::select! {
+        store = store::open(database_url, stand_by) => store.map(Some).context("cannot open the store"),
+        failed = answer_meanwhile(told, listener) => match failed? {},
+        () = stop_signal() => Ok(None),
+    }
+}
+
+/// Answers from the moment in which the daemon begins to stand by.
+async fn answer_meanwhile(told: oneshot::Receiver<()>, listener: &TcpListener) -> anyhow::Result<Infallible> {
+    if told.await.is_err() {
+        return std::future::pending().await;
+    }
+    let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
+    axum::serve(listener, http::standby_router()).await?;
+    anyhow::bail!("the HTTP server ended")
+}
+
+async fn stop_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}
+
+/// One round against the live cluster, without a daemon and without acting: what `infill plan --local` shows.
+///
+/// # Errors
+/// When Slurm does not answer, or no plan passes the checker.
+pub async fn plan_once(config: &Config) -> anyhow::Result<RoundView> {
+    let slurm = RestSlurm::new(&config.slurm)?;
+    let snapshot = slurm.snapshot().await?;
+    let config = Arc::new(config.clone());
+    let at = now();
+    let mut state = State::new(config.clone(), at);
+    let _ = state.look(snapshot, at, at);
+    let question = state.question(true, at);
+    let question = question.context("no snapshot")?;
+    Ok(rounds::answer(config, question).await?)
+}
