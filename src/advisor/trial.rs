@@ -8,7 +8,7 @@ use statrs::distribution::{ContinuousCDF as _, Normal};
 use super::fit::Fitted;
 use super::learn::{Doubts, batch_mode, learn};
 use super::meter::Meter;
-use super::probe::{Stakes, best_probe};
+use super::worth::{Stakes, best_probe};
 use crate::model::{CurvePoint, ExecPlan, NodeName, NodeType, Profile, ProfileKey, RescaleCosts, UnixTime};
 
 /// Most sizes that a job tries besides the one that it starts with.
