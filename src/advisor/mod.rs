@@ -18,7 +18,6 @@ mod learn;
 mod library;
 mod meter;
 mod models;
-
 mod probing;
 mod profiles;
 mod prospect;
@@ -35,7 +34,7 @@ mod worth;
 pub use learn::{Doubts, Learned, batch_mode, learn};
 pub use library::Library;
 pub use meter::{Meter, Stretch};
-pub use worth::{Candidate, Stakes, best_probe, value_of_probes};
 pub use rate::{Rate, steady_rate};
 pub use scaling::{Estimate, Fitted, sizes_of_interest};
 pub use subject::{News, Progress, Startup, Subject};
+pub use worth::{Candidate, Stakes, best_probe, value_of_probes};

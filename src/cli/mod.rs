@@ -84,7 +84,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Plan(args) => block_on(plan::run(args, &session)),
         Command::Explain(args) => block_on(explain::run(args, &session)),
         Command::Profiles(args) => block_on(profiles::run(args, &session)),
-        Command::Advise(args) => advise::run(&args),
+        Command::Advise(args) => advise::run(&args, &session),
         Command::Simulate(args) => simulate::run(&args, &session),
         Command::Pause => block_on(control::run(control::Order::Pause, &session)),
         Command::Resume => block_on(control::run(control::Order::Resume, &session)),

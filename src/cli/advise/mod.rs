@@ -16,7 +16,7 @@ use super::table::Column;
 use super::{filter, output};
 use crate::advisor::trial::{Probe, Row, Trial, Verdict};
 use crate::api::{CurveRow, SCHEMA};
-use crate::config::{AdvisorConfig, PlannerConfig};
+use crate::config::Config;
 use crate::model::{CurvePoint, MAX_NODES_A_JOB};
 use table::Table;
 
@@ -82,10 +82,11 @@ fn noise(text: &str) -> Result<f64, String> {
     noise.ok_or_else(|| format!("expected a number from 0 to {MAX_NOISE}"))
 }
 
-/// Runs `infill advise`.
-pub fn run(args: &AdviseArgs) -> Outcome {
+/// Runs `infill advise`, within the bounds that the site sets on the advisor.
+pub fn run(args: &AdviseArgs, session: &Session) -> Outcome {
+    let config = session.config()?;
     let table = table::read(&args.curve, args.max_nodes).map_err(|e| Exit::Input.because(e))?;
-    let verdict = verdict(args, &table)?;
+    let verdict = verdict(args, &config, &table)?;
     if args.json {
         let document = Document { schema: SCHEMA, verdict: &verdict, unmeasured: table.unmeasured };
         output::print_json(&document)?;
@@ -101,13 +102,13 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     Ok(Exit::Ok.code())
 }
 
-fn verdict(args: &AdviseArgs, table: &Table) -> Result<Verdict, Failure> {
+fn verdict(args: &AdviseArgs, config: &Config, table: &Table) -> Result<Verdict, Failure> {
     let trial = Trial {
         table: table.points.clone(),
         noise: args.noise,
         seed: args.seed,
-        costs: PlannerConfig::default().costs,
-        horizon_secs: AdvisorConfig::default().horizon_secs,
+        costs: config.planner.costs,
+        settings: config.advisor.clone(),
     };
     let nothing = || Exit::Failed.because(anyhow::anyhow!("nothing can be measured with such noise"));
     trial.run().ok_or_else(nothing)
