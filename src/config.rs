@@ -3,13 +3,17 @@
 //! Unknown keys are refused with their line. A flag wins over the environment, that over the file, that over
 //! the default.
 
+mod rule;
+
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::Mode;
 use crate::model::{Curve, RescaleCosts};
+use rule::{Rule, first_broken};
 
 /// The commented default file.
 pub const DEFAULT_FILE: &str = include_str!("../config/infill.toml");
@@ -192,6 +196,20 @@ impl Default for DaemonConfig {
     }
 }
 
+impl DaemonConfig {
+    const RULES: &[Rule<Self>] = &[
+        Rule::some_secs("daemon.poll_interval_secs", |c| c.poll_interval_secs),
+        Rule::some_secs("daemon.backoff_secs", |c| c.backoff_secs),
+        Rule::any_secs("daemon.early_death_secs", |c| c.early_death_secs),
+        Rule::any_secs("daemon.backoff_max_secs", |c| c.backoff_max_secs),
+        Rule::other(
+            "daemon.listen",
+            |c| c.listen.parse::<SocketAddr>().is_err().then(|| c.listen.clone()),
+            "expected ADDRESS:PORT",
+        ),
+    ];
+}
+
 impl Default for SlurmConfig {
     fn default() -> Self {
         SlurmConfig {
@@ -206,6 +224,25 @@ impl Default for SlurmConfig {
     }
 }
 
+impl SlurmConfig {
+    const RULES: &[Rule<Self>] = &[
+        Rule::some_secs("slurm.timeout_secs", |c| c.timeout_secs),
+        Rule::other(
+            "slurm.partition",
+            |c| (c.partition.is_empty() || c.partition.contains(',')).then(|| c.partition.clone()),
+            "expected one partition",
+        ),
+        Rule::other(
+            "slurm.rest",
+            |c| {
+                let known = ["unix:/", "http://", "https://"].iter().any(|p| c.rest.starts_with(p));
+                (!known).then(|| c.rest.clone())
+            },
+            "expected unix:/path, http://host:port or https://host:port",
+        ),
+    ];
+}
+
 impl Default for GapsConfig {
     fn default() -> Self {
         GapsConfig {
@@ -216,6 +253,27 @@ impl Default for GapsConfig {
             settle_secs: 0.0,
         }
     }
+}
+
+impl GapsConfig {
+    const RULES: &[Rule<Self>] = &[
+        Rule::any_secs("gaps.leave_secs", |c| c.leave_secs),
+        Rule::any_secs("gaps.settle_secs", |c| c.settle_secs),
+        Rule::any_secs("gaps.lookahead_secs", |c| c.lookahead_secs),
+        // Slurm counts time limits in minutes.
+        Rule::within(
+            "gaps.min_window_secs",
+            |c| c.min_window_secs,
+            60.0..=86_400.0,
+            "expected 60 to 86400 seconds",
+        ),
+        Rule::within(
+            "gaps.confidence",
+            |c| c.confidence,
+            0.01..=0.99,
+            "expected a chance between 0.01 and 0.99",
+        ),
+    ];
 }
 
 impl Default for PlannerConfig {
@@ -237,6 +295,29 @@ impl Default for PlannerConfig {
     }
 }
 
+impl PlannerConfig {
+    const RULES: &[Rule<Self>] = &[
+        Rule::some_secs("planner.horizon_secs", |c| c.horizon_secs),
+        Rule::some_secs("planner.solve_secs", |c| c.solve_secs),
+        Rule::some_secs("planner.lease_secs", |c| c.lease_secs),
+        Rule::any_secs("planner.min_stay_secs", |c| c.min_stay_secs),
+        Rule::any_secs("planner.costs.up_secs", |c| c.costs.up_secs),
+        Rule::any_secs("planner.costs.down_secs", |c| c.costs.down_secs),
+        Rule::any_secs("planner.costs.start_secs", |c| c.costs.start_secs),
+        Rule::share("planner.mip_gap", |c| c.mip_gap),
+        Rule::within("planner.max_steps", |c| f64::from(c.max_steps), 1.0..=24.0, "expected 1 to 24 steps"),
+        Rule::share("planner.hysteresis", |c| c.hysteresis),
+        Rule::other(
+            "planner.shares",
+            |c| {
+                let wrong = c.shares.iter().find(|(_, v)| !(1e-6..=1e6).contains(*v));
+                wrong.map(|(user, v)| format!("{{{user} = {v}}}"))
+            },
+            "expected a positive share",
+        ),
+    ];
+}
+
 impl Default for AdvisorConfig {
     fn default() -> Self {
         AdvisorConfig {
@@ -251,6 +332,14 @@ impl Default for AdvisorConfig {
     }
 }
 
+impl AdvisorConfig {
+    const RULES: &[Rule<Self>] = &[
+        Rule::some_secs("advisor.horizon_secs", |c| c.horizon_secs),
+        Rule::any_secs("advisor.max_probe_secs", |c| c.max_probe_secs),
+        Rule::any_secs("advisor.max_secs_an_hour", |c| c.max_secs_an_hour),
+    ];
+}
+
 impl Default for AgentConfig {
     fn default() -> Self {
         AgentConfig {
@@ -260,6 +349,14 @@ impl Default for AgentConfig {
             lead_start_secs: 60.0,
         }
     }
+}
+
+impl AgentConfig {
+    const RULES: &[Rule<Self>] = &[
+        Rule::some_secs("agent.wing_start_secs", |c| c.wing_start_secs),
+        Rule::some_secs("agent.lead_start_secs", |c| c.lead_start_secs),
+        Rule::some_secs("agent.preempt_leave_secs", |c| c.preempt_leave_secs),
+    ];
 }
 
 impl Default for StoreConfig {
@@ -323,76 +420,18 @@ impl Config {
         Ok(config)
     }
 
+    /// The sections in the file's order; of each the first value that breaks a rule.
     fn check(&self, path: &Path) -> Result<(), ConfigError> {
-        let fail =
-            |key, value: String, what| Err(ConfigError::Value { path: path.to_owned(), key, value, what });
-        let positive: [(&'static str, f64); 10] = [
-            ("daemon.poll_interval_secs", self.daemon.poll_interval_secs),
-            ("daemon.backoff_secs", self.daemon.backoff_secs),
-            ("slurm.timeout_secs", self.slurm.timeout_secs),
-            ("planner.horizon_secs", self.planner.horizon_secs),
-            ("planner.solve_secs", self.planner.solve_secs),
-            ("planner.lease_secs", self.planner.lease_secs),
-            ("advisor.horizon_secs", self.advisor.horizon_secs),
-            ("agent.wing_start_secs", self.agent.wing_start_secs),
-            ("agent.lead_start_secs", self.agent.lead_start_secs),
-            ("agent.preempt_leave_secs", self.agent.preempt_leave_secs),
-        ];
-        // A day bounds every waiting time; a NaN fails the range test.
-        if let Some((key, v)) = positive.iter().find(|(_, v)| !(0.05..=86_400.0).contains(v)) {
-            return fail(key, v.to_string(), "expected seconds between 0.05 and 86400");
+        let broken = first_broken(DaemonConfig::RULES, &self.daemon)
+            .or_else(|| first_broken(SlurmConfig::RULES, &self.slurm))
+            .or_else(|| first_broken(GapsConfig::RULES, &self.gaps))
+            .or_else(|| first_broken(PlannerConfig::RULES, &self.planner))
+            .or_else(|| first_broken(AdvisorConfig::RULES, &self.advisor))
+            .or_else(|| first_broken(AgentConfig::RULES, &self.agent));
+        match broken {
+            None => Ok(()),
+            Some((key, value, what)) => Err(ConfigError::Value { path: path.to_owned(), key, value, what }),
         }
-        let not_negative: [(&'static str, f64); 11] = [
-            ("gaps.leave_secs", self.gaps.leave_secs),
-            ("gaps.settle_secs", self.gaps.settle_secs),
-            ("gaps.lookahead_secs", self.gaps.lookahead_secs),
-            ("planner.min_stay_secs", self.planner.min_stay_secs),
-            ("advisor.max_probe_secs", self.advisor.max_probe_secs),
-            ("advisor.max_secs_an_hour", self.advisor.max_secs_an_hour),
-            ("planner.costs.up_secs", self.planner.costs.up_secs),
-            ("planner.costs.down_secs", self.planner.costs.down_secs),
-            ("planner.costs.start_secs", self.planner.costs.start_secs),
-            ("daemon.early_death_secs", self.daemon.early_death_secs),
-            ("daemon.backoff_max_secs", self.daemon.backoff_max_secs),
-        ];
-        if let Some((key, v)) = not_negative.iter().find(|(_, v)| !(0.0..=86_400.0).contains(v)) {
-            return fail(key, v.to_string(), "expected seconds between 0 and 86400");
-        }
-        // Slurm counts time limits in minutes.
-        if !(60.0..=86_400.0).contains(&self.gaps.min_window_secs) {
-            let v = self.gaps.min_window_secs.to_string();
-            return fail("gaps.min_window_secs", v, "expected 60 to 86400 seconds");
-        }
-        if !(0.01..=0.99).contains(&self.gaps.confidence) {
-            let v = self.gaps.confidence.to_string();
-            return fail("gaps.confidence", v, "expected a chance between 0.01 and 0.99");
-        }
-        if !(0.0..=1.0).contains(&self.planner.mip_gap) {
-            let v = self.planner.mip_gap.to_string();
-            return fail("planner.mip_gap", v, "expected a share between 0 and 1");
-        }
-        if !(1..=24).contains(&self.planner.max_steps) {
-            let v = self.planner.max_steps.to_string();
-            return fail("planner.max_steps", v, "expected 1 to 24 steps");
-        }
-        if !(0.0..=1.0).contains(&self.planner.hysteresis) {
-            let v = self.planner.hysteresis.to_string();
-            return fail("planner.hysteresis", v, "expected a share between 0 and 1");
-        }
-        if let Some((user, v)) = self.planner.shares.iter().find(|(_, v)| !(1e-6..=1e6).contains(*v)) {
-            return fail("planner.shares", format!("{{{user} = {v}}}"), "expected a positive share");
-        }
-        if self.slurm.partition.is_empty() || self.slurm.partition.contains(',') {
-            return fail("slurm.partition", self.slurm.partition.clone(), "expected one partition");
-        }
-        if !["unix:/", "http://", "https://"].iter().any(|p| self.slurm.rest.starts_with(p)) {
-            let v = self.slurm.rest.clone();
-            return fail("slurm.rest", v, "expected unix:/path, http://host:port or https://host:port");
-        }
-        if self.daemon.listen.parse::<std::net::SocketAddr>().is_err() {
-            return fail("daemon.listen", self.daemon.listen.clone(), "expected ADDRESS:PORT");
-        }
-        Ok(())
     }
 }
 
@@ -419,6 +458,26 @@ mod tests {
         let config = Config::parse(text, Path::new("x.toml")).unwrap();
         assert_eq!(config.planner.curves["resnet"].rate(4), 35.0);
         assert_eq!(Config::parse(&toml::to_string(&config).unwrap(), Path::new("x.toml")).unwrap(), config);
+    }
+
+    #[test]
+    fn a_refusal_names_key_value_and_what_is_expected() {
+        let said = |text: &str| Config::parse(text, Path::new("x.toml")).unwrap_err().to_string();
+        let all = [
+            "[daemon]\npoll_interval_secs = nan",
+            "[daemon]\nlisten = \"here\"",
+            "[slurm]\npartition = \"a,b\"",
+            "[slurm]\nrest = \"ftp://x\"",
+            "[gaps]\nmin_window_secs = 5",
+            "[gaps]\nconfidence = 1.5",
+            "[planner]\nmax_steps = 0",
+            "[planner]\nmip_gap = -1.0",
+            "[planner.costs]\nup_secs = -1.0\ndown_secs = 1.0\nstart_secs = 1.0",
+            "[planner.shares]\nalice = -1.0",
+            "[advisor]\nmax_probe_secs = 1e9",
+            "[agent]\nwing_start_secs = 0",
+        ];
+        insta::assert_snapshot!(all.map(said).join("\n"), @"");
     }
 
     #[test]

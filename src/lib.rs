@@ -9,9 +9,12 @@
 pub mod advisor;
 pub mod agent;
 pub mod api;
+mod causes;
 pub mod cli;
+mod clock;
 pub mod config;
 pub mod daemon;
+mod endpoint;
 pub mod gaps;
 pub mod generation;
 pub mod http;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::Session;
+use super::session::Session;
 use super::exit::{Exit, Outcome};
 use super::output;
 use crate::api::SCHEMA;

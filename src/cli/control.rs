@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use super::Session;
+use super::session::Session;
 use super::exit::{Exit, Outcome};
 use super::output;
 use crate::agent::identity::{self, Identity as _};

@@ -4,12 +4,13 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::Session;
+use super::session::Session;
 use super::exit::{Exit, Outcome};
 use super::filter::{self, FilterArgs, TableArgs};
 use super::output;
 use super::table::{Column, FieldHelp};
 use crate::api::{JobView, Status};
+use crate::model::hostlist;
 
 /// Flags of `infill jobs`.
 #[derive(Clone, Debug, Default, Args)]
@@ -92,7 +93,7 @@ pub fn filled(text: &str) -> String {
 }
 
 fn nodes(job: &JobView) -> String {
-    filled(&output::hostlist(&job.nodes))
+    filled(&hostlist::compress(&job.nodes))
 }
 
 fn wings(job: &JobView) -> String {

@@ -17,15 +17,15 @@ pub mod views;
 pub mod world;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use crate::api::{Control, RoundView};
+pub use crate::clock::now;
 use crate::config::Config;
-use crate::model::UnixTime;
 use crate::slurm::SlurmApi;
 use crate::slurm::munge::Identity;
 use crate::store::{Standing, Store};
@@ -62,12 +62,6 @@ pub struct Context {
     pub planning: tokio::sync::Mutex<()>,
     /// Prometheus.
     pub metrics: Metrics,
-}
-
-/// The present moment, in Slurm's whole seconds.
-pub fn now() -> UnixTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixTime(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
 /// Runs the daemon until SIGTERM or SIGINT. Running jobs stay as they are.

@@ -3,6 +3,7 @@
 //!
 //! Nothing here does I/O, reads a clock or draws a random number.
 
+pub mod duration;
 pub mod gap;
 pub mod hostlist;
 pub mod ids;

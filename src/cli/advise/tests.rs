@@ -1,11 +1,13 @@
 //! A trial from the file to the page.
 
+use std::path::Path;
+
 use super::*;
 
-fn table() -> Table {
+fn table() -> Throughputs {
     let rates = [(1, 100.0), (2, 190.0), (4, 350.0), (8, 600.0), (16, 900.0), (32, 1100.0)];
     let points = rates.map(|(nodes, rate)| crate::model::CurvePoint { nodes, rate });
-    Table { points: points.to_vec(), unmeasured: 2 }
+    Throughputs { points: points.to_vec(), unmeasured: 2 }
 }
 
 fn args(seed: u64) -> AdviseArgs {

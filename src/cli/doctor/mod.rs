@@ -12,7 +12,7 @@ mod site;
 use clap::Args;
 use serde::Serialize;
 
-use super::Session;
+use super::session::Session;
 use super::exit::{Exit, Outcome};
 use super::output;
 use crate::api::SCHEMA;

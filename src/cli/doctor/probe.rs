@@ -7,6 +7,7 @@ use super::command;
 use super::finding::Finding;
 use super::host;
 use super::site::{accounting, partition, slurm_conf::SlurmConf};
+use crate::clock;
 use crate::api::Status;
 use crate::cli::client::{Client, ClientError};
 use crate::cli::output;
@@ -46,7 +47,7 @@ async fn rest(config: &Config) -> (Vec<Finding>, Option<Snapshot>) {
             return (findings, None);
         }
     };
-    findings.push(host::clock(snapshot.taken_at, output::now()));
+    findings.push(host::clock(snapshot.taken_at, clock::now()));
     let ours = snapshot.nodes.iter().filter(|n| n.partitions.contains(&config.slurm.partition)).count();
     if ours == 0 {
         let what = format!("slurmrestd shows no node in partition {}", config.slurm.partition);

@@ -7,11 +7,11 @@ use anyhow::Context;
 use clap::{ArgGroup, Args};
 use serde::{Deserialize, Serialize};
 
-use super::HelpArgs;
+use super::help::HelpArgs;
 use super::choose::{self, ChooseArgs};
 use crate::agent::identity::{self, Identity as _, Proof};
 use crate::api::{Counted, ForgetRequest, ImportRequest, MAX_IMPORTED, SCHEMA};
-use crate::cli::Session;
+use crate::cli::session::Session;
 use crate::cli::exit::{Exit, Failure, Outcome};
 use crate::cli::output;
 use crate::model::{Profile, SizePoint, UnixTime};

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 pub use args::SimulateArgs;
 
-use super::Session;
+use super::session::Session;
 use super::exit::{Exit, Outcome as Ending};
 use super::output;
 use crate::config::Config;
@@ -26,7 +26,7 @@ use document::Document;
 use page::Material;
 use progress::Progress;
 use show::Screen;
-pub use show::{Days, percent};
+pub use show::Days;
 
 /// Simulates.
 pub fn run(args: &SimulateArgs, session: &Session) -> Ending {

@@ -7,6 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::show::Days;
 use crate::cli::output;
 use crate::sim::PolicyName;
+use crate::model::duration;
 
 /// How often the lines are drawn anew at most, a second: a simulation has millions of events.
 const REDRAWS_HZ: u8 = 4;
@@ -62,7 +63,7 @@ impl Line {
         self.bar.set_message(match self.bar.eta() {
             // Nothing is known yet.
             Duration::ZERO => reached,
-            left => format!("{reached}, {} left", output::duration(left.as_secs_f64())),
+            left => format!("{reached}, {} left", duration::show(left.as_secs_f64())),
         });
     }
 }

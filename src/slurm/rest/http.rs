@@ -9,6 +9,7 @@ use super::body::{Take, Whole};
 use super::field::{Number, Object, Text};
 use super::token::Tokens;
 use super::wire::{Envelope, WireError};
+use crate::causes;
 use crate::slurm::SlurmError;
 
 /// Tries of one read, the first included. The next round reads again anyway.
@@ -122,7 +123,7 @@ impl Http {
             Some(path) => (builder.unix_socket(PathBuf::from(path)), "http://localhost".to_owned()),
             None => (builder, rest.trim_end_matches('/').to_owned()),
         };
-        let client = builder.build().map_err(|e| chain(&e))?;
+        let client = builder.build().map_err(|e| causes::chain(&e))?;
         Ok(Http { client, base, tokens })
     }
 
@@ -217,19 +218,7 @@ pub(super) fn transport(e: &reqwest::Error) -> Failure {
         e if e.is_builder() => Kind::Permanent,
         _ => Kind::Transient,
     };
-    Failure::new(kind, chain(e))
-}
-
-/// An error with all its sources in one line: reqwest's own text stops short of what happened.
-fn chain(e: &dyn std::error::Error) -> String {
-    let mut text = e.to_string();
-    let mut source = e.source();
-    while let Some(e) = source {
-        text.push_str(": ");
-        text.push_str(&e.to_string());
-        source = e.source();
-    }
-    text
+    Failure::new(kind, causes::chain(e))
 }
 
 /// Slurm's own errors first, whatever the status says: HTTP 200 can carry errors, and 500 a plain refusal.
