@@ -36,7 +36,7 @@ pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
 pub fn check_folder(path: &Path) -> anyhow::Result<()> {
     let folder = folder_of(path);
     if path.file_name().is_none() || !folder.is_dir() {
-        anyhow::bail!("cannot write {}: {} is no folder", path.display(), folder.display());
+        anyhow::bail!("cannot write {}: {} is not a folder", path.display(), folder.display());
     }
     Ok(())
 }

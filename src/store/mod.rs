@@ -77,7 +77,7 @@ pub async fn open(url: &str, stand_by: impl FnOnce() + Send) -> Result<Arc<dyn S
         scheme => Err(StoreError::Unsupported {
             doing: "opening the store".to_owned(),
             what: format!(
-                "{scheme:?} is no known kind of database: expected sqlite:/path/file.db or postgres://host/database"
+                "{scheme:?} is not a known kind of database: expected sqlite:/path/file.db or postgres://host/database"
             ),
         }),
     }

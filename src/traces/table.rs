@@ -150,7 +150,7 @@ impl Splitter {
         if result != csv_core::ReadRecordResult::Record {
             return Err("a quote that is not closed".to_owned());
         }
-        let text = std::str::from_utf8(&self.fields[..length]).map_err(|_| "fields that are no text")?;
+        let text = std::str::from_utf8(&self.fields[..length]).map_err(|_| "fields that are not text")?;
         Ok(Row { text, ends: &self.ends[..count] })
     }
 }

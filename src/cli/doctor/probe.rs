@@ -180,7 +180,7 @@ async fn addresses(config: &Config, snapshot: Option<&Snapshot>) -> Vec<Finding>
 /// loopback.
 async fn address(config: &Config, url: &str, snapshot: Option<&Snapshot>) -> Vec<Finding> {
     let Some((name, port)) = host::host_and_port(url) else {
-        let what = format!("agent.url is no URL: {url}");
+        let what = format!("agent.url is not a URL: {url}");
         return vec![Finding::error("url", what, "write http://HOST:PORT")];
     };
     let resolve = |name: String, port| async move {

@@ -199,7 +199,7 @@ impl From<Alike> for Worth {
 }
 
 fn secs(text: &str) -> Result<f64, String> {
-    let secs: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    let secs: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     if (0.0..=1e6).contains(&secs) { Ok(secs) } else { Err("expected 0 to 1000000 seconds".to_owned()) }
 }
 
