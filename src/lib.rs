@@ -6,6 +6,7 @@
 
 #![warn(missing_docs)]
 
+mod addresses;
 pub mod advisor;
 pub mod agent;
 pub mod api;
@@ -14,7 +15,6 @@ pub mod cli;
 mod clock;
 pub mod config;
 pub mod daemon;
-mod endpoint;
 pub mod gaps;
 pub mod generation;
 pub mod http;

@@ -13,7 +13,7 @@ use crate::api::{
     Welcome, daemon_urls,
 };
 use crate::causes;
-use crate::endpoint::{self, Endpoint};
+use crate::addresses::{self, Addresses};
 use crate::model::{JobId, NodeName};
 
 use super::identity::{Identity, IdentityError};
@@ -85,7 +85,7 @@ pub enum LinkError {
 /// Our side of the conversation. Shared by the loops that poll and report.
 pub struct Link {
     config: LinkConfig,
-    daemons: Endpoint,
+    daemons: Addresses,
     http: Client,
     session: tokio::sync::Mutex<Session>,
     running: AtomicU64,
@@ -107,10 +107,10 @@ struct State {
 impl Link {
     /// Sets up the client; says nothing to the daemon yet.
     pub fn new(config: LinkConfig) -> Result<Link, LinkError> {
-        let http = endpoint::http_client(CONNECT_TIMEOUT).build();
+        let http = addresses::http_client(CONNECT_TIMEOUT).build();
         let http = http.map_err(|e| LinkError::Setup(causes::chain(&e)))?;
         let none = || LinkError::Setup("no daemon's URL is given".to_owned());
-        let daemons = Endpoint::new(daemon_urls(&config.url)).ok_or_else(none)?;
+        let daemons = Addresses::new(daemon_urls(&config.url)).ok_or_else(none)?;
         Ok(Link {
             config,
             daemons,

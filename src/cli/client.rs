@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use super::exit::{Exit, Failure};
 use crate::api::{ErrorBody, daemon_urls};
 use crate::causes::innermost;
-use crate::endpoint::{self, Endpoint};
+use crate::addresses::{self, Addresses};
 
 /// Time to reach the daemon: it is on the same network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -87,7 +87,7 @@ impl From<ClientError> for Failure {
 
 /// A daemon, or several of which one leads.
 pub struct Client {
-    daemons: Endpoint,
+    daemons: Addresses,
     http: reqwest::Client,
 }
 
@@ -102,8 +102,8 @@ impl Client {
                 return Err(bad("expected http:// or https://".to_owned()));
             }
         }
-        let daemons = Endpoint::new(urls).ok_or_else(|| bad("it is empty".to_owned()))?;
-        let http = endpoint::http_client(CONNECT_TIMEOUT)
+        let daemons = Addresses::new(urls).ok_or_else(|| bad("it is empty".to_owned()))?;
+        let http = addresses::http_client(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT)
             .user_agent(concat!("infill/", env!("CARGO_PKG_VERSION")))
             .build()

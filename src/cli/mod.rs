@@ -39,7 +39,7 @@ use args::{Cli, Command};
 use exit::{Exit, Outcome};
 use session::Session;
 
-use crate::endpoint;
+use crate::addresses;
 
 /// Runs the program and returns its exit code.
 pub fn main() -> u8 {
@@ -68,7 +68,7 @@ fn usage(error: &clap::Error) -> u8 {
 }
 
 fn dispatch(cli: Cli) -> Outcome {
-    endpoint::install_crypto();
+    addresses::install_crypto();
     let session = Session { config: cli.config, url: cli.url };
     match cli.command {
         Command::Serve => block_on(async { serve(&session).await }),

@@ -5,18 +5,9 @@ use std::sync::Arc;
 
 use super::queue::NodeIx;
 use super::score::Loss;
-use crate::model::{Curve, JobId, RescaleCosts, UnixTime};
 
-/// Why a job makes no samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Its policy has rescaled it.
-    Rescale,
-    /// The main queue has taken nodes from it.
-    Preemption,
-    /// Its policy wants to measure it.
-    Probe,
-}
+pub use super::score::Cause;
+use crate::model::{Curve, JobId, RescaleCosts, UnixTime};
 
 /// How the seconds of a change are charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

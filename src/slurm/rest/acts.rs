@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::RestSlurm;
-use super::http::{Failure, Kind};
+use super::failure::{Failure, Kind};
 use crate::model::{Job, JobId, NodeName};
 use crate::slurm::SlurmError;
 use crate::slurm::command::Program;

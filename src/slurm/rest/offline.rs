@@ -2,9 +2,9 @@
 
 use std::io::Read;
 
-use super::convert::Shared;
-use super::http::Failure;
+use super::failure::Failure;
 use super::listing::{self, Listed};
+use super::record::Shared;
 use super::reading::{ExitWatch, Pulse, Reading};
 use super::window::unreadable;
 use crate::model::{Job, Node, Snapshot};

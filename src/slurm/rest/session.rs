@@ -6,7 +6,8 @@ use tokio::sync::Mutex;
 
 use super::body::{Take, Whole};
 use super::field::{Object, Text};
-use super::http::{Failure, Http, Kind, Request};
+use super::failure::{Failure, Kind};
+use super::http::{Http, Request};
 use super::wire::Envelope;
 use crate::slurm::Endpoint;
 

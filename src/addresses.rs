@@ -6,15 +6,15 @@ use std::time::Duration;
 
 /// The daemons' addresses, and which of them answered last.
 #[derive(Debug)]
-pub struct Endpoint {
+pub struct Addresses {
     urls: Vec<String>,
     answers: AtomicUsize,
 }
 
-impl Endpoint {
+impl Addresses {
     /// Daemons at these URLs, as [`crate::api::daemon_urls`] reads them; `None` where there is none.
-    pub fn new(urls: Vec<String>) -> Option<Endpoint> {
-        (!urls.is_empty()).then_some(Endpoint { urls, answers: AtomicUsize::new(0) })
+    pub fn new(urls: Vec<String>) -> Option<Addresses> {
+        (!urls.is_empty()).then_some(Addresses { urls, answers: AtomicUsize::new(0) })
     }
 
     /// All URLs.
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_one_that_answered_last_is_asked_first() {
-        let daemons = Endpoint::new(["a", "b", "c"].map(str::to_owned).to_vec()).unwrap();
+        let daemons = Addresses::new(["a", "b", "c"].map(str::to_owned).to_vec()).unwrap();
         let order = || daemons.in_turn().map(|(_, url)| url).collect::<String>();
         assert_eq!((order(), daemons.url()), ("abc".to_owned(), "a"));
         daemons.answered(1);
@@ -68,6 +68,6 @@ mod tests {
 
     #[test]
     fn no_address_is_no_daemon() {
-        assert!(Endpoint::new(Vec::new()).is_none());
+        assert!(Addresses::new(Vec::new()).is_none());
     }
 }
