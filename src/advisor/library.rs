@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::belief::Belief;
 use super::learn::Learned;
-use super::worth::{Candidate, Stakes, best_probe};
 use super::probing::{Ended, LONGEST_PROBE_SECS, Probing};
 use super::profiles::Profiles;
 use super::prospect::Prospect;
@@ -17,6 +16,7 @@ use super::scaling::Fitted;
 use super::subject::{News, Progress, Subject};
 use super::supply::Supplies;
 use super::watching::{Measured, Watching};
+use super::worth::{Candidate, Stakes, best_probe};
 use crate::config::AdvisorConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{JobId, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, SizePoint, UnixTime};
@@ -247,11 +247,7 @@ impl Library {
     /// Why no probe may begin, if so.
     fn no_probe(&self, subject: &Subject, may_probe: bool) -> Option<&'static str> {
         let profile = self.profile(&subject.key)?;
-        if may_probe {
-            self.probing.forbidden(profile, &self.settings)
-        } else {
-            Some("nothing may grow now")
-        }
+        if may_probe { self.probing.forbidden(profile, &self.settings) } else { Some("nothing may grow now") }
     }
 
     /// The size that is most worth trying of those that can be reached.

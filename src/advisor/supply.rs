@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::worth::Stakes;
 use super::probing::USUAL_PROBE_SECS;
 use super::scaling::sizes_of_interest;
 use super::subject::Subject;
+use super::worth::Stakes;
 use crate::model::SizePoint;
 
 /// Rounds from which the usual supply of nodes is known.

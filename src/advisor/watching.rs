@@ -120,7 +120,12 @@ impl Watching {
 
     /// If the report is the first of a generation, begins to measure that; returns what was measured of the
     /// one before.
-    pub(super) fn begin(&mut self, job: JobId, key: &ProfileKey, progress: &Progress<'_>) -> Option<Measured> {
+    pub(super) fn begin(
+        &mut self,
+        job: JobId,
+        key: &ProfileKey,
+        progress: &Progress<'_>,
+    ) -> Option<Measured> {
         let watch = self.watches.entry(job).or_default();
         if progress.generation == watch.generation {
             return None;
@@ -140,7 +145,12 @@ impl Watching {
     }
 
     /// Takes in a report of the present generation; returns what was measured when a stretch is complete.
-    pub(super) fn report(&mut self, job: JobId, key: &ProfileKey, progress: &Progress<'_>) -> Option<Measured> {
+    pub(super) fn report(
+        &mut self,
+        job: JobId,
+        key: &ProfileKey,
+        progress: &Progress<'_>,
+    ) -> Option<Measured> {
         let watch = self.watches.get_mut(&job)?;
         if progress.opening.is_some() {
             watch.startup = watch.startup.or(progress.opening);

@@ -8,12 +8,12 @@ use reqwest::{Client, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::addresses::{self, Addresses};
 use crate::api::{
     AgentEvent, AgentReport, Assignment, ErrorBody, Hello, MAX_POLL_SECS, Poll, Role, RunSpec, Secret,
     Welcome, daemon_urls,
 };
 use crate::causes;
-use crate::addresses::{self, Addresses};
 use crate::model::{JobId, NodeName};
 
 use super::identity::{Identity, IdentityError};
@@ -267,7 +267,10 @@ impl Link {
         let mut state = self.state();
         if state.away_since.is_none() {
             state.away_since = Some(Instant::now());
-            tracing::warn!(error = causes::chain(error), "no word from the daemon; going on, and trying again");
+            tracing::warn!(
+                error = causes::chain(error),
+                "no word from the daemon; going on, and trying again"
+            );
         }
     }
 

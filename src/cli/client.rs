@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::exit::{Exit, Failure};
+use crate::addresses::{self, Addresses};
 use crate::api::{ErrorBody, daemon_urls};
 use crate::causes::innermost;
-use crate::addresses::{self, Addresses};
 
 /// Time to reach the daemon: it is on the same network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -3,11 +3,11 @@
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::session::Session;
 use super::client::{Client, ClientError};
 use super::exit::{Exit, Outcome};
-use super::percent;
 use super::output::{self, When};
+use super::percent;
+use super::session::Session;
 use super::{gaps, plan};
 use crate::api::{JobView, NodeView, RoundView, SCHEMA, Status};
 use crate::model::{JobId, UnixTime, hostlist};

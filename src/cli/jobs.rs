@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::session::Session;
 use super::exit::{Exit, Outcome};
 use super::filter::{self, FilterArgs, TableArgs};
 use super::output;
+use super::session::Session;
 use super::table::{Column, FieldHelp};
 use crate::api::{JobView, Status};
 use crate::model::hostlist;

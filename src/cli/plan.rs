@@ -2,9 +2,9 @@
 
 use clap::{ArgAction, Args};
 
-use super::session::Session;
 use super::exit::{Exit, Failure, Outcome};
 use super::output::{self, When};
+use super::session::Session;
 use super::table::{Column, Layout};
 use crate::api::RoundView;
 use crate::model::{JobPlan, NodeVerdict, SolveStatus, UnixTime, hostlist};

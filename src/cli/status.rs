@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use super::session::Session;
 use super::exit::{Exit, Outcome};
 use super::output::{self, When};
+use super::session::Session;
 use super::summary::summary;
 use super::watch;
 use crate::api::Status;

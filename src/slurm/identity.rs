@@ -106,7 +106,9 @@ impl System {
             Err(e @ SlurmError::Transient { .. }) => return Err(IdentityError::Unavailable(e.to_string())),
             Err(e) => return Err(IdentityError::Refused(e.to_string())),
         }
-        uid_of(&user).await.ok_or_else(|| IdentityError::Refused(format!("{user} is not a user of this node")))
+        uid_of(&user)
+            .await
+            .ok_or_else(|| IdentityError::Refused(format!("{user} is not a user of this node")))
     }
 }
 

@@ -15,8 +15,8 @@ use crate::cli::simulate::args::LogArgs;
 use crate::cli::simulate::{Days, setup};
 use crate::cli::table::Column;
 use crate::gaps::{Blocks, GapStatistics, Quantiles, Shorter};
-use crate::sim;
 use crate::model::duration;
+use crate::sim;
 
 /// Columns of a bar of the histogram at most.
 const LONGEST_BAR: usize = 40;

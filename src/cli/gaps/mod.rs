@@ -7,10 +7,10 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::session::Session;
 use super::exit::{Exit, Outcome};
 use super::filter::{self, FilterArgs, TableArgs};
 use super::output::{self, When};
+use super::session::Session;
 use super::simulate::args::LogArgs;
 use super::table::{Column, FieldHelp};
 use crate::api::{NodeKind, NodeView, Status};

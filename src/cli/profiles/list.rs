@@ -6,11 +6,11 @@ use clap::Args;
 
 use super::choose::{self, ChooseArgs};
 use crate::api::{ProfileView, ProfilesView, SCHEMA};
-use crate::cli::session::Session;
 use crate::cli::exit::{Exit, Failure, Outcome};
 use crate::cli::filter::{self, TableArgs};
 use crate::cli::jobs::filled;
 use crate::cli::output::{self, When};
+use crate::cli::session::Session;
 use crate::cli::table::{Column, FieldHelp};
 use crate::model::duration;
 

@@ -9,8 +9,8 @@ mod show;
 
 use clap::{Args, Subcommand};
 
-use super::session::Session;
 use super::exit::Outcome;
+use super::session::Session;
 
 /// Flags of `infill profiles`.
 #[derive(Clone, Debug, Args)]

@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
-use super::help::HelpArgs;
 use super::choose::{self, ChooseArgs};
-use crate::cli::percent;
+use super::help::HelpArgs;
 use crate::advisor::Estimate;
 use crate::api::{CurveRow, ProfileView, ProfilesView, SCHEMA};
-use crate::cli::session::Session;
 use crate::cli::curve::{self, Picture};
 use crate::cli::exit::{Exit, Failure, Outcome};
 use crate::cli::filter;
 use crate::cli::output::{self, When};
+use crate::cli::percent;
+use crate::cli::session::Session;
 use crate::cli::table::Column;
 use crate::model::{BatchMode, ChangeCost, Profile, SizePoint, duration};
 

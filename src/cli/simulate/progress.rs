@@ -6,8 +6,8 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::show::Days;
 use crate::cli::output;
-use crate::sim::PolicyName;
 use crate::model::duration;
+use crate::sim::PolicyName;
 
 /// How often the lines are drawn anew at most, a second: a simulation has millions of events.
 const REDRAWS_HZ: u8 = 4;

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use std::sync::LazyLock;
 
 use super::document::{Document, LossShares, PolicyRow};
-use crate::cli::percent;
 use crate::cli::bars::{self, CYAN, Colour, GREEN, Part, RED, YELLOW};
 use crate::cli::exit::Failure;
 use crate::cli::filter::{self, TableArgs};
 use crate::cli::output;
+use crate::cli::percent;
 use crate::cli::table::{Column, FieldHelp};
 use crate::model::{RescaleCosts, duration};
 

@@ -17,8 +17,8 @@ use super::client::Client;
 use super::exit::{Exit, Failure, Outcome};
 use super::output::{self, When};
 use super::summary::summary;
-use crate::clock;
 use crate::api::Status;
+use crate::clock;
 use history::History;
 use render::{Scene, View, draw};
 

@@ -8,8 +8,8 @@ use reqwest::{Client, Method};
 use super::body::{Take, Whole};
 use super::failure::{Failure, Kind, transport};
 use super::token::Tokens;
-use crate::causes;
 use crate::addresses::install_crypto;
+use crate::causes;
 
 /// Tries of one read, the first included. The next round reads again anyway.
 const READ_TRIES: u32 = 3;

@@ -4,8 +4,8 @@ use std::io::Read;
 
 use super::failure::Failure;
 use super::listing::{self, Listed};
-use super::record::Shared;
 use super::reading::{ExitWatch, Pulse, Reading};
+use super::record::Shared;
 use super::window::unreadable;
 use crate::model::{Job, Node, Snapshot};
 use crate::slurm::SlurmError;

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::failure::{Failure, Kind};
 use super::listing::{self, Listed};
-use super::record::{Record, Shared};
 use super::reading::{ExitWatch, Pulse, Reading};
+use super::record::{Record, Shared};
 use super::wire;
 use crate::model::{BaseState, Doubt, Job, NodeName, Snapshot, UnixTime};
 

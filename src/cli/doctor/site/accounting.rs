@@ -132,7 +132,8 @@ pub fn judge_rights(text: &str, user: &str) -> Finding {
             "run `infill doctor` as that user",
         ),
         Some(_) | None => {
-            let what = format!("{user} is not an Operator: it may not pin, release or cancel the jobs of others");
+            let what =
+                format!("{user} is not an Operator: it may not pin, release or cancel the jobs of others");
             Finding::error("rights", what, mend)
         }
     }

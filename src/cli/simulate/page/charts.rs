@@ -12,8 +12,8 @@ use crate::cli::output;
 use crate::cli::simulate::document::{Document, LossShares, PolicyRow};
 use crate::cli::simulate::show::Days;
 use crate::gaps::{GapStatistics, LengthBin};
-use crate::sim::{Outcome, Sample};
 use crate::model::duration;
+use crate::sim::{Outcome, Sample};
 
 /// Pixels of a bar with the room around it.
 const BAR_HEIGHT: usize = 44;

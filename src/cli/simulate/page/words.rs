@@ -1,8 +1,8 @@
 //! The outcome in sentences.
 
-use crate::cli::{output, percent};
 use crate::cli::simulate::document::{Document, PolicyRow};
 use crate::cli::simulate::show::Days;
+use crate::cli::{output, percent};
 
 /// The sentences, the most important first, about the policy that is shown.
 pub fn sentences(document: &Document, shown: &PolicyRow) -> Vec<String> {
@@ -61,6 +61,7 @@ fn work(shown: &PolicyRow) -> String {
 
 fn comparison(document: &Document, shown: &PolicyRow) -> Option<String> {
     let others = document.policies.iter().filter(|r| r.policy != shown.policy && r.policy != "bound");
-    let others: Vec<String> = others.map(|r| format!("{} {}", r.policy, percent::in_text(r.efficiency))).collect();
+    let others: Vec<String> =
+        others.map(|r| format!("{} {}", r.policy, percent::in_text(r.efficiency))).collect();
     (!others.is_empty()).then(|| format!("For comparison, efficiency of {}.", others.join(", ")))
 }
