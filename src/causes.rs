@@ -15,7 +15,12 @@ pub fn innermost(error: &dyn Error) -> String {
 }
 
 fn causes<'a>(error: &'a dyn Error) -> impl Iterator<Item = &'a (dyn Error + 'a)> {
-    std::iter::successors(Some(error), |e| e.source().map(|source| source as &dyn Error))
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let error = next?;
+        next = error.source().map(|source| source as &dyn Error);
+        Some(error)
+    })
 }
 
 #[cfg(test)]

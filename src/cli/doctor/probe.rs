@@ -9,7 +9,6 @@ use super::host;
 use super::site::{accounting, partition, slurm_conf::SlurmConf};
 use crate::api::Status;
 use crate::cli::client::{Client, ClientError};
-use crate::cli::output;
 use crate::clock;
 use crate::config::Config;
 use crate::model::Snapshot;

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::show::Days;
-use crate::cli::output;
 use crate::model::duration;
 use crate::sim::PolicyName;
 

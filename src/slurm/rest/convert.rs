@@ -6,8 +6,7 @@ use super::field::{Number, Object, Text, Words};
 use super::record::{Field, Record, Shared};
 use super::wire;
 use crate::model::{
-    BaseState, Job, JobId, JobState, Node, NodeName, NodeState, NodeType, Reservation, UnixTime, UserId,
-    hostlist,
+    BaseState, Job, JobId, JobState, Node, NodeName, NodeState, Reservation, UnixTime, UserId, hostlist,
 };
 use crate::slurm::gres;
 

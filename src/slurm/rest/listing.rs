@@ -4,7 +4,7 @@
 use std::io::Read;
 
 use reqwest::StatusCode;
-use serde::de::{Deserialize, IgnoredAny};
+use serde::de::IgnoredAny;
 
 use super::failure::{Failure, judge};
 use super::field::{Number, Object};
@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
     use crate::model::{Job, Node};
-    use crate::slurm::rest::http::Kind;
+    use crate::slurm::rest::failure::Kind;
 
     /// Gives a few bytes at a time.
     struct Drops<'a>(&'a [u8], usize);
