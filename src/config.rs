@@ -4,6 +4,8 @@
 //! the default.
 
 mod rule;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -431,67 +433,6 @@ impl Config {
         match broken {
             None => Ok(()),
             Some((key, value, what)) => Err(ConfigError::Value { path: path.to_owned(), key, value, what }),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_commented_file_says_what_the_code_does() {
-        let from_file = Config::parse(DEFAULT_FILE, Path::new("infill.toml")).unwrap();
-        assert_eq!(from_file, Config::default());
-    }
-
-    #[test]
-    fn an_unknown_key_is_refused_with_its_line() {
-        let e = Config::parse("[daemon]\nmode = \"act\"\npol = 3\n", Path::new("x.toml")).unwrap_err();
-        let text = e.to_string();
-        assert!(text.contains("line 3") && text.contains("pol"), "{text}");
-    }
-
-    #[test]
-    fn curves_are_written_as_on_the_command_line() {
-        let text = "[planner.curves]\nresnet = \"1:10,4:35\"\n";
-        let config = Config::parse(text, Path::new("x.toml")).unwrap();
-        assert_eq!(config.planner.curves["resnet"].rate(4), 35.0);
-        assert_eq!(Config::parse(&toml::to_string(&config).unwrap(), Path::new("x.toml")).unwrap(), config);
-    }
-
-    #[test]
-    fn a_refusal_names_key_value_and_what_is_expected() {
-        let said = |text: &str| Config::parse(text, Path::new("x.toml")).unwrap_err().to_string();
-        let all = [
-            "[daemon]\npoll_interval_secs = nan",
-            "[daemon]\nlisten = \"here\"",
-            "[slurm]\npartition = \"a,b\"",
-            "[slurm]\nrest = \"ftp://x\"",
-            "[gaps]\nmin_window_secs = 5",
-            "[gaps]\nconfidence = 1.5",
-            "[planner]\nmax_steps = 0",
-            "[planner]\nmip_gap = -1.0",
-            "[planner.costs]\nup_secs = -1.0\ndown_secs = 1.0\nstart_secs = 1.0",
-            "[planner.shares]\nalice = -1.0",
-            "[advisor]\nmax_probe_secs = 1e9",
-            "[agent]\nwing_start_secs = 0",
-        ];
-        insta::assert_snapshot!(all.map(said).join("\n"), @"");
-    }
-
-    #[test]
-    fn senseless_values_are_refused() {
-        for text in [
-            "[daemon]\npoll_interval_secs = nan",
-            "[gaps]\nconfidence = 1.5",
-            "[slurm]\npartition = \"a,b\"",
-            "[slurm]\nrest = \"ftp://x\"",
-            "[planner]\nmax_steps = 0",
-            "[planner.shares]\nalice = -1.0",
-            "[planner.curves]\nx = \"1:0\"",
-        ] {
-            assert!(Config::parse(text, Path::new("x.toml")).is_err(), "{text}");
         }
     }
 }
