@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use infill::advisor::trial::{MOST_PROBES, Trial, Verdict};
+use infill::advisor::trial::{Trial, Verdict};
 use infill::advisor::{Fitted, Stakes, best_probe};
+use infill::config::AdvisorConfig;
 use infill::model::{BatchMode, Curve, CurvePoint, RescaleCosts, SizePoint, UnixTime};
 
 const NOISE: f64 = 0.05;
@@ -133,8 +134,15 @@ fn accuracy(tables: &BTreeMap<(String, String), Table>) {
 }
 
 fn trial(table: &Table, seed: u64) -> Verdict {
-    let trial = Trial { table: points(table), noise: NOISE, seed, costs: COSTS, horizon_secs: 86_400.0 };
+    let trial = Trial { table: points(table), noise: NOISE, seed, costs: COSTS, settings: settings(table) };
     trial.run().expect("a table with rates")
+}
+
+/// The defaults, but at most half of a table's sizes are tried: else there would be nothing left to predict.
+fn settings(table: &Table) -> AdvisorConfig {
+    let settings = AdvisorConfig::default();
+    let half = (table.len() / 2) as u32;
+    AdvisorConfig { max_probes: settings.max_probes.min(half), ..settings }
 }
 
 /// Errors by table.
@@ -152,7 +160,7 @@ impl Columns {
     fn add(&mut self, table: &Table, runs: &[Verdict]) {
         self.infill.push(runs.iter().map(|v| v.mape).sum::<f64>() / runs.len() as f64);
         let probes = runs.iter().map(|v| v.probes.len()).max().unwrap_or(0);
-        assert!(probes <= MOST_PROBES.min(table.len() / 2), "more probes than there may be");
+        assert!(probes <= settings(table).max_probes as usize, "more probes than there may be");
         self.probes = self.probes.max(probes);
         self.secs = runs.iter().map(|v| v.probe_secs).fold(self.secs, f64::max);
         let smallest = *table.keys().next().expect("a size");

@@ -3,13 +3,19 @@
 //! Unknown keys are refused with their line. A flag wins over the environment, that over the file, that over
 //! the default.
 
+mod rule;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::Mode;
 use crate::model::{Curve, RescaleCosts};
+use rule::{Rule, first_broken};
 
 /// The commented default file.
 pub const DEFAULT_FILE: &str = include_str!("../config/infill.toml");
@@ -192,6 +198,20 @@ impl Default for DaemonConfig {
     }
 }
 
+impl DaemonConfig {
+    const RULES: &[Rule<Self>] = &[
+        Rule::some_secs("daemon.poll_interval_secs", |c| c.poll_interval_secs),
+        Rule::some_secs("daemon.backoff_secs", |c| c.backoff_secs),
+        Rule::any_secs("daemon.early_death_secs", |c| c.early_death_secs),
+        Rule::any_secs("daemon.backoff_max_secs", |c| c.backoff_max_secs),
+        Rule::other(
+            "daemon.listen",
+            |c| c.listen.parse::<SocketAddr>().is_err().then(|| c.listen.clone()),
+            "expected ADDRESS:PORT",
+        ),
+    ];
+}
+
 impl Default for SlurmConfig {
     fn default() -> Self {
         SlurmConfig {
@@ -206,6 +226,25 @@ impl Default for SlurmConfig {
     }
 }
 
+impl SlurmConfig {
+    const RULES: &[Rule<Self>] = &[
+        Rule::some_secs("slurm.timeout_secs", |c| c.timeout_secs),
+        Rule::other(
+            "slurm.partition",
+            |c| (c.partition.is_empty() || c.partition.contains(',')).then(|| c.partition.clone()),
+            "expected one partition",
+        ),
+        Rule::other(
+            "slurm.rest",
+            |c| {
+                let known = ["unix:/", "http://", "https://"].iter().any(|p| c.rest.starts_with(p));
+                (!known).then(|| c.rest.clone())
+            },
+            "expected unix:/path, http://host:port or https://host:port",
+        ),
+    ];
+}
+
 impl Default for GapsConfig {
     fn default() -> Self {
         GapsConfig {
@@ -216,6 +255,27 @@ impl Default for GapsConfig {
             settle_secs: 0.0,
         }
     }
+}
+
+impl GapsConfig {
+    const RULES: &[Rule<Self>] = &[
+        Rule::any_secs("gaps.leave_secs", |c| c.leave_secs),
+        Rule::any_secs("gaps.settle_secs", |c| c.settle_secs),
+        Rule::any_secs("gaps.lookahead_secs", |c| c.lookahead_secs),
+        // Slurm counts time limits in minutes.
+        Rule::within(
+            "gaps.min_window_secs",
+            |c| c.min_window_secs,
+            60.0..=86_400.0,
+            "expected 60 to 86400 seconds",
+        ),
+        Rule::within(
+            "gaps.confidence",
+            |c| c.confidence,
+            0.01..=0.99,
+            "expected a chance between 0.01 and 0.99",
+        ),
+    ];
 }
 
 impl Default for PlannerConfig {
@@ -237,6 +297,29 @@ impl Default for PlannerConfig {
     }
 }
 
+impl PlannerConfig {
+    const RULES: &[Rule<Self>] = &[
+        Rule::some_secs("planner.horizon_secs", |c| c.horizon_secs),
+        Rule::some_secs("planner.solve_secs", |c| c.solve_secs),
+        Rule::some_secs("planner.lease_secs", |c| c.lease_secs),
+        Rule::any_secs("planner.min_stay_secs", |c| c.min_stay_secs),
+        Rule::any_secs("planner.costs.up_secs", |c| c.costs.up_secs),
+        Rule::any_secs("planner.costs.down_secs", |c| c.costs.down_secs),
+        Rule::any_secs("planner.costs.start_secs", |c| c.costs.start_secs),
+        Rule::share("planner.mip_gap", |c| c.mip_gap),
+        Rule::within("planner.max_steps", |c| f64::from(c.max_steps), 1.0..=24.0, "expected 1 to 24 steps"),
+        Rule::share("planner.hysteresis", |c| c.hysteresis),
+        Rule::other(
+            "planner.shares",
+            |c| {
+                let wrong = c.shares.iter().find(|(_, v)| !(1e-6..=1e6).contains(*v));
+                wrong.map(|(user, v)| format!("{{{user} = {v}}}"))
+            },
+            "expected a positive share",
+        ),
+    ];
+}
+
 impl Default for AdvisorConfig {
     fn default() -> Self {
         AdvisorConfig {
@@ -251,6 +334,14 @@ impl Default for AdvisorConfig {
     }
 }
 
+impl AdvisorConfig {
+    const RULES: &[Rule<Self>] = &[
+        Rule::some_secs("advisor.horizon_secs", |c| c.horizon_secs),
+        Rule::any_secs("advisor.max_probe_secs", |c| c.max_probe_secs),
+        Rule::any_secs("advisor.max_secs_an_hour", |c| c.max_secs_an_hour),
+    ];
+}
+
 impl Default for AgentConfig {
     fn default() -> Self {
         AgentConfig {
@@ -260,6 +351,14 @@ impl Default for AgentConfig {
             lead_start_secs: 60.0,
         }
     }
+}
+
+impl AgentConfig {
+    const RULES: &[Rule<Self>] = &[
+        Rule::some_secs("agent.wing_start_secs", |c| c.wing_start_secs),
+        Rule::some_secs("agent.lead_start_secs", |c| c.lead_start_secs),
+        Rule::some_secs("agent.preempt_leave_secs", |c| c.preempt_leave_secs),
+    ];
 }
 
 impl Default for StoreConfig {
@@ -323,116 +422,17 @@ impl Config {
         Ok(config)
     }
 
+    /// The sections in the file's order; of each the first value that breaks a rule.
     fn check(&self, path: &Path) -> Result<(), ConfigError> {
-        let fail =
-            |key, value: String, what| Err(ConfigError::Value { path: path.to_owned(), key, value, what });
-        let positive: [(&'static str, f64); 10] = [
-            ("daemon.poll_interval_secs", self.daemon.poll_interval_secs),
-            ("daemon.backoff_secs", self.daemon.backoff_secs),
-            ("slurm.timeout_secs", self.slurm.timeout_secs),
-            ("planner.horizon_secs", self.planner.horizon_secs),
-            ("planner.solve_secs", self.planner.solve_secs),
-            ("planner.lease_secs", self.planner.lease_secs),
-            ("advisor.horizon_secs", self.advisor.horizon_secs),
-            ("agent.wing_start_secs", self.agent.wing_start_secs),
-            ("agent.lead_start_secs", self.agent.lead_start_secs),
-            ("agent.preempt_leave_secs", self.agent.preempt_leave_secs),
-        ];
-        // A day bounds every waiting time; a NaN fails the range test.
-        if let Some((key, v)) = positive.iter().find(|(_, v)| !(0.05..=86_400.0).contains(v)) {
-            return fail(key, v.to_string(), "expected seconds between 0.05 and 86400");
-        }
-        let not_negative: [(&'static str, f64); 11] = [
-            ("gaps.leave_secs", self.gaps.leave_secs),
-            ("gaps.settle_secs", self.gaps.settle_secs),
-            ("gaps.lookahead_secs", self.gaps.lookahead_secs),
-            ("planner.min_stay_secs", self.planner.min_stay_secs),
-            ("advisor.max_probe_secs", self.advisor.max_probe_secs),
-            ("advisor.max_secs_an_hour", self.advisor.max_secs_an_hour),
-            ("planner.costs.up_secs", self.planner.costs.up_secs),
-            ("planner.costs.down_secs", self.planner.costs.down_secs),
-            ("planner.costs.start_secs", self.planner.costs.start_secs),
-            ("daemon.early_death_secs", self.daemon.early_death_secs),
-            ("daemon.backoff_max_secs", self.daemon.backoff_max_secs),
-        ];
-        if let Some((key, v)) = not_negative.iter().find(|(_, v)| !(0.0..=86_400.0).contains(v)) {
-            return fail(key, v.to_string(), "expected seconds between 0 and 86400");
-        }
-        // Slurm counts time limits in minutes.
-        if !(60.0..=86_400.0).contains(&self.gaps.min_window_secs) {
-            let v = self.gaps.min_window_secs.to_string();
-            return fail("gaps.min_window_secs", v, "expected 60 to 86400 seconds");
-        }
-        if !(0.01..=0.99).contains(&self.gaps.confidence) {
-            let v = self.gaps.confidence.to_string();
-            return fail("gaps.confidence", v, "expected a chance between 0.01 and 0.99");
-        }
-        if !(0.0..=1.0).contains(&self.planner.mip_gap) {
-            let v = self.planner.mip_gap.to_string();
-            return fail("planner.mip_gap", v, "expected a share between 0 and 1");
-        }
-        if !(1..=24).contains(&self.planner.max_steps) {
-            let v = self.planner.max_steps.to_string();
-            return fail("planner.max_steps", v, "expected 1 to 24 steps");
-        }
-        if !(0.0..=1.0).contains(&self.planner.hysteresis) {
-            let v = self.planner.hysteresis.to_string();
-            return fail("planner.hysteresis", v, "expected a share between 0 and 1");
-        }
-        if let Some((user, v)) = self.planner.shares.iter().find(|(_, v)| !(1e-6..=1e6).contains(*v)) {
-            return fail("planner.shares", format!("{{{user} = {v}}}"), "expected a positive share");
-        }
-        if self.slurm.partition.is_empty() || self.slurm.partition.contains(',') {
-            return fail("slurm.partition", self.slurm.partition.clone(), "expected one partition");
-        }
-        if !["unix:/", "http://", "https://"].iter().any(|p| self.slurm.rest.starts_with(p)) {
-            let v = self.slurm.rest.clone();
-            return fail("slurm.rest", v, "expected unix:/path, http://host:port or https://host:port");
-        }
-        if self.daemon.listen.parse::<std::net::SocketAddr>().is_err() {
-            return fail("daemon.listen", self.daemon.listen.clone(), "expected ADDRESS:PORT");
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_commented_file_says_what_the_code_does() {
-        let from_file = Config::parse(DEFAULT_FILE, Path::new("infill.toml")).unwrap();
-        assert_eq!(from_file, Config::default());
-    }
-
-    #[test]
-    fn an_unknown_key_is_refused_with_its_line() {
-        let e = Config::parse("[daemon]\nmode = \"act\"\npol = 3\n", Path::new("x.toml")).unwrap_err();
-        let text = e.to_string();
-        assert!(text.contains("line 3") && text.contains("pol"), "{text}");
-    }
-
-    #[test]
-    fn curves_are_written_as_on_the_command_line() {
-        let text = "[planner.curves]\nresnet = \"1:10,4:35\"\n";
-        let config = Config::parse(text, Path::new("x.toml")).unwrap();
-        assert_eq!(config.planner.curves["resnet"].rate(4), 35.0);
-        assert_eq!(Config::parse(&toml::to_string(&config).unwrap(), Path::new("x.toml")).unwrap(), config);
-    }
-
-    #[test]
-    fn senseless_values_are_refused() {
-        for text in [
-            "[daemon]\npoll_interval_secs = nan",
-            "[gaps]\nconfidence = 1.5",
-            "[slurm]\npartition = \"a,b\"",
-            "[slurm]\nrest = \"ftp://x\"",
-            "[planner]\nmax_steps = 0",
-            "[planner.shares]\nalice = -1.0",
-            "[planner.curves]\nx = \"1:0\"",
-        ] {
-            assert!(Config::parse(text, Path::new("x.toml")).is_err(), "{text}");
+        let broken = first_broken(DaemonConfig::RULES, &self.daemon)
+            .or_else(|| first_broken(SlurmConfig::RULES, &self.slurm))
+            .or_else(|| first_broken(GapsConfig::RULES, &self.gaps))
+            .or_else(|| first_broken(PlannerConfig::RULES, &self.planner))
+            .or_else(|| first_broken(AdvisorConfig::RULES, &self.advisor))
+            .or_else(|| first_broken(AgentConfig::RULES, &self.agent));
+        match broken {
+            None => Ok(()),
+            Some((key, value, what)) => Err(ConfigError::Value { path: path.to_owned(), key, value, what }),
         }
     }
 }

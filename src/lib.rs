@@ -6,10 +6,13 @@
 
 #![warn(missing_docs)]
 
+mod addresses;
 pub mod advisor;
 pub mod agent;
 pub mod api;
+mod causes;
 pub mod cli;
+mod clock;
 pub mod config;
 pub mod daemon;
 pub mod gaps;

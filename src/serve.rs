@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::api::{Control, RoundView};
+use crate::clock::now;
 use crate::config::Config;
-use crate::daemon::clock::now;
 use crate::daemon::context::{CONTROL_SETTING, Context, Services};
 use crate::daemon::fleet::Batch;
 use crate::daemon::orders::ORDERS_AT_ONCE;

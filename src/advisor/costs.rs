@@ -32,8 +32,8 @@ pub fn learn(mean: &mut ChangeCost, new: &ChangeCost) {
     };
 }
 
-/// What the planner is to count on: what was measured; for a kind of change that never happened, what its
-/// likes took; for a job that never changed, `otherwise`.
+/// What the planner is to count on: what was measured; for a kind of change that never happened, what the
+/// other kinds took; for a job that never changed, `otherwise`.
 pub fn believed(measured: &MeasuredCosts, otherwise: &RescaleCosts) -> RescaleCosts {
     let known = |c: &ChangeCost| (c.count > 0).then(|| c.total_secs());
     let (up, down, start) = (known(&measured.up), known(&measured.down), known(&measured.start));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kinds_are_taken_from_their_likes() {
+    fn unknown_kinds_are_taken_from_the_others() {
         let otherwise = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 20.0 };
         let mut measured = MeasuredCosts::default();
         assert_eq!(believed(&measured, &otherwise), otherwise);

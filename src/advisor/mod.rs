@@ -4,7 +4,7 @@
 //! ```text
 //! progress ─▶ meter ─▶ stretch ─▶ learn ─▶ points of a profile ─▶ fit ─▶ curve ─▶ planner
 //!             (rates,  (a rate with        (by size; drift)       │
-//!              warm-up) an interval)                              └─▶ probe: the size whose uncertainty
+//!              warm-up) an interval)                              └─▶ worth: the size whose uncertainty
 //!              costs most
 //! ```
 //!
@@ -12,21 +12,29 @@
 //! attractive by what it would teach: it lives in gaps and leaves in time like everything else.
 
 mod basis;
+mod belief;
 pub mod costs;
-pub mod fit;
 mod learn;
 mod library;
 mod meter;
-mod probe;
+mod models;
+mod probing;
+mod profiles;
 mod prospect;
 mod rate;
+mod scaling;
+mod subject;
+mod supply;
 #[cfg(test)]
 mod tests;
 pub mod trial;
+mod watching;
+mod worth;
 
-pub use fit::{Estimate, Fitted, sizes_of_interest};
 pub use learn::{Doubts, Learned, batch_mode, learn};
-pub use library::{Library, News, Opening, Progress, Subject};
+pub use library::Library;
 pub use meter::{Meter, Stretch};
-pub use probe::{Candidate, Stakes, best_probe, value_of_probes};
 pub use rate::{Rate, steady_rate};
+pub use scaling::{Estimate, Fitted, sizes_of_interest};
+pub use subject::{News, Progress, Startup, Subject};
+pub use worth::{Candidate, Stakes, best_probe, value_of_probes};

@@ -5,23 +5,23 @@ use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
-use super::fit::Fitted;
-use super::learn::{Doubts, batch_mode, learn};
-use super::meter::Meter;
-use super::probe::{Stakes, best_probe};
-use crate::model::{CurvePoint, ExecPlan, NodeName, NodeType, Profile, ProfileKey, RescaleCosts, UnixTime};
-
-/// Most sizes that a job tries besides the one that it starts with.
-pub const MOST_PROBES: usize = 3;
-
-/// Most seconds that all probes of a job take together, without the rescales to them.
-pub const MOST_PROBE_SECS: f64 = 120.0;
+use super::library::Library;
+use super::scaling::Fitted;
+use super::subject::{Progress, Subject};
+use crate::config::AdvisorConfig;
+use crate::model::{
+    BatchMode, CurvePoint, ExecPlan, JobId, NodeName, NodeType, ProfileKey, RescaleCosts, Sizes, UnixTime,
+};
 
 /// Seconds at the beginning of each size in which the imagined job runs at half its speed.
-const WARMUP_SECS: f64 = 3.0;
+const WARMUP_SECS: u32 = 3;
 
-/// Seconds of one probe at most, whatever its interval.
-const LONGEST_PROBE_SECS: f64 = 40.0;
+/// Seconds after which a trial ends, whatever is known by then: a job whose reports are mostly noise has no
+/// size that is measured well.
+const LONGEST_SECS: u32 = 3600;
+
+/// The job.
+const JOB: JobId = JobId(1);
 
 /// A job as it is imagined.
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ pub struct Trial {
     pub seed: u64,
     /// What rescales cost.
     pub costs: RescaleCosts,
-    /// Seconds for which the curve will be of use.
-    pub horizon_secs: f64,
+    /// The site's bounds on probes.
+    pub settings: AdvisorConfig,
 }
 
 /// One size that was held to measure it.
@@ -83,43 +83,17 @@ pub struct Verdict {
 }
 
 impl Trial {
-    /// Runs it. `None` when the table is empty or holds no rates.
+    /// Runs it. `None` when the table is empty or holds no rates, or nothing can be measured.
     pub fn run(&self) -> Option<Verdict> {
-        let mut job = Imagined::new(self);
-        let sizes: Vec<u32> = self.table.iter().map(|p| p.nodes).collect();
-        let (first, last) = (*sizes.first()?, *sizes.last()?);
-        let start = job.measure(first)?;
-        let mut probes: Vec<Probe> = Vec::new();
-        let mut present = first;
-        loop {
-            let fitted = job.fitted(last)?;
-            let spent: f64 = probes.iter().map(|p| p.seconds).sum();
-            let tried: Vec<u32> = probes.iter().map(|p| p.nodes).chain([first]).collect();
-            let most = MOST_PROBES.min(sizes.len() / 2);
-            if probes.len() >= most || spent + LONGEST_PROBE_SECS > MOST_PROBE_SECS {
+        let mut job = Imagined::new(self)?;
+        for _ in 0..LONGEST_SECS {
+            if job.second() {
                 break;
             }
-            let triable = sizes.iter().copied().filter(|n| !tried.contains(n)).collect();
-            let stakes = self.stakes(&sizes, triable, present);
-            let Some(next) = best_probe(&fitted, &stakes) else { break };
-            probes.push(job.measure(next.nodes)?);
-            present = next.nodes;
         }
-        Some(self.verdict(&job.fitted(last)?, start, probes))
-    }
-
-    fn stakes(&self, sizes: &[u32], triable: Vec<u32>, present: u32) -> Stakes {
-        // Nothing is known of the gaps: every size of the table is as often the largest that fits.
-        let share = 1.0 / sizes.len() as f64;
-        Stakes {
-            sizes: sizes.to_vec(),
-            triable,
-            supplies: sizes.iter().map(|n| (*n, share)).collect(),
-            present,
-            horizon_secs: self.horizon_secs,
-            probe_secs: LONGEST_PROBE_SECS / 2.0,
-            costs: self.costs,
-        }
+        let fitted = job.library.fitted(&job.subject, &job.subject.key.node_type)?;
+        let mut measured = job.measured.into_iter();
+        Some(self.verdict(&fitted, measured.next()?, measured.collect()))
     }
 
     fn verdict(&self, fitted: &Fitted, start: Probe, probes: Vec<Probe>) -> Verdict {
@@ -141,45 +115,96 @@ impl Trial {
     }
 }
 
-/// The imagined job: makes progress as the table says, with noise, and is measured as a real one is.
+/// The imagined job: makes progress as the table says, with noise, on a cluster of its own that brings it to
+/// each size that the library wants to try.
 struct Imagined<'a> {
     trial: &'a Trial,
     random: StdRng,
-    profile: Profile,
+    library: Library,
+    subject: Subject,
     clock: i64,
+    generation: u64,
+    nodes: u32,
+    /// Seconds for which it has had its present size.
+    held_secs: u32,
+    /// The size that it began with, then those that were tried.
+    measured: Vec<Probe>,
 }
 
 impl<'a> Imagined<'a> {
-    fn new(trial: &'a Trial) -> Self {
+    fn new(trial: &'a Trial) -> Option<Self> {
+        let nodes = trial.table.first()?.nodes;
         let key = ProfileKey {
             user: String::new(),
             name: String::new(),
             node_type: NodeType::new("table"),
             exec_plan: ExecPlan::default(),
-            batch: crate::model::BatchMode::Auto,
+            batch: BatchMode::Auto,
         };
-        let random = StdRng::seed_from_u64(trial.seed);
-        Imagined { trial, random, profile: Profile::new(key), clock: 0 }
+        let sizes = Sizes::Set(trial.table.iter().map(|p| p.nodes).collect());
+        let (declared, running, costs) = (None, Some(nodes), trial.costs);
+        Some(Imagined {
+            trial,
+            random: StdRng::seed_from_u64(trial.seed),
+            library: Library::new(trial.settings.clone()),
+            subject: Subject { job: JOB, key, sizes, declared, running, costs },
+            clock: 0,
+            generation: 1,
+            nodes,
+            held_secs: 0,
+            measured: Vec::new(),
+        })
     }
 
-    /// Holds a size until its rate is known well enough.
-    fn measure(&mut self, nodes: u32) -> Option<Probe> {
-        let truth = self.trial.table.iter().find(|p| p.nodes == nodes)?.rate;
-        let (mut meter, node, mut seconds) = (Meter::default(), NodeName::new("n"), 0.0);
-        let stretch = loop {
-            seconds += 1.0;
-            let slow = if seconds <= WARMUP_SECS { 0.5 } else { 1.0 };
-            let samples = truth * slow * self.noise();
-            if let Some(stretch) = meter.add(&node, samples, 1.0, None) {
-                break stretch;
-            }
-            if seconds >= LONGEST_PROBE_SECS {
-                break meter.finish()?;
-            }
-        };
-        self.clock += seconds as i64;
-        let _ = learn(&mut self.profile, &mut Doubts::new(), nodes, &stretch, UnixTime(self.clock));
-        Some(Probe { nodes, seconds, rate: stretch.rate.rate })
+    /// One second: the job reports, then comes a round. Says whether the advisor rests.
+    fn second(&mut self) -> bool {
+        self.clock += 1;
+        self.held_secs += 1;
+        self.report();
+        self.round();
+        match self.library.probe_of(JOB) {
+            Some(nodes) => self.bring_to(nodes),
+            None => return self.library.is_measured(&self.subject.key, self.nodes),
+        }
+        false
+    }
+
+    fn report(&mut self) {
+        let slow = if self.held_secs <= WARMUP_SECS { 0.5 } else { 1.0 };
+        let samples = self.truth() * slow * self.noise();
+        let (generation, nodes, node) = (self.generation, self.nodes, NodeName::new("n"));
+        let progress =
+            Progress { generation, nodes, node: &node, samples, secs: 1.0, step: None, opening: None };
+        let news = self.library.progress(JOB, &self.subject.key, &progress, UnixTime(self.clock));
+        if let Some((nodes, stretch)) = news.stretch.filter(|_| news.probe || self.measured.is_empty()) {
+            let seconds = f64::from(self.held_secs);
+            self.measured.push(Probe { nodes, seconds, rate: stretch.rate.rate });
+        }
+    }
+
+    /// Nothing is known of the gaps: every size of the table is as often the largest that fits. But this once
+    /// all are free.
+    fn round(&mut self) {
+        let sizes = &self.trial.table;
+        let turn = self.clock.unsigned_abs() as usize % sizes.len();
+        let free = self.subject.sizes.max() - self.nodes;
+        let (subject, may_probe) = (std::slice::from_ref(&self.subject), self.trial.settings.probe);
+        self.library.round(subject, sizes[turn].nodes, free, may_probe, UnixTime(self.clock));
+    }
+
+    /// Brings the job to a size. Nobody else wants nodes: there it stays.
+    fn bring_to(&mut self, nodes: u32) {
+        if nodes == self.nodes {
+            return;
+        }
+        self.clock += self.trial.costs.of(self.nodes, nodes).round() as i64;
+        (self.nodes, self.held_secs) = (nodes, 0);
+        self.generation += 1;
+        self.subject.running = Some(nodes);
+    }
+
+    fn truth(&self) -> f64 {
+        self.trial.table.iter().find(|p| p.nodes == self.nodes).map_or(0.0, |p| p.rate)
     }
 
     fn noise(&mut self) -> f64 {
@@ -189,9 +214,5 @@ impl<'a> Imagined<'a> {
         // The open interval: neither end has a finite quantile.
         let uniform: f64 = self.random.random_range(1e-12..1.0 - 1e-12);
         (self.trial.noise * Normal::standard().inverse_cdf(uniform)).exp()
-    }
-
-    fn fitted(&self, largest: u32) -> Option<Fitted> {
-        Fitted::new(&self.profile.points, batch_mode(&self.profile), largest)
     }
 }

@@ -141,7 +141,7 @@ async fn output_of(program: &str, args: &[&str], input: &[u8]) -> Result<String,
         let said = String::from_utf8_lossy(&done.stderr);
         return Err(failed(format!("{}: {}", done.status, said.trim())));
     }
-    String::from_utf8(done.stdout).map_err(|_| failed("its answer is no text".to_owned()))
+    String::from_utf8(done.stdout).map_err(|_| failed("its answer is not text".to_owned()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Requests to the daemon, the secret that they need, and whether the daemon can be reached.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,12 @@ use reqwest::{Client, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::addresses::{self, Addresses};
 use crate::api::{
     AgentEvent, AgentReport, Assignment, ErrorBody, Hello, MAX_POLL_SECS, Poll, Role, RunSpec, Secret,
     Welcome, daemon_urls,
 };
+use crate::causes;
 use crate::model::{JobId, NodeName};
 
 use super::identity::{Identity, IdentityError};
@@ -83,9 +85,7 @@ pub enum LinkError {
 /// Our side of the conversation. Shared by the loops that poll and report.
 pub struct Link {
     config: LinkConfig,
-    urls: Vec<String>,
-    /// Which daemon answered last.
-    leader: AtomicUsize,
+    daemons: Addresses,
     http: Client,
     session: tokio::sync::Mutex<Session>,
     running: AtomicU64,
@@ -107,22 +107,13 @@ struct State {
 impl Link {
     /// Sets up the client; says nothing to the daemon yet.
     pub fn new(config: LinkConfig) -> Result<Link, LinkError> {
-        // Fails when another part of the process was first, which is as well.
-        rustls::crypto::ring::default_provider().install_default().ok();
-        let http = Client::builder()
-            // The daemon is on the cluster's own network, and our secret goes to nobody else.
-            .no_proxy()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .build()
-            .map_err(|e| LinkError::Setup(chain(&e)))?;
-        let urls = daemon_urls(&config.url);
-        if urls.is_empty() {
-            return Err(LinkError::Setup("no daemon's URL is given".to_owned()));
-        }
+        let http = addresses::http_client(CONNECT_TIMEOUT).build();
+        let http = http.map_err(|e| LinkError::Setup(causes::chain(&e)))?;
+        let none = || LinkError::Setup("no daemon's URL is given".to_owned());
+        let daemons = Addresses::new(daemon_urls(&config.url)).ok_or_else(none)?;
         Ok(Link {
             config,
-            urls,
-            leader: AtomicUsize::new(0),
+            daemons,
             http,
             session: tokio::sync::Mutex::default(),
             running: AtomicU64::new(NOTHING),
@@ -211,7 +202,7 @@ impl Link {
         if (0.0..=86_400.0).contains(&welcome.preempt_leave_secs) {
             self.state().leave = Duration::from_secs_f64(welcome.preempt_leave_secs);
         }
-        tracing::info!(url = self.urls[self.leader.load(Ordering::Relaxed)], "the daemon knows us");
+        tracing::info!(url = self.daemons.url(), "the daemon knows us");
         Ok(welcome.secret)
     }
 
@@ -233,13 +224,11 @@ impl Link {
         body: &impl Serialize,
         wait: Duration,
     ) -> Result<A, LinkError> {
-        let first = self.leader.load(Ordering::Relaxed);
         let mut result = Err(LinkError::Setup(String::new()));
-        for turn in 0..self.urls.len() {
-            let daemon = (first + turn) % self.urls.len();
-            result = self.post_to(&self.urls[daemon], path, secret, body, wait).await;
+        for (number, url) in self.daemons.in_turn() {
+            result = self.post_to(url, path, secret, body, wait).await;
             if !matches!(result, Err(LinkError::Unreachable { .. })) {
-                self.leader.store(daemon, Ordering::Relaxed);
+                self.daemons.answered(number);
                 break;
             }
         }
@@ -270,7 +259,7 @@ impl Link {
         };
         match answer.await {
             Ok((status, body)) => read(url, status, &body),
-            Err(e) => Err(unreachable(url, chain(&e))),
+            Err(e) => Err(unreachable(url, causes::chain(&e))),
         }
     }
 
@@ -278,7 +267,10 @@ impl Link {
         let mut state = self.state();
         if state.away_since.is_none() {
             state.away_since = Some(Instant::now());
-            tracing::warn!(error = chain(error), "no word from the daemon; going on, and trying again");
+            tracing::warn!(
+                error = causes::chain(error),
+                "no word from the daemon; going on, and trying again"
+            );
         }
     }
 
@@ -340,16 +332,4 @@ pub fn free_port() -> u16 {
     std::net::TcpListener::bind(("0.0.0.0", 0))
         .and_then(|listener| listener.local_addr())
         .map_or(FALLBACK_PORT, |address| address.port())
-}
-
-/// An error with all its sources in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(e) = source {
-        text.push_str(": ");
-        text.push_str(&e.to_string());
-        source = e.source();
-    }
-    text
 }

@@ -1,6 +1,5 @@
 //! The command line's side of the daemon's HTTP API.
 
-use std::error::Error;
 use std::time::Duration;
 
 use reqwest::StatusCode;
@@ -8,7 +7,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::exit::{Exit, Failure};
+use crate::addresses::{self, Addresses};
 use crate::api::{ErrorBody, daemon_urls};
+use crate::causes::innermost;
 
 /// Time to reach the daemon: it is on the same network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -56,7 +57,7 @@ pub enum ClientError {
         what: String,
     },
     /// The URL itself.
-    #[error("{url:?} is no URL of a daemon: {what}")]
+    #[error("{url:?} is not a URL of a daemon: {what}")]
     Url {
         /// As given.
         url: String,
@@ -86,7 +87,7 @@ impl From<ClientError> for Failure {
 
 /// A daemon, or several of which one leads.
 pub struct Client {
-    urls: Vec<String>,
+    daemons: Addresses,
     http: reqwest::Client,
 }
 
@@ -101,23 +102,18 @@ impl Client {
                 return Err(bad("expected http:// or https://".to_owned()));
             }
         }
-        if urls.is_empty() {
-            return Err(bad("it is empty".to_owned()));
-        }
-        super::install_crypto();
-        let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
+        let daemons = Addresses::new(urls).ok_or_else(|| bad("it is empty".to_owned()))?;
+        let http = addresses::http_client(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT)
-            .no_proxy()
             .user_agent(concat!("infill/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| bad(innermost(&e)))?;
-        Ok(Client { urls, http })
+        Ok(Client { daemons, http })
     }
 
     /// The daemons' URLs.
     pub fn url(&self) -> String {
-        self.urls.join(",")
+        self.daemons.urls().join(",")
     }
 
     /// Gets a document.
@@ -166,13 +162,16 @@ impl Client {
         request: impl Fn(String) -> reqwest::RequestBuilder,
     ) -> Result<Vec<u8>, ClientError> {
         let mut failure: Option<ClientError> = None;
-        for url in &self.urls {
+        for (number, url) in self.daemons.in_turn() {
             match answer_of(url, path, request(format!("{url}{path}"))).await {
                 Err(e @ (ClientError::Unreachable { .. } | ClientError::Status { status: 503, .. })) => {
                     let silent = matches!(failure, None | Some(ClientError::Unreachable { .. }));
                     failure = if silent { Some(e) } else { failure };
                 }
-                answer => return answer,
+                answer => {
+                    self.daemons.answered(number);
+                    return answer;
+                }
             }
         }
         let none = || ClientError::Url { url: self.url(), what: "it names no daemon".to_owned() };
@@ -187,6 +186,7 @@ async fn answer_of(url: &str, path: &str, request: reqwest::RequestBuilder) -> R
     let bytes = answer.bytes().await.map_err(unreachable)?;
     if status.is_success() { Ok(bytes.to_vec()) } else { Err(refusal(status, path, &bytes)) }
 }
+
 fn refusal(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
     let what = match serde_json::from_slice::<ErrorBody>(body) {
         Ok(body) => body.error,
@@ -201,15 +201,6 @@ fn refusal(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
 
 fn why(error: &reqwest::Error) -> String {
     if error.is_timeout() { "no answer in time".to_owned() } else { innermost(error) }
-}
-
-/// The last cause says what happened (`Connection refused`); the ones before it only say where.
-fn innermost(error: &dyn Error) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    last.to_string()
 }
 
 #[cfg(test)]

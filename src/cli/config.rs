@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::Session;
 use super::exit::{Exit, Outcome};
 use super::output;
+use super::session::Session;
 use crate::api::SCHEMA;
 use crate::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
 

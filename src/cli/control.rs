@@ -2,9 +2,9 @@
 
 use anyhow::Context;
 
-use super::Session;
 use super::exit::{Exit, Outcome};
 use super::output;
+use super::session::Session;
 use crate::agent::identity::{self, Identity as _};
 use crate::api::{Control, ControlRequest};
 

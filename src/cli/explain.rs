@@ -3,13 +3,14 @@
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::Session;
 use super::client::{Client, ClientError};
 use super::exit::{Exit, Outcome};
 use super::output::{self, When};
+use super::percent;
+use super::session::Session;
 use super::{gaps, plan};
 use crate::api::{JobView, NodeView, RoundView, SCHEMA, Status};
-use crate::model::{JobId, UnixTime};
+use crate::model::{JobId, UnixTime, hostlist};
 use crate::store::GenerationRecord;
 
 /// Flags of `infill explain`.
@@ -135,7 +136,7 @@ fn job_lines(job: &JobView) -> Vec<String> {
     let nodes = match job.nodes.as_slice() {
         [] => "no node".to_owned(),
         [lead] => format!("1 node: {lead}"),
-        nodes => format!("{} nodes: {} (lead on {})", nodes.len(), output::hostlist(nodes), nodes[0]),
+        nodes => format!("{} nodes: {} (lead on {})", nodes.len(), hostlist::compress(nodes), nodes[0]),
     };
     let mut lines = vec![
         format!("job {} ({}) of {}: {}", job.job, job.name, job.user, job.state),
@@ -147,7 +148,7 @@ fn job_lines(job: &JobView) -> Vec<String> {
     ];
     let mut progress = vec![format!("{} samples", output::number(job.samples))];
     progress.extend(job.rate.map(|r| format!("{}/s", output::number(r))));
-    progress.extend(job.efficiency.map(|e| format!("{} of proportional scaling", output::percent(e))));
+    progress.extend(job.efficiency.map(|e| format!("{} of proportional scaling", percent::whole(e))));
     progress.extend(job.step.map(|s| format!("step {s}")));
     progress.extend(job.loss.map(|l| format!("loss {l}")));
     lines.push(match (job.samples > 0.0, job.step) {
@@ -198,7 +199,7 @@ fn generation_lines(generations: &[GenerationRecord], when: When) -> Vec<String>
     }
     let mut lines = vec![String::new(), "generations, newest first:".to_owned()];
     for g in generations.iter().rev().take(SHOWN_GENERATIONS) {
-        let (at, nodes) = (when.clock(g.started_at), output::hostlist(&g.nodes));
+        let (at, nodes) = (when.clock(g.started_at), hostlist::compress(&g.nodes));
         lines.push(format!("  {:>3}  {at}  {} on {nodes}: {}", g.generation, g.nodes.len(), g.why));
     }
     let hidden = generations.len().saturating_sub(SHOWN_GENERATIONS);

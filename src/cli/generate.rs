@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use super::args::Cli;
 use super::exit::{Exit, Outcome};
 use super::output;
 
@@ -25,24 +24,24 @@ pub struct ManArgs {
 }
 
 /// Runs `infill completions`.
-pub fn completions(args: &CompletionsArgs) -> Outcome {
+pub fn completions(args: &CompletionsArgs, grammar: &mut Command) -> Outcome {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "infill", &mut text);
+    clap_complete::generate(args.shell, grammar, "infill", &mut text);
     output::print(&String::from_utf8_lossy(&text))?;
     Ok(Exit::Ok.code())
 }
 
 /// Runs `infill man`.
-pub fn man(args: &ManArgs) -> Outcome {
+pub fn man(args: &ManArgs, grammar: Command) -> Outcome {
     match &args.dir {
         Some(dir) => {
             std::fs::create_dir_all(dir)
-                .and_then(|()| clap_mangen::generate_to(Cli::command(), dir))
+                .and_then(|()| clap_mangen::generate_to(grammar, dir))
                 .with_context(|| format!("cannot write man pages into {}", dir.display()))?;
         }
         None => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            clap_mangen::Man::new(grammar).render(&mut page)?;
             output::print(&String::from_utf8_lossy(&page))?;
         }
     }
@@ -51,13 +50,16 @@ pub fn man(args: &ManArgs) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::cli::args::Cli;
 
     #[test]
     fn every_subcommand_has_a_page() {
         let dir = tempfile::tempdir().unwrap();
         let pages = dir.path().join("man1");
-        assert_eq!(man(&ManArgs { dir: Some(pages.clone()) }).unwrap(), 0);
+        assert_eq!(man(&ManArgs { dir: Some(pages.clone()) }, Cli::command()).unwrap(), 0);
         for name in ["infill", "infill-run", "infill-status", "infill-doctor", "infill-config-check"] {
             assert!(pages.join(format!("{name}.1")).exists(), "{name}");
         }

@@ -4,12 +4,14 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::Session;
 use super::exit::{Exit, Outcome};
 use super::filter::{self, FilterArgs, TableArgs};
 use super::output;
+use super::percent;
+use super::session::Session;
 use super::table::{Column, FieldHelp};
 use crate::api::{JobView, Status};
+use crate::model::hostlist;
 
 /// Flags of `infill jobs`.
 #[derive(Clone, Debug, Default, Args)]
@@ -70,7 +72,7 @@ const COLUMNS: &[Column<JobView>] = &[
         letter: 'e',
         header: "EFFIC",
         help: "rate now, as a share of proportional scaling from its smallest size",
-        cell: |j| or_dash(j.efficiency.map(output::percent)),
+        cell: |j| or_dash(j.efficiency.map(percent::whole)),
     },
     Column { letter: 'w', header: "WINGS", help: "the wings' job ids", cell: wings },
     Column { letter: 'r', header: "REASON", help: "why it has what it has", cell: |j| filled(&j.why) },
@@ -92,7 +94,7 @@ pub fn filled(text: &str) -> String {
 }
 
 fn nodes(job: &JobView) -> String {
-    filled(&output::hostlist(&job.nodes))
+    filled(&hostlist::compress(&job.nodes))
 }
 
 fn wings(job: &JobView) -> String {

@@ -16,28 +16,30 @@ mod generate;
 mod jobs;
 mod logging;
 mod output;
+mod percent;
 mod plan;
 mod profiles;
 #[cfg(test)]
 pub(crate) mod samples;
+mod session;
 mod simulate;
 mod status;
+mod summary;
 mod table;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 use std::future::Future;
-use std::path::PathBuf;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
-use client::{Client, ClientError};
-use exit::{Exit, Failure, Outcome};
+use exit::{Exit, Outcome};
+use session::Session;
 
-use crate::config::{Config, ConfigError};
+use crate::addresses;
 
 /// Runs the program and returns its exit code.
 pub fn main() -> u8 {
@@ -66,7 +68,7 @@ fn usage(error: &clap::Error) -> u8 {
 }
 
 fn dispatch(cli: Cli) -> Outcome {
-    install_crypto();
+    addresses::install_crypto();
     let session = Session { config: cli.config, url: cli.url };
     match cli.command {
         Command::Serve => block_on(async { serve(&session).await }),
@@ -84,15 +86,15 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Plan(args) => block_on(plan::run(args, &session)),
         Command::Explain(args) => block_on(explain::run(args, &session)),
         Command::Profiles(args) => block_on(profiles::run(args, &session)),
-        Command::Advise(args) => advise::run(&args),
+        Command::Advise(args) => advise::run(&args, &session),
         Command::Simulate(args) => simulate::run(&args, &session),
         Command::Pause => block_on(control::run(control::Order::Pause, &session)),
         Command::Resume => block_on(control::run(control::Order::Resume, &session)),
         Command::Drain => block_on(control::run(control::Order::Drain, &session)),
         Command::Doctor(args) => block_on(doctor::run(args, &session)),
         Command::Config(command) => config::run(command, &session),
-        Command::Completions(args) => generate::completions(&args),
-        Command::Man(args) => generate::man(&args),
+        Command::Completions(args) => generate::completions(&args, &mut Cli::command()),
+        Command::Man(args) => generate::man(&args, Cli::command()),
     }
 }
 
@@ -107,46 +109,4 @@ fn block_on(work: impl Future<Output = Outcome>) -> Outcome {
     // A blocking thread that still solves or reads must not keep the process alive.
     runtime.shutdown_background();
     outcome
-}
-
-/// TLS needs a process-wide provider. Installing it twice is refused, and harmless.
-fn install_crypto() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-}
-
-/// What the global flags say.
-pub struct Session {
-    config: Option<PathBuf>,
-    url: Option<String>,
-}
-
-impl Session {
-    /// The configuration.
-    fn config(&self) -> Result<Config, ConfigError> {
-        Config::load(self.config.as_deref())
-    }
-
-    /// The daemon's URL. The configuration is read only when no flag names it: users need not be able to read
-    /// it.
-    fn url(&self) -> Result<String, ConfigError> {
-        match &self.url {
-            Some(url) => Ok(url.clone()),
-            None => Ok(self.config()?.agent.url),
-        }
-    }
-
-    /// Gives an agent the URL that the global flags name, before or after the subcommand. Without them it
-    /// looks itself.
-    fn tell(&self, agent: &mut Option<String>) -> Result<(), ConfigError> {
-        if agent.is_none() && (self.url.is_some() || self.config.is_some()) {
-            *agent = Some(self.url()?);
-        }
-        Ok(())
-    }
-
-    /// The daemon.
-    fn client(&self) -> Result<Client, Failure> {
-        let client: Result<Client, ClientError> = Client::new(&self.url()?);
-        Ok(client?)
-    }
 }

@@ -10,7 +10,8 @@ use chrono::{FixedOffset, TimeZone};
 use ratatui::crossterm::terminal;
 use serde::Serialize;
 
-use crate::model::{NodeName, UnixTime};
+use crate::clock;
+use crate::model::{UnixTime, duration};
 
 /// Prints text and a final newline. A reader that went away (`| head`) is no error.
 pub fn print(text: &str) -> std::io::Result<()> {
@@ -35,7 +36,7 @@ pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
 pub fn check_folder(path: &Path) -> anyhow::Result<()> {
     let folder = folder_of(path);
     if path.file_name().is_none() || !folder.is_dir() {
-        anyhow::bail!("cannot write {}: {} is no folder", path.display(), folder.display());
+        anyhow::bail!("cannot write {}: {} is not a folder", path.display(), folder.display());
     }
     Ok(())
 }
@@ -79,12 +80,6 @@ pub fn terminal_width() -> Option<usize> {
     terminal::size().ok().map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0)
 }
 
-/// This moment. The command line is an edge: it may look at the clock.
-pub fn now() -> UnixTime {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    UnixTime(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
-}
-
 /// The moment that a page is about and the zone that its times are shown in.
 #[derive(Clone, Copy, Debug)]
 pub struct When {
@@ -97,7 +92,7 @@ pub struct When {
 impl When {
     /// Now, here.
     pub fn now() -> When {
-        let now = now();
+        let now = clock::now();
         let local = chrono::Local.timestamp_opt(now.0, 0).single();
         let utc = FixedOffset::east_opt(0).expect("0 is a valid offset");
         When { now, zone: local.map_or(utc, |t| *t.offset()) }
@@ -122,23 +117,12 @@ impl When {
 
     /// Time from now to `t`; `0:00` when it has passed.
     pub fn until(&self, t: UnixTime) -> String {
-        duration(t.secs_since(self.now))
+        duration::show(t.secs_since(self.now))
     }
 
     /// Time from `t` to now.
     pub fn ago(&self, t: UnixTime) -> String {
-        duration(self.now.secs_since(t))
-    }
-}
-
-/// A duration as squeue writes it: `0:07`, `12:30`, `1:02:03`, `2-00:00:00`.
-pub fn duration(secs: f64) -> String {
-    let s = secs.max(0.0) as u64;
-    let (days, h, m, s) = (s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60);
-    match (days, h) {
-        (0, 0) => format!("{m}:{s:02}"),
-        (0, _) => format!("{h}:{m:02}:{s:02}"),
-        _ => format!("{days}-{h:02}:{m:02}:{s:02}"),
+        duration::show(self.now.secs_since(t))
     }
 }
 
@@ -164,55 +148,9 @@ pub fn counted(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// A share as a percentage: `87%`.
-pub fn percent(share: f64) -> String {
-    format!("{:.0}%", share * 100.0)
-}
-
-/// Nodes in Slurm's short form, sorted: `n[1-3,7],login1`.
-pub fn hostlist(nodes: &[NodeName]) -> String {
-    let mut split: Vec<(&str, &str)> = nodes.iter().map(|n| split_number(n.as_str())).collect();
-    split.sort_by_key(|(prefix, digits)| (*prefix, digits.len(), *digits));
-    split.dedup();
-    let mut parts = Vec::new();
-    for group in split.chunk_by(|a, b| a.0 == b.0) {
-        let (prefix, ranges) = (group[0].0, ranges(group));
-        match (group.len(), prefix) {
-            (1, _) => parts.push(format!("{prefix}{}", group[0].1)),
-            _ => parts.push(format!("{prefix}[{}]", ranges.join(","))),
-        }
-    }
-    parts.join(",")
-}
-
-/// A name and the digits that it ends in, if they fit a number.
-fn split_number(name: &str) -> (&str, &str) {
-    let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let digits = &name[prefix.len()..];
-    if digits.is_empty() || digits.parse::<u64>().is_err() { (name, "") } else { (prefix, digits) }
-}
-
-/// The numbers of one prefix as ranges; numbers written with other widths do not join.
-fn ranges(group: &[(&str, &str)]) -> Vec<String> {
-    let number = |digits: &str| digits.parse::<u64>().unwrap_or(0);
-    group
-        .chunk_by(|a, b| a.1.len() == b.1.len() && number(a.1) + 1 == number(b.1))
-        .map(|run| match run {
-            [only] => only.1.to_owned(),
-            _ => format!("{}-{}", run[0].1, run[run.len() - 1].1),
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_are_written_as_squeue_does() {
-        let all = [-3.0, 7.9, 750.0, 3723.0, 172_800.0].map(duration);
-        assert_eq!(all, ["0:00", "0:07", "12:30", "1:02:03", "2-00:00:00"]);
-    }
 
     #[test]
     fn a_file_is_written_as_a_whole() {
@@ -239,22 +177,6 @@ mod tests {
     fn numbers_keep_three_digits() {
         let all = [0.0, 0.5123, 3.4567, 12.34, 999.6, 12_345.0, 3.2e6, 7.25e9].map(number);
         assert_eq!(all, ["0", "0.512", "3.46", "12.3", "1000", "12.3k", "3.20M", "7.25G"]);
-    }
-
-    #[test]
-    fn node_names_are_folded() {
-        let check = |names: &str, folded: &str| {
-            let nodes: Vec<NodeName> = names.split_whitespace().map(NodeName::from).collect();
-            assert_eq!(hostlist(&nodes), folded, "{names}");
-        };
-        check("", "");
-        check("n7", "n7");
-        check("n3 n1 n2 n7", "n[1-3,7]");
-        check("n9 n10 n11", "n[9,10-11]");
-        check("a001 a002 b1 head", "a[001-002],b1,head");
-        check("r1c2 r1c3 r2c2", "r1c[2-3],r2c2");
-        check("n1 n1", "n1");
-        check("x99999999999999999999999", "x99999999999999999999999");
     }
 
     #[test]

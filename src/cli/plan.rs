@@ -2,12 +2,12 @@
 
 use clap::{ArgAction, Args};
 
-use super::Session;
 use super::exit::{Exit, Failure, Outcome};
 use super::output::{self, When};
+use super::session::Session;
 use super::table::{Column, Layout};
 use crate::api::RoundView;
-use crate::model::{JobPlan, NodeVerdict, SolveStatus, UnixTime};
+use crate::model::{JobPlan, NodeVerdict, SolveStatus, UnixTime, hostlist};
 
 /// Flags of `infill plan`.
 #[derive(Clone, Debug, Args)]
@@ -124,7 +124,7 @@ fn job_rows(round: &RoundView, when: When) -> Vec<JobRow> {
             id: verdict.job.to_string(),
             had: verdict.had,
             gets: verdict.gets,
-            nodes: if nodes.is_empty() { "-".to_owned() } else { output::hostlist(&nodes) },
+            nodes: if nodes.is_empty() { "-".to_owned() } else { hostlist::compress(&nodes) },
             rate: plan.map_or_else(|| "-".to_owned(), |p| output::number(p.rate)),
             forecast: plan.map_or_else(|| "-".to_owned(), |p| forecast(p, when)),
             why: verdict.why.clone(),

@@ -1,8 +1,8 @@
 //! History: written after each round, kept in memory while the store is away, thrown away where it is old.
 
-use super::clock::now;
 use super::context::Context;
 use super::ledger::{Kind, Pages};
+use crate::clock::now;
 use crate::model::UnixTime;
 use crate::store::StoreError;
 

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::clock::now;
 use super::context::Context;
 use super::fleet::Batch;
 use super::health::Topic;
+use crate::clock::now;
 use crate::generation::Effect;
 use crate::model::{Job, JobId};
 use crate::slurm::{SlurmApi, SlurmError};

@@ -6,7 +6,6 @@
 //! an await.
 
 pub mod books;
-pub mod clock;
 pub mod context;
 pub mod executor;
 pub mod fleet;

@@ -1,8 +1,8 @@
 //! Profiles between memory and the store.
 
-use super::clock::now;
 use super::context::Context;
 use super::health::Topic;
+use crate::clock::now;
 use crate::model::Profile;
 use crate::store::StoreError;
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::clock::now;
 use super::context::Context;
 use super::health::{Problem, Topic};
 use super::orders::ORDERS_AT_ONCE;
 use super::state::State;
 use super::{books, executor, gauges, profiles};
 use crate::api::{RoundView, SCHEMA};
+use crate::clock::now;
 use crate::config::Config;
 use crate::model::{Plan, Snapshot, UnixTime};
 use crate::plan::Violation;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::clock::now;
 use super::context::Context;
+use crate::clock::now;
 
 /// Pause between two looks at the machines' deadlines.
 const TICK: Duration = Duration::from_secs(1);

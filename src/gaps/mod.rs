@@ -5,7 +5,8 @@
 //! [`Survival`] learns from those how long gaps last when nothing is planned. [`GapStatistics`] are figures
 //! for people.
 
-mod fit;
+mod bins;
+mod hazards;
 mod lookahead;
 mod occupancy;
 mod outlook;
@@ -22,11 +23,12 @@ use rustc_hash::FxHashMap;
 use crate::config::GapsConfig;
 use crate::model::{Gap, Gaps, JobId, NodeName, Refusal, Snapshot, UnixTime, WindowEnd};
 
+pub use bins::GapSample;
 pub use lookahead::Lookahead;
 pub use occupancy::{Occupancy, Use};
 use outlook::Outlook;
 pub use statistics::{Blocks, GapStatistics, IdleTime, LengthBin, Quantiles, Shorter};
-pub use survival::{GapSample, Survival, hour_of};
+pub use survival::{Survival, hour_of};
 pub use tracker::Tracker;
 use window::Windows;
 

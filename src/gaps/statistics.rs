@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::survival::{AGE_EDGES_SECS, bin_of, upper_edge};
+use super::bins::{AGE_EDGES_SECS, bin_of, upper_edge};
 
 /// Lengths, s, below which the share of gaps and of idle time is told: one to sixty minutes.
 const SHORT_SECS: [i64; 4] = [60, 300, 600, 3600];

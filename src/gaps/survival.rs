@@ -7,56 +7,16 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bins::{
+    AGE_EDGES_SECS, BLOCK_CLASSES, GapSample, HOUR_CLASSES, Hazards, bin_of, block_class, default_hazards,
+    hour_class, upper_edge,
+};
+use super::hazards::learned_hazards;
 use crate::model::UnixTime;
-
-/// Shape of the default Weibull distribution. Fitted to the idle intervals of Summit in February 2021: median
-/// 475 s and 90th percentile 3,269 s give shape = ln(ln 10 / ln 2) / ln(3269 / 475) = 0.622. The third figure
-/// of that log, the mean of 1,192 s, then follows within 4 %.
-pub const DEFAULT_SHAPE: f64 = 0.622;
-
-/// Scale of the default Weibull distribution, seconds: 475 / (ln 2)^(1 / shape).
-pub const DEFAULT_SCALE_SECS: f64 = 856.0;
-
-/// Lower edges of the age bins, seconds. Roughly doubling, because the hazard falls like a power of the age;
-/// the last bin is open.
-pub const AGE_EDGES_SECS: [f64; 13] =
-    [0.0, 30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 57_600.0];
-
-/// Number of age bins.
-pub const AGE_BINS: usize = AGE_EDGES_SECS.len();
-
-/// Smallest block of each block class: one node, a few, a small job's worth, a large job's worth.
-pub const BLOCK_EDGES: [u32; 4] = [1, 3, 16, 128];
-
-/// Number of block classes.
-pub const BLOCK_CLASSES: usize = BLOCK_EDGES.len();
-
-/// Hours in each hour class: four classes a day tell night from working hours in any time zone.
-pub const HOURS_A_CLASS: u8 = 6;
-
-/// Number of hour classes.
-pub const HOUR_CLASSES: usize = 24 / HOURS_A_CLASS as usize;
 
 /// Longest time that a quantile answers with, seconds: a week is "for ever" to a planner with a horizon of
 /// hours.
 pub const LONGEST_SECS: f64 = 604_800.0;
-
-/// One observed gap.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GapSample {
-    /// Seconds from its first moment to its end, or to the end of our watching.
-    pub duration_secs: f64,
-    /// Whether a main job ended it; `false` when we stopped watching, which says only that it lasted at least
-    /// so long.
-    pub taken: bool,
-    /// Nodes that became free with it.
-    pub block: u32,
-    /// Hour of the day (0–23, UTC) at its start.
-    pub hour: u8,
-}
-
-/// Hazards a second, by age bin.
-pub(super) type Hazards = [f64; AGE_BINS];
 
 /// The survival model. `Survival::default()` knows no site.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,9 +34,9 @@ impl Default for Survival {
 }
 
 impl Survival {
-    /// Learns from a site's ended gaps. Few samples move it little: see the module `fit`.
+    /// Learns from a site's ended gaps. Few samples move it little: see the module `hazards`.
     pub fn fit(samples: &[GapSample]) -> Survival {
-        Survival { hazards: super::fit::hazards(samples), samples: samples.len() }
+        Survival { hazards: learned_hazards(samples), samples: samples.len() }
     }
 
     /// The chance that a gap of this age is still free `ahead_secs` from now. `block` is the number of nodes
@@ -129,37 +89,6 @@ impl Survival {
 /// The hour of the day, 0–23 in UTC.
 pub fn hour_of(at: UnixTime) -> u8 {
     (at.0.div_euclid(3600).rem_euclid(24)) as u8
-}
-
-/// The class of a block size.
-pub(super) fn block_class(block: u32) -> usize {
-    BLOCK_EDGES.partition_point(|edge| *edge <= block).saturating_sub(1)
-}
-
-/// The class of an hour.
-pub(super) fn hour_class(hour: u8) -> usize {
-    usize::from(hour % 24 / HOURS_A_CLASS)
-}
-
-/// The bin in which an age lies.
-pub(super) fn bin_of(age_secs: f64) -> usize {
-    AGE_EDGES_SECS.partition_point(|edge| *edge <= age_secs).saturating_sub(1)
-}
-
-/// The upper edge of a bin, seconds; infinite for the last.
-pub(super) fn upper_edge(bin: usize) -> f64 {
-    AGE_EDGES_SECS.get(bin + 1).copied().unwrap_or(f64::INFINITY)
-}
-
-/// Mean hazard of the default Weibull distribution in each bin: (H(b) − H(a)) / (b − a) with
-/// H(t) = (t / scale)^shape. The open bin takes the mean up to four times its lower edge.
-pub(super) fn default_hazards() -> Hazards {
-    let cumulative = |t: f64| (t / DEFAULT_SCALE_SECS).powf(DEFAULT_SHAPE);
-    std::array::from_fn(|bin| {
-        let from = AGE_EDGES_SECS[bin];
-        let to = if bin + 1 < AGE_BINS { upper_edge(bin) } else { 4.0 * from };
-        (cumulative(to) - cumulative(from)) / (to - from)
-    })
 }
 
 /// Integral of the hazard from age 0.

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::api::{
     AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, RunSpec, Welcome, hello_payload,
 };
-use crate::daemon::clock::now;
+use crate::clock::now;
 use crate::daemon::context::Context;
 use crate::generation::input::Arrival;
 use crate::generation::observe::lead_of;

@@ -10,7 +10,7 @@ use axum::response::IntoResponse;
 use serde_json::{Value, json};
 
 use crate::api::{RoundView, SCHEMA, Status};
-use crate::daemon::clock::now;
+use crate::clock::now;
 use crate::daemon::context::Context;
 use crate::daemon::{metrics, rounds, views};
 use crate::model::JobId;

@@ -2,32 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobId, NodeName, NodeType, Refusal, UnixTime};
-
-/// What ends a window.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WindowCause {
-    /// Backfill planned this pending main job on the node.
-    PlannedJob(JobId),
-    /// This reservation covers the node.
-    Reservation(String),
-}
-
-/// When the main queue wants the node back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WindowEnd {
-    /// Slurm has planned it.
-    Known {
-        /// The planned moment.
-        at: UnixTime,
-        /// Who wants it.
-        cause: WindowCause,
-    },
-    /// Nothing is planned; only experience tells.
-    Unknown,
-}
+use super::{JobId, NodeName, NodeType, Refusal, UnixTime, WindowEnd};
 
 /// One node that the main queue does not use now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -53,6 +53,41 @@ pub fn expand_as(list: &str, mut name: impl FnMut(&str) -> NodeName) -> Result<V
     Ok(names.iter().map(|n| name(n)).collect())
 }
 
+/// Nodes in Slurm's short form, sorted: `n[1-3,7],login1`.
+pub fn compress(nodes: &[NodeName]) -> String {
+    let mut split: Vec<(&str, &str)> = nodes.iter().map(|n| split_number(n.as_str())).collect();
+    split.sort_by_key(|(prefix, digits)| (*prefix, digits.len(), *digits));
+    split.dedup();
+    let mut parts = Vec::new();
+    for group in split.chunk_by(|a, b| a.0 == b.0) {
+        let (prefix, ranges) = (group[0].0, ranges(group));
+        match (group.len(), prefix) {
+            (1, _) => parts.push(format!("{prefix}{}", group[0].1)),
+            _ => parts.push(format!("{prefix}[{}]", ranges.join(","))),
+        }
+    }
+    parts.join(",")
+}
+
+/// A name and the digits that it ends in, if they fit a number.
+fn split_number(name: &str) -> (&str, &str) {
+    let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let digits = &name[prefix.len()..];
+    if digits.is_empty() || digits.parse::<u64>().is_err() { (name, "") } else { (prefix, digits) }
+}
+
+/// The numbers of one prefix as ranges; numbers written with other widths do not join.
+fn ranges(group: &[(&str, &str)]) -> Vec<String> {
+    let number = |digits: &str| digits.parse::<u64>().unwrap_or(0);
+    group
+        .chunk_by(|a, b| a.1.len() == b.1.len() && number(a.1) + 1 == number(b.1))
+        .map(|run| match run {
+            [only] => only.1.to_owned(),
+            _ => format!("{}-{}", run[0].1, run[run.len() - 1].1),
+        })
+        .collect()
+}
+
 fn syntax(list: &str, what: &'static str) -> HostlistError {
     HostlistError::Syntax { list: shortened(list), what }
 }
@@ -168,6 +203,22 @@ mod tests {
         assert!(expand("n[0-999999999999999999]").is_err());
     }
 
+    #[test]
+    fn node_names_are_folded() {
+        let check = |names: &str, folded: &str| {
+            let nodes: Vec<NodeName> = names.split_whitespace().map(NodeName::from).collect();
+            assert_eq!(compress(&nodes), folded, "{names}");
+        };
+        check("", "");
+        check("n7", "n7");
+        check("n3 n1 n2 n7", "n[1-3,7]");
+        check("n9 n10 n11", "n[9,10-11]");
+        check("a001 a002 b1 head", "a[001-002],b1,head");
+        check("r1c2 r1c3 r2c2", "r1c[2-3],r2c2");
+        check("n1 n1", "n1");
+        check("x99999999999999999999999", "x99999999999999999999999");
+    }
+
     proptest! {
         #[test]
         fn no_text_panics(text in "[a-c0-9,\\[\\]\\- ]{0,40}|.{0,30}") {
@@ -186,6 +237,15 @@ mod tests {
                 let name = NodeName::new(format!("n{n:0width$}"));
                 prop_assert!(names.contains(&name));
             }
+        }
+
+        #[test]
+        fn a_list_names_what_it_was_made_of(numbers in prop::collection::vec((0u32..300, 1usize..5), 0..40)) {
+            let mut names: Vec<NodeName> =
+                numbers.iter().map(|(n, width)| NodeName::new(format!("n{n:0width$}"))).collect();
+            names.sort();
+            names.dedup();
+            prop_assert_eq!(expand(&compress(&names))?, names);
         }
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Nothing here does I/O, reads a clock or draws a random number.
 
+pub mod duration;
 pub mod gap;
 pub mod hostlist;
 pub mod ids;
@@ -17,8 +18,9 @@ pub mod request;
 pub mod snapshot;
 pub mod time;
 pub mod trace;
+pub mod window;
 
-pub use gap::{EndedGap, Gap, Gaps, WindowCause, WindowEnd};
+pub use gap::{EndedGap, Gap, Gaps};
 pub use ids::{JobId, NodeName, NodeType, UserId};
 pub use job::{BaseState, Job, JobState};
 pub use malleable::{HeldNode, MalleableJob, Standing};
@@ -34,3 +36,4 @@ pub use request::{MAX_NODES_A_JOB, Request, RequestError, Sizes};
 pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};
 pub use time::UnixTime;
 pub use trace::{IdleInterval, IdleLog, JobLog, LoggedJob, Malformed, NamedCurve, Reading, WorkloadJob};
+pub use window::{WindowCause, WindowEnd};

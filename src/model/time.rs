@@ -16,6 +16,12 @@ impl UnixTime {
         self.0.saturating_sub(earlier.0) as f64
     }
 
+    /// Seconds since `earlier`. What lies in the future, because a clock was set back, is long past: infinite.
+    pub fn age_of(self, earlier: UnixTime) -> f64 {
+        let secs = self.secs_since(earlier);
+        if secs < 0.0 { f64::INFINITY } else { secs }
+    }
+
     /// This moment moved by `secs` seconds, rounded down to a whole second.
     pub fn plus_secs(self, secs: f64) -> UnixTime {
         // `as` saturates, so an infinite duration becomes the end of time instead of wrapping.

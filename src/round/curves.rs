@@ -44,7 +44,7 @@ pub fn believed(curve: &Curve, sizes: &Sizes) -> Option<Curve> {
 }
 
 /// The curve with no size more than `most` times what is proportional to the smallest: a program may report
-/// what it likes.
+/// what it will.
 pub(super) fn capped(curve: &Curve, sizes: &Sizes, most: f64) -> Curve {
     let unit = unit_rate(curve, sizes);
     let cap = |p: &CurvePoint| CurvePoint { rate: p.rate.min(most * unit * f64::from(p.nodes)), ..*p };

@@ -4,21 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::queue::NodeIx;
+pub use super::score::Cause;
 use super::score::Loss;
 use crate::model::{Curve, JobId, RescaleCosts, UnixTime};
 use crate::plan::Change;
 use crate::round::Pause;
-
-/// Why a job makes no samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Its policy has rescaled it.
-    Rescale,
-    /// The main queue has taken nodes from it.
-    Preemption,
-    /// Its policy wants to measure it.
-    Probe,
-}
 
 /// How the seconds of a change are charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

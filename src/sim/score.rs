@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use super::job::Cause;
 use super::queue::NodeIx;
 use crate::model::JobId;
 
@@ -11,6 +10,17 @@ const MOST_SAMPLES: usize = 4096;
 
 /// Spans of the node timeline at most; with more, only half as many nodes are shown.
 const MOST_SPANS: usize = 60_000;
+
+/// Why a job makes no samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Its policy has rescaled it.
+    Rescale,
+    /// The main queue has taken nodes from it.
+    Preemption,
+    /// Its policy wants to measure it.
+    Probe,
+}
 
 /// Weighted samples that were not made, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -98,7 +98,7 @@ impl System {
             ));
         };
         let refused = |what: &str| IdentityError::Refused(what.to_owned());
-        let claims = Claims::read(&token.0).ok_or_else(|| refused("this is no token"))?;
+        let claims = Claims::read(&token.0).ok_or_else(|| refused("this is not a token"))?;
         let user =
             claims.sun.filter(|name| is_login(name)).ok_or_else(|| refused("the token names no user"))?;
         match rest.check_token(&user, &token.0).await {
@@ -106,7 +106,9 @@ impl System {
             Err(e @ SlurmError::Transient { .. }) => return Err(IdentityError::Unavailable(e.to_string())),
             Err(e) => return Err(IdentityError::Refused(e.to_string())),
         }
-        uid_of(&user).await.ok_or_else(|| IdentityError::Refused(format!("{user} is no user of this node")))
+        uid_of(&user)
+            .await
+            .ok_or_else(|| IdentityError::Refused(format!("{user} is not a user of this node")))
     }
 }
 

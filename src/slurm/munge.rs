@@ -87,7 +87,7 @@ pub async fn decode(credential: &Secret) -> Result<Decoded, MungeError> {
 async fn decode_with(unmunge: &Path, credential: &Secret) -> Result<Decoded, MungeError> {
     let text = credential.0.trim();
     if !is_credential(text) {
-        return Err(MungeError::Invalid("it is no MUNGE credential".to_owned()));
+        return Err(MungeError::Invalid("it is not a MUNGE credential".to_owned()));
     }
     let program = Program { path: unmunge, args: &[], env: &[], stdin: text.as_bytes(), limit: LIMIT };
     judge(&program.run().await?)

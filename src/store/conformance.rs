@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{
-    GenerationRecord, LeadRecord, Measurement, ProfileFilter, RoundRecord, Standing, Store, StoreError,
-};
+use super::port::{GenerationRecord, LeadRecord, Measurement, RoundRecord, Standing, Store, StoreError};
 use crate::model::{
     BatchMode, ChangeCost, EndedGap, ExecPlan, JobId, MeasuredCosts, NodeName, NodeType, Plan, Profile,
-    ProfileKey, Report, SizePoint, SolveStatus, UnixTime, WindowCause, WindowEnd,
+    ProfileFilter, ProfileKey, Report, SizePoint, SolveStatus, UnixTime, WindowCause, WindowEnd,
 };
 
 /// Runs the suite on an empty store.

@@ -2,7 +2,7 @@
 
 use sqlx::migrate::MigrateError;
 
-use super::StoreError;
+use super::port::StoreError;
 
 /// Sorts what a migration failed of; `failed` sorts the database's own errors.
 pub(super) fn failure(

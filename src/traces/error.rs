@@ -42,6 +42,16 @@ pub enum TraceError {
         /// What is needed.
         expected: String,
     },
+    /// A line is malformed, in a file in which none may be.
+    #[error("{path}, line {line}: {what}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Its line when decompressed, from 1.
+        line: usize,
+        /// What was found and what was expected.
+        what: String,
+    },
     /// More lines are malformed than a log of this length may have.
     #[error("{path}: too many malformed lines, {count} of {lines}: {}", list(.first))]
     TooManyMalformed {

@@ -18,6 +18,7 @@ mod table;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod throughputs;
 mod workload;
 
 pub use curves::read_curves;
@@ -25,6 +26,7 @@ pub use error::TraceError;
 pub use idle::read_idle;
 pub use sacct::read_sacct;
 pub use swf::{SwfLayout, SwfOptions, read_swf};
+pub use throughputs::{Throughputs, read_throughputs};
 pub use workload::read_workload;
 
 /// The first line of a file that is not blank, decompressed; empty where there is none.

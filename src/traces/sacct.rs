@@ -12,7 +12,7 @@ use super::names::Names;
 use super::open::Source;
 use super::table::{Dialect, Row, Table};
 use crate::model::trace::MAX_NODES_A_MACHINE;
-use crate::model::{JobId, JobLog, LoggedJob, NodeName, Reading, hostlist};
+use crate::model::{JobId, JobLog, LoggedJob, NodeName, Reading, duration, hostlist};
 
 /// Most nodes of all jobs together. Keeps memory bounded: a short text may name many nodes.
 const MAX_PLACES: usize = 50_000_000;
@@ -164,15 +164,6 @@ fn limit(text: &str) -> Result<Option<i64>, String> {
     if matches!(text, "" | "UNLIMITED" | "Partition_Limit" | "INVALID" | "Unknown" | "None") {
         return Ok(None);
     }
-    let secs = limit_secs(text).ok_or_else(|| wrong("Timelimit", text, "[DD-]HH:MM:SS"))?;
-    Ok(Some(secs).filter(|s| *s > 0))
-}
-
-fn limit_secs(text: &str) -> Option<i64> {
-    let number = |t: &str| t.parse::<u32>().ok().filter(|_| t.bytes().all(|b| b.is_ascii_digit()));
-    let (days, rest) = text.split_once('-').unwrap_or(("0", text));
-    let parts = rest.split(':').map(number).collect::<Option<Vec<u32>>>()?;
-    let [hours, minutes, secs] = parts[..] else { return None };
-    let minutes = (i64::from(number(days)?) * 24 + i64::from(hours)) * 60 + i64::from(minutes);
-    Some(minutes * 60 + i64::from(secs))
+    let secs = duration::parse(text).ok_or_else(|| wrong("Timelimit", text, "[DD-]HH:MM:SS"))?;
+    Ok(i64::try_from(secs).ok().filter(|s| *s > 0))
 }

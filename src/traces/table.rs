@@ -22,6 +22,7 @@ pub(super) struct Table {
     splitter: Splitter,
     line: usize,
     columns: Vec<String>,
+    ragged: bool,
 }
 
 /// The fields of one row, in the header's order and number.
@@ -61,7 +62,12 @@ impl Table {
             break;
         }
         let line = lines.number().max(1);
-        Ok(Table { lines, splitter, line, columns })
+        Ok(Table { lines, splitter, line, columns, ragged: false })
+    }
+
+    /// The same, but rows may have more or fewer fields than the header: what is not there is empty.
+    pub(super) fn ragged(self) -> Table {
+        Table { ragged: true, ..self }
     }
 
     /// The names in the header.
@@ -91,15 +97,15 @@ impl Table {
     }
 
     /// Shows every row; an error is what is malformed about it. Rows with more or fewer fields than the
-    /// header are malformed.
+    /// header are malformed, unless the table is [`Table::ragged`].
     pub(super) fn each(self, mut show: impl FnMut(&Row) -> Result<(), String>) -> Result<Tally, TraceError> {
-        let Table { lines, mut splitter, columns, .. } = self;
+        let Table { lines, mut splitter, columns, ragged, .. } = self;
         lines.each(|_, text| {
             if splitter.is_comment(text) {
                 return Ok(());
             }
             let row = splitter.split(text)?;
-            if row.ends.len() != columns.len() {
+            if !ragged && row.ends.len() != columns.len() {
                 return Err(format!("{} fields; expected {}", row.ends.len(), columns.len()));
             }
             show(&row)
@@ -144,7 +150,7 @@ impl Splitter {
         if result != csv_core::ReadRecordResult::Record {
             return Err("a quote that is not closed".to_owned());
         }
-        let text = std::str::from_utf8(&self.fields[..length]).map_err(|_| "fields that are no text")?;
+        let text = std::str::from_utf8(&self.fields[..length]).map_err(|_| "fields that are not text")?;
         Ok(Row { text, ends: &self.ends[..count] })
     }
 }

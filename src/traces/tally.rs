@@ -53,6 +53,14 @@ impl Tally {
         if self.count > MAX_LINES / ALLOWED_ONE_IN { Err(self.too_many()) } else { Ok(()) }
     }
 
+    /// Fails if any line was malformed, and tells the first.
+    pub(super) fn none_malformed(self) -> Result<Tally, TraceError> {
+        match self.kept.first().cloned() {
+            None => Ok(self),
+            Some(Malformed { line, what }) => Err(TraceError::Line { path: self.path, line, what }),
+        }
+    }
+
     /// The end of the file: what it says, if it says `some` of what is expected and not too much else.
     pub(super) fn finish<T>(
         self,

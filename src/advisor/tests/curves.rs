@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 
-use crate::advisor::trial::{MOST_PROBE_SECS, MOST_PROBES, Trial};
+use crate::advisor::trial::Trial;
 use crate::advisor::{Fitted, Stakes, best_probe, value_of_probes};
+use crate::config::AdvisorConfig;
 use crate::model::{BatchMode, CurvePoint, RescaleCosts, SizePoint, UnixTime};
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
@@ -14,7 +15,7 @@ fn point(nodes: u32, rate: f64, error: f64) -> SizePoint {
 
 fn trial(rates: &[(u32, f64)], noise: f64, seed: u64) -> Trial {
     let table = rates.iter().map(|(nodes, rate)| CurvePoint { nodes: *nodes, rate: *rate }).collect();
-    Trial { table, noise, seed, costs: COSTS, horizon_secs: 86_400.0 }
+    Trial { table, noise, seed, costs: COSTS, settings: AdvisorConfig::default() }
 }
 
 /// Step times of the field: compute, ring, latency, stragglers; per node and with one global batch.
@@ -37,7 +38,9 @@ fn the_curves_of_the_field_come_out_right_from_four_sizes() {
         for seed in 0..5 {
             let verdict = trial(&table, 0.05, seed).run().unwrap();
             assert!(verdict.mape < 0.04, "{name}, seed {seed}: {verdict:?}");
-            assert!(verdict.probes.len() <= MOST_PROBES && verdict.probe_secs <= MOST_PROBE_SECS, "{name}");
+            let most = AdvisorConfig::default();
+            assert!(verdict.probes.len() <= most.max_probes as usize, "{name}: {verdict:?}");
+            assert!(verdict.probe_secs <= most.max_probe_secs, "{name}: {verdict:?}");
         }
     }
 }
@@ -91,6 +94,27 @@ fn a_size_that_is_known_is_not_worth_a_probe_and_one_in_doubt_is() {
     assert!((2..=5).contains(&best_probe(&fitted, &stakes).unwrap().nodes));
     // What is of use for a moment only is worth no rescale.
     assert_eq!(best_probe(&fitted, &Stakes { horizon_secs: 10.0, ..stakes }), None);
+}
+
+#[test]
+fn a_trial_keeps_to_the_bounds_of_the_site() {
+    let table = [(1, 10.0), (2, 19.0), (4, 33.0), (8, 50.0), (16, 60.0), (32, 65.0)];
+    let probes = |settings: AdvisorConfig| {
+        let verdict = Trial { settings, ..trial(&table, 0.05, 1) }.run().unwrap();
+        verdict.probes.len()
+    };
+    let site = AdvisorConfig::default();
+    assert_eq!(probes(AdvisorConfig { max_probes: 1, ..site.clone() }), 1);
+    assert_eq!(probes(AdvisorConfig { probe: false, ..site.clone() }), 0);
+    // A second probe might last longer than what the first has left.
+    assert_eq!(probes(AdvisorConfig { max_probe_secs: 20.0, ..site.clone() }), 1);
+    assert!(probes(site) > 1);
+}
+
+#[test]
+fn a_job_that_is_mostly_noise_ends_its_trial_too() {
+    let table = [(1, 10.0), (2, 19.0), (4, 33.0)];
+    assert!(trial(&table, 1.0, 3).run().unwrap().probes.len() <= 3);
 }
 
 #[test]

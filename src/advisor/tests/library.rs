@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::advisor::{Library, News, Opening, Progress, Subject};
+use crate::advisor::{Library, News, Progress, Startup, Subject};
 use crate::config::AdvisorConfig;
 use crate::model::{
     BatchMode, Curve, ExecPlan, JobId, NodeName, NodeType, ProfileFilter, ProfileKey, RescaleCosts, Sizes,
@@ -136,7 +136,7 @@ fn rescale_costs_are_told_apart_and_split() {
     let mut library = Library::new(AdvisorConfig::default());
     let node = NodeName::new("n1");
     let mut clock = 0;
-    let mut run = |generation, nodes, opening: Opening| {
+    let mut run = |generation, nodes, opening: Startup| {
         let base =
             Progress { generation, nodes, node: &node, samples: 20.0, secs: 1.0, step: None, opening: None };
         let first = Progress { opening: Some(opening), ..base };
@@ -148,7 +148,7 @@ fn rescale_costs_are_told_apart_and_split() {
     };
     let opening = |stop_secs: Option<f64>, start_secs| {
         let saved_secs = stop_secs.map(|s| s - 0.5);
-        Opening { saved_secs, stop_secs, idle_secs: 0.25, start_secs, samples: 20.0, counts: true }
+        Startup { saved_secs, stop_secs, idle_secs: 0.25, start_secs, samples: 20.0, counts: true }
     };
     run(1, 4, opening(None, 6.0));
     run(2, 8, opening(Some(2.0), 4.0));
@@ -163,7 +163,7 @@ fn rescale_costs_are_told_apart_and_split() {
 }
 
 #[test]
-fn likes_help_and_strangers_do_only_if_allowed() {
+fn similar_programs_help_and_strangers_do_only_if_allowed() {
     let mut play = Play::new("1:10,2:19,4:34,8:50", 1);
     (0..120).for_each(|_| play.second(1.0));
     let profile = play.library.profile(&key("alice")).unwrap().clone();

@@ -1,7 +1,6 @@
 //! `infill advise`: what the advisor would do with a job whose throughput is known at every size, and how
 //! well it would know the curve then. Needs no daemon.
 
-mod table;
 #[cfg(test)]
 mod tests;
 
@@ -12,13 +11,14 @@ use serde::Serialize;
 
 use super::curve::{self, Picture};
 use super::exit::{Exit, Failure, Outcome};
+use super::session::Session;
 use super::table::Column;
-use super::{filter, output};
+use super::{filter, output, percent};
 use crate::advisor::trial::{Probe, Row, Trial, Verdict};
 use crate::api::{CurveRow, SCHEMA};
-use crate::config::{AdvisorConfig, PlannerConfig};
+use crate::config::Config;
 use crate::model::{CurvePoint, MAX_NODES_A_JOB};
-use table::Table;
+use crate::traces::{self, Throughputs};
 
 /// Noise beyond that is no noise of a training job.
 const MAX_NOISE: f64 = 1.0;
@@ -74,7 +74,7 @@ const SIZES: &[Column<Row>] = &[
     Column { letter: 'p', header: "PREDICTED", help: "", cell: |r| output::number(r.predicted) },
     Column { letter: 'l', header: "LOW", help: "", cell: |r| output::number(r.low) },
     Column { letter: 'h', header: "HIGH", help: "", cell: |r| output::number(r.high) },
-    Column { letter: 'e', header: "ERROR", help: "", cell: |r| signed(r.predicted / r.truth - 1.0) },
+    Column { letter: 'e', header: "ERROR", help: "", cell: |r| percent::signed(r.predicted / r.truth - 1.0) },
 ];
 
 fn noise(text: &str) -> Result<f64, String> {
@@ -82,10 +82,11 @@ fn noise(text: &str) -> Result<f64, String> {
     noise.ok_or_else(|| format!("expected a number from 0 to {MAX_NOISE}"))
 }
 
-/// Runs `infill advise`.
-pub fn run(args: &AdviseArgs) -> Outcome {
-    let table = table::read(&args.curve, args.max_nodes).map_err(|e| Exit::Input.because(e))?;
-    let verdict = verdict(args, &table)?;
+/// Runs `infill advise`, within the bounds that the site sets on the advisor.
+pub fn run(args: &AdviseArgs, session: &Session) -> Outcome {
+    let config = session.config()?;
+    let table = traces::read_throughputs(&args.curve, args.max_nodes).map_err(|e| Exit::Input.because(e))?;
+    let verdict = verdict(args, &config, &table)?;
     if args.json {
         let document = Document { schema: SCHEMA, verdict: &verdict, unmeasured: table.unmeasured };
         output::print_json(&document)?;
@@ -101,19 +102,19 @@ pub fn run(args: &AdviseArgs) -> Outcome {
     Ok(Exit::Ok.code())
 }
 
-fn verdict(args: &AdviseArgs, table: &Table) -> Result<Verdict, Failure> {
+fn verdict(args: &AdviseArgs, config: &Config, table: &Throughputs) -> Result<Verdict, Failure> {
     let trial = Trial {
         table: table.points.clone(),
         noise: args.noise,
         seed: args.seed,
-        costs: PlannerConfig::default().costs,
-        horizon_secs: AdvisorConfig::default().horizon_secs,
+        costs: config.planner.costs,
+        settings: config.advisor.clone(),
     };
     let nothing = || Exit::Failed.because(anyhow::anyhow!("nothing can be measured with such noise"));
     trial.run().ok_or_else(nothing)
 }
 
-fn show(verdict: &Verdict, table: &Table) -> Result<String, Failure> {
+fn show(verdict: &Verdict, table: &Throughputs) -> Result<String, Failure> {
     let start = [Try { what: "start", probe: verdict.start }];
     let probes = verdict.probes.iter().map(|p| Try { what: "probe", probe: *p });
     let tries: Vec<Try> = start.into_iter().chain(probes).collect();
@@ -127,18 +128,10 @@ fn show(verdict: &Verdict, table: &Table) -> Result<String, Failure> {
         verdict.probes.len(),
         output::number(verdict.probe_secs),
         verdict.model,
-        percent(verdict.mape),
+        percent::in_text(verdict.mape),
         filter::whole("%w %.n %.s %.r", TRIES, &tries)?,
         filter::whole("%.n %.t %.p %.l %.h %.e", SIZES, &verdict.curve)?,
     ))
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
-
-fn signed(share: f64) -> String {
-    format!("{:+.1}%", share * 100.0)
 }
 
 fn picture(verdict: &Verdict) -> Picture {

@@ -1,11 +1,13 @@
 //! A trial from the file to the page.
 
+use std::path::Path;
+
 use super::*;
 
-fn table() -> Table {
+fn table() -> Throughputs {
     let rates = [(1, 100.0), (2, 190.0), (4, 350.0), (8, 600.0), (16, 900.0), (32, 1100.0)];
     let points = rates.map(|(nodes, rate)| crate::model::CurvePoint { nodes, rate });
-    Table { points: points.to_vec(), unmeasured: 2 }
+    Throughputs { points: points.to_vec(), unmeasured: 2 }
 }
 
 fn args(seed: u64) -> AdviseArgs {
@@ -52,15 +54,26 @@ fn the_page() {
 
 #[test]
 fn a_seed_decides_everything() {
-    let run = |seed| verdict(&args(seed), &table()).unwrap();
+    let run = |seed| verdict(&args(seed), &Config::default(), &table()).unwrap();
     assert_eq!(run(7), run(7));
     assert_ne!(run(7), run(8));
     assert!(run(7).mape < 0.1, "{:?}", run(7));
 }
 
 #[test]
+fn a_site_that_allows_one_probe_gets_one() {
+    let probes = |file: &str| {
+        let config = Config::parse(file, Path::new("infill.toml")).unwrap();
+        verdict(&args(1), &config, &table()).unwrap().probes.len()
+    };
+    assert!(probes("") > 1);
+    assert_eq!(probes("[advisor]\nmax_probes = 1"), 1);
+    assert_eq!(probes("[advisor]\nprobe = false"), 0);
+}
+
+#[test]
 fn the_document() {
-    let (table, verdict) = (table(), verdict(&args(1), &table()).unwrap());
+    let (table, verdict) = (table(), verdict(&args(1), &Config::default(), &table()).unwrap());
     let document = Document { schema: SCHEMA, verdict: &verdict, unmeasured: table.unmeasured };
     let json = serde_json::to_value(&document).unwrap();
     let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
@@ -73,6 +86,6 @@ fn the_document() {
 
 #[test]
 fn the_drawing_has_the_truth_in_it() {
-    let drawn = curve::draw(&picture(&verdict(&args(1), &table()).unwrap()), 72, false);
+    let drawn = curve::draw(&picture(&verdict(&args(1), &Config::default(), &table()).unwrap()), 72, false);
     assert!(drawn.contains('○') && drawn.contains('●'), "{drawn}");
 }

@@ -12,9 +12,9 @@ mod site;
 use clap::Args;
 use serde::Serialize;
 
-use super::Session;
 use super::exit::{Exit, Outcome};
 use super::output;
+use super::session::Session;
 use crate::api::SCHEMA;
 use finding::{Finding, Level};
 

@@ -9,7 +9,7 @@ use super::host;
 use super::site::{accounting, partition, slurm_conf::SlurmConf};
 use crate::api::Status;
 use crate::cli::client::{Client, ClientError};
-use crate::cli::output;
+use crate::clock;
 use crate::config::Config;
 use crate::model::Snapshot;
 use crate::slurm::rest::RestSlurm;
@@ -46,7 +46,7 @@ async fn rest(config: &Config) -> (Vec<Finding>, Option<Snapshot>) {
             return (findings, None);
         }
     };
-    findings.push(host::clock(snapshot.taken_at, output::now()));
+    findings.push(host::clock(snapshot.taken_at, clock::now()));
     let ours = snapshot.nodes.iter().filter(|n| n.partitions.contains(&config.slurm.partition)).count();
     if ours == 0 {
         let what = format!("slurmrestd shows no node in partition {}", config.slurm.partition);
@@ -179,7 +179,7 @@ async fn addresses(config: &Config, snapshot: Option<&Snapshot>) -> Vec<Finding>
 /// loopback.
 async fn address(config: &Config, url: &str, snapshot: Option<&Snapshot>) -> Vec<Finding> {
     let Some((name, port)) = host::host_and_port(url) else {
-        let what = format!("agent.url is no URL: {url}");
+        let what = format!("agent.url is not a URL: {url}");
         return vec![Finding::error("url", what, "write http://HOST:PORT")];
     };
     let resolve = |name: String, port| async move {

@@ -3,18 +3,19 @@
 
 use std::fmt::Write;
 
-use anyhow::anyhow;
 use serde::Serialize;
 
-use super::GapsArgs;
 use crate::api::SCHEMA;
 use crate::cli::bars::{self, CYAN, Colour, YELLOW};
 use crate::cli::exit::{Exit, Failure, Outcome};
 use crate::cli::filter;
 use crate::cli::output::{self, DEFAULT_WIDTH};
-use crate::cli::simulate::{Days, percent, setup};
+use crate::cli::percent;
+use crate::cli::simulate::args::LogArgs;
+use crate::cli::simulate::{Days, setup};
 use crate::cli::table::Column;
 use crate::gaps::{Blocks, GapStatistics, Quantiles, Shorter};
+use crate::model::duration;
 use crate::sim;
 
 /// Columns of a bar of the histogram at most.
@@ -81,12 +82,12 @@ const BLOCKS: &[Column<BlockRow>] = &[
 ];
 
 fn length(secs: i64) -> String {
-    output::duration(secs as f64)
+    duration::show(secs as f64)
 }
 
 fn below(row: &ShortRow, secs: i64) -> String {
     let found = row.shorter.iter().find(|s| s.than_secs == secs);
-    found.map_or_else(|| "-".to_owned(), |s| percent((row.share)(s)))
+    found.map_or_else(|| "-".to_owned(), |s| percent::tenths((row.share)(s)))
 }
 
 fn size(row: &BlockRow, of: fn(&Quantiles) -> i64) -> String {
@@ -94,15 +95,11 @@ fn size(row: &BlockRow, of: fn(&Quantiles) -> i64) -> String {
 }
 
 /// Tells of the log that the flags name.
-pub fn run(args: &GapsArgs) -> Outcome {
-    if args.chooses_nodes() {
-        let what = anyhow!("the statistics of a log list no nodes: leave out what chooses or formats them");
-        return Err(Exit::Usage.because(what));
-    }
-    let log = setup::read_log(&args.log)?;
-    let statistics = sim::gap_statistics(&setup::main_queue(&log, args.log.nodes), None);
-    let name = args.log.file_name();
-    if args.table.json {
+pub fn run(args: &LogArgs, json: bool) -> Outcome {
+    let log = setup::read_log(args)?;
+    let statistics = sim::gap_statistics(&setup::main_queue(&log, args.nodes), None);
+    let name = args.file_name();
+    if json {
         output::print_json(&Document { schema: SCHEMA, log: &name, statistics: &statistics })?;
     } else {
         let width = output::terminal_width().unwrap_or(DEFAULT_WIDTH);
@@ -141,7 +138,7 @@ fn text(log: &str, found: &GapStatistics, width: usize, colours: bool) -> Result
 
 fn summary(log: &str, found: &GapStatistics) -> String {
     let mean = output::number(found.idle_nodes_mean);
-    let share = percent(found.idle_nodes_mean / (found.nodes as f64).max(1.0));
+    let share = percent::tenths(found.idle_nodes_mean / (found.nodes as f64).max(1.0));
     let cut = match found.cut_off {
         0 => String::new(),
         n => format!(" ({n} cut off by an end of the log)"),
@@ -153,7 +150,7 @@ fn summary(log: &str, found: &GapStatistics) -> String {
             format!(
                 "{mean} nodes on average ({share}), {} at most, none for {} of the time",
                 found.idle_nodes_most,
-                percent(found.none_idle)
+                percent::tenths(found.none_idle)
             ),
         ),
         ("idle time", format!("{} node-hours", output::number(found.idle_node_secs / 3600.0))),
@@ -176,7 +173,7 @@ fn histogram(found: &GapStatistics, width: usize, colours: bool) -> String {
     let drawn = |share: f64, colour: Colour| {
         let bar = bars::bar(share / longest, cells);
         let pad = " ".repeat(cells - bar.chars().count());
-        format!("{:>5} {}{pad}", percent(share), bars::coloured(&bar, colour, colours))
+        format!("{:>5} {}{pad}", percent::tenths(share), bars::coloured(&bar, colour, colours))
     };
     let mut text = format!("{:>LONGEST_NAME$}  {:<2$}  IDLE TIME\n", "LENGTH", "GAPS", cells + 6);
     for bin in &found.histogram {
@@ -193,9 +190,9 @@ fn histogram(found: &GapStatistics, width: usize, colours: bool) -> String {
 
 /// `2:00 - 4:00`, `16:00:00 or more`.
 fn bin_name(bin: &crate::gaps::LengthBin) -> String {
-    let from = output::duration(bin.from_secs);
+    let from = duration::show(bin.from_secs);
     match bin.to_secs {
-        Some(to) => format!("{from} - {}", output::duration(to)),
+        Some(to) => format!("{from} - {}", duration::show(to)),
         None => format!("{from} or more"),
     }
 }

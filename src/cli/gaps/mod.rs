@@ -7,10 +7,10 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::Session;
 use super::exit::{Exit, Outcome};
 use super::filter::{self, FilterArgs, TableArgs};
 use super::output::{self, When};
+use super::session::Session;
 use super::simulate::args::LogArgs;
 use super::table::{Column, FieldHelp};
 use crate::api::{NodeKind, NodeView, Status};
@@ -126,7 +126,11 @@ pub fn kind(kind: NodeKind) -> &'static str {
 /// Runs `infill gaps`.
 pub async fn run(args: GapsArgs, session: &Session) -> Outcome {
     if args.log.is_named() {
-        return log::run(&args);
+        if args.chooses_nodes() {
+            let what = "the statistics of a log list no nodes: leave out what chooses or formats them";
+            return Err(Exit::Usage.because(anyhow::anyhow!(what)));
+        }
+        return log::run(&args.log, args.table.json);
     }
     if args.log.nodes.is_some() {
         return Err(Exit::Usage.because(anyhow::anyhow!("--nodes needs a log: --log FILE or --idle FILE")));

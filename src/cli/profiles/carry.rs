@@ -7,13 +7,13 @@ use anyhow::Context;
 use clap::{ArgGroup, Args};
 use serde::{Deserialize, Serialize};
 
-use super::HelpArgs;
 use super::choose::{self, ChooseArgs};
+use super::help::HelpArgs;
 use crate::agent::identity::{self, Identity as _, Proof};
 use crate::api::{Counted, ForgetRequest, ImportRequest, MAX_IMPORTED, SCHEMA};
-use crate::cli::Session;
 use crate::cli::exit::{Exit, Failure, Outcome};
 use crate::cli::output;
+use crate::cli::session::Session;
 use crate::model::{Profile, SizePoint, UnixTime};
 
 /// Largest file that is taken in: a thousand profiles of 256 sizes have 40 MB.

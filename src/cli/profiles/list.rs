@@ -6,12 +6,13 @@ use clap::Args;
 
 use super::choose::{self, ChooseArgs};
 use crate::api::{ProfileView, ProfilesView, SCHEMA};
-use crate::cli::Session;
 use crate::cli::exit::{Exit, Failure, Outcome};
 use crate::cli::filter::{self, TableArgs};
 use crate::cli::jobs::filled;
 use crate::cli::output::{self, When};
+use crate::cli::session::Session;
 use crate::cli::table::{Column, FieldHelp};
+use crate::model::duration;
 
 /// Flags of `infill profiles list`.
 #[derive(Clone, Debug, Default, Args)]
@@ -91,7 +92,7 @@ const COLUMNS: &[Column<Row>] = &[
         letter: 'S',
         header: "PROBETIME",
         help: "time that these took",
-        cell: |r| output::duration(r.view.profile.probe_secs),
+        cell: |r| duration::show(r.view.profile.probe_secs),
     },
     Column {
         letter: 'c',

@@ -3,13 +3,14 @@
 
 mod carry;
 mod choose;
+mod help;
 mod list;
 mod show;
 
-use clap::{ArgAction, Args, Subcommand};
+use clap::{Args, Subcommand};
 
-use super::Session;
 use super::exit::Outcome;
+use super::session::Session;
 
 /// Flags of `infill profiles`.
 #[derive(Clone, Debug, Args)]
@@ -34,14 +35,6 @@ enum Action {
     Import(carry::ImportArgs),
     /// Delete them with their measurements; the jobs are measured anew
     Forget(carry::ForgetArgs),
-}
-
-/// The table of the list takes `-h` for itself, and with it clap's own flag from all that is below.
-#[derive(Clone, Debug, Default, Args)]
-struct HelpArgs {
-    /// Print help
-    #[arg(short = 'h', long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// Runs `infill profiles`.

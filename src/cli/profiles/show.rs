@@ -6,17 +6,18 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
-use super::HelpArgs;
 use super::choose::{self, ChooseArgs};
+use super::help::HelpArgs;
 use crate::advisor::Estimate;
 use crate::api::{CurveRow, ProfileView, ProfilesView, SCHEMA};
-use crate::cli::Session;
 use crate::cli::curve::{self, Picture};
 use crate::cli::exit::{Exit, Failure, Outcome};
 use crate::cli::filter;
 use crate::cli::output::{self, When};
+use crate::cli::percent;
+use crate::cli::session::Session;
 use crate::cli::table::Column;
-use crate::model::{BatchMode, ChangeCost, Profile, SizePoint};
+use crate::model::{BatchMode, ChangeCost, Profile, SizePoint, duration};
 
 /// Most curves that one drawing holds.
 const MAX_DRAWN: usize = 50;
@@ -59,14 +60,14 @@ const SIZES: &[Column<Size>] = &[
     Column { letter: 'r', header: "RATE", help: "", cell: |s| output::number(s.point.rate) },
     Column { letter: 'l', header: "LOW", help: "", cell: |s| output::number(interval(&s.point).0) },
     Column { letter: 'h', header: "HIGH", help: "", cell: |s| output::number(interval(&s.point).1) },
-    Column { letter: 'e', header: "EFFIC", help: "", cell: |s| output::percent(s.point.rate / s.ideal) },
+    Column { letter: 'e', header: "EFFIC", help: "", cell: |s| percent::whole(s.point.rate / s.ideal) },
     Column {
         letter: 'b',
         header: "SAMPLES/STEP",
         help: "",
         cell: |s| s.point.step_samples.map_or_else(|| "-".to_owned(), output::number),
     },
-    Column { letter: 's', header: "OVER", help: "", cell: |s| output::duration(s.point.secs) },
+    Column { letter: 's', header: "OVER", help: "", cell: |s| duration::show(s.point.secs) },
     Column { letter: 'a', header: "MEASURED", help: "", cell: |s| s.when.moment(s.point.at) },
 ];
 
@@ -184,7 +185,7 @@ fn origin(view: &ProfileView, when: When) -> String {
         "{batch}; from {}, {} of {}; changed {}",
         output::counted(u64::from(profile.jobs), "job"),
         output::counted(u64::from(profile.probes), "probe"),
-        output::duration(profile.probe_secs),
+        duration::show(profile.probe_secs),
         when.moment(profile.updated_at),
     )
 }

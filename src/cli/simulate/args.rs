@@ -76,57 +76,10 @@ impl LogFormat {
 pub struct SimulateArgs {
     #[command(flatten)]
     pub log: LogArgs,
-    /// CSV with the columns nodes and throughput, or model, nodes and throughput for several
-    #[arg(long, value_name = "FILE", required = true)]
-    pub curves: Vec<PathBuf>,
-    /// Of these curves only the ones of this name
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub only: Vec<String>,
-    /// Malleable jobs: CSV with the columns name, submit_s, samples, min_nodes, max_nodes, curve and perhaps
-    /// weight
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["endless", "hpo", "nas"])]
-    pub workload: Option<PathBuf>,
-    /// So many jobs that never end, with the curves in turn [default: 10]
-    #[arg(long, value_name = "K", conflicts_with_all = ["hpo", "nas"], value_parser = at_once())]
-    pub endless: Option<u32>,
-    /// A search for hyper-parameters by successive halving: TRIALS[:ETA]
-    #[arg(long, value_name = "TRIALS", conflicts_with = "nas", value_parser = trials)]
-    pub hpo: Option<(u32, u32)>,
-    /// A search that trains so many architectures at a time, each of which scales in its own way
-    #[arg(long, value_name = "K", value_parser = at_once())]
-    pub nas: Option<u32>,
-    /// Smallest size of endless jobs and of searches, nodes
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub min: u32,
-    /// Largest size of endless jobs and of searches, nodes
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    pub max: u32,
-    /// Seconds without samples when a job gets more nodes
-    #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = secs)]
-    pub up: f64,
-    /// The same when it gets fewer
-    #[arg(long, value_name = "S", default_value_t = 12.0, value_parser = secs)]
-    pub down: f64,
-    /// The same when it starts
-    #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = secs)]
-    pub start: f64,
-    /// How these seconds are charged: as pauses, or as in the published replay at the rate before the change,
-    /// to start being free
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Charging::Pause)]
-    pub accounting: Charging,
-    /// Seconds that saving a checkpoint takes
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = secs)]
-    pub save: f64,
-    /// Seconds that a preempted job has for it: with fewer than it takes, it loses what it did since the last
-    /// checkpoint
-    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = secs)]
-    pub grace: f64,
-    /// Seconds between two checkpoints of a running job
-    #[arg(long, value_name = "S", default_value_t = 600.0, value_parser = secs)]
-    pub checkpoint: f64,
-    /// Seconds from leaving a node until the main queue can have it
-    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = secs)]
-    pub leave: f64,
+    #[command(flatten)]
+    pub supply: SupplyArgs,
+    #[command(flatten)]
+    pub changes: ChangeArgs,
     /// What counts alike: a sample of any job, or a node-second of any job at its smallest size
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Alike::Sample)]
     pub worth: Alike,
@@ -160,6 +113,74 @@ pub struct SimulateArgs {
     /// bytes
     #[arg(long)]
     pub timings: bool,
+}
+
+/// Which malleable jobs there are.
+#[derive(Clone, Debug, Args)]
+pub struct SupplyArgs {
+    /// CSV with the columns nodes and throughput, or model, nodes and throughput for several
+    #[arg(long, value_name = "FILE", required = true)]
+    pub curves: Vec<PathBuf>,
+    /// Of these curves only the ones of this name
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Malleable jobs: CSV with the columns name, submit_s, samples, min_nodes, max_nodes, curve and perhaps
+    /// weight
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["endless", "hpo", "nas"])]
+    pub workload: Option<PathBuf>,
+    /// So many jobs that never end, with the curves in turn [default: 10]
+    #[arg(long, value_name = "K", conflicts_with_all = ["hpo", "nas"], value_parser = at_once())]
+    pub endless: Option<u32>,
+    /// A search for hyper-parameters by successive halving: TRIALS[:ETA]
+    #[arg(long, value_name = "TRIALS", conflicts_with = "nas", value_parser = trials)]
+    pub hpo: Option<(u32, u32)>,
+    /// A search that trains so many architectures at a time, each of which scales in its own way
+    #[arg(long, value_name = "K", value_parser = at_once())]
+    pub nas: Option<u32>,
+    /// Smallest size of endless jobs and of searches, nodes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub min: u32,
+    /// Largest size of endless jobs and of searches, nodes
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub max: u32,
+}
+
+impl SupplyArgs {
+    /// The smallest and the largest size of endless jobs and of searches.
+    pub fn sizes(&self) -> (u32, u32) {
+        (self.min.max(1), self.max.max(self.min).max(1))
+    }
+}
+
+/// What a change costs a job, and what it loses.
+#[derive(Clone, Debug, Args)]
+pub struct ChangeArgs {
+    /// Seconds without samples when a job gets more nodes
+    #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = secs)]
+    pub up: f64,
+    /// The same when it gets fewer
+    #[arg(long, value_name = "S", default_value_t = 12.0, value_parser = secs)]
+    pub down: f64,
+    /// The same when it starts
+    #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = secs)]
+    pub start: f64,
+    /// How these seconds are charged: as pauses, or as in the published replay at the rate before the change,
+    /// to start being free
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Charging::Pause)]
+    pub accounting: Charging,
+    /// Seconds that saving a checkpoint takes
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = secs)]
+    pub save: f64,
+    /// Seconds that a preempted job has for it: with fewer than it takes, it loses what it did since the last
+    /// checkpoint
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = secs)]
+    pub grace: f64,
+    /// Seconds between two checkpoints of a running job
+    #[arg(long, value_name = "S", default_value_t = 600.0, value_parser = secs)]
+    pub checkpoint: f64,
+    /// Seconds from leaving a node until the main queue can have it
+    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = secs)]
+    pub leave: f64,
 }
 
 /// What counts alike.
@@ -199,7 +220,7 @@ impl From<Alike> for Worth {
 }
 
 fn secs(text: &str) -> Result<f64, String> {
-    let secs: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    let secs: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     if (0.0..=1e6).contains(&secs) { Ok(secs) } else { Err("expected 0 to 1000000 seconds".to_owned()) }
 }
 

@@ -17,16 +17,16 @@ use std::time::Instant;
 
 pub use args::SimulateArgs;
 
-use super::Session;
 use super::exit::{Exit, Outcome as Ending};
 use super::output;
+use super::session::Session;
 use crate::config::Config;
 use crate::sim::{self, Outcome, PolicyName, Setup};
 use document::Document;
 use page::Material;
 use progress::Progress;
+pub use show::Days;
 use show::Screen;
-pub use show::{Days, percent};
 
 /// Simulates.
 pub fn run(args: &SimulateArgs, session: &Session) -> Ending {

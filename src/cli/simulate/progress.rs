@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::show::Days;
-use crate::cli::output;
+use crate::model::duration;
 use crate::sim::PolicyName;
 
 /// How often the lines are drawn anew at most, a second: a simulation has millions of events.
@@ -62,7 +62,7 @@ impl Line {
         self.bar.set_message(match self.bar.eta() {
             // Nothing is known yet.
             Duration::ZERO => reached,
-            left => format!("{reached}, {} left", output::duration(left.as_secs_f64())),
+            left => format!("{reached}, {} left", duration::show(left.as_secs_f64())),
         });
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 
-use super::args::{LogArgs, LogFormat, SimulateArgs};
+use super::args::{LogArgs, LogFormat, SimulateArgs, SupplyArgs};
 use super::command::file_name;
 use super::document::Subject;
 use crate::cli::exit::{Exit, Failure};
@@ -74,7 +74,7 @@ fn is_sacct(path: &Path) -> Result<bool, Failure> {
 pub fn of(args: &SimulateArgs) -> Result<(Setup, Subject), Failure> {
     let log = read_log(&args.log)?;
     let queue = main_queue(&log, args.log.nodes);
-    let curves = curves(args)?;
+    let curves = curves(&args.supply)?;
     let setup = setup(args, queue, supply(args, &curves)?);
     let (start, end) = setup.queue.span();
     let span_secs = setup.most_secs.map_or(end - start, |most| most.min(end - start));
@@ -88,7 +88,7 @@ pub fn of(args: &SimulateArgs) -> Result<(Setup, Subject), Failure> {
         idle_log: matches!(log, Log::Idle(_)),
         nodes: setup.queue.names().len(),
         span_secs: span_secs as f64,
-        malleable: malleable(args, &curves),
+        malleable: malleable(&args.supply, &curves),
         rescales: setup.costs,
         seed: args.seed,
     };
@@ -96,17 +96,18 @@ pub fn of(args: &SimulateArgs) -> Result<(Setup, Subject), Failure> {
 }
 
 fn setup(args: &SimulateArgs, queue: MainQueue, supply: Supply) -> Setup {
+    let changes = &args.changes;
     Setup {
         queue,
         supply,
-        costs: RescaleCosts { up_secs: args.up, down_secs: args.down, start_secs: args.start },
-        accounting: args.accounting.into(),
+        costs: RescaleCosts { up_secs: changes.up, down_secs: changes.down, start_secs: changes.start },
+        accounting: changes.accounting.into(),
         checkpoints: Checkpoints {
-            save_secs: args.save,
-            interval_secs: args.checkpoint,
-            grace_secs: args.grace,
+            save_secs: changes.save,
+            interval_secs: changes.checkpoint,
+            grace_secs: changes.grace,
         },
-        leave_secs: args.leave,
+        leave_secs: changes.leave,
         noise: args.noise.clamp(0.0, 1.0),
         seed: args.seed,
         most_secs: args.days.map(|d| (d * 86_400.0).ceil() as i64),
@@ -115,8 +116,9 @@ fn setup(args: &SimulateArgs, queue: MainQueue, supply: Supply) -> Setup {
 }
 
 /// The malleable jobs in words.
-fn malleable(args: &SimulateArgs, curves: &[NamedCurve]) -> String {
-    let sizes = format!("of {} to {} nodes", args.min.max(1), args.max.max(args.min).max(1));
+fn malleable(args: &SupplyArgs, curves: &[NamedCurve]) -> String {
+    let (min, max) = args.sizes();
+    let sizes = format!("of {min} to {max} nodes");
     let what = if let Some(path) = &args.workload {
         format!("the jobs of {}", file_name(&path.to_string_lossy()))
     } else if let Some((trials, eta)) = args.hpo {
@@ -134,11 +136,11 @@ fn malleable(args: &SimulateArgs, curves: &[NamedCurve]) -> String {
     format!("{what}, with the curves {}{more}", named.join(", "))
 }
 
-fn endless(args: &SimulateArgs) -> u32 {
+fn endless(args: &SupplyArgs) -> u32 {
     args.endless.unwrap_or(ENDLESS_JOBS)
 }
 
-fn curves(args: &SimulateArgs) -> Result<Vec<NamedCurve>, Failure> {
+fn curves(args: &SupplyArgs) -> Result<Vec<NamedCurve>, Failure> {
     let mut curves: Vec<NamedCurve> = Vec::new();
     for path in &args.curves {
         curves.extend(told(path, traces::read_curves(path))?);
@@ -153,15 +155,15 @@ fn curves(args: &SimulateArgs) -> Result<Vec<NamedCurve>, Failure> {
 }
 
 fn supply(args: &SimulateArgs, curves: &[NamedCurve]) -> Result<Supply, Failure> {
-    let (sizes, worth) = ((args.min.max(1), args.max.max(args.min).max(1)), args.worth.into());
-    let of = if let Some(path) = &args.workload {
+    let (wanted, sizes, worth) = (&args.supply, args.supply.sizes(), args.worth.into());
+    let of = if let Some(path) = &wanted.workload {
         Supply::list(&told(path, traces::read_workload(path))?, curves, worth)
-    } else if let Some((trials, eta)) = args.hpo {
+    } else if let Some((trials, eta)) = wanted.hpo {
         Supply::halving(Halving::new(trials, eta, curves, sizes, args.seed), worth)
-    } else if let Some(at_once) = args.nas {
+    } else if let Some(at_once) = wanted.nas {
         Supply::nas(Nas::new(at_once, curves, sizes, args.seed), worth)
     } else {
-        Supply::endless(endless(args), curves, sizes, worth)
+        Supply::endless(endless(wanted), curves, sizes, worth)
     };
     of.map_err(|e| Exit::Input.because(e))
 }

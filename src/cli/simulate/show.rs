@@ -9,8 +9,9 @@ use crate::cli::bars::{self, CYAN, Colour, GREEN, Part, RED, YELLOW};
 use crate::cli::exit::Failure;
 use crate::cli::filter::{self, TableArgs};
 use crate::cli::output;
+use crate::cli::percent;
 use crate::cli::table::{Column, FieldHelp};
-use crate::model::RescaleCosts;
+use crate::model::{RescaleCosts, duration};
 
 const DEFAULT: &str = "%p %.e %.s %.r %.t %.b %.u %.v %.l %.m %.d %.c";
 
@@ -28,7 +29,7 @@ const COLUMNS: &[Column<PolicyRow>] = &[
         letter: 'e',
         header: "EFFIC",
         help: "work as a share of the bound's",
-        cell: |r| percent(r.efficiency),
+        cell: |r| percent::tenths(r.efficiency),
     },
     Column {
         letter: 's',
@@ -46,31 +47,31 @@ const COLUMNS: &[Column<PolicyRow>] = &[
         letter: 'r',
         header: "RESC",
         help: "share of the bound's work lost in rescales that the policy wanted",
-        cell: |r| percent(r.loss.rescale),
+        cell: |r| percent::tenths(r.loss.rescale),
     },
     Column {
         letter: 't',
         header: "PREE",
         help: "the same because the main queue took nodes",
-        cell: |r| percent(r.loss.preemption),
+        cell: |r| percent::tenths(r.loss.preemption),
     },
     Column {
         letter: 'b',
         header: "PROBE",
         help: "the same in changes made to measure a size",
-        cell: |r| percent(r.loss.probing),
+        cell: |r| percent::tenths(r.loss.probing),
     },
     Column {
         letter: 'u',
         header: "REST",
         help: "the same for nodes unused, or used by jobs that make less of them",
-        cell: |r| percent(r.loss.unused),
+        cell: |r| percent::tenths(r.loss.unused),
     },
     Column {
         letter: 'v',
         header: "HARV",
         help: "share of the idle node-time that malleable jobs held",
-        cell: |r| percent(r.harvest_ratio),
+        cell: |r| percent::tenths(r.harvest_ratio),
     },
     Column {
         letter: 'h',
@@ -94,7 +95,7 @@ const COLUMNS: &[Column<PolicyRow>] = &[
         letter: 'd',
         header: "DELAY",
         help: "time that the longest of these waited",
-        cell: |r| output::duration(r.preempted.longest_secs.ceil()),
+        cell: |r| duration::show(r.preempted.longest_secs.ceil()),
     },
     Column { letter: 'c', header: "CHANGES", help: "rescales of all jobs", cell: |r| r.rescales.to_string() },
     Column {
@@ -158,11 +159,6 @@ fn short(x: f64) -> String {
     text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
 }
 
-/// A share as a percentage with one decimal: `87.3%`.
-pub fn percent(share: f64) -> String {
-    format!("{:.1}%", share * 100.0)
-}
-
 /// The header and the fields of the table, as cells: for the page.
 pub fn cells(row: &PolicyRow) -> impl Iterator<Item = (&'static str, &'static str, String)> {
     let letters = DEFAULT.chars().filter(char::is_ascii_alphabetic);
@@ -197,7 +193,7 @@ fn summary(document: &Document) -> String {
             format!(
                 "{} nodes on average ({}), {} node-hours",
                 output::number(document.idle_nodes_mean()),
-                percent(document.idle_share()),
+                percent::tenths(document.idle_share()),
                 output::number(document.idle_node_secs / 3600.0),
             ),
         ),

@@ -16,8 +16,9 @@ use tokio::sync::mpsc;
 use super::client::Client;
 use super::exit::{Exit, Failure, Outcome};
 use super::output::{self, When};
-use super::status::summary;
+use super::summary::summary;
 use crate::api::Status;
+use crate::clock;
 use history::History;
 use render::{Scene, View, draw};
 
@@ -113,11 +114,11 @@ impl Watch {
     async fn look(&mut self, client: &Client) {
         match client.get::<Status>("/v1/status").await {
             Ok(status) => {
-                self.history.record(&status, output::now());
+                self.history.record(&status, clock::now());
                 (self.status, self.lost) = (status, None);
             }
             Err(error) => {
-                self.history.lost(output::now());
+                self.history.lost(clock::now());
                 self.lost = Some(error.to_string());
             }
         }

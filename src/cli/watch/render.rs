@@ -10,8 +10,8 @@ use ratatui::style::{Color, Modifier, Style};
 use super::history::{Cell, History};
 use crate::api::{JobView, NodeView, Status};
 use crate::cli::output::{self, When};
-use crate::cli::status::line_up;
-use crate::model::{JobId, UnixTime};
+use crate::cli::summary::line_up;
+use crate::model::{JobId, UnixTime, duration};
 
 /// How the picture is looked at.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +125,7 @@ fn draw_head(scene: Scene<'_>, area: Rect, buf: &mut Buffer, view: View) {
 }
 
 fn draw_axis(scene: Scene<'_>, time: &TimeAxis, area: Rect, buf: &mut Buffer) {
-    let width = |columns: u16| output::duration((i64::from(columns) * time.column_secs) as f64);
+    let width = |columns: u16| duration::show((i64::from(columns) * time.column_secs) as f64);
     let past = format!("-{}", width(time.past));
     put(buf, shift(area, time.label), &past, Style::new());
     let now = scene.when.clock(scene.when.now);

@@ -3,7 +3,7 @@
 use super::entry::Entry;
 use super::jobs::Fleet;
 use super::output::{Measured, Output};
-use crate::advisor::Opening;
+use crate::advisor::Startup;
 use crate::api::{AgentEvent, AgentReport, Opening as Told};
 use crate::generation::input::Arrival;
 use crate::generation::{Outcome, Phase};
@@ -119,13 +119,13 @@ impl Entry {
 /// How a generation came about, with the time of its first report. Of a start the agent has seen only what came
 /// after its own; the lead was launched `launched_secs` before the command. Without a launch and a stop before it,
 /// the command had failed and was started again.
-fn begun(told: &Told, samples: f64, start_secs: f64, launched_secs: Option<f64>) -> Opening {
+fn begun(told: &Told, samples: f64, start_secs: f64, launched_secs: Option<f64>) -> Startup {
     let sound = |secs: f64| if secs.is_finite() { secs.max(0.0) } else { 0.0 };
     let idle_secs = match (told.stop_secs, launched_secs) {
         (None, Some(launched)) => told.idle_secs.max(launched),
         _ => told.idle_secs,
     };
-    Opening {
+    Startup {
         saved_secs: told.saved_secs.map(sound),
         stop_secs: told.stop_secs.map(sound),
         idle_secs: sound(idle_secs),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tracing::Level;
 
-use crate::advisor::{Opening, Progress};
+use crate::advisor::{Progress, Startup};
 use crate::generation::Effect;
 use crate::model::{JobId, NodeName};
 use crate::round::Program;
@@ -52,7 +52,7 @@ pub struct Measured {
     /// Its step.
     pub step: Option<u64>,
     /// If it is the first of its generation: how that came about.
-    pub opening: Option<Opening>,
+    pub opening: Option<Startup>,
 }
 
 impl Measured {

@@ -1,7 +1,9 @@
 //! What waits for the store, kind by kind and event by event.
 
 use super::*;
-use crate::model::{BatchMode, ExecPlan, NodeName, NodeType, Plan, ProfileKey, Report, SolveStatus, UnixTime, WindowEnd};
+use crate::model::{
+    BatchMode, ExecPlan, NodeName, NodeType, Plan, ProfileKey, Report, SolveStatus, UnixTime, WindowEnd,
+};
 
 /// What can happen to the rows of a kind, one letter each: `a` a row comes, `t` all are taken to be written, `b`
 /// those that were taken come back, `f` as many rows come as may wait, `l` one is lost.
@@ -116,7 +118,7 @@ fn every_kind_of_history_waits_bounded_and_in_its_order() {
 #[test]
 fn what_is_measured_adds_up_to_rows_of_a_minute() {
     let mut ledger = Ledger::default();
-    let mut rows = |ledger: &mut Ledger| -> Vec<(u32, f64)> {
+    let rows = |ledger: &mut Ledger| -> Vec<(u32, f64)> {
         ledger.take_pages().measurements.iter().map(|m| (m.nodes, m.secs)).collect()
     };
     for second in 1..=50 {

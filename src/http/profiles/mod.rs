@@ -17,7 +17,7 @@ use crate::api::{
     Counted, CurveRow, ForgetRequest, ImportRequest, MAX_IMPORTED, MAX_PROFILES, ProfileView, ProfilesView,
     SCHEMA,
 };
-use crate::daemon::clock::now;
+use crate::clock::now;
 use crate::daemon::context::Context;
 use crate::model::{MAX_NODES_A_JOB, Profile, ProfileFilter, Sizes};
 use crate::store::StoreError;

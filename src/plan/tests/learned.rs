@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::advisor::trial::Trial;
+use crate::config::AdvisorConfig;
 use crate::model::CurvePoint;
 
 /// Nearly linear, saturating, with a step behind four nodes, superlinear at first, falling behind four.
@@ -27,7 +28,8 @@ fn a_plan_by_learned_curves_is_nearly_as_good_as_one_by_the_true_ones() {
     let learned = truths.each_ref().map(|truth| {
         let table = truth.points().to_vec();
         let costs = RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 };
-        let verdict = Trial { table, noise: 0.05, seed: 1, costs, horizon_secs: 86_400.0 }.run().unwrap();
+        let settings = AdvisorConfig::default();
+        let verdict = Trial { table, noise: 0.05, seed: 1, costs, settings }.run().unwrap();
         let points = verdict.curve.iter().map(|r| CurvePoint { nodes: r.nodes, rate: r.predicted });
         Curve::new(points.collect()).unwrap()
     });

@@ -132,7 +132,7 @@ pub const DEFAULT_TFWD_SECS: f64 = 10.0;
 /// What is no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no policy; there are infill, infill-known, infill-blind, infill-oracle, freetrain[@SECS], \
+    "{0:?} is not a policy; there are infill, infill-known, infill-blind, infill-oracle, freetrain[@SECS], \
      freetrain-linear[@SECS], malletrain[@SECS], equal-share, fcfs-max, bound"
 )]
 pub struct NoPolicy(pub String);

@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::RestSlurm;
-use super::http::{Failure, Kind};
+use super::failure::{Failure, Kind};
 use crate::model::{Job, JobId, NodeName};
 use crate::slurm::SlurmError;
 use crate::slurm::command::Program;
@@ -116,7 +116,7 @@ impl RestSlurm {
         let is_name =
             |s: &str| !s.is_empty() && s.len() <= 16 && s.bytes().all(|b| b.is_ascii_alphanumeric());
         if !is_name(signal) {
-            return Err(refused(&doing, "this is no name of a signal"));
+            return Err(refused(&doing, "this is not the name of a signal"));
         }
         self.running(id, &doing).await?;
         let tail = format!("job/{id}?signal={signal}");

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use reqwest::Response;
 use tokio::sync::mpsc;
 
-use super::convert::Shared;
-use super::http::{Failure, Kind, judge, transport};
-use super::listing::{self, Listed, Record};
+use super::failure::{Failure, Kind, judge, transport};
+use super::listing::{self, Listed};
+use super::record::{Record, Shared};
 
 /// Largest answer that is read: 40,000 jobs at 5 to 9 kB each have 200 to 360 MB.
 const MAX_BODY_BYTES: usize = 512 * 1024 * 1024;

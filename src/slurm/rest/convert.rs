@@ -1,65 +1,14 @@
 //! From slurmrestd's records to the model. A record that cannot be read is told by name, never guessed at.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
-use std::fmt;
 
 use super::field::{Number, Object, Text, Words};
-use super::listing::Record;
+use super::record::{Field, Record, Shared};
 use super::wire;
 use crate::model::{
-    BaseState, Job, JobId, JobState, Node, NodeName, NodeState, NodeType, Reservation, UnixTime, UserId,
-    hostlist,
+    BaseState, Job, JobId, JobState, Node, NodeName, NodeState, Reservation, UnixTime, UserId, hostlist,
 };
 use crate::slurm::gres;
-
-/// Why a record is left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct BadRecord {
-    /// `node`, `job` or `reservation`.
-    pub kind: &'static str,
-    /// Its name, or its place in the list.
-    pub name: String,
-    /// The field that cannot be read.
-    pub field: &'static str,
-}
-
-impl fmt::Display for BadRecord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} has no readable {}", self.kind, self.name, self.field)
-    }
-}
-
-/// Which field is bad; the caller knows of which record.
-pub(super) type Field<T> = Result<T, &'static str>;
-
-/// What the records of one reading have in common, so that it is in memory once.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    names: HashSet<NodeName>,
-    types: HashSet<NodeType>,
-}
-
-impl Shared {
-    fn name(&mut self, name: &str) -> NodeName {
-        self.names.get(name).cloned().unwrap_or_else(|| {
-            let name = NodeName::new(name);
-            self.names.insert(name.clone());
-            name
-        })
-    }
-
-    fn node_type(&mut self, node_type: NodeType) -> NodeType {
-        self.types.get(&node_type).cloned().unwrap_or_else(|| {
-            self.types.insert(node_type.clone());
-            node_type
-        })
-    }
-
-    fn host_list(&mut self, t: &Text<'_>, field: &'static str) -> Field<Vec<NodeName>> {
-        hostlist::expand_as(text(t, field)?, |name| self.name(name)).map_err(|_| field)
-    }
-}
 
 impl Record for Node {
     const LIST: &'static str = "nodes";
@@ -133,14 +82,14 @@ fn reservation(w: &wire::Reservation<'_>, shared: &mut Shared) -> Field<Reservat
         name: non_empty(&w.name, "name")?.to_owned(),
         start_time: time(w.start_time, "start_time")?.ok_or("start_time")?,
         end_time: end,
-        nodes: shared.host_list(&w.node_list, "node_list")?,
+        nodes: host_list(shared, &w.node_list, "node_list")?,
         flags: owned(words_or_none(&w.flags, "flags")?),
     })
 }
 
 fn job(w: &wire::Job<'_>, shared: &mut Shared) -> Field<Job> {
     let id = natural(w.job_id, "job_id")?.filter(|id| *id > 0).ok_or("job_id")?;
-    let nodes = shared.host_list(&w.nodes, "nodes")?;
+    let nodes = host_list(shared, &w.nodes, "nodes")?;
     let node_count = natural(w.node_count, "node_count")?.unwrap_or(nodes.len() as u32);
     let string = |t: &Text<'_>, field| text(t, field).map(str::to_owned);
     let state = job_state(words(&w.job_state, "job_state")?)?;
@@ -170,8 +119,8 @@ fn job(w: &wire::Job<'_>, shared: &mut Shared) -> Field<Job> {
         time_limit_mins: time_limit(w.time_limit)?,
         batch_host: Some(host).filter(|h| !h.is_empty()).map(|h| shared.name(h)),
         nodes,
-        scheduled_nodes: shared.host_list(&w.scheduled_nodes, "scheduled_nodes")?,
-        required_nodes: shared.host_list(&w.required_nodes, "required_nodes")?,
+        scheduled_nodes: host_list(shared, &w.scheduled_nodes, "scheduled_nodes")?,
+        required_nodes: host_list(shared, &w.required_nodes, "required_nodes")?,
         node_count,
         restart_count: natural(w.restart_cnt, "restart_cnt")?.unwrap_or(0),
         comment: string(&w.comment, "comment")?,
@@ -300,4 +249,8 @@ fn natural(n: Number, field: &'static str) -> Field<Option<u32>> {
 
 fn owned(words: &[Cow<'_, str>]) -> Vec<String> {
     words.iter().map(|w| w.clone().into_owned()).collect()
+}
+
+fn host_list(shared: &mut Shared, t: &Text<'_>, field: &'static str) -> Field<Vec<NodeName>> {
+    hostlist::expand_as(text(t, field)?, |name| shared.name(name)).map_err(|_| field)
 }

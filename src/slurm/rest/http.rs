@@ -1,89 +1,21 @@
-//! One request to slurmrestd: transport, token, time limit, and what kind of failure it was.
+//! One request to slurmrestd: transport, token, time limit, and when it is sent again.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Client, Method};
 
 use super::body::{Take, Whole};
-use super::field::{Number, Object, Text};
+use super::failure::{Failure, Kind, transport};
 use super::token::Tokens;
-use super::wire::{Envelope, WireError};
-use crate::slurm::SlurmError;
+use crate::addresses::install_crypto;
+use crate::causes;
 
 /// Tries of one read, the first included. The next round reads again anyway.
 const READ_TRIES: u32 = 3;
 
 /// Wait before the second try; doubles for the third. Long enough for a rate limit to refill some calls.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
-
-/// Longest text of a failure that is passed on.
-const MAX_TEXT: usize = 500;
-
-/// Slurm's error numbers that decide what we do. From its `slurm_errno.h`; stable over all releases.
-pub(super) mod errno {
-    /// The job is unknown.
-    pub const INVALID_JOB_ID: i64 = 2017;
-    /// The job has ended, or is about to.
-    pub const ALREADY_DONE: i64 = 2021;
-    /// The token was not taken. Comes with HTTP 401, 500 or 511, by release.
-    pub const AUTHENTICATION: i64 = 1007;
-    /// Not allowed.
-    pub const ACCESS_DENIED: i64 = 2002;
-    /// The job is between two states; try again.
-    pub const TRANSITION_STATE: i64 = 2020;
-    /// The backup controller is in standby.
-    pub const IN_STANDBY: i64 = 2033;
-}
-
-/// What kind of failure it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Nothing was sent: trying again is always safe.
-    Unsent,
-    /// Slurm or the way to it is ailing.
-    Transient,
-    /// Slurm did not answer in time.
-    TimedOut,
-    /// The token was not taken.
-    Unauthenticated,
-    /// We may not.
-    Denied,
-    /// slurmrestd has no such URL: another version runs there now.
-    NoSuchUrl,
-    /// Slurm knows no such job.
-    NoSuchJob,
-    /// The job has ended already.
-    AlreadyDone,
-    /// Slurm says no.
-    Permanent,
-}
-
-/// A failed request.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub kind: Kind,
-    pub what: String,
-}
-
-impl Failure {
-    pub(super) fn new(kind: Kind, what: impl Into<String>) -> Failure {
-        let what: String = what.into();
-        Failure { kind, what: what.chars().take(MAX_TEXT).collect() }
-    }
-
-    /// The error as everybody else sees it.
-    pub(super) fn doing(self, doing: impl Into<String>) -> SlurmError {
-        let (doing, what) = (doing.into(), self.what);
-        match self.kind {
-            Kind::Unsent | Kind::Transient | Kind::TimedOut | Kind::NoSuchUrl => {
-                SlurmError::Transient { doing, what }
-            }
-            Kind::Unauthenticated | Kind::Denied => SlurmError::Denied { doing, what },
-            Kind::NoSuchJob | Kind::AlreadyDone | Kind::Permanent => SlurmError::Permanent { doing, what },
-        }
-    }
-}
 
 /// A request to be sent, perhaps more than once.
 #[derive(Clone, Debug)]
@@ -111,8 +43,7 @@ pub(super) struct Http {
 impl Http {
     /// For `unix:/path` or an HTTP(S) URL.
     pub(super) fn new(rest: &str, timeout: Duration, tokens: Option<Tokens>) -> Result<Http, String> {
-        // Another part of the process may have installed a provider before: any will do.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        install_crypto();
         let builder = Client::builder()
             .timeout(timeout)
             .connect_timeout(timeout)
@@ -122,7 +53,7 @@ impl Http {
             Some(path) => (builder.unix_socket(PathBuf::from(path)), "http://localhost".to_owned()),
             None => (builder, rest.trim_end_matches('/').to_owned()),
         };
-        let client = builder.build().map_err(|e| chain(&e))?;
+        let client = builder.build().map_err(|e| causes::chain(&e))?;
         Ok(Http { client, base, tokens })
     }
 
@@ -209,133 +140,9 @@ impl Http {
     }
 }
 
-/// A failure on the way.
-pub(super) fn transport(e: &reqwest::Error) -> Failure {
-    let kind = match e {
-        e if e.is_connect() => Kind::Unsent,
-        e if e.is_timeout() => Kind::TimedOut,
-        e if e.is_builder() => Kind::Permanent,
-        _ => Kind::Transient,
-    };
-    Failure::new(kind, chain(e))
-}
-
-/// An error with all its sources in one line: reqwest's own text stops short of what happened.
-fn chain(e: &dyn std::error::Error) -> String {
-    let mut text = e.to_string();
-    let mut source = e.source();
-    while let Some(e) = source {
-        text.push_str(": ");
-        text.push_str(&e.to_string());
-        source = e.source();
-    }
-    text
-}
-
-/// Slurm's own errors first, whatever the status says: HTTP 200 can carry errors, and 500 a plain refusal.
-pub(super) fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
-    let envelope = serde_json::from_slice::<Envelope<'_>>(body).ok();
-    let error = envelope.as_ref().and_then(|e| e.errors.as_ref()?.first());
-    let (code, text) = match error {
-        Some(Object::Value(error)) => described(error),
-        Some(_) => (None, "an error that cannot be read".to_owned()),
-        None => match envelope.as_ref().and_then(kill_failure) {
-            Some(failure) => failure,
-            None if status.is_success() => return Ok(()),
-            None => (None, String::from_utf8_lossy(&body[..body.len().min(MAX_TEXT)]).trim().to_owned()),
-        },
-    };
-    let what = if status.is_success() { text } else { format!("{text} (HTTP {})", status.as_u16()) };
-    Err(Failure::new(kind(status, code, &what, envelope.is_some()), what))
-}
-
-fn described(error: &WireError<'_>) -> (Option<i64>, String) {
-    let code = if let Number::Value(n) = error.error_number { Some(n).filter(|n| *n != 0) } else { None };
-    let part = |t: &Text<'_>| match t {
-        Text::Value(s) if !s.is_empty() && s != "No error" => Some(s.to_string()),
-        _ => None,
-    };
-    let text = [part(&error.description), part(&error.error)].into_iter().flatten().collect::<Vec<_>>();
-    let text = if text.is_empty() { "unknown error".to_owned() } else { text.join(": ") };
-    (code, code.map_or(text.clone(), |code| format!("{text} ({code})")))
-}
-
-/// A cancel answers 200 without errors and tells in `status` what it could not do.
-fn kill_failure(envelope: &Envelope<'_>) -> Option<(Option<i64>, String)> {
-    let failed = envelope.status.as_ref()?.iter().find_map(|s| match s {
-        Object::Value(s) => match &s.error {
-            Object::Value(e) if !matches!(e.code, Number::Value(0) | Number::Unset) => Some(e),
-            _ => None,
-        },
-        Object::Unset | Object::Bad => None,
-    })?;
-    let code = if let Number::Value(n) = failed.code { Some(n) } else { None };
-    let text = if let Text::Value(s) = &failed.message { s.to_string() } else { "unknown error".to_owned() };
-    Some((code, format!("{text} ({})", code.unwrap_or(-1))))
-}
-
-fn kind(status: StatusCode, code: Option<i64>, what: &str, is_slurms: bool) -> Kind {
-    let lower = what.to_ascii_lowercase();
-    if status == StatusCode::UNAUTHORIZED || lower.contains("authentication") {
-        return Kind::Unauthenticated;
-    }
-    if status == StatusCode::TOO_MANY_REQUESTS || lower.contains("rate limit") || lower.contains("backoff") {
-        return Kind::Transient;
-    }
-    match code {
-        Some(errno::AUTHENTICATION) => Kind::Unauthenticated,
-        Some(errno::INVALID_JOB_ID) => Kind::NoSuchJob,
-        Some(errno::ALREADY_DONE) => Kind::AlreadyDone,
-        Some(errno::ACCESS_DENIED) => Kind::Denied,
-        Some(errno::TRANSITION_STATE | errno::IN_STANDBY) => Kind::Transient,
-        // Failures to reach slurmctld (1800..1999, and the system's own numbers), and "unspecified" (-1).
-        Some(-1 | 1..=199 | 1800..=1999) => Kind::Transient,
-        Some(_) => Kind::Permanent,
-        None if status == StatusCode::FORBIDDEN => Kind::Denied,
-        None if status == StatusCode::NOT_FOUND && !is_slurms => Kind::NoSuchUrl,
-        None if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT => Kind::Transient,
-        None => Kind::Permanent,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn judged(status: u16, body: &str) -> String {
-        match judge(StatusCode::from_u16(status).unwrap(), body.as_bytes()) {
-            Ok(()) => "ok".to_owned(),
-            Err(f) => format!("{:?}: {}", f.kind, f.what),
-        }
-    }
-
-    fn errors(code: i64, error: &str) -> String {
-        format!(r#"{{"errors":[{{"description":"update failed","error":"{error}","error_number":{code}}}]}}"#)
-    }
-
-    #[test]
-    fn slurms_errors_count_more_than_the_status() {
-        assert_eq!(judged(200, r#"{"errors":[],"warnings":[{"description":"odd"}]}"#), "ok");
-        assert_eq!(judged(200, r#"{"errors":null}"#), "ok");
-        let gone = judged(404, &errors(2017, "Invalid job id specified"));
-        assert_eq!(gone, "NoSuchJob: update failed: Invalid job id specified (2017) (HTTP 404)");
-        assert!(judged(200, &errors(2002, "Access/permission denied")).starts_with("Denied"));
-        assert!(judged(500, &errors(2018, "Invalid node name specified")).starts_with("Permanent"));
-        assert!(judged(500, &errors(1007, "Protocol authentication error")).starts_with("Unauthenticated"));
-        assert!(judged(200, &errors(1802, "Unable to contact slurm controller")).starts_with("Transient"));
-        let busy = r#"{"errors":[],"status":[{"error":{"code":2021,"message":"Job/step already done"}}]}"#;
-        assert_eq!(judged(200, busy), "AlreadyDone: Job/step already done (2021)");
-        assert_eq!(judged(200, r#"{"errors":[],"status":[{"error":{"code":0}}]}"#), "ok");
-    }
-
-    #[test]
-    fn without_slurms_words_the_status_decides() {
-        assert!(judged(404, "Unable find requested URL.").starts_with("NoSuchUrl"));
-        assert!(judged(401, "").starts_with("Unauthenticated"));
-        assert!(judged(429, "slow down").starts_with("Transient"));
-        assert!(judged(503, "<html>").starts_with("Transient"));
-        assert!(judged(400, "Unable to parse query.").starts_with("Permanent"));
-    }
 
     #[tokio::test]
     async fn a_missing_socket_is_told_apart_from_a_lost_answer() {

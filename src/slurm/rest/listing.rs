@@ -4,30 +4,16 @@
 use std::io::Read;
 
 use reqwest::StatusCode;
-use serde::de::{Deserialize, IgnoredAny};
+use serde::de::IgnoredAny;
 
-use super::convert::{BadRecord, Field, Shared};
+use super::failure::{Failure, judge};
 use super::field::{Number, Object};
-use super::http::{Failure, judge};
+use super::record::{BadRecord, Record, Shared};
 use super::window::{Window, first, unreadable};
 
 /// Bytes of an answer that are held at a time: some fifty jobs, and little enough to stay in a core's own
 /// cache.
 const WINDOW_BYTES: usize = 256 * 1024;
-
-/// A record of a list: how it looks on the wire, and what it becomes.
-pub(super) trait Record: Sized {
-    /// The answer's member that holds the list.
-    const LIST: &'static str;
-    /// What one record is called.
-    const KIND: &'static str;
-    /// The record on the wire.
-    type Wire<'a>: Deserialize<'a>;
-    /// The record's name, if it can be read.
-    fn name(wire: &Self::Wire<'_>) -> Option<String>;
-    /// The record; or the field that cannot be read.
-    fn convert(wire: &Self::Wire<'_>, shared: &mut Shared) -> Field<Self>;
-}
 
 /// What an answer with a list says.
 #[derive(Debug)]
@@ -168,7 +154,7 @@ mod tests {
 
     use super::*;
     use crate::model::{Job, Node};
-    use crate::slurm::rest::http::Kind;
+    use crate::slurm::rest::failure::Kind;
 
     /// Gives a few bytes at a time.
     struct Drops<'a>(&'a [u8], usize);

@@ -5,12 +5,14 @@ mod body;
 #[cfg(test)]
 mod conversation;
 mod convert;
+mod failure;
 mod field;
 mod http;
 mod listing;
 #[doc(hidden)]
 pub mod offline;
 mod reading;
+mod record;
 #[cfg(test)]
 mod recorded;
 mod session;
@@ -26,10 +28,11 @@ pub(super) use self::token::Claims;
 use async_trait::async_trait;
 
 use self::body::{List, Whole};
-use self::convert::Shared;
-use self::http::{Failure, Http, Kind};
-use self::listing::{Listed, Record};
+use self::failure::{Failure, Kind};
+use self::http::Http;
+use self::listing::Listed;
 use self::reading::{ExitWatch, Pulse, Reading};
+use self::record::{Record, Shared};
 use self::session::Session;
 use self::token::Tokens;
 use super::{Endpoint, SlurmApi, SlurmError};

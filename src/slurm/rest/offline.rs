@@ -2,10 +2,10 @@
 
 use std::io::Read;
 
-use super::convert::Shared;
-use super::http::Failure;
+use super::failure::Failure;
 use super::listing::{self, Listed};
 use super::reading::{ExitWatch, Pulse, Reading};
+use super::record::Shared;
 use super::window::unreadable;
 use crate::model::{Job, Node, Snapshot};
 use crate::slurm::SlurmError;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::convert::{self, BadRecord};
+use super::convert;
 use super::field::{Number, Object};
 use super::listing::Listed;
+use super::record::BadRecord;
 use super::wire;
 use crate::model::{Backfill, Doubt, Job, Node, Reservation, Snapshot, UnixTime};
 

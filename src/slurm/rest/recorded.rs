@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::convert::Shared;
-use super::http::{Failure, Kind};
-use super::listing::{self, Listed, Record};
+use super::failure::{Failure, Kind};
+use super::listing::{self, Listed};
 use super::reading::{ExitWatch, Pulse, Reading};
+use super::record::{Record, Shared};
 use super::wire;
 use crate::model::{BaseState, Doubt, Job, NodeName, Snapshot, UnixTime};
 

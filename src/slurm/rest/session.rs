@@ -5,8 +5,9 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::body::{Take, Whole};
+use super::failure::{Failure, Kind};
 use super::field::{Object, Text};
-use super::http::{Failure, Http, Kind, Request};
+use super::http::{Http, Request};
 use super::wire::Envelope;
 use crate::slurm::Endpoint;
 

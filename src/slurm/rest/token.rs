@@ -2,7 +2,7 @@
 //! renewed before it expires where we can.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 
 use crate::api::Secret;
+use crate::clock;
 use crate::slurm::command::Program;
 
 /// A token is renewed so many seconds before it expires: time for several tries at one a round.
@@ -102,7 +103,8 @@ impl Tokens {
             }
         }
         let token = cached.token.clone().ok_or_else(|| TokenError::NoToken(self.path.clone()))?;
-        if !refused && !is_ending(&token, now_secs()) {
+        // Slurm's `exp` is in the clock of slurmctld, which MUNGE keeps within minutes of ours anyway.
+        if !refused && !is_ending(&token, clock::now().0) {
             return Ok(token);
         }
         Ok(self.renewed(&mut cached).await.unwrap_or(token))
@@ -164,13 +166,6 @@ fn expiry(token: &Secret) -> Option<i64> {
 
 fn is_ending(token: &Secret, now: i64) -> bool {
     expiry(token).is_some_and(|exp| exp.saturating_sub(now) < RENEW_BEFORE_SECS)
-}
-
-/// The local clock. Slurm's `exp` is in the clock of slurmctld, which MUNGE keeps within minutes of ours
-/// anyway.
-fn now_secs() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read};
 
 use serde::de::{Deserialize, DeserializeOwned};
 
-use super::http::{Failure, Kind};
+use super::failure::{Failure, Kind};
 
 /// A part of an answer in memory.
 pub(super) struct Window<R> {

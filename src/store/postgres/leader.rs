@@ -18,8 +18,9 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::failed;
-use crate::store::{Standing, StoreError, schema};
+use super::failure::failed;
+use crate::store::port::{Standing, StoreError};
+use crate::store::schema;
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("migrations/postgres");
 

@@ -1,5 +1,6 @@
 //! The store in PostgreSQL (14 or newer), for sites that have one and for a second daemon that stands by.
 
+mod failure;
 mod leader;
 mod open;
 #[path = "../sql/mod.rs"]
@@ -9,9 +10,10 @@ mod sql;
 use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgRow, Postgres};
 use sqlx::{Acquire as _, Transaction};
 
+use self::failure::failed;
 pub(super) use self::open::{open, version};
 
-use super::{Standing, StoreError};
+use super::port::{Standing, StoreError};
 
 type Db = Postgres;
 type Arguments = PgArguments;
@@ -58,30 +60,6 @@ impl Adapter {
             }
         };
         result.map_err(|e| failed(doing, &e))
-    }
-}
-
-/// Classes of SQLSTATE that do not pass by waiting: data that the database cannot take (22), a broken
-/// constraint (23), a wrong statement or schema (42), a damaged index or file (XX).
-const LASTING: [&str; 4] = ["22", "23", "42", "XX"];
-
-/// What PostgreSQL said, sorted into what passes and what does not. Its messages hold no password; what sqlx
-/// says of a configuration may.
-fn failed(doing: &str, e: &sqlx::Error) -> StoreError {
-    let doing = doing.to_owned();
-    match e {
-        sqlx::Error::Database(e) if e.code().is_some_and(|c| LASTING.iter().any(|l| c.starts_with(l))) => {
-            StoreError::Corrupt { doing, what: e.to_string() }
-        }
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) => {
-            StoreError::Corrupt { doing, what: e.to_string() }
-        }
-        sqlx::Error::Configuration(_) => {
-            let what =
-                "expected postgres://user:password@host/database, or postgres:///database?host=/directory";
-            StoreError::Unsupported { doing, what: what.to_owned() }
-        }
-        e => StoreError::Unavailable { doing, what: e.to_string() },
     }
 }
 

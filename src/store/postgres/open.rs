@@ -6,10 +6,11 @@ use std::time::Duration;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
+use super::Adapter;
+use super::failure::failed;
 use super::leader::Leader;
 use super::sql::within;
-use super::{Adapter, failed};
-use crate::store::StoreError;
+use crate::store::port::StoreError;
 
 /// The round's, the executor's and the API's. PostgreSQL has a process for each.
 const CONNECTIONS: u32 = 4;

@@ -5,9 +5,9 @@ use sqlx::QueryBuilder;
 use sqlx::query::Query;
 
 use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
-use crate::model::{EndedGap, JobId, Profile, ProfileKey, UnixTime};
-use crate::store::{
-    GenerationRecord, LeadRecord, Measurement, ProfileFilter, RoundRecord, Standing, Store, StoreError,
+use crate::model::{EndedGap, JobId, Profile, ProfileFilter, ProfileKey, UnixTime};
+use crate::store::port::{
+    GenerationRecord, LeadRecord, Measurement, RoundRecord, Standing, Store, StoreError,
 };
 
 /// Does `$work` in one transaction `$tx` of the store `$store`: all of it happens or nothing.

@@ -1,6 +1,10 @@
 //! What both databases do alike: their SQL is the same, but sqlx gives each database types of its own. So
 //! these files are compiled once for each. The module around them says which types are meant, opens
 //! transactions ([`Adapter`]) and sorts errors ([`failed`]).
+//!
+//! Why not generic over [`sqlx::Database`]: every function would have to repeat for each of some fifteen types
+//! that the database can encode and decode it, and for each connection that it executes queries; a macro
+//! around all of it would hide five hundred lines from the compiler's messages.
 
 mod adapter;
 mod filter;
@@ -10,7 +14,7 @@ mod write;
 use std::time::Duration;
 
 use super::{Adapter, Arguments, Connection, Db, Row, failed};
-use crate::store::StoreError;
+use crate::store::port::StoreError;
 
 /// Longest that one call may take. A database on the same network answers in milliseconds; one that is frozen
 /// never does, and nobody may wait for it.

@@ -6,7 +6,7 @@ use sqlx::Row as _;
 
 use super::{Db, Row};
 use crate::model::{BatchMode, EndedGap, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileKey, UnixTime};
-use crate::store::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
+use crate::store::port::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
 /// Why a row cannot be read, in words.
 pub(super) type Bad = String;

@@ -6,8 +6,8 @@ use sqlx::QueryBuilder;
 
 use super::rows::{signed, to_json};
 use super::{Connection, filter, text};
-use crate::model::{EndedGap, Profile, ProfileKey, UnixTime};
-use crate::store::{GenerationRecord, LeadRecord, Measurement, ProfileFilter, RoundRecord};
+use crate::model::{EndedGap, Profile, ProfileFilter, ProfileKey, UnixTime};
+use crate::store::port::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
 /// Most rounds that are kept, besides what `prune` deletes by age: a day of rounds every five seconds. On a
 /// large machine a round's report has a hundred kilobytes, so that these have up to 2 GB.

@@ -1,5 +1,6 @@
 //! The store in one SQLite file: write-ahead log, one writer, a few readers that never wait for it.
 
+mod failure;
 mod lock;
 mod open;
 #[path = "../sql/mod.rs"]
@@ -9,9 +10,10 @@ mod sql;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqlitePool, SqliteRow};
 
+use self::failure::failed;
 pub(super) use self::open::open;
 
-use super::{Standing, StoreError};
+use super::port::{Standing, StoreError};
 
 type Db = Sqlite;
 type Arguments = SqliteArguments;
@@ -67,24 +69,6 @@ impl Adapter {
         }
         result.map_err(|e| failed(doing, &e))
     }
-}
-
-/// SQLite's result codes for a damaged file and for one that is no database.
-const DAMAGED: [i64; 2] = [11, 26];
-
-/// What SQLite said, sorted into what passes and what does not.
-fn failed(doing: &str, e: &sqlx::Error) -> StoreError {
-    let (doing, what) = (doing.to_owned(), e.to_string());
-    let damaged = match e {
-        sqlx::Error::Database(e) => {
-            // The low byte is the kind of the error; the rest says more about it.
-            let code = e.code().and_then(|c| c.parse::<i64>().ok()).map(|c| c & 0xff);
-            code.is_some_and(|c| DAMAGED.contains(&c))
-        }
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) => true,
-        _ => false,
-    };
-    if damaged { StoreError::Corrupt { doing, what } } else { StoreError::Unavailable { doing, what } }
 }
 
 #[cfg(test)]

@@ -9,9 +9,11 @@ use std::time::Duration;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
+use super::Adapter;
+use super::failure::failed;
 use super::lock::Lock;
-use super::{Adapter, failed};
-use crate::store::{StoreError, schema};
+use crate::store::port::StoreError;
+use crate::store::schema;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 

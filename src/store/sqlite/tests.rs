@@ -9,8 +9,8 @@ use sqlx::{AssertSqlSafe, Connection as _};
 use tempfile::TempDir;
 
 use super::{Adapter, open};
-use crate::model::{BatchMode, ExecPlan, JobId, NodeType, Profile, ProfileKey, UnixTime};
-use crate::store::{LeadRecord, Measurement, ProfileFilter, Store, StoreError, conformance};
+use crate::model::{BatchMode, ExecPlan, JobId, NodeType, Profile, ProfileFilter, ProfileKey, UnixTime};
+use crate::store::{LeadRecord, Measurement, Store, StoreError, conformance};
 
 async fn open_in(dir: &Path) -> Adapter {
     open(&format!("sqlite:{}", dir.join("state/infill.db").display())).await.unwrap()

@@ -2,6 +2,7 @@
 
 use super::lists;
 use crate::cli::doctor::finding::Finding;
+use crate::model::duration;
 
 /// The fields that [`parse_qos`] reads, for `format=`.
 pub const QOS_FIELDS: &str = "format=name,flags,preemptmode,gracetime,preempt,priority";
@@ -41,11 +42,7 @@ pub fn parse_qos(text: &str) -> Vec<Qos> {
 
 /// Seconds of `[D-]HH:MM:SS` or of a plain number.
 fn grace_seconds(text: &str) -> u64 {
-    let (days, clock) = text.split_once('-').unwrap_or(("0", text));
-    let clock = clock
-        .split(':')
-        .try_fold(0u64, |sum, part| sum.checked_mul(60)?.checked_add(part.parse::<u64>().ok()?));
-    days.parse::<u64>().unwrap_or(0).saturating_mul(86_400).saturating_add(clock.unwrap_or(0))
+    duration::parse(text).or_else(|| text.parse().ok()).unwrap_or(0)
 }
 
 /// A grace time above this makes a main job wait too long when a job does not heed its signal, seconds.
@@ -135,7 +132,8 @@ pub fn judge_rights(text: &str, user: &str) -> Finding {
             "run `infill doctor` as that user",
         ),
         Some(_) | None => {
-            let what = format!("{user} is no Operator: it may not pin, release or cancel the jobs of others");
+            let what =
+                format!("{user} is not an Operator: it may not pin, release or cancel the jobs of others");
             Finding::error("rights", what, mend)
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{is_unset, lists};
 use crate::cli::doctor::finding::Finding;
+use crate::model::duration;
 
 /// The settings in effect. Lines that are no setting are passed over.
 pub struct SlurmConf(BTreeMap<String, String>);
@@ -70,7 +71,7 @@ impl SlurmConf {
     }
 
     fn exempt_time(&self) -> Option<Finding> {
-        let secs = seconds(self.get("PreemptExemptTime"));
+        let secs = duration::parse(self.get("PreemptExemptTime")).unwrap_or(0);
         if secs > 0 {
             return Some(Finding::warn(
                 "preempt",
@@ -171,16 +172,6 @@ impl SlurmConf {
 
 fn named(value: &str) -> &str {
     if value.is_empty() { "not set" } else { value }
-}
-
-/// Seconds of `[D-]HH:MM:SS`; 0 for what is none (`NONE`, `-1`).
-fn seconds(text: &str) -> u64 {
-    let (days, clock) = text.split_once('-').unwrap_or(("0", text));
-    let parts: Option<Vec<u64>> = clock.split(':').map(|p| p.parse().ok()).collect();
-    match (days.parse::<u64>(), parts.as_deref()) {
-        (Ok(days), Some([h, m, s])) => days * 86_400 + h * 3600 + m * 60 + s,
-        _ => 0,
-    }
 }
 
 #[cfg(test)]

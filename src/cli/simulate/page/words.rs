@@ -1,19 +1,15 @@
 //! The outcome in sentences.
 
-use crate::cli::output;
 use crate::cli::simulate::document::{Document, PolicyRow};
 use crate::cli::simulate::show::Days;
+use crate::cli::{output, percent};
 
 /// The sentences, the most important first, about the policy that is shown.
 pub fn sentences(document: &Document, shown: &PolicyRow) -> Vec<String> {
     let mut all = vec![harvest(document, shown), main_queue(document, shown), work(shown)];
     all.extend(comparison(document, shown));
-    all
-}
-
-/// The number and its sign stay on one line.
-fn percent(share: f64) -> String {
-    format!("{:.1}\u{a0}%", 100.0 * share)
+    // A number and its sign stay on one line.
+    all.into_iter().map(|sentence| sentence.replace(" %", "\u{a0}%")).collect()
 }
 
 fn harvest(document: &Document, shown: &PolicyRow) -> String {
@@ -25,8 +21,8 @@ fn harvest(document: &Document, shown: &PolicyRow) -> String {
         Days(subject.span_secs).text(),
         shown.policy,
         output::number(shown.held_node_secs / 3600.0),
-        percent(shown.harvest_ratio),
-        percent(shown.held_node_secs / (subject.span_secs * subject.nodes as f64).max(1.0)),
+        percent::in_text(shown.harvest_ratio),
+        percent::in_text(shown.held_node_secs / (subject.span_secs * subject.nodes as f64).max(1.0)),
     )
 }
 
@@ -56,15 +52,16 @@ fn work(shown: &PolicyRow) -> String {
         "Its jobs would have made {} samples, {} of what the bound makes; rescales would have cost {}, preemption {}, \
          probing {}.",
         output::number(shown.samples),
-        percent(shown.efficiency),
-        percent(loss.rescale),
-        percent(loss.preemption),
-        percent(loss.probing),
+        percent::in_text(shown.efficiency),
+        percent::in_text(loss.rescale),
+        percent::in_text(loss.preemption),
+        percent::in_text(loss.probing),
     )
 }
 
 fn comparison(document: &Document, shown: &PolicyRow) -> Option<String> {
     let others = document.policies.iter().filter(|r| r.policy != shown.policy && r.policy != "bound");
-    let others: Vec<String> = others.map(|r| format!("{} {}", r.policy, percent(r.efficiency))).collect();
+    let others: Vec<String> =
+        others.map(|r| format!("{} {}", r.policy, percent::in_text(r.efficiency))).collect();
     (!others.is_empty()).then(|| format!("For comparison, efficiency of {}.", others.join(", ")))
 }

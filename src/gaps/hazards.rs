@@ -7,7 +7,7 @@
 //! a rare kind of gap borrows from the common ones: default → whole site → block class → (block class, hour
 //! class).
 
-use super::survival::{
+use super::bins::{
     AGE_BINS, BLOCK_CLASSES, GapSample, HOUR_CLASSES, Hazards, bin_of, block_class, default_hazards,
     hour_class, upper_edge,
 };
@@ -50,7 +50,7 @@ impl Counts {
 }
 
 /// Hazards by block class, then hour class.
-pub(super) fn hazards(samples: &[GapSample]) -> [[Hazards; HOUR_CLASSES]; BLOCK_CLASSES] {
+pub(super) fn learned_hazards(samples: &[GapSample]) -> [[Hazards; HOUR_CLASSES]; BLOCK_CLASSES] {
     let cells = count(samples);
     let blocks = cells.map(|hours| sum(&hours));
     let site = sum(&blocks).shrunk_to(&default_hazards(), SITE_PRIOR_ENDS);

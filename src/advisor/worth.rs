@@ -10,7 +10,7 @@ use nalgebra::DMatrix;
 
 use crate::model::RescaleCosts;
 
-use super::fit::Fitted;
+use super::scaling::Fitted;
 
 /// Prices of a node, as shares of what the job's best node yields: from "nodes are for free" to "others want
 /// them too".

@@ -1,4 +1,4 @@
-//! The one clock of the daemon.
+//! The system's clock. Only the edges look at it; everything else is told what time it is.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,42 +1,22 @@
 //! From measured sizes to a curve with its uncertainty at every size.
 //!
-//! Models are sums of few terms ([`super::basis`]) with non-negative weights, fitted by relative least
-//! squares. All of up to [`MOST_TERMS`] terms are fitted and averaged by their evidence (an information
+//! Models are sums of few terms ([`super::models`]) with non-negative weights, fitted by relative least
+//! squares. All of up to three terms are fitted and averaged by their evidence (an information
 //! criterion), because three or four measured sizes seldom tell which is right; where the models differ,
 //! nothing is known. On top comes a Gaussian process over log₂ n for what no model explains: it carries the
 //! curve through the measured sizes, and lets the doubt grow with the distance from them.
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
-use super::basis::{NAMES, SUPERLINEAR, TERMS, of_mode, terms};
+use super::basis::terms;
+use super::models::{LEAST_ERROR, Model, mean_log_rate, models};
 use crate::model::{BatchMode, Curve, CurvePoint, SizePoint, Sizes};
-
-/// Most terms of one model.
-const MOST_TERMS: usize = 3;
-
-/// What one more term must explain: the penalty in units of χ² (Akaike's criterion).
-const PENALTY: f64 = 2.0;
-
-/// The same once more for a term that few programs have: a superlinear start.
-const RARE: f64 = 4.0;
-
-/// Relative error of the models themselves: what published step-time models leave unexplained at most sizes.
-const MODEL_ERROR: f64 = 0.03;
-
-/// Expected relative loss of efficiency: before anything else is known, rate ∝ n^(1 − this).
-const PRIOR_LOSS: f64 = 0.1;
-
-/// Doubt in that, as a relative error for each doubling of the size.
-const PRIOR_ERROR: f64 = 0.5;
 
 /// Standard deviation of what no model explains.
 const ROUGHNESS: f64 = 0.12;
 
 /// Over how many doublings of the size that is alike.
 const REACH: f64 = 1.0;
-
-/// A measured rate is never taken to be more exact than this.
-const LEAST_ERROR: f64 = 0.002;
 
 /// Below the smallest measured size the rate is at most so many times that of the smallest.
 const MOST_BELOW: f64 = 4.0;
@@ -63,21 +43,6 @@ impl Estimate {
     }
 }
 
-/// One model: some terms and their weights.
-#[derive(Clone, Debug)]
-struct Model {
-    weights: [f64; TERMS],
-    evidence: f64,
-}
-
-impl Model {
-    /// Logarithm of the rate.
-    fn log_rate(&self, nodes: f64, terms: &[f64; TERMS]) -> f64 {
-        let y: f64 = terms.iter().zip(&self.weights).map(|(t, w)| t * w).sum();
-        (nodes / y).ln()
-    }
-}
-
 /// A fitted curve. Made of at least one measured size, so that all its values are finite and positive.
 #[derive(Clone, Debug)]
 pub struct Fitted {
@@ -94,11 +59,10 @@ impl Fitted {
     /// `None` when nothing usable was measured.
     pub fn new(points: &[SizePoint], mode: BatchMode, largest: u32) -> Option<Self> {
         let points = usable(points);
-        let (first, last) = (points.first()?, points.last()?);
-        let mut rows: Vec<Row> = points.iter().map(Row::measured).collect();
-        rows.extend(Row::prior(last, largest.max(first.nodes), points.len()));
-        rows.extend(Row::prior(first, 1, points.len()));
-        let models = models(&rows, of_mode(mode));
+        if points.is_empty() {
+            return None;
+        }
+        let models = models(&points, mode, largest);
         let sizes: Vec<f64> = points.iter().map(|p| f64::from(p.nodes)).collect();
         let mean = |nodes: f64| mean_log_rate(&models, nodes);
         let residuals = points.iter().map(|p| p.rate.ln() - mean(f64::from(p.nodes)));
@@ -149,16 +113,8 @@ impl Fitted {
 
     /// The formula that has the most evidence, for people: node-seconds a sample.
     pub fn formula(&self) -> String {
-        let Some(best) = self.models.iter().max_by(|a, b| a.evidence.total_cmp(&b.evidence)) else {
-            return String::new();
-        };
-        let term = |(w, name): (&f64, &str)| match name {
-            "" | "/n" => format!("{w:.3e}{name}"),
-            _ => format!("{w:.3e}·{name}"),
-        };
-        let parts: Vec<String> =
-            best.weights.iter().zip(NAMES).filter(|(w, _)| **w > 0.0).map(term).collect();
-        format!("n/rate = {}", parts.join(" + "))
+        let best = self.models.iter().max_by(|a, b| a.evidence.total_cmp(&b.evidence));
+        best.map_or(String::new(), Model::formula)
     }
 
     /// How much each measured size tells of this one.
@@ -229,103 +185,4 @@ fn usable(points: &[SizePoint]) -> Vec<SizePoint> {
 
 fn kernel(a: f64, b: f64) -> f64 {
     ROUGHNESS.powi(2) * (-(a.log2() - b.log2()).abs() / REACH).exp()
-}
-
-fn mean_log_rate(models: &[Model], nodes: f64) -> f64 {
-    let t = terms(nodes);
-    models.iter().map(|m| m.evidence * m.log_rate(nodes, &t)).sum()
-}
-
-/// One row of the least squares: node-seconds a sample at a size, and its relative error.
-struct Row {
-    nodes: f64,
-    y: f64,
-    error: f64,
-}
-
-impl Row {
-    fn measured(p: &SizePoint) -> Self {
-        let n = f64::from(p.nodes);
-        Row { nodes: n, y: n / p.rate, error: p.error.max(LEAST_ERROR).hypot(MODEL_ERROR) }
-    }
-
-    /// What is expected of a size far from the nearest measured one; nothing if that is the same. The more
-    /// was measured, the less it counts.
-    fn prior(nearest: &SizePoint, nodes: u32, measured: usize) -> Option<Self> {
-        let (n, m) = (f64::from(nodes), f64::from(nearest.nodes));
-        let doublings = (n / m).log2().abs();
-        let y = m / nearest.rate * (n / m).powf(PRIOR_LOSS);
-        (doublings > 0.0).then_some(Row {
-            nodes: n,
-            y,
-            error: PRIOR_ERROR * doublings.sqrt() * measured as f64,
-        })
-    }
-}
-
-/// Sums over all rows, from which each model is solved.
-struct Normal {
-    gram: [[f64; TERMS]; TERMS],
-    right: [f64; TERMS],
-    total: f64,
-    scale: [f64; TERMS],
-}
-
-impl Normal {
-    fn of(rows: &[Row]) -> Self {
-        let mut scale = [0.0_f64; TERMS];
-        let values: Vec<[f64; TERMS]> = rows
-            .iter()
-            .map(|r| terms(r.nodes).map(|t| t / (r.y * r.error)))
-            .inspect(|v| (0..TERMS).for_each(|i| scale[i] = scale[i].max(v[i])))
-            .collect();
-        let mut normal = Normal { gram: [[0.0; TERMS]; TERMS], right: [0.0; TERMS], total: 0.0, scale };
-        for (value, row) in values.iter().zip(rows) {
-            let want = 1.0 / row.error;
-            normal.total += want * want;
-            for i in (0..TERMS).filter(|i| scale[*i] > 0.0) {
-                normal.right[i] += value[i] / scale[i] * want;
-                for j in (0..TERMS).filter(|j| scale[*j] > 0.0) {
-                    normal.gram[i][j] += value[i] / scale[i] * value[j] / scale[j];
-                }
-            }
-        }
-        normal
-    }
-
-    /// The least-squares weights of these terms, if all are positive; with χ² and the penalty.
-    ///
-    /// Over all sets of terms the best of these is the non-negative solution: where a weight would be
-    /// negative, the set without that term is among the others.
-    fn solve(&self, set: &[usize]) -> Option<([f64; TERMS], f64)> {
-        let gram = DMatrix::from_fn(set.len(), set.len(), |i, j| self.gram[set[i]][set[j]]);
-        let right = DVector::from_fn(set.len(), |i, _| self.right[set[i]]);
-        let solved = Cholesky::new(gram)?.solve(&right);
-        if solved.iter().any(|w| !w.is_finite() || *w <= 0.0) {
-            return None;
-        }
-        let chi2 = (self.total - solved.dot(&right)).max(0.0);
-        let mut weights = [0.0; TERMS];
-        set.iter().enumerate().for_each(|(i, term)| weights[*term] = solved[i] / self.scale[*term]);
-        let rare = if set.contains(&SUPERLINEAR) { RARE } else { 0.0 };
-        Some((weights, chi2 + PENALTY * set.len() as f64 + rare))
-    }
-}
-
-/// All models of the first term and up to two others, with their shares of the evidence.
-fn models(rows: &[Row], allowed: &[usize]) -> Vec<Model> {
-    let normal = Normal::of(rows);
-    let mut sets: Vec<Vec<usize>> = vec![vec![0]];
-    for (i, a) in allowed.iter().enumerate().skip(1) {
-        sets.push(vec![0, *a]);
-        sets.extend(allowed.iter().skip(i + 1).map(|b| vec![0, *a, *b]));
-    }
-    debug_assert!(sets.iter().all(|s| s.len() <= MOST_TERMS));
-    let solved: Vec<([f64; TERMS], f64)> = sets.iter().filter_map(|set| normal.solve(set)).collect();
-    let best = solved.iter().map(|(_, score)| *score).fold(f64::INFINITY, f64::min);
-    let sum: f64 = solved.iter().map(|(_, score)| (-(score - best) / 2.0).exp()).sum();
-    solved
-        .into_iter()
-        .map(|(weights, score)| Model { weights, evidence: (-(score - best) / 2.0).exp() / sum })
-        .collect()
 }

@@ -1,0 +1,73 @@
+//! The daemon as those see it that speak to it, agents and the command line: one address, or several of which
+//! one leads.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The daemons' addresses, and which of them answered last.
+#[derive(Debug)]
+pub struct Addresses {
+    urls: Vec<String>,
+    answers: AtomicUsize,
+}
+
+impl Addresses {
+    /// Daemons at these URLs, as [`crate::api::daemon_urls`] reads them; `None` where there is none.
+    pub fn new(urls: Vec<String>) -> Option<Addresses> {
+        (!urls.is_empty()).then_some(Addresses { urls, answers: AtomicUsize::new(0) })
+    }
+
+    /// All URLs.
+    pub fn urls(&self) -> &[String] {
+        &self.urls
+    }
+
+    /// The URL of the daemon that answered last; before any did, of the first.
+    pub fn url(&self) -> &str {
+        self.in_turn().next().map_or("", |(_, url)| url)
+    }
+
+    /// All daemons with their numbers, in the order in which they should be asked: the one that answered last
+    /// first.
+    pub fn in_turn(&self) -> impl Iterator<Item = (usize, &str)> {
+        let first = self.answers.load(Ordering::Relaxed);
+        let count = self.urls.len();
+        (0..count).map(move |turn| (first + turn) % count).map(|i| (i, self.urls[i].as_str()))
+    }
+
+    /// Notes that this one answered.
+    pub fn answered(&self, number: usize) {
+        self.answers.store(number, Ordering::Relaxed);
+    }
+}
+
+/// What an HTTP client for the daemon is built from: it speaks to nobody else, and through nobody else.
+pub fn http_client(connect_timeout: Duration) -> reqwest::ClientBuilder {
+    install_crypto();
+    // The daemon is on the cluster's own network, and secrets go to nobody else.
+    reqwest::Client::builder().no_proxy().connect_timeout(connect_timeout)
+}
+
+/// TLS needs a process-wide provider. Installing it twice is refused, and harmless.
+pub fn install_crypto() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_that_answered_last_is_asked_first() {
+        let daemons = Addresses::new(["a", "b", "c"].map(str::to_owned).to_vec()).unwrap();
+        let order = || daemons.in_turn().map(|(_, url)| url).collect::<String>();
+        assert_eq!((order(), daemons.url()), ("abc".to_owned(), "a"));
+        daemons.answered(1);
+        assert_eq!((order(), daemons.url()), ("bca".to_owned(), "b"));
+    }
+
+    #[test]
+    fn no_address_is_no_daemon() {
+        assert!(Addresses::new(Vec::new()).is_none());
+    }
+}

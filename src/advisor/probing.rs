@@ -1,0 +1,169 @@
+//! The probes under way, and the bounds on them: who may try a size now, and for how long.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::subject::Subject;
+use crate::config::AdvisorConfig;
+use crate::model::{JobId, Profile, ProfileKey, UnixTime};
+
+/// Seconds that a probe may last from its first step, unless it is narrow before.
+pub(super) const LONGEST_PROBE_SECS: f64 = 30.0;
+
+/// Seconds that one usually lasts: what it costs is reckoned with these.
+pub(super) const USUAL_PROBE_SECS: f64 = 15.0;
+
+/// Seconds that the planner has to bring the job to the size that shall be tried.
+const ARRIVAL_SECS: f64 = 60.0;
+
+/// Seconds for which a size is left alone that the planner would not bring the job to.
+const DECLINED_SECS: f64 = 600.0;
+
+/// The hour of the whole budget.
+const BUDGET_SECS: f64 = 3600.0;
+
+/// A size held to measure it.
+#[derive(Clone, Debug, PartialEq)]
+struct Probe {
+    key: ProfileKey,
+    nodes: u32,
+    chosen_at: UnixTime,
+    /// Seconds that the job may take to come to that size.
+    arrival_secs: f64,
+    /// First report at that size.
+    since: Option<UnixTime>,
+}
+
+impl Probe {
+    fn is_late(&self, now: UnixTime) -> bool {
+        match self.since {
+            Some(since) => now.age_of(since) > LONGEST_PROBE_SECS,
+            None => now.age_of(self.chosen_at) > self.arrival_secs,
+        }
+    }
+}
+
+/// A probe that is over: it counts to this profile.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ended {
+    /// The profile.
+    pub(super) key: ProfileKey,
+    /// Seconds that it lasted.
+    pub(super) secs: f64,
+}
+
+/// All probes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Probing {
+    probes: BTreeMap<JobId, Probe>,
+    /// When a job's last probe ended.
+    ended_at: BTreeMap<JobId, UnixTime>,
+    declined: BTreeMap<(ProfileKey, u32), UnixTime>,
+    /// Seconds of the probes of the last hour, with their ends.
+    spent: VecDeque<(UnixTime, f64)>,
+}
+
+impl Probing {
+    /// The size that a job shall be brought to.
+    pub(super) fn size_of(&self, job: JobId) -> Option<u32> {
+        self.probes.get(&job).map(|p| p.nodes)
+    }
+
+    /// Whether the job tries a size, or did so until a moment ago.
+    pub(super) fn is_probing(&self, job: JobId, now: UnixTime) -> bool {
+        let lately = |at: &UnixTime| now.age_of(*at) < ARRIVAL_SECS;
+        self.probes.contains_key(&job) || self.ended_at.get(&job).is_some_and(lately)
+    }
+
+    /// How far a job's probe has come, for people.
+    pub(super) fn words(&self, job: JobId, now: UnixTime) -> Option<String> {
+        let probe = self.probes.get(&job)?;
+        Some(match probe.since {
+            Some(since) => format!("measures {} nodes for {} s", probe.nodes, now.secs_since(since)),
+            None => format!("is on its way to {} nodes, to measure them", probe.nodes),
+        })
+    }
+
+    /// Why no probe of a profile may begin, if so.
+    pub(super) fn forbidden(&self, profile: &Profile, settings: &AdvisorConfig) -> Option<&'static str> {
+        if profile.probes >= settings.max_probes {
+            Some("as many sizes were tried as may be")
+        } else if profile.probe_secs + USUAL_PROBE_SECS > settings.max_probe_secs {
+            Some("as long was tried as may be")
+        } else if self.probes.values().any(|p| p.key == profile.key) {
+            Some("another job of the same kind tries a size")
+        } else if self.probes.len() >= settings.max_at_once as usize {
+            Some("enough other jobs try sizes")
+        } else if self.spent.iter().map(|(_, secs)| secs).sum::<f64>() >= settings.max_secs_an_hour {
+            Some("in this hour enough was tried")
+        } else {
+            None
+        }
+    }
+
+    /// Whether the planner would not bring a job of this profile to that size lately.
+    pub(super) fn is_declined(&self, key: &ProfileKey, nodes: u32) -> bool {
+        self.declined.contains_key(&(key.clone(), nodes))
+    }
+
+    /// Begins one.
+    pub(super) fn begin(&mut self, subject: &Subject, nodes: u32, now: UnixTime) {
+        let changes = subject.costs.up_secs.max(subject.costs.down_secs);
+        let arrival_secs = ARRIVAL_SECS + 2.0 * changes;
+        let key = subject.key.clone();
+        self.probes.insert(subject.job, Probe { key, nodes, chosen_at: now, arrival_secs, since: None });
+    }
+
+    /// Notes that the job reports at this size.
+    pub(super) fn arrived(&mut self, job: JobId, nodes: u32, now: UnixTime) {
+        if let Some(probe) = self.probes.get_mut(&job).filter(|p| p.nodes == nodes && p.since.is_none()) {
+            probe.since = Some(now);
+        }
+    }
+
+    /// Ends the job's probe if it is at this size, which has been measured.
+    pub(super) fn end_at(&mut self, job: JobId, nodes: u32, now: UnixTime) -> Option<Ended> {
+        let there = self.probes.get(&job).is_some_and(|p| p.nodes == nodes && p.since.is_some());
+        if there { self.end(job, now) } else { None }
+    }
+
+    /// Ends the job's probe if it has lasted too long at its size.
+    pub(super) fn end_overdue(&mut self, job: JobId, now: UnixTime) -> Option<Ended> {
+        let over = self.probes.get(&job).is_some_and(|p| p.since.is_some() && p.is_late(now));
+        if over { self.decline(job, now) } else { None }
+    }
+
+    /// Ends probes that the planner does not come to, or that were interrupted.
+    pub(super) fn give_up_late(&mut self, now: UnixTime) -> Vec<Ended> {
+        self.declined.retain(|_, at| now.age_of(*at) < DECLINED_SECS);
+        self.spent.retain(|(at, _)| now.age_of(*at) < BUDGET_SECS);
+        let late = self.probes.iter().filter(|(_, p)| p.is_late(now)).map(|(job, _)| *job);
+        late.collect::<Vec<_>>().into_iter().filter_map(|job| self.decline(job, now)).collect()
+    }
+
+    /// Forgets the probes of all jobs but these.
+    pub(super) fn retain(&mut self, of: impl Fn(JobId) -> bool) {
+        self.probes.retain(|job, _| of(*job));
+    }
+
+    /// Forgets a job that has ended.
+    pub(super) fn ended(&mut self, job: JobId) {
+        self.probes.remove(&job);
+        self.ended_at.remove(&job);
+    }
+
+    /// Ends a probe of which nothing came, and leaves its size alone for a while.
+    fn decline(&mut self, job: JobId, now: UnixTime) -> Option<Ended> {
+        if let Some(probe) = self.probes.get(&job) {
+            self.declined.insert((probe.key.clone(), probe.nodes), now);
+        }
+        self.end(job, now)
+    }
+
+    fn end(&mut self, job: JobId, now: UnixTime) -> Option<Ended> {
+        let probe = self.probes.remove(&job)?;
+        self.ended_at.insert(job, now);
+        let secs = probe.since.map_or(0.0, |since| now.secs_since(since).clamp(0.0, LONGEST_PROBE_SECS));
+        self.spent.push_back((now, secs));
+        Some(Ended { key: probe.key, secs })
+    }
+}

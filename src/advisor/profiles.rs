@@ -1,0 +1,188 @@
+//! The profiles in memory: what was measured of each, and which of it is not stored yet.
+
+use std::collections::BTreeMap;
+
+use super::costs;
+use super::learn::{Doubts, Learned, batch_mode, learn};
+use super::watching::Measured;
+use crate::model::{
+    BatchMode, ExecPlan, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, SizePoint, UnixTime,
+};
+
+/// Seconds between two drifts that each allow another probe.
+const REFILL_SECS: f64 = 3600.0;
+
+/// A drift by less (the logarithm of its factor) allows none: the curve is still nearly right.
+const REFILLS: f64 = 0.2;
+
+/// Most profiles kept in memory; those longest unused go first, once they are stored.
+const MOST_PROFILES: usize = 20_000;
+
+/// A profile in memory.
+#[derive(Clone, Debug)]
+struct Known {
+    profile: Profile,
+    doubts: Doubts,
+    unsaved: bool,
+    used_at: UnixTime,
+    /// When a drift last gave it another probe.
+    refilled_at: Option<UnixTime>,
+}
+
+impl Known {
+    fn new(profile: Profile, now: UnixTime) -> Self {
+        Known { profile, doubts: Doubts::new(), unsaved: false, used_at: now, refilled_at: None }
+    }
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Profiles {
+    known: BTreeMap<ProfileKey, Known>,
+}
+
+impl Profiles {
+    /// Takes in stored profiles. What is in memory is newer and stays. Returns what had to be given up for
+    /// lack of room.
+    pub(super) fn load(&mut self, profiles: Vec<Profile>, now: UnixTime) -> Vec<ProfileKey> {
+        for profile in profiles {
+            self.known.entry(profile.key.clone()).or_insert(Known::new(profile, now));
+        }
+        self.make_room()
+    }
+
+    fn make_room(&mut self) -> Vec<ProfileKey> {
+        let surplus = self.known.len().saturating_sub(MOST_PROFILES);
+        if surplus == 0 {
+            return Vec::new();
+        }
+        let stored = self.known.iter().filter(|(_, k)| !k.unsaved);
+        let mut oldest: Vec<(UnixTime, ProfileKey)> =
+            stored.map(|(key, k)| (k.used_at, key.clone())).collect();
+        oldest.sort();
+        let given_up: Vec<ProfileKey> = oldest.into_iter().take(surplus).map(|(_, key)| key).collect();
+        given_up.iter().for_each(|key| self.drop_one(key));
+        given_up
+    }
+
+    /// Takes profiles in, in place of what is known.
+    pub(super) fn replace(&mut self, profiles: Vec<Profile>, now: UnixTime) {
+        for profile in profiles {
+            self.known.insert(profile.key.clone(), Known::new(profile, now));
+        }
+    }
+
+    /// Forgets the profiles that a filter names.
+    pub(super) fn forget(&mut self, filter: &ProfileFilter) {
+        self.known.retain(|key, _| !filter.matches(key));
+    }
+
+    /// Gives one up.
+    pub(super) fn drop_one(&mut self, key: &ProfileKey) {
+        self.known.remove(key);
+    }
+
+    /// Those that changed since the last call, to be stored.
+    pub(super) fn take_unsaved(&mut self) -> Vec<Profile> {
+        let unsaved = |k: &mut Known| std::mem::take(&mut k.unsaved).then(|| k.profile.clone());
+        self.known.values_mut().filter_map(unsaved).collect()
+    }
+
+    /// Says that these could not be stored after all.
+    pub(super) fn not_saved(&mut self, profiles: &[Profile]) {
+        for profile in profiles {
+            if let Some(known) = self.known.get_mut(&profile.key) {
+                known.unsaved = true;
+            }
+        }
+    }
+
+    /// One profile.
+    pub(super) fn get(&self, key: &ProfileKey) -> Option<&Profile> {
+        self.known.get(key).map(|k| &k.profile)
+    }
+
+    /// The measured sizes of a profile.
+    pub(super) fn points(&self, key: &ProfileKey) -> &[SizePoint] {
+        self.get(key).map_or(&[], |p| &p.points)
+    }
+
+    /// How the work of a profile's steps grows with the size.
+    pub(super) fn batch_mode(&self, key: &ProfileKey) -> BatchMode {
+        self.get(key).map_or(key.batch, batch_mode)
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Profile> {
+        self.known.values().map(|k| &k.profile)
+    }
+
+    /// Those of one user.
+    pub(super) fn of_user<'a>(&'a self, user: &'a str) -> impl Iterator<Item = &'a Profile> {
+        let first = ProfileKey {
+            user: user.to_owned(),
+            name: String::new(),
+            node_type: NodeType::new(""),
+            exec_plan: ExecPlan(String::new()),
+            batch: BatchMode::Auto,
+        };
+        let from = self.known.range(first..).take_while(move |(key, _)| key.user == user);
+        from.map(|(_, k)| &k.profile)
+    }
+
+    /// Notes under which name Slurm knows the jobs of a profile.
+    pub(super) fn set_job_name(&mut self, key: &ProfileKey, job_name: &str) {
+        if let Some(known) = self.known.get_mut(key).filter(|k| k.profile.job_name != job_name) {
+            job_name.clone_into(&mut known.profile.job_name);
+            known.unsaved = true;
+        }
+    }
+
+    /// Takes in what was measured of a job.
+    pub(super) fn learn(&mut self, measured: &Measured, now: UnixTime) -> Learned {
+        let fresh = || Known::new(Profile::new(measured.key.clone()), now);
+        let known = self.known.entry(measured.key.clone()).or_insert_with(fresh);
+        let profile = &mut known.profile;
+        let learned = learn(profile, &mut known.doubts, measured.nodes, &measured.stretch, now);
+        profile.jobs += u32::from(measured.new_job);
+        profile.updated_at = now;
+        (known.unsaved, known.used_at) = (true, now);
+        if let Some(change) = measured.change {
+            costs::learn(change.mean_of(&mut profile.costs), &change.cost);
+        }
+        learned
+    }
+
+    /// What a profile's rescales cost: measured where it was, else `otherwise`.
+    pub(super) fn costs(&self, key: &ProfileKey, otherwise: &RescaleCosts) -> RescaleCosts {
+        self.get(key).map_or(*otherwise, |p| costs::believed(&p.costs, otherwise))
+    }
+
+    /// Notes a probe that is over; a try is a try, whatever came of it.
+    pub(super) fn count_probe(&mut self, key: &ProfileKey, secs: f64) {
+        if let Some(known) = self.known.get_mut(key) {
+            known.profile.probes += 1;
+            known.profile.probe_secs += secs;
+            known.unsaved = true;
+        }
+    }
+
+    /// What is guessed of the other sizes after a drift by `factor` may be tried once more, for `secs`, but
+    /// not again and again.
+    pub(super) fn refill(
+        &mut self,
+        key: &ProfileKey,
+        max_probes: u32,
+        secs: f64,
+        factor: f64,
+        now: UnixTime,
+    ) {
+        let Some(known) = self.known.get_mut(key) else { return };
+        let lately = known.refilled_at.is_some_and(|at| now.age_of(at) < REFILL_SECS);
+        if factor.ln().abs() > REFILLS && !lately {
+            known.refilled_at = Some(now);
+            known.profile.probes = known.profile.probes.min(max_probes.saturating_sub(1));
+            known.profile.probe_secs = (known.profile.probe_secs - secs).max(0.0);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! How many nodes a job can usually get, and so what is at stake when it tries a size.
+
+use std::collections::VecDeque;
+
+use super::probing::USUAL_PROBE_SECS;
+use super::scaling::sizes_of_interest;
+use super::subject::Subject;
+use super::worth::Stakes;
+use crate::model::SizePoint;
+
+/// Rounds from which the usual supply of nodes is known.
+const SUPPLIES_REMEMBERED: usize = 512;
+
+/// Shares of the time at which the usual supply is looked at.
+const SUPPLY_QUANTILES: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
+
+/// Most sizes between which a choice is weighed; more are thinned out.
+const MOST_SIZES: usize = 16;
+
+/// The supply of the last rounds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Supplies {
+    seen: VecDeque<u32>,
+}
+
+impl Supplies {
+    /// Notes how many nodes malleable jobs hold or could.
+    pub(super) fn note(&mut self, usable: u32) {
+        self.seen.push_back(usable);
+        if self.seen.len() > SUPPLIES_REMEMBERED {
+            self.seen.pop_front();
+        }
+    }
+
+    /// What is at stake for a job at its `present` size, of which these sizes were `measured`; nothing is
+    /// triable yet. What is learned is of use for `horizon_secs`.
+    pub(super) fn stakes(
+        &self,
+        subject: &Subject,
+        present: u32,
+        measured: &[SizePoint],
+        horizon_secs: f64,
+    ) -> Stakes {
+        let sizes = thinned(sizes_of_interest(&subject.sizes, measured), present);
+        // What the main queue leaves is one thing, what other jobs leave of that another: any size may be the
+        // largest.
+        let supplies = [halved(&self.usual()), halved(&sizes)].concat();
+        Stakes {
+            triable: Vec::new(),
+            sizes,
+            supplies,
+            present,
+            horizon_secs,
+            probe_secs: USUAL_PROBE_SECS,
+            costs: subject.costs,
+        }
+    }
+
+    fn usual(&self) -> Vec<u32> {
+        let mut seen: Vec<u32> = self.seen.iter().copied().collect();
+        seen.sort_unstable();
+        let last = (seen.len().max(1) - 1) as f64;
+        let quantile = |q: &f64| seen.get((last * q).round() as usize).copied();
+        SUPPLY_QUANTILES.iter().filter_map(quantile).collect()
+    }
+}
+
+/// Half of the time divided over these supplies.
+fn halved(supplies: &[u32]) -> Vec<(u32, f64)> {
+    let share = 0.5 / supplies.len().max(1) as f64;
+    supplies.iter().map(|n| (*n, share)).collect()
+}
+
+/// At most [`MOST_SIZES`] of these, spread evenly, the present one among them.
+fn thinned(sizes: Vec<u32>, present: u32) -> Vec<u32> {
+    let every = sizes.len().div_ceil(MOST_SIZES).max(1);
+    let last = sizes.len().saturating_sub(1);
+    let powers = |n: u32| n.is_power_of_two();
+    let keep = |i: usize, n: u32| {
+        every == 1 || i == 0 || i == last || n == present || powers(n) || i.is_multiple_of(2 * every)
+    };
+    sizes.into_iter().enumerate().filter(|(i, n)| keep(*i, *n)).map(|(_, n)| n).collect()
+}

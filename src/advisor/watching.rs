@@ -1,0 +1,174 @@
+//! The jobs that are being measured: their meters, and what the change to their present generation cost.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use super::meter::{Meter, Stretch};
+use super::subject::{Progress, Startup};
+use crate::model::{ChangeCost, JobId, MeasuredCosts, ProfileKey};
+
+/// A stretch that was measured, and all that is to be learned from it.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    /// The profile that it counts to.
+    pub(super) key: ProfileKey,
+    /// The size.
+    pub(super) nodes: u32,
+    /// What was measured.
+    pub(super) stretch: Stretch,
+    /// Whether it is the first that was measured of the job.
+    pub(super) new_job: bool,
+    /// What the change to this generation cost.
+    pub(super) change: Option<Change>,
+}
+
+/// A change of a job's nodes that was measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change {
+    kind: Kind,
+    /// What it cost.
+    pub(super) cost: ChangeCost,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Start,
+    Up,
+    Down,
+}
+
+impl Change {
+    /// The mean that it belongs to.
+    pub(super) fn mean_of<'a>(&self, costs: &'a mut MeasuredCosts) -> &'a mut ChangeCost {
+        match self.kind {
+            Kind::Start => &mut costs.start,
+            Kind::Up => &mut costs.up,
+            Kind::Down => &mut costs.down,
+        }
+    }
+}
+
+/// One job's meter.
+#[derive(Clone, Debug, Default)]
+struct Watch {
+    generation: u64,
+    nodes: u32,
+    /// Nodes of the generation before.
+    before: u32,
+    /// To which profile it counts.
+    key: Option<ProfileKey>,
+    meter: Meter,
+    startup: Option<Startup>,
+    any: bool,
+}
+
+impl Watch {
+    fn measured(&mut self, key: &ProfileKey, nodes: u32, stretch: Stretch) -> Measured {
+        let change = if stretch.first { self.change(&stretch) } else { None };
+        let new_job = self.generation == 1 && stretch.first;
+        Measured { key: key.clone(), nodes, stretch, new_job, change }
+    }
+
+    /// What the change to this generation cost, now that its steady rate is known.
+    fn change(&mut self, stretch: &Stretch) -> Option<Change> {
+        let startup = self.startup.take().filter(|s| s.counts)?;
+        // After a start of the daemon nobody knows what was before.
+        if startup.stop_secs.is_some() && self.before == 0 {
+            return None;
+        }
+        let kind = match (startup.stop_secs, self.nodes.cmp(&self.before)) {
+            (None, _) => Kind::Start,
+            (Some(_), Ordering::Greater) => Kind::Up,
+            // Also a change of nodes at the same size.
+            (Some(_), _) => Kind::Down,
+        };
+        Some(Change { kind, cost: cost(&startup, stretch, self.meter.workers()) })
+    }
+}
+
+fn cost(startup: &Startup, stretch: &Stretch, workers: usize) -> ChangeCost {
+    let stopped = startup.stop_secs.unwrap_or(0.0);
+    let saved = startup.saved_secs.unwrap_or(0.0).min(stopped);
+    let share = 1.0 / workers.max(1) as f64;
+    // What was done meanwhile would have been done at the steady rate in less time.
+    let useful = startup.samples / (stretch.rate.rate * share);
+    ChangeCost {
+        checkpoint_secs: saved,
+        exit_secs: stopped - saved,
+        start_secs: startup.idle_secs + (startup.start_secs - useful).max(0.0),
+        warmup_secs: stretch.rate.warmup_lost_secs,
+        count: 1,
+    }
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watching {
+    watches: BTreeMap<JobId, Watch>,
+}
+
+impl Watching {
+    /// Whether a report of this generation comes too late: a later one has reported.
+    pub(super) fn is_past(&self, job: JobId, generation: u64) -> bool {
+        self.watches.get(&job).is_some_and(|w| generation < w.generation)
+    }
+
+    /// Whether anything was heard of a job.
+    pub(super) fn hears(&self, job: JobId) -> bool {
+        self.watches.get(&job).is_some_and(|w| w.any)
+    }
+
+    /// If the report is the first of a generation, begins to measure that; returns what was measured of the
+    /// one before.
+    pub(super) fn begin(
+        &mut self,
+        job: JobId,
+        key: &ProfileKey,
+        progress: &Progress<'_>,
+    ) -> Option<Measured> {
+        let watch = self.watches.entry(job).or_default();
+        if progress.generation == watch.generation {
+            return None;
+        }
+        let last = watch.meter.finish().zip(watch.key.take());
+        let (nodes, before) = (watch.nodes, if watch.any { watch.nodes } else { 0 });
+        *watch = Watch {
+            generation: progress.generation,
+            nodes: progress.nodes,
+            before,
+            any: true,
+            key: Some(key.clone()),
+            ..Watch::default()
+        };
+        // Whether the job is new, and what it cost to come there, is told by a generation that still runs.
+        last.map(|(stretch, key)| Measured { key, nodes, stretch, new_job: false, change: None })
+    }
+
+    /// Takes in a report of the present generation; returns what was measured when a stretch is complete.
+    pub(super) fn report(
+        &mut self,
+        job: JobId,
+        key: &ProfileKey,
+        progress: &Progress<'_>,
+    ) -> Option<Measured> {
+        let watch = self.watches.get_mut(&job)?;
+        if progress.opening.is_some() {
+            watch.startup = watch.startup.or(progress.opening);
+            return None;
+        }
+        let stretch = watch.meter.add(progress.node, progress.samples, progress.secs, progress.step)?;
+        Some(watch.measured(key, progress.nodes, stretch))
+    }
+
+    /// The job's generation has ended or was interrupted: what was measured of it.
+    pub(super) fn interrupted(&mut self, job: JobId) -> Option<Measured> {
+        let watch = self.watches.get_mut(&job)?;
+        let (key, nodes, stretch) = (watch.key.clone()?, watch.nodes, watch.meter.finish()?);
+        Some(watch.measured(&key, nodes, stretch))
+    }
+
+    /// Forgets a job that has ended.
+    pub(super) fn ended(&mut self, job: JobId) {
+        self.watches.remove(&job);
+    }
+}

@@ -1,0 +1,46 @@
+//! What the global flags say: where the configuration is, and where the daemon.
+
+use std::path::PathBuf;
+
+use super::client::{Client, ClientError};
+use super::exit::Failure;
+use crate::config::{Config, ConfigError};
+
+/// What the global flags say.
+pub struct Session {
+    /// `--config`.
+    pub config: Option<PathBuf>,
+    /// `--url`.
+    pub url: Option<String>,
+}
+
+impl Session {
+    /// The configuration.
+    pub fn config(&self) -> Result<Config, ConfigError> {
+        Config::load(self.config.as_deref())
+    }
+
+    /// The daemon's URL. The configuration is read only when no flag names it: users need not be able to read
+    /// it.
+    pub fn url(&self) -> Result<String, ConfigError> {
+        match &self.url {
+            Some(url) => Ok(url.clone()),
+            None => Ok(self.config()?.agent.url),
+        }
+    }
+
+    /// Gives an agent the URL that the global flags name, before or after the subcommand. Without them it
+    /// looks itself.
+    pub fn tell(&self, agent: &mut Option<String>) -> Result<(), ConfigError> {
+        if agent.is_none() && (self.url.is_some() || self.config.is_some()) {
+            *agent = Some(self.url()?);
+        }
+        Ok(())
+    }
+
+    /// The daemon.
+    pub fn client(&self) -> Result<Client, Failure> {
+        let client: Result<Client, ClientError> = Client::new(&self.url()?);
+        Ok(client?)
+    }
+}

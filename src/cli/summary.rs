@@ -1,0 +1,119 @@
+//! How things stand, in a few lines of text.
+
+use std::fmt::Write;
+
+use super::exit::Failure;
+use super::output::When;
+use super::{gaps, jobs};
+use crate::api::{Control, Mode, NodeKind, Status};
+
+/// The summary and the jobs.
+pub fn summary(status: &Status, url: &str, when: When) -> Result<String, Failure> {
+    let mut text = head(status, url, when);
+    if !status.problems.is_empty() {
+        text.push_str("\nproblems\n");
+        text.extend(status.problems.iter().map(|p| format!("  - {p}\n")));
+    }
+    if !status.jobs.is_empty() {
+        let _ = write!(text, "\n{}", jobs::table(&status.jobs)?);
+    }
+    Ok(text)
+}
+
+fn head(status: &Status, url: &str, when: When) -> String {
+    let round = match status.last_round {
+        Some(at) => format!("last {} ago", when.ago(at)),
+        None => "none yet".to_owned(),
+    };
+    let or_unknown = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
+    let up = when.ago(status.started_at);
+    [
+        format!("daemon  infill {} at {url}, up {up}", status.version),
+        format!("mode    {}", mode(status)),
+        format!("slurm   {}, REST {}", or_unknown(&status.slurm), or_unknown(&status.rest)),
+        format!("rounds  {round}"),
+        format!("nodes   {}", line_up(status)),
+        format!("jobs    {}", job_line_up(status)),
+        String::new(),
+    ]
+    .join("\n")
+}
+
+fn mode(status: &Status) -> &'static str {
+    match (status.mode, status.control) {
+        (Mode::Observe, Control::Normal) => "observe: plans are made, nothing is touched",
+        (Mode::Observe, _) => "observe (an order to pause or drain is in force, too)",
+        (Mode::Act, Control::Normal) => "act",
+        (Mode::Act, Control::Paused) => "act, but paused: nothing starts or grows",
+        (Mode::Act, Control::Draining) => "act, but draining: all jobs save and are parked",
+    }
+}
+
+/// `5: 2 held, 1 gap, 1 busy, 1 refused`.
+pub fn line_up(status: &Status) -> String {
+    let kinds = [NodeKind::Held, NodeKind::Gap, NodeKind::Busy, NodeKind::Refused].map(|kind| {
+        let count = status.nodes.iter().filter(|n| n.kind == kind).count();
+        format!("{count} {}", gaps::kind(kind))
+    });
+    format!("{}: {}", status.nodes.len(), kinds.join(", "))
+}
+
+fn job_line_up(status: &Status) -> String {
+    let mut states: Vec<&str> = status.jobs.iter().map(|j| j.state.as_str()).collect();
+    states.sort_unstable();
+    let counts: Vec<String> =
+        states.chunk_by(|a, b| a == b).map(|same| format!("{} {}", same.len(), same[0])).collect();
+    if counts.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("{}: {}", status.jobs.len(), counts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::samples;
+
+    #[test]
+    fn a_summary() {
+        let text = summary(&samples::status(), "http://ctl:6810", samples::when()).unwrap();
+        insta::assert_snapshot!(text, @r"
+        daemon  infill 0.1.0 at http://ctl:6810, up 1-01:00:00
+        mode    act
+        slurm   24.11.5, REST v0.0.42
+        rounds  last 0:03 ago
+        nodes   5: 2 held, 1 gap, 1 busy, 1 refused
+        jobs    2: 1 queued, 1 running
+
+        problems
+          - node n5 drained after infill left it
+
+        JOBID NAME      USER  STATE   NODES SIZES STEP RATE EFFIC NODELIST REASON
+        101   train-101 alice running 2     1-8   4200 812  87%   n[1-2]   2 of 3 gaps: the third closes in 4:00
+        102   train-102 bob   queued  0     1-8   -    -    -     -        no gap lasts a minute
+        ");
+    }
+
+    #[test]
+    fn a_daemon_that_has_just_started() {
+        let status = Status {
+            mode: Mode::Observe,
+            slurm: None,
+            rest: None,
+            last_round: None,
+            problems: vec![],
+            nodes: vec![],
+            jobs: vec![],
+            ..samples::status()
+        };
+        insta::assert_snapshot!(summary(&status, "http://ctl:6810", samples::when()).unwrap(), @r"
+        daemon  infill 0.1.0 at http://ctl:6810, up 1-01:00:00
+        mode    observe: plans are made, nothing is touched
+        slurm   unknown, REST unknown
+        rounds  none yet
+        nodes   0: 0 held, 0 gap, 0 busy, 0 refused
+        jobs    none
+        ");
+    }
+}

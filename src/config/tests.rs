@@ -1,0 +1,72 @@
+//! Files that are taken, and files that are refused.
+
+use super::*;
+
+#[test]
+fn the_commented_file_says_what_the_code_does() {
+    let from_file = Config::parse(DEFAULT_FILE, Path::new("infill.toml")).unwrap();
+    assert_eq!(from_file, Config::default());
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line() {
+    let e = Config::parse("[daemon]\nmode = \"act\"\npol = 3\n", Path::new("x.toml")).unwrap_err();
+    let text = e.to_string();
+    assert!(text.contains("line 3") && text.contains("pol"), "{text}");
+}
+
+#[test]
+fn curves_are_written_as_on_the_command_line() {
+    let text = "[planner.curves]\nresnet = \"1:10,4:35\"\n";
+    let config = Config::parse(text, Path::new("x.toml")).unwrap();
+    assert_eq!(config.planner.curves["resnet"].rate(4), 35.0);
+    assert_eq!(Config::parse(&toml::to_string(&config).unwrap(), Path::new("x.toml")).unwrap(), config);
+}
+
+#[test]
+fn a_refusal_names_key_value_and_what_is_expected() {
+    let said = |text: &str| Config::parse(text, Path::new("x.toml")).unwrap_err().to_string();
+    let all = [
+        "[daemon]\npoll_interval_secs = nan",
+        "[daemon]\nlisten = \"here\"",
+        "[slurm]\npartition = \"a,b\"",
+        "[slurm]\nrest = \"ftp://x\"",
+        "[gaps]\nmin_window_secs = 5",
+        "[gaps]\nconfidence = 1.5",
+        "[planner]\nmax_steps = 0",
+        "[planner]\nmip_gap = -1.0",
+        "[planner.costs]\nup_secs = -1.0\ndown_secs = 1.0\nstart_secs = 1.0",
+        "[planner.shares]\nalice = -1.0",
+        "[advisor]\nmax_probe_secs = 1e9",
+        "[agent]\nwing_start_secs = 0",
+    ];
+    insta::assert_snapshot!(all.map(said).join("\n"), @"
+    x.toml: daemon.poll_interval_secs = NaN: expected seconds between 0.05 and 86400
+    x.toml: daemon.listen = here: expected ADDRESS:PORT
+    x.toml: slurm.partition = a,b: expected one partition
+    x.toml: slurm.rest = ftp://x: expected unix:/path, http://host:port or https://host:port
+    x.toml: gaps.min_window_secs = 5: expected 60 to 86400 seconds
+    x.toml: gaps.confidence = 1.5: expected a chance between 0.01 and 0.99
+    x.toml: planner.max_steps = 0: expected 1 to 24 steps
+    x.toml: planner.mip_gap = -1: expected a share between 0 and 1
+    x.toml: planner.costs.up_secs = -1: expected seconds between 0 and 86400
+    x.toml: planner.shares = {alice = -1}: expected a positive share
+    x.toml: advisor.max_probe_secs = 1000000000: expected seconds between 0 and 86400
+    x.toml: agent.wing_start_secs = 0: expected seconds between 0.05 and 86400
+    ");
+}
+
+#[test]
+fn senseless_values_are_refused() {
+    for text in [
+        "[daemon]\npoll_interval_secs = nan",
+        "[gaps]\nconfidence = 1.5",
+        "[slurm]\npartition = \"a,b\"",
+        "[slurm]\nrest = \"ftp://x\"",
+        "[planner]\nmax_steps = 0",
+        "[planner.shares]\nalice = -1.0",
+        "[planner.curves]\nx = \"1:0\"",
+    ] {
+        assert!(Config::parse(text, Path::new("x.toml")).is_err(), "{text}");
+    }
+}

@@ -1,0 +1,68 @@
+//! A record of one of slurmrestd's lists: how it looks on the wire, and what it becomes.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::Deserialize;
+
+use crate::model::{NodeName, NodeType};
+
+/// A record of a list: how it looks on the wire, and what it becomes.
+pub(super) trait Record: Sized {
+    /// The answer's member that holds the list.
+    const LIST: &'static str;
+    /// What one record is called.
+    const KIND: &'static str;
+    /// The record on the wire.
+    type Wire<'a>: Deserialize<'a>;
+    /// The record's name, if it can be read.
+    fn name(wire: &Self::Wire<'_>) -> Option<String>;
+    /// The record; or the field that cannot be read.
+    fn convert(wire: &Self::Wire<'_>, shared: &mut Shared) -> Field<Self>;
+}
+
+/// Why a record is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BadRecord {
+    /// `node`, `job` or `reservation`.
+    pub kind: &'static str,
+    /// Its name, or its place in the list.
+    pub name: String,
+    /// The field that cannot be read.
+    pub field: &'static str,
+}
+
+impl fmt::Display for BadRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} has no readable {}", self.kind, self.name, self.field)
+    }
+}
+
+/// Which field is bad; the caller knows of which record.
+pub(super) type Field<T> = Result<T, &'static str>;
+
+/// What the records of one reading have in common, so that it is in memory once.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    names: HashSet<NodeName>,
+    types: HashSet<NodeType>,
+}
+
+impl Shared {
+    /// The one copy of a node name.
+    pub(super) fn name(&mut self, name: &str) -> NodeName {
+        self.names.get(name).cloned().unwrap_or_else(|| {
+            let name = NodeName::new(name);
+            self.names.insert(name.clone());
+            name
+        })
+    }
+
+    /// The one copy of a node type.
+    pub(super) fn node_type(&mut self, node_type: NodeType) -> NodeType {
+        self.types.get(&node_type).cloned().unwrap_or_else(|| {
+            self.types.insert(node_type.clone());
+            node_type
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! What a store keeps and what it can be asked for: the trait that each database's adapter fulfils.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::model::{EndedGap, JobId, NodeName, Plan, Profile, ProfileFilter, ProfileKey, Report, UnixTime};
+
+/// What went wrong at the store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Disk full, locked, connection lost: goes on later.
+    #[error("{doing}: {what}")]
+    Unavailable {
+        /// What was being done.
+        doing: String,
+        /// What the database said.
+        what: String,
+    },
+    /// The URL names a database that infill does not know.
+    #[error("{doing}: {what}")]
+    Unsupported {
+        /// What was being done.
+        doing: String,
+        /// What is wrong with the URL.
+        what: String,
+    },
+    /// Another daemon leads on this database now: whatever this one wanted is out of date.
+    #[error("{doing}: another daemon has taken over")]
+    Deposed {
+        /// What was being done.
+        doing: String,
+    },
+    /// The database holds something that we cannot read, or has an unknown schema.
+    #[error("{doing}: {what}")]
+    Corrupt {
+        /// What was being done.
+        doing: String,
+        /// What was found.
+        what: String,
+    },
+}
+
+impl StoreError {
+    /// Whether the same call may succeed later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, StoreError::Unavailable { .. })
+    }
+}
+
+/// What became of the lead that [`open`](super::open) gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// This process leads, and nobody waits to take over.
+    Alone,
+    /// This process leads, and another waits to take over.
+    Watched,
+}
+
+/// A malleable job's record: written before anything is done about it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeadRecord {
+    /// The lead's job id.
+    pub job: JobId,
+    /// Slurm's submission time: with the id it names a job for good, for ids wrap around.
+    pub submitted_at: UnixTime,
+    /// Last change.
+    pub updated_at: UnixTime,
+    /// Whether the job has ended.
+    pub ended: bool,
+    /// The state of its generations, as JSON (see `generation::Machine`).
+    pub state: serde_json::Value,
+}
+
+/// One generation, for history.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GenerationRecord {
+    /// The lead's job id.
+    pub job: JobId,
+    /// Number of the generation.
+    pub generation: u64,
+    /// When its command was started on all workers.
+    pub started_at: UnixTime,
+    /// Nodes by rank.
+    pub nodes: Vec<NodeName>,
+    /// Why it was made, in words.
+    pub why: String,
+}
+
+/// One round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundRecord {
+    /// When.
+    pub at: UnixTime,
+    /// What was decided.
+    pub plan: Plan,
+    /// Why.
+    pub report: Report,
+    /// Whether it was carried out.
+    pub acted: bool,
+}
+
+/// Throughput measured during a stretch of one generation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// The profile to which it counts.
+    pub key: ProfileKey,
+    /// The lead's job id.
+    pub job: JobId,
+    /// Number of nodes.
+    pub nodes: u32,
+    /// Samples done.
+    pub samples: f64,
+    /// Seconds measured.
+    pub secs: f64,
+    /// Whether the size was held only to measure it.
+    pub probe: bool,
+    /// End of the stretch.
+    pub at: UnixTime,
+}
+
+/// Everything that infill keeps. Calls are batched; each is one transaction.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Whether this process still leads; cheap, to be asked every second. `Deposed` says that it does not,
+    /// and no other error says so: a database that does not answer may or may not have let another daemon
+    /// take over.
+    async fn standing(&self) -> Result<Standing, StoreError>;
+    /// Inserts or replaces these leads' records.
+    async fn put_leads(&self, leads: &[LeadRecord]) -> Result<(), StoreError>;
+    /// Records of all leads that have not ended, by job id.
+    async fn open_leads(&self) -> Result<Vec<LeadRecord>, StoreError>;
+    /// One lead's newest record, ended or not.
+    async fn lead(&self, job: JobId) -> Result<Option<LeadRecord>, StoreError>;
+    /// Adds generations; one that is there already stays.
+    async fn add_generations(&self, generations: &[GenerationRecord]) -> Result<(), StoreError>;
+    /// Generations of one lead, oldest first.
+    async fn generations(&self, job: JobId) -> Result<Vec<GenerationRecord>, StoreError>;
+    /// Hands out `count` order numbers that were never handed out before; returns the first.
+    async fn next_orders(&self, count: u64) -> Result<u64, StoreError>;
+    /// Adds a round.
+    async fn add_round(&self, round: &RoundRecord) -> Result<(), StoreError>;
+    /// The newest rounds, newest first.
+    async fn rounds(&self, limit: u32) -> Result<Vec<RoundRecord>, StoreError>;
+    /// Adds ended gaps.
+    async fn add_gaps(&self, gaps: &[EndedGap]) -> Result<(), StoreError>;
+    /// The newest ended gaps, oldest first, at most `limit`.
+    async fn gaps(&self, limit: u32) -> Result<Vec<EndedGap>, StoreError>;
+    /// Adds measurements. Where the store has no such profile yet, it gets one without points, so that what
+    /// was measured is listed and can be forgotten.
+    async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError>;
+    /// The newest measurements of a profile, oldest first, at most `limit`.
+    async fn measurements(&self, key: &ProfileKey, limit: u32) -> Result<Vec<Measurement>, StoreError>;
+    /// Inserts or replaces profiles.
+    async fn put_profiles(&self, profiles: &[Profile]) -> Result<(), StoreError>;
+    /// Profiles that a filter names, the last changed first, at most `limit`.
+    async fn profiles(&self, filter: &ProfileFilter, limit: u32) -> Result<Vec<Profile>, StoreError>;
+    /// Deletes the profiles that a filter names, with their measurements; returns how many profiles.
+    async fn forget_profiles(&self, filter: &ProfileFilter) -> Result<u64, StoreError>;
+    /// A small setting that outlives the daemon, such as the administrator's last order.
+    async fn setting(&self, key: &str) -> Result<Option<String>, StoreError>;
+    /// Writes a setting.
+    async fn put_setting(&self, key: &str, value: &str) -> Result<(), StoreError>;
+    /// Deletes rounds, generations, ended leads, gaps and measurements older than `before`, and profiles that
+    /// nothing was learned of since `profiles_before`; returns how many rows.
+    async fn prune(&self, before: UnixTime, profiles_before: UnixTime) -> Result<u64, StoreError>;
+}
