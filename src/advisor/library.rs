@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::belief::Belief;
 use super::learn::Learned;
-use super::probing::{Ended, LONGEST_PROBE_SECS, Probing};
+use super::probing::{EndedProbe, LONGEST_PROBE_SECS, Probing};
 use super::profiles::Profiles;
 use super::prospect::Prospect;
 use super::scaling::Fitted;
@@ -169,7 +169,7 @@ impl Library {
     }
 
     /// Counts a probe to its profile, if one is over; says whether.
-    fn count_probe(&mut self, ended: Option<Ended>) -> bool {
+    fn count_probe(&mut self, ended: Option<EndedProbe>) -> bool {
         let Some(ended) = ended else { return false };
         self.profiles.count_probe(&ended.key, ended.secs);
         true

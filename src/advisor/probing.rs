@@ -44,7 +44,7 @@ impl Probe {
 
 /// A probe that is over: it counts to this profile.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Ended {
+pub(super) struct EndedProbe {
     /// The profile.
     pub(super) key: ProfileKey,
     /// Seconds that it lasted.
@@ -121,19 +121,19 @@ impl Probing {
     }
 
     /// Ends the job's probe if it is at this size, which has been measured.
-    pub(super) fn end_at(&mut self, job: JobId, nodes: u32, now: UnixTime) -> Option<Ended> {
+    pub(super) fn end_at(&mut self, job: JobId, nodes: u32, now: UnixTime) -> Option<EndedProbe> {
         let there = self.probes.get(&job).is_some_and(|p| p.nodes == nodes && p.since.is_some());
         if there { self.end(job, now) } else { None }
     }
 
     /// Ends the job's probe if it has lasted too long at its size.
-    pub(super) fn end_overdue(&mut self, job: JobId, now: UnixTime) -> Option<Ended> {
+    pub(super) fn end_overdue(&mut self, job: JobId, now: UnixTime) -> Option<EndedProbe> {
         let over = self.probes.get(&job).is_some_and(|p| p.since.is_some() && p.is_late(now));
         if over { self.decline(job, now) } else { None }
     }
 
     /// Ends probes that the planner does not come to, or that were interrupted.
-    pub(super) fn give_up_late(&mut self, now: UnixTime) -> Vec<Ended> {
+    pub(super) fn give_up_late(&mut self, now: UnixTime) -> Vec<EndedProbe> {
         self.declined.retain(|_, at| now.age_of(*at) < DECLINED_SECS);
         self.spent.retain(|(at, _)| now.age_of(*at) < BUDGET_SECS);
         let late = self.probes.iter().filter(|(_, p)| p.is_late(now)).map(|(job, _)| *job);
@@ -152,18 +152,18 @@ impl Probing {
     }
 
     /// Ends a probe of which nothing came, and leaves its size alone for a while.
-    fn decline(&mut self, job: JobId, now: UnixTime) -> Option<Ended> {
+    fn decline(&mut self, job: JobId, now: UnixTime) -> Option<EndedProbe> {
         if let Some(probe) = self.probes.get(&job) {
             self.declined.insert((probe.key.clone(), probe.nodes), now);
         }
         self.end(job, now)
     }
 
-    fn end(&mut self, job: JobId, now: UnixTime) -> Option<Ended> {
+    fn end(&mut self, job: JobId, now: UnixTime) -> Option<EndedProbe> {
         let probe = self.probes.remove(&job)?;
         self.ended_at.insert(job, now);
         let secs = probe.since.map_or(0.0, |since| now.secs_since(since).clamp(0.0, LONGEST_PROBE_SECS));
         self.spent.push_back((now, secs));
-        Some(Ended { key: probe.key, secs })
+        Some(EndedProbe { key: probe.key, secs })
     }
 }

@@ -40,7 +40,7 @@ pub struct Trial {
 
 /// One size that was held to measure it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Probe {
+pub struct Tried {
     /// The size.
     pub nodes: u32,
     /// Seconds that it was held, warm-up included.
@@ -51,7 +51,7 @@ pub struct Probe {
 
 /// Truth and prediction at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct Compared {
     /// The size.
     pub nodes: u32,
     /// The table's rate.
@@ -69,13 +69,13 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The size that the job began with: the smallest.
-    pub start: Probe,
+    pub start: Tried,
     /// The sizes that were tried, in order.
-    pub probes: Vec<Probe>,
+    pub probes: Vec<Tried>,
     /// Seconds of all probes.
     pub probe_secs: f64,
     /// All sizes of the table.
-    pub curve: Vec<Row>,
+    pub curve: Vec<Compared>,
     /// Mean absolute relative error over all sizes of the table, a fraction.
     pub mape: f64,
     /// The best model, as a formula.
@@ -96,13 +96,13 @@ impl Trial {
         Some(self.verdict(&fitted, measured.next()?, measured.collect()))
     }
 
-    fn verdict(&self, fitted: &Fitted, start: Probe, probes: Vec<Probe>) -> Verdict {
+    fn verdict(&self, fitted: &Fitted, start: Tried, probes: Vec<Tried>) -> Verdict {
         let row = |p: &CurvePoint| {
             let estimate = fitted.at(p.nodes);
             let (low, high) = estimate.interval();
-            Row { nodes: p.nodes, truth: p.rate, predicted: estimate.rate, low, high }
+            Compared { nodes: p.nodes, truth: p.rate, predicted: estimate.rate, low, high }
         };
-        let curve: Vec<Row> = self.table.iter().map(row).collect();
+        let curve: Vec<Compared> = self.table.iter().map(row).collect();
         let wrong: f64 = curve.iter().map(|r| (r.predicted / r.truth - 1.0).abs()).sum();
         Verdict {
             start,
@@ -128,7 +128,7 @@ struct Imagined<'a> {
     /// Seconds for which it has had its present size.
     held_secs: u32,
     /// The size that it began with, then those that were tried.
-    measured: Vec<Probe>,
+    measured: Vec<Tried>,
 }
 
 impl<'a> Imagined<'a> {
@@ -178,7 +178,7 @@ impl<'a> Imagined<'a> {
         let news = self.library.progress(JOB, &self.subject.key, &progress, UnixTime(self.clock));
         if let Some((nodes, stretch)) = news.stretch.filter(|_| news.probe || self.measured.is_empty()) {
             let seconds = f64::from(self.held_secs);
-            self.measured.push(Probe { nodes, seconds, rate: stretch.rate.rate });
+            self.measured.push(Tried { nodes, seconds, rate: stretch.rate.rate });
         }
     }
 

@@ -19,12 +19,12 @@ pub(super) struct Measured {
     /// Whether it is the first that was measured of the job.
     pub(super) new_job: bool,
     /// What the change to this generation cost.
-    pub(super) change: Option<Change>,
+    pub(super) change: Option<MeasuredChange>,
 }
 
 /// A change of a job's nodes that was measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Change {
+pub(super) struct MeasuredChange {
     kind: Kind,
     /// What it cost.
     pub(super) cost: ChangeCost,
@@ -37,7 +37,7 @@ enum Kind {
     Down,
 }
 
-impl Change {
+impl MeasuredChange {
     /// The mean that it belongs to.
     pub(super) fn mean_of<'a>(&self, costs: &'a mut MeasuredCosts) -> &'a mut ChangeCost {
         match self.kind {
@@ -70,7 +70,7 @@ impl Watch {
     }
 
     /// What the change to this generation cost, now that its steady rate is known.
-    fn change(&mut self, stretch: &Stretch) -> Option<Change> {
+    fn change(&mut self, stretch: &Stretch) -> Option<MeasuredChange> {
         let startup = self.startup.take().filter(|s| s.counts)?;
         // After a start of the daemon nobody knows what was before.
         if startup.stop_secs.is_some() && self.before == 0 {
@@ -82,7 +82,7 @@ impl Watch {
             // Also a change of nodes at the same size.
             (Some(_), _) => Kind::Down,
         };
-        Some(Change { kind, cost: cost(&startup, stretch, self.meter.workers()) })
+        Some(MeasuredChange { kind, cost: cost(&startup, stretch, self.meter.workers()) })
     }
 }
 

@@ -14,7 +14,7 @@ use super::exit::{Exit, Failure, Outcome};
 use super::session::Session;
 use super::table::Column;
 use super::{filter, output, percent};
-use crate::advisor::trial::{Probe, Row, Trial, Verdict};
+use crate::advisor::trial::{Compared, Trial, Tried, Verdict};
 use crate::api::{CurveRow, SCHEMA};
 use crate::config::Config;
 use crate::model::{CurvePoint, MAX_NODES_A_JOB};
@@ -58,7 +58,7 @@ struct Document<'a> {
 
 struct Try {
     what: &'static str,
-    probe: Probe,
+    probe: Tried,
 }
 
 const TRIES: &[Column<Try>] = &[
@@ -68,7 +68,7 @@ const TRIES: &[Column<Try>] = &[
     Column { letter: 'r', header: "RATE", help: "", cell: |t| output::number(t.probe.rate) },
 ];
 
-const SIZES: &[Column<Row>] = &[
+const SIZES: &[Column<Compared>] = &[
     Column { letter: 'n', header: "NODES", help: "", cell: |r| r.nodes.to_string() },
     Column { letter: 't', header: "TRUE", help: "", cell: |r| output::number(r.truth) },
     Column { letter: 'p', header: "PREDICTED", help: "", cell: |r| output::number(r.predicted) },
@@ -135,10 +135,10 @@ fn show(verdict: &Verdict, table: &Throughputs) -> Result<String, Failure> {
 }
 
 fn picture(verdict: &Verdict) -> Picture {
-    let mut tried: Vec<Probe> = verdict.probes.iter().copied().chain([verdict.start]).collect();
+    let mut tried: Vec<Tried> = verdict.probes.iter().copied().chain([verdict.start]).collect();
     tried.sort_by_key(|p| p.nodes);
-    let known = |p: Probe| CurveRow { nodes: p.nodes, rate: p.rate, low: p.rate, high: p.rate };
-    let fitted = |r: &Row| CurveRow { nodes: r.nodes, rate: r.predicted, low: r.low, high: r.high };
+    let known = |p: Tried| CurveRow { nodes: p.nodes, rate: p.rate, low: p.rate, high: p.rate };
+    let fitted = |r: &Compared| CurveRow { nodes: r.nodes, rate: r.predicted, low: r.low, high: r.high };
     Picture {
         title: "advise".to_owned(),
         measured: tried.into_iter().map(known).collect(),

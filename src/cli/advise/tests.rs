@@ -16,10 +16,10 @@ fn args(seed: u64) -> AdviseArgs {
 
 /// A verdict that is written down: the page must not change with how curves are fitted.
 fn sample() -> Verdict {
-    let probe = |nodes, seconds, rate| Probe { nodes, seconds, rate };
+    let probe = |nodes, seconds, rate| Tried { nodes, seconds, rate };
     let row = |nodes, truth, predicted: f64| {
         let (low, high) = (predicted * 0.9, predicted * 1.1);
-        Row { nodes, truth, predicted, low, high }
+        Compared { nodes, truth, predicted, low, high }
     };
     Verdict {
         start: probe(1, 22.0, 99.4),

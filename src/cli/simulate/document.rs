@@ -54,7 +54,7 @@ pub struct PolicyRow {
 
 /// What was simulated.
 #[derive(Clone, Debug, Serialize)]
-pub struct Subject {
+pub struct Replayed {
     /// Name of the log's file.
     pub log: String,
     /// Whether it tells when nodes were idle, not which jobs ran.
@@ -77,7 +77,7 @@ pub struct Document {
     /// Version of this document.
     pub schema: u32,
     /// What was simulated.
-    pub subject: Subject,
+    pub subject: Replayed,
     /// Node-seconds that the main queue did not use.
     pub idle_node_secs: f64,
     /// The policies in the order in which they were named.
@@ -97,7 +97,7 @@ impl Document {
 }
 
 /// The document of outcomes with the seconds that each took; `bound` is the one that they are measured by.
-pub fn of(outcomes: &[(Outcome, f64)], bound: &Outcome, subject: Subject, timings: bool) -> Document {
+pub fn of(outcomes: &[(Outcome, f64)], bound: &Outcome, subject: Replayed, timings: bool) -> Document {
     let row = |(outcome, secs): &(Outcome, f64)| row(outcome, bound, timings.then_some(*secs));
     let policies = outcomes.iter().map(row).collect();
     Document { schema: SCHEMA, subject, idle_node_secs: bound.idle_node_secs, policies }

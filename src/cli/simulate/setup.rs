@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow};
 
 use super::args::{LogArgs, LogFormat, SimulateArgs, SupplyArgs};
 use super::command::file_name;
-use super::document::Subject;
+use super::document::Replayed;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
 use crate::model::RescaleCosts;
@@ -71,7 +71,7 @@ fn is_sacct(path: &Path) -> Result<bool, Failure> {
 }
 
 /// Everything that the flags say, and what is said of it.
-pub fn of(args: &SimulateArgs) -> Result<(Setup, Subject), Failure> {
+pub fn of(args: &SimulateArgs) -> Result<(Setup, Replayed), Failure> {
     let log = read_log(&args.log)?;
     let queue = main_queue(&log, args.log.nodes);
     let curves = curves(&args.supply)?;
@@ -83,7 +83,7 @@ pub fn of(args: &SimulateArgs) -> Result<(Setup, Subject), Failure> {
         let what = anyhow!("the log spans {years} years: one of its times must be wrong; or choose --days");
         return Err(Exit::Input.because(what));
     }
-    let subject = Subject {
+    let subject = Replayed {
         log: args.log.file_name(),
         idle_log: matches!(log, Log::Idle(_)),
         nodes: setup.queue.names().len(),

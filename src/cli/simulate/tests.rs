@@ -1,14 +1,14 @@
 //! What is printed of outcomes that are written down.
 
-use super::document::{Document, LossShares, PolicyRow, Subject};
+use super::document::{Document, LossShares, PolicyRow, Replayed};
 use super::show::{self, Days, Screen};
 use crate::api::SCHEMA;
 use crate::cli::filter::TableArgs;
 use crate::model::RescaleCosts;
 use crate::sim::Preempted;
 
-pub fn subject() -> Subject {
-    Subject {
+pub fn subject() -> Replayed {
+    Replayed {
         log: "summit.csv.xz".to_owned(),
         idle_log: true,
         nodes: 200,
