@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::Mode;
-use crate::model::{Curve, RescaleCosts};
+use crate::model::{Curve, Mode, RescaleCosts};
 
 /// The commented default file.
 pub const DEFAULT_FILE: &str = include_str!("../config/infill.toml");

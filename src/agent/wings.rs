@@ -12,8 +12,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
-use crate::api::{AgentEvent, WingOrder};
-use crate::model::JobId;
+use crate::model::{AgentEvent, JobId, WingOrder};
 
 use super::step::{SHARE_VARIABLES, SRUN_OPTIONS};
 

@@ -9,7 +9,7 @@ use super::exit::{Exit, Outcome};
 use super::filter::{self, FilterArgs, TableArgs};
 use super::output;
 use super::table::{Column, FieldHelp};
-use crate::api::{JobView, Status};
+use crate::api::{JobView, Status, routes};
 
 /// Flags of `infill jobs`.
 #[derive(Clone, Debug, Default, Args)]
@@ -102,7 +102,7 @@ fn wings(job: &JobView) -> String {
 
 /// Runs `infill jobs`.
 pub async fn run(args: JobsArgs, session: &Session) -> Outcome {
-    let mut status: Status = session.client()?.get("/v1/status").await?;
+    let mut status: Status = session.client()?.get(routes::STATUS).await?;
     let filter = args.filter.resolve()?;
     let known = |id: &u32| status.jobs.iter().any(|j| j.job.0 == *id);
     if let Some(id) = filter.job.iter().find(|id| !known(id)) {

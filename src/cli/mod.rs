@@ -25,6 +25,7 @@ mod status;
 mod table;
 #[cfg(test)]
 mod tests;
+mod values;
 mod watch;
 
 use std::future::Future;

@@ -4,12 +4,11 @@ use chrono::FixedOffset;
 
 use super::output::When;
 use crate::api::{
-    Control, CurveRow, JobView, Mode, NodeKind, NodeView, ProfileView, ProfilesView, RoundView, SCHEMA,
-    Status,
+    CurveRow, JobView, NodeKind, NodeView, ProfileView, ProfilesView, RoundView, SCHEMA, Status,
 };
 use crate::model::{
-    BatchMode, ChangeCost, ExecPlan, JobId, JobPlan, JobVerdict, MeasuredCosts, NodeName, NodeType,
-    NodeVerdict, Placement, Plan, Profile, ProfileKey, Report, SizePoint, SolveStatus, UnixTime,
+    BatchMode, ChangeCost, Control, ExecPlan, JobId, JobPlan, JobVerdict, MeasuredCosts, Mode, NodeName,
+    NodeType, NodeVerdict, Placement, Plan, Profile, ProfileKey, Report, SizePoint, SolveStatus, UnixTime,
 };
 
 /// The moment of the samples: 2026-11-20 22:10:17 UTC.

@@ -8,7 +8,8 @@ use super::Session;
 use super::exit::{Exit, Failure, Outcome};
 use super::output::{self, When};
 use super::{gaps, jobs, watch};
-use crate::api::{Control, Mode, NodeKind, Status};
+use crate::api::{NodeKind, Status, routes};
+use crate::model::{Control, Mode};
 
 /// Flags of `infill status`.
 #[derive(Clone, Debug, Args)]
@@ -36,7 +37,7 @@ pub async fn run(args: StatusArgs, session: &Session) -> Outcome {
     if args.watch {
         return watch::run(&client, args.interval, args.column).await;
     }
-    let status: Status = client.get("/v1/status").await?;
+    let status: Status = client.get(routes::STATUS).await?;
     if args.json {
         output::print_json(&status)?;
     } else if let Some(width) = args.once_width {

@@ -24,8 +24,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::{Exit, RunSpec, WingOrder};
-use crate::model::{ExecPlan, JobId, JobPlan, NodeName, Sizes, Standing, UnixTime};
+use crate::model::{ExecPlan, Exit, JobId, JobPlan, NodeName, RunSpec, Sizes, Standing, UnixTime, WingOrder};
 
 /// Seconds after which an effect that Slurm does not show is asked for again.
 pub const RETRY_SECS: f64 = 5.0;

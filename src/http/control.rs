@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use crate::api::{Control, ControlRequest};
+use crate::api::ControlRequest;
 use crate::daemon::{CONTROL_SETTING, Context};
+use crate::model::Control;
 
 use super::{Body, Refusal, auth};
 

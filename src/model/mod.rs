@@ -3,7 +3,11 @@
 //!
 //! Nothing here does I/O, reads a clock or draws a random number.
 
+pub mod control;
+pub mod credential;
+pub mod event;
 pub mod gap;
+pub mod generation;
 pub mod hostlist;
 pub mod ids;
 pub mod job;
@@ -15,10 +19,16 @@ pub mod refusal;
 pub mod report;
 pub mod request;
 pub mod snapshot;
+pub mod spec;
 pub mod time;
 pub mod trace;
+pub mod worker;
 
+pub use control::{Control, Mode};
+pub use credential::{Credential, Secret, hello_payload};
+pub use event::{AgentEvent, Opening};
 pub use gap::{EndedGap, Gap, Gaps, WindowCause, WindowEnd};
+pub use generation::GenerationRecord;
 pub use ids::{JobId, NodeName, NodeType, UserId};
 pub use job::{BaseState, Job, JobState};
 pub use malleable::{HeldNode, MalleableJob, Standing};
@@ -32,5 +42,7 @@ pub use refusal::Refusal;
 pub use report::{JobVerdict, NodeVerdict, Report};
 pub use request::{MAX_NODES_A_JOB, Request, RequestError, Sizes};
 pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};
+pub use spec::{MAX_GRACE_SECS, MAX_NAME_CHARS, RunSpec};
 pub use time::UnixTime;
 pub use trace::{IdleInterval, IdleLog, JobLog, LoggedJob, Malformed, NamedCurve, Reading, WorkloadJob};
+pub use worker::{Directive, Exit, Member, WingOrder};

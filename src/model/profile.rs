@@ -184,7 +184,6 @@ impl RescaleCosts {
 /// How the work of one step grows with the number of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[derive(clap::ValueEnum)]
 pub enum BatchMode {
     /// Not said: recognised from samples and steps, if it can be.
     #[default]
@@ -196,6 +195,9 @@ pub enum BatchMode {
 }
 
 impl BatchMode {
+    /// All of them.
+    pub const ALL: [BatchMode; 3] = [BatchMode::Auto, BatchMode::PerNode, BatchMode::Global];
+
     /// As it is written in files, tables and flags.
     pub fn word(self) -> &'static str {
         match self {
@@ -207,7 +209,7 @@ impl BatchMode {
 
     /// Reads [`BatchMode::word`].
     pub fn parse(word: &str) -> Option<Self> {
-        [BatchMode::Auto, BatchMode::PerNode, BatchMode::Global].into_iter().find(|m| m.word() == word)
+        BatchMode::ALL.into_iter().find(|m| m.word() == word)
     }
 }
 

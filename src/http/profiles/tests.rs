@@ -6,14 +6,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::{Credential, Secret};
 use crate::cli::samples;
 use crate::config::Config;
 use crate::daemon::executor;
 use crate::daemon::leadership::Leadership;
 use crate::daemon::metrics::Metrics;
 use crate::daemon::world::{Shared, World};
-use crate::model::UserId;
+use crate::model::{Credential, Secret, UserId};
 use crate::slurm::fake::FakeSlurm;
 use crate::slurm::munge::{FakeIdentity, uid_of};
 use crate::store::Standing;
