@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Control, Credential, GenerationRecord, JobId, Mode, NodeName, Plan, Report, UnixTime};
+use crate::model::{
+    Control, Credential, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, Report, UnixTime,
+};
 
 /// An administrator's order: `POST /v1/control`. The credential's purpose is `control`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -95,8 +97,8 @@ pub struct JobView {
     pub name: String,
     /// Owner.
     pub user: String,
-    /// `queued`, `launching`, `running`, `rescaling`, `parked`, `ending`, `done`, `failed`.
-    pub state: String,
+    /// Where it is in its life.
+    pub state: MalleableState,
     /// Allowed sizes.
     pub sizes: String,
     /// Nodes held, lead first.

@@ -10,6 +10,7 @@ use super::filter::{self, FilterArgs, TableArgs};
 use super::output;
 use super::table::{Column, FieldHelp};
 use crate::api::{JobView, Status, routes};
+use crate::model::MalleableState;
 
 /// Flags of `infill jobs`.
 #[derive(Clone, Debug, Default, Args)]
@@ -29,12 +30,7 @@ const COLUMNS: &[Column<JobView>] = &[
     Column { letter: 'i', header: "JOBID", help: "the lead's job id", cell: |j| j.job.to_string() },
     Column { letter: 'j', header: "NAME", help: "job name", cell: |j| j.name.clone() },
     Column { letter: 'u', header: "USER", help: "owner", cell: |j| j.user.clone() },
-    Column {
-        letter: 't',
-        header: "STATE",
-        help: "queued, launching, running, rescaling, parked, ending, done or failed",
-        cell: |j| j.state.clone(),
-    },
+    Column { letter: 't', header: "STATE", help: MalleableState::WORDS, cell: |j| j.state.to_string() },
     Column { letter: 'D', header: "NODES", help: "nodes held", cell: |j| j.nodes.len().to_string() },
     Column { letter: 's', header: "SIZES", help: "sizes that it may have", cell: |j| j.sizes.clone() },
     Column { letter: 'N', header: "NODELIST", help: "nodes held", cell: nodes },

@@ -100,7 +100,7 @@ pub fn line_up(status: &Status) -> String {
 }
 
 fn job_line_up(status: &Status) -> String {
-    let mut states: Vec<&str> = status.jobs.iter().map(|j| j.state.as_str()).collect();
+    let mut states: Vec<&str> = status.jobs.iter().map(|j| j.state.word()).collect();
     states.sort_unstable();
     let counts: Vec<String> =
         states.chunk_by(|a, b| a == b).map(|same| format!("{} {}", same.len(), same[0])).collect();

@@ -7,7 +7,7 @@ use crate::model::BatchMode;
 
 impl ValueEnum for BatchMode {
     fn value_variants<'a>() -> &'a [Self] {
-        &BatchMode::ALL
+        BatchMode::ALL
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {

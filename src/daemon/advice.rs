@@ -6,7 +6,8 @@ use crate::advisor::{Library, News, Opening, Progress, Subject};
 use crate::api::{AgentEvent, Opening as Told};
 use crate::generation::{Machine, Phase};
 use crate::model::{
-    ExecPlan, JobId, NodeName, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, Standing, UnixTime,
+    ExecPlan, JobId, MalleableState, NodeName, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts,
+    Standing, UnixTime,
 };
 use crate::store::{Measurement, StoreError};
 
@@ -231,7 +232,9 @@ impl World {
 
     /// The jobs that the advisor and the planner have to do with.
     pub(super) fn living(&self) -> impl Iterator<Item = &Machine> {
-        self.machines.values().filter(|m| !matches!(m.state_word(), "ended" | "ending"))
+        self.machines
+            .values()
+            .filter(|m| !matches!(m.state(), MalleableState::Ended | MalleableState::Ending))
     }
 
     /// What the job's rescales cost, by what is known of its profile.

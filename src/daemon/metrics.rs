@@ -12,6 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::generation::Effect;
+use crate::model::MalleableState;
 
 /// What [`Metrics::text`] is.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -65,9 +66,6 @@ pub struct Metrics {
     pub gap_seconds: Seconds,
 }
 
-/// States of malleable jobs, as [`crate::generation::Machine::state_word`] says them.
-pub const JOB_STATES: [&str; 8] =
-    ["queued", "launching", "starting", "running", "rescaling", "parking", "ending", "ended"];
 const OUTCOMES: [&str; 4] = ["acted", "observed", "doubtful", "failed"];
 const STATUSES: [&str; 4] = ["optimal", "time_limit", "fallback", "trivial"];
 const EVENTS: [&str; 7] =
@@ -128,7 +126,7 @@ impl Metrics {
     }
 
     fn zeros(&self) {
-        JOB_STATES.iter().for_each(|s| drop(self.jobs.get_or_create(&vec![("state", *s)])));
+        MalleableState::ALL.iter().for_each(|s| drop(self.jobs.get_or_create(&vec![("state", s.word())])));
         OUTCOMES.iter().for_each(|s| drop(self.rounds.get_or_create(&vec![("outcome", *s)])));
         STATUSES.iter().for_each(|s| drop(self.solver_status.get_or_create(&vec![("status", *s)])));
         EVENTS.iter().for_each(|s| drop(self.agent_events.get_or_create(&vec![("event", *s)])));

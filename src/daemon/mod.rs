@@ -120,11 +120,8 @@ async fn restore(world: &mut World, store: &dyn Store) -> anyhow::Result<()> {
     let leads = store.open_leads().await?;
     let gaps = store.gaps(rounds::GAPS_TO_LEARN_FROM).await?;
     let first_order = store.next_orders(world::ORDERS_AT_ONCE).await?;
-    let control = match store.setting(CONTROL_SETTING).await?.as_deref() {
-        Some("paused") => Control::Paused,
-        Some("draining") => Control::Draining,
-        _ => Control::Normal,
-    };
+    let control = store.setting(CONTROL_SETTING).await?;
+    let control = control.and_then(|word| word.parse::<Control>().ok()).unwrap_or_default();
     world.restore(leads, &gaps, first_order, control, now());
     Ok(())
 }

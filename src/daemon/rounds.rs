@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use crate::api::{Control, RoundView, SCHEMA};
 use crate::config::Config;
-use crate::model::{Plan, Report, Snapshot, SolveStatus, UnixTime};
+use crate::model::{MalleableState, Plan, Report, Snapshot, SolveStatus, UnixTime};
 use crate::round::{self, Question};
 use crate::slurm::SlurmError;
 use crate::store::RoundRecord;
@@ -206,9 +206,9 @@ fn gauge(context: &Context, world: &mut World, view: &RoundView) {
     m.harvested.inc_by(secs * held as f64);
     m.gap_seconds.inc_by(secs * (held + free) as f64);
     m.breaker_open_nodes.set(world.breaker.open(view.plan.at) as i64);
-    for state in super::metrics::JOB_STATES {
-        let n = world.machines.values().filter(|x| x.state_word() == state).count();
-        m.jobs.get_or_create(&vec![("state", state)]).set(n as i64);
+    for state in MalleableState::ALL {
+        let n = world.machines.values().filter(|x| x.state() == *state).count();
+        m.jobs.get_or_create(&vec![("state", state.word())]).set(n as i64);
     }
     let status = match view.plan.status {
         SolveStatus::Optimal => "optimal",

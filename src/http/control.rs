@@ -21,11 +21,7 @@ pub async fn control(
         tracing::warn!(%uid, "an order was refused: no administrator");
         return Err(Refusal::new(StatusCode::FORBIDDEN, "only administrators may do that"));
     }
-    let word = match request.control {
-        Control::Normal => "normal",
-        Control::Paused => "paused",
-        Control::Draining => "draining",
-    };
+    let word = request.control.word();
     if let Err(e) = context.store.put_setting(CONTROL_SETTING, word).await {
         // The order is obeyed all the same: stopping must work when the disk is full.
         tracing::error!("the order is obeyed, but a restart forgets it: {e}");

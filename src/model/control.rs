@@ -1,26 +1,27 @@
 //! What the daemon may do: the mode of the configuration, and an administrator's passing order.
 
-use serde::{Deserialize, Serialize};
+use super::words::words;
 
-/// Operating mode of the daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// Look and plan, touch nothing.
-    Observe,
-    /// Carry plans out.
-    Act,
+words! {
+    /// Operating mode of the daemon.
+    pub enum Mode {
+        /// Look and plan, touch nothing.
+        Observe = "observe",
+        /// Carry plans out.
+        Act = "act",
+    }
 }
 
-/// A passing order of an administrator, kept over restarts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Control {
-    /// Work as the mode says.
-    #[default]
-    Normal,
-    /// Start nothing and grow nothing; what runs, runs on and still leaves in time.
-    Paused,
-    /// Save and park everything.
-    Draining,
+words! {
+    /// A passing order of an administrator, kept over restarts.
+    #[derive(Default)]
+    pub enum Control {
+        /// Work as the mode says.
+        #[default]
+        Normal = "normal",
+        /// Start nothing and grow nothing; what runs, runs on and still leaves in time.
+        Paused = "paused",
+        /// Save and park everything.
+        Draining = "draining",
+    }
 }

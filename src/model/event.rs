@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::words::words;
 use super::{Exit, JobId};
 
 /// One event. Reporting an event again is harmless.
@@ -57,6 +58,38 @@ pub enum AgentEvent {
         /// What sbatch said.
         error: String,
     },
+}
+
+impl AgentEvent {
+    /// What kind of event it is.
+    pub fn kind(&self) -> EventKind {
+        match self {
+            AgentEvent::Started { .. } => EventKind::Started,
+            AgentEvent::Stopped { .. } => EventKind::Stopped,
+            AgentEvent::Leaving => EventKind::Leaving,
+            AgentEvent::Progress { .. } => EventKind::Progress,
+            AgentEvent::WingSubmitted { .. } => EventKind::WingSubmitted,
+            AgentEvent::WingRefused { .. } => EventKind::WingRefused,
+        }
+    }
+}
+
+words! {
+    /// A kind of [`AgentEvent`], as it is counted.
+    pub enum EventKind {
+        /// A command was started.
+        Started = "started",
+        /// A command is gone.
+        Stopped = "stopped",
+        /// Slurm wants a node.
+        Leaving = "leaving",
+        /// A command made progress.
+        Progress = "progress",
+        /// `sbatch` accepted a wing.
+        WingSubmitted = "wing_submitted",
+        /// `sbatch` refused a wing.
+        WingRefused = "wing_refused",
+    }
 }
 
 /// How a generation came about on one worker, seconds by its monotonic clock.

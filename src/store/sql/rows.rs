@@ -94,7 +94,7 @@ fn key(row: &Row) -> Result<ProfileKey, Bad> {
         name: column(row, "name")?,
         node_type: NodeType::new(column::<String>(row, "node_type")?),
         exec_plan: ExecPlan(column(row, "exec_plan")?),
-        batch: BatchMode::parse(&batch).ok_or_else(|| format!("column batch holds {batch:?}"))?,
+        batch: batch.parse().map_err(|e| format!("column batch: {e}"))?,
     })
 }
 
