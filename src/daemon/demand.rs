@@ -3,22 +3,10 @@
 use crate::advisor::Subject;
 use crate::config::PlannerConfig;
 use crate::generation::{Machine, Phase};
-use crate::model::{Curve, HeldNode, Job, MalleableJob, Request, RescaleCosts, UnixTime, UserId};
+use crate::model::{Curve, HeldNode, MalleableJob, RescaleCosts, UnixTime, UserId};
 use crate::round::{Candidate, curves, demand};
 
 use super::world::{About, World};
-
-/// What a job in the partition asks for. The plug-in's comment goes before the user's.
-///
-/// # Errors
-/// What is wrong with the comment, in words.
-pub fn request_of(job: &Job) -> Result<Option<Request>, String> {
-    let comment = if job.admin_comment.contains("infill:") { &job.admin_comment } else { &job.comment };
-    if let Some(lead) = crate::generation::observe::lead_of(job) {
-        return Ok(Some(Request::Wing(lead)));
-    }
-    Request::parse(comment).map_err(|e| e.to_string())
-}
 
 /// What the job declared, else what the configuration says of its profile or name.
 pub fn declared(machine: &Machine, about: Option<&About>, config: &PlannerConfig) -> Option<Curve> {

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::gaps::{GapContext, Holders, Occupancy, find};
-use crate::generation::observe::{Sight, lead_of};
+use crate::generation::observe::Sight;
 use crate::generation::{Effect, Machine, Outcome, Phase};
-use crate::model::{Gaps, Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime};
+use crate::model::{Gaps, Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime, lead_of};
 use crate::round::Question;
 
 use super::books::{MAX_WAITING_ROWS, put_back};
@@ -51,7 +51,7 @@ impl World {
     fn meet(&mut self, ours: &[&Job], now: UnixTime) {
         let mut unclear = Vec::new();
         for job in ours.iter().filter(|j| !j.state.is_ended()) {
-            match demand::request_of(job) {
+            match Request::of(job) {
                 Ok(Some(Request::Lead(sizes))) => self.meet_lead(job, sizes, now),
                 Ok(Some(Request::Wing(_))) => {}
                 Ok(None) => {}
@@ -89,7 +89,7 @@ impl World {
     pub fn adopt(&mut self, job: &Job, now: UnixTime) {
         let known = self.machines.get(&job.id).is_some_and(|m| m.phase != Phase::Ended);
         if !known {
-            let sizes = match demand::request_of(job) {
+            let sizes = match Request::of(job) {
                 Ok(Some(Request::Lead(sizes))) => sizes,
                 _ => Sizes::Range { min: 1, max: 1 },
             };

@@ -7,7 +7,6 @@ use axum::http::StatusCode;
 
 use crate::api::ControlRequest;
 use crate::daemon::{CONTROL_SETTING, Context};
-use crate::model::Control;
 
 use super::{Body, Refusal, auth};
 

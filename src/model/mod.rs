@@ -18,6 +18,7 @@ pub mod profile;
 pub mod refusal;
 pub mod report;
 pub mod request;
+pub mod sizes;
 pub mod snapshot;
 pub mod spec;
 pub mod state;
@@ -42,7 +43,8 @@ pub use profile::{
 };
 pub use refusal::Refusal;
 pub use report::{JobVerdict, NodeVerdict, Report};
-pub use request::{MAX_NODES_A_JOB, Request, RequestError, Sizes};
+pub use request::{Request, RequestError, lead_of, order_in, wing_comment, wing_name};
+pub use sizes::{MAX_NODES_A_JOB, Sizes, SizesError};
 pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};
 pub use spec::{MAX_GRACE_SECS, MAX_NAME_CHARS, RunSpec};
 pub use state::MalleableState;

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 
 use super::{Db, Row};
-use crate::model::{BatchMode, EndedGap, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileKey, UnixTime};
+use crate::model::{EndedGap, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileKey, UnixTime};
 use crate::store::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
 /// Why a row cannot be read, in words.
