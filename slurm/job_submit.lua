@@ -18,7 +18,7 @@
 local PARTITION = "infill"
 local QOS = "infill"
 -- The largest number of nodes that a job may name. A typo should not make the planner think about a million nodes.
-local MAX_NODES = 4096
+local MAX_NODES = 10000
 -- A comment is a few options; longer ones are refused rather than parsed under slurmctld's locks.
 local MAX_COMMENT_BYTES = 512
 local MAX_SIZES = 64

@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::Mode;
-use crate::model::{Curve, RescaleCosts};
+use crate::model::{Curve, Mode, RescaleCosts};
 use rule::{Rule, first_broken};
 
 /// The commented default file.

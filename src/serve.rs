@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::api::{Control, RoundView};
+use crate::api::RoundView;
 use crate::clock::now;
 use crate::config::Config;
 use crate::daemon::context::{CONTROL_SETTING, Context, Services};
@@ -16,6 +16,7 @@ use crate::daemon::orders::ORDERS_AT_ONCE;
 use crate::daemon::state::{Errands, State};
 use crate::daemon::{executor, lead, rounds, ticks};
 use crate::http;
+use crate::model::Control;
 use crate::round::GAPS_TO_LEARN_FROM;
 use crate::slurm::SlurmApi as _;
 use crate::slurm::munge;
@@ -78,11 +79,8 @@ async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store:
     let leads = store.open_leads().await?;
     let gaps = store.gaps(GAPS_TO_LEARN_FROM).await?;
     let first_order = store.next_orders(ORDERS_AT_ONCE).await?;
-    state.control = match store.setting(CONTROL_SETTING).await?.as_deref() {
-        Some("paused") => Control::Paused,
-        Some("draining") => Control::Draining,
-        _ => Control::Normal,
-    };
+    let control = store.setting(CONTROL_SETTING).await?;
+    state.control = control.and_then(|word| word.parse::<Control>().ok()).unwrap_or_default();
     state.scene.remember(&gaps, now());
     state.fleet.orders.refill(first_order);
     let out = state.fleet.restore(leads, now());

@@ -9,9 +9,8 @@ use clap::Args;
 use regex::bytes::Regex;
 use sha2::{Digest, Sha256};
 
-use crate::api::RunSpec;
 use crate::config::Config;
-use crate::model::{BatchMode, Curve, RescaleCosts, Sizes};
+use crate::model::{BatchMode, Curve, RescaleCosts, RunSpec, Sizes};
 
 /// Longest waiting time that a flag may name, seconds: a week, longer than any job's limit that we met.
 const MAX_WAIT_SECS: u32 = 7 * 86_400;

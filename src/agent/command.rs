@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::api::Exit;
+use crate::model::Exit;
 
 use super::output::{Output, Stream};
 use super::processes::{MARK_VARIABLE, Processes};

@@ -1,6 +1,6 @@
 //! What a worker shall do next: a pure function of what the daemon says and of what runs.
 
-use crate::api::{Directive, Member};
+use crate::model::{Directive, Member};
 
 /// The next thing to do.
 #[derive(Clone, Debug, PartialEq)]

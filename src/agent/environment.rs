@@ -5,8 +5,7 @@
 
 use std::path::Path;
 
-use crate::api::Member;
-use crate::model::JobId;
+use crate::model::{JobId, Member};
 
 use super::step::KEPT_CPUS_PER_TASK;
 

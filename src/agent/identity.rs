@@ -11,8 +11,7 @@ use async_trait::async_trait;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use crate::api::{Credential, Secret, hello_payload};
-use crate::model::JobId;
+use crate::model::{Credential, JobId, Secret, hello_payload};
 
 /// `munge` and `scontrol token` answer in milliseconds; a daemon of theirs that hangs must not hang us.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);

@@ -10,11 +10,10 @@ use serde::de::DeserializeOwned;
 
 use crate::addresses::{self, Addresses};
 use crate::api::{
-    AgentEvent, AgentReport, Assignment, ErrorBody, Hello, MAX_POLL_SECS, Poll, Role, RunSpec, Secret,
-    Welcome, daemon_urls,
+    AgentReport, Assignment, ErrorBody, Hello, MAX_POLL_SECS, Poll, Role, Welcome, daemon_urls, routes,
 };
 use crate::causes;
-use crate::model::{JobId, NodeName};
+use crate::model::{AgentEvent, JobId, NodeName, RunSpec, Secret};
 
 use super::identity::{Identity, IdentityError};
 
@@ -150,7 +149,7 @@ impl Link {
             wait_secs: MAX_POLL_SECS,
         };
         let wait = ANSWER_TIMEOUT + Duration::from_secs(MAX_POLL_SECS);
-        let answer = self.post("/v1/agent/poll", Some(&secret), &body, wait).await;
+        let answer = self.post(routes::AGENT_POLL, Some(&secret), &body, wait).await;
         self.forget_if_unknown(&answer, epoch).await;
         Ok((epoch, answer?))
     }
@@ -160,7 +159,7 @@ impl Link {
         let (secret, epoch) = self.secret().await?;
         let body = AgentReport { job: self.config.job, node: self.config.node.clone(), events };
         let answer: Result<serde::de::IgnoredAny, _> =
-            self.post("/v1/agent/report", Some(&secret), &body, ANSWER_TIMEOUT).await;
+            self.post(routes::AGENT_REPORT, Some(&secret), &body, ANSWER_TIMEOUT).await;
         self.forget_if_unknown(&answer, epoch).await;
         answer.map(|_| ())
     }
@@ -197,7 +196,7 @@ impl Link {
             spec: self.config.spec.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        let welcome: Welcome = self.post("/v1/agent/hello", None, &hello, ANSWER_TIMEOUT).await?;
+        let welcome: Welcome = self.post(routes::AGENT_HELLO, None, &hello, ANSWER_TIMEOUT).await?;
         // Anything else would be a number that no Duration can hold.
         if (0.0..=86_400.0).contains(&welcome.preempt_leave_secs) {
             self.state().leave = Duration::from_secs_f64(welcome.preempt_leave_secs);

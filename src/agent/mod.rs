@@ -83,7 +83,7 @@ async fn serve(
     place: Place,
     role: Role,
     common: CommandArgs,
-    lead: Option<(crate::api::RunSpec, WingJob)>,
+    lead: Option<(crate::model::RunSpec, WingJob)>,
 ) -> anyhow::Result<i32> {
     let dir = place::private_dir(&place).context("cannot make the private directory of the agent")?;
     let (spec, wings) = lead.unzip();

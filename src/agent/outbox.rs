@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::api::{AgentEvent, MAX_EVENTS};
+use crate::api::MAX_EVENTS;
+use crate::model::AgentEvent;
 
 /// Events in order, the oldest first.
 #[derive(Default)]

@@ -2,8 +2,7 @@
 
 use anyhow::Context;
 
-use crate::api::Member;
-use crate::model::{JobId, NodeName};
+use crate::model::{JobId, Member, NodeName};
 
 use super::args::RunArgs;
 use super::command::{Launch, Running};

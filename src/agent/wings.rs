@@ -12,8 +12,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
-use crate::api::{AgentEvent, WingOrder};
-use crate::model::JobId;
+use crate::model::{AgentEvent, JobId, WingOrder, order_in, wing_comment, wing_name};
 
 use super::step::{SHARE_VARIABLES, SRUN_OPTIONS};
 
@@ -131,7 +130,7 @@ impl Submitter {
             Some((order.parse().ok()?, JobId(job.parse().ok()?)))
         });
         self.done.extend(known.map(|(order, job)| (order, AgentEvent::WingSubmitted { order, job })));
-        let name = format!("--name=wing:{}", self.job.lead);
+        let name = format!("--name={}", wing_name(self.job.lead));
         match run(&self.programs.squeue, &["--me", "--noheader", "--states=all", "--format=%i %k", &name], "")
             .await
         {
@@ -164,7 +163,7 @@ impl Submitter {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let program = std::env::current_exe()
             .map_err(|e| RunError::Failed(format!("no path of our own program: {e}")))?;
-        let text = run(&self.programs.sbatch, &args, &self.script(&program)).await?;
+        let text = run(&self.programs.sbatch, &args, &self.script(&program)?).await?;
         // "123" or "123;cluster".
         let id = text.trim().split(';').next().and_then(|id| id.parse().ok());
         id.map(JobId).ok_or_else(|| RunError::Failed(format!("sbatch answered {:?}", text.trim())))
@@ -184,8 +183,8 @@ impl Submitter {
             "--mem=0".to_owned(),
             format!("--nodelist={nodes}"),
             format!("--time={}", order.time_limit_mins),
-            format!("--job-name=wing:{lead}"),
-            format!("--comment=infill:order={};wing={lead}", order.order),
+            format!("--job-name={}", wing_name(lead)),
+            format!("--comment={}", wing_comment(order.order, lead)),
             "--no-requeue".to_owned(),
             "--export=ALL".to_owned(),
             "--open-mode=append".to_owned(),
@@ -200,7 +199,7 @@ impl Submitter {
     }
 
     /// The batch script of a wing: one worker on each of its nodes.
-    fn script(&self, program: &Path) -> String {
+    fn script(&self, program: &Path) -> Result<String, RunError> {
         let mut words = vec!["srun".to_owned()];
         words.extend(SRUN_OPTIONS.map(str::to_owned));
         words.push(program.display().to_string());
@@ -210,8 +209,9 @@ impl Submitter {
             format!("--url={}", self.job.url),
         ]);
         words.extend(self.job.worker_args.iter().cloned());
-        let line = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
-        format!("#!/bin/sh\nunset {}\nexec {line}\n", SHARE_VARIABLES.join(" "))
+        let line = shlex::try_join(words.iter().map(String::as_str))
+            .map_err(|e| RunError::Failed(format!("the command has no place in a script: {e}")))?;
+        Ok(format!("#!/bin/sh\nunset {}\nexec {line}\n", SHARE_VARIABLES.join(" ")))
     }
 }
 
@@ -220,20 +220,10 @@ fn file_pattern(path: Option<&Path>) -> String {
     path.map_or_else(|| "/dev/null".to_owned(), |p| p.display().to_string().replace('%', "%%"))
 }
 
-/// A word that a POSIX shell reads as it is.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@+%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 /// Reads `123 infill:order=7;wing=100`.
 fn parse_queue_line(line: &str) -> Option<(u64, JobId)> {
     let (id, comment) = line.trim().split_once(' ')?;
-    let order = comment.trim().strip_prefix("infill:order=")?.split(';').next()?;
-    Some((order.parse().ok()?, JobId(id.parse().ok()?)))
+    Some((order_in(comment)?, JobId(id.parse().ok()?)))
 }
 
 /// Why a program of Slurm's gave no answer.
@@ -277,14 +267,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shell_words() {
-        assert_eq!(quoted("--nodes=1-4"), "--nodes=1-4");
-        assert_eq!(quoted("a b"), "'a b'");
-        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
-        assert_eq!(quoted(""), "''");
-    }
-
-    #[test]
     fn queue_lines() {
         assert_eq!(parse_queue_line("123 infill:order=7;wing=100"), Some((7, JobId(123))));
         assert_eq!(parse_queue_line("123 infill:order=7"), Some((7, JobId(123))));
@@ -295,13 +277,13 @@ mod tests {
     fn a_wings_script() {
         let job = WingJob {
             lead: JobId(100),
-            worker_args: vec!["--grace=5".into(), "--".into(), "sh".into(), "-c".into(), "echo 'hi'".into()],
+            worker_args: ["--grace=5", "--", "sh", "-c", "echo 'hi' $HOME", ""].map(str::to_owned).to_vec(),
             url: "http://ctl:6810".to_owned(),
             output: None,
             error: None,
         };
         let submitter = Submitter::new(job, PathBuf::from("/none"), Programs::default());
-        insta::assert_snapshot!(submitter.script(Path::new("/usr/bin/infill")), @r"
+        insta::assert_snapshot!(submitter.script(Path::new("/usr/bin/infill")).unwrap(), @r"
         #!/bin/sh
         unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK
         exec srun --overlap --no-kill --kill-on-bad-exit=0 --wait=0 --ntasks-per-node=1 --cpu-bind=none --input=none /usr/bin/infill worker --lead=100 --url=http://ctl:6810 --grace=5 -- sh -c 'echo '\''hi'\'''

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use crate::api::{AgentEvent, Assignment, Exit, Member, Opening, Role, WingOrder};
-use crate::model::JobId;
+use crate::api::{Assignment, Role};
+use crate::model::{AgentEvent, Exit, JobId, Member, Opening, WingOrder};
 
 use super::args::CommandArgs;
 use super::command::{Ended, Launch, Running};

@@ -206,6 +206,7 @@ fn why(error: &reqwest::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::routes;
 
     #[test]
     fn a_status_becomes_an_exit_code() {
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_the_daemon_said_is_kept() {
-        let error = refusal(StatusCode::FORBIDDEN, "/v1/control", br#"{"error":"bob is no admin"}"#);
+        let error = refusal(StatusCode::FORBIDDEN, routes::CONTROL, br#"{"error":"bob is no admin"}"#);
         assert_eq!(error.to_string(), "the daemon refused: bob is no admin");
     }
 
@@ -256,7 +257,7 @@ mod tests {
         // A port that was bound and is free again: nobody listens there.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let client = Client::new(&format!("http://127.0.0.1:{port}/")).unwrap();
-        let error = client.get::<serde_json::Value>("/v1/status").await.unwrap_err();
+        let error = client.get::<serde_json::Value>(routes::STATUS).await.unwrap_err();
         assert_eq!(error.exit(), Exit::Unreachable);
         let text = error.to_string();
         assert!(

@@ -6,7 +6,8 @@ use super::exit::{Exit, Outcome};
 use super::output;
 use super::session::Session;
 use crate::agent::identity::{self, Identity as _};
-use crate::api::{Control, ControlRequest};
+use crate::api::{ControlRequest, routes};
+use crate::model::Control;
 
 /// What is ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ pub async fn run(order: Order, session: &Session) -> Outcome {
         .context("cannot prove to the daemon who gives the order (is munged running here?)")?;
     let request =
         ControlRequest { credential: proof.credential, nonce: proof.nonce, control: order.control() };
-    client.post("/v1/control", &request).await?;
+    client.post(routes::CONTROL, &request).await?;
     output::print(order.done())?;
     Ok(Exit::Ok.code())
 }

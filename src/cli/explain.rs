@@ -1,7 +1,7 @@
 //! `infill explain`: why a job or a node has what it has.
 
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::client::{Client, ClientError};
 use super::exit::{Exit, Outcome};
@@ -9,7 +9,7 @@ use super::output::{self, When};
 use super::percent;
 use super::session::Session;
 use super::{gaps, plan};
-use crate::api::{JobView, NodeView, RoundView, SCHEMA, Status};
+use crate::api::{Generations, JobView, NodeView, RoundView, SCHEMA, Status, routes};
 use crate::model::{JobId, UnixTime, hostlist};
 use crate::store::GenerationRecord;
 
@@ -22,12 +22,6 @@ pub struct ExplainArgs {
     /// As JSON
     #[arg(long)]
     json: bool,
-}
-
-/// `GET /v1/jobs/{id}/generations`.
-#[derive(Debug, Deserialize)]
-struct Generations {
-    generations: Vec<GenerationRecord>,
 }
 
 /// `infill explain --json`: what is known of one job or node.
@@ -46,8 +40,8 @@ const SHOWN_GENERATIONS: usize = 10;
 /// Runs `infill explain`.
 pub async fn run(args: ExplainArgs, session: &Session) -> Outcome {
     let client = session.client()?;
-    let status: Status = client.get("/v1/status").await?;
-    let round: Option<RoundView> = found(client.get("/v1/round").await)?;
+    let status: Status = client.get(routes::STATUS).await?;
+    let round: Option<RoundView> = found(client.get(routes::ROUND).await)?;
     let job = args.subject.parse().ok().map(JobId);
     let explanation = match job {
         Some(id) => of_job(id, &status, round, generations(&client, id).await?),
@@ -65,7 +59,7 @@ pub async fn run(args: ExplainArgs, session: &Session) -> Outcome {
 }
 
 async fn generations(client: &Client, id: JobId) -> Result<Vec<GenerationRecord>, ClientError> {
-    let answer: Option<Generations> = found(client.get(&format!("/v1/jobs/{id}/generations")).await)?;
+    let answer: Option<Generations> = found(client.get(&routes::generations(id)).await)?;
     Ok(answer.map(|a| a.generations).unwrap_or_default())
 }
 

@@ -10,8 +10,8 @@ use super::output;
 use super::percent;
 use super::session::Session;
 use super::table::{Column, FieldHelp};
-use crate::api::{JobView, Status};
-use crate::model::hostlist;
+use crate::api::{JobView, Status, routes};
+use crate::model::{MalleableState, hostlist};
 
 /// Flags of `infill jobs`.
 #[derive(Clone, Debug, Default, Args)]
@@ -31,12 +31,7 @@ const COLUMNS: &[Column<JobView>] = &[
     Column { letter: 'i', header: "JOBID", help: "the lead's job id", cell: |j| j.job.to_string() },
     Column { letter: 'j', header: "NAME", help: "job name", cell: |j| j.name.clone() },
     Column { letter: 'u', header: "USER", help: "owner", cell: |j| j.user.clone() },
-    Column {
-        letter: 't',
-        header: "STATE",
-        help: "queued, launching, running, rescaling, parked, ending, done or failed",
-        cell: |j| j.state.clone(),
-    },
+    Column { letter: 't', header: "STATE", help: MalleableState::WORDS, cell: |j| j.state.to_string() },
     Column { letter: 'D', header: "NODES", help: "nodes held", cell: |j| j.nodes.len().to_string() },
     Column { letter: 's', header: "SIZES", help: "sizes that it may have", cell: |j| j.sizes.clone() },
     Column { letter: 'N', header: "NODELIST", help: "nodes held", cell: nodes },
@@ -104,7 +99,7 @@ fn wings(job: &JobView) -> String {
 
 /// Runs `infill jobs`.
 pub async fn run(args: JobsArgs, session: &Session) -> Outcome {
-    let mut status: Status = session.client()?.get("/v1/status").await?;
+    let mut status: Status = session.client()?.get(routes::STATUS).await?;
     let filter = args.filter.resolve()?;
     let known = |id: &u32| status.jobs.iter().any(|j| j.job.0 == *id);
     if let Some(id) = filter.job.iter().find(|id| !known(id)) {

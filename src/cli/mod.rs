@@ -28,6 +28,7 @@ mod summary;
 mod table;
 #[cfg(test)]
 mod tests;
+mod values;
 mod watch;
 
 use std::future::Future;

@@ -6,7 +6,7 @@ use super::exit::{Exit, Failure, Outcome};
 use super::output::{self, When};
 use super::session::Session;
 use super::table::{Column, Layout};
-use crate::api::RoundView;
+use crate::api::{RoundView, routes};
 use crate::model::{JobPlan, NodeVerdict, SolveStatus, UnixTime, hostlist};
 
 /// Flags of `infill plan`.
@@ -69,7 +69,7 @@ pub async fn run(args: PlanArgs, session: &Session) -> Outcome {
     let round: RoundView = if args.local {
         crate::serve::plan_once(&session.config()?).await?
     } else {
-        session.client()?.get("/v1/plan").await?
+        session.client()?.get(routes::PLAN).await?
     };
     if args.json {
         output::print_json(&round)?;

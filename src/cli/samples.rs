@@ -4,12 +4,12 @@ use chrono::FixedOffset;
 
 use super::output::When;
 use crate::api::{
-    Control, CurveRow, JobView, Mode, NodeKind, NodeView, ProfileView, ProfilesView, RoundView, SCHEMA,
-    Status,
+    CurveRow, JobView, NodeKind, NodeView, ProfileView, ProfilesView, RoundView, SCHEMA, Status,
 };
 use crate::model::{
-    BatchMode, ChangeCost, ExecPlan, JobId, JobPlan, JobVerdict, MeasuredCosts, NodeName, NodeType,
-    NodeVerdict, Placement, Plan, Profile, ProfileKey, Report, SizePoint, SolveStatus, UnixTime,
+    BatchMode, ChangeCost, Control, ExecPlan, JobId, JobPlan, JobVerdict, MalleableState, MeasuredCosts,
+    Mode, NodeName, NodeType, NodeVerdict, Placement, Plan, Profile, ProfileKey, Report, SizePoint,
+    SolveStatus, UnixTime,
 };
 
 /// The moment of the samples: 2026-11-20 22:10:17 UTC.
@@ -38,12 +38,12 @@ pub fn node(name: &str, kind: NodeKind) -> NodeView {
 }
 
 /// A job on these nodes.
-pub fn job(id: u32, user: &str, state: &str, nodes: &[&str]) -> JobView {
+pub fn job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) -> JobView {
     JobView {
         job: JobId(id),
         name: format!("train-{id}"),
         user: user.to_owned(),
-        state: state.to_owned(),
+        state,
         sizes: "1-8".to_owned(),
         nodes: nodes.iter().map(|n| NodeName::from(*n)).collect(),
         generation: 0,
@@ -91,9 +91,10 @@ pub fn status() -> Status {
         efficiency: Some(0.873),
         advice: "curve from 3 sizes; 8 nodes will be tried".to_owned(),
         why: "2 of 3 gaps: the third closes in 4:00".to_owned(),
-        ..job(101, "alice", "running", &["n1", "n2"])
+        ..job(101, "alice", MalleableState::Running, &["n1", "n2"])
     };
-    let waiting = JobView { why: "no gap lasts a minute".to_owned(), ..job(102, "bob", "queued", &[]) };
+    let waiting =
+        JobView { why: "no gap lasts a minute".to_owned(), ..job(102, "bob", MalleableState::Queued, &[]) };
     Status {
         schema: SCHEMA,
         version: "0.1.0".to_owned(),

@@ -7,7 +7,7 @@ use super::output::{self, When};
 use super::session::Session;
 use super::summary::summary;
 use super::watch;
-use crate::api::Status;
+use crate::api::{Status, routes};
 
 /// Flags of `infill status`.
 #[derive(Clone, Debug, Args)]
@@ -35,7 +35,7 @@ pub async fn run(args: StatusArgs, session: &Session) -> Outcome {
     if args.watch {
         return watch::run(&client, args.interval, args.column).await;
     }
-    let status: Status = client.get("/v1/status").await?;
+    let status: Status = client.get(routes::STATUS).await?;
     if args.json {
         output::print_json(&status)?;
     } else if let Some(width) = args.once_width {

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use super::exit::Failure;
 use super::output::When;
 use super::{gaps, jobs};
-use crate::api::{Control, Mode, NodeKind, Status};
+use crate::api::{NodeKind, Status};
+use crate::model::{Control, Mode};
 
 /// The summary and the jobs.
 pub fn summary(status: &Status, url: &str, when: When) -> Result<String, Failure> {
@@ -59,7 +60,7 @@ pub fn line_up(status: &Status) -> String {
 }
 
 fn job_line_up(status: &Status) -> String {
-    let mut states: Vec<&str> = status.jobs.iter().map(|j| j.state.as_str()).collect();
+    let mut states: Vec<&str> = status.jobs.iter().map(|j| j.state.word()).collect();
     states.sort_unstable();
     let counts: Vec<String> =
         states.chunk_by(|a, b| a == b).map(|same| format!("{} {}", same.len(), same[0])).collect();

@@ -11,19 +11,25 @@ use super::args::Cli;
 use super::client::Client;
 use super::exit::Exit;
 use super::samples;
-use crate::api::ProfilesView;
+use crate::api::{ProfilesView, routes};
 use crate::model::ProfileFilter;
 
 /// Serves on a free port of this machine for as long as the test runs; returns the URL.
 fn daemon() -> String {
     let app = Router::new()
-        .route("/v1/status", get(|| async { Json(samples::status()) }))
-        .route("/v1/profiles", get(profiles))
-        .route("/v1/plan", get(|| async { Json(samples::round()) }))
-        .route("/v1/round", get(|| async { (StatusCode::NOT_FOUND, Json(json!({"error": "no round yet"}))) }))
-        .route("/v1/control", post(|| async { (StatusCode::FORBIDDEN, Json(json!({"error": "no admin"}))) }))
+        .route(routes::STATUS, get(|| async { Json(samples::status()) }))
+        .route(routes::PROFILES, get(profiles))
+        .route(routes::PLAN, get(|| async { Json(samples::round()) }))
         .route(
-            "/v1/jobs/{id}/generations",
+            routes::ROUND,
+            get(|| async { (StatusCode::NOT_FOUND, Json(json!({"error": "no round yet"}))) }),
+        )
+        .route(
+            routes::CONTROL,
+            post(|| async { (StatusCode::FORBIDDEN, Json(json!({"error": "no admin"}))) }),
+        )
+        .route(
+            routes::GENERATIONS,
             get(|Path(_): Path<u32>| async { Json(json!({"schema": 1, "generations": []})) }),
         );
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -104,7 +110,7 @@ fn each_failure_has_its_code() {
 
 #[tokio::test]
 async fn an_order_of_somebody_else_is_denied() {
-    let error = Client::new(&daemon()).unwrap().post("/v1/control", &json!({})).await.unwrap_err();
+    let error = Client::new(&daemon()).unwrap().post(routes::CONTROL, &json!({})).await.unwrap_err();
     assert_eq!((error.exit(), error.to_string().as_str()), (Exit::Denied, "the daemon refused: no admin"));
 }
 

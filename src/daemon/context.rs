@@ -12,10 +12,10 @@ use super::leadership::Leadership;
 use super::lines::Lines;
 use super::metrics::Metrics;
 use super::state::{Errands, State};
-use crate::api::{AgentEvent, AgentReport, Secret};
+use crate::api::AgentReport;
 use crate::config::Config;
 use crate::generation::input::Arrival;
-use crate::model::{JobId, UnixTime};
+use crate::model::{AgentEvent, JobId, Secret, UnixTime};
 use crate::slurm::SlurmApi;
 use crate::slurm::munge::Identity;
 use crate::store::{Standing, Store, StoreError};
@@ -134,7 +134,7 @@ impl Context {
         let agent = (arrival.slurm_job, arrival.node.clone());
         let mut state = self.state();
         let Some(out) = state.fleet.arrive(lead, arrival, now) else { return false };
-        state.hear("hello");
+        state.hear(None);
         self.lines.connect(agent, secret);
         let errands = state.absorb(out, now);
         self.run_errands(errands);
@@ -146,7 +146,7 @@ impl Context {
         let mut state = self.state();
         state.fleet.seen(report.job, &report.node, now);
         let Some(out) = state.fleet.report(report, now) else { return };
-        report.events.iter().for_each(|event| state.hear(event_name(event)));
+        report.events.iter().for_each(|event| state.hear(Some(event.kind())));
         let mut errands = state.absorb(out, now);
         errands.urgent |= report.events.contains(&AgentEvent::Leaving);
         self.run_errands(errands);
@@ -161,17 +161,6 @@ impl Context {
         if self.state().health.raise(Problem::Store(e.to_string())) {
             tracing::error!("the store fails: {e}; nothing is started until it works again");
         }
-    }
-}
-
-fn event_name(event: &AgentEvent) -> &'static str {
-    match event {
-        AgentEvent::Started { .. } => "started",
-        AgentEvent::Stopped { .. } => "stopped",
-        AgentEvent::Leaving => "leaving",
-        AgentEvent::Progress { .. } => "progress",
-        AgentEvent::WingSubmitted { .. } => "wing_submitted",
-        AgentEvent::WingRefused { .. } => "wing_refused",
     }
 }
 

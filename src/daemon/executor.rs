@@ -91,7 +91,7 @@ pub async fn perform(
 
 /// Refuses every job that is not in the partition and a part of this malleable job.
 fn guard(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
-    let ours = job.id == lead || crate::generation::observe::lead_of(job) == Some(lead);
+    let ours = job.id == lead || crate::model::lead_of(job) == Some(lead);
     if job.partition == partition && ours {
         return Ok(());
     }

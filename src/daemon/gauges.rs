@@ -1,10 +1,10 @@
 //! The gauges, set after each round.
 
 use super::ledger::Kind;
-use super::metrics::{JOB_STATES, Metrics};
+use super::metrics::{HELLO, Metrics};
 use super::state::State;
 use crate::api::RoundView;
-use crate::model::{Snapshot, SolveStatus};
+use crate::model::{EventKind, MalleableState, Snapshot, SolveStatus};
 
 /// Sets the gauges to what the state is after a round, and adds up what has come since the last one.
 pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView) {
@@ -19,7 +19,8 @@ pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView) {
     metrics.solver_status.get_or_create(&vec![("status", status)]).inc();
     metrics.solve_seconds.observe(view.secs.get("plan").copied().unwrap_or(0.0));
     for (event, n) in std::mem::take(&mut state.heard) {
-        metrics.agent_events.get_or_create(&vec![("event", event)]).inc_by(n);
+        let word = event.map_or(HELLO, EventKind::word);
+        metrics.agent_events.get_or_create(&vec![("event", word)]).inc_by(n);
     }
     for (kind, rows) in state.ledger.take_lost() {
         metrics.lost_rows.get_or_create(&vec![("kind", Kind::word(kind))]).inc_by(rows as u64);
@@ -42,9 +43,9 @@ fn nodes(metrics: &Metrics, state: &State, view: &RoundView) {
 }
 
 fn jobs(metrics: &Metrics, state: &State) {
-    for word in JOB_STATES {
-        let n = state.fleet.machines().filter(|m| m.state_word() == word).count();
-        metrics.jobs.get_or_create(&vec![("state", word)]).set(n as i64);
+    for shown in MalleableState::ALL {
+        let n = state.fleet.machines().filter(|m| m.state() == *shown).count();
+        metrics.jobs.get_or_create(&vec![("state", shown.word())]).set(n as i64);
     }
     let rescales: u64 = state.fleet.machines().map(|m| u64::from(m.rescales)).sum();
     metrics.rescales.inc_by(rescales.saturating_sub(metrics.rescales.get()));

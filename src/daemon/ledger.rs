@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::model::words::words;
 use crate::model::{EndedGap, JobId, ProfileFilter};
 use crate::store::{GenerationRecord, Measurement, RoundRecord};
 
@@ -16,31 +17,17 @@ pub const MAX_WAITING_ROUNDS: usize = 100;
 /// Seconds of measuring that make one row of history.
 const ROW_SECS: f64 = 60.0;
 
-/// A kind of history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Rounds.
-    Rounds,
-    /// Ended gaps.
-    Gaps,
-    /// Measurements.
-    Measurements,
-    /// Generations.
-    Generations,
-}
-
-impl Kind {
-    /// All kinds.
-    pub const ALL: [Kind; 4] = [Kind::Rounds, Kind::Gaps, Kind::Measurements, Kind::Generations];
-
-    /// Its name in the metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Kind::Rounds => "rounds",
-            Kind::Gaps => "gaps",
-            Kind::Measurements => "measurements",
-            Kind::Generations => "generations",
-        }
+words! {
+    /// A kind of history.
+    pub enum Kind {
+        /// Rounds.
+        Rounds = "rounds",
+        /// Ended gaps.
+        Gaps = "gaps",
+        /// Measurements.
+        Measurements = "measurements",
+        /// Generations.
+        Generations = "generations",
     }
 }
 

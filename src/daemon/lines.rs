@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
-use crate::api::{Assignment, Directive, Secret, WingOrder};
-use crate::model::{JobId, NodeName, UnixTime};
+use crate::api::Assignment;
+use crate::model::{Directive, JobId, NodeName, Secret, UnixTime, WingOrder};
 
 /// An agent: the Slurm job in which it runs, and its node.
 pub type Agent = (JobId, NodeName);

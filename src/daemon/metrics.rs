@@ -11,7 +11,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::ledger::Kind;
 use crate::generation::Effect;
+use crate::model::{EventKind, MalleableState};
 
 /// What [`Metrics::text`] is.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -65,14 +67,12 @@ pub struct Metrics {
     pub gap_seconds: Seconds,
 }
 
-/// States of malleable jobs, as [`crate::generation::Machine::state_word`] says them.
-pub const JOB_STATES: [&str; 8] =
-    ["queued", "launching", "starting", "running", "rescaling", "parking", "ending", "ended"];
 const OUTCOMES: [&str; 4] = ["acted", "observed", "doubtful", "failed"];
 const STATUSES: [&str; 4] = ["optimal", "time_limit", "fallback", "trivial"];
-const EVENTS: [&str; 7] =
-    ["hello", "started", "stopped", "leaving", "progress", "wing_submitted", "wing_refused"];
-const ROWS: [&str; 4] = ["rounds", "gaps", "measurements", "generations"];
+
+/// The word for an agent's hello among the kinds of events.
+pub const HELLO: &str = "hello";
+
 const EFFECTS: [&str; 6] = ["launch", "hold", "requeue_hold", "set_limit", "shrink_wing", "cancel_wing"];
 
 impl Default for Metrics {
@@ -128,16 +128,17 @@ impl Metrics {
     }
 
     fn zeros(&self) {
-        JOB_STATES.iter().for_each(|s| drop(self.jobs.get_or_create(&vec![("state", *s)])));
+        MalleableState::ALL.iter().for_each(|s| drop(self.jobs.get_or_create(&vec![("state", s.word())])));
         OUTCOMES.iter().for_each(|s| drop(self.rounds.get_or_create(&vec![("outcome", *s)])));
         STATUSES.iter().for_each(|s| drop(self.solver_status.get_or_create(&vec![("status", *s)])));
-        EVENTS.iter().for_each(|s| drop(self.agent_events.get_or_create(&vec![("event", *s)])));
+        let events = EventKind::ALL.iter().map(|kind| kind.word()).chain([HELLO]);
+        events.for_each(|s| drop(self.agent_events.get_or_create(&vec![("event", s)])));
         for kind in EFFECTS {
             for outcome in ["ok", "failed"] {
                 drop(self.actions.get_or_create(&vec![("kind", kind), ("outcome", outcome)]));
             }
         }
-        ROWS.iter().for_each(|s| drop(self.lost_rows.get_or_create(&vec![("kind", *s)])));
+        Kind::ALL.iter().for_each(|k| drop(self.lost_rows.get_or_create(&vec![("kind", k.word())])));
         self.store_up.set(1);
         self.leading.set(1);
     }

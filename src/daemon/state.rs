@@ -14,9 +14,11 @@ use super::ledger::Ledger;
 use super::lines::{Permit, Word};
 use super::lookups::Lookups;
 use crate::advisor::News;
-use crate::api::{Control, Mode, RoundView};
+use crate::api::RoundView;
 use crate::config::Config;
-use crate::model::{JobId, NodeName, Profile, ProfileFilter, ProfileKey, Snapshot, UnixTime};
+use crate::model::{
+    Control, EventKind, JobId, Mode, NodeName, Profile, ProfileFilter, ProfileKey, Snapshot, UnixTime,
+};
 use crate::round::{Advice, Question, Scene, Terms};
 use crate::store::Measurement;
 
@@ -58,8 +60,8 @@ pub struct State {
     pub endpoint: Option<(String, String)>,
     /// Start of the daemon.
     pub started_at: UnixTime,
-    /// What agents said since the last round, for the metrics.
-    pub heard: BTreeMap<&'static str, u64>,
+    /// What agents said since the last round, for the metrics; `None`: hello.
+    pub heard: BTreeMap<Option<EventKind>, u64>,
 }
 
 impl State {
@@ -235,7 +237,7 @@ impl State {
     }
 
     /// Counts what an agent said, for the metrics.
-    pub fn hear(&mut self, what: &'static str) {
+    pub fn hear(&mut self, what: Option<EventKind>) {
         *self.heard.entry(what).or_default() += 1;
     }
 }

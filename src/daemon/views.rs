@@ -1,7 +1,7 @@
 //! What the world looks like from outside: the documents of the HTTP API.
 
 use crate::api::{JobView, NodeKind, NodeView, SCHEMA, Status};
-use crate::model::{Gap, Job, JobId, Node, UnixTime, WindowCause, WindowEnd};
+use crate::model::{Gap, Job, JobId, MalleableState, Node, UnixTime, WindowCause, WindowEnd};
 
 use super::state::State;
 use crate::gaps::{Occupancy, Use};
@@ -91,12 +91,12 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
     let about = state.fleet.about(id).cloned().unwrap_or_default();
     let lead = machine.lead_node().cloned();
     let wings = machine.occupied().into_keys().filter(|n| Some(n) != lead.as_ref());
-    let running = machine.state_word() == "running";
+    let running = machine.state() == MalleableState::Running;
     Some(JobView {
         job: id,
         name: about.name,
         user: about.user,
-        state: machine.state_word().to_owned(),
+        state: machine.state(),
         sizes: machine.allowed().to_string(),
         nodes: lead.clone().into_iter().chain(wings).collect(),
         generation: machine.generation,

@@ -1,7 +1,6 @@
 //! What each worker shall do now, derived from the state.
 
-use crate::api::{Directive, Member, WingOrder};
-use crate::model::NodeName;
+use crate::model::{Directive, Member, NodeName, WingOrder};
 
 use super::{Machine, Phase};
 

@@ -1,7 +1,6 @@
 //! What agents say: hellos, signs of life, events.
 
-use crate::api::{AgentEvent, Exit, RunSpec};
-use crate::model::{JobId, NodeName, UnixTime};
+use crate::model::{AgentEvent, Exit, JobId, NodeName, RunSpec, UnixTime};
 
 use super::{Machine, Outcome, Phase, Worker};
 

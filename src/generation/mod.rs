@@ -24,8 +24,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::{Exit, RunSpec, WingOrder};
-use crate::model::{ExecPlan, JobId, JobPlan, NodeName, Sizes, Standing, UnixTime};
+use crate::model::{
+    ExecPlan, Exit, JobId, JobPlan, MalleableState, NodeName, RunSpec, Sizes, Standing, UnixTime, WingOrder,
+};
 
 /// Seconds after which an effect that Slurm does not show is asked for again.
 pub const RETRY_SECS: f64 = 5.0;
@@ -422,18 +423,17 @@ impl Machine {
         })
     }
 
-    /// A word for people: `queued`, `launching`, `starting`, `running`, `rescaling`, `parking`, `ending`,
-    /// `ended`.
-    pub fn state_word(&self) -> &'static str {
+    /// Where the job is in its life, in a word.
+    pub fn state(&self) -> MalleableState {
         match self.phase {
-            Phase::Queued => "queued",
-            Phase::Launching { .. } => "launching",
-            Phase::Idle => "starting",
-            Phase::Running { .. } => "running",
-            Phase::Stopping { .. } => "rescaling",
-            Phase::Requeueing => "parking",
-            Phase::Ending { .. } => "ending",
-            Phase::Ended => "ended",
+            Phase::Queued => MalleableState::Queued,
+            Phase::Launching { .. } => MalleableState::Launching,
+            Phase::Idle => MalleableState::Starting,
+            Phase::Running { .. } => MalleableState::Running,
+            Phase::Stopping { .. } => MalleableState::Rescaling,
+            Phase::Requeueing => MalleableState::Parking,
+            Phase::Ending { .. } => MalleableState::Ending,
+            Phase::Ended => MalleableState::Ended,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What Slurm shows of the lead and its wings.
 
-use crate::model::{Job, JobId, NodeName, UnixTime};
+use crate::model::{Job, NodeName, UnixTime, order_in};
 
 use super::{Effect, Machine, Outcome, Phase};
 
@@ -114,7 +114,7 @@ impl Machine {
 
     fn see_wings(&mut self, sight: &Sight<'_>, now: UnixTime, out: &mut Outcome) {
         for job in &sight.wings {
-            let order = order_of(job);
+            let order = order_in(&job.comment);
             let known = self.wings.iter_mut().find(|(o, w)| Some(**o) == order || w.job == Some(job.id));
             match known {
                 Some((_, wing)) => {
@@ -207,16 +207,4 @@ impl Machine {
         self.target = None;
         out.strikes.push((node.clone(), why.to_owned()));
     }
-}
-
-/// The order number that a wing's comment names (`infill:order=17`).
-fn order_of(job: &Job) -> Option<u64> {
-    let rest = job.comment.split("infill:order=").nth(1)?;
-    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok()
-}
-
-/// The lead that a wing's name or comments name.
-pub fn lead_of(job: &Job) -> Option<JobId> {
-    job.name.strip_prefix("wing:").and_then(|id| id.parse().ok()).map(JobId)
 }

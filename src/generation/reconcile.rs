@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::{Exit, WingOrder};
-use crate::model::{JobPlan, NodeName, Placement, UnixTime, WindowEnd};
+use crate::model::{Exit, JobPlan, NodeName, Placement, UnixTime, WindowEnd, WingOrder};
 
 use super::{
     Effect, LEAVING_SECS, LOST_SECS, Machine, Outcome, Phase, SETTLE_SECS, SILENT_SECS, STOP_MARGIN_SECS,

@@ -6,8 +6,9 @@ use super::input::Arrival;
 use super::observe::Sight;
 use super::reconcile::{Ground, OrderNumbers};
 use super::*;
-use crate::api::{AgentEvent, Directive};
-use crate::model::{BaseState, ExecPlan, Job, JobState, Placement, UserId, WindowCause, WindowEnd};
+use crate::model::{
+    AgentEvent, BaseState, Directive, ExecPlan, Job, JobState, Placement, UserId, WindowCause, WindowEnd,
+};
 
 const LEAD: JobId = JobId(7);
 

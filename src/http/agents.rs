@@ -8,14 +8,11 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use crate::api::{
-    AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, RunSpec, Welcome, hello_payload,
-};
+use crate::api::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
 use crate::clock::now;
 use crate::daemon::context::Context;
 use crate::generation::input::Arrival;
-use crate::generation::observe::lead_of;
-use crate::model::{Job, JobId, UserId};
+use crate::model::{Job, JobId, RunSpec, UserId, hello_payload, lead_of};
 
 use super::{Body, Refusal, auth};
 

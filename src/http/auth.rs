@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 
-use crate::api::{Credential, Secret, hello_payload};
 use crate::daemon::context::Context;
-use crate::model::UserId;
+use crate::model::{Credential, Secret, UserId, hello_payload};
 use crate::slurm::munge::uid_of;
 
 use super::Refusal;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use crate::api::{Control, ControlRequest};
+use crate::api::ControlRequest;
 use crate::daemon::context::{CONTROL_SETTING, Context};
 
 use super::{Body, Refusal, auth};
@@ -20,11 +20,7 @@ pub async fn control(
         tracing::warn!(%uid, "an order was refused: no administrator");
         return Err(Refusal::new(StatusCode::FORBIDDEN, "only administrators may do that"));
     }
-    let word = match request.control {
-        Control::Normal => "normal",
-        Control::Paused => "paused",
-        Control::Draining => "draining",
-    };
+    let word = request.control.word();
     if let Err(e) = context.store.put_setting(CONTROL_SETTING, word).await {
         // The order is obeyed all the same: stopping must work when the disk is full.
         tracing::error!("the order is obeyed, but a restart forgets it: {e}");

@@ -22,7 +22,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 
-use crate::api::ErrorBody;
+use crate::api::{ErrorBody, routes};
 use crate::daemon::context::Context;
 
 /// Largest body of a request. A report of 256 events takes less than 64 KiB.
@@ -31,8 +31,8 @@ const MAX_BODY: usize = 256 * 1024;
 /// All routes.
 pub fn router(context: Arc<Context>) -> Router {
     Router::new()
-        .route("/healthz", get(read::healthz))
-        .route("/metrics", get(read::numbers))
+        .route(routes::HEALTHZ, get(read::healthz))
+        .route(routes::METRICS, get(read::numbers))
         .merge(api(context.clone()))
         .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, "no such resource") })
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -42,20 +42,20 @@ pub fn router(context: Arc<Context>) -> Router {
 /// What only the daemon that leads answers.
 fn api(context: Arc<Context>) -> Router<Arc<Context>> {
     Router::new()
-        .route("/v1/status", get(read::status))
-        .route("/v1/round", get(read::round))
-        .route("/v1/plan", get(read::plan))
-        .route("/v1/jobs/{id}/generations", get(read::generations))
-        .route("/v1/profiles", get(profiles::list))
-        .route("/v1/profiles/forget", post(profiles::forget))
+        .route(routes::STATUS, get(read::status))
+        .route(routes::ROUND, get(read::round))
+        .route(routes::PLAN, get(read::plan))
+        .route(routes::GENERATIONS, get(read::generations))
+        .route(routes::PROFILES, get(profiles::list))
+        .route(routes::FORGET_PROFILES, post(profiles::forget))
         .route(
-            "/v1/profiles/import",
+            routes::IMPORT_PROFILES,
             post(profiles::import).layer(DefaultBodyLimit::max(profiles::MAX_IMPORT_BODY)),
         )
-        .route("/v1/control", post(control::control))
-        .route("/v1/agent/hello", post(agents::hello))
-        .route("/v1/agent/poll", post(agents::poll))
-        .route("/v1/agent/report", post(agents::report))
+        .route(routes::CONTROL, post(control::control))
+        .route(routes::AGENT_HELLO, post(agents::hello))
+        .route(routes::AGENT_POLL, post(agents::poll))
+        .route(routes::AGENT_REPORT, post(agents::report))
         .route_layer(middleware::from_fn_with_state(context, standby::leader_only))
 }
 

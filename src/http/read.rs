@@ -7,9 +7,8 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
-use serde_json::{Value, json};
 
-use crate::api::{RoundView, SCHEMA, Status};
+use crate::api::{Generations, RoundView, SCHEMA, Status};
 use crate::clock::now;
 use crate::daemon::context::Context;
 use crate::daemon::{metrics, rounds, views};
@@ -63,8 +62,8 @@ pub async fn plan(State(context): State<Arc<Context>>) -> Result<Json<RoundView>
 pub async fn generations(
     State(context): State<Arc<Context>>,
     Path(id): Path<u32>,
-) -> Result<Json<Value>, Refusal> {
+) -> Result<Json<Generations>, Refusal> {
     let list = context.store.generations(JobId(id)).await;
     let list = list.map_err(|e| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string()))?;
-    Ok(Json(json!({ "schema": SCHEMA, "generations": list })))
+    Ok(Json(Generations { schema: SCHEMA, generations: list }))
 }

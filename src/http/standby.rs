@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::Refusal;
+use crate::api::routes;
 use crate::daemon::context::Context;
 use crate::daemon::metrics::{self, Metrics};
 
@@ -20,8 +21,8 @@ pub fn standby_router() -> Router {
     metrics.leading.set(0);
     let text = metrics.text();
     Router::new()
-        .route("/healthz", get(|| async { "standby\n" }))
-        .route("/metrics", get(|| async { ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text) }))
+        .route(routes::HEALTHZ, get(|| async { "standby\n" }))
+        .route(routes::METRICS, get(|| async { ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text) }))
         .fallback(|| async { refusal() })
         // No connection outlives the waiting: its next request would not reach the daemon that leads then.
         .layer(map_response(|mut response: Response| async {

@@ -3,8 +3,12 @@
 //!
 //! Nothing here does I/O, reads a clock or draws a random number.
 
+pub mod control;
+pub mod credential;
 pub mod duration;
+pub mod event;
 pub mod gap;
+pub mod generation;
 pub mod hostlist;
 pub mod ids;
 pub mod job;
@@ -15,12 +19,21 @@ pub mod profile;
 pub mod refusal;
 pub mod report;
 pub mod request;
+pub mod sizes;
 pub mod snapshot;
+pub mod spec;
+pub mod state;
 pub mod time;
 pub mod trace;
 pub mod window;
+pub mod words;
+pub mod worker;
 
+pub use control::{Control, Mode};
+pub use credential::{Credential, Secret, hello_payload};
+pub use event::{AgentEvent, EventKind, Opening};
 pub use gap::{EndedGap, Gap, Gaps};
+pub use generation::GenerationRecord;
 pub use ids::{JobId, NodeName, NodeType, UserId};
 pub use job::{BaseState, Job, JobState};
 pub use malleable::{HeldNode, MalleableJob, Standing};
@@ -32,8 +45,13 @@ pub use profile::{
 };
 pub use refusal::Refusal;
 pub use report::{JobVerdict, NodeVerdict, Report};
-pub use request::{MAX_NODES_A_JOB, Request, RequestError, Sizes};
+pub use request::{Request, RequestError, lead_of, order_in, wing_comment, wing_name};
+pub use sizes::{MAX_NODES_A_JOB, Sizes, SizesError};
 pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};
+pub use spec::{MAX_GRACE_SECS, MAX_NAME_CHARS, RunSpec};
+pub use state::MalleableState;
 pub use time::UnixTime;
 pub use trace::{IdleInterval, IdleLog, JobLog, LoggedJob, Malformed, NamedCurve, Reading, WorkloadJob};
 pub use window::{WindowCause, WindowEnd};
+pub use words::UnknownWord;
+pub use worker::{Directive, Exit, Member, WingOrder};

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::words::words;
 use super::{NodeType, UnixTime};
 
 /// The name of an execution plan (how the job parallelises); `default` unless the job declares several.
@@ -181,33 +182,17 @@ impl RescaleCosts {
     }
 }
 
-/// How the work of one step grows with the number of nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[derive(clap::ValueEnum)]
-pub enum BatchMode {
-    /// Not said: recognised from samples and steps, if it can be.
-    #[default]
-    Auto,
-    /// Each node works on a batch of its own: a step has more samples on more nodes (weak scaling).
-    PerNode,
-    /// The nodes share one batch: a step has the same samples on any number of nodes (strong scaling).
-    Global,
-}
-
-impl BatchMode {
-    /// As it is written in files, tables and flags.
-    pub fn word(self) -> &'static str {
-        match self {
-            BatchMode::Auto => "auto",
-            BatchMode::PerNode => "per-node",
-            BatchMode::Global => "global",
-        }
-    }
-
-    /// Reads [`BatchMode::word`].
-    pub fn parse(word: &str) -> Option<Self> {
-        [BatchMode::Auto, BatchMode::PerNode, BatchMode::Global].into_iter().find(|m| m.word() == word)
+words! {
+    /// How the work of one step grows with the number of nodes.
+    #[derive(Default)]
+    pub enum BatchMode {
+        /// Not said: recognised from samples and steps, if it can be.
+        #[default]
+        Auto = "auto",
+        /// Each node works on a batch of its own: a step has more samples on more nodes (weak scaling).
+        PerNode = "per-node",
+        /// The nodes share one batch: a step has the same samples on any number of nodes (strong scaling).
+        Global = "global",
     }
 }
 

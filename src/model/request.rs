@@ -1,110 +1,23 @@
-//! What a user asked for, as the job_submit plug-in (or the user) wrote it into a job's comment.
-
-use std::fmt;
+//! What jobs in the malleable partition say of themselves in their names and comments.
+//!
+//! - A lead's comment is `infill:nodes=SIZES`, written by the job_submit plug-in (or by the user where there is
+//!   none).
+//! - A wing's name is `wing:LEAD`, and its comment `infill:order=NUMBER;wing=LEAD`, written by the lead's agent;
+//!   the plug-in adds an `infill:wing=LEAD` that nobody but an administrator can change.
+//!
+//! Comments may have further `;key=value` options, which are kept for later versions.
 
 use serde::{Deserialize, Serialize};
 
-use super::JobId;
+use super::{Job, JobId, Sizes, SizesError};
 
-/// Largest node count that a request may name: a typo must not make the planner allocate gigabytes.
-pub const MAX_NODES_A_JOB: u32 = 10_000;
+/// What comments for infill begin with.
+const TAG: &str = "infill:";
 
-/// The sizes that a malleable job may have, besides zero. As text and as JSON: `4`, `2-8` or `1,2,4,8`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Sizes {
-    /// Every size from `min` to `max` nodes, both included.
-    Range {
-        /// Smallest size, at least 1.
-        min: u32,
-        /// Largest size.
-        max: u32,
-    },
-    /// Just these sizes, ascending, at least one.
-    Set(Vec<u32>),
-}
+/// What the names of wings begin with.
+const WING: &str = "wing:";
 
-impl Sizes {
-    /// Smallest size.
-    pub fn min(&self) -> u32 {
-        match self {
-            Sizes::Range { min, .. } => *min,
-            Sizes::Set(s) => s.first().copied().unwrap_or(1),
-        }
-    }
-
-    /// Largest size.
-    pub fn max(&self) -> u32 {
-        match self {
-            Sizes::Range { max, .. } => *max,
-            Sizes::Set(s) => s.last().copied().unwrap_or(1),
-        }
-    }
-
-    /// Whether `nodes` is allowed (zero never is; it means parked).
-    pub fn allows(&self, nodes: u32) -> bool {
-        match self {
-            Sizes::Range { min, max } => (*min..=*max).contains(&nodes),
-            Sizes::Set(s) => s.binary_search(&nodes).is_ok(),
-        }
-    }
-
-    /// Allowed sizes up to `limit`, ascending.
-    pub fn up_to(&self, limit: u32) -> Vec<u32> {
-        match self {
-            Sizes::Range { min, max } => (*min..=(*max).min(limit)).collect(),
-            Sizes::Set(s) => s.iter().copied().filter(|n| *n <= limit).collect(),
-        }
-    }
-
-    /// Parses `4`, `2-8` or `1,2,4,8`.
-    pub fn parse(text: &str) -> Result<Self, RequestError> {
-        let bad = |what: &str| RequestError::Sizes { text: text.to_owned(), what: what.to_owned() };
-        let number = |s: &str| s.trim().parse::<u32>().map_err(|_| bad("not a number of nodes"));
-        let sizes = if text.contains(',') {
-            let mut set = text.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
-            set.sort_unstable();
-            set.dedup();
-            Sizes::Set(set)
-        } else if let Some((min, max)) = text.split_once('-') {
-            Sizes::Range { min: number(min)?, max: number(max)? }
-        } else {
-            let n = number(text)?;
-            Sizes::Range { min: n, max: n }
-        };
-        match &sizes {
-            Sizes::Range { min, max } if min > max => Err(bad("the minimum exceeds the maximum")),
-            s if s.min() == 0 => Err(bad("0 nodes")),
-            s if s.max() > MAX_NODES_A_JOB => Err(bad("too many nodes")),
-            _ => Ok(sizes),
-        }
-    }
-}
-
-impl TryFrom<String> for Sizes {
-    type Error = RequestError;
-    fn try_from(text: String) -> Result<Self, RequestError> {
-        Sizes::parse(&text)
-    }
-}
-
-impl From<Sizes> for String {
-    fn from(sizes: Sizes) -> String {
-        sizes.to_string()
-    }
-}
-
-impl fmt::Display for Sizes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Sizes::Range { min, max } if min == max => write!(f, "{min}"),
-            Sizes::Range { min, max } => write!(f, "{min}-{max}"),
-            Sizes::Set(s) => f.write_str(&s.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
-        }
-    }
-}
-
-/// What a job in the malleable partition is, from its comments.
+/// What a job in the malleable partition is, from its name and comments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -118,34 +31,148 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The list of sizes is wrong.
-    #[error("node sizes {text:?}: {what} (expected N, MIN-MAX or a list like 1,2,4)")]
-    Sizes {
-        /// As written.
-        text: String,
-        /// What is wrong.
-        what: String,
-    },
+    #[error(transparent)]
+    Sizes(#[from] SizesError),
     /// The tag names nothing that we know.
     #[error("{0:?} has neither infill:nodes=SIZES nor infill:wing=JOBID")]
     Unknown(String),
 }
 
 impl Request {
-    /// Reads `infill:nodes=2-8` or `infill:wing=123` out of a comment; further `;key=value` options are kept
-    /// for later versions and ignored here. `Ok(None)` when the comment does not speak to infill.
+    /// What a job asks for. Its name goes before its comments, and the plug-in's comment before the user's.
+    /// `Ok(None)` when nothing in it speaks to infill.
+    ///
+    /// # Errors
+    /// When it speaks to infill, and cannot be understood.
+    pub fn of(job: &Job) -> Result<Option<Request>, RequestError> {
+        if let Some(lead) = lead_of(job) {
+            return Ok(Some(Request::Wing(lead)));
+        }
+        let comment = if job.admin_comment.contains(TAG) { &job.admin_comment } else { &job.comment };
+        Request::parse(comment)
+    }
+
+    /// Reads `infill:nodes=2-8` or `infill:wing=123` out of a comment. `Ok(None)` when the comment does not
+    /// speak to infill.
+    ///
+    /// # Errors
+    /// When it does, and cannot be understood.
     pub fn parse(comment: &str) -> Result<Option<Request>, RequestError> {
-        let Some(at) = comment.find("infill:") else { return Ok(None) };
-        let rest = &comment[at + "infill:".len()..];
-        let rest = rest.split(char::is_whitespace).next().unwrap_or("");
-        for option in rest.split(';') {
-            if let Some(sizes) = option.strip_prefix("nodes=") {
-                return Ok(Some(Request::Lead(Sizes::parse(sizes)?)));
-            }
-            if let Some(lead) = option.strip_prefix("wing=") {
-                let id = lead.parse().map_err(|_| RequestError::Unknown(rest.to_owned()))?;
-                return Ok(Some(Request::Wing(JobId(id))));
+        let Some(text) = tagged(comment) else { return Ok(None) };
+        let unknown = || RequestError::Unknown(text.to_owned());
+        for (key, value) in options(text) {
+            match key {
+                "nodes" => return Ok(Some(Request::Lead(Sizes::parse(value)?))),
+                "wing" => {
+                    return value.parse().map(|id| Some(Request::Wing(JobId(id)))).map_err(|_| unknown());
+                }
+                _ => {}
             }
         }
-        Err(RequestError::Unknown(rest.to_owned()))
+        Err(unknown())
+    }
+}
+
+/// The lead that a wing's name names.
+pub fn lead_of(job: &Job) -> Option<JobId> {
+    job.name.strip_prefix(WING)?.parse().ok().map(JobId)
+}
+
+/// The name of a wing of this lead.
+pub fn wing_name(lead: JobId) -> String {
+    format!("{WING}{lead}")
+}
+
+/// The comment of the wing of this lead that was ordered under this number.
+pub fn wing_comment(order: u64, lead: JobId) -> String {
+    format!("{TAG}order={order};wing={lead}")
+}
+
+/// The order number that a wing's comment names.
+pub fn order_in(comment: &str) -> Option<u64> {
+    options(tagged(comment)?).find(|(key, _)| *key == "order")?.1.parse().ok()
+}
+
+/// The word of a comment that speaks to infill, without its tag.
+fn tagged(comment: &str) -> Option<&str> {
+    let (_, rest) = comment.split_once(TAG)?;
+    Some(rest.split(char::is_whitespace).next().unwrap_or(rest))
+}
+
+/// The options of such a word.
+fn options(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split(';').filter_map(|option| option.split_once('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BaseState, MAX_NODES_A_JOB};
+    use super::*;
+
+    const PLUGIN: &str = include_str!("../../slurm/job_submit.lua");
+
+    fn job(name: &str, admin_comment: &str, comment: &str) -> Job {
+        let (name, admin_comment, comment) = (name.to_owned(), admin_comment.to_owned(), comment.to_owned());
+        Job { name, admin_comment, comment, ..Job::new(JobId(7), "infill", BaseState::Pending) }
+    }
+
+    #[test]
+    fn what_a_job_asks_for() {
+        let cases = [
+            ("train", "infill:nodes=2-8", "", "lead 2-8"),
+            ("train", "", "mine infill:nodes=1,2,4;profile=bert and more", "lead 1,2,4"),
+            ("train", "infill:nodes=2-4", "infill:nodes=1-99", "lead 2-4"),
+            ("train", "", "infill:profile=bert;nodes=3", "lead 3"),
+            ("train", "infill:wing=12", "", "wing of 12"),
+            ("wing:12", "infill:nodes=2-4", "infill:order=1;wing=13", "wing of 12"),
+            ("wing:x", "", "mine", "nothing"),
+            (
+                "train",
+                "",
+                "infill:order=1",
+                r#""order=1" has neither infill:nodes=SIZES nor infill:wing=JOBID"#,
+            ),
+            (
+                "train",
+                "",
+                "infill:wing=x",
+                r#""wing=x" has neither infill:nodes=SIZES nor infill:wing=JOBID"#,
+            ),
+            (
+                "train",
+                "",
+                "infill:nodes=0-2",
+                r#"node sizes "0-2": 0 nodes (expected N, MIN-MAX or a list like 1,2,4)"#,
+            ),
+        ];
+        for (name, admin_comment, comment, expected) in cases {
+            let said = match Request::of(&job(name, admin_comment, comment)) {
+                Ok(Some(Request::Lead(sizes))) => format!("lead {sizes}"),
+                Ok(Some(Request::Wing(lead))) => format!("wing of {lead}"),
+                Ok(None) => "nothing".to_owned(),
+                Err(e) => e.to_string(),
+            };
+            assert_eq!(said, expected, "{name:?} {admin_comment:?} {comment:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_of_a_wing_is_read_again() {
+        let comment = wing_comment(17, JobId(100));
+        let wing = job(&wing_name(JobId(100)), "", &comment);
+        assert_eq!((lead_of(&wing), order_in(&comment)), (Some(JobId(100)), Some(17)));
+        assert_eq!(Request::parse(&comment), Ok(Some(Request::Wing(JobId(100)))));
+        for comment in ["", "(null)", "infill:nodes=1", "infill:order=", "order=3"] {
+            assert_eq!(order_in(comment), None, "{comment:?}");
+        }
+    }
+
+    #[test]
+    fn the_plug_in_has_the_same_bound_and_writes_what_is_read_here() {
+        let bound = PLUGIN.lines().find_map(|l| l.strip_prefix("local MAX_NODES = ")).expect("a bound");
+        assert_eq!(bound.parse(), Ok(MAX_NODES_A_JOB));
+        for text in [format!("\"^{WING}(%d+)$\""), format!("\"{TAG}nodes=\""), format!("\"{TAG}wing=\"")] {
+            assert!(PLUGIN.contains(&text), "the plug-in says nothing of {text}");
+        }
     }
 }

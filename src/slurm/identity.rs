@@ -12,9 +12,8 @@ use super::SlurmError;
 use super::command::Program;
 use super::munge::{self, MungeError};
 use super::rest::{Claims, RestSlurm};
-use crate::api::{Credential, Secret};
 use crate::config::SlurmConfig;
-use crate::model::UserId;
+use crate::model::{Credential, Secret, UserId};
 
 /// Asking the name service for one user; slow directories take a second or two.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(5);

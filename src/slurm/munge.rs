@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::command::{CommandError, Output, Program};
-use crate::api::Secret;
+use crate::model::Secret;
 
 pub use super::identity::{FakeIdentity, Identity, IdentityError, identity, uid_of};
 

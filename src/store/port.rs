@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{EndedGap, JobId, NodeName, Plan, Profile, ProfileFilter, ProfileKey, Report, UnixTime};
+pub use crate::model::GenerationRecord;
+use crate::model::{EndedGap, JobId, Plan, Profile, ProfileFilter, ProfileKey, Report, UnixTime};
 
 /// What went wrong at the store.
 #[derive(Debug, thiserror::Error)]
@@ -69,21 +70,6 @@ pub struct LeadRecord {
     pub ended: bool,
     /// The state of its generations, as JSON (see `generation::Machine`).
     pub state: serde_json::Value,
-}
-
-/// One generation, for history.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GenerationRecord {
-    /// The lead's job id.
-    pub job: JobId,
-    /// Number of the generation.
-    pub generation: u64,
-    /// When its command was started on all workers.
-    pub started_at: UnixTime,
-    /// Nodes by rank.
-    pub nodes: Vec<NodeName>,
-    /// Why it was made, in words.
-    pub why: String,
 }
 
 /// One round.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use infill::api::JobView;
-use infill::model::Curve;
+use infill::model::{Curve, MalleableState};
 use serde_json::Value;
 
 use crate::harness::Site;
@@ -43,7 +43,7 @@ fn site() -> Site {
 fn until_it_knows(site: &Site, job: u32) -> JobView {
     site.wait("the advisor to have learned", LEARNS_SECS, || {
         let view = site.view(job)?;
-        (view.state == "running" && view.advice.contains("no probe")).then_some(view)
+        (view.state == MalleableState::Running && view.advice.contains("no probe")).then_some(view)
     })
 }
 
@@ -130,7 +130,8 @@ fn a_curve_that_falls_is_learned_and_the_same_job_starts_at_its_peak() {
     site.until("the job to be gone", 30.0, || site.queue().is_empty());
     // The same again.
     let job = Paced { curve: truth, run_flags: "", flags: "" }.submit(&site);
-    let view = site.wait("the job to run", 40.0, || site.view(job).filter(|v| v.state == "running"));
+    let view =
+        site.wait("the job to run", 40.0, || site.view(job).filter(|v| v.state == MalleableState::Running));
     assert!((3..=5).contains(&view.nodes.len()), "started on {} nodes", view.nodes.len());
     site.rounds_go_by(20);
     let view = site.view(job).expect("the job");
@@ -182,7 +183,9 @@ fn rescale_costs_are_what_the_job_says_they_are() {
     let runs_on = |nodes: usize| {
         site.until("the job to run there", 60.0, || {
             site.view(job).is_some_and(|v| {
-                v.state == "running" && v.nodes.len() == nodes && v.rate.is_some_and(|r| r > 0.0)
+                v.state == MalleableState::Running
+                    && v.nodes.len() == nodes
+                    && v.rate.is_some_and(|r| r > 0.0)
             })
         });
     };

@@ -1,7 +1,7 @@
 //! What breaks on a real site, one fault a test. After each the plan is right again, no job is lost, no wing
 //! is left behind, no main job waits, and the log says once what happened.
 
-use infill::model::UnixTime;
+use infill::model::{MalleableState, UnixTime};
 
 use crate::harness::jobs::clock;
 use crate::harness::processes::Process;
@@ -67,7 +67,9 @@ fn the_daemon_is_killed_in_mid_rescale() {
     let job = Train::on("1-8").flags("--save-secs 3").submit(&site);
     let lead = site.until_trains_on(job, 4, 30.0).nodes[0].to_string();
     site.must("root", &["scancel", &main.id.to_string()]);
-    site.until("a rescale to be under way", 30.0, || site.view(job).is_some_and(|v| v.state == "rescaling"));
+    site.until("a rescale to be under way", 30.0, || {
+        site.view(job).is_some_and(|v| v.state == MalleableState::Rescaling)
+    });
     site.kill_daemon();
     // Nobody is there to answer, and Slurm takes nodes back all the same.
     // (Not the lead's: what it is saving takes longer than a preempted worker may.)

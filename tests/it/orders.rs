@@ -1,6 +1,6 @@
 //! Observe mode, and the administrator's pause, resume and drain.
 
-use infill::api::Control;
+use infill::model::Control;
 
 use crate::harness::train::SUBLINEAR;
 use crate::harness::{Site, Train};

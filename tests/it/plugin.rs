@@ -49,11 +49,11 @@ fn sizes_become_one_held_node_and_a_comment() {
 #[test]
 fn what_makes_no_sense_is_refused_with_what_to_write_instead() {
     let site = Site::bare();
-    check_refused(&site, &["--nodes=1-9999"], "sizes are 1 to 4096");
+    check_refused(&site, &["--nodes=1-99999"], "sizes are 1 to 10000");
     check_refused(&site, &["--comment=infill:nodes=8-2"], "the first is larger");
-    check_refused(&site, &["--comment=infill:nodes=0"], "sizes are 1 to 4096");
+    check_refused(&site, &["--comment=infill:nodes=0"], "sizes are 1 to 10000");
     check_refused(&site, &["--comment=infill:nodes=1,x"], "bad number of nodes 'x'");
-    check_refused(&site, &["--comment=infill:nodes=99999999999999999999"], "sizes are 1 to 4096");
+    check_refused(&site, &["--comment=infill:nodes=99999999999999999999"], "sizes are 1 to 10000");
     check_refused(&site, &["--comment=infill:wing=1"], "cannot read");
     check_refused(&site, &["--comment=infill:rm -rf /"], "cannot read");
     let long = format!("--comment=infill:{}", "a=b;".repeat(200));

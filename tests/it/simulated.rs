@@ -10,7 +10,9 @@ use std::path::Path;
 
 use infill::api::NodeKind;
 use infill::config::Config;
-use infill::model::{Curve, JobId, JobLog, NamedCurve, NodeName, RescaleCosts, UnixTime, WorkloadJob};
+use infill::model::{
+    Curve, JobId, JobLog, MalleableState, NamedCurve, NodeName, RescaleCosts, UnixTime, WorkloadJob,
+};
 use infill::sim::job::{Accounting, Checkpoints};
 use infill::sim::queue::{Foresight, LogQueue, MainQueue};
 use infill::sim::supply::{Supply, Worth};
@@ -85,7 +87,9 @@ fn present(site: &Site, what: &'static str, jobs: [u32; 2], idle: usize) -> Opti
     let planned = |job: u32| round.plan.job(JobId(job)).map_or(0, |p| p.nodes.len());
     let calm = |job: u32| {
         let view = status.jobs.iter().find(|j| j.job.0 == job);
-        view.is_some_and(|j| j.state == if held(job) > 0 { "running" } else { "queued" })
+        view.is_some_and(|j| {
+            j.state == if held(job) > 0 { MalleableState::Running } else { MalleableState::Queued }
+        })
     };
     let carried_out = jobs.iter().all(|job| held(*job) == planned(*job) && calm(*job));
     let found = status.nodes.iter().filter(lent).count();

@@ -8,12 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use infill::api::Control;
 use infill::config::Config;
 use infill::generation::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 use infill::model::{
-    BatchMode, EndedGap, ExecPlan, Gaps, HeldNode, JobId, JobPlan, MalleableJob, NodeName, NodeType, Profile,
-    ProfileKey, Report, SizePoint, Standing, UnixTime, UserId,
+    BatchMode, Control, EndedGap, ExecPlan, Gaps, HeldNode, JobId, JobPlan, MalleableJob, NodeName, NodeType,
+    Profile, ProfileKey, Report, SizePoint, Standing, UnixTime, UserId,
 };
 use infill::plan::{Change, first_change};
 use infill::round::{Advice, JobFacts, Judged, Pause, Place, Program, Scene, Terms, judge};

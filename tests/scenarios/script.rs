@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use infill::api::Control;
 use infill::config::Config;
 use infill::model::hostlist::{self, HostlistError};
-use infill::model::{BaseState, Curve, Doubt, JobId, NodeName, NodeType, Sizes};
+use infill::model::{BaseState, Control, Curve, Doubt, JobId, NodeName, NodeType, Sizes};
 use serde::Deserialize;
 
 /// How `bf_exit` says that backfill looked at the whole queue.

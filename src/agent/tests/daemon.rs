@@ -9,9 +9,8 @@ use axum::routing::post;
 use axum::{Json, Router};
 use tokio::sync::watch;
 
-use crate::api::{
-    AgentEvent, AgentReport, Assignment, Directive, Exit, Hello, Poll, Secret, Welcome, WingOrder,
-};
+use crate::api::{AgentReport, Assignment, Hello, Poll, Welcome, routes};
+use crate::model::{AgentEvent, Directive, Exit, Secret, WingOrder};
 
 use super::until;
 
@@ -46,9 +45,9 @@ impl FakeDaemon {
         let first = Assignment { version: 1, directive, wings: Vec::new() };
         let shared = Shared { book: Arc::default(), assignment: Arc::new(watch::Sender::new(first)) };
         let router = Router::new()
-            .route("/v1/agent/hello", post(hello))
-            .route("/v1/agent/poll", post(poll))
-            .route("/v1/agent/report", post(report))
+            .route(routes::AGENT_HELLO, post(hello))
+            .route(routes::AGENT_POLL, post(poll))
+            .route(routes::AGENT_REPORT, post(report))
             .with_state(shared.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::agent::worker::Told;
-use crate::api::{AgentEvent, Exit, Role};
+use crate::api::Role;
+use crate::model::{AgentEvent, Exit};
 
 use super::daemon::{FakeDaemon, LEAVE_SECS};
 use super::{LEAD, Subject, run};
@@ -65,7 +66,7 @@ async fn told_twice_it_kills_at_once() {
 
 #[tokio::test]
 async fn an_idle_worker_leaves_at_once() {
-    let daemon = FakeDaemon::start(crate::api::Directive::Hold).await;
+    let daemon = FakeDaemon::start(crate::model::Directive::Hold).await;
     let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", "true", |_| None);
     super::until("hello", || !daemon.hellos().is_empty()).await;
     subject.signals.send(Told::Leave).await.unwrap();

@@ -19,8 +19,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::api::{Credential, Directive, Member, Role, Secret};
-use crate::model::{JobId, NodeName};
+use crate::api::Role;
+use crate::model::{Credential, Directive, JobId, Member, NodeName, Secret};
 
 use super::args::CommandArgs;
 use super::identity::{Identity, IdentityError, Proof};

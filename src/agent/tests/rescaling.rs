@@ -1,6 +1,7 @@
 //! Generations: start, stop, start again; what commands do and fail to do; a daemon that comes and goes.
 
-use crate::api::{AgentEvent, Directive, Exit, Role};
+use crate::api::Role;
+use crate::model::{AgentEvent, Directive, Exit};
 
 use super::daemon::FakeDaemon;
 use super::{LEAD, Subject, run, until};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::agent::wings::{Programs, Submitter, WingJob};
-use crate::api::{AgentEvent, Directive, Role, WingOrder};
-use crate::model::{JobId, NodeName};
+use crate::api::Role;
+use crate::model::{AgentEvent, Directive, JobId, NodeName, WingOrder};
 use crate::test_support::script;
 
 use super::daemon::FakeDaemon;

@@ -7,7 +7,7 @@ use super::command;
 use super::finding::Finding;
 use super::host;
 use super::site::{accounting, partition, slurm_conf::SlurmConf};
-use crate::api::Status;
+use crate::api::{Status, routes};
 use crate::cli::client::{Client, ClientError};
 use crate::clock;
 use crate::config::Config;
@@ -203,7 +203,7 @@ async fn address(config: &Config, url: &str, snapshot: Option<&Snapshot>) -> Vec
 /// The daemon: does it run, is it as new as we are, what does it complain about?
 async fn daemon(url: &str) -> Vec<Finding> {
     let status: Result<Status, ClientError> = match Client::new(url) {
-        Ok(client) => client.get("/v1/status").await,
+        Ok(client) => client.get(routes::STATUS).await,
         Err(error) => Err(error),
     };
     let status = match status {

@@ -13,7 +13,7 @@ use super::output::{self, When};
 use super::session::Session;
 use super::simulate::args::LogArgs;
 use super::table::{Column, FieldHelp};
-use crate::api::{NodeKind, NodeView, Status};
+use crate::api::{NodeKind, NodeView, Status, routes};
 use crate::model::{JobId, UnixTime};
 
 /// Flags of `infill gaps`.
@@ -135,7 +135,7 @@ pub async fn run(args: GapsArgs, session: &Session) -> Outcome {
     if args.log.nodes.is_some() {
         return Err(Exit::Usage.because(anyhow::anyhow!("--nodes needs a log: --log FILE or --idle FILE")));
     }
-    let status: Status = session.client()?.get("/v1/status").await?;
+    let status: Status = session.client()?.get(routes::STATUS).await?;
     let filter = args.filter.resolve()?;
     let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.as_str() == name.as_str());
     if let Some(name) = filter.node.iter().find(unknown) {

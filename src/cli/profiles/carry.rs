@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::choose::{self, ChooseArgs};
 use super::help::HelpArgs;
 use crate::agent::identity::{self, Identity as _, Proof};
-use crate::api::{Counted, ForgetRequest, ImportRequest, MAX_IMPORTED, SCHEMA};
+use crate::api::{Counted, ForgetRequest, ImportRequest, MAX_IMPORTED, SCHEMA, routes};
 use crate::cli::exit::{Exit, Failure, Outcome};
 use crate::cli::output;
 use crate::cli::session::Session;
@@ -130,7 +130,7 @@ pub async fn import(args: ImportArgs, session: &Session) -> Outcome {
     for part in exported.profiles.chunks(MAX_IMPORTED) {
         let Proof { credential, nonce } = prove().await?;
         let request = ImportRequest { credential, nonce, profiles: part.to_vec() };
-        let counted: Counted = client.ask("/v1/profiles/import", &request).await?;
+        let counted: Counted = client.ask(routes::IMPORT_PROFILES, &request).await?;
         taken += counted.profiles;
     }
     output::print(&format!("{} taken in", output::counted(taken, "profile")))?;
@@ -163,7 +163,7 @@ pub async fn forget(args: ForgetArgs, session: &Session) -> Outcome {
     for filter in args.choose.filters(args.name)? {
         let Proof { credential, nonce } = prove().await?;
         let request = ForgetRequest { credential, nonce, filter };
-        let counted: Counted = client.ask("/v1/profiles/forget", &request).await?;
+        let counted: Counted = client.ask(routes::FORGET_PROFILES, &request).await?;
         forgotten += counted.profiles;
     }
     output::print(&format!("{} forgotten", output::counted(forgotten, "profile")))?;

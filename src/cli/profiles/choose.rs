@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::api::{MAX_PROFILES, ProfileView, ProfilesView};
+use crate::api::{MAX_PROFILES, ProfileView, ProfilesView, routes};
 use crate::cli::client::Client;
 use crate::cli::exit::Failure;
 use crate::cli::filter;
@@ -48,7 +48,7 @@ impl ChooseArgs {
 pub async fn fetch(client: &Client, filters: &[ProfileFilter]) -> Result<Vec<ProfileView>, Failure> {
     let mut all = Vec::new();
     for filter in filters {
-        let answer: ProfilesView = client.get_with("/v1/profiles", filter).await?;
+        let answer: ProfilesView = client.get_with(routes::PROFILES, filter).await?;
         if answer.profiles.len() >= MAX_PROFILES as usize {
             eprintln!(
                 "infill: there are more: these are the {MAX_PROFILES} that changed last (choose by name or user)"

@@ -130,7 +130,7 @@ mod tests {
         for i in 0..3000 {
             let kind = if i % 2 == 0 { NodeKind::Gap } else { NodeKind::Busy };
             status.nodes = vec![samples::node("n1", kind)];
-            status.jobs = vec![samples::job(i, "a", "queued", &[])];
+            status.jobs = vec![samples::job(i, "a", crate::model::MalleableState::Queued, &[])];
             history.record(&status, NOW + i64::from(i));
         }
         assert_eq!(history.changes[&NodeName::from("n1")].len(), MAX_CHANGES);

@@ -17,7 +17,7 @@ use super::client::Client;
 use super::exit::{Exit, Failure, Outcome};
 use super::output::{self, When};
 use super::summary::summary;
-use crate::api::Status;
+use crate::api::{Status, routes};
 use crate::clock;
 use history::History;
 use render::{Scene, View, draw};
@@ -35,7 +35,7 @@ pub async fn run(client: &Client, interval_secs: u32, column_secs: u32) -> Outco
     if !std::io::stdout().is_terminal() {
         return plainly(client, interval).await;
     }
-    let first: Status = client.get("/v1/status").await?;
+    let first: Status = client.get(routes::STATUS).await?;
     let colour = output::colours(&std::io::stdout());
     let watch = Watch {
         history: History::default(),
@@ -52,7 +52,7 @@ pub async fn run(client: &Client, interval_secs: u32, column_secs: u32) -> Outco
 /// The summary again and again, for a pipe or a log.
 async fn plainly(client: &Client, interval: Duration) -> Outcome {
     loop {
-        let status: Status = client.get("/v1/status").await?;
+        let status: Status = client.get(routes::STATUS).await?;
         output::print(&format!("{}\n", summary(&status, &client.url(), When::now())?))?;
         tokio::time::sleep(interval).await;
     }
@@ -112,7 +112,7 @@ impl Watch {
 
     /// A daemon that restarts must not end the picture: it says so and goes on.
     async fn look(&mut self, client: &Client) {
-        match client.get::<Status>("/v1/status").await {
+        match client.get::<Status>(routes::STATUS).await {
             Ok(status) => {
                 self.history.record(&status, clock::now());
                 (self.status, self.lost) = (status, None);

@@ -4,10 +4,10 @@ use super::entry::Entry;
 use super::jobs::Fleet;
 use super::output::{Measured, Output};
 use crate::advisor::Startup;
-use crate::api::{AgentEvent, AgentReport, Opening as Told};
+use crate::api::AgentReport;
 use crate::generation::input::Arrival;
 use crate::generation::{Outcome, Phase};
-use crate::model::{JobId, NodeName, UnixTime};
+use crate::model::{AgentEvent, JobId, NodeName, Opening as Told, UnixTime};
 
 /// Most samples that one report may claim: a second of the fastest program that could be.
 const MAX_SAMPLES: f64 = 1e15;

@@ -7,9 +7,9 @@ use tracing::Level;
 use super::entry::{About, Entry};
 use super::jobs::Fleet;
 use super::output::{Batch, Output};
-use crate::generation::observe::{Sight, lead_of};
+use crate::generation::observe::Sight;
 use crate::generation::{Effect, Machine, Outcome};
-use crate::model::{Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime};
+use crate::model::{Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime, lead_of};
 
 /// Seconds after which a wing without its lead is cancelled again, if it is still there.
 const ORPHAN_RETRY_SECS: f64 = 30.0;
@@ -52,7 +52,7 @@ impl Fleet {
     fn meet(&mut self, ours: &[&Job], now: UnixTime, out: &mut Output) -> Vec<String> {
         let mut unclear = Vec::new();
         for job in ours.iter().filter(|j| !j.state.is_ended()) {
-            match request_of(job) {
+            match Request::of(job) {
                 Ok(Some(Request::Lead(sizes))) => self.meet_lead(job, sizes, now, out),
                 Ok(Some(Request::Wing(_)) | None) => {}
                 Err(e) => unclear.push(format!("job {}: {e}", job.id)),
@@ -83,7 +83,7 @@ impl Fleet {
     pub fn adopt(&mut self, job: &Job, now: UnixTime) -> Output {
         let mut out = Output::default();
         if self.jobs.get(&job.id).is_none_or(Entry::has_ended) {
-            let sizes = match request_of(job) {
+            let sizes = match Request::of(job) {
                 Ok(Some(Request::Lead(sizes))) => sizes,
                 _ => Sizes::Range { min: 1, max: 1 },
             };
@@ -129,16 +129,4 @@ impl Fleet {
             }
         }
     }
-}
-
-/// What a job in the partition asks for. The plug-in's comment goes before the user's.
-///
-/// # Errors
-/// What is wrong with the comment, in words.
-fn request_of(job: &Job) -> Result<Option<Request>, String> {
-    let comment = if job.admin_comment.contains("infill:") { &job.admin_comment } else { &job.comment };
-    if let Some(lead) = lead_of(job) {
-        return Ok(Some(Request::Wing(lead)));
-    }
-    Request::parse(comment).map_err(|e| e.to_string())
 }

@@ -95,7 +95,7 @@ fn measurement(job: JobId, nodes: u32, secs: f64, at: UnixTime) -> Measurement {
 #[test]
 fn every_kind_of_history_waits_bounded_and_in_its_order() {
     let cases = ["", "aaa", "aat", "aatb", "aataab", "aatbaatb", "fa", "fatab", "aal"];
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.iter().copied() {
         let full = most(kind) as i64;
         let want = [
             "; lost 0".to_owned(),

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::MAX_NAME_CHARS;
-use crate::model::{ChangeCost, MAX_NODES_A_JOB, Profile, SizePoint, UnixTime};
+use crate::model::{ChangeCost, MAX_NAME_CHARS, MAX_NODES_A_JOB, Profile, SizePoint, UnixTime};
 
 /// Most measured sizes of a profile.
 pub const MAX_POINTS: usize = 256;

@@ -6,12 +6,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::{Credential, Secret};
 use crate::cli::samples;
 use crate::config::Config;
 use crate::daemon::context::Services;
 use crate::daemon::state::State;
-use crate::model::UserId;
+use crate::model::{Credential, Secret, UserId};
 use crate::slurm::fake::FakeSlurm;
 use crate::slurm::munge::{FakeIdentity, uid_of};
 use crate::store::Standing;

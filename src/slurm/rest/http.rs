@@ -58,7 +58,7 @@ impl Http {
     }
 
     /// The token to hand to Slurm's own programs.
-    pub(super) async fn token(&self) -> Option<crate::api::Secret> {
+    pub(super) async fn token(&self) -> Option<crate::model::Secret> {
         match &self.tokens {
             Some(tokens) => tokens.token(false).await.ok(),
             None => None,

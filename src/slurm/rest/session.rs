@@ -26,7 +26,7 @@ impl Session {
     }
 
     /// The token to hand to Slurm's own programs.
-    pub(super) async fn token(&self) -> Option<crate::api::Secret> {
+    pub(super) async fn token(&self) -> Option<crate::model::Secret> {
         self.http.token().await
     }
 

@@ -9,8 +9,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
-use crate::api::Secret;
 use crate::clock;
+use crate::model::Secret;
 use crate::slurm::command::Program;
 
 /// A token is renewed so many seconds before it expires: time for several tries at one a round.

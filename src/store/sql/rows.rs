@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 
 use super::{Db, Row};
-use crate::model::{BatchMode, EndedGap, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileKey, UnixTime};
+use crate::model::{EndedGap, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileKey, UnixTime};
 use crate::store::port::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
 /// Why a row cannot be read, in words.
@@ -94,7 +94,7 @@ fn key(row: &Row) -> Result<ProfileKey, Bad> {
         name: column(row, "name")?,
         node_type: NodeType::new(column::<String>(row, "node_type")?),
         exec_plan: ExecPlan(column(row, "exec_plan")?),
-        batch: BatchMode::parse(&batch).ok_or_else(|| format!("column batch holds {batch:?}"))?,
+        batch: batch.parse().map_err(|e| format!("column batch: {e}"))?,
     })
 }
 

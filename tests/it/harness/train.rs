@@ -1,6 +1,7 @@
 //! Malleable jobs of the tests: `trainee.py` under `infill run`, and what it wrote down.
 
 use infill::api::JobView;
+use infill::model::MalleableState;
 use serde::Deserialize;
 
 use super::Site;
@@ -163,7 +164,8 @@ impl Site {
     /// Waits until the job trains on so many nodes, and Slurm, the daemon and the job itself agree on it.
     pub fn until_trains_on(&self, job: u32, nodes: usize, secs: f64) -> JobView {
         self.wait(&format!("job {job} to train on {nodes} nodes"), secs, || {
-            let view = self.view(job).filter(|v| v.state == "running" && v.nodes.len() == nodes)?;
+            let view =
+                self.view(job).filter(|v| v.state == MalleableState::Running && v.nodes.len() == nodes)?;
             let diary = self.diary(job);
             let begun = diary.0.iter().rposition(|e| e.event == "start" && e.rank == 0)?;
             let trains =

@@ -1,0 +1,21 @@
+//! The messages of the HTTP API under `/v1`, shared by the daemon, the agents and the command line.
+//!
+//! Unknown fields are ignored on both sides, so that a daemon and agents of neighbouring versions understand
+//! each other.
+
+mod agent;
+mod document;
+mod operator;
+mod profiles;
+pub mod routes;
+
+pub use agent::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
+pub use document::{ErrorBody, SCHEMA};
+pub use operator::{ControlRequest, Generations, JobView, NodeKind, NodeView, RoundView, Status};
+pub use profiles::{
+    Counted, CurveRow, ForgetRequest, ImportRequest, MAX_IMPORTED, MAX_PROFILES, ProfileView, ProfilesView,
+};
+pub use routes::daemon_urls;
+
+/// Values that messages carry.
+pub use crate::model::{AgentEvent, Control, Credential, Directive, Mode, Opening, Secret, hello_payload};

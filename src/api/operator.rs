@@ -1,0 +1,156 @@
+//! What people see and order: status, rounds, generations, control.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{
+    Control, Credential, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, Report, UnixTime,
+};
+
+/// An administrator's order: `POST /v1/control`. The credential's purpose is `control`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ControlRequest {
+    /// Proof of who speaks.
+    pub credential: Credential,
+    /// Bound into the credential.
+    pub nonce: String,
+    /// What to do from now on.
+    pub control: Control,
+}
+
+/// `GET /v1/status`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// [`SCHEMA`](super::SCHEMA).
+    pub schema: u32,
+    /// infill's version.
+    pub version: String,
+    /// Slurm's version, once known.
+    pub slurm: Option<String>,
+    /// REST version in use, such as `v0.0.42`.
+    pub rest: Option<String>,
+    /// Mode from the configuration.
+    pub mode: Mode,
+    /// Order of an administrator.
+    pub control: Control,
+    /// Start of the daemon.
+    pub started_at: UnixTime,
+    /// Last round that ended; `None` before the first.
+    pub last_round: Option<UnixTime>,
+    /// What is wrong now, each a sentence: doubtful snapshots, unreachable parts, open circuit breakers.
+    pub problems: Vec<String>,
+    /// All nodes of the malleable partition.
+    pub nodes: Vec<NodeView>,
+    /// All malleable jobs.
+    pub jobs: Vec<JobView>,
+}
+
+/// A node as `infill gaps` and `infill status` show it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Name.
+    pub node: NodeName,
+    /// Node type.
+    pub node_type: String,
+    /// Slurm's state words joined by `+`.
+    pub state: String,
+    /// What it is for the main queue: `busy` (a main job runs), `gap`, `held` (a gap that infill uses),
+    /// `refused`.
+    pub kind: NodeKind,
+    /// The malleable job that holds it.
+    pub job: Option<JobId>,
+    /// The main job that runs on it.
+    pub main_job: Option<JobId>,
+    /// Since when it is a gap.
+    pub since: Option<UnixTime>,
+    /// When the main queue wants it back, if planned.
+    pub window_end: Option<UnixTime>,
+    /// Who wants it back, in words.
+    pub wanted_by: Option<String>,
+    /// Until when the planner counts on it.
+    pub usable_until: Option<UnixTime>,
+    /// Why it is refused.
+    pub why: Option<String>,
+}
+
+/// What a node is for the main queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeKind {
+    /// A main job runs on it.
+    Busy,
+    /// Idle and usable.
+    Gap,
+    /// Used by infill.
+    Held,
+    /// Not usable.
+    Refused,
+}
+
+/// A malleable job as `infill jobs` shows it. Carries nothing of the user's environment or command.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JobView {
+    /// Lead's job id.
+    pub job: JobId,
+    /// Job name.
+    pub name: String,
+    /// Owner.
+    pub user: String,
+    /// Where it is in its life.
+    pub state: MalleableState,
+    /// Allowed sizes.
+    pub sizes: String,
+    /// Nodes held, lead first.
+    pub nodes: Vec<NodeName>,
+    /// Present generation; 0 before the first.
+    pub generation: u64,
+    /// Rescales so far.
+    pub rescales: u32,
+    /// Restarts after failures so far.
+    pub restarts: u32,
+    /// Times that it had to be killed at a rescale.
+    pub kills: u32,
+    /// Last step reported.
+    pub step: Option<u64>,
+    /// Last loss reported.
+    pub loss: Option<f64>,
+    /// Samples reported in all.
+    pub samples: f64,
+    /// Samples a second now.
+    pub rate: Option<f64>,
+    /// The wings' Slurm job ids.
+    pub wings: Vec<JobId>,
+    /// Why it has what it has, from the last round.
+    pub why: String,
+    /// Its rate as a share of what proportional scaling from its smallest size would give.
+    #[serde(default)]
+    pub efficiency: Option<f64>,
+    /// What the advisor knows of it, and why it will or will not try another size.
+    #[serde(default)]
+    pub advice: String,
+}
+
+/// A round: `GET /v1/round` (the last one) and `GET /v1/plan` (a new one, computed without acting).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RoundView {
+    /// [`SCHEMA`](super::SCHEMA).
+    pub schema: u32,
+    /// The plan.
+    pub plan: Plan,
+    /// Why.
+    pub report: Report,
+    /// Whether the plan is carried out.
+    pub acting: bool,
+    /// Seconds the round took, by stage (`snapshot`, `gaps`, `plan`, `check`).
+    pub secs: BTreeMap<String, f64>,
+}
+
+/// The generations that a malleable job has had: `GET /v1/jobs/{id}/generations`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Generations {
+    /// [`SCHEMA`](super::SCHEMA).
+    pub schema: u32,
+    /// In their order; empty for a job that has had none.
+    pub generations: Vec<GenerationRecord>,
+}

@@ -1,0 +1,80 @@
+//! What people see and change of profiles.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{BatchMode, Credential, Profile, ProfileFilter};
+
+/// Most profiles that one answer lists.
+pub const MAX_PROFILES: u32 = 1000;
+
+/// Most profiles that one request may bring; an import of more is sent in parts.
+pub const MAX_IMPORTED: usize = 64;
+
+/// `GET /v1/profiles`, with `user`, `name`, `node_type` and `exec_plan` to choose some.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProfilesView {
+    /// [`SCHEMA`](super::SCHEMA).
+    pub schema: u32,
+    /// The last changed first.
+    pub profiles: Vec<ProfileView>,
+}
+
+/// A profile with the curve that follows from it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProfileView {
+    /// What was measured.
+    #[serde(flatten)]
+    pub profile: Profile,
+    /// The batch mode as declared or recognised.
+    pub batch_seen: BatchMode,
+    /// The fitted curve; empty while nothing was measured.
+    pub curve: Vec<CurveRow>,
+    /// The formula of the best model.
+    pub model: String,
+}
+
+/// What is believed of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurveRow {
+    /// Number of nodes.
+    pub nodes: u32,
+    /// Samples a second.
+    pub rate: f64,
+    /// Lower end of the 90 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// Deletes profiles: `POST /v1/profiles/forget`. The credential's purpose is `profiles`. Users may name their
+/// own profiles, administrators any.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ForgetRequest {
+    /// Proof of who speaks.
+    pub credential: Credential,
+    /// Bound into the credential.
+    pub nonce: String,
+    /// Which: all that agree with every field that is given.
+    pub filter: ProfileFilter,
+}
+
+/// Takes profiles in, in place of those with the same key: `POST /v1/profiles/import`. The credential's
+/// purpose is `profiles`. Users may bring their own profiles, administrators any.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ImportRequest {
+    /// Proof of who speaks.
+    pub credential: Credential,
+    /// Bound into the credential.
+    pub nonce: String,
+    /// The profiles.
+    pub profiles: Vec<Profile>,
+}
+
+/// How many profiles a request concerned.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Counted {
+    /// [`SCHEMA`](super::SCHEMA).
+    pub schema: u32,
+    /// So many.
+    pub profiles: u64,
+}

@@ -1,0 +1,53 @@
+//! Where the daemon answers: its addresses, and the paths of each resource.
+
+use crate::model::JobId;
+
+/// State of the daemon, nodes and jobs (`GET`).
+pub const STATUS: &str = "/v1/status";
+
+/// The last round (`GET`).
+pub const ROUND: &str = "/v1/round";
+
+/// A new round, computed without acting (`GET`).
+pub const PLAN: &str = "/v1/plan";
+
+/// The generations of a malleable job (`GET`), as a pattern; see [`generations`].
+pub const GENERATIONS: &str = "/v1/jobs/{id}/generations";
+
+/// Profiles (`GET`).
+pub const PROFILES: &str = "/v1/profiles";
+
+/// Deletes profiles (`POST`).
+pub const FORGET_PROFILES: &str = "/v1/profiles/forget";
+
+/// Takes profiles in (`POST`).
+pub const IMPORT_PROFILES: &str = "/v1/profiles/import";
+
+/// An administrator's order (`POST`).
+pub const CONTROL: &str = "/v1/control";
+
+/// An agent's first message (`POST`).
+pub const AGENT_HELLO: &str = "/v1/agent/hello";
+
+/// An agent asks what to do (`POST`).
+pub const AGENT_POLL: &str = "/v1/agent/poll";
+
+/// An agent tells what happened (`POST`).
+pub const AGENT_REPORT: &str = "/v1/agent/report";
+
+/// Whether the daemon is well (`GET`).
+pub const HEALTHZ: &str = "/healthz";
+
+/// Numbers for Prometheus (`GET`).
+pub const METRICS: &str = "/metrics";
+
+/// [`GENERATIONS`] of one job.
+pub fn generations(job: JobId) -> String {
+    GENERATIONS.replace("{id}", &job.to_string())
+}
+
+/// The daemons that `agent.url` names: one or, separated by commas, several of which one leads.
+pub fn daemon_urls(list: &str) -> Vec<String> {
+    let urls = list.split(',').map(|url| url.trim().trim_end_matches('/').to_owned());
+    urls.filter(|url| !url.is_empty()).collect()
+}

@@ -1,0 +1,25 @@
+//! How flags name values of the model, which itself knows nothing of command lines.
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
+use crate::model::BatchMode;
+
+impl ValueEnum for BatchMode {
+    fn value_variants<'a>() -> &'a [Self] {
+        BatchMode::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            BatchMode::Auto => "Not said: recognised from samples and steps, if it can be",
+            BatchMode::PerNode => {
+                "Each node works on a batch of its own: a step has more samples on more nodes (weak scaling)"
+            }
+            BatchMode::Global => {
+                "The nodes share one batch: a step has the same samples on any number of nodes (strong scaling)"
+            }
+        };
+        Some(PossibleValue::new(self.word()).help(help))
+    }
+}

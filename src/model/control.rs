@@ -1,0 +1,27 @@
+//! What the daemon may do: the mode of the configuration, and an administrator's passing order.
+
+use super::words::words;
+
+words! {
+    /// Operating mode of the daemon.
+    pub enum Mode {
+        /// Look and plan, touch nothing.
+        Observe = "observe",
+        /// Carry plans out.
+        Act = "act",
+    }
+}
+
+words! {
+    /// A passing order of an administrator, kept over restarts.
+    #[derive(Default)]
+    pub enum Control {
+        /// Work as the mode says.
+        #[default]
+        Normal = "normal",
+        /// Start nothing and grow nothing; what runs, runs on and still leaves in time.
+        Paused = "paused",
+        /// Save and park everything.
+        Draining = "draining",
+    }
+}

@@ -1,0 +1,105 @@
+//! What happens at a worker.
+
+use serde::{Deserialize, Serialize};
+
+use super::words::words;
+use super::{Exit, JobId};
+
+/// One event. Reporting an event again is harmless.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentEvent {
+    /// The command of this generation was started.
+    Started {
+        /// Its generation.
+        generation: u64,
+    },
+    /// The command of this generation is gone.
+    Stopped {
+        /// Its generation.
+        generation: u64,
+        /// Why and how it ended.
+        exit: Exit,
+        /// Seconds from the rescale signal to the exit; 0 when none was sent.
+        stop_secs: f64,
+        /// A port that is free now, for the next rendezvous.
+        port: u16,
+    },
+    /// Slurm wants the node: this worker will be gone within the preemption leave time.
+    Leaving,
+    /// Progress since the last report of this kind.
+    Progress {
+        /// Its generation.
+        generation: u64,
+        /// Samples done since the last report.
+        samples: f64,
+        /// Seconds between the command's last word in the last report and its last word in this one, by the
+        /// node's monotonic clock. In the first report of a generation, since its start.
+        secs: f64,
+        /// Last step that the command named.
+        step: Option<u64>,
+        /// Last loss that it named.
+        loss: Option<f64>,
+        /// In the first report of a generation: how it came about.
+        #[serde(default)]
+        opening: Option<Opening>,
+    },
+    /// `sbatch` accepted a wing.
+    WingSubmitted {
+        /// The order.
+        order: u64,
+        /// Slurm's job id.
+        job: JobId,
+    },
+    /// `sbatch` refused a wing.
+    WingRefused {
+        /// The order.
+        order: u64,
+        /// What sbatch said.
+        error: String,
+    },
+}
+
+impl AgentEvent {
+    /// What kind of event it is.
+    pub fn kind(&self) -> EventKind {
+        match self {
+            AgentEvent::Started { .. } => EventKind::Started,
+            AgentEvent::Stopped { .. } => EventKind::Stopped,
+            AgentEvent::Leaving => EventKind::Leaving,
+            AgentEvent::Progress { .. } => EventKind::Progress,
+            AgentEvent::WingSubmitted { .. } => EventKind::WingSubmitted,
+            AgentEvent::WingRefused { .. } => EventKind::WingRefused,
+        }
+    }
+}
+
+words! {
+    /// A kind of [`AgentEvent`], as it is counted.
+    pub enum EventKind {
+        /// A command was started.
+        Started = "started",
+        /// A command is gone.
+        Stopped = "stopped",
+        /// Slurm wants a node.
+        Leaving = "leaving",
+        /// A command made progress.
+        Progress = "progress",
+        /// `sbatch` accepted a wing.
+        WingSubmitted = "wing_submitted",
+        /// `sbatch` refused a wing.
+        WingRefused = "wing_refused",
+    }
+}
+
+/// How a generation came about on one worker, seconds by its monotonic clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Opening {
+    /// From the last generation's rescale signal until its command said that the checkpoint was saved, if it
+    /// did.
+    pub saved_secs: Option<f64>,
+    /// From that signal until that command had exited. `None` when nothing was stopped here: a first start.
+    pub stop_secs: Option<f64>,
+    /// From there, or from the agent's own start, until the command was started.
+    pub idle_secs: f64,
+}

@@ -1,0 +1,114 @@
+//! How many nodes a malleable job may have.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Largest node count that a request may name: a typo must not make the planner allocate gigabytes. The
+/// job_submit plug-in has the same bound.
+pub const MAX_NODES_A_JOB: u32 = 10_000;
+
+/// The sizes that a malleable job may have, besides zero. As text and as JSON: `4`, `2-8` or `1,2,4,8`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Sizes {
+    /// Every size from `min` to `max` nodes, both included.
+    Range {
+        /// Smallest size, at least 1.
+        min: u32,
+        /// Largest size.
+        max: u32,
+    },
+    /// Just these sizes, ascending, at least one.
+    Set(Vec<u32>),
+}
+
+impl Sizes {
+    /// Smallest size.
+    pub fn min(&self) -> u32 {
+        match self {
+            Sizes::Range { min, .. } => *min,
+            Sizes::Set(s) => s.first().copied().unwrap_or(1),
+        }
+    }
+
+    /// Largest size.
+    pub fn max(&self) -> u32 {
+        match self {
+            Sizes::Range { max, .. } => *max,
+            Sizes::Set(s) => s.last().copied().unwrap_or(1),
+        }
+    }
+
+    /// Whether `nodes` is allowed (zero never is; it means parked).
+    pub fn allows(&self, nodes: u32) -> bool {
+        match self {
+            Sizes::Range { min, max } => (*min..=*max).contains(&nodes),
+            Sizes::Set(s) => s.binary_search(&nodes).is_ok(),
+        }
+    }
+
+    /// Allowed sizes up to `limit`, ascending.
+    pub fn up_to(&self, limit: u32) -> Vec<u32> {
+        match self {
+            Sizes::Range { min, max } => (*min..=(*max).min(limit)).collect(),
+            Sizes::Set(s) => s.iter().copied().filter(|n| *n <= limit).collect(),
+        }
+    }
+
+    /// Parses `4`, `2-8` or `1,2,4,8`.
+    pub fn parse(text: &str) -> Result<Self, SizesError> {
+        let bad = |what: &str| SizesError { text: text.to_owned(), what: what.to_owned() };
+        let number = |s: &str| s.trim().parse::<u32>().map_err(|_| bad("not a number of nodes"));
+        let sizes = if text.contains(',') {
+            let mut set = text.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
+            set.sort_unstable();
+            set.dedup();
+            Sizes::Set(set)
+        } else if let Some((min, max)) = text.split_once('-') {
+            Sizes::Range { min: number(min)?, max: number(max)? }
+        } else {
+            let n = number(text)?;
+            Sizes::Range { min: n, max: n }
+        };
+        match &sizes {
+            Sizes::Range { min, max } if min > max => Err(bad("the minimum exceeds the maximum")),
+            s if s.min() == 0 => Err(bad("0 nodes")),
+            s if s.max() > MAX_NODES_A_JOB => Err(bad("too many nodes")),
+            _ => Ok(sizes),
+        }
+    }
+}
+
+impl TryFrom<String> for Sizes {
+    type Error = SizesError;
+    fn try_from(text: String) -> Result<Self, SizesError> {
+        Sizes::parse(&text)
+    }
+}
+
+impl From<Sizes> for String {
+    fn from(sizes: Sizes) -> String {
+        sizes.to_string()
+    }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Sizes::Range { min, max } if min == max => write!(f, "{min}"),
+            Sizes::Range { min, max } => write!(f, "{min}-{max}"),
+            Sizes::Set(s) => f.write_str(&s.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
+        }
+    }
+}
+
+/// Why a text names no sizes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("node sizes {text:?}: {what} (expected N, MIN-MAX or a list like 1,2,4)")]
+pub struct SizesError {
+    /// As written.
+    pub text: String,
+    /// What is wrong.
+    pub what: String,
+}

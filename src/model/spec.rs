@@ -1,0 +1,64 @@
+//! What the lead's agent declares of its job.
+
+use serde::{Deserialize, Serialize};
+
+use super::{BatchMode, Curve, RescaleCosts, Sizes};
+
+/// Longest grace time that a job may ask for, seconds: a shrinking job holds its nodes for so long.
+pub const MAX_GRACE_SECS: u32 = 3600;
+
+/// Longest name of a profile or hash of a command.
+pub const MAX_NAME_CHARS: usize = 200;
+
+/// What the lead's agent declares about the job, from the flags of `infill run`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunSpec {
+    /// Allowed sizes; `None` leaves what the submission said.
+    pub sizes: Option<Sizes>,
+    /// Declared throughput curve.
+    pub curve: Option<Curve>,
+    /// Declared rescale costs.
+    pub costs: Option<RescaleCosts>,
+    /// Failures that are retried before the job fails. Scaling events never count.
+    pub max_restarts: u32,
+    /// Seconds that the command gets to save and exit after the rescale signal.
+    pub grace_secs: u32,
+    /// Name of the profile, if the user gave one.
+    pub profile: Option<String>,
+    /// Hash of the normalised command line, to recognise a recurring job.
+    pub command_hash: String,
+    /// How the work of a step grows with the number of nodes.
+    pub batch: BatchMode,
+}
+
+impl RunSpec {
+    /// The same with every value inside its bounds: what comes over the wire may hold anything.
+    pub fn bounded(self) -> Self {
+        let short =
+            |s: String| s.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect::<String>();
+        let sound = |secs: f64| (0.0..=86_400.0).contains(&secs);
+        RunSpec {
+            costs: self.costs.filter(|c| sound(c.up_secs) && sound(c.down_secs) && sound(c.start_secs)),
+            grace_secs: self.grace_secs.min(MAX_GRACE_SECS),
+            profile: self.profile.map(short),
+            command_hash: short(self.command_hash),
+            ..self
+        }
+    }
+}
+
+impl Default for RunSpec {
+    fn default() -> Self {
+        RunSpec {
+            sizes: None,
+            curve: None,
+            costs: None,
+            max_restarts: 3,
+            grace_secs: 60,
+            profile: None,
+            command_hash: String::new(),
+            batch: BatchMode::Auto,
+        }
+    }
+}

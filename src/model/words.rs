@@ -1,0 +1,91 @@
+//! Enums whose values are single words: the same in JSON, in tables, in flags and in the store.
+
+/// A word that names no value of its enum.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{word:?} is none of {expected}")]
+pub struct UnknownWord {
+    /// As written.
+    pub word: String,
+    /// What it could have been.
+    pub expected: &'static str,
+}
+
+/// Declares an enum and the word of each value, once for all forms.
+macro_rules! words {
+    (
+        $(#[$attribute:meta])*
+        pub enum $name:ident {
+            $(#[$first_note:meta])*
+            $first:ident = $first_word:literal,
+            $( $(#[$note:meta])* $value:ident = $word:literal, )*
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(serde::Serialize, serde::Deserialize)]
+        pub enum $name {
+            $(#[$first_note])*
+            #[serde(rename = $first_word)]
+            $first,
+            $( $(#[$note])* #[serde(rename = $word)] $value, )*
+        }
+
+        impl $name {
+            /// All values.
+            pub const ALL: &'static [$name] = &[$name::$first, $($name::$value),*];
+
+            /// The words of all values, for people.
+            pub const WORDS: &'static str = concat!($first_word, $(", ", $word),*);
+
+            /// The word for it.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $name::$first => $first_word,
+                    $( $name::$value => $word, )*
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.word())
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = $crate::model::words::UnknownWord;
+
+            fn from_str(word: &str) -> Result<Self, Self::Err> {
+                let unknown =
+                    || $crate::model::words::UnknownWord { word: word.to_owned(), expected: Self::WORDS };
+                Self::ALL.iter().copied().find(|value| value.word() == word).ok_or_else(unknown)
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+#[cfg(test)]
+mod tests {
+    use crate::model::{BatchMode, Control, EventKind, MalleableState, Mode};
+
+    /// Every value is the same word everywhere, and nothing else is read.
+    macro_rules! check {
+        ($($name:ident),+) => {$(
+            for value in $name::ALL {
+                let word = value.to_string();
+                assert_eq!(word.parse(), Ok(*value));
+                assert_eq!(serde_json::to_value(value).unwrap(), word.as_str());
+                assert_eq!(serde_json::from_value::<$name>(word.into()).unwrap(), *value);
+            }
+            assert!("".parse::<$name>().is_err() && "Normal".parse::<$name>().is_err());
+        )+};
+    }
+
+    #[test]
+    fn a_value_is_the_same_word_everywhere() {
+        check!(BatchMode, Control, EventKind, MalleableState, Mode);
+        let error = "parked".parse::<Control>().unwrap_err();
+        assert_eq!(error.to_string(), r#""parked" is none of normal, paused, draining"#);
+    }
+}

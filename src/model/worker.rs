@@ -1,0 +1,78 @@
+//! What a worker of a malleable job shall do, and how its command ended.
+
+use serde::{Deserialize, Serialize};
+
+use super::NodeName;
+
+/// What to do with the command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Directive {
+    /// Stay, run nothing.
+    Hold,
+    /// Run the command as this member of this generation (start it if that generation does not run here yet).
+    Run(Member),
+    /// Stop the command of this generation with the rescale signal (SIGKILL past the grace time), report,
+    /// stay.
+    Stop {
+        /// The generation to stop.
+        generation: u64,
+    },
+    /// As `Stop` if anything runs; then exit with code 0. For wings.
+    Leave,
+    /// Exit; the lead with this code.
+    Finish {
+        /// Exit code of the malleable job.
+        code: i32,
+    },
+}
+
+/// One worker's place in a generation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Member {
+    /// Number of the generation, growing from 1.
+    pub generation: u64,
+    /// This worker's node rank; 0 is the lead.
+    pub rank: u32,
+    /// Number of workers (one per node).
+    pub world: u32,
+    /// Host of rank 0.
+    pub master_addr: String,
+    /// Rendezvous port on that host.
+    pub master_port: u16,
+    /// All nodes by rank.
+    pub nodes: Vec<NodeName>,
+    /// Execution plan.
+    pub exec_plan: String,
+}
+
+/// A wing that the lead's agent shall submit with `sbatch`. Submitting the same order twice is an error of
+/// the agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WingOrder {
+    /// Unique over the life of the store.
+    pub order: u64,
+    /// Nodes to pin it to: all of them, exclusively.
+    pub nodes: Vec<NodeName>,
+    /// Time limit.
+    pub time_limit_mins: u32,
+    /// Partition.
+    pub partition: String,
+    /// QOS, if the site names one.
+    pub qos: Option<String>,
+    /// Account of the lead, so that usage is booked alike.
+    pub account: Option<String>,
+    /// Generic resources per node, as for `--gres`.
+    pub gres: Option<String>,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// Exit code; 128 + signal when a signal killed it, as a shell says it.
+    pub code: i32,
+    /// Whether the agent had asked it to stop (rescale signal, or Slurm's SIGTERM).
+    pub asked: bool,
+    /// Whether it had to be killed after the grace time: work since its last checkpoint is lost.
+    pub killed: bool,
+}
