@@ -154,13 +154,20 @@ impl Fitted {
 }
 
 /// The sizes that a curve is laid out at: all small ones, then in steps of an eighth, with what was measured.
+/// A short list of sizes is meant as it stands.
 pub fn sizes_of_interest(sizes: &Sizes, measured: &[SizePoint]) -> Vec<u32> {
     const ALL_UP_TO: u32 = 32;
+    const SHORT_LIST: usize = 64;
+    let listed = match sizes {
+        Sizes::Set(listed) if listed.len() <= SHORT_LIST => listed.as_slice(),
+        _ => &[],
+    };
     let (min, max) = (sizes.min(), sizes.max());
     let wide = std::iter::successors(Some(f64::from(ALL_UP_TO)), |n| Some(n * 1.125));
     let mut all: Vec<u32> = (min..=max.min(ALL_UP_TO))
         .chain(wide.map(|n| n as u32).take_while(|n| *n < max).filter(|n| *n >= min))
         .chain(measured.iter().map(|p| p.nodes).filter(|n| (min..=max).contains(n)))
+        .chain(listed.iter().copied())
         .chain([min, max])
         .filter(|n| sizes.allows(*n))
         .collect();

@@ -16,7 +16,8 @@ impl UnixTime {
         self.0.saturating_sub(earlier.0) as f64
     }
 
-    /// Seconds since `earlier`. What lies in the future, because a clock was set back, is long past: infinite.
+    /// Seconds since `earlier`; infinite where that lies in the future, because a clock was set back: it is
+    /// taken to be long past.
     pub fn age_of(self, earlier: UnixTime) -> f64 {
         let secs = self.secs_since(earlier);
         if secs < 0.0 { f64::INFINITY } else { secs }

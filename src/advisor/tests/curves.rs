@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use crate::advisor::trial::Trial;
-use crate::advisor::{Fitted, Stakes, best_probe, value_of_probes};
+use crate::advisor::{Fitted, Stakes, best_probe, sizes_of_interest, value_of_probes};
 use crate::config::AdvisorConfig;
-use crate::model::{BatchMode, CurvePoint, RescaleCosts, SizePoint, UnixTime};
+use crate::model::{BatchMode, CurvePoint, RescaleCosts, SizePoint, Sizes, UnixTime};
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
 
@@ -67,6 +67,13 @@ fn a_declared_batch_mode_leaves_out_what_cannot_be() {
     // A fixed batch a node never gets slower with nodes in the ring; one batch for all saturates.
     assert!(at_64[1] > at_64[2], "{at_64:?}");
     assert!(at_64[2] <= at_64[0] && at_64[0] <= 1.05 * at_64[1], "{at_64:?}");
+}
+
+#[test]
+fn sizes_that_a_job_lists_are_all_of_interest() {
+    let of = |text: &str| sizes_of_interest(&Sizes::parse(text).unwrap(), &[]);
+    assert_eq!(of("6,32,40,47,64"), [6, 32, 40, 47, 64]);
+    assert_eq!(of("30-48"), [30, 31, 32, 36, 40, 45, 48]);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //! these files are compiled once for each. The module around them says which types are meant, opens
 //! transactions ([`Adapter`]) and sorts errors ([`failed`]).
 //!
-//! Why not generic over [`sqlx::Database`]: every function would have to repeat for each of some fifteen types
-//! that the database can encode and decode it, and for each connection that it executes queries; a macro
-//! around all of it would hide five hundred lines from the compiler's messages.
+//! Why not generic over [`sqlx::Database`]: every function would have to repeat for each of some fifteen
+//! types that the database can encode and decode it, and for each connection that it executes queries; a
+//! macro around all of it would hide five hundred lines from the compiler's messages.
 
 mod adapter;
 mod filter;
