@@ -115,7 +115,7 @@ impl World {
         }
         let Some(machine) = self.machines.get(&lead) else { return false };
         let Phase::Running { members } = &machine.phase else { return false };
-        if *generation != machine.generation {
+        if *generation != machine.generation.number {
             return false;
         }
         // What a change cost is told by the lead, which sees it whole.

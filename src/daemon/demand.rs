@@ -36,7 +36,7 @@ fn candidate(world: &World, machine: &Machine, subject: Subject, now: UnixTime) 
         since: machine.since,
         held: held.collect(),
         lead_node: machine.held_lead().cloned(),
-        exec_plan: machine.exec_plan.clone(),
+        exec_plan: machine.generation.exec_plan.clone(),
         submitted_at: about.map_or(now, |a| a.submitted_at),
         last_change: machine.rescaled_at,
         excluded: about.map(|a| a.excluded.clone()).unwrap_or_default(),

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::gaps::{GapContext, Holders, Occupancy, find};
-use crate::generation::observe::Sight;
-use crate::generation::{Effect, Machine, Outcome, Phase};
+use crate::generation::{Effect, Machine, Outcome, Phase, Sight};
 use crate::model::{Gaps, Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime, lead_of};
 use crate::round::Question;
 
@@ -37,7 +36,7 @@ impl World {
             let sight = Sight { lead, wings: wings.remove(&id).unwrap_or_default(), read_at };
             let mut out = Outcome::default();
             if let Some(machine) = self.machines.get_mut(&id) {
-                machine.observe(&sight, now, &mut out);
+                machine.observe(&sight, &self.settings, now, &mut out);
             }
             self.turn(id, now, out);
         }

@@ -226,7 +226,7 @@ fn gauge(context: &Context, world: &mut World, view: &RoundView) {
     }
     let refused = world.snapshot.as_ref().map_or(0, |s| main_nodes(s, &world.config().slurm.partition));
     m.busy_nodes.set(refused as i64);
-    let rescales: u64 = world.machines.values().map(|x| u64::from(x.rescales)).sum();
+    let rescales: u64 = world.machines.values().map(|x| u64::from(x.counts.rescales)).sum();
     m.rescales.inc_by(rescales.saturating_sub(m.rescales.get()));
 }
 

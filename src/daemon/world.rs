@@ -9,9 +9,7 @@ use crate::advisor::Library;
 use crate::api::{AgentEvent, AgentReport, Assignment, Control, Directive, Mode, RoundView, Secret};
 use crate::config::Config;
 use crate::gaps::{Lookahead, Survival, Tracker};
-use crate::generation::input::Arrival;
-use crate::generation::reconcile::{Ground, OrderNumbers};
-use crate::generation::{Effect, Machine, Outcome, Phase, Settings};
+use crate::generation::{Arrival, Effect, Ground, Machine, OrderNumbers, Outcome, Phase, Settings};
 use crate::model::{EndedGap, Gaps, JobId, NodeName, ProfileFilter, Snapshot, UnixTime, WindowEnd};
 use crate::store::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
@@ -89,7 +87,7 @@ struct Mark {
 impl Mark {
     fn of(machine: &Machine) -> Self {
         let wings = machine.wings.iter().map(|(order, w)| (*order, w.job)).collect();
-        Mark { phase: machine.phase.clone(), generation: machine.generation, wings }
+        Mark { phase: machine.phase.clone(), generation: machine.generation.number, wings }
     }
 }
 
@@ -102,7 +100,8 @@ struct Line {
 /// All state of the daemon.
 pub struct World {
     config: Config,
-    settings: Settings,
+    /// What machines take from the configuration.
+    pub(super) settings: Settings,
     /// Malleable jobs by lead.
     pub machines: BTreeMap<JobId, Machine>,
     /// What else is known of them.
@@ -251,7 +250,7 @@ impl World {
         now: UnixTime,
     ) {
         for lead in leads {
-            match serde_json::from_value::<Machine>(lead.state) {
+            match Machine::from_record(lead.state) {
                 Ok(mut machine) => {
                     machine.resume(now);
                     let about = About { submitted_at: lead.submitted_at, ..About::default() };
@@ -358,7 +357,7 @@ impl World {
                 _ => {}
             }
             if let Some(machine) = self.machines.get_mut(&lead) {
-                machine.event(&report.node, event, now, &mut out);
+                machine.event(&report.node, event, &self.settings, now, &mut out);
             }
         }
         self.turn(lead, now, out);
@@ -395,7 +394,7 @@ impl World {
     /// Steps one machine, logs what happened, sends its effects off and tells its agents.
     pub fn turn(&mut self, job: JobId, now: UnixTime, mut out: Outcome) {
         let Some(machine) = self.machines.get_mut(&job) else { return };
-        machine.step(now, &mut out);
+        machine.step(&self.settings, now, &mut out);
         let ran = self.marks.get(&job).is_some_and(|m| matches!(m.phase, Phase::Running { .. }));
         self.stop_measuring(job, ran, now);
         for note in &out.notes {
@@ -459,7 +458,7 @@ impl World {
     pub fn effect_failed(&mut self, job: JobId, effect: &Effect, why: &str, passing: bool, now: UnixTime) {
         let mut out = Outcome::default();
         if let Some(machine) = self.machines.get_mut(&job) {
-            machine.effect_failed(effect, why, passing, now, &mut out);
+            machine.effect_failed(effect, why, passing, &self.settings, now, &mut out);
         }
         self.turn(job, now, out);
     }
@@ -509,8 +508,7 @@ impl World {
             submitted_at: self.about.get(&job).map(|a| a.submitted_at).unwrap_or_default(),
             updated_at: now,
             ended: machine.phase == Phase::Ended,
-            // A machine is plain data with string keys: it always has a JSON form.
-            state: serde_json::to_value(machine).unwrap_or_default(),
+            state: machine.record(),
         })
     }
 

@@ -113,7 +113,7 @@ pub struct LeadRecord {
     pub updated_at: UnixTime,
     /// Whether the job has ended.
     pub ended: bool,
-    /// The state of its generations, as JSON (see `generation::Machine`).
+    /// The state of its generations, as JSON (see `generation::Machine::record`).
     pub state: serde_json::Value,
 }
 
