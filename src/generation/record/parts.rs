@@ -9,8 +9,8 @@ use crate::model::{
     BatchMode, Curve, Exit, JobId, NodeName, RescaleCosts, RunSpec, Sizes, UnixTime, WingOrder,
 };
 
-/// A record with the fields of a value. A field that the value gains later is missed by the compiler here, and
-/// is stored only once somebody has said so.
+/// A record with the fields of a value. A field that the value gains later is missed by the compiler here,
+/// and is stored only once somebody has said so.
 macro_rules! record {
     ($(#[$attribute:meta])* $name:ident of $value:ident { $($field:ident: $type:ty,)+ }) => {
         #[derive(Debug, Serialize, Deserialize)]
