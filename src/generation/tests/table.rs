@@ -16,8 +16,14 @@ const ASKED: Exit = Exit { code: 0, asked: true, killed: false };
 const DONE: Exit = Exit { code: 0, asked: false, killed: false };
 const FAILED: Exit = Exit { code: 3, asked: false, killed: false };
 
+/// Makes a job in some phase.
+pub type Make = fn() -> Rig;
+
+/// Something that happens to a job.
+type Input = fn(&mut Rig);
+
 /// A job in each phase, all with their lead on n1 and a wing on n2 as far as they have any.
-pub const PHASES: [(&str, fn() -> Rig); 9] = [
+pub const PHASES: [(&str, Make); 9] = [
     ("queued", || rig("1-8")),
     ("launching", launching),
     ("starting", starting),
@@ -29,7 +35,7 @@ pub const PHASES: [(&str, fn() -> Rig); 9] = [
     ("ended", ended),
 ];
 
-const INPUTS: [(&str, fn(&mut Rig)); 29] = [
+const INPUTS: [(&str, Input); 29] = [
     ("lead: hello", |r| hello(r, 1, LEAD, None)),
     (LATER, |r| hello(r, 1, LEAD, Some(9))),
     ("wing: hello", |r| hello(r, 2, WING, None)),
@@ -181,7 +187,7 @@ fn observe(r: &mut Rig, lead: Option<&crate::model::Job>, wings: bool) {
 }
 
 /// Where the job is after one input: a dot where it was, a star where a generation has begun.
-fn cell(phase: fn() -> Rig, (name, input): (&str, fn(&mut Rig))) -> String {
+fn cell(phase: Make, (name, input): (&str, Input)) -> String {
     let mut r = phase();
     let (before, generations) = (r.m.state(), r.started.len());
     input(&mut r);
