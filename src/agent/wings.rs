@@ -283,11 +283,11 @@ mod tests {
             error: None,
         };
         let submitter = Submitter::new(job, PathBuf::from("/none"), Programs::default());
-        insta::assert_snapshot!(submitter.script(Path::new("/usr/bin/infill")).unwrap(), @r"
+        insta::assert_snapshot!(submitter.script(Path::new("/usr/bin/infill")).unwrap(), @r#"
         #!/bin/sh
         unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK
-        exec srun --overlap --no-kill --kill-on-bad-exit=0 --wait=0 --ntasks-per-node=1 --cpu-bind=none --input=none /usr/bin/infill worker --lead=100 --url=http://ctl:6810 --grace=5 -- sh -c 'echo '\''hi'\'''
-        ");
+        exec srun --overlap --no-kill '--kill-on-bad-exit=0' '--wait=0' '--ntasks-per-node=1' '--cpu-bind=none' '--input=none' /usr/bin/infill worker '--lead=100' '--url=http://ctl:6810' '--grace=5' -- sh -c "echo 'hi' "'$HOME' ''
+        "#);
         assert_eq!(file_pattern(Some(Path::new("/a/50%.out"))), "/a/50%%.out");
     }
 }

@@ -14,7 +14,7 @@ use super::metrics::Metrics;
 use super::state::{Errands, State};
 use crate::api::AgentReport;
 use crate::config::Config;
-use crate::generation::input::Arrival;
+use crate::generation::Arrival;
 use crate::model::{AgentEvent, JobId, Secret, UnixTime};
 use crate::slurm::SlurmApi;
 use crate::slurm::munge::Identity;

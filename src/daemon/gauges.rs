@@ -47,7 +47,7 @@ fn jobs(metrics: &Metrics, state: &State) {
         let n = state.fleet.machines().filter(|m| m.state() == *shown).count();
         metrics.jobs.get_or_create(&vec![("state", shown.word())]).set(n as i64);
     }
-    let rescales: u64 = state.fleet.machines().map(|m| u64::from(m.rescales)).sum();
+    let rescales: u64 = state.fleet.machines().map(|m| u64::from(m.counts.rescales)).sum();
     metrics.rescales.inc_by(rescales.saturating_sub(metrics.rescales.get()));
 }
 

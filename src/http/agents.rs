@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::api::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
 use crate::clock::now;
 use crate::daemon::context::Context;
-use crate::generation::input::Arrival;
+use crate::generation::Arrival;
 use crate::model::{Job, JobId, RunSpec, UserId, hello_payload, lead_of};
 
 use super::{Body, Refusal, auth};

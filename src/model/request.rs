@@ -1,9 +1,9 @@
 //! What jobs in the malleable partition say of themselves in their names and comments.
 //!
-//! - A lead's comment is `infill:nodes=SIZES`, written by the job_submit plug-in (or by the user where there is
-//!   none).
-//! - A wing's name is `wing:LEAD`, and its comment `infill:order=NUMBER;wing=LEAD`, written by the lead's agent;
-//!   the plug-in adds an `infill:wing=LEAD` that nobody but an administrator can change.
+//! - A lead's comment is `infill:nodes=SIZES`, written by the job_submit plug-in, or by the user where there
+//!   is none.
+//! - A wing's name is `wing:LEAD`, and its comment `infill:order=NUMBER;wing=LEAD`, both written by the
+//!   lead's agent; the plug-in adds an `infill:wing=LEAD` that nobody but an administrator can change.
 //!
 //! Comments may have further `;key=value` options, which are kept for later versions.
 

@@ -83,7 +83,7 @@ async fn each_order_is_submitted_once() {
     ] {
         assert!(lines[0].contains(flag), "{flag}: {}", lines[0]);
     }
-    assert!(log.contains("worker --lead=100 --url=http://ctl -- true\n"), "{log}");
+    assert!(log.contains("worker '--lead=100' '--url=http://ctl' -- true\n"), "{log}");
 }
 
 #[tokio::test]

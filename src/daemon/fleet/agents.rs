@@ -5,8 +5,7 @@ use super::jobs::Fleet;
 use super::output::{Measured, Output};
 use crate::advisor::Startup;
 use crate::api::AgentReport;
-use crate::generation::input::Arrival;
-use crate::generation::{Outcome, Phase};
+use crate::generation::{Arrival, Outcome, Phase};
 use crate::model::{AgentEvent, JobId, NodeName, Opening as Told, UnixTime};
 
 /// Most samples that one report may claim: a second of the fastest program that could be.
@@ -50,7 +49,7 @@ impl Fleet {
         let (mut outcome, mut measured) = (Outcome::default(), Vec::new());
         for event in &report.events {
             measured.extend(entry.progress(&report.node, event, now));
-            entry.machine.event(&report.node, event, now, &mut outcome);
+            entry.machine.event(&report.node, event, &self.settings, now, &mut outcome);
         }
         let mut out = self.turn(lead, outcome, now);
         out.measured = measured;
@@ -82,7 +81,7 @@ impl Entry {
         let Phase::Running { members } = &self.machine.phase else { return None };
         let of_the_lead = self.machine.lead_node() == Some(node);
         // What a change cost is told by the lead, which sees it whole.
-        if generation != self.machine.generation || (opening.is_some() && !of_the_lead) {
+        if generation != self.machine.generation.number || (opening.is_some() && !of_the_lead) {
             return None;
         }
         let nodes = members.len() as u32;

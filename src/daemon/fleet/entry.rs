@@ -42,7 +42,7 @@ pub(super) struct Mark {
 impl Mark {
     fn of(machine: &Machine) -> Self {
         let wings = machine.wings.iter().map(|(order, w)| (*order, w.job)).collect();
-        Mark { phase: machine.phase.clone(), generation: machine.generation, wings }
+        Mark { phase: machine.phase.clone(), generation: machine.generation.number, wings }
     }
 }
 

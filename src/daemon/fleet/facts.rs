@@ -40,7 +40,7 @@ impl Entry {
             since: machine.since,
             running,
             place: place(machine),
-            exec_plan: machine.exec_plan.clone(),
+            exec_plan: machine.generation.exec_plan.clone(),
             pause: self.runs().then_some(Pause { since: machine.since, change: Change::Shrink }),
             submitted_at: about.submitted_at,
             last_change: machine.rescaled_at,

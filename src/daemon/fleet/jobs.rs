@@ -9,8 +9,7 @@ use super::output::{Batch, Output};
 use crate::config::Config;
 use crate::daemon::lines::{Agent, Word};
 use crate::daemon::orders::Orders;
-use crate::generation::reconcile::Ground;
-use crate::generation::{Effect, Machine, Outcome, Settings};
+use crate::generation::{Effect, Ground, Machine, Outcome, Settings};
 use crate::model::{Gaps, JobId, JobPlan, NodeName, Report, UnixTime, WindowEnd};
 use crate::store::{GenerationRecord, LeadRecord};
 
@@ -21,7 +20,7 @@ const MAX_ENDED: usize = 200;
 #[derive(Clone, Debug)]
 pub struct Fleet {
     pub(super) partition: String,
-    settings: Settings,
+    pub(super) settings: Settings,
     /// By lead.
     pub(super) jobs: BTreeMap<JobId, Entry>,
     /// Numbers for orders of wings.
@@ -58,7 +57,7 @@ impl Fleet {
     pub fn restore(&mut self, leads: Vec<LeadRecord>, now: UnixTime) -> Output {
         let mut out = Output::default();
         for lead in leads {
-            match serde_json::from_value::<Machine>(lead.state) {
+            match Machine::from_record(lead.state) {
                 Ok(mut machine) => {
                     machine.resume(now);
                     let about = About { submitted_at: lead.submitted_at, ..About::default() };
@@ -126,7 +125,7 @@ impl Fleet {
     ) -> Output {
         let mut outcome = Outcome::default();
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.machine.effect_failed(effect, why, passing, now, &mut outcome);
+            entry.machine.effect_failed(effect, why, passing, &self.settings, now, &mut outcome);
         }
         self.turn(job, outcome, now)
     }
@@ -135,7 +134,7 @@ impl Fleet {
     pub(super) fn turn(&mut self, job: JobId, mut outcome: Outcome, now: UnixTime) -> Output {
         let mut out = Output::default();
         let Some(entry) = self.jobs.get_mut(&job) else { return out };
-        entry.machine.step(now, &mut outcome);
+        entry.machine.step(&self.settings, now, &mut outcome);
         if entry.ran() && !entry.runs() {
             out.interrupted.push(job);
         }
@@ -184,8 +183,7 @@ impl Fleet {
             submitted_at: entry.about.submitted_at,
             updated_at: now,
             ended: entry.has_ended(),
-            // A machine is plain data with string keys: it always has a JSON form.
-            state: serde_json::to_value(&entry.machine).unwrap_or_default(),
+            state: entry.machine.record(),
         })
     }
 

@@ -7,8 +7,7 @@ use tracing::Level;
 use super::entry::{About, Entry};
 use super::jobs::Fleet;
 use super::output::{Batch, Output};
-use crate::generation::observe::Sight;
-use crate::generation::{Effect, Machine, Outcome};
+use crate::generation::{Effect, Machine, Outcome, Sight};
 use crate::model::{Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime, lead_of};
 
 /// Seconds after which a wing without its lead is cancelled again, if it is still there.
@@ -39,7 +38,7 @@ impl Fleet {
             let sight = Sight { lead, wings: wings.remove(&id).unwrap_or_default(), read_at };
             let mut outcome = Outcome::default();
             if let Some(entry) = self.jobs.get_mut(&id) {
-                entry.machine.observe(&sight, now, &mut outcome);
+                entry.machine.observe(&sight, &self.settings, now, &mut outcome);
             }
             out.merge(self.turn(id, outcome, now));
         }

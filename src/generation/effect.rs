@@ -1,0 +1,105 @@
+//! What a machine wants done, and what a step led to.
+
+use crate::model::{JobId, NodeName};
+
+/// Something to do at Slurm for this job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Pin the held lead to a node, limit it, release it.
+    Launch {
+        /// The lead.
+        job: JobId,
+        /// Where.
+        node: NodeName,
+        /// Time limit in minutes.
+        limit_mins: u32,
+    },
+    /// Hold the pending lead: only the planner starts it.
+    Hold {
+        /// The lead.
+        job: JobId,
+    },
+    /// Requeue the running lead, held.
+    RequeueHold {
+        /// The lead.
+        job: JobId,
+    },
+    /// Set the time limit of a lead or wing, in minutes from its start.
+    SetLimit {
+        /// Lead or wing.
+        job: JobId,
+        /// Minutes.
+        limit_mins: u32,
+    },
+    /// Shrink a wing to these nodes.
+    ShrinkWing {
+        /// The wing.
+        job: JobId,
+        /// Nodes to keep; its batch host is among them.
+        keep: Vec<NodeName>,
+    },
+    /// Cancel a wing.
+    CancelWing {
+        /// The wing.
+        job: JobId,
+    },
+}
+
+impl Effect {
+    /// The Slurm job that it touches.
+    pub fn job(&self) -> JobId {
+        match self {
+            Effect::Launch { job, .. }
+            | Effect::Hold { job }
+            | Effect::RequeueHold { job }
+            | Effect::SetLimit { job, .. }
+            | Effect::ShrinkWing { job, .. }
+            | Effect::CancelWing { job } => *job,
+        }
+    }
+
+    /// Whether it takes nodes (and must wait when we may not grow), rather than giving some back.
+    pub fn takes_nodes(&self) -> bool {
+        matches!(self, Effect::Launch { .. })
+    }
+
+    /// What it is tried as: of effects that are tried as the same, only one is under way.
+    pub(super) fn kind(&self) -> (EffectKind, JobId) {
+        let kind = match self {
+            Effect::Launch { .. } => EffectKind::Launch,
+            Effect::Hold { .. } => EffectKind::Hold,
+            Effect::RequeueHold { .. } => EffectKind::Requeue,
+            Effect::SetLimit { .. } => EffectKind::Limit,
+            Effect::ShrinkWing { .. } => EffectKind::Shrink,
+            Effect::CancelWing { .. } => EffectKind::Cancel,
+        };
+        (kind, self.job())
+    }
+}
+
+/// A kind of [`Effect`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum EffectKind {
+    Launch,
+    Hold,
+    Requeue,
+    Limit,
+    Shrink,
+    Cancel,
+}
+
+/// What a step led to.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[must_use = "effects must be carried out"]
+pub struct Outcome {
+    /// To do at Slurm, in order.
+    pub effects: Vec<Effect>,
+    /// A generation that began with this step, as (number, nodes by rank, why).
+    pub started: Option<(u64, Vec<NodeName>, String)>,
+    /// What happened, for the log, once each.
+    pub notes: Vec<String>,
+    /// Nodes on which a start died: strikes for the circuit breaker.
+    pub strikes: Vec<(NodeName, String)>,
+    /// Seconds that commands took to save and exit when they were asked to.
+    pub stop_secs: Vec<f64>,
+}

@@ -1,0 +1,59 @@
+//! Effects that could not be carried out.
+
+use crate::model::{NodeName, UnixTime};
+
+use super::effect::{Effect, Outcome};
+use super::machine::Machine;
+use super::phase::Phase;
+use super::settings::{RELAUNCH_SECS, RETRY_SECS, Settings};
+
+impl Machine {
+    /// Takes in that an effect could not be carried out; `passing`: trying again may help, and nobody is to
+    /// blame.
+    pub fn effect_failed(
+        &mut self,
+        effect: &Effect,
+        why: &str,
+        passing: bool,
+        settings: &Settings,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        match (effect, &self.phase) {
+            (Effect::Launch { node, .. }, Phase::Launching { node: aim, next }) if node == aim => {
+                let next = next.clone();
+                if passing {
+                    self.tries.insert(effect.kind(), now.plus_secs(RELAUNCH_SECS - RETRY_SECS));
+                } else {
+                    self.start_failed(node, why, settings, now, out);
+                }
+                self.queue(next, now);
+            }
+            // The answer was lost, the launch was not: the job has moved on since.
+            (Effect::Launch { .. }, _) => {}
+            // Slurm will not requeue it: better train here than hold the node and do nothing.
+            (Effect::RequeueHold { .. }, Phase::Requeueing { next }) if !passing => {
+                let next = next.clone();
+                out.notes.push(format!("the lead cannot be requeued ({why}): it stays where it is"));
+                self.target = None;
+                self.enter(Phase::Idle { next }, now);
+            }
+            // A wing that cannot shrink is given back whole.
+            (Effect::ShrinkWing { keep, .. }, _) => keep.iter().for_each(|n| self.untarget(n)),
+            _ => {}
+        }
+    }
+
+    fn start_failed(
+        &mut self,
+        node: &NodeName,
+        why: &str,
+        settings: &Settings,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        self.backoff.start_failed(settings, now);
+        self.target = None;
+        out.strikes.push((node.clone(), why.to_owned()));
+    }
+}

@@ -1,0 +1,34 @@
+//! Time limits from leases, in Slurm's whole minutes.
+
+/// A year, in minutes: a bound for leases that have none.
+const LONGEST_LIMIT_MINS: f64 = 525_600.0;
+
+/// Whole minutes for a start in a window of `secs`: rounded down, but at least 1.
+///
+/// While a main job waits for nodes, only backfill starts our jobs, and only where their limit ends before
+/// the nodes are planned for: a limit that is too long by a second is no start at all.
+pub fn start_limit_mins(secs: f64) -> u32 {
+    (secs / 60.0).floor().clamp(1.0, LONGEST_LIMIT_MINS) as u32
+}
+
+/// Whole minutes for a job that runs and has a lease of `secs` from its start: rounded up, at least 1.
+///
+/// Rounding down would end it up to a minute before its window does. Rounding up delays nobody: the daemon
+/// leaves in time, and what it forgets is preemptible.
+pub fn running_limit_mins(secs: f64) -> u32 {
+    (secs / 60.0).ceil().clamp(1.0, LONGEST_LIMIT_MINS) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_whole_minutes_of_at_least_one() {
+        let cases =
+            [(-5.0, 1, 1), (59.0, 1, 1), (60.0, 1, 1), (61.0, 1, 2), (f64::INFINITY, 525_600, 525_600)];
+        for (secs, start, running) in cases {
+            assert_eq!((start_limit_mins(secs), running_limit_mins(secs)), (start, running), "{secs} s");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What is known of one malleable job's generations.
+
+use std::collections::BTreeMap;
+
+use crate::model::{ExecPlan, JobId, JobPlan, NodeName, RunSpec, Sizes, UnixTime};
+
+use super::backoff::Backoff;
+use super::effect::{Effect, EffectKind, Outcome};
+use super::phase::{Next, Phase};
+use super::settings::RETRY_SECS;
+use super::worker::{Wing, Worker};
+
+/// The present generation, or the last one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Generation {
+    /// Its number; 0 before the first.
+    pub number: u64,
+    /// Its execution plan.
+    pub exec_plan: ExecPlan,
+    /// Host and port of its rendezvous.
+    pub master: Option<(String, u16)>,
+}
+
+/// What the user submitted, as Slurm shows it of the lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    /// Allowed sizes.
+    pub sizes: Sizes,
+    /// The account, for the wings.
+    pub account: String,
+    /// The QOS, for the wings.
+    pub qos: String,
+    /// GRES per node.
+    pub gres: String,
+}
+
+/// What has happened to the job so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Changes of membership after the first generation.
+    pub rescales: u32,
+    /// Restarts after failures of the command.
+    pub restarts: u32,
+    /// Commands that had to be killed at a rescale.
+    pub kills: u32,
+}
+
+/// What the planner wants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// Its last word on the job, less the nodes that were lost since.
+    pub plan: JobPlan,
+    /// Whether the node that the lead shall start on is still being left by another job.
+    pub blocked: bool,
+}
+
+/// A malleable job's generations. See the module's text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// The lead's job id.
+    pub job: JobId,
+    /// Where the job is in its life.
+    pub phase: Phase,
+    /// Since when.
+    pub since: UnixTime,
+    /// The present generation.
+    pub generation: Generation,
+    /// What was submitted.
+    pub submitted: Submitted,
+    /// What the agent declared.
+    pub spec: RunSpec,
+    /// Agents by node.
+    pub workers: BTreeMap<NodeName, Worker>,
+    /// Wings by order number.
+    pub wings: BTreeMap<u64, Wing>,
+    /// What the planner wants; `None` until the first round after a (re)start.
+    pub target: Option<Target>,
+    /// What has happened so far.
+    pub counts: Counts,
+    /// Misfortunes in a row.
+    pub backoff: Backoff,
+    /// When the membership last changed.
+    pub last_change: Option<UnixTime>,
+    /// When a plan last changed it: a loss is no reason to leave the job as it is for a while.
+    pub rescaled_at: Option<UnixTime>,
+    /// What was asked of Slurm a moment ago, and when.
+    pub(super) tries: BTreeMap<(EffectKind, JobId), UnixTime>,
+}
+
+impl Machine {
+    /// A job that waits in the queue.
+    pub fn new(job: JobId, sizes: Sizes, now: UnixTime) -> Self {
+        Machine {
+            job,
+            phase: Phase::Queued { next: Next::because("first start") },
+            since: now,
+            generation: Generation::default(),
+            submitted: Submitted { sizes, account: String::new(), qos: String::new(), gres: String::new() },
+            spec: RunSpec::default(),
+            workers: BTreeMap::new(),
+            wings: BTreeMap::new(),
+            target: None,
+            counts: Counts::default(),
+            backoff: Backoff::default(),
+            last_change: None,
+            rescaled_at: None,
+            tries: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the state up again after a pause of the daemon: nobody is blamed for what happened meanwhile.
+    pub fn resume(&mut self, now: UnixTime) {
+        self.since = now;
+        self.target = None;
+        self.tries.clear();
+        self.workers.values_mut().for_each(|w| w.last_seen = now);
+        self.wings.values_mut().for_each(|w| w.ordered_at = w.ordered_at.max(now));
+    }
+
+    pub(super) fn enter(&mut self, phase: Phase, now: UnixTime) {
+        self.phase = phase;
+        self.since = now;
+    }
+
+    /// Goes to wait in the queue for the next generation.
+    pub(super) fn queue(&mut self, next: Next, now: UnixTime) {
+        self.enter(Phase::Queued { next: Next { lost: false, ..next } }, now);
+    }
+
+    /// Has the lead requeued before the next generation.
+    pub(super) fn requeue(&mut self, next: Next, now: UnixTime) {
+        self.enter(Phase::Requeueing { next: Next { lost: false, ..next } }, now);
+    }
+
+    /// Emits `effect` unless the same was tried a moment ago.
+    pub(super) fn attempt(&mut self, effect: Effect, now: UnixTime, out: &mut Outcome) {
+        self.tries.retain(|_, t| now.secs_since(*t) < RETRY_SECS);
+        if let std::collections::btree_map::Entry::Vacant(free) = self.tries.entry(effect.kind()) {
+            free.insert(now);
+            out.effects.push(effect);
+        }
+    }
+
+    /// Forgets that the planner wanted this node: it was lost since.
+    pub(super) fn untarget(&mut self, node: &NodeName) {
+        if let Some(Target { plan, .. }) = &mut self.target {
+            if plan.nodes.first().is_some_and(|p| p.node == *node) {
+                plan.nodes.clear();
+            }
+            plan.nodes.retain(|p| p.node != *node);
+        }
+    }
+
+    /// Whether an agent runs in the lead itself.
+    pub(super) fn is_lead(&self, worker: &Worker) -> bool {
+        worker.slurm_job == self.job
+    }
+}

@@ -1,0 +1,169 @@
+//! The form in which records are written now.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::generation::machine::{Generation, Machine, Submitted};
+use crate::generation::phase::{Next, Phase, StopReason};
+use crate::model::{ExecPlan, JobId, NodeName, Sizes, UnixTime};
+
+use super::parts::{BackoffRecord, CountsRecord, SpecRecord, WingRecord, WorkerRecord, record};
+
+/// Version of what is written. The form without a version counts as 1.
+pub const VERSION: u64 = 2;
+
+/// A malleable job's record.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Record {
+    version: u64,
+    job: JobId,
+    phase: PhaseRecord,
+    since: UnixTime,
+    generation: GenerationRecord,
+    submitted: SubmittedRecord,
+    spec: SpecRecord,
+    workers: BTreeMap<NodeName, WorkerRecord>,
+    wings: BTreeMap<u64, WingRecord>,
+    counts: CountsRecord,
+    backoff: BackoffRecord,
+    last_change: Option<UnixTime>,
+    rescaled_at: Option<UnixTime>,
+}
+
+record! {
+    /// The present generation.
+    GenerationRecord of Generation { number: u64, exec_plan: ExecPlan, master: Option<(String, u16)>, }
+}
+
+record! {
+    /// What was submitted.
+    SubmittedRecord of Submitted { sizes: Sizes, account: String, qos: String, gres: String, }
+}
+
+record! {
+    /// How the next generation comes about.
+    NextRecord of Next { why: String, retry: bool, lost: bool, }
+}
+
+/// Where the job is in its life.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "name")]
+enum PhaseRecord {
+    Queued { next: NextRecord },
+    Launching { node: NodeName, next: NextRecord },
+    Idle { next: NextRecord },
+    Running { members: Vec<NodeName> },
+    Stopping { members: Vec<NodeName>, reason: ReasonRecord, next: NextRecord },
+    Requeueing { next: NextRecord },
+    Ending { code: i32 },
+    Ended,
+}
+
+/// Why a generation is being stopped.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ReasonRecord {
+    Rescale,
+    Failed { code: i32 },
+    Lost,
+    Untold { lost: bool },
+}
+
+impl From<&Machine> for Record {
+    fn from(m: &Machine) -> Self {
+        let m = m.clone();
+        Record {
+            version: VERSION,
+            job: m.job,
+            phase: m.phase.into(),
+            since: m.since,
+            generation: m.generation.into(),
+            submitted: m.submitted.into(),
+            spec: m.spec.into(),
+            workers: m.workers.into_iter().map(|(node, w)| (node, w.into())).collect(),
+            wings: m.wings.into_iter().map(|(order, w)| (order, w.into())).collect(),
+            counts: m.counts.into(),
+            backoff: m.backoff.into(),
+            last_change: m.last_change,
+            rescaled_at: m.rescaled_at,
+        }
+    }
+}
+
+impl From<Record> for Machine {
+    fn from(r: Record) -> Self {
+        Machine {
+            job: r.job,
+            phase: r.phase.into(),
+            since: r.since,
+            generation: r.generation.into(),
+            submitted: r.submitted.into(),
+            spec: r.spec.into(),
+            workers: r.workers.into_iter().map(|(node, w)| (node, w.into())).collect(),
+            wings: r.wings.into_iter().map(|(order, w)| (order, w.into())).collect(),
+            target: None,
+            counts: r.counts.into(),
+            backoff: r.backoff.into(),
+            last_change: r.last_change,
+            rescaled_at: r.rescaled_at,
+            tries: BTreeMap::new(),
+        }
+    }
+}
+
+impl From<Phase> for PhaseRecord {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Queued { next } => PhaseRecord::Queued { next: next.into() },
+            Phase::Launching { node, next } => PhaseRecord::Launching { node, next: next.into() },
+            Phase::Idle { next } => PhaseRecord::Idle { next: next.into() },
+            Phase::Running { members } => PhaseRecord::Running { members },
+            Phase::Stopping { members, reason, next } => {
+                PhaseRecord::Stopping { members, reason: reason.into(), next: next.into() }
+            }
+            Phase::Requeueing { next } => PhaseRecord::Requeueing { next: next.into() },
+            Phase::Ending { code } => PhaseRecord::Ending { code },
+            Phase::Ended => PhaseRecord::Ended,
+        }
+    }
+}
+
+impl From<PhaseRecord> for Phase {
+    fn from(phase: PhaseRecord) -> Self {
+        match phase {
+            PhaseRecord::Queued { next } => Phase::Queued { next: next.into() },
+            PhaseRecord::Launching { node, next } => Phase::Launching { node, next: next.into() },
+            PhaseRecord::Idle { next } => Phase::Idle { next: next.into() },
+            PhaseRecord::Running { members } => Phase::Running { members },
+            PhaseRecord::Stopping { members, reason, next } => {
+                Phase::Stopping { members, reason: reason.into(), next: next.into() }
+            }
+            PhaseRecord::Requeueing { next } => Phase::Requeueing { next: next.into() },
+            PhaseRecord::Ending { code } => Phase::Ending { code },
+            PhaseRecord::Ended => Phase::Ended,
+        }
+    }
+}
+
+impl From<StopReason> for ReasonRecord {
+    fn from(reason: StopReason) -> Self {
+        match reason {
+            StopReason::Rescale => ReasonRecord::Rescale,
+            StopReason::Failed { code } => ReasonRecord::Failed { code },
+            StopReason::Lost => ReasonRecord::Lost,
+            StopReason::Untold { lost } => ReasonRecord::Untold { lost },
+        }
+    }
+}
+
+impl From<ReasonRecord> for StopReason {
+    fn from(reason: ReasonRecord) -> Self {
+        match reason {
+            ReasonRecord::Rescale => StopReason::Rescale,
+            ReasonRecord::Failed { code } => StopReason::Failed { code },
+            ReasonRecord::Lost => StopReason::Lost,
+            ReasonRecord::Untold { lost } => StopReason::Untold { lost },
+        }
+    }
+}

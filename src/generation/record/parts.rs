@@ -1,0 +1,139 @@
+//! Parts of a record that have not changed since the first version.
+
+use serde::{Deserialize, Serialize};
+
+use crate::generation::backoff::Backoff;
+use crate::generation::machine::Counts;
+use crate::generation::worker::{Wing, Worker};
+use crate::model::{
+    BatchMode, Curve, Exit, JobId, NodeName, RescaleCosts, RunSpec, Sizes, UnixTime, WingOrder,
+};
+
+/// A record with the fields of a value. A field that the value gains later is missed by the compiler here,
+/// and is stored only once somebody has said so.
+macro_rules! record {
+    ($(#[$attribute:meta])* $name:ident of $value:ident { $($field:ident: $type:ty,)+ }) => {
+        #[derive(Debug, Serialize, Deserialize)]
+        $(#[$attribute])*
+        pub struct $name {
+            $(pub $field: $type,)+
+        }
+
+        impl From<$value> for $name {
+            fn from($value { $($field),+ }: $value) -> Self {
+                $name { $($field),+ }
+            }
+        }
+
+        impl From<$name> for $value {
+            fn from($name { $($field),+ }: $name) -> Self {
+                $value { $($field),+ }
+            }
+        }
+    };
+}
+pub(super) use record;
+
+record! {
+    /// How a command ended.
+    ExitRecord of Exit { code: i32, asked: bool, killed: bool, }
+}
+
+record! {
+    /// What was ordered of the lead's agent.
+    OrderRecord of WingOrder {
+        order: u64,
+        nodes: Vec<NodeName>,
+        time_limit_mins: u32,
+        partition: String,
+        qos: Option<String>,
+        account: Option<String>,
+        gres: Option<String>,
+    }
+}
+
+record! {
+    /// What the agent declared.
+    #[serde(default)]
+    SpecRecord of RunSpec {
+        sizes: Option<Sizes>,
+        curve: Option<Curve>,
+        costs: Option<RescaleCosts>,
+        max_restarts: u32,
+        grace_secs: u32,
+        profile: Option<String>,
+        command_hash: String,
+        batch: BatchMode,
+    }
+}
+
+impl Default for SpecRecord {
+    fn default() -> Self {
+        RunSpec::default().into()
+    }
+}
+
+record! {
+    /// What has happened so far.
+    CountsRecord of Counts { rescales: u32, restarts: u32, kills: u32, }
+}
+
+record! {
+    /// Misfortunes in a row.
+    BackoffRecord of Backoff {
+        failed_starts: u32,
+        preemptions: u32,
+        refusals: u32,
+        start_after: Option<UnixTime>,
+        order_after: Option<UnixTime>,
+    }
+}
+
+/// An agent that has said hello.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WorkerRecord {
+    slurm_job: JobId,
+    address: String,
+    port: u16,
+    last_seen: UnixTime,
+    stopped: Option<ExitRecord>,
+    leaving: bool,
+}
+
+impl From<Worker> for WorkerRecord {
+    fn from(w: Worker) -> Self {
+        let Worker { slurm_job, address, port, last_seen, stopped, leaving } = w;
+        WorkerRecord { slurm_job, address, port, last_seen, stopped: stopped.map(Into::into), leaving }
+    }
+}
+
+impl From<WorkerRecord> for Worker {
+    fn from(w: WorkerRecord) -> Self {
+        let WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving } = w;
+        Worker { slurm_job, address, port, last_seen, stopped: stopped.map(Into::into), leaving }
+    }
+}
+
+/// A wing that was ordered.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WingRecord {
+    order: OrderRecord,
+    ordered_at: UnixTime,
+    job: Option<JobId>,
+    batch_host: Option<NodeName>,
+    seen_running: bool,
+}
+
+impl From<Wing> for WingRecord {
+    fn from(w: Wing) -> Self {
+        let Wing { order, ordered_at, job, batch_host, seen_running } = w;
+        WingRecord { order: order.into(), ordered_at, job, batch_host, seen_running }
+    }
+}
+
+impl From<WingRecord> for Wing {
+    fn from(w: WingRecord) -> Self {
+        let WingRecord { order, ordered_at, job, batch_host, seen_running } = w;
+        Wing { order: order.into(), ordered_at, job, batch_host, seen_running }
+    }
+}

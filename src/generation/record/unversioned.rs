@@ -1,0 +1,126 @@
+//! The first form of a record, which named no version: read, and never written again.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::generation::backoff::Backoff;
+use crate::generation::machine::{Counts, Generation, Machine, Submitted};
+use crate::generation::phase::{Next, Phase, StopReason};
+use crate::model::{ExecPlan, JobId, NodeName, Sizes, UnixTime};
+
+use super::parts::{SpecRecord, WingRecord, WorkerRecord};
+
+/// What it held, less what nobody needs any more.
+#[derive(Debug, Deserialize)]
+pub struct Unversioned {
+    job: JobId,
+    phase: OldPhase,
+    since: UnixTime,
+    generation: u64,
+    exec_plan: ExecPlan,
+    master: Option<(String, u16)>,
+    sizes: Sizes,
+    spec: SpecRecord,
+    account: String,
+    #[serde(default)]
+    lead_qos: String,
+    gres: String,
+    workers: BTreeMap<NodeName, WorkerRecord>,
+    wings: BTreeMap<u64, WingRecord>,
+    rescales: u32,
+    restarts: u32,
+    kills: u32,
+    failed_starts: u32,
+    preemptions: u32,
+    #[serde(default)]
+    refusals: u32,
+    #[serde(default)]
+    orders_after: Option<UnixTime>,
+    backoff_until: Option<UnixTime>,
+    last_change: Option<UnixTime>,
+    #[serde(default)]
+    rescaled_at: Option<UnixTime>,
+    why: String,
+    retrying: bool,
+    #[serde(default)]
+    lost: bool,
+}
+
+/// Its phases, which knew nothing of what follows.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "phase")]
+enum OldPhase {
+    Queued,
+    Launching {
+        node: NodeName,
+    },
+    Idle,
+    Running {
+        members: Vec<NodeName>,
+    },
+    Stopping {
+        members: Vec<NodeName>,
+        failed: Option<i32>,
+        lost: bool,
+        #[serde(default)]
+        untold: bool,
+    },
+    Requeueing,
+    Ending {
+        code: i32,
+    },
+    Ended,
+}
+
+impl OldPhase {
+    fn with(self, next: Next) -> Phase {
+        match self {
+            OldPhase::Queued => Phase::Queued { next },
+            OldPhase::Launching { node } => Phase::Launching { node, next },
+            OldPhase::Idle => Phase::Idle { next },
+            OldPhase::Running { members } => Phase::Running { members },
+            OldPhase::Stopping { members, failed, lost, untold } => {
+                let reason = match failed {
+                    _ if untold => StopReason::Untold { lost },
+                    _ if lost => StopReason::Lost,
+                    Some(code) => StopReason::Failed { code },
+                    None => StopReason::Rescale,
+                };
+                Phase::Stopping { members, reason, next }
+            }
+            OldPhase::Requeueing => Phase::Requeueing { next },
+            OldPhase::Ending { code } => Phase::Ending { code },
+            OldPhase::Ended => Phase::Ended,
+        }
+    }
+}
+
+impl From<Unversioned> for Machine {
+    fn from(r: Unversioned) -> Self {
+        let next = Next { why: r.why, retry: r.retrying, lost: r.lost };
+        let backoff = Backoff {
+            failed_starts: r.failed_starts,
+            preemptions: r.preemptions,
+            refusals: r.refusals,
+            start_after: r.backoff_until,
+            order_after: r.orders_after,
+        };
+        Machine {
+            job: r.job,
+            phase: r.phase.with(next),
+            since: r.since,
+            generation: Generation { number: r.generation, exec_plan: r.exec_plan, master: r.master },
+            submitted: Submitted { sizes: r.sizes, account: r.account, qos: r.lead_qos, gres: r.gres },
+            spec: r.spec.into(),
+            workers: r.workers.into_iter().map(|(node, w)| (node, w.into())).collect(),
+            wings: r.wings.into_iter().map(|(order, w)| (order, w.into())).collect(),
+            target: None,
+            counts: Counts { rescales: r.rescales, restarts: r.restarts, kills: r.kills },
+            backoff,
+            last_change: r.last_change,
+            rescaled_at: r.rescaled_at,
+            tries: BTreeMap::new(),
+        }
+    }
+}

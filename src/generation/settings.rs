@@ -1,0 +1,56 @@
+//! The times that the machine waits, and what it takes from the configuration.
+
+/// Seconds after which an effect that Slurm does not show is asked for again.
+pub const RETRY_SECS: f64 = 5.0;
+
+/// The same for a launch that Slurm could not take just then: a job that was requeued is still being cleaned
+/// up for about a second.
+pub const RELAUNCH_SECS: f64 = 1.0;
+
+/// Seconds for which a lead that could start waits for wings under way, so that it need not be rescaled at
+/// once. A wing needs 1–2 s from its order to its hello.
+pub const SETTLE_SECS: f64 = 4.0;
+
+/// Seconds beyond the grace time until a worker that has not stopped is given up.
+pub const STOP_MARGIN_SECS: f64 = 5.0;
+
+/// Seconds without a sign of life after which an agent counts as gone while others wait for it.
+/// An agent's back-off is at most 5 s, so a restarted daemon has heard all of them by then.
+pub const SILENT_SECS: f64 = 12.0;
+
+/// The same for an agent that has said that Slurm takes its node: it has little time left to speak.
+pub const LEAVING_SECS: f64 = 4.0;
+
+/// The same for an agent for which nobody waits: the command may well run on without it.
+pub const LOST_SECS: f64 = 60.0;
+
+/// First back-off of a job that Slurm preempted; doubles up to [`PREEMPTED_BACKOFF_MAX_SECS`]. Short, because
+/// the planner looks at the gaps anyway: it only keeps a job from being thrown out of the same hole again and
+/// again.
+pub const PREEMPTED_BACKOFF_SECS: f64 = 2.0;
+
+/// Longest back-off after preemptions: seconds are enough to see what the main queue does next.
+pub const PREEMPTED_BACKOFF_MAX_SECS: f64 = 8.0;
+
+/// A job that ran so long without preemption starts its back-off from the beginning.
+pub const CALM_SECS: f64 = 120.0;
+
+/// Seconds that an order or submission may take to show in Slurm's answers.
+pub const SHOW_SECS: f64 = 3.0;
+
+/// Times and names that the machine takes from the configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The malleable partition.
+    pub partition: String,
+    /// QOS for wings.
+    pub qos: Option<String>,
+    /// Seconds until a wing that was ordered must have said hello.
+    pub wing_start_secs: f64,
+    /// Seconds until a released lead must run.
+    pub lead_start_secs: f64,
+    /// First back-off after a failed start, seconds.
+    pub backoff_secs: f64,
+    /// Longest back-off, seconds.
+    pub backoff_max_secs: f64,
+}

@@ -1,0 +1,193 @@
+//! One step from what is towards what the planner wants.
+
+use std::collections::BTreeSet;
+
+use crate::model::{NodeName, UnixTime};
+
+use super::effect::{Effect, Outcome};
+use super::limit::start_limit_mins;
+use super::machine::Machine;
+use super::phase::{Next, Phase, StopReason};
+use super::settings::{LOST_SECS, SETTLE_SECS, SILENT_SECS, Settings};
+
+/// Each pass moves at most one phase on; a cycle Stopping → Idle → Running needs three.
+const MOST_PASSES: usize = 4;
+
+impl Machine {
+    /// Moves on as far as possible now.
+    pub fn step(&mut self, settings: &Settings, now: UnixTime, out: &mut Outcome) {
+        for _ in 0..MOST_PASSES {
+            let before = self.phase.clone();
+            self.step_once(&before, settings, now, out);
+            if std::mem::discriminant(&self.phase) == std::mem::discriminant(&before) {
+                break;
+            }
+        }
+        self.tidy_wings(settings, now, out);
+    }
+
+    fn step_once(&mut self, phase: &Phase, settings: &Settings, now: UnixTime, out: &mut Outcome) {
+        match phase {
+            Phase::Queued { next } => self.step_queued(next, now, out),
+            Phase::Launching { node, next } => self.step_launching(node, next, now, out),
+            Phase::Idle { next } => self.step_idle(next, settings, now, out),
+            Phase::Running { members } => self.step_running(members, settings, now, out),
+            Phase::Stopping { members, reason, next } => self.step_stopping(members, *reason, next, now, out),
+            Phase::Requeueing { .. } => self.attempt(Effect::RequeueHold { job: self.job }, now, out),
+            Phase::Ending { .. } | Phase::Ended => {}
+        }
+    }
+
+    fn step_queued(&mut self, next: &Next, now: UnixTime, out: &mut Outcome) {
+        let Some(target) = &self.target else { return };
+        let Some(first) = target.plan.nodes.first().cloned() else { return };
+        if target.blocked || self.backoff.start_barred(now).is_some() {
+            return;
+        }
+        // Our own wing must be off the node first.
+        if self.wings.values().any(|w| w.order.nodes.contains(&first.node)) {
+            return;
+        }
+        let limit_mins = start_limit_mins(first.lease_until.secs_since(now));
+        self.attempt(Effect::Launch { job: self.job, node: first.node.clone(), limit_mins }, now, out);
+        self.enter(Phase::Launching { node: first.node, next: next.clone() }, now);
+    }
+
+    /// A lead on its way (or whose script has not come to `infill run` yet) is called back if its node is not
+    /// wanted.
+    fn step_launching(&mut self, node: &NodeName, next: &Next, now: UnixTime, out: &mut Outcome) {
+        let Some(target) = &self.target else { return };
+        if target.plan.nodes.first().is_some_and(|p| p.node == *node) {
+            return;
+        }
+        out.notes.push(format!("called the lead back from {node}"));
+        self.requeue(next.clone(), now);
+    }
+
+    fn step_idle(&mut self, next: &Next, settings: &Settings, now: UnixTime, out: &mut Outcome) {
+        let Some(lead) = self.lead_node().cloned() else { return };
+        // Slurm takes the lead: it will show the job requeued in a moment.
+        if self.workers.get(&lead).is_some_and(|w| w.leaving) {
+            return;
+        }
+        let Some(target) = &self.target else { return };
+        if target.plan.nodes.first().is_none_or(|p| p.node != lead) {
+            let aim = if target.plan.nodes.is_empty() { "back after it was parked" } else { "moved" };
+            self.requeue(next.clone().but(aim), now);
+            return;
+        }
+        let mut ready = self.ready_members(&lead, now);
+        // What the planner gave but is not here yet (its wings may not even be ordered) is worth a moment.
+        let incomplete = target.plan.nodes.len() > ready.len();
+        if incomplete && now.secs_since(self.since) < SETTLE_SECS {
+            return;
+        }
+        match self.allowed().up_to(ready.len() as u32).last() {
+            Some(size) => {
+                ready.truncate(*size as usize);
+                self.start(ready, next, now, out);
+            }
+            None if self.wings_under_way(settings, now) => {}
+            None => self.too_few(next, now),
+        }
+    }
+
+    /// Not enough for the smallest size, and nothing on its way: gives back what is held.
+    fn too_few(&mut self, next: &Next, now: UnixTime) {
+        self.phase = Phase::Idle { next: next.clone().but("too few nodes for the smallest size") };
+        self.backoff.start_after = self.backoff.order_after.or(Some(now.plus_secs(SETTLE_SECS)));
+        if let Some(t) = &mut self.target {
+            t.plan.nodes.clear();
+        }
+    }
+
+    /// Nodes that could be in the next generation: the lead's first, then by name.
+    fn ready_members(&self, lead: &NodeName, now: UnixTime) -> Vec<NodeName> {
+        let wings = self.workers.iter().filter(|(n, w)| {
+            *n != lead && self.wants_wing_on(n) && !w.leaving && w.silent_secs(now) < SILENT_SECS
+        });
+        std::iter::once(lead).chain(wings.map(|(n, _)| n)).cloned().collect()
+    }
+
+    fn wings_under_way(&self, settings: &Settings, now: UnixTime) -> bool {
+        self.wings.values().any(|w| {
+            now.secs_since(w.ordered_at) < settings.wing_start_secs
+                && w.order.nodes.iter().any(|n| !self.workers.contains_key(n) && self.wants_wing_on(n))
+        })
+    }
+
+    fn start(&mut self, members: Vec<NodeName>, next: &Next, now: UnixTime, out: &mut Outcome) {
+        let Some(lead) = members.first().and_then(|n| self.workers.get(n)) else { return };
+        self.generation.master = Some((lead.address.clone(), lead.port));
+        self.generation.number += 1;
+        self.generation.exec_plan =
+            self.target.as_ref().map(|t| t.plan.exec_plan.clone()).unwrap_or_default();
+        self.workers.values_mut().for_each(|w| w.stopped = None);
+        if self.generation.number > 1 && !next.retry {
+            self.counts.rescales += 1;
+        }
+        self.last_change = Some(now);
+        if !next.lost {
+            self.rescaled_at = Some(now);
+        }
+        out.started = Some((self.generation.number, members.clone(), next.why.clone()));
+        self.enter(Phase::Running { members }, now);
+    }
+
+    fn step_running(&mut self, members: &[NodeName], settings: &Settings, now: UnixTime, out: &mut Outcome) {
+        let done = |n: &NodeName| self.workers.get(n).is_some_and(|w| w.stopped.is_some_and(|e| e.code == 0));
+        if members.iter().all(done) {
+            out.notes.push("the command has ended on all workers".to_owned());
+            self.enter(Phase::Ending { code: 0 }, now);
+            return;
+        }
+        let lost: Vec<NodeName> = members.iter().filter(|n| self.is_lost(n, now)).cloned().collect();
+        if let Some(first) = lost.first() {
+            self.lose(&lost, &format!("{first} fell silent"), now);
+            return;
+        }
+        if let Some(why) = self.change_wanted(members, settings, now) {
+            let (reason, next) = (StopReason::Rescale, Next::because(why));
+            self.enter(Phase::Stopping { members: members.to_vec(), reason, next }, now);
+        }
+    }
+
+    fn is_lost(&self, node: &NodeName, now: UnixTime) -> bool {
+        self.workers.get(node).is_none_or(|w| w.silent_secs(now) > LOST_SECS)
+    }
+
+    /// Why the planner wants another generation than the one of these members, if it does.
+    fn change_wanted(&self, members: &[NodeName], settings: &Settings, now: UnixTime) -> Option<String> {
+        let (plan, lead) = (&self.target.as_ref()?.plan, members.first()?);
+        if plan.exec_plan != self.generation.exec_plan {
+            return Some(format!("execution plan {}", plan.exec_plan.0));
+        }
+        match plan.nodes.first() {
+            None => return Some("parked".to_owned()),
+            Some(first) if first.node != *lead => return Some(format!("{lead} must be left")),
+            Some(_) => {}
+        }
+        let wanted: BTreeSet<&NodeName> = plan.nodes.iter().map(|p| &p.node).collect();
+        let leaving: Vec<&NodeName> = members.iter().filter(|n| !wanted.contains(n)).collect();
+        match leaving.first() {
+            Some(first) => Some(format!("shrunk by {} ({first} ...)", leaving.len())),
+            None => self.grown(lead, members, settings, now),
+        }
+    }
+
+    /// Whether it is time to take in workers that have arrived: all that were ordered are here, or given up.
+    fn grown(
+        &self,
+        lead: &NodeName,
+        members: &[NodeName],
+        settings: &Settings,
+        now: UnixTime,
+    ) -> Option<String> {
+        if self.wings_under_way(settings, now) {
+            return None;
+        }
+        let ready = self.ready_members(lead, now);
+        let size = self.allowed().up_to(ready.len() as u32).last().copied()? as usize;
+        (size > members.len()).then(|| format!("grown from {} to {size}", members.len()))
+    }
+}

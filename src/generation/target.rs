@@ -1,0 +1,115 @@
+//! Takes in what the planner wants, and orders the wings that are missing.
+
+use crate::model::{JobPlan, NodeName, Placement, UnixTime, WindowEnd, WingOrder};
+
+use super::effect::Outcome;
+use super::limit::start_limit_mins;
+use super::machine::{Machine, Target};
+use super::phase::Phase;
+use super::settings::Settings;
+use super::worker::Wing;
+
+/// A node that the planner gives to the job anew, with what ends its window: nodes with the same known end
+/// make one wing, others one each, because Slurm preempts whole jobs.
+#[allow(missing_debug_implementations, reason = "closures have no text")]
+pub struct Ground<'a> {
+    /// Tells the end of a node's window.
+    pub window: &'a dyn Fn(&NodeName) -> WindowEnd,
+    /// Whether the node can be taken now (nothing of ours is still on it).
+    pub free: &'a dyn Fn(&NodeName) -> bool,
+}
+
+/// Hands out order numbers that were never used before.
+pub trait OrderNumbers {
+    /// The next number; `None` when the store could not give more: then nothing is ordered.
+    fn next(&mut self) -> Option<u64>;
+}
+
+impl Machine {
+    /// Takes in what the planner wants and orders the wings that are missing.
+    pub fn set_target(
+        &mut self,
+        plan: &JobPlan,
+        ground: &Ground<'_>,
+        orders: &mut dyn OrderNumbers,
+        settings: &Settings,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        if matches!(self.phase, Phase::Ending { .. } | Phase::Ended) {
+            return;
+        }
+        self.take_plan(plan, ground);
+        if !self.may_order(now) {
+            return;
+        }
+        let missing = self.missing(ground);
+        for block in blocks(missing, ground) {
+            let Some(number) = orders.next() else {
+                out.notes.push("no order number to be had: nothing was ordered".to_owned());
+                return;
+            };
+            self.order(number, &block, settings, now);
+        }
+    }
+
+    fn take_plan(&mut self, plan: &JobPlan, ground: &Ground<'_>) {
+        self.target = Some(Target { plan: plan.clone(), blocked: false });
+        // The plan may be older than the last word of an agent whose node Slurm takes.
+        let leaving: Vec<NodeName> =
+            self.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone()).collect();
+        leaving.iter().for_each(|n| self.untarget(n));
+        if let Some(Target { plan, blocked }) = &mut self.target {
+            *blocked = plan.nodes.first().is_some_and(|p| !(ground.free)(&p.node));
+        }
+    }
+
+    /// Whether the lead's agent is where the planner wants it, and may submit wings.
+    fn may_order(&self, now: UnixTime) -> bool {
+        let first = self.target.as_ref().and_then(|t| t.plan.nodes.first());
+        let lead_is_here = first.is_some_and(|p| self.lead_node() == Some(&p.node))
+            && self.workers.values().any(|w| self.is_lead(w) && !w.leaving);
+        let in_place = !matches!(self.phase, Phase::Requeueing { .. } | Phase::Launching { .. });
+        lead_is_here && in_place && !self.backoff.orders_barred(now)
+    }
+
+    /// Nodes for which there is no wing yet, and that can be taken now.
+    fn missing(&self, ground: &Ground<'_>) -> Vec<Placement> {
+        let held = self.occupied();
+        let wings = self.target.iter().flat_map(|t| t.plan.nodes.iter().skip(1));
+        wings.filter(|p| !held.contains_key(&p.node) && (ground.free)(&p.node)).cloned().collect()
+    }
+
+    fn order(&mut self, number: u64, block: &[Placement], settings: &Settings, now: UnixTime) {
+        let lease = block.iter().map(|p| p.lease_until).min().unwrap_or(now);
+        let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
+        let order = WingOrder {
+            order: number,
+            nodes: block.iter().map(|p| p.node.clone()).collect(),
+            time_limit_mins: start_limit_mins(lease.secs_since(now)),
+            partition: settings.partition.clone(),
+            qos: settings.qos.clone().or_else(|| some(&self.submitted.qos)),
+            account: some(&self.submitted.account),
+            gres: some(&self.submitted.gres),
+        };
+        let wing = Wing { order, ordered_at: now, job: None, batch_host: None, seen_running: false };
+        self.wings.insert(number, wing);
+    }
+}
+
+/// Groups new nodes into wings: one for each known window end, one for each node without.
+fn blocks(missing: Vec<Placement>, ground: &Ground<'_>) -> Vec<Vec<Placement>> {
+    let mut known: Vec<(UnixTime, Vec<Placement>)> = Vec::new();
+    let mut out = Vec::new();
+    for p in missing {
+        match (ground.window)(&p.node) {
+            WindowEnd::Known { at, .. } => match known.iter_mut().find(|(end, _)| *end == at) {
+                Some((_, block)) => block.push(p),
+                None => known.push((at, vec![p])),
+            },
+            WindowEnd::Unknown => out.push(vec![p]),
+        }
+    }
+    out.extend(known.into_iter().map(|(_, block)| block));
+    out
+}

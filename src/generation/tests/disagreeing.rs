@@ -1,0 +1,117 @@
+//! A daemon that was away, and a Slurm that does otherwise.
+
+use crate::generation::effect::{Effect, Outcome};
+use crate::generation::hello::Arrival;
+use crate::generation::machine::Machine;
+use crate::generation::phase::Phase;
+use crate::generation::sight::Sight;
+use crate::model::{Exit, JobId, MalleableState, Standing};
+
+use super::rig::{LEAD, job, n, rig, running, settings};
+
+#[test]
+fn a_daemon_restarted_while_a_lead_is_requeued_does_not_plan_to_keep_its_node() {
+    let mut r = running("1-8", &[1, 2]);
+    r.target(&[]);
+    for node in [n(1), n(2)] {
+        r.stopped(&node, 1, Exit { code: 0, asked: true, killed: false });
+    }
+    assert_eq!(r.m.state(), MalleableState::Parking);
+    r.m.resume(r.now);
+    assert_eq!((r.m.held().len(), r.m.held_lead()), (0, None));
+    assert_eq!(r.m.standing(r.now), Standing::Busy);
+}
+
+#[test]
+fn a_restarted_daemon_goes_on_where_it_was_and_does_nothing_twice() {
+    let mut r = running("1-8", &[1, 2]);
+    let record = r.m.record();
+    let (effects, generations) = (r.effects.len(), r.started.len());
+    r.m = Machine::from_record(record).unwrap();
+    r.now = r.now + 300;
+    let now = r.now;
+    r.m.resume(now);
+    for i in [1, 2] {
+        let slurm_job = r.m.workers[&n(i)].slurm_job;
+        let arrival =
+            Arrival { node: n(i), slurm_job, address: String::new(), port: 1, running: Some(1), spec: None };
+        r.with(|m, now, out| assert!(m.hello(arrival, now, out)));
+    }
+    r.observe();
+    r.target(&[1, 2]);
+    r.run();
+    assert_eq!((r.effects.len(), r.started.len()), (effects, generations));
+    assert!(matches!(r.m.phase, Phase::Running { .. }));
+}
+
+#[test]
+fn an_agent_that_knows_more_than_the_store_is_believed() {
+    let mut r = rig("1-8");
+    r.slurm.insert(LEAD, vec![n(1)]);
+    let arrival =
+        Arrival { node: n(1), slurm_job: LEAD, address: "n1".into(), port: 1, running: Some(5), spec: None };
+    r.with(|m, now, out| assert!(m.hello(arrival, now, out)));
+    r.agents.insert(n(1), Some(5));
+    r.target(&[1]);
+    r.run();
+    assert_eq!(r.m.generation.number, 6);
+}
+
+#[test]
+fn a_lead_that_somebody_released_is_taken_up_and_one_that_waits_unheld_is_held() {
+    let mut r = rig("1-8");
+    r.held = false;
+    r.observe();
+    assert_eq!(r.effects, [Effect::Hold { job: LEAD }]);
+    r.slurm.insert(LEAD, vec![n(4)]);
+    r.observe();
+    assert_eq!((r.m.state(), r.m.lead_node()), (MalleableState::Launching, Some(&n(4))));
+    assert_eq!(r.m.standing(r.now), Standing::Busy);
+}
+
+#[test]
+fn a_stale_reading_does_not_undo_what_agents_said() {
+    let mut r = rig("1-8");
+    r.target(&[1]);
+    let read_at = r.now;
+    r.run();
+    let waiting = job(LEAD, &[], 0);
+    let sight = Sight { lead: Some(&waiting), wings: vec![], read_at };
+    r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+    assert!(matches!(r.m.phase, Phase::Idle { .. } | Phase::Running { .. }), "{:?}", r.m.phase);
+}
+
+#[test]
+fn a_wing_that_nobody_ordered_is_cancelled_and_a_stranger_gets_no_place() {
+    let mut r = running("1-8", &[1]);
+    r.slurm.insert(JobId(999), vec![n(6)]);
+    r.agents.insert(n(6), None);
+    r.observe();
+    assert_eq!(r.effects.last().unwrap(), &Effect::CancelWing { job: JobId(999) });
+    let arrival = Arrival {
+        node: n(7),
+        slurm_job: JobId(998),
+        address: String::new(),
+        port: 1,
+        running: None,
+        spec: None,
+    };
+    r.with(|m, now, out| assert!(!m.hello(arrival, now, out)));
+}
+
+#[test]
+fn a_launch_that_slurm_cannot_take_just_then_is_tried_again_and_nobody_is_blamed() {
+    let mut r = rig("1-8");
+    r.target(&[1]);
+    let launch = r.effects[0].clone();
+    for (passing, blamed) in [(true, 0), (false, 1)] {
+        let mut out = Outcome::default();
+        r.m.effect_failed(&launch, "no", passing, &settings(), r.now, &mut out);
+        assert_eq!((r.m.state(), out.strikes.len()), (MalleableState::Queued, blamed));
+        assert_eq!(r.m.backoff.start_after.is_some(), !passing);
+        r.now = r.now + 2;
+        r.target(&[1]);
+        let launches = r.effects.iter().filter(|e| **e == launch).count();
+        assert_eq!(launches, 2, "the second launch comes after the passing failure only");
+    }
+}

@@ -1,0 +1,150 @@
+//! Preemption, failures and nodes that die.
+
+use crate::generation::effect::Effect;
+use crate::generation::phase::Phase;
+use crate::model::{AgentEvent, Directive, Exit, JobId, MalleableState};
+
+use super::rig::{LEAD, n, running};
+
+#[test]
+fn a_preempted_wing_stops_all_and_the_rest_goes_on() {
+    let mut r = running("1-8", &[1, 2, 3]);
+    r.event(&n(2), AgentEvent::Leaving);
+    assert_eq!(r.m.directive(&n(1)), Directive::Stop { generation: 1 });
+    // Rank 2 noticed over the wire before its agent was told: that is no end of the job.
+    r.stopped(&n(3), 1, Exit { code: 0, asked: false, killed: false });
+    r.stopped(&n(2), 1, Exit { code: 0, asked: true, killed: false });
+    r.slurm.retain(|_, nodes| !nodes.contains(&n(2)));
+    r.agents.remove(&n(2));
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n1", "n3"]);
+    assert_eq!((r.m.counts.rescales, r.m.counts.restarts), (1, 0));
+}
+
+#[test]
+fn a_preempted_lead_goes_back_to_the_queue_and_takes_its_wings_along() {
+    let mut r = running("1-8", &[1, 2]);
+    r.event(&n(1), AgentEvent::Leaving);
+    // A round that was under way does not know it yet.
+    r.target(&[1, 2]);
+    r.stopped(&n(1), 1, Exit { code: 0, asked: true, killed: false });
+    r.run();
+    assert_eq!(r.started.len(), 1, "nothing starts on a lead that leaves");
+    r.slurm.remove(&LEAD);
+    r.agents.remove(&n(1));
+    r.run();
+    r.observe();
+    r.run();
+    assert_eq!(r.m.state(), MalleableState::Queued);
+    assert!(r.effects.contains(&Effect::Hold { job: LEAD }) || r.held);
+    r.observe();
+    r.run();
+    assert!(r.slurm.is_empty(), "no wing without a lead: {:?}", r.slurm);
+    assert!(r.m.backoff.start_after.is_some());
+}
+
+#[test]
+fn a_failure_is_retried_so_many_times_and_then_is_the_jobs_code() {
+    let mut r = running("1-8", &[1, 2]);
+    r.m.spec.max_restarts = 1;
+    let failed = Exit { code: 3, asked: false, killed: false };
+    let echo = Exit { code: 1, asked: false, killed: false };
+    r.stopped(&n(2), 1, failed);
+    r.stopped(&n(1), 1, echo);
+    r.run();
+    assert_eq!(
+        (r.m.counts.restarts, r.m.counts.rescales, r.m.generation.number),
+        (1, 0, 2),
+        "a retry is no rescale"
+    );
+    r.stopped(&n(2), 2, failed);
+    r.stopped(&n(1), 2, echo);
+    assert_eq!(r.m.phase, Phase::Ending { code: 3 });
+    assert_eq!(r.m.directive(&n(1)), Directive::Finish { code: 3 });
+    assert_eq!(r.m.directive(&n(2)), Directive::Leave);
+}
+
+#[test]
+fn the_job_is_done_when_the_command_has_ended_everywhere() {
+    let mut r = running("1-8", &[1, 2]);
+    let done = Exit { code: 0, asked: false, killed: false };
+    r.stopped(&n(2), 1, done);
+    assert!(matches!(r.m.phase, Phase::Running { .. }));
+    r.stopped(&n(1), 1, done);
+    assert_eq!(r.m.phase, Phase::Ending { code: 0 });
+    r.run();
+    r.observe();
+    assert_eq!(r.m.phase, Phase::Ended);
+    assert!(r.m.held().is_empty() && r.slurm.is_empty());
+}
+
+#[test]
+fn a_dead_node_is_a_loss_and_no_failure() {
+    let mut r = running("1-8", &[1, 2, 3]);
+    // The node of rank 2 is gone; the others crash on their lost connection.
+    r.slurm.retain(|_, nodes| !nodes.contains(&n(3)));
+    r.agents.remove(&n(3));
+    for i in [1, 2] {
+        r.stopped(&n(i), 1, Exit { code: 1, asked: false, killed: false });
+    }
+    assert!(matches!(r.m.phase, Phase::Stopping { .. }));
+    r.observe();
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n1", "n2"]);
+    assert_eq!((r.m.counts.restarts, r.m.counts.rescales), (0, 1));
+}
+
+#[test]
+fn a_loss_is_no_rescale_after_which_a_job_must_stay_as_it_is() {
+    let mut r = running("1-8", &[1, 2, 3]);
+    let rescaled = r.m.rescaled_at.expect("it was started by a plan");
+    r.now = r.now + 7;
+    r.event(&n(3), AgentEvent::Leaving);
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n1", "n2"]);
+    assert!(r.m.last_change > Some(rescaled));
+    assert_eq!(r.m.rescaled_at, Some(rescaled));
+    r.now = r.now + 7;
+    r.target(&[1, 2, 4]);
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n1", "n2", "n4"]);
+    assert_eq!(r.m.rescaled_at, r.m.last_change);
+}
+
+#[test]
+fn a_worker_that_never_stops_is_given_up_after_its_grace_time() {
+    let mut r = running("1-8", &[1, 2]);
+    r.m.spec.grace_secs = 10;
+    r.target(&[1]);
+    r.stopped(&n(1), 1, Exit { code: 0, asked: true, killed: false });
+    r.now = r.now + 14;
+    r.m.workers.values_mut().for_each(|w| w.last_seen = r.now);
+    r.with(|_, _, _| {});
+    assert!(matches!(r.m.phase, Phase::Stopping { .. }));
+    r.now = r.now + 2;
+    r.with(|_, _, _| {});
+    assert!(matches!(r.m.phase, Phase::Idle { .. } | Phase::Running { .. }), "{:?}", r.m.phase);
+    assert!(r.effects.iter().any(|e| matches!(e, Effect::CancelWing { .. })), "{:?}", r.effects);
+}
+
+#[test]
+fn a_wing_that_never_comes_is_cancelled_and_does_not_hold_up_the_others() {
+    let mut r = running("1-8", &[1]);
+    r.target(&[1, 2, 3]);
+    for order in r.m.orders() {
+        let id = JobId(100 + order.order as u32);
+        // The wing on n3 waits in the queue for ever.
+        if order.nodes.contains(&n(2)) {
+            r.slurm.insert(id, order.nodes.clone());
+        }
+        r.event(&n(1), AgentEvent::WingSubmitted { order: order.order, job: id });
+    }
+    r.say_hello();
+    assert_eq!(r.started.len(), 1, "the other wing is awaited");
+    r.now = r.now + 21;
+    r.m.workers.values_mut().for_each(|w| w.last_seen = r.now);
+    r.with(|_, _, _| {});
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n1", "n2"]);
+    assert!(r.effects.iter().any(|e| matches!(e, Effect::CancelWing { .. })));
+}

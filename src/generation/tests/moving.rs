@@ -1,0 +1,104 @@
+//! Starts, growth, shrinking, moves and parking.
+
+use crate::generation::phase::Phase;
+use crate::model::{Directive, MalleableState, Standing, UnixTime};
+
+use super::rig::{n, rig, running};
+
+#[test]
+fn starts_on_all_its_nodes_at_once() {
+    let r = running("1-8", &[3, 1, 2]);
+    assert_eq!(r.started, vec![vec!["n3", "n1", "n2"]], "{:?}", r.notes);
+    assert_eq!(r.nodes_running(), ["n1", "n2", "n3"]);
+    assert_eq!(r.m.counts.rescales, 0);
+    let Directive::Run(member) = r.m.directive(&n(2)) else { panic!("n2 runs nothing") };
+    assert_eq!((member.rank, member.world, member.master_addr.as_str()), (2, 3, "n3.cluster"));
+}
+
+#[test]
+fn grows_once_all_new_workers_are_here_and_not_before() {
+    let mut r = running("1-8", &[1]);
+    r.target(&[1, 2, 3]);
+    assert_eq!(r.nodes_running(), ["n1"], "training goes on while wings come up");
+    assert!(matches!(r.m.phase, Phase::Running { .. }));
+    r.run();
+    assert_eq!(r.started, [vec!["n1"], vec!["n1", "n2", "n3"]]);
+    assert_eq!(r.m.counts.rescales, 1);
+}
+
+#[test]
+fn shrinks_and_gives_the_wing_back() {
+    let mut r = running("1-8", &[1, 2, 3]);
+    r.target(&[1, 3]);
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n1", "n3"]);
+    r.observe();
+    r.run();
+    assert!(!r.agents.contains_key(&n(2)), "the worker on n2 has left");
+    assert_eq!(r.m.wings.len(), 1);
+}
+
+#[test]
+fn only_allowed_sizes_are_run() {
+    let r = running("1,2,4", &[1, 2, 3]);
+    assert_eq!(r.started, vec![vec!["n1", "n2"]]);
+}
+
+#[test]
+fn one_wing_for_nodes_with_the_same_known_end_and_one_each_for_others() {
+    let mut r = rig("1-8");
+    for i in [2, 3] {
+        r.windows.insert(n(i), UnixTime(5000));
+    }
+    r.target(&[1, 2, 3, 4, 5]);
+    r.run();
+    r.target(&[1, 2, 3, 4, 5]);
+    let mut sizes: Vec<usize> = r.m.wings.values().map(|w| w.order.nodes.len()).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [1, 1, 2]);
+}
+
+#[test]
+fn moves_the_lead_with_one_restart_and_keeps_the_wings_that_stay() {
+    let mut r = running("1-8", &[1, 2, 3]);
+    let wing_of_3 = r.m.held()[&n(3)];
+    r.target(&[4, 3]);
+    r.run();
+    assert_eq!(r.m.state(), MalleableState::Parking);
+    r.observe();
+    r.run();
+    r.target(&[4, 3]);
+    r.run();
+    r.target(&[4, 3]);
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n4", "n3"], "{:?}", r.notes);
+    assert_eq!(r.m.held()[&n(3)], wing_of_3);
+}
+
+#[test]
+fn parks_when_it_gets_nothing_and_starts_again_later() {
+    let mut r = running("1-8", &[1, 2]);
+    r.target(&[]);
+    r.run();
+    r.observe();
+    r.run();
+    r.observe();
+    r.run();
+    assert_eq!((r.m.state(), r.m.held().len()), (MalleableState::Queued, 0));
+    assert!(r.agents.is_empty() && r.slurm.is_empty() && r.held);
+    assert_eq!(r.m.standing(r.now), Standing::Waiting);
+    r.target(&[5]);
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n5"]);
+}
+
+#[test]
+fn too_few_nodes_for_the_smallest_size_is_no_start() {
+    let mut r = rig("2-4");
+    r.target(&[1]);
+    r.run();
+    r.now = r.now + 30;
+    r.with(|_, _, _| {});
+    assert!(r.started.is_empty());
+    assert_eq!(r.m.state(), MalleableState::Parking);
+}

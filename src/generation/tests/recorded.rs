@@ -1,0 +1,88 @@
+//! Records: what is written is read again, and so is what was written before records had a version.
+
+use serde_json::json;
+
+use crate::generation::machine::Machine;
+use crate::generation::phase::Phase;
+use crate::model::UnixTime;
+
+use super::rig::running;
+use super::table::PHASES;
+
+/// Records without a version, each as the program wrote it.
+const UNVERSIONED: [(&str, &str); 4] = [
+    ("launching", include_str!("unversioned/launching.json")),
+    ("running on two nodes, with a wing ordered for a third", include_str!("unversioned/running.json")),
+    ("stopping because a member failed", include_str!("unversioned/failing.json")),
+    ("stopping because Slurm takes a node back", include_str!("unversioned/losing.json")),
+];
+
+#[test]
+fn what_is_written_is_read_again() {
+    for (name, phase) in PHASES {
+        let mut machine = phase().m;
+        let mut read = Machine::from_record(machine.record()).unwrap();
+        // The target comes with the next round.
+        machine.resume(UnixTime(5000));
+        read.resume(UnixTime(5000));
+        assert_eq!(read, machine, "{name}");
+    }
+}
+
+#[test]
+fn only_known_versions_are_read() {
+    let record = |version| {
+        let mut record = running("1-8", &[1]).m.record();
+        record["version"] = version;
+        Machine::from_record(record).map_or_else(|e| e.to_string(), |_| "read".to_owned())
+    };
+    let said = [json!(2), json!(3), json!("2"), json!(null)].map(record).join("\n");
+    insta::assert_snapshot!(said, @r#"
+    read
+    it is of version 3, written by a newer infill; this one reads up to 2
+    it is of version "2", written by a newer infill; this one reads up to 2
+    it is of version null, written by a newer infill; this one reads up to 2
+    "#);
+    let error = Machine::from_record(json!({"job": 7})).unwrap_err();
+    insta::assert_snapshot!(error, @"it is no record of a malleable job: missing field `phase`");
+}
+
+#[test]
+fn records_without_a_version_are_read() {
+    let mut said = String::new();
+    for (name, text) in UNVERSIONED {
+        let m = Machine::from_record(serde_json::from_str(text).unwrap()).unwrap();
+        let reason = match &m.phase {
+            Phase::Stopping { reason, .. } => format!(" ({reason:?})"),
+            _ => String::new(),
+        };
+        let wings: Vec<String> =
+            m.wings.iter().map(|(o, w)| format!("{o} on {:?} as {:?}", w.order.nodes, w.job)).collect();
+        let members = m.phase.members();
+        said += &format!("{name}:\n  {}{reason} on {members:?}, next {:?}\n", m.state(), m.phase.next().why);
+        said += &format!("  {:?}\n  {:?}, sizes {}\n", m.generation, m.workers.keys(), m.allowed());
+        said += &format!("  changed {:?}, wings {wings:?}\n", m.rescaled_at);
+    }
+    insta::assert_snapshot!(said, @r#"
+    launching:
+      launching on [], next "first start"
+      Generation { number: 0, exec_plan: ExecPlan("default"), master: None }
+      [], sizes 1-8
+      changed None, wings []
+    running on two nodes, with a wing ordered for a third:
+      running on [n1, n2], next ""
+      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)) }
+      [n1, n2], sizes 1-8
+      changed Some(UnixTime(1000)), wings ["1 on [n2] as Some(JobId(101))", "2 on [n3] as None"]
+    stopping because a member failed:
+      rescaling (Failed { code: 3 }) on [n1, n2], next "the command failed with code 3 on n2"
+      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)) }
+      [n1, n2], sizes 1,2,4
+      changed Some(UnixTime(1000)), wings ["1 on [n2] as Some(JobId(101))"]
+    stopping because Slurm takes a node back:
+      rescaling (Lost) on [n1, n2], next "Slurm took n2 back"
+      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)) }
+      [n1, n2], sizes 1-8
+      changed Some(UnixTime(1000)), wings ["1 on [n2] as Some(JobId(101))", "2 on [n3] as None"]
+    "#);
+}

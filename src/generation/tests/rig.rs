@@ -1,0 +1,269 @@
+//! A machine with agents and a Slurm that do what they are told.
+
+use std::collections::BTreeMap;
+
+use crate::generation::effect::{Effect, Outcome};
+use crate::generation::hello::Arrival;
+use crate::generation::machine::Machine;
+use crate::generation::phase::Phase;
+use crate::generation::settings::Settings;
+use crate::generation::sight::Sight;
+use crate::generation::target::{Ground, OrderNumbers};
+use crate::model::{
+    AgentEvent, BaseState, Directive, ExecPlan, Exit, Job, JobId, JobPlan, JobState, NodeName, Placement,
+    Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
+};
+
+pub const LEAD: JobId = JobId(7);
+
+pub struct Numbers(u64);
+
+impl OrderNumbers for Numbers {
+    fn next(&mut self) -> Option<u64> {
+        self.0 += 1;
+        Some(self.0)
+    }
+}
+
+/// A machine with its agents and its jobs in Slurm.
+pub struct Rig {
+    pub m: Machine,
+    pub now: UnixTime,
+    pub numbers: Numbers,
+    /// Running generation by node.
+    pub agents: BTreeMap<NodeName, Option<u64>>,
+    /// Nodes of each job that Slurm runs.
+    pub slurm: BTreeMap<JobId, Vec<NodeName>>,
+    pub held: bool,
+    pub notes: Vec<String>,
+    pub started: Vec<Vec<String>>,
+    pub effects: Vec<Effect>,
+    /// Nodes with a known window end.
+    pub windows: BTreeMap<NodeName, UnixTime>,
+}
+
+pub fn n(i: u32) -> NodeName {
+    NodeName::new(format!("n{i}"))
+}
+
+pub fn rig(sizes: &str) -> Rig {
+    let now = UnixTime(1000);
+    Rig {
+        m: Machine::new(LEAD, Sizes::parse(sizes).unwrap(), now),
+        now,
+        numbers: Numbers(0),
+        agents: BTreeMap::new(),
+        slurm: BTreeMap::new(),
+        held: true,
+        notes: Vec::new(),
+        started: Vec::new(),
+        effects: Vec::new(),
+        windows: BTreeMap::new(),
+    }
+}
+
+pub fn job(id: JobId, nodes: &[NodeName], order: u64) -> Job {
+    let running = !nodes.is_empty();
+    let state = if running { BaseState::Running } else { BaseState::Pending };
+    Job {
+        user_id: UserId(1001),
+        user_name: "alice".into(),
+        account: "research".into(),
+        name: if id == LEAD { "train".into() } else { wing_name(LEAD) },
+        qos: "infill".into(),
+        state_reason: "JobHeldUser".into(),
+        submit_time: Some(UnixTime(900)),
+        start_time: Some(UnixTime(1000)),
+        time_limit_mins: Some(10_000),
+        nodes: nodes.to_vec(),
+        batch_host: nodes.first().cloned(),
+        node_count: nodes.len() as u32,
+        held: !running,
+        comment: format!("infill:order={order}"),
+        ..Job::new(id, "infill", state)
+    }
+}
+
+impl Rig {
+    /// Takes an outcome in and does its effects as Slurm would.
+    pub fn settle(&mut self, out: Outcome) {
+        self.notes.extend(out.notes);
+        if let Some((_, nodes, _)) = out.started {
+            self.started.push(nodes.iter().map(|n| n.to_string()).collect());
+        }
+        for effect in out.effects {
+            match &effect {
+                Effect::Launch { node, .. } => {
+                    self.slurm.insert(LEAD, vec![node.clone()]);
+                    self.held = false;
+                }
+                Effect::RequeueHold { .. } => {
+                    let nodes = self.slurm.remove(&LEAD).unwrap_or_default();
+                    self.agents.retain(|n, _| !nodes.contains(n));
+                    self.held = true;
+                }
+                Effect::CancelWing { job } => {
+                    let nodes = self.slurm.remove(job).unwrap_or_default();
+                    self.agents.retain(|n, _| !nodes.contains(n));
+                }
+                Effect::ShrinkWing { job, keep } => drop(self.slurm.insert(*job, keep.clone())),
+                Effect::Hold { .. } => self.held = true,
+                Effect::SetLimit { .. } => {}
+            }
+            self.effects.push(effect);
+        }
+    }
+
+    pub fn with(&mut self, f: impl FnOnce(&mut Machine, UnixTime, &mut Outcome)) {
+        let mut out = Outcome::default();
+        f(&mut self.m, self.now, &mut out);
+        self.m.step(&settings(), self.now, &mut out);
+        self.settle(out);
+    }
+
+    /// What the planner wants, lead first.
+    pub fn target(&mut self, nodes: &[u32]) {
+        let lease = self.now + 600;
+        let nodes = nodes.iter().map(|i| Placement { node: n(*i), lease_until: lease }).collect();
+        let plan = JobPlan { job: LEAD, nodes, exec_plan: ExecPlan::default(), rate: 1.0, forecast: vec![] };
+        let windows = self.windows.clone();
+        let window = move |n: &NodeName| {
+            windows.get(n).map_or(WindowEnd::Unknown, |at| WindowEnd::Known {
+                at: *at,
+                cause: WindowCause::PlannedJob(JobId(1)),
+            })
+        };
+        let mut numbers = Numbers(self.numbers.0);
+        self.with(|m, now, out| {
+            let ground = Ground { window: &window, free: &|_| true };
+            m.set_target(&plan, &ground, &mut numbers, &settings(), now, out);
+        });
+        self.numbers = numbers;
+    }
+
+    pub fn event(&mut self, node: &NodeName, event: AgentEvent) {
+        let node = node.clone();
+        self.with(|m, now, out| m.event(&node, &event, &settings(), now, out));
+    }
+
+    pub fn stopped(&mut self, node: &NodeName, generation: u64, exit: Exit) {
+        self.agents.insert(node.clone(), None);
+        let event = AgentEvent::Stopped { generation, exit, stop_secs: 0.1, port: 4000 };
+        self.event(node, event);
+    }
+
+    /// Lets agents obey and Slurm's jobs start, until nothing moves.
+    pub fn run(&mut self) {
+        for _ in 0..20 {
+            self.submit_wings();
+            self.say_hello();
+            let before = self.m.clone();
+            for (node, running) in self.agents.clone() {
+                self.obey(&node, running);
+            }
+            if self.m == before {
+                return;
+            }
+        }
+        panic!("the job finds no rest: {:?}", self.m.phase);
+    }
+
+    pub fn submit_wings(&mut self) {
+        for order in self.m.orders() {
+            let id = JobId(100 + order.order as u32);
+            self.slurm.insert(id, order.nodes.clone());
+            let lead = self.m.lead_node().unwrap().clone();
+            self.event(&lead, AgentEvent::WingSubmitted { order: order.order, job: id });
+        }
+    }
+
+    pub fn say_hello(&mut self) {
+        for (id, nodes) in self.slurm.clone() {
+            for node in nodes {
+                if self.agents.contains_key(&node) {
+                    continue;
+                }
+                let arrival = Arrival {
+                    address: format!("{node}.cluster"),
+                    node: node.clone(),
+                    slurm_job: id,
+                    port: 4000,
+                    running: None,
+                    spec: None,
+                };
+                self.with(|m, now, out| assert!(m.hello(arrival, now, out)));
+                self.agents.insert(node, None);
+            }
+        }
+    }
+
+    pub fn obey(&mut self, node: &NodeName, running: Option<u64>) {
+        match self.m.directive(node) {
+            Directive::Run(member)
+                if running != Some(member.generation)
+                    && self.m.workers.get(node).is_some_and(|w| w.stopped.is_none()) =>
+            {
+                self.agents.insert(node.clone(), Some(member.generation));
+            }
+            Directive::Stop { generation } if running == Some(generation) => {
+                self.stopped(node, generation, Exit { code: 0, asked: true, killed: false });
+            }
+            Directive::Leave | Directive::Finish { .. } => {
+                self.agents.remove(node);
+                self.slurm.values_mut().for_each(|nodes| nodes.retain(|x| x != node));
+                self.slurm.retain(|_, nodes| !nodes.is_empty());
+                self.observe();
+            }
+            _ => {}
+        }
+    }
+
+    /// A snapshot of Slurm as it is now, a while later.
+    pub fn observe(&mut self) {
+        self.now = self.now + 5;
+        for w in self.m.workers.values_mut() {
+            w.last_seen = self.now;
+        }
+        let lead_nodes = self.slurm.get(&LEAD).cloned().unwrap_or_default();
+        let mut lead = job(LEAD, &lead_nodes, 0);
+        lead.held = self.held;
+        if matches!(self.m.phase, Phase::Ending { .. }) && lead_nodes.is_empty() {
+            lead.state = JobState::of(BaseState::Completed);
+        }
+        let wings: Vec<Job> = self
+            .slurm
+            .iter()
+            .filter(|(id, _)| **id != LEAD)
+            .map(|(id, nodes)| job(*id, nodes, u64::from(id.0) - 100))
+            .collect();
+        let sight = Sight { lead: Some(&lead), wings: wings.iter().collect(), read_at: self.now };
+        let now = self.now;
+        self.with(|m, _, out| m.observe(&sight, &settings(), now, out));
+    }
+
+    pub fn nodes_running(&self) -> Vec<String> {
+        self.agents.iter().filter(|(_, g)| g.is_some()).map(|(n, _)| n.to_string()).collect()
+    }
+}
+
+/// What the site says.
+pub fn settings() -> Settings {
+    Settings {
+        partition: "infill".into(),
+        qos: None,
+        wing_start_secs: 20.0,
+        lead_start_secs: 20.0,
+        backoff_secs: 30.0,
+        backoff_max_secs: 300.0,
+    }
+}
+
+/// A job that runs on these nodes, lead first.
+pub fn running(sizes: &str, nodes: &[u32]) -> Rig {
+    let mut r = rig(sizes);
+    r.target(nodes);
+    r.run();
+    r.target(nodes);
+    r.run();
+    r
+}

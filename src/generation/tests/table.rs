@@ -1,0 +1,251 @@
+//! Every input in every phase: where the job is afterwards, and where it must never come to.
+
+use std::fmt::Write as _;
+
+use crate::generation::effect::Effect;
+use crate::generation::hello::Arrival;
+use crate::generation::sight::Sight;
+use crate::model::{AgentEvent, BaseState, Exit, JobId, JobState, MalleableState, NodeName};
+
+use super::rig::{LEAD, Rig, job, n, rig, running, settings};
+
+/// The wing on n2 of every job here.
+const WING: JobId = JobId(101);
+
+const ASKED: Exit = Exit { code: 0, asked: true, killed: false };
+const DONE: Exit = Exit { code: 0, asked: false, killed: false };
+const FAILED: Exit = Exit { code: 3, asked: false, killed: false };
+
+/// Makes a job in some phase.
+pub type Make = fn() -> Rig;
+
+/// Something that happens to a job.
+type Input = fn(&mut Rig);
+
+/// A job in each phase, all with their lead on n1 and a wing on n2 as far as they have any.
+pub const PHASES: [(&str, Make); 9] = [
+    ("queued", || rig("1-8")),
+    ("launching", launching),
+    ("starting", starting),
+    ("running", || running("1-8", &[1, 2])),
+    ("shrinking", || after(&[1], &[])),
+    ("failing", || after(&[1, 2], &[(2, FAILED)])),
+    ("parking", || after(&[], &[(1, ASKED), (2, ASKED)])),
+    ("ending", || after(&[1, 2], &[(1, DONE), (2, DONE)])),
+    ("ended", ended),
+];
+
+const INPUTS: [(&str, Input); 29] = [
+    ("lead: hello", |r| hello(r, 1, LEAD, None)),
+    (LATER, |r| hello(r, 1, LEAD, Some(9))),
+    ("wing: hello", |r| hello(r, 2, WING, None)),
+    ("started", |r| event(r, 1, AgentEvent::Started { generation: 1 })),
+    ("lead: ended", |r| end(r, 1, DONE)),
+    ("lead: failed", |r| end(r, 1, FAILED)),
+    ("lead: stopped", |r| end(r, 1, ASKED)),
+    ("wing: ended", |r| end(r, 2, DONE)),
+    ("wing: failed", |r| end(r, 2, FAILED)),
+    ("wing: stopped", |r| end(r, 2, ASKED)),
+    ("lead: node is taken", |r| event(r, 1, AgentEvent::Leaving)),
+    ("wing: node is taken", |r| event(r, 2, AgentEvent::Leaving)),
+    ("progress", |r| event(r, 1, progress())),
+    ("wing submitted", |r| event(r, 1, AgentEvent::WingSubmitted { order: 1, job: WING })),
+    ("wing refused", |r| event(r, 1, AgentEvent::WingRefused { order: 1, error: "limit".into() })),
+    ("Slurm: lead waits", |r| lead(r, BaseState::Pending, &[])),
+    ("Slurm: lead runs", |r| lead(r, BaseState::Running, &[n(1)])),
+    ("Slurm: lead has failed", |r| lead(r, BaseState::Failed, &[])),
+    ("Slurm: lead is gone", |r| see(r, false)),
+    ("Slurm: wing is gone", |r| see(r, true)),
+    ("target: the same", |r| r.target(&[1, 2])),
+    ("target: grown", |r| r.target(&[1, 2, 3])),
+    ("target: shrunk", |r| r.target(&[1])),
+    ("target: moved", |r| r.target(&[4, 2])),
+    ("target: nothing", |r| r.target(&[])),
+    ("launch failed, passing", |r| failed(r, &launch(), true)),
+    ("launch failed", |r| failed(r, &launch(), false)),
+    ("requeue failed", |r| failed(r, &Effect::RequeueHold { job: LEAD }, false)),
+    ("a minute's silence", |r| {
+        r.now = r.now + 61;
+        r.with(|_, _, _| {});
+    }),
+];
+
+/// Where no input may lead from a phase, and why.
+struct Forbidden {
+    from: &'static [MalleableState],
+    to: &'static [MalleableState],
+    why: &'static str,
+}
+
+const FORBIDDEN: [Forbidden; 4] = {
+    use MalleableState::{Ended, Ending, Launching, Parking, Queued, Rescaling, Running, Starting};
+    let (alive, past): (&[_], &[_]) =
+        (&[Queued, Launching, Starting, Running, Rescaling, Parking, Ending], &[Ended]);
+    [
+        Forbidden { from: past, to: alive, why: "what has ended has ended" },
+        Forbidden {
+            from: &[Ending],
+            to: &[Launching, Starting, Running, Rescaling, Parking],
+            why: "a command that has ended is not started again",
+        },
+        Forbidden {
+            from: &[Queued, Launching, Starting, Parking],
+            to: &[Ending],
+            why: "only a command that ran comes to an end",
+        },
+        Forbidden {
+            from: &[Running, Rescaling, Parking],
+            to: &[Launching],
+            why: "a lead is sent off only from the queue",
+        },
+    ]
+};
+
+/// An agent that knows of a later generation than we do is right: nothing is forbidden then.
+const LATER: &str = "lead: hello, newer";
+
+fn launching() -> Rig {
+    let mut r = rig("1-8");
+    r.target(&[1]);
+    r
+}
+
+fn starting() -> Rig {
+    let mut r = rig("2-8");
+    r.target(&[1, 2]);
+    r.say_hello();
+    r.target(&[1, 2]);
+    event(&mut r, 1, AgentEvent::WingSubmitted { order: 1, job: WING });
+    r
+}
+
+/// A job that ran on n1 and n2, got another target, and of which these workers have stopped.
+fn after(target: &[u32], ends: &[(u32, Exit)]) -> Rig {
+    let mut r = running("1-8", &[1, 2]);
+    r.target(target);
+    for (node, exit) in ends {
+        end(&mut r, *node, *exit);
+    }
+    r
+}
+
+fn ended() -> Rig {
+    let mut r = after(&[1, 2], &[(1, DONE), (2, DONE)]);
+    lead(&mut r, BaseState::Completed, &[]);
+    r
+}
+
+fn hello(r: &mut Rig, node: u32, slurm_job: JobId, running: Option<u64>) {
+    let (node, address) = (n(node), format!("n{node}"));
+    let arrival = Arrival { node, slurm_job, address, port: 4000, running, spec: None };
+    r.with(|m, now, out| {
+        m.hello(arrival, now, out);
+    });
+}
+
+fn event(r: &mut Rig, node: u32, event: AgentEvent) {
+    r.event(&n(node), event);
+}
+
+fn end(r: &mut Rig, node: u32, exit: Exit) {
+    let generation = r.m.generation.number;
+    event(r, node, AgentEvent::Stopped { generation, exit, stop_secs: 0.1, port: 4000 });
+}
+
+fn progress() -> AgentEvent {
+    AgentEvent::Progress { generation: 1, samples: 9.0, secs: 1.0, step: None, loss: None, opening: None }
+}
+
+fn launch() -> Effect {
+    Effect::Launch { job: LEAD, node: n(1), limit_mins: 10 }
+}
+
+fn failed(r: &mut Rig, effect: &Effect, passing: bool) {
+    r.with(|m, now, out| m.effect_failed(effect, "no", passing, &settings(), now, out));
+}
+
+/// Slurm shows the lead so, and the wings as they are.
+fn lead(r: &mut Rig, state: BaseState, nodes: &[NodeName]) {
+    let mut lead = job(LEAD, nodes, 0);
+    lead.state = JobState::of(state);
+    observe(r, Some(&lead), true);
+}
+
+/// Slurm shows the lead as it is or not at all, and no wing.
+fn see(r: &mut Rig, lead_known: bool) {
+    let nodes = r.slurm.get(&LEAD).cloned().unwrap_or_default();
+    let lead = job(LEAD, &nodes, 0);
+    observe(r, lead_known.then_some(&lead), false);
+}
+
+fn observe(r: &mut Rig, lead: Option<&crate::model::Job>, wings: bool) {
+    r.now = r.now + 5;
+    let wing = r.slurm.get(&WING).map(|nodes| job(WING, nodes, 1));
+    let wings = wing.iter().filter(|_| wings).collect();
+    let sight = Sight { lead, wings, read_at: r.now };
+    r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+}
+
+/// Where the job is after one input: a dot where it was, a star where a generation has begun.
+fn cell(phase: Make, (name, input): (&str, Input)) -> String {
+    let mut r = phase();
+    let (before, generations) = (r.m.state(), r.started.len());
+    input(&mut r);
+    let after = r.m.state();
+    for rule in FORBIDDEN.iter().filter(|_| name != LATER) {
+        let broken = rule.from.contains(&before) && rule.to.contains(&after);
+        assert!(!broken, "{name}: {before} → {after}: {}", rule.why);
+    }
+    let star = if r.started.len() > generations { "*" } else { "" };
+    if before == after { format!(".{star}") } else { format!("{after}{star}") }
+}
+
+#[test]
+fn every_input_in_every_phase() {
+    let rows = INPUTS.map(|input| (input.0, PHASES.map(|(_, phase)| cell(phase, input))));
+    let widths: [usize; PHASES.len()] = std::array::from_fn(|i| {
+        rows.iter().map(|(_, cells)| cells[i].len()).chain([PHASES[i].0.len()]).max().unwrap_or(0)
+    });
+    let label = INPUTS.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut table = String::new();
+    let heads = PHASES.map(|(name, _)| name.to_owned());
+    for (name, cells) in std::iter::once(("", heads)).chain(rows) {
+        let cells = cells.iter().zip(widths).fold(String::new(), |mut line, (cell, width)| {
+            write!(line, " {cell:<width$}").unwrap();
+            line
+        });
+        writeln!(table, "{}", format!("{name:<label$}{cells}").trim_end()).unwrap();
+    }
+    insta::assert_snapshot!(table, @r"
+                           queued    launching starting  running   shrinking failing  parking  ending   ended
+    lead: hello            starting  running*  .         rescaling .         .        .        .        .
+    lead: hello, newer     rescaling rescaling rescaling rescaling .         .        .        running* .
+    wing: hello            .         .         running*  .         .         .        .        .        .
+    started                .         .         .         .         .         .        .        .        .
+    lead: ended            .         .         .         .         .         running* .        .        .
+    lead: failed           .         .         .         rescaling .         running* .        .        .
+    lead: stopped          .         .         .         rescaling .         running* .        .        .
+    wing: ended            .         .         .         .         .         .        .        .        .
+    wing: failed           .         .         .         rescaling .         .        .        .        .
+    wing: stopped          .         .         .         rescaling .         .        .        .        .
+    lead: node is taken    .         .         .         rescaling .         .        .        .        .
+    wing: node is taken    .         .         .         rescaling .         .        .        .        .
+    progress               .         .         .         .         .         .        .        .        .
+    wing submitted         .         .         .         .         .         .        .        .        .
+    wing refused           .         .         .         rescaling .         .        .        .        .
+    Slurm: lead waits      .         .         queued    queued    queued    queued   queued   queued   .
+    Slurm: lead runs       launching .         .         .         .         .        .        .        .
+    Slurm: lead has failed ended     ended     ended     ended     ended     ended    ended    ended    .
+    Slurm: lead is gone    ended     ended     ended     ended     ended     ended    ended    ended    .
+    Slurm: wing is gone    .         .         .         rescaling .         .        queued   .        .
+    target: the same       launching .         .         .         .         .        .        .        .
+    target: grown          launching .         .         .         .         .        .        .        .
+    target: shrunk         launching .         .         rescaling .         .        .        .        .
+    target: moved          launching parking   parking   rescaling .         .        .        .        .
+    target: nothing        .         parking   parking   rescaling .         .        .        .        .
+    launch failed, passing .         .         .         .         .         .        .        .        .
+    launch failed          .         queued    .         .         .         .        .        .        .
+    requeue failed         .         .         .         .         .         .        starting .        .
+    a minute's silence     .         .         .         parking   parking   parking  .        .        .
+    ");
+}

@@ -1,0 +1,90 @@
+//! What the state of a machine means to others.
+
+use std::collections::BTreeMap;
+
+use crate::model::{JobId, MalleableState, NodeName, Sizes, Standing, UnixTime};
+
+use super::machine::Machine;
+use super::phase::Phase;
+use super::settings::SILENT_SECS;
+
+impl Machine {
+    /// Where the job is in its life, in a word.
+    pub fn state(&self) -> MalleableState {
+        self.phase.state()
+    }
+
+    /// The sizes that hold: the agent's, if it declared some, else the submission's.
+    pub fn allowed(&self) -> &Sizes {
+        self.spec.sizes.as_ref().unwrap_or(&self.submitted.sizes)
+    }
+
+    /// The node of the lead, while it holds one.
+    pub fn lead_node(&self) -> Option<&NodeName> {
+        match &self.phase {
+            Phase::Launching { node, .. } => Some(node),
+            _ => self.workers.iter().find(|(_, w)| self.is_lead(w)).map(|(n, _)| n),
+        }
+    }
+
+    /// What the job counts as holding for the planner: what it occupies while it runs, and in the middle of a
+    /// change what it is changing to, so that no round calls back the change that the last one began.
+    pub fn held(&self) -> BTreeMap<NodeName, JobId> {
+        let occupied = self.occupied();
+        match (&self.phase, &self.target) {
+            (Phase::Queued { .. }, _) if self.wings.is_empty() => BTreeMap::new(),
+            // A daemon that was restarted meanwhile knows that the lead goes, and not where to.
+            (Phase::Requeueing { .. }, None) => BTreeMap::new(),
+            (Phase::Running { .. }, _) | (_, None) => occupied,
+            (_, Some(target)) => {
+                let holder = |n: &NodeName| occupied.get(n).copied().unwrap_or(self.job);
+                target.plan.nodes.iter().map(|p| (p.node.clone(), holder(&p.node))).collect()
+            }
+        }
+    }
+
+    /// The node of the lead in [`Machine::held`].
+    pub fn held_lead(&self) -> Option<&NodeName> {
+        match (&self.phase, &self.target) {
+            (Phase::Queued { .. }, _) if self.wings.is_empty() => None,
+            (Phase::Requeueing { .. }, None) => None,
+            (Phase::Running { .. }, _) | (_, None) => self.lead_node(),
+            (_, Some(target)) => target.plan.nodes.first().map(|p| &p.node),
+        }
+    }
+
+    /// Every node that the job holds or has ordered, with the Slurm job that holds it.
+    pub fn occupied(&self) -> BTreeMap<NodeName, JobId> {
+        let wings = self
+            .wings
+            .values()
+            .flat_map(|w| w.order.nodes.iter().map(move |n| (n.clone(), w.job.unwrap_or(self.job))));
+        let lead = self.lead_node().map(|n| (n.clone(), self.job));
+        wings.chain(lead).collect()
+    }
+
+    /// What the planner may do with the job.
+    pub fn standing(&self, now: UnixTime) -> Standing {
+        match &self.phase {
+            Phase::Queued { .. } if !self.wings.is_empty() => Standing::Busy,
+            Phase::Queued { .. } => {
+                self.backoff.start_barred(now).map_or(Standing::Waiting, Standing::BackOff)
+            }
+            Phase::Running { members } if self.is_steady(members, now) => Standing::Running,
+            _ => Standing::Busy,
+        }
+    }
+
+    fn is_steady(&self, members: &[NodeName], now: UnixTime) -> bool {
+        members.iter().all(|n| {
+            self.workers
+                .get(n)
+                .is_some_and(|w| w.stopped.is_none() && !w.leaving && w.silent_secs(now) < SILENT_SECS)
+        })
+    }
+
+    /// Whether the planner's last word leaves this node to one of the job's wings.
+    pub(super) fn wants_wing_on(&self, node: &NodeName) -> bool {
+        self.target.as_ref().is_none_or(|t| t.plan.nodes.iter().skip(1).any(|p| p.node == *node))
+    }
+}

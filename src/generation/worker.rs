@@ -1,0 +1,42 @@
+//! The parts of a malleable job: agents that are here, and wings that were ordered.
+
+use crate::model::{Exit, JobId, NodeName, UnixTime, WingOrder};
+
+/// An agent that has said hello.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Worker {
+    /// The Slurm job (lead or wing) in which it runs.
+    pub slurm_job: JobId,
+    /// Host at which other nodes reach it.
+    pub address: String,
+    /// A port that was free when it last spoke.
+    pub port: u16,
+    /// Last sign of life.
+    pub last_seen: UnixTime,
+    /// How the command of the present generation ended here, once it has.
+    pub stopped: Option<Exit>,
+    /// Whether Slurm wants the node now.
+    pub leaving: bool,
+}
+
+impl Worker {
+    /// Seconds without a sign of life.
+    pub fn silent_secs(&self, now: UnixTime) -> f64 {
+        now.secs_since(self.last_seen)
+    }
+}
+
+/// A wing that was ordered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wing {
+    /// The order as the lead's agent gets it.
+    pub order: WingOrder,
+    /// When it was ordered.
+    pub ordered_at: UnixTime,
+    /// Slurm's job id, once submitted.
+    pub job: Option<JobId>,
+    /// The node on which its batch script runs, once known: the wing cannot shrink off it.
+    pub batch_host: Option<NodeName>,
+    /// Whether Slurm has shown it running.
+    pub seen_running: bool,
+}
