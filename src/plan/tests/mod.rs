@@ -12,8 +12,8 @@ use super::*;
 use crate::config::PlannerConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    Curve, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Report, RescaleCosts,
-    Sizes, Standing, UnixTime, UserId, WindowCause, WindowEnd,
+    Curve, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, Report,
+    RescaleCosts, Sizes, SolveStatus, Standing, UnixTime, UserId, WindowCause, WindowEnd,
 };
 
 /// The moment of all test rounds.

@@ -1,7 +1,11 @@
 //! The optimum against brute force, and the heuristics against the optimum.
 
 use super::*;
-use crate::plan::space::{Schedule, Space};
+use crate::plan::planner::is_trivial;
+use crate::plan::program::variables;
+use crate::plan::program::write::write;
+use crate::plan::search::{in_hand, prices};
+use crate::plan::space::decision::{Schedule, Space};
 
 /// The best schedule of all, by trying each.
 fn brute_force(space: &Space<'_>) -> f64 {
@@ -89,7 +93,7 @@ fn the_solver_finds_what_brute_force_finds() {
         let best = brute_force(&space);
         let (score, gain) = solved(&space);
         assert!(close(score, best), "seed {seed}: {score} is not {best}");
-        let in_hand = dp::solve(&space);
+        let in_hand = in_hand::solve(&space);
         assert!(in_hand.priced.bound >= best - 1e-6 * best.abs(), "seed {seed}: the bound is too low");
         let useful = prices::useful(&space, &in_hand.priced, in_hand.score);
         let (reduced, _) = solved_over(&space, &useful);
@@ -119,7 +123,7 @@ fn with_one_step_and_one_type_the_dynamic_program_is_exact() {
             continue;
         }
         let (score, _) = solved(&space);
-        let ours = dp::solve(&space).score;
+        let ours = in_hand::solve(&space).score;
         assert!(close(ours, score), "seed {seed}: {ours} is not {score}");
     }
 }
@@ -133,7 +137,7 @@ fn an_encoded_schedule_is_feasible_and_worth_its_score() {
         if is_trivial(&space) {
             continue;
         }
-        let schedule = dp::solve(&space).schedule;
+        let schedule = in_hand::solve(&space).schedule;
         let (milp, index) = write(&space, &everything(&space));
         let values = variables::encode(&space, &index, &milp, &schedule);
         assert!(milp.is_feasible(&values, 1e-9), "seed {seed}");

@@ -4,12 +4,14 @@
 use super::optimal::all_paths;
 use super::*;
 use crate::model::Prover;
-use crate::plan::cost::Change;
-use crate::plan::exchange::{self, Terms};
-use crate::plan::path;
-use crate::plan::pool::Pool;
-use crate::plan::prices::Priced;
-use crate::plan::space::Space;
+use crate::plan::planner::is_trivial;
+use crate::plan::search::exchange::{self, Terms};
+use crate::plan::search::in_hand;
+use crate::plan::search::path;
+use crate::plan::search::pool::Pool;
+use crate::plan::search::prices::Priced;
+use crate::plan::space::cost::Change;
+use crate::plan::space::decision::{Schedule, Space};
 
 #[test]
 fn a_change_costs_what_its_kind_costs() {
@@ -131,7 +133,7 @@ fn a_pool_has_all_paths_of_little_regret_and_exchanges_only_gain() {
         if is_trivial(&space) {
             continue;
         }
-        let in_hand = dp::solve(&space);
+        let in_hand = in_hand::solve(&space);
         let priced = &in_hand.priced;
         let slack = priced.bound * 0.3;
         let pools: Vec<Pool> =
@@ -148,7 +150,7 @@ fn a_pool_has_all_paths_of_little_regret_and_exchanges_only_gain() {
         // The worst schedule there is: what is kept through the first step, and nothing after it.
         let rest = |job: usize| space.jobs[job].options.iter().position(|o| o.keeps && o.now).unwrap_or(0);
         let path = |job: usize| (0..space.steps.len()).map(|s| if s == 0 { rest(job) } else { 0 }).collect();
-        let mut schedule: space::Schedule = (0..space.jobs.len()).map(path).collect();
+        let mut schedule: Schedule = (0..space.jobs.len()).map(path).collect();
         let before = space.score(&schedule);
         let terms = Terms { pools: &pools, priced, least: 0.0 };
         let better = exchange::improve(&space, terms, &mut 20_000, &mut schedule);

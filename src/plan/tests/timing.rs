@@ -5,7 +5,10 @@ use std::time::Instant;
 
 use super::random::Random;
 use super::*;
-use crate::plan::space::Space;
+use crate::plan::laying::extract;
+use crate::plan::program::write::write;
+use crate::plan::search::{in_hand, prices};
+use crate::plan::space::decision::Space;
 
 /// Jobs that scale to 64 nodes, most of them running, on nodes with windows of 1 to 60 minutes.
 fn world(jobs: u64, nodes: u64) -> World {
@@ -40,7 +43,7 @@ fn rounds_of_several_sizes() {
         let problem = world.problem();
         let space = Space::of(&problem);
         let started = Instant::now();
-        let in_hand = dp::solve(&space);
+        let in_hand = in_hand::solve(&space);
         let in_hand_secs = started.elapsed().as_secs_f64();
         let (milp, _) = write(&space, &prices::useful(&space, &in_hand.priced, in_hand.score));
         let started = Instant::now();

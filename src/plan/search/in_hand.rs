@@ -10,8 +10,8 @@ use crate::model::Prover;
 use super::exchange::{self, Terms};
 use super::pool::Pool;
 use super::prices::{self, Priced};
-use super::space::{Schedule, Space};
 use super::{knapsack, path};
+use crate::plan::space::decision::{Schedule, Space};
 
 /// Rounds of improvement after which we stop even if another might still gain.
 const MAX_SWEEPS: usize = 6;
@@ -312,7 +312,8 @@ fn seniors_first(space: &Space<'_>, schedule: &mut Schedule) -> bool {
 fn same_path(space: &Space<'_>, of: usize, path: &[usize], to: usize) -> Option<Vec<usize>> {
     let same = |option: &usize| {
         let spec = &space.jobs[of].options[*option];
-        let alike = |o: &super::options::Spec| (o.nodes, o.node_type) == (spec.nodes, spec.node_type);
+        let alike =
+            |o: &crate::plan::space::options::Spec| (o.nodes, o.node_type) == (spec.nodes, spec.node_type);
         space.jobs[to].options.iter().position(|o| o.family == spec.family && alike(o))
     };
     path.iter().map(same).collect()

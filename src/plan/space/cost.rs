@@ -14,7 +14,7 @@
 //! A lone job on `o` nodes thus grows to `n` for `w` seconds iff T(n)·(w − up) > T(o)·w: exactly when that
 //! makes more samples. (BFTrainer charges the old rate, which is less, and in short windows grows at a loss.)
 
-use super::Problem;
+use super::problem::Problem;
 use super::steps::Steps;
 use crate::model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, RescaleCosts};
 

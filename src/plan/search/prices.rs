@@ -7,8 +7,8 @@
 //! out.
 
 use super::path::{self, Scratch};
-use super::space::{Schedule, Space};
-use super::variables::Useful;
+use crate::plan::program::variables::Useful;
+use crate::plan::space::decision::{Schedule, Space};
 
 /// Iterations. The bound is within a tenth of what prices can prove by then, and mostly much nearer.
 const ITERATIONS: usize = 100;

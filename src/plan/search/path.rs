@@ -7,7 +7,7 @@
 //! options that keep the lead, sorted by size, the kind is told by who is larger. So the best change from
 //! each option is a running maximum, and a step takes time in proportion to the options, not to their square.
 
-use super::space::{JobSpace, Space};
+use crate::plan::space::decision::{JobSpace, Space};
 
 /// A value for each step and option of a job, step by step.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,10 +4,10 @@
 //! needs them, to be of the type that it runs on, and to run the best execution plan. When it starts anew it
 //! may go to another type: the best one that has so many nodes in that step.
 
-use super::Problem;
-use super::cost::{self, Change, Value};
-use super::steps::Steps;
 use crate::model::{JobPlan, MalleableJob, NodeType, Plan};
+use crate::plan::space::cost::{self, Change, Value};
+use crate::plan::space::problem::Problem;
+use crate::plan::space::steps::Steps;
 
 /// Evaluates a plan.
 pub fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Value {

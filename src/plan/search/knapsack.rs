@@ -1,9 +1,9 @@
 //! The first step as a multiple-choice knapsack over nodes: exact when there is one step and nothing but
 //! nodes of few types and the budget of changes runs short.
 
-use super::limits::Resource;
 use super::path;
-use super::space::Space;
+use crate::plan::space::decision::Space;
+use crate::plan::space::limits::Resource;
 
 /// Largest number of states (free nodes of each type, changes left).
 const MAX_STATES: usize = 20_000;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::decision::{JobSpace, Space};
 use super::options::Spec;
 use super::slots::{self, Slot, excludes};
-use super::space::{JobSpace, Space};
 use crate::model::NodeName;
 
 /// A limit on what all jobs use together in one step.

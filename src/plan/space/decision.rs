@@ -8,13 +8,14 @@
 use std::cell::OnceCell;
 
 use super::changes::Changes;
+use super::cost;
 use super::limits::{self, Demand, Limit};
 use super::options::{self, Family, Spec};
-use super::path::Table;
+use super::problem::Problem;
 use super::slots::{self, Slot, Supply, excludes, stability};
 use super::steps::Steps;
-use super::{Problem, cost};
 use crate::model::{Gap, MalleableJob, NodeName, NodeType};
+use crate::plan::search::path::Table;
 
 /// Share of the largest value in the round by which ties are broken: far above rounding errors, far below
 /// anything that a node-second is worth.

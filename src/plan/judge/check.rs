@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::Problem;
-use super::cost::{self, Change};
-use super::evaluate::evaluate;
-use super::steps::Steps;
 use crate::model::{JobId, JobPlan, MalleableJob, NodeName, Plan};
+use crate::plan::laying::evaluate::evaluate;
+use crate::plan::space::cost::{self, Change};
+use crate::plan::space::problem::Problem;
+use crate::plan::space::steps::Steps;
 
 /// Relative difference at which an objective counts as wrong: sums in another order differ by less.
 const OBJECTIVE_TOLERANCE: f64 = 1e-6;

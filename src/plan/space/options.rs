@@ -5,7 +5,7 @@
 //! change restarts the command anyway, so the better plan costs nothing more.
 
 use super::cost::{self, Change};
-use super::space::{JobSpace, Space};
+use super::decision::{JobSpace, Space};
 use crate::model::ExecPlan;
 
 /// Sizes up to this are all options; beyond, they are thinned to steps of an eighth. A job on 30 nodes or on

@@ -4,10 +4,10 @@
 //! `pool`). So a group of jobs can gain no more than it regrets now together with what is left, and a search
 //! among paths of rising regret soon ends.
 
-use super::dp::SAME_SCORE;
+use super::in_hand::SAME_SCORE;
 use super::pool::Pool;
 use super::prices::Priced;
-use super::space::{Schedule, Space};
+use crate::plan::space::decision::{Schedule, Space};
 
 /// Largest group.
 const MOST_JOBS: usize = 4;

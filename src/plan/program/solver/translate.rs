@@ -3,7 +3,7 @@
 use good_lp::variable::UnsolvedProblem;
 use good_lp::{Expression, ProblemVariables, SolverModel, Variable, constraint, variable};
 
-use crate::plan::milp::Milp;
+use crate::plan::program::milp::Milp;
 
 /// The variables and the objective.
 pub(super) fn problem(milp: &Milp) -> (UnsolvedProblem, Vec<Variable>) {

@@ -7,7 +7,7 @@ pub mod microlp;
 #[cfg(any(feature = "highs", feature = "microlp"))]
 mod translate;
 
-use super::milp::{Assignment, Milp};
+use crate::plan::program::milp::{Assignment, Milp};
 
 /// How long and how precisely to solve.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,7 +7,7 @@
 
 use super::path::{self, Table};
 use super::prices::Priced;
-use super::space::{JobSpace, Space};
+use crate::plan::space::decision::{JobSpace, Space};
 
 /// The factor by which the regret is lowered while there are too many paths.
 const NARROWER: f64 = 0.5;

@@ -4,7 +4,7 @@ use good_lp::solvers::highs::highs as problem_for_highs;
 use highs::{HighsModelStatus, HighsSolutionStatus, Model, SolvedModel};
 
 use super::{Limits, Solution, Solver, SolverError, translate};
-use crate::plan::milp::{Assignment, Milp};
+use crate::plan::program::milp::{Assignment, Milp};
 
 /// The HiGHS solver, single-threaded and silent.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,6 +1,6 @@
 //! The nodes that may be used, as the planner counts them.
 
-use super::Problem;
+use super::problem::Problem;
 use super::steps::Steps;
 use crate::model::{Gap, JobId, MalleableJob, NodeName, NodeType};
 

@@ -4,9 +4,9 @@
 //! - `v[j][s][o][k]`, s ≥ 1, between 0 and 1: job j goes over to option o in step s by a change of kind k.
 //!   Given whole z, the cheapest allowed kind is chosen and is whole too.
 
-use super::cost::Change;
 use super::milp::{Assignment, Milp, Variable};
-use super::space::{Schedule, Space};
+use crate::plan::space::cost::Change;
+use crate::plan::space::decision::{Schedule, Space};
 
 /// A kind of change to an option that costs the same from all options in `from`.
 #[derive(Clone, Debug, PartialEq)]

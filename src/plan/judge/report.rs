@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::Problem;
-use super::cost::{self, Change};
-use super::slots::excludes;
-use super::steps::Steps;
 use crate::model::{
     Gap, JobId, JobPlan, JobVerdict, MalleableJob, NodeName, NodeVerdict, Plan, Report, SolveStatus,
     UnixTime, WindowEnd,
 };
+use crate::plan::space::cost::{self, Change};
+use crate::plan::space::problem::Problem;
+use crate::plan::space::slots::excludes;
+use crate::plan::space::steps::Steps;
 
 /// Explains a plan of this problem.
 pub fn explain(problem: &Problem<'_>, plan: &Plan) -> Report {

@@ -5,8 +5,8 @@
 //! Then other good ones are tried.
 
 use super::extract::{self, Laid};
-use super::space::{Schedule, Space};
 use crate::model::{Plan, Proof, Prover, SolveStatus};
+use crate::plan::space::decision::{Schedule, Space};
 
 /// What laying a schedule on nodes may lose of its score before another one is tried: more than the tie
 /// bonuses, which no plan has.

@@ -8,12 +8,12 @@
 
 use std::collections::BTreeMap;
 
-use super::cost::{self, Value};
 use super::evaluate::{Present, evaluate_job, supply};
-use super::options::{Family, Spec};
-use super::slots;
-use super::space::{Schedule, Space};
 use crate::model::{Gap, JobPlan, MalleableJob, NodeName, Placement, Plan, SolveStatus};
+use crate::plan::space::cost::{self, Value};
+use crate::plan::space::decision::{Schedule, Space};
+use crate::plan::space::options::{Family, Spec};
+use crate::plan::space::slots;
 
 /// A node to be found for a job.
 struct Seat {

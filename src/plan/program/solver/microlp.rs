@@ -5,7 +5,7 @@ use good_lp::solvers::{SolutionStatus, WithMipGap, WithTimeLimit};
 use good_lp::{ResolutionError, Solution as _, SolverModel, WithInitialSolution};
 
 use super::{Limits, Solution, Solver, SolverError, translate};
-use crate::plan::milp::{Assignment, Milp};
+use crate::plan::program::milp::{Assignment, Milp};
 
 /// The microlp solver.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,8 +1,8 @@
 //! The objective of the program: weighted samples in each step, less what changes cost.
 
 use super::milp::Milp;
-use super::space::Space;
 use super::variables::Index;
+use crate::plan::space::decision::Space;
 
 /// Sets the gain of each variable, so that the gain of an assignment is the score of its schedule.
 pub fn set(space: &Space<'_>, index: &Index, milp: &mut Milp) {

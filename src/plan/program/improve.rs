@@ -1,11 +1,12 @@
 //! Has the solver improve on the plan in hand. Whatever it answers is checked.
 
-use super::laying::Known;
 use super::solver::{Limits, Solution, Solver};
-use super::space::{Schedule, Space};
 use super::variables::{self, Useful};
-use super::{dp, prices, write};
+use super::write::write;
 use crate::model::{Prover, SolveStatus};
+use crate::plan::laying::choice::Known;
+use crate::plan::search::{in_hand, prices};
+use crate::plan::space::decision::{Schedule, Space};
 
 /// Relative violation of a row that we forgive a solver: its own default tolerance.
 const FEASIBILITY_TOLERANCE: f64 = 1e-5;
@@ -21,7 +22,7 @@ const NARROWER: f64 = 0.7;
 pub fn ask(
     space: &Space<'_>,
     solver: &dyn Solver,
-    in_hand: &dp::InHand,
+    in_hand: &in_hand::InHand,
 ) -> Result<(Schedule, Known), String> {
     let (useful, whole) = useful(space, in_hand);
     let (milp, index) = write(space, &useful);
@@ -34,7 +35,7 @@ pub fn ask(
         .filter(|_| milp.is_feasible(&solution.values, FEASIBILITY_TOLERANCE))
         .filter(|schedule| space.is_feasible(schedule))
         .ok_or_else(|| format!("{name}: its answer breaks the model's rules"))?;
-    let schedule = dp::polish(space, schedule);
+    let schedule = in_hand::polish(space, schedule);
     let gain = milp.gain(&solution.values);
     let solved = whole.then(|| bound_of(&solution, gain, limits.mip_gap)).flatten();
     let (bound, by) = lower(in_hand, solved);
@@ -47,7 +48,7 @@ pub fn ask(
 }
 
 /// The options that the program considers, and whether these are all that can be part of a better schedule.
-fn useful(space: &Space<'_>, in_hand: &dp::InHand) -> (Useful, bool) {
+fn useful(space: &Space<'_>, in_hand: &in_hand::InHand) -> (Useful, bool) {
     let count = |useful: &Useful| useful.iter().flatten().flatten().filter(|u| **u).count();
     let mut slack = in_hand.priced.bound - in_hand.score;
     let mut useful = prices::useful(space, &in_hand.priced, in_hand.score);
@@ -70,7 +71,7 @@ fn bound_of(solution: &Solution, gain: f64, mip_gap: f64) -> Option<f64> {
 }
 
 /// The lower of two bounds. What the program leaves out scores no more than what is in hand.
-fn lower(in_hand: &dp::InHand, solved: Option<f64>) -> (f64, Prover) {
+fn lower(in_hand: &in_hand::InHand, solved: Option<f64>) -> (f64, Prover) {
     match solved.map(|bound| bound.max(in_hand.score)) {
         Some(bound) if bound < in_hand.bound => (bound, Prover::Solver),
         _ => (in_hand.bound, in_hand.by),

@@ -1,8 +1,8 @@
 //! The rows of the program.
 
 use super::milp::Milp;
-use super::space::Space;
 use super::variables::Index;
+use crate::plan::space::decision::Space;
 
 /// Adds all rows.
 pub fn add(space: &Space<'_>, index: &Index, milp: &mut Milp) {

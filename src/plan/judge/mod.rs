@@ -1,0 +1,4 @@
+//! What is said of a plan: whether it may be carried out, and why it is as it is.
+
+pub mod check;
+pub mod report;
