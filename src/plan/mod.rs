@@ -24,11 +24,11 @@ mod space;
 
 pub use judge::check::{Violation, check};
 pub use judge::report::explain;
-pub use laying::evaluate::evaluate;
+pub use laying::evaluate::{Value, evaluate};
 pub use planner::{fallback, plan};
 pub use program::milp::{Assignment, Milp, Row, Variable};
 pub use program::solver;
-pub use space::cost::{Change, Value, best_rate, first_change, rate_of};
+pub use space::cost::{Change, best_rate, first_change, rate_of};
 pub use space::problem::Problem;
 pub use space::steps::{SHORTEST_STEP_SECS, Steps};
 

@@ -1,9 +1,11 @@
 //! Plans a round: through the decision space, the plan in hand and the solver to a plan on named nodes.
 
-use super::laying::choice::{self, Known};
+use super::laying::choice;
 use super::program::improve;
 use super::program::solver::Solver;
+use super::search::alike::better;
 use super::search::in_hand::{self, InHand};
+use super::search::known::Known;
 use super::space::decision::{Schedule, Space};
 use super::space::problem::Problem;
 use crate::model::{Plan, SolveStatus};
@@ -46,7 +48,7 @@ fn without_solver(space: &Space<'_>, status: SolveStatus) -> Plan {
 fn lay(space: &Space<'_>, found: Option<&Schedule>, in_hand: &InHand, known: Known) -> Plan {
     let ours = &in_hand.schedule;
     let (first, second) = match found {
-        Some(found) if in_hand::better(space, found, ours) => (found, Some(ours)),
+        Some(found) if better(space, found, ours) => (found, Some(ours)),
         _ => (ours, found),
     };
     let others: Vec<&Schedule> = second.into_iter().chain(&in_hand.others).collect();

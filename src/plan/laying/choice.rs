@@ -5,23 +5,13 @@
 //! Then other good ones are tried.
 
 use super::extract::{self, Laid};
-use crate::model::{Plan, Proof, Prover, SolveStatus};
+use crate::model::{Plan, Proof};
+use crate::plan::search::known::Known;
 use crate::plan::space::decision::{Schedule, Space};
 
 /// What laying a schedule on nodes may lose of its score before another one is tried: more than the tie
 /// bonuses, which no plan has.
 const TOLERATED_LOSS: f64 = 1e-5;
-
-/// What is known of all schedules.
-#[derive(Clone, Debug)]
-pub struct Known {
-    /// How the solve ended.
-    pub status: SolveStatus,
-    /// None scores more than this.
-    pub bound: f64,
-    /// What proves that.
-    pub by: Prover,
-}
 
 /// The best plan that comes of the `first` schedule, or if that loses something, of the others.
 pub fn best(space: &Space<'_>, first: &Schedule, others: &[&Schedule], known: Known) -> Plan {

@@ -5,13 +5,44 @@
 //! may go to another type: the best one that has so many nodes in that step.
 
 use crate::model::{JobPlan, MalleableJob, NodeType, Plan};
-use crate::plan::space::cost::{self, Change, Value};
+use crate::plan::space::cost::{self, Change};
 use crate::plan::space::problem::Problem;
 use crate::plan::space::steps::Steps;
 
+/// A plan's value, in weighted samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Value {
+    /// Samples made if no change took time.
+    pub samples: f64,
+    /// Samples lost to changes.
+    pub rescale: f64,
+    /// Reluctance: the share of its present value that each job's change must gain before it is worth the
+    /// trouble.
+    pub reluctance: f64,
+}
+
+impl Value {
+    /// Samples over the horizon, less what rescales cost: what a plan's `objective` says.
+    pub fn net(&self) -> f64 {
+        self.samples - self.rescale
+    }
+
+    /// What plans are compared by.
+    pub fn score(&self) -> f64 {
+        self.net() - self.reluctance
+    }
+
+    /// Adds another one.
+    pub fn add(&mut self, other: Value) {
+        self.samples += other.samples;
+        self.rescale += other.rescale;
+        self.reluctance += other.reluctance;
+    }
+}
+
 /// Evaluates a plan.
 pub fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Value {
-    let supply = supply(problem, steps);
+    let counts = counts(problem, steps);
     let mut total = Value::default();
     for job in problem.jobs {
         if let Some(planned) = plan.job(job.id) {
@@ -22,7 +53,7 @@ pub fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Value {
                 lasts: gaps.iter().map(|g| g.map_or(0, |g| steps.through(g.usable_until))).collect(),
                 node_type: gaps.first().copied().flatten().map(|g| &g.node_type),
             };
-            total.add(evaluate_job(problem, steps, &supply, job, planned, present));
+            total.add(evaluate_job(problem, steps, &counts, job, planned, present));
         }
     }
     total
@@ -42,10 +73,10 @@ pub struct Present<'a> {
 }
 
 /// Each type with its number of nodes in each step.
-pub type Supply<'a> = Vec<(&'a NodeType, Vec<u32>)>;
+pub type Counts<'a> = Vec<(&'a NodeType, Vec<u32>)>;
 
 /// Each type with its number of nodes in each step.
-pub fn supply<'a>(problem: &Problem<'a>, steps: &Steps) -> Supply<'a> {
+pub fn counts<'a>(problem: &Problem<'a>, steps: &Steps) -> Counts<'a> {
     let mut found: Vec<(&NodeType, Vec<u32>)> = Vec::new();
     for gap in &problem.gaps.gaps {
         let place = found.binary_search_by(|(t, _)| (*t).cmp(&gap.node_type));
@@ -63,7 +94,7 @@ pub fn supply<'a>(problem: &Problem<'a>, steps: &Steps) -> Supply<'a> {
 pub fn evaluate_job(
     problem: &Problem<'_>,
     steps: &Steps,
-    supply: &Supply<'_>,
+    supply: &Counts<'_>,
     job: &MalleableJob,
     planned: &JobPlan,
     present: Present<'_>,

@@ -3,3 +3,4 @@
 pub mod choice;
 pub mod evaluate;
 pub mod extract;
+pub mod seats;

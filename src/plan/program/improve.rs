@@ -1,10 +1,12 @@
 //! Has the solver improve on the plan in hand. Whatever it answers is checked.
 
 use super::solver::{Limits, Solution, Solver};
-use super::variables::{self, Useful};
+use super::variables;
 use super::write::write;
 use crate::model::{Prover, SolveStatus};
-use crate::plan::laying::choice::Known;
+use crate::plan::search::known::Known;
+use crate::plan::search::prices::Useful;
+use crate::plan::search::sweep::polish;
 use crate::plan::search::{in_hand, prices};
 use crate::plan::space::decision::{Schedule, Space};
 
@@ -35,7 +37,7 @@ pub fn ask(
         .filter(|_| milp.is_feasible(&solution.values, FEASIBILITY_TOLERANCE))
         .filter(|schedule| space.is_feasible(schedule))
         .ok_or_else(|| format!("{name}: its answer breaks the model's rules"))?;
-    let schedule = in_hand::polish(space, schedule);
+    let schedule = polish(space, schedule);
     let gain = milp.gain(&solution.values);
     let solved = whole.then(|| bound_of(&solution, gain, limits.mip_gap)).flatten();
     let (bound, by) = lower(in_hand, solved);

@@ -8,3 +8,6 @@ pub mod objective;
 pub mod solver;
 pub mod variables;
 pub mod write;
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 //!   Given whole z, the cheapest allowed kind is chosen and is whole too.
 
 use super::milp::{Assignment, Milp, Variable};
+use crate::plan::search::prices::Useful;
 use crate::plan::space::cost::Change;
 use crate::plan::space::decision::{Schedule, Space};
 
@@ -18,9 +19,6 @@ pub struct Kind {
     /// Its variable.
     pub variable: usize,
 }
-
-/// For each job, step and option whether the program has to consider it.
-pub type Useful = Vec<Vec<Vec<bool>>>;
 
 /// Where each variable is.
 #[derive(Clone, Debug, Default, PartialEq)]

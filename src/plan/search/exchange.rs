@@ -4,7 +4,7 @@
 //! `pool`). So a group of jobs can gain no more than it regrets now together with what is left, and a search
 //! among paths of rising regret soon ends.
 
-use super::in_hand::SAME_SCORE;
+use super::alike::SAME_SCORE;
 use super::pool::Pool;
 use super::prices::Priced;
 use crate::plan::space::decision::{Schedule, Space};

@@ -8,40 +8,7 @@
 //! each option is a running maximum, and a step takes time in proportion to the options, not to their square.
 
 use crate::plan::space::decision::{JobSpace, Space};
-
-/// A value for each step and option of a job, step by step.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Table {
-    options: usize,
-    values: Vec<f64>,
-}
-
-impl Table {
-    /// A table of so many options from its values, step by step.
-    pub fn new(options: usize, values: Vec<f64>) -> Self {
-        Table { options: options.max(1), values }
-    }
-
-    /// The values of one step; empty for a step that does not exist.
-    pub fn row(&self, step: usize) -> &[f64] {
-        self.values.get(step * self.options..(step + 1) * self.options).unwrap_or_default()
-    }
-
-    /// One row for each step.
-    pub fn rows(&self) -> impl DoubleEndedIterator<Item = &[f64]> + ExactSizeIterator {
-        self.values.chunks_exact(self.options.max(1))
-    }
-
-    fn rows_mut(&mut self) -> impl Iterator<Item = &mut [f64]> {
-        self.values.chunks_exact_mut(self.options.max(1))
-    }
-
-    fn copy(&mut self, other: &Table) {
-        self.options = other.options;
-        self.values.clear();
-        self.values.extend_from_slice(&other.values);
-    }
-}
+use crate::plan::space::table::Table;
 
 /// Tables that are used again and again.
 #[derive(Clone, Debug, Default)]
@@ -194,8 +161,8 @@ fn to_the_end(job: &JobSpace<'_>, earnings: &Table, ahead: &mut Table, rising: &
     rising.resize(options, f64::NEG_INFINITY);
     let steps = earnings.rows().len();
     for step in (0..steps.saturating_sub(1)).rev() {
-        let (here, next) = ahead.values.split_at_mut((step + 1) * options);
-        best_to(job, &next[..options], &mut here[step * options..], rising);
+        let (here, next) = ahead.with_next(step);
+        best_to(job, next, here, rising);
     }
 }
 

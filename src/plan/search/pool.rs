@@ -5,9 +5,10 @@
 //! (its *regret*), and by the worth of what is left over. So good schedules are made of paths of little
 //! regret.
 
-use super::path::{self, Table};
+use super::path;
 use super::prices::Priced;
 use crate::plan::space::decision::{JobSpace, Space};
+use crate::plan::space::table::Table;
 
 /// The factor by which the regret is lowered while there are too many paths.
 const NARROWER: f64 = 0.5;
@@ -37,7 +38,7 @@ impl Pool {
         let mut pool = Pool { steps: space.steps.len(), limits: space.limits.len(), best, ..Pool::default() };
         let mut regret = slack;
         for _ in 0..MOST_TRIES {
-            let mut walk = Walk::new(&space.jobs[job], &earnings, &ahead, best - regret, most);
+            let mut walk = Branches::new(&space.jobs[job], &earnings, &ahead, best - regret, most);
             let complete = walk.go_on(None, 0.0);
             if complete {
                 pool.fill(space, job, walk.found);
@@ -82,7 +83,7 @@ impl Pool {
 }
 
 /// A search for all paths that earn at least `least` under the prices.
-struct Walk<'a> {
+struct Branches<'a> {
     job: &'a JobSpace<'a>,
     earnings: &'a Table,
     ahead: &'a Table,
@@ -92,9 +93,9 @@ struct Walk<'a> {
     found: Vec<(f64, Vec<usize>)>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Branches<'a> {
     fn new(job: &'a JobSpace<'a>, earnings: &'a Table, ahead: &'a Table, least: f64, most: usize) -> Self {
-        Walk { job, earnings, ahead, least, most, path: Vec::new(), found: Vec::new() }
+        Branches { job, earnings, ahead, least, most, path: Vec::new(), found: Vec::new() }
     }
 
     /// Follows all options of the next step that can still earn enough; `false` once there are too many

@@ -7,7 +7,6 @@
 //! out.
 
 use super::path::{self, Scratch};
-use crate::plan::program::variables::Useful;
 use crate::plan::space::decision::{Schedule, Space};
 
 /// Iterations. The bound is within a tenth of what prices can prove by then, and mostly much nearer.
@@ -35,6 +34,9 @@ pub struct Priced {
     pub bound: f64,
 }
 
+/// For each job, step and option whether it may be part of a better schedule.
+pub type Useful = Vec<Vec<Vec<bool>>>;
+
 /// Looks for prices with a low bound. `known` is the score of some feasible schedule; `visit` sees each
 /// iteration's prices and relaxed schedule, and returns the best known score afterwards.
 pub fn search(
@@ -42,14 +44,14 @@ pub fn search(
     known: f64,
     mut visit: impl FnMut(usize, &[f64], &Schedule) -> f64,
 ) -> Priced {
-    let mut steps = Steps::new(space);
-    let mut best = Priced { prices: steps.prices.clone(), bound: f64::INFINITY };
+    let mut going = Descent::new(space);
+    let mut best = Priced { prices: going.prices.clone(), bound: f64::INFINITY };
     let (mut known, mut length, mut stale) = (known, FIRST_LENGTH, 0);
     let (mut schedule, mut scratch) = (vec![Vec::new(); space.jobs.len()], Scratch::default());
     for iteration in 0..ITERATIONS {
-        let bound = relax(space, &steps.prices, &mut schedule, &mut scratch);
+        let bound = relax(space, &going.prices, &mut schedule, &mut scratch);
         if bound < best.bound {
-            best = Priced { prices: steps.prices.clone(), bound };
+            best = Priced { prices: going.prices.clone(), bound };
             stale = 0;
         } else {
             stale += 1;
@@ -60,8 +62,8 @@ pub fn search(
         if length < LAST_LENGTH {
             break;
         }
-        known = visit(iteration, &steps.prices, &schedule).max(known);
-        if best.bound <= known || !steps.go(&space.left(&schedule), length * (bound - known).max(0.0)) {
+        known = visit(iteration, &going.prices, &schedule).max(known);
+        if best.bound <= known || !going.go(&space.left(&schedule), length * (bound - known).max(0.0)) {
             break;
         }
     }
@@ -70,16 +72,16 @@ pub fn search(
 
 /// Prices on their way. Limits are measured by what there is of them: a change and a node-second are no
 /// equals.
-struct Steps {
+struct Descent {
     prices: Vec<f64>,
     direction: Vec<f64>,
     units: Vec<f64>,
 }
 
-impl Steps {
+impl Descent {
     fn new(space: &Space<'_>) -> Self {
         let units: Vec<f64> = space.limits.iter().map(|l| f64::from(l.most.max(1))).collect();
-        Steps { prices: vec![0.0; units.len()], direction: vec![0.0; units.len()], units }
+        Descent { prices: vec![0.0; units.len()], direction: vec![0.0; units.len()], units }
     }
 
     /// Lowers the prices of what is left and raises those of what is short, so far that the bound would fall

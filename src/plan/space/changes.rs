@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::cost::Change;
-use super::options::Spec;
+use super::spec::Spec;
 use crate::model::MalleableJob;
 
 /// The changes between the options of a job.

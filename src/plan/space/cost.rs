@@ -1,4 +1,5 @@
-//! What a plan is worth: the one definition that model, heuristics and checker use.
+//! What a job makes and what a change costs it: the one definition that all who plan use. The judge has its
+//! own.
 //!
 //! A step credits the rate of the option that runs in it from its first second. A change of `c` seconds makes
 //! no samples for `c` seconds, so it loses `c` × the rate that is credited, the new one:
@@ -93,36 +94,6 @@ pub fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: u32) -> Option
         }
     }
     best
-}
-
-/// A plan's value, in weighted samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Value {
-    /// Samples made if no change took time.
-    pub samples: f64,
-    /// Samples lost to changes.
-    pub rescale: f64,
-    /// Reluctance: the share of its present value that each job's change must gain before it is worth the
-    /// trouble.
-    pub reluctance: f64,
-}
-
-impl Value {
-    /// Samples over the horizon, less what rescales cost: what a plan's `objective` says.
-    pub fn net(&self) -> f64 {
-        self.samples - self.rescale
-    }
-
-    /// What plans are compared by.
-    pub fn score(&self) -> f64 {
-        self.net() - self.reluctance
-    }
-
-    pub(super) fn add(&mut self, other: Value) {
-        self.samples += other.samples;
-        self.rescale += other.rescale;
-        self.reluctance += other.reluctance;
-    }
 }
 
 /// Weighted samples that the job would make over the horizon if it kept what it holds for as long as that

@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
-use super::random::Random;
-use super::*;
+use super::random_worlds::Random;
+use super::worlds::*;
 use crate::plan::laying::extract;
 use crate::plan::program::write::write;
 use crate::plan::search::{in_hand, prices};

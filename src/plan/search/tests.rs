@@ -1,41 +1,17 @@
-//! What makes large rounds fast must change nothing: changes by kind, paths by running maxima, bounds,
-//! exchanges.
+//! What makes large rounds fast must change nothing: paths by running maxima, bounds, exchanges.
 
-use super::optimal::all_paths;
-use super::*;
-use crate::model::Prover;
+use super::exchange::{self, Terms};
+use super::pool::Pool;
+use super::prices::Priced;
+use super::{in_hand, path};
 use crate::plan::planner::is_trivial;
-use crate::plan::search::exchange::{self, Terms};
-use crate::plan::search::in_hand;
-use crate::plan::search::path;
-use crate::plan::search::pool::Pool;
-use crate::plan::search::prices::Priced;
-use crate::plan::space::cost::Change;
 use crate::plan::space::decision::{Schedule, Space};
-
-#[test]
-fn a_change_costs_what_its_kind_costs() {
-    let mut seen = 0;
-    for seed in 40_000..40_200 {
-        let world = random::world(seed, 4, 10);
-        let problem = world.problem();
-        for job in &Space::of(&problem).jobs {
-            for (from, a) in job.options.iter().enumerate() {
-                for (to, b) in job.options.iter().enumerate() {
-                    let change = a.change_to(b, from == to);
-                    let reluctance = if change.takes_nodes() { job.reluctance } else { 0.0 };
-                    let expect = change.loss(&job.job.costs, b.rate) * job.job.weight + reluctance;
-                    assert_eq!(job.change_cost(from, to), expect, "seed {seed}: {a:?} to {b:?}");
-                    seen += usize::from(change == Change::Shrink);
-                }
-            }
-        }
-    }
-    assert!(seen > 500, "only {seen} changes were looked at");
-}
+use crate::plan::space::table::Table;
+use crate::plan::space::tests::all_paths;
+use crate::plan::tests::random_worlds;
 
 /// The best score of a path through each option of each step, by trying all changes.
-fn through_by_hand(space: &Space<'_>, job: usize, earnings: &path::Table) -> Vec<Vec<f64>> {
+fn through_by_hand(space: &Space<'_>, job: usize, earnings: &Table) -> Vec<Vec<f64>> {
     let (steps, options) = (space.steps.len(), space.jobs[job].options.len());
     let cost = |from, to| space.jobs[job].change_cost(from, to);
     let best = |scores: &mut dyn Iterator<Item = f64>| scores.fold(f64::NEG_INFINITY, f64::max);
@@ -61,7 +37,7 @@ fn through_by_hand(space: &Space<'_>, job: usize, earnings: &path::Table) -> Vec
 fn running_maxima_find_the_best_paths() {
     let (mut compared, mut classes) = (0, 0);
     for seed in 41_000..41_400 {
-        let world = random::world(seed, 4, 12);
+        let world = random_worlds::world(seed, 4, 12);
         let problem = world.problem();
         let space = Space::of(&problem);
         let prices: Vec<f64> = (0..space.limits.len()).map(|l| (l * 37 % 11) as f64 * 5.0).collect();
@@ -127,7 +103,7 @@ fn missed_by_none(
 fn a_pool_has_all_paths_of_little_regret_and_exchanges_only_gain() {
     let (mut gained, mut tried) = (0, 0);
     for seed in 42_000..42_300 {
-        let world = random::world(seed, 6, 12);
+        let world = random_worlds::world(seed, 6, 12);
         let problem = world.problem();
         let space = Space::of(&problem);
         if is_trivial(&space) {
@@ -159,26 +135,4 @@ fn a_pool_has_all_paths_of_little_regret_and_exchanges_only_gain() {
         gained += u32::from(better);
     }
     assert!(gained > 100 && tried > 1000, "only {gained} schedules gained; only {tried} paths were tried");
-}
-
-#[test]
-fn a_proof_says_what_was_proved_and_by_what() {
-    let jobs = ["1 1-8 1:10,2:19,4:35,8:60", "2 1-8 1:10,2:18,4:30,8:44", "3 2-6 2:30,6:60"];
-    let mut world = World::new("a1:1800 a2:900 a3:900 a4:1200 a5:400", &jobs);
-    let (solved, _) = solve(&world);
-    let proof = solved.proof.unwrap();
-    assert!(proof.gap <= 1e-6, "{proof:?}");
-    let without = fallback(&world.problem(), "test");
-    let other = without.proof.unwrap();
-    assert!(other.bound >= proof.bound - 1e-6 * proof.bound && other.by == Prover::Prices, "{other:?}");
-    // With no time for it, the solver is not asked.
-    world.config.solve_secs = 0.0;
-    let plan = plan(&world.problem(), &Broken(|_, _| panic!("asked")));
-    passes(&world, &plan);
-    assert_eq!(plan.proof, without.proof);
-    // With one step the knapsack is exact.
-    world.config.max_steps = 1;
-    let plan = super::plan(&world.problem(), &Broken(|_, _| panic!("asked")));
-    assert_eq!(plan.status, SolveStatus::Optimal);
-    assert!(plan.proof.is_some_and(|p| p.gap <= 1e-6), "{:?}", plan.proof);
 }

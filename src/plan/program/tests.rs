@@ -1,11 +1,13 @@
 //! The optimum against brute force, and the heuristics against the optimum.
 
-use super::*;
 use crate::plan::planner::is_trivial;
 use crate::plan::program::variables;
 use crate::plan::program::write::write;
 use crate::plan::search::{in_hand, prices};
 use crate::plan::space::decision::{Schedule, Space};
+use crate::plan::space::tests::all_paths;
+use crate::plan::tests::random_worlds;
+use crate::plan::tests::worlds::*;
 
 /// The best schedule of all, by trying each.
 fn brute_force(space: &Space<'_>) -> f64 {
@@ -35,22 +37,8 @@ fn try_all(
     }
 }
 
-/// All paths whose options are allowed.
-pub(super) fn all_paths(space: &Space<'_>, job: usize) -> Vec<Vec<usize>> {
-    let mut paths = vec![Vec::new()];
-    for step in 0..space.steps.len() {
-        let allowed: Vec<usize> =
-            (0..space.jobs[job].options.len()).filter(|o| space.is_allowed(job, *o, step)).collect();
-        paths = paths
-            .iter()
-            .flat_map(|p: &Vec<usize>| allowed.iter().map(move |o| [p.as_slice(), &[*o]].concat()))
-            .collect();
-    }
-    paths
-}
-
 /// All options that are allowed.
-fn everything(space: &Space<'_>) -> variables::Useful {
+fn everything(space: &Space<'_>) -> prices::Useful {
     let step = |job: usize, step: usize| {
         (0..space.jobs[job].options.len()).map(|o| space.is_allowed(job, o, step)).collect()
     };
@@ -63,7 +51,7 @@ fn solved(space: &Space<'_>) -> (f64, f64) {
     solved_over(space, &everything(space))
 }
 
-fn solved_over(space: &Space<'_>, useful: &variables::Useful) -> (f64, f64) {
+fn solved_over(space: &Space<'_>, useful: &prices::Useful) -> (f64, f64) {
     let (milp, index) = write(space, useful);
     let limits = Limits { secs: 20.0, mip_gap: 0.0 };
     let solution = solver().solve(&milp, limits, None).unwrap();
@@ -80,7 +68,7 @@ fn close(a: f64, b: f64) -> bool {
 fn the_solver_finds_what_brute_force_finds() {
     let mut compared = 0;
     for seed in 0..400 {
-        let mut world = random::world(seed, 3, 4);
+        let mut world = random_worlds::world(seed, 3, 4);
         world.config.max_steps = 1 + (seed % 3) as u32;
         let problem = world.problem();
         let space = Space::of(&problem);
@@ -107,7 +95,7 @@ fn the_solver_finds_what_brute_force_finds() {
 #[test]
 fn with_one_step_and_one_type_the_dynamic_program_is_exact() {
     for seed in 1000..1100 {
-        let mut world = random::world(seed, 8, 12);
+        let mut world = random_worlds::world(seed, 8, 12);
         world.config.max_steps = 1;
         world.min_window_secs = 0.0;
         for gap in &mut world.gaps.gaps {
@@ -131,7 +119,7 @@ fn with_one_step_and_one_type_the_dynamic_program_is_exact() {
 #[test]
 fn an_encoded_schedule_is_feasible_and_worth_its_score() {
     for seed in 2000..2100 {
-        let world = random::world(seed, 6, 10);
+        let world = random_worlds::world(seed, 6, 10);
         let problem = world.problem();
         let space = Space::of(&problem);
         if is_trivial(&space) {

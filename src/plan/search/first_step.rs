@@ -3,7 +3,7 @@
 
 use super::path;
 use crate::plan::space::decision::Space;
-use crate::plan::space::limits::Resource;
+use crate::plan::space::resource::Resource;
 
 /// Largest number of states (free nodes of each type, changes left).
 const MAX_STATES: usize = 20_000;
@@ -25,7 +25,7 @@ pub struct Answer {
 
 /// The best option of each job in the first step, each valued by the best path that begins with it, within
 /// the nodes of each type and the budget of changes. `None` when that takes too long.
-pub fn first_step(space: &Space<'_>) -> Option<Answer> {
+pub fn choose(space: &Space<'_>) -> Option<Answer> {
     let limits: Vec<usize> = (0..space.limits.len()).filter(|l| matters(space, *l)).collect();
     let mut states: usize = 1;
     let mut strides = Vec::new();
