@@ -190,7 +190,7 @@ fn set_targets(world: &mut World, plan: &Plan, most: u32) {
 fn remember_why(world: &mut World, report: &Report) {
     for verdict in &report.jobs {
         if let Some(about) = world.about.get_mut(&verdict.job) {
-            about.why.clone_from(&verdict.why);
+            about.why = verdict.why.to_string();
         }
     }
 }

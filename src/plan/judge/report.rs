@@ -1,10 +1,10 @@
-//! Why the round decided what it decided: a verdict for each job and each node, in words and numbers.
+//! Why the round decided what it decided: a verdict for each job and each node. The words are in `model`.
 
 use std::collections::HashMap;
 
 use crate::model::{
-    Gap, JobId, JobPlan, JobVerdict, MalleableJob, NodeName, NodeVerdict, Plan, Report, SolveStatus,
-    UnixTime, WindowEnd,
+    Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving, MalleableJob, NodeName, NodeReason,
+    NodeVerdict, Note, Plan, Report, Shortage, Size, SolveStatus, UnixTime, Wanted, WindowEnd,
 };
 use crate::plan::space::cost::{self, Change};
 use crate::plan::space::problem::Problem;
@@ -74,61 +74,35 @@ impl<'a> Round<'a> {
     }
 }
 
-/// `1 node`, `3 nodes`.
-fn count(nodes: usize) -> String {
-    if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") }
-}
-
-fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> String {
-    let (problem, steps) = (round.problem, round.steps);
-    let (had, gets) = (job.held.len(), planned.nodes.len());
+fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> JobReason {
+    let problem = round.problem;
     if problem.is_busy(job) {
-        return format!("is in the middle of a change; keeps {} until that is done", count(gets));
+        return JobReason::Busy { nodes: planned.nodes.len() };
     }
     if problem.drain {
-        return "is parked: an administrator drains infill".to_owned();
+        return JobReason::Drained;
     }
     if let Some(until) = problem.backs_off_until(job) {
-        let secs = until.secs_since(problem.now);
-        return format!("backs off for {secs:.0} s more after a preemption or failure");
+        return JobReason::BacksOff { secs: until.secs_since(problem.now) };
     }
     let change = cost::first_change(job, planned);
     let secs = change.secs(&job.costs);
-    let rate = planned.rate;
+    let (had, gets) = (job.held.len(), Size { nodes: planned.nodes.len(), rate: planned.rate });
+    let can_stay = || cost::can_stay(problem, round.steps, job);
+    let leaving = || leaving(problem, round.steps, job);
     match change {
-        Change::None if gets == 0 => waits(round, job),
-        Change::None => keeps(problem, job, gets, rate),
-        Change::Grow => format!(
-            "grows from {had} to {} because {rate:.2} samples/s instead of {:.2} are worth {secs:.0} s \
-             without samples{}",
-            count(gets),
-            present_rate(problem, job),
-            leaving(problem, steps, job)
-        ),
-        Change::Shrink if cost::can_stay(problem, steps, job) => format!(
-            "shrinks from {had} to {}: others make more of what it gives up than the {secs:.0} s cost",
-            count(gets)
-        ),
-        Change::Shrink => {
-            format!("shrinks from {had} to {}{}", count(gets), leaving(problem, steps, job))
+        Change::None if gets.nodes == 0 => waits(round, job),
+        Change::None => keeps(problem, job, gets),
+        Change::Grow => {
+            JobReason::Grows { had, gets, before: present_rate(problem, job), secs, leaving: leaving() }
         }
-        Change::Swap => format!(
-            "keeps its size of {} on other nodes or with another execution plan, {rate:.2} samples/s{}",
-            count(gets),
-            leaving(problem, steps, job)
-        ),
-        Change::Start if had == 0 => {
-            format!("starts on {} at {rate:.2} samples/s after {secs:.0} s", count(gets))
-        }
-        Change::Start => format!(
-            "starts anew on {} with its lead on another node, {rate:.2} samples/s after {secs:.0} s{}",
-            count(gets),
-            leaving(problem, steps, job)
-        ),
-        Change::Park if cost::can_stay(problem, steps, job) => {
-            format!("is parked: other jobs make more of its {}", count(had))
-        }
-        Change::Park => format!("is parked{}; {}", leaving(problem, steps, job), shortage(round, job)),
+        Change::Shrink if can_stay() => JobReason::GivesUp { had, gets: gets.nodes, secs },
+        Change::Shrink => JobReason::Shrinks { had, gets: gets.nodes, leaving: leaving() },
+        Change::Swap => JobReason::Swaps { gets, leaving: leaving() },
+        Change::Start if had == 0 => JobReason::Starts { gets, secs },
+        Change::Start => JobReason::StartsAnew { gets, secs, leaving: leaving() },
+        Change::Park if can_stay() => JobReason::Outbid { had },
+        Change::Park => JobReason::Parked { leaving: leaving(), shortage: shortage(round, job) },
     }
 }
 
@@ -138,76 +112,49 @@ fn present_rate(problem: &Problem<'_>, job: &MalleableJob) -> f64 {
     gap.and_then(|g| cost::rate_of(job, &g.node_type, &job.exec_plan, nodes)).unwrap_or(0.0)
 }
 
-fn keeps(problem: &Problem<'_>, job: &MalleableJob, gets: usize, rate: f64) -> String {
-    let nodes = count(gets);
+fn keeps(problem: &Problem<'_>, job: &MalleableJob, size: Size) -> JobReason {
     match problem.stays_secs(job) {
-        Some(left) => format!(
-            "keeps its {nodes} at {rate:.2} samples/s: it was rescaled a moment ago and stays for {left:.0} s more"
-        ),
-        None if gets as u32 >= job.sizes.max() => {
-            format!("keeps its {nodes} at {rate:.2} samples/s: that is its maximum")
-        }
-        None if !problem.may_grow => format!("keeps its {nodes} at {rate:.2} samples/s: growth is paused"),
-        None => format!("keeps its {nodes} at {rate:.2} samples/s: no change would gain more than it costs"),
+        Some(secs) => JobReason::Stays { size, secs },
+        None if size.nodes as u32 >= job.sizes.max() => JobReason::AtMaximum(size),
+        None if !problem.may_grow => JobReason::MayNotGrow(size),
+        None => JobReason::Settled(size),
     }
 }
 
-/// Which held nodes must be left, as the end of a sentence; empty if none.
-fn leaving(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> String {
-    let ends = |node: &&crate::model::HeldNode| {
+/// Which held nodes must be left.
+fn leaving(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> Leaving {
+    let ends = |node: &&HeldNode| {
         problem.held_gap(job, &node.node).is_none_or(|g| steps.through(g.usable_until) == 0)
     };
-    let names: Vec<&str> = job.held.iter().filter(ends).map(|h| h.node.as_str()).collect();
-    match names.as_slice() {
-        [] => String::new(),
-        [first, ..] if names.len() <= 4 || first.is_empty() => {
-            format!("; it must leave {}", names.join(", "))
-        }
-        [first, ..] => format!("; it must leave {first} and {} more", names.len() - 1),
-    }
+    Leaving(job.held.iter().filter(ends).map(|h| h.node.clone()).collect())
 }
 
-fn shortage(round: &Round<'_>, job: &MalleableJob) -> String {
+fn shortage(round: &Round<'_>, job: &MalleableJob) -> Shortage {
     let (free, _) = round.startable(job);
-    format!(
-        "needs at least {}; {free} {} free for longer than {:.0} s",
-        count(job.sizes.min() as usize),
-        if free == 1 { "is" } else { "are" },
-        round.problem.min_window_secs
-    )
+    Shortage { least: job.sizes.min(), free, window_secs: round.problem.min_window_secs }
 }
 
 /// Why a job that holds nothing gets nothing.
-fn waits(round: &Round<'_>, job: &MalleableJob) -> String {
+fn waits(round: &Round<'_>, job: &MalleableJob) -> JobReason {
     let problem = round.problem;
     if !problem.may_grow {
-        return "waits: starting is paused".to_owned();
+        return JobReason::WaitsForResume;
     }
     let (all, taken) = round.startable(job);
-    let smallest = job.sizes.min();
-    if (all as u32) < smallest {
-        return format!("waits: {}", shortage(round, job));
+    let least = job.sizes.min();
+    if (all as u32) < least {
+        return JobReason::WaitsForNodes(shortage(round, job));
     }
     if !round.has_rate(job) {
-        return "waits: no rate is known on the node types that are free".to_owned();
+        return JobReason::WaitsForRate;
     }
-    if (all - taken) as u32 >= smallest {
-        if round.changes_left == 0 {
-            let most = problem.config.max_changes;
-            return format!("waits for the next round: the {most} changes of this one are used up");
-        }
-        return format!(
-            "waits: {} of {} are free, but their windows are too short to earn back a start of {:.0} s",
-            all - taken,
-            count(all),
-            job.costs.start_secs
-        );
+    if ((all - taken) as u32) < least {
+        return JobReason::WaitsForOthers { least, taken, all, window_secs: problem.min_window_secs };
     }
-    format!(
-        "waits: needs at least {}; other jobs make more of {taken} of the {all} that are free for longer than {:.0} s",
-        count(smallest as usize),
-        problem.min_window_secs
-    )
+    if round.changes_left == 0 {
+        return JobReason::WaitsForBudget { most: problem.config.max_changes };
+    }
+    JobReason::WaitsForWindows { free: all - taken, all, start_secs: job.costs.start_secs }
 }
 
 /// Voluntary changes that the budget would still allow.
@@ -224,73 +171,59 @@ fn nodes(round: &Round<'_>) -> Vec<NodeVerdict> {
     let problem = round.problem;
     let mut found: Vec<NodeVerdict> = Vec::with_capacity(problem.gaps.gaps.len());
     for gap in &problem.gaps.gaps {
-        let user = round.users.get(&gap.node);
+        let user = round.users.get(&gap.node).copied();
         let why = match user {
-            Some((job, until)) if gap.holder == Some(*job) => format!("job {job} keeps it until {until}"),
-            Some((job, until)) => format!("job {job} gets it until {until}"),
+            Some((job, until)) if gap.holder == Some(job) => NodeReason::Kept { job, until },
+            Some((job, until)) => NodeReason::Given { job, until },
             None => idle_reason(problem, round.steps, gap),
         };
-        found.push(NodeVerdict { node: gap.node.clone(), job: user.map(|(job, _)| *job), why });
+        found.push(NodeVerdict { node: gap.node.clone(), job: user.map(|(job, _)| job), why });
     }
     for (node, why) in &problem.gaps.refused {
-        found.push(NodeVerdict { node: node.clone(), job: None, why: why.to_string() });
+        let why = NodeReason::Refused(why.clone());
+        found.push(NodeVerdict { node: node.clone(), job: None, why });
     }
     found.sort_by(|a, b| a.node.cmp(&b.node));
     found
 }
 
 /// Why nobody gets a gap.
-fn idle_reason(problem: &Problem<'_>, steps: &Steps, gap: &Gap) -> String {
+fn idle_reason(problem: &Problem<'_>, steps: &Steps, gap: &Gap) -> NodeReason {
     let secs = gap.usable_until.secs_since(problem.now).max(0.0);
-    let planned = match &gap.end {
-        WindowEnd::Known { at, .. } => format!("the main queue wants it at {at}"),
-        WindowEnd::Unknown => "nothing is planned on it".to_owned(),
-    };
+    let wanted = Wanted(match &gap.end {
+        WindowEnd::Known { at, .. } => Some(*at),
+        WindowEnd::Unknown => None,
+    });
     if steps.through(gap.usable_until) == 0 {
         return match gap.holder {
-            Some(job) => format!("job {job} leaves it: {planned}"),
-            None => {
-                format!("left alone: it is counted on for {secs:.0} s only, too short for a step; {planned}")
-            }
+            Some(job) => NodeReason::Left { job, wanted },
+            None => NodeReason::Ends { secs, wanted },
         };
     }
+    let worth_secs = problem.min_window_secs;
     match (problem.jobs.is_empty(), problem.drain, problem.may_grow, gap.holder) {
-        (true, ..) => "idle: no malleable job is there".to_owned(),
-        (_, true, ..) => "idle: an administrator drains infill".to_owned(),
-        (.., Some(job)) => format!("job {job} gives it up, and no other job gains by it"),
-        _ if secs < problem.min_window_secs => {
-            let least = problem.min_window_secs;
-            format!(
-                "idle: its window of {secs:.0} s is shorter than the {least:.0} s worth starting in; {planned}"
-            )
-        }
-        (_, _, false, _) => "idle: starting and growth are paused".to_owned(),
-        _ => format!("idle: no job gains more by it in {secs:.0} s than the change costs; {planned}"),
+        (true, ..) => NodeReason::NoJob,
+        (_, true, ..) => NodeReason::Drained,
+        (.., Some(job)) => NodeReason::Spared { job },
+        _ if secs < worth_secs => NodeReason::Short { secs, worth_secs, wanted },
+        (_, _, false, _) => NodeReason::Paused,
+        _ => NodeReason::NoGain { secs, wanted },
     }
 }
 
-fn notes(round: &Round<'_>) -> Vec<String> {
-    let (problem, plan) = (round.problem, round.plan);
-    let mut notes = Vec::new();
-    match &plan.status {
-        SolveStatus::Optimal | SolveStatus::Trivial => {}
-        SolveStatus::TimeLimit { gap: Some(gap) } => notes.push(format!(
-            "the solver's time was up; the plan is within {:.2} % of the best possible",
-            gap * 100.0
-        )),
-        SolveStatus::TimeLimit { gap: None } => {
-            notes.push("the solver's time was up; how good the plan is is not known".to_owned());
-        }
-        SolveStatus::Fallback(why) => notes.push(format!("planned without the solver: {why}")),
-    }
-    if problem.drain {
-        notes.push("draining: all jobs are parked".to_owned());
-    } else if !problem.may_grow {
-        notes.push("paused: nothing starts or grows".to_owned());
-    }
-    if !problem.drain && round.changes_left == 0 {
-        let most = problem.config.max_changes;
-        notes.push(format!("all {most} changes of this round are used; what is left waits for the next"));
-    }
-    notes
+fn notes(round: &Round<'_>) -> Vec<Note> {
+    let problem = round.problem;
+    let of_status = match &round.plan.status {
+        SolveStatus::Optimal | SolveStatus::Trivial => None,
+        SolveStatus::TimeLimit { gap } => Some(Note::OutOfTime { gap: *gap }),
+        SolveStatus::Fallback(why) => Some(Note::NoSolver(why.clone())),
+    };
+    let of_mode = match (problem.drain, problem.may_grow) {
+        (true, _) => Some(Note::Draining),
+        (false, false) => Some(Note::Paused),
+        (false, true) => None,
+    };
+    let used = !problem.drain && round.changes_left == 0;
+    let of_budget = used.then(|| Note::BudgetUsed { most: problem.config.max_changes });
+    [of_status, of_mode, of_budget].into_iter().flatten().collect()
 }
