@@ -22,8 +22,9 @@ mod program;
 mod search;
 mod space;
 
-pub use judge::check::{Violation, check};
+pub use judge::check::check;
 pub use judge::report::explain;
+pub use judge::rules::{Rule, Violation};
 pub use laying::evaluate::{Value, evaluate};
 pub use planner::{fallback, plan};
 pub use program::milp::{Assignment, Milp, Row, Variable};
