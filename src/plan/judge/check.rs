@@ -14,8 +14,8 @@ use crate::plan::space::steps::Steps;
 /// Relative difference at which an objective or a rate counts as wrong: sums in another order differ by less.
 const TOLERANCE: f64 = 1e-6;
 
-/// Share of its worth by which a plan may exceed its bound. The bound is of the sizes that jobs may choose;
-/// one that must avoid nodes can be left with another size, which suits a little better.
+/// Share of its worth by which a plan may exceed its bound. The bound is of options, which are thinned; a job
+/// that is left short of nodes gets a size that may be none of them.
 const BOUND_TOLERANCE: f64 = 0.01;
 
 /// What planners may add to the score of a job to break ties, as a share of the most valuable one.
@@ -140,7 +140,7 @@ fn most_valuable(facts: &[Facts<'_>]) -> f64 {
 /// and a bound below it is none.
 fn proved(proof: &Proof, worth: &Worth, room: f64, found: &mut Vec<Violation>) {
     let (is, room) = (worth.score(), room + TOLERANCE * worth.most.abs());
-    let is_open = worth.most > is + room;
+    let is_open = worth.is_open || worth.most > is + room;
     if !proof.bound.is_finite() || (!is_open && proof.bound < is - room - BOUND_TOLERANCE * is.abs()) {
         found.push(Violation::WrongBound { said: proof.bound, is });
     }

@@ -27,6 +27,8 @@ pub struct Worth {
     pub reluctance: f64,
     /// The most that the plan can be worth whichever nodes its later steps are on: a forecast does not say.
     pub most: f64,
+    /// Whether some job that goes on stops later, so that its nodes then are anybody's guess.
+    pub is_open: bool,
 }
 
 /// Reckons what a plan of this problem is worth, from the facts of its jobs.
@@ -40,6 +42,7 @@ pub fn of<'a>(problem: &Problem<'a>, steps: &Steps, facts: &[Facts<'a>]) -> Wort
         worth.reluctance += reluctance * f64::from(job.reluctant);
         let first = if facts.is_voluntary() { reluctance } else { 0.0 };
         worth.most += job.most * facts.job.weight - first;
+        worth.is_open |= job.is_open;
     }
     worth
 }
@@ -59,6 +62,8 @@ struct JobWorth {
     most: f64,
     /// Changes that must gain more than they cost.
     reluctant: u32,
+    /// Whether it stops later and goes on.
+    is_open: bool,
 }
 
 fn of_job<'a>(problem: &Problem<'_>, steps: &Steps, market: &Market<'a>, facts: &Facts<'a>) -> JobWorth {
@@ -72,7 +77,7 @@ fn of_job<'a>(problem: &Problem<'_>, steps: &Steps, market: &Market<'a>, facts: 
         made -= crew.rate * stop.secs(job, crew.len());
         reluctant += u32::from(facts.can_stay && !problem.drain);
     }
-    let mut most = made;
+    let (mut most, mut is_open) = (made, false);
     for ((_, nodes), (step, end)) in facts.planned.forecast.iter().zip(ends.iter().enumerate().skip(1)) {
         let (had, secs) = (crew.len(), steps.secs(step));
         let stop = crew.change(market, *end, *nodes as usize);
@@ -81,9 +86,10 @@ fn of_job<'a>(problem: &Problem<'_>, steps: &Steps, market: &Market<'a>, facts: 
         if let Some(stop) = stop.filter(|_| !facts.is_busy) {
             made -= crew.rate * stop.secs(job, crew.len());
             reluctant += u32::from(stop.takes_nodes(crew.len()));
+            is_open |= crew.len() > 0;
         }
     }
-    JobWorth { made, most, reluctant }
+    JobWorth { made, most, reluctant, is_open }
 }
 
 /// The most samples that a job can make in a step of so many seconds with `gets` nodes after `had`.

@@ -63,3 +63,21 @@ fn rounds_of_several_sizes() {
         );
     }
 }
+
+#[test]
+#[ignore = "measures"]
+fn judging() {
+    for (jobs, nodes) in [(20, 200), (100, 4608)] {
+        let world = world(jobs, nodes);
+        let problem = world.problem();
+        let started = Instant::now();
+        let plan = fallback(&problem, "measured");
+        let planned = started.elapsed().as_secs_f64();
+        let started = Instant::now();
+        for _ in 0..10 {
+            passes(&world, &plan);
+        }
+        let judged = started.elapsed().as_secs_f64() / 10.0;
+        println!("{jobs} jobs, {nodes} nodes: planned in {planned:.3} s, judged in {judged:.4} s");
+    }
+}
