@@ -224,6 +224,6 @@ fn notes(round: &Round<'_>) -> Vec<Note> {
         (false, true) => None,
     };
     let used = !problem.drain && round.changes_left == 0;
-    let of_budget = used.then(|| Note::BudgetUsed { most: problem.config.max_changes });
+    let of_budget = used.then_some(Note::BudgetUsed { most: problem.config.max_changes });
     [of_status, of_mode, of_budget].into_iter().flatten().collect()
 }
