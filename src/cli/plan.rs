@@ -61,7 +61,7 @@ const NODES: &[Column<NodeRow>] = &[
         cell: |r| r.verdict.job.map_or_else(|| "-".to_owned(), |j| j.to_string()),
     },
     Column { letter: 'e', header: "UNTIL", help: "", cell: |r| r.until.clone() },
-    Column { letter: 'r', header: "WHY", help: "", cell: |r| r.verdict.why.clone() },
+    Column { letter: 'r', header: "WHY", help: "", cell: |r| r.verdict.why.to_string() },
 ];
 
 /// Runs `infill plan`.
@@ -127,7 +127,7 @@ fn job_rows(round: &RoundView, when: When) -> Vec<JobRow> {
             nodes: if nodes.is_empty() { "-".to_owned() } else { hostlist::compress(&nodes) },
             rate: plan.map_or_else(|| "-".to_owned(), |p| output::number(p.rate)),
             forecast: plan.map_or_else(|| "-".to_owned(), |p| forecast(p, when)),
-            why: verdict.why.clone(),
+            why: verdict.why.to_string(),
         }
     };
     round.report.jobs.iter().map(row).collect()

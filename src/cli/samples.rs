@@ -126,11 +126,12 @@ pub fn round() -> RoundView {
         rate,
         forecast,
     };
-    let verdict = |id, had, gets, why: &str| JobVerdict { job: JobId(id), had, gets, why: why.to_owned() };
+    let verdict =
+        |id, had, gets, why: &str| JobVerdict { job: JobId(id), had, gets, why: why.to_owned().into() };
     let node = |name: &str, job: Option<u32>, why: &str| NodeVerdict {
         node: NodeName::from(name),
         job: job.map(JobId),
-        why: why.to_owned(),
+        why: why.to_owned().into(),
     };
     let forecast = vec![(NOW + 240, 2), (NOW + 900, 2), (NOW + 1785, 1)];
     RoundView {
@@ -157,7 +158,7 @@ pub fn round() -> RoundView {
                 node("n2", Some(101), "kept"),
                 node("n3", None, "closes in 4:00, too soon for any job"),
             ],
-            notes: vec!["backfill's plan was cut short".to_owned()],
+            notes: vec!["backfill's plan was cut short".to_owned().into()],
         },
         acting: true,
         secs: [("snapshot", 0.031), ("plan", 0.012)].map(|(k, v)| (k.to_owned(), v)).into(),

@@ -14,11 +14,15 @@ pub mod ids;
 pub mod job;
 pub mod malleable;
 pub mod node;
+pub mod node_reason;
+pub mod note;
 pub mod plan;
 pub mod profile;
+pub mod reason;
 pub mod refusal;
 pub mod report;
 pub mod request;
+mod sentence;
 pub mod sizes;
 pub mod snapshot;
 pub mod spec;
@@ -38,11 +42,14 @@ pub use ids::{JobId, NodeName, NodeType, UserId};
 pub use job::{BaseState, Job, JobState};
 pub use malleable::{HeldNode, MalleableJob, Standing};
 pub use node::{Node, NodeState};
+pub use node_reason::{NodeReason, NodeReasonKind, Wanted};
+pub use note::Note;
 pub use plan::{JobPlan, Placement, Plan, Proof, Prover, SolveStatus};
 pub use profile::{
     BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, MeasuredCosts, Profile, ProfileFilter, ProfileKey,
     RescaleCosts, SizePoint,
 };
+pub use reason::{JobReason, JobReasonKind, Leaving, Shortage, Size};
 pub use refusal::Refusal;
 pub use report::{JobVerdict, NodeVerdict, Report};
 pub use request::{Request, RequestError, lead_of, order_in, wing_comment, wing_name};

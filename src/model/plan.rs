@@ -16,7 +16,7 @@ pub enum SolveStatus {
         /// Relative distance to the bound; `None` if no bound is known.
         gap: Option<f64>,
     },
-    /// The solver failed or was too late; the dynamic program's plan is used. The text says why.
+    /// The solver failed or was too late; the plan in hand is used. The text says why.
     Fallback(String),
     /// Nothing to solve: no gap or no job.
     Trivial,

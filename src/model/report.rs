@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobId, NodeName, UnixTime};
+use super::{JobId, JobReason, NodeName, NodeReason, Note, UnixTime};
 
 /// Why a job got what it got.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,8 +13,8 @@ pub struct JobVerdict {
     pub had: u32,
     /// Nodes after it.
     pub gets: u32,
-    /// The reason in one sentence, with its numbers.
-    pub why: String,
+    /// The reason, with its numbers.
+    pub why: JobReason,
 }
 
 /// Why an idle node got the job it got, or none.
@@ -24,8 +24,8 @@ pub struct NodeVerdict {
     pub node: NodeName,
     /// The job that gets it.
     pub job: Option<JobId>,
-    /// The reason in one sentence, with its numbers.
-    pub why: String,
+    /// The reason, with its numbers.
+    pub why: NodeReason,
 }
 
 /// What a round decided and why.
@@ -39,5 +39,5 @@ pub struct Report {
     /// One verdict for each node of the partition that is a gap, or that was refused, sorted by name.
     pub nodes: Vec<NodeVerdict>,
     /// What concerns the round as a whole: doubts, truncated backfill plan, solver status, budget reached.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::config::Config;
-use crate::model::{Gaps, MalleableJob, Plan, Report, UnixTime};
+use crate::model::{Gaps, MalleableJob, Note, Plan, Report, UnixTime};
 use crate::plan::{Problem, Violation, check, explain, fallback, plan, solver};
 
 /// What may be done in a round.
@@ -60,7 +60,7 @@ impl Question {
     /// Says why a plan of this question is as it is.
     pub fn explain(&self, config: &Config, plan: &Plan) -> Report {
         let mut report = explain(&self.problem(config), plan);
-        report.notes.splice(0..0, self.notes.iter().cloned());
+        report.notes.splice(0..0, self.notes.iter().cloned().map(Note::Said));
         report
     }
 }
@@ -75,7 +75,7 @@ pub struct Judged {
 }
 
 /// Judges what the planner answered, or failed to answer for a reason in words: what the checker refuses
-/// gives way to the dynamic program's plan.
+/// gives way to the plan made without a solver.
 ///
 /// # Errors
 /// The violations of the fallback, which is a defect: nothing may be done then.

@@ -96,7 +96,7 @@ fn round(at: i64) -> RoundRecord {
         objective: 1234.5,
         steps: vec![UnixTime(at + 60)],
     };
-    let report = Report { at: UnixTime(at), notes: vec!["a note".to_owned()], ..Report::default() };
+    let report = Report { at: UnixTime(at), notes: vec!["a note".to_owned().into()], ..Report::default() };
     RoundRecord { at: UnixTime(at), plan, report, acted: at % 2 == 0 }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use infill::model::{Gap, JobPlan, NodeName, SolveStatus, UnixTime, WindowCause, WindowEnd};
+use infill::model::{Gap, JobPlan, JobVerdict, NodeName, SolveStatus, UnixTime, WindowCause, WindowEnd};
 use infill::plan::Change;
 
 use crate::play::Round;
@@ -70,7 +70,7 @@ fn one(round: &Round) -> String {
     text += &plan(round);
     section(&mut text, "changes", changes(round));
     section(&mut text, "why", why(round));
-    section(&mut text, "notes", round.report.notes.iter().cloned());
+    section(&mut text, "notes", round.report.notes.iter().map(ToString::to_string));
     text
 }
 
@@ -183,7 +183,8 @@ fn changes(round: &Round) -> impl Iterator<Item = String> {
 /// The report's verdicts, without what the refusals say already.
 fn why(round: &Round) -> impl Iterator<Item = String> {
     let report = &round.report;
-    let jobs = report.jobs.chunk_by(|a, b| (a.had, a.gets, &a.why) == (b.had, b.gets, &b.why));
+    let alike = |v: &JobVerdict| (v.had, v.gets, v.why.to_string());
+    let jobs = report.jobs.chunk_by(move |a, b| alike(a) == alike(b));
     let jobs = jobs.filter_map(|same| {
         let (first, last) = (same.first()?, same.last()?);
         let who = match same.len() {
@@ -195,7 +196,7 @@ fn why(round: &Round) -> impl Iterator<Item = String> {
     let told = |node: &NodeName, why: &str| {
         round.gaps.refusal(node).is_some_and(|refusal| refusal.to_string() == why)
     };
-    let nodes = report.nodes.iter().filter(move |v| !told(&v.node, &v.why));
-    let nodes: Vec<String> = grouped(nodes.map(|v| (v.node.clone(), v.why.clone()))).collect();
+    let nodes = report.nodes.iter().filter(move |v| !told(&v.node, &v.why.to_string()));
+    let nodes: Vec<String> = grouped(nodes.map(|v| (v.node.clone(), v.why.to_string()))).collect();
     jobs.chain(nodes)
 }

@@ -191,7 +191,7 @@ impl Fleet {
     pub fn remember_why(&mut self, report: &Report) {
         for verdict in &report.jobs {
             if let Some(entry) = self.jobs.get_mut(&verdict.job) {
-                entry.about.why.clone_from(&verdict.why);
+                entry.about.why = verdict.why.to_string();
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Plans from curves that the advisor learned, judged by the true ones.
 
-use super::*;
+use super::worlds::*;
 use crate::advisor::trial::Trial;
 use crate::config::AdvisorConfig;
 use crate::model::CurvePoint;

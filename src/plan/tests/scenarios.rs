@@ -1,6 +1,7 @@
 //! Single rounds whose right answer is plain, as data.
 
-use super::*;
+use super::worlds::*;
+use crate::model::{Note, Prover};
 
 /// With solver and without, the plan gives these nodes, and the checker passes it.
 #[track_caller]
@@ -190,7 +191,7 @@ fn a_failing_solver_still_gives_a_checked_plan() {
         let report = explain(&world.problem(), &plan);
         passes(&world, &plan);
         assert!(matches!(plan.status, SolveStatus::Fallback(_)), "{:?}", plan.status);
-        assert!(report.notes.iter().any(|n| n.contains("without the solver")), "{:?}", report.notes);
+        assert!(report.notes.iter().any(|n| matches!(n, Note::NoSolver(_))), "{:?}", report.notes);
         assert_eq!(show(&plan), show(&best));
     }
     let late =
@@ -199,7 +200,7 @@ fn a_failing_solver_still_gives_a_checked_plan() {
     let report = explain(&world.problem(), &plan);
     passes(&world, &plan);
     assert_eq!(plan.status, SolveStatus::TimeLimit { gap: Some(0.25) });
-    assert!(report.notes[0].contains("25.00 %"), "{:?}", report.notes);
+    assert!(report.notes[0].to_string().contains("25.00 %"), "{:?}", report.notes);
 }
 
 #[test]
@@ -232,4 +233,26 @@ fn the_report_says_why() {
     n5: job 4 gets it until 1970-01-12T14:16:40Z
     n9: busy: job 7 of partition main is on it
     ");
+}
+
+#[test]
+fn a_proof_says_what_was_proved_and_by_what() {
+    let jobs = ["1 1-8 1:10,2:19,4:35,8:60", "2 1-8 1:10,2:18,4:30,8:44", "3 2-6 2:30,6:60"];
+    let mut world = World::new("a1:1800 a2:900 a3:900 a4:1200 a5:400", &jobs);
+    let (solved, _) = solve(&world);
+    let proof = solved.proof.unwrap();
+    assert!(proof.gap <= 1e-6, "{proof:?}");
+    let without = fallback(&world.problem(), "test");
+    let other = without.proof.unwrap();
+    assert!(other.bound >= proof.bound - 1e-6 * proof.bound && other.by == Prover::Prices, "{other:?}");
+    // With no time for it, the solver is not asked.
+    world.config.solve_secs = 0.0;
+    let plan = crate::plan::plan(&world.problem(), &Broken(|_, _| panic!("asked")));
+    passes(&world, &plan);
+    assert_eq!(plan.proof, without.proof);
+    // With one step the knapsack is exact.
+    world.config.max_steps = 1;
+    let plan = crate::plan::plan(&world.problem(), &Broken(|_, _| panic!("asked")));
+    assert_eq!(plan.status, SolveStatus::Optimal);
+    assert!(plan.proof.is_some_and(|p| p.gap <= 1e-6), "{:?}", plan.proof);
 }

@@ -3,9 +3,12 @@
 
 use std::time::Instant;
 
-use super::random::Random;
-use super::*;
-use crate::plan::space::Space;
+use super::random_worlds::Random;
+use super::worlds::*;
+use crate::plan::laying::extract;
+use crate::plan::program::write::write;
+use crate::plan::search::{in_hand, prices};
+use crate::plan::space::decision::Space;
 
 /// Jobs that scale to 64 nodes, most of them running, on nodes with windows of 1 to 60 minutes.
 fn world(jobs: u64, nodes: u64) -> World {
@@ -40,7 +43,7 @@ fn rounds_of_several_sizes() {
         let problem = world.problem();
         let space = Space::of(&problem);
         let started = Instant::now();
-        let in_hand = dp::solve(&space);
+        let in_hand = in_hand::solve(&space);
         let in_hand_secs = started.elapsed().as_secs_f64();
         let (milp, _) = write(&space, &prices::useful(&space, &in_hand.priced, in_hand.score));
         let started = Instant::now();
@@ -58,5 +61,23 @@ fn rounds_of_several_sizes() {
             100.0 * (score(&plan) / laid - 1.0),
             plan.status
         );
+    }
+}
+
+#[test]
+#[ignore = "measures"]
+fn judging() {
+    for (jobs, nodes) in [(20, 200), (100, 4608)] {
+        let world = world(jobs, nodes);
+        let problem = world.problem();
+        let started = Instant::now();
+        let plan = fallback(&problem, "measured");
+        let planned = started.elapsed().as_secs_f64();
+        let started = Instant::now();
+        for _ in 0..10 {
+            passes(&world, &plan);
+        }
+        let judged = started.elapsed().as_secs_f64() / 10.0;
+        println!("{jobs} jobs, {nodes} nodes: planned in {planned:.3} s, judged in {judged:.4} s");
     }
 }

@@ -1,0 +1,52 @@
+//! What concerns a round as a whole: values that become a sentence only when somebody reads it.
+
+use std::fmt;
+
+use super::sentence::sentence;
+
+/// What concerns a round as a whole. In JSON it is the sentence, and is read back as [`Note::Said`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    /// The solver's time was up.
+    OutOfTime {
+        /// Relative distance to the bound, where one is known.
+        gap: Option<f64>,
+    },
+    /// The solver gave no plan, for this reason.
+    NoSolver(String),
+    /// All jobs are parked.
+    Draining,
+    /// Nothing starts or grows.
+    Paused,
+    /// All changes of the round are used.
+    BudgetUsed {
+        /// Changes of a round.
+        most: u32,
+    },
+    /// What others than the planner say.
+    Said(String),
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Note::OutOfTime { gap: Some(gap) } => write!(
+                f,
+                "the solver's time was up; the plan is within {:.2} % of the best possible",
+                gap * 100.0
+            ),
+            Note::OutOfTime { gap: None } => {
+                f.write_str("the solver's time was up; how good the plan is is not known")
+            }
+            Note::NoSolver(why) => write!(f, "planned without the solver: {why}"),
+            Note::Draining => f.write_str("draining: all jobs are parked"),
+            Note::Paused => f.write_str("paused: nothing starts or grows"),
+            Note::BudgetUsed { most } => {
+                write!(f, "all {most} changes of this round are used; what is left waits for the next")
+            }
+            Note::Said(what) => f.write_str(what),
+        }
+    }
+}
+
+sentence!(Note);

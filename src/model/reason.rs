@@ -1,0 +1,437 @@
+//! Why a round gave a job what it got: values that become a sentence only when somebody reads it.
+
+use std::fmt;
+
+use super::ids::NodeName;
+use super::sentence::sentence;
+use super::words::words;
+
+/// Most nodes that a sentence names; of more only the first, and how many there are.
+const MOST_NAMED: usize = 4;
+
+/// Why a job got what it got. In JSON it is the sentence, and is read back as [`JobReason::Said`]. Rates are
+/// in samples a second.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JobReason {
+    /// It is in the middle of a change.
+    Busy {
+        /// Nodes that it keeps.
+        nodes: usize,
+    },
+    /// All jobs are parked.
+    Drained,
+    /// It may not be started yet.
+    BacksOff {
+        /// For so many seconds.
+        secs: f64,
+    },
+    /// It was rescaled a moment ago.
+    Stays {
+        /// What it keeps.
+        size: Size,
+        /// Seconds for which it stays.
+        secs: f64,
+    },
+    /// It has all that it may have.
+    AtMaximum(Size),
+    /// Growth is paused.
+    MayNotGrow(Size),
+    /// No change would gain more than it costs.
+    Settled(Size),
+    /// It gets more nodes.
+    Grows {
+        /// Nodes before.
+        had: usize,
+        /// What it gets.
+        gets: Size,
+        /// Rate before.
+        before: f64,
+        /// Seconds without samples.
+        secs: f64,
+        /// Nodes that it must leave.
+        leaving: Leaving,
+    },
+    /// It gives up nodes of which others make more.
+    GivesUp {
+        /// Nodes before.
+        had: usize,
+        /// Nodes from now on.
+        gets: usize,
+        /// Seconds without samples.
+        secs: f64,
+    },
+    /// It must do with fewer nodes.
+    Shrinks {
+        /// Nodes before.
+        had: usize,
+        /// Nodes from now on.
+        gets: usize,
+        /// Nodes that it must leave.
+        leaving: Leaving,
+    },
+    /// As many nodes, but other ones or another execution plan.
+    Swaps {
+        /// What it gets.
+        gets: Size,
+        /// Nodes that it must leave.
+        leaving: Leaving,
+    },
+    /// It held nothing.
+    Starts {
+        /// What it gets.
+        gets: Size,
+        /// Seconds without samples.
+        secs: f64,
+    },
+    /// Its lead goes to another node.
+    StartsAnew {
+        /// What it gets.
+        gets: Size,
+        /// Seconds without samples.
+        secs: f64,
+        /// Nodes that it must leave.
+        leaving: Leaving,
+    },
+    /// It is parked for others, who make more of its nodes.
+    Outbid {
+        /// Nodes before.
+        had: usize,
+    },
+    /// It must leave, and there is nothing else for it.
+    Parked {
+        /// Nodes that it must leave.
+        leaving: Leaving,
+        /// What it would need.
+        shortage: Shortage,
+    },
+    /// It waits: starting is paused.
+    WaitsForResume,
+    /// It waits: there are too few nodes for its smallest size.
+    WaitsForNodes(Shortage),
+    /// It waits: nobody knows how fast it is on what is free.
+    WaitsForRate,
+    /// It waits: the round's changes are used up.
+    WaitsForBudget {
+        /// Changes of a round.
+        most: u32,
+    },
+    /// It waits: windows are too short to earn back a start.
+    WaitsForWindows {
+        /// Nodes that are free.
+        free: usize,
+        /// Nodes on which it could start if no other job had them.
+        all: usize,
+        /// Seconds that a start takes.
+        start_secs: f64,
+    },
+    /// It waits: others make more of what is free.
+    WaitsForOthers {
+        /// Nodes of its smallest size.
+        least: u32,
+        /// Nodes that others get, of those on which it could start.
+        taken: usize,
+        /// All of those.
+        all: usize,
+        /// Shortest window that is worth starting in, seconds.
+        window_secs: f64,
+    },
+    /// In the words of another round.
+    Said(String),
+}
+
+words! {
+    /// What kind of reason a [`JobReason`] is.
+    pub enum JobReasonKind {
+        /// In the middle of a change.
+        Busy = "busy",
+        /// All jobs are parked.
+        Drained = "drained",
+        /// After a preemption or failure.
+        BacksOff = "backs_off",
+        /// Minimum stay.
+        Stays = "stays",
+        /// Largest size.
+        AtMaximum = "at_maximum",
+        /// Growth is paused.
+        MayNotGrow = "may_not_grow",
+        /// Nothing gains.
+        Settled = "settled",
+        /// More nodes.
+        Grows = "grows",
+        /// Fewer, for others.
+        GivesUp = "gives_up",
+        /// Fewer, of necessity.
+        Shrinks = "shrinks",
+        /// As many, but others.
+        Swaps = "swaps",
+        /// From nothing.
+        Starts = "starts",
+        /// With its lead elsewhere.
+        StartsAnew = "starts_anew",
+        /// Parked for others.
+        Outbid = "outbid",
+        /// Parked of necessity.
+        Parked = "parked",
+        /// Starting is paused.
+        WaitsForResume = "waits_for_resume",
+        /// Too few nodes.
+        WaitsForNodes = "waits_for_nodes",
+        /// No known rate.
+        WaitsForRate = "waits_for_rate",
+        /// No change left in this round.
+        WaitsForBudget = "waits_for_budget",
+        /// Windows too short.
+        WaitsForWindows = "waits_for_windows",
+        /// Others make more of it.
+        WaitsForOthers = "waits_for_others",
+        /// In the words of another round.
+        Said = "said",
+    }
+}
+
+/// Nodes with the rate on them, samples a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Size {
+    /// Number of nodes.
+    pub nodes: usize,
+    /// The rate.
+    pub rate: f64,
+}
+
+/// Nodes that a job must leave now; none in most rounds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Leaving(pub Vec<NodeName>);
+
+/// What a job would need to start, and what there is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shortage {
+    /// Nodes of its smallest size.
+    pub least: u32,
+    /// Nodes on which it could start if no other job had them.
+    pub free: usize,
+    /// Shortest window that is worth starting in, seconds.
+    pub window_secs: f64,
+}
+
+impl JobReason {
+    /// What kind of reason it is.
+    pub fn kind(&self) -> JobReasonKind {
+        use JobReasonKind as Kind;
+        match self {
+            JobReason::Busy { .. } => Kind::Busy,
+            JobReason::Drained => Kind::Drained,
+            JobReason::BacksOff { .. } => Kind::BacksOff,
+            JobReason::Stays { .. } => Kind::Stays,
+            JobReason::AtMaximum(_) => Kind::AtMaximum,
+            JobReason::MayNotGrow(_) => Kind::MayNotGrow,
+            JobReason::Settled(_) => Kind::Settled,
+            JobReason::Grows { .. } => Kind::Grows,
+            JobReason::GivesUp { .. } => Kind::GivesUp,
+            JobReason::Shrinks { .. } => Kind::Shrinks,
+            JobReason::Swaps { .. } => Kind::Swaps,
+            JobReason::Starts { .. } => Kind::Starts,
+            JobReason::StartsAnew { .. } => Kind::StartsAnew,
+            JobReason::Outbid { .. } => Kind::Outbid,
+            JobReason::Parked { .. } => Kind::Parked,
+            JobReason::WaitsForResume => Kind::WaitsForResume,
+            JobReason::WaitsForNodes(_) => Kind::WaitsForNodes,
+            JobReason::WaitsForRate => Kind::WaitsForRate,
+            JobReason::WaitsForBudget { .. } => Kind::WaitsForBudget,
+            JobReason::WaitsForWindows { .. } => Kind::WaitsForWindows,
+            JobReason::WaitsForOthers { .. } => Kind::WaitsForOthers,
+            JobReason::Said(_) => Kind::Said,
+        }
+    }
+
+    /// The words of a job that holds nodes, and does not start: it keeps, gains or loses some.
+    fn of_holder(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JobReason::Stays { size, secs } => {
+                write!(f, "{size}: it was rescaled a moment ago and stays for {secs:.0} s more")
+            }
+            JobReason::AtMaximum(size) => write!(f, "{size}: that is its maximum"),
+            JobReason::MayNotGrow(size) => write!(f, "{size}: growth is paused"),
+            JobReason::Settled(size) => write!(f, "{size}: no change would gain more than it costs"),
+            JobReason::Grows { had, gets, before, secs, leaving } => {
+                write!(f, "grows from {had} to {} because {:.2} samples/s", Count(gets.nodes), gets.rate)?;
+                write!(f, " instead of {before:.2} are worth {secs:.0} s without samples{leaving}")
+            }
+            JobReason::GivesUp { had, gets, secs } => {
+                write!(f, "shrinks from {had} to {}: others make more of what it", Count(*gets))?;
+                write!(f, " gives up than the {secs:.0} s cost")
+            }
+            JobReason::Shrinks { had, gets, leaving } => {
+                write!(f, "shrinks from {had} to {}{leaving}", Count(*gets))
+            }
+            JobReason::Swaps { gets, leaving } => {
+                write!(f, "keeps its size of {} on other nodes or with", Count(gets.nodes))?;
+                write!(f, " another execution plan, {:.2} samples/s{leaving}", gets.rate)
+            }
+            JobReason::Outbid { had } => write!(f, "is parked: other jobs make more of its {}", Count(*had)),
+            JobReason::Parked { leaving, shortage } => write!(f, "is parked{leaving}; {shortage}"),
+            _ => Ok(()),
+        }
+    }
+
+    /// The words of a job that holds nothing and gets nothing.
+    fn of_waiting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JobReason::WaitsForResume => f.write_str("waits: starting is paused"),
+            JobReason::WaitsForNodes(shortage) => write!(f, "waits: {shortage}"),
+            JobReason::WaitsForRate => f.write_str("waits: no rate is known on the node types that are free"),
+            JobReason::WaitsForBudget { most } => {
+                write!(f, "waits for the next round: the {most} changes of this one are used up")
+            }
+            JobReason::WaitsForWindows { free, all, start_secs } => {
+                write!(f, "waits: {free} of {} are free, but their windows are", Count(*all))?;
+                write!(f, " too short to earn back a start of {start_secs:.0} s")
+            }
+            JobReason::WaitsForOthers { least, taken, all, window_secs } => {
+                write!(f, "waits: needs at least {}; other jobs make more of", Count(*least as usize))?;
+                write!(f, " {taken} of the {all} that are free for longer than {window_secs:.0} s")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for JobReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JobReason::Busy { nodes } => {
+                write!(f, "is in the middle of a change; keeps {} until that is done", Count(*nodes))
+            }
+            JobReason::Drained => f.write_str("is parked: an administrator drains infill"),
+            JobReason::BacksOff { secs } => {
+                write!(f, "backs off for {secs:.0} s more after a preemption or failure")
+            }
+            JobReason::Starts { gets, secs } => {
+                write!(f, "starts on {} at {:.2} samples/s after {secs:.0} s", Count(gets.nodes), gets.rate)
+            }
+            JobReason::StartsAnew { gets, secs, leaving } => {
+                write!(f, "starts anew on {} with its lead on another node, ", Count(gets.nodes))?;
+                write!(f, "{:.2} samples/s after {secs:.0} s{leaving}", gets.rate)
+            }
+            JobReason::Said(why) => f.write_str(why),
+            JobReason::WaitsForResume
+            | JobReason::WaitsForNodes(_)
+            | JobReason::WaitsForRate
+            | JobReason::WaitsForBudget { .. }
+            | JobReason::WaitsForWindows { .. }
+            | JobReason::WaitsForOthers { .. } => self.of_waiting(f),
+            _ => self.of_holder(f),
+        }
+    }
+}
+
+sentence!(JobReason);
+
+/// `keeps its 3 nodes at 2.50 samples/s`.
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "keeps its {} at {:.2} samples/s", Count(self.nodes), self.rate)
+    }
+}
+
+/// As the end of a sentence; empty if there is none to leave.
+impl fmt::Display for Leaving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((first, others)) = self.0.split_first() else { return Ok(()) };
+        write!(f, "; it must leave {first}")?;
+        if self.0.len() > MOST_NAMED {
+            return write!(f, " and {} more", others.len());
+        }
+        others.iter().try_for_each(|node| write!(f, ", {node}"))
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let are = if self.free == 1 { "is" } else { "are" };
+        write!(f, "needs at least {}; {} {are} free", Count(self.least as usize), self.free)?;
+        write!(f, " for longer than {:.0} s", self.window_secs)
+    }
+}
+
+/// `1 node`, `3 nodes`.
+struct Count(usize);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} node{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaving(names: &str) -> Leaving {
+        Leaving(names.split_whitespace().map(NodeName::new).collect())
+    }
+
+    #[test]
+    fn sentences() {
+        let size = |nodes| Size { nodes, rate: 2.5 };
+        let shortage = Shortage { least: 2, free: 1, window_secs: 60.0 };
+        let all = [
+            JobReason::Busy { nodes: 1 },
+            JobReason::Drained,
+            JobReason::BacksOff { secs: 12.4 },
+            JobReason::Stays { size: size(1), secs: 5.0 },
+            JobReason::AtMaximum(size(2)),
+            JobReason::MayNotGrow(size(2)),
+            JobReason::Settled(size(2)),
+            JobReason::Grows { had: 1, gets: size(2), before: 1.0, secs: 18.0, leaving: leaving("") },
+            JobReason::GivesUp { had: 2, gets: 1, secs: 12.0 },
+            JobReason::Shrinks { had: 6, gets: 1, leaving: leaving("a b c d e") },
+            JobReason::Swaps { gets: size(2), leaving: leaving("a b c d") },
+            JobReason::Starts { gets: size(2), secs: 18.0 },
+            JobReason::StartsAnew { gets: size(2), secs: 18.0, leaving: leaving("a") },
+            JobReason::Outbid { had: 3 },
+            JobReason::Parked { leaving: leaving("a"), shortage },
+            JobReason::WaitsForResume,
+            JobReason::WaitsForNodes(Shortage { free: 0, ..shortage }),
+            JobReason::WaitsForRate,
+            JobReason::WaitsForBudget { most: 20 },
+            JobReason::WaitsForWindows { free: 1, all: 2, start_secs: 18.0 },
+            JobReason::WaitsForOthers { least: 2, taken: 3, all: 4, window_secs: 60.0 },
+            JobReason::Said("as it was".to_owned()),
+        ];
+        let kinds: Vec<JobReasonKind> = all.iter().map(JobReason::kind).collect();
+        assert_eq!(kinds, JobReasonKind::ALL);
+        let lines: Vec<String> = all.iter().map(|r| format!("{}: {r}", r.kind().word())).collect();
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        busy: is in the middle of a change; keeps 1 node until that is done
+        drained: is parked: an administrator drains infill
+        backs_off: backs off for 12 s more after a preemption or failure
+        stays: keeps its 1 node at 2.50 samples/s: it was rescaled a moment ago and stays for 5 s more
+        at_maximum: keeps its 2 nodes at 2.50 samples/s: that is its maximum
+        may_not_grow: keeps its 2 nodes at 2.50 samples/s: growth is paused
+        settled: keeps its 2 nodes at 2.50 samples/s: no change would gain more than it costs
+        grows: grows from 1 to 2 nodes because 2.50 samples/s instead of 1.00 are worth 18 s without samples
+        gives_up: shrinks from 2 to 1 node: others make more of what it gives up than the 12 s cost
+        shrinks: shrinks from 6 to 1 node; it must leave a and 4 more
+        swaps: keeps its size of 2 nodes on other nodes or with another execution plan, 2.50 samples/s; it must leave a, b, c, d
+        starts: starts on 2 nodes at 2.50 samples/s after 18 s
+        starts_anew: starts anew on 2 nodes with its lead on another node, 2.50 samples/s after 18 s; it must leave a
+        outbid: is parked: other jobs make more of its 3 nodes
+        parked: is parked; it must leave a; needs at least 2 nodes; 1 is free for longer than 60 s
+        waits_for_resume: waits: starting is paused
+        waits_for_nodes: waits: needs at least 2 nodes; 0 are free for longer than 60 s
+        waits_for_rate: waits: no rate is known on the node types that are free
+        waits_for_budget: waits for the next round: the 20 changes of this one are used up
+        waits_for_windows: waits: 1 of 2 nodes are free, but their windows are too short to earn back a start of 18 s
+        waits_for_others: waits: needs at least 2 nodes; other jobs make more of 3 of the 4 that are free for longer than 60 s
+        said: as it was
+        ");
+    }
+
+    #[test]
+    fn in_json_it_is_the_sentence() {
+        let reason = JobReason::BacksOff { secs: 40.0 };
+        let json = r#""backs off for 40 s more after a preemption or failure""#;
+        assert_eq!(serde_json::to_string(&reason).unwrap(), json);
+        assert_eq!(serde_json::from_str::<JobReason>(json).unwrap().to_string(), reason.to_string());
+    }
+}

@@ -1,0 +1,266 @@
+//! The independent judge: whether a plan may be carried out. It reads the problem for itself (`facts`),
+//! reckons the plan's worth for itself (`worth`), and shares with those who plan nothing but the problem and
+//! the ends of its steps.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::facts::{Facts, holds, top_rate};
+use super::rules::Violation;
+use super::worth::{self, Worth};
+use crate::model::{JobId, JobPlan, MalleableJob, NodeName, Plan, Proof};
+use crate::plan::space::problem::Problem;
+use crate::plan::space::steps::Steps;
+
+/// Relative difference at which an objective or a rate counts as wrong: sums in another order differ by less.
+const TOLERANCE: f64 = 1e-6;
+
+/// Share of its worth by which a plan may exceed its bound. The bound is of options, which are thinned; a job
+/// that is left short of nodes gets a size that may be none of them.
+const BOUND_TOLERANCE: f64 = 0.01;
+
+/// What planners may add to the score of a job to break ties, as a share of the most valuable one.
+const TIES: f64 = 1e-6;
+
+/// Judges a plan; lists every rule that it breaks.
+pub fn check(problem: &Problem<'_>, plan: &Plan) -> Result<(), Vec<Violation>> {
+    let steps = Steps::of(problem);
+    let ours: BTreeSet<JobId> = problem.jobs.iter().map(|j| j.id).collect();
+    let planned = problem.jobs.iter().filter_map(|j| Some(Facts::of(problem, &steps, j, plan.job(j.id)?)));
+    let facts: Vec<Facts<'_>> = planned.collect();
+    let mut found = Vec::new();
+    whole(problem, &steps, plan, &ours, &mut found);
+    budget(problem, &facts, &mut found);
+    foreseen(problem, &steps, plan, &ours, &mut found);
+    worths(problem, &steps, plan, &facts, &mut found);
+    given_once(plan, &mut found);
+    for job in problem.jobs.iter().filter(|j| plan.job(j.id).is_none()) {
+        found.push(Violation::Missing { job: job.id });
+    }
+    for facts in &facts {
+        if facts.is_busy {
+            busy(problem, facts, &mut found);
+        } else {
+            standing(problem, facts, &mut found);
+            size(&steps, facts, &mut found);
+            nodes(problem, &steps, facts, &ours, &mut found);
+        }
+        leases(facts, &mut found);
+    }
+    if found.is_empty() { Ok(()) } else { Err(found) }
+}
+
+/// Order, jobs, moment, steps.
+fn whole(
+    problem: &Problem<'_>,
+    steps: &Steps,
+    plan: &Plan,
+    ours: &BTreeSet<JobId>,
+    found: &mut Vec<Violation>,
+) {
+    if !plan.jobs.is_sorted_by(|a, b| a.job < b.job) {
+        found.push(Violation::Unsorted);
+    }
+    let unknown = plan.jobs.iter().filter(|planned| !ours.contains(&planned.job));
+    found.extend(unknown.map(|planned| Violation::UnknownJob { job: planned.job }));
+    if plan.at != problem.now || plan.steps != steps.ends() {
+        found.push(Violation::OtherMoment);
+    }
+}
+
+/// Voluntary changes are few.
+fn budget(problem: &Problem<'_>, facts: &[Facts<'_>], found: &mut Vec<Violation>) {
+    let changes = facts.iter().filter(|f| f.is_voluntary()).count();
+    let most = problem.config.max_changes;
+    if changes > most as usize {
+        found.push(Violation::TooManyChanges { changes, most });
+    }
+}
+
+/// All forecasts together are of nodes that last so long.
+fn foreseen(
+    problem: &Problem<'_>,
+    steps: &Steps,
+    plan: &Plan,
+    ours: &BTreeSet<JobId>,
+    found: &mut Vec<Violation>,
+) {
+    let usable = problem.gaps.gaps.iter().filter(|g| g.holder.is_none_or(|h| ours.contains(&h)));
+    let mut ends: Vec<_> = usable.map(|g| g.usable_until).collect();
+    ends.sort_unstable();
+    for (before, until) in steps.ends().iter().skip(1).enumerate() {
+        let foreseen = plan.jobs.iter().filter_map(|j| j.forecast.get(before));
+        let nodes: u64 = foreseen.map(|(_, nodes)| u64::from(*nodes)).sum();
+        let there = (ends.len() - ends.partition_point(|end| end < until)) as u64;
+        if nodes > there {
+            found.push(Violation::TooManyForeseen { until: *until, nodes, there });
+        }
+    }
+}
+
+/// The objective and the proof are true.
+fn worths<'a>(
+    problem: &Problem<'a>,
+    steps: &Steps,
+    plan: &Plan,
+    facts: &[Facts<'a>],
+    found: &mut Vec<Violation>,
+) {
+    let worth = worth::of(problem, steps, facts);
+    let (said, is) = (plan.objective, worth.net);
+    if !close(said, is) {
+        found.push(Violation::WrongObjective { said, is });
+    }
+    if let Some(proof) = &plan.proof {
+        let room = TIES * steps.total_secs() * most_valuable(facts) * facts.len() as f64;
+        proved(proof, &worth, room, found);
+    }
+}
+
+/// Whether a number that is said is the one that is.
+fn close(said: f64, is: f64) -> bool {
+    said.is_finite() && (said - is).abs() <= TOLERANCE * is.abs().max(1.0)
+}
+
+/// The most weighted samples a second that any of the jobs makes on any number of nodes.
+fn most_valuable(facts: &[Facts<'_>]) -> f64 {
+    let sizes = |job: &MalleableJob| {
+        let points = job.rates.iter().flat_map(|r| r.curve.points()).map(|p| p.nodes);
+        points.chain([job.sizes.max()]).collect::<Vec<u32>>()
+    };
+    let value = |f: &Facts<'_>| {
+        let rates = sizes(f.job).into_iter().map(|n| top_rate(f.job, n as usize));
+        rates.fold(0.0, f64::max) * f.job.weight
+    };
+    facts.iter().map(value).fold(0.0, f64::max)
+}
+
+/// Whether a proof agrees with the worth that is found. It is about counts, and a forecast does not say which
+/// nodes are kept later (see [`Proof`]). So the plan may be worth less than its proof takes it for, but no
+/// more than its counts can be worth at the very most; and where it is worth just that, nothing is left open,
+/// and a bound below it is none.
+fn proved(proof: &Proof, worth: &Worth, room: f64, found: &mut Vec<Violation>) {
+    let (is, room) = (worth.score(), room + TOLERANCE * worth.most.abs());
+    let is_open = worth.is_open || worth.most > is + room;
+    if !proof.bound.is_finite() || (!is_open && proof.bound < is - room - BOUND_TOLERANCE * is.abs()) {
+        found.push(Violation::WrongBound { said: proof.bound, is });
+    }
+    let most_bound = worth.most + proof.gap * worth.most + room * (1.0 + proof.gap);
+    if proof.gap.is_nan() || proof.gap < 0.0 || (is >= 0.0 && proof.bound > most_bound) {
+        found.push(Violation::WrongGap { said: proof.gap, is: (proof.bound - worth.most) / worth.most });
+    }
+}
+
+/// No node is given twice, not to the same job either.
+fn given_once(plan: &Plan, found: &mut Vec<Violation>) {
+    let mut users: BTreeMap<&NodeName, JobId> = BTreeMap::new();
+    for (job, place) in plan.jobs.iter().flat_map(|j| j.nodes.iter().map(|p| (j.job, p))) {
+        if let Some(other) = users.insert(&place.node, job) {
+            found.push(Violation::HeldTwice { job, node: place.node.clone(), other });
+        }
+    }
+}
+
+/// A busy job keeps exactly what it holds, except nodes whose window has ended; without its lead's it has
+/// nothing.
+fn busy(problem: &Problem<'_>, facts: &Facts<'_>, found: &mut Vec<Violation>) {
+    let (job, planned) = (facts.job, facts.planned);
+    let alive = |node: &NodeName| {
+        problem.gap(node).is_some_and(|gap| holds(job, gap) && gap.usable_until > problem.now)
+    };
+    let lead_alive = job.lead_node.as_ref().is_some_and(alive);
+    let expect = job.held.iter().filter(|h| lead_alive && alive(&h.node)).count();
+    let kept = planned.nodes.iter().all(|p| alive(&p.node));
+    let lead_first = planned.nodes.is_empty() || facts.lead_stays();
+    if planned.nodes.len() != expect || !kept || !lead_first || planned.exec_plan != job.exec_plan {
+        found.push(Violation::Disturbed { job: job.id });
+    }
+}
+
+/// Drain, back-off, pause, minimum stay.
+fn standing(problem: &Problem<'_>, facts: &Facts<'_>, found: &mut Vec<Violation>) {
+    let job = facts.job.id;
+    let gets = !facts.planned.nodes.is_empty();
+    if problem.drain && gets {
+        found.push(Violation::RunsInDrain { job });
+    }
+    if problem.backs_off_until(facts.job).is_some() && gets {
+        found.push(Violation::StartsTooSoon { job });
+    }
+    if !problem.may_grow && facts.gaps.iter().any(|(_, held)| !held) {
+        found.push(Violation::GrowsInPause { job });
+    }
+    let free = facts.can_stay && !facts.is_barred;
+    if facts.stops && free && problem.stays_secs(facts.job).is_some() {
+        found.push(Violation::ChangedTooSoon { job });
+    }
+}
+
+/// Size, rate, execution plan, forecast.
+fn size(steps: &Steps, facts: &Facts<'_>, found: &mut Vec<Violation>) {
+    let MalleableJob { id: job, sizes, .. } = facts.job;
+    let JobPlan { forecast, rate: said, .. } = facts.planned;
+    let (job, nodes) = (*job, facts.planned.nodes.len());
+    if nodes > 0 && !sizes.allows(nodes as u32) {
+        found.push(Violation::NotAllowedSize { job, nodes, sizes: sizes.clone() });
+    }
+    let refused =
+        forecast.iter().map(|(_, later)| *later).filter(|later| *later > 0 && !sizes.allows(*later));
+    found.extend(refused.map(|nodes| Violation::NotAllowedLater { job, nodes, sizes: sizes.clone() }));
+    let is = facts.rate();
+    if !close(*said, is) {
+        found.push(Violation::WrongRate { job, said: *said, is });
+    }
+    if nodes > 0 && is <= 0.0 {
+        found.push(Violation::UnknownRate { job, nodes });
+    }
+    if !forecast.iter().map(|(end, _)| end).eq(steps.ends().iter().skip(1)) {
+        found.push(Violation::OtherSteps { job });
+    }
+}
+
+/// Each node: a gap that lasts, of one type, allowed, with the lead in its place.
+fn nodes(
+    problem: &Problem<'_>,
+    steps: &Steps,
+    facts: &Facts<'_>,
+    ours: &BTreeSet<JobId>,
+    found: &mut Vec<Violation>,
+) {
+    let job = facts.job.id;
+    let first_end = steps.ends().first();
+    for (place, (placement, (gap, held))) in facts.planned.nodes.iter().zip(&facts.gaps).enumerate() {
+        let node = || placement.node.clone();
+        let Some(gap) = gap else {
+            found.push(Violation::NoGap { job, node: node() });
+            continue;
+        };
+        if first_end.is_none_or(|end| gap.usable_until < *end) {
+            found.push(Violation::OutsideWindow { job, node: node() });
+        }
+        if !held && gap.usable_until.secs_since(problem.now) < problem.min_window_secs {
+            found.push(Violation::ShortWindow { job, node: node() });
+        }
+        if !held && facts.job.excluded.contains(&gap.node) {
+            found.push(Violation::ExcludedNode { job, node: node() });
+        }
+        if gap.holder.is_some_and(|h| !ours.contains(&h)) {
+            found.push(Violation::ForeignNode { job, node: node() });
+        }
+        if Some(&gap.node_type) != facts.node_type() {
+            found.push(Violation::OtherType { job, node: node() });
+        }
+        if *held && place > 0 && facts.job.lead_node.as_ref() == Some(&gap.node) {
+            found.push(Violation::LeadNotFirst { job, node: node() });
+        }
+    }
+}
+
+/// No lease passes the moment at which the node must be free.
+fn leases(facts: &Facts<'_>, found: &mut Vec<Violation>) {
+    for (placement, (gap, _)) in facts.planned.nodes.iter().zip(&facts.gaps) {
+        let vacate_by = gap.and_then(|g| g.vacate_by);
+        if vacate_by.is_some_and(|by| placement.lease_until > by) {
+            found.push(Violation::LeaseTooLong { job: facts.job.id, node: placement.node.clone() });
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What the judge reads out of problem and plan of one job. It reads for itself: nothing here is shared with
+//! those who plan.
+
+use crate::model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeType};
+use crate::plan::space::problem::Problem;
+use crate::plan::space::steps::Steps;
+
+/// What is true of one job and its plan.
+pub struct Facts<'a> {
+    /// The job.
+    pub job: &'a MalleableJob,
+    /// Its plan.
+    pub planned: &'a JobPlan,
+    /// The gap of each planned node, where there is one, and whether the job holds it.
+    pub gaps: Vec<(Option<&'a Gap>, bool)>,
+    /// Whether it is in the middle of a change.
+    pub is_busy: bool,
+    /// Whether it may not hold anything now.
+    pub is_barred: bool,
+    /// Whether it could go on as it is for the first step at least.
+    pub can_stay: bool,
+    /// Whether the plan makes it stop: other nodes, another lead, another execution plan.
+    pub stops: bool,
+    /// Weighted samples that it would make if it kept what it holds for as long as all of that lasts.
+    pub present_worth: f64,
+}
+
+impl<'a> Facts<'a> {
+    /// Reads them.
+    pub fn of(problem: &Problem<'a>, steps: &Steps, job: &'a MalleableJob, planned: &'a JobPlan) -> Self {
+        let gap = |place: &'a crate::model::Placement| {
+            let gap = problem.gap(&place.node);
+            (gap, gap.is_some_and(|gap| holds(job, gap)))
+        };
+        let held: Vec<Option<&Gap>> =
+            job.held.iter().map(|h| problem.gap(&h.node).filter(|g| g.holder == Some(job.id))).collect();
+        Facts {
+            job,
+            planned,
+            gaps: planned.nodes.iter().map(gap).collect(),
+            is_busy: problem.is_busy(job),
+            is_barred: problem.drain || problem.backs_off_until(job).is_some(),
+            can_stay: can_stay(steps, job, &held),
+            stops: stops(job, planned),
+            present_worth: present_worth(steps, job, &held),
+        }
+    }
+
+    /// Whether the job is stopped though nothing forces it to.
+    pub fn is_voluntary(&self) -> bool {
+        self.stops && !self.is_busy && !self.is_barred && (self.can_stay || self.job.held.is_empty())
+    }
+
+    /// Whether the lead stays where it is.
+    pub fn lead_stays(&self) -> bool {
+        self.planned.nodes.first().map(|p| &p.node) == self.job.lead_node.as_ref()
+    }
+
+    /// The type of its nodes: the lead's.
+    pub fn node_type(&self) -> Option<&'a NodeType> {
+        self.gaps.first().and_then(|(gap, _)| *gap).map(|gap| &gap.node_type)
+    }
+
+    /// What its profile says of the planned nodes, samples a second; 0 where nothing is known.
+    pub fn rate(&self) -> f64 {
+        let rate = |node_type| rate(self.job, node_type, &self.planned.exec_plan, self.gaps.len());
+        self.node_type().map_or(0.0, rate)
+    }
+}
+
+/// Whether the job holds this gap, by its own account and by the gap's.
+pub fn holds(job: &MalleableJob, gap: &Gap) -> bool {
+    gap.holder == Some(job.id) && job.held.binary_search_by(|h| h.node.cmp(&gap.node)).is_ok()
+}
+
+/// What the profile says of an execution plan on so many nodes of a type, samples a second; 0 where nothing
+/// is known. A curve of the type goes before one for all types.
+pub fn rate(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, nodes: usize) -> f64 {
+    let mut curves = job.rates.iter().filter(|r| r.exec_plan == *exec_plan);
+    let for_all = curves.clone().find(|r| r.node_type.is_none());
+    let of_type = curves.find(|r| r.node_type.as_ref() == Some(node_type));
+    let rate = of_type.or(for_all).map_or(0.0, |r| r.curve.rate(nodes as u32));
+    if rate.is_finite() { rate.max(0.0) } else { 0.0 }
+}
+
+/// The rate of the best execution plan.
+pub fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: usize) -> f64 {
+    job.rates.iter().map(|r| rate(job, node_type, &r.exec_plan, nodes)).fold(0.0, f64::max)
+}
+
+/// The rate on whatever type is best, known here or not.
+pub fn top_rate(job: &MalleableJob, nodes: usize) -> f64 {
+    let rates = job.rates.iter().map(|r| r.curve.rate(nodes as u32));
+    rates.filter(|rate| rate.is_finite()).fold(0.0, f64::max)
+}
+
+fn stops(job: &MalleableJob, planned: &JobPlan) -> bool {
+    if planned.nodes.is_empty() {
+        return !job.held.is_empty();
+    }
+    let kept = |node| job.held.binary_search_by(|h| h.node.cmp(node)).is_ok();
+    planned.nodes.len() != job.held.len()
+        || planned.nodes.first().map(|p| &p.node) != job.lead_node.as_ref()
+        || planned.exec_plan != job.exec_plan
+        || !planned.nodes.iter().all(|p| kept(&p.node))
+}
+
+/// Whether all that is held lasts through the first step, is of one type, with the lead in it, of an allowed
+/// size and a known rate.
+fn can_stay(steps: &Steps, job: &MalleableJob, held: &[Option<&Gap>]) -> bool {
+    let (Some(Some(first)), Some(end)) = (held.first(), steps.ends().first()) else { return false };
+    let node_type = &first.node_type;
+    job.held.iter().any(|h| Some(&h.node) == job.lead_node.as_ref())
+        && held.iter().all(|g| g.is_some_and(|g| g.usable_until >= *end && g.node_type == *node_type))
+        && job.sizes.allows(held.len() as u32)
+        && rate(job, node_type, &job.exec_plan, held.len()) > 0.0
+}
+
+fn present_worth(steps: &Steps, job: &MalleableJob, held: &[Option<&Gap>]) -> f64 {
+    let Some(first) = held.iter().flatten().next() else { return 0.0 };
+    let last = held.iter().flatten().map(|g| g.usable_until).min();
+    let through = last.map_or(0, |last| steps.ends().iter().take_while(|end| **end <= last).count());
+    let secs: f64 = (0..through).map(|step| steps.secs(step)).sum();
+    job.weight * rate(job, &first.node_type, &job.exec_plan, held.len()) * secs
+}

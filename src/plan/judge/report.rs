@@ -1,0 +1,229 @@
+//! Why the round decided what it decided: a verdict for each job and each node. The words are in `model`.
+
+use std::collections::HashMap;
+
+use crate::model::{
+    Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving, MalleableJob, NodeName, NodeReason,
+    NodeVerdict, Note, Plan, Report, Shortage, Size, SolveStatus, UnixTime, Wanted, WindowEnd,
+};
+use crate::plan::space::cost::{self, Change};
+use crate::plan::space::problem::Problem;
+use crate::plan::space::slots::excludes;
+use crate::plan::space::steps::Steps;
+
+/// Explains a plan of this problem.
+pub fn explain(problem: &Problem<'_>, plan: &Plan) -> Report {
+    let steps = Steps::of(problem);
+    let round = Round::new(problem, &steps, plan);
+    let mut jobs: Vec<&MalleableJob> = problem.jobs.iter().collect();
+    jobs.sort_by_key(|j| j.id);
+    let verdict = |job: &MalleableJob| {
+        let planned = plan.job(job.id)?;
+        let why = job_reason(&round, job, planned);
+        let (had, gets) = (job.held.len() as u32, planned.nodes.len() as u32);
+        Some(JobVerdict { job: job.id, had, gets, why })
+    };
+    let jobs = jobs.into_iter().filter_map(verdict).collect();
+    Report { at: problem.now, jobs, nodes: nodes(&round), notes: notes(&round) }
+}
+
+/// What is asked about again and again.
+struct Round<'a> {
+    problem: &'a Problem<'a>,
+    steps: &'a Steps,
+    plan: &'a Plan,
+    /// Who gets each node, and until when.
+    users: HashMap<&'a NodeName, (JobId, UnixTime)>,
+    /// Nodes on which jobs could start now if no other job had them.
+    startable: Vec<&'a Gap>,
+    /// How many of them the plan uses.
+    taken: usize,
+    /// Voluntary changes that the budget would still allow.
+    changes_left: usize,
+}
+
+impl<'a> Round<'a> {
+    fn new(problem: &'a Problem<'a>, steps: &'a Steps, plan: &'a Plan) -> Self {
+        let placements = plan.jobs.iter().flat_map(|j| j.nodes.iter().map(|p| (j.job, p)));
+        let users: HashMap<_, _> = placements.map(|(job, p)| (&p.node, (job, p.lease_until))).collect();
+        let long = |g: &&Gap| g.usable_until.secs_since(problem.now) >= problem.min_window_secs.max(1.0);
+        let startable: Vec<&Gap> = problem.gaps.gaps.iter().filter(long).collect();
+        let taken = startable.iter().filter(|g| users.contains_key(&g.node)).count();
+        let changes_left = changes_left(problem, steps, plan);
+        Round { problem, steps, plan, users, startable, taken, changes_left }
+    }
+
+    /// How many nodes the job could start on if no other job had them, and how many of them the plan uses.
+    fn startable(&self, job: &MalleableJob) -> (usize, usize) {
+        let lost = || self.startable.iter().filter(|g| excludes(job, &g.node));
+        if job.excluded.is_empty() {
+            return (self.startable.len(), self.taken);
+        }
+        let taken = lost().filter(|g| self.users.contains_key(&g.node)).count();
+        (self.startable.len() - lost().count(), self.taken - taken)
+    }
+
+    /// Whether the job has a rate on some node that it could start on.
+    fn has_rate(&self, job: &MalleableJob) -> bool {
+        let mut last = None;
+        self.startable.iter().filter(|g| !excludes(job, &g.node)).any(|g| {
+            // Neighbours are mostly of one type.
+            let known = last.replace(&g.node_type) == Some(&g.node_type);
+            !known && cost::best_rate(job, &g.node_type, job.sizes.min()).is_some()
+        })
+    }
+}
+
+fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> JobReason {
+    let problem = round.problem;
+    if problem.is_busy(job) {
+        return JobReason::Busy { nodes: planned.nodes.len() };
+    }
+    if problem.drain {
+        return JobReason::Drained;
+    }
+    if let Some(until) = problem.backs_off_until(job) {
+        return JobReason::BacksOff { secs: until.secs_since(problem.now) };
+    }
+    let change = cost::first_change(job, planned);
+    let secs = change.secs(&job.costs);
+    let (had, gets) = (job.held.len(), Size { nodes: planned.nodes.len(), rate: planned.rate });
+    let can_stay = || cost::can_stay(problem, round.steps, job);
+    let leaving = || leaving(problem, round.steps, job);
+    match change {
+        Change::None if gets.nodes == 0 => waits(round, job),
+        Change::None => keeps(problem, job, gets),
+        Change::Grow => {
+            JobReason::Grows { had, gets, before: present_rate(problem, job), secs, leaving: leaving() }
+        }
+        Change::Shrink if can_stay() => JobReason::GivesUp { had, gets: gets.nodes, secs },
+        Change::Shrink => JobReason::Shrinks { had, gets: gets.nodes, leaving: leaving() },
+        Change::Swap => JobReason::Swaps { gets, leaving: leaving() },
+        Change::Start if had == 0 => JobReason::Starts { gets, secs },
+        Change::Start => JobReason::StartsAnew { gets, secs, leaving: leaving() },
+        Change::Park if can_stay() => JobReason::Outbid { had },
+        Change::Park => JobReason::Parked { leaving: leaving(), shortage: shortage(round, job) },
+    }
+}
+
+fn present_rate(problem: &Problem<'_>, job: &MalleableJob) -> f64 {
+    let gap = job.held.first().and_then(|h| problem.gap(&h.node));
+    let nodes = job.held.len() as u32;
+    gap.and_then(|g| cost::rate_of(job, &g.node_type, &job.exec_plan, nodes)).unwrap_or(0.0)
+}
+
+fn keeps(problem: &Problem<'_>, job: &MalleableJob, size: Size) -> JobReason {
+    match problem.stays_secs(job) {
+        Some(secs) => JobReason::Stays { size, secs },
+        None if size.nodes as u32 >= job.sizes.max() => JobReason::AtMaximum(size),
+        None if !problem.may_grow => JobReason::MayNotGrow(size),
+        None => JobReason::Settled(size),
+    }
+}
+
+/// Which held nodes must be left.
+fn leaving(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> Leaving {
+    let ends = |node: &&HeldNode| {
+        problem.held_gap(job, &node.node).is_none_or(|g| steps.through(g.usable_until) == 0)
+    };
+    Leaving(job.held.iter().filter(ends).map(|h| h.node.clone()).collect())
+}
+
+fn shortage(round: &Round<'_>, job: &MalleableJob) -> Shortage {
+    let (free, _) = round.startable(job);
+    Shortage { least: job.sizes.min(), free, window_secs: round.problem.min_window_secs }
+}
+
+/// Why a job that holds nothing gets nothing.
+fn waits(round: &Round<'_>, job: &MalleableJob) -> JobReason {
+    let problem = round.problem;
+    if !problem.may_grow {
+        return JobReason::WaitsForResume;
+    }
+    let (all, taken) = round.startable(job);
+    let least = job.sizes.min();
+    if (all as u32) < least {
+        return JobReason::WaitsForNodes(shortage(round, job));
+    }
+    if !round.has_rate(job) {
+        return JobReason::WaitsForRate;
+    }
+    if ((all - taken) as u32) < least {
+        return JobReason::WaitsForOthers { least, taken, all, window_secs: problem.min_window_secs };
+    }
+    if round.changes_left == 0 {
+        return JobReason::WaitsForBudget { most: problem.config.max_changes };
+    }
+    JobReason::WaitsForWindows { free: all - taken, all, start_secs: job.costs.start_secs }
+}
+
+/// Voluntary changes that the budget would still allow.
+fn changes_left(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> usize {
+    let voluntary = |job: &&MalleableJob| {
+        let free = job.held.is_empty() || cost::can_stay(problem, steps, job);
+        let changed = plan.job(job.id).is_some_and(|p| cost::first_change(job, p) != Change::None);
+        free && changed && !problem.is_busy(job)
+    };
+    (problem.config.max_changes as usize).saturating_sub(problem.jobs.iter().filter(voluntary).count())
+}
+
+fn nodes(round: &Round<'_>) -> Vec<NodeVerdict> {
+    let problem = round.problem;
+    let mut found: Vec<NodeVerdict> = Vec::with_capacity(problem.gaps.gaps.len());
+    for gap in &problem.gaps.gaps {
+        let user = round.users.get(&gap.node).copied();
+        let why = match user {
+            Some((job, until)) if gap.holder == Some(job) => NodeReason::Kept { job, until },
+            Some((job, until)) => NodeReason::Given { job, until },
+            None => idle_reason(problem, round.steps, gap),
+        };
+        found.push(NodeVerdict { node: gap.node.clone(), job: user.map(|(job, _)| job), why });
+    }
+    for (node, why) in &problem.gaps.refused {
+        let why = NodeReason::Refused(why.clone());
+        found.push(NodeVerdict { node: node.clone(), job: None, why });
+    }
+    found.sort_by(|a, b| a.node.cmp(&b.node));
+    found
+}
+
+/// Why nobody gets a gap.
+fn idle_reason(problem: &Problem<'_>, steps: &Steps, gap: &Gap) -> NodeReason {
+    let secs = gap.usable_until.secs_since(problem.now).max(0.0);
+    let wanted = Wanted(match &gap.end {
+        WindowEnd::Known { at, .. } => Some(*at),
+        WindowEnd::Unknown => None,
+    });
+    if steps.through(gap.usable_until) == 0 {
+        return match gap.holder {
+            Some(job) => NodeReason::Left { job, wanted },
+            None => NodeReason::Ends { secs, wanted },
+        };
+    }
+    let worth_secs = problem.min_window_secs;
+    match (problem.jobs.is_empty(), problem.drain, problem.may_grow, gap.holder) {
+        (true, ..) => NodeReason::NoJob,
+        (_, true, ..) => NodeReason::Drained,
+        (.., Some(job)) => NodeReason::Spared { job },
+        _ if secs < worth_secs => NodeReason::Short { secs, worth_secs, wanted },
+        (_, _, false, _) => NodeReason::Paused,
+        _ => NodeReason::NoGain { secs, wanted },
+    }
+}
+
+fn notes(round: &Round<'_>) -> Vec<Note> {
+    let problem = round.problem;
+    let of_status = match &round.plan.status {
+        SolveStatus::Optimal | SolveStatus::Trivial => None,
+        SolveStatus::TimeLimit { gap } => Some(Note::OutOfTime { gap: *gap }),
+        SolveStatus::Fallback(why) => Some(Note::NoSolver(why.clone())),
+    };
+    let of_mode = match (problem.drain, problem.may_grow) {
+        (true, _) => Some(Note::Draining),
+        (false, false) => Some(Note::Paused),
+        (false, true) => None,
+    };
+    let used = !problem.drain && round.changes_left == 0;
+    let of_budget = used.then_some(Note::BudgetUsed { most: problem.config.max_changes });
+    [of_status, of_mode, of_budget].into_iter().flatten().collect()
+}

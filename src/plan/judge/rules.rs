@@ -1,0 +1,391 @@
+//! The rules that a plan must keep, and what is said of one that breaks them.
+
+use std::fmt;
+
+use crate::model::words::words;
+use crate::model::{JobId, NodeName, Sizes, UnixTime};
+
+words! {
+    /// A rule.
+    pub enum Rule {
+        /// Jobs are sorted by id, each once.
+        Order = "order",
+        /// Every job is one of the problem's.
+        KnownJob = "known_job",
+        /// It is made for this moment and these steps.
+        Moment = "moment",
+        /// Voluntary changes keep within the budget.
+        Budget = "budget",
+        /// Nobody counts on more nodes in a later step than last through it.
+        ForecastNodes = "forecast_nodes",
+        /// The objective is what the plan is worth without reluctance.
+        Objective = "objective",
+        /// What is proved to be the most is not less than what the plan is worth.
+        Bound = "bound",
+        /// The plan falls no farther short of the bound than its proof says.
+        Gap = "gap",
+        /// Every job has a plan.
+        Complete = "complete",
+        /// A job in the middle of a change is left alone.
+        Busy = "busy",
+        /// While infill is drained, no job gets nodes.
+        Drain = "drain",
+        /// A job that backs off gets no nodes.
+        BackOff = "back_off",
+        /// While growth is paused, no job gets new nodes.
+        Pause = "pause",
+        /// A job stays as it is for a while after a change.
+        MinStay = "min_stay",
+        /// The job allows the number of nodes.
+        Size = "size",
+        /// It allows those that are foreseen.
+        ForecastSize = "forecast_size",
+        /// The rate is that of its profile.
+        Rate = "rate",
+        /// There is a known rate on its nodes.
+        KnownRate = "known_rate",
+        /// The forecast is about the plan's steps.
+        ForecastSteps = "forecast_steps",
+        /// No node is given twice.
+        HeldOnce = "held_once",
+        /// Every node is a gap.
+        IsGap = "is_gap",
+        /// Every node lasts through the first step.
+        Window = "window",
+        /// No job starts in a window that is too short for it.
+        StartWindow = "start_window",
+        /// No job gets a node that it cannot use.
+        Excluded = "excluded",
+        /// No node of a job that is not planned here.
+        Foreign = "foreign",
+        /// All nodes of a job are of one type.
+        OneType = "one_type",
+        /// The lead's node stays the first.
+        LeadFirst = "lead_first",
+        /// No lease passes the moment at which the node must be free.
+        Lease = "lease",
+    }
+}
+
+/// A rule that a plan breaks, with the values that show it. Worths are in weighted samples, rates in samples
+/// a second.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Violation {
+    /// [`Rule::Order`].
+    Unsorted,
+    /// [`Rule::KnownJob`].
+    UnknownJob {
+        /// The job.
+        job: JobId,
+    },
+    /// [`Rule::Moment`].
+    OtherMoment,
+    /// [`Rule::Budget`].
+    TooManyChanges {
+        /// Voluntary changes of the plan.
+        changes: usize,
+        /// Those of a round.
+        most: u32,
+    },
+    /// [`Rule::ForecastNodes`].
+    TooManyForeseen {
+        /// End of the step.
+        until: UnixTime,
+        /// Nodes that jobs are foreseen on.
+        nodes: u64,
+        /// Nodes that last so long.
+        there: u64,
+    },
+    /// [`Rule::Objective`].
+    WrongObjective {
+        /// As the plan says.
+        said: f64,
+        /// As it is.
+        is: f64,
+    },
+    /// [`Rule::Bound`].
+    WrongBound {
+        /// As the proof says.
+        said: f64,
+        /// What the plan is worth.
+        is: f64,
+    },
+    /// [`Rule::Gap`].
+    WrongGap {
+        /// As the proof says.
+        said: f64,
+        /// As it is.
+        is: f64,
+    },
+    /// [`Rule::Complete`].
+    Missing {
+        /// The job.
+        job: JobId,
+    },
+    /// [`Rule::Busy`].
+    Disturbed {
+        /// The job.
+        job: JobId,
+    },
+    /// [`Rule::Drain`].
+    RunsInDrain {
+        /// The job.
+        job: JobId,
+    },
+    /// [`Rule::BackOff`].
+    StartsTooSoon {
+        /// The job.
+        job: JobId,
+    },
+    /// [`Rule::Pause`].
+    GrowsInPause {
+        /// The job.
+        job: JobId,
+    },
+    /// [`Rule::MinStay`].
+    ChangedTooSoon {
+        /// The job.
+        job: JobId,
+    },
+    /// [`Rule::Size`].
+    NotAllowedSize {
+        /// The job.
+        job: JobId,
+        /// Nodes that it gets.
+        nodes: usize,
+        /// What it allows.
+        sizes: Sizes,
+    },
+    /// [`Rule::ForecastSize`].
+    NotAllowedLater {
+        /// The job.
+        job: JobId,
+        /// Nodes that it is foreseen on.
+        nodes: u32,
+        /// What it allows.
+        sizes: Sizes,
+    },
+    /// [`Rule::Rate`].
+    WrongRate {
+        /// The job.
+        job: JobId,
+        /// As the plan says.
+        said: f64,
+        /// As the profile says.
+        is: f64,
+    },
+    /// [`Rule::KnownRate`].
+    UnknownRate {
+        /// The job.
+        job: JobId,
+        /// Nodes that it gets.
+        nodes: usize,
+    },
+    /// [`Rule::ForecastSteps`].
+    OtherSteps {
+        /// The job.
+        job: JobId,
+    },
+    /// [`Rule::HeldOnce`].
+    HeldTwice {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeName,
+        /// The job that has it already.
+        other: JobId,
+    },
+    /// [`Rule::IsGap`].
+    NoGap {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeName,
+    },
+    /// [`Rule::Window`].
+    OutsideWindow {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeName,
+    },
+    /// [`Rule::StartWindow`].
+    ShortWindow {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeName,
+    },
+    /// [`Rule::Excluded`].
+    ExcludedNode {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeName,
+    },
+    /// [`Rule::Foreign`].
+    ForeignNode {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeName,
+    },
+    /// [`Rule::OneType`].
+    OtherType {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeName,
+    },
+    /// [`Rule::LeadFirst`].
+    LeadNotFirst {
+        /// The job.
+        job: JobId,
+        /// The lead's node.
+        node: NodeName,
+    },
+    /// [`Rule::Lease`].
+    LeaseTooLong {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeName,
+    },
+}
+
+impl Violation {
+    /// The rule that is broken.
+    pub fn rule(&self) -> Rule {
+        match self {
+            Violation::Unsorted => Rule::Order,
+            Violation::UnknownJob { .. } => Rule::KnownJob,
+            Violation::OtherMoment => Rule::Moment,
+            Violation::TooManyChanges { .. } => Rule::Budget,
+            Violation::TooManyForeseen { .. } => Rule::ForecastNodes,
+            Violation::WrongObjective { .. } => Rule::Objective,
+            Violation::WrongBound { .. } => Rule::Bound,
+            Violation::WrongGap { .. } => Rule::Gap,
+            Violation::Missing { .. } => Rule::Complete,
+            Violation::Disturbed { .. } => Rule::Busy,
+            Violation::RunsInDrain { .. } => Rule::Drain,
+            Violation::StartsTooSoon { .. } => Rule::BackOff,
+            Violation::GrowsInPause { .. } => Rule::Pause,
+            Violation::ChangedTooSoon { .. } => Rule::MinStay,
+            Violation::NotAllowedSize { .. } => Rule::Size,
+            Violation::NotAllowedLater { .. } => Rule::ForecastSize,
+            Violation::WrongRate { .. } => Rule::Rate,
+            Violation::UnknownRate { .. } => Rule::KnownRate,
+            Violation::OtherSteps { .. } => Rule::ForecastSteps,
+            Violation::HeldTwice { .. } => Rule::HeldOnce,
+            Violation::NoGap { .. } => Rule::IsGap,
+            Violation::OutsideWindow { .. } => Rule::Window,
+            Violation::ShortWindow { .. } => Rule::StartWindow,
+            Violation::ExcludedNode { .. } => Rule::Excluded,
+            Violation::ForeignNode { .. } => Rule::Foreign,
+            Violation::OtherType { .. } => Rule::OneType,
+            Violation::LeadNotFirst { .. } => Rule::LeadFirst,
+            Violation::LeaseTooLong { .. } => Rule::Lease,
+        }
+    }
+
+    /// The job that it is about, and the node, unless it is about the plan as a whole.
+    fn subject(&self) -> Option<(JobId, Option<&NodeName>)> {
+        match self {
+            Violation::Unsorted
+            | Violation::UnknownJob { .. }
+            | Violation::OtherMoment
+            | Violation::TooManyChanges { .. }
+            | Violation::TooManyForeseen { .. }
+            | Violation::WrongObjective { .. }
+            | Violation::WrongBound { .. }
+            | Violation::WrongGap { .. } => None,
+            Violation::Missing { job }
+            | Violation::Disturbed { job }
+            | Violation::RunsInDrain { job }
+            | Violation::StartsTooSoon { job }
+            | Violation::GrowsInPause { job }
+            | Violation::ChangedTooSoon { job }
+            | Violation::NotAllowedSize { job, .. }
+            | Violation::NotAllowedLater { job, .. }
+            | Violation::WrongRate { job, .. }
+            | Violation::UnknownRate { job, .. }
+            | Violation::OtherSteps { job } => Some((*job, None)),
+            Violation::HeldTwice { job, node, .. }
+            | Violation::NoGap { job, node }
+            | Violation::OutsideWindow { job, node }
+            | Violation::ShortWindow { job, node }
+            | Violation::ExcludedNode { job, node }
+            | Violation::ForeignNode { job, node }
+            | Violation::OtherType { job, node }
+            | Violation::LeadNotFirst { job, node }
+            | Violation::LeaseTooLong { job, node } => Some((*job, Some(node))),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.subject() {
+            None => {}
+            Some((job, None)) => write!(f, "job {job}: ")?,
+            Some((job, Some(node))) => write!(f, "job {job}: node {node}: ")?,
+        }
+        match self {
+            Violation::UnknownJob { job } => write!(f, "job {job} is not one of ours"),
+            Violation::TooManyChanges { changes, most } => {
+                write!(f, "{changes} voluntary changes exceed the {most} allowed")
+            }
+            Violation::TooManyForeseen { until, nodes, there } => {
+                write!(f, "{nodes} nodes are foreseen until {until}, but {there} last so long")
+            }
+            Violation::WrongObjective { said, is } => write!(f, "its objective is {is:.3}, not {said:.3}"),
+            Violation::WrongBound { said, is } => {
+                write!(f, "it is worth {is:.3}, more than the {said:.3} that are proved to be the most")
+            }
+            Violation::WrongGap { said, is } => write!(
+                f,
+                "it is {:.3} % short of the bound, not {:.3} % as its proof says",
+                is * 100.0,
+                said * 100.0
+            ),
+            Violation::NotAllowedSize { nodes, sizes, .. } => {
+                write!(f, "gets {nodes} nodes, but allows {sizes}")
+            }
+            Violation::NotAllowedLater { nodes, sizes, .. } => {
+                write!(f, "is foreseen on {nodes} nodes, but allows {sizes}")
+            }
+            Violation::WrongRate { said, is, .. } => {
+                write!(f, "is promised {said:.3} samples/s, its profile says {is:.3}")
+            }
+            Violation::UnknownRate { nodes, .. } => write!(f, "has no known rate on {nodes} of these nodes"),
+            Violation::HeldTwice { other, .. } => write!(f, "is given to job {other} too"),
+            _ => f.write_str(self.plain()),
+        }
+    }
+}
+
+impl Violation {
+    /// What needs no values to be said.
+    fn plain(&self) -> &'static str {
+        match self.rule() {
+            Rule::Order => "jobs are not sorted, or one is there twice",
+            Rule::Moment => "it was made for another moment or other steps",
+            Rule::Complete => "is missing from the plan",
+            Rule::Busy => "is in the middle of a change and must be left alone",
+            Rule::Drain => "gets nodes although all jobs are to be parked",
+            Rule::BackOff => "gets nodes although it backs off",
+            Rule::Pause => "gets new nodes although growth is paused",
+            Rule::MinStay => "is changed although it was changed a moment ago",
+            Rule::ForecastSteps => "has a forecast for other steps",
+            Rule::IsGap => "is no gap",
+            Rule::Window => "ends before the first step does",
+            Rule::StartWindow => "has a window too short to start in",
+            Rule::Excluded => "cannot be used by the job",
+            Rule::Foreign => "is held by a job that is not planned here",
+            Rule::OneType => "is of another type than the lead's",
+            Rule::LeadFirst => "holds the lead, which must stay the first",
+            Rule::Lease => "has a lease past the end of its window",
+            other => other.word(),
+        }
+    }
+}

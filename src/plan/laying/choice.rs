@@ -1,0 +1,41 @@
+//! Chooses among schedules the one that is worth most on named nodes, and says how good that is proved to be.
+//!
+//! Counts can be laid on nodes as they are but for one case: a node that one job keeps for now may be the
+//! only one that lasts as long as another job needs it from now on. Laying such a schedule loses something.
+//! Then other good ones are tried.
+
+use super::extract::{self, Laid};
+use crate::model::{Plan, Proof};
+use crate::plan::search::known::Known;
+use crate::plan::space::decision::{Schedule, Space};
+
+/// What laying a schedule on nodes may lose of its score before another one is tried: more than the tie
+/// bonuses, which no plan has.
+const TOLERATED_LOSS: f64 = 1e-5;
+
+/// The best plan that comes of the `first` schedule, or if that loses something, of the others.
+pub fn best(space: &Space<'_>, first: &Schedule, others: &[&Schedule], known: Known) -> Plan {
+    let (mut best, mut chosen) = (extract::lay(space, first, &known.status), first);
+    let loses = |laid: &Laid, schedule: &Schedule| {
+        laid.value.score() - laid.busy.score() < space.score(schedule) * (1.0 - TOLERATED_LOSS)
+    };
+    let mut lost = loses(&best, first);
+    for schedule in others {
+        if !lost {
+            break;
+        }
+        let laid = extract::lay(space, schedule, &known.status);
+        lost = loses(&laid, schedule);
+        if laid.value.score() > best.value.score() {
+            (best, chosen) = (laid, schedule);
+        }
+    }
+    let mut score = best.value.score();
+    if best.short.is_empty() {
+        score = score.max(space.score(chosen) + best.busy.score());
+    }
+    let bound = known.bound + best.busy.score();
+    let gap = ((bound - score) / score.abs()).max(0.0);
+    best.plan.proof = gap.is_finite().then_some(Proof { bound, gap, by: known.by });
+    best.plan
+}

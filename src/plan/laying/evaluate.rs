@@ -1,0 +1,188 @@
+//! What a whole plan is worth: its first step by the nodes it names, later steps by its forecast.
+//!
+//! The forecast says only how many nodes. Nodes that a job takes later are supposed to last as long as it
+//! needs them, to be of the type that it runs on, and to run the best execution plan. When it starts anew it
+//! may go to another type: the best one that has so many nodes in that step.
+
+use crate::model::{JobPlan, MalleableJob, NodeType, Plan};
+use crate::plan::space::cost::{self, Change};
+use crate::plan::space::problem::Problem;
+use crate::plan::space::steps::Steps;
+
+/// A plan's value, in weighted samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Value {
+    /// Samples made if no change took time.
+    pub samples: f64,
+    /// Samples lost to changes.
+    pub rescale: f64,
+    /// Reluctance: the share of its present value that each job's change must gain before it is worth the
+    /// trouble.
+    pub reluctance: f64,
+}
+
+impl Value {
+    /// Samples over the horizon, less what rescales cost: what a plan's `objective` says.
+    pub fn net(&self) -> f64 {
+        self.samples - self.rescale
+    }
+
+    /// What plans are compared by.
+    pub fn score(&self) -> f64 {
+        self.net() - self.reluctance
+    }
+
+    /// Adds another one.
+    pub fn add(&mut self, other: Value) {
+        self.samples += other.samples;
+        self.rescale += other.rescale;
+        self.reluctance += other.reluctance;
+    }
+}
+
+/// Evaluates a plan.
+pub fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Value {
+    let counts = counts(problem, steps);
+    let mut total = Value::default();
+    for job in problem.jobs {
+        if let Some(planned) = plan.job(job.id) {
+            let gaps: Vec<_> = planned.nodes.iter().map(|p| problem.gap(&p.node)).collect();
+            let present = Present {
+                can_stay: cost::can_stay(problem, steps, job),
+                reluctance: problem.config.hysteresis * cost::present_value(problem, steps, job),
+                lasts: gaps.iter().map(|g| g.map_or(0, |g| steps.through(g.usable_until))).collect(),
+                node_type: gaps.first().copied().flatten().map(|g| &g.node_type),
+            };
+            total.add(evaluate_job(problem, steps, &counts, job, planned, present));
+        }
+    }
+    total
+}
+
+/// What must be known of a job, and of the nodes that a plan gives it now.
+#[derive(Clone, Debug)]
+pub struct Present<'a> {
+    /// Whether the job could stay as it is.
+    pub can_stay: bool,
+    /// Weighted samples that a change must gain at least.
+    pub reluctance: f64,
+    /// Number of steps that each planned node lasts through; the lead's first.
+    pub lasts: Vec<usize>,
+    /// Type of these nodes.
+    pub node_type: Option<&'a NodeType>,
+}
+
+/// Each type with its number of nodes in each step.
+pub type Counts<'a> = Vec<(&'a NodeType, Vec<u32>)>;
+
+/// Each type with its number of nodes in each step.
+pub fn counts<'a>(problem: &Problem<'a>, steps: &Steps) -> Counts<'a> {
+    let mut found: Vec<(&NodeType, Vec<u32>)> = Vec::new();
+    for gap in &problem.gaps.gaps {
+        let place = found.binary_search_by(|(t, _)| (*t).cmp(&gap.node_type));
+        let place = place.unwrap_or_else(|at| {
+            found.insert(at, (&gap.node_type, vec![0; steps.len()]));
+            at
+        });
+        let counts = &mut found[place].1;
+        counts.iter_mut().take(steps.through(gap.usable_until)).for_each(|n| *n += 1);
+    }
+    found
+}
+
+/// Evaluates one job's part of a plan.
+pub fn evaluate_job(
+    problem: &Problem<'_>,
+    steps: &Steps,
+    supply: &Counts<'_>,
+    job: &MalleableJob,
+    planned: &JobPlan,
+    present: Present<'_>,
+) -> Value {
+    let busy = problem.is_busy(job);
+    let mut walk = Walk {
+        job,
+        named: present.lasts,
+        lead_named: true,
+        others: 0,
+        rate: planned.rate,
+        node_type: present.node_type,
+        supply,
+    };
+    let first = if busy { Change::None } else { cost::first_change(job, planned) };
+    let voluntary = first != Change::None && present.can_stay && !problem.drain;
+    let mut samples = walk.rate * steps.secs(0);
+    let mut rescale = first.loss(&job.costs, walk.rate);
+    let mut reluctant = u32::from(voluntary);
+    for (before, (_, nodes)) in planned.forecast.iter().enumerate() {
+        let change = walk.advance(before + 1, *nodes);
+        samples += walk.rate * steps.secs(before + 1);
+        if !busy {
+            rescale += change.loss(&job.costs, walk.rate);
+            reluctant += u32::from(change.takes_nodes());
+        }
+    }
+    Value {
+        samples: samples * job.weight,
+        rescale: rescale * job.weight,
+        reluctance: present.reluctance * f64::from(reluctant),
+    }
+}
+
+/// A job on its way through the forecast.
+struct Walk<'a> {
+    job: &'a MalleableJob,
+    /// Steps that each node lasts through which the plan names and the job still has; the lead's first.
+    named: Vec<usize>,
+    /// Whether the lead is on the first of `named`, rather than on a node taken later.
+    lead_named: bool,
+    /// Number of nodes taken later.
+    others: u32,
+    rate: f64,
+    node_type: Option<&'a NodeType>,
+    supply: &'a [(&'a NodeType, Vec<u32>)],
+}
+
+impl<'a> Walk<'a> {
+    /// Moves on to `step` with `nodes` nodes; says what change that is.
+    fn advance(&mut self, step: usize, nodes: u32) -> Change {
+        let had = self.named.len() as u32 + self.others;
+        if had == nodes && self.named.iter().all(|lasts| *lasts > step) {
+            return Change::None;
+        }
+        let lead_lasts = !self.lead_named || self.named.first().is_none_or(|lasts| *lasts > step);
+        let change = match (had, nodes) {
+            (_, 0) => Change::Park,
+            _ if had > 0 && !lead_lasts => Change::Start,
+            _ => Change::between(had, nodes, false),
+        };
+        if matches!(change, Change::Start | Change::Park) {
+            self.named.clear();
+            self.lead_named = false;
+        }
+        self.keep_lasting(step, nodes);
+        self.others = nodes - self.named.len() as u32;
+        if change == Change::Start {
+            self.node_type = self.best_type(step, nodes);
+        }
+        let rate = self.node_type.and_then(|t| cost::best_rate(self.job, t, nodes));
+        self.rate = rate.filter(|_| nodes > 0).map_or(0.0, |(_, rate)| rate);
+        change
+    }
+
+    /// Drops named nodes that end before `step` does, and beyond `most` those that end first; the lead's
+    /// stays.
+    fn keep_lasting(&mut self, step: usize, most: u32) {
+        self.named.retain(|lasts| *lasts > step);
+        let from = usize::from(self.lead_named);
+        self.named.get_mut(from..).unwrap_or_default().sort_unstable_by(|a, b| b.cmp(a));
+        self.named.truncate(most as usize);
+    }
+
+    /// The type on which the job is fastest, among those with so many nodes in the step.
+    fn best_type(&self, step: usize, nodes: u32) -> Option<&'a NodeType> {
+        let enough = self.supply.iter().filter(|(_, counts)| counts.get(step).is_some_and(|n| *n >= nodes));
+        let rated = enough.filter_map(|(t, _)| Some((*t, cost::best_rate(self.job, t, nodes)?.1)));
+        rated.reduce(|a, b| if b.1 > a.1 { b } else { a }).map(|(t, _)| t)
+    }
+}

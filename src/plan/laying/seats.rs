@@ -1,0 +1,109 @@
+//! Finds a node for each seat of a schedule.
+//!
+//! A job first keeps what its option says it keeps. The rest are seats, each needed through some number of
+//! steps. Seats and free nodes are both sorted by how long, and matched in order: windows being nested, that
+//! fills every seat if any matching does. Nodes that end together are neighbours in that order and so are
+//! seats of one job, so a block goes to as few jobs as possible; among seats needed equally long, the most
+//! stable nodes go to jobs that lose most by a rescale.
+
+use crate::model::MalleableJob;
+use crate::plan::space::cost::Change;
+use crate::plan::space::decision::{Schedule, Space};
+use crate::plan::space::slots;
+use crate::plan::space::spec::{Family, Spec};
+
+/// A node to be found for a job.
+struct Seat {
+    job: usize,
+    /// Number of steps it is needed through.
+    steps: usize,
+    /// Weighted samples that the job loses when it must be rescaled because the node leaves.
+    loss: f64,
+}
+
+/// The slots of each job in the first step: those it keeps, in kept order, then its seats.
+pub fn seat_all(space: &Space<'_>, schedule: &Schedule, favoured: &[usize]) -> Vec<Vec<usize>> {
+    let mut nodes: Vec<Vec<usize>> = Vec::with_capacity(space.jobs.len());
+    let mut taken = vec![false; space.slots.len()];
+    let mut seats = Vec::new();
+    for (number, (job, path)) in space.jobs.iter().zip(schedule).enumerate() {
+        let specs: Vec<&Spec> = path.iter().filter_map(|o| job.options.get(*o)).collect();
+        let kept = specs.first().map_or(0, |s| s.kept as usize);
+        let kept: Vec<usize> = job.kept_order.iter().take(kept).copied().collect();
+        kept.iter().for_each(|slot| taken[*slot] = true);
+        nodes.push(kept);
+        seats.extend(seats_of(number, job.job, &specs));
+    }
+    if seats.is_empty() {
+        return nodes;
+    }
+    seats.sort_by(|a, b| {
+        let later = |seat: &Seat| !favoured.contains(&seat.job);
+        let by_need = b.steps.cmp(&a.steps).then(b.loss.total_cmp(&a.loss));
+        later(a).cmp(&later(b)).then(by_need).then(a.job.cmp(&b.job))
+    });
+    let mut pools = Pools::new(space, taken);
+    for seat in seats {
+        let spec = schedule[seat.job].first().and_then(|o| space.jobs[seat.job].options.get(*o));
+        let found = spec.and_then(|spec| pools.take(space, seat.job, spec));
+        nodes[seat.job].extend(found);
+    }
+    nodes
+}
+
+/// Free slots of each type on which jobs may start, the most stable first.
+struct Pools {
+    by_type: Vec<Vec<usize>>,
+    /// In each pool the first slot that may still be free.
+    first: Vec<usize>,
+    taken: Vec<bool>,
+}
+
+impl Pools {
+    fn new(space: &Space<'_>, taken: Vec<bool>) -> Self {
+        let mut by_type = vec![Vec::new(); space.types.len()];
+        for slot in space.by_stability().iter().filter(|i| space.slots[**i].startable && !taken[**i]) {
+            by_type[space.slots[*slot].node_type].push(*slot);
+        }
+        Pools { first: vec![0; by_type.len()], by_type, taken }
+    }
+
+    /// Takes the most stable slot on which the job may sit.
+    fn take(&mut self, space: &Space<'_>, job: usize, spec: &Spec) -> Option<usize> {
+        let pool = self.by_type.get(spec.node_type)?;
+        let first = &mut self.first[spec.node_type];
+        while pool.get(*first).is_some_and(|slot| self.taken[*slot]) {
+            *first += 1;
+        }
+        let mut free = pool[*first..].iter().filter(|slot| !self.taken[**slot]);
+        let found = *free.find(|slot| may_sit(space, job, spec, **slot))?;
+        self.taken[found] = true;
+        Some(found)
+    }
+}
+
+/// Whether a job may take a free slot of its type that it does not keep.
+fn may_sit(space: &Space<'_>, job: usize, spec: &Spec, slot: usize) -> bool {
+    let (job, slot) = (space.jobs[job].job, &space.slots[slot]);
+    // A job that starts anew elsewhere leaves its old lead's node: with that node it would be no new start.
+    let old_lead = spec.family == Family::Fresh && job.lead_node.as_ref() == Some(&slot.gap.node);
+    !old_lead && !slots::excludes(job, &slot.gap.node)
+}
+
+/// The seats of one job. Seat i is needed as long as more than i nodes besides the kept ones are.
+fn seats_of(number: usize, job: &MalleableJob, specs: &[&Spec]) -> Vec<Seat> {
+    let Some(first) = specs.first() else { return Vec::new() };
+    let change = Change::Shrink.loss(&job.costs, first.rate);
+    let loss = change.max(Change::Start.loss(&job.costs, first.rate)) * job.weight;
+    let mut needed: Vec<u32> = Vec::new();
+    for spec in specs {
+        if !first.continues_as(spec) {
+            break;
+        }
+        let fresh = spec.nodes - spec.kept;
+        needed.push(needed.last().map_or(fresh, |before| fresh.min(*before)));
+    }
+    let seats = needed.first().copied().unwrap_or(0);
+    let steps = |seat: u32| needed.iter().filter(|n| **n > seat).count();
+    (0..seats).map(|seat| Seat { job: number, steps: steps(seat), loss }).collect()
+}

@@ -1,0 +1,81 @@
+//! Has the solver improve on the plan in hand. Whatever it answers is checked.
+
+use super::solver::{Limits, Solution, Solver};
+use super::variables;
+use super::write::write;
+use crate::model::{Prover, SolveStatus};
+use crate::plan::search::known::Known;
+use crate::plan::search::prices::Useful;
+use crate::plan::search::sweep::polish;
+use crate::plan::search::{in_hand, prices};
+use crate::plan::space::decision::{Schedule, Space};
+
+/// Relative violation of a row that we forgive a solver: its own default tolerance.
+const FEASIBILITY_TOLERANCE: f64 = 1e-5;
+
+/// Most options, over all jobs and steps, that the program considers. Solvers look at the clock between the
+/// pieces of their work, and with more than this a single piece can take seconds.
+const MOST_OPTIONS: usize = 4_000;
+
+/// What is left of the slack when options must be left out, each time.
+const NARROWER: f64 = 0.7;
+
+/// Asks the solver for something better than the schedule in hand; also says what is known then.
+pub fn ask(
+    space: &Space<'_>,
+    solver: &dyn Solver,
+    in_hand: &in_hand::InHand,
+) -> Result<(Schedule, Known), String> {
+    let (useful, whole) = useful(space, in_hand);
+    let (milp, index) = write(space, &useful);
+    let start = variables::encode(space, &index, &milp, &in_hand.schedule);
+    let config = space.problem.config;
+    let limits = Limits { secs: config.solve_secs, mip_gap: config.mip_gap };
+    let name = solver.name();
+    let solution = solver.solve(&milp, limits, Some(&start)).map_err(|e| format!("{name}: {e}"))?;
+    let schedule = variables::decode(&index, &solution.values)
+        .filter(|_| milp.is_feasible(&solution.values, FEASIBILITY_TOLERANCE))
+        .filter(|schedule| space.is_feasible(schedule))
+        .ok_or_else(|| format!("{name}: its answer breaks the model's rules"))?;
+    let schedule = polish(space, schedule);
+    let gain = milp.gain(&solution.values);
+    let solved = whole.then(|| bound_of(&solution, gain, limits.mip_gap)).flatten();
+    let (bound, by) = lower(in_hand, solved);
+    let score = space.score(&schedule).max(in_hand.score);
+    let gap = Some(((bound - score) / score.abs()).max(0.0)).filter(|gap| gap.is_finite());
+    let good = whole && solution.optimal || gap.is_some_and(|gap| gap <= limits.mip_gap);
+    let gap = solution.gap.filter(|_| whole).or(gap);
+    let status = if good { SolveStatus::Optimal } else { SolveStatus::TimeLimit { gap } };
+    Ok((schedule, Known { status, bound, by }))
+}
+
+/// The options that the program considers, and whether these are all that can be part of a better schedule.
+fn useful(space: &Space<'_>, in_hand: &in_hand::InHand) -> (Useful, bool) {
+    let count = |useful: &Useful| useful.iter().flatten().flatten().filter(|u| **u).count();
+    let mut slack = in_hand.priced.bound - in_hand.score;
+    let mut useful = prices::useful(space, &in_hand.priced, in_hand.score);
+    let mut whole = true;
+    while count(&useful) > MOST_OPTIONS && slack > f64::EPSILON * in_hand.score.abs() {
+        (slack, whole) = (slack * NARROWER, false);
+        useful = prices::useful(space, &in_hand.priced, in_hand.priced.bound - slack);
+    }
+    // What is in hand is the solver's start.
+    for (useful, path) in useful.iter_mut().zip(&in_hand.schedule) {
+        useful.iter_mut().zip(path).for_each(|(useful, option)| useful[*option] = true);
+    }
+    (useful, whole)
+}
+
+/// What the solver proves of a program of which it found a solution with this gain.
+fn bound_of(solution: &Solution, gain: f64, mip_gap: f64) -> Option<f64> {
+    let gap = solution.gap.or(solution.optimal.then_some(mip_gap))?;
+    Some(gain + gap * gain.abs())
+}
+
+/// The lower of two bounds. What the program leaves out scores no more than what is in hand.
+fn lower(in_hand: &in_hand::InHand, solved: Option<f64>) -> (f64, Prover) {
+    match solved.map(|bound| bound.max(in_hand.score)) {
+        Some(bound) if bound < in_hand.bound => (bound, Prover::Solver),
+        _ => (in_hand.bound, in_hand.by),
+    }
+}

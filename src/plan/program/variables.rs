@@ -1,0 +1,116 @@
+//! The variables of the program and what they mean; translation of schedules to assignments and back.
+//!
+//! - `z[j][s][o]`, binary: job j uses option o in step s.
+//! - `v[j][s][o][k]`, s ≥ 1, between 0 and 1: job j goes over to option o in step s by a change of kind k.
+//!   Given whole z, the cheapest allowed kind is chosen and is whole too.
+
+use super::milp::{Assignment, Milp, Variable};
+use crate::plan::search::prices::Useful;
+use crate::plan::space::cost::Change;
+use crate::plan::space::decision::{Schedule, Space};
+
+/// A kind of change to an option that costs the same from all options in `from`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kind {
+    /// Weighted samples that it costs.
+    pub cost: f64,
+    /// Options that it leads from.
+    pub from: Vec<usize>,
+    /// Its variable.
+    pub variable: usize,
+}
+
+/// Where each variable is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Index {
+    /// `z[job][step][option]`; `None` where the program need not consider it.
+    pub z: Vec<Vec<Vec<Option<usize>>>>,
+    /// `kinds[job][step][option]`, dearest last; empty in the first step.
+    pub kinds: Vec<Vec<Vec<Vec<Kind>>>>,
+}
+
+/// Adds all variables, with their gains (see `objective`).
+pub fn add(space: &Space<'_>, useful: &Useful, milp: &mut Milp) -> Index {
+    let mut index = Index::default();
+    for (job, useful) in useful.iter().enumerate() {
+        let (mut z, mut kinds) = (Vec::new(), Vec::new());
+        for (step, allowed) in useful.iter().enumerate() {
+            z.push(allowed.iter().map(|allowed| allowed.then(|| milp.add(binary()))).collect());
+            let before = step.checked_sub(1).and_then(|s| useful.get(s));
+            let to = |(to, allowed): (usize, &bool)| match before {
+                Some(before) if *allowed => add_kinds(space, milp, job, before, to),
+                _ => Vec::new(),
+            };
+            kinds.push(allowed.iter().enumerate().map(to).collect());
+        }
+        index.z.push(z);
+        index.kinds.push(kinds);
+    }
+    index
+}
+
+fn binary() -> Variable {
+    Variable { lower: 0.0, upper: 1.0, integer: true, gain: 0.0 }
+}
+
+fn share() -> Variable {
+    Variable { lower: 0.0, upper: 1.0, integer: false, gain: 0.0 }
+}
+
+/// The kinds of change to an option, cheapest first; kinds of equal cost are one.
+fn add_kinds(space: &Space<'_>, milp: &mut Milp, job: usize, before: &[bool], to: usize) -> Vec<Kind> {
+    let options = &space.jobs[job].options;
+    if options[to].nodes == 0 {
+        return Vec::new();
+    }
+    let mut kinds: Vec<Kind> = Vec::new();
+    for from in (0..options.len()).filter(|from| before.get(*from) == Some(&true)) {
+        let change = options[from].change_to(&options[to], from == to);
+        if change == Change::None {
+            continue;
+        }
+        let cost = space.jobs[job].change_cost(from, to);
+        match kinds.iter_mut().find(|k| k.cost == cost) {
+            Some(kind) => kind.from.push(from),
+            None => kinds.push(Kind { cost, from: vec![from], variable: 0 }),
+        }
+    }
+    kinds.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+    for kind in &mut kinds {
+        kind.variable = milp.add(share());
+    }
+    kinds
+}
+
+/// The assignment that a schedule means.
+pub fn encode(space: &Space<'_>, index: &Index, milp: &Milp, schedule: &Schedule) -> Assignment {
+    let mut values = vec![0.0; milp.variables.len()];
+    let mut set = |variable: usize| {
+        if let Some(value) = values.get_mut(variable) {
+            *value = 1.0;
+        }
+    };
+    for (job, path) in schedule.iter().enumerate().take(space.jobs.len()) {
+        for (step, option) in path.iter().enumerate() {
+            if let Some(z) = index.z[job][step][*option] {
+                set(z);
+            }
+            let Some(before) = step.checked_sub(1).and_then(|s| path.get(s)) else { continue };
+            let kinds = &index.kinds[job][step][*option];
+            if let Some(kind) = kinds.iter().find(|k| k.from.contains(before)) {
+                set(kind.variable);
+            }
+        }
+    }
+    values
+}
+
+/// The schedule that an assignment means; `None` if some job has no option, or two, in some step.
+pub fn decode(index: &Index, values: &[f64]) -> Option<Schedule> {
+    let is_set = |z: &Option<usize>| z.and_then(|z| values.get(z)).is_some_and(|value| *value > 0.5);
+    let option = |options: &Vec<Option<usize>>| {
+        let mut set = (0..options.len()).filter(|o| is_set(&options[*o]));
+        set.next().filter(|_| set.next().is_none())
+    };
+    index.z.iter().map(|steps| steps.iter().map(option).collect()).collect()
+}

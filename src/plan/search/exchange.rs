@@ -1,0 +1,180 @@
+//! Improves a schedule by giving a few jobs new paths at once: what one job leaves the others may need.
+//!
+//! A schedule falls short of the bound by the regrets of its paths and by the worth of what is left over (see
+//! `pool`). So a group of jobs can gain no more than it regrets now together with what is left, and a search
+//! among paths of rising regret soon ends.
+
+use super::alike::SAME_SCORE;
+use super::pool::Pool;
+use super::prices::Priced;
+use crate::plan::space::decision::{Schedule, Space};
+
+/// Largest group.
+const MOST_JOBS: usize = 4;
+
+/// What an improvement needs besides the schedule.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// For each job the paths that it may get.
+    pub pools: &'a [Pool],
+    /// What units of the limits are worth.
+    pub priced: &'a Priced,
+    /// A group that cannot gain so much is not looked at.
+    pub least: f64,
+}
+
+/// Improves a feasible schedule: by new paths for two jobs at once, then for three, then for four. At most
+/// `tries` paths are tried; the number is lowered by those that were. Says whether it gained anything.
+pub fn improve(space: &Space<'_>, terms: Terms<'_>, tries: &mut usize, schedule: &mut Schedule) -> bool {
+    let mut state = State::new(space, terms, *tries, schedule);
+    let jobs = schedule.len();
+    let mut gained = false;
+    let mut size = 2;
+    while size <= MOST_JOBS.min(jobs) && state.tries > 0 {
+        let mut order: Vec<usize> = (0..jobs).collect();
+        order.sort_by(|a, b| state.regrets[*b].total_cmp(&state.regrets[*a]).then(a.cmp(b)));
+        if state.all_groups(schedule, &order, &mut Vec::new(), size) {
+            (gained, size) = (true, 2);
+        } else {
+            size += 1;
+        }
+    }
+    *tries = state.tries;
+    gained
+}
+
+/// A schedule with what it uses and leaves.
+struct State<'a> {
+    terms: Terms<'a>,
+    regrets: Vec<f64>,
+    uses: Vec<Vec<i64>>,
+    left: Vec<i64>,
+    /// Paths that may still be tried.
+    tries: usize,
+}
+
+/// The best new paths of a group so far: what they fall short of the bound, and which.
+struct Better {
+    short: f64,
+    paths: Vec<usize>,
+    found: bool,
+    /// The paths that are being tried.
+    path: Vec<usize>,
+    /// What is free before the first of them, and what each leaves, one after the other.
+    rooms: Vec<i64>,
+}
+
+impl<'a> State<'a> {
+    fn new(space: &Space<'_>, terms: Terms<'a>, tries: usize, schedule: &Schedule) -> Self {
+        let left = space.left(schedule);
+        let uses = |(job, path): (usize, &Vec<usize>)| {
+            let mut uses = vec![0; left.len()];
+            space.take(&mut uses, job, path, -1);
+            uses
+        };
+        let uses: Vec<Vec<i64>> = schedule.iter().enumerate().map(uses).collect();
+        let prices = &terms.priced.prices;
+        let regret = |(job, path): (usize, &Vec<usize>)| {
+            terms.pools[job].regret(space.path_score(job, path), &uses[job], prices)
+        };
+        let regrets = schedule.iter().enumerate().map(regret).collect();
+        State { terms, regrets, uses, left, tries }
+    }
+
+    /// What is left is worth so much under the prices.
+    fn left_over(&self) -> f64 {
+        worth(&self.left, &self.terms.priced.prices)
+    }
+
+    /// Tries all groups that add so `many` jobs out of `order` to `group`.
+    fn all_groups(
+        &mut self,
+        schedule: &mut Schedule,
+        order: &[usize],
+        group: &mut Vec<usize>,
+        many: usize,
+    ) -> bool {
+        if many == 0 {
+            return self.exchange(schedule, group);
+        }
+        let mut gained = false;
+        for (i, job) in order.iter().enumerate() {
+            let most: f64 = group.iter().chain(order[i..].iter().take(many)).map(|j| self.regrets[*j]).sum();
+            // Jobs further down regret less.
+            if most + self.left_over() < self.terms.least || self.tries == 0 {
+                break;
+            }
+            group.push(*job);
+            gained |= self.all_groups(schedule, &order[i + 1..], group, many - 1);
+            group.pop();
+        }
+        gained
+    }
+
+    /// Gives the jobs of a group the best paths of their pools that fit, if they are better than the present
+    /// ones.
+    fn exchange(&mut self, schedule: &mut Schedule, group: &[usize]) -> bool {
+        let mut room = self.left.clone();
+        for job in group {
+            room.iter_mut().zip(&self.uses[*job]).for_each(|(room, n)| *room += n);
+        }
+        let now = group.iter().map(|job| self.regrets[*job]).sum::<f64>() + self.left_over();
+        let short = now - SAME_SCORE * (now + worth(&room, &self.terms.priced.prices)).abs().max(1.0);
+        let path = vec![0; group.len()];
+        let mut rooms = room.clone();
+        rooms.resize(room.len() * (group.len() + 1), 0);
+        let mut better = Better { short, paths: path.clone(), found: false, path, rooms };
+        self.search(group, 0, 0.0, &mut better);
+        if !better.found {
+            return false;
+        }
+        for (job, path) in group.iter().zip(better.paths) {
+            let pool = &self.terms.pools[*job];
+            schedule[*job] = pool.path(path).to_vec();
+            self.uses[*job] = pool.uses(path).to_vec();
+            self.regrets[*job] = pool.regrets()[path];
+            room.iter_mut().zip(&self.uses[*job]).for_each(|(room, n)| *room -= n);
+        }
+        self.left = room;
+        true
+    }
+
+    /// Tries the paths of a group's jobs from the one with this number on, in the room that the ones before
+    /// it leave.
+    fn search(&mut self, group: &[usize], number: usize, regret: f64, better: &mut Better) {
+        let terms = self.terms;
+        let Some(pool) = group.get(number).map(|job| &terms.pools[*job]) else { return };
+        let (limits, last) = (self.left.len(), number + 1 == group.len());
+        for (path, more) in pool.regrets().iter().enumerate() {
+            if regret + more >= better.short || self.tries == 0 {
+                break;
+            }
+            self.tries -= 1;
+            let (before, after) = better.rooms.split_at_mut((number + 1) * limits);
+            let (room, rest) = (&before[number * limits..], &mut after[..limits]);
+            let mut fits = true;
+            for ((rest, room), n) in rest.iter_mut().zip(room).zip(pool.uses(path)) {
+                *rest = room - n;
+                fits &= *rest >= 0;
+            }
+            if !fits {
+                continue;
+            }
+            better.path[number] = path;
+            if !last {
+                self.search(group, number + 1, regret + more, better);
+                continue;
+            }
+            let short = regret + more + worth(rest, &terms.priced.prices);
+            if short < better.short {
+                (better.short, better.found) = (short, true);
+                better.paths.clone_from(&better.path);
+            }
+        }
+    }
+}
+
+/// What amounts are worth under the prices.
+fn worth(amounts: &[i64], prices: &[f64]) -> f64 {
+    amounts.iter().zip(prices).map(|(amount, price)| *amount as f64 * price).sum()
+}

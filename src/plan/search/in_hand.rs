@@ -1,0 +1,159 @@
+//! A plan without a solver: starts from what is kept, from a knapsack, and from prices, each improved one job
+//! at a time.
+//!
+//! It is the plan in hand before the solver is asked, the solver's first incumbent, and what a round falls
+//! back to. With one step it is exact wherever the knapsack is; with more, the bound that comes with the
+//! prices says how good it is.
+
+use crate::model::Prover;
+
+use super::alike::SAME_SCORE;
+use super::exchange::{self, Terms};
+use super::first_step;
+use super::pool::Pool;
+use super::prices::{self, Priced};
+use super::starts::{keep_all, lay_chosen, lay_priced, rest};
+use super::sweep::{polish, sweep, sweeps};
+use crate::plan::space::decision::{Schedule, Space};
+
+/// A schedule is made from every so many iterations of prices: early prices are far off, and neighbours
+/// alike.
+const PRICES_A_SCHEDULE: usize = 5;
+
+/// Schedules that are improved by exchanges.
+const KEPT: usize = 3;
+
+/// Paths of all jobs together from which exchanges choose.
+const MOST_PATHS: usize = 3_600;
+
+/// Paths of each job from which they choose at least.
+const FEWEST_PATHS: usize = 100;
+
+/// Paths that are tried in exchanges, for each job and at least: some milliseconds.
+const TRIES_A_JOB: usize = 6_000;
+const FEWEST_TRIES: usize = 120_000;
+
+/// Exchanges that gain less than this share of the gap that is good enough are not looked for.
+const EXCHANGE_SHARE: f64 = 0.1;
+
+/// A feasible schedule and what is known of the best possible one.
+#[derive(Clone, Debug)]
+pub struct InHand {
+    /// The schedule.
+    pub schedule: Schedule,
+    /// Its score.
+    pub score: f64,
+    /// Other good schedules, the best first: for when the counts of the best cannot be laid on named nodes as
+    /// they are.
+    pub others: Vec<Schedule>,
+    /// Prices and what they prove.
+    pub priced: Priced,
+    /// No schedule scores more than this.
+    pub bound: f64,
+    /// What proves it.
+    pub by: Prover,
+}
+
+impl InHand {
+    /// Whether the bound proves that no schedule is better by more than this share.
+    pub fn is_within(&self, gap: f64) -> bool {
+        self.bound - self.score <= gap * self.score.abs()
+    }
+
+    /// (bound − score) / score, not negative; `None` if nothing scores anything.
+    pub fn gap(&self) -> Option<f64> {
+        let gap = (self.bound - self.score) / self.score.abs();
+        Some(gap.max(0.0)).filter(|gap| gap.is_finite())
+    }
+}
+
+/// The best schedule that we find without a solver. It is always feasible.
+pub fn solve(space: &Space<'_>) -> InHand {
+    let mut best = Found::new(space, keep_all(space));
+    let several_steps = space.steps.len() > 1;
+    if let Some(answer) = several_steps.then(|| first_step::choose(space)).flatten() {
+        best.offer(lay_chosen(space, &answer.choice));
+    }
+    let known = best.score();
+    let priced = prices::search(space, known, |iteration, prices, relaxed| {
+        if iteration % PRICES_A_SCHEDULE == PRICES_A_SCHEDULE - 1 {
+            best.offer(lay_priced(space, prices, relaxed));
+        }
+        best.score()
+    });
+    let bound = priced.bound;
+    let (schedule, others, by) = (Vec::new(), Vec::new(), Prover::Prices);
+    let mut in_hand = InHand { score: best.score(), schedule, others, priced, bound, by };
+    if !in_hand.is_within(space.problem.config.mip_gap) {
+        best.exchange(&in_hand.priced);
+        // With one step it is exact.
+        if let Some(answer) = (!several_steps).then(|| first_step::choose(space)).flatten() {
+            best.offer(lay_chosen(space, &answer.choice));
+            if let Some(optimum) = answer.optimum.filter(|optimum| *optimum < in_hand.bound) {
+                (in_hand.bound, in_hand.by) = (optimum, Prover::Knapsack);
+            }
+        }
+    }
+    let mut schedules = best.schedules.into_iter().map(|(_, schedule)| schedule);
+    in_hand.schedule = polish(space, schedules.next().unwrap_or_else(|| rest(space)));
+    in_hand.score = space.score(&in_hand.schedule);
+    in_hand.others = schedules.collect();
+    in_hand
+}
+
+/// The best schedules that were found so far, the best first.
+struct Found<'a> {
+    space: &'a Space<'a>,
+    schedules: Vec<(f64, Schedule)>,
+}
+
+impl<'a> Found<'a> {
+    fn new(space: &'a Space<'a>, schedule: Schedule) -> Self {
+        let mut found = Found { space, schedules: Vec::new() };
+        found.offer(schedule);
+        found
+    }
+
+    fn score(&self) -> f64 {
+        self.schedules.first().map_or(f64::NEG_INFINITY, |(score, _)| *score)
+    }
+
+    /// Takes in a schedule, improved, if it is one of the best.
+    fn offer(&mut self, mut schedule: Schedule) {
+        sweeps(self.space, &mut schedule);
+        self.insert(schedule);
+    }
+
+    fn insert(&mut self, schedule: Schedule) {
+        let score = self.space.score(&schedule);
+        let known = |(s, _): &(f64, Schedule)| (s - score).abs() <= SAME_SCORE * score.abs().max(1.0);
+        if self.schedules.iter().any(known) || !self.space.is_feasible(&schedule) {
+            return;
+        }
+        let place = self.schedules.partition_point(|(s, _)| *s >= score);
+        self.schedules.insert(place, (score, schedule));
+        self.schedules.truncate(KEPT);
+    }
+
+    /// Improves all of them by exchanges between two jobs.
+    fn exchange(&mut self, priced: &Priced) {
+        let slack = (priced.bound - self.score()).max(0.0);
+        let jobs = self.space.jobs.len();
+        let most = (MOST_PATHS / jobs.max(1)).max(FEWEST_PATHS);
+        let pools: Vec<Pool> = (0..jobs).map(|job| Pool::of(self.space, job, priced, slack, most)).collect();
+        let good_enough = self.space.problem.config.mip_gap * self.score().abs();
+        let least = good_enough * EXCHANGE_SHARE;
+        let terms = Terms { pools: &pools, priced, least };
+        let mut tries = (TRIES_A_JOB * pools.len()).max(FEWEST_TRIES);
+        for (_, mut schedule) in self.schedules.clone() {
+            while exchange::improve(self.space, terms, &mut tries, &mut schedule)
+                && sweep(self.space, &mut schedule)
+                && tries > 0
+            {}
+            self.insert(schedule);
+            if priced.bound - self.score() <= good_enough {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The best path of one job through the steps: a dynamic program over its options.
+//!
+//! What a step earns may be lowered by prices on what it uses, one for each limit; what does not fit earns
+//! −∞.
+//!
+//! What a change costs depends only on its kind and on the option it leads to (see `cost`). In a class of
+//! options that keep the lead, sorted by size, the kind is told by who is larger. So the best change from
+//! each option is a running maximum, and a step takes time in proportion to the options, not to their square.
+
+use crate::plan::space::decision::{JobSpace, Space};
+use crate::plan::space::table::Table;
+
+/// Tables that are used again and again.
+#[derive(Clone, Debug, Default)]
+pub struct Scratch {
+    earnings: Table,
+    ahead: Table,
+    onward: Vec<f64>,
+}
+
+/// What each option of a job earns in each step under `prices` (none: all free), without the changes; −∞
+/// where it is not allowed.
+pub fn earnings(space: &Space<'_>, job: usize, prices: Option<&[f64]>) -> Table {
+    let mut earnings = Table::default();
+    fill(space, job, prices, &mut earnings);
+    earnings
+}
+
+fn fill(space: &Space<'_>, job: usize, prices: Option<&[f64]>, earnings: &mut Table) {
+    let job = &space.jobs[job];
+    earnings.copy(&job.gains);
+    let Some(prices) = prices else { return };
+    for (row, limits) in earnings.rows_mut().zip(&space.limit_at) {
+        for demand in &job.demands {
+            let price = limits[demand.resource].map_or(0.0, |limit| prices[limit]);
+            if price > 0.0 {
+                row.iter_mut().zip(&demand.amounts).for_each(|(earns, n)| *earns -= price * n);
+            }
+        }
+    }
+}
+
+/// Forbids what does not fit into `left`.
+pub fn restrict(space: &Space<'_>, job: usize, left: &[i64], earnings: &mut Table) {
+    let job = &space.jobs[job];
+    for (row, limits) in earnings.rows_mut().zip(&space.limit_at) {
+        for demand in &job.demands {
+            let Some(left) = limits[demand.resource].map(|limit| left[limit] as f64) else { continue };
+            if left >= demand.most {
+                continue;
+            }
+            for (earns, n) in row.iter_mut().zip(&demand.amounts) {
+                // What uses nothing of a limit does not mind that others use too much of it.
+                if *n > left && *n > 0.0 {
+                    *earns = f64::NEG_INFINITY;
+                }
+            }
+        }
+    }
+}
+
+/// Forbids all options but one in the first step.
+pub fn pin(earnings: &mut Table, option: usize) {
+    let others: Vec<usize> = (0..earnings.row(0).len()).filter(|other| *other != option).collect();
+    forbid_first(earnings, &others);
+}
+
+/// Forbids options in the first step.
+pub fn forbid_first(earnings: &mut Table, options: &[usize]) {
+    let Some(row) = earnings.rows_mut().next() else { return };
+    for option in options {
+        if let Some(earns) = row.get_mut(*option) {
+            *earns = f64::NEG_INFINITY;
+        }
+    }
+}
+
+/// The best path, with its score; `None` when there is none, not even to hold nothing.
+pub fn best(space: &Space<'_>, job: usize, earnings: &Table) -> Option<(Vec<usize>, f64)> {
+    let mut path = Vec::new();
+    let mut scratch = Scratch::default();
+    to_the_end(&space.jobs[job], earnings, &mut scratch.ahead, &mut scratch.onward);
+    let score = walk(&space.jobs[job], &scratch.ahead, &mut path)?;
+    Some((path, score))
+}
+
+/// The best path under prices, written to `path`; its score less what it pays.
+pub fn priced(
+    space: &Space<'_>,
+    job: usize,
+    prices: &[f64],
+    scratch: &mut Scratch,
+    path: &mut Vec<usize>,
+) -> Option<f64> {
+    fill(space, job, Some(prices), &mut scratch.earnings);
+    to_the_end(&space.jobs[job], &scratch.earnings, &mut scratch.ahead, &mut scratch.onward);
+    walk(&space.jobs[job], &scratch.ahead, path)
+}
+
+/// For each step and option, the best score from there to the end.
+pub fn ahead(space: &Space<'_>, job: usize, earnings: &Table) -> Table {
+    let mut scratch = Scratch::default();
+    to_the_end(&space.jobs[job], earnings, &mut scratch.ahead, &mut scratch.onward);
+    scratch.ahead
+}
+
+/// For each option the score of the best path that begins with it.
+pub fn by_first(space: &Space<'_>, job: usize, earnings: &Table) -> Vec<f64> {
+    ahead(space, job, earnings).row(0).to_vec()
+}
+
+/// Follows the best scores from the first step to the last.
+fn walk(job: &JobSpace<'_>, ahead: &Table, path: &mut Vec<usize>) -> Option<f64> {
+    path.clear();
+    let first = ahead.row(0);
+    let mut at = (0..first.len()).reduce(|a, b| if first[b] > first[a] { b } else { a })?;
+    let score = first[at];
+    if score == f64::NEG_INFINITY {
+        return None;
+    }
+    path.push(at);
+    for row in ahead.rows().skip(1) {
+        let mut best = (f64::NEG_INFINITY, 0);
+        for (to, ahead) in row.iter().enumerate() {
+            // The change may cost something: who is not ahead without it need not be looked at.
+            if *ahead > best.0 {
+                let worth = ahead - job.change_cost(at, to);
+                if worth > best.0 {
+                    best = (worth, to);
+                }
+            }
+        }
+        at = best.1;
+        path.push(at);
+    }
+    Some(score)
+}
+
+/// For each step and option, the score of the best path that uses this option in this step.
+pub fn through(space: &Space<'_>, job: usize, earnings: &Table) -> Table {
+    let job = &space.jobs[job];
+    let (mut through, mut running) = (Table::default(), Vec::new());
+    to_the_end(job, earnings, &mut through, &mut running);
+    let mut arrive = vec![0.0; job.options.len()];
+    let mut behind: Option<Vec<f64>> = None;
+    for (row, earns) in through.rows_mut().zip(earnings.rows()) {
+        if let Some(before) = &behind {
+            best_from(job, before, &mut arrive, &mut running);
+        }
+        row.iter_mut().zip(&arrive).for_each(|(score, a)| *score += a);
+        behind = Some(arrive.iter().zip(earns).map(|(a, e)| a + e).collect());
+    }
+    through
+}
+
+/// For each step and option, the best score from there to the end.
+fn to_the_end(job: &JobSpace<'_>, earnings: &Table, ahead: &mut Table, rising: &mut Vec<f64>) {
+    let options = job.options.len();
+    ahead.copy(earnings);
+    rising.clear();
+    rising.resize(options, f64::NEG_INFINITY);
+    let steps = earnings.rows().len();
+    for step in (0..steps.saturating_sub(1)).rev() {
+        let (here, next) = ahead.with_next(step);
+        best_to(job, next, here, rising);
+    }
+}
+
+/// Adds to each option in `here` the best score of what may follow it: of the `next` step's options less the
+/// change to it.
+fn best_to(job: &JobSpace<'_>, next: &[f64], here: &mut [f64], rising: &mut [f64]) {
+    let (changes, nothing) = (&job.changes, next[0]);
+    let starts = |class: &std::ops::Range<usize>| {
+        let scores = next[class.clone()].iter().zip(&changes.start[class.clone()]).map(|(n, cost)| n - cost);
+        scores.fold(f64::NEG_INFINITY, f64::max)
+    };
+    let mut elsewhere = Best::default();
+    for (number, class) in changes.classes.iter().enumerate() {
+        elsewhere.offer(number, starts(class));
+    }
+    here[0] += nothing.max(elsewhere.any());
+    for (number, class) in changes.classes.iter().enumerate() {
+        let other = nothing.max(elsewhere.but(number));
+        let mut best = f64::NEG_INFINITY;
+        for to in class.clone().rev() {
+            best = best.max(next[to] - changes.up[to]);
+            rising[to] = best;
+        }
+        let (mut smaller, mut up_to_here) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+        for from in class.clone() {
+            let first = changes.first_of_size[from];
+            if first == from {
+                smaller = up_to_here;
+            }
+            here[from] += rising[first].max(smaller).max(other).max(next[from]);
+            up_to_here = up_to_here.max(next[from] - changes.down[from]);
+        }
+    }
+}
+
+/// For each option of the next step, the best score `before` less the change to it.
+fn best_from(job: &JobSpace<'_>, before: &[f64], arrive: &mut [f64], falling: &mut [f64]) {
+    let (changes, nothing) = (&job.changes, before[0]);
+    let most = |class: &std::ops::Range<usize>| {
+        before[class.clone()].iter().copied().fold(f64::NEG_INFINITY, f64::max)
+    };
+    let mut elsewhere = Best::default();
+    for (number, class) in changes.classes.iter().enumerate() {
+        elsewhere.offer(number, most(class));
+    }
+    arrive[0] = nothing.max(elsewhere.any());
+    for (number, class) in changes.classes.iter().enumerate() {
+        let other = nothing.max(elsewhere.but(number));
+        // Those of the same size or a smaller one grow or swap; the running maximum at the last of a size has
+        // them all.
+        let mut best = f64::NEG_INFINITY;
+        for from in class.clone() {
+            best = best.max(before[from]);
+            falling[from] = best;
+        }
+        let (mut larger, mut from_here, mut last) = (f64::NEG_INFINITY, f64::NEG_INFINITY, class.end);
+        for to in class.clone().rev() {
+            if to + 1 == class.end || changes.first_of_size[to + 1] != changes.first_of_size[to] {
+                (larger, last) = (from_here, to);
+            }
+            let grown = falling[last] - changes.up[to];
+            let shrunk = larger - changes.down[to];
+            arrive[to] = grown.max(shrunk).max(other - changes.start[to]).max(before[to]);
+            from_here = from_here.max(before[to]);
+        }
+    }
+}
+
+/// The best scores of two classes: so the best of all but one is known.
+#[derive(Clone, Copy, Debug)]
+struct Best {
+    first: (usize, f64),
+    second: f64,
+}
+
+impl Default for Best {
+    fn default() -> Self {
+        Best { first: (usize::MAX, f64::NEG_INFINITY), second: f64::NEG_INFINITY }
+    }
+}
+
+impl Best {
+    fn offer(&mut self, class: usize, score: f64) {
+        if score > self.first.1 {
+            self.second = self.first.1;
+            self.first = (class, score);
+        } else {
+            self.second = self.second.max(score);
+        }
+    }
+
+    fn any(&self) -> f64 {
+        self.first.1
+    }
+
+    fn but(&self, class: usize) -> f64 {
+        if self.first.0 == class { self.second } else { self.first.1 }
+    }
+}

@@ -1,0 +1,127 @@
+//! Paths that may be part of a better schedule: those that fall little short of a job's best one under the
+//! prices.
+//!
+//! Under the prices a schedule falls short of the bound by what each path falls short of its job's best one
+//! (its *regret*), and by the worth of what is left over. So good schedules are made of paths of little
+//! regret.
+
+use super::path;
+use super::prices::Priced;
+use crate::plan::space::decision::{JobSpace, Space};
+use crate::plan::space::table::Table;
+
+/// The factor by which the regret is lowered while there are too many paths.
+const NARROWER: f64 = 0.5;
+
+/// Most times that the regret is lowered: to a millionth.
+const MOST_TRIES: usize = 20;
+
+/// Paths of one job, those of the least regret first.
+#[derive(Clone, Debug, Default)]
+pub struct Pool {
+    steps: usize,
+    limits: usize,
+    paths: Vec<usize>,
+    regrets: Vec<f64>,
+    uses: Vec<i64>,
+    /// What the job's best path earns under the prices.
+    best: f64,
+}
+
+impl Pool {
+    /// Paths of a job with a regret of at most `slack`; if there are more than `most`, of less regret. More
+    /// would find little more: what is missing is filled in by the best path in what is left.
+    pub fn of(space: &Space<'_>, job: usize, priced: &Priced, slack: f64, most: usize) -> Self {
+        let earnings = path::earnings(space, job, Some(&priced.prices));
+        let ahead = path::ahead(space, job, &earnings);
+        let best = ahead.row(0).iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let mut pool = Pool { steps: space.steps.len(), limits: space.limits.len(), best, ..Pool::default() };
+        let mut regret = slack;
+        for _ in 0..MOST_TRIES {
+            let mut walk = Branches::new(&space.jobs[job], &earnings, &ahead, best - regret, most);
+            let complete = walk.go_on(None, 0.0);
+            if complete {
+                pool.fill(space, job, walk.found);
+                break;
+            }
+            regret *= NARROWER;
+        }
+        pool
+    }
+
+    fn fill(&mut self, space: &Space<'_>, job: usize, mut found: Vec<(f64, Vec<usize>)>) {
+        found.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        for (earned, path) in found {
+            let mut uses = vec![0; self.limits];
+            space.take(&mut uses, job, &path, -1);
+            self.paths.extend(path);
+            self.regrets.push(self.best - earned);
+            self.uses.extend(uses);
+        }
+    }
+
+    /// Regrets of the paths, rising.
+    pub fn regrets(&self) -> &[f64] {
+        &self.regrets
+    }
+
+    /// A path.
+    pub fn path(&self, number: usize) -> &[usize] {
+        self.paths.get(number * self.steps..(number + 1) * self.steps).unwrap_or_default()
+    }
+
+    /// What a path uses of each limit.
+    pub fn uses(&self, number: usize) -> &[i64] {
+        self.uses.get(number * self.limits..(number + 1) * self.limits).unwrap_or_default()
+    }
+
+    /// The regret of a path with this score and these uses.
+    pub fn regret(&self, score: f64, uses: &[i64], prices: &[f64]) -> f64 {
+        let paid: f64 = uses.iter().zip(prices).map(|(n, price)| *n as f64 * price).sum();
+        self.best - (score - paid)
+    }
+}
+
+/// A search for all paths that earn at least `least` under the prices.
+struct Branches<'a> {
+    job: &'a JobSpace<'a>,
+    earnings: &'a Table,
+    ahead: &'a Table,
+    least: f64,
+    most: usize,
+    path: Vec<usize>,
+    found: Vec<(f64, Vec<usize>)>,
+}
+
+impl<'a> Branches<'a> {
+    fn new(job: &'a JobSpace<'a>, earnings: &'a Table, ahead: &'a Table, least: f64, most: usize) -> Self {
+        Branches { job, earnings, ahead, least, most, path: Vec::new(), found: Vec::new() }
+    }
+
+    /// Follows all options of the next step that can still earn enough; `false` once there are too many
+    /// paths.
+    fn go_on(&mut self, from: Option<usize>, earned: f64) -> bool {
+        let step = self.path.len();
+        let (earnings, ahead) = (self.earnings.row(step), self.ahead.row(step));
+        if ahead.is_empty() {
+            self.found.push((earned, self.path.clone()));
+            return self.found.len() <= self.most;
+        }
+        for (to, ahead) in ahead.iter().enumerate() {
+            if earned + ahead < self.least {
+                continue;
+            }
+            let change = from.map_or(0.0, |from| self.job.change_cost(from, to));
+            if earned + ahead - change < self.least {
+                continue;
+            }
+            self.path.push(to);
+            let complete = self.go_on(Some(to), earned + earnings[to] - change);
+            self.path.pop();
+            if !complete {
+                return false;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,135 @@
+//! Prices for what runs short: Lagrangian relaxation of the limits.
+//!
+//! With a price on each limit the jobs no longer compete: each takes its best path, and the sum of their
+//! scores plus what the limits are worth bounds the optimum from above. Prices rise where more is used than
+//! there is, and fall where less is (subgradient steps of Polyak's length, deflected). Three things come of
+//! it: a bound, good starts, and options that provably are in no better schedule, which the program can leave
+//! out.
+
+use super::path::{self, Scratch};
+use crate::plan::space::decision::{Schedule, Space};
+
+/// Iterations. The bound is within a tenth of what prices can prove by then, and mostly much nearer.
+const ITERATIONS: usize = 100;
+
+/// Iterations without a better bound after which steps are halved.
+const PATIENCE: usize = 6;
+
+/// Length of steps, as a share of Polyak's, at which the bound hardly moves any more.
+const LAST_LENGTH: f64 = 0.02;
+
+/// Length of the first steps, as a share of Polyak's.
+const FIRST_LENGTH: f64 = 1.5;
+
+/// Share of the last direction that is kept, so that prices do not swing to and fro (Camerini, Fratta and
+/// Maffioli 1975).
+const MOMENTUM: f64 = 0.3;
+
+/// Prices, and what they prove.
+#[derive(Clone, Debug)]
+pub struct Priced {
+    /// Price of one unit of each limit, weighted samples, not negative.
+    pub prices: Vec<f64>,
+    /// No schedule scores more than this.
+    pub bound: f64,
+}
+
+/// For each job, step and option whether it may be part of a better schedule.
+pub type Useful = Vec<Vec<Vec<bool>>>;
+
+/// Looks for prices with a low bound. `known` is the score of some feasible schedule; `visit` sees each
+/// iteration's prices and relaxed schedule, and returns the best known score afterwards.
+pub fn search(
+    space: &Space<'_>,
+    known: f64,
+    mut visit: impl FnMut(usize, &[f64], &Schedule) -> f64,
+) -> Priced {
+    let mut going = Descent::new(space);
+    let mut best = Priced { prices: going.prices.clone(), bound: f64::INFINITY };
+    let (mut known, mut length, mut stale) = (known, FIRST_LENGTH, 0);
+    let (mut schedule, mut scratch) = (vec![Vec::new(); space.jobs.len()], Scratch::default());
+    for iteration in 0..ITERATIONS {
+        let bound = relax(space, &going.prices, &mut schedule, &mut scratch);
+        if bound < best.bound {
+            best = Priced { prices: going.prices.clone(), bound };
+            stale = 0;
+        } else {
+            stale += 1;
+            if stale % PATIENCE == 0 {
+                length /= 2.0;
+            }
+        }
+        if length < LAST_LENGTH {
+            break;
+        }
+        known = visit(iteration, &going.prices, &schedule).max(known);
+        if best.bound <= known || !going.go(&space.left(&schedule), length * (bound - known).max(0.0)) {
+            break;
+        }
+    }
+    best
+}
+
+/// Prices on their way. Limits are measured by what there is of them: a change and a node-second are no
+/// equals.
+struct Descent {
+    prices: Vec<f64>,
+    direction: Vec<f64>,
+    units: Vec<f64>,
+}
+
+impl Descent {
+    fn new(space: &Space<'_>) -> Self {
+        let units: Vec<f64> = space.limits.iter().map(|l| f64::from(l.most.max(1))).collect();
+        Descent { prices: vec![0.0; units.len()], direction: vec![0.0; units.len()], units }
+    }
+
+    /// Lowers the prices of what is left and raises those of what is short, so far that the bound would fall
+    /// by `fall` were it linear. `false` if there is nowhere to go.
+    fn go(&mut self, left: &[i64], fall: f64) -> bool {
+        for (((direction, price), left), unit) in
+            self.direction.iter_mut().zip(&self.prices).zip(left).zip(&self.units)
+        {
+            *direction = *left as f64 / unit + MOMENTUM * *direction;
+            if *price <= 0.0 && *direction > 0.0 {
+                *direction = 0.0;
+            }
+        }
+        let norm: f64 = self.direction.iter().map(|d| d * d).sum();
+        if norm <= 0.0 {
+            return false;
+        }
+        for ((price, direction), unit) in self.prices.iter_mut().zip(&self.direction).zip(&self.units) {
+            *price = (*price - fall / norm * direction / unit).max(0.0);
+        }
+        true
+    }
+}
+
+/// Each job's best path under the prices, written to `schedule`; returns the bound that they prove.
+fn relax(space: &Space<'_>, prices: &[f64], schedule: &mut Schedule, scratch: &mut Scratch) -> f64 {
+    let mut bound: f64 = space.limits.iter().zip(prices).map(|(l, price)| f64::from(l.most) * price).sum();
+    for (job, path) in schedule.iter_mut().enumerate() {
+        match path::priced(space, job, prices, scratch, path) {
+            Some(score) => bound += score,
+            None => *path = vec![0; space.steps.len()],
+        }
+    }
+    bound
+}
+
+/// For each job, step and option whether a schedule that uses it there could score more than `known`.
+/// Whatever a path through the option falls short of the job's best path, any schedule with it falls short of
+/// the bound.
+pub fn useful(space: &Space<'_>, priced: &Priced, known: f64) -> Useful {
+    let slack = priced.bound - known;
+    let of_job = |job: usize| -> Vec<Vec<bool>> {
+        let earnings = path::earnings(space, job, Some(&priced.prices));
+        let through = path::through(space, job, &earnings);
+        let best = through.row(0).iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        // Rounding errors of sums of this size must not drop an option.
+        let slack = slack + 1e-9 * priced.bound.abs().max(1.0);
+        through.rows().map(|row| row.iter().map(|score| *score >= best - slack).collect()).collect()
+    };
+    (0..space.jobs.len()).map(of_job).collect()
+}

@@ -1,0 +1,138 @@
+//! What makes large rounds fast must change nothing: paths by running maxima, bounds, exchanges.
+
+use super::exchange::{self, Terms};
+use super::pool::Pool;
+use super::prices::Priced;
+use super::{in_hand, path};
+use crate::plan::planner::is_trivial;
+use crate::plan::space::decision::{Schedule, Space};
+use crate::plan::space::table::Table;
+use crate::plan::space::tests::all_paths;
+use crate::plan::tests::random_worlds;
+
+/// The best score of a path through each option of each step, by trying all changes.
+fn through_by_hand(space: &Space<'_>, job: usize, earnings: &Table) -> Vec<Vec<f64>> {
+    let (steps, options) = (space.steps.len(), space.jobs[job].options.len());
+    let cost = |from, to| space.jobs[job].change_cost(from, to);
+    let best = |scores: &mut dyn Iterator<Item = f64>| scores.fold(f64::NEG_INFINITY, f64::max);
+    let mut ahead = vec![vec![0.0; options]; steps];
+    let mut behind = vec![vec![0.0; options]; steps];
+    for step in (0..steps - 1).rev() {
+        for from in 0..options {
+            let to = |to: usize| earnings.row(step + 1)[to] + ahead[step + 1][to] - cost(from, to);
+            ahead[step][from] = best(&mut (0..options).map(to));
+        }
+    }
+    for step in 1..steps {
+        for to in 0..options {
+            let from = |from: usize| behind[step - 1][from] + earnings.row(step - 1)[from] - cost(from, to);
+            behind[step][to] = best(&mut (0..options).map(from));
+        }
+    }
+    let sum = |s: usize, o: usize| ahead[s][o] + behind[s][o] + earnings.row(s)[o];
+    (0..steps).map(|s| (0..options).map(|o| sum(s, o)).collect()).collect()
+}
+
+#[test]
+fn running_maxima_find_the_best_paths() {
+    let (mut compared, mut classes) = (0, 0);
+    for seed in 41_000..41_400 {
+        let world = random_worlds::world(seed, 4, 12);
+        let problem = world.problem();
+        let space = Space::of(&problem);
+        let prices: Vec<f64> = (0..space.limits.len()).map(|l| (l * 37 % 11) as f64 * 5.0).collect();
+        for job in (0..space.jobs.len()).filter(|_| !space.steps.is_empty()) {
+            let earnings = path::earnings(&space, job, Some(&prices));
+            let by_hand = through_by_hand(&space, job, &earnings);
+            let through = path::through(&space, job, &earnings);
+            for (row, expect) in through.rows().zip(&by_hand) {
+                for (score, expect) in row.iter().zip(expect) {
+                    let close = (score - expect).abs() <= 1e-9 * expect.abs().max(1.0);
+                    assert!(close || score == expect, "seed {seed}, job {job}: {score} is not {expect}");
+                }
+            }
+            let (path, score) = path::best(&space, job, &earnings).unwrap();
+            let best = by_hand[0].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            assert!((score - best).abs() <= 1e-9 * best.abs().max(1.0), "seed {seed}, job {job}");
+            let mut uses = vec![0; space.limits.len()];
+            space.take(&mut uses, job, &path, -1);
+            let paid: f64 = uses.iter().zip(&prices).map(|(n, price)| *n as f64 * price).sum();
+            let worth = space.path_score(job, &path) - paid;
+            assert!((worth - score).abs() <= 1e-9 * score.abs().max(1.0), "seed {seed}, job {job}: {path:?}");
+            compared += 1;
+            classes += usize::from(space.jobs[job].changes.classes.len() > 1);
+        }
+    }
+    assert!(compared > 500 && classes > 50, "{compared} jobs, {classes} with several classes");
+}
+
+/// Most paths of a job that are tried one by one.
+const MOST_PATHS: usize = 5_000;
+
+/// How many paths a pool must have, by trying all: each of them is asserted to be in it. `None` where there
+/// are too many.
+fn missed_by_none(
+    space: &Space<'_>,
+    job: usize,
+    pool: &Pool,
+    priced: &Priced,
+    (slack, most): (f64, usize),
+) -> Option<usize> {
+    let paths = space.jobs[job].options.len().checked_pow(space.steps.len() as u32)?;
+    if paths > MOST_PATHS {
+        return None;
+    }
+    let regret = |path: &Vec<usize>| {
+        let mut uses = vec![0; space.limits.len()];
+        space.take(&mut uses, job, path, -1);
+        pool.regret(space.path_score(job, path), &uses, &priced.prices)
+    };
+    let error = 1e-9 * priced.bound.abs().max(1.0);
+    let near: Vec<(f64, Vec<usize>)> = all_paths(space, job).into_iter().map(|p| (regret(&p), p)).collect();
+    if near.iter().filter(|(regret, _)| *regret <= slack + error).count() > most {
+        return None;
+    }
+    let little: Vec<&Vec<usize>> = near.iter().filter(|(r, _)| *r <= slack - error).map(|(_, p)| p).collect();
+    for path in &little {
+        assert!((0..pool.regrets().len()).any(|n| pool.path(n) == path.as_slice()), "job {job}: {path:?}");
+    }
+    Some(little.len())
+}
+
+#[test]
+fn a_pool_has_all_paths_of_little_regret_and_exchanges_only_gain() {
+    let (mut gained, mut tried) = (0, 0);
+    for seed in 42_000..42_300 {
+        let world = random_worlds::world(seed, 6, 12);
+        let problem = world.problem();
+        let space = Space::of(&problem);
+        if is_trivial(&space) {
+            continue;
+        }
+        let in_hand = in_hand::solve(&space);
+        let priced = &in_hand.priced;
+        let slack = priced.bound * 0.3;
+        let pools: Vec<Pool> =
+            (0..space.jobs.len()).map(|j| Pool::of(&space, j, priced, slack, 200)).collect();
+        for (job, pool) in pools.iter().enumerate() {
+            assert!(pool.regrets().is_sorted(), "seed {seed}");
+            tried += missed_by_none(&space, job, pool, priced, (slack, 200)).unwrap_or(0);
+            for (number, regret) in pool.regrets().iter().enumerate() {
+                let score = space.path_score(job, pool.path(number));
+                let again = pool.regret(score, pool.uses(number), &priced.prices);
+                assert!((regret - again).abs() <= 1e-9 * priced.bound.abs().max(1.0), "seed {seed}");
+            }
+        }
+        // The worst schedule there is: what is kept through the first step, and nothing after it.
+        let rest = |job: usize| space.jobs[job].options.iter().position(|o| o.keeps && o.now).unwrap_or(0);
+        let path = |job: usize| (0..space.steps.len()).map(|s| if s == 0 { rest(job) } else { 0 }).collect();
+        let mut schedule: Schedule = (0..space.jobs.len()).map(path).collect();
+        let before = space.score(&schedule);
+        let terms = Terms { pools: &pools, priced, least: 0.0 };
+        let better = exchange::improve(&space, terms, &mut 20_000, &mut schedule);
+        assert!(space.is_feasible(&schedule), "seed {seed}");
+        assert_eq!(better, space.score(&schedule) > before, "seed {seed}");
+        gained += u32::from(better);
+    }
+    assert!(gained > 100 && tried > 1000, "only {gained} schedules gained; only {tried} paths were tried");
+}

@@ -1,0 +1,110 @@
+//! Lays out the decision space of a problem: slots, options, ties, gains, limits.
+
+use std::cell::OnceCell;
+
+use super::changes::Changes;
+use super::decision::{JobSpace, Space};
+use super::problem::Problem;
+use super::slots::{self, stability};
+use super::spec::Family;
+use super::steps::Steps;
+use super::table::Table;
+use super::{cost, limits, options};
+use crate::model::{MalleableJob, NodeType};
+
+/// Share of the largest value in the round by which ties are broken: far above rounding errors, far below
+/// anything that a node-second is worth.
+const TIE_SHARE: f64 = 1e-7;
+
+impl<'a> Space<'a> {
+    /// Lays out the space of a problem.
+    pub fn of(problem: &'a Problem<'a>) -> Self {
+        let steps = Steps::of(problem);
+        let mut types: Vec<NodeType> = problem.gaps.gaps.iter().map(|g| g.node_type.clone()).collect();
+        types.sort();
+        types.dedup();
+        let (slots, slot_of) = slots::of(problem, &steps, &types);
+        let supply = slots::supply(&slots, types.len(), steps.len());
+        let (jobs, limits, limit_at) = (Vec::new(), Vec::new(), Vec::new());
+        let by_stability = OnceCell::new();
+        let mut space =
+            Space { problem, steps, types, slots, slot_of, supply, jobs, limits, limit_at, by_stability };
+        let mut jobs: Vec<_> = problem.jobs.iter().filter(|j| !problem.is_busy(j)).collect();
+        jobs.sort_by_key(|j| j.id);
+        space.jobs = jobs.iter().map(|job| space.job_space(job)).collect();
+        space.add_ties();
+        space.add_gains();
+        limits::add(&mut space);
+        space
+    }
+
+    fn job_space(&self, job: &'a MalleableJob) -> JobSpace<'a> {
+        let kept_order = self.kept_order(job);
+        let can_stay = cost::can_stay(self.problem, &self.steps, job);
+        let reluctance = self.problem.config.hysteresis * cost::present_value(self.problem, &self.steps, job);
+        let mut space = JobSpace {
+            job,
+            options: Vec::new(),
+            kept_order,
+            can_stay,
+            reluctance,
+            demands: Vec::new(),
+            changes: Changes::default(),
+            gains: Table::default(),
+        };
+        space.options = options::of(self, &space);
+        space.changes = Changes::of(job, &space.options, reluctance);
+        space
+    }
+
+    /// Held nodes in the order in which a job keeps them.
+    fn kept_order(&self, job: &MalleableJob) -> Vec<usize> {
+        let Some(lead) = job.lead_node.as_ref().and_then(|node| self.slot(node)) else { return Vec::new() };
+        if self.problem.held_gap(job, &self.slots[lead].gap.node).is_none() {
+            return Vec::new();
+        }
+        let node_type = self.slots[lead].node_type;
+        let own = |i: &usize| self.slots[*i].node_type == node_type && self.is_kept(job, self.slots[*i].gap);
+        let mut order: Vec<usize> = self.held(job).into_iter().filter(own).collect();
+        order.sort_by(|a, b| {
+            let key = |i: usize| (i != lead, std::cmp::Reverse(self.slots[i].lasts));
+            key(*a).cmp(&key(*b)).then_with(|| stability(self.slots[*b].gap, self.slots[*a].gap))
+        });
+        order
+    }
+
+    /// Ties go to what is there already, then to the job that has waited longest.
+    fn add_ties(&mut self) {
+        let secs = self.steps.total_secs();
+        let value = |j: &JobSpace<'_>| j.options.iter().map(|o| o.rate).fold(0.0, f64::max) * j.job.weight;
+        let unit = TIE_SHARE * secs * self.jobs.iter().map(value).fold(0.0, f64::max);
+        let mut by_age: Vec<usize> = (0..self.jobs.len()).collect();
+        by_age.sort_by_key(|i| (self.jobs[*i].job.submitted_at, self.jobs[*i].job.id));
+        let count = by_age.len().max(1) as f64;
+        for (rank, job) in by_age.into_iter().enumerate() {
+            let age_share = 1.0 - rank as f64 / count;
+            for spec in &mut self.jobs[job].options {
+                let calm =
+                    if spec.keeps { 2.0 } else { 0.0 } + if spec.family == Family::Stay { 0.5 } else { 0.0 };
+                spec.first_cost -= unit * (calm + if spec.nodes > 0 { age_share } else { 0.0 });
+            }
+        }
+    }
+
+    /// What each option earns in each step.
+    fn add_gains(&mut self) {
+        let steps = self.steps.len();
+        let gain = |job: usize, step: usize, option: usize| match step {
+            _ if !self.is_allowed(job, option, step) => f64::NEG_INFINITY,
+            0 => self.first_gain(job, option),
+            _ => self.later_gain(job, option, step),
+        };
+        let table = |job: usize| {
+            let options = self.jobs[job].options.len();
+            let gains = (0..steps).flat_map(|step| (0..options).map(move |o| gain(job, step, o)));
+            Table::new(options, gains.collect())
+        };
+        let tables: Vec<Table> = (0..self.jobs.len()).map(table).collect();
+        self.jobs.iter_mut().zip(tables).for_each(|(job, gains)| job.gains = gains);
+    }
+}

@@ -1,0 +1,140 @@
+//! What a job makes and what a change costs it: the one definition that all who plan use. The judge has its
+//! own.
+//!
+//! A step credits the rate of the option that runs in it from its first second. A change of `c` seconds makes
+//! no samples for `c` seconds, so it loses `c` × the rate that is credited, the new one:
+//!
+//! | change | seconds | |
+//! |---|---|---|
+//! | grow | `up_secs` | more nodes |
+//! | shrink | `down_secs` | fewer nodes |
+//! | swap | `up_secs` | as many nodes, but other ones, or another execution plan |
+//! | start | `start_secs` | from nothing, or with the lead on another node: all starts anew |
+//! | park | 0 | the time to save lies before the window's end, and coming back is charged as a start |
+//!
+//! A lone job on `o` nodes thus grows to `n` for `w` seconds iff T(n)·(w − up) > T(o)·w: exactly when that
+//! makes more samples. (BFTrainer charges the old rate, which is less, and in short windows grows at a loss.)
+
+use super::problem::Problem;
+use super::steps::Steps;
+use crate::model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, RescaleCosts};
+
+/// What happens to a job between two steps, or between the present and the first step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Nothing.
+    None,
+    /// It keeps its lead and gets more nodes than it had.
+    Grow,
+    /// It keeps its lead and gets fewer nodes than it had.
+    Shrink,
+    /// It keeps its lead and its size, on other nodes or with another execution plan.
+    Swap,
+    /// It starts from nothing, or with its lead on another node.
+    Start,
+    /// It gives up all nodes.
+    Park,
+}
+
+impl Change {
+    /// The change between two sizes with the same lead; `same` says whether nodes and execution plan stay.
+    pub fn between(had: u32, gets: u32, same: bool) -> Change {
+        match gets.cmp(&had) {
+            _ if gets == 0 => Change::Park,
+            _ if had == 0 => Change::Start,
+            std::cmp::Ordering::Greater => Change::Grow,
+            std::cmp::Ordering::Less => Change::Shrink,
+            std::cmp::Ordering::Equal if same => Change::None,
+            std::cmp::Ordering::Equal => Change::Swap,
+        }
+    }
+
+    /// Seconds without samples.
+    pub fn secs(self, costs: &RescaleCosts) -> f64 {
+        match self {
+            Change::None | Change::Park => 0.0,
+            Change::Grow | Change::Swap => costs.up_secs,
+            Change::Shrink => costs.down_secs,
+            Change::Start => costs.start_secs,
+        }
+    }
+
+    /// Samples lost when the job goes on at `rate`.
+    pub fn loss(self, costs: &RescaleCosts, rate: f64) -> f64 {
+        self.secs(costs) * rate
+    }
+
+    /// Whether it takes nodes that the job did not have.
+    pub fn takes_nodes(self) -> bool {
+        matches!(self, Change::Grow | Change::Swap | Change::Start)
+    }
+}
+
+/// The rate of a job with one execution plan, samples a second; `None` where nothing is known.
+pub fn rate_of(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, nodes: u32) -> Option<f64> {
+    let fits = |t: &Option<NodeType>| t.as_ref().is_none_or(|t| t == node_type);
+    let of_plan = || job.rates.iter().filter(|r| r.exec_plan == *exec_plan);
+    // A curve of this very type says more than one for any type.
+    let curve = of_plan()
+        .find(|r| r.node_type.as_ref() == Some(node_type))
+        .or_else(|| of_plan().find(|r| fits(&r.node_type)))?;
+    Some(curve.curve.rate(nodes)).filter(|rate| rate.is_finite() && *rate > 0.0)
+}
+
+/// The best execution plan for a size, with its rate; the present one wins ties, then the first in the job's
+/// list.
+pub fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: u32) -> Option<(ExecPlan, f64)> {
+    let mut best: Option<(ExecPlan, f64)> = None;
+    let present = std::iter::once(&job.exec_plan);
+    for plan in present.chain(job.rates.iter().map(|r| &r.exec_plan)) {
+        if let Some(rate) = rate_of(job, node_type, plan, nodes)
+            && best.as_ref().is_none_or(|(_, b)| rate > *b)
+        {
+            best = Some((plan.clone(), rate));
+        }
+    }
+    best
+}
+
+/// Weighted samples that the job would make over the horizon if it kept what it holds for as long as that
+/// lasts; its reluctance to change is the configured share of this.
+pub fn present_value(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f64 {
+    let nodes: Vec<&Gap> = problem.held_gaps(job).flatten().collect();
+    let Some(first) = nodes.first() else { return 0.0 };
+    let through = nodes.iter().map(|g| steps.through(g.usable_until)).min().unwrap_or(0);
+    let rate = rate_of(job, &first.node_type, &job.exec_plan, job.held.len() as u32).unwrap_or(0.0);
+    job.weight * rate * (0..through).map(|s| steps.secs(s)).sum::<f64>()
+}
+
+/// Whether everything that the job holds lasts through the first step on nodes of one type with a known rate
+/// and an allowed size: only then is a change its own choice.
+pub fn can_stay(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> bool {
+    let Some(Some(first)) = problem.held_gaps(job).next() else { return false };
+    let lasts = |g: Option<&Gap>| {
+        g.is_some_and(|g| g.node_type == first.node_type && steps.through(g.usable_until) > 0)
+    };
+    let nodes = job.held.len() as u32;
+    let lead_is_held = job.held.iter().any(|h| Some(&h.node) == job.lead_node.as_ref());
+    problem.held_gaps(job).all(lasts)
+        && lead_is_held
+        && job.sizes.allows(nodes)
+        && rate_of(job, &first.node_type, &job.exec_plan, nodes).is_some()
+}
+
+/// What carrying out `planned` does to the job now.
+pub fn first_change(job: &MalleableJob, planned: &JobPlan) -> Change {
+    let (had, gets) = (job.held.len() as u32, planned.nodes.len() as u32);
+    let lead = planned.nodes.first().map(|p| &p.node);
+    if gets > 0 && had > 0 && lead != job.lead_node.as_ref() {
+        return Change::Start;
+    }
+    if gets == 0 && had == 0 {
+        return Change::None;
+    }
+    let same_nodes = || {
+        let mut nodes: Vec<&NodeName> = planned.nodes.iter().map(|p| &p.node).collect();
+        nodes.sort_unstable();
+        nodes.into_iter().eq(job.held.iter().map(|h| &h.node))
+    };
+    Change::between(had, gets, had == gets && planned.exec_plan == job.exec_plan && same_nodes())
+}

@@ -1,0 +1,192 @@
+//! The decision space of a round: what each job may do in each step, what that earns, and what it uses.
+//!
+//! Nodes of one type are interchangeable but for their windows. Every idle node is free from now until its
+//! window ends, so what is available only shrinks, and counting nodes is enough: counts can be laid on real
+//! nodes without migration (see `extract`). What a job holds now has its own windows; so an option says how
+//! many of those nodes it keeps.
+
+use std::cell::OnceCell;
+
+use super::changes::Changes;
+use super::problem::Problem;
+use super::resource::{Demand, Limit};
+use super::slots::{self, Slot, Supply, excludes, stability};
+use super::spec::Spec;
+use super::steps::Steps;
+use super::table::Table;
+use crate::model::{Gap, MalleableJob, NodeName, NodeType};
+
+/// One job's part of the space.
+#[derive(Clone, Debug)]
+pub struct JobSpace<'a> {
+    /// The job.
+    pub job: &'a MalleableJob,
+    /// Options; the first is to hold nothing.
+    pub options: Vec<Spec>,
+    /// Held nodes in the order in which they are kept: the lead's, then the longest-lasting. Empty for a job
+    /// that holds nothing, or whose lead must leave.
+    pub kept_order: Vec<usize>,
+    /// Whether a change would be the job's own choice: it could keep all that it holds.
+    pub can_stay: bool,
+    /// Weighted samples that a change must gain at least.
+    pub reluctance: f64,
+    /// What the options use of what can run short.
+    pub demands: Vec<Demand>,
+    /// What going over from each option to each other one costs between two steps.
+    pub changes: Changes,
+    /// What each option earns in each step, without the changes between steps; −∞ where it is not allowed.
+    pub gains: Table,
+}
+
+impl JobSpace<'_> {
+    /// Weighted samples lost by going over from one option to another between two steps.
+    pub fn change_cost(&self, from: usize, to: usize) -> f64 {
+        self.changes.cost(from, to)
+    }
+}
+
+/// The decision space. Busy jobs are not in it; what they hold is not available to others.
+#[derive(Clone, Debug)]
+pub struct Space<'a> {
+    /// The problem.
+    pub problem: &'a Problem<'a>,
+    /// The steps.
+    pub steps: Steps,
+    /// Node types.
+    pub types: Vec<NodeType>,
+    /// Usable nodes, sorted by name; none of a busy job.
+    pub slots: Vec<Slot<'a>>,
+    /// The slot of each gap that is one.
+    pub slot_of: Vec<Option<usize>>,
+    /// Nodes of each type in each step.
+    pub supply: Vec<Supply>,
+    /// Jobs that may change, by id.
+    pub jobs: Vec<JobSpace<'a>>,
+    /// Limits.
+    pub limits: Vec<Limit>,
+    /// For each step and resource its limit, where there is one.
+    pub limit_at: Vec<Vec<Option<usize>>>,
+    /// See [`Space::by_stability`].
+    pub by_stability: OnceCell<Vec<usize>>,
+}
+
+/// For each job of the space its option in each step.
+pub type Schedule = Vec<Vec<usize>>;
+
+impl<'a> Space<'a> {
+    /// The slot of a node.
+    pub fn slot(&self, node: &NodeName) -> Option<usize> {
+        self.slot_of[self.problem.place(node)?]
+    }
+
+    /// Nodes of a type that last through each step and that the job may have: those on which jobs may start,
+    /// less those it must avoid, and what it holds.
+    pub fn available(&self, job: &MalleableJob, node_type: usize) -> Vec<u32> {
+        let mut count: Vec<u32> = self.supply[node_type].startable.clone();
+        let of_type =
+            |node: &NodeName| self.slot(node).map(|i| &self.slots[i]).filter(|s| s.node_type == node_type);
+        for slot in slots::distinct(&job.excluded).filter_map(of_type).filter(|s| s.startable) {
+            count.iter_mut().take(slot.lasts).for_each(|n| *n -= 1);
+        }
+        let own = |i: &usize| self.slots[*i].node_type == node_type && self.is_kept(job, self.slots[*i].gap);
+        for slot in self.held(job).into_iter().filter(own).map(|i| &self.slots[i]) {
+            if !slot.startable || excludes(job, &slot.gap.node) {
+                count.iter_mut().take(slot.lasts).for_each(|n| *n += 1);
+            }
+        }
+        count
+    }
+
+    /// Slots of the nodes that a job holds by its own account, each once.
+    pub fn held(&self, job: &MalleableJob) -> Vec<usize> {
+        let mut held: Vec<usize> = job.held.iter().filter_map(|h| self.slot(&h.node)).collect();
+        held.dedup();
+        held
+    }
+
+    /// Whether the job holds the node.
+    pub fn is_kept(&self, job: &MalleableJob, gap: &Gap) -> bool {
+        gap.holder == Some(job.id)
+    }
+
+    /// Weighted samples of a job's option in the first step, less what the change to it costs, with ties
+    /// broken.
+    pub fn first_gain(&self, job: usize, option: usize) -> f64 {
+        let spec = &self.jobs[job].options[option];
+        spec.rate * self.jobs[job].job.weight * self.steps.secs(0) - spec.first_cost
+    }
+
+    /// Weighted samples of a job's option in a later step, without the change to it.
+    pub fn later_gain(&self, job: usize, option: usize, step: usize) -> f64 {
+        self.jobs[job].options[option].rate * self.jobs[job].job.weight * self.steps.secs(step)
+    }
+
+    /// The score of a schedule: what the solver maximises.
+    pub fn score(&self, schedule: &Schedule) -> f64 {
+        (0..self.jobs.len()).map(|job| self.path_score(job, &schedule[job])).sum()
+    }
+
+    /// One job's part of the score.
+    pub fn path_score(&self, job: usize, path: &[usize]) -> f64 {
+        let mut score = path.first().map_or(0.0, |option| self.first_gain(job, *option));
+        for (step, pair) in path.windows(2).enumerate() {
+            score += self.later_gain(job, pair[1], step + 1) - self.jobs[job].change_cost(pair[0], pair[1]);
+        }
+        score
+    }
+
+    /// Whether a schedule keeps all limits, and each option is allowed where it is used.
+    pub fn is_feasible(&self, schedule: &Schedule) -> bool {
+        let allowed = |(job, path): (usize, &Vec<usize>)| {
+            path.len() == self.steps.len()
+                && path.iter().enumerate().all(|(step, option)| self.is_allowed(job, *option, step))
+        };
+        schedule.len() == self.jobs.len()
+            && schedule.iter().enumerate().all(allowed)
+            && self.left(schedule).iter().all(|left| *left >= 0)
+    }
+
+    /// Whether a job may use an option in a step, other jobs apart.
+    pub fn is_allowed(&self, job: usize, option: usize, step: usize) -> bool {
+        self.jobs[job]
+            .options
+            .get(option)
+            .is_some_and(|spec| step < spec.lasts && (step > 0 || spec.now) && (step == 0 || spec.later))
+    }
+
+    /// What a schedule leaves of each limit.
+    pub fn left(&self, schedule: &Schedule) -> Vec<i64> {
+        let mut left: Vec<i64> = self.limits.iter().map(|limit| i64::from(limit.most)).collect();
+        for (job, path) in schedule.iter().enumerate() {
+            self.take(&mut left, job, path, 1);
+        }
+        left
+    }
+
+    /// Subtracts `sign` times what a job's path uses.
+    pub fn take(&self, left: &mut [i64], job: usize, path: &[usize], sign: i64) {
+        for (step, option) in path.iter().enumerate() {
+            for (limit, amount) in self.uses(job, *option, step) {
+                left[limit] -= sign * amount;
+            }
+        }
+    }
+
+    /// What a job's option uses in a step: (limit, amount).
+    pub fn uses(&self, job: usize, option: usize, step: usize) -> impl Iterator<Item = (usize, i64)> {
+        let demands = self.jobs[job].demands.iter();
+        demands.filter_map(move |d| {
+            let limit = self.limit_at[step][d.resource]?;
+            Some((limit, d.amounts[option] as i64)).filter(|(_, amount)| *amount > 0)
+        })
+    }
+
+    /// All slots, the most stable first.
+    pub fn by_stability(&self) -> &[usize] {
+        self.by_stability.get_or_init(|| {
+            let mut order: Vec<usize> = (0..self.slots.len()).collect();
+            order.sort_by(|a, b| stability(self.slots[*b].gap, self.slots[*a].gap));
+            order
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! The options of a job: execution plan, node type, number of nodes, and how many of its present nodes it
+//! keeps.
+//!
+//! For each type and size only the best execution plan is an option, besides keeping the present one: any
+//! change restarts the command anyway, so the better plan costs nothing more.
+
+use super::cost::{self, Change};
+use super::decision::{JobSpace, Space};
+use super::spec::{Family, Spec};
+use crate::model::ExecPlan;
+
+/// Sizes up to this are all options; beyond, they are thinned to steps of an eighth. A job on 30 nodes or on
+/// 31 is the same to a planner whose rates are known to a few per cent.
+const ALL_SIZES_UP_TO: u32 = 24;
+
+/// All options of a job. The first is to hold nothing.
+pub fn of(space: &Space<'_>, job: &JobSpace<'_>) -> Vec<Spec> {
+    let problem = space.problem;
+    let barred = problem.drain || problem.backs_off_until(job.job).is_some();
+    let mut found = vec![nothing(space)];
+    if !barred && !space.steps.is_empty() {
+        stay(space, job, &mut found);
+        if problem.may_grow {
+            fresh(space, job, &mut found);
+        }
+    }
+    let locked = job.can_stay && problem.stays_secs(job.job).is_some() && !barred;
+    for spec in &mut found {
+        let change = first_change(job, spec);
+        let own_choice = change != Change::None && (job.can_stay || job.job.held.is_empty()) && !barred;
+        spec.keeps = change == Change::None;
+        spec.voluntary = own_choice;
+        let reluctance = if spec.voluntary { job.reluctance } else { 0.0 };
+        spec.first_cost = change.loss(&job.job.costs, spec.rate) * job.job.weight + reluctance;
+        spec.now &= !locked || spec.keeps;
+    }
+    prune(&mut found, space, job);
+    found
+}
+
+/// The change from the present to an option.
+fn first_change(job: &JobSpace<'_>, spec: &Spec) -> Change {
+    let had = job.job.held.len() as u32;
+    match spec.family {
+        Family::Nothing if had == 0 => Change::None,
+        Family::Nothing => Change::Park,
+        Family::Fresh => Change::Start,
+        Family::Stay => {
+            let same = spec.kept == had && spec.exec_plan == job.job.exec_plan;
+            Change::between(had, spec.nodes, same)
+        }
+    }
+}
+
+fn nothing(space: &Space<'_>) -> Spec {
+    Spec {
+        family: Family::Nothing,
+        node_type: 0,
+        nodes: 0,
+        kept: 0,
+        exec_plan: ExecPlan::default(),
+        rate: 0.0,
+        keeps: false,
+        lasts: space.steps.len(),
+        now: true,
+        later: true,
+        voluntary: false,
+        first_cost: 0.0,
+    }
+}
+
+/// Options that keep the lead. For each size, the kept nodes are those that last through some step: as many
+/// variants as there are distinct answers.
+fn stay(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
+    let lasts: Vec<usize> = job.kept_order.iter().map(|i| space.slots[*i].lasts).collect();
+    let Some(lead) = job.kept_order.first().map(|i| &space.slots[*i]) else { return };
+    let had = job.job.held.len() as u32;
+    let mut counts: Vec<u32> = (0..space.steps.len())
+        .map(|step| lasts.iter().skip(1).filter(|l| **l > step).count() as u32 + 1)
+        .collect();
+    counts.dedup();
+    for nodes in sizes(space, job, lead.node_type) {
+        let mut kept: Vec<u32> = counts.iter().map(|count| nodes.min(*count)).collect();
+        kept.dedup();
+        for kept in kept {
+            if !space.problem.may_grow && (nodes > kept || nodes > had) {
+                continue;
+            }
+            let lasts = lasts.iter().take(kept as usize).copied().min().unwrap_or(0);
+            let mut add = |(exec_plan, rate): (ExecPlan, f64), later| {
+                let (family, node_type, kept) = (Family::Stay, lead.node_type, kept);
+                let base = nothing(space);
+                found.push(Spec { family, node_type, nodes, kept, exec_plan, rate, lasts, later, ..base });
+            };
+            let node_type = &space.types[lead.node_type];
+            let best = cost::best_rate(job.job, node_type, nodes);
+            let present = cost::rate_of(job.job, node_type, &job.job.exec_plan, nodes);
+            let differs = best.as_ref().is_some_and(|(plan, _)| *plan != job.job.exec_plan);
+            best.into_iter().for_each(|b| add(b, true));
+            if let Some(rate) = present.filter(|_| differs && nodes == had && kept == had) {
+                add((job.job.exec_plan.clone(), rate), true);
+            }
+        }
+    }
+}
+
+/// Options that start anew. A running job whose lead lasts has no use for one on its own type.
+fn fresh(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
+    let lead = job.kept_order.first().map(|i| &space.slots[*i]);
+    for node_type in 0..space.types.len() {
+        if lead.is_some_and(|l| l.node_type == node_type && l.lasts == space.steps.len()) {
+            continue;
+        }
+        // It leaves its lead's node, so that one cannot be among its nodes.
+        let left = u32::from(lead.is_some_and(|l| l.node_type == node_type));
+        let supply = space.available(job.job, node_type).first().copied().unwrap_or(0).saturating_sub(left);
+        for nodes in sizes(space, job, node_type).into_iter().filter(|n| *n <= supply) {
+            let Some((exec_plan, rate)) = cost::best_rate(job.job, &space.types[node_type], nodes) else {
+                continue;
+            };
+            let family = Family::Fresh;
+            found.push(Spec { family, node_type, nodes, exec_plan, rate, ..nothing(space) });
+        }
+    }
+}
+
+/// Allowed sizes of a job on a type, thinned: with all that lie near something special, such as the supply in
+/// a step.
+fn sizes(space: &Space<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
+    let had = job.job.held.len() as u32;
+    let supply = space.available(job.job, node_type);
+    let allowed = job.job.sizes.up_to(supply.first().copied().unwrap_or(0));
+    let mut special = vec![had, job.job.sizes.min(), job.job.sizes.max()];
+    special.extend(&supply);
+    special.extend(job.job.rates.iter().flat_map(|r| r.curve.points().iter().map(|p| p.nodes)));
+    special.extend((1..64).map(|i| (f64::from(ALL_SIZES_UP_TO) * 1.125f64.powi(i)) as u32));
+    special.sort_unstable();
+    let wanted = |n: &u32| *n <= ALL_SIZES_UP_TO || special.binary_search(n).is_ok();
+    allowed.into_iter().filter(wanted).collect()
+}
+
+/// Drops options that can never pay: more nodes than another one of the same kind for no more samples, and
+/// starts that cost more than they can earn in all the time there is.
+fn prune(found: &mut Vec<Spec>, space: &Space<'_>, job: &JobSpace<'_>) {
+    let secs = space.steps.total_secs();
+    let earns = |s: &Spec| s.family != Family::Fresh || job.job.costs.start_secs < secs;
+    let dominates = |a: &Spec, b: &Spec| {
+        a.family == b.family
+            && a.node_type == b.node_type
+            && a.nodes < b.nodes
+            && a.rate >= b.rate
+            && a.lasts >= b.lasts
+            && a.first_cost <= b.first_cost
+            && !b.keeps
+            // Fewer kept nodes would use more of the others.
+            && a.nodes - a.kept <= b.nodes - b.kept
+            && (a.now || !b.now)
+    };
+    let kept: Vec<Spec> = found
+        .iter()
+        .filter(|b| b.keeps || (earns(b) && !found.iter().any(|a| a.nodes > 0 && dominates(a, b))))
+        .cloned()
+        .collect();
+    *found = kept;
+}

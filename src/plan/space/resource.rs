@@ -1,0 +1,37 @@
+//! What can run short, as values.
+
+/// A limit on what all jobs use together in one step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    /// What it limits.
+    pub of: Resource,
+    /// The step.
+    pub step: usize,
+    /// Most that may be used.
+    pub most: u32,
+}
+
+/// What can run short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// Nodes of a type that last through the step.
+    Nodes(usize),
+    /// Those of them on which a job may start: not those that only their holder may still use, because the
+    /// window is too short for others.
+    StartNodes(usize),
+    /// Nodes of a type that lie outside a set which some jobs must avoid, for those jobs.
+    Allowed(usize),
+    /// Voluntary changes, in the first step.
+    Changes,
+}
+
+/// What the options of a job use of a resource, in each step in which it is limited.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Demand {
+    /// The resource: an index into the rows of `Space::limit_at`.
+    pub resource: usize,
+    /// The amount for each option.
+    pub amounts: Vec<f64>,
+    /// The largest amount.
+    pub most: f64,
+}

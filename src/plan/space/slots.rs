@@ -1,0 +1,87 @@
+//! The nodes that may be used, as the planner counts them.
+
+use super::problem::Problem;
+use super::steps::Steps;
+use crate::model::{Gap, JobId, MalleableJob, NodeName, NodeType};
+
+/// A node as the planner counts it.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    /// The gap.
+    pub gap: &'a Gap,
+    /// Index of its type.
+    pub node_type: usize,
+    /// Number of steps it lasts through, at least 1.
+    pub lasts: usize,
+    /// Whether jobs that do not hold it may take it.
+    pub startable: bool,
+}
+
+/// How many nodes of a type last through each step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Supply {
+    /// All of them.
+    pub nodes: Vec<u32>,
+    /// Those on which a job may start.
+    pub startable: Vec<u32>,
+}
+
+/// All nodes that last through the first step, except those of busy jobs, sorted by name; and for each gap
+/// its place among them.
+pub fn of<'a>(
+    problem: &Problem<'a>,
+    steps: &Steps,
+    types: &[NodeType],
+) -> (Vec<Slot<'a>>, Vec<Option<usize>>) {
+    let planned = problem.jobs.iter().filter(|j| !problem.is_busy(j)).map(|j| j.id);
+    let planned: std::collections::BTreeSet<JobId> = planned.collect();
+    let slot = |gap: &'a Gap| {
+        let lasts = steps.through(gap.usable_until);
+        let node_type = types.binary_search(&gap.node_type).ok()?;
+        let long = gap.usable_until.secs_since(problem.now) >= problem.min_window_secs;
+        // A node whose holder we do not plan is somebody else's.
+        let foreign = gap.holder.is_some_and(|h| !planned.contains(&h));
+        (lasts > 0 && !foreign).then_some(Slot { gap, node_type, lasts, startable: long })
+    };
+    let mut slots = Vec::with_capacity(problem.gaps.gaps.len());
+    let place = |gap: &'a Gap| {
+        slots.push(slot(gap)?);
+        Some(slots.len() - 1)
+    };
+    let places = problem.gaps.gaps.iter().map(place).collect();
+    (slots, places)
+}
+
+/// The supply of each of so many types in each of so many steps.
+pub fn supply(slots: &[Slot<'_>], types: usize, steps: usize) -> Vec<Supply> {
+    let none = Supply { nodes: vec![0; steps], startable: vec![0; steps] };
+    let mut supply = vec![none; types];
+    for slot in slots {
+        let of_type = &mut supply[slot.node_type];
+        of_type.nodes.iter_mut().take(slot.lasts).for_each(|n| *n += 1);
+        if slot.startable {
+            of_type.startable.iter_mut().take(slot.lasts).for_each(|n| *n += 1);
+        }
+    }
+    supply
+}
+
+/// Orders gaps by how long they will stay: known or counted-on end, then expectation, then place in Slurm's
+/// order.
+///
+/// Slurm fills nodes of equal weight in the order of its configuration, lowest first, so the highest stays
+/// free longest.
+pub fn stability(a: &Gap, b: &Gap) -> std::cmp::Ordering {
+    let by_end = a.usable_until.cmp(&b.usable_until);
+    by_end.then(a.expected_secs.total_cmp(&b.expected_secs)).then_with(|| a.node.cmp_natural(&b.node))
+}
+
+/// Whether the job must avoid the node.
+pub fn excludes(job: &MalleableJob, node: &NodeName) -> bool {
+    job.excluded.binary_search(node).is_ok()
+}
+
+/// Names of a sorted list, each once.
+pub fn distinct(names: &[NodeName]) -> impl Iterator<Item = &NodeName> {
+    names.chunk_by(|a, b| a == b).filter_map(|same| same.first())
+}

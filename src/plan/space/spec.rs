@@ -1,0 +1,64 @@
+//! One option of a job.
+
+use super::cost::Change;
+use crate::model::ExecPlan;
+
+/// What a job does with the nodes it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Holds nothing.
+    Nothing,
+    /// Keeps its lead and some of its nodes.
+    Stay,
+    /// Starts anew, for a job that holds nothing or must move its lead.
+    Fresh,
+}
+
+/// One option.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// What it does with present nodes.
+    pub family: Family,
+    /// Index of the node type.
+    pub node_type: usize,
+    /// Number of nodes.
+    pub nodes: u32,
+    /// How many of them it holds now: the first so many of the job's kept order.
+    pub kept: u32,
+    /// Execution plan.
+    pub exec_plan: ExecPlan,
+    /// Samples a second.
+    pub rate: f64,
+    /// Whether nothing changes: same nodes, same execution plan; for a job that holds nothing, to hold
+    /// nothing.
+    pub keeps: bool,
+    /// Number of steps, from the first, in which it is possible: until the first of the kept nodes ends.
+    pub lasts: usize,
+    /// Whether it may be chosen in the first step.
+    pub now: bool,
+    /// Whether it may be chosen in later steps.
+    pub later: bool,
+    /// Whether choosing it in the first step counts against the budget of changes.
+    pub voluntary: bool,
+    /// Weighted samples that choosing it in the first step costs: the change from what the job holds,
+    /// reluctance, less the bonus that breaks ties.
+    pub first_cost: f64,
+}
+
+impl Spec {
+    /// What going over to `next` in a later step is; `same` says that it is the same option.
+    pub fn change_to(&self, next: &Spec, same: bool) -> Change {
+        match (self.nodes, next.nodes) {
+            (0, 0) => Change::None,
+            _ if same => Change::None,
+            _ if self.continues_as(next) => Change::between(self.nodes, next.nodes, false),
+            (_, 0) => Change::Park,
+            _ => Change::Start,
+        }
+    }
+
+    /// Whether the lead stays where it is when the job goes over to `next`.
+    pub fn continues_as(&self, next: &Spec) -> bool {
+        self.family == next.family && self.node_type == next.node_type && self.nodes > 0 && next.nodes > 0
+    }
+}

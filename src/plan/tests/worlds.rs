@@ -1,0 +1,194 @@
+//! What the planner's tests are made of: small worlds from short texts.
+
+pub use crate::config::PlannerConfig;
+use crate::model::malleable::RateCurve;
+pub use crate::model::{
+    Curve, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, Report,
+    RescaleCosts, Sizes, SolveStatus, Standing, UnixTime, UserId, WindowCause, WindowEnd,
+};
+pub use crate::plan::solver::{Limits, Solution, Solver, SolverError};
+pub use crate::plan::{Assignment, Milp, Problem, Steps, check, evaluate, explain, fallback, plan};
+
+/// The moment of all test rounds.
+pub const NOW: UnixTime = UnixTime(1_000_000);
+
+/// A world that owns what a [`Problem`] borrows.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub gaps: Gaps,
+    pub jobs: Vec<MalleableJob>,
+    pub config: PlannerConfig,
+    pub min_window_secs: f64,
+    pub may_grow: bool,
+    pub drain: bool,
+}
+
+impl World {
+    /// `gaps`: `name:secs` or `name:secs:type`, a trailing `?` for an unknown end; `jobs`: see [`job`].
+    pub fn new(gaps: &str, jobs: &[&str]) -> World {
+        let mut world = World {
+            gaps: Gaps { gaps: gaps.split_whitespace().map(gap).collect(), refused: Vec::new() },
+            jobs: jobs.iter().map(|text| job(text)).collect(),
+            config: PlannerConfig { solve_secs: 10.0, mip_gap: 0.0, ..PlannerConfig::default() },
+            min_window_secs: 60.0,
+            may_grow: true,
+            drain: false,
+        };
+        world.gaps.gaps.sort_by(|a, b| a.node.cmp(&b.node));
+        world.set_holders();
+        world
+    }
+
+    pub fn set_holders(&mut self) {
+        for gap in &mut self.gaps.gaps {
+            let holds = |j: &&MalleableJob| j.held.iter().any(|h| h.node == gap.node);
+            gap.holder = self.jobs.iter().find(holds).map(|j| j.id);
+        }
+    }
+
+    pub fn problem(&self) -> Problem<'_> {
+        let mut problem = Problem::new(NOW, &self.gaps, &self.jobs, &self.config, self.min_window_secs);
+        (problem.may_grow, problem.drain) = (self.may_grow, self.drain);
+        problem
+    }
+
+    /// The world after the plan was carried out in no time.
+    pub fn after(&self, plan: &Plan) -> World {
+        let mut next = self.clone();
+        for job in &mut next.jobs {
+            let Some(planned) = plan.job(job.id) else { continue };
+            let slurm_job = job.id;
+            job.held = planned.nodes.iter().map(|p| HeldNode { node: p.node.clone(), slurm_job }).collect();
+            job.held.sort_by(|a, b| a.node.cmp(&b.node));
+            job.lead_node = planned.nodes.first().map(|p| p.node.clone());
+            job.exec_plan = planned.exec_plan.clone();
+            if matches!(job.standing, Standing::Waiting | Standing::Running) {
+                job.standing = if job.held.is_empty() { Standing::Waiting } else { Standing::Running };
+            }
+        }
+        next.set_holders();
+        next
+    }
+}
+
+pub fn gap(text: &str) -> Gap {
+    let (text, unknown) = (text.trim_end_matches('?'), text.ends_with('?'));
+    let mut parts = text.split(':');
+    let node = NodeName::new(parts.next().unwrap());
+    let usable_until = NOW + parts.next().unwrap().parse::<i64>().unwrap();
+    let cause = WindowCause::PlannedJob(JobId(9));
+    Gap {
+        node,
+        node_type: NodeType::new(parts.next().unwrap_or("a")),
+        since: NOW + -100,
+        end: if unknown { WindowEnd::Unknown } else { WindowEnd::Known { at: usable_until + 15, cause } },
+        vacate_by: (!unknown).then_some(usable_until),
+        usable_until,
+        expected_secs: usable_until.secs_since(NOW),
+        holder: None,
+    }
+}
+
+/// `id sizes curve [key=value]…`; keys: `held` (the lead's node first), `w`, `age`, `changed`, `busy`,
+/// `backoff`, `up`, `down`, `start`, `not`, `type`; a further curve for a type is `on:TYPE=CURVE`, for a plan
+/// `plan:NAME=CURVE`.
+pub fn job(text: &str) -> MalleableJob {
+    let mut words = text.split_whitespace();
+    let id = JobId(words.next().unwrap().parse().unwrap());
+    let sizes = Sizes::parse(words.next().unwrap()).unwrap();
+    let curve = |text: &str| if text == "linear" { Curve::linear() } else { Curve::parse(text).unwrap() };
+    let rate = |plan: &str, node_type, text: &str| RateCurve {
+        exec_plan: ExecPlan(plan.to_owned()),
+        node_type,
+        curve: curve(text),
+    };
+    let mut job = MalleableJob {
+        id,
+        user: UserId(1),
+        weight: 1.0,
+        sizes,
+        rates: vec![rate("default", None, words.next().unwrap())],
+        costs: RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 },
+        standing: Standing::Waiting,
+        exec_plan: ExecPlan::default(),
+        lead_node: None,
+        held: Vec::new(),
+        submitted_at: NOW + -1000,
+        last_change: None,
+        excluded: Vec::new(),
+    };
+    for word in words {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        let number = || value.parse::<f64>().unwrap();
+        let names = || value.split(',').map(NodeName::new).collect::<Vec<_>>();
+        match key.split_once(':').unwrap_or((key, "")) {
+            ("held", _) => {
+                job.lead_node = names().first().cloned();
+                job.held = names().into_iter().map(|node| HeldNode { node, slurm_job: id }).collect();
+                job.held.sort_by(|a, b| a.node.cmp(&b.node));
+                job.standing = Standing::Running;
+            }
+            ("w", _) => job.weight = number(),
+            ("age", _) => job.submitted_at = NOW.plus_secs(-number()),
+            ("changed", _) => job.last_change = Some(NOW.plus_secs(-number())),
+            ("busy", _) => job.standing = Standing::Busy,
+            ("backoff", _) => job.standing = Standing::BackOff(NOW.plus_secs(number())),
+            ("up", _) => job.costs.up_secs = number(),
+            ("down", _) => job.costs.down_secs = number(),
+            ("start", _) => job.costs.start_secs = number(),
+            ("not", _) => job.excluded = names(),
+            ("on", t) => job.rates.push(rate("default", Some(NodeType::new(t)), value)),
+            ("plan", name) => job.rates.push(rate(name, None, value)),
+            (key, _) => panic!("unknown key {key}"),
+        }
+    }
+    job
+}
+
+/// What the plan gives to each job: `1: n1* n2 | 2: -`, the lead's node with a star.
+pub fn show(plan: &Plan) -> String {
+    let job = |j: &crate::model::JobPlan| {
+        let name = |(i, p): (usize, &crate::model::Placement)| {
+            format!("{}{}", p.node, if i == 0 { "*" } else { "" })
+        };
+        let names: Vec<String> = j.nodes.iter().enumerate().map(name).collect();
+        format!("{}: {}", j.job, if names.is_empty() { "-".to_owned() } else { names.join(" ") })
+    };
+    plan.jobs.iter().map(job).collect::<Vec<_>>().join(" | ")
+}
+
+/// Asserts that the checker passes the plan.
+pub fn passes(world: &World, plan: &Plan) {
+    if let Err(violations) = check(&world.problem(), plan) {
+        let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        panic!("{}\n{plan:#?}\n{world:#?}\n{}", list.join("\n"), show(plan));
+    }
+}
+
+pub fn solver() -> Box<dyn Solver> {
+    crate::plan::solver::default_solver().expect("the tests need a solver")
+}
+
+/// Plans with the solver; checks the plan.
+pub fn solve(world: &World) -> (Plan, Report) {
+    let plan = crate::plan::plan(&world.problem(), solver().as_ref());
+    passes(world, &plan);
+    let report = explain(&world.problem(), &plan);
+    (plan, report)
+}
+
+/// What a [`Broken`] solver does.
+pub type Answer = fn(&Milp, Option<&Assignment>) -> Result<Solution, SolverError>;
+
+/// A solver that does what a test says.
+pub struct Broken(pub Answer);
+
+impl Solver for Broken {
+    fn name(&self) -> &'static str {
+        "broken"
+    }
+
+    fn solve(&self, milp: &Milp, _: Limits, start: Option<&Assignment>) -> Result<Solution, SolverError> {
+        (self.0)(milp, start)
+    }
+}
