@@ -63,7 +63,7 @@ pub async fn is_admin(context: &Context, uid: UserId) -> bool {
     false
 }
 
-/// Refuses whoever is no administrator and reaches for what is not his alone. `None` stands for everybody's.
+/// Refuses whoever is no administrator and reaches for what is not theirs alone. `None` stands for everybody's.
 pub async fn owns(context: &Context, uid: UserId, owners: Option<BTreeSet<&str>>) -> Result<(), Refusal> {
     let one = owners.as_ref().filter(|o| o.len() == 1).and_then(|o| o.first());
     let own = match one {
@@ -73,7 +73,7 @@ pub async fn owns(context: &Context, uid: UserId, owners: Option<BTreeSet<&str>>
     if own || is_admin(context, uid).await {
         return Ok(());
     }
-    tracing::warn!(%uid, ?owners, "a request was refused: not his, and no administrator");
+    tracing::warn!(%uid, ?owners, "a request was refused: not their own, and not an administrator");
     let what = "only administrators may change other users' profiles (--me chooses your own)";
     Err(Refusal::new(StatusCode::FORBIDDEN, what))
 }

@@ -23,7 +23,7 @@ impl fmt::Debug for Secret {
 pub enum Credential {
     /// A MUNGE credential whose payload is [`hello_payload`].
     Munge(Secret),
-    /// A Slurm JWT of the user (`scontrol token`), checked by asking slurmrestd in his name.
+    /// A Slurm JWT of the user (`scontrol token`), checked by asking slurmrestd in their name.
     Jwt(Secret),
 }
 

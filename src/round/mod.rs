@@ -19,3 +19,6 @@ pub use facts::{JobFacts, Pause, Place, Program};
 pub use leaving::CLEANUP_SECS;
 pub use question::{Judged, Question, Terms, judge};
 pub use scene::{Advice, Scene};
+
+#[cfg(test)]
+mod tests;

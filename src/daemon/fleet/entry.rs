@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::generation::{Machine, Phase};
 use crate::model::{JobId, NodeName, UnixTime};
-use crate::round::Program;
+use crate::plan::Change;
+use crate::round::{Pause, Program};
 
 /// What is known of a malleable job besides its generations.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,18 +52,50 @@ impl Mark {
 pub(super) struct Entry {
     pub machine: Machine,
     pub about: About,
+    /// The pause of its last change.
+    pub pause: Option<Pause>,
+    /// When its last generation was stopped, and on how many nodes it had run.
+    stopped: Option<(UnixTime, u32)>,
     /// As it was after its last turn.
     mark: Option<Mark>,
 }
 
 impl Entry {
     pub fn new(machine: Machine, about: About) -> Self {
-        Entry { machine, about, mark: None }
+        Entry { machine, about, pause: None, stopped: None, mark: None }
     }
 
-    /// Whether a generation ran after the last turn.
-    pub fn ran(&self) -> bool {
-        self.mark.as_ref().is_some_and(|m| matches!(m.phase, Phase::Running { .. }))
+    /// The nodes of the generation that ran after the last turn, if one did.
+    fn ran_on(&self) -> Option<u32> {
+        match &self.mark.as_ref()?.phase {
+            Phase::Running { members } => Some(members.len() as u32),
+            _ => None,
+        }
+    }
+
+    /// Whether the generation that ran after the last turn runs no more.
+    pub fn was_interrupted(&self) -> bool {
+        self.ran_on().is_some() && !self.runs_on()
+    }
+
+    /// Whether the generation of the last turn runs on.
+    fn runs_on(&self) -> bool {
+        self.runs() && self.mark.as_ref().is_some_and(|m| m.generation == self.machine.generation.number)
+    }
+
+    /// Takes note of when the job stopped to make samples, and of the change that this was for.
+    pub fn note_pause(&mut self, now: UnixTime) {
+        if let Some(had) = self.ran_on().filter(|_| !self.runs_on()) {
+            self.stopped = Some((now, had));
+        }
+        let Phase::Running { members } = &self.machine.phase else { return };
+        if self.runs_on() {
+            return;
+        }
+        let launched = self.about.launched_at.map(|at| (at, 0));
+        let began = self.stopped.take().into_iter().chain(launched).max_by_key(|(at, _)| *at);
+        let change = |had| Change::between(had, members.len() as u32, false);
+        self.pause = began.map(|(since, had)| Pause { since, change: change(had) });
     }
 
     pub fn runs(&self) -> bool {

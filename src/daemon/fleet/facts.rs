@@ -6,8 +6,7 @@ use super::entry::Entry;
 use super::jobs::Fleet;
 use crate::generation::{Machine, Phase};
 use crate::model::{HeldNode, JobId, NodeName, Standing, UnixTime, UserId};
-use crate::plan::Change;
-use crate::round::{JobFacts, Pause, Place};
+use crate::round::{JobFacts, Place};
 
 impl Fleet {
     /// The jobs that advisor and planner have to do with, as they are now.
@@ -41,7 +40,7 @@ impl Entry {
             running,
             place: place(machine),
             exec_plan: machine.generation.exec_plan.clone(),
-            pause: self.runs().then_some(Pause { since: machine.since, change: Change::Shrink }),
+            pause: self.pause.filter(|_| self.runs()),
             submitted_at: about.submitted_at,
             last_change: machine.rescaled_at,
             excluded: Vec::new(),

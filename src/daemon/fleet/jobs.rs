@@ -135,9 +135,10 @@ impl Fleet {
         let mut out = Output::default();
         let Some(entry) = self.jobs.get_mut(&job) else { return out };
         entry.machine.step(&self.settings, now, &mut outcome);
-        if entry.ran() && !entry.runs() {
+        if entry.was_interrupted() {
             out.interrupted.push(job);
         }
+        entry.note_pause(now);
         out.ended.extend(entry.has_ended().then_some(job));
         outcome.notes.iter().for_each(|note| out.note(Level::INFO, job, note));
         if let Some((generation, nodes, why)) = outcome.started {

@@ -1,0 +1,167 @@
+//! The scene: what a look takes in, and what has happened since is in the question.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::config::Config;
+use crate::model::{
+    ExecPlan, HeldNode, JobId, NodeName, Sizes, Snapshot, Standing, UnixTime, UserId, WindowCause, WindowEnd,
+};
+use crate::plan::Change;
+use crate::slurm::fake::{FakeSlurm, pending_job};
+
+const NOW: UnixTime = UnixTime(1_000_000);
+
+/// Four idle nodes; a main job is planned on n4 for ten minutes from now.
+fn snapshot() -> Snapshot {
+    FakeSlurm::new(4, "infill").edit(|world| {
+        let mut planned = pending_job(50, 1);
+        planned.start_time = Some(NOW + 600);
+        planned.scheduled_nodes = vec![NodeName::from("n4")];
+        world.jobs.push(planned);
+        world.clone()
+    })
+}
+
+fn scene() -> Scene {
+    let mut config = Config::default();
+    config.slurm.partition = "infill".to_owned();
+    (config.gaps.leave_secs, config.daemon.poll_interval_secs) = (15.0, 5.0);
+    Scene::new(Arc::new(config), NOW)
+}
+
+/// A job that runs on these nodes, the lead's first.
+fn job(id: u32, nodes: &str) -> JobFacts {
+    let nodes: Vec<NodeName> = nodes.split_whitespace().map(NodeName::from).collect();
+    let held = nodes.iter().map(|n| HeldNode { node: n.clone(), slurm_job: JobId(id) }).collect();
+    let lead = nodes.first().cloned();
+    JobFacts {
+        job: JobId(id),
+        user: UserId(1),
+        program: Program { user: "alice".to_owned(), job_name: "bert".to_owned(), told: None },
+        sizes: Sizes::Range { min: 1, max: 4 },
+        claim: None,
+        claimed_costs: None,
+        standing: if nodes.is_empty() { Standing::Waiting } else { Standing::Running },
+        since: NOW,
+        running: None,
+        place: Place { held, lead_now: lead.clone(), lead, ..Place::default() },
+        exec_plan: ExecPlan::default(),
+        pause: None,
+        submitted_at: NOW,
+        last_change: None,
+        excluded: Vec::new(),
+    }
+}
+
+fn look(scene: &mut Scene, jobs: &[JobFacts]) {
+    let mut snapshot = snapshot();
+    for held in jobs.iter().flat_map(|j| &j.place.held) {
+        let mut ours = pending_job(held.slurm_job.0, 1);
+        ours.state = crate::model::JobState::of(crate::model::BaseState::Running);
+        (ours.partition, ours.nodes) = ("infill".to_owned(), vec![held.node.clone()]);
+        snapshot.jobs.push(ours);
+    }
+    let _ = scene.look(&snapshot, jobs, Advice::Watch, NOW);
+}
+
+/// Each node with who holds it, or why it is no gap.
+fn gaps(question: &Question) -> String {
+    let held = question.gaps.gaps.iter().map(|g| {
+        let holder = g.holder.map_or("free".to_owned(), |job| job.to_string());
+        format!("{}: {holder}", g.node)
+    });
+    let refused = question.gaps.refused.iter().map(|(node, why)| format!("{node}: {why}"));
+    held.chain(refused).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn what_has_happened_since_the_look_is_in_the_question() {
+    let mut scene = scene();
+    look(&mut scene, &[job(1, "n1 n2"), job(2, "")]);
+    let unchanged = scene.question(&[job(1, "n1 n2"), job(2, "")], Terms::FREE, NOW);
+    insta::assert_snapshot!(gaps(&unchanged), @r"
+    n1: 1
+    n2: 1
+    n3: free
+    n4: free
+    ");
+    let (mut first, second) = (job(1, "n1"), job(2, "n3"));
+    (first.place.left, first.place.taken) = (vec![NodeName::from("n2")], vec![NodeName::from("n1")]);
+    let moved = scene.question(&[first, second], Terms::FREE, NOW);
+    insta::assert_snapshot!(gaps(&moved), @r"
+    n3: 2
+    n4: free
+    n1: Slurm is taking it back
+    n2: job 1 is just leaving it
+    ");
+}
+
+#[test]
+fn without_a_trusted_snapshot_nothing_may_grow_and_doubt_makes_nobody_leave() {
+    let mut scene = scene();
+    look(&mut scene, &[job(1, "n1")]);
+    let until = |q: &Question, node: &str| q.gaps.get(&NodeName::from(node)).unwrap().usable_until;
+    let now = scene.question(&[job(1, "n1")], Terms::FREE, NOW);
+    let doubted = Terms { trusted: false, ..Terms::FREE };
+    let later = scene.question(&[job(1, "n1")], doubted, NOW + 100);
+    assert!(now.may_grow && !later.may_grow);
+    assert_eq!(later.notes, ["no trusted snapshot: nothing is started or grown"]);
+    assert_eq!(until(&later, "n1"), until(&now, "n1") + 100, "nothing is planned there");
+    assert_eq!(until(&later, "n4"), until(&now, "n4"), "what is planned stays planned");
+}
+
+#[test]
+fn windows_are_left_by_what_leaving_has_taken() {
+    let mut scene = scene();
+    let leave_by = |scene: &mut Scene| {
+        look(scene, &[]);
+        let gap = scene.gaps().get(&NodeName::from("n4")).cloned().unwrap();
+        assert_eq!(gap.end, WindowEnd::Known { at: NOW + 600, cause: WindowCause::PlannedJob(JobId(50)) });
+        (NOW + 600).secs_since(gap.vacate_by.unwrap())
+    };
+    assert_eq!(leave_by(&mut scene), 20.0, "as configured, and a round");
+    (0..5).for_each(|_| scene.stopped(40.0));
+    assert_eq!(leave_by(&mut scene), 48.0, "40 s, the clean-up's 3 and a round");
+}
+
+#[test]
+fn a_node_with_strikes_is_no_gap_unless_a_job_is_on_it() {
+    let mut scene = scene();
+    for node in ["n1", "n2"] {
+        scene.breaker_mut().trip(&NodeName::from(node), "a wing did not come up", NOW);
+    }
+    look(&mut scene, &[job(1, "n1")]);
+    insta::assert_snapshot!(gaps(&scene.question(&[job(1, "n1")], Terms::FREE, NOW)), @r"
+    n1: 1
+    n3: free
+    n4: free
+    n2: left alone until 1970-01-12T13:47:10Z (circuit breaker): a wing did not come up
+    ");
+}
+
+#[test]
+fn a_pause_that_is_on_is_no_cost_of_a_further_change() {
+    let mut scene = scene();
+    let mut paused = job(1, "n1");
+    paused.pause = Some(Pause { since: NOW + -10, change: Change::Grow });
+    look(&mut scene, std::slice::from_ref(&paused));
+    let costs = |job: &JobFacts| scene.question(std::slice::from_ref(job), Terms::FREE, NOW).jobs[0].costs;
+    // 18 s to grow, 12 s to shrink, as configured; 8 s of the last change are left.
+    let (whole, less) = (costs(&job(1, "n1")), costs(&paused));
+    assert_eq!((whole.up_secs, whole.down_secs), (18.0, 12.0));
+    assert_eq!((less.up_secs, less.down_secs, less.start_secs), (10.0, 4.0, 10.0));
+}
+
+#[test]
+fn a_job_that_waits_has_the_signature_of_the_last_of_its_name_on_the_usual_node() {
+    let mut scene = scene();
+    let waiting = job(2, "").program;
+    assert_eq!(scene.key(&waiting, None).node_type.as_str(), "", "nobody has looked yet");
+    look(&mut scene, &[job(1, "n1")]);
+    let usual = scene.key(&waiting, None);
+    assert_eq!(usual.node_type, scene.key(&waiting, Some(&NodeName::from("n1"))).node_type);
+    assert_eq!((usual.user.as_str(), usual.name.as_str()), ("alice", ""));
+    let told = Program { told: Some(("bert-large".to_owned(), Default::default())), ..waiting };
+    assert_eq!(scene.key(&told, None).name, "bert-large");
+}
