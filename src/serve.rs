@@ -87,8 +87,9 @@ async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store:
     Ok(state.absorb(out, now()))
 }
 
-/// Opens the store and waits until this daemon leads on it; `None` if it was told to stop before. Where another
-/// leads, requests are answered meanwhile: this one stands by, so that agents and command line go on to the next.
+/// Opens the store and waits until this daemon leads on it; `None` if it was told to stop before. Where
+/// another leads, requests are answered meanwhile: this one stands by, so that agents and command line go on
+/// to the next.
 ///
 /// # Errors
 /// When the store cannot be opened.

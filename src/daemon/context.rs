@@ -95,14 +95,14 @@ impl Context {
         (context, queue)
     }
 
-    /// Locks the state. Never held over an await. A thread that panicked while holding it leaves the values whole:
-    /// every change is made by replacing values.
+    /// Locks the state. Never held over an await. A thread that panicked while holding it leaves the values
+    /// whole: every change is made by replacing values.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the fleet and runs what follows from it, in one go: nobody is told of an older state after a newer
-    /// one.
+    /// Changes the fleet and runs what follows from it, in one go: nobody is told of an older state after a
+    /// newer one.
     pub fn change(&self, now: UnixTime, change: impl FnOnce(&mut State) -> Output) {
         let mut state = self.state();
         let out = change(&mut state);
@@ -128,8 +128,8 @@ impl Context {
         }
     }
 
-    /// Takes in an agent whose identity was proved, and opens a line to it. Says no when it has no place in the
-    /// job.
+    /// Takes in an agent whose identity was proved, and opens a line to it. Says no when it has no place in
+    /// the job.
     pub fn admit(&self, lead: JobId, arrival: Arrival, secret: &Secret, now: UnixTime) -> bool {
         let agent = (arrival.slurm_job, arrival.node.clone());
         let mut state = self.state();

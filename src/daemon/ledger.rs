@@ -1,5 +1,5 @@
-//! What is to be written: records of jobs, which go before anything is done about them, and history, which waits,
-//! bounded, while the store is away.
+//! What is to be written: records of jobs, which go before anything is done about them, and history, which
+//! waits, bounded, while the store is away.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,8 +7,8 @@ use crate::model::words::words;
 use crate::model::{EndedGap, JobId, ProfileFilter};
 use crate::store::{GenerationRecord, Measurement, RoundRecord};
 
-/// Rows of any kind that wait in memory while the store is away: an hour of a job that reports every second, and
-/// some megabytes.
+/// Rows of any kind that wait in memory while the store is away: an hour of a job that reports every second,
+/// and some megabytes.
 pub const MAX_WAITING_ROWS: usize = 10_000;
 
 /// Rounds that wait: each may have a hundred kilobytes.

@@ -1,5 +1,5 @@
-//! Which stored profiles are in memory: those of the jobs' owners, of their programs, and, where they are shared,
-//! of programs of the same name.
+//! Which stored profiles are in memory: those of the jobs' owners, of their programs, and, where they are
+//! shared, of programs of the same name.
 
 use std::collections::BTreeSet;
 

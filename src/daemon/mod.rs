@@ -1,9 +1,9 @@
 //! The daemon: thin loops around the pure core.
 //!
-//! `rounds` reads Slurm, plans and sets targets; `executor` carries effects out, each guarded; `ticks` lets time
-//! pass for the machines; `lead` looks whether this daemon still leads. What they share is a [`context::Context`]:
-//! services, and a [`state::State`] of values (fleet, scene, ledger, health) behind a lock that is never held over
-//! an await.
+//! `rounds` reads Slurm, plans and sets targets; `executor` carries effects out, each guarded; `ticks` lets
+//! time pass for the machines; `lead` looks whether this daemon still leads. What they share is a
+//! [`context::Context`]: services, and a [`state::State`] of values (fleet, scene, ledger, health) behind a
+//! lock that is never held over an await.
 
 pub mod books;
 pub mod context;

@@ -176,7 +176,8 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
     }
 }
 
-/// Gives each job its target. Those that give nodes back come first, and are not counted: leaving is never put off.
+/// Gives each job its target. Those that give nodes back come first, and are not counted: leaving is never
+/// put off.
 fn set_targets(context: &Context, state: &mut State, plan: &Plan) {
     let at = plan.at;
     let most = context.config.daemon.max_actions_a_round as usize;

@@ -1,4 +1,5 @@
-//! All that the daemon knows, as values behind one lock: the fleet, the scene, what is to be written, what is wrong.
+//! All that the daemon knows, as values behind one lock: the fleet, the scene, what is to be written, what is
+//! wrong.
 //!
 //! What follows from a change of one of them reaches the others in [`State::absorb`], and the outside as
 //! [`Errands`], which the [`super::context::Context`] hands on before it lets go of the lock.
@@ -162,7 +163,8 @@ impl State {
     /// Takes in how a job runs. Says whether the planner should look at once.
     fn measured(&mut self, measured: &Measured, now: UnixTime, notes: &mut Vec<Note>) -> bool {
         let key = self.scene.key(&measured.program, measured.lead.as_ref());
-        // Just started: no snapshot has shown the node yet, or the store has not told what is known of such jobs.
+        // Just started: no snapshot has shown the node yet, or the store has not told what is known of such
+        // jobs.
         if key.node_type.as_str().is_empty() || !self.lookups.covers(&key) {
             return false;
         }
@@ -195,8 +197,8 @@ impl State {
         self.scene.library_mut().set_job_name(key, &name);
     }
 
-    /// What agents may be told now that these jobs' records were stored, or could not be: while the store fails,
-    /// training still goes on in new generations, but nothing is ordered.
+    /// What agents may be told now that these jobs' records were stored, or could not be: while the store
+    /// fails, training still goes on in new generations, but nothing is ordered.
     pub fn saved(&self, jobs: impl IntoIterator<Item = JobId>, stored: bool) -> Errands {
         let permit = if stored { Permit::Order } else { Permit::Run };
         let settled = jobs.into_iter().filter(|job| !stored || self.ledger.is_stored(*job));
@@ -217,7 +219,8 @@ impl State {
         dropped.iter().for_each(|key| self.lookups.drop_key(key));
     }
 
-    /// Forgets profiles that were deleted from the store, with the measurements that would bring them back there.
+    /// Forgets profiles that were deleted from the store, with the measurements that would bring them back
+    /// there.
     pub fn forget_profiles(&mut self, filter: &ProfileFilter) {
         self.scene.library_mut().forget(filter);
         self.ledger.forget(filter);

@@ -63,7 +63,8 @@ pub async fn is_admin(context: &Context, uid: UserId) -> bool {
     false
 }
 
-/// Refuses whoever is no administrator and reaches for what is not theirs alone. `None` stands for everybody's.
+/// Refuses whoever is no administrator and reaches for what is not theirs alone. `None` stands for
+/// everybody's.
 pub async fn owns(context: &Context, uid: UserId, owners: Option<BTreeSet<&str>>) -> Result<(), Refusal> {
     let one = owners.as_ref().filter(|o| o.len() == 1).and_then(|o| o.first());
     let own = match one {

@@ -1,5 +1,5 @@
-//! What a round must be told of a malleable job: the daemon's come from the state machines, the simulator's from
-//! simulated jobs, a script's from the script.
+//! What a round must be told of a malleable job: the daemon's come from the state machines, the simulator's
+//! from simulated jobs, a script's from the script.
 
 use crate::model::{
     BatchMode, Curve, ExecPlan, HeldNode, JobId, NodeName, RescaleCosts, Sizes, Standing, UnixTime, UserId,

@@ -29,8 +29,8 @@ impl TimeToLeave {
         }
     }
 
-    /// Seconds from the decision to leave until the node is idle: measured where enough was measured, else those
-    /// that are `configured`.
+    /// Seconds from the decision to leave until the node is idle: measured where enough was measured, else
+    /// those that are `configured`.
     pub fn secs(&self, configured: f64) -> f64 {
         if self.stops.len() < STOPS_NEEDED {
             return configured;

@@ -1,8 +1,8 @@
-//! A round, once for all who make rounds: what Slurm shows and what is known of the jobs → what the planner is
-//! asked → a plan that the checker has passed.
+//! A round, once for all who make rounds: what Slurm shows and what is known of the jobs → what the planner
+//! is asked → a plan that the checker has passed.
 //!
-//! The daemon, the simulator, the scenarios and the benches feed one [`Scene`] with [`JobFacts`]; they differ in
-//! where their jobs and nodes come from, and in nothing else. [`Scene::look`] takes in a snapshot,
+//! The daemon, the simulator, the scenarios and the benches feed one [`Scene`] with [`JobFacts`]; they differ
+//! in where their jobs and nodes come from, and in nothing else. [`Scene::look`] takes in a snapshot,
 //! [`Scene::question`] asks, [`Question::solve`] and [`judge`] answer.
 
 pub mod breaker;

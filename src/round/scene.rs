@@ -1,8 +1,8 @@
 //! What lasts from round to round, and the steps of a round in their order.
 //!
-//! A look at a trusted snapshot: what each node is used for, which gaps ended, how far ahead to count, which gaps
-//! there are, what the advisor makes of them. Then any number of questions about it, each as of its own moment:
-//! between two looks jobs move on.
+//! A look at a trusted snapshot: what each node is used for, which gaps ended, how far ahead to count, which
+//! gaps there are, what the advisor makes of them. Then any number of questions about it, each as of its own
+//! moment: between two looks jobs move on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -86,7 +86,8 @@ impl Scene {
         self.experience.note(ended, now);
     }
 
-    /// Takes in a trusted snapshot and the jobs as they are now. Returns the gaps that have ended since the last.
+    /// Takes in a trusted snapshot and the jobs as they are now. Returns the gaps that have ended since the
+    /// last.
     pub fn look(
         &mut self,
         snapshot: &Snapshot,
@@ -155,8 +156,8 @@ impl Scene {
         &mut self.breaker
     }
 
-    /// The signature of what a job runs, whose lead is on this node. While it has told nothing, that of the last
-    /// job of its name.
+    /// The signature of what a job runs, whose lead is on this node. While it has told nothing, that of the
+    /// last job of its name.
     pub fn key(&self, program: &Program, lead_now: Option<&NodeName>) -> ProfileKey {
         let last = || self.library.last_of(&program.user, &program.job_name);
         let guessed = || last().map(|k| (k.name.clone(), k.batch));
@@ -222,8 +223,8 @@ impl Scene {
         gaps::find(occupancy, &context, now)
     }
 
-    /// Seconds before the end of a window at which it must be left: what leaving takes, and the time until the
-    /// next round, for a window that is just long enough now is not in the next one.
+    /// Seconds before the end of a window at which it must be left: what leaving takes, and the time until
+    /// the next round, for a window that is just long enough now is not in the next one.
     fn leave_secs(&self) -> f64 {
         self.config.daemon.poll_interval_secs + self.leaving.secs(self.config.gaps.leave_secs)
     }
@@ -250,8 +251,8 @@ impl Scene {
         self.library.round(&subjects, usable, free, may_probe, now);
     }
 
-    /// The gaps as of now: what has happened since the snapshot is taken in, nodes that were given up, promised,
-    /// or taken back by Slurm.
+    /// The gaps as of now: what has happened since the snapshot is taken in, nodes that were given up,
+    /// promised, or taken back by Slurm.
     fn gaps_now(&self, jobs: &[JobFacts], now: UnixTime) -> Arc<Gaps> {
         let holders = holders(jobs);
         let mut gaps = self.gaps.clone();

@@ -117,8 +117,8 @@ fn the_core_does_nothing_but_compute() {
     assert_none(found, "the core is pure");
 }
 
-/// What each module may use of the others. Upwards in this list nothing may be used, so that there is no circle
-/// among modules.
+/// What each module may use of the others. Upwards in this list nothing may be used, so that there is no
+/// circle among modules.
 const MAY_USE: [(&str, &[&str]); 19] = [
     ("model", &[]),
     ("addresses", &[]),
@@ -221,8 +221,8 @@ fn the_table_has_every_module_and_no_circle() {
     }
 }
 
-/// Steps of a round, as they are called. Only the scene may call them: the daemon, the simulator, the scenarios and the
-/// benches feed it.
+/// Steps of a round, as they are called. Only the scene may call them: the daemon, the simulator, the
+/// scenarios and the benches feed it.
 const STEPS_OF_A_ROUND: [&str; 7] = [
     "tracker.observe(",
     "lookahead.note(",
@@ -277,7 +277,8 @@ fn files_stay_short() {
 /// Most fields of a struct that is neither a setting, nor a value of the model, nor a message.
 const MOST_FIELDS: usize = 15;
 
-/// Where structs are what others say: settings, values, messages, command lines, and metrics, each declared once.
+/// Where structs are what others say: settings, values, messages, command lines, and metrics, each declared
+/// once.
 const WIDE: [&str; 6] =
     ["src/config", "src/model/", "src/api/", "src/cli/", "src/slurm/rest/wire", "src/daemon/metrics.rs"];
 

@@ -115,9 +115,9 @@ impl Entry {
     }
 }
 
-/// How a generation came about, with the time of its first report. Of a start the agent has seen only what came
-/// after its own; the lead was launched `launched_secs` before the command. Without a launch and a stop before it,
-/// the command had failed and was started again.
+/// How a generation came about, with the time of its first report. Of a start the agent has seen only what
+/// came after its own; the lead was launched `launched_secs` before the command. Without a launch and a stop
+/// before it, the command had failed and was started again.
 fn begun(told: &Told, samples: f64, start_secs: f64, launched_secs: Option<f64>) -> Startup {
     let sound = |secs: f64| if secs.is_finite() { secs.max(0.0) } else { 0.0 };
     let idle_secs = match (told.stop_secs, launched_secs) {

@@ -21,8 +21,8 @@ const BLAME_SECS: f64 = 180.0;
 const LEFT_BADLY: [&str; 2] = ["Kill task failed", "Epilog"];
 
 impl Fleet {
-    /// Takes in a trusted snapshot that was read from `read_at` on. Also returns the jobs whose comments cannot
-    /// be read, each with the reason.
+    /// Takes in a trusted snapshot that was read from `read_at` on. Also returns the jobs whose comments
+    /// cannot be read, each with the reason.
     pub fn see(&mut self, snapshot: &Snapshot, read_at: UnixTime, now: UnixTime) -> (Output, Vec<String>) {
         let ours: Vec<&Job> = snapshot.jobs.iter().filter(|j| j.partition == self.partition).collect();
         let mut out = Output::default();

@@ -1,5 +1,5 @@
-//! The malleable jobs: their state machines, and what else is known of them. Pure: what happened and when come in,
-//! what follows from it comes out as an [`Output`].
+//! The malleable jobs: their state machines, and what else is known of them. Pure: what happened and when
+//! come in, what follows from it comes out as an [`Output`].
 
 mod agents;
 mod entry;

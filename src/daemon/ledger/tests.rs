@@ -5,8 +5,8 @@ use crate::model::{
     BatchMode, ExecPlan, NodeName, NodeType, Plan, ProfileKey, Report, SolveStatus, UnixTime, WindowEnd,
 };
 
-/// What can happen to the rows of a kind, one letter each: `a` a row comes, `t` all are taken to be written, `b`
-/// those that were taken come back, `f` as many rows come as may wait, `l` one is lost.
+/// What can happen to the rows of a kind, one letter each: `a` a row comes, `t` all are taken to be written,
+/// `b` those that were taken come back, `f` as many rows come as may wait, `l` one is lost.
 fn play(kind: Kind, events: &str) -> String {
     let (mut ledger, mut taken, mut number) = (Ledger::default(), Pages::default(), 0);
     let mut taken_generations = Vec::new();

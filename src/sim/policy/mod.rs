@@ -88,8 +88,8 @@ pub trait Policy {
         false
     }
 
-    /// Hears how long a job took to leave nodes that its policy took from it, seconds until the next job can have
-    /// them.
+    /// Hears how long a job took to leave nodes that its policy took from it, seconds until the next job can
+    /// have them.
     fn left(&mut self, _secs: f64) {}
 
     /// Hears that a job has ended.
