@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn help_documents_exit_codes_and_fields() {
         let mut command = Cli::command();
-        assert!(command.render_long_help().to_string().contains("5  no such job, node or profile"));
+        assert!(command.render_long_help().to_string().contains("5  no such job, node, profile or round"));
         let jobs = command.find_subcommand_mut("jobs").unwrap().render_long_help().to_string();
         assert!(jobs.contains("%N  NODELIST"), "{jobs}");
     }

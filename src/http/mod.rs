@@ -101,9 +101,9 @@ impl From<PathRejection> for Refusal {
     }
 }
 
-impl From<&StoreError> for Refusal {
+impl From<StoreError> for Refusal {
     /// Whatever the store says, the answer may be had later.
-    fn from(e: &StoreError) -> Self {
+    fn from(e: StoreError) -> Self {
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string())
     }
 }

@@ -40,7 +40,7 @@ pub async fn list(
     filter: Result<Query<ProfileFilter>, QueryRejection>,
 ) -> Result<Json<ProfilesView>, Refusal> {
     let Query(filter) = filter?;
-    let found = context.store.profiles(&filter, MAX_PROFILES).await.map_err(|e| Refusal::from(&e))?;
+    let found = context.store.profiles(&filter, MAX_PROFILES).await?;
     // Fitting takes a part of a millisecond each: together too long for a thread that serves agents.
     let fitted = tokio::task::spawn_blocking(|| found.into_iter().map(view).collect());
     let profiles =
@@ -54,7 +54,7 @@ pub async fn history(
     key: Result<Query<ProfileKey>, QueryRejection>,
 ) -> Result<Json<HistoryView>, Refusal> {
     let Query(profile) = key?;
-    let found = context.store.measurements(&profile, MAX_HISTORY).await.map_err(|e| Refusal::from(&e))?;
+    let found = context.store.measurements(&profile, MAX_HISTORY).await?;
     let row = |m: Measurement| {
         let Measurement { key: _, job, nodes, samples, secs, probe, at } = m;
         HistoryRow { at, job, nodes, samples, secs, probe }
@@ -71,7 +71,7 @@ pub async fn forget(
     let owners = request.filter.user.as_deref().map(|user| BTreeSet::from([user]));
     auth::owns(&context, uid, owners).await?;
     let _turn = context.saving.lock().await;
-    let profiles = context.store.forget_profiles(&request.filter).await.map_err(|e| Refusal::from(&e))?;
+    let profiles = context.store.forget_profiles(&request.filter).await?;
     context.state().forget_profiles(&request.filter);
     tracing::info!(%uid, filter = ?request.filter, profiles, "profiles forgotten");
     Ok(Json(Counted { schema: SCHEMA, profiles }))
@@ -93,7 +93,7 @@ pub async fn import(
     let profiles: Result<Vec<Profile>, _> = request.profiles.into_iter().map(sound).collect();
     let profiles = profiles.map_err(|e| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string()))?;
     let _turn = context.saving.lock().await;
-    context.store.put_profiles(&profiles).await.map_err(|e| Refusal::from(&e))?;
+    context.store.put_profiles(&profiles).await?;
     let count = profiles.len() as u64;
     context.state().scene.library_mut().replace(profiles, now());
     tracing::info!(%uid, profiles = count, "profiles brought");

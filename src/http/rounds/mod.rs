@@ -29,7 +29,7 @@ pub async fn list(
         return Err(Refusal::new(StatusCode::BAD_REQUEST, what));
     }
     let asked = RoundsAsked { until: before.map(|t| t + -1), limit };
-    let rounds = context.store.rounds(&asked).await.map_err(|e| Refusal::from(&e))?;
+    let rounds = context.store.rounds(&asked).await?;
     Ok(Json(RoundsView { schema: SCHEMA, rounds }))
 }
 
@@ -40,7 +40,7 @@ pub async fn at(
 ) -> Result<Json<RoundView>, Refusal> {
     let Path(at) = at?;
     let at = UnixTime(at);
-    let found = context.store.round_at(at).await.map_err(|e| Refusal::from(&e))?;
+    let found = context.store.round_at(at).await?;
     let none = || Refusal::new(StatusCode::NOT_FOUND, format!("no round of {at} or before it is kept"));
     found.map(view).map(Json).ok_or_else(none)
 }
