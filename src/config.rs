@@ -56,11 +56,8 @@ pub struct DaemonConfig {
     pub poll_interval_secs: f64,
     /// Most actions on Slurm in one round; what is left waits for the next.
     pub max_actions_a_round: u32,
-    /// Starts that die within `early_death_secs` on a node, or drains after we left it, until the node is
-    /// left alone.
+    /// Failed starts on a node, or drains after we left it, until the node is left alone.
     pub breaker_failures: u32,
-    /// A job that dies within so many seconds of its start counts as a failed start.
-    pub early_death_secs: f64,
     /// How long a node or job is left alone after failures, doubling up to `backoff_max_secs`.
     pub backoff_secs: f64,
     /// Longest back-off.
@@ -189,7 +186,6 @@ impl Default for DaemonConfig {
             poll_interval_secs: 5.0,
             max_actions_a_round: 100,
             breaker_failures: 3,
-            early_death_secs: 5.0,
             backoff_secs: 30.0,
             backoff_max_secs: 3600.0,
             keep_days: 90,
@@ -201,7 +197,6 @@ impl DaemonConfig {
     const RULES: &[Rule<Self>] = &[
         Rule::some_secs("daemon.poll_interval_secs", |c| c.poll_interval_secs),
         Rule::some_secs("daemon.backoff_secs", |c| c.backoff_secs),
-        Rule::any_secs("daemon.early_death_secs", |c| c.early_death_secs),
         Rule::any_secs("daemon.backoff_max_secs", |c| c.backoff_max_secs),
         Rule::other(
             "daemon.listen",

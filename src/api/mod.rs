@@ -7,14 +7,17 @@ mod agent;
 mod document;
 mod operator;
 mod profiles;
+mod rounds;
 pub mod routes;
 
 pub use agent::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
 pub use document::{ErrorBody, SCHEMA};
 pub use operator::{ControlRequest, Generations, JobView, NodeKind, NodeView, RoundView, Status};
 pub use profiles::{
-    Counted, CurveRow, ForgetRequest, ImportRequest, MAX_IMPORTED, MAX_PROFILES, ProfileView, ProfilesView,
+    Counted, CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED,
+    MAX_PROFILES, ProfileView, ProfilesView,
 };
+pub use rounds::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView};
 pub use routes::daemon_urls;
 
 /// Values that messages carry.

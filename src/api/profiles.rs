@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{BatchMode, Credential, Profile, ProfileFilter};
+use crate::model::{BatchMode, Credential, JobId, Profile, ProfileFilter, ProfileKey, UnixTime};
 
 /// Most profiles that one answer lists.
 pub const MAX_PROFILES: u32 = 1000;
@@ -44,6 +44,38 @@ pub struct CurveRow {
     pub low: f64,
     /// Upper end.
     pub high: f64,
+}
+
+/// Most rows of a profile's history that one answer lists.
+pub const MAX_HISTORY: u32 = 100;
+
+/// What was measured for one profile, row by row: `GET /v1/profiles/history`, with all of the profile's key
+/// (`user`, `name`, `node_type`, `exec_plan`, `batch`) as the query.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HistoryView {
+    /// [`SCHEMA`](super::SCHEMA).
+    pub schema: u32,
+    /// Of which profile.
+    pub profile: ProfileKey,
+    /// The newest first; at most [`MAX_HISTORY`].
+    pub rows: Vec<HistoryRow>,
+}
+
+/// A stretch of a job that was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HistoryRow {
+    /// Its end.
+    pub at: UnixTime,
+    /// The lead's job id.
+    pub job: JobId,
+    /// Number of nodes.
+    pub nodes: u32,
+    /// Samples done.
+    pub samples: f64,
+    /// Seconds measured.
+    pub secs: f64,
+    /// Whether the size was held only to measure it.
+    pub probe: bool,
 }
 
 /// Deletes profiles: `POST /v1/profiles/forget`. The credential's purpose is `profiles`. Users may name their

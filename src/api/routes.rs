@@ -1,12 +1,18 @@
 //! Where the daemon answers: its addresses, and the paths of each resource.
 
-use crate::model::JobId;
+use crate::model::{JobId, UnixTime};
 
 /// State of the daemon, nodes and jobs (`GET`).
 pub const STATUS: &str = "/v1/status";
 
 /// The last round (`GET`).
 pub const ROUND: &str = "/v1/round";
+
+/// Rounds that are over, a line each (`GET`).
+pub const ROUNDS: &str = "/v1/rounds";
+
+/// The last round at a moment or before it (`GET`), as a pattern; see [`round_at`].
+pub const ROUND_AT: &str = "/v1/rounds/{at}";
 
 /// A new round, computed without acting (`GET`).
 pub const PLAN: &str = "/v1/plan";
@@ -16,6 +22,9 @@ pub const GENERATIONS: &str = "/v1/jobs/{id}/generations";
 
 /// Profiles (`GET`).
 pub const PROFILES: &str = "/v1/profiles";
+
+/// What was measured for one profile (`GET`).
+pub const PROFILE_HISTORY: &str = "/v1/profiles/history";
 
 /// Deletes profiles (`POST`).
 pub const FORGET_PROFILES: &str = "/v1/profiles/forget";
@@ -44,6 +53,11 @@ pub const METRICS: &str = "/metrics";
 /// [`GENERATIONS`] of one job.
 pub fn generations(job: JobId) -> String {
     GENERATIONS.replace("{id}", &job.to_string())
+}
+
+/// [`ROUND_AT`] of one moment.
+pub fn round_at(at: UnixTime) -> String {
+    ROUND_AT.replace("{at}", &at.0.to_string())
 }
 
 /// The daemons that `agent.url` names: one or, separated by commas, several of which one leads.

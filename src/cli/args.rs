@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand};
 
-use super::{advise, config, doctor, exit, explain, gaps, generate, jobs, plan, profiles, simulate, status};
+use super::{
+    advise, config, doctor, exit, explain, gaps, generate, jobs, plan, profiles, rounds, simulate, status,
+};
 use crate::agent;
 
 /// Fills the idle nodes of a Slurm cluster with malleable deep-learning jobs, without delaying the main
@@ -44,7 +46,9 @@ pub enum Command {
     Jobs(jobs::JobsArgs),
     /// Show what a round would do now, without doing it
     Plan(plan::PlanArgs),
-    /// Say why a job or a node has what it has
+    /// List the rounds that are over: what was planned, and how well
+    Rounds(rounds::RoundsArgs),
+    /// Say why a job or a node has what it has, or had what it had
     Explain(explain::ExplainArgs),
     /// Show how jobs scale: what was measured of them, and the curves that follow
     Profiles(profiles::ProfilesArgs),
@@ -109,11 +113,17 @@ mod tests {
             "infill plan --local --json",
             "infill explain 12",
             "infill explain n7",
+            "infill explain 12 --at now-10minutes",
+            "infill explain n7 --json --at 2026-11-20T22:10",
+            "infill rounds",
+            "infill rounds -h -o %t|%s -n 1000 --before 22:10",
+            "infill rounds --json --limit 5",
             "infill profiles",
             "infill profiles -h -o %n -u alice,bob -n bert --node-type a100 --exec-plan tp2",
             "infill profiles list --me --json",
             "infill profiles show bert --svg bert.svg",
             "infill profiles show bert --json -u alice",
+            "infill profiles show bert --history --json",
             "infill profiles export --csv --me",
             "infill profiles import -",
             "infill profiles forget -n bert --me",
@@ -158,6 +168,10 @@ mod tests {
             kind("infill simulate --idle a --curves b --json -o %p"),
             Some(ErrorKind::ArgumentConflict)
         );
+        assert_eq!(kind("infill explain 12 --at soon"), Some(ErrorKind::ValueValidation));
+        assert_eq!(kind("infill rounds --before x"), Some(ErrorKind::ValueValidation));
+        assert_eq!(kind("infill rounds -n 1001"), Some(ErrorKind::ValueValidation));
+        assert_eq!(kind("infill profiles show b --history --svg -"), Some(ErrorKind::ArgumentConflict));
         assert_eq!(kind("infill explain"), Some(ErrorKind::MissingRequiredArgument));
         assert_eq!(kind("infill status --interval 0"), Some(ErrorKind::ValueValidation));
         assert_eq!(kind("infill frobnicate"), Some(ErrorKind::InvalidSubcommand));
@@ -166,7 +180,7 @@ mod tests {
     #[test]
     fn help_documents_exit_codes_and_fields() {
         let mut command = Cli::command();
-        assert!(command.render_long_help().to_string().contains("5  no such job, node or profile"));
+        assert!(command.render_long_help().to_string().contains("5  no such job, node, profile or round"));
         let jobs = command.find_subcommand_mut("jobs").unwrap().render_long_help().to_string();
         assert!(jobs.contains("%N  NODELIST"), "{jobs}");
     }

@@ -19,7 +19,7 @@ pub enum Exit {
     Unreachable = 3,
     /// The daemon or Slurm says that this user may not.
     Denied = 4,
-    /// No such job, node or profile.
+    /// No such job, node, profile or round.
     NotFound = 5,
     /// The configuration is wrong.
     Config = 6,
@@ -35,7 +35,7 @@ Exit codes:
   2  wrong usage
   3  the daemon cannot be reached
   4  denied
-  5  no such job, node or profile
+  5  no such job, node, profile or round
   6  the configuration is wrong
   7  a file that was given cannot be read, or is not what it should be
 `infill run` and `infill worker` exit with the command's own code.

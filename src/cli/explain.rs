@@ -8,7 +8,7 @@ use super::exit::{Exit, Outcome};
 use super::output::{self, When};
 use super::percent;
 use super::session::Session;
-use super::{gaps, plan};
+use super::{gaps, plan, values};
 use crate::api::{Generations, JobView, NodeView, RoundView, SCHEMA, Status, routes};
 use crate::model::{JobId, UnixTime, hostlist};
 use crate::store::GenerationRecord;
@@ -19,6 +19,10 @@ pub struct ExplainArgs {
     /// A job's id, or a node's name
     #[arg(value_name = "JOB|NODE")]
     subject: String,
+    /// As of this moment, from the round that was the last one then: HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]],
+    /// now-10minutes, or seconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = values::moment)]
+    at: Option<UnixTime>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -28,6 +32,9 @@ pub struct ExplainArgs {
 #[derive(Serialize)]
 struct Explanation {
     schema: u32,
+    /// The moment that was asked for. The job and the node, which are as they are now, are left out then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<UnixTime>,
     job: Option<JobView>,
     node: Option<NodeView>,
     round: Option<RoundView>,
@@ -41,11 +48,23 @@ const SHOWN_GENERATIONS: usize = 10;
 pub async fn run(args: ExplainArgs, session: &Session) -> Outcome {
     let client = session.client()?;
     let status: Status = client.get(routes::STATUS).await?;
-    let round: Option<RoundView> = found(client.get(routes::ROUND).await)?;
     let job = args.subject.parse().ok().map(JobId);
-    let explanation = match job {
-        Some(id) => of_job(id, &status, round, generations(&client, id).await?),
-        None => of_node(&args.subject, status, round),
+    let generations = match job {
+        Some(id) => generations(&client, id).await?,
+        None => vec![],
+    };
+    let explanation = match args.at {
+        None => {
+            let round: Option<RoundView> = found(client.get(routes::ROUND).await)?;
+            match job {
+                Some(id) => of_job(id, &status, round, generations),
+                None => of_node(&args.subject, status, round),
+            }
+        }
+        Some(at) => {
+            let round: RoundView = client.get(&routes::round_at(at)).await?;
+            of_moment(at, &args.subject, &status, round, generations)
+        }
     };
     let Some(explanation) = explanation else {
         return Err(Exit::NotFound.because(anyhow::anyhow!("infill knows no job or node {}", args.subject)));
@@ -53,7 +72,7 @@ pub async fn run(args: ExplainArgs, session: &Session) -> Outcome {
     if args.json {
         output::print_json(&explanation)?;
     } else {
-        output::print(&show(&explanation, job, When::now()))?;
+        output::print(&show(&explanation, &args.subject, When::now()))?;
     }
     Ok(Exit::Ok.code())
 }
@@ -97,6 +116,7 @@ fn of_job(
     let judged = round.as_ref().is_some_and(|r| !r.report.jobs.is_empty());
     (job.is_some() || judged || !generations.is_empty()).then_some(Explanation {
         schema: SCHEMA,
+        at: None,
         job,
         node: None,
         round,
@@ -107,19 +127,49 @@ fn of_job(
 fn of_node(name: &str, status: Status, round: Option<RoundView>) -> Option<Explanation> {
     let node = status.nodes.into_iter().find(|n| n.node.as_str() == name)?;
     let round = round.map(|r| reduce(r, |j| Some(j) == node.job, |n| n.node == node.node));
-    Some(Explanation { schema: SCHEMA, job: None, node: Some(node), round, generations: vec![] })
+    Some(Explanation { schema: SCHEMA, at: None, job: None, node: Some(node), round, generations: vec![] })
 }
 
-fn show(explanation: &Explanation, job: Option<JobId>, when: When) -> String {
-    let mut lines = match (&explanation.job, &explanation.node, job) {
-        (Some(job), _, _) => job_lines(job),
-        (None, Some(node), _) => node_lines(node, when),
-        (None, None, Some(id)) => vec![format!("job {id} is not among the malleable jobs any more")],
-        (None, None, None) => vec![],
+/// What the round that was the last one at this moment said of a job or a node. `None` for what neither it
+/// nor the present knows.
+fn of_moment(
+    at: UnixTime,
+    subject: &str,
+    status: &Status,
+    round: RoundView,
+    mut generations: Vec<GenerationRecord>,
+) -> Option<Explanation> {
+    generations.retain(|g| g.started_at <= at);
+    let told = match subject.parse().ok().map(JobId) {
+        Some(id) => of_job(id, status, Some(round), generations)?,
+        None => {
+            let judged = round.report.nodes.iter().find(|n| n.node.as_str() == subject).cloned();
+            if judged.is_none() && !status.nodes.iter().any(|n| n.node.as_str() == subject) {
+                return None;
+            }
+            let job = judged.and_then(|n| n.job);
+            let round = reduce(round, |j| Some(j) == job, |n| n.node.as_str() == subject);
+            Explanation { schema: SCHEMA, at: None, job: None, node: None, round: Some(round), generations }
+        }
+    };
+    Some(Explanation { at: Some(at), job: None, node: None, ..told })
+}
+
+fn show(explanation: &Explanation, subject: &str, when: When) -> String {
+    let mut lines = match (explanation.at, &explanation.job, &explanation.node) {
+        (Some(at), ..) => {
+            let kind = if subject.parse::<u32>().is_ok() { "job" } else { "node" };
+            vec![format!("{kind} {subject} at {}", when.clock(at))]
+        }
+        (None, Some(job), _) => job_lines(job),
+        (None, None, Some(node)) => node_lines(node, when),
+        (None, None, None) => vec![format!("job {subject} is not among the malleable jobs any more")],
     };
     lines.push(String::new());
     lines.extend(match &explanation.round {
-        Some(round) => round_lines(round, when),
+        Some(round) => {
+            round_lines(round, if explanation.at.is_some() { "round of" } else { "last round," }, when)
+        }
         None => vec!["no round yet".to_owned()],
     });
     lines.extend(generation_lines(&explanation.generations, when));
@@ -169,10 +219,10 @@ fn node_lines(node: &NodeView, when: When) -> Vec<String> {
     lines
 }
 
-fn round_lines(round: &RoundView, when: When) -> Vec<String> {
+fn round_lines(round: &RoundView, which: &str, when: When) -> Vec<String> {
     let acted = if round.acting { "carried out" } else { "not carried out" };
     let at = round.report.at;
-    let mut lines = vec![format!("last round, {} ({} ago, {acted}):", when.clock(at), when.ago(at))];
+    let mut lines = vec![format!("{which} {} ({} ago, {acted}):", when.clock(at), when.ago(at))];
     for verdict in &round.report.jobs {
         let change = format!("job {}: had {}, gets {}", verdict.job, verdict.had, verdict.gets);
         lines.push(format!("  {change}: {}", verdict.why));
@@ -221,7 +271,7 @@ mod tests {
     fn a_running_job() {
         let all = (1..=12).map(generation).collect();
         let told = of_job(JobId(101), &samples::status(), Some(samples::round()), all).unwrap();
-        insta::assert_snapshot!(show(&told, Some(JobId(101)), samples::when()), @r"
+        insta::assert_snapshot!(show(&told, "101", samples::when()), @r"
         job 101 (train-101) of alice: running
         may have 1-8 nodes; has 2 nodes: n[1-2] (lead on n1)
         generation 3; 2 rescales (0 killed past the grace time), 0 restarts after failures
@@ -259,7 +309,7 @@ mod tests {
     #[test]
     fn a_node() {
         let told = of_node("n1", samples::status(), Some(samples::round())).unwrap();
-        insta::assert_snapshot!(show(&told, None, samples::when()), @r"
+        insta::assert_snapshot!(show(&told, "n1", samples::when()), @r"
         node n1 (gpu:a100:4/cpu64): held, ALLOCATED
         held by malleable job 101
         a gap since 22:00:17 (10:00 ago)
@@ -275,7 +325,49 @@ mod tests {
     }
 
     #[test]
+    fn a_job_and_a_node_as_they_were() {
+        let at = |secs, subject: &str| {
+            let all = (1..=12).map(generation).collect();
+            let all = if subject == "101" { all } else { vec![] };
+            let told = of_moment(NOW + secs, subject, &samples::status(), samples::round(), all).unwrap();
+            let later = When { now: NOW + 3600, ..samples::when() };
+            show(&told, subject, later)
+        };
+        insta::assert_snapshot!(at(-480, "101"), @r"
+        job 101 at 22:02:17
+
+        round of 22:10:17 (1:00:00 ago, carried out):
+          job 101: had 2, gets 2: growing to 3 costs 18 s and gains 12 s
+          forecast: 2 until 22:25:17, 1 until 22:40:02
+          node n1: kept
+          node n2: kept
+          note: backfill's plan was cut short
+
+        generations, newest first:
+            2  22:02:17  2 on n[1-2]: grown
+            1  22:01:17  2 on n[1-2]: grown
+        ");
+        insta::assert_snapshot!(at(60, "n3"), @r"
+        node n3 at 22:11:17
+
+        round of 22:10:17 (1:00:00 ago, carried out):
+          node n3: closes in 4:00, too soon for any job
+          note: backfill's plan was cut short
+        ");
+        insta::assert_snapshot!(at(60, "n4"), @r"
+        node n4 at 22:11:17
+
+        round of 22:10:17 (1:00:00 ago, carried out):
+          note: backfill's plan was cut short
+        ");
+    }
+
+    #[test]
     fn what_is_unknown_is_not_explained() {
+        for subject in ["9", "n9"] {
+            let told = of_moment(NOW, subject, &samples::status(), samples::round(), vec![]);
+            assert!(told.is_none(), "{subject}");
+        }
         assert!(of_job(JobId(9), &samples::status(), Some(samples::round()), vec![]).is_none());
         assert!(of_node("n9", samples::status(), None).is_none());
     }

@@ -19,6 +19,7 @@ mod output;
 mod percent;
 mod plan;
 mod profiles;
+mod rounds;
 #[cfg(test)]
 pub(crate) mod samples;
 mod session;
@@ -85,6 +86,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Gaps(args) => block_on(gaps::run(args, &session)),
         Command::Jobs(args) => block_on(jobs::run(args, &session)),
         Command::Plan(args) => block_on(plan::run(args, &session)),
+        Command::Rounds(args) => block_on(rounds::run(args, &session)),
         Command::Explain(args) => block_on(explain::run(args, &session)),
         Command::Profiles(args) => block_on(profiles::run(args, &session)),
         Command::Advise(args) => advise::run(&args, &session),

@@ -4,12 +4,13 @@ use chrono::FixedOffset;
 
 use super::output::When;
 use crate::api::{
-    CurveRow, JobView, NodeKind, NodeView, ProfileView, ProfilesView, RoundView, SCHEMA, Status,
+    CurveRow, HistoryRow, HistoryView, JobView, NodeKind, NodeView, ProfileView, ProfilesView, RoundView,
+    RoundsView, SCHEMA, Status,
 };
 use crate::model::{
     BatchMode, ChangeCost, Control, ExecPlan, JobId, JobPlan, JobVerdict, MalleableState, MeasuredCosts,
-    Mode, NodeName, NodeType, NodeVerdict, Placement, Plan, Profile, ProfileKey, Report, SizePoint,
-    SolveStatus, UnixTime,
+    Mode, NodeName, NodeType, NodeVerdict, Placement, Plan, Profile, ProfileKey, Report, RoundSummary,
+    SizePoint, SolveStatus, UnixTime,
 };
 
 /// The moment of the samples: 2026-11-20 22:10:17 UTC.
@@ -163,6 +164,42 @@ pub fn round() -> RoundView {
         acting: true,
         secs: [("snapshot", 0.031), ("plan", 0.012)].map(|(k, v)| (k.to_owned(), v)).into(),
     }
+}
+
+/// That round and two before it.
+pub fn rounds() -> RoundsView {
+    let RoundView { plan, report, .. } = round();
+    let last = RoundSummary::new(NOW, true, &plan, &report);
+    let cut = RoundSummary {
+        at: NOW + -5,
+        acted: false,
+        status: SolveStatus::TimeLimit { gap: Some(0.012) },
+        objective: 950.0,
+        gap: Some(0.012),
+        nodes: 3,
+        changes: 1,
+        notes: vec![],
+        ..last.clone()
+    };
+    let nothing = RoundSummary {
+        at: NOW + -10,
+        status: SolveStatus::Trivial,
+        objective: 0.0,
+        jobs: 0,
+        nodes: 0,
+        notes: vec![],
+        ..last.clone()
+    };
+    RoundsView { schema: SCHEMA, rounds: vec![last, cut, nothing] }
+}
+
+/// What was measured for alice's profile: a minute of work, and a probe that came to nothing.
+pub fn history() -> HistoryView {
+    let work =
+        HistoryRow { at: NOW + -60, job: JobId(101), nodes: 2, samples: 46_800.0, secs: 60.0, probe: false };
+    let probe = HistoryRow { at: NOW + -120, nodes: 4, samples: 0.0, secs: 0.0, probe: true, ..work.clone() };
+    let profile = profile("alice", "bert", "gpu:a100:4/cpu64").key;
+    HistoryView { schema: SCHEMA, profile, rows: vec![work, probe] }
 }
 
 /// A profile with three measured sizes.

@@ -5,14 +5,14 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use clap::Parser;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::args::Cli;
 use super::client::Client;
 use super::exit::Exit;
 use super::samples;
-use crate::api::{ProfilesView, routes};
-use crate::model::ProfileFilter;
+use crate::api::{HistoryView, ProfilesView, RoundView, RoundsQuery, RoundsView, routes};
+use crate::model::{ProfileFilter, ProfileKey};
 
 /// Serves on a free port of this machine for as long as the test runs; returns the URL.
 fn daemon() -> String {
@@ -20,6 +20,9 @@ fn daemon() -> String {
         .route(routes::STATUS, get(|| async { Json(samples::status()) }))
         .route(routes::PROFILES, get(profiles))
         .route(routes::PLAN, get(|| async { Json(samples::round()) }))
+        .route(routes::PROFILE_HISTORY, get(history))
+        .route(routes::ROUNDS, get(rounds))
+        .route(routes::ROUND_AT, get(round_at))
         .route(
             routes::ROUND,
             get(|| async { (StatusCode::NOT_FOUND, Json(json!({"error": "no round yet"}))) }),
@@ -52,6 +55,21 @@ async fn profiles(Query(filter): Query<ProfileFilter>) -> Json<ProfilesView> {
     Json(all)
 }
 
+/// Whatever profile is asked for.
+async fn history(Query(_): Query<ProfileKey>) -> Json<HistoryView> {
+    Json(samples::history())
+}
+
+async fn rounds(Query(_): Query<RoundsQuery>) -> Json<RoundsView> {
+    Json(samples::rounds())
+}
+
+/// The round of the samples is the first one that was kept.
+async fn round_at(Path(at): Path<i64>) -> Result<Json<RoundView>, (StatusCode, Json<Value>)> {
+    let none = || (StatusCode::NOT_FOUND, Json(json!({"error": "no round is kept"})));
+    (at >= samples::NOW.0).then(|| Json(samples::round())).ok_or_else(none)
+}
+
 /// The exit code of a line, as the shell would see it.
 fn exit(url: &str, line: &str) -> u8 {
     let arguments = format!("infill --url {url} {line}");
@@ -78,12 +96,19 @@ fn a_command_that_the_daemon_answers_succeeds() {
         "explain 101",
         "explain 103 --json",
         "explain n3",
+        "explain 101 --at now+52weeks",
+        "explain n3 --at 1795212617 --json",
+        "rounds",
+        "rounds -h -o %t|%n -n 5 --before 22:00",
+        "rounds --json",
         "profiles",
         "profiles -h -o %n|%m -u alice,bob",
         "profiles list --json",
         "profiles show bert",
         "profiles show bert -u alice --svg -",
         "profiles show bert --json",
+        "profiles show bert --history",
+        "profiles show bert --history --json",
         "profiles export -n bert --csv",
     ] {
         assert_eq!(exit(&url, line), Exit::Ok.code(), "{line}");
@@ -96,6 +121,10 @@ fn each_failure_has_its_code() {
     let check = |line: &str, expected: Exit| assert_eq!(exit(&url, line), expected.code(), "{line}");
     check("explain 9", Exit::NotFound);
     check("explain n9", Exit::NotFound);
+    check("explain 101 --at 1795212616", Exit::NotFound);
+    check("explain 9 --at 1795212617", Exit::NotFound);
+    check("rounds -o %q", Exit::Usage);
+    check("profiles show no-such --history", Exit::NotFound);
     check("jobs -j 9", Exit::NotFound);
     check("gaps -n n9", Exit::NotFound);
     check("profiles show no-such", Exit::NotFound);

@@ -3,7 +3,14 @@
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
-use crate::model::BatchMode;
+use super::output::When;
+use crate::model::{BatchMode, MomentError, UnixTime, moment};
+
+/// A moment as Slurm's tools take it, by the clock on the user's wall.
+pub fn moment(text: &str) -> Result<UnixTime, MomentError> {
+    let When { now, zone } = When::now();
+    moment::parse(text, now, zone.local_minus_utc())
+}
 
 impl ValueEnum for BatchMode {
     fn value_variants<'a>() -> &'a [Self] {

@@ -9,13 +9,14 @@ mod auth;
 mod control;
 mod profiles;
 mod read;
+mod rounds;
 mod standby;
 
 pub use standby::standby_router;
 
 use std::sync::Arc;
 
-use axum::extract::rejection::JsonRejection;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -24,6 +25,7 @@ use axum::{Router, middleware};
 
 use crate::api::{ErrorBody, routes};
 use crate::daemon::context::Context;
+use crate::store::StoreError;
 
 /// Largest body of a request. A report of 256 events takes less than 64 KiB.
 const MAX_BODY: usize = 256 * 1024;
@@ -44,9 +46,12 @@ fn api(context: Arc<Context>) -> Router<Arc<Context>> {
     Router::new()
         .route(routes::STATUS, get(read::status))
         .route(routes::ROUND, get(read::round))
+        .route(routes::ROUNDS, get(rounds::list))
+        .route(routes::ROUND_AT, get(rounds::at))
         .route(routes::PLAN, get(read::plan))
         .route(routes::GENERATIONS, get(read::generations))
         .route(routes::PROFILES, get(profiles::list))
+        .route(routes::PROFILE_HISTORY, get(profiles::history))
         .route(routes::FORGET_PROFILES, post(profiles::forget))
         .route(
             routes::IMPORT_PROFILES,
@@ -81,6 +86,25 @@ impl Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         (self.status, axum::Json(ErrorBody { error: self.what })).into_response()
+    }
+}
+
+impl From<QueryRejection> for Refusal {
+    fn from(e: QueryRejection) -> Self {
+        Refusal::new(e.status(), e.body_text())
+    }
+}
+
+impl From<PathRejection> for Refusal {
+    fn from(e: PathRejection) -> Self {
+        Refusal::new(e.status(), e.body_text())
+    }
+}
+
+impl From<StoreError> for Refusal {
+    /// Whatever the store says, the answer may be had later.
+    fn from(e: StoreError) -> Self {
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string())
     }
 }
 

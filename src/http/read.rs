@@ -63,7 +63,6 @@ pub async fn generations(
     State(context): State<Arc<Context>>,
     Path(id): Path<u32>,
 ) -> Result<Json<Generations>, Refusal> {
-    let list = context.store.generations(JobId(id)).await;
-    let list = list.map_err(|e| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string()))?;
+    let list = context.store.generations(JobId(id)).await?;
     Ok(Json(Generations { schema: SCHEMA, generations: list }))
 }

@@ -93,10 +93,6 @@ pub struct Job {
     pub start_time: Option<UnixTime>,
     /// End; while running, start plus time limit.
     pub end_time: Option<UnixTime>,
-    /// Not before this moment.
-    pub eligible_time: Option<UnixTime>,
-    /// When Slurm preempted it.
-    pub preempt_time: Option<UnixTime>,
     /// Time limit in minutes; `None` is unlimited or unset.
     pub time_limit_mins: Option<u64>,
     /// Nodes that it holds, sorted.
@@ -105,22 +101,16 @@ pub struct Job {
     pub batch_host: Option<NodeName>,
     /// Nodes that backfill reserved for it while it waits.
     pub scheduled_nodes: Vec<NodeName>,
-    /// Nodes that its request names.
-    pub required_nodes: Vec<NodeName>,
     /// Number of nodes held or asked for.
     pub node_count: u32,
     /// Whether its priority is 0.
     pub held: bool,
-    /// Times that Slurm restarted it.
-    pub restart_count: u32,
     /// User's comment.
     pub comment: String,
     /// Comment that only administrators and plug-ins can write.
     pub admin_comment: String,
     /// Generic resources asked for per node, as for `--gres`; empty if none.
     pub gres: String,
-    /// Batch script's exit code, once ended.
-    pub exit_code: Option<i32>,
 }
 
 impl Job {
@@ -139,20 +129,15 @@ impl Job {
             submit_time: None,
             start_time: None,
             end_time: None,
-            eligible_time: None,
-            preempt_time: None,
             time_limit_mins: None,
             nodes: Vec::new(),
             batch_host: None,
             scheduled_nodes: Vec::new(),
-            required_nodes: Vec::new(),
             node_count: 0,
             held: false,
-            restart_count: 0,
             comment: String::new(),
             admin_comment: String::new(),
             gres: String::new(),
-            exit_code: None,
         }
     }
 }

@@ -76,23 +76,19 @@ async fn leaves_foreign_jobs_alone(api: &dyn SlurmApi, stage: &Stage) -> Result<
     };
     denied(api.hold(stage.foreign).await)?;
     denied(api.launch(stage.foreign, &stage.nodes[0], 5).await)?;
-    denied(api.comment(stage.foreign, "ours").await)?;
     denied(api.requeue_hold(stage.foreign).await)
 }
 
 async fn launches_and_moves(api: &dyn SlurmApi, stage: &Stage) -> Result<(), String> {
     let Stage { lead, nodes: [first, second], .. } = stage;
-    ok(api.comment(*lead, "hello \"you\"").await)?;
     ok(api.launch(*lead, first, 5).await)?;
     let job = until(api, *lead, "running on the first node", |j| runs_on(j, first)).await?;
     must(job.time_limit_mins == Some(5), "the limit is set")?;
-    must(job.comment == "hello \"you\"", "the comment is written")?;
     must(!job.held && job.batch_host.as_ref() == Some(first), "its script is on the node")?;
     ok(api.set_time_limit(*lead, 9).await)?;
     let job = until(api, *lead, "the new limit", |j| j.time_limit_mins == Some(9)).await?;
     let planned = job.start_time.map(|start| start + 9 * 60);
     must(job.end_time == planned, "the end follows from the limit")?;
-    ok(api.signal(*lead, "SIGCONT").await)?;
     permanent(api.launch(*lead, second, 5).await, "a launch of a running job")?;
     ok(api.requeue_hold(*lead).await)?;
     until(api, *lead, "requeued and held", |j| j.state.is_pending() && j.held).await?;
@@ -103,8 +99,7 @@ async fn launches_and_moves(api: &dyn SlurmApi, stage: &Stage) -> Result<(), Str
         result => ok(result).map(Some),
     })
     .await?;
-    let job = until(api, *lead, "running on the second node", |j| runs_on(j, second)).await?;
-    must(job.restart_count >= 1, "the restart is counted")
+    until(api, *lead, "running on the second node", |j| runs_on(j, second)).await.map(drop)
 }
 
 fn runs_on(job: &Job, node: &NodeName) -> bool {

@@ -17,11 +17,9 @@ pub enum Act {
     Launch { job: JobId, node: NodeName, limit_mins: u32 },
     SetTimeLimit { job: JobId, limit_mins: u32 },
     Shrink { job: JobId, keep: Vec<NodeName> },
-    Signal { job: JobId, signal: String },
     Cancel { job: JobId },
     RequeueHold { job: JobId },
     Hold { job: JobId },
-    Comment { job: JobId, text: String },
 }
 
 #[derive(Default)]
@@ -163,7 +161,6 @@ fn occupy(world: &mut Snapshot) {
 }
 
 fn start(job: &mut Job, node: NodeName, limit_mins: u32, now: UnixTime) {
-    job.required_nodes = vec![node.clone()];
     job.nodes = vec![node.clone()];
     job.batch_host = Some(node);
     job.held = false;
@@ -241,11 +238,6 @@ impl SlurmApi for FakeSlurm {
         })
     }
 
-    async fn signal(&self, id: JobId, signal: &str) -> Result<(), SlurmError> {
-        let act = Act::Signal { job: id, signal: signal.to_owned() };
-        self.act(act, id, |job, _| if_running(job).map(drop))
-    }
-
     async fn cancel(&self, id: JobId) -> Result<(), SlurmError> {
         if self.lock().failures.is_empty() && self.lock().world.job(id).is_none_or(|j| j.state.is_ended()) {
             return Ok(());
@@ -261,7 +253,6 @@ impl SlurmApi for FakeSlurm {
         self.act(Act::RequeueHold { job: id }, id, |job, _| {
             release_nodes(if_running(job)?, BaseState::Pending);
             job.held = true;
-            job.restart_count += 1;
             Ok(())
         })
     }
@@ -269,15 +260,6 @@ impl SlurmApi for FakeSlurm {
     async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
         self.act(Act::Hold { job: id }, id, |job, _| {
             if_pending(job)?.held = true;
-            Ok(())
-        })
-    }
-
-    async fn comment(&self, id: JobId, text: &str) -> Result<(), SlurmError> {
-        let act = Act::Comment { job: id, text: text.to_owned() };
-        let text = text.to_owned();
-        self.act(act, id, |job, _| {
-            job.comment = text;
             Ok(())
         })
     }
@@ -303,7 +285,7 @@ mod tests {
         let nodes = [NodeName::new("n1"), NodeName::new("n2")];
         let stage = Stage { lead, nodes, foreign, wide: Some(wide), partition: "infill".to_owned() };
         conformance::run(&slurm, &stage).await.unwrap();
-        assert_eq!(slurm.acts().len(), 8, "{:?}", slurm.acts());
+        assert_eq!(slurm.acts().len(), 6, "{:?}", slurm.acts());
     }
 
     #[tokio::test]

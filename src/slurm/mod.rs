@@ -86,14 +86,10 @@ pub trait SlurmApi: Send + Sync {
     async fn set_time_limit(&self, id: JobId, limit_mins: u32) -> Result<(), SlurmError>;
     /// Shrinks a running job to these nodes (its batch host must be among them).
     async fn shrink(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError>;
-    /// Sends a signal (`SIGUSR1`) to a job's steps.
-    async fn signal(&self, id: JobId, signal: &str) -> Result<(), SlurmError>;
     /// Cancels a job. A job that has ended already is no error.
     async fn cancel(&self, id: JobId) -> Result<(), SlurmError>;
     /// Requeues a running job, held. Refused for any other: Slurm would bring a cancelled job back to life.
     async fn requeue_hold(&self, id: JobId) -> Result<(), SlurmError>;
     /// Holds a pending job.
     async fn hold(&self, id: JobId) -> Result<(), SlurmError>;
-    /// Writes a job's comment.
-    async fn comment(&self, id: JobId, text: &str) -> Result<(), SlurmError>;
 }

@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use crate::model::GenerationRecord;
-use crate::model::{EndedGap, JobId, Plan, Profile, ProfileFilter, ProfileKey, Report, UnixTime};
+use crate::model::{
+    EndedGap, JobId, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, UnixTime,
+};
 
 /// What went wrong at the store.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +87,22 @@ pub struct RoundRecord {
     pub acted: bool,
 }
 
+impl RoundRecord {
+    /// The round in a line.
+    pub fn summary(&self) -> RoundSummary {
+        RoundSummary::new(self.at, self.acted, &self.plan, &self.report)
+    }
+}
+
+/// Which rounds are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundsAsked {
+    /// None later than this; `None` for the newest.
+    pub until: Option<UnixTime>,
+    /// At most so many.
+    pub limit: u32,
+}
+
 /// Throughput measured during a stretch of one generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
@@ -115,8 +133,6 @@ pub trait Store: Send + Sync {
     async fn put_leads(&self, leads: &[LeadRecord]) -> Result<(), StoreError>;
     /// Records of all leads that have not ended, by job id.
     async fn open_leads(&self) -> Result<Vec<LeadRecord>, StoreError>;
-    /// One lead's newest record, ended or not.
-    async fn lead(&self, job: JobId) -> Result<Option<LeadRecord>, StoreError>;
     /// Adds generations; one that is there already stays.
     async fn add_generations(&self, generations: &[GenerationRecord]) -> Result<(), StoreError>;
     /// Generations of one lead, oldest first.
@@ -125,8 +141,11 @@ pub trait Store: Send + Sync {
     async fn next_orders(&self, count: u64) -> Result<u64, StoreError>;
     /// Adds a round.
     async fn add_round(&self, round: &RoundRecord) -> Result<(), StoreError>;
-    /// The newest rounds, newest first.
-    async fn rounds(&self, limit: u32) -> Result<Vec<RoundRecord>, StoreError>;
+    /// The newest of the rounds asked for, newest first. Each is read and let go: a round on a large machine
+    /// has a hundred kilobytes.
+    async fn rounds(&self, asked: &RoundsAsked) -> Result<Vec<RoundSummary>, StoreError>;
+    /// The last round at this moment or before it; `None` where nothing is kept from so far back.
+    async fn round_at(&self, at: UnixTime) -> Result<Option<RoundRecord>, StoreError>;
     /// Adds ended gaps.
     async fn add_gaps(&self, gaps: &[EndedGap]) -> Result<(), StoreError>;
     /// The newest ended gaps, oldest first, at most `limit`.

@@ -1,5 +1,6 @@
 //! The command line against a daemon that works: what an administrator types on the first day.
 
+use infill::api::RoundsView;
 use serde_json::Value;
 
 use crate::harness::{Site, Train};
@@ -28,6 +29,35 @@ fn every_command_answers_while_a_job_runs() {
     site.completes(job);
     site.stop_daemon();
     assert_eq!(site.exec("alice", &["infill", "status"]).status.code(), Some(3), "no daemon");
+}
+
+#[test]
+fn rounds_that_are_over_say_why() {
+    let site = Site::acting();
+    let job = Train::on("1-4").submit(&site);
+    site.until_trains_on(job, 4, 30.0);
+    let id = job.to_string();
+    let rounds = |words: &[&str]| -> RoundsView {
+        let words: Vec<&str> = ["infill", "rounds", "--json"].iter().chain(words).copied().collect();
+        serde_json::from_str(&site.must("bob", &words)).expect("a document of rounds")
+    };
+    // What was decided is stored straight after the round, but not at the same moment.
+    let mut found = None;
+    site.until("a round with the job's four nodes to be kept", 30.0, || {
+        found = rounds(&[]).rounds.into_iter().find(|r| r.acted && r.nodes == 4);
+        found.is_some()
+    });
+    let at = found.expect("a round").at;
+    let text = at.0.to_string();
+    let told = site.must("bob", &["infill", "explain", &id, "--at", &text]);
+    assert!(told.contains(&format!("job {id}: had ")) && told.contains("gets 4: "), "{told}");
+    assert!(rounds(&["--before", &text, "-n", "3"]).rounds.iter().all(|r| r.at < at));
+    assert!(site.must("bob", &["infill", "rounds", "-n", "1"]).lines().count() == 2, "a header and a round");
+    let before_all = ["infill", "explain", &id, "--at", "1000"];
+    assert_eq!(site.exec("bob", &before_all).status.code(), Some(5), "nothing is kept from 1970");
+    site.completes(job);
+    let then = site.must("bob", &["infill", "explain", &id, "--at", &text]);
+    assert!(then.contains("gets 4: "), "it has ended, and what was said of it stays: {then}");
 }
 
 #[test]

@@ -43,9 +43,6 @@ impl SlurmApi for Obedient {
     async fn shrink(&self, id: JobId, _: &[NodeName]) -> Result<(), SlurmError> {
         self.touch(id)
     }
-    async fn signal(&self, id: JobId, _: &str) -> Result<(), SlurmError> {
-        self.touch(id)
-    }
     async fn cancel(&self, id: JobId) -> Result<(), SlurmError> {
         self.touch(id)
     }
@@ -53,9 +50,6 @@ impl SlurmApi for Obedient {
         self.touch(id)
     }
     async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
-        self.touch(id)
-    }
-    async fn comment(&self, id: JobId, _: &str) -> Result<(), SlurmError> {
         self.touch(id)
     }
 }

@@ -4,6 +4,7 @@
 mod carry;
 mod choose;
 mod help;
+mod history;
 mod list;
 mod show;
 
@@ -42,6 +43,7 @@ pub async fn run(args: ProfilesArgs, session: &Session) -> Outcome {
     match args.action {
         None => list::run(args.list, session).await,
         Some(Action::List(args)) => list::run(args, session).await,
+        Some(Action::Show(args)) if args.history => history::run(args, session).await,
         Some(Action::Show(args)) => show::run(args, session).await,
         Some(Action::Export(args)) => carry::export(args, session).await,
         Some(Action::Import(args)) => carry::import(args, session).await,

@@ -17,7 +17,7 @@ use crate::cli::output::{self, When};
 use crate::cli::percent;
 use crate::cli::session::Session;
 use crate::cli::table::Column;
-use crate::model::{BatchMode, ChangeCost, Profile, SizePoint, duration};
+use crate::model::{BatchMode, ChangeCost, Profile, ProfileKey, SizePoint, duration};
 
 /// Most curves that one drawing holds.
 const MAX_DRAWN: usize = 50;
@@ -27,15 +27,18 @@ const MAX_DRAWN: usize = 50;
 pub struct ShowArgs {
     /// The profile's name; all node types, plans and users that have it are shown
     #[arg(value_name = "NAME")]
-    name: String,
+    pub(super) name: String,
     #[command(flatten)]
-    choose: ChooseArgs,
+    pub(super) choose: ChooseArgs,
     /// Draw the curves into this file as SVG instead; `-` for standard output
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     svg: Option<PathBuf>,
+    /// List instead what was measured last, stretch by stretch
+    #[arg(long, conflicts_with = "svg")]
+    pub(super) history: bool,
     /// The whole document as JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     #[command(flatten)]
     help: HelpArgs,
 }
@@ -136,15 +139,15 @@ fn picture(view: &ProfileView) -> Picture {
         CurveRow { nodes: p.nodes, rate: p.rate, low, high }
     };
     Picture {
-        title: title(&view.profile),
+        title: title(&view.profile.key),
         measured: view.profile.points.iter().map(point).collect(),
         curve: view.curve.clone(),
         truth: Vec::new(),
     }
 }
 
-fn title(profile: &Profile) -> String {
-    let key = &profile.key;
+/// Which profile it is, in a line.
+pub(super) fn title(key: &ProfileKey) -> String {
     let plan =
         if key.exec_plan.0 == "default" { String::new() } else { format!(", plan {}", key.exec_plan.0) };
     printable(&format!("{} of {} on {}{plan}", key.name, key.user, key.node_type))
@@ -157,7 +160,7 @@ fn printable(text: &str) -> String {
 
 fn show(view: &ProfileView, page: Page) -> Result<String, Failure> {
     let profile = &view.profile;
-    let mut text = format!("{}\n{}\n", title(profile), origin(view, page.when));
+    let mut text = format!("{}\n{}\n", title(&profile.key), origin(view, page.when));
     if profile.points.is_empty() {
         text.push_str("no size was measured yet\n");
     } else {

@@ -14,13 +14,13 @@ use axum::http::StatusCode;
 
 use crate::advisor::{Fitted, batch_mode, sizes_of_interest};
 use crate::api::{
-    Counted, CurveRow, ForgetRequest, ImportRequest, MAX_IMPORTED, MAX_PROFILES, ProfileView, ProfilesView,
-    SCHEMA,
+    Counted, CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED,
+    MAX_PROFILES, ProfileView, ProfilesView, SCHEMA,
 };
 use crate::clock::now;
 use crate::daemon::context::Context;
-use crate::model::{MAX_NODES_A_JOB, Profile, ProfileFilter, Sizes};
-use crate::store::StoreError;
+use crate::model::{MAX_NODES_A_JOB, Profile, ProfileFilter, ProfileKey, Sizes};
+use crate::store::Measurement;
 
 use super::{Body, Refusal, auth};
 
@@ -39,13 +39,27 @@ pub async fn list(
     State(context): State<Arc<Context>>,
     filter: Result<Query<ProfileFilter>, QueryRejection>,
 ) -> Result<Json<ProfilesView>, Refusal> {
-    let Query(filter) = filter.map_err(|e| Refusal::new(e.status(), e.body_text()))?;
-    let found = context.store.profiles(&filter, MAX_PROFILES).await.map_err(|e| away(&e))?;
+    let Query(filter) = filter?;
+    let found = context.store.profiles(&filter, MAX_PROFILES).await?;
     // Fitting takes a part of a millisecond each: together too long for a thread that serves agents.
     let fitted = tokio::task::spawn_blocking(|| found.into_iter().map(view).collect());
     let profiles =
         fitted.await.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
     Ok(Json(ProfilesView { schema: SCHEMA, profiles }))
+}
+
+/// `GET /v1/profiles/history`.
+pub async fn history(
+    State(context): State<Arc<Context>>,
+    key: Result<Query<ProfileKey>, QueryRejection>,
+) -> Result<Json<HistoryView>, Refusal> {
+    let Query(profile) = key?;
+    let found = context.store.measurements(&profile, MAX_HISTORY).await?;
+    let row = |m: Measurement| {
+        let Measurement { key: _, job, nodes, samples, secs, probe, at } = m;
+        HistoryRow { at, job, nodes, samples, secs, probe }
+    };
+    Ok(Json(HistoryView { schema: SCHEMA, profile, rows: found.into_iter().rev().map(row).collect() }))
 }
 
 /// `POST /v1/profiles/forget`.
@@ -57,7 +71,7 @@ pub async fn forget(
     let owners = request.filter.user.as_deref().map(|user| BTreeSet::from([user]));
     auth::owns(&context, uid, owners).await?;
     let _turn = context.saving.lock().await;
-    let profiles = context.store.forget_profiles(&request.filter).await.map_err(|e| away(&e))?;
+    let profiles = context.store.forget_profiles(&request.filter).await?;
     context.state().forget_profiles(&request.filter);
     tracing::info!(%uid, filter = ?request.filter, profiles, "profiles forgotten");
     Ok(Json(Counted { schema: SCHEMA, profiles }))
@@ -79,15 +93,11 @@ pub async fn import(
     let profiles: Result<Vec<Profile>, _> = request.profiles.into_iter().map(sound).collect();
     let profiles = profiles.map_err(|e| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string()))?;
     let _turn = context.saving.lock().await;
-    context.store.put_profiles(&profiles).await.map_err(|e| away(&e))?;
+    context.store.put_profiles(&profiles).await?;
     let count = profiles.len() as u64;
     context.state().scene.library_mut().replace(profiles, now());
     tracing::info!(%uid, profiles = count, "profiles brought");
     Ok(Json(Counted { schema: SCHEMA, profiles: count }))
-}
-
-fn away(error: &StoreError) -> Refusal {
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
 }
 
 /// A profile with its curve, from one node to twice the largest measured size.

@@ -95,6 +95,30 @@ async fn anybody_may_list_and_choose() {
 }
 
 #[tokio::test]
+async fn what_was_measured_for_one_profile_is_told_newest_first() {
+    let daemon = Daemon::start().await;
+    let key = samples::profile(OWNER, "bert", "cpu").key;
+    let row = |at: i64, probe| Measurement {
+        key: key.clone(),
+        job: crate::model::JobId(7),
+        nodes: 2,
+        samples: 780.0,
+        secs: 1.5,
+        probe,
+        at: crate::model::UnixTime(at),
+    };
+    daemon.context.store.add_measurements(&[row(100, true), row(160, false)]).await.unwrap();
+    let of = format!("/history?user={OWNER}&name=bert&node_type=cpu&exec_plan=default");
+    let (status, body) = daemon.get(&format!("{of}&batch=auto")).await;
+    assert_eq!((status, &body["profile"]["user"]), (200, &json!(OWNER)), "{body}");
+    let told =
+        |at, probe| json!({"at": at, "job": 7, "nodes": 2, "samples": 780.0, "secs": 1.5, "probe": probe});
+    assert_eq!(body["rows"], json!([told(160, false), told(100, true)]));
+    assert_eq!(daemon.get(&format!("{of}&batch=global")).await.1["rows"], json!([]));
+    assert_eq!(daemon.get(&of).await.0, 400, "the whole key");
+}
+
+#[tokio::test]
 async fn a_curve_is_served_with_its_interval_beyond_what_was_measured() {
     let (_, body) = Daemon::start().await.get("?user=alice").await;
     let profile = &body["profiles"][0];

@@ -16,9 +16,6 @@ use crate::slurm::command::Program;
 /// is: then a requeued job waits for two minutes.
 const BEGIN_NOW: u32 = 1;
 
-/// Most characters of a comment. Slurm keeps it in memory for every job.
-const MAX_COMMENT: usize = 1024;
-
 /// Longest wait for scontrol beyond one request's time.
 const SCONTROL_EXTRA: Duration = Duration::from_secs(2);
 
@@ -111,18 +108,6 @@ impl RestSlurm {
         self.update(id, &json!({ "required_nodes": names(&wanted) }), &doing).await
     }
 
-    pub(super) async fn do_signal(&self, id: JobId, signal: &str) -> Result<(), SlurmError> {
-        let doing = format!("sending {signal} to job {id}");
-        let is_name =
-            |s: &str| !s.is_empty() && s.len() <= 16 && s.bytes().all(|b| b.is_ascii_alphanumeric());
-        if !is_name(signal) {
-            return Err(refused(&doing, "this is not the name of a signal"));
-        }
-        self.running(id, &doing).await?;
-        let tail = format!("job/{id}?signal={signal}");
-        self.session.change(Method::DELETE, &tail, None).await.map_err(|f| f.doing(doing))
-    }
-
     pub(super) async fn do_cancel(&self, id: JobId) -> Result<(), SlurmError> {
         let doing = format!("cancelling job {id}");
         match self.ours_if_known(id, &doing).await? {
@@ -182,12 +167,5 @@ impl RestSlurm {
             return Ok(());
         }
         self.update(id, &json!({ "hold": true }), &doing).await
-    }
-
-    pub(super) async fn do_comment(&self, id: JobId, text: &str) -> Result<(), SlurmError> {
-        let doing = format!("writing the comment of job {id}");
-        self.ours(id, &doing).await?;
-        let text: String = text.chars().filter(|c| !c.is_control()).take(MAX_COMMENT).collect();
-        self.update(id, &json!({ "comment": text }), &doing).await
     }
 }

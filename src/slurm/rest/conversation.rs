@@ -156,7 +156,6 @@ async fn only_jobs_of_the_partition_in_the_right_state_are_touched() {
         assert!(slurm.launch(id, &node, 5).await.is_err());
         assert!(slurm.set_time_limit(id, 5).await.is_err());
         assert!(slurm.shrink(id, &[node]).await.is_err());
-        assert!(slurm.signal(id, "SIGUSR1").await.is_err());
         assert!(slurm.requeue_hold(id).await.is_err());
         assert!(slurm.hold(id).await.is_err());
         assert_eq!(slurm.cancel(id).await.is_ok(), state == "COMPLETED");
@@ -172,13 +171,11 @@ async fn acts_that_would_do_harm_are_not_sent() {
     for keep in [nodes(&[]), nodes(&["n2"]), nodes(&["n1", "n9"])] {
         assert!(slurm.shrink(id, &keep).await.is_err(), "{keep:?}");
     }
-    assert!(slurm.signal(id, "9&flags=FULL_JOB").await.is_err());
     slurm.shrink(id, &nodes(&["n3", "n2", "n1"])).await.unwrap();
     assert!(served.heard().iter().all(|h| h.starts_with("GET")));
     slurm.shrink(id, &nodes(&["n3", "n1"])).await.unwrap();
-    slurm.signal(id, "SIGUSR1").await.unwrap();
     let changes: Vec<String> = served.heard().into_iter().filter(|h| !h.starts_with("GET")).collect();
-    assert_eq!(changes, ["POST /slurm/v0.0.40/job/7", "DELETE /slurm/v0.0.40/job/7?signal=SIGUSR1"]);
+    assert_eq!(changes, ["POST /slurm/v0.0.40/job/7"]);
 }
 
 #[tokio::test]

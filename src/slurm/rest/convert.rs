@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::field::{Number, Object, Text, Words};
+use super::field::{Number, Text, Words};
 use super::record::{Field, Record, Shared};
 use super::wire;
 use crate::model::{
@@ -93,7 +93,6 @@ fn job(w: &wire::Job<'_>, shared: &mut Shared) -> Field<Job> {
     let node_count = natural(w.node_count, "node_count")?.unwrap_or(nodes.len() as u32);
     let string = |t: &Text<'_>, field| text(t, field).map(str::to_owned);
     let state = job_state(words(&w.job_state, "job_state")?)?;
-    let exit_code = exit_code(&w.exit_code)?.filter(|_| state.is_ended());
     let host = text(&w.batch_host, "batch_host")?;
     let gres = gres::per_node(
         text(&w.tres_per_node, "tres_per_node")?,
@@ -114,19 +113,14 @@ fn job(w: &wire::Job<'_>, shared: &mut Shared) -> Field<Job> {
         submit_time: time(w.submit_time, "submit_time")?,
         start_time: time(w.start_time, "start_time")?,
         end_time: time(w.end_time, "end_time")?,
-        eligible_time: time(w.eligible_time, "eligible_time")?,
-        preempt_time: time(w.preempt_time, "preempt_time")?,
         time_limit_mins: time_limit(w.time_limit)?,
         batch_host: Some(host).filter(|h| !h.is_empty()).map(|h| shared.name(h)),
         nodes,
         scheduled_nodes: host_list(shared, &w.scheduled_nodes, "scheduled_nodes")?,
-        required_nodes: host_list(shared, &w.required_nodes, "required_nodes")?,
         node_count,
-        restart_count: natural(w.restart_cnt, "restart_cnt")?.unwrap_or(0),
         comment: string(&w.comment, "comment")?,
         admin_comment: string(&w.admin_comment, "admin_comment")?,
         gres,
-        exit_code,
     })
 }
 
@@ -150,19 +144,6 @@ fn time_limit(w: Number) -> Field<Option<u64>> {
         Number::Unset | Number::Infinite => Ok(None),
         Number::Bad => Err("time_limit"),
     }
-}
-
-/// The code that a shell would show: 128 and the signal, if one ended the script.
-fn exit_code(w: &Object<wire::ExitCode>) -> Field<Option<i32>> {
-    let code = match w {
-        Object::Unset => return Ok(None),
-        Object::Bad => return Err("exit_code"),
-        Object::Value(code) => code,
-    };
-    if let Object::Value(wire::Signal { id: Number::Value(signal @ 1..=127) }) = code.signal {
-        return Ok(Some(128 + signal as i32));
-    }
-    Ok(natural(code.return_code, "exit_code")?.and_then(|n| i32::try_from(n).ok()))
 }
 
 /// The first word that is a base state is the base; everything else is a flag.

@@ -182,10 +182,6 @@ impl SlurmApi for RestSlurm {
         self.do_shrink(id, keep).await
     }
 
-    async fn signal(&self, id: JobId, signal: &str) -> Result<(), SlurmError> {
-        self.do_signal(id, signal).await
-    }
-
     async fn cancel(&self, id: JobId) -> Result<(), SlurmError> {
         self.do_cancel(id).await
     }
@@ -196,10 +192,6 @@ impl SlurmApi for RestSlurm {
 
     async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
         self.do_hold(id).await
-    }
-
-    async fn comment(&self, id: JobId, text: &str) -> Result<(), SlurmError> {
-        self.do_comment(id, text).await
     }
 }
 

@@ -89,36 +89,17 @@ pub(super) struct Job<'a> {
     pub submit_time: Number,
     pub start_time: Number,
     pub end_time: Number,
-    pub eligible_time: Number,
-    pub preempt_time: Number,
     pub time_limit: Number,
     pub nodes: Text<'a>,
     pub batch_host: Text<'a>,
     pub scheduled_nodes: Text<'a>,
-    pub required_nodes: Text<'a>,
     pub node_count: Number,
     pub hold: Number,
     pub priority: Number,
-    pub restart_cnt: Number,
     pub comment: Text<'a>,
     pub admin_comment: Text<'a>,
     pub tres_per_node: Text<'a>,
     pub tres_req_str: Text<'a>,
-    pub exit_code: Object<ExitCode>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct ExitCode {
-    pub return_code: Number,
-    pub signal: Object<Signal>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Signal {
-    #[serde(alias = "signal_id")]
-    pub id: Number,
 }
 
 /// One of `GET /reservations`.

@@ -5,9 +5,9 @@ use sqlx::QueryBuilder;
 use sqlx::query::Query;
 
 use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
-use crate::model::{EndedGap, JobId, Profile, ProfileFilter, ProfileKey, UnixTime};
+use crate::model::{EndedGap, JobId, Profile, ProfileFilter, ProfileKey, RoundSummary, UnixTime};
 use crate::store::port::{
-    GenerationRecord, LeadRecord, Measurement, RoundRecord, Standing, Store, StoreError,
+    GenerationRecord, LeadRecord, Measurement, RoundRecord, RoundsAsked, Standing, Store, StoreError,
 };
 
 /// Does `$work` in one transaction `$tx` of the store `$store`: all of it happens or nothing.
@@ -34,6 +34,21 @@ impl Adapter {
         let rows = async { query.fetch_all(&self.readers).await.map_err(|e| failed(&doing, &e)) };
         Ok(rows::readable(table, &within(&doing, rows).await?, read))
     }
+
+    /// First which rounds, then one after the other: all at once may be a hundred megabytes.
+    async fn summaries(&self, asked: &RoundsAsked) -> Result<Vec<RoundSummary>, StoreError> {
+        let RoundsAsked { until, limit } = *asked;
+        let query = sqlx::query(
+            "SELECT id FROM rounds WHERE planned_at <= $1 ORDER BY planned_at DESC, id DESC LIMIT $2",
+        );
+        let query = query.bind(until.map_or(i64::MAX, |t| t.0)).bind(i64::from(limit));
+        let mut summaries = Vec::new();
+        for id in self.read("rounds", query, rows::id).await? {
+            let query = sqlx::query("SELECT * FROM rounds WHERE id = $1").bind(id);
+            summaries.extend(self.read("rounds", query, rows::round).await?.iter().map(RoundRecord::summary));
+        }
+        Ok(summaries)
+    }
 }
 
 #[async_trait]
@@ -49,11 +64,6 @@ impl Store for Adapter {
     async fn open_leads(&self) -> Result<Vec<LeadRecord>, StoreError> {
         let query = sqlx::query("SELECT * FROM leads WHERE NOT ended ORDER BY job, submitted_at");
         self.read("leads", query, rows::lead).await
-    }
-
-    async fn lead(&self, job: JobId) -> Result<Option<LeadRecord>, StoreError> {
-        let query = sqlx::query("SELECT * FROM leads WHERE job = $1 ORDER BY submitted_at DESC LIMIT 1");
-        Ok(self.read("leads", query.bind(i64::from(job.0)), rows::lead).await?.pop())
     }
 
     async fn add_generations(&self, generations: &[GenerationRecord]) -> Result<(), StoreError> {
@@ -73,9 +83,15 @@ impl Store for Adapter {
         written!(self, "writing a round", |tx| write::round(&mut tx, round))
     }
 
-    async fn rounds(&self, limit: u32) -> Result<Vec<RoundRecord>, StoreError> {
-        let query = sqlx::query("SELECT * FROM rounds ORDER BY id DESC LIMIT $1");
-        self.read("rounds", query.bind(i64::from(limit)), rows::round).await
+    async fn rounds(&self, asked: &RoundsAsked) -> Result<Vec<RoundSummary>, StoreError> {
+        within("reading rounds", self.summaries(asked)).await
+    }
+
+    async fn round_at(&self, at: UnixTime) -> Result<Option<RoundRecord>, StoreError> {
+        let query = sqlx::query(
+            "SELECT * FROM rounds WHERE planned_at <= $1 ORDER BY planned_at DESC, id DESC LIMIT 1",
+        );
+        Ok(self.read("rounds", query.bind(at.0), rows::round).await?.pop())
     }
 
     async fn add_gaps(&self, gaps: &[EndedGap]) -> Result<(), StoreError> {

@@ -37,6 +37,10 @@ pub(super) fn generation(row: &Row) -> Result<GenerationRecord, Bad> {
     })
 }
 
+pub(super) fn id(row: &Row) -> Result<i64, Bad> {
+    column(row, "id")
+}
+
 pub(super) fn round(row: &Row) -> Result<RoundRecord, Bad> {
     Ok(RoundRecord {
         at: time(row, "planned_at")?,

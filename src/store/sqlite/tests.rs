@@ -181,7 +181,7 @@ async fn plan(store: &Adapter, statement: &'static str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn among_many_an_index_finds_profiles_and_their_measurements() {
+async fn among_many_an_index_finds_rounds_profiles_and_their_measurements() {
     let store = open("sqlite::memory:").await.unwrap();
     let many: Vec<Measurement> = (0..20_000).map(|n| measurement(&format!("s{}", n % 100), n)).collect();
     store.add_measurements(&many).await.unwrap();
@@ -196,6 +196,11 @@ async fn among_many_an_index_finds_profiles_and_their_measurements() {
     );
     let last = "SELECT * FROM profiles WHERE TRUE ORDER BY updated_at DESC, id DESC LIMIT 5";
     assert_eq!(plan(&store, last).await, ["SCAN profiles USING INDEX profiles_by_time"]);
+    let rounds = "SELECT id FROM rounds WHERE planned_at <= 7 ORDER BY planned_at DESC, id DESC LIMIT 5";
+    assert_eq!(
+        plan(&store, rounds).await,
+        ["SEARCH rounds USING COVERING INDEX rounds_by_time (planned_at<?)"]
+    );
     let of_a_job = plan(&store, "SELECT * FROM profiles WHERE TRUE AND owner = 'a' AND name = 's7'").await;
     assert!(of_a_job[0].ends_with("(owner=? AND name=?)"), "{of_a_job:?}");
 }

@@ -30,7 +30,6 @@ impl Settings {
             mode = "act"
             listen = "127.0.0.1:{port}"
             poll_interval_secs = 0.5
-            early_death_secs = 1.0
             backoff_secs = 2.0
             backoff_max_secs = 10.0
             [gaps]

@@ -1,0 +1,131 @@
+//! `infill rounds`: the rounds that are over, a line each.
+
+use std::sync::LazyLock;
+
+use clap::Args;
+
+use super::exit::{Exit, Outcome};
+use super::filter::{self, TableArgs};
+use super::jobs::filled;
+use super::output::{self, When};
+use super::percent;
+use super::session::Session;
+use super::table::{Column, FieldHelp};
+use super::values;
+use crate::api::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView, routes};
+use crate::model::{RoundSummary, SolveStatus, UnixTime};
+
+/// Flags of `infill rounds`.
+#[derive(Clone, Debug, Args)]
+#[command(disable_help_flag = true, after_help = HELP.as_str())]
+pub struct RoundsArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// At most so many, the newest.
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "LIMIT",
+        default_value_t = DEFAULT_ROUNDS,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)),
+    )]
+    limit: u32,
+    /// Only rounds before this moment: HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]], now-10minutes, or seconds since
+    /// 1970.
+    #[arg(long, value_name = "TIME", value_parser = values::moment)]
+    before: Option<UnixTime>,
+}
+
+/// A round and the moment at which it is looked at.
+struct Row {
+    round: RoundSummary,
+    when: When,
+}
+
+const DEFAULT: &str = "%t %A %s %.p %.w %.j %.D %.c %n";
+
+static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
+
+const COLUMNS: &[Column<Row>] = &[
+    Column { letter: 't', header: "TIME", help: "when", cell: |r| r.when.moment(r.round.at) },
+    Column { letter: 'A', header: "ACTED", help: "whether it was carried out", cell: acted },
+    Column {
+        letter: 's',
+        header: "STATUS",
+        help: "how the solve ended: optimal, time_limit, fallback (the solver gave none), trivial",
+        cell: |r| status(&r.round.status).to_owned(),
+    },
+    Column {
+        letter: 'p',
+        header: "PROOF",
+        help: "distance of the plan to what is proved to be the best",
+        cell: |r| r.round.gap.map_or_else(|| "-".to_owned(), percent::tenths),
+    },
+    Column {
+        letter: 'w',
+        header: "WORTH",
+        help: "what the plan is worth, weighted samples",
+        cell: |r| output::number(r.round.objective),
+    },
+    Column { letter: 'j', header: "JOBS", help: "malleable jobs", cell: |r| r.round.jobs.to_string() },
+    Column { letter: 'D', header: "NODES", help: "nodes that they got", cell: |r| r.round.nodes.to_string() },
+    Column {
+        letter: 'c',
+        header: "CHANGES",
+        help: "jobs that got another number of nodes than they had",
+        cell: |r| r.round.changes.to_string(),
+    },
+    Column { letter: 'n', header: "NOTES", help: "what concerns the round as a whole", cell: notes },
+];
+
+fn acted(row: &Row) -> String {
+    if row.round.acted { "yes".to_owned() } else { "no".to_owned() }
+}
+
+fn status(status: &SolveStatus) -> &'static str {
+    match status {
+        SolveStatus::Optimal => "optimal",
+        SolveStatus::TimeLimit { .. } => "time_limit",
+        SolveStatus::Fallback(_) => "fallback",
+        SolveStatus::Trivial => "trivial",
+    }
+}
+
+fn notes(row: &Row) -> String {
+    let notes: Vec<String> = row.round.notes.iter().map(ToString::to_string).collect();
+    filled(&notes.join("; "))
+}
+
+/// Runs `infill rounds`.
+pub async fn run(args: RoundsArgs, session: &Session) -> Outcome {
+    let query = RoundsQuery { before: args.before, limit: Some(args.limit) };
+    let view: RoundsView = session.client()?.get_with(routes::ROUNDS, &query).await?;
+    if args.table.json {
+        output::print_json(&view)?;
+    } else {
+        output::print(&filter::render(&args.table, DEFAULT, COLUMNS, &rows(view, When::now()))?)?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+fn rows(view: RoundsView, when: When) -> Vec<Row> {
+    view.rounds.into_iter().map(|round| Row { round, when }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::samples;
+
+    #[test]
+    fn the_default_table() {
+        let rows = rows(samples::rounds(), samples::when());
+        let text = filter::render(&TableArgs::default(), DEFAULT, COLUMNS, &rows).unwrap();
+        insta::assert_snapshot!(text, @r"
+        TIME                ACTED STATUS     PROOF WORTH JOBS NODES CHANGES NOTES
+        2026-11-20T22:10:17 yes   optimal        - 1.45M    2     2       0 backfill's plan was cut short
+        2026-11-20T22:10:12 no    time_limit  1.2%   950    2     3       1 -
+        2026-11-20T22:10:07 yes   trivial        -     0    0     0       0 -
+        ");
+    }
+}

@@ -1,0 +1,52 @@
+//! Rounds that are over: what was decided at some moment, and why.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+
+use super::Refusal;
+use crate::api::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundView, RoundsQuery, RoundsView, SCHEMA};
+use crate::daemon::context::Context;
+use crate::model::UnixTime;
+use crate::store::{RoundRecord, RoundsAsked};
+
+/// `GET /v1/rounds`: the newest first.
+pub async fn list(
+    State(context): State<Arc<Context>>,
+    query: Result<Query<RoundsQuery>, QueryRejection>,
+) -> Result<Json<RoundsView>, Refusal> {
+    let Query(RoundsQuery { before, limit }) = query?;
+    let limit = limit.unwrap_or(DEFAULT_ROUNDS);
+    if limit > MAX_ROUNDS {
+        let what = format!("limit {limit}: more than {MAX_ROUNDS} rounds at once");
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, what));
+    }
+    let asked = RoundsAsked { until: before.map(|t| t + -1), limit };
+    let rounds = context.store.rounds(&asked).await?;
+    Ok(Json(RoundsView { schema: SCHEMA, rounds }))
+}
+
+/// `GET /v1/rounds/{at}`: the last round at that moment or before it.
+pub async fn at(
+    State(context): State<Arc<Context>>,
+    at: Result<Path<i64>, PathRejection>,
+) -> Result<Json<RoundView>, Refusal> {
+    let Path(at) = at?;
+    let at = UnixTime(at);
+    let found = context.store.round_at(at).await?;
+    let none = || Refusal::new(StatusCode::NOT_FOUND, format!("no round of {at} or before it is kept"));
+    found.map(view).map(Json).ok_or_else(none)
+}
+
+/// How long each stage took is not kept.
+fn view(round: RoundRecord) -> RoundView {
+    let RoundRecord { at: _, plan, report, acted } = round;
+    RoundView { schema: SCHEMA, plan, report, acting: acted, secs: BTreeMap::new() }
+}
