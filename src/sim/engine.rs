@@ -7,7 +7,7 @@ use super::cluster::{Cluster, Usage};
 use super::job::{Accounting, Checkpoints, SimJob};
 use super::policy::{Policy, Target, View};
 use super::queue::{Foresight, MainQueue, Moment, NodeIx};
-use super::score::{JobScore, Outcome, Series, Timeline};
+use super::score::{Balance, JobScore, Series, Timeline};
 use super::supply::Supply;
 use crate::model::{JobId, RescaleCosts};
 
@@ -47,7 +47,7 @@ pub struct Setup {
 }
 
 /// Simulates one policy. `visit` sees the share of the log that is done, now and then.
-pub fn run(setup: &Setup, policy: Box<dyn Policy>, visit: &mut dyn FnMut(f64)) -> Outcome {
+pub fn run(setup: &Setup, policy: Box<dyn Policy>, visit: &mut dyn FnMut(f64)) -> Balance {
     let mut engine = Engine::new(setup, policy);
     let (start, end) = engine.span;
     while let Some(at) = engine.next().filter(|at| *at < end) {
@@ -87,7 +87,7 @@ struct Engine<'a> {
     plan_number: u64,
     ended: Vec<(JobId, JobScore)>,
     node_secs: BTreeMap<JobId, f64>,
-    outcome: Outcome,
+    outcome: Balance,
     series: Series,
     timeline: Timeline,
 }
@@ -105,7 +105,7 @@ impl<'a> Engine<'a> {
             costs: if policy.pays() { setup.costs } else { free },
             cluster: Cluster::new(queue.names(), all_free),
             supply: setup.supply.starting_at(start),
-            outcome: Outcome { policy: policy.name(), ..Outcome::default() },
+            outcome: Balance { policy: policy.name(), ..Balance::default() },
             policy,
             queue,
             jobs: BTreeMap::new(),
@@ -370,7 +370,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> Balance {
         self.pass(self.span.1);
         let living: Vec<(JobId, JobScore)> =
             self.jobs.values().map(|job| (job.id, self.score(job, None))).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::port::{GenerationRecord, LeadRecord, Measurement, RoundRecord, Standing, Store, StoreError};
+use super::port::{GenerationRecord, LeadRecord, LeadStanding, Measurement, RoundRecord, Store, StoreError};
 use crate::model::{
     BatchMode, ChangeCost, EndedGap, ExecPlan, JobId, MeasuredCosts, NodeName, NodeType, Plan, Profile,
     ProfileFilter, ProfileKey, Report, SizePoint, SolveStatus, UnixTime, WindowCause, WindowEnd,
@@ -260,7 +260,7 @@ async fn forgetting(store: &dyn Store, key: &ProfileKey, left: &[Profile]) -> Re
 }
 
 async fn settings(store: &dyn Store) -> Result<(), String> {
-    same("it leads", &ok(store.standing().await)?, &Standing::Alone)?;
+    same("it leads", &ok(store.standing().await)?, &LeadStanding::Alone)?;
     same("no setting", &ok(store.setting("control").await)?, &None)?;
     ok(store.put_setting("control", "paused").await)?;
     ok(store.put_setting("control", "normal").await)?;

@@ -12,7 +12,7 @@ mod sqlite;
 
 use std::sync::Arc;
 
-pub use port::{GenerationRecord, LeadRecord, Measurement, RoundRecord, Standing, Store, StoreError};
+pub use port::{GenerationRecord, LeadRecord, LeadStanding, Measurement, RoundRecord, Store, StoreError};
 
 /// Opens the database that a URL names, brings its schema up to date, and makes this process the one that
 /// leads on it:

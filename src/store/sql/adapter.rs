@@ -7,7 +7,7 @@ use sqlx::query::Query;
 use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
 use crate::model::{EndedGap, JobId, Profile, ProfileFilter, ProfileKey, UnixTime};
 use crate::store::port::{
-    GenerationRecord, LeadRecord, Measurement, RoundRecord, Standing, Store, StoreError,
+    GenerationRecord, LeadRecord, LeadStanding, Measurement, RoundRecord, Store, StoreError,
 };
 
 /// Does `$work` in one transaction `$tx` of the store `$store`: all of it happens or nothing.
@@ -38,7 +38,7 @@ impl Adapter {
 
 #[async_trait]
 impl Store for Adapter {
-    async fn standing(&self) -> Result<Standing, StoreError> {
+    async fn standing(&self) -> Result<LeadStanding, StoreError> {
         self.stands().await
     }
 
