@@ -157,7 +157,7 @@ impl Context {
         if matches!(e, StoreError::Deposed { .. }) {
             self.leadership.lose();
         }
-        self.metrics.store_up.set(0);
+        self.metrics.store.up.set(0);
         if self.state().health.raise(Problem::Store(e.to_string())) {
             tracing::error!("the store fails: {e}; nothing is started until it works again");
         }
