@@ -21,7 +21,7 @@ use crate::round::GAPS_TO_LEARN_FROM;
 use crate::slurm::SlurmApi as _;
 use crate::slurm::munge;
 use crate::slurm::rest::RestSlurm;
-use crate::store::{self, Standing, Store};
+use crate::store::{self, LeadStanding, Store};
 
 /// Runs the daemon until SIGTERM or SIGINT. Running jobs stay as they are.
 ///
@@ -69,7 +69,7 @@ async fn context(config: Config, store: Arc<dyn Store>) -> anyhow::Result<(Conte
     let errands = restore(&mut state, store.as_ref()).await.context("cannot read the store")?;
     // Until the first look somebody may wait.
     let services = Services { slurm, store, identity };
-    let (context, queue) = Context::new(services, state, Standing::Watched, now());
+    let (context, queue) = Context::new(services, state, LeadStanding::Watched, now());
     context.run_errands(errands);
     Ok((context, queue))
 }

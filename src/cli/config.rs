@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::exit::{Exit, Outcome};
+use super::exit::{CommandResult, Exit};
 use super::output;
 use super::session::Session;
 use crate::api::SCHEMA;
@@ -37,7 +37,7 @@ struct Document<'a> {
 }
 
 /// Runs `infill config`.
-pub fn run(command: ConfigCommand, session: &Session) -> Outcome {
+pub fn run(command: ConfigCommand, session: &Session) -> CommandResult {
     match command {
         ConfigCommand::Check { file } => check(file.or_else(|| session.config.clone()).as_deref())?,
         ConfigCommand::Show { json } => show(&redacted(session.config()?), json)?,

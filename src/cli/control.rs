@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use super::exit::{Exit, Outcome};
+use super::exit::{CommandResult, Exit};
 use super::output;
 use super::session::Session;
 use crate::agent::identity::{self, Identity as _};
@@ -39,7 +39,7 @@ impl Order {
 }
 
 /// Gives the order.
-pub async fn run(order: Order, session: &Session) -> Outcome {
+pub async fn run(order: Order, session: &Session) -> CommandResult {
     let client = session.client()?;
     let proof = identity::Slurm::default()
         .prove("control", None)

@@ -57,7 +57,7 @@ pub struct Failure {
 }
 
 /// What a subcommand returns: the exit code, or why it failed.
-pub type Outcome = Result<u8, Failure>;
+pub type CommandResult = Result<u8, Failure>;
 
 impl Exit {
     /// A failure that ends in this code.

@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::client::{Client, ClientError};
-use super::exit::{Exit, Outcome};
+use super::exit::{CommandResult, Exit};
 use super::output::{self, When};
 use super::percent;
 use super::session::Session;
@@ -45,7 +45,7 @@ struct Explanation {
 const SHOWN_GENERATIONS: usize = 10;
 
 /// Runs `infill explain`.
-pub async fn run(args: ExplainArgs, session: &Session) -> Outcome {
+pub async fn run(args: ExplainArgs, session: &Session) -> CommandResult {
     let client = session.client()?;
     let status: Status = client.get(routes::STATUS).await?;
     let job = args.subject.parse().ok().map(JobId);

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-use super::exit::{Exit, Outcome};
+use super::exit::{CommandResult, Exit};
 use super::output;
 
 /// Flags of `infill completions`.
@@ -24,7 +24,7 @@ pub struct ManArgs {
 }
 
 /// Runs `infill completions`.
-pub fn completions(args: &CompletionsArgs, grammar: &mut Command) -> Outcome {
+pub fn completions(args: &CompletionsArgs, grammar: &mut Command) -> CommandResult {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, grammar, "infill", &mut text);
     output::print(&String::from_utf8_lossy(&text))?;
@@ -32,7 +32,7 @@ pub fn completions(args: &CompletionsArgs, grammar: &mut Command) -> Outcome {
 }
 
 /// Runs `infill man`.
-pub fn man(args: &ManArgs, grammar: Command) -> Outcome {
+pub fn man(args: &ManArgs, grammar: Command) -> CommandResult {
     match &args.dir {
         Some(dir) => {
             std::fs::create_dir_all(dir)

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::exit::{Exit, Outcome};
+use super::exit::{CommandResult, Exit};
 use super::filter::{self, FilterArgs, TableArgs};
 use super::output;
 use super::percent;
@@ -98,7 +98,7 @@ fn wings(job: &JobView) -> String {
 }
 
 /// Runs `infill jobs`.
-pub async fn run(args: JobsArgs, session: &Session) -> Outcome {
+pub async fn run(args: JobsArgs, session: &Session) -> CommandResult {
     let mut status: Status = session.client()?.get(routes::STATUS).await?;
     let filter = args.filter.resolve()?;
     let known = |id: &u32| status.jobs.iter().any(|j| j.job.0 == *id);

@@ -38,7 +38,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
-use exit::{Exit, Outcome};
+use exit::{CommandResult, Exit};
 use session::Session;
 
 use crate::addresses;
@@ -69,7 +69,7 @@ fn usage(error: &clap::Error) -> u8 {
     }
 }
 
-fn dispatch(cli: Cli) -> Outcome {
+fn dispatch(cli: Cli) -> CommandResult {
     addresses::install_crypto();
     let session = Session { config: cli.config, url: cli.url };
     match cli.command {
@@ -101,12 +101,12 @@ fn dispatch(cli: Cli) -> Outcome {
     }
 }
 
-async fn serve(session: &Session) -> Outcome {
+async fn serve(session: &Session) -> CommandResult {
     crate::serve::serve(session.config()?).await?;
     Ok(Exit::Ok.code())
 }
 
-fn block_on(work: impl Future<Output = Outcome>) -> Outcome {
+fn block_on(work: impl Future<Output = CommandResult>) -> CommandResult {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(work);
     // A blocking thread that still solves or reads must not keep the process alive.

@@ -2,7 +2,7 @@
 
 use clap::{ArgAction, Args};
 
-use super::exit::{Exit, Failure, Outcome};
+use super::exit::{CommandResult, Exit, Failure};
 use super::output::{self, When};
 use super::session::Session;
 use super::table::{Column, Layout};
@@ -65,7 +65,7 @@ const NODES: &[Column<NodeRow>] = &[
 ];
 
 /// Runs `infill plan`.
-pub async fn run(args: PlanArgs, session: &Session) -> Outcome {
+pub async fn run(args: PlanArgs, session: &Session) -> CommandResult {
     let round: RoundView = if args.local {
         crate::serve::plan_once(&session.config()?).await?
     } else {

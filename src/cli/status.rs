@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::exit::{Exit, Outcome};
+use super::exit::{CommandResult, Exit};
 use super::output::{self, When};
 use super::session::Session;
 use super::summary::summary;
@@ -30,7 +30,7 @@ pub struct StatusArgs {
 }
 
 /// Runs `infill status`.
-pub async fn run(args: StatusArgs, session: &Session) -> Outcome {
+pub async fn run(args: StatusArgs, session: &Session) -> CommandResult {
     let client = session.client()?;
     if args.watch {
         return watch::run(&client, args.interval, args.column).await;

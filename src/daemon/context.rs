@@ -18,7 +18,7 @@ use crate::generation::Arrival;
 use crate::model::{AgentEvent, JobId, Secret, UnixTime};
 use crate::slurm::SlurmApi;
 use crate::slurm::munge::Identity;
-use crate::store::{Standing, Store, StoreError};
+use crate::store::{LeadStanding, Store, StoreError};
 
 /// Batches of effects that may wait. One job has at most one batch a turn, so this is more than any site's
 /// malleable jobs.
@@ -73,7 +73,7 @@ impl Context {
     pub fn new(
         services: Services,
         state: State,
-        standing: Standing,
+        standing: LeadStanding,
         now: UnixTime,
     ) -> (Context, mpsc::Receiver<Batch>) {
         let (effects, queue) = mpsc::channel(QUEUE);
@@ -157,7 +157,7 @@ impl Context {
         if matches!(e, StoreError::Deposed { .. }) {
             self.leadership.lose();
         }
-        self.metrics.store_up.set(0);
+        self.metrics.store.up.set(0);
         if self.state().health.raise(Problem::Store(e.to_string())) {
             tracing::error!("the store fails: {e}; nothing is started until it works again");
         }

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use super::context::Context;
 use super::fleet::Batch;
 use super::health::Topic;
+use super::metrics::ActionEnd;
 use crate::clock::now;
 use crate::generation::Effect;
 use crate::model::{Job, JobId};
@@ -45,8 +46,8 @@ async fn carry_out(context: &Context, job: JobId, effect: &Effect) {
     }
     let partition = &context.config.slurm.partition;
     let result = perform(context.slurm.as_ref(), partition, job, effect).await;
-    let outcome = if result.is_ok() { "ok" } else { "failed" };
-    context.metrics.action(effect, outcome);
+    let end = if result.is_ok() { ActionEnd::Ok } else { ActionEnd::Failed };
+    context.metrics.jobs.action(effect.kind(), end);
     match result {
         Ok(()) => tracing::info!(job = %job, "did {effect:?}"),
         Err(e) => {
@@ -133,7 +134,7 @@ pub async fn save(context: &Context) -> bool {
 }
 
 fn stored(context: &Context, jobs: Vec<JobId>) {
-    context.metrics.store_up.set(1);
+    context.metrics.store.up.set(1);
     let mut state = context.state();
     if state.health.clear(Topic::Store) {
         tracing::info!("the store works again");

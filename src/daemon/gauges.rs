@@ -1,51 +1,44 @@
 //! The gauges, set after each round.
 
 use super::ledger::Kind;
-use super::metrics::{HELLO, Metrics};
+use super::metrics::{HELLO, JobMetrics, Metrics, NodeMetrics};
 use super::state::State;
 use crate::api::RoundView;
-use crate::model::{EventKind, MalleableState, Snapshot, SolveStatus};
+use crate::model::{EventKind, MalleableState, Snapshot};
 
 /// Sets the gauges to what the state is after a round, and adds up what has come since the last one.
 pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView) {
-    nodes(metrics, state, view);
-    jobs(metrics, state);
-    let status = match view.plan.status {
-        SolveStatus::Optimal => "optimal",
-        SolveStatus::TimeLimit { .. } => "time_limit",
-        SolveStatus::Fallback(_) => "fallback",
-        SolveStatus::Trivial => "trivial",
-    };
-    metrics.solver_status.get_or_create(&vec![("status", status)]).inc();
-    metrics.solve_seconds.observe(view.secs.get("plan").copied().unwrap_or(0.0));
+    nodes(&metrics.nodes, state, view);
+    jobs(&metrics.jobs, state);
+    metrics.rounds.solved(view.plan.status.kind(), view.secs.get("plan").copied().unwrap_or(0.0));
     for (event, n) in std::mem::take(&mut state.heard) {
         let word = event.map_or(HELLO, EventKind::word);
-        metrics.agent_events.get_or_create(&vec![("event", word)]).inc_by(n);
+        metrics.jobs.agent_events.get_or_create(&vec![("event", word)]).inc_by(n);
     }
     for (kind, rows) in state.ledger.take_lost() {
-        metrics.lost_rows.get_or_create(&vec![("kind", Kind::word(kind))]).inc_by(rows as u64);
+        metrics.store.lost_rows.get_or_create(&vec![("kind", Kind::word(kind))]).inc_by(rows as u64);
     }
 }
 
-fn nodes(metrics: &Metrics, state: &State, view: &RoundView) {
+fn nodes(metrics: &NodeMetrics, state: &State, view: &RoundView) {
     let gaps = &state.scene.gaps().gaps;
     let held = gaps.iter().filter(|g| g.holder.is_some()).count();
     let free = gaps.len() - held;
     let before = state.round.as_ref().map_or(view.plan.at, |r| r.plan.at);
     let secs = view.plan.at.secs_since(before).clamp(0.0, 3600.0);
-    metrics.held_nodes.set(held as i64);
-    metrics.gap_nodes.set(free as i64);
+    metrics.held.set(held as i64);
+    metrics.gaps.set(free as i64);
     metrics.harvested.inc_by(secs * held as f64);
     metrics.gap_seconds.inc_by(secs * (held + free) as f64);
-    metrics.breaker_open_nodes.set(state.scene.breaker().open(view.plan.at) as i64);
+    metrics.kept_out.set(state.scene.breaker().open(view.plan.at) as i64);
     let busy = state.snapshot.as_ref().map_or(0, |s| main_nodes(s, &state.config.slurm.partition));
-    metrics.busy_nodes.set(busy as i64);
+    metrics.busy.set(busy as i64);
 }
 
-fn jobs(metrics: &Metrics, state: &State) {
+fn jobs(metrics: &JobMetrics, state: &State) {
     for shown in MalleableState::ALL {
         let n = state.fleet.machines().filter(|m| m.state() == *shown).count();
-        metrics.jobs.get_or_create(&vec![("state", shown.word())]).set(n as i64);
+        metrics.by_state.get_or_create(&vec![("state", shown.word())]).set(n as i64);
     }
     let rescales: u64 = state.fleet.machines().map(|m| u64::from(m.counts.rescales)).sum();
     metrics.rescales.inc_by(rescales.saturating_sub(metrics.rescales.get()));

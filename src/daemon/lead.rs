@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use super::health::{Problem, Topic};
 use super::leadership::{LEASE, Look};
-use crate::store::{Standing, StoreError};
+use crate::store::{LeadStanding, StoreError};
 
 /// Pause between two looks: the longest for which a daemon that has lost the lead does not know it.
 const LOOK: Duration = Duration::from_millis(500);
@@ -32,7 +32,7 @@ pub async fn keep(context: &Context) -> StoreError {
 
 fn leads_on(context: &Context, look: Look) {
     context.leadership.note(look);
-    context.metrics.standby.set(i64::from(look.standing == Standing::Watched));
+    context.metrics.standby.set(i64::from(look.standing == LeadStanding::Watched));
     context.state().health.clear(Topic::Lead);
 }
 

@@ -9,7 +9,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::store::Standing;
+use crate::store::LeadStanding;
 
 /// For how long a look is worth something: less than the silence (6 s) after which PostgreSQL ends a leader's
 /// session.
@@ -25,12 +25,12 @@ pub struct Look {
     /// When the store was asked.
     pub at: Instant,
     /// What it said.
-    pub standing: Standing,
+    pub standing: LeadStanding,
 }
 
 impl Leadership {
     /// Of a daemon that has just been given the lead.
-    pub fn new(standing: Standing) -> Self {
+    pub fn new(standing: LeadStanding) -> Self {
         Leadership(Mutex::new(Some(Look { at: Instant::now(), standing })))
     }
 
@@ -40,7 +40,7 @@ impl Leadership {
 
     /// Whether anything may be done or said now.
     pub fn holds(&self) -> bool {
-        self.look().is_some_and(|l| l.standing == Standing::Alone || l.at.elapsed() < LEASE)
+        self.look().is_some_and(|l| l.standing == LeadStanding::Alone || l.at.elapsed() < LEASE)
     }
 
     /// Nothing may be done or said any more.
@@ -57,7 +57,7 @@ impl Leadership {
 
     /// Whether another daemon waits, as far as is known.
     pub fn is_watched(&self) -> bool {
-        self.look().is_none_or(|l| l.standing == Standing::Watched)
+        self.look().is_none_or(|l| l.standing == LeadStanding::Watched)
     }
 }
 
@@ -67,10 +67,10 @@ mod tests {
 
     #[test]
     fn an_old_look_is_worth_nothing_where_another_waits() {
-        let leadership = Leadership::new(Standing::Watched);
+        let leadership = Leadership::new(LeadStanding::Watched);
         assert!(leadership.holds());
         let old = Instant::now().checked_sub(LEASE).unwrap();
-        for (standing, holds) in [(Standing::Watched, false), (Standing::Alone, true)] {
+        for (standing, holds) in [(LeadStanding::Watched, false), (LeadStanding::Alone, true)] {
             *leadership.look() = Some(Look { at: old, standing });
             assert_eq!(leadership.holds(), holds, "{standing:?}");
         }

@@ -1,5 +1,6 @@
 //! Every metric, declared in one place. Label sets are closed; zeros are reported.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
@@ -12,8 +13,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::ledger::Kind;
-use crate::generation::Effect;
-use crate::model::{EventKind, MalleableState};
+use crate::generation::EffectKind;
+use crate::model::words::words;
+use crate::model::{EventKind, MalleableState, SolveKind};
+use crate::plan::{Rule, Violation};
 
 /// What [`Metrics::text`] is.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -26,77 +29,153 @@ type Seconds = Counter<f64, AtomicU64>;
 /// Buckets for the duration of rounds and solves, seconds: from a small site to the outer deadline.
 const SECONDS: [f64; 10] = [0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
 
-/// All metrics of the daemon.
-pub struct Metrics {
-    registry: Mutex<Registry>,
+/// The word for an agent's hello among the kinds of events.
+pub const HELLO: &str = "hello";
+
+words! {
+    /// How a round ended.
+    pub enum RoundEnd {
+        /// Targets were set.
+        Acted = "acted",
+        /// Nothing was to be done: the daemon only observes.
+        Observed = "observed",
+        /// The snapshot could not be trusted.
+        Doubtful = "doubtful",
+        /// There was no plan.
+        Failed = "failed",
+    }
+}
+
+words! {
+    /// How an action on Slurm ended.
+    pub enum ActionEnd {
+        /// Slurm did it.
+        Ok = "ok",
+        /// Slurm did not.
+        Failed = "failed",
+    }
+}
+
+/// The nodes.
+#[derive(Default)]
+pub struct NodeMetrics {
     /// Usable nodes that nobody uses.
-    pub gap_nodes: Gauge,
+    pub gaps: Gauge,
     /// Nodes that infill uses.
-    pub held_nodes: Gauge,
+    pub held: Gauge,
     /// Nodes of the partition that a main job uses.
-    pub busy_nodes: Gauge,
-    /// Malleable jobs by state.
-    pub jobs: Family<Labels, Gauge>,
-    /// Rounds by outcome.
-    pub rounds: Counters,
-    /// Generations after a job's first.
-    pub rescales: Counter,
-    /// Duration of a round.
-    pub round_seconds: Histogram,
-    /// Duration of the planner's part.
-    pub solve_seconds: Histogram,
-    /// How solves ended.
-    pub solver_status: Counters,
-    /// Actions on Slurm.
-    pub actions: Counters,
-    /// What agents reported.
-    pub agent_events: Counters,
+    pub busy: Gauge,
     /// Nodes that the circuit breaker keeps out.
-    pub breaker_open_nodes: Gauge,
-    /// Whether the store works.
-    pub store_up: Gauge,
-    /// Whether this daemon leads (1) or stands by (0).
-    pub leading: Gauge,
-    /// Whether another daemon waits to take over.
-    pub standby: Gauge,
-    /// Rows of history that could not be stored.
-    pub lost_rows: Counters,
+    pub kept_out: Gauge,
     /// Node-seconds that infill used.
     pub harvested: Seconds,
     /// Node-seconds that the main queue left, used or not.
     pub gap_seconds: Seconds,
 }
 
-const OUTCOMES: [&str; 4] = ["acted", "observed", "doubtful", "failed"];
-const STATUSES: [&str; 4] = ["optimal", "time_limit", "fallback", "trivial"];
+/// The malleable jobs.
+#[derive(Default)]
+pub struct JobMetrics {
+    /// Malleable jobs by state.
+    pub by_state: Family<Labels, Gauge>,
+    /// Generations after a job's first.
+    pub rescales: Counter,
+    /// Actions on Slurm.
+    pub actions: Counters,
+    /// What agents reported.
+    pub agent_events: Counters,
+}
 
-/// The word for an agent's hello among the kinds of events.
-pub const HELLO: &str = "hello";
+/// The rounds.
+pub struct RoundMetrics {
+    /// Rounds by their end.
+    pub ends: Counters,
+    /// Duration of a round.
+    pub seconds: Histogram,
+    /// Duration of the planner's part.
+    pub solve_seconds: Histogram,
+    /// How solves ended.
+    pub solver_status: Counters,
+    /// Plans that the checker refused, by rule.
+    pub refused_plans: Counters,
+}
 
-const EFFECTS: [&str; 6] = ["launch", "hold", "requeue_hold", "set_limit", "shrink_wing", "cancel_wing"];
+/// The store.
+#[derive(Default)]
+pub struct StoreMetrics {
+    /// Whether the store works.
+    pub up: Gauge,
+    /// Rows of history that could not be stored.
+    pub lost_rows: Counters,
+}
+
+/// All metrics of the daemon.
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    /// The nodes.
+    pub nodes: NodeMetrics,
+    /// The malleable jobs.
+    pub jobs: JobMetrics,
+    /// The rounds.
+    pub rounds: RoundMetrics,
+    /// The store.
+    pub store: StoreMetrics,
+    /// Whether this daemon leads (1) or stands by (0).
+    pub leading: Gauge,
+    /// Whether another daemon waits to take over.
+    pub standby: Gauge,
+}
+
+impl Default for RoundMetrics {
+    fn default() -> Self {
+        RoundMetrics {
+            ends: Family::default(),
+            seconds: Histogram::new(SECONDS),
+            solve_seconds: Histogram::new(SECONDS),
+            solver_status: Family::default(),
+            refused_plans: Family::default(),
+        }
+    }
+}
+
+impl RoundMetrics {
+    /// Counts a round.
+    pub fn ended(&self, end: RoundEnd) {
+        self.ends.get_or_create(&vec![("outcome", end.word())]).inc();
+    }
+
+    /// Counts a solve.
+    pub fn solved(&self, kind: SolveKind, secs: f64) {
+        self.solver_status.get_or_create(&vec![("status", kind.word())]).inc();
+        self.solve_seconds.observe(secs);
+    }
+
+    /// Counts a plan that the checker refused, once for each rule that it breaks.
+    pub fn refused(&self, violations: &[Violation]) {
+        let rules: BTreeSet<Rule> = violations.iter().map(Violation::rule).collect();
+        for rule in rules {
+            self.refused_plans.get_or_create(&vec![("rule", rule.word())]).inc();
+        }
+    }
+}
+
+impl JobMetrics {
+    /// Counts an action on Slurm.
+    pub fn action(&self, kind: EffectKind, end: ActionEnd) {
+        self.actions.get_or_create(&vec![("kind", kind.word()), ("outcome", end.word())]).inc();
+    }
+}
 
 impl Default for Metrics {
     fn default() -> Self {
         let m = Metrics {
             registry: Mutex::new(Registry::with_prefix("infill")),
-            gap_nodes: Gauge::default(),
-            held_nodes: Gauge::default(),
-            busy_nodes: Gauge::default(),
-            jobs: Family::default(),
-            rounds: Family::default(),
-            rescales: Counter::default(),
-            round_seconds: Histogram::new(SECONDS),
-            solve_seconds: Histogram::new(SECONDS),
-            solver_status: Family::default(),
-            actions: Family::default(),
-            agent_events: Family::default(),
-            breaker_open_nodes: Gauge::default(),
-            store_up: Gauge::default(),
+            nodes: NodeMetrics::default(),
+            jobs: JobMetrics::default(),
+            rounds: RoundMetrics::default(),
+            store: StoreMetrics::default(),
             leading: Gauge::default(),
             standby: Gauge::default(),
-            lost_rows: Family::default(),
-            harvested: Counter::default(),
-            gap_seconds: Counter::default(),
         };
         m.register();
         m.zeros();
@@ -106,59 +185,46 @@ impl Default for Metrics {
 
 impl Metrics {
     fn register(&self) {
-        let mut r = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        r.register("gap_nodes", "Usable nodes that nobody uses", self.gap_nodes.clone());
-        r.register("held_nodes", "Nodes that infill uses", self.held_nodes.clone());
-        r.register("busy_nodes", "Nodes of the partition used by the main queue", self.busy_nodes.clone());
-        r.register("jobs", "Malleable jobs by state", self.jobs.clone());
-        r.register("rounds", "Rounds by outcome", self.rounds.clone());
-        r.register("rescales", "Generations after a job's first", self.rescales.clone());
-        r.register("round_seconds", "Duration of a round", self.round_seconds.clone());
-        r.register("solve_seconds", "Duration of planning", self.solve_seconds.clone());
-        r.register("solver_status", "How solves ended", self.solver_status.clone());
-        r.register("slurm_actions", "Actions on Slurm by kind and outcome", self.actions.clone());
-        r.register("agent_events", "What agents reported", self.agent_events.clone());
-        r.register("breaker_open_nodes", "Nodes left alone after failures", self.breaker_open_nodes.clone());
-        r.register("store_up", "Whether the store works", self.store_up.clone());
-        r.register("leading", "Whether this daemon leads", self.leading.clone());
-        r.register("standby", "Whether another daemon waits to take over", self.standby.clone());
-        r.register("lost_rows", "History that could not be stored", self.lost_rows.clone());
-        r.register("harvested_node_seconds", "Node-seconds that infill used", self.harvested.clone());
-        r.register("gap_node_seconds", "Node-seconds left by the main queue", self.gap_seconds.clone());
+        let Metrics { registry, nodes, jobs, rounds, store, leading, standby } = self;
+        let mut r = registry.lock().unwrap_or_else(PoisonError::into_inner);
+        r.register("gap_nodes", "Usable nodes that nobody uses", nodes.gaps.clone());
+        r.register("held_nodes", "Nodes that infill uses", nodes.held.clone());
+        r.register("busy_nodes", "Nodes of the partition used by the main queue", nodes.busy.clone());
+        r.register("jobs", "Malleable jobs by state", jobs.by_state.clone());
+        r.register("rounds", "Rounds by outcome", rounds.ends.clone());
+        r.register("rescales", "Generations after a job's first", jobs.rescales.clone());
+        r.register("round_seconds", "Duration of a round", rounds.seconds.clone());
+        r.register("solve_seconds", "Duration of planning", rounds.solve_seconds.clone());
+        r.register("solver_status", "How solves ended", rounds.solver_status.clone());
+        r.register("refused_plans", "Plans that the checker refused, by rule", rounds.refused_plans.clone());
+        r.register("slurm_actions", "Actions on Slurm by kind and outcome", jobs.actions.clone());
+        r.register("agent_events", "What agents reported", jobs.agent_events.clone());
+        r.register("breaker_open_nodes", "Nodes left alone after failures", nodes.kept_out.clone());
+        r.register("store_up", "Whether the store works", store.up.clone());
+        r.register("leading", "Whether this daemon leads", leading.clone());
+        r.register("standby", "Whether another daemon waits to take over", standby.clone());
+        r.register("lost_rows", "History that could not be stored", store.lost_rows.clone());
+        r.register("harvested_node_seconds", "Node-seconds that infill used", nodes.harvested.clone());
+        r.register("gap_node_seconds", "Node-seconds left by the main queue", nodes.gap_seconds.clone());
     }
 
     fn zeros(&self) {
-        MalleableState::ALL.iter().for_each(|s| drop(self.jobs.get_or_create(&vec![("state", s.word())])));
-        OUTCOMES.iter().for_each(|s| drop(self.rounds.get_or_create(&vec![("outcome", *s)])));
-        STATUSES.iter().for_each(|s| drop(self.solver_status.get_or_create(&vec![("status", *s)])));
-        let events = EventKind::ALL.iter().map(|kind| kind.word()).chain([HELLO]);
-        events.for_each(|s| drop(self.agent_events.get_or_create(&vec![("event", s)])));
-        for kind in EFFECTS {
-            for outcome in ["ok", "failed"] {
-                drop(self.actions.get_or_create(&vec![("kind", kind), ("outcome", outcome)]));
+        let Metrics { jobs, rounds, store, .. } = self;
+        MalleableState::ALL
+            .iter()
+            .for_each(|s| drop(jobs.by_state.get_or_create(&vec![("state", s.word())])));
+        zero(&rounds.ends, "outcome", RoundEnd::ALL.iter().map(|end| end.word()));
+        zero(&rounds.solver_status, "status", SolveKind::ALL.iter().map(|kind| kind.word()));
+        zero(&rounds.refused_plans, "rule", Rule::ALL.iter().map(|rule| rule.word()));
+        zero(&jobs.agent_events, "event", EventKind::ALL.iter().map(|kind| kind.word()).chain([HELLO]));
+        zero(&store.lost_rows, "kind", Kind::ALL.iter().map(|kind| kind.word()));
+        for kind in EffectKind::ALL {
+            for end in ActionEnd::ALL {
+                drop(jobs.actions.get_or_create(&vec![("kind", kind.word()), ("outcome", end.word())]));
             }
         }
-        Kind::ALL.iter().for_each(|k| drop(self.lost_rows.get_or_create(&vec![("kind", k.word())])));
-        self.store_up.set(1);
+        self.store.up.set(1);
         self.leading.set(1);
-    }
-
-    /// Counts a round.
-    pub fn round(&self, outcome: &'static str) {
-        self.rounds.get_or_create(&vec![("outcome", outcome)]).inc();
-    }
-
-    /// Counts an action on Slurm.
-    pub fn action(&self, effect: &Effect, outcome: &'static str) {
-        let kind = match effect {
-            Effect::Launch { .. } => "launch",
-            Effect::Hold { .. } => "hold",
-            Effect::RequeueHold { .. } => "requeue_hold",
-            Effect::SetLimit { .. } => "set_limit",
-            Effect::ShrinkWing { .. } => "shrink_wing",
-            Effect::CancelWing { .. } => "cancel_wing",
-        };
-        self.actions.get_or_create(&vec![("kind", kind), ("outcome", outcome)]).inc();
     }
 
     /// All metrics in the text format of OpenMetrics.
@@ -171,9 +237,15 @@ impl Metrics {
     }
 }
 
+/// Has a counter report 0 for each of these words.
+fn zero(counters: &Counters, label: &'static str, words: impl Iterator<Item = &'static str>) {
+    words.for_each(|word| drop(counters.get_or_create(&vec![(label, word)])));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::JobId;
 
     #[test]
     fn the_dashboard_asks_only_for_what_there_is() {
@@ -189,5 +261,18 @@ mod tests {
                 "{metric}\n{text}"
             );
         }
+    }
+    #[test]
+    fn a_refused_plan_counts_once_for_each_rule_that_it_breaks() {
+        let metrics = Metrics::default();
+        let unknown = |job| Violation::UnknownJob { job: JobId(job) };
+        metrics.rounds.refused(&[unknown(1), Violation::Unsorted, unknown(2)]);
+        let text = metrics.text();
+        let lines: Vec<&str> = text.lines().filter(|l| l.starts_with("infill_refused_plans")).collect();
+        assert_eq!(lines.len(), Rule::ALL.len(), "{text}");
+        let mut broken: Vec<&str> = lines.into_iter().filter(|l| !l.ends_with(" 0")).collect();
+        broken.sort_unstable();
+        let said = [r#"{rule="known_job"} 1"#, r#"{rule="order"} 1"#];
+        assert_eq!(broken, said.map(|s| format!("infill_refused_plans_total{s}")));
     }
 }

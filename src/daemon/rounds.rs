@@ -1,11 +1,13 @@
 //! The round loop: snapshot → gaps → plan → check → targets, then the books.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::health::{Problem, Topic};
+use super::metrics::RoundEnd;
 use super::orders::ORDERS_AT_ONCE;
 use super::state::State;
 use super::{books, executor, gauges, profiles};
@@ -34,7 +36,7 @@ pub async fn run(context: Arc<Context>) {
     loop {
         let started = Instant::now();
         one(&context).await;
-        context.metrics.round_seconds.observe(started.elapsed().as_secs_f64());
+        context.metrics.rounds.seconds.observe(started.elapsed().as_secs_f64());
         if books.elapsed() >= BOOKS {
             books = Instant::now();
             books::prune(&context).await;
@@ -60,13 +62,17 @@ async fn one(context: &Context) {
     let snapshot_secs = clock.elapsed().as_secs_f64();
     profiles::load(context).await;
     let Some(question) = context.state().question(trusted, now()) else { return };
-    match answer(context.config.clone(), question).await {
-        Ok(mut view) => {
+    match decide(context.config.clone(), question).await {
+        Ok(Decision { mut view, refused }) => {
+            context.metrics.rounds.refused(&refused);
             view.secs.insert("snapshot".to_owned(), snapshot_secs);
             conclude(context, view, trusted).await;
         }
         Err(e) => {
-            context.metrics.round("failed");
+            if let RoundError::Refused(Violations(refused)) = &e {
+                context.metrics.rounds.refused(refused);
+            }
+            context.metrics.rounds.ended(RoundEnd::Failed);
             tracing::error!("the round failed, everything stays as it is: {e}");
         }
     }
@@ -98,12 +104,29 @@ async fn take_in(context: &Context, snapshot: Snapshot, read_at: UnixTime) -> bo
     true
 }
 
+/// What is wrong with a plan, all in one line.
+#[derive(Debug)]
+pub struct Violations(pub Vec<Violation>);
+
+impl fmt::Display for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&said.join("; "))
+    }
+}
+
+/// The answer to a round's question, and what was wrong with the plan that it stands in for.
+struct Decision {
+    view: RoundView,
+    refused: Vec<Violation>,
+}
+
 /// Why a round has no plan.
 #[derive(Debug, thiserror::Error)]
 pub enum RoundError {
     /// The checker refuses the fallback, or breaks: a defect. Nothing is done then.
-    #[error("the checker refused the fallback plan: {0:?}")]
-    Refused(Vec<Violation>),
+    #[error("the checker refused the fallback plan: {0}")]
+    Refused(Violations),
     /// The checker broke.
     #[error("the checker broke: {0}")]
     Broken(#[from] tokio::task::JoinError),
@@ -115,20 +138,27 @@ pub enum RoundError {
 /// # Errors
 /// When even the fallback breaks a rule, which is a defect: nothing is done then.
 pub async fn answer(config: Arc<Config>, question: Question) -> Result<RoundView, RoundError> {
+    decide(config, question).await.map(|decision| decision.view)
+}
+
+async fn decide(config: Arc<Config>, question: Question) -> Result<Decision, RoundError> {
     let clock = Instant::now();
     let question = Arc::new(question);
     let solved = solve(config.clone(), question.clone()).await;
     let judging = move || {
-        let judged = round::judge(&question, &config, solved).map_err(RoundError::Refused)?;
+        let judged = round::judge(&question, &config, solved)
+            .map_err(|found| RoundError::Refused(Violations(found)))?;
         let report = question.explain(&config, &judged.plan);
         Ok::<_, RoundError>((judged, report))
     };
     let (judged, report) = tokio::task::spawn_blocking(judging).await??;
-    if !judged.refused.is_empty() {
-        tracing::error!(violations = ?judged.refused, "the checker refused a plan");
+    let refused = Violations(judged.refused);
+    if !refused.0.is_empty() {
+        tracing::error!("the checker refused a plan: {refused}");
     }
     let secs = BTreeMap::from([("plan".to_owned(), clock.elapsed().as_secs_f64())]);
-    Ok(RoundView { schema: SCHEMA, plan: judged.plan, report, acting: false, secs })
+    let view = RoundView { schema: SCHEMA, plan: judged.plan, report, acting: false, secs };
+    Ok(Decision { view, refused: refused.0 })
 }
 
 /// Asks the planner, but does not wait for it past the outer deadline.
@@ -153,12 +183,12 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
     {
         let mut state = context.state();
         view.acting = state.acting();
-        let outcome = match (trusted, view.acting) {
-            (false, _) => "doubtful",
-            (true, true) => "acted",
-            (true, false) => "observed",
+        let end = match (trusted, view.acting) {
+            (false, _) => RoundEnd::Doubtful,
+            (true, true) => RoundEnd::Acted,
+            (true, false) => RoundEnd::Observed,
         };
-        context.metrics.round(outcome);
+        context.metrics.rounds.ended(end);
         if view.acting {
             set_targets(context, &mut state, &view.plan);
         }

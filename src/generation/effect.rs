@@ -1,5 +1,6 @@
 //! What a machine wants done, and what a step led to.
 
+use crate::model::words::words;
 use crate::model::{JobId, NodeName};
 
 /// Something to do at Slurm for this job.
@@ -63,29 +64,35 @@ impl Effect {
         matches!(self, Effect::Launch { .. })
     }
 
-    /// What it is tried as: of effects that are tried as the same, only one is under way.
-    pub(super) fn kind(&self) -> (EffectKind, JobId) {
-        let kind = match self {
+    /// What kind of effect it is.
+    pub fn kind(&self) -> EffectKind {
+        match self {
             Effect::Launch { .. } => EffectKind::Launch,
             Effect::Hold { .. } => EffectKind::Hold,
-            Effect::RequeueHold { .. } => EffectKind::Requeue,
-            Effect::SetLimit { .. } => EffectKind::Limit,
-            Effect::ShrinkWing { .. } => EffectKind::Shrink,
-            Effect::CancelWing { .. } => EffectKind::Cancel,
-        };
-        (kind, self.job())
+            Effect::RequeueHold { .. } => EffectKind::RequeueHold,
+            Effect::SetLimit { .. } => EffectKind::SetLimit,
+            Effect::ShrinkWing { .. } => EffectKind::ShrinkWing,
+            Effect::CancelWing { .. } => EffectKind::CancelWing,
+        }
     }
 }
 
-/// A kind of [`Effect`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum EffectKind {
-    Launch,
-    Hold,
-    Requeue,
-    Limit,
-    Shrink,
-    Cancel,
+words! {
+    /// A kind of [`Effect`], as it is counted.
+    pub enum EffectKind {
+        /// [`Effect::Launch`].
+        Launch = "launch",
+        /// [`Effect::Hold`].
+        Hold = "hold",
+        /// [`Effect::RequeueHold`].
+        RequeueHold = "requeue_hold",
+        /// [`Effect::SetLimit`].
+        SetLimit = "set_limit",
+        /// [`Effect::ShrinkWing`].
+        ShrinkWing = "shrink_wing",
+        /// [`Effect::CancelWing`].
+        CancelWing = "cancel_wing",
+    }
 }
 
 /// What a step led to.

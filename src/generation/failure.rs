@@ -23,7 +23,8 @@ impl Machine {
             (Effect::Launch { node, .. }, Phase::Launching { node: aim, next }) if node == aim => {
                 let next = next.clone();
                 if passing {
-                    self.tries.insert(effect.kind(), now.plus_secs(RELAUNCH_SECS - RETRY_SECS));
+                    self.tries
+                        .insert((effect.kind(), effect.job()), now.plus_secs(RELAUNCH_SECS - RETRY_SECS));
                 } else {
                     self.start_failed(node, why, settings, now, out);
                 }

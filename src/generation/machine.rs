@@ -135,7 +135,9 @@ impl Machine {
     /// Emits `effect` unless the same was tried a moment ago.
     pub(super) fn attempt(&mut self, effect: Effect, now: UnixTime, out: &mut Outcome) {
         self.tries.retain(|_, t| now.secs_since(*t) < RETRY_SECS);
-        if let std::collections::btree_map::Entry::Vacant(free) = self.tries.entry(effect.kind()) {
+        if let std::collections::btree_map::Entry::Vacant(free) =
+            self.tries.entry((effect.kind(), effect.job()))
+        {
             free.insert(now);
             out.effects.push(effect);
         }

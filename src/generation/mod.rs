@@ -39,7 +39,7 @@ mod wings;
 mod worker;
 
 pub use backoff::Backoff;
-pub use effect::{Effect, Outcome};
+pub use effect::{Effect, EffectKind, Outcome};
 pub use hello::Arrival;
 pub use machine::{Counts, Generation, Machine, Submitted, Target};
 pub use phase::{Next, Phase, StopReason};

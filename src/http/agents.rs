@@ -14,7 +14,7 @@ use crate::daemon::context::Context;
 use crate::generation::Arrival;
 use crate::model::{Job, JobId, RunSpec, UserId, hello_payload, lead_of};
 
-use super::{Body, Refusal, auth};
+use super::{Body, Denial, auth};
 
 /// How often an open poll counts as a sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
@@ -23,11 +23,11 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 pub async fn hello(
     State(context): State<Arc<Context>>,
     Body(hello): Body<Hello>,
-) -> Result<Json<Welcome>, Refusal> {
+) -> Result<Json<Welcome>, Denial> {
     let payload = hello_payload("hello", Some(hello.job), &hello.nonce);
     let proved = context.identity.verify(&hello.credential, &payload).await.map_err(|e| {
         tracing::warn!(job = %hello.job, node = %hello.node, "an agent was refused: {e}");
-        Refusal::unproved()
+        Denial::unproved()
     })?;
     let lead = place(&context, &hello, proved).await?;
     let secret = auth::new_secret()?;
@@ -41,7 +41,7 @@ pub async fn hello(
         spec: hello.spec.map(RunSpec::bounded),
     };
     if !context.admit(lead, arrival, &secret, now()) {
-        return Err(Refusal::new(StatusCode::GONE, "this worker has no place in the job any more"));
+        return Err(Denial::new(StatusCode::GONE, "this worker has no place in the job any more"));
     }
     tracing::info!(job = %lead, node = %hello.node, slurm_job = %hello.job, "an agent says hello");
     context.wake.notify_one();
@@ -49,23 +49,23 @@ pub async fn hello(
 }
 
 /// The lead to which the agent belongs, if Slurm agrees with all that it says.
-async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<JobId, Refusal> {
+async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<JobId, Denial> {
     let job = known_job(context, hello.job).await?;
     let partition = &context.config.slurm.partition;
     let on_node = job.nodes.contains(&hello.node);
     if job.user_id != proved || job.partition != *partition || !job.state.occupies_nodes() || !on_node {
         tracing::warn!(job = %hello.job, node = %hello.node, uid = %proved, "an agent was refused: not its job or node");
-        return Err(Refusal::unproved());
+        return Err(Denial::unproved());
     }
     let lead = match hello.role {
         Role::Lead => job.id,
         Role::Wing { lead } if lead_of(&job) == Some(lead) => lead,
-        Role::Wing { .. } => return Err(Refusal::unproved()),
+        Role::Wing { .. } => return Err(Denial::unproved()),
     };
     if lead != job.id {
         let owner = known_job(context, lead).await?;
         if owner.user_id != proved {
-            return Err(Refusal::unproved());
+            return Err(Denial::unproved());
         }
     } else {
         let at = now();
@@ -76,13 +76,13 @@ async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<JobId
 
 /// The job as Slurm shows it now. To a caller who proved nothing about it, an unknown job looks like
 /// another's.
-async fn known_job(context: &Context, id: JobId) -> Result<Job, Refusal> {
+async fn known_job(context: &Context, id: JobId) -> Result<Job, Denial> {
     match context.slurm.job(id).await {
         Ok(Some(job)) => Ok(job),
-        Ok(None) => Err(Refusal::unproved()),
+        Ok(None) => Err(Denial::unproved()),
         Err(e) => {
             tracing::warn!(job = %id, "cannot check an agent: {e}");
-            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "Slurm does not answer; try again"))
+            Err(Denial::new(StatusCode::SERVICE_UNAVAILABLE, "Slurm does not answer; try again"))
         }
     }
 }
@@ -92,23 +92,23 @@ pub async fn poll(
     State(context): State<Arc<Context>>,
     headers: HeaderMap,
     Body(poll): Body<Poll>,
-) -> Result<Json<Assignment>, Refusal> {
+) -> Result<Json<Assignment>, Denial> {
     let secret = auth::bearer(&headers)?;
     let agent = (poll.job, poll.node.clone());
     if !context.lines.knows(&agent, &secret) {
-        return Err(Refusal::unproved());
+        return Err(Denial::unproved());
     }
-    let mut watch = context.lines.watch(&agent).ok_or_else(Refusal::unproved)?;
+    let mut watch = context.lines.watch(&agent).ok_or_else(Denial::unproved)?;
     let end = Instant::now() + Duration::from_secs(poll.wait_secs.min(MAX_POLL_SECS));
     loop {
         if !context.state().fleet.seen(poll.job, &poll.node, now()) {
-            return Err(Refusal::new(StatusCode::GONE, "this worker has no place in the job any more"));
+            return Err(Denial::new(StatusCode::GONE, "this worker has no place in the job any more"));
         }
         let slice = end.min(Instant::now() + SIGN_OF_LIFE);
         let waited = timeout_at(slice, watch.wait_for(|a| a.version > poll.seen)).await;
         // The line has ended, or a newer hello has replaced it.
         if matches!(waited, Ok(Err(_))) {
-            return Err(Refusal::unproved());
+            return Err(Denial::unproved());
         }
         drop(waited);
         let assignment = watch.borrow().clone();
@@ -123,13 +123,13 @@ pub async fn report(
     State(context): State<Arc<Context>>,
     headers: HeaderMap,
     Body(report): Body<AgentReport>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, Denial> {
     let secret = auth::bearer(&headers)?;
     if report.events.len() > MAX_EVENTS {
-        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MAX_EVENTS} events")));
+        return Err(Denial::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MAX_EVENTS} events")));
     }
     if !context.lines.knows(&(report.job, report.node.clone()), &secret) {
-        return Err(Refusal::unproved());
+        return Err(Denial::unproved());
     }
     context.hear(&report, now());
     Ok(StatusCode::NO_CONTENT)

@@ -10,7 +10,7 @@ use crate::daemon::context::Context;
 use crate::model::{Credential, Secret, UserId, hello_payload};
 use crate::slurm::munge::uid_of;
 
-use super::Refusal;
+use super::Denial;
 
 /// Bytes of a secret: 256 bits cannot be guessed.
 const SECRET_BYTES: usize = 32;
@@ -19,20 +19,20 @@ const SECRET_BYTES: usize = 32;
 const MAX_TOKEN: usize = 256;
 
 /// A fresh secret.
-pub fn new_secret() -> Result<Secret, Refusal> {
+pub fn new_secret() -> Result<Secret, Denial> {
     let mut bytes = [0_u8; SECRET_BYTES];
     getrandom::fill(&mut bytes).map_err(|e| {
         tracing::error!("no random numbers to be had: {e}");
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no random numbers")
+        Denial::new(StatusCode::SERVICE_UNAVAILABLE, "no random numbers")
     })?;
     Ok(Secret(bytes.iter().map(|b| format!("{b:02x}")).collect()))
 }
 
 /// The bearer token of a request.
-pub fn bearer(headers: &HeaderMap) -> Result<Secret, Refusal> {
+pub fn bearer(headers: &HeaderMap) -> Result<Secret, Denial> {
     let value = headers.get(AUTHORIZATION).and_then(|v| v.to_str().ok());
     let token = value.and_then(|v| v.strip_prefix("Bearer ")).filter(|t| t.len() <= MAX_TOKEN);
-    token.map(|t| Secret(t.to_owned())).ok_or_else(Refusal::unproved)
+    token.map(|t| Secret(t.to_owned())).ok_or_else(Denial::unproved)
 }
 
 /// The user who made this credential for this purpose.
@@ -41,11 +41,11 @@ pub async fn proved(
     purpose: &str,
     credential: &Credential,
     nonce: &str,
-) -> Result<UserId, Refusal> {
+) -> Result<UserId, Denial> {
     let payload = hello_payload(purpose, None, nonce);
     context.identity.verify(credential, &payload).await.map_err(|e| {
         tracing::warn!(purpose, "a request was refused: {e}");
-        Refusal::unproved()
+        Denial::unproved()
     })
 }
 
@@ -65,7 +65,7 @@ pub async fn is_admin(context: &Context, uid: UserId) -> bool {
 
 /// Refuses whoever is no administrator and reaches for what is not theirs alone. `None` stands for
 /// everybody's.
-pub async fn owns(context: &Context, uid: UserId, owners: Option<BTreeSet<&str>>) -> Result<(), Refusal> {
+pub async fn owns(context: &Context, uid: UserId, owners: Option<BTreeSet<&str>>) -> Result<(), Denial> {
     let one = owners.as_ref().filter(|o| o.len() == 1).and_then(|o| o.first());
     let own = match one {
         Some(name) => uid_of(name).await == Some(uid),
@@ -76,5 +76,5 @@ pub async fn owns(context: &Context, uid: UserId, owners: Option<BTreeSet<&str>>
     }
     tracing::warn!(%uid, ?owners, "a request was refused: not their own, and not an administrator");
     let what = "only administrators may change other users' profiles (--me chooses your own)";
-    Err(Refusal::new(StatusCode::FORBIDDEN, what))
+    Err(Denial::new(StatusCode::FORBIDDEN, what))
 }

@@ -8,17 +8,17 @@ use axum::http::StatusCode;
 use crate::api::ControlRequest;
 use crate::daemon::context::{CONTROL_SETTING, Context};
 
-use super::{Body, Refusal, auth};
+use super::{Body, Denial, auth};
 
 /// `POST /v1/control`.
 pub async fn control(
     State(context): State<Arc<Context>>,
     Body(request): Body<ControlRequest>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, Denial> {
     let uid = auth::proved(&context, "control", &request.credential, &request.nonce).await?;
     if !auth::is_admin(&context, uid).await {
         tracing::warn!(%uid, "an order was refused: no administrator");
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "only administrators may do that"));
+        return Err(Denial::new(StatusCode::FORBIDDEN, "only administrators may do that"));
     }
     let word = request.control.word();
     if let Err(e) = context.store.put_setting(CONTROL_SETTING, word).await {

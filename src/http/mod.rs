@@ -36,7 +36,7 @@ pub fn router(context: Arc<Context>) -> Router {
         .route(routes::HEALTHZ, get(read::healthz))
         .route(routes::METRICS, get(read::numbers))
         .merge(api(context.clone()))
-        .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, "no such resource") })
+        .fallback(|| async { Denial::new(StatusCode::NOT_FOUND, "no such resource") })
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(context)
 }
@@ -66,55 +66,55 @@ fn api(context: Arc<Context>) -> Router<Arc<Context>> {
 
 /// A refused request.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct Denial {
     status: StatusCode,
     what: String,
 }
 
-impl Refusal {
+impl Denial {
     /// A refusal with a reason that the caller may know.
     pub fn new(status: StatusCode, what: impl Into<String>) -> Self {
-        Refusal { status, what: what.into() }
+        Denial { status, what: what.into() }
     }
 
     /// 401, and no word about why: that would be information.
     pub fn unproved() -> Self {
-        Refusal::new(StatusCode::UNAUTHORIZED, "not proved")
+        Denial::new(StatusCode::UNAUTHORIZED, "not proved")
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for Denial {
     fn into_response(self) -> Response {
         (self.status, axum::Json(ErrorBody { error: self.what })).into_response()
     }
 }
 
-impl From<QueryRejection> for Refusal {
+impl From<QueryRejection> for Denial {
     fn from(e: QueryRejection) -> Self {
-        Refusal::new(e.status(), e.body_text())
+        Denial::new(e.status(), e.body_text())
     }
 }
 
-impl From<PathRejection> for Refusal {
+impl From<PathRejection> for Denial {
     fn from(e: PathRejection) -> Self {
-        Refusal::new(e.status(), e.body_text())
+        Denial::new(e.status(), e.body_text())
     }
 }
 
-impl From<StoreError> for Refusal {
+impl From<StoreError> for Denial {
     /// Whatever the store says, the answer may be had later.
     fn from(e: StoreError) -> Self {
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string())
+        Denial::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string())
     }
 }
 
-impl From<JsonRejection> for Refusal {
+impl From<JsonRejection> for Denial {
     fn from(e: JsonRejection) -> Self {
-        Refusal::new(e.status(), e.body_text())
+        Denial::new(e.status(), e.body_text())
     }
 }
 
-/// A JSON body whose rejection is a [`Refusal`].
+/// A JSON body whose rejection is a [`Denial`].
 pub struct Body<T>(pub T);
 
 impl<S, T> FromRequest<S> for Body<T>
@@ -122,9 +122,9 @@ where
     S: Send + Sync,
     axum::Json<T>: FromRequest<S, Rejection = JsonRejection>,
 {
-    type Rejection = Refusal;
+    type Rejection = Denial;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, Denial> {
         let axum::Json(value) = axum::Json::<T>::from_request(request, state).await?;
         Ok(Body(value))
     }

@@ -10,7 +10,7 @@ use axum::middleware::{Next, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::Refusal;
+use super::Denial;
 use crate::api::routes;
 use crate::daemon::context::Context;
 use crate::daemon::metrics::{self, Metrics};
@@ -41,6 +41,6 @@ pub async fn leader_only(State(context): State<Arc<Context>>, request: Request, 
     if context.leadership.holds() { answer } else { refusal().into_response() }
 }
 
-fn refusal() -> Refusal {
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "this daemon is on standby: another one leads")
+fn refusal() -> Denial {
+    Denial::new(StatusCode::SERVICE_UNAVAILABLE, "this daemon is on standby: another one leads")
 }

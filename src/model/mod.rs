@@ -47,7 +47,7 @@ pub use moment::MomentError;
 pub use node::{Node, NodeState};
 pub use node_reason::{NodeReason, NodeReasonKind, Wanted};
 pub use note::Note;
-pub use plan::{JobPlan, Placement, Plan, Proof, Prover, SolveStatus};
+pub use plan::{JobPlan, Placement, Plan, Proof, Prover, SolveKind, SolveStatus};
 pub use profile::{
     BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, MeasuredCosts, Profile, ProfileFilter, ProfileKey,
     RescaleCosts, SizePoint,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::words::words;
 use super::{ExecPlan, JobId, NodeName, UnixTime};
 
 /// How the solve ended.
@@ -20,6 +21,32 @@ pub enum SolveStatus {
     Fallback(String),
     /// Nothing to solve: no gap or no job.
     Trivial,
+}
+
+words! {
+    /// How planning ended, as it is counted.
+    pub enum SolveKind {
+        /// [`SolveStatus::Optimal`].
+        Optimal = "optimal",
+        /// [`SolveStatus::TimeLimit`].
+        TimeLimit = "time_limit",
+        /// [`SolveStatus::Fallback`].
+        Fallback = "fallback",
+        /// [`SolveStatus::Trivial`].
+        Trivial = "trivial",
+    }
+}
+
+impl SolveStatus {
+    /// What kind of end it is.
+    pub fn kind(&self) -> SolveKind {
+        match self {
+            SolveStatus::Optimal => SolveKind::Optimal,
+            SolveStatus::TimeLimit { .. } => SolveKind::TimeLimit,
+            SolveStatus::Fallback(_) => SolveKind::Fallback,
+            SolveStatus::Trivial => SolveKind::Trivial,
+        }
+    }
 }
 
 /// How good a plan is proved to be. Worth is what plans are compared by: `objective` less reluctance to

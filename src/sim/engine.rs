@@ -7,7 +7,7 @@ use super::cluster::{Cluster, Usage};
 use super::job::{Accounting, Checkpoints, SimJob};
 use super::policy::{Policy, Target, View};
 use super::queue::{Foresight, MainQueue, Moment, NodeIx};
-use super::score::{JobScore, Outcome, Series, Timeline};
+use super::score::{Balance, JobScore, Series, Timeline};
 use super::supply::Supply;
 use crate::model::{JobId, RescaleCosts};
 
@@ -47,7 +47,7 @@ pub struct Setup {
 }
 
 /// Simulates one policy. `visit` sees the share of the log that is done, now and then.
-pub fn run(setup: &Setup, policy: Box<dyn Policy>, visit: &mut dyn FnMut(f64)) -> Outcome {
+pub fn run(setup: &Setup, policy: Box<dyn Policy>, visit: &mut dyn FnMut(f64)) -> Balance {
     let mut engine = Engine::new(setup, policy);
     let (start, end) = engine.span;
     while let Some(at) = engine.next().filter(|at| *at < end) {
@@ -68,6 +68,43 @@ struct Reporting {
     done: f64,
 }
 
+/// What is known of each node's window, and when the node was left.
+struct Windows {
+    /// When a malleable job last left each node of its own will.
+    left_at: Vec<Option<i64>>,
+    /// Since when the present window of each node has been known, as (end, since).
+    told: Vec<Option<(i64, i64)>>,
+    /// Number of the main queue's plan that these are of.
+    plan_number: u64,
+}
+
+/// What it all comes to.
+struct Books {
+    balance: Balance,
+    ended: Vec<(JobId, JobScore)>,
+    node_secs: BTreeMap<JobId, f64>,
+    series: Series,
+    timeline: Timeline,
+}
+
+impl Books {
+    /// What the simulation has come to, now that these jobs live on at its end.
+    fn close(mut self, living: Vec<(JobId, JobScore)>, end: i64) -> Balance {
+        let mut scores = self.ended;
+        let balance = &mut self.balance;
+        balance.finished = scores.len();
+        scores.extend(living);
+        scores.sort_by_key(|(id, _)| *id);
+        balance.jobs = scores.into_iter().map(|(_, score)| score).collect();
+        balance.work = balance.jobs.iter().map(|j| j.work).sum();
+        balance.samples = balance.jobs.iter().map(|j| j.samples).sum();
+        balance.rescales = balance.jobs.iter().map(|j| j.rescales).sum();
+        balance.series = self.series.take();
+        balance.timeline = self.timeline.take(end);
+        self.balance
+    }
+}
+
 struct Engine<'a> {
     setup: &'a Setup,
     costs: RescaleCosts,
@@ -80,16 +117,8 @@ struct Engine<'a> {
     dice: Dice,
     span: (i64, i64),
     now: i64,
-    /// When a malleable job last left each node of its own will.
-    left_at: Vec<Option<i64>>,
-    /// Since when the present window of each node has been known.
-    told: Vec<Option<(i64, i64)>>,
-    plan_number: u64,
-    ended: Vec<(JobId, JobScore)>,
-    node_secs: BTreeMap<JobId, f64>,
-    outcome: Outcome,
-    series: Series,
-    timeline: Timeline,
+    windows: Windows,
+    books: Books,
 }
 
 impl<'a> Engine<'a> {
@@ -100,12 +129,18 @@ impl<'a> Engine<'a> {
         let nodes = queue.names().len();
         let all_free = matches!(queue, MainQueue::Log(_));
         let free = RescaleCosts { up_secs: 0.0, down_secs: 0.0, start_secs: 0.0 };
+        let books = Books {
+            balance: Balance { policy: policy.name(), ..Balance::default() },
+            ended: Vec::new(),
+            node_secs: BTreeMap::new(),
+            series: Series::default(),
+            timeline: Timeline::new(setup.timeline_nodes),
+        };
         Engine {
             setup,
             costs: if policy.pays() { setup.costs } else { free },
             cluster: Cluster::new(queue.names(), all_free),
             supply: setup.supply.starting_at(start),
-            outcome: Outcome { policy: policy.name(), ..Outcome::default() },
             policy,
             queue,
             jobs: BTreeMap::new(),
@@ -113,13 +148,8 @@ impl<'a> Engine<'a> {
             dice: Dice::new(setup.seed),
             span: (start, end),
             now: start,
-            left_at: vec![None; nodes],
-            told: vec![None; nodes],
-            plan_number: 0,
-            ended: Vec::new(),
-            node_secs: BTreeMap::new(),
-            series: Series::default(),
-            timeline: Timeline::new(setup.timeline_nodes),
+            windows: Windows { left_at: vec![None; nodes], told: vec![None; nodes], plan_number: 0 },
+            books,
         }
     }
 
@@ -149,30 +179,30 @@ impl<'a> Engine<'a> {
     fn pass(&mut self, at: i64) {
         let secs = (at - self.now) as f64;
         for job in self.jobs.values_mut() {
-            job.advance(at as f64, &self.setup.checkpoints, &mut self.outcome.loss);
-            *self.node_secs.entry(job.id).or_insert(0.0) += secs * f64::from(job.size());
+            job.advance(at as f64, &self.setup.checkpoints, &mut self.books.balance.loss);
+            *self.books.node_secs.entry(job.id).or_insert(0.0) += secs * f64::from(job.size());
         }
         if secs > 0.0 {
             let (idle, held) = (self.cluster.idle_count(), self.cluster.held_count());
-            self.outcome.idle_node_secs += secs * idle as f64;
-            self.outcome.held_node_secs += secs * held as f64;
-            self.series.add(self.now as f64, secs, idle, held);
+            self.books.balance.idle_node_secs += secs * idle as f64;
+            self.books.balance.held_node_secs += secs * held as f64;
+            self.books.series.add(self.now as f64, secs, idle, held);
         }
         self.now = at;
     }
 
     fn end_jobs(&mut self) -> bool {
-        let over = |j: &&SimJob| j.done >= j.budget * (1.0 - 1e-12);
+        let over = |j: &&SimJob| j.done >= j.submitted.budget * (1.0 - 1e-12);
         let over: Vec<JobId> = self.jobs.values().filter(over).map(|j| j.id).collect();
         for id in &over {
             let Some(mut job) = self.jobs.remove(id) else { continue };
-            job.done = job.budget;
+            job.done = job.submitted.budget;
             self.cluster.release(&job.nodes);
             self.reporting.remove(id);
             self.policy.ended(*id);
             self.supply.ended(&job, self.now);
             let score = self.score(&job, Some(self.now as f64));
-            self.ended.push((*id, score));
+            self.books.ended.push((*id, score));
         }
         !over.is_empty()
     }
@@ -193,8 +223,8 @@ impl<'a> Engine<'a> {
             }
         }
         let (_, number) = self.queue.plan();
-        if number != self.plan_number {
-            self.plan_number = number;
+        if number != self.windows.plan_number {
+            self.windows.plan_number = number;
             changed |= self.policy.foresight() != Foresight::None;
             self.note_windows();
         }
@@ -208,16 +238,16 @@ impl<'a> Engine<'a> {
         let checkpoints = if self.policy.pays() { &self.setup.checkpoints } else { &free };
         let before = job.nodes.clone();
         let has_lead = self.policy.has_lead();
-        job.preempt(&lost, has_lead, &self.costs, checkpoints, self.now, &mut self.outcome.loss);
+        job.preempt(&lost, has_lead, &self.costs, checkpoints, self.now, &mut self.books.balance.loss);
         let dropped: Vec<NodeIx> =
             before.into_iter().filter(|n| !lost.contains(n) && !job.nodes.contains(n)).collect();
         self.cluster.release(&dropped);
     }
 
     fn note_windows(&mut self) {
-        for node in 0..self.told.len() {
+        for node in 0..self.windows.told.len() {
             let planned = self.queue.window(node as NodeIx, Foresight::Backfill).map(|p| p.at);
-            let told = &mut self.told[node];
+            let told = &mut self.windows.told[node];
             *told = match (planned, *told) {
                 (None, _) => None,
                 // Wanted no later than was said before: known at least as long.
@@ -232,18 +262,19 @@ impl<'a> Engine<'a> {
         let leaves = self.setup.leave_secs;
         let checkpoints = &self.setup.checkpoints;
         let at_once = checkpoints.save_secs.min(checkpoints.grace_secs) + CLEANUP_SECS;
-        let counts = &mut self.outcome.preempted;
+        let counts = &mut self.books.balance.preempted;
         for taken in &moment.taken {
             counts.jobs += 1;
             let (mut delay, mut late) = (0.0f64, false);
             for node in &taken.nodes {
                 let place = *node as usize;
-                let leaving = self.left_at[place].map_or(0.0, |left| left as f64 + leaves - self.now as f64);
+                let leaving =
+                    self.windows.left_at[place].map_or(0.0, |left| left as f64 + leaves - self.now as f64);
                 let held = matches!(self.cluster.usage(*node), Usage::Held(_));
                 let waits = if held { at_once } else { leaving.max(0.0) };
                 let notice = leaves.ceil() as i64 + NOTICE_SECS;
                 let known = |(at, since): (i64, i64)| at <= self.now && since <= self.now - notice;
-                late |= waits > 0.0 && self.told[place].is_some_and(known);
+                late |= waits > 0.0 && self.windows.told[place].is_some_and(known);
                 delay = delay.max(waits);
             }
             counts.late += u64::from(late);
@@ -295,7 +326,7 @@ impl<'a> Engine<'a> {
         });
         // Those that pause report from the moment at which they run again.
         for job in jobs.values().filter(|j| j.size() > 0 && j.pauses(now)) {
-            let next = job.busy_until.ceil() as i64;
+            let next = job.pausing.until.ceil() as i64;
             let reporting = Reporting { generation: 0, reports: 0, next, last: next, done: job.done };
             self.reporting.entry(job.id).or_insert(reporting);
         }
@@ -303,7 +334,7 @@ impl<'a> Engine<'a> {
     }
 
     fn round(&mut self) {
-        self.outcome.rounds += 1;
+        self.books.balance.rounds += 1;
         let changed = self.cluster.take_changed();
         let targets = {
             let view = View {
@@ -329,7 +360,7 @@ impl<'a> Engine<'a> {
                 Usage::Free => Some(None),
                 Usage::Held(job) => Some(Some(job)),
             };
-            self.timeline.note(node, self.now, who);
+            self.books.timeline.note(node, self.now, who);
         }
     }
 
@@ -342,7 +373,7 @@ impl<'a> Engine<'a> {
             self.policy.left(self.setup.leave_secs);
         }
         for node in gone {
-            self.left_at[node as usize] = Some(self.now);
+            self.windows.left_at[node as usize] = Some(self.now);
         }
     }
 
@@ -353,38 +384,28 @@ impl<'a> Engine<'a> {
         let refused = self.cluster.hold(job.id, &new);
         let nodes: Vec<NodeIx> = target.nodes.into_iter().filter(|n| !refused.contains(n)).collect();
         if nodes.iter().copied().collect::<BTreeSet<_>>() != had || nodes.first() != job.nodes.first() {
-            job.rescale(nodes, target.cause, &self.costs, self.now, &mut self.outcome.loss);
+            job.rescale(nodes, target.cause, &self.costs, self.now, &mut self.books.balance.loss);
         }
     }
 
     fn score(&self, job: &SimJob, ended_at: Option<f64>) -> JobScore {
         JobScore {
             id: job.id,
-            name: job.name.clone(),
+            name: job.submitted.name.clone(),
             samples: job.done,
-            work: job.done * job.weight,
-            submitted_at: job.submitted_at,
+            work: job.done * job.submitted.weight,
+            submitted_at: job.submitted.at,
             ended_at,
             rescales: job.rescales,
-            node_secs: self.node_secs.get(&job.id).copied().unwrap_or(0.0),
+            node_secs: self.books.node_secs.get(&job.id).copied().unwrap_or(0.0),
         }
     }
 
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> Balance {
         self.pass(self.span.1);
-        let living: Vec<(JobId, JobScore)> =
-            self.jobs.values().map(|job| (job.id, self.score(job, None))).collect();
-        let mut scores = self.ended;
-        self.outcome.finished = scores.len();
-        scores.extend(living);
-        scores.sort_by_key(|(id, _)| *id);
-        self.outcome.jobs = scores.into_iter().map(|(_, score)| score).collect();
-        self.outcome.work = self.outcome.jobs.iter().map(|j| j.work).sum();
-        self.outcome.samples = self.outcome.jobs.iter().map(|j| j.samples).sum();
-        self.outcome.rescales = self.outcome.jobs.iter().map(|j| j.rescales).sum();
-        (self.outcome.refused_plans, self.outcome.worst_gap) = self.policy.defects();
-        self.outcome.series = self.series.take();
-        self.outcome.timeline = self.timeline.take(self.span.1);
-        self.outcome
+        let living = self.jobs.values().map(|job| (job.id, self.score(job, None))).collect();
+        let mut balance = self.books.close(living, self.span.1);
+        (balance.refused_plans, balance.worst_gap) = self.policy.defects();
+        balance
     }
 }

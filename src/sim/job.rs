@@ -33,12 +33,10 @@ pub struct Checkpoints {
     pub grace_secs: f64,
 }
 
-/// A job to be simulated.
+/// What somebody submitted.
 #[derive(Clone, Debug)]
-pub struct SimJob {
-    /// Its id.
-    pub id: JobId,
-    /// Its name.
+pub struct Submitted {
+    /// The job's name.
     pub name: String,
     /// Jobs that run the same program share a profile of this name.
     pub program: String,
@@ -52,12 +50,47 @@ pub struct SimJob {
     pub weight: f64,
     /// Samples that it has to make; infinite for one that never ends.
     pub budget: f64,
+    /// When.
+    pub at: i64,
+}
+
+/// The last change of a job's nodes, and the pause for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pausing {
+    /// When the pause ends.
+    pub until: f64,
+    /// Why it pauses.
+    pub cause: Cause,
+    /// What changed.
+    change: Change,
+    /// Seconds that this takes.
+    pub secs: f64,
+}
+
+/// What a job has not saved, and how far its samples are counted.
+#[derive(Clone, Copy, Debug)]
+struct Books {
+    /// Samples since the last checkpoint.
+    unsaved: f64,
+    /// When that was.
+    saved_at: f64,
+    /// Until when its samples are counted.
+    clock: f64,
+    /// How its changes are charged.
+    accounting: Accounting,
+}
+
+/// A job to be simulated.
+#[derive(Clone, Debug)]
+pub struct SimJob {
+    /// Its id.
+    pub id: JobId,
+    /// What was submitted.
+    pub submitted: Submitted,
     /// Samples that it has made and saved, or not yet lost.
     pub done: f64,
     /// Its nodes, the lead's first.
     pub nodes: Vec<NodeIx>,
-    /// When it was submitted.
-    pub submitted_at: i64,
     /// Since when it holds no nodes, or holds some.
     pub since: i64,
     /// Its last change by the policy.
@@ -66,25 +99,14 @@ pub struct SimJob {
     pub generation: u64,
     /// Rescales of all kinds after its first start.
     pub rescales: u64,
-    /// When its pause ends, and why it pauses.
-    pub(super) busy_until: f64,
-    pub(super) cause: Cause,
-    /// The last change, and its seconds.
-    change: Change,
-    pub(super) change_secs: f64,
-    /// Samples since the last checkpoint, and when that was.
-    unsaved: f64,
-    saved_at: f64,
-    /// Until when its samples are counted.
-    clock: f64,
-    accounting: Accounting,
+    pub(super) pausing: Pausing,
+    books: Books,
 }
 
 impl SimJob {
     /// A job that waits.
     pub fn new(id: JobId, program: &str, curve: Arc<Curve>, sizes: (u32, u32), now: i64) -> Self {
-        SimJob {
-            id,
+        let submitted = Submitted {
             name: program.to_owned(),
             program: program.to_owned(),
             curve,
@@ -92,21 +114,20 @@ impl SimJob {
             max_nodes: sizes.1.max(sizes.0.max(1)),
             weight: 1.0,
             budget: f64::INFINITY,
+            at: now,
+        };
+        let at = now as f64;
+        SimJob {
+            id,
+            submitted,
             done: 0.0,
             nodes: Vec::new(),
-            submitted_at: now,
             since: now,
             last_change: None,
             generation: 0,
             rescales: 0,
-            busy_until: 0.0,
-            cause: Cause::Rescale,
-            change: Change::None,
-            change_secs: 0.0,
-            unsaved: 0.0,
-            saved_at: now as f64,
-            clock: now as f64,
-            accounting: Accounting::Pause,
+            pausing: Pausing { until: 0.0, cause: Cause::Rescale, change: Change::None, secs: 0.0 },
+            books: Books { unsaved: 0.0, saved_at: at, clock: at, accounting: Accounting::Pause },
         }
     }
 
@@ -117,17 +138,17 @@ impl SimJob {
 
     /// Samples a second at its present size, once it runs.
     pub fn rate(&self) -> f64 {
-        self.curve.rate(self.size())
+        self.submitted.curve.rate(self.size())
     }
 
     /// Whether it is in the middle of a change.
     pub fn pauses(&self, now: i64) -> bool {
-        self.busy_until > now as f64
+        self.pausing.until > now as f64
     }
 
     /// Whether the main queue has taken nodes from it in this very second.
     fn is_forced(&self, now: i64) -> bool {
-        self.cause == Cause::Preemption && self.busy_until - self.change_secs == now as f64
+        self.pausing.cause == Cause::Preemption && self.pausing.until - self.pausing.secs == now as f64
     }
 
     /// Whether it makes samples.
@@ -138,7 +159,9 @@ impl SimJob {
     /// When it will have made all its samples as things are; infinite for one that never will.
     pub fn ends_at(&self) -> f64 {
         match self.rate() {
-            rate if rate > 0.0 => self.busy_until.max(self.clock) + (self.budget - self.done).max(0.0) / rate,
+            rate if rate > 0.0 => {
+                self.pausing.until.max(self.books.clock) + (self.submitted.budget - self.done).max(0.0) / rate
+            }
             _ => f64::INFINITY,
         }
     }
@@ -146,21 +169,21 @@ impl SimJob {
     /// Lets time pass.
     pub(super) fn advance(&mut self, to: f64, checkpoints: &Checkpoints, loss: &mut Loss) {
         let rate = self.rate();
-        if rate > 0.0 && to > self.clock {
-            let runs_from = self.busy_until.clamp(self.clock, to);
-            *loss.of(self.cause) += self.weight * rate * (runs_from - self.clock);
+        if rate > 0.0 && to > self.books.clock {
+            let runs_from = self.pausing.until.clamp(self.books.clock, to);
+            *loss.of(self.pausing.cause) += self.submitted.weight * rate * (runs_from - self.books.clock);
             let samples = rate * (to - runs_from);
             self.done += samples;
-            self.unsaved += samples;
+            self.books.unsaved += samples;
             // Counted from the last checkpoint, or from its start, whatever else happens in between.
             let every = checkpoints.interval_secs.max(1.0);
-            let since = to - self.saved_at.max(self.busy_until.min(to));
+            let since = to - self.books.saved_at.max(self.pausing.until.min(to));
             if since >= every {
-                self.saved_at = to - since % every;
-                self.unsaved = rate * (to - self.saved_at);
+                self.books.saved_at = to - since % every;
+                self.books.unsaved = rate * (to - self.books.saved_at);
             }
         }
-        self.clock = self.clock.max(to);
+        self.books.clock = self.books.clock.max(to);
     }
 
     /// Goes over to other nodes by its policy's will. Nothing is lost but time.
@@ -175,14 +198,17 @@ impl SimJob {
         let change = change(&self.nodes, &nodes);
         let secs = change.secs(costs);
         self.last_change = Some(now);
-        if self.accounting == Accounting::OldRate {
+        if self.books.accounting == Accounting::OldRate {
             return self.charge(nodes, secs, cause, now, loss);
         }
         // Forced to stop in this very second: it starts once, not twice.
         let forced = self.is_forced(now);
         let cause = if forced && !self.nodes.is_empty() { Cause::Preemption } else { cause };
-        let (change, secs) =
-            if forced && self.change_secs > secs { (self.change, self.change_secs) } else { (change, secs) };
+        let (change, secs) = if forced && self.pausing.secs > secs {
+            (self.pausing.change, self.pausing.secs)
+        } else {
+            (change, secs)
+        };
         self.go_on_with(nodes, (change, secs), cause, now);
     }
 
@@ -197,19 +223,19 @@ impl SimJob {
         loss: &mut Loss,
     ) {
         if checkpoints.save_secs > checkpoints.grace_secs {
-            loss.preemption += self.weight * self.unsaved;
-            self.done -= self.unsaved;
+            loss.preemption += self.submitted.weight * self.books.unsaved;
+            self.done -= self.books.unsaved;
         }
         let lead_lost = has_lead
             && lost.len() < self.nodes.len()
             && self.nodes.first().is_some_and(|lead| lost.contains(lead));
         let mut left: Vec<NodeIx> = self.nodes.iter().copied().filter(|n| !lost.contains(n)).collect();
-        if (left.len() as u32) < self.min_nodes {
+        if (left.len() as u32) < self.submitted.min_nodes {
             left.clear();
         }
         let change = if lead_lost { Change::Start } else { Change::Shrink };
         let secs = change.secs(costs);
-        if self.accounting == Accounting::OldRate {
+        if self.books.accounting == Accounting::OldRate {
             return self.charge(left, secs, Cause::Preemption, now, loss);
         }
         self.go_on_with(left, (change, secs), Cause::Preemption, now);
@@ -217,7 +243,7 @@ impl SimJob {
 
     fn charge(&mut self, nodes: Vec<NodeIx>, secs: f64, cause: Cause, now: i64, loss: &mut Loss) {
         let lost = secs * self.rate();
-        *loss.of(cause) += self.weight * lost;
+        *loss.of(cause) += self.submitted.weight * lost;
         self.done -= lost;
         self.go_on_with(nodes, (Change::None, 0.0), cause, now);
     }
@@ -228,21 +254,21 @@ impl SimJob {
         }
         self.rescales += u64::from(self.generation > 0);
         self.generation += 1;
-        (self.unsaved, self.saved_at) = (0.0, now as f64);
-        (self.cause, self.change, self.change_secs) = (cause, change, secs);
-        self.busy_until = now as f64 + if nodes.is_empty() { 0.0 } else { secs };
+        (self.books.unsaved, self.books.saved_at) = (0.0, now as f64);
+        let until = now as f64 + if nodes.is_empty() { 0.0 } else { secs };
+        self.pausing = Pausing { until, cause, change, secs };
         self.nodes = nodes;
     }
 
     /// The pause of its last change, as the planner knows it.
     pub fn pause(&self) -> Option<Pause> {
-        let began = UnixTime((self.busy_until - self.change_secs).round() as i64);
-        (self.change_secs > 0.0).then_some(Pause { since: began, change: self.change })
+        let began = UnixTime((self.pausing.until - self.pausing.secs).round() as i64);
+        (self.pausing.secs > 0.0).then_some(Pause { since: began, change: self.pausing.change })
     }
 
     /// Charges its changes in this way.
     pub(super) fn charged(mut self, accounting: Accounting) -> Self {
-        self.accounting = accounting;
+        self.books.accounting = accounting;
         self
     }
 

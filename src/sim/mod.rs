@@ -4,7 +4,7 @@
 //! [`run`] goes from event to event in virtual time (`engine`). The main queue is replayed (`queue`), jobs
 //! come from a `supply`, run by their true curves (`job`) and are given nodes by a [`policy`]: infill's own,
 //! which makes the daemon's rounds, or one of those that it is compared with. What came of it is an
-//! [`Outcome`] (`score`).
+//! [`Balance`] (`score`).
 //!
 //! The same setup has the same outcome: chance comes from seeds.
 
@@ -23,7 +23,7 @@ pub use engine::{Setup, run};
 pub use job::SimJob;
 pub use policy::PolicyName;
 pub use recorded::gap_statistics;
-pub use score::{JobScore, Loss, Outcome, Preempted, Sample, Span};
+pub use score::{Balance, JobScore, Loss, Preempted, Sample, Span};
 
 #[cfg(test)]
 mod tests;

@@ -108,7 +108,7 @@ pub struct JobScore {
 
 /// What one policy came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct Balance {
     /// The policy's name.
     pub policy: String,
     /// Weighted samples of all jobs.

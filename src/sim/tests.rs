@@ -33,7 +33,7 @@ fn setup(intervals: &[(i64, i64, &str)], jobs: u32) -> Setup {
     }
 }
 
-fn simulate(setup: &Setup, policy: &str) -> Outcome {
+fn simulate(setup: &Setup, policy: &str) -> Balance {
     let policy: PolicyName = policy.parse().unwrap();
     run(setup, policy.build(&Config::default()), &mut |_| {})
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::port::{
-    GenerationRecord, LeadRecord, Measurement, RoundRecord, RoundsAsked, Standing, Store, StoreError,
+    GenerationRecord, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError,
 };
 use crate::model::{
     BatchMode, ChangeCost, EndedGap, ExecPlan, JobId, MeasuredCosts, NodeName, NodeType, Plan, Profile,
@@ -288,7 +288,7 @@ async fn forgetting(store: &dyn Store, key: &ProfileKey, left: &[Profile]) -> Re
 }
 
 async fn settings(store: &dyn Store) -> Result<(), String> {
-    same("it leads", &ok(store.standing().await)?, &Standing::Alone)?;
+    same("it leads", &ok(store.standing().await)?, &LeadStanding::Alone)?;
     same("no setting", &ok(store.setting("control").await)?, &None)?;
     ok(store.put_setting("control", "paused").await)?;
     ok(store.put_setting("control", "normal").await)?;

@@ -13,7 +13,7 @@ mod sqlite;
 use std::sync::Arc;
 
 pub use port::{
-    GenerationRecord, LeadRecord, Measurement, RoundRecord, RoundsAsked, Standing, Store, StoreError,
+    GenerationRecord, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError,
 };
 
 /// Opens the database that a URL names, brings its schema up to date, and makes this process the one that

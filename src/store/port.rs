@@ -52,7 +52,7 @@ impl StoreError {
 
 /// What became of the lead that [`open`](super::open) gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LeadStanding {
     /// This process leads, and nobody waits to take over.
     Alone,
     /// This process leads, and another waits to take over.
@@ -128,7 +128,7 @@ pub trait Store: Send + Sync {
     /// Whether this process still leads; cheap, to be asked every second. `Deposed` says that it does not,
     /// and no other error says so: a database that does not answer may or may not have let another daemon
     /// take over.
-    async fn standing(&self) -> Result<Standing, StoreError>;
+    async fn standing(&self) -> Result<LeadStanding, StoreError>;
     /// Inserts or replaces these leads' records.
     async fn put_leads(&self, leads: &[LeadRecord]) -> Result<(), StoreError>;
     /// Records of all leads that have not ended, by job id.

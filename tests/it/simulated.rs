@@ -16,7 +16,7 @@ use infill::model::{
 use infill::sim::job::{Accounting, Checkpoints};
 use infill::sim::queue::{Foresight, LogQueue, MainQueue};
 use infill::sim::supply::{Supply, Worth};
-use infill::sim::{Outcome, PolicyName, Setup, run};
+use infill::sim::{Balance, PolicyName, Setup, run};
 use infill::traces::read_sacct;
 
 use crate::harness::jobs::{MainJob, clock};
@@ -170,7 +170,7 @@ fn accounted(site: &Site, jobs: &[u32]) -> JobLog {
     })
 }
 
-fn simulate(log: &JobLog, config: &Config, submitted: &[f64]) -> Outcome {
+fn simulate(log: &JobLog, config: &Config, submitted: &[f64]) -> Balance {
     let curves = JOBS.map(|(name, _, text)| {
         let curve = Curve::parse(text).expect("a curve");
         NamedCurve { name: name.to_owned(), curve }
@@ -203,7 +203,7 @@ fn simulate(log: &JobLog, config: &Config, submitted: &[f64]) -> Outcome {
 }
 
 /// Idle nodes and sizes of the jobs, in the order of their submission, at one moment of a simulation.
-fn simulated(outcome: &Outcome, at: i64) -> (usize, [usize; 2]) {
+fn simulated(outcome: &Balance, at: i64) -> (usize, [usize; 2]) {
     let mut ids: Vec<JobId> = outcome.timeline.iter().filter_map(|s| s.job).collect();
     ids.sort_unstable();
     ids.dedup();

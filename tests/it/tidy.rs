@@ -277,10 +277,15 @@ fn files_stay_short() {
 /// Most fields of a struct that is neither a setting, nor a value of the model, nor a message.
 const MOST_FIELDS: usize = 15;
 
-/// Where structs are what others say: settings, values, messages, command lines, and metrics, each declared
-/// once.
-const WIDE: [&str; 6] =
-    ["src/config", "src/model/", "src/api/", "src/cli/", "src/slurm/rest/wire", "src/daemon/metrics.rs"];
+/// Where structs are what others say: settings, values, messages, command lines, and old records.
+const WIDE: [&str; 6] = [
+    "src/config",
+    "src/model/",
+    "src/api/",
+    "src/cli/",
+    "src/slurm/rest/wire",
+    "src/generation/record/unversioned",
+];
 
 #[test]
 fn structs_stay_small() {

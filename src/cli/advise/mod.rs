@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::curve::{self, Picture};
-use super::exit::{Exit, Failure, Outcome};
+use super::exit::{CommandResult, Exit, Failure};
 use super::session::Session;
 use super::table::Column;
 use super::{filter, output, percent};
@@ -83,7 +83,7 @@ fn noise(text: &str) -> Result<f64, String> {
 }
 
 /// Runs `infill advise`, within the bounds that the site sets on the advisor.
-pub fn run(args: &AdviseArgs, session: &Session) -> Outcome {
+pub fn run(args: &AdviseArgs, session: &Session) -> CommandResult {
     let config = session.config()?;
     let table = traces::read_throughputs(&args.curve, args.max_nodes).map_err(|e| Exit::Input.because(e))?;
     let verdict = verdict(args, &config, &table)?;

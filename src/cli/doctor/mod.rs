@@ -12,7 +12,7 @@ mod site;
 use clap::Args;
 use serde::Serialize;
 
-use super::exit::{Exit, Outcome};
+use super::exit::{CommandResult, Exit};
 use super::output;
 use super::session::Session;
 use crate::api::SCHEMA;
@@ -37,7 +37,7 @@ struct Document<'a> {
 }
 
 /// Runs `infill doctor`.
-pub async fn run(args: DoctorArgs, session: &Session) -> Outcome {
+pub async fn run(args: DoctorArgs, session: &Session) -> CommandResult {
     let mut findings = match session.config() {
         Ok(config) => {
             let url = session.url.clone().unwrap_or_else(|| config.agent.url.clone());

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::api::SCHEMA;
 use crate::cli::bars::{self, CYAN, Colour, YELLOW};
-use crate::cli::exit::{Exit, Failure, Outcome};
+use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter;
 use crate::cli::output::{self, DEFAULT_WIDTH};
 use crate::cli::percent;
@@ -95,7 +95,7 @@ fn size(row: &BlockRow, of: fn(&Quantiles) -> i64) -> String {
 }
 
 /// Tells of the log that the flags name.
-pub fn run(args: &LogArgs, json: bool) -> Outcome {
+pub fn run(args: &LogArgs, json: bool) -> CommandResult {
     let log = setup::read_log(args)?;
     let statistics = sim::gap_statistics(&setup::main_queue(&log, args.nodes), None);
     let name = args.file_name();

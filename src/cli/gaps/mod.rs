@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::exit::{Exit, Outcome};
+use super::exit::{CommandResult, Exit};
 use super::filter::{self, FilterArgs, TableArgs};
 use super::output::{self, When};
 use super::session::Session;
@@ -124,7 +124,7 @@ pub fn kind(kind: NodeKind) -> &'static str {
 }
 
 /// Runs `infill gaps`.
-pub async fn run(args: GapsArgs, session: &Session) -> Outcome {
+pub async fn run(args: GapsArgs, session: &Session) -> CommandResult {
     if args.log.is_named() {
         if args.chooses_nodes() {
             let what = "the statistics of a log list no nodes: leave out what chooses or formats them";

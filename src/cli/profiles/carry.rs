@@ -11,7 +11,7 @@ use super::choose::{self, ChooseArgs};
 use super::help::HelpArgs;
 use crate::agent::identity::{self, Identity as _, Proof};
 use crate::api::{Counted, ForgetRequest, ImportRequest, MAX_IMPORTED, SCHEMA, routes};
-use crate::cli::exit::{Exit, Failure, Outcome};
+use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::output;
 use crate::cli::session::Session;
 use crate::model::{Profile, SizePoint, UnixTime};
@@ -83,7 +83,7 @@ struct Line<'a> {
 }
 
 /// Runs `infill profiles export`.
-pub async fn export(args: ExportArgs, session: &Session) -> Outcome {
+pub async fn export(args: ExportArgs, session: &Session) -> CommandResult {
     let filters = args.choose.filters(args.name)?;
     let views = choose::fetch(&session.client()?, &filters).await?;
     let profiles: Vec<Profile> = views.into_iter().map(|v| v.profile).collect();
@@ -123,7 +123,7 @@ fn line<'a>(profile: &'a Profile, point: &SizePoint) -> Line<'a> {
 }
 
 /// Runs `infill profiles import`.
-pub async fn import(args: ImportArgs, session: &Session) -> Outcome {
+pub async fn import(args: ImportArgs, session: &Session) -> CommandResult {
     let exported = read(&args.file).map_err(|e| Exit::Input.because(e))?;
     let client = session.client()?;
     let mut taken = 0;
@@ -157,7 +157,7 @@ fn parse(text: &str) -> anyhow::Result<Exported> {
 }
 
 /// Runs `infill profiles forget`.
-pub async fn forget(args: ForgetArgs, session: &Session) -> Outcome {
+pub async fn forget(args: ForgetArgs, session: &Session) -> CommandResult {
     let client = session.client()?;
     let mut forgotten = 0;
     for filter in args.choose.filters(args.name)? {

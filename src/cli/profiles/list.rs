@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::choose::{self, ChooseArgs};
 use crate::api::{ProfileView, ProfilesView, SCHEMA};
-use crate::cli::exit::{Exit, Failure, Outcome};
+use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter::{self, TableArgs};
 use crate::cli::jobs::filled;
 use crate::cli::output::{self, When};
@@ -121,7 +121,7 @@ fn sizes(view: &ProfileView) -> String {
 }
 
 /// Runs `infill profiles list`.
-pub async fn run(args: ListArgs, session: &Session) -> Outcome {
+pub async fn run(args: ListArgs, session: &Session) -> CommandResult {
     let filters = args.choose.filters(args.name)?;
     let profiles = choose::fetch(&session.client()?, &filters).await?;
     if args.table.json {

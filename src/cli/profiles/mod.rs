@@ -10,7 +10,7 @@ mod show;
 
 use clap::{Args, Subcommand};
 
-use super::exit::Outcome;
+use super::exit::CommandResult;
 use super::session::Session;
 
 /// Flags of `infill profiles`.
@@ -39,7 +39,7 @@ enum Action {
 }
 
 /// Runs `infill profiles`.
-pub async fn run(args: ProfilesArgs, session: &Session) -> Outcome {
+pub async fn run(args: ProfilesArgs, session: &Session) -> CommandResult {
     match args.action {
         None => list::run(args.list, session).await,
         Some(Action::List(args)) => list::run(args, session).await,

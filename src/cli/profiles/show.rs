@@ -11,7 +11,7 @@ use super::help::HelpArgs;
 use crate::advisor::Estimate;
 use crate::api::{CurveRow, ProfileView, ProfilesView, SCHEMA};
 use crate::cli::curve::{self, Picture};
-use crate::cli::exit::{Exit, Failure, Outcome};
+use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter;
 use crate::cli::output::{self, When};
 use crate::cli::percent;
@@ -99,7 +99,7 @@ fn interval(point: &SizePoint) -> (f64, f64) {
 }
 
 /// Runs `infill profiles show`.
-pub async fn run(args: ShowArgs, session: &Session) -> Outcome {
+pub async fn run(args: ShowArgs, session: &Session) -> CommandResult {
     let filters = args.choose.filters(Some(args.name.clone()))?;
     let profiles = choose::fetch(&session.client()?, &filters).await?;
     if profiles.is_empty() {

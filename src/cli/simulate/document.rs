@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::api::SCHEMA;
 use crate::model::RescaleCosts;
-use crate::sim::{Outcome, Preempted};
+use crate::sim::{Balance, Preempted};
 
 /// Shares of what the bound makes.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -97,13 +97,13 @@ impl Document {
 }
 
 /// The document of outcomes with the seconds that each took; `bound` is the one that they are measured by.
-pub fn of(outcomes: &[(Outcome, f64)], bound: &Outcome, subject: Replayed, timings: bool) -> Document {
-    let row = |(outcome, secs): &(Outcome, f64)| row(outcome, bound, timings.then_some(*secs));
+pub fn of(outcomes: &[(Balance, f64)], bound: &Balance, subject: Replayed, timings: bool) -> Document {
+    let row = |(outcome, secs): &(Balance, f64)| row(outcome, bound, timings.then_some(*secs));
     let policies = outcomes.iter().map(row).collect();
     Document { schema: SCHEMA, subject, idle_node_secs: bound.idle_node_secs, policies }
 }
 
-fn row(outcome: &Outcome, bound: &Outcome, wall_s: Option<f64>) -> PolicyRow {
+fn row(outcome: &Balance, bound: &Balance, wall_s: Option<f64>) -> PolicyRow {
     let best = if bound.work > 0.0 { bound.work } else { f64::INFINITY };
     let share = |lost: f64| lost / best;
     let efficiency = share(outcome.work);

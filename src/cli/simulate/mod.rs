@@ -17,11 +17,11 @@ use std::time::Instant;
 
 pub use args::SimulateArgs;
 
-use super::exit::{Exit, Outcome as Ending};
+use super::exit::{CommandResult, Exit};
 use super::output;
 use super::session::Session;
 use crate::config::Config;
-use crate::sim::{self, Outcome, PolicyName, Setup};
+use crate::sim::{self, Balance, PolicyName, Setup};
 use document::Document;
 use page::Material;
 use progress::Progress;
@@ -29,7 +29,7 @@ pub use show::Days;
 use show::Screen;
 
 /// Simulates.
-pub fn run(args: &SimulateArgs, session: &Session) -> Ending {
+pub fn run(args: &SimulateArgs, session: &Session) -> CommandResult {
     let config = session.config()?;
     let names = args.policy.iter().map(|text| PolicyName::parse(text, args.tfwd));
     let names: Vec<PolicyName> = names.collect::<Result<_, _>>().map_err(|e| Exit::Usage.because(e))?;
@@ -53,9 +53,9 @@ pub fn run(args: &SimulateArgs, session: &Session) -> Ending {
     Ok(Exit::Ok.code())
 }
 
-fn page(setup: &Setup, outcomes: &[(Outcome, f64)], document: &Document) -> anyhow::Result<String> {
+fn page(setup: &Setup, outcomes: &[(Balance, f64)], document: &Document) -> anyhow::Result<String> {
     let arguments = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    let outcomes: Vec<&Outcome> = outcomes.iter().map(|(outcome, _)| outcome).collect();
+    let outcomes: Vec<&Balance> = outcomes.iter().map(|(outcome, _)| outcome).collect();
     page::page(&Material {
         document,
         outcomes: &outcomes,
@@ -72,14 +72,14 @@ fn simulate_all(
     config: &Config,
     names: &[PolicyName],
     span_secs: f64,
-) -> (Vec<(Outcome, f64)>, Outcome) {
+) -> (Vec<(Balance, f64)>, Balance) {
     let mut wanted: Vec<PolicyName> = names.to_vec();
     if !wanted.contains(&PolicyName::Bound) {
         wanted.push(PolicyName::Bound);
     }
     let queue: Mutex<VecDeque<(usize, PolicyName)>> =
         Mutex::new(wanted.iter().copied().enumerate().collect());
-    let done: Mutex<Vec<(usize, Outcome, f64)>> = Mutex::new(Vec::new());
+    let done: Mutex<Vec<(usize, Balance, f64)>> = Mutex::new(Vec::new());
     let progress = Progress::new(span_secs);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
     std::thread::scope(|scope| {

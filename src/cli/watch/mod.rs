@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::client::Client;
-use super::exit::{Exit, Failure, Outcome};
+use super::exit::{CommandResult, Exit, Failure};
 use super::output::{self, When};
 use super::summary::summary;
 use crate::api::{Status, routes};
@@ -30,7 +30,7 @@ const KEY_QUEUE: usize = 16;
 const ZOOM: std::ops::RangeInclusive<u32> = 1..=3600;
 
 /// Watches until the user quits, or, where stdout is no terminal, until it is killed.
-pub async fn run(client: &Client, interval_secs: u32, column_secs: u32) -> Outcome {
+pub async fn run(client: &Client, interval_secs: u32, column_secs: u32) -> CommandResult {
     let interval = Duration::from_secs(u64::from(interval_secs));
     if !std::io::stdout().is_terminal() {
         return plainly(client, interval).await;
@@ -50,7 +50,7 @@ pub async fn run(client: &Client, interval_secs: u32, column_secs: u32) -> Outco
 }
 
 /// The summary again and again, for a pipe or a log.
-async fn plainly(client: &Client, interval: Duration) -> Outcome {
+async fn plainly(client: &Client, interval: Duration) -> CommandResult {
     loop {
         let status: Status = client.get(routes::STATUS).await?;
         output::print(&format!("{}\n", summary(&status, &client.url(), When::now())?))?;

@@ -22,7 +22,7 @@ use crate::daemon::context::Context;
 use crate::model::{MAX_NODES_A_JOB, Profile, ProfileFilter, ProfileKey, Sizes};
 use crate::store::Measurement;
 
-use super::{Body, Refusal, auth};
+use super::{Body, Denial, auth};
 
 /// Purpose of the credential.
 const PURPOSE: &str = "profiles";
@@ -38,13 +38,12 @@ const BEYOND: u32 = 2;
 pub async fn list(
     State(context): State<Arc<Context>>,
     filter: Result<Query<ProfileFilter>, QueryRejection>,
-) -> Result<Json<ProfilesView>, Refusal> {
+) -> Result<Json<ProfilesView>, Denial> {
     let Query(filter) = filter?;
     let found = context.store.profiles(&filter, MAX_PROFILES).await?;
     // Fitting takes a part of a millisecond each: together too long for a thread that serves agents.
     let fitted = tokio::task::spawn_blocking(|| found.into_iter().map(view).collect());
-    let profiles =
-        fitted.await.map_err(|e| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+    let profiles = fitted.await.map_err(|e| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
     Ok(Json(ProfilesView { schema: SCHEMA, profiles }))
 }
 
@@ -52,7 +51,7 @@ pub async fn list(
 pub async fn history(
     State(context): State<Arc<Context>>,
     key: Result<Query<ProfileKey>, QueryRejection>,
-) -> Result<Json<HistoryView>, Refusal> {
+) -> Result<Json<HistoryView>, Denial> {
     let Query(profile) = key?;
     let found = context.store.measurements(&profile, MAX_HISTORY).await?;
     let row = |m: Measurement| {
@@ -66,7 +65,7 @@ pub async fn history(
 pub async fn forget(
     State(context): State<Arc<Context>>,
     Body(request): Body<ForgetRequest>,
-) -> Result<Json<Counted>, Refusal> {
+) -> Result<Json<Counted>, Denial> {
     let uid = auth::proved(&context, PURPOSE, &request.credential, &request.nonce).await?;
     let owners = request.filter.user.as_deref().map(|user| BTreeSet::from([user]));
     auth::owns(&context, uid, owners).await?;
@@ -81,17 +80,17 @@ pub async fn forget(
 pub async fn import(
     State(context): State<Arc<Context>>,
     Body(request): Body<ImportRequest>,
-) -> Result<Json<Counted>, Refusal> {
+) -> Result<Json<Counted>, Denial> {
     let uid = auth::proved(&context, PURPOSE, &request.credential, &request.nonce).await?;
     if request.profiles.len() > MAX_IMPORTED {
         let what = format!("more than {MAX_IMPORTED} profiles at once");
-        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, what));
+        return Err(Denial::new(StatusCode::PAYLOAD_TOO_LARGE, what));
     }
     let owners = request.profiles.iter().map(|p| p.key.user.as_str()).collect();
     auth::owns(&context, uid, Some(owners)).await?;
     let sound = |p| sound::checked(p, now());
     let profiles: Result<Vec<Profile>, _> = request.profiles.into_iter().map(sound).collect();
-    let profiles = profiles.map_err(|e| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string()))?;
+    let profiles = profiles.map_err(|e| Denial::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string()))?;
     let _turn = context.saving.lock().await;
     context.store.put_profiles(&profiles).await?;
     let count = profiles.len() as u64;

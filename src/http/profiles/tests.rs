@@ -13,7 +13,7 @@ use crate::daemon::state::State;
 use crate::model::{Credential, Secret, UserId};
 use crate::slurm::fake::FakeSlurm;
 use crate::slurm::munge::{FakeIdentity, uid_of};
-use crate::store::Standing;
+use crate::store::LeadStanding;
 
 /// A user that every system has, and who is no administrator.
 const OWNER: &str = "nobody";
@@ -35,7 +35,7 @@ impl Daemon {
             identity: Arc::new(FakeIdentity { users }),
         };
         let state = State::new(Arc::new(config), now());
-        let (context, _queue) = Context::new(services, state, Standing::Alone, now());
+        let (context, _queue) = Context::new(services, state, LeadStanding::Alone, now());
         let context = Arc::new(context);
         let mut profiles: Vec<Profile> =
             samples::profiles().profiles.into_iter().map(|v| v.profile).collect();

@@ -11,7 +11,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 
-use super::Refusal;
+use super::Denial;
 use crate::api::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundView, RoundsQuery, RoundsView, SCHEMA};
 use crate::daemon::context::Context;
 use crate::model::UnixTime;
@@ -21,12 +21,12 @@ use crate::store::{RoundRecord, RoundsAsked};
 pub async fn list(
     State(context): State<Arc<Context>>,
     query: Result<Query<RoundsQuery>, QueryRejection>,
-) -> Result<Json<RoundsView>, Refusal> {
+) -> Result<Json<RoundsView>, Denial> {
     let Query(RoundsQuery { before, limit }) = query?;
     let limit = limit.unwrap_or(DEFAULT_ROUNDS);
     if limit > MAX_ROUNDS {
         let what = format!("limit {limit}: more than {MAX_ROUNDS} rounds at once");
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, what));
+        return Err(Denial::new(StatusCode::BAD_REQUEST, what));
     }
     let asked = RoundsAsked { until: before.map(|t| t + -1), limit };
     let rounds = context.store.rounds(&asked).await?;
@@ -37,11 +37,11 @@ pub async fn list(
 pub async fn at(
     State(context): State<Arc<Context>>,
     at: Result<Path<i64>, PathRejection>,
-) -> Result<Json<RoundView>, Refusal> {
+) -> Result<Json<RoundView>, Denial> {
     let Path(at) = at?;
     let at = UnixTime(at);
     let found = context.store.round_at(at).await?;
-    let none = || Refusal::new(StatusCode::NOT_FOUND, format!("no round of {at} or before it is kept"));
+    let none = || Denial::new(StatusCode::NOT_FOUND, format!("no round of {at} or before it is kept"));
     found.map(view).map(Json).ok_or_else(none)
 }
 

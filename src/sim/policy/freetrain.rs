@@ -28,7 +28,12 @@ pub struct FreeTrain {
 impl FreeTrain {
     /// With the true curves.
     pub fn known(name: PolicyName, tfwd_secs: f64) -> Self {
-        FreeTrain { name, tfwd_secs, believes: |job, n| job.weight * job.curve.rate(n), pays: true }
+        FreeTrain {
+            name,
+            tfwd_secs,
+            believes: |job, n| job.submitted.weight * job.submitted.curve.rate(n),
+            pays: true,
+        }
     }
 
     /// Without curves: every node of every job is worth the same.
@@ -38,7 +43,7 @@ impl FreeTrain {
 
     /// With the true curves, where rescales cost nothing: the best that there is at every moment.
     pub fn bound(name: PolicyName) -> Self {
-        let believes: Believes = |job, n| job.weight * job.curve.rate(n);
+        let believes: Believes = |job, n| job.submitted.weight * job.submitted.curve.rate(n);
         FreeTrain { name, tfwd_secs: 1.0, believes, pays: false }
     }
 }
@@ -81,7 +86,7 @@ fn choices(
     rate: impl Fn(u32) -> f64,
 ) -> Choices {
     let present = job.size();
-    let old = if present >= job.min_nodes { rate(present) } else { 0.0 };
+    let old = if present >= job.submitted.min_nodes { rate(present) } else { 0.0 };
     let value = |n: u32| {
         let cost = match n.cmp(&present) {
             std::cmp::Ordering::Greater => costs.up_secs,
@@ -92,6 +97,6 @@ fn choices(
     };
     let nothing = (0, if present > 0 { -costs.down_secs * old } else { 0.0 });
     std::iter::once(nothing)
-        .chain((job.min_nodes..=job.max_nodes.min(nodes)).map(|n| (n, value(n))))
+        .chain((job.submitted.min_nodes..=job.submitted.max_nodes.min(nodes)).map(|n| (n, value(n))))
         .collect()
 }

@@ -91,15 +91,16 @@ impl Infill {
     /// Gives a job the weight that its samples have in this simulation, and its true curve where that is
     /// known.
     fn value(&self, job: &mut MalleableJob, truth: &SimJob) {
-        let unit = truth.curve.rate(truth.min_nodes) / f64::from(truth.min_nodes);
+        let unit =
+            truth.submitted.curve.rate(truth.submitted.min_nodes) / f64::from(truth.submitted.min_nodes);
         if self.knows_curves() {
-            let (exec_plan, curve) = (ExecPlan::default(), (*truth.curve).clone());
+            let (exec_plan, curve) = (ExecPlan::default(), (*truth.submitted.curve).clone());
             job.rates = vec![RateCurve { exec_plan, node_type: None, curve }];
-            job.weight = truth.weight;
+            job.weight = truth.submitted.weight;
         } else {
             // What it believes of the unit times what a sample is worth: of an unmeasured job it believes a
             // rate of 1.
-            job.weight *= truth.weight * unit;
+            job.weight *= truth.submitted.weight * unit;
         }
     }
 
@@ -223,14 +224,14 @@ impl Policy for Infill {
 
 /// When a job that is changed has stopped, and starts on its new nodes.
 fn stopped_at(job: &SimJob) -> i64 {
-    let began = job.busy_until - job.change_secs;
-    (began + STOP_SECS.min(job.change_secs)).ceil() as i64
+    let began = job.pausing.until - job.pausing.secs;
+    (began + STOP_SECS.min(job.pausing.secs)).ceil() as i64
 }
 
 /// What a job runs.
 fn program(job: &SimJob) -> Program {
-    let told = Some((job.program.clone(), BatchMode::Auto));
-    Program { user: USER.to_owned(), job_name: job.name.clone(), told }
+    let told = Some((job.submitted.program.clone(), BatchMode::Auto));
+    Program { user: USER.to_owned(), job_name: job.submitted.name.clone(), told }
 }
 
 /// What a daemon would know of the job.
@@ -245,7 +246,7 @@ fn facts(job: &SimJob, view: &View<'_>) -> JobFacts {
         job: job.id,
         user: UserId(0),
         program: program(job),
-        sizes: Sizes::Range { min: job.min_nodes, max: job.max_nodes },
+        sizes: Sizes::Range { min: job.submitted.min_nodes, max: job.submitted.max_nodes },
         claim: None,
         // The first rescale tells them.
         claimed_costs: Some(*view.costs),
@@ -255,7 +256,7 @@ fn facts(job: &SimJob, view: &View<'_>) -> JobFacts {
         place: place(job, view),
         exec_plan: ExecPlan::default(),
         pause: job.pause(),
-        submitted_at: UnixTime(job.submitted_at),
+        submitted_at: UnixTime(job.submitted.at),
         last_change: job.changed_at(),
         excluded: Vec::new(),
     }

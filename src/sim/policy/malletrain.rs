@@ -52,7 +52,7 @@ impl MalleTrain {
 
     /// What is believed of a job.
     fn rate(&self, job: &SimJob, nodes: u32) -> f64 {
-        match self.known.get(&job.program).filter(|points| !points.is_empty()) {
+        match self.known.get(&job.submitted.program).filter(|points| !points.is_empty()) {
             Some(points) => extrapolated(points, nodes),
             None => f64::from(nodes) * self.usual(),
         }
@@ -65,9 +65,11 @@ impl MalleTrain {
     }
 
     fn missing(&self, job: &SimJob) -> Option<u32> {
-        let points = self.known.get(&job.program);
+        let points = self.known.get(&job.submitted.program);
         let known = |n: u32| points.is_some_and(|p| p.contains_key(&n));
-        SIZES.into_iter().find(|n| (job.min_nodes..=job.max_nodes).contains(n) && !known(*n))
+        SIZES
+            .into_iter()
+            .find(|n| (job.submitted.min_nodes..=job.submitted.max_nodes).contains(n) && !known(*n))
     }
 
     /// Goes on to the next size or job when one is measured.
@@ -88,7 +90,7 @@ impl MalleTrain {
         let next = view.jobs.values().find_map(|job| Some((job, self.missing(job)?)));
         self.profiling = next.map(|(job, nodes)| Profiling {
             job: job.id,
-            program: job.program.clone(),
+            program: job.submitted.program.clone(),
             nodes,
             samples: 0.0,
             secs: 0.0,
@@ -112,7 +114,7 @@ impl Policy for MalleTrain {
 
     fn progress(&mut self, job: &SimJob, samples: f64, secs: f64, now: i64) -> bool {
         if let Some(p) = self.profiling.as_mut().filter(|p| p.job == job.id && p.nodes == job.size()) {
-            p.samples += samples * job.weight;
+            p.samples += samples * job.submitted.weight;
             p.secs += secs;
             p.until = p.until.or(Some(now - secs as i64 + MEASURE_SECS));
         }

@@ -24,18 +24,19 @@ fn shares(view: &View<'_>) -> BTreeMap<JobId, u32> {
     let mut left = view.cluster.idle_count() as u32;
     let mut sizes: BTreeMap<JobId, u32> = BTreeMap::new();
     for (id, job) in view.jobs {
-        if job.min_nodes <= left {
-            sizes.insert(*id, job.min_nodes);
-            left -= job.min_nodes;
+        if job.submitted.min_nodes <= left {
+            sizes.insert(*id, job.submitted.min_nodes);
+            left -= job.submitted.min_nodes;
         }
     }
     loop {
         let before = left;
         let level = sizes.values().copied().min().unwrap_or(0);
-        let lowest = sizes.iter().filter(|(id, n)| view.jobs.get(id).is_some_and(|j| **n < j.max_nodes));
+        let lowest =
+            sizes.iter().filter(|(id, n)| view.jobs.get(id).is_some_and(|j| **n < j.submitted.max_nodes));
         let lowest = lowest.map(|(_, n)| *n).min().unwrap_or(level);
         for (id, size) in &mut sizes {
-            let may = view.jobs.get(id).is_some_and(|j| *size < j.max_nodes);
+            let may = view.jobs.get(id).is_some_and(|j| *size < j.submitted.max_nodes);
             if may && *size == lowest && left > 0 {
                 *size += 1;
                 left -= 1;
@@ -60,8 +61,8 @@ impl Policy for FcfsMax {
         let mut left = view.cluster.free().len() as u32;
         let mut sizes = BTreeMap::new();
         for (id, job) in view.jobs {
-            let size = (job.size() + left).min(job.max_nodes);
-            let size = if size < job.min_nodes { 0 } else { size };
+            let size = (job.size() + left).min(job.submitted.max_nodes);
+            let size = if size < job.submitted.min_nodes { 0 } else { size };
             left -= size.saturating_sub(job.size()).min(left);
             sizes.insert(*id, size);
         }

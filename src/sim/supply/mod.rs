@@ -6,7 +6,7 @@ mod search;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::job::SimJob;
+use super::job::{SimJob, Submitted};
 use crate::model::trace::{NamedCurve, WorkloadJob};
 use crate::model::{Curve, JobId};
 pub use search::{Halving, Nas};
@@ -159,9 +159,11 @@ impl Supply {
         for order in orders {
             self.ids += 1;
             let mut job = SimJob::new(JobId(self.ids), &order.program, order.curve, order.sizes, now);
-            let unit = job.curve.rate(job.min_nodes) / f64::from(job.min_nodes);
+            let Submitted { curve, min_nodes, .. } = &job.submitted;
+            let unit = curve.rate(*min_nodes) / f64::from(*min_nodes);
             let per_sample = if worth == Worth::NodeSecond && unit > 0.0 { 1.0 / unit } else { 1.0 };
-            (job.name, job.budget, job.weight) = (order.name, order.samples, order.weight * per_sample);
+            (job.submitted.name, job.submitted.budget) = (order.name, order.samples);
+            job.submitted.weight = order.weight * per_sample;
             jobs.push(job);
         }
         jobs
@@ -171,7 +173,7 @@ impl Supply {
     pub(super) fn ended(&mut self, job: &SimJob, now: i64) {
         let new = match &mut self.source {
             Source::Fixed => Vec::new(),
-            Source::Halving(search) => search.ended(&job.name),
+            Source::Halving(search) => search.ended(&job.submitted.name),
             Source::Nas(search) => search.ended(),
         };
         if !new.is_empty() {

@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::failure::failed;
-use crate::store::port::{Standing, StoreError};
+use crate::store::port::{LeadStanding, StoreError};
 use crate::store::schema;
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("migrations/postgres");
@@ -81,7 +81,7 @@ impl Leader {
 
     /// Looks whether the lock is still ours and whether others wait for it; takes it up again if the session
     /// is lost.
-    pub(super) async fn stands(&self) -> Result<Standing, StoreError> {
+    pub(super) async fn stands(&self) -> Result<LeadStanding, StoreError> {
         let mut slot = self.session.lock().await;
         let mut session = match slot.take() {
             Some(session) => session,
@@ -90,7 +90,7 @@ impl Leader {
         // A session that does not answer is dropped, and with it the lock, if it still had it.
         let watched = patiently(watchers(&mut session)).await?;
         *slot = Some(session);
-        Ok(if watched { Standing::Watched } else { Standing::Alone })
+        Ok(if watched { LeadStanding::Watched } else { LeadStanding::Alone })
     }
 
     async fn take_up_again(&self) -> Result<PgConnection, StoreError> {

@@ -13,7 +13,7 @@ use sqlx::{Acquire as _, Transaction};
 use self::failure::failed;
 pub(super) use self::open::{open, version};
 
-use super::port::{Standing, StoreError};
+use super::port::{LeadStanding, StoreError};
 
 type Db = Postgres;
 type Arguments = PgArguments;
@@ -28,7 +28,7 @@ pub(super) struct Adapter {
 }
 
 impl Adapter {
-    async fn stands(&self) -> Result<Standing, StoreError> {
+    async fn stands(&self) -> Result<LeadStanding, StoreError> {
         self.leader.stands().await
     }
 

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use self::server::Postgres;
 use super::{Adapter, open};
-use crate::store::{Standing, Store, StoreError, conformance};
+use crate::store::{LeadStanding, Store, StoreError, conformance};
 
 /// Ends the session of the leader, as the network or an administrator might.
 const END_LEADER: &str =
@@ -83,15 +83,15 @@ async fn a_password_is_never_told() {
 async fn one_leads_and_the_other_takes_over_when_it_is_gone() {
     let site = Site::new();
     let first = site.open().await;
-    assert_eq!(first.standing().await.unwrap(), Standing::Alone);
+    assert_eq!(first.standing().await.unwrap(), LeadStanding::Alone);
     let order = first.next_orders(10).await.unwrap();
     let waiting = site.stand_by().await;
-    until("the leader sees it", async || first.standing().await.unwrap() == Standing::Watched).await;
+    until("the leader sees it", async || first.standing().await.unwrap() == LeadStanding::Watched).await;
     assert!(!waiting.is_finished());
     drop(first);
     let second = tokio::time::timeout(Duration::from_secs(2), waiting).await.unwrap().unwrap();
     assert_eq!(second.next_orders(1).await.unwrap(), order + 10);
-    assert_eq!(second.standing().await.unwrap(), Standing::Alone);
+    assert_eq!(second.standing().await.unwrap(), LeadStanding::Alone);
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn a_server_that_comes_back_finds_its_leader_again() {
     let e = store.put_setting("a", "c").await.unwrap_err();
     assert!(e.is_transient(), "{e}");
     site.server.revive();
-    assert_eq!(store.standing().await.unwrap(), Standing::Alone);
+    assert_eq!(store.standing().await.unwrap(), LeadStanding::Alone);
     assert_eq!(store.setting("a").await.unwrap().as_deref(), Some("b"));
     store.put_setting("a", "d").await.unwrap();
 }

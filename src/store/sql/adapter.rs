@@ -7,7 +7,7 @@ use sqlx::query::Query;
 use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
 use crate::model::{EndedGap, JobId, Profile, ProfileFilter, ProfileKey, RoundSummary, UnixTime};
 use crate::store::port::{
-    GenerationRecord, LeadRecord, Measurement, RoundRecord, RoundsAsked, Standing, Store, StoreError,
+    GenerationRecord, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError,
 };
 
 /// Does `$work` in one transaction `$tx` of the store `$store`: all of it happens or nothing.
@@ -53,7 +53,7 @@ impl Adapter {
 
 #[async_trait]
 impl Store for Adapter {
-    async fn standing(&self) -> Result<Standing, StoreError> {
+    async fn standing(&self) -> Result<LeadStanding, StoreError> {
         self.stands().await
     }
 

@@ -13,7 +13,7 @@ use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqlitePool, Sqlite
 use self::failure::failed;
 pub(super) use self::open::open;
 
-use super::port::{Standing, StoreError};
+use super::port::{LeadStanding, StoreError};
 
 type Db = Sqlite;
 type Arguments = SqliteArguments;
@@ -32,8 +32,8 @@ pub(super) struct Adapter {
 
 impl Adapter {
     /// Nobody waits for a file: a second daemon is refused.
-    async fn stands(&self) -> Result<Standing, StoreError> {
-        Ok(Standing::Alone)
+    async fn stands(&self) -> Result<LeadStanding, StoreError> {
+        Ok(LeadStanding::Alone)
     }
 
     /// Opens a transaction by hand. SQLite ends one by itself when the disk is full, which sqlx's own

@@ -83,7 +83,7 @@ async fn a_second_daemon_is_refused_while_the_first_lives() {
     let url = format!("sqlite:{}", dir.path().join("state/infill.db").display());
     let e = crate::store::open(&url, || ()).await.err().unwrap();
     assert!(e.to_string().contains("another daemon uses"), "{e}");
-    assert_eq!(first.standing().await.unwrap(), crate::store::Standing::Alone);
+    assert_eq!(first.standing().await.unwrap(), crate::store::LeadStanding::Alone);
     drop(first);
     open_in(dir.path()).await;
 }

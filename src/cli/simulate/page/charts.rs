@@ -13,7 +13,7 @@ use crate::cli::simulate::document::{Document, LossShares, PolicyRow};
 use crate::cli::simulate::show::Days;
 use crate::gaps::{GapStatistics, LengthBin};
 use crate::model::duration;
-use crate::sim::{Outcome, Sample};
+use crate::sim::{Balance, Sample};
 
 /// Pixels of a bar with the room around it.
 const BAR_HEIGHT: usize = 44;
@@ -23,7 +23,7 @@ const JOB_HEIGHT: usize = 13;
 
 /// Idle nodes, and those that malleable jobs hold, over time; of the policies only the shown one until asked
 /// for. `start` is the log's first moment, s.
-pub fn series(outcomes: &[&Outcome], shown: &Outcome, start: i64, span_secs: f64) -> Figure {
+pub fn series(outcomes: &[&Balance], shown: &Balance, start: i64, span_secs: f64) -> Figure {
     let (unit, secs) = Days(span_secs).unit();
     let line = |samples: &[Sample], of: fn(&Sample) -> f64| {
         let last = samples.last().map(|s| (s.at + s.secs, of(s)));

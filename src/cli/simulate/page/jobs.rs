@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::escape;
 use crate::cli::output;
-use crate::sim::Outcome;
+use crate::sim::Balance;
 
 /// Most jobs that are shown one by one.
 const MOST_JOBS: usize = 50;
@@ -31,7 +31,7 @@ pub struct Jobs {
 
 impl Jobs {
     /// The jobs of all outcomes, sorted by what they made under `shown`; those that it never had come last.
-    pub fn of(outcomes: &[&Outcome], shown: &Outcome) -> Jobs {
+    pub fn of(outcomes: &[&Balance], shown: &Balance) -> Jobs {
         let mut all: BTreeMap<&str, f64> = BTreeMap::new();
         let every = outcomes.iter().flat_map(|o| &o.jobs).map(|j| (j.name.as_str(), 0.0));
         for (name, samples) in every.chain(shown.jobs.iter().map(|j| (j.name.as_str(), j.samples))) {
@@ -64,7 +64,7 @@ impl Jobs {
 }
 
 impl PolicyJobs {
-    fn of(outcome: &Outcome, places: &BTreeMap<&str, usize>) -> PolicyJobs {
+    fn of(outcome: &Balance, places: &BTreeMap<&str, usize>) -> PolicyJobs {
         let mut found = PolicyJobs {
             name: outcome.policy.clone(),
             jobs: vec![(0.0, 0.0); places.len()],
@@ -86,7 +86,7 @@ mod tests {
     use crate::model::JobId;
     use crate::sim::JobScore;
 
-    fn outcome(policy: &str, jobs: impl IntoIterator<Item = (String, f64)>) -> Outcome {
+    fn outcome(policy: &str, jobs: impl IntoIterator<Item = (String, f64)>) -> Balance {
         let score = |(name, samples): (String, f64)| JobScore {
             id: JobId(1),
             name,
@@ -98,7 +98,7 @@ mod tests {
             node_secs: 3600.0,
         };
         let jobs = jobs.into_iter().map(score).collect();
-        Outcome { policy: policy.to_owned(), jobs, ..Outcome::default() }
+        Balance { policy: policy.to_owned(), jobs, ..Balance::default() }
     }
 
     #[test]

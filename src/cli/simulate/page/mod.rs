@@ -14,7 +14,7 @@ use super::document::Document;
 use super::show::{self, Days, MEASURE};
 use crate::gaps::GapStatistics;
 use crate::model::NodeName;
-use crate::sim::Outcome;
+use crate::sim::Balance;
 use escape::html;
 use figure::Figure;
 
@@ -23,7 +23,7 @@ pub struct Material<'a> {
     /// The figures of all policies.
     pub document: &'a Document,
     /// The outcomes, as the document's rows; not empty.
-    pub outcomes: &'a [&'a Outcome],
+    pub outcomes: &'a [&'a Balance],
     /// The gaps of the main queue.
     pub gaps: &'a GapStatistics,
     /// Names of the nodes.
@@ -79,7 +79,7 @@ pub fn page(material: &Material<'_>) -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn figures(material: &Material<'_>, shown: &Outcome) -> Vec<Figure> {
+fn figures(material: &Material<'_>, shown: &Balance) -> Vec<Figure> {
     let (document, outcomes) = (material.document, material.outcomes);
     let span_secs = document.subject.span_secs;
     let jobs = jobs::Jobs::of(outcomes, shown);

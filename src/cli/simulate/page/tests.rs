@@ -8,7 +8,7 @@ use crate::sim::{JobScore, Preempted, Sample, Span};
 
 const EVIL: &str = "</script><script>alert(1)//";
 
-fn outcome(policy: &str) -> Outcome {
+fn outcome(policy: &str) -> Balance {
     let job = JobScore {
         id: JobId(7),
         name: EVIL.to_owned(),
@@ -20,13 +20,13 @@ fn outcome(policy: &str) -> Outcome {
         node_secs: 7200.0,
     };
     let sample = |at| Sample { at, secs: 300.0, idle: 3.0, held: 2.0 };
-    Outcome {
+    Balance {
         policy: policy.to_owned(),
         preempted: Preempted::default(),
         jobs: vec![job],
         series: vec![sample(0.0), sample(300.0)],
         timeline: vec![Span { node: 0, from: 0, to: 86_400, job: Some(JobId(7)) }],
-        ..Outcome::default()
+        ..Balance::default()
     }
 }
 

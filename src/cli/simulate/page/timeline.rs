@@ -10,7 +10,7 @@ use super::escape;
 use super::figure::{self, COLOURS, Figure, axis, colour};
 use crate::cli::simulate::show::Days;
 use crate::model::{JobId, NodeName};
-use crate::sim::{Outcome, Span};
+use crate::sim::{Balance, Span};
 
 /// Columns of the raster: about as many as a wide figure has dots.
 const COLUMNS: usize = 900;
@@ -32,7 +32,7 @@ const IDLE: &str = "#c9c9c9";
 type Cell = Option<Option<JobId>>;
 
 /// Who is on the first nodes under a policy. `start` is the log's first moment, s.
-pub fn timeline(outcome: &Outcome, names: &[NodeName], start: i64, span_secs: f64) -> Figure {
+pub fn timeline(outcome: &Balance, names: &[NodeName], start: i64, span_secs: f64) -> Figure {
     let rows = raster(&outcome.timeline, start, span_secs);
     let jobs: BTreeMap<JobId, &str> = outcome.jobs.iter().map(|j| (j.id, j.name.as_str())).collect();
     let used: BTreeMap<JobId, usize> = numbered(&rows);
@@ -65,7 +65,7 @@ pub fn timeline(outcome: &Outcome, names: &[NodeName], start: i64, span_secs: f6
     }
 }
 
-fn caption(outcome: &Outcome, nodes: usize, jobs: usize) -> String {
+fn caption(outcome: &Balance, nodes: usize, jobs: usize) -> String {
     let colours = if jobs > COLOURS.len() {
         format!(" {jobs} jobs share {} colours; the name shows where you point.", COLOURS.len())
     } else {
