@@ -139,7 +139,8 @@ pub async fn plan_once(config: &Config) -> anyhow::Result<RoundView> {
     let config = Arc::new(config.clone());
     let at = now();
     let mut state = State::new(config.clone(), at);
-    let _ = state.look(snapshot, at, at);
+    let _ = state.see(&snapshot, at, at);
+    state.look(snapshot, at);
     let question = state.question(true, at);
     let question = question.context("no snapshot")?;
     Ok(rounds::answer(config, question).await?)

@@ -16,7 +16,7 @@ use infill::config::Config;
 use infill::model::{
     Curve, ExecPlan, HeldNode, JobId, NodeName, Plan, Sizes, Snapshot, Standing, UnixTime, UserId,
 };
-use infill::round::{Advice, JobFacts, Place, Program, Scene, Terms, judge};
+use infill::round::{Advice, Claims, JobFacts, Place, Program, Scene, Terms, judge};
 use infill::slurm::rest::offline;
 use peak_alloc::PeakAlloc;
 
@@ -73,8 +73,7 @@ fn facts(n: u32, holds: bool) -> JobFacts {
         user: UserId(6000 + n),
         program: Program { user: format!("user{n}"), job_name: format!("train{n}"), told: None },
         sizes: Sizes::Range { min: 1, max: 64 },
-        claim: Some(curve),
-        claimed_costs: None,
+        claims: Claims { curve: Some(curve), costs: None },
         standing: if holds { Standing::Running } else { Standing::Waiting },
         since: UnixTime(answers::NOW),
         running: holds.then_some(count),
@@ -89,6 +88,7 @@ fn facts(n: u32, holds: bool) -> JobFacts {
         submitted_at: UnixTime(answers::NOW - 4000),
         last_change: None,
         excluded: Vec::new(),
+        ending: false,
     }
 }
 

@@ -105,7 +105,7 @@ fn headline(round: &RoundView) -> String {
             format!("best in the time given, within {:.1} % of the bound", gap * 100.0)
         }
         SolveStatus::TimeLimit { gap: None } => "best in the time given".to_owned(),
-        SolveStatus::Fallback(why) => format!("by the dynamic program, for the solver gave none: {why}"),
+        SolveStatus::Fallback(why) => format!("without the solver, for it gave none: {why}"),
         SolveStatus::Trivial => "nothing to decide".to_owned(),
     };
     let secs: f64 = round.secs.values().sum();

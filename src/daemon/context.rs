@@ -110,7 +110,8 @@ impl Context {
         self.run_errands(errands);
     }
 
-    /// Runs errands. Called with the state's lock held, so that they keep their order.
+    /// Runs errands. Called with the state's lock held where others may have errands too, so that they keep
+    /// their order.
     pub fn run_errands(&self, errands: Errands) {
         errands.notes.iter().for_each(log);
         for (words, permit) in errands.words {
@@ -141,15 +142,20 @@ impl Context {
         true
     }
 
-    /// Takes in what an agent reports.
-    pub fn hear(&self, report: &AgentReport, now: UnixTime) {
+    /// Takes in what an agent reports. Says no when the secret is not its own: a newer agent may have taken
+    /// its place.
+    pub fn hear(&self, report: &AgentReport, secret: &Secret, now: UnixTime) -> bool {
         let mut state = self.state();
+        if !self.lines.knows(&(report.job, report.node.clone()), secret) {
+            return false;
+        }
         state.fleet.seen(report.job, &report.node, now);
-        let Some(out) = state.fleet.report(report, now) else { return };
+        let Some(out) = state.fleet.report(report, now) else { return true };
         report.events.iter().for_each(|event| state.hear(Some(event.kind())));
         let mut errands = state.absorb(out, now);
         errands.urgent |= report.events.contains(&AgentEvent::Leaving);
         self.run_errands(errands);
+        true
     }
 
     /// Notes that the store fails, and says so once.

@@ -40,6 +40,13 @@ struct Line {
     sender: watch::Sender<Assignment>,
 }
 
+impl Line {
+    /// Takes the same time whether the secret is right or wrong.
+    fn is_of(&self, secret: &Secret) -> bool {
+        bool::from(self.secret_hash.ct_eq(&hash(secret)))
+    }
+}
+
 struct Open {
     lines: BTreeMap<Agent, Line>,
     version: u64,
@@ -69,15 +76,16 @@ impl Lines {
         open.lines.insert(agent, line);
     }
 
-    /// Whether `secret` is this agent's. Takes the same time whether it is right or wrong.
+    /// Whether `secret` is this agent's.
     pub fn knows(&self, agent: &Agent, secret: &Secret) -> bool {
-        let open = self.open();
-        open.lines.get(agent).is_some_and(|l| bool::from(l.secret_hash.ct_eq(&hash(secret))))
+        self.open().lines.get(agent).is_some_and(|l| l.is_of(secret))
     }
 
-    /// The agent's assignments from now on.
-    pub fn watch(&self, agent: &Agent) -> Option<watch::Receiver<Assignment>> {
-        self.open().lines.get(agent).map(|l| l.sender.subscribe())
+    /// The agent's assignments from now on; `None` where the secret is not its own.
+    pub fn watch(&self, agent: &Agent, secret: &Secret) -> Option<watch::Receiver<Assignment>> {
+        let open = self.open();
+        let line = open.lines.get(agent).filter(|l| l.is_of(secret));
+        line.map(|l| l.sender.subscribe())
     }
 
     /// Tells agents what they shall do. A word that says nothing new wakes nobody.

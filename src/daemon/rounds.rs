@@ -99,8 +99,10 @@ async fn take_in(context: &Context, snapshot: Snapshot, read_at: UnixTime) -> bo
         return false;
     }
     state.health.clear(Topic::Snapshot);
-    let errands = state.look(snapshot, read_at, now());
+    // Whoever is to leave must not wait for the rest.
+    let errands = state.see(&snapshot, read_at, now());
     context.run_errands(errands);
+    state.look(snapshot, now());
     true
 }
 
@@ -124,7 +126,7 @@ struct Decision {
 /// Why a round has no plan.
 #[derive(Debug, thiserror::Error)]
 pub enum RoundError {
-    /// The checker refuses the fallback, or breaks: a defect. Nothing is done then.
+    /// The checker refuses the fallback: a defect. Nothing is done then.
     #[error("the checker refused the fallback plan: {0}")]
     Refused(Violations),
     /// The checker broke.
@@ -132,8 +134,8 @@ pub enum RoundError {
     Broken(#[from] tokio::task::JoinError),
 }
 
-/// Answers a question on a blocking thread; past the outer deadline the dynamic program's plan is taken
-/// instead.
+/// Answers a question on a blocking thread; past the outer deadline the plan made without a solver is
+/// taken instead.
 ///
 /// # Errors
 /// When even the fallback breaks a rule, which is a defect: nothing is done then.

@@ -89,19 +89,22 @@ impl State {
         self.config.daemon.mode == Mode::Act
     }
 
-    /// Takes in a trusted snapshot that was read from `read_at` on.
-    pub fn look(&mut self, snapshot: Snapshot, read_at: UnixTime, now: UnixTime) -> Errands {
-        let (out, unclear) = self.fleet.see(&snapshot, read_at, now);
+    /// Has the fleet take in a trusted snapshot that was read from `read_at` on.
+    pub fn see(&mut self, snapshot: &Snapshot, read_at: UnixTime, now: UnixTime) -> Errands {
+        let (out, unclear) = self.fleet.see(snapshot, read_at, now);
         if unclear.is_empty() {
             self.health.clear(Topic::Requests);
         } else {
             self.health.raise(Problem::Requests(unclear));
         }
-        let errands = self.absorb(out, now);
+        self.absorb(out, now)
+    }
+
+    /// Has the scene take it in, once the fleet has.
+    pub fn look(&mut self, snapshot: Snapshot, now: UnixTime) {
         let ended = self.scene.look(&snapshot, &self.fleet.facts(now), self.advice(), now);
         self.ledger.add_gaps(ended);
         self.snapshot = Some(Arc::new(snapshot));
-        errands
     }
 
     fn advice(&self) -> Advice {
@@ -163,9 +166,9 @@ impl State {
     /// Takes in how a job runs. Says whether the planner should look at once.
     fn measured(&mut self, measured: &Measured, now: UnixTime, notes: &mut Vec<Note>) -> bool {
         let key = self.scene.key(&measured.program, measured.lead.as_ref());
-        // Just started: no snapshot has shown the node yet, or the store has not told what is known of such
-        // jobs.
-        if key.node_type.as_str().is_empty() || !self.lookups.covers(&key) {
+        // Just started: no look has shown the node yet, or the store has not told what is known of such jobs.
+        let lead_is_known = measured.lead.as_ref().is_some_and(|node| self.scene.type_at(node).is_some());
+        if !lead_is_known || !self.lookups.covers(&key) {
             return false;
         }
         let news = self.scene.progress(measured.job, &key, &measured.progress(), now);

@@ -95,10 +95,7 @@ pub async fn poll(
 ) -> Result<Json<Assignment>, Denial> {
     let secret = auth::bearer(&headers)?;
     let agent = (poll.job, poll.node.clone());
-    if !context.lines.knows(&agent, &secret) {
-        return Err(Denial::unproved());
-    }
-    let mut watch = context.lines.watch(&agent).ok_or_else(Denial::unproved)?;
+    let mut watch = context.lines.watch(&agent, &secret).ok_or_else(Denial::unproved)?;
     let end = Instant::now() + Duration::from_secs(poll.wait_secs.min(MAX_POLL_SECS));
     loop {
         if !context.state().fleet.seen(poll.job, &poll.node, now()) {
@@ -128,9 +125,8 @@ pub async fn report(
     if report.events.len() > MAX_EVENTS {
         return Err(Denial::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MAX_EVENTS} events")));
     }
-    if !context.lines.knows(&(report.job, report.node.clone()), &secret) {
+    if !context.hear(&report, &secret, now()) {
         return Err(Denial::unproved());
     }
-    context.hear(&report, now());
     Ok(StatusCode::NO_CONTENT)
 }

@@ -88,9 +88,12 @@ pub fn wing_comment(order: u64, lead: JobId) -> String {
     format!("{TAG}order={order};wing={lead}")
 }
 
-/// The order number that a wing's comment names.
+/// The order number that a wing's comment names. Others may have written before it and behind it.
 pub fn order_in(comment: &str) -> Option<u64> {
-    options(tagged(comment)?).find(|(key, _)| *key == "order")?.1.parse().ok()
+    let words = comment.split(TAG).skip(1).map(|rest| rest.split(char::is_whitespace).next().unwrap_or(rest));
+    let (_, number) = words.flat_map(options).find(|(key, _)| *key == "order")?;
+    let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
+    number[..digits].parse().ok()
 }
 
 /// The word of a comment that speaks to infill, without its tag.

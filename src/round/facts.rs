@@ -6,7 +6,7 @@ use crate::model::{
 };
 use crate::plan::Change;
 
-/// A malleable job that has not ended, as it is at one moment.
+/// A malleable job whose Slurm job has not ended, as it is at one moment.
 #[derive(Clone, Debug)]
 pub struct JobFacts {
     /// The lead's job id.
@@ -17,10 +17,8 @@ pub struct JobFacts {
     pub program: Program,
     /// Allowed sizes.
     pub sizes: Sizes,
-    /// The curve that its owner declares.
-    pub claim: Option<Curve>,
-    /// What its rescales cost, as its owner declares it.
-    pub claimed_costs: Option<RescaleCosts>,
+    /// What its owner declares.
+    pub claims: Claims,
     /// What may be done with it.
     pub standing: Standing,
     /// Since when it has been so.
@@ -39,6 +37,18 @@ pub struct JobFacts {
     pub last_change: Option<UnixTime>,
     /// Nodes of the partition that it cannot use, sorted.
     pub excluded: Vec<NodeName>,
+    /// Its command has ended, and it leaves its nodes: nobody plans it any more, and nobody has its nodes
+    /// yet.
+    pub ending: bool,
+}
+
+/// What the owner of a job declares of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Claims {
+    /// How it scales.
+    pub curve: Option<Curve>,
+    /// What its rescales cost.
+    pub costs: Option<RescaleCosts>,
 }
 
 /// What a job runs: with the node type it makes the signature of a profile.
@@ -70,7 +80,7 @@ pub struct Place {
 /// A change that makes the job pause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pause {
-    /// When it stopped to make samples.
+    /// When it stopped to make samples for it, or was launched.
     pub since: UnixTime,
     /// What kind of change it is.
     pub change: Change,

@@ -15,7 +15,7 @@ mod question;
 mod scene;
 
 pub use experience::GAPS_TO_LEARN_FROM;
-pub use facts::{JobFacts, Pause, Place, Program};
+pub use facts::{Claims, JobFacts, Pause, Place, Program};
 pub use leaving::CLEANUP_SECS;
 pub use question::{Judged, Question, Terms, judge};
 pub use scene::{Advice, Scene};

@@ -113,7 +113,7 @@ impl Scene {
     pub fn question(&self, jobs: &[JobFacts], terms: Terms, now: UnixTime) -> Question {
         let gaps = self.gaps_now(jobs, now);
         let candidate = |facts| Candidate { subject: self.subject(facts), facts };
-        let candidates = jobs.iter().map(candidate).collect();
+        let candidates = jobs.iter().filter(|j| !j.ending).map(candidate).collect();
         let jobs = demand::jobs(candidates, &self.library, &gaps, &self.config.planner, now);
         let doubt = (!terms.trusted).then(|| DOUBTFUL.to_owned());
         let notes = self.notes.iter().cloned().chain(doubt).collect();
@@ -182,7 +182,7 @@ impl Scene {
 
     /// What the job's rescales cost: measured, else declared, else configured.
     fn costs(&self, facts: &JobFacts, key: &ProfileKey) -> RescaleCosts {
-        self.library.costs(key, &facts.claimed_costs.unwrap_or(self.config.planner.costs))
+        self.library.costs(key, &facts.claims.costs.unwrap_or(self.config.planner.costs))
     }
 
     /// What the owner declares, else what the configuration says of the profile or name, within what can be
@@ -191,13 +191,16 @@ impl Scene {
         let Program { told, job_name, .. } = &facts.program;
         let names = told.as_ref().map(|(name, _)| name).into_iter().chain([job_name]);
         let configured = || names.into_iter().find_map(|n| self.config.planner.curves.get(n));
-        facts.claim.as_ref().or_else(configured).and_then(|c| believed(c, &facts.sizes))
+        facts.claims.curve.as_ref().or_else(configured).and_then(|c| believed(c, &facts.sizes))
     }
 
     fn type_of(&self, lead_now: Option<&NodeName>) -> Option<&NodeType> {
-        let gap = |n: &NodeName| self.gaps.get(n).map(|g| &g.node_type);
-        let known = lead_now.and_then(|n| self.types.of_leads.get(n).or_else(|| gap(n)));
-        known.or(self.types.usual.as_ref())
+        lead_now.and_then(|n| self.type_at(n)).or(self.types.usual.as_ref())
+    }
+
+    /// The type of a node that a lead was on at the last look, or that was a gap then.
+    pub fn type_at(&self, node: &NodeName) -> Option<&NodeType> {
+        self.types.of_leads.get(node).or_else(|| self.gaps.get(node).map(|g| &g.node_type))
     }
 
     fn note_types(&mut self, snapshot: &Snapshot, jobs: &[JobFacts]) {
@@ -211,7 +214,7 @@ impl Scene {
 
     fn find(&self, occupancy: &Occupancy<'_>, jobs: &[JobFacts], now: UnixTime) -> Gaps {
         let key = |j: &JobFacts| self.key(&j.program, j.place.lead_now.as_ref());
-        let costs = jobs.iter().map(|j| self.costs(j, &key(j)));
+        let costs = jobs.iter().filter(|j| !j.ending).map(|j| self.costs(j, &key(j)));
         let context = GapContext {
             config: &self.config.gaps,
             holders: &holders(jobs),
@@ -244,7 +247,7 @@ impl Scene {
         if advice == Advice::Unasked {
             return;
         }
-        let subjects: Vec<Subject> = jobs.iter().map(|j| self.subject(j)).collect();
+        let subjects: Vec<Subject> = jobs.iter().filter(|j| !j.ending).map(|j| self.subject(j)).collect();
         let usable = self.gaps.gaps.len() as u32;
         let free = self.gaps.gaps.iter().filter(|g| g.holder.is_none()).count() as u32;
         let may_probe = advice == Advice::Probe && self.config.advisor.probe;

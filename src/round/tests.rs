@@ -40,8 +40,7 @@ fn job(id: u32, nodes: &str) -> JobFacts {
         user: UserId(1),
         program: Program { user: "alice".to_owned(), job_name: "bert".to_owned(), told: None },
         sizes: Sizes::Range { min: 1, max: 4 },
-        claim: None,
-        claimed_costs: None,
+        claims: Claims::default(),
         standing: if nodes.is_empty() { Standing::Waiting } else { Standing::Running },
         since: NOW,
         running: None,
@@ -51,6 +50,7 @@ fn job(id: u32, nodes: &str) -> JobFacts {
         submitted_at: NOW,
         last_change: None,
         excluded: Vec::new(),
+        ending: false,
     }
 }
 
@@ -95,6 +95,21 @@ fn what_has_happened_since_the_look_is_in_the_question() {
     n1: Slurm is taking it back
     n2: job 1 is just leaving it
     ");
+}
+
+#[test]
+fn what_a_job_leaves_that_has_ended_is_nobody_s_yet() {
+    let mut scene = scene();
+    look(&mut scene, &[job(1, "n1 n2"), job(2, "")]);
+    let ending = JobFacts { ending: true, ..job(1, "n1 n2") };
+    let question = scene.question(&[ending.clone(), job(2, "")], Terms::FREE, NOW);
+    assert_eq!(question.jobs.iter().map(|j| j.id).collect::<Vec<_>>(), [JobId(2)]);
+    assert_eq!(gaps(&question), "n1: 1\nn2: 1\nn3: free\nn4: free");
+    look(&mut scene, &[ending, job(2, "")]);
+    assert_eq!(
+        gaps(&scene.question(&[job(2, "")], Terms::FREE, NOW)),
+        "n1: free\nn2: free\nn3: free\nn4: free"
+    );
 }
 
 #[test]

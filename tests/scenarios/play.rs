@@ -15,7 +15,7 @@ use infill::model::{
     Profile, ProfileKey, Report, SizePoint, Standing, UnixTime, UserId,
 };
 use infill::plan::{Change, first_change};
-use infill::round::{Advice, JobFacts, Judged, Pause, Place, Program, Scene, Terms, judge};
+use infill::round::{Advice, Claims, JobFacts, Judged, Pause, Place, Program, Scene, Terms, judge};
 
 use crate::events::{Event, Happening, between};
 use crate::script::{Main, Malleable, Script};
@@ -203,8 +203,7 @@ impl<'a> Job<'a> {
             user: UserId(0),
             program: program(self.of),
             sizes: self.of.sizes.clone(),
-            claim: self.of.curve.clone(),
-            claimed_costs: None,
+            claims: Claims { curve: self.of.curve.clone(), costs: None },
             running: (standing == Standing::Running).then_some(held.len() as u32),
             standing,
             since: self.since,
@@ -214,6 +213,7 @@ impl<'a> Job<'a> {
             submitted_at: moment(self.of.submit),
             last_change: self.last_change,
             excluded: Vec::new(),
+            ending: false,
         }
     }
 

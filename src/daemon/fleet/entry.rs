@@ -52,7 +52,7 @@ impl Mark {
 pub(super) struct Entry {
     pub machine: Machine,
     pub about: About,
-    /// The pause of its last change.
+    /// The pause of its last change; not known after a restart of the daemon.
     pub pause: Option<Pause>,
     /// When its last generation was stopped, and on how many nodes it had run.
     stopped: Option<(UnixTime, u32)>,
@@ -104,11 +104,6 @@ impl Entry {
 
     pub fn has_ended(&self) -> bool {
         self.machine.phase == Phase::Ended
-    }
-
-    /// Whether advisor and planner have to do with it.
-    pub fn is_living(&self) -> bool {
-        !matches!(self.machine.phase, Phase::Ended | Phase::Ending { .. })
     }
 
     /// Remembers how it is. Says whether that is worth storing.

@@ -6,12 +6,12 @@ use super::entry::Entry;
 use super::jobs::Fleet;
 use crate::generation::{Machine, Phase};
 use crate::model::{HeldNode, JobId, NodeName, Standing, UnixTime, UserId};
-use crate::round::{JobFacts, Place};
+use crate::round::{Claims, JobFacts, Place};
 
 impl Fleet {
-    /// The jobs that advisor and planner have to do with, as they are now.
+    /// The jobs that have not ended, as they are now.
     pub fn facts(&self, now: UnixTime) -> Vec<JobFacts> {
-        self.jobs.values().filter(|e| e.is_living()).map(|e| e.facts(now)).collect()
+        self.jobs.values().filter(|e| !e.has_ended()).map(|e| e.facts(now)).collect()
     }
 
     /// One job as it is now.
@@ -33,8 +33,7 @@ impl Entry {
             user: UserId(about.user_id),
             program: self.program(),
             sizes: machine.allowed().clone(),
-            claim: machine.spec.curve.clone(),
-            claimed_costs: machine.spec.costs,
+            claims: Claims { curve: machine.spec.curve.clone(), costs: machine.spec.costs },
             standing,
             since: machine.since,
             running,
@@ -44,6 +43,7 @@ impl Entry {
             submitted_at: about.submitted_at,
             last_change: machine.rescaled_at,
             excluded: Vec::new(),
+            ending: matches!(machine.phase, Phase::Ending { .. }),
         }
     }
 }

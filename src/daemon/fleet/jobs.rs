@@ -19,7 +19,6 @@ const MAX_ENDED: usize = 200;
 /// All malleable jobs.
 #[derive(Clone, Debug)]
 pub struct Fleet {
-    pub(super) partition: String,
     pub(super) settings: Settings,
     /// By lead.
     pub(super) jobs: BTreeMap<JobId, Entry>,
@@ -44,7 +43,6 @@ impl Fleet {
             backoff_max_secs: config.daemon.backoff_max_secs,
         };
         Fleet {
-            partition: config.slurm.partition.clone(),
             settings,
             jobs: BTreeMap::new(),
             orders: Orders::default(),

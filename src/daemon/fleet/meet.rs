@@ -24,7 +24,8 @@ impl Fleet {
     /// Takes in a trusted snapshot that was read from `read_at` on. Also returns the jobs whose comments
     /// cannot be read, each with the reason.
     pub fn see(&mut self, snapshot: &Snapshot, read_at: UnixTime, now: UnixTime) -> (Output, Vec<String>) {
-        let ours: Vec<&Job> = snapshot.jobs.iter().filter(|j| j.partition == self.partition).collect();
+        let ours: Vec<&Job> =
+            snapshot.jobs.iter().filter(|j| j.partition == self.settings.partition).collect();
         let mut out = Output::default();
         let unclear = self.meet(&ours, now, &mut out);
         let mut wings: BTreeMap<JobId, Vec<&Job>> = BTreeMap::new();
@@ -34,7 +35,7 @@ impl Fleet {
             }
         }
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
-            let lead = snapshot.job(id).filter(|j| j.partition == self.partition);
+            let lead = snapshot.job(id).filter(|j| j.partition == self.settings.partition);
             let sight = Sight { lead, wings: wings.remove(&id).unwrap_or_default(), read_at };
             let mut outcome = Outcome::default();
             if let Some(entry) = self.jobs.get_mut(&id) {

@@ -11,7 +11,7 @@ use crate::model::{
     BatchMode, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, Plan, Sizes, SolveStatus, Standing,
     UnixTime, UserId,
 };
-use crate::round::{Advice, CLEANUP_SECS, JobFacts, Place, Program, Question, Scene, Terms, judge};
+use crate::round::{Advice, CLEANUP_SECS, Claims, JobFacts, Place, Program, Question, Scene, Terms, judge};
 use crate::sim::job::{Cause, SimJob};
 use crate::sim::queue::{Foresight, NodeIx};
 
@@ -247,9 +247,8 @@ fn facts(job: &SimJob, view: &View<'_>) -> JobFacts {
         user: UserId(0),
         program: program(job),
         sizes: Sizes::Range { min: job.submitted.min_nodes, max: job.submitted.max_nodes },
-        claim: None,
-        // The first rescale tells them.
-        claimed_costs: Some(*view.costs),
+        // The first rescale tells the costs.
+        claims: Claims { curve: None, costs: Some(*view.costs) },
         standing,
         since: UnixTime(job.since),
         running: job.runs(view.now).then(|| job.size()),
@@ -259,6 +258,7 @@ fn facts(job: &SimJob, view: &View<'_>) -> JobFacts {
         submitted_at: UnixTime(job.submitted.at),
         last_change: job.changed_at(),
         excluded: Vec::new(),
+        ending: false,
     }
 }
 
