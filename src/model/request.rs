@@ -165,6 +165,7 @@ mod tests {
         let wing = job(&wing_name(JobId(100)), "", &comment);
         assert_eq!((lead_of(&wing), order_in(&comment)), (Some(JobId(100)), Some(17)));
         assert_eq!(Request::parse(&comment), Ok(Some(Request::Wing(JobId(100)))));
+        assert_eq!(order_in("infill:wing=100 infill:order=17,site=x"), Some(17));
         for comment in ["", "(null)", "infill:nodes=1", "infill:order=", "order=3"] {
             assert_eq!(order_in(comment), None, "{comment:?}");
         }
