@@ -278,8 +278,8 @@ impl SimJob {
     }
 }
 
-/// What kind of change it is: the same for all policies. To give up everything takes no seconds, for there are no
-/// samples to be lost.
+/// What kind of change it is: the same for all policies. To give up everything takes no seconds, for there
+/// are no samples to be lost.
 fn change(from: &[NodeIx], to: &[NodeIx]) -> Change {
     Change::between(from.len() as u32, to.len() as u32, false)
 }
