@@ -132,8 +132,8 @@ fn wing(snapshot: &mut Snapshot, lead: JobId, user_id: UserId) {
         .push(crate::model::Job { user_id, ..job(id, &Shown { lead, order: 5, nodes: vec![n(6)] }) });
 }
 
-/// One letter for all that follows: (a)ctions at Slurm, a record to (w)rite, a (g)eneration, a (b)lamed node, an
-/// (i)nterrupted generation, (m)easured progress, an (e)nd, agents that are (t)old something else.
+/// One letter for all that follows: (a)ctions at Slurm, a record to (w)rite, a (g)eneration, a (b)lamed node,
+/// an (i)nterrupted generation, (m)easured progress, an (e)nd, agents that are (t)old something else.
 fn follows(out: &Output, told: bool) -> String {
     let letters = [
         (out.batches.iter().any(|b| !b.effects.is_empty()), 'a'),
@@ -161,7 +161,8 @@ fn state(r: &Rig, job: JobId) -> MalleableState {
     r.fleet.machine(job).unwrap().state()
 }
 
-/// What one input leads to: the state, a dot where it was, and what follows; a dash where the speaker has no place.
+/// What one input leads to: the state, a dot where it was, and what follows; a dash where the
+/// speaker has no place.
 fn cell(phase: &str, (name, input): (&str, Input)) -> String {
     let mut r = fleet(&format!("{phase} n1 n2; queued"));
     let (before, words) = (state(&r, LEAD), r.fleet.words(LEAD));
