@@ -122,3 +122,6 @@ fn hash(secret: &Secret) -> [u8; 32] {
     use sha2::Digest as _;
     sha2::Sha256::digest(secret.0.as_bytes()).into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -247,3 +247,6 @@ impl State {
         *self.heard.entry(what).or_default() += 1;
     }
 }
+
+#[cfg(test)]
+mod tests;

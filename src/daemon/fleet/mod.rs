@@ -7,6 +7,8 @@ mod facts;
 mod jobs;
 mod meet;
 mod output;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub use entry::About;
 pub use jobs::Fleet;

@@ -1,0 +1,6 @@
+//! Every input in every phase, inputs that come twice or contradict each other, and a storm of them.
+
+pub(crate) mod rig;
+mod storm;
+mod table;
+mod twice;

@@ -1,0 +1,290 @@
+//! A fleet with a Slurm and agents that do what they are told.
+
+use std::collections::BTreeMap;
+
+use crate::api::AgentReport;
+use crate::config::Config;
+use crate::daemon::fleet::{Fleet, Output};
+use crate::generation::{Arrival, Effect};
+use crate::model::{
+    AgentEvent, BaseState, Directive, ExecPlan, Exit, Gaps, Job, JobId, JobPlan, Node, NodeName, NodeState,
+    NodeType, Placement, Snapshot, UnixTime, UserId, wing_comment, wing_name,
+};
+
+/// The first lead of every fleet here.
+pub const LEAD: JobId = JobId(7);
+
+/// The first wing that it submits.
+pub const WING: JobId = JobId(10_001);
+
+pub const ASKED: Exit = Exit { code: 0, asked: true, killed: false };
+pub const DONE: Exit = Exit { code: 0, asked: false, killed: false };
+pub const FAILED: Exit = Exit { code: 3, asked: false, killed: false };
+
+/// The owner of every job.
+const OWNER: UserId = UserId(1001);
+
+/// A job in Slurm: of a lead that it may be itself, with these nodes. None: it waits, held.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    pub lead: JobId,
+    pub order: u64,
+    pub nodes: Vec<NodeName>,
+}
+
+/// A fleet with its jobs in Slurm and its agents.
+#[derive(Clone, Debug)]
+pub struct Rig {
+    pub fleet: Fleet,
+    pub now: UnixTime,
+    pub slurm: BTreeMap<JobId, Shown>,
+    /// Running generation by agent.
+    pub agents: BTreeMap<(JobId, NodeName), Option<u64>>,
+}
+
+pub fn n(i: u32) -> NodeName {
+    NodeName::new(format!("n{i}"))
+}
+
+/// Jobs in these phases on these nodes, the lead's first, such as `running n1 n2; queued`.
+pub fn fleet(text: &str) -> Rig {
+    let mut rig = empty();
+    let parts: Vec<&str> = text.split(';').map(str::trim).filter(|part| !part.is_empty()).collect();
+    for lead in (LEAD.0..).take(parts.len()) {
+        rig.submit(JobId(lead));
+    }
+    drop(rig.look());
+    for (lead, part) in (LEAD.0..).zip(parts) {
+        let mut words = part.split_whitespace();
+        let (phase, nodes) = (words.next().unwrap(), words.map(NodeName::from).collect::<Vec<_>>());
+        rig.bring(JobId(lead), phase, &nodes);
+    }
+    rig
+}
+
+/// No jobs yet, and plenty of order numbers.
+pub fn empty() -> Rig {
+    let mut fleet = Fleet::new(&Config::default());
+    fleet.orders.refill(1);
+    Rig { fleet, now: UnixTime(1000), slurm: BTreeMap::new(), agents: BTreeMap::new() }
+}
+
+impl Rig {
+    /// A new lead waits in the queue.
+    pub fn submit(&mut self, lead: JobId) {
+        self.slurm.insert(lead, Shown { lead, order: 0, nodes: Vec::new() });
+    }
+
+    /// Brings a job that waits into a phase.
+    fn bring(&mut self, lead: JobId, phase: &str, nodes: &[NodeName]) {
+        let exits: &[Exit] = match phase {
+            "queued" => return,
+            "launching" => return drop(self.target(lead, nodes)),
+            "starting" => return self.start(lead, nodes),
+            "failing" => &[FAILED],
+            "parking" => &[ASKED, ASKED],
+            "ending" | "ended" => &[DONE, DONE],
+            _ => &[],
+        };
+        for _ in 0..2 {
+            drop(self.target(lead, nodes));
+            self.run();
+        }
+        match phase {
+            "shrinking" => drop(self.target(lead, &nodes[..1])),
+            "parking" => drop(self.target(lead, &[])),
+            _ => {}
+        }
+        for (node, exit) in nodes.iter().rev().zip(exits) {
+            drop(self.stopped(lead, node, *exit));
+        }
+        if phase == "ended" {
+            self.slurm.remove(&lead);
+            drop(self.look());
+        }
+    }
+
+    /// The lead is here, and its wings were submitted.
+    fn start(&mut self, lead: JobId, nodes: &[NodeName]) {
+        drop(self.target(lead, nodes));
+        drop(self.hello(lead, lead, &nodes[0], None));
+        drop(self.target(lead, nodes));
+        self.submit_wings(lead);
+    }
+
+    /// Does what follows as Slurm would.
+    fn settle(&mut self, out: Output) -> Output {
+        for effect in out.batches.iter().flat_map(|batch| &batch.effects) {
+            match effect {
+                Effect::Launch { job, node, .. } => self.show(*job, vec![node.clone()]),
+                Effect::RequeueHold { job } => {
+                    self.show(*job, Vec::new());
+                    self.agents.retain(|(of, _), _| of != job);
+                }
+                Effect::CancelWing { job } => {
+                    self.slurm.remove(job);
+                    self.agents.retain(|(of, _), _| of != job);
+                }
+                Effect::ShrinkWing { job, keep } => self.show(*job, keep.clone()),
+                Effect::Hold { .. } | Effect::SetLimit { .. } => {}
+            }
+        }
+        out
+    }
+
+    fn show(&mut self, job: JobId, nodes: Vec<NodeName>) {
+        if let Some(shown) = self.slurm.get_mut(&job) {
+            shown.nodes = nodes;
+        }
+    }
+
+    /// The planner wants these nodes for a job, the lead's first.
+    pub fn target(&mut self, job: JobId, nodes: &[NodeName]) -> Output {
+        let lease_until = self.now + 600;
+        let nodes = nodes.iter().map(|node| Placement { node: node.clone(), lease_until }).collect();
+        let plan = JobPlan { job, nodes, exec_plan: ExecPlan::default(), rate: 1.0, forecast: vec![] };
+        let out = self.fleet.set_target(&plan, &Gaps::default(), self.now);
+        self.settle(out)
+    }
+
+    /// An agent comes. `None`: it has no place.
+    pub fn hello(
+        &mut self,
+        lead: JobId,
+        job: JobId,
+        node: &NodeName,
+        running: Option<u64>,
+    ) -> Option<Output> {
+        let (node, address) = (node.clone(), node.to_string());
+        let arrival =
+            Arrival { node: node.clone(), slurm_job: job, address, port: 4000, running, spec: None };
+        let out = self.fleet.arrive(lead, arrival, self.now)?;
+        self.agents.insert((job, node), running);
+        Some(self.settle(out))
+    }
+
+    /// An agent reports. `None`: it belongs to no job.
+    pub fn report(&mut self, job: JobId, node: &NodeName, event: AgentEvent) -> Option<Output> {
+        let report = AgentReport { job, node: node.clone(), events: vec![event] };
+        let out = self.fleet.report(&report, self.now)?;
+        Some(self.settle(out))
+    }
+
+    /// The command of the present generation has ended on a node.
+    pub fn stopped(&mut self, lead: JobId, node: &NodeName, exit: Exit) -> Option<Output> {
+        let machine = self.fleet.machine(lead)?;
+        let generation = machine.generation.number;
+        let job = machine.workers.get(node).map_or(lead, |w| w.slurm_job);
+        if let Some(running) = self.agents.get_mut(&(job, node.clone())) {
+            *running = None;
+        }
+        self.report(job, node, AgentEvent::Stopped { generation, exit, stop_secs: 0.1, port: 4000 })
+    }
+
+    /// Slurm as it is now.
+    pub fn snapshot(&self) -> Snapshot {
+        let jobs = self.slurm.iter().map(|(id, shown)| job(*id, shown)).collect();
+        Snapshot { taken_at: self.now, jobs, ..Snapshot::default() }
+    }
+
+    /// A look at Slurm, a while later.
+    pub fn look(&mut self) -> Output {
+        let snapshot = self.snapshot();
+        self.look_at(snapshot)
+    }
+
+    /// A look at this, a while later, over which all agents live.
+    pub fn look_at(&mut self, snapshot: Snapshot) -> Output {
+        self.now = self.now + 5;
+        for (job, node) in self.agents.keys() {
+            self.fleet.seen(*job, node, self.now);
+        }
+        let (out, unclear) = self.fleet.see(&snapshot, self.now, self.now);
+        assert_eq!(unclear, [] as [String; 0]);
+        self.settle(out)
+    }
+
+    /// The lead's agent submits what it was ordered to.
+    pub fn submit_wings(&mut self, lead: JobId) {
+        let machine = self.fleet.machine(lead).unwrap();
+        let (orders, Some(node)) = (machine.orders(), machine.lead_node().cloned()) else { return };
+        for order in orders {
+            let id = JobId(10_000 + order.order as u32);
+            self.slurm.insert(id, Shown { lead, order: order.order, nodes: order.nodes });
+            drop(self.report(lead, &node, AgentEvent::WingSubmitted { order: order.order, job: id }));
+        }
+    }
+
+    /// Lets agents obey and Slurm's jobs start, until nothing moves.
+    pub fn run(&mut self) {
+        for _ in 0..20 {
+            let before: Vec<_> = self.fleet.machines().cloned().collect();
+            let leads: Vec<JobId> = before.iter().map(|m| m.job).collect();
+            leads.iter().for_each(|lead| self.submit_wings(*lead));
+            for (id, shown) in self.slurm.clone() {
+                for node in shown.nodes.iter().filter(|n| !before.iter().any(|m| has(m, id, n))) {
+                    drop(self.hello(shown.lead, id, node, None));
+                }
+            }
+            leads.iter().for_each(|lead| self.obey(*lead));
+            if self.fleet.machines().eq(&before) {
+                return;
+            }
+        }
+        panic!("the fleet finds no rest");
+    }
+
+    fn obey(&mut self, lead: JobId) {
+        for word in self.fleet.words(lead) {
+            match word.directive {
+                Directive::Run(member) => drop(self.agents.insert(word.agent, Some(member.generation))),
+                Directive::Stop { .. } if self.agents.get(&word.agent).is_some_and(Option::is_some) => {
+                    drop(self.stopped(lead, &word.agent.1, ASKED));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn has(machine: &crate::generation::Machine, job: JobId, node: &NodeName) -> bool {
+    machine.workers.get(node).is_some_and(|w| w.slurm_job == job)
+}
+
+/// A job as Slurm shows it.
+pub fn job(id: JobId, shown: &Shown) -> Job {
+    let running = !shown.nodes.is_empty();
+    let state = if running { BaseState::Running } else { BaseState::Pending };
+    let is_lead = id == shown.lead;
+    Job {
+        user_id: OWNER,
+        user_name: "alice".into(),
+        name: if is_lead { "train".into() } else { wing_name(shown.lead) },
+        comment: if is_lead { "infill:nodes=1-8".into() } else { wing_comment(shown.order, shown.lead) },
+        submit_time: Some(UnixTime(900)),
+        start_time: Some(UnixTime(1000)),
+        time_limit_mins: Some(10_000),
+        nodes: shown.nodes.clone(),
+        batch_host: shown.nodes.first().cloned(),
+        node_count: shown.nodes.len() as u32,
+        held: !running,
+        ..Job::new(id, "infill", state)
+    }
+}
+
+/// A node that was drained for this reason.
+pub fn drained(name: &NodeName, reason: &str) -> Node {
+    Node {
+        name: name.clone(),
+        address: name.to_string(),
+        state: NodeState::from_words(["IDLE", "DRAIN"]),
+        partitions: vec!["infill".into()],
+        node_type: NodeType::new("cpu"),
+        reason: Some(reason.into()),
+    }
+}
+
+/// A word on progress of the first generation.
+pub fn progress() -> AgentEvent {
+    AgentEvent::Progress { generation: 1, samples: 9.0, secs: 1.0, step: None, loss: None, opening: None }
+}

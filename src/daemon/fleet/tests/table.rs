@@ -1,0 +1,202 @@
+//! Every input in every phase: where the job is afterwards, what follows from it, and what never may.
+
+use std::fmt::Write as _;
+
+use crate::daemon::fleet::Output;
+use crate::generation::Effect;
+use crate::model::{AgentEvent, BaseState, JobId, JobState, MalleableState, NodeName, Snapshot, UserId};
+
+use super::rig::{ASKED, DONE, FAILED, LEAD, Rig, Shown, WING, drained, fleet, job, n, progress};
+
+/// A job that waits beside the one that something happens to, and that nothing must happen to.
+const OTHER: JobId = JobId(8);
+
+/// Worlds with the job in each phase: its lead on n1 and a wing on n2 as far as it has any.
+const PHASES: [&str; 9] =
+    ["queued", "launching", "starting", "running", "shrinking", "failing", "parking", "ending", "ended"];
+
+/// Something that happens; `None`: whoever speaks has no place.
+type Input = fn(&mut Rig) -> Option<Output>;
+
+const INPUTS: [(&str, Input); 37] = [
+    ("lead: hello", |r| r.hello(LEAD, LEAD, &n(1), None)),
+    (LATER, |r| r.hello(LEAD, LEAD, &n(1), Some(9))),
+    ("wing: hello", |r| r.hello(LEAD, WING, &n(2), None)),
+    ("stranger: hello", |r| r.hello(LEAD, JobId(998), &n(7), None)),
+    ("unknown lead: hello", |r| r.hello(JobId(99), JobId(99), &n(7), None)),
+    ("started", |r| r.report(LEAD, &n(1), AgentEvent::Started { generation: 1 })),
+    ("lead: ended", |r| r.stopped(LEAD, &n(1), DONE)),
+    ("lead: failed", |r| r.stopped(LEAD, &n(1), FAILED)),
+    ("lead: stopped", |r| r.stopped(LEAD, &n(1), ASKED)),
+    ("wing: ended", |r| r.stopped(LEAD, &n(2), DONE)),
+    ("wing: failed", |r| r.stopped(LEAD, &n(2), FAILED)),
+    ("wing: stopped", |r| r.stopped(LEAD, &n(2), ASKED)),
+    ("lead: node is taken", |r| r.report(LEAD, &n(1), AgentEvent::Leaving)),
+    ("wing: node is taken", |r| r.report(WING, &n(2), AgentEvent::Leaving)),
+    ("progress", |r| r.report(LEAD, &n(1), progress())),
+    ("wing submitted", |r| r.report(LEAD, &n(1), AgentEvent::WingSubmitted { order: 1, job: WING })),
+    ("wing refused", |r| r.report(LEAD, &n(1), AgentEvent::WingRefused { order: 1, error: "no".into() })),
+    ("unknown job reports", |r| r.report(JobId(998), &n(1), AgentEvent::Leaving)),
+    ("look: as it is", |r| Some(r.look())),
+    ("look: lead waits", |r| look(r, |s| place(s, BaseState::Pending, &[]))),
+    ("look: lead runs", |r| look(r, |s| place(s, BaseState::Running, &[n(1)]))),
+    ("look: lead has ended", |r| look(r, |s| place(s, BaseState::Completed, &[]))),
+    ("look: lead is gone", |r| look(r, |s| s.jobs.retain(|j| j.id != LEAD))),
+    ("look: wing is gone", |r| look(r, |s| s.jobs.retain(|j| j.id != WING))),
+    ("look: orphan wing", |r| look(r, |s| wing(s, JobId(99), UserId(1001)))),
+    ("look: foreign wing", |r| look(r, |s| wing(s, LEAD, UserId(1002)))),
+    ("look: node is drained", |r| {
+        drop(r.look());
+        look(r, |s| s.nodes.push(drained(&n(1), "Kill task failed")))
+    }),
+    ("target: the same", |r| Some(r.target(LEAD, &[n(1), n(2)]))),
+    ("target: grown", |r| Some(r.target(LEAD, &[n(1), n(2), n(3)]))),
+    ("target: shrunk", |r| Some(r.target(LEAD, &[n(1)]))),
+    ("target: moved", |r| Some(r.target(LEAD, &[n(4), n(2)]))),
+    ("target: nothing", |r| Some(r.target(LEAD, &[]))),
+    ("launch failed, passing", |r| failed(r, &launch(), true)),
+    ("launch failed", |r| failed(r, &launch(), false)),
+    ("requeue failed", |r| failed(r, &Effect::RequeueHold { job: LEAD }, false)),
+    ("tick", |r| after(r, 1)),
+    ("a minute's silence", |r| after(r, 61)),
+];
+
+/// An agent that knows of a later generation than we do is right: nothing is forbidden then.
+const LATER: &str = "lead: hello, newer";
+
+/// Where no input may lead from a phase, and why.
+struct Forbidden {
+    from: &'static [MalleableState],
+    to: &'static [MalleableState],
+    why: &'static str,
+}
+
+const FORBIDDEN: [Forbidden; 4] = {
+    use MalleableState::{Ended, Ending, Launching, Parking, Queued, Rescaling, Running, Starting};
+    [
+        Forbidden {
+            from: &[Ended],
+            to: &[Launching, Starting, Running, Rescaling, Parking, Ending],
+            why: "what has ended has ended; only a new job of the same id waits in the queue",
+        },
+        Forbidden {
+            from: &[Ending],
+            to: &[Launching, Starting, Running, Rescaling, Parking],
+            why: "a command that has ended is not started again",
+        },
+        Forbidden {
+            from: &[Queued, Launching, Starting, Parking],
+            to: &[Ending],
+            why: "only a command that ran comes to an end",
+        },
+        Forbidden {
+            from: &[Running, Rescaling, Parking],
+            to: &[Launching],
+            why: "a lead is sent off only from the queue",
+        },
+    ]
+};
+
+fn launch() -> Effect {
+    Effect::Launch { job: LEAD, node: n(1), limit_mins: 10 }
+}
+
+fn failed(r: &mut Rig, effect: &Effect, passing: bool) -> Option<Output> {
+    Some(r.fleet.effect_failed(LEAD, effect, "no", passing, r.now))
+}
+
+fn after(r: &mut Rig, secs: i64) -> Option<Output> {
+    r.now = r.now + secs;
+    Some(r.fleet.tick(r.now))
+}
+
+fn look(r: &mut Rig, change: impl FnOnce(&mut Snapshot)) -> Option<Output> {
+    let mut snapshot = r.snapshot();
+    change(&mut snapshot);
+    Some(r.look_at(snapshot))
+}
+
+/// Slurm shows the lead so.
+fn place(snapshot: &mut Snapshot, state: BaseState, nodes: &[NodeName]) {
+    snapshot.jobs.retain(|j| j.id != LEAD);
+    let mut lead = job(LEAD, &Shown { lead: LEAD, order: 0, nodes: nodes.to_vec() });
+    lead.state = JobState::of(state);
+    snapshot.jobs.insert(0, lead);
+}
+
+/// Slurm shows a wing on n6 that says that it is of this lead.
+fn wing(snapshot: &mut Snapshot, lead: JobId, user_id: UserId) {
+    let id = JobId(20_000);
+    snapshot
+        .jobs
+        .push(crate::model::Job { user_id, ..job(id, &Shown { lead, order: 5, nodes: vec![n(6)] }) });
+}
+
+/// One letter for all that follows: (a)ctions at Slurm, a record to (w)rite, a (g)eneration, a (b)lamed node,
+/// an (i)nterrupted generation, (m)easured progress, an (e)nd, agents that are (t)old something else.
+fn follows(out: &Output, told: bool) -> String {
+    let letters = [
+        (out.batches.iter().any(|b| !b.effects.is_empty()), 'a'),
+        (!out.changed.is_empty(), 'w'),
+        (!out.generations.is_empty(), 'g'),
+        (!out.strikes.is_empty() || !out.trips.is_empty(), 'b'),
+        (!out.interrupted.is_empty(), 'i'),
+        (!out.measured.is_empty(), 'm'),
+        (!out.ended.is_empty(), 'e'),
+        (told, 't'),
+    ];
+    letters.into_iter().filter(|(is, _)| *is).map(|(_, letter)| letter).collect()
+}
+
+/// The first letter of a state in capitals; C is rescaling and X ended.
+fn letter(state: MalleableState) -> char {
+    match state {
+        MalleableState::Rescaling => 'C',
+        MalleableState::Ended => 'X',
+        other => other.word().chars().next().unwrap().to_ascii_uppercase(),
+    }
+}
+
+fn state(r: &Rig, job: JobId) -> MalleableState {
+    r.fleet.machine(job).unwrap().state()
+}
+
+/// What one input leads to: the state, a dot where it was, and what follows; a dash where the
+/// speaker has no place.
+fn cell(phase: &str, (name, input): (&str, Input)) -> String {
+    let mut r = fleet(&format!("{phase} n1 n2; queued"));
+    let (before, words) = (state(&r, LEAD), r.fleet.words(LEAD));
+    let Some(out) = input(&mut r) else { return "-".to_owned() };
+    let now = state(&r, LEAD);
+    let told = r.fleet.words(LEAD) != words;
+    for rule in FORBIDDEN.iter().filter(|_| name != LATER) {
+        let broken = rule.from.contains(&before) && rule.to.contains(&now);
+        assert!(!broken, "{name}: {before} → {now}: {}", rule.why);
+    }
+    assert_eq!(state(&r, OTHER), MalleableState::Queued, "{name}: it concerns one job");
+    assert!(out.generations.is_empty() || now == MalleableState::Running, "{name}: a generation runs");
+    assert!(now == before || out.changed.contains(&LEAD), "{name}: a new state is stored");
+    let (now, follows) = (if now == before { '.' } else { letter(now) }, follows(&out, told));
+    format!("{now}{follows}")
+}
+
+#[test]
+fn each_phase_is_what_it_is_called() {
+    let states = PHASES.map(|phase| state(&fleet(&format!("{phase} n1 n2")), LEAD).to_string());
+    insta::assert_snapshot!(states.join(" "), @"");
+}
+
+#[test]
+fn every_input_in_every_phase() {
+    let mut table = format!("{:<22}", "");
+    let row = |table: &mut String, cells: [String; 9]| {
+        cells.iter().for_each(|cell| write!(table, " {cell:<8}").unwrap());
+        *table = table.trim_end().to_owned() + "\n";
+    };
+    row(&mut table, PHASES.map(|phase| phase[..phase.len().min(8)].to_owned()));
+    for input in INPUTS {
+        write!(table, "{:<22}", input.0).unwrap();
+        row(&mut table, PHASES.map(|phase| cell(phase, input)));
+    }
+    insta::assert_snapshot!(table, @"");
+}

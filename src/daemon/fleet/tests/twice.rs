@@ -1,0 +1,61 @@
+//! What comes twice, and what contradicts what was said before.
+
+use crate::model::{AgentEvent, JobId, MalleableState, NodeName};
+
+use super::rig::{LEAD, Rig, WING, fleet, n};
+
+/// The job is as it was, and nothing is done, begun or blamed.
+#[track_caller]
+fn same(rig: &mut Rig, again: impl Fn(&mut Rig) -> Option<super::super::Output>) {
+    drop(again(rig));
+    let before = rig.fleet.machine(LEAD).cloned();
+    let out = again(rig).expect("it has a place");
+    assert_eq!(rig.fleet.machine(LEAD).cloned(), before);
+    assert!(out.changed.is_empty() && out.batches.is_empty() && out.generations.is_empty(), "{out:?}");
+    assert!(out.strikes.is_empty() && out.interrupted.is_empty(), "{out:?}");
+}
+
+#[test]
+fn what_comes_twice_changes_nothing_the_second_time() {
+    let submitted = AgentEvent::WingSubmitted { order: 1, job: WING };
+    same(&mut fleet("starting n1 n2"), |r| r.report(LEAD, &n(1), submitted.clone()));
+    same(&mut fleet("running n1 n2"), |r| r.report(LEAD, &n(1), AgentEvent::Leaving));
+    same(&mut fleet("running n1 n2"), |r| r.hello(LEAD, LEAD, &n(1), Some(1)));
+    same(&mut fleet("starting n1 n2"), |r| r.hello(LEAD, LEAD, &n(1), None));
+    for phase in ["queued", "launching", "starting", "running", "shrinking", "parking", "ending"] {
+        let mut rig = fleet(&format!("{phase} n1 n2"));
+        same(&mut rig, |r| Some(r.target(LEAD, &[n(1), n(2)])));
+    }
+}
+
+/// The lead's state after a look at Slurm that shows it on these nodes, or waiting.
+fn looked(nodes: &[NodeName]) -> (MalleableState, Option<NodeName>) {
+    let mut rig = fleet("running n1 n2");
+    rig.slurm.get_mut(&LEAD).unwrap().nodes = nodes.to_vec();
+    drop(rig.look());
+    let machine = rig.fleet.machine(LEAD).unwrap();
+    (machine.state(), machine.lead_node().cloned())
+}
+
+#[test]
+fn slurm_is_believed_that_a_lead_waits_and_its_agent_that_it_runs() {
+    assert_eq!(looked(&[]), (MalleableState::Queued, None), "its agent cannot have been asked since");
+    assert_eq!(looked(&[n(1)]), (MalleableState::Running, Some(n(1))));
+    // Elsewhere: the agent that said hello is where it is until another one does.
+    assert_eq!(looked(&[n(6)]), (MalleableState::Running, Some(n(1))));
+}
+
+#[test]
+fn a_reading_from_before_the_agents_word_says_nothing() {
+    let mut rig = fleet("launching n1");
+    let read_at = rig.now;
+    let mut snapshot = rig.snapshot();
+    snapshot.jobs.iter_mut().for_each(|job| *job = crate::model::Job { held: true, ..pending(job.id) });
+    drop(rig.hello(LEAD, LEAD, &n(1), None));
+    drop(rig.fleet.see(&snapshot, read_at, rig.now));
+    assert_ne!(rig.fleet.machine(LEAD).unwrap().state(), MalleableState::Queued);
+}
+
+fn pending(id: JobId) -> crate::model::Job {
+    super::rig::job(id, &super::rig::Shown { lead: id, order: 0, nodes: Vec::new() })
+}

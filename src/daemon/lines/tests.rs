@@ -1,0 +1,94 @@
+//! What agents are told, and when they are woken.
+
+use super::*;
+use crate::model::Member;
+
+fn agent() -> Agent {
+    (JobId(7), NodeName::from("n1"))
+}
+
+fn run(generation: u64) -> Directive {
+    Directive::Run(Member {
+        generation,
+        rank: 0,
+        world: 1,
+        master_addr: "n1".into(),
+        master_port: 4000,
+        nodes: vec![NodeName::from("n1")],
+        exec_plan: "default".into(),
+    })
+}
+
+fn wing() -> WingOrder {
+    WingOrder {
+        order: 1,
+        nodes: vec![NodeName::from("n2")],
+        time_limit_mins: 10,
+        partition: "infill".into(),
+        qos: None,
+        account: None,
+        gres: None,
+    }
+}
+
+fn word(directive: Directive, wings: &[WingOrder]) -> Vec<Word> {
+    vec![Word { agent: agent(), directive, wings: wings.to_vec() }]
+}
+
+/// What an agent knows after these words: its directive, its wings, and whether the last word woke it.
+fn told(words: &[(Directive, &[WingOrder], Permit)]) -> String {
+    let lines = Lines::new(UnixTime(1000));
+    lines.connect(agent(), &Secret("s".into()));
+    let mut line = lines.watch(&agent()).unwrap();
+    let mut version = line.borrow().version;
+    let mut woken = false;
+    for (directive, wings, permit) in words {
+        lines.tell(word(directive.clone(), wings), *permit);
+        woken = line.has_changed().unwrap();
+        let now = line.borrow_and_update().version;
+        assert_eq!(now > version, woken, "a version is new exactly when somebody is woken");
+        version = now;
+    }
+    let told = line.borrow();
+    let directive = match &told.directive {
+        Directive::Run(member) => format!("run {}", member.generation),
+        Directive::Stop { generation } => format!("stop {generation}"),
+        other => format!("{other:?}").to_lowercase(),
+    };
+    format!("{directive}, {} wings{}", told.wings.len(), if woken { ", woken" } else { "" })
+}
+
+#[test]
+fn a_word_is_told_as_far_as_it_may_be_and_wakes_if_it_is_new() {
+    use Directive::{Hold, Stop};
+    use Permit::{Order, Run, Stop as Silent};
+    let (stop, wings) = (Stop { generation: 1 }, [wing()]);
+    let cases: [(&[(Directive, &[WingOrder], Permit)], &str); 8] = [
+        (&[(Hold, &[], Order)], "hold, 0 wings"),
+        (&[(run(1), &wings, Silent)], "hold, 0 wings"),
+        (&[(run(1), &wings, Run)], "run 1, 0 wings, woken"),
+        (&[(run(1), &wings, Order)], "run 1, 1 wings, woken"),
+        (&[(run(1), &wings, Run), (run(1), &wings, Order)], "run 1, 1 wings, woken"),
+        (&[(run(1), &[], Order), (run(1), &[], Order)], "run 1, 0 wings"),
+        (&[(run(1), &[], Order), (stop, &[], Silent)], "stop 1, 0 wings, woken"),
+        (&[(run(1), &[], Order), (run(2), &[], Silent)], "run 1, 0 wings"),
+    ];
+    for (words, want) in cases {
+        assert_eq!(told(words), want, "{words:?}");
+    }
+}
+
+#[test]
+fn only_who_is_here_has_a_line_and_only_with_its_last_secret() {
+    let lines = Lines::new(UnixTime(1000));
+    let (old, new) = (Secret("old".into()), Secret("new".into()));
+    assert!(!lines.knows(&agent(), &old) && lines.watch(&agent()).is_none());
+    lines.connect(agent(), &old);
+    let line = lines.watch(&agent()).unwrap();
+    lines.connect(agent(), &new);
+    assert!(lines.knows(&agent(), &new) && !lines.knows(&agent(), &old));
+    assert!(line.has_changed().is_err(), "the older hello's line has ended");
+    assert!(lines.watch(&agent()).unwrap().borrow().version > line.borrow().version);
+    lines.keep(|_| false);
+    assert!(!lines.knows(&agent(), &new));
+}

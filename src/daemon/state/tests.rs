@@ -1,0 +1,57 @@
+//! What agents are told while the store is away, and once it is back.
+
+use super::*;
+use crate::daemon::fleet::tests::rig::{LEAD, Rig, fleet, n};
+use crate::generation::Effect;
+
+/// A daemon that has this fleet.
+fn state(mode: Mode, rig: &Rig) -> State {
+    let mut config = Config::default();
+    config.daemon.mode = mode;
+    let mut state = State::new(Arc::new(config), rig.now);
+    state.fleet = rig.fleet.clone();
+    state
+}
+
+fn permits(errands: &Errands) -> Vec<Permit> {
+    errands.words.iter().map(|(_, permit)| *permit).collect()
+}
+
+#[test]
+fn nothing_is_ordered_before_it_is_stored() {
+    let mut rig = fleet("launching n1");
+    let out = rig.hello(LEAD, LEAD, &n(1), None).unwrap();
+    let mut state = state(Mode::Act, &rig);
+    let errands = state.absorb(out, rig.now);
+    assert_eq!(permits(&errands), [Permit::Stop]);
+    // The store is away: what runs may go on in new generations.
+    let dirty = state.ledger.take_dirty();
+    state.ledger.mark(dirty.iter().copied());
+    assert_eq!(permits(&state.saved(dirty, false)), [Permit::Run]);
+    // It is back.
+    let dirty = state.ledger.take_dirty();
+    assert_eq!(permits(&state.saved(dirty.clone(), true)), [Permit::Order]);
+    // It changed once more while it was being written: the next writing tells.
+    state.ledger.mark([LEAD]);
+    assert_eq!(permits(&state.saved(dirty, true)), []);
+}
+
+#[test]
+fn what_changes_no_record_is_told_at_once() {
+    let mut rig = fleet("running n1 n2");
+    let mut state = state(Mode::Act, &rig);
+    let out = rig.fleet.tick(rig.now);
+    assert_eq!(permits(&state.absorb(out, rig.now)), [Permit::Order]);
+}
+
+#[test]
+fn a_daemon_that_observes_stores_and_does_nothing() {
+    for (mode, effects) in [(Mode::Act, 1), (Mode::Observe, 0)] {
+        let mut rig = fleet("queued");
+        let mut state = state(mode, &rig);
+        let errands = state.absorb(rig.target(LEAD, &[n(1)]), rig.now);
+        let launches: Vec<&Effect> = errands.batches.iter().flat_map(|b| &b.effects).collect();
+        assert_eq!(launches.len(), effects, "{mode}");
+        assert!(!state.ledger.is_stored(LEAD), "{mode}");
+    }
+}
