@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::exit::{Exit, Outcome};
+use super::exit::{CommandResult, Exit};
 use super::filter::{self, TableArgs};
 use super::jobs::filled;
 use super::output::{self, When};
@@ -97,7 +97,7 @@ fn notes(row: &Row) -> String {
 }
 
 /// Runs `infill rounds`.
-pub async fn run(args: RoundsArgs, session: &Session) -> Outcome {
+pub async fn run(args: RoundsArgs, session: &Session) -> CommandResult {
     let query = RoundsQuery { before: args.before, limit: Some(args.limit) };
     let view: RoundsView = session.client()?.get_with(routes::ROUNDS, &query).await?;
     if args.table.json {

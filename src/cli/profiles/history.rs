@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::choose;
 use super::show::{ShowArgs, title};
 use crate::api::{HistoryRow, HistoryView, SCHEMA, routes};
-use crate::cli::exit::{Exit, Failure, Outcome};
+use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter;
 use crate::cli::output::{self, When};
 use crate::cli::session::Session;
@@ -49,7 +49,7 @@ fn purpose(row: &Row) -> String {
 }
 
 /// Runs `infill profiles show --history`.
-pub async fn run(args: ShowArgs, session: &Session) -> Outcome {
+pub async fn run(args: ShowArgs, session: &Session) -> CommandResult {
     let client = session.client()?;
     let profiles = choose::fetch(&client, &args.choose.filters(Some(args.name.clone()))?).await?;
     if profiles.is_empty() {

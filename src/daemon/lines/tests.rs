@@ -38,8 +38,9 @@ fn word(directive: Directive, wings: &[WingOrder]) -> Vec<Word> {
 /// What an agent knows after these words: its directive, its wings, and whether the last word woke it.
 fn told(words: &[(Directive, &[WingOrder], Permit)]) -> String {
     let lines = Lines::new(UnixTime(1000));
-    lines.connect(agent(), &Secret("s".into()));
-    let mut line = lines.watch(&agent()).unwrap();
+    let secret = Secret("s".into());
+    lines.connect(agent(), &secret);
+    let mut line = lines.watch(&agent(), &secret).unwrap();
     let mut version = line.borrow().version;
     let mut woken = false;
     for (directive, wings, permit) in words {
@@ -82,13 +83,14 @@ fn a_word_is_told_as_far_as_it_may_be_and_wakes_if_it_is_new() {
 fn only_who_is_here_has_a_line_and_only_with_its_last_secret() {
     let lines = Lines::new(UnixTime(1000));
     let (old, new) = (Secret("old".into()), Secret("new".into()));
-    assert!(!lines.knows(&agent(), &old) && lines.watch(&agent()).is_none());
+    assert!(!lines.knows(&agent(), &old) && lines.watch(&agent(), &old).is_none());
     lines.connect(agent(), &old);
-    let line = lines.watch(&agent()).unwrap();
+    let line = lines.watch(&agent(), &old).unwrap();
     lines.connect(agent(), &new);
     assert!(lines.knows(&agent(), &new) && !lines.knows(&agent(), &old));
+    assert!(lines.watch(&agent(), &old).is_none(), "nobody listens with a secret that was replaced");
     assert!(line.has_changed().is_err(), "the older hello's line has ended");
-    assert!(lines.watch(&agent()).unwrap().borrow().version > line.borrow().version);
+    assert!(lines.watch(&agent(), &new).unwrap().borrow().version > line.borrow().version);
     lines.keep(|_| false);
     assert!(!lines.knows(&agent(), &new));
 }

@@ -10,7 +10,7 @@ use crate::daemon::context::Services;
 use crate::daemon::state;
 use crate::slurm::fake::FakeSlurm;
 use crate::slurm::munge::FakeIdentity;
-use crate::store::Standing;
+use crate::store::LeadStanding;
 
 /// A round of the samples so many seconds after [`NOW`].
 fn round(after: i64) -> RoundRecord {
@@ -31,7 +31,7 @@ async fn daemon(rounds: &[RoundRecord]) -> String {
         services.store.add_round(round).await.unwrap();
     }
     let state = state::State::new(Arc::new(Config::default()), now());
-    let (context, _queue) = Context::new(services, state, Standing::Alone, now());
+    let (context, _queue) = Context::new(services, state, LeadStanding::Alone, now());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let router = crate::http::router(Arc::new(context));
