@@ -35,8 +35,11 @@ fn word(directive: Directive, wings: &[WingOrder]) -> Vec<Word> {
     vec![Word { agent: agent(), directive, wings: wings.to_vec() }]
 }
 
+/// What an agent is to do, the wings that it is to submit, and how much of that it may be told.
+type Said<'a> = (Directive, &'a [WingOrder], Permit);
+
 /// What an agent knows after these words: its directive, its wings, and whether the last word woke it.
-fn told(words: &[(Directive, &[WingOrder], Permit)]) -> String {
+fn told(words: &[Said<'_>]) -> String {
     let lines = Lines::new(UnixTime(1000));
     let secret = Secret("s".into());
     lines.connect(agent(), &secret);
@@ -64,7 +67,7 @@ fn a_word_is_told_as_far_as_it_may_be_and_wakes_if_it_is_new() {
     use Directive::{Hold, Stop};
     use Permit::{Order, Run, Stop as Silent};
     let (stop, wings) = (Stop { generation: 1 }, [wing()]);
-    let cases: [(&[(Directive, &[WingOrder], Permit)], &str); 8] = [
+    let cases: [(&[Said<'_>], &str); 8] = [
         (&[(Hold, &[], Order)], "hold, 0 wings"),
         (&[(run(1), &wings, Silent)], "hold, 0 wings"),
         (&[(run(1), &wings, Run)], "run 1, 0 wings, woken"),
