@@ -106,6 +106,13 @@ impl Entry {
         self.machine.phase == Phase::Ended
     }
 
+    /// What its last plan said of a job says nothing of it once its command has ended.
+    pub fn note_end(&mut self) {
+        if let Phase::Ending { code } = self.machine.phase {
+            self.about.why = format!("its command has ended with code {code}");
+        }
+    }
+
     /// Remembers how it is. Says whether that is worth storing.
     pub fn remark(&mut self) -> bool {
         let mark = Some(Mark::of(&self.machine));

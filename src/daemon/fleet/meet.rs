@@ -8,7 +8,7 @@ use super::entry::{About, Entry};
 use super::jobs::Fleet;
 use super::output::{Batch, Output};
 use crate::generation::{Effect, Machine, Outcome, Sight};
-use crate::model::{Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime, lead_of};
+use crate::model::{BaseState, Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime, lead_of};
 
 /// Seconds after which a wing without its lead is cancelled again, if it is still there.
 const ORPHAN_RETRY_SECS: f64 = 30.0;
@@ -39,7 +39,11 @@ impl Fleet {
             let sight = Sight { lead, wings: wings.remove(&id).unwrap_or_default(), read_at };
             let mut outcome = Outcome::default();
             if let Some(entry) = self.jobs.get_mut(&id) {
+                let before = entry.has_ended();
                 entry.machine.observe(&sight, &self.settings, now, &mut outcome);
+                if entry.has_ended() && !before {
+                    entry.about.why = end_of(lead.map(|l| &l.state.base));
+                }
             }
             out.merge(self.turn(id, outcome, now));
         }
@@ -128,5 +132,18 @@ impl Fleet {
                 out.trips.push((node.name.clone(), format!("went DRAIN after we used it ({reason})")));
             }
         }
+    }
+}
+
+/// How a job has ended, by what Slurm still shows of it.
+fn end_of(state: Option<&BaseState>) -> String {
+    match state {
+        Some(BaseState::Completed) => "has completed".to_owned(),
+        Some(BaseState::Cancelled) => "was cancelled".to_owned(),
+        Some(BaseState::Failed) => "has failed".to_owned(),
+        Some(BaseState::Timeout) => "has met its time limit".to_owned(),
+        Some(BaseState::NodeFail) => "has lost its node".to_owned(),
+        Some(other) => format!("has ended: {other:?}"),
+        None => "has ended; Slurm has forgotten how".to_owned(),
     }
 }

@@ -1,8 +1,8 @@
 //! What comes twice, and what contradicts what was said before.
 
-use crate::model::{AgentEvent, JobId, MalleableState, NodeName};
+use crate::model::{AgentEvent, BaseState, JobId, MalleableState, NodeName};
 
-use super::rig::{LEAD, Rig, WING, fleet, n};
+use super::rig::{DONE, LEAD, Rig, WING, fleet, n};
 
 /// The job is as it was, and nothing is done, begun or blamed.
 #[track_caller]
@@ -58,4 +58,25 @@ fn a_reading_from_before_the_agents_word_says_nothing() {
 
 fn pending(id: JobId) -> crate::model::Job {
     super::rig::job(id, &super::rig::Shown { lead: id, order: 0, nodes: Vec::new() })
+}
+
+#[test]
+fn of_a_job_that_has_ended_its_end_is_told_and_not_its_last_plan() {
+    let why = |rig: &Rig| rig.fleet.about(LEAD).unwrap().why.clone();
+    let mut rig = fleet("running n1 n2");
+    drop(rig.stopped(LEAD, &n(1), DONE));
+    drop(rig.stopped(LEAD, &n(2), DONE));
+    assert_eq!(why(&rig), "its command has ended with code 0");
+    for (state, want) in [(BaseState::Completed, "has completed"), (BaseState::Cancelled, "was cancelled")] {
+        let mut rig = fleet("running n1 n2");
+        let mut snapshot = rig.snapshot();
+        snapshot.jobs.iter_mut().filter(|j| j.id == LEAD).for_each(|j| j.state.base = state.clone());
+        drop(rig.look_at(snapshot));
+        assert_eq!(why(&rig), want);
+    }
+    let mut rig = fleet("running n1 n2");
+    let mut snapshot = rig.snapshot();
+    snapshot.jobs.retain(|j| j.id != LEAD);
+    drop(rig.look_at(snapshot));
+    assert_eq!(why(&rig), "has ended; Slurm has forgotten how");
 }
