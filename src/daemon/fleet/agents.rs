@@ -86,6 +86,8 @@ impl Entry {
         }
         let nodes = members.len() as u32;
         let opening = told.opening.map(|opening| {
+            // It makes samples again, whatever such a change was expected to take.
+            self.pause = None;
             let launched_at = self.about.launched_at.take();
             begun(opening, samples, secs, launched_at.map(|t| now.secs_since(t) - secs))
         });

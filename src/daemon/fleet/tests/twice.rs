@@ -1,6 +1,6 @@
 //! What comes twice, and what contradicts what was said before.
 
-use crate::model::{AgentEvent, BaseState, JobId, MalleableState, NodeName};
+use crate::model::{AgentEvent, BaseState, JobId, MalleableState, NodeName, Opening};
 
 use super::rig::{DONE, LEAD, Rig, WING, fleet, n};
 
@@ -79,4 +79,16 @@ fn of_a_job_that_has_ended_its_end_is_told_and_not_its_last_plan() {
     snapshot.jobs.retain(|j| j.id != LEAD);
     drop(rig.look_at(snapshot));
     assert_eq!(why(&rig), "has ended; Slurm has forgotten how");
+}
+
+#[test]
+fn a_pause_lasts_from_the_stop_until_the_first_samples() {
+    let pause = |rig: &Rig| rig.fleet.facts_of(LEAD, rig.now).unwrap().pause;
+    let mut rig = fleet("running n1 n2");
+    assert!(pause(&rig).is_some(), "it was launched a moment ago");
+    let opening = Some(Opening::default());
+    let (step, loss) = (None, None);
+    let first = AgentEvent::Progress { generation: 1, samples: 9.0, secs: 1.0, step, loss, opening };
+    drop(rig.report(LEAD, &n(1), first));
+    assert_eq!(pause(&rig), None);
 }
