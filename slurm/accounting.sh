@@ -9,14 +9,21 @@ usage() {
     cat <<'END'
 accounting.sh: the accounting records that infill needs
 
-Usage: accounting.sh --main-qos QOS[,QOS…] --account ACCOUNT[,ACCOUNT…] [--user USER] [--grace SECONDS] [--dry-run]
-       accounting.sh --undo --main-qos … --account … [--user USER] [--dry-run]
+Usage: accounting.sh --main-qos QOS[,QOS…] --account ACCOUNT[,ACCOUNT…] [--own-account ACCOUNT] [--user USER]
+                     [--grace SECONDS] [--usage-factor FACTOR] [--dry-run]
+       accounting.sh --undo --main-qos … --account … [--own-account …] [--user USER] [--dry-run]
 
   --main-qos   the QOSes of main jobs, which may preempt infill's jobs (a site without its own has: normal)
   --account    the accounts whose users may submit malleable jobs; `root` is every account that has no QOSes of
                its own
+  --own-account   an account for malleable jobs alone, in which all users of the accounts above get an association: what
+               their malleable jobs hold then counts in no limit (GrpTRES, MaxJobs, …) of their main jobs. It is made
+               if there is none; write its name into job_submit.lua (ACCOUNT) as well, and run this script again
+               whenever users are added. Without it malleable jobs run in the accounts above
   --user       the system user that the daemon runs as (default infill)
   --grace      seconds that a preempted infill job gets to save its work (default 30)
+  --usage-factor  what an hour of a malleable job counts in fair share and in GrpTRESMins, GrpWall, …: 0 (the default)
+               makes harvested time free, 1 makes it cost what it costs elsewhere
   --dry-run    print the sacctmgr commands instead of running them
   --undo       take everything back
 END
@@ -24,15 +31,17 @@ END
 
 MAIN_QOS=
 ACCOUNTS=
+OWN_ACCOUNT=
 OPERATOR=infill
 GRACE=30
+USAGE_FACTOR=0
 DRY_RUN=no
 UNDO=no
 
 parse_options() {
     while (($#)); do
         case $1 in
-        --main-qos | --account | --user | --grace)
+        --main-qos | --account | --own-account | --user | --grace | --usage-factor)
             (($# >= 2)) || wrong_usage "$1 needs a value"
             set_option "$1" "$2"
             shift
@@ -49,14 +58,19 @@ parse_options() {
     done
     [[ -n $MAIN_QOS && -n $ACCOUNTS ]] || wrong_usage "--main-qos and --account are needed"
     [[ $GRACE =~ ^[0-9]+$ ]] || wrong_usage "--grace must be a number of seconds"
+    [[ $USAGE_FACTOR =~ ^[0-9]+(\.[0-9]+)?$ ]] || wrong_usage "--usage-factor must be a number from 0"
+    [[ -z $OWN_ACCOUNT || $OWN_ACCOUNT =~ ^[a-z0-9_.-]+$ ]] || wrong_usage "--own-account: no name of an account: $OWN_ACCOUNT"
+    [[ $OWN_ACCOUNT != "$OPERATOR_ACCOUNT" ]] || wrong_usage "--own-account: $OPERATOR_ACCOUNT is the daemon's"
 }
 
 set_option() {
     case $1 in
     --main-qos) MAIN_QOS=$2 ;;
     --account) ACCOUNTS=$2 ;;
+    --own-account) OWN_ACCOUNT=$2 ;;
     --user) OPERATOR=$2 ;;
     --grace) GRACE=$2 ;;
+    --usage-factor) USAGE_FACTOR=$2 ;;
     esac
 }
 
@@ -100,7 +114,12 @@ add_qos() {
     # gracetime             the time to save a checkpoint between the signal and the end.
     # flags=NoReserve       backfill reserves nothing for these jobs, so they cannot delay anyone.
     # priority=0            and they gain nothing over others.
-    local settings=(preemptmode=requeue "gracetime=$GRACE" flags=NoReserve priority=0)
+    # usagefactor=0         what nobody else wanted costs nobody their share: else a user's main jobs wait longer because
+    #                       of malleable ones, and GrpTRESMins is used up. (GrpTRES, MaxJobs and the like count jobs all
+    #                       the same: --own-account.)
+    local settings=(
+        preemptmode=requeue "gracetime=$GRACE" flags=NoReserve priority=0 "usagefactor=$USAGE_FACTOR"
+    )
     if qos_exists "$QOS"; then
         change modify qos "$QOS" set "${settings[@]}"
     else
@@ -118,6 +137,41 @@ allow_qos() {
     field_has "$QOS" account_qos "$1" || change modify account "$1" set "qos+=$QOS"
 }
 
+has_association() { sacctmgr -nP show assoc account="$OWN_ACCOUNT" user="$1" format=user | grep -x -- "$1" >/dev/null; }
+
+# Of the account itself; of `root`, which has none of its own, everybody.
+users_of() {
+    if [[ $1 = root ]]; then
+        sacctmgr -nP show user format=user
+    else
+        sacctmgr -nP show assoc account="$1" format=user
+    fi | sort -u
+}
+
+# In an account of their own malleable jobs count in no limit of the accounts in which the same users run main jobs.
+make_own_account() {
+    account_exists "$OWN_ACCOUNT" ||
+        change add account "$OWN_ACCOUNT" Description=malleable Organization=infill
+    allow_only_ours
+    each "$ACCOUNTS" add_users
+}
+
+# And nothing else gets in there.
+allow_only_ours() {
+    [[ $(account_qos "$OWN_ACCOUNT") = "$QOS" ]] ||
+        change modify account "$OWN_ACCOUNT" set "qos=$QOS" "defaultqos=$QOS"
+}
+
+add_users() {
+    local user
+    for user in $(users_of "$1"); do
+        [[ $user != "$OPERATOR" && $user != root ]] || continue
+        has_association "$user" || change add user "$user" account="$OWN_ACCOUNT"
+    done
+}
+
+remove_own_account() { ! account_exists "$OWN_ACCOUNT" || change delete account "$OWN_ACCOUNT"; }
+
 # Operator, and not Administrator: it may pin, hold, release and cancel jobs, but cannot submit or run anything as
 # somebody else. An account of its own shows in reports what it did, namely nothing.
 add_operator() {
@@ -134,6 +188,7 @@ forbid_preempt() { ! field_has "$QOS" qos_preempts "$1" || change modify qos "$1
 forbid_qos() { ! field_has "$QOS" account_qos "$1" || change modify account "$1" set "qos-=$QOS"; }
 
 undo() {
+    [[ -z $OWN_ACCOUNT ]] || remove_own_account
     each "$ACCOUNTS" forbid_qos
     each "$MAIN_QOS" forbid_preempt
     ! user_exists "$OPERATOR" || change delete user "$OPERATOR"
@@ -151,7 +206,13 @@ main() {
     fi
     add_qos
     each "$MAIN_QOS" let_preempt
-    each "$ACCOUNTS" allow_qos
+    if [[ -n $OWN_ACCOUNT ]]; then
+        # Elsewhere they would count in the limits that the account is there to keep them out of.
+        each "$ACCOUNTS" forbid_qos
+        make_own_account
+    else
+        each "$ACCOUNTS" allow_qos
+    fi
     add_operator
 }
 

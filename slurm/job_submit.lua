@@ -9,6 +9,8 @@
 --     no --nodes                        infill:nodes=1
 --     --comment=infill:nodes=1,2,4,8    infill:nodes=1,2,4,8    a set of sizes; wins over --nodes
 --     --comment=infill:KEY=VALUE;…      infill:nodes=…;KEY=VALUE;…
+--     --time=90                         infill:nodes=…;time=90  its lead never gets a longer time limit
+--     --hold                            infill:nodes=…;held=owner  not started before its owner releases it
 --     a job named wing:123 (infill's own, for job 123)    infill:wing=123, not held
 --
 -- It runs under slurmctld's locks: no I/O, no loop over anything but the job's own short comment.
@@ -17,6 +19,9 @@
 -- The partition of malleable jobs, and the QOS that makes its jobs preemptible.
 local PARTITION = "infill"
 local QOS = "infill"
+-- The account of malleable jobs, if they have one of their own (accounting.sh --own-account): "harvest". With nil they
+-- run in the account that the user names, or in the user's default account, and count in its limits.
+local ACCOUNT = nil
 -- The largest number of nodes that a job may name. A typo should not make the planner think about a million nodes.
 local MAX_NODES = 10000
 -- A comment is a few options; longer ones are refused rather than parsed under slurmctld's locks.
@@ -104,6 +109,17 @@ local function options_from_comment(comment)
    return sizes, options
 end
 
+-- What else of the request infill would otherwise change, or could not tell from what it does itself.
+local function wishes(job)
+   local text = ""
+   -- Unlimited is above NO_VAL.
+   if given(job.time_limit) and job.time_limit < slurm.NO_VAL then
+      text = text .. ";time=" .. string.format("%d", job.time_limit)
+   end
+   if given(job.priority) and job.priority == 0 then text = text .. ";held=owner" end
+   return text
+end
+
 -- The lead is one whole node, however many the job may grow to.
 local function make_one_node(job)
    job.min_nodes = 1
@@ -126,6 +142,9 @@ local function make_lead(job)
    if job.req_nodes ~= nil then
       return refuse("the daemon chooses the nodes; leave out --nodelist (--exclude and --constraint work)")
    end
+   if job.reservation ~= nil and job.reservation ~= "" then
+      return refuse("only what nobody has reserved is filled; leave out --reservation")
+   end
    local sizes, options, reason = options_from_comment(job.comment)
    if not options then return refuse(reason) end
    if not sizes then
@@ -133,7 +152,7 @@ local function make_lead(job)
       if not sizes then return refuse(reason) end
    end
    make_one_node(job)
-   job.admin_comment = "infill:nodes=" .. sizes .. options
+   job.admin_comment = "infill:nodes=" .. sizes .. options .. wishes(job)
    job.priority = 0
    -- Also when the user said no: a lead that cannot be requeued can neither be moved nor parked.
    job.requeue = 1
@@ -166,6 +185,7 @@ function slurm_job_submit(job, part_list, submit_uid)
    if given(job.het_job_offset) then return refuse("no heterogeneous jobs here") end
    if job.script == nil then return refuse("only batch jobs here: use sbatch") end
    if job.qos == nil then job.qos = QOS end
+   if ACCOUNT and job.account == nil then job.account = ACCOUNT end
    local lead = string.match(job.name or "", WING_NAME)
    if lead then return make_wing(job, lead) end
    return make_lead(job)

@@ -38,3 +38,8 @@ wait_until() {
         sleep 0.1
     done
 }
+
+# What the settings of this cluster mean for the daemons that it has.
+uses_munge() { [[ " ${SETTINGS[*]-} " != *" AuthType=auth/slurm "* ]]; }
+
+saves_power() { [[ " ${SETTINGS[*]-}" == *" SuspendProgram="* ]]; }

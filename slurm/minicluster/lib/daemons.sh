@@ -4,7 +4,8 @@
 
 REST_SOCKET=/run/infill/slurmrestd.sock
 HOST_SOCKET=/run/infill/host.sock
-readonly REST_SOCKET HOST_SOCKET
+POWER_SOCKET=/run/minicluster/power.sock
+readonly REST_SOCKET HOST_SOCKET POWER_SOCKET
 
 # start NAME: starts it and waits until it answers.
 start() {
@@ -19,10 +20,12 @@ launch() {
     mariadbd) spawn "$name" mysql mariadbd "${MARIADB_OPTIONS[@]}" --init-file=/var/lib/minicluster/grants.sql ;;
     slurmdbd) spawn "$name" slurm slurmdbd -D ;;
     slurmctld) spawn "$name" slurm slurmctld -D ;;
-    slurmd:*) spawn "$name" root slurmd -D -N "${name#slurmd:}" ;;
+    slurmd:*) spawn "$name" root slurmd -D -N "${name#slurmd:}" "${SLURMD_OPTIONS[@]}" ;;
     slurmrestd) launch_restd "$name" "unix:$REST_SOCKET" rest_auth/local ;;
     slurmrestd-jwt) SLURM_JWT=daemon launch_restd "$name" "127.0.0.1:$PORT_RESTD_JWT" rest_auth/jwt ;;
     relay) launch_relay ;;
+    relay:*) launch_port_relay "$name" ;;
+    power) launch_power ;;
     *) usage_error "no such daemon: $name" ;;
     esac
 }
@@ -32,6 +35,20 @@ launch() {
 launch_relay() {
     rm -f "$HOST_SOCKET"
     spawn relay infill socat "UNIX-LISTEN:$HOST_SOCKET,fork,mode=0600" "UNIX-CONNECT:$REST_SOCKET"
+}
+
+# relay:FROM:TO, for clients that shall not reach a port at times.
+launch_port_relay() {
+    local from to
+    IFS=: read -r _ from to <<<"$1"
+    spawn "$1" infill socat "TCP-LISTEN:$from,bind=127.0.0.1,reuseaddr,fork" "TCP:127.0.0.1:$to"
+}
+
+# SuspendProgram and ResumeProgram run as slurm, who cannot end and start what is root's: power.sh does it for them.
+launch_power() {
+    rm -f "$POWER_SOCKET"
+    # -t: without it what it starts would be ended half a second after the request has.
+    spawn power root socat -t 30 "UNIX-LISTEN:$POWER_SOCKET,fork,mode=0666" "EXEC:bash $MINI/lib/guest.sh power"
 }
 
 # Few threads: a test has one client, and each thread costs memory.
@@ -77,6 +94,7 @@ await() {
 }
 
 answers() {
+    local port
     case $1 in
     munged) timeout 5 munge -n ;;
     mariadbd) sql -e 'SELECT 1' ;;
@@ -86,6 +104,8 @@ answers() {
     slurmrestd) as_infill curl -sf --max-time 5 --unix-socket "$REST_SOCKET" http://slurm/openapi/v3 ;;
     slurmrestd-jwt) listens "$PORT_RESTD_JWT" ;;
     relay) [[ -S $HOST_SOCKET ]] ;;
+    relay:*) IFS=: read -r _ port _ <<<"$1" && listens "$port" ;;
+    power) [[ -S $POWER_SOCKET ]] ;;
     esac
 }
 
@@ -124,7 +144,8 @@ start_daemon() {
 check_daemon_name() {
     local node
     case $1 in
-    munged | mariadbd | slurmdbd | slurmctld | slurmrestd | slurmrestd-jwt | relay) ;;
+    munged | mariadbd | slurmdbd | slurmctld | slurmrestd | slurmrestd-jwt | relay | power) ;;
+    relay:*) [[ $1 =~ ^relay:[0-9]{1,5}:[0-9]{1,5}$ ]] || usage_error "a relay is relay:PORT:PORT, and not $1" ;;
     slurmd:n[0-9]*)
         node=${1#slurmd:n}
         [[ $node =~ ^[1-9][0-9]?$ ]] || usage_error "no such node: n$node"
@@ -139,30 +160,42 @@ kill_daemon() {
     local name=${1/#node:/slurmd:}
     check_daemon_name "$name"
     is_running "$name" || die "$name does not run"
-    kill -KILL "$(pid_of "$name")"
-    [[ $1 != node:* ]] || kill_jobs_of "${1#node:}"
+    signal_group KILL "$name"
+    [[ $1 != node:* ]] || signal_jobs_of KILL "${1#node:}"
     wait_until 5 is_not_running "$name" || die "$name does not die"
 }
+
+# signal_daemon STOP|CONT NAME: as if it, or all of a node, hung for a while.
+signal_daemon() {
+    local name=${2/#node:/slurmd:}
+    check_daemon_name "$name"
+    is_running "$name" || die "$name does not run"
+    signal_group "$1" "$name"
+    [[ $2 != node:* ]] || signal_jobs_of "$1" "${2#node:}"
+}
+
+# A relay's connections are processes of its group (spawn makes one); what slurmd starts for jobs has groups of its own.
+signal_group() { kill "-$1" -- "-$(pid_of "$2")"; }
 
 is_not_running() { ! is_running "$1"; }
 
 # All "nodes" are one machine. Slurm's daemons and every process of a job have the node's name in their environment.
-kill_jobs_of() {
+signal_jobs_of() {
     local file pid
     for file in /proc/[0-9]*/environ; do
         pid=${file//[!0-9]/}
-        if tr '\0' '\n' 2>/dev/null <"$file" | grep -qx "SLURMD_NODENAME=$1"; then
-            kill_with_stepd "$pid"
+        if tr '\0' '\n' 2>/dev/null <"$file" | grep -qx "SLURMD_NODENAME=$2"; then
+            signal_with_stepd "$1" "$pid"
         fi
     done
 }
 
 # A step's slurmstepd does not have the variable itself, but is the parent of what has it.
-kill_with_stepd() {
+signal_with_stepd() {
     local parent
-    parent=$(awk '/^PPid:/ { print $2 }' "/proc/$1/status" 2>/dev/null) || return 0
-    [[ $(cat "/proc/$parent/comm" 2>/dev/null) != slurmstepd* ]] || kill -KILL "$parent" 2>/dev/null || true
-    kill -KILL "$1" 2>/dev/null || true
+    parent=$(awk '/^PPid:/ { print $2 }' "/proc/$2/status" 2>/dev/null) || return 0
+    [[ $(cat "/proc/$parent/comm" 2>/dev/null) != slurmstepd* ]] || kill "-$1" "$parent" 2>/dev/null || true
+    kill "-$1" "$2" 2>/dev/null || true
 }
 
 # stop_all SECONDS NAME…: SIGTERM to all, then waits for all.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs inside the cluster's namespace: the init, and what starts and stops the daemons.
-# Usage: guest.sh init HOST_PID | up | down | kill DAEMON | start DAEMON | stop DAEMON
+# Usage: guest.sh init HOST_PID | up | down | kill DAEMON | start DAEMON | stop DAEMON | stall DAEMON | resume DAEMON
+#        guest.sh power <<<"suspend|resume NODE"
 set -euo pipefail
 
 SITE=/opt/infill/slurm
@@ -9,12 +10,17 @@ STATE=/run/minicluster
 LOGS=/var/log/minicluster
 readonly SITE MINI STATE LOGS
 
+# What slurmd is started with besides: see change_power.
+SLURMD_OPTIONS=()
+
 # shellcheck source-path=SCRIPTDIR source=common.sh
 . "$MINI/lib/common.sh"
 # shellcheck source-path=SCRIPTDIR source=daemons.sh
 . "$MINI/lib/daemons.sh"
 # shellcheck source-path=SCRIPTDIR source=site.sh
 . "$MINI/lib/site.sh"
+# shellcheck source-path=SCRIPTDIR source=settings.sh
+. "$MINI/lib/settings.sh"
 # shellcheck disable=SC1091
 . "$STATE/env"
 
@@ -32,7 +38,7 @@ run_init() {
 bring_up() {
     local i
     make_site
-    start munged
+    ! uses_munge || start munged
     start mariadbd
     start slurmdbd
     make_accounts
@@ -41,6 +47,7 @@ bring_up() {
     for ((i = 1; i <= NODES; i++)); do launch "slurmd:n$i"; done
     start slurmrestd
     start relay
+    ! saves_power || start power
     wait_for_nodes
 }
 
@@ -68,9 +75,23 @@ all_nodes_idle() {
     ((idle == NODES))
 }
 
+# A line of SuspendProgram or ResumeProgram. What is woken says that it has just booted: slurmctld waits for that.
+change_power() {
+    local what node
+    read -r what node
+    check_daemon_name "slurmd:$node"
+    case $what in
+    suspend) kill_daemon "node:$node" ;;
+    resume)
+        SLURMD_OPTIONS=(-b)
+        launch "slurmd:$node"
+        ;;
+    esac
+}
+
 # Slurm's own order: first what asks, last what is asked. The database needs no clean end: it is thrown away.
 bring_down() {
-    local i clients=(relay slurmrestd slurmrestd-jwt)
+    local i clients=(power relay slurmrestd slurmrestd-jwt)
     for ((i = 1; i <= NODES; i++)); do clients+=("slurmd:n$i"); done
     stop_all 5 "${clients[@]}" && stop_all 5 slurmctld && stop_all 3 slurmdbd
 }
@@ -85,6 +106,9 @@ main() {
     kill) kill_daemon "$@" ;;
     start) start_daemon "$@" ;;
     stop) stop_all 5 "$@" ;;
+    stall) signal_daemon STOP "$@" ;;
+    resume) signal_daemon CONT "$@" ;;
+    power) change_power >>"$LOGS/power.out" 2>&1 ;;
     *) die "guest.sh: unknown command $command" ;;
     esac
 }

@@ -9,8 +9,8 @@ readonly PACKAGES=(
     python3 python3-torch python3-numpy
     mount procps iproute2 less socat jq curl sqlite3 ca-certificates
 )
-# The oldest Slurm that infill speaks to (REST v0.0.40).
-readonly OLDEST_SLURM=23.11
+# The oldest Slurm that infill works with: before, a job that leaves within its grace time fails instead of waiting again.
+readonly OLDEST_SLURM=24.05
 
 root_cache() { printf '%s/infill/minicluster/%s' "${XDG_CACHE_HOME:-$HOME/.cache}" "$RELEASE"; }
 

@@ -55,8 +55,10 @@ write_slurm_config() {
     chmod 0600 /etc/slurm/slurmdbd.conf
     # Linked, not copied: slurmctld reads a changed plug-in by itself at the next submission.
     ln -sfn "$SITE/job_submit.lua" /etc/slurm/job_submit.lua
+    ln -sfn "$SITE/job_submit.lua" /etc/slurm/infill.lua
     ln -sfn "$SITE/slurm.conf.infill" /etc/slurm/slurm.conf.infill
     install -o slurm -g slurm -m 0400 <(head -c 32 /dev/urandom) /etc/slurm/jwt_hs256.key
+    apply_settings
     # slurmctld writes its log as slurm; slurmd runs as root.
     install -o slurm -g slurm -m 0644 /dev/null "$LOGS/slurmctld.log"
     install -o slurm -g slurm -m 0644 /dev/null "$LOGS/slurmdbd.log"
@@ -92,6 +94,14 @@ END
 # sacctmgr would ask; -i answers yes.
 account() { timeout 20 sacctmgr -i -Q "$@" >>"$LOGS/accounting.out" 2>&1; }
 
+make_own_accounts() {
+    local line words
+    for line in "${SACCTMGR[@]}"; do
+        read -ra words <<<"$line"
+        account "${words[@]}" || return 1
+    done
+}
+
 # What a site has before infill comes (a QOS, an account, users), and then what the administrator runs for infill.
 make_accounts() {
     {
@@ -100,7 +110,8 @@ make_accounts() {
             account add account research cluster=minicluster Description=tests Organization=tests &&
             account modify account research set qos=main defaultqos=main &&
             account add user alice,bob account=research &&
-            bash "$SITE/accounting.sh" --main-qos main --account research >>"$LOGS/accounting.out" 2>&1
+            bash "$SITE/accounting.sh" --main-qos main --account research >>"$LOGS/accounting.out" 2>&1 &&
+            make_own_accounts
     } || {
         say "setting up the accounts failed:"
         tail -n 15 "$LOGS/accounting.out" >&2

@@ -33,17 +33,28 @@ await_dying_init() {
 process_is_gone() { [[ ! -e /proc/$1 ]]; }
 
 write_state() {
-    mkdir -p "$DIR"/{upper,work,root,state,run,etc,lib,scratch,log}
+    mkdir -p "$DIR"/{upper,work,root,state,run,etc,lib,scratch,log} "$DIR/state/files"
     chmod 0755 "$DIR" "$DIR"/*/
     chmod 1777 "$DIR/scratch"
     choose_ports
     {
         printf 'NODES=%q\nRELEASE=%q\nBIN=%q\n' "$NODES" "$RELEASE" "$BIN"
+        write_words SETTINGS "${SETTINGS[@]}"
+        write_words SACCTMGR "${SACCTMGR[@]}"
         printf 'PORT_SLURMCTLD=%d\nPORT_SLURMDBD=%d\nPORT_RESTD_JWT=%d\nPORT_SLURMD=%d\n' \
             "$PORT_BASE" $((PORT_BASE + 1)) $((PORT_BASE + 2)) $((PORT_BASE + 10))
     } >"$DIR/state/env"
     # shellcheck disable=SC1091
     . "$DIR/state/env"
+    local file
+    for file in "${FILES[@]}"; do cat "${file#*=}" >"$DIR/state/files/${file%%=*}"; done
+}
+
+# write_words NAME WORD…: an array, as a line that a shell can read.
+write_words() {
+    local name=$1
+    shift
+    if (($#)); then printf '%s=(%s)\n' "$name" "${*@Q}"; else printf '%s=()\n' "$name"; fi
 }
 
 # The same DIR gets the same ports, unless something else holds them.
@@ -107,9 +118,11 @@ need_up() {
 
 daemon_names() {
     local i
-    printf '%s\n' munged mariadbd slurmdbd slurmctld
+    if uses_munge; then echo munged; fi
+    printf '%s\n' mariadbd slurmdbd slurmctld
     for ((i = 1; i <= NODES; i++)); do echo "slurmd:n$i"; done
     printf '%s\n' slurmrestd slurmrestd-jwt relay
+    if saves_power; then echo power; fi
 }
 
 # Lists "pid-inside pid-here" for all processes of the cluster.

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# power.sh suspend|resume HOSTLIST: run by slurmctld, as slurm; asks the daemon `power` for it, node by node.
+set -euo pipefail
+
+for node in $(scontrol show hostnames "$2"); do
+    echo "$1 $node" | socat -t 30 - UNIX-CONNECT:/run/minicluster/power.sock
+done
