@@ -48,6 +48,14 @@ pub fn http_client(connect_timeout: Duration) -> reqwest::ClientBuilder {
     reqwest::Client::builder().no_proxy().connect_timeout(connect_timeout)
 }
 
+/// Whether what is sent to this URL can be read on its way: plain HTTP to another machine.
+pub fn can_be_overheard(url: &str) -> bool {
+    let Ok(url) = reqwest::Url::parse(url) else { return false };
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    url.scheme() == "http" && !is_here
+}
+
 /// TLS needs a process-wide provider. Installing it twice is refused, and harmless.
 pub fn install_crypto() {
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -64,6 +72,16 @@ mod tests {
         assert_eq!((order(), daemons.url()), ("abc".to_owned(), "a"));
         daemons.answered(1);
         assert_eq!((order(), daemons.url()), ("bca".to_owned(), "b"));
+    }
+
+    #[test]
+    fn plain_http_to_another_machine_can_be_overheard() {
+        for url in ["http://ctl:6810", "http://10.0.0.1", "http://[fd00::1]:1", "http://localhost.evil:1"] {
+            assert!(can_be_overheard(url), "{url}");
+        }
+        for url in ["https://ctl", "http://localhost:6810", "http://127.0.0.9:1", "http://[::1]:6810", "x"] {
+            assert!(!can_be_overheard(url), "{url}");
+        }
     }
 
     #[test]

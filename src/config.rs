@@ -3,6 +3,7 @@
 //! Unknown keys are refused with their line. A flag wins over the environment, that over the file, that over
 //! the default.
 
+mod http;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -13,7 +14,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Curve, Mode, RescaleCosts};
+use crate::model::{Curve, KeepIdle, Mode, RescaleCosts};
+pub use http::HttpConfig;
 use rule::{Rule, first_broken};
 
 /// The commented default file.
@@ -28,6 +30,8 @@ pub const DEFAULT_PATH: &str = "/etc/infill/infill.toml";
 pub struct Config {
     /// The daemon.
     pub daemon: DaemonConfig,
+    /// The HTTP API.
+    pub http: HttpConfig,
     /// How to reach Slurm.
     pub slurm: SlurmConfig,
     /// The gap finder.
@@ -82,6 +86,8 @@ pub struct SlurmConfig {
     pub partition: String,
     /// QOS for wings; empty takes that of their lead.
     pub qos: String,
+    /// Most wings of all malleable jobs together.
+    pub max_wings: u32,
     /// Path of scontrol, for what old REST versions lack.
     pub scontrol: PathBuf,
 }
@@ -90,7 +96,8 @@ pub struct SlurmConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GapsConfig {
-    /// Seconds from the decision to leave until the node is idle again, until it has been measured.
+    /// Seconds from the decision to leave until the node is idle again, at the least and until it was
+    /// measured.
     pub leave_secs: f64,
     /// Windows shorter than this are not worth starting in, seconds.
     pub min_window_secs: f64,
@@ -101,6 +108,10 @@ pub struct GapsConfig {
     pub lookahead_secs: f64,
     /// A node must have been a gap for this long before it is used, seconds: main jobs often follow at once.
     pub settle_secs: f64,
+    /// Nodes that are left alone while they are idle, so that Slurm can switch them off.
+    pub keep_idle: KeepIdle,
+    /// Whether nodes that Slurm has switched off are gaps: it switches on those that jobs are started on.
+    pub wake: bool,
 }
 
 /// `[planner]`
@@ -215,6 +226,7 @@ impl Default for SlurmConfig {
             timeout_secs: 10.0,
             partition: "infill".to_owned(),
             qos: String::new(),
+            max_wings: 1000,
             scontrol: PathBuf::from("scontrol"),
         }
     }
@@ -247,6 +259,8 @@ impl Default for GapsConfig {
             confidence: 0.1,
             lookahead_secs: 300.0,
             settle_secs: 0.0,
+            keep_idle: KeepIdle::default(),
+            wake: false,
         }
     }
 }
@@ -419,6 +433,7 @@ impl Config {
     /// The sections in the file's order; of each the first value that breaks a rule.
     fn check(&self, path: &Path) -> Result<(), ConfigError> {
         let broken = first_broken(DaemonConfig::RULES, &self.daemon)
+            .or_else(|| first_broken(HttpConfig::RULES, &self.http))
             .or_else(|| first_broken(SlurmConfig::RULES, &self.slurm))
             .or_else(|| first_broken(GapsConfig::RULES, &self.gaps))
             .or_else(|| first_broken(PlannerConfig::RULES, &self.planner))

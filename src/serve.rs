@@ -5,17 +5,18 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::api::RoundView;
 use crate::clock::now;
-use crate::config::Config;
+use crate::config::{Config, HttpConfig};
+use crate::daemon::books::NODE_TIMES_SETTING;
 use crate::daemon::context::{CONTROL_SETTING, Context, Services};
-use crate::daemon::fleet::Batch;
+use crate::daemon::lanes::Queues;
 use crate::daemon::orders::ORDERS_AT_ONCE;
 use crate::daemon::state::{Errands, State};
-use crate::daemon::{executor, lead, rounds, ticks};
-use crate::http;
+use crate::daemon::{doors, executor, lead, rounds, ticks};
+use crate::http::{self, Room};
 use crate::model::Control;
 use crate::round::GAPS_TO_LEARN_FROM;
 use crate::slurm::SlurmApi as _;
@@ -23,21 +24,25 @@ use crate::slurm::munge;
 use crate::slurm::rest::RestSlurm;
 use crate::store::{self, LeadStanding, Store};
 
+/// Descriptors that are not for connections: the store, slurmrestd, programs and their pipes.
+const FILES_FOR_OURSELVES: u32 = 256;
+
 /// Runs the daemon until SIGTERM or SIGINT. Running jobs stay as they are.
 ///
 /// # Errors
 /// When it cannot start, and when another daemon has taken over or may have: started again, it stands by.
 pub async fn serve(config: Config) -> anyhow::Result<()> {
     let listen = config.daemon.listen.clone();
+    let room = room(&config.http);
     let listener = tokio::net::TcpListener::bind(&listen)
         .await
         .with_context(|| format!("cannot listen on {listen}"))?
         .into_std()?;
-    let Some(store) = wait_for_lead(&config.store.database_url, &listener).await? else {
+    let Some(store) = wait_for_lead(&config.store.database_url, &listener, room).await? else {
         return Ok(());
     };
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let (context, queue) = context(config, store).await?;
+    let (context, queues) = context(config, store).await?;
     let context = Arc::new(context);
     tracing::info!(
         %listen,
@@ -45,12 +50,13 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         version = env!("CARGO_PKG_VERSION"),
         "infill serves"
     );
-    let server = axum::serve(listener, http::router(context.clone()));
+    let server = http::serve(listener, http::router(context.clone()), room, stop_signal());
     tokio::select! {
-        result = server.with_graceful_shutdown(stop_signal()) => result.context("the HTTP server failed")?,
+        result = server => result.context("the HTTP server failed")?,
         () = rounds::run(context.clone()) => {}
-        () = executor::run(context.clone(), queue) => {}
+        () = executor::run(context.clone(), queues) => {}
         () = ticks::run(context.clone()) => {}
+        () = doors::keep(context.clone()) => {}
         why = lead::keep(&context) => {
             return Err(why).context("this daemon leads no more, or cannot be sure of it: it ends");
         }
@@ -62,16 +68,16 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
 }
 
 /// What a daemon is made of that has just been given the lead.
-async fn context(config: Config, store: Arc<dyn Store>) -> anyhow::Result<(Context, mpsc::Receiver<Batch>)> {
+async fn context(config: Config, store: Arc<dyn Store>) -> anyhow::Result<(Context, Queues)> {
     let slurm = Arc::new(RestSlurm::new(&config.slurm)?);
     let identity = munge::identity(&config.slurm);
     let mut state = State::new(Arc::new(config), now());
     let errands = restore(&mut state, store.as_ref()).await.context("cannot read the store")?;
     // Until the first look somebody may wait.
     let services = Services { slurm, store, identity };
-    let (context, queue) = Context::new(services, state, LeadStanding::Watched, now());
+    let (context, queues) = Context::new(services, state, LeadStanding::Watched, now());
     context.run_errands(errands);
-    Ok((context, queue))
+    Ok((context, queues))
 }
 
 /// Reads what the last daemon knew.
@@ -82,6 +88,8 @@ async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store:
     let control = store.setting(CONTROL_SETTING).await?;
     state.control = control.and_then(|word| word.parse::<Control>().ok()).unwrap_or_default();
     state.scene.remember(&gaps, now());
+    let times = store.setting(NODE_TIMES_SETTING).await?;
+    times.iter().for_each(|text| state.scene.node_times_mut().load(text));
     state.fleet.orders.refill(first_order);
     let out = state.fleet.restore(leads, now());
     Ok(state.absorb(out, now()))
@@ -93,7 +101,11 @@ async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store:
 ///
 /// # Errors
 /// When the store cannot be opened.
-async fn wait_for_lead(database_url: &str, listener: &TcpListener) -> anyhow::Result<Option<Arc<dyn Store>>> {
+async fn wait_for_lead(
+    database_url: &str,
+    listener: &TcpListener,
+    room: Room,
+) -> anyhow::Result<Option<Arc<dyn Store>>> {
     let (tell, told) = oneshot::channel();
     let stand_by = move || {
         tracing::info!("another daemon leads: this one stands by");
@@ -102,19 +114,54 @@ async fn wait_for_lead(database_url: &str, listener: &TcpListener) -> anyhow::Re
     };
     tokio::select! {
         store = store::open(database_url, stand_by) => store.map(Some).context("cannot open the store"),
-        failed = answer_meanwhile(told, listener) => match failed? {},
+        failed = answer_meanwhile(told, listener, room) => match failed? {},
         () = stop_signal() => Ok(None),
     }
 }
 
 /// Answers from the moment in which the daemon begins to stand by.
-async fn answer_meanwhile(told: oneshot::Receiver<()>, listener: &TcpListener) -> anyhow::Result<Infallible> {
+async fn answer_meanwhile(
+    told: oneshot::Receiver<()>,
+    listener: &TcpListener,
+    room: Room,
+) -> anyhow::Result<Infallible> {
     if told.await.is_err() {
         return std::future::pending().await;
     }
     let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
-    axum::serve(listener, http::standby_router()).await?;
+    http::serve(listener, http::standby_router(), room, std::future::pending()).await?;
     anyhow::bail!("the HTTP server ended")
+}
+
+/// How many connections there may be: as many as the configuration says, and descriptors allow.
+fn room(config: &HttpConfig) -> Room {
+    let files = raise_open_files();
+    let connections = config.max_connections.min(files.saturating_sub(FILES_FOR_OURSELVES).max(1));
+    if connections < config.max_connections {
+        tracing::warn!(
+            "{files} open files are allowed: {connections} connections at a time instead of {} \
+             (LimitNOFILE, or ulimit -n)",
+            config.max_connections
+        );
+    }
+    Room { connections: connections as usize, a_host: config.max_connections_a_host as usize }
+}
+
+/// Lets this process open as many files as it may; says how many that are.
+fn raise_open_files() -> u32 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls only read or write the structure that they are given, which lives long enough.
+    let soft = unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+            return u32::MAX;
+        }
+        let raised = libc::rlimit { rlim_cur: limit.rlim_max, rlim_max: limit.rlim_max };
+        match libc::setrlimit(libc::RLIMIT_NOFILE, &raised) {
+            0 => raised.rlim_cur,
+            _ => limit.rlim_cur,
+        }
+    };
+    u32::try_from(soft).unwrap_or(u32::MAX)
 }
 
 async fn stop_signal() {

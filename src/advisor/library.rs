@@ -19,7 +19,9 @@ use super::watching::{Measured, Watching};
 use super::worth::{Candidate, Stakes, best_probe};
 use crate::config::AdvisorConfig;
 use crate::model::malleable::RateCurve;
-use crate::model::{JobId, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, SizePoint, UnixTime};
+use crate::model::{
+    JobId, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, SizePoint, Stop, UnixTime,
+};
 
 /// A size counts as measured when its rate is known so well.
 const MEASURED: f64 = 0.05;
@@ -108,6 +110,26 @@ impl Library {
     /// serves for all others. Empty when nothing is known at all.
     pub fn rates(&self, subject: &Subject) -> Vec<RateCurve> {
         self.belief().rates(subject)
+    }
+
+    /// Takes in how a worker of a job of this profile has stopped.
+    pub fn stopped(&mut self, key: &ProfileKey, stop: &Stop, now: UnixTime) {
+        self.profiles.stopped(key, stop, now);
+    }
+
+    /// The last stops of a profile.
+    pub fn stops(&self, key: &ProfileKey) -> &[Stop] {
+        self.profiles.get(key).map_or(&[], |p| &p.stops)
+    }
+
+    /// The last stops of all profiles of a user, or only of those of one name.
+    pub fn stops_of<'a>(
+        &'a self,
+        user: &'a str,
+        name: Option<&'a str>,
+    ) -> impl Iterator<Item = &'a Stop> + Clone {
+        let named = move |p: &&Profile| name.is_none_or(|name| p.key.name == name);
+        self.profiles.of_user(user).filter(named).flat_map(|p| &p.stops)
     }
 
     /// What the job's rescales cost: measured where it was, else `otherwise`.

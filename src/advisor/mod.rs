@@ -23,6 +23,7 @@ mod profiles;
 mod prospect;
 mod rate;
 mod scaling;
+pub mod stops;
 mod subject;
 mod supply;
 #[cfg(test)]

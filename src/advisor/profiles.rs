@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::costs;
 use super::learn::{Doubts, Learned, batch_mode, learn};
 use super::watching::Measured;
+use super::{costs, stops};
 use crate::model::{
-    BatchMode, ExecPlan, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, SizePoint, UnixTime,
+    BatchMode, ExecPlan, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, SizePoint, Stop,
+    UnixTime,
 };
 
 /// Seconds between two drifts that each allow another probe.
@@ -118,7 +119,7 @@ impl Profiles {
     }
 
     /// Those of one user.
-    pub(super) fn of_user<'a>(&'a self, user: &'a str) -> impl Iterator<Item = &'a Profile> {
+    pub(super) fn of_user<'a>(&'a self, user: &'a str) -> impl Iterator<Item = &'a Profile> + Clone {
         let first = ProfileKey {
             user: user.to_owned(),
             name: String::new(),
@@ -151,6 +152,14 @@ impl Profiles {
             costs::learn(change.mean_of(&mut profile.costs), &change.cost);
         }
         learned
+    }
+
+    /// Takes in how a worker of a job of this profile has stopped.
+    pub(super) fn stopped(&mut self, key: &ProfileKey, stop: &Stop, now: UnixTime) {
+        let fresh = || Known::new(Profile::new(key.clone()), now);
+        let known = self.known.entry(key.clone()).or_insert_with(fresh);
+        stops::learn(&mut known.profile.stops, stop);
+        (known.profile.updated_at, known.unsaved, known.used_at) = (now, true, now);
     }
 
     /// What a profile's rescales cost: measured where it was, else `otherwise`.

@@ -17,8 +17,11 @@ pub struct Prospect {
 }
 
 impl Prospect {
-    /// Takes a program in.
+    /// Takes a program in, if anything was measured of how fast it runs.
     pub fn add(&mut self, profile: &Profile, has_jobs: bool) {
+        if profile.points.is_empty() {
+            return;
+        }
         self.secs += profile.points.iter().map(|p| p.secs).sum::<f64>();
         self.ended += u32::from(!has_jobs);
         let sizes = u32::try_from(profile.points.len()).unwrap_or(u32::MAX);

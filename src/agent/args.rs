@@ -1,6 +1,6 @@
 //! The command lines of `infill run` and `infill worker`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -64,9 +64,15 @@ pub struct RunArgs {
     /// How the command is run; the same on all workers.
     #[command(flatten)]
     pub common: CommandArgs,
+    /// Train alone, on the lead's one node, while the daemon is away and nothing else can be done
+    #[arg(long)]
+    pub alone: bool,
     /// Set by infill itself when it starts again as a job step.
     #[arg(long, hide = true)]
     pub in_step: bool,
+    /// The private directory that the batch script's agent has made.
+    #[arg(long, hide = true)]
+    pub home: Option<PathBuf>,
     /// File of the batch script's standard output, to which wings append.
     #[arg(long, hide = true)]
     pub output_file: Option<PathBuf>,
@@ -116,7 +122,8 @@ pub struct CommandArgs {
     /// Do not put the rank before each line of output
     #[arg(long)]
     pub no_prefix: bool,
-    /// Seconds to wait for an unreachable daemon once the command has ended
+    /// Seconds without the daemon after which a lead that has nothing to run trains alone (--alone) or says
+    /// that it waits, and a wing gives its node back
     #[arg(long, value_name = "SECS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
     pub daemon_patience: u32,
     /// Where the daemon listens [default: agent.url of the configuration]
@@ -133,6 +140,12 @@ pub struct WorkerArgs {
     /// Job id of the lead
     #[arg(long, value_name = "JOBID")]
     pub lead: u32,
+    /// The directory in which the lead runs its command.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// That directory is needed: the command names files in it.
+    #[arg(long, requires = "dir")]
+    pub needs_dir: bool,
     /// How the command is run.
     #[command(flatten)]
     pub common: CommandArgs,
@@ -160,7 +173,7 @@ impl CommandArgs {
         Duration::from_secs(self.grace.into())
     }
 
-    /// How long an unreachable daemon is waited for once the command has ended.
+    /// How long the daemon may be away before a worker with nothing to run does something about it.
     pub fn patience(&self) -> Duration {
         Duration::from_secs(self.daemon_patience.into())
     }
@@ -189,6 +202,13 @@ impl CommandArgs {
             hash.update([0]);
         }
         hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Whether the command names a file in `dir` by a relative path.
+    pub fn names_files_in(&self, dir: &Path) -> bool {
+        let values = self.command.iter().map(|word| word.split_once('=').map_or(word.as_str(), |(_, v)| v));
+        let mut relative = values.map(Path::new).filter(|path| path.is_relative());
+        relative.any(|path| !path.as_os_str().is_empty() && dir.join(path).exists())
     }
 
     /// The words that give a wing's worker the same flags and command; without the URL.
@@ -259,7 +279,31 @@ fn without_numbers(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        common: CommandArgs,
+    }
+
+    #[test]
+    fn a_command_that_needs_its_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("train.py"), "").unwrap();
+        for (line, want) in [
+            ("python train.py", true),
+            ("python ./train.py --lr 1", true),
+            ("sh -c true --config=train.py", true),
+            ("python /home/alice/train.py", false),
+            ("python -m train --dir= out", false),
+        ] {
+            let words = ["infill", "--"].into_iter().chain(line.split(' '));
+            assert_eq!(Flags::parse_from(words).common.names_files_in(dir.path()), want, "{line}");
+        }
+    }
 
     #[test]
     fn trials_of_one_script_look_the_same_and_other_models_do_not() {

@@ -62,7 +62,8 @@ pub trait Identity: Send + Sync {
     async fn prove(&self, purpose: &str, job: Option<JobId>) -> Result<Proof, IdentityError>;
 }
 
-/// Proof by what a Slurm cluster has: `munge`, else `scontrol token`.
+/// Proof by what a Slurm cluster has: `munge`; `scontrol token` where there is none, or Slurm does not use
+/// it.
 #[derive(Clone, Debug)]
 pub struct Slurm {
     /// The `munge` program.
@@ -80,21 +81,47 @@ impl Default for Slurm {
 #[async_trait]
 impl Identity for Slurm {
     async fn prove(&self, purpose: &str, job: Option<JobId>) -> Result<Proof, IdentityError> {
-        let nonce = nonce()?;
-        let payload = hello_payload(purpose, job, &nonce);
-        let munge = self.munge.to_string_lossy();
-        let credential = match output_of(&munge, &[], payload.as_bytes()).await {
-            Ok(text) => Credential::Munge(Secret(text.trim().to_owned())),
+        match self.munge_proof(purpose, job).await {
             Err(IdentityError::Start { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                Credential::Jwt(self.token().await?)
+                self.token_proof().await
             }
-            Err(e) => return Err(e),
-        };
-        Ok(Proof { credential, nonce })
+            // It is installed, and nothing of Slurm uses it.
+            Err(_) if self.slurm_has_its_own().await => self.token_proof().await,
+            proof => proof,
+        }
     }
 }
 
 impl Slurm {
+    /// A fresh proof by MUNGE.
+    ///
+    /// # Errors
+    /// When `munge` is missing, or fails.
+    pub async fn munge_proof(&self, purpose: &str, job: Option<JobId>) -> Result<Proof, IdentityError> {
+        let nonce = nonce()?;
+        let payload = hello_payload(purpose, job, &nonce);
+        let text = output_of(&self.munge.to_string_lossy(), &[], payload.as_bytes()).await?;
+        Ok(Proof { credential: Credential::Munge(Secret(text.trim().to_owned())), nonce })
+    }
+
+    /// A proof by a token of Slurm's, which proves the user to Slurm too: whoever reads it on its way may act
+    /// as them for a minute.
+    ///
+    /// # Errors
+    /// When `scontrol` is missing, or gives no token.
+    pub async fn token_proof(&self) -> Result<Proof, IdentityError> {
+        Ok(Proof { credential: Credential::Jwt(self.token().await?), nonce: nonce()? })
+    }
+
+    /// Whether this cluster does without MUNGE (auth/slurm), as far as Slurm says.
+    async fn slurm_has_its_own(&self) -> bool {
+        let config = output_of(&self.scontrol.to_string_lossy(), &["show", "config"], b"").await;
+        let config = config.unwrap_or_default();
+        let auth =
+            config.lines().filter_map(|line| line.split_once('=')).find(|(key, _)| key.trim() == "AuthType");
+        auth.is_some_and(|(_, value)| value.trim() == "auth/slurm")
+    }
+
     async fn token(&self) -> Result<Secret, IdentityError> {
         let program = self.scontrol.to_string_lossy();
         let lifespan = format!("lifespan={TOKEN_LIFESPAN_SECS}");
@@ -169,6 +196,16 @@ mod tests {
         let proof = who.prove("control", None).await.unwrap();
         assert!(matches!(&proof.credential, Credential::Jwt(s) if s.0 == "abc"));
         assert!(!format!("{proof:?}").contains("abc"));
+    }
+
+    #[tokio::test]
+    async fn a_munge_that_nobody_started_because_slurm_has_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let munge = script(dir.path(), "munge", "echo no socket >&2; exit 6");
+        let body = r#"[ "$1" = token ] && echo SLURM_JWT=abc || echo "AuthType                = auth/slurm""#;
+        let who = Slurm { munge, scontrol: script(dir.path(), "scontrol", body) };
+        let proof = who.prove("hello", None).await.unwrap();
+        assert!(matches!(&proof.credential, Credential::Jwt(s) if s.0 == "abc"));
     }
 
     #[tokio::test]

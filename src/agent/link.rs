@@ -1,19 +1,20 @@
 //! Requests to the daemon, the secret that they need, and whether the daemon can be reached.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use reqwest::{Client, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 
 use crate::addresses::{self, Addresses};
 use crate::api::{
     AgentReport, Assignment, ErrorBody, Hello, MAX_POLL_SECS, Poll, Role, Welcome, daemon_urls, routes,
 };
 use crate::causes;
-use crate::model::{AgentEvent, JobId, NodeName, RunSpec, Secret};
+use crate::model::{AgentEvent, Credential, JobId, NodeName, RunSpec, Secret};
 
 use super::identity::{Identity, IdentityError};
 
@@ -89,6 +90,8 @@ pub struct Link {
     session: tokio::sync::Mutex<Session>,
     running: AtomicU64,
     state: Mutex<State>,
+    /// Shut while the daemon must not hear from us.
+    door: Arc<RwLock<()>>,
 }
 
 #[derive(Default)]
@@ -117,6 +120,7 @@ impl Link {
             session: tokio::sync::Mutex::default(),
             running: AtomicU64::new(NOTHING),
             state: Mutex::new(State { away_since: None, leave: DEFAULT_LEAVE }),
+            door: Arc::default(),
         })
     }
 
@@ -139,8 +143,27 @@ impl Link {
         self.state().away_since.map_or(Duration::ZERO, |t| t.elapsed())
     }
 
+    /// Waits for the end of what is being said, and keeps all further polls, reports and hellos waiting until
+    /// the guard is dropped.
+    pub async fn shut(&self) -> OwnedRwLockWriteGuard<()> {
+        self.door.clone().write_owned().await
+    }
+
+    /// Whether there is a daemon that leads and makes rounds. Tells it nothing of us.
+    pub async fn is_well(&self) -> bool {
+        for (_, url) in self.daemons.in_turn() {
+            let request = self.http.get(format!("{url}{}", routes::HEALTHZ)).timeout(ANSWER_TIMEOUT);
+            let answer = async { request.send().await?.error_for_status()?.text().await };
+            if answer.await.is_ok_and(|text| text.starts_with("ok")) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Asks for the assignment, after saying hello where needed. Returns the number of the hello with it.
     pub async fn poll(&self, seen: impl Fn(u64) -> u64) -> Result<(u64, Assignment), LinkError> {
+        let _open = self.door.read().await;
         let (secret, epoch) = self.secret().await?;
         let body = Poll {
             job: self.config.job,
@@ -156,6 +179,7 @@ impl Link {
 
     /// Delivers events, after saying hello where needed.
     pub async fn report(&self, events: Vec<AgentEvent>) -> Result<(), LinkError> {
+        let _open = self.door.read().await;
         let (secret, epoch) = self.secret().await?;
         let body = AgentReport { job: self.config.job, node: self.config.node.clone(), events };
         let answer: Result<serde::de::IgnoredAny, _> =
@@ -185,6 +209,7 @@ impl Link {
                 return Err(e.into());
             }
         };
+        self.warn_if_overheard(&proof.credential);
         let hello = Hello {
             credential: proof.credential,
             nonce: proof.nonce,
@@ -203,6 +228,17 @@ impl Link {
         }
         tracing::info!(url = self.daemons.url(), "the daemon knows us");
         Ok(welcome.secret)
+    }
+
+    /// A token proves the user to Slurm too.
+    fn warn_if_overheard(&self, credential: &Credential) {
+        let plain = self.daemons.urls().iter().find(|url| addresses::can_be_overheard(url));
+        if let (Credential::Jwt(_), Some(url)) = (credential, plain) {
+            tracing::warn!(
+                url,
+                "there is no MUNGE: a token of Slurm's goes over plain HTTP, good for a minute"
+            );
+        }
     }
 
     /// After a 401 the secret of that hello is worth nothing.
@@ -324,6 +360,12 @@ impl Backoff {
     pub fn reset(&mut self) {
         self.0 = BACKOFF.0;
     }
+}
+
+/// Whether somebody listens at this TCP port of this node.
+pub fn is_taken(port: u16) -> bool {
+    let bound = std::net::TcpListener::bind(("0.0.0.0", port));
+    bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
 }
 
 /// A TCP port that is free on this node now.

@@ -7,47 +7,62 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `args`, `place` | the command line; where in Slurm we are |
+//! | `args`, `place`, `home` | the command line; where in Slurm we are; our private directory there |
 //! | `step` | makes the batch script's `infill run` a job step, so that preemption reaches it at once |
-//! | `worker`, `duty` | the worker's loop; the pure decision what to do next |
-//! | `link`, `outbox`, `identity` | requests to the daemon; events that wait for it; proof of who we are |
+//! | `script` | ends the batch script around `infill run` when the node is wanted |
+//! | `worker`, `duty`, `signals` | the worker's loop; the decision what to do next; what Slurm tells us |
+//! | `limit`, `alone` | the end of the job's time; training without the daemon |
+//! | `talk`, `news` | the loops that speak to the daemon; what they bring |
+//! | `link`, `outbox` | requests; events that wait |
+//! | `identity` | proof of who we are |
 //! | `command`, `processes`, `environment`, `output`, `progress` | the user's command |
-//! | `wings` | submits the lead's wings |
+//! | `unfit` | a wing that can start nothing on its node |
+//! | `wings`, `programs` | submits the lead's wings; runs Slurm's programs |
 //! | `standalone` | `infill run` outside Slurm |
 
+mod alone;
 mod args;
 mod command;
 mod duty;
 mod environment;
+mod home;
 pub mod identity;
+mod limit;
 mod link;
+mod news;
 mod outbox;
 mod output;
 mod place;
 mod processes;
+mod programs;
 mod progress;
+mod script;
+mod signals;
 mod standalone;
 mod step;
+mod talk;
+mod unfit;
 mod wings;
 mod worker;
 
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
-
 use anyhow::Context;
 
 use crate::api::Role;
-use crate::model::JobId;
+use crate::model::{JobId, RunSpec};
 
 pub use args::{CommandArgs, RunArgs, RunSignal, SpecArgs, WorkerArgs};
+pub use script::{SentryArgs, sentry};
 
+use home::{End, Home};
 use link::{Link, LinkConfig};
 use output::Output;
 use place::Place;
+use programs::Programs;
 use wings::{Submitter, WingJob};
-use worker::{Worker, WorkerConfig};
+use worker::{Served, Worker, WorkerConfig};
 
 /// `infill run`: runs the command as worker 0 of a malleable job. Returns the exit code for the process.
 ///
@@ -60,33 +75,70 @@ pub async fn run(args: RunArgs) -> anyhow::Result<i32> {
     if !args.in_step && !place.in_step {
         return step::run_step(&args, &place).await.context("cannot run the job step with srun");
     }
+    let given = args.home.as_deref().and_then(Home::given);
+    let served = lead(place, args, given.clone()).await;
+    if let Some(home) = given {
+        // The batch script's agent waits for this word: without it we died.
+        home.note_end(if served.as_ref().is_ok_and(|served| served.left) { End::Left } else { End::Done });
+    }
+    Ok(served?.code)
+}
+
+/// What a lead has and a wing has not.
+struct LeadParts {
+    spec: RunSpec,
+    wings: WingJob,
+    /// Failures that are retried while it trains alone, if it may.
+    alone: Option<u32>,
+}
+
+/// The lead's worker.
+async fn lead(place: Place, args: RunArgs, home: Option<Home>) -> anyhow::Result<Served> {
     let spec = args.spec.to_spec(&args.common)?;
+    let alone = args.alone.then_some(spec.max_restarts);
     let wings = WingJob {
         lead: place.job,
         worker_args: args.common.to_words(),
         url: args.common.daemon_url()?,
-        output: args.output_file.clone(),
-        error: args.error_file.clone(),
+        dir: std::env::current_dir().ok().map(|dir| {
+            let needed = args.common.names_files_in(&dir);
+            (dir, needed)
+        }),
+        output: args.output_file,
+        error: args.error_file,
     };
-    serve(place, Role::Lead, args.common, Some((spec, wings))).await
+    serve(place, Role::Lead, args.common, home, Some(LeadParts { spec, wings, alone })).await
 }
 
 /// `infill worker`: one worker of a wing. Returns the exit code for the process.
 pub async fn worker(args: WorkerArgs) -> anyhow::Result<i32> {
     let place = Place::from_env(|name| std::env::var(name).ok())
         .context("infill worker runs in a job step of a wing; SLURM_JOB_ID or SLURMD_NODENAME is not set")?;
-    serve(place, Role::Wing { lead: JobId(args.lead) }, args.common, None).await
+    let lead = JobId(args.lead);
+    let home = match unfit::fitted(&args, &place) {
+        Ok(home) => home,
+        Err(unfit) => return unfit.tell(lead, &args.common, place).await,
+    };
+    Ok(serve(place, Role::Wing { lead }, args.common, Some(home), None).await?.code)
 }
 
-/// Puts a worker together and lets it serve until its end.
+/// Puts a worker together and lets it serve until its end. Without a home that was given it has one of its
+/// own.
 async fn serve(
     place: Place,
     role: Role,
     common: CommandArgs,
-    lead: Option<(crate::model::RunSpec, WingJob)>,
-) -> anyhow::Result<i32> {
-    let dir = place::private_dir(&place).context("cannot make the private directory of the agent")?;
-    let (spec, wings) = lead.unzip();
+    given: Option<Home>,
+    lead: Option<LeadParts>,
+) -> anyhow::Result<Served> {
+    // Of a lead the batch script's agent reads how it ended.
+    let is_own = given.is_none() || role != Role::Lead;
+    let home = match given {
+        Some(home) => home,
+        None => Home::make(&place).context("cannot make the private directory of the agent")?,
+    };
+    let alone = lead.as_ref().and_then(|lead| lead.alone);
+    let (spec, wings) = lead.map(|lead| (lead.spec, lead.wings)).unzip();
     let link = Link::new(LinkConfig {
         url: common.daemon_url()?,
         job: place.job,
@@ -95,8 +147,13 @@ async fn serve(
         spec,
         identity: Box::new(identity::Slurm::default()),
     })?;
-    let submitter = wings.map(|job| Submitter::new(job, dir.join("wings"), wings::Programs::default()));
+    let submitter = wings.map(|job| Submitter::new(job, home.notes(), Programs::default()));
     let config = WorkerConfig {
+        alone,
+        left: place::time_left(|name| std::env::var(name).ok()),
+        job: place.job,
+        node: place.node,
+        programs: Programs::default(),
         lead: match role {
             Role::Lead => place.job,
             Role::Wing { lead } => lead,
@@ -105,18 +162,13 @@ async fn serve(
         grace: common.grace(),
         patience: common.patience(),
         output: Output::of_process(!common.no_prefix).context("cannot write to our output")?,
-        dir: dir.clone(),
+        home: home.clone(),
         common,
     };
-    let signals = worker::signals().context("cannot listen for signals")?;
-    let code = Worker::new(config, link, submitter)?.serve(signals).await;
-    remove_private(dir);
-    code
-}
-
-/// The directory holds a socket and what was noted for a restart; after a proper end neither is wanted.
-fn remove_private(dir: PathBuf) {
-    if let Err(error) = std::fs::remove_dir_all(&dir) {
-        tracing::debug!(dir = %dir.display(), %error, "cannot remove the private directory");
+    let signals = signals::signals().context("cannot listen for signals")?;
+    let served = Worker::new(config, link, submitter)?.serve(signals).await;
+    if is_own {
+        home.remove();
     }
+    served
 }

@@ -1,14 +1,9 @@
-//! Where the agent runs: job, node, and its private directory there.
+//! Where the agent runs: job, node, batch script or step.
 
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::time::Duration;
 
+use crate::clock::now;
 use crate::model::{JobId, NodeName};
-
-/// Longest path of the private directory. A Unix socket's path has at most 107 bytes, and ours adds a file
-/// name.
-const MAX_DIR_BYTES: usize = 90;
 
 /// The agent's place in Slurm.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,43 +21,21 @@ impl Place {
     pub fn from_env(var: impl Fn(&str) -> Option<String>) -> Option<Place> {
         let job = JobId(var("SLURM_JOB_ID")?.parse().ok()?);
         let node = NodeName::new(var("SLURMD_NODENAME").or_else(|| var("HOSTNAME"))?);
-        // Batch scripts and the like have ids at the upper end of the range, or none.
-        let step: Option<u32> = var("SLURM_STEP_ID").and_then(|id| id.parse().ok());
-        Some(Place { job, node, in_step: step.is_some_and(|id| id < 0xffff_0000) })
+        Some(Place { job, node, in_step: is_step(var("SLURM_STEP_ID").as_deref()) })
     }
 }
 
-/// Makes the directory that only this user may enter, for the progress socket and the notes on wings. One
-/// that is there already is used again if it is ours alone.
-pub fn private_dir(place: &Place) -> io::Result<PathBuf> {
-    let (uid, dir) = private_path(place);
-    match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        made => return made.map(|()| dir),
-    }
-    let found = std::fs::symlink_metadata(&dir)?;
-    if found.is_dir() && found.uid() == uid && found.permissions().mode() & 0o077 == 0 {
-        return Ok(dir);
-    }
-    Err(io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        format!("{} exists and is not a private directory of ours", dir.display()),
-    ))
+/// What was left of the job when its step began, or of the batch script's life: Slurm never corrects this
+/// variable.
+pub fn time_left(var: impl Fn(&str) -> Option<String>) -> Option<Duration> {
+    let end: i64 = var("SLURM_JOB_END_TIME")?.parse().ok()?;
+    Some(Duration::from_secs(u64::try_from(end - now().0).unwrap_or(0)))
 }
 
-/// Whether no agent runs here or died here without removing its directory.
-pub fn ended_properly(place: &Place) -> bool {
-    !private_path(place).1.exists()
-}
-
-/// Our user id, and where the directory is.
-fn private_path(place: &Place) -> (u32, PathBuf) {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    let uid = unsafe { libc::geteuid() };
-    let name = format!("infill-{uid}-{}.{}", place.job, place.node);
-    let dir = std::env::temp_dir().join(&name);
-    let short = dir.as_os_str().len() <= MAX_DIR_BYTES;
-    (uid, if short { dir } else { PathBuf::from("/tmp").join(&name) })
+/// Whether this value of `SLURM_STEP_ID` belongs to a job step. Batch scripts and the like have ids at the
+/// upper end of the range, or none.
+pub fn is_step(id: Option<&str>) -> bool {
+    id.and_then(|id| id.parse::<u32>().ok()).is_some_and(|id| id < 0xffff_0000)
 }
 
 #[cfg(test)]

@@ -46,31 +46,34 @@ impl Processes {
 
     /// Ids of marked processes outside the groups and, if asked, of those in the groups.
     fn scan(&self, in_groups: bool) -> Vec<i32> {
-        // SAFETY: geteuid has no preconditions and cannot fail.
-        let uid = unsafe { libc::geteuid() };
-        let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
         let mut found = Vec::new();
-        for entry in entries.flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
-                continue;
-            };
-            if entry.metadata().is_ok_and(|m| m.uid() != uid) {
-                continue;
-            }
-            let Some(group) = live_group(pid) else { continue };
+        for (pid, group) in ours() {
             if self.groups.contains(&group) {
                 found.extend(in_groups.then_some(pid));
-            } else if self.is_marked(pid) {
+            } else if environment(pid).contains(&self.mark) {
                 found.push(pid);
             }
         }
         found
     }
+}
 
-    fn is_marked(&self, pid: i32) -> bool {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|&byte| byte == 0).any(|variable| variable == self.mark)
-    }
+/// Our user's processes that live, with their process groups.
+pub fn ours() -> impl Iterator<Item = (i32, i32)> {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let uid = unsafe { libc::geteuid() };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mine = entries.filter(move |entry| entry.metadata().is_ok_and(|m| m.uid() == uid));
+    mine.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        Some((pid, live_group(pid)?))
+    })
+}
+
+/// The variables with which a process was started.
+pub fn environment(pid: i32) -> Vec<Vec<u8>> {
+    let text = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    text.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
 }
 
 /// The process group of a process that lives and is no zombie.
@@ -83,7 +86,8 @@ fn live_group(pid: i32) -> Option<i32> {
     (!["Z", "X"].contains(&state)).then_some(group)
 }
 
-fn send(target: i32, signal: i32) {
+/// Sends a signal to a process, or to a group by its negative id.
+pub fn send(target: i32, signal: i32) {
     // SAFETY: kill has no preconditions. It fails where the target is gone, which is as well.
     unsafe { libc::kill(target, signal) };
 }

@@ -7,11 +7,12 @@ use crate::model::{JobId, Member, NodeName};
 use super::args::RunArgs;
 use super::command::{Launch, Running};
 use super::environment::Surroundings;
+use super::home::Home;
 use super::link::free_port;
 use super::output::Output;
-use super::place::{Place, private_dir};
+use super::place::Place;
 use super::progress::{self, Tally};
-use super::worker::{Told, signals};
+use super::signals::{Told, signals};
 
 /// Runs the command; its exit code is ours. SIGTERM and SIGINT ask it to save and exit, a second one kills
 /// it.
@@ -19,8 +20,8 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
     let common = &args.common;
     // Distinguishes the private directories of several runs on one machine.
     let place = Place { job: JobId(std::process::id()), node: NodeName::new("local"), in_step: false };
-    let dir = private_dir(&place).context("cannot make the private directory")?;
-    let socket = dir.join("progress");
+    let home = Home::make(&place).context("cannot make the private directory")?;
+    let socket = home.socket();
     let tally = Tally::new();
     let listener = progress::open_socket(&socket).context("cannot open the progress socket")?;
     tokio::spawn(progress::listen(listener, tally.clone()));
@@ -48,7 +49,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
     let mut running = Running::start(Launch {
         words: common.command.clone(),
         ranks: (0..common.local_ranks()).map(|l| (l, around.variables(&member, l))).collect(),
-        mark: dir.display().to_string(),
+        mark: home.path().display().to_string(),
         signal: common.signal.0,
         output,
         regex: None,
@@ -66,6 +67,6 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
             }
         }
     };
-    std::fs::remove_dir_all(&dir).ok();
+    home.remove();
     Ok(ended.exit.code)
 }

@@ -6,14 +6,16 @@
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::args::RunArgs;
-use super::place::{self, Place};
+use super::home::{End, Home};
+use super::place::Place;
+use super::script;
 
 /// Options of `srun` for one task a node that has the whole node and outlives the loss of other nodes.
 pub const SRUN_OPTIONS: [&str; 7] = [
@@ -39,23 +41,45 @@ const MAX_REVIVALS: u32 = 3;
 /// without a proper end (killed for memory, say) is started again: its job would end with it, and the
 /// training with that.
 pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
+    script::dismiss_sentries(place.job).await;
+    let home = Home::make(place)?;
     let mut signals = forwarded()?;
-    let mut revivals = 0;
-    loop {
-        let mut child = Command::from(srun(args)?).spawn()?;
-        let status = loop {
-            tokio::select! {
-                status = child.wait() => break status?,
-                Some(signal) = signals.recv() => forward(&child, signal),
-            }
-        };
-        let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-        if place::ended_properly(place) || revivals == MAX_REVIVALS {
-            return Ok(code);
+    let (mut revivals, mut told) = (0, false);
+    let code = loop {
+        home.begin();
+        let mut child = Command::from(srun(args, home.path())?).spawn()?;
+        let code = end_of(&mut child, &mut signals, &mut told).await?;
+        if code == 0 || !home.agent_died() || revivals == MAX_REVIVALS {
+            break code;
         }
         revivals += 1;
         tracing::warn!(code, revivals, "the agent died; starting it again");
+    };
+    let left = home.end() == Some(End::Left);
+    home.remove();
+    // A script that Slurm has told as well ends in its own way.
+    let in_script = std::env::var("ENVIRONMENT").is_ok_and(|value| value == "BATCH");
+    match (in_script, left) {
+        (true, true) if !told => script::end(place.job).await,
+        (true, false) => script::leave_sentry(),
+        _ => {}
     }
+    Ok(code)
+}
+
+/// Waits for the end of `srun`, which gets the signals that we get; notes whether we were told to end.
+async fn end_of(child: &mut Child, signals: &mut mpsc::Receiver<i32>, told: &mut bool) -> io::Result<i32> {
+    let status = loop {
+        tokio::select! {
+            biased;
+            Some(signal) = signals.recv() => {
+                *told |= [libc::SIGTERM, libc::SIGINT].contains(&signal);
+                forward(child, signal);
+            }
+            status = child.wait() => break status?,
+        }
+    };
+    Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
 }
 
 /// The signals that Slurm and users send to batch scripts; `srun` hands them on to the step.
@@ -71,19 +95,20 @@ fn forwarded() -> io::Result<mpsc::Receiver<i32>> {
     Ok(receiver)
 }
 
-fn forward(child: &Child, signal: i32) {
+/// Sends a signal to a child that has not been waited for.
+pub fn forward(child: &Child, signal: i32) {
     if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()) {
         // SAFETY: kill has no memory effects; the child has not been waited for, so the id is its own.
         unsafe { libc::kill(pid, signal) };
     }
 }
 
-fn srun(args: &RunArgs) -> io::Result<std::process::Command> {
+fn srun(args: &RunArgs, home: &Path) -> io::Result<std::process::Command> {
     let mut words = std::env::args_os().skip(1).collect::<Vec<_>>();
     // Before the first flag and after the subcommand, wherever global flags stand: just before the `--` of
     // CMD.
     let at = words.iter().position(|word| word == "--").unwrap_or(words.len());
-    let mut extra = vec!["--in-step".into()];
+    let mut extra = vec!["--in-step".into(), "--home".into(), home.into()];
     for (flag, fd) in [("--output-file", libc::STDOUT_FILENO), ("--error-file", libc::STDERR_FILENO)] {
         if let Some(path) = file_behind(fd) {
             extra.push(flag.into());
@@ -100,6 +125,17 @@ fn srun(args: &RunArgs) -> io::Result<std::process::Command> {
         srun.env_remove(name);
     }
     tracing::debug!(command = ?args.common.command, "starting the job step");
+    Ok(srun)
+}
+
+/// The step in which a sentry watches.
+pub fn srun_sentry(home: &Path) -> io::Result<std::process::Command> {
+    let mut srun = std::process::Command::new("srun");
+    srun.args(SRUN_OPTIONS).args(["--nodes=1", "--ntasks=1", "--job-name=infill-sentry"]);
+    srun.arg(std::env::current_exe()?).arg("sentry").arg("--home").arg(home);
+    for name in SHARE_VARIABLES {
+        srun.env_remove(name);
+    }
     Ok(srun)
 }
 

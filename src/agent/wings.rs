@@ -3,30 +3,19 @@
 //! A wing's comment names its order, and its number is noted in the agent's private directory: an agent that
 //! has lost its memory looks there and in Slurm's queue before it submits anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
-use tokio::sync::mpsc;
+use tokio::sync::watch;
 
 use crate::model::{AgentEvent, JobId, WingOrder, order_in, wing_comment, wing_name};
 
+use super::programs::{Programs, RunError, run};
 use super::step::{SHARE_VARIABLES, SRUN_OPTIONS};
 
 /// slurmctld may be busy for a while, but an order whose nodes were free a minute ago is stale.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Longest text of sbatch's that is passed on.
-const MAX_ERROR_CHARS: usize = 500;
-
-/// Variables of the lead that a wing must not inherit: they describe another job.
-const FOREIGN_PREFIXES: [&str; 7] = ["SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SQUEUE_", "PMI_", "PMIX_"];
-
-/// The one that says where Slurm's own configuration is.
-const KEPT_VARIABLE: &str = "SLURM_CONF";
 
 /// What wings run, and where their output goes.
 #[derive(Clone, Debug)]
@@ -37,25 +26,12 @@ pub struct WingJob {
     pub worker_args: Vec<String>,
     /// The daemon's URL.
     pub url: String,
+    /// Where the lead runs its command, and whether that names files there.
+    pub dir: Option<(PathBuf, bool)>,
     /// The lead's standard output, if it is a file.
     pub output: Option<PathBuf>,
     /// The lead's standard error, if it is a file.
     pub error: Option<PathBuf>,
-}
-
-/// Slurm's programs.
-#[derive(Clone, Debug)]
-pub struct Programs {
-    /// `sbatch`.
-    pub sbatch: PathBuf,
-    /// `squeue`.
-    pub squeue: PathBuf,
-}
-
-impl Default for Programs {
-    fn default() -> Self {
-        Programs { sbatch: PathBuf::from("sbatch"), squeue: PathBuf::from("squeue") }
-    }
 }
 
 /// Submits orders, one after the other.
@@ -75,11 +51,16 @@ impl Submitter {
         Submitter { job, notes, programs, done: BTreeMap::new(), remembered: false }
     }
 
-    /// Takes up the orders that come in and tells what became of them, until nobody sends any more. Getting
-    /// an order again is harmless.
-    pub async fn serve(mut self, mut orders: mpsc::Receiver<Vec<WingOrder>>, tell: impl Fn(AgentEvent)) {
-        while let Some(orders) = orders.recv().await {
-            for order in orders {
+    /// Takes up the orders that hold and tells what became of them, until nobody sends any more. Getting an
+    /// order again is harmless. Where sbatch is slow, an order may have been withdrawn before its turn comes:
+    /// before each one the list is looked at anew.
+    pub async fn serve(mut self, mut orders: watch::Receiver<Vec<WingOrder>>, tell: impl Fn(AgentEvent)) {
+        while orders.changed().await.is_ok() {
+            let mut taken_up = BTreeSet::new();
+            loop {
+                let next = orders.borrow_and_update().iter().find(|o| !taken_up.contains(&o.order)).cloned();
+                let Some(order) = next else { break };
+                taken_up.insert(order.order);
                 if let Some(event) = self.take_up(&order).await {
                     tell(event);
                 }
@@ -131,9 +112,8 @@ impl Submitter {
         });
         self.done.extend(known.map(|(order, job)| (order, AgentEvent::WingSubmitted { order, job })));
         let name = format!("--name={}", wing_name(self.job.lead));
-        match run(&self.programs.squeue, &["--me", "--noheader", "--states=all", "--format=%i %k", &name], "")
-            .await
-        {
+        let args = ["--me", "--noheader", "--states=all", "--format=%i %k", &name];
+        match run(&self.programs.squeue, &args, "", PROGRAM_TIMEOUT).await {
             Ok(text) => {
                 self.done.extend(
                     text.lines()
@@ -163,7 +143,7 @@ impl Submitter {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let program = std::env::current_exe()
             .map_err(|e| RunError::Failed(format!("no path of our own program: {e}")))?;
-        let text = run(&self.programs.sbatch, &args, &self.script(&program)?).await?;
+        let text = run(&self.programs.sbatch, &args, &self.script(&program)?, PROGRAM_TIMEOUT).await?;
         // "123" or "123;cluster".
         let id = text.trim().split(';').next().and_then(|id| id.parse().ok());
         id.map(JobId).ok_or_else(|| RunError::Failed(format!("sbatch answered {:?}", text.trim())))
@@ -187,18 +167,21 @@ impl Submitter {
             format!("--comment={}", wing_comment(order.order, lead)),
             "--no-requeue".to_owned(),
             "--export=ALL".to_owned(),
-            "--open-mode=append".to_owned(),
-            format!("--output={}", file_pattern(self.job.output.as_deref())),
+            // The script opens the lead's files itself: Slurm fails a job whose output cannot be opened.
+            "--output=/dev/null".to_owned(),
         ];
-        args.extend(self.job.error.as_deref().map(|path| format!("--error={}", file_pattern(Some(path)))));
         args.extend(order.qos.as_ref().map(|qos| format!("--qos={qos}")));
         args.extend(order.account.as_ref().map(|account| format!("--account={account}")));
+        args.extend(order.constraint.as_ref().map(|features| format!("--constraint={features}")));
+        args.extend(order.exclude.as_ref().map(|nodes| format!("--exclude={nodes}")));
         args.extend(order.gres.as_ref().map(|gres| format!("--gres={gres}")));
-        args.extend(std::env::current_dir().ok().map(|dir| format!("--chdir={}", dir.display())));
+        // Where that is not there, Slurm takes /tmp.
+        args.extend(self.job.dir.as_ref().map(|(dir, _)| format!("--chdir={}", dir.display())));
         args
     }
 
-    /// The batch script of a wing: one worker on each of its nodes.
+    /// The batch script of a wing: one worker on each of its nodes. What it prints goes where the lead's
+    /// output goes, if that can be written there.
     fn script(&self, program: &Path) -> Result<String, RunError> {
         let mut words = vec!["srun".to_owned()];
         words.extend(SRUN_OPTIONS.map(str::to_owned));
@@ -208,58 +191,29 @@ impl Submitter {
             format!("--lead={}", self.job.lead),
             format!("--url={}", self.job.url),
         ]);
+        if let Some((dir, needed)) = &self.job.dir {
+            words.push(format!("--dir={}", dir.display()));
+            words.extend(needed.then(|| "--needs-dir".to_owned()));
+        }
         words.extend(self.job.worker_args.iter().cloned());
-        let line = shlex::try_join(words.iter().map(String::as_str))
-            .map_err(|e| RunError::Failed(format!("the command has no place in a script: {e}")))?;
-        Ok(format!("#!/bin/sh\nunset {}\nexec {line}\n", SHARE_VARIABLES.join(" ")))
+        let quoted =
+            |e: shlex::QuoteError| RunError::Failed(format!("the command has no place in a script: {e}"));
+        let line = shlex::try_join(words.iter().map(String::as_str)).map_err(quoted)?;
+        let mut script = format!("#!/bin/sh\nunset {}\n", SHARE_VARIABLES.join(" "));
+        for (file, opens, also) in [(&self.job.output, ">>", " 2>&1"), (&self.job.error, "2>>", "")] {
+            let Some(file) = file else { continue };
+            let name = file.display().to_string();
+            let name = shlex::try_quote(&name).map_err(quoted)?;
+            script += &format!("(: >>{name}) 2>/dev/null && exec {opens}{name}{also}\n");
+        }
+        Ok(script + &format!("exec {line}\n"))
     }
-}
-
-/// A file's name as sbatch's patterns say it; /dev/null where there is none.
-fn file_pattern(path: Option<&Path>) -> String {
-    path.map_or_else(|| "/dev/null".to_owned(), |p| p.display().to_string().replace('%', "%%"))
 }
 
 /// Reads `123 infill:order=7;wing=100`.
 fn parse_queue_line(line: &str) -> Option<(u64, JobId)> {
     let (id, comment) = line.trim().split_once(' ')?;
     Some((order_in(comment)?, JobId(id.parse().ok()?)))
-}
-
-/// Why a program of Slurm's gave no answer.
-#[derive(Debug)]
-enum RunError {
-    /// It did nothing, for this reason.
-    Failed(String),
-    /// Nobody knows what it did.
-    TimedOut,
-}
-
-/// Runs a program of Slurm's without the lead's variables, and returns its output.
-async fn run(program: &Path, args: &[&str], input: &str) -> Result<String, RunError> {
-    let failed = |e: std::io::Error| RunError::Failed(format!("cannot run {}: {e}", program.display()));
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text != KEPT_VARIABLE && FOREIGN_PREFIXES.iter().any(|prefix| text.starts_with(prefix)) {
-            command.env_remove(&name);
-        }
-    }
-    let mut child = command.spawn().map_err(failed)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A program that does not read its input says why by its status.
-        stdin.write_all(input.as_bytes()).await.ok();
-    }
-    let done = tokio::time::timeout(PROGRAM_TIMEOUT, child.wait_with_output())
-        .await
-        .map_err(|_| RunError::TimedOut)?
-        .map_err(failed)?;
-    if done.status.success() {
-        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
-    }
-    let said = String::from_utf8_lossy(&done.stderr);
-    Err(RunError::Failed(format!("{}: {}", done.status, said.trim()).chars().take(MAX_ERROR_CHARS).collect()))
 }
 
 #[cfg(test)]
@@ -279,15 +233,17 @@ mod tests {
             lead: JobId(100),
             worker_args: ["--grace=5", "--", "sh", "-c", "echo 'hi' $HOME", ""].map(str::to_owned).to_vec(),
             url: "http://ctl:6810".to_owned(),
-            output: None,
-            error: None,
+            dir: Some((PathBuf::from("/home/a b"), true)),
+            output: Some(PathBuf::from("/a/50% x.out")),
+            error: Some(PathBuf::from("/a/err")),
         };
         let submitter = Submitter::new(job, PathBuf::from("/none"), Programs::default());
         insta::assert_snapshot!(submitter.script(Path::new("/usr/bin/infill")).unwrap(), @r#"
         #!/bin/sh
         unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK
-        exec srun --overlap --no-kill '--kill-on-bad-exit=0' '--wait=0' '--ntasks-per-node=1' '--cpu-bind=none' '--input=none' /usr/bin/infill worker '--lead=100' '--url=http://ctl:6810' '--grace=5' -- sh -c "echo 'hi' "'$HOME' ''
+        (: >>'/a/50% x.out') 2>/dev/null && exec >>'/a/50% x.out' 2>&1
+        (: >>/a/err) 2>/dev/null && exec 2>>/a/err
+        exec srun --overlap --no-kill '--kill-on-bad-exit=0' '--wait=0' '--ntasks-per-node=1' '--cpu-bind=none' '--input=none' /usr/bin/infill worker '--lead=100' '--url=http://ctl:6810' '--dir=/home/a b' --needs-dir '--grace=5' -- sh -c "echo 'hi' "'$HOME' ''
         "#);
-        assert_eq!(file_pattern(Some(Path::new("/a/50%.out"))), "/a/50%%.out");
     }
 }

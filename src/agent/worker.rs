@@ -1,29 +1,37 @@
 //! A worker: does what the daemon says with the command on its node, and tells the daemon what happened.
 
+mod absence;
+
 use std::future::pending;
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use anyhow::Context;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::api::{Assignment, Role};
-use crate::model::{AgentEvent, Exit, JobId, Member, Opening, WingOrder};
+use crate::model::{AgentEvent, Exit, JobId, Member, NodeName, Opening, WingOrder};
 
+use super::alone::ALONE;
 use super::args::CommandArgs;
 use super::command::{Ended, Launch, Running};
 use super::duty::{Act, decide};
 use super::environment::{Surroundings, kept_cpus_per_task};
-use super::link::{Backoff, Link, LinkError, free_port};
+use super::home::Home;
+use super::limit::{self, Limit};
+use super::link::{Link, free_port, is_taken};
+use super::news::News;
 use super::outbox::Outbox;
 use super::output::Output;
+use super::programs::Programs;
 use super::progress::{self, Tally};
+use super::signals::Told;
+use super::talk;
 use super::wings::Submitter;
+
+use absence::Absence;
 
 /// How often progress is reported. Rates are averaged over minutes, and people look at steps.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,11 +48,8 @@ const FINISH_FLUSH: Duration = Duration::from_secs(5);
 /// Exit code of a lead that left because of SIGTERM: what a shell says of a program that died of it.
 const TERMINATED: i32 = 143;
 
-/// Assignments and orders that wait for the worker. They are levels: what does not fit comes again.
+/// News that wait for the worker: its loops bring more only once these were heard.
 const QUEUE: usize = 4;
-
-/// A daemon that answers a long poll sooner, with nothing new, is asked again only after a pause.
-const HASTY_ANSWER: Duration = Duration::from_secs(1);
 
 /// How an end is told of a command that was never started.
 const NEVER_RAN: Exit = Exit { code: 0, asked: true, killed: false };
@@ -57,23 +62,43 @@ pub struct WorkerConfig {
     pub role: Role,
     /// Time between the rescale signal and SIGKILL.
     pub grace: Duration,
-    /// How long an unreachable daemon is waited for once the command has ended.
+    /// For how long the daemon may be away before a worker with nothing to do does something about it.
     pub patience: Duration,
+    /// Of a lead that may train alone then: how many failures of its command are retried.
+    pub alone: Option<u32>,
+    /// What was left of the Slurm job when we began, if it has a limit.
+    pub left: Option<Duration>,
+    /// Our Slurm job.
+    pub job: JobId,
+    /// Our node.
+    pub node: NodeName,
+    /// Slurm's programs.
+    pub programs: Programs,
     /// Where the command's output goes.
     pub output: Output,
     /// Private directory on this node.
-    pub dir: PathBuf,
+    pub home: Home,
     /// Flags and command.
     pub common: CommandArgs,
 }
 
-/// A signal to the agent.
+/// How a worker ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// SIGTERM or SIGINT: the node is wanted, or the job's time is up.
-    Leave,
-    /// A user's signal to the whole step, which the command has got too.
-    User(i32),
+pub struct Served {
+    /// The exit code for the process.
+    pub code: i32,
+    /// Whether it left because its node is wanted, or the job's time is up.
+    pub left: bool,
+}
+
+/// Whether a worker is on its way out, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    No,
+    /// The job's time limit is near.
+    ForLimit,
+    /// Slurm has told us to.
+    Told,
 }
 
 /// Worker of a lead or wing.
@@ -82,14 +107,17 @@ pub struct Worker {
     link: Arc<Link>,
     outbox: Arc<Outbox>,
     tally: Tally,
-    socket: PathBuf,
-    orders: Option<mpsc::Sender<Vec<WingOrder>>>,
+    orders: Option<watch::Sender<Vec<WingOrder>>>,
     tasks: JoinSet<()>,
+    /// To ourselves, from our own tasks.
+    news: (mpsc::Sender<News>, mpsc::Receiver<News>),
     running: Option<(u64, Running)>,
     ended: Option<(u64, AgentEvent, Exit)>,
     assignment: Option<Assignment>,
     opening: Openings,
-    leaving: bool,
+    limit: Limit,
+    absence: Absence,
+    leaving: Leaving,
     exit: Option<i32>,
 }
 
@@ -106,39 +134,42 @@ struct Openings {
 impl Worker {
     /// Opens the progress socket and starts the loops that speak to the daemon. `submitter` is the lead's.
     pub fn new(config: WorkerConfig, link: Link, submitter: Option<Submitter>) -> anyhow::Result<Worker> {
-        let socket = config.dir.join("progress");
-        let listener = progress::open_socket(&socket).context("cannot open the progress socket")?;
+        let listener =
+            progress::open_socket(&config.home.socket()).context("cannot open the progress socket")?;
         let (tally, outbox) = (Tally::new(), Arc::new(Outbox::default()));
         let mut tasks = JoinSet::new();
         tasks.spawn(progress::listen(listener, tally.clone()));
         let orders = submitter.map(|submitter| {
-            let (sender, receiver) = mpsc::channel(QUEUE);
+            let (sender, receiver) = watch::channel(Vec::new());
             let outbox = outbox.clone();
             tasks.spawn(submitter.serve(receiver, move |event| outbox.push(event)));
             sender
         });
+        let now = Instant::now();
+        let (limit, absence) = (Limit::new(config.left, now), Absence::new(config.patience));
         Ok(Worker {
             config,
             link: Arc::new(link),
             outbox,
             tally,
-            socket,
             orders,
             tasks,
+            news: mpsc::channel(QUEUE),
             running: None,
             ended: None,
             assignment: None,
-            opening: Openings { stopped: None, idle_since: Instant::now(), next: None },
-            leaving: false,
+            opening: Openings { stopped: None, idle_since: now, next: None },
+            limit,
+            absence,
+            leaving: Leaving::No,
             exit: None,
         })
     }
 
-    /// Serves until there is nothing left to do. Returns the exit code for the process.
-    pub async fn serve(mut self, mut signals: mpsc::Receiver<Told>) -> anyhow::Result<i32> {
-        let (sender, mut assignments) = mpsc::channel(QUEUE);
-        self.tasks.spawn(poll(self.link.clone(), sender));
-        self.tasks.spawn(report(self.link.clone(), self.outbox.clone()));
+    /// Serves until there is nothing left to do.
+    pub async fn serve(mut self, mut signals: mpsc::Receiver<Told>) -> anyhow::Result<Served> {
+        self.tasks.spawn(talk::poll(self.link.clone(), self.news.0.clone()));
+        self.tasks.spawn(talk::report(self.link.clone(), self.outbox.clone()));
         let mut ticks = interval(PROGRESS_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let code = loop {
@@ -151,20 +182,35 @@ impl Worker {
                     }
                     self.stopped(ended);
                 }
-                Some(assignment) = assignments.recv() => self.assigned(assignment),
-                _ = ticks.tick() => self.tick()?,
+                Some(news) = self.news.1.recv() => self.hear(news),
+                _ = ticks.tick() => self.tick(),
             }
             if let Some(code) = self.exit {
                 break code;
             }
         };
+        let left = self.leaving != Leaving::No;
         let hopeless = self.link.away() > Duration::ZERO;
-        let wait = if self.leaving || hopeless { LEAVE_FLUSH } else { FINISH_FLUSH };
+        let wait = if left || hopeless { LEAVE_FLUSH } else { FINISH_FLUSH };
         if timeout(wait, self.outbox.emptied()).await.is_err() {
             tracing::warn!("left before the daemon had all reports");
         }
         self.tasks.shutdown().await;
-        Ok(code)
+        Ok(Served { code, left })
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::Assigned(assignment) => self.assigned(assignment),
+            News::Preempted if self.leaving != Leaving::Told => self.signalled(Told::Leave),
+            News::Preempted => {}
+            News::Looked(left) => self.limit.answered(left, Instant::now()),
+            News::MayTrainAlone(solitude) => self.may_train_alone(solitude),
+            News::DaemonIsBack => {
+                tracing::info!("the daemon is back: saving, to go on with it");
+                self.stop(self.config.grace);
+            }
+        }
     }
 
     fn is_lead(&self) -> bool {
@@ -173,21 +219,38 @@ impl Worker {
 
     fn signalled(&mut self, told: Told) {
         match told {
-            Told::Leave if self.leaving => {
+            Told::Leave if self.leaving == Leaving::Told => {
                 tracing::info!("told to leave again: killing the command");
                 self.stop(Duration::ZERO);
             }
             Told::Leave => {
                 tracing::info!("told to leave");
-                self.leaving = true;
-                self.outbox.push(AgentEvent::Leaving);
-                self.stop(self.link.leave_time());
-                self.leave_if_done();
+                self.leave(Leaving::Told, self.link.leave_time());
             }
-            // The command saves and exits on this signal; without a note it would count as its own decision.
-            Told::User(number) if number == self.config.common.signal.0 => self.stop(self.config.grace),
-            Told::User(_) => {}
+            Told::User(number) => {
+                // The command saves and exits on this signal; without a note it would count as its own
+                // decision.
+                if number == self.config.common.signal.0 {
+                    self.stop(self.config.grace);
+                }
+                let (programs, job) = (self.config.programs.clone(), self.config.job);
+                let tell = self.news.0.clone();
+                self.tasks.spawn(async move {
+                    if limit::is_preempted(programs, job).await {
+                        // A worker that has ended wants to know nothing more.
+                        tell.send(News::Preempted).await.ok();
+                    }
+                });
+            }
         }
+    }
+
+    /// Begins to leave; the command may take `grace` to save.
+    fn leave(&mut self, leaving: Leaving, grace: Duration) {
+        self.leaving = leaving;
+        self.outbox.push(AgentEvent::Leaving);
+        self.stop(grace);
+        self.leave_if_done();
     }
 
     fn stop(&self, grace: Duration) {
@@ -197,8 +260,18 @@ impl Worker {
     }
 
     fn leave_if_done(&mut self) {
-        if self.leaving && self.running.is_none() {
-            self.exit = Some(if self.is_lead() { TERMINATED } else { 0 });
+        if self.running.is_some() {
+            return;
+        }
+        match self.leaving {
+            Leaving::No => {}
+            Leaving::ForLimit if self.is_lead() => {
+                // Slurm ends us once it has requeued the job.
+                self.tasks.spawn(limit::requeue(self.config.programs.clone(), self.config.job));
+            }
+            Leaving::ForLimit | Leaving::Told => {
+                self.exit = Some(if self.is_lead() { TERMINATED } else { 0 });
+            }
         }
     }
 
@@ -206,7 +279,11 @@ impl Worker {
     fn stopped(&mut self, ended: Ended) {
         let Some((generation, _)) = self.running.take() else { return };
         self.tell_progress(generation);
-        let exit = Exit { asked: ended.exit.asked || self.leaving, ..ended.exit };
+        let exit = Exit { asked: ended.exit.asked || self.leaving != Leaving::No, ..ended.exit };
+        let took = Duration::try_from_secs_f64(ended.stop_secs).unwrap_or_default();
+        if exit.asked && !exit.killed {
+            self.limit.stopped(took);
+        }
         tracing::info!(
             generation,
             code = exit.code,
@@ -215,8 +292,12 @@ impl Worker {
             stop_secs = ended.stop_secs,
             "the command has ended"
         );
+        if generation == ALONE {
+            self.stopped_alone(exit);
+            return;
+        }
         let event = AgentEvent::Stopped { generation, exit, stop_secs: ended.stop_secs, port: free_port() };
-        let asked_at = Instant::now() - Duration::try_from_secs_f64(ended.stop_secs).unwrap_or_default();
+        let asked_at = Instant::now() - took;
         let saved = self.tally.saved_at().and_then(|t| t.checked_duration_since(asked_at.into_std()));
         let stopped = exit.asked.then_some((saved.map(|s| s.as_secs_f64()), ended.stop_secs));
         self.opening = Openings { stopped, idle_since: Instant::now(), next: None };
@@ -228,9 +309,12 @@ impl Worker {
     }
 
     fn assigned(&mut self, assignment: Assignment) {
-        if let Some(orders) = self.orders.as_ref().filter(|_| !assignment.wings.is_empty() && !self.leaving) {
-            // What does not fit now comes with the next poll.
-            orders.try_send(assignment.wings.clone()).ok();
+        if let Some(orders) = self.orders.as_ref().filter(|_| self.leaving == Leaving::No) {
+            orders.send_replace(assignment.wings.clone());
+        }
+        let told = self.assignment.as_ref().and_then(|a| a.notice.as_ref());
+        if let Some(notice) = assignment.notice.as_ref().filter(|n| Some(*n) != told) {
+            tracing::warn!("{notice}");
         }
         self.assignment = Some(assignment);
         self.act(true);
@@ -239,7 +323,7 @@ impl Worker {
     /// Does what the assignment asks for. `again`: an end that was told before is told again.
     fn act(&mut self, again: bool) {
         let Some(assignment) = &self.assignment else { return };
-        if self.leaving {
+        if self.leaving != Leaving::No {
             return;
         }
         let running = self.running.as_ref().map(|(generation, _)| *generation);
@@ -264,12 +348,22 @@ impl Worker {
 
     /// Starts the command as this member. Runs on the thread of `serve`, which lives as long as the process.
     fn start(&mut self, member: &Member) {
+        if member.rank == 0 && is_taken(member.master_port) {
+            tracing::warn!(port = member.master_port, "the rendezvous port is taken: asking for another");
+            // To the daemon this generation was stopped: the next one has a fresh port, and nothing has
+            // failed.
+            let (generation, exit) = (member.generation, NEVER_RAN);
+            let event = AgentEvent::Stopped { generation, exit, stop_secs: 0.0, port: free_port() };
+            self.ended = Some((generation, event, exit));
+            self.tell_end(generation);
+            return;
+        }
         let common = &self.config.common;
         let around = Surroundings {
             lead: self.config.lead,
             local_ranks: common.local_ranks(),
             local_ranks_given: common.nproc_per_node.is_some(),
-            progress: &self.socket,
+            progress: &self.config.home.socket(),
             cpus_per_task: kept_cpus_per_task(),
             elastic_signals: std::env::var("TORCHELASTIC_SIGNALS_TO_HANDLE").ok(),
             signal: common.signal.to_string(),
@@ -290,51 +384,39 @@ impl Worker {
         let running = Running::start(Launch {
             words: common.command.clone(),
             ranks,
-            mark: mark(&self.config.dir, member.generation),
+            mark: mark(self.config.home.path(), member.generation),
             signal: common.signal.0,
             output: self.config.output.clone(),
             regex: common.progress_regex.clone(),
             tally: self.tally.clone(),
         });
-        self.link.set_running(Some(member.generation));
-        self.outbox.push(AgentEvent::Started { generation: member.generation });
+        if member.generation != ALONE {
+            self.link.set_running(Some(member.generation));
+            self.outbox.push(AgentEvent::Started { generation: member.generation });
+        }
         self.running = Some((member.generation, running));
     }
 
     fn tell_progress(&mut self, generation: u64) {
-        if let Some((sum, secs)) = self.tally.take() {
+        if let Some((sum, secs)) = self.tally.take().filter(|_| generation != ALONE) {
             let (samples, step, loss) = (sum.samples, sum.step, sum.loss);
             let opening = self.opening.next.take();
             self.outbox.push(AgentEvent::Progress { generation, samples, secs, step, loss, opening });
         }
     }
 
-    fn tick(&mut self) -> anyhow::Result<()> {
+    fn tick(&mut self) {
         match &self.running {
             Some((generation, _)) => {
                 let generation = *generation;
                 self.tell_progress(generation);
             }
-            None => self.lose_patience()?,
+            None if self.leaving == Leaving::No => self.bear_absence(),
+            None => {}
         }
-        Ok(())
-    }
-
-    /// With nothing running and nobody to say what comes next, a worker gives its node back after a while.
-    fn lose_patience(&mut self) -> anyhow::Result<()> {
-        if self.link.away() <= self.config.patience {
-            return Ok(());
+        if self.leaving == Leaving::No && self.exit.is_none() {
+            self.mind_limit();
         }
-        match &self.ended {
-            _ if !self.is_lead() => self.exit = Some(0),
-            Some((_, _, exit)) if !exit.asked => self.exit = Some(exit.code),
-            // It was stopped for a rescale and is not done: only a daemon can go on with it, or Slurm's time
-            // limit.
-            Some(_) => return Ok(()),
-            None => bail!("the daemon has not answered for {} s", self.config.patience.as_secs()),
-        }
-        tracing::warn!(code = self.exit, "the daemon stays away; leaving");
-        Ok(())
     }
 }
 
@@ -348,79 +430,4 @@ async fn end_of(running: &mut Option<(u64, Running)>) -> Ended {
         Some((_, running)) => running.ended().await,
         None => pending().await,
     }
-}
-
-/// Brings assignments, each time the daemon answers.
-async fn poll(link: Arc<Link>, assignments: mpsc::Sender<Assignment>) {
-    let (mut backoff, mut seen) = (Backoff::new(), (0, 0));
-    loop {
-        let asked_at = Instant::now();
-        match link.poll(|epoch| if epoch == seen.0 { seen.1 } else { 0 }).await {
-            Ok((epoch, assignment)) => {
-                let fresh = (epoch, assignment.version) != seen;
-                seen = (epoch, assignment.version);
-                if assignments.send(assignment).await.is_err() {
-                    return;
-                }
-                if fresh || asked_at.elapsed() > HASTY_ANSWER {
-                    backoff.reset();
-                    continue;
-                }
-            }
-            Err(error) => log_refusal(&error, "asking for orders"),
-        }
-        sleep(backoff.next()).await;
-    }
-}
-
-/// Delivers events.
-async fn report(link: Arc<Link>, outbox: Arc<Outbox>) {
-    let mut backoff = Backoff::new();
-    loop {
-        let events = outbox.take().await;
-        match link.report(events).await {
-            Ok(()) => {
-                outbox.delivered();
-                backoff.reset();
-                continue;
-            }
-            Err(error @ LinkError::Refused { .. }) => {
-                // The same events would be refused for ever, and keep back all that follow.
-                log_refusal(&error, "reporting; these events are lost");
-                outbox.delivered();
-            }
-            Err(_) => outbox.failed(),
-        }
-        tokio::select! {
-            () = sleep(backoff.next()) => {}
-            () = outbox.urgent() => {}
-        }
-    }
-}
-
-/// That the daemon is away was logged by the link, once.
-fn log_refusal(error: &LinkError, doing: &str) {
-    if let LinkError::Refused { .. } = error {
-        tracing::warn!(%error, doing, "the daemon refuses us");
-    }
-}
-
-/// Listens for the signals that Slurm and users send to a step.
-pub fn signals() -> io::Result<mpsc::Receiver<Told>> {
-    let (sender, receiver) = mpsc::channel(QUEUE);
-    let kinds = [
-        (libc::SIGTERM, Told::Leave),
-        (libc::SIGINT, Told::Leave),
-        (libc::SIGUSR1, Told::User(libc::SIGUSR1)),
-        (libc::SIGUSR2, Told::User(libc::SIGUSR2)),
-        (libc::SIGHUP, Told::User(libc::SIGHUP)),
-    ];
-    for (number, told) in kinds {
-        let mut stream = signal(SignalKind::from_raw(number))?;
-        let sender = sender.clone();
-        tokio::spawn(
-            async move { while stream.recv().await.is_some() && sender.send(told).await.is_ok() {} },
-        );
-    }
-    Ok(receiver)
 }

@@ -76,6 +76,9 @@ pub struct Assignment {
     pub directive: Directive,
     /// Wings that the lead shall submit and has not reported yet. Empty for a wing.
     pub wings: Vec<WingOrder>,
+    /// What the job's owner should know: the lead's agent says it once, in the job's output.
+    #[serde(default)]
+    pub notice: Option<String>,
 }
 
 /// What happened at a worker: `POST /v1/agent/report`.

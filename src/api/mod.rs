@@ -5,6 +5,7 @@
 
 mod agent;
 mod document;
+pub mod headers;
 mod operator;
 mod profiles;
 mod rounds;
@@ -12,7 +13,9 @@ pub mod routes;
 
 pub use agent::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
 pub use document::{ErrorBody, SCHEMA};
-pub use operator::{ControlRequest, Generations, JobView, NodeKind, NodeView, RoundView, Status};
+pub use operator::{
+    ControlRequest, Generations, Hidden, JobView, NodeFailure, NodeKind, NodeView, RoundView, Status,
+};
 pub use profiles::{
     Counted, CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED,
     MAX_PROFILES, ProfileView, ProfilesView,

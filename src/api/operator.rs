@@ -44,6 +44,28 @@ pub struct Status {
     pub nodes: Vec<NodeView>,
     /// All malleable jobs.
     pub jobs: Vec<JobView>,
+    /// What is not shown to this reader.
+    #[serde(default, skip_serializing_if = "Hidden::is_nothing")]
+    pub hidden: Hidden,
+}
+
+/// What Slurm's `PrivateData` keeps from a reader: counted, and not named.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Hidden {
+    /// Malleable jobs of other users.
+    pub jobs: u32,
+    /// Nodes that those hold.
+    pub job_nodes: u32,
+    /// Nodes that are left out, by what they are for the main queue.
+    pub nodes: BTreeMap<NodeKind, u32>,
+}
+
+impl Hidden {
+    /// Whether everything is shown.
+    pub fn is_nothing(&self) -> bool {
+        *self == Hidden::default()
+    }
 }
 
 /// A node as `infill gaps` and `infill status` show it.
@@ -72,10 +94,25 @@ pub struct NodeView {
     pub usable_until: Option<UnixTime>,
     /// Why it is refused.
     pub why: Option<String>,
+    /// What malleable jobs have met on it within the last hour, oldest first.
+    #[serde(default)]
+    pub failures: Vec<NodeFailure>,
+}
+
+/// Something that a malleable job met on a node. Whose fault it was is open: two jobs of a user close the
+/// node to that user, jobs of two users to everybody, for a while.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeFailure {
+    /// Which job, to those who may see it.
+    pub job: Option<JobId>,
+    /// When.
+    pub at: UnixTime,
+    /// What it was.
+    pub what: String,
 }
 
 /// What a node is for the main queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
     /// A main job runs on it.
@@ -123,12 +160,18 @@ pub struct JobView {
     pub wings: Vec<JobId>,
     /// Why it has what it has, from the last round.
     pub why: String,
+    /// Why it has fewer wings than the plan gives it: what Slurm, sbatch or `slurm.max_wings` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shortage: Option<String>,
     /// Its rate as a share of what proportional scaling from its smallest size would give.
     #[serde(default)]
     pub efficiency: Option<f64>,
     /// What the advisor knows of it, and why it will or will not try another size.
     #[serde(default)]
     pub advice: String,
+    /// In what time it leaves a node, and what its owner should know of how it saves.
+    #[serde(default)]
+    pub leaving: String,
 }
 
 /// A round: `GET /v1/round` (the last one) and `GET /v1/plan` (a new one, computed without acting).
@@ -142,6 +185,9 @@ pub struct RoundView {
     pub report: Report,
     /// Whether the plan is carried out.
     pub acting: bool,
+    /// What is not shown to this reader.
+    #[serde(default, skip_serializing_if = "Hidden::is_nothing")]
+    pub hidden: Hidden,
     /// Seconds the round took, by stage (`snapshot`, `gaps`, `plan`, `check`).
     pub secs: BTreeMap<String, f64>,
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser, Subcommand};
 
 use super::{
-    advise, config, doctor, exit, explain, gaps, generate, jobs, plan, profiles, rounds, simulate, status,
+    advise, config, doctor, exit, explain, gaps, generate, jobs, nodes, plan, profiles, rounds, simulate,
+    status,
 };
 use crate::agent;
 
@@ -37,11 +38,17 @@ pub enum Command {
     Run(agent::RunArgs),
     /// In a wing: serve a malleable job on more nodes (infill starts this itself)
     Worker(agent::WorkerArgs),
+    /// In a batch script, after `infill run`: ends the script when its node is wanted (infill starts this
+    /// itself)
+    #[command(hide = true)]
+    Sentry(agent::SentryArgs),
     /// Show how things stand, once or as a picture that moves
     Status(status::StatusArgs),
     /// List the gaps: nodes that the main queue does not use, and until when; or show how long those of a log
     /// last
     Gaps(gaps::GapsArgs),
+    /// List the nodes of infill's partition, with what malleable jobs have met on them.
+    Nodes(nodes::NodesArgs),
     /// List the malleable jobs
     Jobs(jobs::JobsArgs),
     /// Show what a round would do now, without doing it
@@ -107,6 +114,7 @@ mod tests {
             "infill status --watch --interval 2 --url http://x:1",
             "infill jobs -h -o %i -u alice,bob -j 1,2 -n n1",
             "infill gaps -a --json",
+            "infill nodes -n n1 --json",
             "infill gaps --log kth.swf.gz --log-format swf --procs-per-node 2 --nodes 100 --json",
             "infill gaps --idle summit.csv.xz",
             "infill simulate --log kth.swf --curves a.csv --policy infill,bound -h -o %p|%e --html out.html",

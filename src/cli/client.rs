@@ -5,11 +5,15 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
 
 use super::exit::{Exit, Failure};
+use super::pass::{self, NoProof, Pass, Passes};
 use crate::addresses::{self, Addresses};
-use crate::api::{ErrorBody, daemon_urls};
+use crate::agent::identity::{IdentityError, Proof};
+use crate::api::{ErrorBody, daemon_urls, headers};
 use crate::causes::innermost;
+use crate::model::Secret;
 
 /// Time to reach the daemon: it is on the same network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,7 +34,18 @@ pub enum ClientError {
         /// Why, in words.
         why: String,
     },
-    /// 401 or 403.
+    /// 401.
+    #[error(
+        "the daemon does not believe who asks: {0}\n\
+         MUNGE needs munged on both machines, with one key and clocks that agree; a token of Slurm's needs a \
+         slurmrestd that the daemon reaches over HTTP. The daemon's log says more. Where neither is to be had, \
+         the administrator sets http.read = \"open\"."
+    )]
+    Unproved(String),
+    /// There is nothing to prove it with.
+    #[error(transparent)]
+    NoProof(#[from] NoProof),
+    /// 403.
     #[error("the daemon refused: {0}")]
     Denied(String),
     /// 404.
@@ -71,7 +86,7 @@ impl ClientError {
     pub fn exit(&self) -> Exit {
         match self {
             ClientError::Unreachable { .. } => Exit::Unreachable,
-            ClientError::Denied(_) => Exit::Denied,
+            ClientError::Denied(_) | ClientError::Unproved(_) | ClientError::NoProof(_) => Exit::Denied,
             ClientError::NotFound(_) => Exit::NotFound,
             ClientError::Status { .. } | ClientError::Garbled { .. } => Exit::Failed,
             ClientError::Url { .. } => Exit::Usage,
@@ -89,6 +104,7 @@ impl From<ClientError> for Failure {
 pub struct Client {
     daemons: Addresses,
     http: reqwest::Client,
+    passes: Mutex<Passes>,
 }
 
 impl Client {
@@ -108,7 +124,7 @@ impl Client {
             .user_agent(concat!("infill/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| bad(innermost(&e)))?;
-        Ok(Client { daemons, http })
+        Ok(Client { daemons, http, passes: Mutex::default() })
     }
 
     /// The daemons' URLs.
@@ -127,8 +143,28 @@ impl Client {
         path: &str,
         query: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let body = self.answer(path, |url| self.http.get(url).query(query)).await?;
+        let mut passes = self.passes.lock().await;
+        let mut pass = passes.first().await;
+        let read =
+            async |pass: &Pass| self.answer(path, |url| pass.on(self.http.get(url).query(query))).await;
+        let mut answer = read(&pass).await;
+        // A ticket that has lapsed is replaced, and then who asks is believed or not.
+        while let Err(ClientError::Unproved(_)) = &answer {
+            let Some(next) = passes.after(&pass, self.daemons.urls()).await? else { break };
+            answer = read(&next).await;
+            pass = next;
+        }
+        let Answer { body, ticket } = answer?;
+        passes.keep(ticket);
         self.document(path, &body)
+    }
+
+    /// Proof of who gives an order.
+    ///
+    /// # Errors
+    /// When there is neither MUNGE nor a token.
+    pub async fn prove(&self, purpose: &str) -> Result<Proof, IdentityError> {
+        pass::prove(purpose, self.daemons.urls()).await
     }
 
     /// Posts an order; the answer's body is of no interest.
@@ -142,8 +178,8 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let body = self.answer(path, |url| self.http.post(url).json(body)).await?;
-        self.document(path, &body)
+        let answer = self.answer(path, |url| self.http.post(url).json(body)).await?;
+        self.document(path, &answer.body)
     }
 
     fn document<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> Result<T, ClientError> {
@@ -160,7 +196,7 @@ impl Client {
         &self,
         path: &str,
         request: impl Fn(String) -> reqwest::RequestBuilder,
-    ) -> Result<Vec<u8>, ClientError> {
+    ) -> Result<Answer, ClientError> {
         let mut failure: Option<ClientError> = None;
         for (number, url) in self.daemons.in_turn() {
             match answer_of(url, path, request(format!("{url}{path}"))).await {
@@ -179,12 +215,21 @@ impl Client {
     }
 }
 
-async fn answer_of(url: &str, path: &str, request: reqwest::RequestBuilder) -> Result<Vec<u8>, ClientError> {
+/// What a daemon answered.
+struct Answer {
+    body: Vec<u8>,
+    ticket: Option<Secret>,
+}
+
+async fn answer_of(url: &str, path: &str, request: reqwest::RequestBuilder) -> Result<Answer, ClientError> {
     let unreachable = |e: reqwest::Error| ClientError::Unreachable { url: url.to_owned(), why: why(&e) };
     let answer = request.send().await.map_err(unreachable)?;
     let status = answer.status();
+    let ticket = answer.headers().get(headers::TICKET).and_then(|v| v.to_str().ok());
+    let ticket = ticket.map(|t| Secret(t.to_owned()));
     let bytes = answer.bytes().await.map_err(unreachable)?;
-    if status.is_success() { Ok(bytes.to_vec()) } else { Err(refusal(status, path, &bytes)) }
+    let answer = Answer { body: bytes.to_vec(), ticket };
+    if status.is_success() { Ok(answer) } else { Err(refusal(status, path, &bytes)) }
 }
 
 fn refusal(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
@@ -193,7 +238,8 @@ fn refusal(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
         Err(_) => status.canonical_reason().unwrap_or("no reason given").to_owned(),
     };
     match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ClientError::Denied(what),
+        StatusCode::UNAUTHORIZED => ClientError::Unproved(what),
+        StatusCode::FORBIDDEN => ClientError::Denied(what),
         StatusCode::NOT_FOUND => ClientError::NotFound(what),
         _ => ClientError::Status { status: status.as_u16(), path: path.to_owned(), what },
     }

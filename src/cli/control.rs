@@ -5,7 +5,6 @@ use anyhow::Context;
 use super::exit::{CommandResult, Exit};
 use super::output;
 use super::session::Session;
-use crate::agent::identity::{self, Identity as _};
 use crate::api::{ControlRequest, routes};
 use crate::model::Control;
 
@@ -41,8 +40,8 @@ impl Order {
 /// Gives the order.
 pub async fn run(order: Order, session: &Session) -> CommandResult {
     let client = session.client()?;
-    let proof = identity::Slurm::default()
-        .prove("control", None)
+    let proof = client
+        .prove("control")
         .await
         .context("cannot prove to the daemon who gives the order (is munged running here?)")?;
     let request =

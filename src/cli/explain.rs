@@ -8,7 +8,7 @@ use super::exit::{CommandResult, Exit};
 use super::output::{self, When};
 use super::percent;
 use super::session::Session;
-use super::{gaps, plan, values};
+use super::{gaps, jobs, plan, values};
 use crate::api::{Generations, JobView, NodeView, RoundView, SCHEMA, Status, routes};
 use crate::model::{JobId, UnixTime, hostlist};
 use crate::store::GenerationRecord;
@@ -183,7 +183,7 @@ fn job_lines(job: &JobView) -> Vec<String> {
         nodes => format!("{} nodes: {} (lead on {})", nodes.len(), hostlist::compress(nodes), nodes[0]),
     };
     let mut lines = vec![
-        format!("job {} ({}) of {}: {}", job.job, job.name, job.user, job.state),
+        format!("job {} ({}) of {}: {}", job.job, job.name, jobs::filled(&job.user), job.state),
         format!("may have {} nodes; has {nodes}", job.sizes),
         format!(
             "generation {}; {} rescales ({} killed past the grace time), {} restarts after failures",
@@ -199,7 +199,9 @@ fn job_lines(job: &JobView) -> Vec<String> {
         (false, None) => "no progress reported".to_owned(),
         _ => format!("progress: {}", progress.join(", ")),
     });
+    lines.extend(job.shortage.as_ref().map(|why| format!("short of nodes: {why}")));
     lines.extend((!job.advice.is_empty()).then(|| format!("advice: {}", job.advice)));
+    lines.extend((!job.leaving.is_empty()).then(|| format!("leaving: {}", job.leaving)));
     lines
 }
 
@@ -277,6 +279,7 @@ mod tests {
         generation 3; 2 rescales (0 killed past the grace time), 0 restarts after failures
         progress: 1.23M samples, 812/s, 87% of proportional scaling, step 4200, loss 1.25
         advice: curve from 3 sizes; 8 nodes will be tried
+        leaving: leaves a node 20 s before the main queue wants it: 4 s are allowed for saving, by its last 5 stops
 
         last round, 22:10:17 (0:00 ago, carried out):
           job 101: had 2, gets 2: growing to 3 costs 18 s and gains 12 s

@@ -9,6 +9,7 @@ use super::filter::{self, FilterArgs, TableArgs};
 use super::output;
 use super::percent;
 use super::session::Session;
+use super::summary;
 use super::table::{Column, FieldHelp};
 use crate::api::{JobView, Status, routes};
 use crate::model::{MalleableState, hostlist};
@@ -30,7 +31,7 @@ static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_
 const COLUMNS: &[Column<JobView>] = &[
     Column { letter: 'i', header: "JOBID", help: "the lead's job id", cell: |j| j.job.to_string() },
     Column { letter: 'j', header: "NAME", help: "job name", cell: |j| j.name.clone() },
-    Column { letter: 'u', header: "USER", help: "owner", cell: |j| j.user.clone() },
+    Column { letter: 'u', header: "USER", help: "owner", cell: |j| filled(&j.user) },
     Column { letter: 't', header: "STATE", help: MalleableState::WORDS, cell: |j| j.state.to_string() },
     Column { letter: 'D', header: "NODES", help: "nodes held", cell: |j| j.nodes.len().to_string() },
     Column { letter: 's', header: "SIZES", help: "sizes that it may have", cell: |j| j.sizes.clone() },
@@ -110,6 +111,7 @@ pub async fn run(args: JobsArgs, session: &Session) -> CommandResult {
         output::print_json(&status)?;
     } else {
         output::print(&filter::render(&args.table, DEFAULT, COLUMNS, &status.jobs)?)?;
+        output::note(summary::hidden(&status.hidden));
     }
     Ok(Exit::Ok.code())
 }

@@ -15,7 +15,9 @@ mod gaps;
 mod generate;
 mod jobs;
 mod logging;
+mod nodes;
 mod output;
+mod pass;
 mod percent;
 mod plan;
 mod profiles;
@@ -82,8 +84,10 @@ fn dispatch(cli: Cli) -> CommandResult {
             session.tell(&mut args.common.url)?;
             block_on(async { Ok(exit::of_command(crate::agent::worker(args).await?)) })
         }
+        Command::Sentry(args) => block_on(async { Ok(exit::of_command(crate::agent::sentry(args).await?)) }),
         Command::Status(args) => block_on(status::run(args, &session)),
         Command::Gaps(args) => block_on(gaps::run(args, &session)),
+        Command::Nodes(args) => block_on(nodes::run(args, &session)),
         Command::Jobs(args) => block_on(jobs::run(args, &session)),
         Command::Plan(args) => block_on(plan::run(args, &session)),
         Command::Rounds(args) => block_on(rounds::run(args, &session)),

@@ -23,6 +23,13 @@ pub fn print(text: &str) -> std::io::Result<()> {
     }
 }
 
+/// Says something beside what is printed, where there is something to say: tables stay what they are.
+pub fn note(text: Option<String>) {
+    if let Some(text) = text {
+        eprintln!("{text}");
+    }
+}
+
 /// Prints a document as indented JSON.
 pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(print(&serde_json::to_string_pretty(document)?)?)

@@ -1,11 +1,13 @@
 //! A small cluster that the tests of the command line show.
 
+use std::collections::BTreeMap;
+
 use chrono::FixedOffset;
 
 use super::output::When;
 use crate::api::{
-    CurveRow, HistoryRow, HistoryView, JobView, NodeKind, NodeView, ProfileView, ProfilesView, RoundView,
-    RoundsView, SCHEMA, Status,
+    CurveRow, Hidden, HistoryRow, HistoryView, JobView, NodeKind, NodeView, ProfileView, ProfilesView,
+    RoundView, RoundsView, SCHEMA, Status,
 };
 use crate::model::{
     BatchMode, ChangeCost, Control, ExecPlan, JobId, JobPlan, JobVerdict, MalleableState, MeasuredCosts,
@@ -35,6 +37,7 @@ pub fn node(name: &str, kind: NodeKind) -> NodeView {
         wanted_by: None,
         usable_until: None,
         why: None,
+        failures: vec![],
     }
 }
 
@@ -57,8 +60,10 @@ pub fn job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) -> JobVie
         rate: None,
         wings: vec![],
         why: String::new(),
+        shortage: None,
         efficiency: None,
         advice: String::new(),
+        leaving: String::new(),
     }
 }
 
@@ -91,6 +96,7 @@ pub fn status() -> Status {
         wings: vec![JobId(103)],
         efficiency: Some(0.873),
         advice: "curve from 3 sizes; 8 nodes will be tried".to_owned(),
+        leaving: "leaves a node 20 s before the main queue wants it: 4 s are allowed for saving, by its last 5 stops".to_owned(),
         why: "2 of 3 gaps: the third closes in 4:00".to_owned(),
         ..job(101, "alice", MalleableState::Running, &["n1", "n2"])
     };
@@ -114,6 +120,7 @@ pub fn status() -> Status {
             refused,
         ],
         jobs: vec![running, waiting],
+        hidden: Hidden::default(),
     }
 }
 
@@ -160,7 +167,9 @@ pub fn round() -> RoundView {
                 node("n3", None, "closes in 4:00, too soon for any job"),
             ],
             notes: vec!["backfill's plan was cut short".to_owned().into()],
+            owners: BTreeMap::new(),
         },
+        hidden: Hidden::default(),
         acting: true,
         secs: [("snapshot", 0.031), ("plan", 0.012)].map(|(k, v)| (k.to_owned(), v)).into(),
     }

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::exit::Failure;
-use super::output::When;
+use super::output::{self, When};
 use super::{gaps, jobs};
-use crate::api::{NodeKind, Status};
+use crate::api::{Hidden, NodeKind, Status};
 use crate::model::{Control, Mode};
 
 /// The summary and the jobs.
@@ -17,6 +17,9 @@ pub fn summary(status: &Status, url: &str, when: When) -> Result<String, Failure
     }
     if !status.jobs.is_empty() {
         let _ = write!(text, "\n{}", jobs::table(&status.jobs)?);
+    }
+    if let Some(line) = hidden(&status.hidden) {
+        let _ = write!(text, "\n{line}\n");
     }
     Ok(text)
 }
@@ -53,10 +56,24 @@ fn mode(status: &Status) -> &'static str {
 /// `5: 2 held, 1 gap, 1 busy, 1 refused`.
 pub fn line_up(status: &Status) -> String {
     let kinds = [NodeKind::Held, NodeKind::Gap, NodeKind::Busy, NodeKind::Refused].map(|kind| {
-        let count = status.nodes.iter().filter(|n| n.kind == kind).count();
+        let shown = status.nodes.iter().filter(|n| n.kind == kind).count();
+        let count = shown + status.hidden.nodes.get(&kind).map_or(0, |n| *n as usize);
         format!("{count} {}", gaps::kind(kind))
     });
-    format!("{}: {}", status.nodes.len(), kinds.join(", "))
+    let all = status.nodes.len() + status.hidden.nodes.values().sum::<u32>() as usize;
+    format!("{all}: {}", kinds.join(", "))
+}
+
+/// What is not shown, in a line.
+pub fn hidden(hidden: &Hidden) -> Option<String> {
+    let nodes: u32 = hidden.nodes.values().sum();
+    let jobs = (hidden.jobs > 0).then(|| {
+        let on = output::counted(u64::from(hidden.job_nodes), "node");
+        format!("{} of other users on {on}", output::counted(u64::from(hidden.jobs), "job"))
+    });
+    let nodes = (nodes > 0).then(|| output::counted(u64::from(nodes), "node"));
+    let all: Vec<String> = jobs.into_iter().chain(nodes).collect();
+    (!all.is_empty()).then(|| format!("not shown (Slurm's PrivateData): {}", all.join("; ")))
 }
 
 fn job_line_up(status: &Status) -> String {
@@ -93,6 +110,29 @@ mod tests {
         JOBID NAME      USER  STATE   NODES SIZES STEP RATE EFFIC NODELIST REASON
         101   train-101 alice running 2     1-8   4200 812  87%   n[1-2]   2 of 3 gaps: the third closes in 4:00
         102   train-102 bob   queued  0     1-8   -    -    -     -        no gap lasts a minute
+        ");
+    }
+
+    #[test]
+    fn what_is_hidden_is_counted() {
+        let all = samples::status();
+        let nodes = [(NodeKind::Held, 2), (NodeKind::Busy, 1)].into();
+        let status = Status {
+            nodes: all.nodes.iter().filter(|n| n.kind == NodeKind::Gap).cloned().collect(),
+            jobs: vec![],
+            problems: vec![],
+            hidden: Hidden { jobs: 1, job_nodes: 2, nodes },
+            ..all
+        };
+        insta::assert_snapshot!(summary(&status, "http://ctl:6810", samples::when()).unwrap(), @r"
+        daemon  infill 0.1.0 at http://ctl:6810, up 1-01:00:00
+        mode    act
+        slurm   24.11.5, REST v0.0.42
+        rounds  last 0:03 ago
+        nodes   4: 2 held, 1 gap, 1 busy, 0 refused
+        jobs    none
+
+        not shown (Slurm's PrivateData): 1 job of other users on 2 nodes; 3 nodes
         ");
     }
 

@@ -90,6 +90,7 @@ fn a_command_that_the_daemon_answers_succeeds() {
         "jobs -h -o %i|%r",
         "jobs --json",
         "gaps -a",
+        "nodes",
         "gaps -n n4",
         "plan",
         "plan --json",
@@ -127,6 +128,7 @@ fn each_failure_has_its_code() {
     check("profiles show no-such --history", Exit::NotFound);
     check("jobs -j 9", Exit::NotFound);
     check("gaps -n n9", Exit::NotFound);
+    check("nodes -n n9", Exit::NotFound);
     check("profiles show no-such", Exit::NotFound);
     check("profiles show bert -u bob --svg -", Exit::NotFound);
     check("profiles import /nonexistent/profiles.json", Exit::Input);

@@ -29,6 +29,7 @@ fn a_refusal_names_key_value_and_what_is_expected() {
     let all = [
         "[daemon]\npoll_interval_secs = nan",
         "[daemon]\nlisten = \"here\"",
+        "[http]\nmax_connections = 3",
         "[slurm]\npartition = \"a,b\"",
         "[slurm]\nrest = \"ftp://x\"",
         "[gaps]\nmin_window_secs = 5",
@@ -43,6 +44,7 @@ fn a_refusal_names_key_value_and_what_is_expected() {
     insta::assert_snapshot!(all.map(said).join("\n"), @"
     x.toml: daemon.poll_interval_secs = NaN: expected seconds between 0.05 and 86400
     x.toml: daemon.listen = here: expected ADDRESS:PORT
+    x.toml: http.max_connections = 3: expected 64 to 1000000 connections
     x.toml: slurm.partition = a,b: expected one partition
     x.toml: slurm.rest = ftp://x: expected unix:/path, http://host:port or https://host:port
     x.toml: gaps.min_window_secs = 5: expected 60 to 86400 seconds

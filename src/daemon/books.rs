@@ -6,6 +6,9 @@ use crate::clock::now;
 use crate::model::UnixTime;
 use crate::store::StoreError;
 
+/// Setting of the store that keeps how long nodes take to come up and to become free.
+pub const NODE_TIMES_SETTING: &str = "node_times";
+
 /// Seconds in a day.
 const DAY_SECS: i64 = 86_400;
 
@@ -17,6 +20,14 @@ pub async fn write(context: &Context) {
     if let Err(e) = write_pages(context, &mut pages).await {
         context.store_failed(&e);
         context.state().ledger.put_pages_back(pages);
+        return;
+    }
+    let times = context.state().scene.node_times_mut().take_unsaved();
+    if let Some(text) = times
+        && let Err(e) = context.store.put_setting(NODE_TIMES_SETTING, &text).await
+    {
+        context.store_failed(&e);
+        context.state().scene.node_times_mut().not_saved();
     }
 }
 

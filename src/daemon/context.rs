@@ -1,18 +1,22 @@
 //! What every part of the daemon needs: services, and the state behind its lock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tracing::Level;
 
-use super::fleet::{Batch, Note, Output};
+use super::doors::Doors;
+use super::fleet::{Note, Output};
 use super::health::Problem;
+use super::lanes::{Lanes, Queues};
 use super::leadership::Leadership;
 use super::lines::Lines;
 use super::metrics::Metrics;
 use super::state::{Errands, State};
+use super::waking::{Call, Waking};
 use crate::api::AgentReport;
+use crate::clock::now;
 use crate::config::Config;
 use crate::generation::Arrival;
 use crate::model::{AgentEvent, JobId, Secret, UnixTime};
@@ -20,15 +24,8 @@ use crate::slurm::SlurmApi;
 use crate::slurm::munge::Identity;
 use crate::store::{LeadStanding, Store, StoreError};
 
-/// Batches of effects that may wait. One job has at most one batch a turn, so this is more than any site's
-/// malleable jobs.
-const QUEUE: usize = 4096;
-
 /// Setting of the store that keeps the administrator's last order.
 pub const CONTROL_SETTING: &str = "control";
-
-/// Where turns send their effects.
-type Sender = mpsc::Sender<Batch>;
 
 /// What the daemon speaks to.
 pub struct Services {
@@ -38,6 +35,17 @@ pub struct Services {
     pub store: Arc<dyn Store>,
     /// Who speaks?
     pub identity: Arc<dyn Identity>,
+}
+
+/// Whether an agent has a place in its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It has.
+    Taken,
+    /// It has none: it must leave.
+    Refused,
+    /// The daemon knows of none, but has not looked at Slurm yet either: its records may be lost.
+    Early,
 }
 
 /// See the module's text.
@@ -50,55 +58,68 @@ pub struct Context {
     pub store: Arc<dyn Store>,
     /// Who speaks?
     pub identity: Arc<dyn Identity>,
+    /// Who may come in.
+    pub doors: Doors,
     /// The agents' lines.
     pub lines: Lines,
-    /// To the executor.
-    effects: Sender,
+    /// The ways of effects to the executor.
+    pub lanes: Lanes,
+    /// Rung when something is to be stored.
+    pub dirty: Notify,
     /// Whether anything may be done.
     pub leadership: Leadership,
-    /// Wakes the round loop before its interval is over.
-    pub wake: Notify,
+    /// Says when the next round begins.
+    pub wake: Waking,
     /// Held while changes are being stored; since when the store fails.
     pub saving: tokio::sync::Mutex<Option<Instant>>,
     /// Held while a plan is computed for somebody who asks: each takes a processor.
     pub planning: tokio::sync::Mutex<()>,
     /// Prometheus.
     pub metrics: Metrics,
+    /// When this daemon began, by a clock that nobody sets.
+    started: Instant,
     /// All values.
     values: Mutex<State>,
 }
 
 impl Context {
-    /// Of a daemon that has just been given the lead, with the queue of its effects.
-    pub fn new(
-        services: Services,
-        state: State,
-        standing: LeadStanding,
-        now: UnixTime,
-    ) -> (Context, mpsc::Receiver<Batch>) {
-        let (effects, queue) = mpsc::channel(QUEUE);
+    /// Of a daemon that has just been given the lead, with the queues of its effects.
+    pub fn new(services: Services, state: State, standing: LeadStanding, now: UnixTime) -> (Context, Queues) {
+        let (lanes, queues) = Lanes::new();
+        let interval = Duration::from_secs_f64(state.config.daemon.poll_interval_secs);
         let Services { slurm, store, identity } = services;
         let context = Context {
             config: state.config.clone(),
             slurm,
             store,
             identity,
+            doors: Doors::default(),
             lines: Lines::new(now),
-            effects,
+            lanes,
+            dirty: Notify::new(),
             leadership: Leadership::new(standing),
-            wake: Notify::new(),
+            wake: Waking::new(interval),
             saving: tokio::sync::Mutex::default(),
             planning: tokio::sync::Mutex::default(),
             metrics: Metrics::default(),
+            started: Instant::now(),
             values: Mutex::new(state),
         };
-        (context, queue)
+        (context, queues)
     }
 
     /// Locks the state. Never held over an await. A thread that panicked while holding it leaves the values
     /// whole: every change is made by replacing values.
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let missed = state.attention.look(self.started.elapsed(), now());
+        if missed != 0.0 {
+            tracing::warn!(
+                "heard nothing for {missed:.0} s (stopped, or the clock was set): nobody is blamed for it"
+            );
+            state.fleet.forgive(missed);
+        }
+        state
     }
 
     /// Changes the fleet and runs what follows from it, in one go: nobody is told of an older state after a
@@ -118,28 +139,23 @@ impl Context {
             self.lines.tell(words, permit);
         }
         for batch in errands.batches {
-            let job = batch.job;
-            if self.effects.try_send(batch).is_err() {
-                // The machine asks again after a while: a full queue loses nothing.
-                tracing::warn!(%job, "the action queue is full");
-            }
-        }
-        if errands.urgent {
-            self.wake.notify_one();
+            self.lanes.send(batch);
+            self.dirty.notify_one();
         }
     }
 
-    /// Takes in an agent whose identity was proved, and opens a line to it. Says no when it has no place in
-    /// the job.
-    pub fn admit(&self, lead: JobId, arrival: Arrival, secret: &Secret, now: UnixTime) -> bool {
+    /// Takes in an agent whose identity was proved, and opens a line to it.
+    pub fn admit(&self, lead: JobId, arrival: Arrival, secret: &Secret, now: UnixTime) -> Admission {
         let agent = (arrival.slurm_job, arrival.node.clone());
         let mut state = self.state();
-        let Some(out) = state.fleet.arrive(lead, arrival, now) else { return false };
+        let Some(out) = state.fleet.arrive(lead, arrival, now) else {
+            return if state.snapshot.is_none() { Admission::Early } else { Admission::Refused };
+        };
         state.hear(None);
         self.lines.connect(agent, secret);
         let errands = state.absorb(out, now);
         self.run_errands(errands);
-        true
+        Admission::Taken
     }
 
     /// Takes in what an agent reports. Says no when the secret is not its own: a newer agent may have taken
@@ -152,9 +168,16 @@ impl Context {
         state.fleet.seen(report.job, &report.node, now);
         let Some(out) = state.fleet.report(report, now) else { return true };
         report.events.iter().for_each(|event| state.hear(Some(event.kind())));
-        let mut errands = state.absorb(out, now);
-        errands.urgent |= report.events.contains(&AgentEvent::Leaving);
+        let errands = state.absorb(out, now);
+        let call = match report.events.contains(&AgentEvent::Leaving) {
+            true => Some(Call::Urgent),
+            false => errands.urgent.then_some(Call::Ordinary),
+        };
+        let user = state.fleet.owner(report.job);
         self.run_errands(errands);
+        if let Some(call) = call {
+            self.wake.call(call, user.map(|u| u.0));
+        }
         true
     }
 

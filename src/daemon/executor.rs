@@ -1,13 +1,15 @@
-//! Carries effects out at Slurm: stored first, then each guarded, bounded, and never outside the partition.
+//! Carries effects out at Slurm: stored first, but for those that give nodes back, then each guarded,
+//! bounded, and never outside the partition.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
 
 use super::context::Context;
-use super::fleet::Batch;
 use super::health::Topic;
+use super::lanes::{Queues, Sent};
 use super::metrics::ActionEnd;
 use crate::clock::now;
 use crate::generation::Effect;
@@ -22,19 +24,60 @@ const STORE_PAUSE: Duration = Duration::from_secs(10);
 /// Setting that is written to see whether a store that failed works again.
 const PROBE_SETTING: &str = "probe";
 
-/// Carries out batches for as long as there are any to come.
-pub async fn run(context: Arc<Context>, mut queue: mpsc::Receiver<Batch>) {
-    while let Some(batch) = queue.recv().await {
-        let stored = save(&context).await;
+/// Effects that give nodes back and are carried out at a time: one that Slurm does not answer holds up few.
+const LEAVING_AT_ONCE: usize = 4;
+
+/// Carries out effects for as long as there are any to come. Leaving waits for nothing else, and changes are
+/// stored meanwhile.
+pub async fn run(context: Arc<Context>, queues: Queues) {
+    tokio::join!(leave(&context, queues.leaving), work(&context, queues.others), keep_saved(&context));
+}
+
+/// What gives nodes back needs nobody's leave, not the store's either.
+async fn leave(context: &Arc<Context>, mut queue: mpsc::Receiver<Sent>) {
+    let turns = Arc::new(Semaphore::new(LEAVING_AT_ONCE));
+    let mut under_way = JoinSet::new();
+    while let Some(Sent { batch, .. }) = queue.recv().await {
         for effect in batch.effects {
-            if effect.takes_nodes() && !stored {
+            // The gate is never closed.
+            let Ok(turn) = turns.clone().acquire_owned().await else { return };
+            while under_way.try_join_next().is_some() {}
+            let context = context.clone();
+            under_way.spawn(async move {
+                let _turn = turn;
+                let _hand = context.lanes.take(effect.job()).await;
+                carry_out(&context, batch.job, &effect).await;
+            });
+        }
+    }
+}
+
+/// Everything else, in its order, once it is stored.
+async fn work(context: &Context, mut queue: mpsc::Receiver<Sent>) {
+    while let Some(Sent { number, batch }) = queue.recv().await {
+        let stored = save(context).await;
+        for effect in batch.effects {
+            let _hand = context.lanes.take(effect.job()).await;
+            if context.lanes.is_outdated(number, effect.job()) {
+                tracing::debug!(job = %batch.job, "did not do {effect:?}: it is to leave");
+            } else if effect.takes_nodes() && !stored {
                 let why = "the store is away: nothing is started";
                 let at = now();
                 context.change(at, |state| state.fleet.effect_failed(batch.job, &effect, why, true, at));
-                continue;
+            } else {
+                carry_out(context, batch.job, &effect).await;
             }
-            carry_out(&context, batch.job, &effect).await;
         }
+        context.lanes.done(number);
+    }
+}
+
+/// Stores what changed as soon as it has: agents are told of a new generation then, and do not wait for
+/// Slurm.
+async fn keep_saved(context: &Context) {
+    loop {
+        context.dirty.notified().await;
+        save(context).await;
     }
 }
 
@@ -49,7 +92,11 @@ async fn carry_out(context: &Context, job: JobId, effect: &Effect) {
     let end = if result.is_ok() { ActionEnd::Ok } else { ActionEnd::Failed };
     context.metrics.jobs.action(effect.kind(), end);
     match result {
-        Ok(()) => tracing::info!(job = %job, "did {effect:?}"),
+        Ok(()) => {
+            tracing::info!(job = %job, "did {effect:?}");
+            let at = now();
+            context.change(at, |state| state.fleet.effect_done(job, effect, at));
+        }
         Err(e) => {
             // That Slurm is away has been said; every effect fails then, again and again.
             if e.is_transient() && context.state().health.ails(Topic::Slurm) {
@@ -171,5 +218,62 @@ async fn write(
 pub async fn save_all(context: &Context) {
     if !save(context).await {
         tracing::error!("the last changes could not be stored; the next daemon reads the truth from Slurm");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::daemon::context::Services;
+    use crate::daemon::fleet::Batch;
+    use crate::daemon::state::State;
+    use crate::model::NodeName;
+    use crate::slurm::fake::{Act, FakeSlurm};
+    use crate::slurm::munge::FakeIdentity;
+    use crate::store::LeadStanding;
+
+    #[tokio::test]
+    async fn leaving_overtakes_limits_that_slurm_does_not_answer() {
+        let slurm = Arc::new(FakeSlurm::new(4, "infill"));
+        let jobs: Vec<JobId> = (1..=4).map(|id| slurm.submit_held(id, 6101, "infill:nodes=1")).collect();
+        for (job, node) in jobs.iter().zip(["n1", "n2", "n3", "n4"]) {
+            slurm.launch(*job, &NodeName::new(node), 60).await.unwrap();
+        }
+        let services = Services {
+            slurm: slurm.clone(),
+            store: crate::store::open("sqlite::memory:", || ()).await.unwrap(),
+            identity: Arc::new(FakeIdentity::default()),
+        };
+        let state = State::new(Arc::new(Config::default()), now());
+        let (context, queues) = Context::new(services, state, LeadStanding::Alone, now());
+        let context = Arc::new(context);
+        slurm.hang_limits(true);
+        let executor = tokio::spawn(run(context.clone(), queues));
+        let limit = |job: usize| Effect::SetLimit { job: jobs[job], limit_mins: 9 };
+        for (job, effects) in [
+            (0, vec![limit(0)]),
+            (1, vec![limit(1), Effect::RequeueHold { job: jobs[1] }]),
+            (2, vec![limit(2)]),
+            (2, vec![Effect::RequeueHold { job: jobs[2] }]),
+        ] {
+            context.lanes.send(Batch { job: jobs[job], effects });
+        }
+        let left = |act: &Act| matches!(act, Act::RequeueHold { .. });
+        let end = Instant::now() + Duration::from_secs(10);
+        while slurm.acts().iter().filter(|act| left(act)).count() < 2 {
+            assert!(Instant::now() < end, "leaving stands behind a limit: {:?}", slurm.acts());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // What was asked of those that have left is not done afterwards.
+        slurm.hang_limits(false);
+        context.lanes.send(Batch { job: jobs[3], effects: vec![limit(3)] });
+        let done = |job: usize| slurm.acts().contains(&Act::SetTimeLimit { job: jobs[job], limit_mins: 9 });
+        while !done(3) {
+            assert!(Instant::now() < end, "{:?}", slurm.acts());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(done(0) && !done(2), "{:?}", slurm.acts());
+        executor.abort();
     }
 }

@@ -12,6 +12,8 @@ pub enum Topic {
     Lead,
     /// What jobs ask for.
     Requests,
+    /// Records of Slurm's.
+    Records,
     /// Slurm.
     Slurm,
     /// The last snapshot.
@@ -27,6 +29,8 @@ pub enum Problem {
     Lead(String),
     /// Jobs whose comments cannot be read, each with the reason.
     Requests(Vec<String>),
+    /// Records of which something cannot be read; the text says which.
+    Records(String),
     /// Slurm does not answer; the text says how.
     Slurm(String),
     /// The last snapshot cannot be trusted.
@@ -41,6 +45,7 @@ impl Problem {
         match self {
             Problem::Lead(_) => Topic::Lead,
             Problem::Requests(_) => Topic::Requests,
+            Problem::Records(_) => Topic::Records,
             Problem::Slurm(_) => Topic::Slurm,
             Problem::Snapshot(_) => Topic::Snapshot,
             Problem::Store(_) => Topic::Store,
@@ -55,6 +60,7 @@ impl fmt::Display for Problem {
                 write!(f, "the store does not say who leads ({why}): a second daemon must not be started now")
             }
             Problem::Requests(unclear) => f.write_str(&unclear.join("; ")),
+            Problem::Records(which) => write!(f, "Slurm shows records that cannot be read in full: {which}"),
             Problem::Slurm(why) => {
                 write!(f, "Slurm does not answer ({why}): jobs run on, nothing is started")
             }

@@ -21,6 +21,20 @@ pub struct Word {
     pub directive: Directive,
     /// Wings to submit.
     pub wings: Vec<WingOrder>,
+    /// What the job's owner should know; for the lead.
+    pub notice: Option<String>,
+}
+
+/// Most polls that one agent may have open. It needs one; another may be left from a connection that broke.
+const MOST_POLLS: usize = 4;
+
+/// Why there is no line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoLine {
+    /// Nobody knows this agent with this secret.
+    Unknown,
+    /// It has too many polls open.
+    Crowded,
 }
 
 /// How much agents may be told before it is stored. What stops or holds a command is said at once.
@@ -71,7 +85,8 @@ impl Lines {
     pub fn connect(&self, agent: Agent, secret: &Secret) {
         let mut open = self.open();
         open.version += 1;
-        let first = Assignment { version: open.version, directive: Directive::Hold, wings: Vec::new() };
+        let first =
+            Assignment { version: open.version, directive: Directive::Hold, wings: Vec::new(), notice: None };
         let line = Line { secret_hash: hash(secret), sender: watch::Sender::new(first) };
         open.lines.insert(agent, line);
     }
@@ -81,11 +96,17 @@ impl Lines {
         self.open().lines.get(agent).is_some_and(|l| l.is_of(secret))
     }
 
-    /// The agent's assignments from now on; `None` where the secret is not its own.
-    pub fn watch(&self, agent: &Agent, secret: &Secret) -> Option<watch::Receiver<Assignment>> {
+    /// The agent's assignments from now on.
+    ///
+    /// # Errors
+    /// Where the secret is not its own, or too many polls are open already.
+    pub fn watch(&self, agent: &Agent, secret: &Secret) -> Result<watch::Receiver<Assignment>, NoLine> {
         let open = self.open();
-        let line = open.lines.get(agent).filter(|l| l.is_of(secret));
-        line.map(|l| l.sender.subscribe())
+        let line = open.lines.get(agent).filter(|l| l.is_of(secret)).ok_or(NoLine::Unknown)?;
+        if line.sender.receiver_count() >= MOST_POLLS {
+            return Err(NoLine::Crowded);
+        }
+        Ok(line.sender.subscribe())
     }
 
     /// Tells agents what they shall do. A word that says nothing new wakes nobody.
@@ -110,10 +131,11 @@ fn update(told: &mut Assignment, word: Word, permit: Permit, version: &mut u64) 
     let runs = matches!(word.directive, Directive::Run(_));
     let directive = if runs && permit < Permit::Run { told.directive.clone() } else { word.directive };
     let wings = if permit < Permit::Order { told.wings.clone() } else { word.wings };
-    let changed = told.directive != directive || told.wings != wings;
+    let notice = word.notice;
+    let changed = told.directive != directive || told.wings != wings || told.notice != notice;
     if changed {
         *version += 1;
-        *told = Assignment { version: *version, directive, wings };
+        *told = Assignment { version: *version, directive, wings, notice };
     }
     changed
 }

@@ -5,12 +5,17 @@
 //! [`context::Context`]: services, and a [`state::State`] of values (fleet, scene, ledger, health) behind a
 //! lock that is never held over an await.
 
+pub mod attention;
 pub mod books;
 pub mod context;
+pub mod doors;
 pub mod executor;
 pub mod fleet;
+#[cfg(test)]
+mod fuzz;
 mod gauges;
 pub mod health;
+pub mod lanes;
 pub mod lead;
 pub mod leadership;
 pub mod ledger;
@@ -20,6 +25,8 @@ pub mod metrics;
 pub mod orders;
 pub mod profiles;
 pub mod rounds;
+pub mod sight;
 pub mod state;
 pub mod ticks;
 pub mod views;
+pub mod waking;

@@ -11,7 +11,7 @@ use super::metrics::RoundEnd;
 use super::orders::ORDERS_AT_ONCE;
 use super::state::State;
 use super::{books, executor, gauges, profiles};
-use crate::api::{RoundView, SCHEMA};
+use crate::api::{Hidden, RoundView, SCHEMA};
 use crate::clock::now;
 use crate::config::Config;
 use crate::model::{Plan, Snapshot, UnixTime};
@@ -19,9 +19,6 @@ use crate::plan::Violation;
 use crate::round::{self, Question};
 use crate::slurm::SlurmError;
 use crate::store::RoundRecord;
-
-/// A round may not follow the last one sooner: hellos come in crowds.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(300);
 
 /// The planner's outer deadline in units of the solver's time limit: building and extracting take time too.
 const OUTER_DEADLINE: f64 = 2.0;
@@ -31,9 +28,9 @@ const BOOKS: Duration = Duration::from_secs(600);
 
 /// Rounds, for ever.
 pub async fn run(context: Arc<Context>) {
-    let interval = Duration::from_secs_f64(context.config.daemon.poll_interval_secs);
     let mut books = Instant::now();
     loop {
+        context.wake.next().await;
         let started = Instant::now();
         one(&context).await;
         context.metrics.rounds.seconds.observe(started.elapsed().as_secs_f64());
@@ -41,10 +38,6 @@ pub async fn run(context: Arc<Context>) {
             books = Instant::now();
             books::prune(&context).await;
         }
-        tokio::time::sleep(SHORTEST_PAUSE).await;
-        let rest = interval.saturating_sub(started.elapsed());
-        // Woken or not, the next round does the same.
-        let _ = tokio::time::timeout(rest, context.wake.notified()).await;
     }
 }
 
@@ -52,7 +45,9 @@ async fn one(context: &Context) {
     refill_orders(context).await;
     let read_at = now();
     let clock = Instant::now();
-    let trusted = match context.slurm.snapshot().await {
+    let snapshot = context.slurm.snapshot().await;
+    context.wake.dumped(clock, clock.elapsed());
+    let trusted = match snapshot {
         Ok(snapshot) => take_in(context, snapshot, read_at).await,
         Err(e) => {
             slurm_is_away(context, &e);
@@ -85,7 +80,7 @@ fn slurm_is_away(context: &Context, e: &SlurmError) {
 }
 
 /// Takes a snapshot in, if it can be trusted.
-async fn take_in(context: &Context, snapshot: Snapshot, read_at: UnixTime) -> bool {
+async fn take_in(context: &Context, mut snapshot: Snapshot, read_at: UnixTime) -> bool {
     if let Ok(endpoint) = context.slurm.endpoint().await {
         context.state().endpoint = Some((endpoint.slurm_version, endpoint.rest_version));
     }
@@ -93,8 +88,13 @@ async fn take_in(context: &Context, snapshot: Snapshot, read_at: UnixTime) -> bo
     if state.health.clear(Topic::Slurm) {
         tracing::info!("Slurm answers again");
     }
+    snapshot.doubts.extend(state.fleet.doubt(&snapshot));
     if !snapshot.is_trusted() {
         tracing::debug!(doubts = ?snapshot.doubts, "a doubtful snapshot is not acted on");
+        let at = now();
+        let out = state.fleet.renew(&snapshot, read_at, at);
+        let errands = state.absorb(out, at);
+        context.run_errands(errands);
         state.health.raise(Problem::Snapshot(snapshot.doubts));
         return false;
     }
@@ -159,7 +159,8 @@ async fn decide(config: Arc<Config>, question: Question) -> Result<Decision, Rou
         tracing::error!("the checker refused a plan: {refused}");
     }
     let secs = BTreeMap::from([("plan".to_owned(), clock.elapsed().as_secs_f64())]);
-    let view = RoundView { schema: SCHEMA, plan: judged.plan, report, acting: false, secs };
+    let hidden = Hidden::default();
+    let view = RoundView { schema: SCHEMA, plan: judged.plan, report, acting: false, hidden, secs };
     Ok(Decision { view, refused: refused.0 })
 }
 
@@ -185,6 +186,7 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
     {
         let mut state = context.state();
         view.acting = state.acting();
+        view.report.owners = state.owners(&view.report);
         let end = match (trusted, view.acting) {
             (false, _) => RoundEnd::Doubtful,
             (true, true) => RoundEnd::Acted,

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use tracing::Level;
 
-use super::fleet::{Batch, Fleet, Measured, Note, Output};
+use super::attention::Attention;
+use super::fleet::{Batch, Fleet, Measured, Note, Output, Stopped};
 use super::health::{Health, Problem, Topic};
 use super::ledger::Ledger;
 use super::lines::{Permit, Word};
@@ -18,7 +19,8 @@ use crate::advisor::News;
 use crate::api::RoundView;
 use crate::config::Config;
 use crate::model::{
-    Control, EventKind, JobId, Mode, NodeName, Profile, ProfileFilter, ProfileKey, Snapshot, UnixTime,
+    Control, EventKind, JobId, Mode, NodeName, Profile, ProfileFilter, ProfileKey, Report, Snapshot,
+    UnixTime, UserId,
 };
 use crate::round::{Advice, Question, Scene, Terms};
 use crate::store::Measurement;
@@ -33,7 +35,7 @@ pub struct Errands {
     pub words: Vec<(Vec<Word>, Permit)>,
     /// What is to be done at Slurm, once everything is stored.
     pub batches: Vec<Batch>,
-    /// Whether the planner should look at once.
+    /// Whether the planner should look soon.
     pub urgent: bool,
 }
 
@@ -61,6 +63,8 @@ pub struct State {
     pub endpoint: Option<(String, String)>,
     /// Start of the daemon.
     pub started_at: UnixTime,
+    /// Whether the daemon could have heard what was said.
+    pub attention: Attention,
     /// What agents said since the last round, for the metrics; `None`: hello.
     pub heard: BTreeMap<Option<EventKind>, u64>,
 }
@@ -79,6 +83,7 @@ impl State {
             round: None,
             endpoint: None,
             started_at: now,
+            attention: Attention::default(),
             heard: BTreeMap::new(),
             config,
         }
@@ -97,13 +102,30 @@ impl State {
         } else {
             self.health.raise(Problem::Requests(unclear));
         }
-        self.absorb(out, now)
+        let mut errands = self.absorb(out, now);
+        errands.notes.extend(self.note_unread(snapshot));
+        errands
+    }
+
+    /// Takes note of records that Slurm shows and that cannot be read in full. Said once, and shown for as
+    /// long as it is so.
+    fn note_unread(&mut self, snapshot: &Snapshot) -> Option<Note> {
+        let Some(which) = &snapshot.unread else {
+            self.health.clear(Topic::Records);
+            return None;
+        };
+        let problem = Problem::Records(which.clone());
+        let text = problem.to_string();
+        self.health.raise(problem).then_some(Note { level: Level::WARN, job: None, text })
     }
 
     /// Has the scene take it in, once the fleet has.
     pub fn look(&mut self, snapshot: Snapshot, now: UnixTime) {
         let ended = self.scene.look(&snapshot, &self.fleet.facts(now), self.advice(), now);
         self.ledger.add_gaps(ended);
+        if let Some(secs) = self.scene.node_times().start_secs() {
+            self.fleet.set_start_secs(secs);
+        }
         self.snapshot = Some(Arc::new(snapshot));
     }
 
@@ -137,13 +159,16 @@ impl State {
             self.ledger.close_row(job);
         }
         out.ended.into_iter().for_each(|job| self.scene.library_mut().ended(job));
-        out.stop_secs.into_iter().for_each(|secs| self.scene.stopped(secs));
-        for (node, why) in out.strikes {
-            if self.scene.breaker_mut().strike(&node, &why, now) {
+        out.stops.iter().for_each(|stopped| self.stopped(stopped, now));
+        out.arrived.iter().for_each(|(node, secs)| self.scene.arrived(node, *secs));
+        for (node, strike) in out.strikes {
+            let why = strike.why.clone();
+            if self.scene.breaker_mut().strike(&node, strike) {
                 let text = format!("{node} is left alone for a while: {why}");
                 errands.notes.push(Note { level: Level::WARN, job: None, text });
             }
         }
+        out.acquitted.into_iter().for_each(|job| self.scene.breaker_mut().acquit(job));
         for (node, why) in out.trips {
             self.scene.breaker_mut().trip(&node, &why, now);
             let text = format!("{node} {why}: left alone");
@@ -151,6 +176,11 @@ impl State {
         }
         self.ledger.add_generations(out.generations);
         self.ledger.mark(out.changed);
+        for job in &out.turned {
+            let facts = self.fleet.facts_of(*job, now);
+            let notice = facts.and_then(|facts| self.scene.warning(&facts)).map(|w| w.to_string());
+            self.fleet.set_notice(*job, notice);
+        }
         let told = |job: JobId| {
             let permit = if self.ledger.is_stored(job) { Permit::Order } else { Permit::Stop };
             (self.fleet.words(job), permit)
@@ -161,6 +191,18 @@ impl State {
             errands.batches.iter_mut().for_each(|b| b.effects.clear());
         }
         errands
+    }
+
+    /// Takes in how a worker has stopped.
+    fn stopped(&mut self, stopped: &Stopped, now: UnixTime) {
+        let key = self.scene.key(&stopped.program, stopped.lead.as_ref());
+        // As below: what the store knows of its program must be known first.
+        let known = stopped.lead.as_ref().is_some_and(|node| self.scene.type_at(node).is_some());
+        let counts = known && !key.name.is_empty() && self.lookups.covers(&key);
+        self.scene.stopped(&key, &stopped.stop, counts, now);
+        if counts {
+            self.scene.library_mut().set_job_name(&key, &stopped.program.job_name);
+        }
     }
 
     /// Takes in how a job runs. Says whether the planner should look at once.
@@ -234,6 +276,17 @@ impl State {
         for job in self.fleet.sweep(|job| self.ledger.is_stored(job)) {
             self.scene.library_mut().ended(job);
         }
+    }
+
+    /// Whose job it is, of the main queue or ours; `None` for one that nobody knows here.
+    pub fn owner(&self, job: JobId) -> Option<UserId> {
+        let ours = self.fleet.about(job).and_then(|a| a.user_id);
+        ours.or_else(|| self.snapshot.as_ref()?.job(job).map(|j| j.user_id))
+    }
+
+    /// Whose the malleable jobs of a report are.
+    pub fn owners(&self, report: &Report) -> BTreeMap<JobId, UserId> {
+        report.jobs.iter().filter_map(|v| Some((v.job, self.owner(v.job)?))).collect()
     }
 
     /// Host at which other nodes reach a node.

@@ -1,11 +1,12 @@
 //! What the world looks like from outside: the documents of the HTTP API.
 
-use crate::api::{JobView, NodeKind, NodeView, SCHEMA, Status};
+use crate::api::{Hidden, JobView, NodeFailure, NodeKind, NodeView, SCHEMA, Status};
 use crate::model::{Gap, Job, JobId, MalleableState, Node, UnixTime, WindowCause, WindowEnd};
 
 use super::state::State;
 use crate::gaps::{Occupancy, Use};
 use crate::generation::{Machine, Phase};
+use crate::round::Strike;
 
 /// `GET /v1/status`.
 pub fn status(state: &State, now: UnixTime) -> Status {
@@ -20,12 +21,13 @@ pub fn status(state: &State, now: UnixTime) -> Status {
         started_at: state.started_at,
         last_round: state.round.as_ref().map(|r| r.report.at),
         problems: state.health.sentences(),
-        nodes: nodes(state),
+        nodes: nodes(state, now),
         jobs: state.fleet.machines().filter_map(|m| job(state, m.job, now)).collect(),
+        hidden: Hidden::default(),
     }
 }
 
-fn nodes(state: &State) -> Vec<NodeView> {
+fn nodes(state: &State, now: UnixTime) -> Vec<NodeView> {
     let Some(snapshot) = &state.snapshot else { return Vec::new() };
     let partition = &state.config.slurm.partition;
     let occupied = state.fleet.occupied();
@@ -35,7 +37,15 @@ fn nodes(state: &State) -> Vec<NodeView> {
         Some(Use::Main(job)) => Some(job),
         _ => None,
     };
-    ours.map(|(at, n)| node(state, n, main_job(at), occupied.get(&n.name))).collect()
+    let mut views: Vec<NodeView> =
+        ours.map(|(at, n)| node(state, n, main_job(at), occupied.get(&n.name))).collect();
+    let failure = |s: &Strike| NodeFailure { job: Some(s.job), at: s.at, what: s.why.clone() };
+    for (name, strikes) in state.scene.breaker().strikes(now) {
+        if let Some(view) = views.iter_mut().find(|v| v.node == *name) {
+            view.failures = strikes.into_iter().map(failure).collect();
+        }
+    }
+    views
 }
 
 fn node(state: &State, node: &Node, main: Option<&Job>, occupant: Option<&JobId>) -> NodeView {
@@ -61,6 +71,7 @@ fn node(state: &State, node: &Node, main: Option<&Job>, occupant: Option<&JobId>
         wanted_by,
         usable_until: gap.map(|g| g.usable_until),
         why: refused,
+        failures: Vec::new(),
     }
 }
 
@@ -110,7 +121,9 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
         rate: running.then(|| about.rates.values().fold(0.0, |sum, rate| sum + rate)),
         wings: machine.wings.values().filter_map(|w| w.job).collect(),
         why: about.why,
+        shortage: machine.shortage(now),
         efficiency: efficiency(state, machine, now),
         advice: state.scene.library().thought(id).to_owned(),
+        leaving: state.fleet.facts_of(id, now).map(|f| state.scene.leaving_in_words(&f)).unwrap_or_default(),
     })
 }

@@ -7,6 +7,8 @@
 
 mod bins;
 mod hazards;
+mod keeping;
+mod leaving;
 mod lookahead;
 mod occupancy;
 mod outlook;
@@ -18,12 +20,14 @@ mod window;
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::config::GapsConfig;
 use crate::model::{Gap, Gaps, JobId, NodeName, Refusal, Snapshot, UnixTime, WindowEnd};
 
 pub use bins::GapSample;
+pub use keeping::Kept;
+pub use leaving::{CLEANUP_SECS, TimesToLeave};
 pub use lookahead::Lookahead;
 pub use occupancy::{Occupancy, Use};
 use outlook::Outlook;
@@ -42,10 +46,12 @@ pub struct GapContext<'a> {
     /// Knows since when each node has been a gap; one that it does not know became one now. Nodes with the
     /// same moment became free together.
     pub tracker: &'a Tracker,
+    /// Which nodes were left alone so far.
+    pub kept: &'a Kept,
     /// How long gaps last when nothing is planned.
     pub survival: &'a Survival,
-    /// Measured seconds from the decision to leave a node until Slurm can give it to another job.
-    pub leave_secs: f64,
+    /// Seconds before the end of its window at which a node must be left.
+    pub leave: &'a TimesToLeave,
     /// Seconds for which nodes without a planned end are counted on at most (see [`Lookahead`]).
     pub lookahead_secs: f64,
 }
@@ -67,6 +73,8 @@ pub fn find(occupancy: &Occupancy<'_>, context: &GapContext<'_>, now: UnixTime) 
             Err(why) => found.refused.push((snapshot.nodes[at].name.clone(), why)),
         }
     }
+    let ours = found.gaps.len() + found.refused.len();
+    context.kept.choose(&mut found, &finder.asleep, finder.off, context.config.keep_idle.of(ours));
     found.gaps.sort_by(|a, b| a.node.cmp(&b.node));
     found.refused.sort_by(|a, b| a.0.cmp(&b.0));
     found
@@ -78,6 +86,19 @@ pub fn find(occupancy: &Occupancy<'_>, context: &GapContext<'_>, now: UnixTime) 
 pub fn carried_over(gaps: &mut Gaps, secs: f64) {
     for gap in gaps.gaps.iter_mut().filter(|g| g.vacate_by.is_none()) {
         gap.usable_until = gap.usable_until.plus_secs(secs.max(0.0));
+    }
+}
+
+/// The gap while this job holds it, or none does: each job must leave it in its own time before what is
+/// planned.
+pub fn held_by(gap: Gap, holder: Option<JobId>, leave: &TimesToLeave, now: UnixTime) -> Gap {
+    match gap.end {
+        WindowEnd::Known { at, .. } => {
+            let by = at.plus_secs(-leave.secs(holder, &gap.node_type));
+            let expected_secs = by.secs_since(now).max(0.0);
+            Gap { holder, vacate_by: Some(by), usable_until: by, expected_secs, ..gap }
+        }
+        WindowEnd::Unknown => Gap { holder, ..gap },
     }
 }
 
@@ -103,6 +124,10 @@ struct Finder<'a> {
     occupancy: &'a Occupancy<'a>,
     windows: Windows<'a>,
     outlook: Outlook<'a>,
+    /// Nodes that Slurm has switched off and that are gaps.
+    asleep: FxHashSet<NodeName>,
+    /// How many are no gaps because they are switched off, or are being switched off.
+    off: usize,
     /// Names of the main queue's partitions: thousands of refusals share them.
     partitions: Vec<Arc<str>>,
 }
@@ -117,7 +142,8 @@ impl<'a> Finder<'a> {
         let (most, least) = (context.lookahead_secs, context.config.min_window_secs);
         let lookahead_secs = (most * trust).max(most.min(least));
         let outlook = Outlook::new(context.survival, context.tracker, confidence, lookahead_secs, now);
-        Finder { snapshot, context, now, occupancy, windows, outlook, partitions: Vec::new() }
+        let (asleep, partitions) = (FxHashSet::default(), Vec::new());
+        Finder { snapshot, context, now, occupancy, windows, outlook, asleep, off: 0, partitions }
     }
 
     /// The gap of the node at this place; or why it is none.
@@ -134,7 +160,17 @@ impl<'a> Finder<'a> {
             Use::Main(job) => {
                 return Err(Refusal::Busy { job: job.id, partition: self.shared(&job.partition) });
             }
-            Use::Unsound => return Err(Refusal::Unsound(node.state.clone())),
+            Use::Asleep if !self.context.config.wake => {
+                self.off += 1;
+                return Err(Refusal::Asleep);
+            }
+            Use::Asleep => {
+                self.asleep.insert(node.name.clone());
+            }
+            Use::Unsound => {
+                self.off += usize::from(node.state.has("POWERING_DOWN"));
+                return Err(Refusal::Unsound(node.state.clone()));
+            }
             Use::Unexplained => return Err(Refusal::Unexplained),
             Use::Leaving(job) => return Err(Refusal::Leaving(job)),
             Use::Ours(job) if !self.context.holders.contains_key(&node.name) => {
@@ -162,17 +198,15 @@ impl<'a> Finder<'a> {
         let (node, now) = (&self.snapshot.nodes[at], self.now);
         let since = self.context.tracker.since(&node.name).unwrap_or(now).min(now);
         let end = self.windows.end(at);
-        let vacate_by = match &end {
-            WindowEnd::Known { at, .. } => Some(at.plus_secs(-self.context.leave_secs)),
-            WindowEnd::Unknown => None,
-        };
-        let (usable_until, expected_secs) = match vacate_by {
-            Some(at) => (at, at.secs_since(now).max(0.0)),
-            None => self.outlook.of(since),
+        let (usable_until, expected_secs) = match &end {
+            WindowEnd::Known { at, .. } => (*at, 0.0),
+            WindowEnd::Unknown => self.outlook.of(since),
         };
         let holder = self.context.holders.get(&node.name).copied();
         let (name, node_type) = (node.name.clone(), node.node_type.clone());
-        Gap { node: name, node_type, since, end, vacate_by, usable_until, expected_secs, holder }
+        let gap =
+            Gap { node: name, node_type, since, end, vacate_by: None, usable_until, expected_secs, holder };
+        held_by(gap, holder, self.context.leave, now)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who is on a node: the main queue, ourselves, nobody.
 
 use super::places::Places;
-use crate::model::{Job, JobId, NodeName, Snapshot};
+use crate::model::{Job, JobId, NodeName, NodeState, Snapshot};
 
 /// What a node is used for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,6 +14,8 @@ pub enum Use<'a> {
     Leaving(JobId),
     /// This job of the main queue is here, even if only to clean up.
     Main(&'a Job),
+    /// Nothing runs here, and Slurm has switched it off to save power.
+    Asleep,
     /// Slurm's state forbids new work.
     Unsound,
     /// Slurm calls the node allocated, but shows no job on it.
@@ -23,7 +25,7 @@ pub enum Use<'a> {
 impl Use<'_> {
     /// Whether no job of the main queue is on the node, and nothing else keeps us from watching it.
     pub fn is_gap(&self) -> bool {
-        matches!(self, Use::Free | Use::Ours(_) | Use::Leaving(_))
+        matches!(self, Use::Free | Use::Asleep | Use::Ours(_) | Use::Leaving(_))
     }
 }
 
@@ -106,15 +108,30 @@ impl<'a> Occupancy<'a> {
             }
             if here.ours.is_some() {
                 state.remove("UNKNOWN");
+                // It wakes up for the job.
+                for word in ["POWER_UP", "POWERING_UP"] {
+                    state.remove(word);
+                }
             }
             state.is_sound()
         };
         Some(match (here.ours, here.completing) {
+            (None, None) if sleeps(&node.state) => Use::Asleep,
             _ if !is_sound => Use::Unsound,
             (Some(job), _) => Use::Ours(job),
             (None, Some(job)) => Use::Leaving(job),
             (None, None) if node.state.is_idle() => Use::Free,
             (None, None) => Use::Unexplained,
         })
+    }
+}
+
+/// Whether the node is switched off, and nothing but that is to be said against it. While it is being
+/// switched on or off it is neither asleep nor of use.
+fn sleeps(state: &NodeState) -> bool {
+    state.has("POWERED_DOWN") && {
+        let mut awake = state.clone();
+        awake.remove("POWERED_DOWN");
+        awake.is_idle()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::model::{BaseState, Job, JobState, Node, NodeState, NodeType, Reservation, UserId};
+use crate::model::{BaseState, Job, JobState, KeepIdle, Node, NodeState, NodeType, Reservation, UserId};
 
 const NOW: UnixTime = UnixTime(1_000_000);
 
@@ -14,6 +14,7 @@ fn node(name: &str, state: &str) -> Node {
         state: NodeState::from_words(state.split('+')),
         partitions: vec!["main".to_owned(), "infill".to_owned()],
         node_type: NodeType::new("a"),
+        features: Vec::new(),
         reason: None,
     }
 }
@@ -69,8 +70,9 @@ fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> G
         config,
         holders: &holders,
         tracker: &tracker,
+        kept: &Kept::default(),
         survival: &survival,
-        leave_secs: 15.0,
+        leave: &TimesToLeave { least_secs: 15.0, ..TimesToLeave::default() },
         lookahead_secs: config.lookahead_secs,
     };
     find(&occupancy, &context, NOW)
@@ -139,6 +141,78 @@ fn every_node_is_a_gap_or_refused_with_a_reason() {
     n13: gap for -20 s, held by 3
     n14: gap for about 516 s
     ");
+}
+
+#[test]
+fn idle_nodes_are_left_alone_so_that_they_fall_asleep_and_sleepers_are_not_woken() {
+    let nodes = [
+        ("n1", "IDLE"),
+        ("n2", "IDLE"),
+        ("n3", "IDLE"),
+        ("n4", "ALLOCATED"),
+        ("n5", "IDLE+POWERED_DOWN"),
+        ("n6", "IDLE+POWERING_DOWN"),
+        ("n7", "ALLOCATED+POWERING_UP"),
+        ("n8", "DRAIN+IDLE+POWERED_DOWN"),
+    ];
+    let jobs = vec![
+        job("2 infill running n4", -100),
+        job("3 infill running n7", -100),
+        job("6 main pending n1", 615),
+    ];
+    let snapshot = snapshot(&nodes, jobs);
+    let show = |keep_idle, wake| {
+        let config = GapsConfig { keep_idle, wake, ..GapsConfig::default() };
+        show(&found(&snapshot, &[("n4", 2), ("n7", 3)], &config))
+    };
+    insta::assert_snapshot!(show(KeepIdle::Nodes(3), false), @r"
+    n1: gap for 600 s
+    n2: left alone: 3 idle nodes are kept for Slurm to switch off (gaps.keep_idle)
+    n3: gap for about 300 s
+    n4: gap for about 300 s, held by 2
+    n5: switched off to save power; jobs do not wake it (gaps.wake)
+    n6: not usable: IDLE+POWERING_DOWN
+    n7: gap for about 300 s, held by 3
+    n8: not usable: DRAIN+IDLE+POWERED_DOWN
+    ");
+    // Of eight nodes; nobody is made to leave.
+    insta::assert_snapshot!(show(KeepIdle::Percent(100.0), true), @r"
+    n1: left alone: 8 idle nodes are kept for Slurm to switch off (gaps.keep_idle)
+    n2: left alone: 8 idle nodes are kept for Slurm to switch off (gaps.keep_idle)
+    n3: left alone: 8 idle nodes are kept for Slurm to switch off (gaps.keep_idle)
+    n4: gap for about 300 s, held by 2
+    n5: left alone: 8 idle nodes are kept for Slurm to switch off (gaps.keep_idle)
+    n6: not usable: IDLE+POWERING_DOWN
+    n7: gap for about 300 s, held by 3
+    n8: not usable: DRAIN+IDLE+POWERED_DOWN
+    ");
+    let woken = show(KeepIdle::Nodes(0), true);
+    assert!(woken.contains("n5: gap for about 300 s\n"), "{woken}");
+}
+
+#[test]
+fn the_nodes_that_are_left_alone_stay_the_same() {
+    let node = |name: &str, since: i64| Gap {
+        node: NodeName::new(name),
+        node_type: NodeType::new("a"),
+        since: NOW + since,
+        end: WindowEnd::Unknown,
+        vacate_by: None,
+        usable_until: NOW + 300,
+        expected_secs: 300.0,
+        holder: None,
+    };
+    let gaps = vec![node("n1", -10), node("n2", -100), node("n3", -50), node("n4", -5)];
+    let mut found = Gaps { gaps: gaps.clone(), refused: Vec::new() };
+    Kept::default().choose(&mut found, &Default::default(), 0, 2);
+    let kept = Kept::of(&found);
+    let names = |kept: &Kept| kept.before.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    assert_eq!(names(&kept).into_iter().collect::<Vec<_>>(), ["n2", "n3"], "those idle for longest");
+    // n1 has been free of the main queue for longer by now, but a job of ours was on it.
+    let mut later = Gaps { gaps, refused: Vec::new() };
+    later.gaps[0].since = NOW + -1000;
+    kept.choose(&mut later, &Default::default(), 0, 2);
+    assert_eq!(Kept::of(&later), kept);
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use crate::model::UnixTime;
 
-use super::settings::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS, Settings};
+use super::settings::{
+    CALM_SECS, FAILED_BACKOFF_MAX_SECS, FAILED_BACKOFF_SECS, PREEMPTED_BACKOFF_MAX_SECS,
+    PREEMPTED_BACKOFF_SECS, RETRY_SECS, Settings,
+};
 
 /// Misfortunes in a row, and until when they keep the job from trying again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,12 +14,16 @@ pub struct Backoff {
     pub failed_starts: u32,
     /// Preemptions.
     pub preemptions: u32,
-    /// Wings that sbatch refused.
+    /// Leads that were sent off and did not start, or said nothing.
+    pub late_starts: u32,
+    /// Wings that sbatch refused, or that ended before a word.
     pub refusals: u32,
     /// Not to be started before.
     pub start_after: Option<UnixTime>,
     /// No wing is ordered before.
     pub order_after: Option<UnixTime>,
+    /// A command that failed is not started again before.
+    pub retry_after: Option<UnixTime>,
 }
 
 impl Backoff {
@@ -37,6 +44,42 @@ impl Backoff {
         self.start_after = Some(now.plus_secs(doubled(first, self.failed_starts, longest)));
     }
 
+    /// A lead was sent off and did not start, or did not come to `infill run`. Whoever is to blame: if it
+    /// happens again and again, others shall have the nodes meanwhile.
+    pub(super) fn started_late(&mut self, settings: &Settings, now: UnixTime) {
+        self.late_starts += 1;
+        let secs = doubled(RETRY_SECS, self.late_starts, settings.backoff_max_secs);
+        self.start_after = Some(now.plus_secs(secs));
+    }
+
+    /// The lead's agent has come: what kept it before counts no more.
+    pub(super) fn lead_came(&mut self) {
+        self.failed_starts = 0;
+        self.late_starts = 0;
+    }
+
+    /// The lead's agent has come, and late.
+    pub(super) fn came_late(&mut self) {
+        self.failed_starts = 0;
+        self.late_starts = self.late_starts.saturating_add(1);
+    }
+
+    /// The command has failed for the `times`-th time in a row.
+    pub(super) fn command_failed(&mut self, times: u32, now: UnixTime) {
+        self.retry_after = Some(now.plus_secs(doubled(FAILED_BACKOFF_SECS, times, FAILED_BACKOFF_MAX_SECS)));
+    }
+
+    /// Whether a command that failed must still wait.
+    pub fn retry_barred(&self, now: UnixTime) -> bool {
+        self.retry_after.is_some_and(|t| t > now)
+    }
+
+    /// Moves all times by these seconds.
+    pub(super) fn forgive(&mut self, secs: f64) {
+        let times = [&mut self.start_after, &mut self.order_after, &mut self.retry_after];
+        times.into_iter().flatten().for_each(|t| *t = t.plus_secs(secs));
+    }
+
     /// A refusal says something of the user's limits, and nothing of the node: the job orders no wing for a
     /// while.
     pub(super) fn refused(&mut self, settings: &Settings, now: UnixTime) {
@@ -45,7 +88,17 @@ impl Backoff {
         self.order_after = Some(now.plus_secs(doubled(first, self.refusals, longest)));
     }
 
-    /// A wing came up: what was refused before counts no more.
+    /// A wing came to nothing: the first may have met a bad node or the main queue; if it goes on like that,
+    /// the job orders none for a while.
+    pub(super) fn wing_failed(&mut self, settings: &Settings, now: UnixTime) {
+        self.refusals += 1;
+        if let Some(further) = self.refusals.checked_sub(1).filter(|n| *n > 0) {
+            let secs = doubled(settings.backoff_secs, further, settings.backoff_max_secs);
+            self.order_after = Some(now.plus_secs(secs));
+        }
+    }
+
+    /// A wing came up and serves: what was refused before counts no more.
     pub(super) fn wing_came(&mut self) {
         self.refusals = 0;
         self.order_after = None;

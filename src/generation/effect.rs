@@ -1,7 +1,7 @@
 //! What a machine wants done, and what a step led to.
 
 use crate::model::words::words;
-use crate::model::{JobId, NodeName};
+use crate::model::{JobId, NodeName, Stop};
 
 /// Something to do at Slurm for this job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,16 @@ impl Effect {
         matches!(self, Effect::Launch { .. })
     }
 
+    /// Whether it gives nodes back that a main job may be about to want: it waits for nothing else.
+    pub fn gives_back(&self) -> bool {
+        matches!(self, Effect::RequeueHold { .. } | Effect::ShrinkWing { .. } | Effect::CancelWing { .. })
+    }
+
+    /// Whether its Slurm job is given up by it: what was asked for before is out of date.
+    pub fn gives_up(&self) -> bool {
+        matches!(self, Effect::RequeueHold { .. } | Effect::CancelWing { .. })
+    }
+
     /// What kind of effect it is.
     pub fn kind(&self) -> EffectKind {
         match self {
@@ -105,8 +115,12 @@ pub struct Outcome {
     pub started: Option<(u64, Vec<NodeName>, String)>,
     /// What happened, for the log, once each.
     pub notes: Vec<String>,
-    /// Nodes on which a start died: strikes for the circuit breaker.
+    /// Nodes on which a start died, with how: strikes for the circuit breaker.
     pub strikes: Vec<(NodeName, String)>,
-    /// Seconds that commands took to save and exit when they were asked to.
-    pub stop_secs: Vec<f64>,
+    /// How commands came to their end that were asked to save and exit.
+    pub stops: Vec<Stop>,
+    /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.
+    pub arrived: Vec<(NodeName, f64)>,
+    /// The command fails elsewhere, too: its strikes say nothing of nodes.
+    pub acquitted: bool,
 }

@@ -1,11 +1,15 @@
 //! What agents report.
 
-use crate::model::{AgentEvent, Exit, NodeName, UnixTime};
+use crate::model::{AgentEvent, Blame, Exit, NodeName, Stop, StopEnd, UnixTime};
 
 use super::effect::Outcome;
 use super::machine::Machine;
 use super::phase::{Next, Phase, StopReason};
 use super::settings::Settings;
+
+/// Codes of commands that end by the signal that asks them to (HUP, INT, USR1, USR2, TERM): so do many that
+/// have saved.
+const WENT_BY_SIGNAL: [i32; 5] = [129, 130, 138, 140, 143];
 
 /// What a worker says of the end of its command.
 struct End {
@@ -39,12 +43,56 @@ impl Machine {
             AgentEvent::WingRefused { order, ref error } => {
                 if let Some(wing) = self.wings.remove(&order) {
                     out.notes.push(format!("sbatch refused a wing: {error}"));
+                    self.obstacles.shortage = Some(format!("sbatch refuses its wings: {error}"));
                     wing.order.nodes.iter().for_each(|n| self.untarget(n));
                     self.backoff.refused(settings, now);
                 }
             }
-            AgentEvent::Started { .. } | AgentEvent::Progress { .. } => {}
+            AgentEvent::Unfit { blame, ref why } => self.unfit(node, blame, why, settings, now, out),
+            AgentEvent::Started { generation } => {
+                let is_wing = self.workers.get(node).is_some_and(|w| !self.is_lead(w));
+                if is_wing && generation == self.generation.number {
+                    self.backoff.wing_came();
+                    self.obstacles.shortage = None;
+                }
+            }
+            AgentEvent::Progress { generation, .. } if generation == self.generation.number => {
+                if let Some(worker) = self.workers.get_mut(node) {
+                    worker.progress_at = Some(now);
+                }
+                if let Phase::Running { members } = &self.phase {
+                    self.obstacles.trials.ran(generation, members);
+                }
+            }
+            AgentEvent::Progress { .. } => {}
         }
+    }
+
+    /// A wing's agent can start nothing on its node. What the job itself lacks it will lack elsewhere, too.
+    fn unfit(
+        &mut self,
+        node: &NodeName,
+        blame: Blame,
+        why: &str,
+        settings: &Settings,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        if self.workers.get(node).is_none_or(|w| self.is_lead(w)) {
+            return;
+        }
+        out.notes.push(format!("{node}: nothing can be started there: {why}"));
+        match blame {
+            Blame::Job => {
+                self.obstacles.shortage = Some(format!("nothing can be started on further nodes: {why}"));
+                self.backoff.refused(settings, now);
+            }
+            Blame::Node => {
+                self.obstacles.trials.shun(node, now);
+                out.strikes.push((node.clone(), why.to_owned()));
+            }
+        }
+        self.drop_nodes(std::slice::from_ref(node), "a wing could start nothing", now);
     }
 
     fn stopped(&mut self, node: &NodeName, end: &End, now: UnixTime, out: &mut Outcome) {
@@ -53,9 +101,8 @@ impl Machine {
         worker.stopped = Some(exit);
         worker.port = end.port;
         let leaving = worker.leaving;
-        // What was cut off says nothing of how long it would have taken.
-        if exit.asked && !exit.killed && !leaving && end.stop_secs > 0.0 {
-            out.stop_secs.push(end.stop_secs.min(f64::from(self.spec.grace_secs)));
+        if exit.asked && end.stop_secs > 0.0 {
+            self.learn_from(node, end, leaving, out);
         }
         if exit.killed {
             self.counts.kills += 1;
@@ -68,10 +115,28 @@ impl Machine {
             self.enter(Phase::Stopping { members, reason: StopReason::Lost, next }, now);
         } else if exit.code != 0 {
             let code = exit.code;
+            self.obstacles.trials.failed_on(node);
             out.notes.push(format!("{node}: the command failed with code {code}"));
             let next = Next::because(format!("the command failed with code {code} on {node}"));
             self.enter(Phase::Stopping { members, reason: StopReason::Failed { code }, next }, now);
         }
+    }
+
+    /// Makes a lesson of a stop that was asked for.
+    fn learn_from(&self, node: &NodeName, end: &End, leaving: bool, out: &mut Outcome) {
+        let grace_secs = f64::from(self.spec.grace_secs);
+        let secs = end.stop_secs.min(grace_secs);
+        let end = match end.exit {
+            // Slurm wanted the node, and it had less than its own time.
+            Exit { killed: true, .. } if leaving && secs < grace_secs => StopEnd::Cut,
+            Exit { killed: true, .. } => StopEnd::Killed,
+            Exit { code, .. } if code == 0 || WENT_BY_SIGNAL.contains(&code) => StopEnd::Saved,
+            Exit { code, .. } => {
+                out.notes.push(format!("{node}: the command failed with code {code} while it saved"));
+                StopEnd::Failed
+            }
+        };
+        out.stops.push(Stop { job: self.job, generation: self.generation.number, secs, end });
     }
 
     fn leaving(&mut self, node: &NodeName, now: UnixTime, out: &mut Outcome) {

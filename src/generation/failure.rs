@@ -55,6 +55,10 @@ impl Machine {
     ) {
         self.backoff.start_failed(settings, now);
         self.target = None;
-        out.strikes.push((node.clone(), why.to_owned()));
+        // Once may be a matter of the moment: the job has moved on, or somebody has released it.
+        if self.backoff.failed_starts > 1 {
+            self.obstacles.trials.shun(node, now);
+            out.strikes.push((node.clone(), why.to_owned()));
+        }
     }
 }

@@ -7,6 +7,10 @@ use super::machine::Machine;
 use super::phase::{Next, Phase, StopReason};
 use super::worker::Worker;
 
+/// Largest number of a generation: a job that changed every millisecond would need nine thousand years for
+/// it.
+pub const MAX_GENERATION: u64 = 1 << 48;
+
 /// An agent's hello after its identity was proved.
 #[derive(Clone, Debug)]
 pub struct Arrival {
@@ -29,13 +33,19 @@ impl Machine {
     pub fn hello(&mut self, a: Arrival, now: UnixTime, out: &mut Outcome) -> bool {
         let is_lead = a.slurm_job == self.job;
         let is_ours = is_lead || self.wings.values().any(|w| w.order.nodes.contains(&a.node));
-        if !is_ours || self.phase == Phase::Ended {
+        // Beyond that an agent's word would take the numbers away that are to come.
+        let is_sound = a.running.is_none_or(|g| g <= MAX_GENERATION);
+        if !is_ours || !is_sound || self.phase == Phase::Ended {
             return false;
         }
         if let Some(spec) = a.spec.filter(|_| is_lead) {
             self.spec = spec;
         }
         let known = self.workers.get(&a.node).filter(|w| w.slurm_job == a.slurm_job);
+        if known.is_none() && a.running.is_none() {
+            out.arrived
+                .extend(self.ordered_at(&a.node, is_lead).map(|t| (a.node.clone(), now.secs_since(t))));
+        }
         // An agent that runs nothing though it should tells how that came once it is told to stop.
         let stopped = known.and_then(|w| w.stopped);
         let worker = Worker {
@@ -43,13 +53,13 @@ impl Machine {
             address: a.address,
             port: a.port,
             last_seen: now,
+            progress_at: None,
             stopped,
             leaving: false,
         };
         self.workers.insert(a.node.clone(), worker);
         for wing in self.wings.values_mut().filter(|w| w.order.nodes.contains(&a.node) && !is_lead) {
             wing.job.get_or_insert(a.slurm_job);
-            self.backoff.wing_came();
         }
         if is_lead {
             self.lead_arrived(&a.node, a.running, now, out);
@@ -57,9 +67,20 @@ impl Machine {
         true
     }
 
+    /// When the worker on this node was ordered that says hello now.
+    fn ordered_at(&self, node: &NodeName, is_lead: bool) -> Option<UnixTime> {
+        match &self.phase {
+            Phase::Launching { node: wanted, .. } if is_lead => (wanted == node).then_some(self.since),
+            _ if is_lead => None,
+            _ => self.wings.values().find(|w| w.order.nodes.contains(node)).map(|w| w.ordered_at),
+        }
+    }
+
     fn lead_arrived(&mut self, node: &NodeName, running: Option<u64>, now: UnixTime, out: &mut Outcome) {
         let job = self.job;
         self.workers.retain(|n, w| w.slurm_job != job || n == node);
+        // Whoever held it has let it go.
+        self.obstacles.held_by = None;
         match (&self.phase, running) {
             // The store knows less than the agent: take up its generation, and make a clean new one.
             (phase, Some(g)) if g > self.generation.number => {
@@ -71,7 +92,13 @@ impl Machine {
             }
             (Phase::Queued { next } | Phase::Launching { next, .. } | Phase::Requeueing { next }, None) => {
                 let next = next.clone();
-                self.backoff.failed_starts = 0;
+                if matches!(self.phase, Phase::Launching { .. }) && self.claim_is_over(now) {
+                    // Its other nodes may be gone: next time it is given longer.
+                    self.backoff.came_late();
+                } else {
+                    self.backoff.lead_came();
+                }
+                self.stretch_lead_limit(node, now, out);
                 self.enter(Phase::Idle { next }, now);
             }
             // The command has ended while nobody listened, or the lead's agent died with it.

@@ -3,8 +3,10 @@
 use crate::model::{Job, NodeName, UnixTime};
 
 use super::effect::{Effect, Outcome};
-use super::limit::running_limit_mins;
+use super::limit::{running_limit_mins, start_limit_mins};
 use super::machine::Machine;
+use super::phase::Phase;
+use super::sight::Sight;
 
 /// Seconds by which a lead's time limit outlasts its lease, to bridge a daemon or slurmrestd that is away.
 const LEAD_MARGIN_SECS: f64 = 1800.0;
@@ -20,8 +22,48 @@ impl Machine {
         };
         let end = start.plus_secs(limit as f64 * 60.0);
         if end.secs_since(lease) < LEAD_MARGIN_SECS / 2.0 {
-            let wanted = running_limit_mins(lease.secs_since(start) + LEAD_MARGIN_SECS);
-            self.attempt(Effect::SetLimit { job: lead.id, limit_mins: wanted }, now, out);
+            let wanted = self.within_limit(running_limit_mins(lease.secs_since(start) + LEAD_MARGIN_SECS));
+            if u64::from(wanted) > limit {
+                self.attempt(Effect::SetLimit { job: lead.id, limit_mins: wanted }, now, out);
+            }
+        }
+    }
+
+    /// A time limit for the lead that is not beyond its user's own: that is kept as Slurm keeps it, from each
+    /// start.
+    pub(super) fn within_limit(&self, limit_mins: u32) -> u32 {
+        self.submitted.limit_mins.map_or(limit_mins, |own| limit_mins.min(own.max(1)))
+    }
+
+    /// Gives a lead whose agent has just come the limit that it shall have, from what is known without a
+    /// look: the one that it was started with may be a minute, and the next look may be far.
+    pub(super) fn stretch_lead_limit(&mut self, node: &NodeName, now: UnixTime, out: &mut Outcome) {
+        let Some(lease) = self.lease(std::slice::from_ref(node)) else { return };
+        // It was launched at the beginning of this phase, and has run for no longer.
+        let begun = if matches!(self.phase, Phase::Launching { .. }) { self.since } else { now };
+        let has = self.within_limit(start_limit_mins(lease.secs_since(begun)));
+        let limit_mins = self.within_limit(running_limit_mins(lease.secs_since(begun) + LEAD_MARGIN_SECS));
+        if limit_mins > has {
+            self.attempt(Effect::SetLimit { job: self.job, limit_mins }, now, out);
+        }
+    }
+
+    /// Renews the limits of what a snapshot shows running, even one that is doubtful otherwise: what it says
+    /// of a job that runs holds whatever backfill was doing.
+    pub fn renew(&mut self, sight: &Sight<'_>, now: UnixTime, out: &mut Outcome) {
+        let stays = !matches!(
+            self.phase,
+            Phase::Queued { .. } | Phase::Requeueing { .. } | Phase::Ending { .. } | Phase::Ended
+        );
+        let lead = sight.lead.filter(|lead| stays && lead.state.is_running());
+        if let Some((lead, node)) = lead.and_then(|lead| Some((lead, lead.first_node()?.clone()))) {
+            self.keep_lead_limit(lead, &node, now, out);
+        }
+        for job in sight.wings.iter().filter(|job| job.state.is_running()) {
+            let nodes = self.wings.values().find(|w| w.job == Some(job.id)).map(|w| w.order.nodes.clone());
+            if let Some(nodes) = nodes {
+                self.keep_limit(job, &nodes, now, out);
+            }
         }
     }
 

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::{ExecPlan, JobId, JobPlan, NodeName, RunSpec, Sizes, UnixTime};
 
 use super::backoff::Backoff;
 use super::effect::{Effect, EffectKind, Outcome};
+use super::obstacles::Obstacles;
 use super::phase::{Next, Phase};
 use super::settings::RETRY_SECS;
+use super::trials::Trials;
 use super::worker::{Wing, Worker};
 
 /// The present generation, or the last one.
@@ -32,6 +36,28 @@ pub struct Submitted {
     pub qos: String,
     /// GRES per node.
     pub gres: String,
+    /// `--constraint` and `--exclude`, for the wings.
+    pub nodes: NodesWanted,
+    /// The user's own time limit of the lead, minutes.
+    pub limit_mins: Option<u32>,
+}
+
+impl Submitted {
+    /// Nothing but these sizes.
+    pub fn of(sizes: Sizes) -> Self {
+        let none = String::new;
+        let (account, qos, gres) = (none(), none(), none());
+        Submitted { sizes, account, qos, gres, nodes: NodesWanted::default(), limit_mins: None }
+    }
+}
+
+/// Which nodes the user wants, in Slurm's words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodesWanted {
+    /// Features that they must have.
+    pub constraint: String,
+    /// Nodes that it must not be, as a host list.
+    pub exclude: String,
 }
 
 /// What has happened to the job so far.
@@ -83,6 +109,8 @@ pub struct Machine {
     pub last_change: Option<UnixTime>,
     /// When a plan last changed it: a loss is no reason to leave the job as it is for a while.
     pub rescaled_at: Option<UnixTime>,
+    /// What people, Slurm and the site do with it.
+    pub obstacles: Obstacles,
     /// What was asked of Slurm a moment ago, and when.
     pub(super) tries: BTreeMap<(EffectKind, JobId), UnixTime>,
 }
@@ -95,7 +123,7 @@ impl Machine {
             phase: Phase::Queued { next: Next::because("first start") },
             since: now,
             generation: Generation::default(),
-            submitted: Submitted { sizes, account: String::new(), qos: String::new(), gres: String::new() },
+            submitted: Submitted::of(sizes),
             spec: RunSpec::default(),
             workers: BTreeMap::new(),
             wings: BTreeMap::new(),
@@ -104,6 +132,7 @@ impl Machine {
             backoff: Backoff::default(),
             last_change: None,
             rescaled_at: None,
+            obstacles: Obstacles::default(),
             tries: BTreeMap::new(),
         }
     }
@@ -113,8 +142,25 @@ impl Machine {
         self.since = now;
         self.target = None;
         self.tries.clear();
+        self.obstacles.trials = Trials::default();
         self.workers.values_mut().for_each(|w| w.last_seen = now);
         self.wings.values_mut().for_each(|w| w.ordered_at = w.ordered_at.max(now));
+    }
+
+    /// Moves all that time is counted from by these seconds, in which the daemon heard nothing: it stood
+    /// still, or somebody set its clock (backwards, where they are negative). Nobody is blamed for them.
+    pub fn forgive(&mut self, secs: f64) {
+        let moved = |t: &mut UnixTime| *t = t.plus_secs(secs);
+        moved(&mut self.since);
+        self.last_change.iter_mut().chain(&mut self.rescaled_at).for_each(moved);
+        self.backoff.forgive(secs);
+        self.obstacles.forgive(secs);
+        self.tries.values_mut().for_each(moved);
+        self.wings.values_mut().for_each(|w| moved(&mut w.ordered_at));
+        for worker in self.workers.values_mut() {
+            moved(&mut worker.last_seen);
+            worker.progress_at.iter_mut().for_each(moved);
+        }
     }
 
     pub(super) fn enter(&mut self, phase: Phase, now: UnixTime) {

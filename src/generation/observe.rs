@@ -1,21 +1,32 @@
 //! Takes in what Slurm shows of the lead.
 
-use crate::model::{Job, UnixTime};
+use crate::model::{Hold, Job, NodeName, UnixTime};
 
 use super::effect::{Effect, Outcome};
 use super::machine::Machine;
+use super::obstacles::refusal;
 use super::phase::Phase;
-use super::settings::{RETRY_SECS, Settings};
+use super::settings::{Settings, UNDONE_SECS};
 use super::sight::Sight;
 
+/// Slurm's word for a job that was requeued and is made to wait.
+const BEGINS_LATER: &str = "BeginTime";
+
 impl Machine {
+    /// Takes in that the lead was released to start.
+    pub fn released(&mut self, now: UnixTime) {
+        if matches!(self.phase, Phase::Launching { .. }) {
+            self.obstacles.released_at = Some(now);
+        }
+    }
+
     /// Takes in what Slurm shows.
     pub fn observe(&mut self, sight: &Sight<'_>, settings: &Settings, now: UnixTime, out: &mut Outcome) {
         match sight.lead {
             Some(lead) if !lead.state.is_ended() => self.see_lead(lead, sight.read_at, settings, now, out),
             _ => self.lead_ended(sight, now, out),
         }
-        self.see_wings(sight, now, out);
+        self.see_wings(sight, settings, now, out);
     }
 
     fn lead_ended(&mut self, sight: &Sight<'_>, now: UnixTime, out: &mut Outcome) {
@@ -43,42 +54,96 @@ impl Machine {
         self.submitted.account.clone_from(&lead.account);
         self.submitted.qos.clone_from(&lead.qos);
         self.submitted.gres.clone_from(&lead.gres);
+        self.submitted.nodes.constraint.clone_from(&lead.asks.constraint);
+        self.submitted.nodes.exclude.clone_from(&lead.asks.exclude);
         // The reading must be younger than what we know from agents.
         if read_at <= self.since || self.phase == Phase::Ended {
             return;
         }
         if lead.state.is_pending() && !lead.state.flags.contains("COMPLETING") {
-            self.lead_waits(lead, settings, now, out);
+            self.lead_waits(lead, read_at, settings, now, out);
         } else if lead.state.is_running() {
             self.lead_runs(lead, now, out);
         }
     }
 
-    fn lead_waits(&mut self, lead: &Job, settings: &Settings, now: UnixTime, out: &mut Outcome) {
-        match &self.phase {
+    fn lead_waits(
+        &mut self,
+        lead: &Job,
+        read_at: UnixTime,
+        settings: &Settings,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        self.note_hold(lead, read_at, out);
+        match self.phase.clone() {
             Phase::Queued { .. } => {}
             Phase::Launching { node, next } => {
-                if now.secs_since(self.since) < settings.lead_start_secs {
+                if !self.start_is_off(lead, &node, read_at, settings, now, out) {
                     return;
                 }
-                // Nobody is to blame: the main queue was faster, or backfill plans something on the node.
-                out.notes.push(format!("the lead did not start on {node} in time: {}", lead.state_reason));
-                let next = next.clone();
                 self.target = None;
-                self.backoff.start_after = Some(now.plus_secs(RETRY_SECS));
                 self.queue(next, now);
             }
-            Phase::Requeueing { next } => {
-                let next = next.clone();
-                self.queue(next, now);
-            }
+            Phase::Requeueing { next } => self.queue(next, now),
             _ => self.lead_requeued(lead, now, out),
         }
         // It waits now in any case.
         self.forget_lead();
+        self.obstacles.released_at = None;
         if !lead.held {
             self.attempt(Effect::Hold { job: self.job }, now, out);
         }
+    }
+
+    /// Takes in who holds the lead, which waits.
+    fn note_hold(&mut self, lead: &Job, read_at: UnixTime, out: &mut Outcome) {
+        let before = self.obstacles.held_by;
+        let ours = match &self.phase {
+            Phase::Queued { .. } | Phase::Requeueing { .. } => true,
+            Phase::Launching { .. } => !self.obstacles.was_released(read_at),
+            // Its own agent may have had it requeued, held; that is told from `scontrol hold` by what Slurm
+            // says of it.
+            _ => !lead.state_description.is_empty(),
+        };
+        self.obstacles.note_hold(lead, ours);
+        match (before, self.obstacles.held_by) {
+            (None, Some(Hold::Owner)) => out.notes.push("the lead is held by its owner".to_owned()),
+            (None, Some(Hold::Admin)) => out.notes.push("the lead is held by an administrator".to_owned()),
+            (Some(_), None) => out.notes.push("the lead was released".to_owned()),
+            _ => {}
+        }
+    }
+
+    /// Whether the released lead, which still waits, will not start here any more.
+    fn start_is_off(
+        &mut self,
+        lead: &Job,
+        node: &NodeName,
+        read_at: UnixTime,
+        settings: &Settings,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) -> bool {
+        if self.obstacles.held_by.is_some() {
+            return true;
+        }
+        if let Some(why) = refusal(lead).filter(|_| self.obstacles.was_released(read_at)) {
+            out.notes.push(format!("Slurm does not start the lead: {why}"));
+            self.obstacles.refusal = Some(why.to_owned());
+            self.backoff.start_failed(settings, now);
+            return true;
+        }
+        let secs = now.secs_since(self.since);
+        // It ran for a moment, and was requeued since: nothing will come of this launch.
+        let undone = secs >= UNDONE_SECS && (lead.held || lead.state_reason == BEGINS_LATER);
+        if !undone && secs < settings.lead_start_secs {
+            return false;
+        }
+        // Nobody is to blame: the main queue was faster, or backfill plans something on the node.
+        out.notes.push(format!("the lead did not start on {node} in time: {}", lead.state_reason));
+        self.backoff.started_late(settings, now);
+        true
     }
 
     /// Slurm has requeued the lead without being asked to.
@@ -95,7 +160,14 @@ impl Machine {
     }
 
     fn lead_runs(&mut self, lead: &Job, now: UnixTime, out: &mut Outcome) {
-        let Some(node) = lead.batch_host.clone().or_else(|| lead.nodes.first().cloned()) else { return };
+        let was_suspended = self.obstacles.suspended;
+        self.obstacles.note_running(lead);
+        if was_suspended && !self.obstacles.suspended {
+            // Its agent could not speak.
+            let job = self.job;
+            self.workers.values_mut().filter(|w| w.slurm_job == job).for_each(|w| w.last_seen = now);
+        }
+        let Some(node) = lead.first_node().cloned() else { return };
         match &self.phase {
             Phase::Queued { next } => {
                 let next = next.clone();

@@ -21,7 +21,8 @@ pub const SILENT_SECS: f64 = 12.0;
 /// The same for an agent that has said that Slurm takes its node: it has little time left to speak.
 pub const LEAVING_SECS: f64 = 4.0;
 
-/// The same for an agent for which nobody waits: the command may well run on without it.
+/// Seconds of silence, and of others' training standing still meanwhile, after which a worker that Slurm
+/// shows running is given up all the same. Silence alone is none: the command may well run on.
 pub const LOST_SECS: f64 = 60.0;
 
 /// First back-off of a job that Slurm preempted; doubles up to [`PREEMPTED_BACKOFF_MAX_SECS`]. Short, because
@@ -31,6 +32,30 @@ pub const PREEMPTED_BACKOFF_SECS: f64 = 2.0;
 
 /// Longest back-off after preemptions: seconds are enough to see what the main queue does next.
 pub const PREEMPTED_BACKOFF_MAX_SECS: f64 = 8.0;
+
+/// First pause before a command that failed is started again; doubles up to [`FAILED_BACKOFF_MAX_SECS`]. Its
+/// nodes are kept meanwhile.
+pub const FAILED_BACKOFF_SECS: f64 = 1.0;
+
+/// Longest pause after failures of a command.
+pub const FAILED_BACKOFF_MAX_SECS: f64 = 30.0;
+
+/// A generation that ran so long before it failed ends a row of failures.
+pub const FAILURES_END_SECS: f64 = 3600.0;
+
+/// Seconds for which a generation must have run on a node, if it tells of no progress, to show that it can.
+pub const PROOF_SECS: f64 = 120.0;
+
+/// Seconds from the launch of a lead for which it counts as holding all that the planner gave it. After that
+/// only its own node: it may be a script that never comes to `infill run`.
+pub const CLAIM_SECS: f64 = 20.0;
+
+/// By how many times [`CLAIM_SECS`] may grow.
+pub const MOST_CLAIMS: u32 = 9;
+
+/// Seconds after which a lead that was sent off, and is shown held or made to wait, was requeued since: by
+/// then Slurm has been told, and its answer is not of before.
+pub const UNDONE_SECS: f64 = 10.0;
 
 /// A job that ran so long without preemption starts its back-off from the beginning.
 pub const CALM_SECS: f64 = 120.0;
@@ -47,6 +72,8 @@ pub struct Settings {
     pub qos: Option<String>,
     /// Seconds until a wing that was ordered must have said hello.
     pub wing_start_secs: f64,
+    /// The same for a wing that Slurm shows running: it may be in its prolog.
+    pub prolog_secs: f64,
     /// Seconds until a released lead must run.
     pub lead_start_secs: f64,
     /// First back-off after a failed start, seconds.

@@ -9,6 +9,7 @@ use super::limit::start_limit_mins;
 use super::machine::Machine;
 use super::phase::{Next, Phase, StopReason};
 use super::settings::{LOST_SECS, SETTLE_SECS, SILENT_SECS, Settings};
+use super::worker::Worker;
 
 /// Each pass moves at most one phase on; a cycle Stopping → Idle → Running needs three.
 const MOST_PASSES: usize = 4;
@@ -16,6 +17,11 @@ const MOST_PASSES: usize = 4;
 impl Machine {
     /// Moves on as far as possible now.
     pub fn step(&mut self, settings: &Settings, now: UnixTime, out: &mut Outcome) {
+        // Whatever is wanted of a suspended lead, its agent cannot do it; and requeued it would lose its
+        // work.
+        if self.obstacles.suspended {
+            return;
+        }
         for _ in 0..MOST_PASSES {
             let before = self.phase.clone();
             self.step_once(&before, settings, now, out);
@@ -41,14 +47,14 @@ impl Machine {
     fn step_queued(&mut self, next: &Next, now: UnixTime, out: &mut Outcome) {
         let Some(target) = &self.target else { return };
         let Some(first) = target.plan.nodes.first().cloned() else { return };
-        if target.blocked || self.backoff.start_barred(now).is_some() {
+        if target.blocked || self.backoff.start_barred(now).is_some() || self.obstacles.held_by.is_some() {
             return;
         }
         // Our own wing must be off the node first.
         if self.wings.values().any(|w| w.order.nodes.contains(&first.node)) {
             return;
         }
-        let limit_mins = start_limit_mins(first.lease_until.secs_since(now));
+        let limit_mins = self.within_limit(start_limit_mins(first.lease_until.secs_since(now)));
         self.attempt(Effect::Launch { job: self.job, node: first.node.clone(), limit_mins }, now, out);
         self.enter(Phase::Launching { node: first.node, next: next.clone() }, now);
     }
@@ -66,8 +72,20 @@ impl Machine {
 
     fn step_idle(&mut self, next: &Next, settings: &Settings, now: UnixTime, out: &mut Outcome) {
         let Some(lead) = self.lead_node().cloned() else { return };
+        let Some(agent) = self.workers.get(&lead) else { return };
+        let silent_secs = agent.silent_secs(now);
         // Slurm takes the lead: it will show the job requeued in a moment.
-        if self.workers.get(&lead).is_some_and(|w| w.leaving) {
+        if agent.leaving {
+            return;
+        }
+        if silent_secs > LOST_SECS {
+            self.requeue(next.clone().but("the lead's agent fell silent"), now);
+            return;
+        }
+        if silent_secs > SILENT_SECS {
+            return;
+        }
+        if next.retry && self.backoff.retry_barred(now) {
             return;
         }
         let Some(target) = &self.target else { return };
@@ -111,7 +129,7 @@ impl Machine {
 
     fn wings_under_way(&self, settings: &Settings, now: UnixTime) -> bool {
         self.wings.values().any(|w| {
-            now.secs_since(w.ordered_at) < settings.wing_start_secs
+            !w.is_late(settings, now)
                 && w.order.nodes.iter().any(|n| !self.workers.contains_key(n) && self.wants_wing_on(n))
         })
     }
@@ -119,13 +137,16 @@ impl Machine {
     fn start(&mut self, members: Vec<NodeName>, next: &Next, now: UnixTime, out: &mut Outcome) {
         let Some(lead) = members.first().and_then(|n| self.workers.get(n)) else { return };
         self.generation.master = Some((lead.address.clone(), lead.port));
-        self.generation.number += 1;
+        self.generation.number = self.generation.number.saturating_add(1);
         self.generation.exec_plan =
             self.target.as_ref().map(|t| t.plan.exec_plan.clone()).unwrap_or_default();
-        self.workers.values_mut().for_each(|w| w.stopped = None);
+        for worker in self.workers.values_mut() {
+            (worker.stopped, worker.progress_at) = (None, None);
+        }
         if self.generation.number > 1 && !next.retry {
             self.counts.rescales += 1;
         }
+        self.obstacles.trials.begin();
         self.last_change = Some(now);
         if !next.lost {
             self.rescaled_at = Some(now);
@@ -152,8 +173,14 @@ impl Machine {
         }
     }
 
+    /// Whether a member is gone. One that Slurm shows running and that is only silent is doubted once those
+    /// wait for it that are still heard: they told of progress before, and tell of none any more.
     fn is_lost(&self, node: &NodeName, now: UnixTime) -> bool {
-        self.workers.get(node).is_none_or(|w| w.silent_secs(now) > LOST_SECS)
+        let Some(worker) = self.workers.get(node) else { return true };
+        let waits = |w: &Worker| {
+            w.silent_secs(now) < SILENT_SECS && w.progress_at.is_some_and(|t| now.secs_since(t) > LOST_SECS)
+        };
+        worker.silent_secs(now) > LOST_SECS && self.workers.values().any(waits)
     }
 
     /// Why the planner wants another generation than the one of these members, if it does.

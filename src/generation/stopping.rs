@@ -5,7 +5,7 @@ use crate::model::{Exit, NodeName, UnixTime};
 use super::effect::Outcome;
 use super::machine::Machine;
 use super::phase::{Next, Phase, StopReason};
-use super::settings::{LEAVING_SECS, SILENT_SECS, STOP_MARGIN_SECS};
+use super::settings::{FAILURES_END_SECS, LEAVING_SECS, PROOF_SECS, SILENT_SECS, STOP_MARGIN_SECS};
 
 impl Machine {
     pub(super) fn step_stopping(
@@ -58,6 +58,14 @@ impl Machine {
         now: UnixTime,
         out: &mut Outcome,
     ) {
+        // What tells of no progress shows by its life that it can run.
+        let lived_secs = self.last_change.map_or(0.0, |began| self.since.secs_since(began));
+        if lived_secs > PROOF_SECS {
+            self.obstacles.trials.ran(self.generation.number, members);
+        }
+        if lived_secs > FAILURES_END_SECS {
+            self.counts.restarts = 0;
+        }
         let own = match reason {
             StopReason::Untold { .. } => self.own_end(members),
             StopReason::Failed { code } => Some(code),
@@ -68,7 +76,7 @@ impl Machine {
                 out.notes.push("the command had ended on all workers".to_owned());
                 self.enter(Phase::Ending { code: 0 }, now);
             }
-            Some(code) => self.retry(code, next, now, out),
+            Some(code) => self.failed(members, code, next, now, out),
             None => self.enter(Phase::Idle { next }, now),
         }
     }
@@ -81,7 +89,35 @@ impl Machine {
         failed.or_else(|| exits.iter().all(|e| !e.asked).then_some(0))
     }
 
+    /// The command has failed by itself: on a node where it has never run, or as itself.
+    fn failed(&mut self, members: &[NodeName], code: i32, next: Next, now: UnixTime, out: &mut Outcome) {
+        let by_itself = |n: &&NodeName| {
+            self.workers.get(*n).and_then(|w| w.stopped).is_some_and(|e| !e.asked && e.code != 0)
+        };
+        let failed: Vec<&NodeName> = members.iter().filter(by_itself).collect();
+        match self.obstacles.trials.culprit(&failed) {
+            Some(node) => self.go_on_without(&node, code, now, out),
+            None => self.retry(code, next, now, out),
+        }
+    }
+
+    /// Tries the job without a node on which its command has failed, and has never run.
+    fn go_on_without(&mut self, node: &NodeName, code: i32, now: UnixTime, out: &mut Outcome) {
+        out.notes.push(format!("{node}: the command has not run there before: tried without it"));
+        self.obstacles.trials.shun(node, now);
+        out.strikes.push((node.clone(), format!("a command failed there with code {code}")));
+        let next = Next { retry: true, ..Next::because(format!("without {node}, where the command failed")) };
+        let holds_lead = self.lead_node() == Some(node);
+        self.untarget(node);
+        if holds_lead {
+            self.requeue(next, now);
+        } else {
+            self.enter(Phase::Idle { next }, now);
+        }
+    }
+
     fn retry(&mut self, code: i32, next: Next, now: UnixTime, out: &mut Outcome) {
+        out.acquitted |= self.obstacles.trials.acquit();
         let (restarts, most) = (&mut self.counts.restarts, self.spec.max_restarts);
         if *restarts >= most {
             out.notes.push(format!("the command failed with code {code} after {restarts} restarts"));
@@ -90,6 +126,7 @@ impl Machine {
         }
         *restarts += 1;
         out.notes.push(format!("restart {restarts} of {most} after code {code}"));
+        self.backoff.command_failed(*restarts, now);
         self.enter(Phase::Idle { next: Next { retry: true, ..next } }, now);
     }
 }

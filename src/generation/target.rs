@@ -1,6 +1,6 @@
 //! Takes in what the planner wants, and orders the wings that are missing.
 
-use crate::model::{JobPlan, NodeName, Placement, UnixTime, WindowEnd, WingOrder};
+use crate::model::{Constraint, JobPlan, NodeName, Placement, UnixTime, WindowEnd, WingOrder};
 
 use super::effect::Outcome;
 use super::limit::start_limit_mins;
@@ -9,15 +9,20 @@ use super::phase::Phase;
 use super::settings::Settings;
 use super::worker::Wing;
 
-/// A node that the planner gives to the job anew, with what ends its window: nodes with the same known end
-/// make one wing, others one each, because Slurm preempts whole jobs.
+/// What the planner gives to the job anew: nodes whose windows have the same known end make one wing, others
+/// one each, because Slurm preempts whole jobs.
 #[allow(missing_debug_implementations, reason = "closures have no text")]
 pub struct Ground<'a> {
     /// Tells the end of a node's window.
     pub window: &'a dyn Fn(&NodeName) -> WindowEnd,
     /// Whether the node can be taken now (nothing of ours is still on it).
     pub free: &'a dyn Fn(&NodeName) -> bool,
+    /// Wings that all jobs together may still order (`slurm.max_wings`).
+    pub wings_left: usize,
 }
+
+/// What a job is told that could have had more wings.
+const BOUND: &str = "there are as many wings as slurm.max_wings allows";
 
 /// Hands out order numbers that were never used before.
 pub trait OrderNumbers {
@@ -39,13 +44,19 @@ impl Machine {
         if matches!(self.phase, Phase::Ending { .. } | Phase::Ended) {
             return;
         }
-        self.take_plan(plan, ground);
+        self.take_plan(plan, ground, now);
         if !self.may_order(now) {
             return;
         }
         let missing = self.missing(ground);
-        for block in blocks(missing, ground) {
-            let Some(number) = orders.next() else {
+        let blocks = blocks(missing, ground);
+        if blocks.len() > ground.wings_left {
+            self.obstacles.shortage = Some(BOUND.to_owned());
+        } else if self.obstacles.shortage.as_deref() == Some(BOUND) {
+            self.obstacles.shortage = None;
+        }
+        for block in blocks.into_iter().take(ground.wings_left) {
+            let Some(number) = self.fresh_number(orders) else {
                 out.notes.push("no order number to be had: nothing was ordered".to_owned());
                 return;
             };
@@ -53,12 +64,13 @@ impl Machine {
         }
     }
 
-    fn take_plan(&mut self, plan: &JobPlan, ground: &Ground<'_>) {
+    fn take_plan(&mut self, plan: &JobPlan, ground: &Ground<'_>, now: UnixTime) {
         self.target = Some(Target { plan: plan.clone(), blocked: false });
-        // The plan may be older than the last word of an agent whose node Slurm takes.
-        let leaving: Vec<NodeName> =
-            self.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone()).collect();
-        leaving.iter().for_each(|n| self.untarget(n));
+        // The plan may be older than the last word of an agent whose node Slurm takes, or on whose node the
+        // command has failed.
+        let leaving = self.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n);
+        let lost: Vec<NodeName> = leaving.chain(self.obstacles.trials.shunned(now)).cloned().collect();
+        lost.iter().for_each(|n| self.untarget(n));
         if let Some(Target { plan, blocked }) = &mut self.target {
             *blocked = plan.nodes.first().is_some_and(|p| !(ground.free)(&p.node));
         }
@@ -80,6 +92,14 @@ impl Machine {
         wings.filter(|p| !held.contains_key(&p.node) && (ground.free)(&p.node)).cloned().collect()
     }
 
+    /// A number that none of its wings bears: those that were taken up may come from another store.
+    fn fresh_number(&self, orders: &mut dyn OrderNumbers) -> Option<u64> {
+        std::iter::repeat_with(|| orders.next())
+            .take(self.wings.len() + 1)
+            .find(|number| number.is_none_or(|n| !self.wings.contains_key(&n)))
+            .flatten()
+    }
+
     fn order(&mut self, number: u64, block: &[Placement], settings: &Settings, now: UnixTime) {
         let lease = block.iter().map(|p| p.lease_until).min().unwrap_or(now);
         let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
@@ -91,25 +111,39 @@ impl Machine {
             qos: settings.qos.clone().or_else(|| some(&self.submitted.qos)),
             account: some(&self.submitted.account),
             gres: some(&self.submitted.gres),
+            constraint: some(&self.submitted.nodes.constraint).filter(|c| Constraint::is_simple(c)),
+            exclude: some(&self.submitted.nodes.exclude),
         };
-        let wing = Wing { order, ordered_at: now, job: None, batch_host: None, seen_running: false };
+        let wing = Wing {
+            order,
+            ordered_at: now,
+            job: None,
+            batch_host: None,
+            seen_running: false,
+            configuring: false,
+        };
         self.wings.insert(number, wing);
     }
 }
 
-/// Groups new nodes into wings: one for each known window end, one for each node without.
+/// Groups new nodes into wings: one for each known window end, one for each node without. If that were more
+/// than may be ordered, nodes without share: half of what is left is for this job, the rest for others.
 fn blocks(missing: Vec<Placement>, ground: &Ground<'_>) -> Vec<Vec<Placement>> {
     let mut known: Vec<(UnixTime, Vec<Placement>)> = Vec::new();
-    let mut out = Vec::new();
+    let mut open = Vec::new();
     for p in missing {
         match (ground.window)(&p.node) {
             WindowEnd::Known { at, .. } => match known.iter_mut().find(|(end, _)| *end == at) {
                 Some((_, block)) => block.push(p),
                 None => known.push((at, vec![p])),
             },
-            WindowEnd::Unknown => out.push(vec![p]),
+            WindowEnd::Unknown => open.push(p),
         }
     }
+    let enough = known.len() + open.len() <= ground.wings_left;
+    let share = if enough { open.len() } else { (ground.wings_left / 2).saturating_sub(known.len()) };
+    let together = open.len().div_ceil(share.max(1)).max(1);
+    let mut out: Vec<Vec<Placement>> = open.chunks(together).map(<[Placement]>::to_vec).collect();
     out.extend(known.into_iter().map(|(_, block)| block));
     out
 }

@@ -18,10 +18,13 @@ impl Machine {
             if wing.order.nodes.iter().any(|n| members.contains(n)) {
                 continue;
             }
-            let late = now.secs_since(wing.ordered_at) > settings.wing_start_secs;
             match wing.job {
-                Some(job) => self.tidy_wing(number, &wing, job, late, now, out),
-                None => self.tidy_order(number, &wing, late),
+                Some(job) if wing.is_late(settings, now) && self.is_awaited(&wing) => {
+                    self.wing_stuck(&wing, job, settings, now, out);
+                    self.give_back(&wing, job, now, out);
+                }
+                Some(job) => self.tidy_wing(number, &wing, job, now, out),
+                None => self.tidy_order(number, &wing, wing.is_late(settings, now)),
             }
         }
     }
@@ -41,25 +44,22 @@ impl Machine {
         }
     }
 
-    fn tidy_wing(
-        &mut self,
-        number: u64,
-        wing: &Wing,
-        job: JobId,
-        late: bool,
-        now: UnixTime,
-        out: &mut Outcome,
-    ) {
+    /// Whether the job wants nodes of the wing from which no agent has come.
+    fn is_awaited(&self, wing: &Wing) -> bool {
+        !self.kept(wing).iter().all(|n| self.workers.contains_key(n))
+    }
+
+    fn give_back(&mut self, wing: &Wing, job: JobId, now: UnixTime, out: &mut Outcome) {
+        wing.order.nodes.iter().for_each(|n| self.untarget(n));
+        self.attempt(Effect::CancelWing { job }, now, out);
+    }
+
+    fn tidy_wing(&mut self, number: u64, wing: &Wing, job: JobId, now: UnixTime, out: &mut Outcome) {
         let nodes = &wing.order.nodes;
         let keep = self.kept(wing);
-        let stuck = late && !keep.iter().all(|n| self.workers.contains_key(n));
         let on_host = wing.batch_host.as_ref().is_none_or(|h| keep.contains(h));
-        if stuck {
-            self.note_stuck(wing, job, out);
-        }
-        if keep.is_empty() || stuck || !on_host {
-            nodes.iter().for_each(|n| self.untarget(n));
-            self.attempt(Effect::CancelWing { job }, now, out);
+        if keep.is_empty() || !on_host {
+            self.give_back(wing, job, now, out);
         } else if keep.len() < nodes.len() {
             self.attempt(Effect::ShrinkWing { job, keep: keep.clone() }, now, out);
             nodes.iter().filter(|n| !keep.contains(n)).for_each(|n| drop(self.workers.remove(n)));
@@ -69,13 +69,18 @@ impl Machine {
         }
     }
 
-    /// A wing that waited in the queue met a limit or the main queue; one that ran met something on its
-    /// nodes.
-    fn note_stuck(&self, wing: &Wing, job: JobId, out: &mut Outcome) {
+    /// A wing that waited in the queue met a limit, and more of them would, or the main queue; one that ran
+    /// met something on its nodes.
+    fn wing_stuck(&mut self, wing: &Wing, job: JobId, settings: &Settings, now: UnixTime, out: &mut Outcome) {
         out.notes.push(format!("wing {job} did not come up in time: cancelled"));
-        if wing.seen_running {
-            let strike = |n: &NodeName| (n.clone(), "a wing did not come up".to_owned());
-            out.strikes.extend(wing.order.nodes.iter().map(strike));
+        if wing.configuring {
+            // A prolog that takes its time is nobody's fault.
+        } else if wing.seen_running {
+            self.wing_failed(wing, "a wing did not come up", settings, now, out);
+        } else if self.obstacles.shortage.is_some() {
+            self.backoff.refused(settings, now);
+        } else {
+            self.backoff.wing_failed(settings, now);
         }
     }
 }

@@ -2,16 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{JobId, MalleableState, NodeName, Sizes, Standing, UnixTime};
+use crate::model::{Bar, JobId, MalleableState, NodeName, Sizes, Standing, UnixTime};
 
 use super::machine::Machine;
 use super::phase::Phase;
-use super::settings::SILENT_SECS;
+use super::settings::{CLAIM_SECS, MOST_CLAIMS, SILENT_SECS};
 
 impl Machine {
     /// Where the job is in its life, in a word.
     pub fn state(&self) -> MalleableState {
         self.phase.state()
+    }
+
+    /// Why it has fewer nodes than it could, where wings are kept from it; for people.
+    pub fn shortage(&self, now: UnixTime) -> Option<String> {
+        let why = self.obstacles.shortage.as_ref()?;
+        let until = self.backoff.order_after.filter(|t| *t > now);
+        Some(
+            until.map_or(why.clone(), |t| {
+                format!("{why}; none is asked for within {:.0} s", t.secs_since(now))
+            }),
+        )
     }
 
     /// The sizes that hold: the agent's, if it declared some, else the submission's.
@@ -29,9 +40,13 @@ impl Machine {
 
     /// What the job counts as holding for the planner: what it occupies while it runs, and in the middle of a
     /// change what it is changing to, so that no round calls back the change that the last one began.
-    pub fn held(&self) -> BTreeMap<NodeName, JobId> {
+    ///
+    /// A lead that has been on its way for long holds its own node only: it may never come to `infill run`,
+    /// and nobody else would have the others.
+    pub fn held(&self, now: UnixTime) -> BTreeMap<NodeName, JobId> {
         let occupied = self.occupied();
         match (&self.phase, &self.target) {
+            (Phase::Launching { .. }, _) if self.claim_is_over(now) => occupied,
             (Phase::Queued { .. }, _) if self.wings.is_empty() => BTreeMap::new(),
             // A daemon that was restarted meanwhile knows that the lead goes, and not where to.
             (Phase::Requeueing { .. }, None) => BTreeMap::new(),
@@ -44,13 +59,21 @@ impl Machine {
     }
 
     /// The node of the lead in [`Machine::held`].
-    pub fn held_lead(&self) -> Option<&NodeName> {
+    pub fn held_lead(&self, now: UnixTime) -> Option<&NodeName> {
         match (&self.phase, &self.target) {
+            (Phase::Launching { node, .. }, _) if self.claim_is_over(now) => Some(node),
             (Phase::Queued { .. }, _) if self.wings.is_empty() => None,
             (Phase::Requeueing { .. }, None) => None,
             (Phase::Running { .. }, _) | (_, None) => self.lead_node(),
             (_, Some(target)) => target.plan.nodes.first().map(|p| &p.node),
         }
+    }
+
+    /// Whether a lead has been on its way for so long that only its own node counts as its own. Longer after
+    /// each time that this kept nodes from a lead that did come: where a prolog takes its time, all do.
+    pub(super) fn claim_is_over(&self, now: UnixTime) -> bool {
+        let secs = CLAIM_SECS * f64::from(1 + self.backoff.late_starts.min(MOST_CLAIMS));
+        now.secs_since(self.since) >= secs
     }
 
     /// Every node that the job holds or has ordered, with the Slurm job that holds it.
@@ -67,11 +90,24 @@ impl Machine {
     pub fn standing(&self, now: UnixTime) -> Standing {
         match &self.phase {
             Phase::Queued { .. } if !self.wings.is_empty() => Standing::Busy,
-            Phase::Queued { .. } => {
-                self.backoff.start_barred(now).map_or(Standing::Waiting, Standing::BackOff)
-            }
+            Phase::Queued { .. } => self.standing_in_queue(now),
+            _ if self.obstacles.suspended => Standing::Busy,
             Phase::Running { members } if self.is_steady(members, now) => Standing::Running,
             _ => Standing::Busy,
+        }
+    }
+
+    fn standing_in_queue(&self, now: UnixTime) -> Standing {
+        // One node alone would be no start, and more it could not have.
+        let wings_barred = self.backoff.order_after.filter(|t| *t > now && self.allowed().min() > 1);
+        let barred = self.backoff.start_barred(now).max(wings_barred);
+        match (self.obstacles.held_by, barred, &self.obstacles.refusal) {
+            (Some(by), ..) => Standing::Barred(Bar::Held(by)),
+            (None, Some(until), Some(reason)) => {
+                Standing::Barred(Bar::Refused { reason: reason.clone(), until })
+            }
+            (None, Some(until), None) => Standing::BackOff(until),
+            (None, None, _) => Standing::Waiting,
         }
     }
 

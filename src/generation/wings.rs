@@ -1,35 +1,45 @@
 //! Takes in what Slurm shows of the wings.
 
-use crate::model::{Job, UnixTime, order_in};
+use crate::model::{Job, UnixTime, WingOrder, order_in};
 
 use super::effect::{Effect, Outcome};
 use super::machine::Machine;
 use super::phase::Phase;
-use super::settings::SHOW_SECS;
+use super::settings::{SHOW_SECS, Settings};
 use super::sight::Sight;
 use super::worker::Wing;
 
+/// Reasons to wait that are of the moment and of the node, and say nothing of what the user may have.
+const PASSING: [&str; 8] =
+    ["", "None", "Priority", "Resources", "Nodes", "ReqNodeNotAvail", "BeginTime", "Cleaning"];
+
+/// Whether a wing that waits for this reason is no worse than late.
+fn passes(reason: &str) -> bool {
+    let word = reason.split([',', '(', '_', ' ']).next().unwrap_or_default();
+    PASSING.contains(&word)
+}
+
 impl Machine {
-    pub(super) fn see_wings(&mut self, sight: &Sight<'_>, now: UnixTime, out: &mut Outcome) {
+    pub(super) fn see_wings(
+        &mut self,
+        sight: &Sight<'_>,
+        settings: &Settings,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
         for job in &sight.wings {
-            self.see_wing(job, now, out);
+            self.see_wing(job, settings, now, out);
         }
-        self.drop_ended_wings(sight, now, out);
+        self.drop_ended_wings(sight, settings, now, out);
     }
 
-    fn see_wing(&mut self, job: &Job, now: UnixTime, out: &mut Outcome) {
+    fn see_wing(&mut self, job: &Job, settings: &Settings, now: UnixTime, out: &mut Outcome) {
         let order = order_in(&job.comment);
-        let known = self.wings.iter_mut().find(|(o, w)| Some(**o) == order || w.job == Some(job.id));
+        let is_it = |(o, w): &(&u64, &Wing)| Some(**o) == order || w.job == Some(job.id);
+        let known = self.wings.iter().find(is_it).map(|(o, _)| *o);
         match known {
-            Some((_, wing)) => {
-                wing.job = Some(job.id);
-                wing.batch_host.clone_from(&job.batch_host);
-                wing.seen_running |= job.state.is_running();
-                if job.state.is_running() {
-                    let nodes = wing.order.nodes.clone();
-                    self.keep_limit(job, &nodes, now, out);
-                }
-            }
+            Some(number) => self.see_known_wing(number, job, now, out),
+            None if self.may_take_up(job) => self.take_up(job, order, settings, now, out),
             None if self.phase != Phase::Ended => {
                 out.notes.push(format!("wing {} belongs to no order of ours: cancelled", job.id));
                 self.attempt(Effect::CancelWing { job: job.id }, now, out);
@@ -38,7 +48,82 @@ impl Machine {
         }
     }
 
-    fn drop_ended_wings(&mut self, sight: &Sight<'_>, now: UnixTime, out: &mut Outcome) {
+    fn see_known_wing(&mut self, number: u64, job: &Job, now: UnixTime, out: &mut Outcome) {
+        let Some(wing) = self.wings.get_mut(&number) else { return };
+        wing.job = Some(job.id);
+        wing.batch_host.clone_from(&job.batch_host);
+        wing.configuring = job.state.flags.contains("CONFIGURING");
+        wing.seen_running |= job.state.is_running() && !wing.configuring;
+        let waits = job.state.is_pending() && now.secs_since(wing.ordered_at) > SHOW_SECS;
+        if waits && !passes(&job.state_reason) {
+            let why = format!("Slurm keeps its wings waiting: {}", job.state_reason);
+            self.obstacles.shortage = Some(why);
+        }
+        if job.state.is_running() {
+            let nodes = wing.order.nodes.clone();
+            self.keep_limit(job, &nodes, now, out);
+        }
+    }
+
+    /// Whether a wing that is not known may be one whose order the store has lost: until the planner has
+    /// spoken, nobody can say that it is not wanted.
+    fn may_take_up(&self, job: &Job) -> bool {
+        let lives = !matches!(self.phase, Phase::Queued { .. } | Phase::Ending { .. } | Phase::Ended);
+        lives && self.target.is_none() && job.state.is_running()
+    }
+
+    fn take_up(
+        &mut self,
+        job: &Job,
+        order: Option<u64>,
+        settings: &Settings,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        out.notes.push(format!("took up wing {}, of which nothing was stored", job.id));
+        let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
+        // One that names no order gets a number that none was ever given.
+        let number = order.unwrap_or(u64::MAX - u64::from(job.id.0));
+        let order = WingOrder {
+            order: number,
+            nodes: job.nodes.clone(),
+            time_limit_mins: job.time_limit_mins.and_then(|m| u32::try_from(m).ok()).unwrap_or(u32::MAX),
+            partition: settings.partition.clone(),
+            qos: some(&job.qos),
+            account: some(&job.account),
+            gres: some(&job.gres),
+            constraint: None,
+            exclude: None,
+        };
+        let batch_host = job.batch_host.clone();
+        let wing = Wing {
+            order,
+            ordered_at: now,
+            job: Some(job.id),
+            batch_host,
+            seen_running: true,
+            configuring: false,
+        };
+        self.wings.insert(number, wing);
+    }
+
+    /// A wing came to nothing on nodes that it held. That may be the job's fault as well as theirs.
+    pub(super) fn wing_failed(
+        &mut self,
+        wing: &Wing,
+        why: &str,
+        settings: &Settings,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        for node in &wing.order.nodes {
+            self.obstacles.trials.shun(node, now);
+            out.strikes.push((node.clone(), why.to_owned()));
+        }
+        self.backoff.wing_failed(settings, now);
+    }
+
+    fn drop_ended_wings(&mut self, sight: &Sight<'_>, settings: &Settings, now: UnixTime, out: &mut Outcome) {
         let ended: Vec<u64> = self
             .wings
             .iter()
@@ -49,8 +134,7 @@ impl Machine {
         for order in ended {
             let Some(wing) = self.wings.remove(&order) else { continue };
             if wing.seen_running && self.is_wanted_and_never_came(&wing) {
-                let why = "a wing ended before its agent said hello";
-                out.strikes.extend(wing.order.nodes.iter().map(|n| (n.clone(), why.to_owned())));
+                self.wing_failed(&wing, "a wing ended before its agent said hello", settings, now, out);
             }
             self.drop_nodes(&wing.order.nodes, "a wing ended", now);
         }

@@ -2,6 +2,8 @@
 
 use crate::model::{Exit, JobId, NodeName, UnixTime, WingOrder};
 
+use super::settings::Settings;
+
 /// An agent that has said hello.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Worker {
@@ -13,6 +15,8 @@ pub struct Worker {
     pub port: u16,
     /// Last sign of life.
     pub last_seen: UnixTime,
+    /// When it last told of progress in the present generation.
+    pub progress_at: Option<UnixTime>,
     /// How the command of the present generation ended here, once it has.
     pub stopped: Option<Exit>,
     /// Whether Slurm wants the node now.
@@ -39,4 +43,15 @@ pub struct Wing {
     pub batch_host: Option<NodeName>,
     /// Whether Slurm has shown it running.
     pub seen_running: bool,
+    /// Whether its nodes were still being prepared for it when Slurm last showed it.
+    pub configuring: bool,
+}
+
+impl Wing {
+    /// Whether its agents should have said hello by now. What runs may be in its prolog.
+    pub fn is_late(&self, settings: &Settings, now: UnixTime) -> bool {
+        let starts = self.seen_running || self.configuring;
+        let patience = if starts { settings.prolog_secs } else { settings.wing_start_secs };
+        now.secs_since(self.ordered_at) > patience
+    }
 }

@@ -10,8 +10,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::api::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
 use crate::clock::now;
-use crate::daemon::context::Context;
-use crate::generation::Arrival;
+use crate::daemon::context::{Admission, Context};
+use crate::daemon::lines::NoLine;
+use crate::daemon::waking::Call;
+use crate::generation::{Arrival, MAX_GENERATION};
 use crate::model::{Job, JobId, RunSpec, UserId, hello_payload, lead_of};
 
 use super::{Body, Denial, auth};
@@ -25,10 +27,16 @@ pub async fn hello(
     Body(hello): Body<Hello>,
 ) -> Result<Json<Welcome>, Denial> {
     let payload = hello_payload("hello", Some(hello.job), &hello.nonce);
-    let proved = context.identity.verify(&hello.credential, &payload).await.map_err(|e| {
+    let proved = auth::verified(&context, &context.doors.hellos, &hello.credential, &payload).await;
+    let proved = proved.map_err(|e| {
         tracing::warn!(job = %hello.job, node = %hello.node, "an agent was refused: {e}");
-        Denial::unproved()
+        Denial::from(e)
     })?;
+    if let Some(running) = hello.running.filter(|g| *g > MAX_GENERATION) {
+        tracing::warn!(job = %hello.job, node = %hello.node, running, "an agent was refused: no such generation");
+        let what = format!("running generation {running}: there is none beyond {MAX_GENERATION}");
+        return Err(Denial::new(StatusCode::UNPROCESSABLE_ENTITY, what));
+    }
     let lead = place(&context, &hello, proved).await?;
     let secret = auth::new_secret()?;
     let address = context.state().address(&hello.node);
@@ -40,11 +48,18 @@ pub async fn hello(
         running: hello.running,
         spec: hello.spec.map(RunSpec::bounded),
     };
-    if !context.admit(lead, arrival, &secret, now()) {
-        return Err(Denial::new(StatusCode::GONE, "this worker has no place in the job any more"));
+    match context.admit(lead, arrival, &secret, now()) {
+        Admission::Taken => {}
+        Admission::Refused => {
+            return Err(Denial::new(StatusCode::GONE, "this worker has no place in the job any more"));
+        }
+        Admission::Early => {
+            let text = "the daemon has just begun and knows nothing of this worker yet; try again";
+            return Err(Denial::new(StatusCode::SERVICE_UNAVAILABLE, text));
+        }
     }
     tracing::info!(job = %lead, node = %hello.node, slurm_job = %hello.job, "an agent says hello");
-    context.wake.notify_one();
+    context.wake.call(Call::Ordinary, Some(proved.0));
     Ok(Json(Welcome { secret, preempt_leave_secs: context.config.agent.preempt_leave_secs }))
 }
 
@@ -95,7 +110,10 @@ pub async fn poll(
 ) -> Result<Json<Assignment>, Denial> {
     let secret = auth::bearer(&headers)?;
     let agent = (poll.job, poll.node.clone());
-    let mut watch = context.lines.watch(&agent, &secret).ok_or_else(Denial::unproved)?;
+    let mut watch = context.lines.watch(&agent, &secret).map_err(|none| match none {
+        NoLine::Unknown => Denial::unproved(),
+        NoLine::Crowded => Denial::new(StatusCode::TOO_MANY_REQUESTS, "this agent polls already"),
+    })?;
     let end = Instant::now() + Duration::from_secs(poll.wait_secs.min(MAX_POLL_SECS));
     loop {
         if !context.state().fleet.seen(poll.job, &poll.node, now()) {

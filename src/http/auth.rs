@@ -1,14 +1,16 @@
-//! Who speaks: agents by their secrets, which are made, read from the header and compared here; people by a
-//! credential with each request.
+//! Who speaks: agents by their secrets, which are made, read from the header and compared here; people who
+//! change something by a credential with each request. Readers are in [`super::readers`].
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
+use tokio::sync::Semaphore;
 
 use crate::daemon::context::Context;
 use crate::model::{Credential, Secret, UserId, hello_payload};
-use crate::slurm::munge::uid_of;
+use crate::slurm::munge::{IdentityError, uid_of};
 
 use super::Denial;
 
@@ -17,6 +19,9 @@ const SECRET_BYTES: usize = 32;
 
 /// Longest token that is looked at.
 const MAX_TOKEN: usize = 256;
+
+/// Longest wait for a turn at a gate. Agents and people try again.
+const GATE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A fresh secret.
 pub fn new_secret() -> Result<Secret, Denial> {
@@ -43,16 +48,46 @@ pub async fn proved(
     nonce: &str,
 ) -> Result<UserId, Denial> {
     let payload = hello_payload(purpose, None, nonce);
-    context.identity.verify(credential, &payload).await.map_err(|e| {
+    verified(context, &context.doors.people, credential, &payload).await.map_err(|e| {
         tracing::warn!(purpose, "a request was refused: {e}");
-        Denial::unproved()
+        Denial::from(e)
     })
+}
+
+/// Has a credential checked, in its turn: each check is a process or a request of its own.
+pub async fn verified(
+    context: &Context,
+    gate: &Semaphore,
+    credential: &Credential,
+    payload: &str,
+) -> Result<UserId, IdentityError> {
+    let crowded = || IdentityError::Unavailable("too many wait to be checked".to_owned());
+    let turn = tokio::time::timeout(GATE_PATIENCE, gate.acquire()).await;
+    let _turn = turn.map_err(|_| crowded())?.map_err(|_| crowded())?;
+    context.identity.verify(credential, payload).await
+}
+
+impl From<IdentityError> for Denial {
+    /// Only that nobody can tell now is said: the same proof may be good later.
+    fn from(e: IdentityError) -> Denial {
+        match e {
+            IdentityError::Unavailable(_) => {
+                Denial::new(StatusCode::SERVICE_UNAVAILABLE, "cannot check who speaks; try again")
+            }
+            _ => Denial::unproved(),
+        }
+    }
+}
+
+/// Root and the daemon's own user.
+pub fn is_own(uid: UserId) -> bool {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    uid.0 == 0 || uid.0 == unsafe { libc::geteuid() }
 }
 
 /// Root, the daemon's own user, and those whom the configuration names.
 pub async fn is_admin(context: &Context, uid: UserId) -> bool {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    if uid.0 == 0 || uid.0 == unsafe { libc::geteuid() } {
+    if is_own(uid) {
         return true;
     }
     for name in &context.config.daemon.admins {

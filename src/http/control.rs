@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 
 use crate::api::ControlRequest;
 use crate::daemon::context::{CONTROL_SETTING, Context};
+use crate::daemon::waking::Call;
 
 use super::{Body, Denial, auth};
 
@@ -27,6 +28,6 @@ pub async fn control(
     }
     tracing::info!(%uid, order = word, "an administrator's order");
     context.state().control = request.control;
-    context.wake.notify_one();
+    context.wake.call(Call::Urgent, None);
     Ok(StatusCode::NO_CONTENT)
 }

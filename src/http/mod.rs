@@ -1,67 +1,67 @@
 //! The HTTP API: agents, the command line, Prometheus.
 //!
-//! Reading is open to all who reach the port, as `squeue` is; it shows nothing of a user's command or
-//! environment. Agents prove who they are with MUNGE (or a Slurm JWT) and then carry a secret; people who
-//! change something prove it with each request.
+//! Readers prove who they are with MUNGE (or a Slurm JWT) where the site does not say otherwise, and see what
+//! Slurm's `PrivateData` leaves them; nothing of a user's command or environment is shown to anybody. Agents
+//! prove who they are in the same way and then carry a secret; people who change something prove it with each
+//! request. Who may reach what is in the one table of [`routes`].
 
 mod agents;
 mod auth;
 mod control;
+mod guests;
 mod profiles;
 mod read;
+mod readers;
 mod rounds;
+mod routes;
 mod standby;
+#[cfg(test)]
+mod tests;
 
+pub use guests::Room;
 pub use standby::standby_router;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use axum::{Router, middleware};
+use tokio::net::TcpListener;
 
-use crate::api::{ErrorBody, routes};
+use crate::api::ErrorBody;
 use crate::daemon::context::Context;
 use crate::store::StoreError;
 
 /// Largest body of a request. A report of 256 events takes less than 64 KiB.
 const MAX_BODY: usize = 256 * 1024;
 
+/// Longest wait for a request's body.
+const BODY_PATIENCE: Duration = Duration::from_secs(20);
+
 /// All routes.
 pub fn router(context: Arc<Context>) -> Router {
-    Router::new()
-        .route(routes::HEALTHZ, get(read::healthz))
-        .route(routes::METRICS, get(read::numbers))
-        .merge(api(context.clone()))
+    routes::table(&context)
         .fallback(|| async { Denial::new(StatusCode::NOT_FOUND, "no such resource") })
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(context)
 }
 
-/// What only the daemon that leads answers.
-fn api(context: Arc<Context>) -> Router<Arc<Context>> {
-    Router::new()
-        .route(routes::STATUS, get(read::status))
-        .route(routes::ROUND, get(read::round))
-        .route(routes::ROUNDS, get(rounds::list))
-        .route(routes::ROUND_AT, get(rounds::at))
-        .route(routes::PLAN, get(read::plan))
-        .route(routes::GENERATIONS, get(read::generations))
-        .route(routes::PROFILES, get(profiles::list))
-        .route(routes::PROFILE_HISTORY, get(profiles::history))
-        .route(routes::FORGET_PROFILES, post(profiles::forget))
-        .route(
-            routes::IMPORT_PROFILES,
-            post(profiles::import).layer(DefaultBodyLimit::max(profiles::MAX_IMPORT_BODY)),
-        )
-        .route(routes::CONTROL, post(control::control))
-        .route(routes::AGENT_HELLO, post(agents::hello))
-        .route(routes::AGENT_POLL, post(agents::poll))
-        .route(routes::AGENT_REPORT, post(agents::report))
-        .route_layer(middleware::from_fn_with_state(context, standby::leader_only))
+/// Answers requests on a listener, of no more guests than there is room for, until `stop`.
+///
+/// # Errors
+/// When the server ends by itself.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    room: Room,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let router = router.layer(middleware::from_fn(guests::busy));
+    let service = router.into_make_service_with_connect_info::<guests::Seat>();
+    axum::serve(guests::Door::new(listener, room), service).with_graceful_shutdown(stop).await
 }
 
 /// A refused request.
@@ -125,7 +125,9 @@ where
     type Rejection = Denial;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Denial> {
-        let axum::Json(value) = axum::Json::<T>::from_request(request, state).await?;
+        let body = tokio::time::timeout(BODY_PATIENCE, axum::Json::<T>::from_request(request, state)).await;
+        let late = |_| Denial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time");
+        let axum::Json(value) = body.map_err(late)??;
         Ok(Body(value))
     }
 }

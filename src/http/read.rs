@@ -1,16 +1,17 @@
-//! What anybody may read.
+//! What readers see of the present, and what anybody may see.
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
+use axum::{Extension, Json};
 
 use crate::api::{Generations, RoundView, SCHEMA, Status};
 use crate::clock::now;
 use crate::daemon::context::Context;
+use crate::daemon::sight::{Sight, Viewer};
 use crate::daemon::{metrics, rounds, views};
 use crate::model::JobId;
 
@@ -37,32 +38,72 @@ pub async fn numbers(State(context): State<Arc<Context>>) -> impl IntoResponse {
 }
 
 /// `GET /v1/status`.
-pub async fn status(State(context): State<Arc<Context>>) -> Json<Status> {
-    Json(views::status(&context.state(), now()))
+pub async fn status(
+    State(context): State<Arc<Context>>,
+    Extension(viewer): Extension<Viewer>,
+) -> Json<Status> {
+    let private = context.doors.private();
+    let state = context.state();
+    let status = views::status(&state, now());
+    Json(Sight::new(&viewer, private, &|job| state.owner(job)).status(status))
 }
 
 /// `GET /v1/round`: the last round.
-pub async fn round(State(context): State<Arc<Context>>) -> Result<Json<RoundView>, Denial> {
+pub async fn round(
+    State(context): State<Arc<Context>>,
+    Extension(viewer): Extension<Viewer>,
+) -> Result<Json<RoundView>, Denial> {
     let round = context.state().round.clone();
-    round.map(Json).ok_or_else(|| Denial::new(StatusCode::NOT_FOUND, "no round yet"))
+    let round = round.ok_or_else(|| Denial::new(StatusCode::NOT_FOUND, "no round yet"))?;
+    Ok(Json(shown(&context, &viewer, round)))
+}
+
+/// What a reader may see of a round.
+pub fn shown(context: &Context, viewer: &Viewer, round: RoundView) -> RoundView {
+    // Whose jobs they were then: their numbers may be others' by now.
+    let owners = round.report.owners.clone();
+    let owner = |job| owners.get(&job).copied();
+    Sight::new(viewer, context.doors.private(), &owner).round(round)
 }
 
 /// `GET /v1/plan`: a round on the last trusted snapshot, computed now and not carried out.
-pub async fn plan(State(context): State<Arc<Context>>) -> Result<Json<RoundView>, Denial> {
+pub async fn plan(
+    State(context): State<Arc<Context>>,
+    Extension(viewer): Extension<Viewer>,
+) -> Result<Json<RoundView>, Denial> {
     let busy = |_| Denial::new(StatusCode::TOO_MANY_REQUESTS, "another plan is being computed; try again");
     let _turn = context.planning.try_lock().map_err(busy)?;
     let question = context.state().question(true, now());
     let none = || Denial::new(StatusCode::SERVICE_UNAVAILABLE, "no trusted snapshot yet");
     let question = question.ok_or_else(none)?;
     let view = rounds::answer(context.config.clone(), question).await;
-    view.map(Json).map_err(|e| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
+    let mut view = view.map_err(|e| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+    view.report.owners = context.state().owners(&view.report);
+    Ok(Json(shown(&context, &viewer, view)))
 }
 
 /// `GET /v1/jobs/{id}/generations`.
 pub async fn generations(
     State(context): State<Arc<Context>>,
+    Extension(viewer): Extension<Viewer>,
     Path(id): Path<u32>,
 ) -> Result<Json<Generations>, Denial> {
-    let list = context.store.generations(JobId(id)).await?;
-    Ok(Json(Generations { schema: SCHEMA, generations: list }))
+    let (job, private) = (JobId(id), context.doors.private());
+    let list = Generations { schema: SCHEMA, generations: context.store.generations(job).await? };
+    let now_there = {
+        let state = context.state();
+        state.fleet.about(job).map(|about| (state.owner(job), about.submitted_at))
+    };
+    let (owner, submitted) = match (now_there, list.generations.last()) {
+        (Some((owner, submitted)), _) => (owner, Some(submitted)),
+        // The round that led to its last generation says whose it was.
+        (None, Some(last)) if !viewer.all && private.jobs => {
+            let round = context.store.round_at(last.started_at).await?;
+            (round.and_then(|r| r.report.owners.get(&job).copied()), None)
+        }
+        (None, _) => (None, None),
+    };
+    let owner_of = |_| owner;
+    let sight = Sight::new(&viewer, private, &owner_of);
+    Ok(Json(sight.generations(job, submitted, list)))
 }

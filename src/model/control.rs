@@ -25,3 +25,13 @@ words! {
         Draining = "draining",
     }
 }
+
+words! {
+    /// Who may read what the daemon shows.
+    pub enum Readers {
+        /// Whoever proves who they are.
+        Proof = "proof",
+        /// Whoever reaches the port.
+        Open = "open",
+    }
+}

@@ -58,6 +58,13 @@ pub enum AgentEvent {
         /// What sbatch said.
         error: String,
     },
+    /// A wing's agent is here and can start nothing on its node. It ends now.
+    Unfit {
+        /// Who is to blame.
+        blame: Blame,
+        /// What is missing.
+        why: String,
+    },
 }
 
 impl AgentEvent {
@@ -70,6 +77,7 @@ impl AgentEvent {
             AgentEvent::Progress { .. } => EventKind::Progress,
             AgentEvent::WingSubmitted { .. } => EventKind::WingSubmitted,
             AgentEvent::WingRefused { .. } => EventKind::WingRefused,
+            AgentEvent::Unfit { .. } => EventKind::Unfit,
         }
     }
 }
@@ -89,6 +97,18 @@ words! {
         WingSubmitted = "wing_submitted",
         /// `sbatch` refused a wing.
         WingRefused = "wing_refused",
+        /// A wing's agent can start nothing on its node.
+        Unfit = "unfit",
+    }
+}
+
+words! {
+    /// Who is to blame that nothing can be started on a node.
+    pub enum Blame {
+        /// The job: it needs what other nodes do not have.
+        Job = "job",
+        /// The node: it lacks what every job needs.
+        Node = "node",
     }
 }
 

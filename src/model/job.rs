@@ -66,6 +66,23 @@ impl JobState {
     }
 }
 
+/// What a job asks for besides nodes and time, in Slurm's words; empty where it asks for nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Asks {
+    /// Features of its nodes: `--constraint`.
+    pub constraint: String,
+    /// Nodes that it must not have, as a host list: `--exclude`.
+    pub exclude: String,
+    /// Jobs that must come first, with what Slurm last knew of them: `afterok:12(unfulfilled)`.
+    pub dependency: String,
+    /// The reservation that it wants to run in.
+    pub reservation: String,
+    /// When it may begin; Slurm also sets it when it requeues a job.
+    pub begin: Option<UnixTime>,
+    /// How often it was requeued.
+    pub requeues: u32,
+}
+
 /// One Slurm job. Times that Slurm leaves unset or infinite are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
@@ -87,6 +104,8 @@ pub struct Job {
     pub state: JobState,
     /// Why it waits, in Slurm's words (`Resources`, `JobHeldUser`, ...).
     pub state_reason: String,
+    /// More about that, if Slurm has more to say (`job requeued in held state`).
+    pub state_description: String,
     /// Submission.
     pub submit_time: Option<UnixTime>,
     /// Start; while pending, the start that Slurm expects.
@@ -111,9 +130,16 @@ pub struct Job {
     pub admin_comment: String,
     /// Generic resources asked for per node, as for `--gres`; empty if none.
     pub gres: String,
+    /// What else it asks for.
+    pub asks: Asks,
 }
 
 impl Job {
+    /// The node of its batch script, or of its first task.
+    pub fn first_node(&self) -> Option<&NodeName> {
+        self.batch_host.as_ref().or_else(|| self.nodes.first())
+    }
+
     /// A job of which nothing more is known: no owner, no times, no nodes.
     pub fn new(id: JobId, partition: &str, state: BaseState) -> Job {
         Job {
@@ -126,6 +152,7 @@ impl Job {
             qos: String::new(),
             state: JobState::of(state),
             state_reason: String::new(),
+            state_description: String::new(),
             submit_time: None,
             start_time: None,
             end_time: None,
@@ -138,6 +165,7 @@ impl Job {
             comment: String::new(),
             admin_comment: String::new(),
             gres: String::new(),
+            asks: Asks::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Curve, ExecPlan, JobId, NodeName, NodeType, RescaleCosts, Sizes, UnixTime, UserId};
+use super::{Bar, Curve, ExecPlan, JobId, NodeName, NodeType, RescaleCosts, Sizes, UnixTime, UserId};
 
 /// A node that a malleable job holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,8 @@ pub enum Standing {
     Busy,
     /// May not be started before this moment (back-off after preemption or failure).
     BackOff(UnixTime),
+    /// Must not be started at all, for this reason.
+    Barred(Bar),
 }
 
 /// Rates of one execution plan on one node type.
@@ -65,6 +67,8 @@ pub struct MalleableJob {
     pub submitted_at: UnixTime,
     /// Last rescale; growth within the minimum stay after it is not worth its cost.
     pub last_change: Option<UnixTime>,
+    /// Seconds beyond the configured ones for which it stays as it is then: it has lost checkpoints.
+    pub stay_secs: f64,
     /// Nodes of the partition that the job cannot use (features, GRES), sorted.
     pub excluded: Vec<NodeName>,
 }

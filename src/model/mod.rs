@@ -3,8 +3,11 @@
 //!
 //! Nothing here does I/O, reads a clock or draws a random number.
 
+pub mod bar;
+pub mod constraint;
 pub mod control;
 pub mod credential;
+pub mod dependency;
 pub mod duration;
 pub mod event;
 pub mod gap;
@@ -12,12 +15,14 @@ pub mod generation;
 pub mod hostlist;
 pub mod ids;
 pub mod job;
+mod keep_idle;
 pub mod malleable;
 pub mod moment;
 pub mod node;
 pub mod node_reason;
 pub mod note;
 pub mod plan;
+pub mod private;
 pub mod profile;
 pub mod reason;
 pub mod refusal;
@@ -29,25 +34,30 @@ pub mod sizes;
 pub mod snapshot;
 pub mod spec;
 pub mod state;
+pub mod stops;
 pub mod time;
 pub mod trace;
 pub mod window;
 pub mod words;
 pub mod worker;
 
-pub use control::{Control, Mode};
+pub use bar::{Bar, Hold};
+pub use constraint::{Constraint, ConstraintError};
+pub use control::{Control, Mode, Readers};
 pub use credential::{Credential, Secret, hello_payload};
-pub use event::{AgentEvent, EventKind, Opening};
+pub use event::{AgentEvent, Blame, EventKind, Opening};
 pub use gap::{EndedGap, Gap, Gaps};
 pub use generation::GenerationRecord;
 pub use ids::{JobId, NodeName, NodeType, UserId};
-pub use job::{BaseState, Job, JobState};
+pub use job::{Asks, BaseState, Job, JobState};
+pub use keep_idle::KeepIdle;
 pub use malleable::{HeldNode, MalleableJob, Standing};
 pub use moment::MomentError;
 pub use node::{Node, NodeState};
 pub use node_reason::{NodeReason, NodeReasonKind, Wanted};
 pub use note::Note;
 pub use plan::{JobPlan, Placement, Plan, Proof, Prover, SolveKind, SolveStatus};
+pub use private::PrivateData;
 pub use profile::{
     BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, MeasuredCosts, Profile, ProfileFilter, ProfileKey,
     RescaleCosts, SizePoint,
@@ -55,12 +65,13 @@ pub use profile::{
 pub use reason::{JobReason, JobReasonKind, Leaving, Shortage, Size};
 pub use refusal::Refusal;
 pub use report::{JobVerdict, NodeVerdict, Report};
-pub use request::{Request, RequestError, lead_of, order_in, wing_comment, wing_name};
+pub use request::{Request, RequestError, Wishes, lead_of, order_in, wing_comment, wing_name};
 pub use round::RoundSummary;
 pub use sizes::{MAX_NODES_A_JOB, Sizes, SizesError};
 pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};
 pub use spec::{MAX_GRACE_SECS, MAX_NAME_CHARS, RunSpec};
 pub use state::MalleableState;
+pub use stops::{Stop, StopEnd};
 pub use time::UnixTime;
 pub use trace::{IdleInterval, IdleLog, JobLog, LoggedJob, Malformed, NamedCurve, Reading, WorkloadJob};
 pub use window::{WindowCause, WindowEnd};

@@ -187,6 +187,8 @@ pub struct Node {
     pub partitions: Vec<String>,
     /// The class of interchangeable nodes that it belongs to.
     pub node_type: NodeType,
+    /// Features that it has now, which jobs may ask for.
+    pub features: Vec<String>,
     /// Why the node is drained or down, if somebody said so.
     pub reason: Option<String>,
 }

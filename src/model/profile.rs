@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::words::words;
-use super::{NodeType, UnixTime};
+use super::{NodeType, Stop, UnixTime};
 
 /// The name of an execution plan (how the job parallelises); `default` unless the job declares several.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -297,6 +297,9 @@ pub struct Profile {
     pub points: Vec<SizePoint>,
     /// Rescale costs.
     pub costs: MeasuredCosts,
+    /// Its last stops, oldest first.
+    #[serde(default)]
+    pub stops: Vec<Stop>,
     /// Sizes that were tried only to measure them.
     pub probes: u32,
     /// Seconds that these took.
@@ -318,6 +321,7 @@ impl Profile {
             key,
             points,
             costs,
+            stops: Vec::new(),
             probes: 0,
             probe_secs: 0.0,
             jobs: 0,

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use super::bar::Bar;
 use super::ids::NodeName;
 use super::sentence::sentence;
+use super::time::UnixTime;
 use super::words::words;
 
 /// Most nodes that a sentence names; of more only the first, and how many there are.
@@ -24,6 +26,13 @@ pub enum JobReason {
     BacksOff {
         /// For so many seconds.
         secs: f64,
+    },
+    /// It must not be started.
+    Barred {
+        /// Why not.
+        bar: Bar,
+        /// The moment of the round.
+        at: UnixTime,
     },
     /// It was rescaled a moment ago.
     Stays {
@@ -148,6 +157,8 @@ words! {
         Drained = "drained",
         /// After a preemption or failure.
         BacksOff = "backs_off",
+        /// Not to be started.
+        Barred = "barred",
         /// Minimum stay.
         Stays = "stays",
         /// Largest size.
@@ -221,6 +232,7 @@ impl JobReason {
             JobReason::Busy { .. } => Kind::Busy,
             JobReason::Drained => Kind::Drained,
             JobReason::BacksOff { .. } => Kind::BacksOff,
+            JobReason::Barred { .. } => Kind::Barred,
             JobReason::Stays { .. } => Kind::Stays,
             JobReason::AtMaximum(_) => Kind::AtMaximum,
             JobReason::MayNotGrow(_) => Kind::MayNotGrow,
@@ -305,6 +317,7 @@ impl fmt::Display for JobReason {
             JobReason::BacksOff { secs } => {
                 write!(f, "backs off for {secs:.0} s more after a preemption or failure")
             }
+            JobReason::Barred { bar, at } => f.write_str(&bar.at(*at)),
             JobReason::Starts { gets, secs } => {
                 write!(f, "starts on {} at {:.2} samples/s after {secs:.0} s", Count(gets.nodes), gets.rate)
             }
@@ -378,6 +391,7 @@ mod tests {
             JobReason::Busy { nodes: 1 },
             JobReason::Drained,
             JobReason::BacksOff { secs: 12.4 },
+            JobReason::Barred { bar: Bar::Begin(UnixTime(160)), at: UnixTime(100) },
             JobReason::Stays { size: size(1), secs: 5.0 },
             JobReason::AtMaximum(size(2)),
             JobReason::MayNotGrow(size(2)),
@@ -405,6 +419,7 @@ mod tests {
         busy: is in the middle of a change; keeps 1 node until that is done
         drained: is parked: an administrator drains infill
         backs_off: backs off for 12 s more after a preemption or failure
+        barred: is not to begin for another 60 s (--begin)
         stays: keeps its 1 node at 2.50 samples/s: it was rescaled a moment ago and stays for 5 s more
         at_maximum: keeps its 2 nodes at 2.50 samples/s: that is its maximum
         may_not_grow: keeps its 2 nodes at 2.50 samples/s: growth is paused

@@ -44,6 +44,13 @@ pub enum Refusal {
         /// Shortest window that is worth starting in, seconds.
         worth_secs: f64,
     },
+    /// Slurm has switched it off, and we do not switch it on.
+    Asleep,
+    /// It is one of the idle nodes that are left alone.
+    Kept {
+        /// How many these shall be.
+        nodes: usize,
+    },
     /// What others than the gap finder have against it.
     Said(String),
 }
@@ -70,6 +77,10 @@ impl fmt::Display for Refusal {
                     None => {}
                 }
                 write!(f, " is shorter than the {worth_secs:.0} s that are worth starting in")
+            }
+            Refusal::Asleep => f.write_str("switched off to save power; jobs do not wake it (gaps.wake)"),
+            Refusal::Kept { nodes } => {
+                write!(f, "left alone: {nodes} idle nodes are kept for Slurm to switch off (gaps.keep_idle)")
             }
             Refusal::Said(why) => f.write_str(why),
         }

@@ -1,8 +1,10 @@
 //! Why a round decided what it decided. `infill explain` prints this.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use super::{JobId, JobReason, NodeName, NodeReason, Note, UnixTime};
+use super::{JobId, JobReason, NodeName, NodeReason, Note, UnixTime, UserId};
 
 /// Why a job got what it got.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,4 +42,7 @@ pub struct Report {
     pub nodes: Vec<NodeVerdict>,
     /// What concerns the round as a whole: doubts, truncated backfill plan, solver status, budget reached.
     pub notes: Vec<Note>,
+    /// Whose the malleable jobs are, for whoever decides what a reader may see of them; no reader is told.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub owners: BTreeMap<JobId, UserId>,
 }

@@ -5,7 +5,8 @@
 //! - A wing's name is `wing:LEAD`, and its comment `infill:order=NUMBER;wing=LEAD`, both written by the
 //!   lead's agent; the plug-in adds an `infill:wing=LEAD` that nobody but an administrator can change.
 //!
-//! Comments may have further `;key=value` options, which are kept for later versions.
+//! Comments may have further `;key=value` options: the plug-in writes `time=MINUTES` for `--time` and
+//! `held=owner` for `--hold`. Others are kept for later versions.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,8 +49,7 @@ impl Request {
         if let Some(lead) = lead_of(job) {
             return Ok(Some(Request::Wing(lead)));
         }
-        let comment = if job.admin_comment.contains(TAG) { &job.admin_comment } else { &job.comment };
-        Request::parse(comment)
+        Request::parse(the_comment(job))
     }
 
     /// Reads `infill:nodes=2-8` or `infill:wing=123` out of a comment. `Ok(None)` when the comment does not
@@ -71,6 +71,32 @@ impl Request {
         }
         Err(unknown())
     }
+}
+
+/// What a lead's comment says besides sizes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// `time=MINUTES`: the user's own time limit.
+    pub limit_mins: Option<u32>,
+    /// `held=owner`: submitted with `--hold`.
+    pub held: bool,
+}
+
+impl Wishes {
+    /// What a job's comment says; the plug-in's before the user's, as for sizes. What cannot be read is no
+    /// wish.
+    pub fn of(job: &Job) -> Wishes {
+        let value = |key| options(tagged(the_comment(job))?).find(|(k, _)| *k == key).map(|(_, value)| value);
+        Wishes {
+            limit_mins: value("time").and_then(|mins| mins.parse().ok()).filter(|mins| *mins > 0),
+            held: value("held") == Some("owner"),
+        }
+    }
+}
+
+/// The comment that speaks to infill: the plug-in's, else the user's.
+fn the_comment(job: &Job) -> &str {
+    if job.admin_comment.contains(TAG) { &job.admin_comment } else { &job.comment }
 }
 
 /// The lead that a wing's name names.
@@ -156,6 +182,20 @@ mod tests {
                 Err(e) => e.to_string(),
             };
             assert_eq!(said, expected, "{name:?} {admin_comment:?} {comment:?}");
+        }
+    }
+
+    #[test]
+    fn what_else_a_job_wishes() {
+        let wishes = |admin_comment, comment| {
+            let Wishes { limit_mins, held } = Wishes::of(&job("train", admin_comment, comment));
+            format!("{limit_mins:?} {held}")
+        };
+        assert_eq!(wishes("infill:nodes=2-8", "infill:time=3"), "None false");
+        assert_eq!(wishes("infill:nodes=2-8;time=90;held=owner", ""), "Some(90) true");
+        assert_eq!(wishes("", "infill:nodes=2;time=5 and more"), "Some(5) false");
+        for nonsense in ["infill:time=0", "infill:time=-1", "infill:time=99999999999;held=no", "time=5"] {
+            assert_eq!(wishes("", nonsense), "None false", "{nonsense}");
         }
     }
 

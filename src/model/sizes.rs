@@ -56,6 +56,14 @@ impl Sizes {
         }
     }
 
+    /// The same without the sizes above `limit`, but for the smallest.
+    pub fn capped(&self, limit: u32) -> Sizes {
+        match self {
+            Sizes::Range { min, max } => Sizes::Range { min: *min, max: (*max).min(limit).max(*min) },
+            Sizes::Set(_) => Sizes::Set(self.up_to(limit.max(self.min()))),
+        }
+    }
+
     /// Parses `4`, `2-8` or `1,2,4,8`.
     pub fn parse(text: &str) -> Result<Self, SizesError> {
         let bad = |what: &str| SizesError { text: text.to_owned(), what: what.to_owned() };

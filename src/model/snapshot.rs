@@ -59,6 +59,9 @@ pub struct Snapshot {
     pub backfill: Backfill,
     /// Reasons not to act on this snapshot; empty means it can be trusted.
     pub doubts: Vec<Doubt>,
+    /// Records of which something could not be read, and that are no reason for doubt.
+    #[serde(default)]
+    pub unread: Option<String>,
 }
 
 impl Snapshot {

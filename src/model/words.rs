@@ -67,7 +67,7 @@ pub(crate) use words;
 
 #[cfg(test)]
 mod tests {
-    use crate::model::{BatchMode, Control, EventKind, MalleableState, Mode};
+    use crate::model::{BatchMode, Blame, Control, EventKind, MalleableState, Mode};
 
     /// Every value is the same word everywhere, and nothing else is read.
     macro_rules! check {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_value_is_the_same_word_everywhere() {
-        check!(BatchMode, Control, EventKind, MalleableState, Mode);
+        check!(BatchMode, Blame, Control, EventKind, MalleableState, Mode);
         let error = "parked".parse::<Control>().unwrap_err();
         assert_eq!(error.to_string(), r#""parked" is none of normal, paused, draining"#);
     }

@@ -64,6 +64,12 @@ pub struct WingOrder {
     pub account: Option<String>,
     /// Generic resources per node, as for `--gres`.
     pub gres: Option<String>,
+    /// Features that its nodes must have, as for `--constraint`.
+    #[serde(default)]
+    pub constraint: Option<String>,
+    /// Nodes that it must not have, as for `--exclude`.
+    #[serde(default)]
+    pub exclude: Option<String>,
 }
 
 /// How a command ended.

@@ -1,82 +1,168 @@
 //! The circuit breaker: nodes on which things go wrong are left alone for a while.
 //!
+//! Whatever goes wrong on a node may be the fault of the node, of the job, or of something that all jobs of a
+//! user do. A job keeps away from such a node by itself; here it is counted *who* met it. Two jobs of one
+//! user close the node to that user, jobs of two users to everybody: so nobody can close nodes to others. A
+//! job that fails elsewhere as well takes its word back.
+//!
 //! Pure: what happened and when come in, which nodes are blocked comes out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::config::DaemonConfig;
-use crate::model::{NodeName, UnixTime};
+use crate::model::{JobId, NodeName, UnixTime, UserId};
 
-/// A strike is forgotten after so many seconds without another.
+/// A strike is forgotten after so many seconds.
 const FORGIVE_SECS: f64 = 3600.0;
 
+/// Strikes that are remembered of a node: more say nothing new.
+const MOST_STRIKES: usize = 32;
+
+/// Jobs of one user that must have met something on a node to close it to that user.
+const JOBS_OF_A_USER: usize = 2;
+
+/// Users who must have met something on a node to close it to everybody.
+const USERS: usize = 2;
+
+/// Something that went wrong on a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Strike {
+    /// To which job.
+    pub job: JobId,
+    /// Whose job that is.
+    pub user: UserId,
+    /// What it was.
+    pub why: String,
+    /// When.
+    pub at: UnixTime,
+}
+
 /// What one node has on record.
+#[derive(Clone, Debug, Default)]
+struct Record {
+    /// The last of each job, oldest first.
+    strikes: Vec<Strike>,
+    blocked: Option<Blocked>,
+    /// To one user each.
+    blocked_to: BTreeMap<UserId, Blocked>,
+}
+
+/// Until when a node is left alone, and why.
 #[derive(Clone, Debug)]
-struct Strikes {
-    count: u32,
-    last: UnixTime,
-    blocked_until: Option<UnixTime>,
-    times_blocked: u32,
+struct Blocked {
+    until: UnixTime,
+    times: u32,
     why: String,
 }
 
 /// Strikes by node.
 #[derive(Clone, Debug)]
 pub struct Breaker {
-    failures: u32,
+    failures: usize,
     first_secs: f64,
     longest_secs: f64,
-    nodes: BTreeMap<NodeName, Strikes>,
+    nodes: BTreeMap<NodeName, Record>,
 }
 
 impl Breaker {
     /// A breaker without a record.
     pub fn new(config: &DaemonConfig) -> Self {
         Breaker {
-            failures: config.breaker_failures.max(1),
+            failures: config.breaker_failures.max(1) as usize,
             first_secs: config.backoff_secs,
             longest_secs: config.backoff_max_secs,
             nodes: BTreeMap::new(),
         }
     }
 
-    /// Notes that something went wrong on the node; says whether that opens the breaker.
-    pub fn strike(&mut self, node: &NodeName, why: &str, now: UnixTime) -> bool {
-        let fresh =
-            Strikes { count: 0, last: now, blocked_until: None, times_blocked: 0, why: String::new() };
-        let s = self.nodes.entry(node.clone()).or_insert(fresh);
-        if now.secs_since(s.last) > FORGIVE_SECS {
-            s.count = 0;
-            s.times_blocked = 0;
+    /// Notes that something went wrong on the node; says whether that closes it to everybody.
+    pub fn strike(&mut self, node: &NodeName, strike: Strike) -> bool {
+        let now = strike.at;
+        self.forget(now);
+        let (user, why) = (strike.user, strike.why.clone());
+        let record = self.nodes.entry(node.clone()).or_default();
+        record.strikes.retain(|s| s.job != strike.job);
+        record.strikes.push(strike);
+        let beyond = record.strikes.len().saturating_sub(MOST_STRIKES);
+        record.strikes.drain(..beyond);
+        let users: BTreeSet<UserId> = record.strikes.iter().map(|s| s.user).collect();
+        if record.strikes.iter().filter(|s| s.user == user).count() >= JOBS_OF_A_USER {
+            let before = record.blocked_to.get(&user).map_or(0, |b| b.times);
+            let blocked = block(before, &why, (self.first_secs, self.longest_secs), now);
+            record.blocked_to.insert(user, blocked);
         }
-        s.count += 1;
-        s.last = now;
-        s.why = why.to_owned();
-        if s.count < self.failures {
+        if users.len() < USERS || record.strikes.len() < self.failures {
             return false;
         }
-        s.count = 0;
-        let secs = self.first_secs * f64::powi(2.0, s.times_blocked.min(20) as i32);
-        s.times_blocked += 1;
-        s.blocked_until = Some(now.plus_secs(secs.min(self.longest_secs)));
+        self.close(node, &why, now);
         true
     }
 
-    /// Opens the breaker at once: the node went DRAIN after we left it.
+    /// Closes a node to everybody at once: it went DRAIN after we left it.
     pub fn trip(&mut self, node: &NodeName, why: &str, now: UnixTime) {
-        while !self.strike(node, why, now) {}
+        self.forget(now);
+        self.close(node, why, now);
     }
 
-    /// Why the node is left alone now, if it is.
+    fn close(&mut self, node: &NodeName, why: &str, now: UnixTime) {
+        let record = self.nodes.entry(node.clone()).or_default();
+        let before = record.blocked.as_ref().map_or(0, |b| b.times);
+        record.blocked = Some(block(before, why, (self.first_secs, self.longest_secs), now));
+    }
+
+    /// Takes back what a job has said of nodes: it fails elsewhere, too.
+    pub fn acquit(&mut self, job: JobId) {
+        self.nodes.values_mut().for_each(|record| record.strikes.retain(|s| s.job != job));
+    }
+
+    fn forget(&mut self, now: UnixTime) {
+        let fresh = |at: UnixTime| now.secs_since(at) <= FORGIVE_SECS;
+        self.nodes.retain(|_, record| {
+            record.strikes.retain(|s| fresh(s.at));
+            record.blocked = record.blocked.take().filter(|b| fresh(b.until));
+            record.blocked_to.retain(|_, b| fresh(b.until));
+            !record.strikes.is_empty() || record.blocked.is_some() || !record.blocked_to.is_empty()
+        });
+    }
+
+    /// Why the node is left alone now by everybody, if it is.
     pub fn blocked(&self, node: &NodeName, now: UnixTime) -> Option<String> {
-        let s = self.nodes.get(node)?;
-        let until = s.blocked_until.filter(|t| *t > now)?;
-        Some(format!("left alone until {until} (circuit breaker): {}", s.why))
+        self.nodes.get(node)?.blocked.as_ref().filter(|b| b.until > now).map(Blocked::to_string)
     }
 
-    /// Number of nodes that are left alone now.
+    /// Nodes that are left alone now by jobs of this user, by name.
+    pub fn blocked_to(&self, user: UserId, now: UnixTime) -> impl Iterator<Item = &NodeName> {
+        let to_user = move |r: &Record| r.blocked_to.get(&user).is_some_and(|b| b.until > now);
+        self.nodes.iter().filter(move |(_, r)| to_user(r)).map(|(node, _)| node)
+    }
+
+    /// What has gone wrong on nodes of late, by name, oldest first.
+    pub fn strikes(&self, now: UnixTime) -> impl Iterator<Item = (&NodeName, Vec<&Strike>)> {
+        let recent = move |s: &&Strike| now.secs_since(s.at) <= FORGIVE_SECS;
+        let found = self.nodes.iter().map(move |(node, r)| (node, r.strikes.iter().filter(recent).collect()));
+        found.filter(|(_, strikes): &(_, Vec<&Strike>)| !strikes.is_empty())
+    }
+
+    /// Number of nodes that are left alone by everybody now.
     pub fn open(&self, now: UnixTime) -> usize {
         self.nodes.keys().filter(|n| self.blocked(n, now).is_some()).count()
+    }
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "left alone until {} (circuit breaker): {}", self.until, self.why)
+    }
+}
+
+/// Blocked for the first time, or for twice as long as the last time, of which there were `before`.
+fn block(before: u32, why: &str, (first_secs, longest_secs): (f64, f64), now: UnixTime) -> Blocked {
+    let secs = first_secs * f64::powi(2.0, before.min(20) as i32);
+    Blocked {
+        until: now.plus_secs(secs.min(longest_secs)),
+        times: before.saturating_add(1),
+        why: why.to_owned(),
     }
 }
 
@@ -84,26 +170,63 @@ impl Breaker {
 mod tests {
     use super::*;
 
-    #[test]
-    fn opens_after_enough_strikes_for_twice_as_long_each_time_and_closes_by_itself() {
-        let mut b = Breaker::new(&DaemonConfig::default());
-        let n = NodeName::from("n1");
-        let t = UnixTime(1000);
-        assert!(!b.strike(&n, "x", t) && !b.strike(&n, "x", t) && b.blocked(&n, t).is_none());
-        assert!(b.strike(&n, "died", t));
-        assert!(b.blocked(&n, t + 29).is_some_and(|w| w.contains("died")));
-        assert_eq!(b.blocked(&n, t + 30), None);
-        b.trip(&n, "drained", t + 31);
-        assert!(b.blocked(&n, t + 31 + 59).is_some());
-        assert_eq!(b.open(t + 31 + 60), 0);
+    const N: &str = "n1";
+
+    fn hit(b: &mut Breaker, job: u32, user: u32, at: i64) -> bool {
+        let strike =
+            Strike { job: JobId(job), user: UserId(user), why: format!("died {job}"), at: UnixTime(at) };
+        b.strike(&NodeName::from(N), strike)
+    }
+
+    fn closed(b: &Breaker, at: i64) -> bool {
+        b.blocked(&NodeName::from(N), UnixTime(at)).is_some()
+    }
+
+    fn closed_to(b: &Breaker, user: u32, at: i64) -> bool {
+        b.blocked_to(UserId(user), UnixTime(at)).next().is_some()
     }
 
     #[test]
-    fn forgets_after_an_hour() {
+    fn one_user_closes_a_node_only_to_himself() {
         let mut b = Breaker::new(&DaemonConfig::default());
-        let n = NodeName::from("n1");
-        b.strike(&n, "x", UnixTime(0));
-        b.strike(&n, "x", UnixTime(1));
-        assert!(!b.strike(&n, "x", UnixTime(4000)));
+        for _ in 0..9 {
+            assert!(!hit(&mut b, 1, 7, 1000));
+        }
+        assert!(!closed_to(&b, 7, 1000), "one job may be at fault itself");
+        for job in 2..9 {
+            assert!(!hit(&mut b, job, 7, 1000));
+        }
+        assert!(closed_to(&b, 7, 1001) && !closed_to(&b, 8, 1001) && !closed(&b, 1001));
+    }
+
+    #[test]
+    fn two_users_close_it_to_all_for_twice_as_long_each_time() {
+        let mut b = Breaker::new(&DaemonConfig::default());
+        assert!(!hit(&mut b, 1, 7, 1000) && !hit(&mut b, 2, 7, 1000));
+        assert!(hit(&mut b, 3, 8, 1000));
+        let why = b.blocked(&NodeName::from(N), UnixTime(1029));
+        assert!(why.is_some_and(|w| w.contains("died 3")));
+        assert!(!closed(&b, 1030));
+        assert!(hit(&mut b, 3, 8, 1031));
+        assert!(closed(&b, 1090) && !closed(&b, 1091));
+        assert_eq!((b.open(UnixTime(1090)), b.open(UnixTime(1091))), (1, 0));
+    }
+
+    #[test]
+    fn a_job_that_fails_elsewhere_takes_its_word_back_and_an_hour_forgets() {
+        let mut b = Breaker::new(&DaemonConfig::default());
+        hit(&mut b, 1, 7, 1000);
+        hit(&mut b, 2, 8, 1000);
+        b.acquit(JobId(1));
+        assert!(!hit(&mut b, 3, 8, 1001), "only one user is left");
+        assert!(!hit(&mut b, 4, 9, 4700), "all that was before is forgotten");
+        assert_eq!(b.strikes(UnixTime(4700)).map(|(_, s)| s.len()).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn a_node_that_went_drain_is_left_alone_at_once() {
+        let mut b = Breaker::new(&DaemonConfig::default());
+        b.trip(&NodeName::from(N), "went DRAIN", UnixTime(1000));
+        assert!(closed(&b, 1029) && !closed(&b, 1030));
     }
 }

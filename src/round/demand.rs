@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::curves::{self, MOST_MEASURED};
 use super::facts::JobFacts;
+use super::risk;
 use crate::advisor::{Library, Subject};
 use crate::config::PlannerConfig;
 use crate::model::malleable::RateCurve;
@@ -42,7 +43,9 @@ pub(super) fn jobs(
         let rates = raised(rates, &candidate, probe, config, now);
         let probing = library.is_probing(candidate.subject.job, now);
         let last_change = candidate.facts.last_change.filter(|_| !probing);
-        malleable(&candidate, weight, rates, last_change, now)
+        let mut job = malleable(&candidate, weight, rates, last_change, now);
+        risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
+        job
     };
     candidates.into_iter().map(job).collect()
 }
@@ -119,6 +122,7 @@ fn malleable(
         held: facts.place.held.clone(),
         submitted_at: facts.submitted_at,
         last_change,
+        stay_secs: 0.0,
         excluded: facts.excluded.clone(),
     }
 }

@@ -49,6 +49,8 @@ pub struct Claims {
     pub curve: Option<Curve>,
     /// What its rescales cost.
     pub costs: Option<RescaleCosts>,
+    /// Seconds that its command gets to save and exit.
+    pub grace_secs: Option<f64>,
 }
 
 /// What a job runs: with the node type it makes the signature of a profile.

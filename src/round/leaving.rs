@@ -1,62 +1,49 @@
-//! How long leaving a node takes, from the decision until Slurm can give it to another job.
+//! How long a job takes to save and exit: by what is known of its program, else of its owner's, else of all.
 
 use std::collections::VecDeque;
 
-/// How many measured stops the time to leave is taken from.
+use super::facts::JobFacts;
+use crate::advisor::{Library, stops};
+use crate::model::{ProfileKey, Stop, StopEnd};
+
+/// How many stops the site's time is taken from.
 const STOPS_REMEMBERED: usize = 50;
 
-/// Fewer measured stops than this say too little.
+/// Fewer stops than this say too little of programs that they are not of.
 const STOPS_NEEDED: usize = 5;
 
-/// The share of stops, in per cent, that take no longer than what is allowed for.
-const PERCENTILE: usize = 95;
-
-/// Seconds from a worker's exit until Slurm shows its node idle: epilog and COMPLETING. Seen: 1–2 s.
-pub const CLEANUP_SECS: f64 = 3.0;
-
-/// The last stops.
+/// The last stops of all jobs.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TimeToLeave {
-    stops: VecDeque<f64>,
+pub(super) struct SiteStops {
+    last: VecDeque<Stop>,
 }
 
-impl TimeToLeave {
-    /// Takes in how long a command took to save and exit when it was asked to, seconds.
-    pub fn note(&mut self, stop_secs: f64) {
-        self.stops.push_back(stop_secs);
-        if self.stops.len() > STOPS_REMEMBERED {
-            self.stops.pop_front();
+impl SiteStops {
+    /// Takes one in.
+    pub fn note(&mut self, stop: &Stop) {
+        self.last.push_back(*stop);
+        if self.last.len() > STOPS_REMEMBERED {
+            self.last.pop_front();
         }
     }
 
-    /// Seconds from the decision to leave until the node is idle: measured where enough was measured, else
-    /// those that are `configured`.
-    pub fn secs(&self, configured: f64) -> f64 {
-        if self.stops.len() < STOPS_NEEDED {
-            return configured;
-        }
-        let mut stops: Vec<f64> = self.stops.iter().copied().collect();
-        stops.sort_by(f64::total_cmp);
-        stops[(stops.len() - 1) * PERCENTILE / 100] + CLEANUP_SECS
+    /// Seconds in which a job saves and exits; `None` where nothing says so.
+    ///
+    /// A program that was never stopped may need the whole grace time that its owner gave it: nobody else's
+    /// stops speak for it. Of a job that waits, its owner's other programs do, or everybody's.
+    pub fn secs(&self, facts: &JobFacts, key: &ProfileKey, library: &Library) -> Option<f64> {
+        let own = library.stops(key).iter();
+        let alike = library.stops_of(&key.user, Some(&key.name));
+        let (least, grace) = (stops::least(own.clone()), facts.claims.grace_secs);
+        let measured = stops::believed(own).or_else(|| stops::believed(alike));
+        let others = || several(library.stops_of(&key.user, None)).or_else(|| several(self.last.iter()));
+        let secs = measured.or(grace).or_else(others)?.max(least);
+        // Then it is killed.
+        Some(secs.min(grace.unwrap_or(f64::INFINITY)))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn after(stops: impl IntoIterator<Item = f64>) -> f64 {
-        let mut time = TimeToLeave::default();
-        stops.into_iter().for_each(|secs| time.note(secs));
-        time.secs(15.0)
-    }
-
-    #[test]
-    fn a_few_stops_say_nothing_many_say_how_long_nearly_all_take() {
-        assert_eq!(after([1.0; 4]), 15.0);
-        assert_eq!(after([1.0; 5]), 1.0 + CLEANUP_SECS);
-        assert_eq!(after((1..=20).map(f64::from)), 19.0 + CLEANUP_SECS);
-        // What lies fifty stops back is forgotten.
-        assert_eq!(after([99.0; 50].into_iter().chain([2.0; 50])), 2.0 + CLEANUP_SECS);
-    }
+fn several<'a>(known: impl Iterator<Item = &'a Stop> + Clone) -> Option<f64> {
+    let whole = known.clone().filter(|s| s.end != StopEnd::Cut).take(STOPS_NEEDED);
+    if whole.count() < STOPS_NEEDED { None } else { stops::believed(known) }
 }

@@ -11,14 +11,18 @@ pub mod demand;
 mod experience;
 mod facts;
 mod leaving;
+mod node_times;
 mod question;
+mod risk;
 mod scene;
+mod warning;
 
+pub use breaker::Strike;
 pub use experience::GAPS_TO_LEARN_FROM;
 pub use facts::{Claims, JobFacts, Pause, Place, Program};
-pub use leaving::CLEANUP_SECS;
 pub use question::{Judged, Question, Terms, judge};
 pub use scene::{Advice, Scene};
+pub use warning::Warning;
 
 #[cfg(test)]
 mod tests;

@@ -7,19 +7,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use super::breaker::Breaker;
 use super::curves::believed;
 use super::demand::{self, Candidate};
 use super::experience::Experience;
 use super::facts::{JobFacts, Program};
-use super::leaving::TimeToLeave;
+use super::leaving::SiteStops;
+use super::node_times::NodeTimes;
 use super::question::{Question, Terms};
+use super::warning::Warning;
 use crate::advisor::{Library, News, Progress, Subject};
 use crate::config::Config;
-use crate::gaps::{self, GapContext, Holders, Lookahead, Occupancy, Tracker};
+use crate::gaps::{self, GapContext, Holders, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use crate::model::{
-    Curve, EndedGap, ExecPlan, Gap, Gaps, JobId, NodeName, NodeType, ProfileKey, Refusal, RescaleCosts,
-    Snapshot, UnixTime,
+    Curve, EndedGap, ExecPlan, Gap, Gaps, JobId, MalleableJob, NodeName, NodeType, ProfileKey, Refusal,
+    RescaleCosts, Snapshot, Stop, UnixTime, WindowEnd,
 };
 
 /// What is said of a round without a trusted snapshot.
@@ -45,7 +49,12 @@ pub struct Scene {
     lookahead: Lookahead,
     library: Library,
     breaker: Breaker,
-    leaving: TimeToLeave,
+    stops: SiteStops,
+    node_times: NodeTimes,
+    /// Nodes that were left alone at the last look.
+    kept: Kept,
+    /// What leaving took each job at the last look.
+    leave: TimesToLeave,
     /// The gaps of the last trusted snapshot, and when they were found.
     gaps: Arc<Gaps>,
     gaps_at: UnixTime,
@@ -72,7 +81,10 @@ impl Scene {
             lookahead: Lookahead::default(),
             library: Library::new(config.advisor.clone()),
             breaker: Breaker::new(&config.daemon),
-            leaving: TimeToLeave::default(),
+            stops: SiteStops::default(),
+            node_times: NodeTimes::default(),
+            kept: Kept::default(),
+            leave: TimesToLeave::default(),
             gaps: Arc::default(),
             gaps_at: now,
             notes: Vec::new(),
@@ -100,7 +112,10 @@ impl Scene {
         let ended = self.tracker.observe(&occupancy, &self.gaps, now);
         self.experience.note(&ended, now);
         self.lookahead.note(jobs.iter().map(|j| j.submitted_at));
+        self.node_times.look(snapshot, &config.slurm.partition, now);
+        self.leave = self.times_to_leave(jobs);
         let found = self.find(&occupancy, jobs, now);
+        self.kept = Kept::of(&found);
         self.gaps = Arc::new(self.without_blocked(found, now));
         self.gaps_at = now;
         self.notes = gaps::notes(snapshot, &self.config.gaps);
@@ -114,7 +129,11 @@ impl Scene {
         let gaps = self.gaps_now(jobs, now);
         let candidate = |facts| Candidate { subject: self.subject(facts), facts };
         let candidates = jobs.iter().filter(|j| !j.ending).map(candidate).collect();
-        let jobs = demand::jobs(candidates, &self.library, &gaps, &self.config.planner, now);
+        let mut jobs = demand::jobs(candidates, &self.library, &gaps, &self.config.planner, now);
+        for job in jobs.iter_mut().filter(|j| self.leave.is_slow(j.id)) {
+            self.exclude_short(job, &gaps, now);
+        }
+        jobs.iter_mut().for_each(|job| self.keep_off(job, now));
         let doubt = (!terms.trusted).then(|| DOUBTFUL.to_owned());
         let notes = self.notes.iter().cloned().chain(doubt).collect();
         let may_grow = terms.may_grow && terms.trusted;
@@ -126,9 +145,30 @@ impl Scene {
         self.library.progress(job, key, progress, now)
     }
 
-    /// Takes in how long a command took to save and exit when it was asked to, seconds.
-    pub fn stopped(&mut self, stop_secs: f64) {
-        self.leaving.note(stop_secs);
+    /// Takes in how a worker has stopped. `counts`: whether its signature is known for good, so that it is
+    /// learned for that.
+    pub fn stopped(&mut self, key: &ProfileKey, stop: &Stop, counts: bool, now: UnixTime) {
+        self.stops.note(stop);
+        if counts {
+            self.library.stopped(key, stop, now);
+        }
+    }
+
+    /// Takes in how long it took from an order until the agent on this node said hello.
+    pub fn arrived(&mut self, node: &NodeName, secs: f64) {
+        if let Some(node_type) = self.type_at(node).cloned() {
+            self.node_times.started(&node_type, secs);
+        }
+    }
+
+    /// How long nodes take to come up and to become free.
+    pub fn node_times(&self) -> &NodeTimes {
+        &self.node_times
+    }
+
+    /// The same, to be changed.
+    pub fn node_times_mut(&mut self) -> &mut NodeTimes {
+        &mut self.node_times
     }
 
     /// The gaps of the last look.
@@ -219,17 +259,67 @@ impl Scene {
             config: &self.config.gaps,
             holders: &holders(jobs),
             tracker: &self.tracker,
+            kept: &self.kept,
             survival: self.experience.survival(),
-            leave_secs: self.leave_secs(),
+            leave: &self.leave,
             lookahead_secs: self.lookahead.secs(&self.config.gaps, costs, now),
         };
         gaps::find(occupancy, &context, now)
     }
 
-    /// Seconds before the end of a window at which it must be left: what leaving takes, and the time until
-    /// the next round, for a window that is just long enough now is not in the next one.
-    fn leave_secs(&self) -> f64 {
-        self.config.daemon.poll_interval_secs + self.leaving.secs(self.config.gaps.leave_secs)
+    /// What leaving takes each job, on each type of nodes.
+    fn times_to_leave(&self, jobs: &[JobFacts]) -> TimesToLeave {
+        let known = |j: &JobFacts| Some((j.job, self.stop_secs(j)?));
+        let stops: FxHashMap<JobId, f64> = jobs.iter().filter_map(known).collect();
+        TimesToLeave {
+            least_secs: self.config.gaps.leave_secs,
+            notice_secs: self.config.daemon.poll_interval_secs,
+            quickest: stops.values().copied().min_by(f64::total_cmp),
+            stops,
+            cleanups: self.node_times.cleanups(),
+        }
+    }
+
+    /// Seconds in which a job saves and exits, if anything says so.
+    pub fn stop_secs(&self, facts: &JobFacts) -> Option<f64> {
+        let key = self.key(&facts.program, facts.place.lead_now.as_ref());
+        self.stops.secs(facts, &key, &self.library)
+    }
+
+    /// What the owner should know of how a job saves.
+    pub fn warning(&self, facts: &JobFacts) -> Option<Warning> {
+        let key = self.key(&facts.program, facts.place.lead_now.as_ref());
+        Warning::of(self.library.stops(&key), self.config.agent.preempt_leave_secs)
+    }
+
+    /// In what time the job leaves a node, in words.
+    pub fn leaving_in_words(&self, facts: &JobFacts) -> String {
+        let key = self.key(&facts.program, facts.place.lead_now.as_ref());
+        let stops = self.library.stops(&key).len();
+        let leave_secs = self.leave.secs(Some(facts.job), &key.node_type);
+        let warning = self.warning(facts).map(|w| format!("; {w}")).unwrap_or_default();
+        let saves = match (self.stop_secs(facts), stops) {
+            (None, _) => "it is not known how long it takes to save".to_owned(),
+            (Some(secs), 0) => format!("{secs:.0} s are allowed for saving, of which nothing was measured"),
+            (Some(secs), _) => format!("{secs:.0} s are allowed for saving, by its last {stops} stops"),
+        };
+        format!("leaves a node {leave_secs:.0} s before the main queue wants it: {saves}{warning}")
+    }
+
+    /// Keeps a job that leaves slowly from free nodes whose windows are too short for it.
+    fn exclude_short(&self, job: &mut MalleableJob, gaps: &Gaps, now: UnixTime) {
+        let least_secs = self.config.gaps.min_window_secs;
+        let too_short = |gap: &&Gap| match gap.end {
+            WindowEnd::Known { at, .. } => {
+                let leave_secs = self.leave.secs(Some(job.id), &gap.node_type);
+                gap.holder.is_none() && at.secs_since(now) - leave_secs < least_secs
+            }
+            WindowEnd::Unknown => false,
+        };
+        let short: Vec<NodeName> = gaps.gaps.iter().filter(too_short).map(|g| g.node.clone()).collect();
+        job.excluded.extend(short);
+        job.excluded.sort();
+        job.excluded.dedup();
     }
 
     /// Takes out the free nodes that the circuit breaker keeps us from.
@@ -240,6 +330,16 @@ impl Scene {
             why.map(Refusal::from)
         });
         gaps
+    }
+
+    /// Keeps a job from the nodes that are closed to its user.
+    fn keep_off(&self, job: &mut MalleableJob, now: UnixTime) {
+        let before = job.excluded.len();
+        job.excluded.extend(self.breaker.blocked_to(job.user, now).cloned());
+        if job.excluded.len() > before {
+            job.excluded.sort_unstable();
+            job.excluded.dedup();
+        }
     }
 
     /// Lets the advisor look at this round and choose what to try.
@@ -269,7 +369,10 @@ impl Scene {
         }
         if gaps.gaps.iter().any(|g| g.holder.as_ref() != holders.get(&g.node)) {
             for gap in &mut Arc::make_mut(&mut gaps).gaps {
-                gap.holder = holders.get(&gap.node).copied();
+                let holder = holders.get(&gap.node).copied();
+                if gap.holder != holder {
+                    *gap = gaps::held_by(gap.clone(), holder, &self.leave, self.gaps_at);
+                }
             }
         }
         gaps

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::*;
 use crate::config::Config;
 use crate::model::{
-    ExecPlan, HeldNode, JobId, NodeName, Sizes, Snapshot, Standing, UnixTime, UserId, WindowCause, WindowEnd,
+    ExecPlan, HeldNode, JobId, NodeName, Sizes, Snapshot, Standing, Stop, StopEnd, UnixTime, UserId,
+    WindowCause, WindowEnd,
 };
 use crate::plan::Change;
 use crate::slurm::fake::{FakeSlurm, pending_job};
@@ -136,8 +137,76 @@ fn windows_are_left_by_what_leaving_has_taken() {
         (NOW + 600).secs_since(gap.vacate_by.unwrap())
     };
     assert_eq!(leave_by(&mut scene), 20.0, "as configured, and a round");
-    (0..5).for_each(|_| scene.stopped(40.0));
-    assert_eq!(leave_by(&mut scene), 48.0, "40 s, the clean-up's 3 and a round");
+}
+
+/// Seconds before the planned start on n4 at which a job must leave it.
+fn leaves_n4(scene: &mut Scene, job: &JobFacts) -> f64 {
+    look(scene, std::slice::from_ref(job));
+    let gap = scene.gaps().get(&NodeName::from("n4")).cloned().unwrap();
+    (NOW + 600).secs_since(gap.vacate_by.unwrap())
+}
+
+/// A job on n4 with this profile and grace time.
+fn of_profile(id: u32, profile: &str, grace_secs: f64) -> JobFacts {
+    let mut facts = job(id, "n4");
+    facts.program.told = Some((profile.to_owned(), Default::default()));
+    facts.claims.grace_secs = Some(grace_secs);
+    facts
+}
+
+fn stops(scene: &mut Scene, job: &JobFacts, secs: f64, count: u64) {
+    let key = scene.key(&job.program, job.place.lead_now.as_ref());
+    for generation in 1..=count {
+        let stop = Stop { job: job.job, generation, secs, end: StopEnd::Saved };
+        scene.stopped(&key, &stop, true, NOW);
+    }
+}
+
+#[test]
+fn each_job_leaves_in_the_time_that_its_own_program_takes() {
+    let mut scene = scene();
+    let (fast, slow) = (of_profile(1, "fast", 60.0), of_profile(2, "slow", 60.0));
+    assert_eq!(leaves_n4(&mut scene, &fast), 68.0, "it was never stopped: all of its grace time");
+    stops(&mut scene, &fast, 1.0, 5);
+    assert_eq!(leaves_n4(&mut scene, &fast), 20.0, "what is configured is the least");
+    assert_eq!(leaves_n4(&mut scene, &slow), 68.0, "the stops of another program say nothing of it");
+    stops(&mut scene, &slow, 20.0, 1);
+    assert_eq!(leaves_n4(&mut scene, &slow), 48.0, "twice the only stop, the clean-up's 3 and a round");
+    assert_eq!(leaves_n4(&mut scene, &of_profile(3, "slow", 30.0)), 38.0, "then it is killed");
+    let waiting = JobFacts { claims: Claims::default(), ..job(4, "n4") };
+    assert_eq!(leaves_n4(&mut scene, &waiting), 32.0, "a sixth more than the longest of its owner's stops");
+}
+
+#[test]
+fn a_job_that_loses_its_checkpoints_is_left_alone() {
+    let mut scene = scene();
+    let mut facts = of_profile(1, "loses", 5.0);
+    (facts.running, facts.since, facts.last_change) = (Some(1), NOW + -100, Some(NOW + -100));
+    look(&mut scene, std::slice::from_ref(&facts));
+    let asked = |scene: &Scene| {
+        let job = scene.question(std::slice::from_ref(&facts), Terms::FREE, NOW).jobs.remove(0);
+        (job.stay_secs, job.costs.up_secs, job.costs.start_secs)
+    };
+    assert_eq!(asked(&scene), (0.0, 18.0, 18.0));
+    let key = scene.key(&facts.program, facts.place.lead_now.as_ref());
+    for generation in 1..=2 {
+        let stop = Stop { job: facts.job, generation, secs: 5.0, end: StopEnd::Killed };
+        scene.stopped(&key, &stop, true, NOW);
+    }
+    // Three times in four it loses the 100 s since its last change.
+    assert_eq!(asked(&scene), (180.0, 93.0, 18.0));
+}
+
+#[test]
+fn a_job_that_leaves_slowly_does_not_start_in_a_window_too_short_for_it() {
+    let mut scene = scene();
+    let mut slow = of_profile(2, "slow", 540.0);
+    (slow.place, slow.standing) = (Place::default(), Standing::Waiting);
+    let quick = JobFacts { claims: Claims { grace_secs: Some(10.0), ..Claims::default() }, ..job(1, "n1") };
+    look(&mut scene, &[quick.clone(), slow.clone()]);
+    let question = scene.question(&[quick, slow], Terms::FREE, NOW);
+    let excluded: Vec<_> = question.jobs.iter().map(|j| j.excluded.clone()).collect();
+    assert_eq!(excluded, [vec![], vec![NodeName::from("n4")]]);
 }
 
 #[test]

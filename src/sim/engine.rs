@@ -9,10 +9,8 @@ use super::policy::{Policy, Target, View};
 use super::queue::{Foresight, MainQueue, Moment, NodeIx};
 use super::score::{Balance, JobScore, Series, Timeline};
 use super::supply::Supply;
+use crate::gaps::CLEANUP_SECS;
 use crate::model::{JobId, RescaleCosts};
-
-/// Seconds from a worker's exit until its node is free for the next job, where the job had to go at once.
-const CLEANUP_SECS: f64 = 2.0;
 
 /// Seconds by which a window must have been known beyond what leaving takes: a round has to come, and to be
 /// carried out.
@@ -370,7 +368,7 @@ impl<'a> Engine<'a> {
         let gone: Vec<NodeIx> = job.nodes.iter().copied().filter(|n| !keeps.contains(n)).collect();
         self.cluster.release(&gone);
         if !gone.is_empty() {
-            self.policy.left(self.setup.leave_secs);
+            self.policy.left(job, self.setup.leave_secs, self.now);
         }
         for node in gone {
             self.windows.left_at[node as usize] = Some(self.now);

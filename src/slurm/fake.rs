@@ -1,11 +1,13 @@
 //! Slurm in memory, for unit tests: it does at once what Slurm does in a second, and fails when told to.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Endpoint, SlurmApi, SlurmError};
+use super::{Endpoint, Privacy, SlurmApi, SlurmError};
 use crate::model::{
     BaseState, Job, JobId, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime, UserId,
 };
@@ -28,11 +30,13 @@ struct State {
     partition: String,
     acts: Vec<Act>,
     failures: VecDeque<SlurmError>,
+    privacy: Privacy,
 }
 
 /// Slurm in memory.
 pub struct FakeSlurm {
     state: Mutex<State>,
+    limits_hang: AtomicBool,
 }
 
 impl FakeSlurm {
@@ -45,7 +49,7 @@ impl FakeSlurm {
         world.backfill.complete = true;
         world.backfill.exit = "end_job_queue".to_owned();
         let state = State { world, partition: partition.to_owned(), ..State::default() };
-        FakeSlurm { state: Mutex::new(state) }
+        FakeSlurm { state: Mutex::new(state), limits_hang: AtomicBool::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -59,6 +63,16 @@ impl FakeSlurm {
         state.world.nodes.sort_by(|a, b| a.name.cmp(&b.name));
         state.world.jobs.sort_by_key(|j| j.id);
         result
+    }
+
+    /// Whether setting a time limit hangs until it does not any more.
+    pub fn hang_limits(&self, hang: bool) {
+        self.limits_hang.store(hang, Ordering::Relaxed);
+    }
+
+    /// Makes this the site's privacy.
+    pub fn keep_private(&self, privacy: Privacy) {
+        self.lock().privacy = privacy;
     }
 
     /// Lets time pass.
@@ -130,6 +144,7 @@ fn idle_node(name: &str, partition: &str) -> Node {
         state: NodeState::from_words(["IDLE"]),
         partitions: vec!["main".to_owned(), partition.to_owned()],
         node_type: NodeType::new("cpu2"),
+        features: Vec::new(),
         reason: None,
     }
 }
@@ -207,6 +222,10 @@ impl SlurmApi for FakeSlurm {
         self.read(|state| state.world.job(id).cloned())
     }
 
+    async fn privacy(&self) -> Result<Privacy, SlurmError> {
+        self.read(|state| state.privacy.clone())
+    }
+
     async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
         let act = Act::Launch { job: id, node: node.clone(), limit_mins };
         let node = node.clone();
@@ -217,6 +236,9 @@ impl SlurmApi for FakeSlurm {
     }
 
     async fn set_time_limit(&self, id: JobId, limit_mins: u32) -> Result<(), SlurmError> {
+        while self.limits_hang.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         self.act(Act::SetTimeLimit { job: id, limit_mins }, id, |job, _| {
             limit(if_running(job)?, limit_mins);
             Ok(())

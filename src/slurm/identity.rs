@@ -12,6 +12,7 @@ use super::SlurmError;
 use super::command::Program;
 use super::munge::{self, MungeError};
 use super::rest::{Claims, RestSlurm};
+use super::tokens::Tokens;
 use crate::config::SlurmConfig;
 use crate::model::{Credential, Secret, UserId};
 
@@ -61,17 +62,19 @@ pub trait Identity: Send + Sync {
     async fn verify(&self, credential: &Credential, expected_payload: &str) -> Result<UserId, IdentityError>;
 }
 
-/// The real one: MUNGE by munged on this node, tokens by the configured slurmrestd.
+/// The real one: MUNGE by munged on this node, tokens by the configured slurmrestd, or by slurmctld where
+/// that reads none.
 pub fn identity(config: &SlurmConfig) -> Arc<dyn Identity> {
     let over_http = config.rest.starts_with("http://") || config.rest.starts_with("https://");
     let rest = over_http
         .then(|| RestSlurm::new(config))
         .and_then(|rest| rest.inspect_err(|e| tracing::warn!("users' tokens cannot be checked: {e}")).ok());
-    Arc::new(System { rest })
+    Arc::new(System { rest, tokens: Tokens::new(config) })
 }
 
 struct System {
     rest: Option<RestSlurm>,
+    tokens: Tokens,
 }
 
 #[async_trait]
@@ -91,19 +94,16 @@ impl Identity for System {
 impl System {
     /// A token carries no payload: it proves the user, as it does towards Slurm.
     async fn verify_token(&self, token: &Secret) -> Result<UserId, IdentityError> {
-        let Some(rest) = &self.rest else {
-            return Err(IdentityError::Unsupported(
-                "tokens are only checked where slurmrestd is reached over HTTP",
-            ));
-        };
         let refused = |what: &str| IdentityError::Refused(what.to_owned());
         let claims = Claims::read(&token.0).ok_or_else(|| refused("this is not a token"))?;
         let user =
             claims.sun.filter(|name| is_login(name)).ok_or_else(|| refused("the token names no user"))?;
-        match rest.check_token(&user, &token.0).await {
-            Ok(()) => {}
-            Err(e @ SlurmError::Transient { .. }) => return Err(IdentityError::Unavailable(e.to_string())),
-            Err(e) => return Err(IdentityError::Refused(e.to_string())),
+        match &self.rest {
+            None => self.tokens.check(token.0.trim()).await?,
+            Some(rest) => rest.check_token(&user, &token.0).await.map_err(|e| match e {
+                SlurmError::Transient { .. } => IdentityError::Unavailable(e.to_string()),
+                _ => IdentityError::Refused(e.to_string()),
+            })?,
         }
         uid_of(&user)
             .await
@@ -122,6 +122,18 @@ pub async fn uid_of(name: &str) -> Option<UserId> {
     let out = program.run().await.inspect_err(|e| tracing::warn!("cannot look up user {name}: {e}")).ok()?;
     let text = std::str::from_utf8(&out.stdout).ok()?;
     (out.code == Some(0)).then(|| text.trim().parse().ok().map(UserId))?
+}
+
+/// The login name of a user id, by this node's name service. `None` if there is none, or if the name service
+/// does not answer.
+pub async fn name_of(uid: UserId) -> Option<String> {
+    // With the sign it is never taken for a name.
+    let uid = format!("+{uid}");
+    let args = ["-un", "--", &uid];
+    let program = Program { path: Path::new("id"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
+    let out = program.run().await.inspect_err(|e| tracing::warn!("cannot look up user {uid}: {e}")).ok()?;
+    let name = std::str::from_utf8(&out.stdout).ok()?.trim();
+    (out.code == Some(0) && is_login(name)).then(|| name.to_owned())
 }
 
 /// A name that `id` cannot take for a number or an option.
@@ -161,17 +173,20 @@ mod tests {
     #[tokio::test]
     async fn names_are_looked_up() {
         assert_eq!(uid_of("root").await, Some(UserId(0)));
+        assert_eq!(name_of(UserId(0)).await.as_deref(), Some("root"));
+        assert_eq!(name_of(UserId(3_999_999_999)).await, None);
         for name in ["no-such-user-here", "0", "-u", "", "+0", "a b"] {
             assert_eq!(uid_of(name).await, None, "{name}");
         }
     }
 
     #[tokio::test]
-    async fn tokens_are_refused_where_nobody_can_check_them() {
-        let config = SlurmConfig::default();
+    async fn without_http_scontrol_checks_tokens() {
+        let scontrol = "/no/such/scontrol".into();
+        let config = SlurmConfig { scontrol, ..SlurmConfig::default() };
         let token = Credential::Jwt(Secret("e30.eyJzdW4iOiJyb290In0.c2ln".to_owned()));
         let e = identity(&config).verify(&token, "x").await.unwrap_err();
-        assert!(matches!(e, IdentityError::Unsupported(_)), "{e}");
+        assert!(matches!(&e, IdentityError::Unavailable(why) if why.contains("/no/such/scontrol")), "{e}");
     }
 
     #[tokio::test]

@@ -10,8 +10,11 @@ pub mod fake;
 mod gres;
 mod identity;
 pub mod munge;
+mod privacy;
 pub mod rest;
+mod tokens;
 
+pub use privacy::Privacy;
 pub use rest::RestSlurm;
 
 use async_trait::async_trait;
@@ -78,6 +81,8 @@ pub trait SlurmApi: Send + Sync {
     async fn snapshot(&self) -> Result<Snapshot, SlurmError>;
     /// One job, freshly read; `None` if Slurm does not know it (any more).
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError>;
+    /// What users may see of each other, and who sees everything.
+    async fn privacy(&self) -> Result<Privacy, SlurmError>;
     /// Pins a pending job to one node, sets its time limit, clears its begin time and releases it.
     /// `Transient` while a requeued job still leaves its former node: Slurm would then make it wait for two
     /// minutes.

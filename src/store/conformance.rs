@@ -7,8 +7,8 @@ use super::port::{
 };
 use crate::model::{
     BatchMode, ChangeCost, EndedGap, ExecPlan, JobId, MeasuredCosts, NodeName, NodeType, Plan, Profile,
-    ProfileFilter, ProfileKey, Report, RoundSummary, SizePoint, SolveStatus, UnixTime, WindowCause,
-    WindowEnd,
+    ProfileFilter, ProfileKey, Report, RoundSummary, SizePoint, SolveStatus, Stop, StopEnd, UnixTime, UserId,
+    WindowCause, WindowEnd,
 };
 
 /// Runs the suite on an empty store.
@@ -40,6 +40,7 @@ fn lead(job: u32, submitted: i64, ended: bool) -> LeadRecord {
     LeadRecord {
         job: JobId(job),
         submitted_at: UnixTime(submitted),
+        user_id: (job != 3).then_some(UserId(job)),
         updated_at: UnixTime(submitted + 10),
         ended,
         state: serde_json::json!({ "text": "it's \"quoted\" – ünïcode\n", "n": 1.5, "list": [null, true] }),
@@ -58,7 +59,14 @@ async fn leads(store: &dyn Store) -> Result<(), String> {
     let changed = LeadRecord { updated_at: UnixTime(310), state: serde_json::json!([2]), ..other };
     let highest = lead(u32::MAX, i64::MAX / 2, false);
     ok(store.put_leads(&[changed.clone(), highest.clone()]).await)?;
-    same("a lead is replaced; large numbers", &ok(store.open_leads().await)?, &vec![changed, highest])
+    same(
+        "a lead is replaced; large numbers",
+        &ok(store.open_leads().await)?,
+        &vec![changed, highest.clone()],
+    )?;
+    let again = lead(3, 500, false);
+    ok(store.put_leads(std::slice::from_ref(&again)).await)?;
+    same("a number that is used again is one lead", &ok(store.open_leads().await)?, &vec![again, highest])
 }
 
 fn generation(number: u64, why: &str) -> GenerationRecord {
@@ -219,6 +227,7 @@ fn profile(key: ProfileKey, rate: f64, at: i64) -> Profile {
         key,
         points: vec![point(1, None), point(4, Some(64.0))],
         costs: MeasuredCosts { up: change(18.0), down: change(12.5), start: change(20.0) },
+        stops: vec![Stop { job: JobId(7), generation: 3, secs: 2.5, end: StopEnd::Killed }],
         probes: 2,
         probe_secs: 33.3,
         jobs: 5,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::model::GenerationRecord;
 use crate::model::{
-    EndedGap, JobId, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, UnixTime,
+    EndedGap, JobId, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, UnixTime, UserId,
 };
 
 /// What went wrong at the store.
@@ -66,6 +66,8 @@ pub struct LeadRecord {
     pub job: JobId,
     /// Slurm's submission time: with the id it names a job for good, for ids wrap around.
     pub submitted_at: UnixTime,
+    /// Owner; `None` in records of earlier versions.
+    pub user_id: Option<UserId>,
     /// Last change.
     pub updated_at: UnixTime,
     /// Whether the job has ended.
@@ -129,7 +131,8 @@ pub trait Store: Send + Sync {
     /// and no other error says so: a database that does not answer may or may not have let another daemon
     /// take over.
     async fn standing(&self) -> Result<LeadStanding, StoreError>;
-    /// Inserts or replaces these leads' records.
+    /// Inserts or replaces these leads' records. Of one that has not ended, all that were submitted earlier
+    /// under the same number have.
     async fn put_leads(&self, leads: &[LeadRecord]) -> Result<(), StoreError>;
     /// Records of all leads that have not ended, by job id.
     async fn open_leads(&self) -> Result<Vec<LeadRecord>, StoreError>;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use tokio::sync::watch;
 
@@ -24,6 +24,7 @@ pub const LEAVE_SECS: f64 = 0.6;
 struct Book {
     hellos: Vec<Hello>,
     events: Vec<AgentEvent>,
+    polls: Vec<u64>,
     secret: u32,
     away: bool,
 }
@@ -42,12 +43,13 @@ pub struct FakeDaemon {
 
 impl FakeDaemon {
     pub async fn start(directive: Directive) -> FakeDaemon {
-        let first = Assignment { version: 1, directive, wings: Vec::new() };
+        let first = Assignment { version: 1, directive, wings: Vec::new(), notice: None };
         let shared = Shared { book: Arc::default(), assignment: Arc::new(watch::Sender::new(first)) };
         let router = Router::new()
             .route(routes::AGENT_HELLO, post(hello))
             .route(routes::AGENT_POLL, post(poll))
             .route(routes::AGENT_REPORT, post(report))
+            .route(routes::HEALTHZ, get(healthz))
             .with_state(shared.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -71,6 +73,16 @@ impl FakeDaemon {
             a.version += 1;
             a.wings = wings;
         });
+    }
+
+    /// How many polls have told that this version of the assignment has come.
+    pub fn polls_since(&self, version: u64) -> usize {
+        self.shared.book.lock().unwrap().polls.iter().filter(|seen| **seen >= version).count()
+    }
+
+    /// The assignment's version.
+    pub fn version(&self) -> u64 {
+        self.shared.assignment.borrow().version
     }
 
     pub fn set_away(&self, away: bool) {
@@ -139,12 +151,18 @@ async fn poll(
     Json(poll): Json<Poll>,
 ) -> Result<Json<Assignment>, StatusCode> {
     shared.check(&headers)?;
+    shared.book.lock().unwrap().polls.push(poll.seen);
     let mut watch = shared.assignment.subscribe();
     let news = watch.wait_for(|a| a.version > poll.seen);
     let _ = tokio::time::timeout(LONG_POLL, news).await;
     shared.check(&headers)?;
     let assignment = shared.assignment.borrow().clone();
     Ok(Json(assignment))
+}
+
+async fn healthz(State(shared): State<Shared>) -> Result<&'static str, StatusCode> {
+    let away = shared.book.lock().unwrap().away;
+    if away { Err(StatusCode::SERVICE_UNAVAILABLE) } else { Ok("ok\n") }
 }
 
 async fn report(

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::agent::worker::Told;
+use crate::agent::signals::Told;
 use crate::api::Role;
 use crate::model::{AgentEvent, Exit};
 
@@ -83,4 +83,26 @@ async fn a_users_signal_to_the_whole_step_is_no_end_of_the_job() {
     subject.signals.send(Told::User(libc::SIGUSR1)).await.unwrap();
     assert!(daemon.stopped(1).await.0.asked);
     subject.task.abort();
+}
+
+#[tokio::test]
+async fn a_users_signal_that_stands_for_a_preemption_is_one() {
+    for (answer, leaves) in [("2026-11-22T06:35:04", true), ("N/A", false)] {
+        let site = tempfile::tempdir().unwrap();
+        let squeue = crate::test_support::script(site.path().join("squeue"), &format!("echo {answer}"));
+        let daemon = FakeDaemon::start(run(1)).await;
+        let script = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.02; done";
+        let subject = Subject::lead_with(&daemon, "", script, |config| {
+            config.programs.squeue.clone_from(&squeue);
+        });
+        subject.says("ready").await;
+        subject.signals.send(Told::User(libc::SIGUSR2)).await.unwrap();
+        if leaves {
+            assert_eq!(subject.code().await, 143);
+            continue;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(!subject.task.is_finished() && !daemon.events().contains(&AgentEvent::Leaving));
+        subject.task.abort();
+    }
 }

@@ -3,9 +3,12 @@
 mod daemon;
 mod leaving;
 mod rescaling;
+mod staying;
 mod submitting;
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -23,11 +26,14 @@ use crate::api::Role;
 use crate::model::{Credential, Directive, JobId, Member, NodeName, Secret};
 
 use super::args::CommandArgs;
+use super::home::Home;
 use super::identity::{Identity, IdentityError, Proof};
 use super::link::{Link, LinkConfig};
 use super::output::Output;
+use super::programs::Programs;
+use super::signals::Told;
 use super::wings::Submitter;
-use super::worker::{Told, Worker, WorkerConfig};
+use super::worker::{Served, Worker, WorkerConfig};
 
 use daemon::FakeDaemon;
 
@@ -97,7 +103,7 @@ impl AsyncWrite for Kept {
 
 /// A worker under test.
 struct Subject {
-    task: JoinHandle<anyhow::Result<i32>>,
+    task: JoinHandle<anyhow::Result<Served>>,
     signals: mpsc::Sender<Told>,
     output: Kept,
     dir: tempfile::TempDir,
@@ -122,10 +128,31 @@ impl Subject {
         script: &str,
         submitter: impl Fn(&Path) -> Option<Submitter>,
     ) -> Subject {
+        Subject::with(daemon, role, flags, script, submitter, |_| {})
+    }
+
+    /// A lead on a cluster of one's own making.
+    fn lead_with(
+        daemon: &FakeDaemon,
+        flags: &str,
+        script: &str,
+        change: impl Fn(&mut WorkerConfig),
+    ) -> Subject {
+        Subject::with(daemon, Role::Lead, flags, script, |_| None, change)
+    }
+
+    fn with(
+        daemon: &FakeDaemon,
+        role: Role,
+        flags: &str,
+        script: &str,
+        submitter: impl Fn(&Path) -> Option<Submitter>,
+        change: impl Fn(&mut WorkerConfig),
+    ) -> Subject {
         let words =
             std::iter::once("infill").chain(flags.split_whitespace()).chain(["--", "sh", "-c", script]);
         let common = Flags::parse_from(words).common;
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().unwrap();
         let link = Link::new(LinkConfig {
             url: daemon.url(),
             job: LEAD,
@@ -136,15 +163,21 @@ impl Subject {
         })
         .unwrap();
         let output = Kept::default();
-        let config = WorkerConfig {
+        let mut config = WorkerConfig {
+            alone: None,
+            left: None,
+            job: LEAD,
+            node: NodeName::new("n1"),
+            programs: Programs::default(),
             lead: LEAD,
             role,
             grace: common.grace(),
             patience: common.patience(),
             output: Output::to(output.clone(), output.clone(), !common.no_prefix),
-            dir: dir.path().to_owned(),
+            home: Home::given(dir.path()).unwrap(),
             common,
         };
+        change(&mut config);
         let (signals, receiver) = mpsc::channel(4);
         let worker = Worker::new(config, link, submitter(dir.path())).unwrap();
         Subject { task: tokio::spawn(worker.serve(receiver)), signals, output, dir }
@@ -155,6 +188,6 @@ impl Subject {
     }
 
     async fn code(self) -> i32 {
-        tokio::time::timeout(PATIENCE, self.task).await.expect("the worker ends").unwrap().unwrap()
+        tokio::time::timeout(PATIENCE, self.task).await.expect("the worker ends").unwrap().unwrap().code
     }
 }

@@ -1,10 +1,9 @@
 //! Generations: start, stop, start again; what commands do and fail to do; a daemon that comes and goes.
 
-use crate::api::Role;
-use crate::model::{AgentEvent, Directive, Exit};
+use crate::model::{AgentEvent, Directive, Exit, Member};
 
 use super::daemon::FakeDaemon;
-use super::{LEAD, Subject, run, until};
+use super::{Subject, member, run, until};
 
 /// Saves on the rescale signal, as a training command does.
 const SAVES: &str =
@@ -100,6 +99,21 @@ async fn a_missing_program_is_a_failure_of_the_command() {
 }
 
 #[tokio::test]
+async fn a_rendezvous_port_that_somebody_took_is_no_failure() {
+    let somebody = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    let taken = somebody.local_addr().unwrap().port();
+    let daemon = FakeDaemon::start(Directive::Run(Member { master_port: taken, ..member(1) })).await;
+    let subject = Subject::lead(&daemon, "", SAVES);
+    assert_eq!(daemon.stopped(1).await.0, ASKED);
+    let told = daemon.events();
+    assert!(told.iter().all(|e| matches!(e, AgentEvent::Stopped { port, .. } if *port != taken)), "{told:?}");
+    daemon.say(run(2));
+    subject.says("ready 2").await;
+    assert!(!subject.output.text().contains("ready 1"));
+    subject.task.abort();
+}
+
+#[tokio::test]
 async fn local_ranks_fail_together() {
     let daemon = FakeDaemon::start(run(1)).await;
     // Rank 1 fails once rank 0 has spoken: its failure ends rank 0, whatever that was doing.
@@ -147,19 +161,6 @@ async fn what_ended_while_the_daemon_was_away_is_told_later() {
     daemon.set_away(false);
     assert_eq!(daemon.stopped(1).await.0, Exit { code: 0, asked: false, killed: false });
     subject.task.abort();
-}
-
-#[tokio::test]
-async fn without_daemon_a_lead_ends_with_the_commands_code_and_a_wing_with_none() {
-    for (role, want) in [(Role::Lead, 5), (Role::Wing { lead: LEAD }, 0)] {
-        let daemon = FakeDaemon::start(run(1)).await;
-        let script = "echo ready; until [ -e $(dirname $INFILL_PROGRESS)/go ]; do sleep 0.02; done; exit 5";
-        let subject = Subject::start(&daemon, role, "--daemon-patience=0", script, |_| None);
-        subject.says("ready").await;
-        daemon.set_away(true);
-        std::fs::write(subject.dir.path().join("go"), "").unwrap();
-        assert_eq!(subject.code().await, want);
-    }
 }
 
 #[tokio::test]

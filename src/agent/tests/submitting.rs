@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::agent::wings::{Programs, Submitter, WingJob};
+use crate::agent::programs::Programs;
+use crate::agent::wings::{Submitter, WingJob};
 use crate::api::Role;
 use crate::model::{AgentEvent, Directive, JobId, NodeName, WingOrder};
 use crate::test_support::script;
@@ -19,6 +20,8 @@ fn order(order: u64) -> WingOrder {
         qos: Some("infill".to_owned()),
         account: None,
         gres: Some("gpu:4".to_owned()),
+        constraint: None,
+        exclude: None,
     }
 }
 
@@ -28,6 +31,7 @@ fn programs(site: &Path, sbatch: &str, queue: &str) -> Programs {
     Programs {
         sbatch: script(site.join("sbatch"), &format!("echo \"$@\" >>{log}; cat >>{log}; {sbatch}")),
         squeue: script(site.join("squeue"), queue),
+        ..Programs::default()
     }
 }
 
@@ -36,6 +40,7 @@ fn submitter(notes: &Path, programs: Programs) -> Submitter {
         lead: LEAD,
         worker_args: vec!["--".to_owned(), "true".to_owned()],
         url: "http://ctl".to_owned(),
+        dir: None,
         output: Some(PathBuf::from("/home/a/50%.out")),
         error: None,
     };
@@ -78,12 +83,33 @@ async fn each_order_is_submitted_once() {
     for flag in [
         "--partition=infill --nodes=2 --ntasks=2 --ntasks-per-node=1 --exclusive",
         "--nodelist=n2,n3 --time=7 --job-name=wing:100 --comment=infill:order=4;wing=100 --no-requeue",
-        "--output=/home/a/50%%.out",
+        "--output=/dev/null",
         "--qos=infill --gres=gpu:4",
     ] {
         assert!(lines[0].contains(flag), "{flag}: {}", lines[0]);
     }
     assert!(log.contains("worker '--lead=100' '--url=http://ctl' -- true\n"), "{log}");
+}
+
+#[tokio::test]
+async fn what_is_withdrawn_while_sbatch_is_slow_is_not_submitted() {
+    let site = tempfile::tempdir().unwrap();
+    let gate = site.path().join("gate");
+    let slow = format!("while [ ! -e {} ]; do sleep 0.05; done; echo 501", gate.display());
+    let programs = programs(site.path(), &slow, "true");
+    let daemon = FakeDaemon::start(Directive::Hold).await;
+    let subject = lead(&daemon, &site.path().join("wings"), &programs);
+    daemon.order(vec![order(1), order(2), order(3)]);
+    let log = site.path().join("log");
+    until("the first to be under way", || log.exists()).await;
+    daemon.order(vec![order(1), order(3)]);
+    // By its second poll since then it has long passed the list on.
+    until("the agent to know", || daemon.polls_since(daemon.version()) >= 2).await;
+    std::fs::write(&gate, "").unwrap();
+    told(&daemon, AgentEvent::WingSubmitted { order: 3, job: JobId(501) }).await;
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.contains("infill:order=1;") && !log.contains("infill:order=2;"), "{log}");
+    subject.task.abort();
 }
 
 #[tokio::test]

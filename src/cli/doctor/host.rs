@@ -13,8 +13,9 @@ const CLOCK_ERROR_SECS: f64 = 120.0;
 const DISK_WARN_KIB: u64 = 1024 * 1024;
 /// With less, a checkpoint of the write-ahead log may fail.
 const DISK_ERROR_KIB: u64 = 50 * 1024;
-/// The first REST version that can do what infill needs.
-const FIRST_REST: u32 = 40;
+/// The first release of Slurm that infill works with. Before, a job that leaves within the grace time of its
+/// preemption is FAILED instead of queued again.
+const FIRST_SLURM: (u32, u32) = (24, 5);
 
 /// Slurm's clock against ours.
 pub fn clock(slurm: UnixTime, here: UnixTime) -> Finding {
@@ -31,15 +32,24 @@ pub fn clock(slurm: UnixTime, here: UnixTime) -> Finding {
     }
 }
 
-/// The REST version in use, such as `v0.0.42`.
-pub fn rest_version(slurm: &str, rest: &str) -> Finding {
-    let number = rest.rsplit('.').next().and_then(|n| n.parse::<u32>().ok());
-    match number {
-        Some(n) if n >= FIRST_REST => Finding::ok("rest", format!("Slurm {slurm} answers by REST {rest}")),
-        _ => Finding::error(
+/// Slurm's release, such as `24.11.5`, and the REST version in use.
+pub fn slurm_version(slurm: &str, rest: &str) -> Finding {
+    let mut numbers = slurm.split(['.', '-']).map(|n| n.parse::<u32>().ok());
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(major), Some(minor)) if (major, minor) >= FIRST_SLURM => {
+            Finding::ok("rest", format!("Slurm {slurm} answers by REST {rest}"))
+        }
+        (Some(_), Some(_)) => Finding::error(
             "rest",
-            format!("Slurm {slurm} answers by REST {rest}; infill needs v0.0.{FIRST_REST} or newer"),
-            "use Slurm 23.11 or newer",
+            format!(
+                "Slurm is {slurm}: a job that leaves while Slurm preempts it fails, and never comes back"
+            ),
+            "use Slurm 24.05 or newer",
+        ),
+        _ => Finding::warn(
+            "rest",
+            format!("Slurm says that it is {slurm:?} (REST {rest}): infill needs 24.05 or newer"),
+            "see scontrol --version",
         ),
     }
 }
@@ -127,9 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn rest_versions() {
-        let level = |rest| rest_version("x", rest).level;
-        assert_eq!(["v0.0.42", "v0.0.39", "?"].map(level), [Level::Ok, Level::Error, Level::Error]);
+    fn slurms_release() {
+        let level = |slurm| slurm_version(slurm, "v0.0.42").level;
+        assert_eq!(["24.05.0", "24.11.5", "26.05.0-0rc1"].map(level), [Level::Ok; 3]);
+        assert_eq!(
+            ["23.11.10", "24.04.9", "x", ""].map(level),
+            [Level::Error, Level::Error, Level::Warn, Level::Warn]
+        );
         assert!(versions("0.1.0", "0.1.0").is_none() && versions("0.1.0", "0.2.0").is_some());
     }
 

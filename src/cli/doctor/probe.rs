@@ -6,7 +6,8 @@ use std::path::Path;
 use super::command;
 use super::finding::Finding;
 use super::host;
-use super::site::{accounting, partition, slurm_conf::SlurmConf};
+use super::site::accounting::{self, Preemption};
+use super::site::{limits, partition, programs, slurm_conf::SlurmConf};
 use crate::api::{Status, routes};
 use crate::cli::client::{Client, ClientError};
 use crate::clock;
@@ -36,7 +37,7 @@ async fn rest(config: &Config) -> (Vec<Finding>, Option<Snapshot>) {
         Err(error) => return (failed(error), None),
     };
     let mut findings = match slurm.endpoint().await {
-        Ok(endpoint) => vec![host::rest_version(&endpoint.slurm_version, &endpoint.rest_version)],
+        Ok(endpoint) => vec![host::slurm_version(&endpoint.slurm_version, &endpoint.rest_version)],
         Err(error) => return (failed(error), None),
     };
     let snapshot = match slurm.snapshot().await {
@@ -87,7 +88,11 @@ async fn site(config: &Config, scontrol: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let conf = command::run(scontrol, &["show", "config"], "").await.map(|text| SlurmConf::parse(&text));
     match &conf {
-        Ok(conf) => findings.extend(conf.judge()),
+        Ok(conf) => {
+            findings.extend(conf.judge());
+            findings.extend(conf.judge_size(config.slurm.max_wings));
+            findings.extend(programs::judge(conf, config));
+        }
         Err(why) => findings.push(unchecked("preempt", why)),
     }
     let name = &config.slurm.partition;
@@ -102,12 +107,30 @@ async fn site(config: &Config, scontrol: &str) -> Vec<Finding> {
     findings.extend(partitions.iter().flat_map(|all| partition::judge(all, name, &qos)));
     match command::run("sacctmgr", &["-nP", "show", "qos", accounting::QOS_FIELDS], "").await {
         Ok(text) => {
-            let requeues = conf.as_ref().is_ok_and(SlurmConf::requeues);
-            findings.extend(accounting::judge_qos(&accounting::parse_qos(&text), &qos, requeues));
+            let preemption = match &conf {
+                Ok(conf) if conf.preempts_by_partition() => Preemption::ByPartition,
+                conf => Preemption::ByQos { cluster_requeues: conf.as_ref().is_ok_and(SlurmConf::requeues) },
+            };
+            if preemption == Preemption::ByPartition {
+                findings.extend(partitions.iter().flat_map(|all| partition::judge_preemption(all, name)));
+            }
+            findings.extend(accounting::judge_qos(&accounting::parse_qos(&text), &qos, preemption));
         }
         Err(why) => findings.push(unchecked("qos", why)),
     }
+    findings.extend(shared_limits(scontrol, &qos).await);
     findings
+}
+
+/// Limits that malleable and main jobs share.
+async fn shared_limits(scontrol: &str, qos: &str) -> Vec<Finding> {
+    let associations =
+        command::run("sacctmgr", &["-nP", "show", "assoc", limits::ASSOCIATION_FIELDS], "").await;
+    let manager = command::run(scontrol, &["-o", "show", "assoc_mgr", "flags=assoc"], "").await;
+    match (associations, manager) {
+        (Ok(associations), Ok(manager)) => limits::judge(&associations, &manager, qos),
+        (Err(why), _) | (_, Err(why)) => vec![unchecked("limits", why)],
+    }
 }
 
 /// A credential made here must be readable here.

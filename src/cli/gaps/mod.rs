@@ -105,7 +105,8 @@ const COLUMNS: &[Column<Row>] = &[
     },
 ];
 
-fn id(job: Option<JobId>) -> String {
+/// A job id or a dash.
+pub fn id(job: Option<JobId>) -> String {
     job.map_or_else(|| "-".to_owned(), |j| j.to_string())
 }
 

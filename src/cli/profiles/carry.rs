@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::choose::{self, ChooseArgs};
 use super::help::HelpArgs;
-use crate::agent::identity::{self, Identity as _, Proof};
+use crate::agent::identity::Proof;
 use crate::api::{Counted, ForgetRequest, ImportRequest, MAX_IMPORTED, SCHEMA, routes};
+use crate::cli::client::Client;
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::output;
 use crate::cli::session::Session;
@@ -128,7 +129,7 @@ pub async fn import(args: ImportArgs, session: &Session) -> CommandResult {
     let client = session.client()?;
     let mut taken = 0;
     for part in exported.profiles.chunks(MAX_IMPORTED) {
-        let Proof { credential, nonce } = prove().await?;
+        let Proof { credential, nonce } = prove(&client).await?;
         let request = ImportRequest { credential, nonce, profiles: part.to_vec() };
         let counted: Counted = client.ask(routes::IMPORT_PROFILES, &request).await?;
         taken += counted.profiles;
@@ -161,7 +162,7 @@ pub async fn forget(args: ForgetArgs, session: &Session) -> CommandResult {
     let client = session.client()?;
     let mut forgotten = 0;
     for filter in args.choose.filters(args.name)? {
-        let Proof { credential, nonce } = prove().await?;
+        let Proof { credential, nonce } = prove(&client).await?;
         let request = ForgetRequest { credential, nonce, filter };
         let counted: Counted = client.ask(routes::FORGET_PROFILES, &request).await?;
         forgotten += counted.profiles;
@@ -170,8 +171,8 @@ pub async fn forget(args: ForgetArgs, session: &Session) -> CommandResult {
     Ok(Exit::Ok.code())
 }
 
-async fn prove() -> Result<Proof, Failure> {
-    let proof = identity::Slurm::default().prove("profiles", None).await;
+async fn prove(client: &Client) -> Result<Proof, Failure> {
+    let proof = client.prove("profiles").await;
     Ok(proof.context("cannot prove to the daemon who asks (is munged running here?)")?)
 }
 

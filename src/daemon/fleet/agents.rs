@@ -6,7 +6,7 @@ use super::output::{Measured, Output};
 use crate::advisor::Startup;
 use crate::api::AgentReport;
 use crate::generation::{Arrival, Outcome, Phase};
-use crate::model::{AgentEvent, JobId, NodeName, Opening as Told, UnixTime};
+use crate::model::{AgentEvent, JobId, NodeName, Opening as Told, UnixTime, UserId};
 
 /// Most samples that one report may claim: a second of the fastest program that could be.
 const MAX_SAMPLES: f64 = 1e15;
@@ -54,6 +54,11 @@ impl Fleet {
         let mut out = self.turn(lead, outcome, now);
         out.measured = measured;
         Some(out)
+    }
+
+    /// The user whose agent runs in this Slurm job.
+    pub fn owner(&self, job: JobId) -> Option<UserId> {
+        self.about(self.lead_of(job)?)?.user_id
     }
 
     /// The malleable job to which a Slurm job belongs.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::generation::{Machine, Phase};
-use crate::model::{JobId, NodeName, UnixTime};
+use crate::generation::{Machine, Obstacles, Phase};
+use crate::model::{Bar, Job, JobId, NodeName, UnixTime, UserId};
 use crate::plan::Change;
 use crate::round::{Pause, Program};
 
@@ -14,8 +14,8 @@ pub struct About {
     pub name: String,
     /// Owner.
     pub user: String,
-    /// Owner's id.
-    pub user_id: u32,
+    /// Owner's id; `None` until Slurm shows the job, where the record does not say.
+    pub user_id: Option<UserId>,
     /// Submission.
     pub submitted_at: UnixTime,
     /// Samples reported in all.
@@ -28,8 +28,16 @@ pub struct About {
     pub rates: BTreeMap<NodeName, f64>,
     /// Why it has what it has.
     pub why: String,
+    /// What its owner should know, for its output.
+    pub notice: Option<String>,
     /// When its lead was last sent off to start.
     pub launched_at: Option<UnixTime>,
+    /// Nodes of the partition that are not what it asks for, sorted.
+    pub excluded: Vec<NodeName>,
+    /// What of its own request keeps it from starting.
+    pub bar: Option<Bar>,
+    /// Before when its owner does not want it to begin.
+    pub begin: Option<UnixTime>,
 }
 
 /// What must be in the store before it is acted on: when it changes, the record is written.
@@ -38,12 +46,14 @@ pub(super) struct Mark {
     phase: Phase,
     generation: u64,
     wings: Vec<(u64, Option<JobId>)>,
+    obstacles: Obstacles,
 }
 
 impl Mark {
     fn of(machine: &Machine) -> Self {
         let wings = machine.wings.iter().map(|(order, w)| (*order, w.job)).collect();
-        Mark { phase: machine.phase.clone(), generation: machine.generation.number, wings }
+        let (phase, generation) = (machine.phase.clone(), machine.generation.number);
+        Mark { phase, generation, wings, obstacles: machine.obstacles.stored() }
     }
 }
 
@@ -63,6 +73,21 @@ pub(super) struct Entry {
 impl Entry {
     pub fn new(machine: Machine, about: About) -> Self {
         Entry { machine, about, pause: None, stopped: None, mark: None }
+    }
+
+    /// Whether Slurm shows another job under its number: ids wrap around, or begin anew with a new slurmctld.
+    /// A job that was requeued has another submission time, too, but the same owner.
+    pub fn is_another(&self, job: &Job) -> bool {
+        self.about.user_id.is_some_and(|user| user != job.user_id)
+    }
+
+    /// Moves all that time is counted from: see [`Machine::forgive`].
+    pub fn forgive(&mut self, secs: f64) {
+        self.machine.forgive(secs);
+        let pause = self.pause.as_mut().map(|p| &mut p.since);
+        let stopped = self.stopped.as_mut().map(|(at, _)| at);
+        let times = pause.into_iter().chain(stopped).chain(&mut self.about.launched_at);
+        times.for_each(|at| *at = at.plus_secs(secs));
     }
 
     /// The nodes of the generation that ran after the last turn, if one did.

@@ -1,11 +1,11 @@
 //! What a round is told of the jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::entry::Entry;
 use super::jobs::Fleet;
 use crate::generation::{Machine, Phase};
-use crate::model::{HeldNode, JobId, NodeName, Standing, UnixTime, UserId};
+use crate::model::{HeldNode, JobId, NodeName, Sizes, Standing, UnixTime, UserId};
 use crate::round::{Claims, JobFacts, Place};
 
 impl Fleet {
@@ -21,39 +21,68 @@ impl Fleet {
 }
 
 impl Entry {
+    /// The sizes that it may have now: while it must order no wings it cannot grow, and others shall have
+    /// what it would get.
+    fn sizes(&self, now: UnixTime) -> Sizes {
+        let allowed = self.machine.allowed();
+        if self.machine.backoff.orders_barred(now) {
+            let held = self.machine.held(now).len() as u32;
+            return allowed.capped(held.max(1));
+        }
+        allowed.clone()
+    }
+
+    /// Nodes that the job asked not to have, and those on which it has failed of late; by name.
+    fn excluded(&self, now: UnixTime) -> Vec<NodeName> {
+        let shunned = self.machine.obstacles.trials.shunned(now);
+        let both: BTreeSet<&NodeName> = self.about.excluded.iter().chain(shunned).collect();
+        both.into_iter().cloned().collect()
+    }
+
+    /// What the owner declares, as far as the agent has told.
+    fn claims(&self) -> Claims {
+        let spec = &self.machine.spec;
+        let told = self.program().told.is_some();
+        let grace_secs = told.then_some(f64::from(spec.grace_secs));
+        Claims { curve: spec.curve.clone(), costs: spec.costs, grace_secs }
+    }
+
     fn facts(&self, now: UnixTime) -> JobFacts {
         let (machine, about) = (&self.machine, &self.about);
-        let standing = machine.standing(now);
+        let standing = match (machine.standing(now), &about.bar) {
+            (Standing::Waiting, Some(bar)) => Standing::Barred(bar.clone()),
+            (standing, _) => standing,
+        };
         let running = match &machine.phase {
             Phase::Running { members } if standing == Standing::Running => Some(members.len() as u32),
             _ => None,
         };
         JobFacts {
             job: machine.job,
-            user: UserId(about.user_id),
+            user: about.user_id.unwrap_or(UserId(0)),
             program: self.program(),
-            sizes: machine.allowed().clone(),
-            claims: Claims { curve: machine.spec.curve.clone(), costs: machine.spec.costs },
+            sizes: self.sizes(now),
+            claims: self.claims(),
             standing,
             since: machine.since,
             running,
-            place: place(machine),
+            place: place(machine, now),
             exec_plan: machine.generation.exec_plan.clone(),
             pause: self.pause.filter(|_| self.runs()),
             submitted_at: about.submitted_at,
             last_change: machine.rescaled_at,
-            excluded: Vec::new(),
+            excluded: self.excluded(now),
             ending: matches!(machine.phase, Phase::Ending { .. }),
         }
     }
 }
 
-fn place(machine: &Machine) -> Place {
-    let held: BTreeMap<NodeName, JobId> = machine.held();
+fn place(machine: &Machine, now: UnixTime) -> Place {
+    let held: BTreeMap<NodeName, JobId> = machine.held(now);
     let left = machine.occupied().into_keys().filter(|n| !held.contains_key(n)).collect();
     let taken = machine.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone());
     Place {
-        lead: machine.held_lead().cloned(),
+        lead: machine.held_lead(now).cloned(),
         lead_now: machine.lead_node().cloned(),
         left,
         taken: taken.collect(),

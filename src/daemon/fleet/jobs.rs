@@ -5,13 +5,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use tracing::Level;
 
 use super::entry::{About, Entry};
-use super::output::{Batch, Output};
+use super::output::{Batch, Output, Stopped};
 use crate::config::Config;
 use crate::daemon::lines::{Agent, Word};
 use crate::daemon::orders::Orders;
 use crate::generation::{Effect, Ground, Machine, Outcome, Settings};
 use crate::model::{Gaps, JobId, JobPlan, NodeName, Report, UnixTime, WindowEnd};
+use crate::round::Strike;
 use crate::store::{GenerationRecord, LeadRecord};
+
+/// A wing that Slurm shows running is waited for so many times longer than one that waits, until it was
+/// measured how long starts take: a prolog may take a minute and more.
+const UNMEASURED_TIMES: f64 = 5.0;
+
+/// Then it is waited for so many times what it has taken, but for no longer than [`MOST_START_SECS`].
+const START_TIMES: f64 = 3.0;
+
+/// Longest time for which a wing that runs is waited for, seconds.
+const MOST_START_SECS: f64 = 600.0;
 
 /// Ended jobs that are still shown.
 const MAX_ENDED: usize = 200;
@@ -20,6 +31,8 @@ const MAX_ENDED: usize = 200;
 #[derive(Clone, Debug)]
 pub struct Fleet {
     pub(super) settings: Settings,
+    /// Most wings of all jobs together.
+    max_wings: usize,
     /// By lead.
     pub(super) jobs: BTreeMap<JobId, Entry>,
     /// Numbers for orders of wings.
@@ -38,17 +51,26 @@ impl Fleet {
             partition: config.slurm.partition.clone(),
             qos: (!qos.is_empty()).then(|| qos.clone()),
             wing_start_secs: config.agent.wing_start_secs,
+            prolog_secs: UNMEASURED_TIMES * config.agent.wing_start_secs,
             lead_start_secs: config.agent.lead_start_secs,
             backoff_secs: config.daemon.backoff_secs,
             backoff_max_secs: config.daemon.backoff_max_secs,
         };
         Fleet {
             settings,
+            max_wings: config.slurm.max_wings as usize,
             jobs: BTreeMap::new(),
             orders: Orders::default(),
             orphans: BTreeMap::new(),
             left_at: BTreeMap::new(),
         }
+    }
+
+    /// Takes in what it has taken lately from an order until the agent said hello, on the slowest nodes.
+    pub fn set_start_secs(&mut self, measured_secs: f64) {
+        let least_secs = self.settings.wing_start_secs;
+        let most_secs = least_secs.max(MOST_START_SECS);
+        self.settings.prolog_secs = (START_TIMES * measured_secs).clamp(least_secs, most_secs);
     }
 
     /// Takes up what the last daemon stored of its jobs.
@@ -58,7 +80,8 @@ impl Fleet {
             match Machine::from_record(lead.state) {
                 Ok(mut machine) => {
                     machine.resume(now);
-                    let about = About { submitted_at: lead.submitted_at, ..About::default() };
+                    let about =
+                        About { submitted_at: lead.submitted_at, user_id: lead.user_id, ..About::default() };
                     self.jobs.insert(lead.job, Entry::new(machine, about));
                 }
                 Err(e) => {
@@ -73,6 +96,13 @@ impl Fleet {
     /// A job's state machine.
     pub fn machine(&self, job: JobId) -> Option<&Machine> {
         self.jobs.get(&job).map(|e| &e.machine)
+    }
+
+    /// Sets what the owner of a job should know.
+    pub fn set_notice(&mut self, job: JobId, notice: Option<String>) {
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.about.notice = notice;
+        }
     }
 
     /// What else is known of a job.
@@ -99,17 +129,38 @@ impl Fleet {
         out
     }
 
+    /// Blames nobody for seconds in which nothing was heard: see [`Machine::forgive`].
+    pub fn forgive(&mut self, secs: f64) {
+        for entry in self.jobs.values_mut() {
+            entry.forgive(secs);
+        }
+        for at in self.orphans.values_mut().chain(self.left_at.values_mut()) {
+            *at = at.plus_secs(secs);
+        }
+    }
+
     /// Applies the planner's word to one job, whose nodes' windows these gaps tell.
     pub fn set_target(&mut self, plan: &JobPlan, gaps: &Gaps, now: UnixTime) -> Output {
         let others: BTreeSet<NodeName> =
             self.machines().filter(|m| m.job != plan.job).flat_map(|m| m.occupied().into_keys()).collect();
         let window = |n: &NodeName| gaps.get(n).map_or(WindowEnd::Unknown, |g| g.end.clone());
         let free = |n: &NodeName| !others.contains(n);
+        let wings: usize = self.machines().map(|m| m.wings.len()).sum();
+        let wings_left = self.max_wings.saturating_sub(wings);
         let Some(entry) = self.jobs.get_mut(&plan.job) else { return Output::default() };
         let mut outcome = Outcome::default();
-        let ground = Ground { window: &window, free: &free };
+        let ground = Ground { window: &window, free: &free, wings_left };
         entry.machine.set_target(plan, &ground, &mut self.orders, &self.settings, now, &mut outcome);
         self.turn(plan.job, outcome, now)
+    }
+
+    /// Takes in that an effect was carried out.
+    pub fn effect_done(&mut self, job: JobId, effect: &Effect, now: UnixTime) -> Output {
+        match (effect, self.jobs.get_mut(&job)) {
+            (Effect::Launch { .. }, Some(entry)) => entry.machine.released(now),
+            _ => return Output::default(),
+        }
+        self.turn(job, Outcome::default(), now)
     }
 
     /// Takes in that an effect could not be carried out; `passing`: trying again may help.
@@ -146,8 +197,15 @@ impl Fleet {
             entry.about.rates.clear();
             out.generations.push(GenerationRecord { job, generation, started_at: now, nodes, why });
         }
-        out.stop_secs = outcome.stop_secs;
-        out.strikes = outcome.strikes;
+        let (program, lead) = (entry.program(), entry.machine.lead_node().cloned());
+        let stopped = |stop| Stopped { program: program.clone(), lead: lead.clone(), stop };
+        out.stops = outcome.stops.into_iter().map(stopped).collect();
+        out.arrived = outcome.arrived;
+        if let Some(user) = entry.about.user_id {
+            let strike = |(node, why)| (node, Strike { job, user, why, at: now });
+            out.strikes = outcome.strikes.into_iter().map(strike).collect();
+        }
+        out.acquitted.extend(outcome.acquitted.then_some(job));
         if outcome.effects.iter().any(|e| matches!(e, Effect::Launch { .. })) {
             entry.about.launched_at = Some(now);
         }
@@ -166,6 +224,7 @@ impl Fleet {
             agent: (worker.slurm_job, node.clone()),
             directive: machine.directive(node),
             wings: if worker.slurm_job == job { machine.orders() } else { Vec::new() },
+            notice: self.about(job).filter(|_| worker.slurm_job == job).and_then(|a| a.notice.clone()),
         };
         machine.workers.iter().map(word).collect()
     }
@@ -181,6 +240,7 @@ impl Fleet {
         Some(LeadRecord {
             job,
             submitted_at: entry.about.submitted_at,
+            user_id: entry.about.user_id,
             updated_at: now,
             ended: entry.has_ended(),
             state: entry.machine.record(),

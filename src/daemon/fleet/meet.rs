@@ -8,7 +8,9 @@ use super::entry::{About, Entry};
 use super::jobs::Fleet;
 use super::output::{Batch, Output};
 use crate::generation::{Effect, Machine, Outcome, Sight};
-use crate::model::{BaseState, Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime, lead_of};
+use crate::model::{
+    BaseState, Doubt, Hold, Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime, Wishes, lead_of,
+};
 
 /// Seconds after which a wing without its lead is cancelled again, if it is still there.
 const ORPHAN_RETRY_SECS: f64 = 30.0;
@@ -21,35 +23,74 @@ const BLAME_SECS: f64 = 180.0;
 const LEFT_BADLY: [&str; 2] = ["Kill task failed", "Epilog"];
 
 impl Fleet {
+    /// Why a snapshot cannot be all that there is: Slurm shows no job at all, and some are known. It keeps
+    /// jobs for minutes after their end, so rather we may not see them any more.
+    pub fn doubt(&self, snapshot: &Snapshot) -> Option<Doubt> {
+        let known = self.jobs.values().filter(|e| !e.has_ended()).count();
+        (known > 0 && snapshot.jobs.is_empty()).then(|| {
+            Doubt::Inconsistent(format!(
+                "Slurm shows no job at all, and {known} malleable jobs are known: is infill's user still an \
+                 Operator (PrivateData)?"
+            ))
+        })
+    }
+
     /// Takes in a trusted snapshot that was read from `read_at` on. Also returns the jobs whose comments
     /// cannot be read, each with the reason.
     pub fn see(&mut self, snapshot: &Snapshot, read_at: UnixTime, now: UnixTime) -> (Output, Vec<String>) {
-        let ours: Vec<&Job> =
-            snapshot.jobs.iter().filter(|j| j.partition == self.settings.partition).collect();
+        let ours = self.ours(snapshot);
         let mut out = Output::default();
-        let unclear = self.meet(&ours, now, &mut out);
-        let mut wings: BTreeMap<JobId, Vec<&Job>> = BTreeMap::new();
-        for job in ours.iter().filter(|j| !j.state.is_ended()) {
-            if let Some(lead) = lead_of(job).filter(|l| self.same_owner(*l, job)) {
-                wings.entry(lead).or_default().push(job);
-            }
-        }
-        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
-            let lead = snapshot.job(id).filter(|j| j.partition == self.settings.partition);
-            let sight = Sight { lead, wings: wings.remove(&id).unwrap_or_default(), read_at };
+        // Of a job that is new nothing younger is known than this snapshot, which says how it is.
+        let unclear = self.meet(&ours, read_at + -1, &mut out);
+        for (id, sight) in self.sights(&ours, read_at) {
             let mut outcome = Outcome::default();
             if let Some(entry) = self.jobs.get_mut(&id) {
                 let before = entry.has_ended();
                 entry.machine.observe(&sight, &self.settings, now, &mut outcome);
                 if entry.has_ended() && !before {
-                    entry.about.why = end_of(lead.map(|l| &l.state.base));
+                    entry.about.why = end_of(sight.lead.map(|l| &l.state.base));
                 }
             }
             out.merge(self.turn(id, outcome, now));
         }
+        self.read_requests(snapshot);
         self.cancel_orphans(&ours, now, &mut out);
         self.blame_drains(snapshot, now, &mut out);
         (out, unclear)
+    }
+
+    /// Takes in of a snapshot that is doubtful only what holds all the same: that jobs run, and until when.
+    pub fn renew(&mut self, snapshot: &Snapshot, read_at: UnixTime, now: UnixTime) -> Output {
+        let mut out = Output::default();
+        for (id, sight) in self.sights(&self.ours(snapshot), read_at) {
+            let mut outcome = Outcome::default();
+            if let Some(entry) = self.jobs.get_mut(&id) {
+                entry.machine.renew(&sight, now, &mut outcome);
+            }
+            out.merge(self.turn(id, outcome, now));
+        }
+        out
+    }
+
+    /// The jobs of the malleable partition.
+    fn ours<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a Job> {
+        snapshot.jobs.iter().filter(|j| j.partition == self.settings.partition).collect()
+    }
+
+    /// What is shown of each job of the fleet.
+    fn sights<'a>(&self, ours: &[&'a Job], read_at: UnixTime) -> Vec<(JobId, Sight<'a>)> {
+        let mut wings: BTreeMap<JobId, Vec<&Job>> = BTreeMap::new();
+        let mut leads: BTreeMap<JobId, &Job> = BTreeMap::new();
+        for job in ours {
+            leads.insert(job.id, job);
+            let lead = lead_of(job).filter(|l| !job.state.is_ended() && self.same_owner(*l, job));
+            lead.into_iter().for_each(|lead| wings.entry(lead).or_default().push(job));
+        }
+        let sight = |id: &JobId| {
+            let (lead, wings) = (leads.get(id).copied(), wings.remove(id).unwrap_or_default());
+            (*id, Sight { lead, wings, read_at })
+        };
+        self.jobs.keys().map(sight).collect()
     }
 
     /// Makes machines for leads that are new.
@@ -68,16 +109,28 @@ impl Fleet {
     fn meet_lead(&mut self, job: &Job, sizes: Sizes, now: UnixTime, out: &mut Output) {
         let submitted_at = job.submit_time.unwrap_or(now);
         // Job ids wrap around: one that has ended and is here again is another job.
-        if self.jobs.get(&job.id).is_none_or(Entry::has_ended) {
+        if self.jobs.get(&job.id).is_none_or(|e| e.has_ended() || e.is_another(job)) {
+            if self.jobs.get(&job.id).is_some_and(|e| !e.has_ended()) {
+                out.note(
+                    Level::WARN,
+                    job.id,
+                    "this number is another user's job now: the former one is gone",
+                );
+                out.ended.push(job.id);
+            }
             out.note(Level::INFO, job.id, format!("a malleable job of {} for {sizes} nodes", job.user_name));
-            let entry = Entry::new(Machine::new(job.id, sizes, now), About::default());
+            let mut machine = Machine::new(job.id, sizes, now);
+            let wishes = Wishes::of(job);
+            machine.submitted.limit_mins = wishes.limit_mins;
+            machine.obstacles.held_by = wishes.held.then_some(Hold::Owner);
+            let entry = Entry::new(machine, About::default());
             self.jobs.insert(job.id, entry);
             out.changed.insert(job.id);
         }
         let Some(Entry { about, .. }) = self.jobs.get_mut(&job.id) else { return };
         about.name.clone_from(&job.name);
         about.user.clone_from(&job.user_name);
-        about.user_id = job.user_id.0;
+        about.user_id = Some(job.user_id);
         if about.submitted_at == UnixTime::default() {
             about.submitted_at = submitted_at;
         }
@@ -86,7 +139,7 @@ impl Fleet {
     /// Makes a machine for a lead whose agent is here before any snapshot showed it.
     pub fn adopt(&mut self, job: &Job, now: UnixTime) -> Output {
         let mut out = Output::default();
-        if self.jobs.get(&job.id).is_none_or(Entry::has_ended) {
+        if self.jobs.get(&job.id).is_none_or(|e| e.has_ended() || e.is_another(job)) {
             let sizes = match Request::of(job) {
                 Ok(Some(Request::Lead(sizes))) => sizes,
                 _ => Sizes::Range { min: 1, max: 1 },
@@ -94,13 +147,13 @@ impl Fleet {
             self.meet_lead(job, sizes, now, &mut out);
         }
         if let Some(entry) = self.jobs.get_mut(&job.id) {
-            entry.about.user_id = job.user_id.0;
+            entry.about.user_id = Some(job.user_id);
         }
         out
     }
 
     fn same_owner(&self, lead: JobId, wing: &Job) -> bool {
-        self.about(lead).is_some_and(|a| a.user_id == wing.user_id.0)
+        self.about(lead).is_some_and(|a| a.user_id == Some(wing.user_id))
     }
 
     /// Cancels wings whose lead has ended or is another user's: nobody else will.

@@ -7,9 +7,10 @@ mod facts;
 mod jobs;
 mod meet;
 mod output;
+mod requests;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use entry::About;
 pub use jobs::Fleet;
-pub use output::{Batch, Measured, Note, Output};
+pub use output::{Batch, Measured, Note, Output, Stopped};

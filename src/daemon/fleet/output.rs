@@ -6,8 +6,8 @@ use tracing::Level;
 
 use crate::advisor::{Progress, Startup};
 use crate::generation::Effect;
-use crate::model::{JobId, NodeName};
-use crate::round::Program;
+use crate::model::{JobId, NodeName, Stop};
+use crate::round::{Program, Strike};
 use crate::store::GenerationRecord;
 
 /// The effects of one job's turn.
@@ -70,6 +70,17 @@ impl Measured {
     }
 }
 
+/// How a worker of a job has stopped.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stopped {
+    /// What the job runs.
+    pub program: Program,
+    /// The node of its lead.
+    pub lead: Option<NodeName>,
+    /// How it stopped.
+    pub stop: Stop,
+}
+
 /// What follows from a change of the fleet, to be handed on by whoever made it.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use = "what follows must be handed on"]
@@ -86,10 +97,14 @@ pub struct Output {
     pub interrupted: Vec<JobId>,
     /// Jobs that have ended.
     pub ended: Vec<JobId>,
-    /// Seconds that commands took to save and exit when they were asked to.
-    pub stop_secs: Vec<f64>,
+    /// How commands came to their end that were asked to save and exit.
+    pub stops: Vec<Stopped>,
+    /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.
+    pub arrived: Vec<(NodeName, f64)>,
     /// Nodes on which something went wrong, with what.
-    pub strikes: Vec<(NodeName, String)>,
+    pub strikes: Vec<(NodeName, Strike)>,
+    /// Jobs whose strikes say nothing of nodes.
+    pub acquitted: Vec<JobId>,
     /// Nodes that are to be left alone at once, with the reason.
     pub trips: Vec<(NodeName, String)>,
     /// Progress of present generations.
@@ -107,8 +122,10 @@ impl Output {
         self.generations.extend(other.generations);
         self.interrupted.extend(other.interrupted);
         self.ended.extend(other.ended);
-        self.stop_secs.extend(other.stop_secs);
+        self.stops.extend(other.stops);
+        self.arrived.extend(other.arrived);
         self.strikes.extend(other.strikes);
+        self.acquitted.extend(other.acquitted);
         self.trips.extend(other.trips);
         self.measured.extend(other.measured);
         self.notes.extend(other.notes);

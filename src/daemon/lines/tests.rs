@@ -28,11 +28,13 @@ fn wing() -> WingOrder {
         qos: None,
         account: None,
         gres: None,
+        constraint: None,
+        exclude: None,
     }
 }
 
 fn word(directive: Directive, wings: &[WingOrder]) -> Vec<Word> {
-    vec![Word { agent: agent(), directive, wings: wings.to_vec() }]
+    vec![Word { agent: agent(), directive, wings: wings.to_vec(), notice: None }]
 }
 
 /// What an agent is to do, the wings that it is to submit, and how much of that it may be told.
@@ -86,12 +88,12 @@ fn a_word_is_told_as_far_as_it_may_be_and_wakes_if_it_is_new() {
 fn only_who_is_here_has_a_line_and_only_with_its_last_secret() {
     let lines = Lines::new(UnixTime(1000));
     let (old, new) = (Secret("old".into()), Secret("new".into()));
-    assert!(!lines.knows(&agent(), &old) && lines.watch(&agent(), &old).is_none());
+    assert!(!lines.knows(&agent(), &old) && lines.watch(&agent(), &old).is_err());
     lines.connect(agent(), &old);
     let line = lines.watch(&agent(), &old).unwrap();
     lines.connect(agent(), &new);
     assert!(lines.knows(&agent(), &new) && !lines.knows(&agent(), &old));
-    assert!(lines.watch(&agent(), &old).is_none(), "nobody listens with a secret that was replaced");
+    assert!(lines.watch(&agent(), &old).is_err(), "nobody listens with a secret that was replaced");
     assert!(line.has_changed().is_err(), "the older hello's line has ended");
     assert!(lines.watch(&agent(), &new).unwrap().borrow().version > line.borrow().version);
     lines.keep(|_| false);

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::generation::machine::{Generation, Machine, Submitted};
+use crate::generation::machine::{Generation, Machine, NodesWanted, Submitted};
+use crate::generation::obstacles::Obstacles;
 use crate::generation::phase::{Next, Phase, StopReason};
-use crate::model::{ExecPlan, JobId, NodeName, Sizes, UnixTime};
+use crate::generation::trials::Trials;
+use crate::model::{ExecPlan, Hold, JobId, NodeName, Sizes, UnixTime};
 
 use super::parts::{BackoffRecord, CountsRecord, SpecRecord, WingRecord, WorkerRecord, record};
 
@@ -29,6 +31,8 @@ pub struct Record {
     backoff: BackoffRecord,
     last_change: Option<UnixTime>,
     rescaled_at: Option<UnixTime>,
+    #[serde(default)]
+    obstacles: ObstaclesRecord,
 }
 
 record! {
@@ -38,7 +42,42 @@ record! {
 
 record! {
     /// What was submitted.
-    SubmittedRecord of Submitted { sizes: Sizes, account: String, qos: String, gres: String, }
+    SubmittedRecord of Submitted {
+        sizes: Sizes,
+        account: String,
+        qos: String,
+        gres: String,
+        #[serde(default)]
+        nodes: NodesWanted,
+        #[serde(default)]
+        limit_mins: Option<u32>,
+    }
+}
+
+/// What people, Slurm and the site do with it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct ObstaclesRecord {
+    held_by: Option<Hold>,
+    released_at: Option<UnixTime>,
+    refusal: Option<String>,
+    suspended: bool,
+    shortage: Option<String>,
+}
+
+impl From<Obstacles> for ObstaclesRecord {
+    fn from(o: Obstacles) -> Self {
+        // That it failed somewhere an hour ago matters little to a new daemon.
+        let Obstacles { held_by, released_at, refusal, suspended, shortage, trials: _ } = o;
+        ObstaclesRecord { held_by, released_at, refusal, suspended, shortage }
+    }
+}
+
+impl From<ObstaclesRecord> for Obstacles {
+    fn from(o: ObstaclesRecord) -> Self {
+        let ObstaclesRecord { held_by, released_at, refusal, suspended, shortage } = o;
+        Obstacles { held_by, released_at, refusal, suspended, shortage, trials: Trials::default() }
+    }
 }
 
 record! {
@@ -87,6 +126,7 @@ impl From<&Machine> for Record {
             backoff: m.backoff.into(),
             last_change: m.last_change,
             rescaled_at: m.rescaled_at,
+            obstacles: m.obstacles.into(),
         }
     }
 }
@@ -107,6 +147,7 @@ impl From<Record> for Machine {
             backoff: r.backoff.into(),
             last_change: r.last_change,
             rescaled_at: r.rescaled_at,
+            obstacles: r.obstacles.into(),
             tries: BTreeMap::new(),
         }
     }

@@ -12,11 +12,11 @@ use crate::model::{
 /// A record with the fields of a value. A field that the value gains later is missed by the compiler here,
 /// and is stored only once somebody has said so.
 macro_rules! record {
-    ($(#[$attribute:meta])* $name:ident of $value:ident { $($field:ident: $type:ty,)+ }) => {
+    ($(#[$attribute:meta])* $name:ident of $value:ident { $($(#[$note:meta])* $field:ident: $type:ty,)+ }) => {
         #[derive(Debug, Serialize, Deserialize)]
         $(#[$attribute])*
         pub struct $name {
-            $(pub $field: $type,)+
+            $($(#[$note])* pub $field: $type,)+
         }
 
         impl From<$value> for $name {
@@ -49,6 +49,8 @@ record! {
         qos: Option<String>,
         account: Option<String>,
         gres: Option<String>,
+        constraint: Option<String>,
+        exclude: Option<String>,
     }
 }
 
@@ -80,12 +82,21 @@ record! {
 
 record! {
     /// Misfortunes in a row.
+    #[serde(default)]
     BackoffRecord of Backoff {
         failed_starts: u32,
         preemptions: u32,
+        late_starts: u32,
         refusals: u32,
         start_after: Option<UnixTime>,
         order_after: Option<UnixTime>,
+        retry_after: Option<UnixTime>,
+    }
+}
+
+impl Default for BackoffRecord {
+    fn default() -> Self {
+        Backoff::default().into()
     }
 }
 
@@ -102,7 +113,7 @@ pub struct WorkerRecord {
 
 impl From<Worker> for WorkerRecord {
     fn from(w: Worker) -> Self {
-        let Worker { slurm_job, address, port, last_seen, stopped, leaving } = w;
+        let Worker { slurm_job, address, port, last_seen, progress_at: _, stopped, leaving } = w;
         WorkerRecord { slurm_job, address, port, last_seen, stopped: stopped.map(Into::into), leaving }
     }
 }
@@ -110,7 +121,8 @@ impl From<Worker> for WorkerRecord {
 impl From<WorkerRecord> for Worker {
     fn from(w: WorkerRecord) -> Self {
         let WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving } = w;
-        Worker { slurm_job, address, port, last_seen, stopped: stopped.map(Into::into), leaving }
+        let stopped = stopped.map(Into::into);
+        Worker { slurm_job, address, port, last_seen, progress_at: None, stopped, leaving }
     }
 }
 
@@ -126,7 +138,8 @@ pub struct WingRecord {
 
 impl From<Wing> for WingRecord {
     fn from(w: Wing) -> Self {
-        let Wing { order, ordered_at, job, batch_host, seen_running } = w;
+        // Slurm shows again whether it is being prepared.
+        let Wing { order, ordered_at, job, batch_host, seen_running, configuring: _ } = w;
         WingRecord { order: order.into(), ordered_at, job, batch_host, seen_running }
     }
 }
@@ -134,6 +147,6 @@ impl From<Wing> for WingRecord {
 impl From<WingRecord> for Wing {
     fn from(w: WingRecord) -> Self {
         let WingRecord { order, ordered_at, job, batch_host, seen_running } = w;
-        Wing { order: order.into(), ordered_at, job, batch_host, seen_running }
+        Wing { order: order.into(), ordered_at, job, batch_host, seen_running, configuring: false }
     }
 }

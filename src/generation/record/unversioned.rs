@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::generation::backoff::Backoff;
 use crate::generation::machine::{Counts, Generation, Machine, Submitted};
+use crate::generation::obstacles::Obstacles;
 use crate::generation::phase::{Next, Phase, StopReason};
 use crate::model::{ExecPlan, JobId, NodeName, Sizes, UnixTime};
 
@@ -102,16 +103,23 @@ impl From<Unversioned> for Machine {
         let backoff = Backoff {
             failed_starts: r.failed_starts,
             preemptions: r.preemptions,
+            late_starts: 0,
             refusals: r.refusals,
             start_after: r.backoff_until,
             order_after: r.orders_after,
+            retry_after: None,
         };
         Machine {
             job: r.job,
             phase: r.phase.with(next),
             since: r.since,
             generation: Generation { number: r.generation, exec_plan: r.exec_plan, master: r.master },
-            submitted: Submitted { sizes: r.sizes, account: r.account, qos: r.lead_qos, gres: r.gres },
+            submitted: Submitted {
+                account: r.account,
+                qos: r.lead_qos,
+                gres: r.gres,
+                ..Submitted::of(r.sizes)
+            },
             spec: r.spec.into(),
             workers: r.workers.into_iter().map(|(node, w)| (node, w.into())).collect(),
             wings: r.wings.into_iter().map(|(order, w)| (order, w.into())).collect(),
@@ -120,6 +128,7 @@ impl From<Unversioned> for Machine {
             backoff,
             last_change: r.last_change,
             rescaled_at: r.rescaled_at,
+            obstacles: Obstacles::default(),
             tries: BTreeMap::new(),
         }
     }

@@ -1,7 +1,7 @@
 //! A daemon that was away, and a Slurm that does otherwise.
 
 use crate::generation::effect::{Effect, Outcome};
-use crate::generation::hello::Arrival;
+use crate::generation::hello::{Arrival, MAX_GENERATION};
 use crate::generation::machine::Machine;
 use crate::generation::phase::Phase;
 use crate::generation::sight::Sight;
@@ -18,7 +18,7 @@ fn a_daemon_restarted_while_a_lead_is_requeued_does_not_plan_to_keep_its_node() 
     }
     assert_eq!(r.m.state(), MalleableState::Parking);
     r.m.resume(r.now);
-    assert_eq!((r.m.held().len(), r.m.held_lead()), (0, None));
+    assert_eq!((r.m.held(r.now).len(), r.m.held_lead(r.now)), (0, None));
     assert_eq!(r.m.standing(r.now), Standing::Busy);
 }
 
@@ -55,6 +55,18 @@ fn an_agent_that_knows_more_than_the_store_is_believed() {
     r.target(&[1]);
     r.run();
     assert_eq!(r.m.generation.number, 6);
+}
+
+#[test]
+fn a_generation_that_cannot_be_is_not_believed() {
+    for running in [u64::MAX, MAX_GENERATION + 1] {
+        let mut r = rig("1-8");
+        r.slurm.insert(LEAD, vec![n(1)]);
+        let (running, address) = (Some(running), "n1".to_owned());
+        let arrival = Arrival { node: n(1), slurm_job: LEAD, address, port: 1, running, spec: None };
+        r.with(|m, now, out| assert!(!m.hello(arrival, now, out)));
+        assert_eq!((r.m.generation.number, r.m.workers.len()), (0, 0));
+    }
 }
 
 #[test]
@@ -104,10 +116,10 @@ fn a_launch_that_slurm_cannot_take_just_then_is_tried_again_and_nobody_is_blamed
     let mut r = rig("1-8");
     r.target(&[1]);
     let launch = r.effects[0].clone();
-    for (passing, blamed) in [(true, 0), (false, 1)] {
+    for passing in [true, false] {
         let mut out = Outcome::default();
         r.m.effect_failed(&launch, "no", passing, &settings(), r.now, &mut out);
-        assert_eq!((r.m.state(), out.strikes.len()), (MalleableState::Queued, blamed));
+        assert_eq!((r.m.state(), out.strikes.len()), (MalleableState::Queued, 0));
         assert_eq!(r.m.backoff.start_after.is_some(), !passing);
         r.now = r.now + 2;
         r.target(&[1]);

@@ -2,9 +2,11 @@
 
 use crate::generation::effect::Effect;
 use crate::generation::phase::Phase;
-use crate::model::{AgentEvent, Directive, Exit, JobId, MalleableState};
+use crate::model::{AgentEvent, Blame, Directive, Exit, JobId, MalleableState};
 
-use super::rig::{LEAD, n, running};
+use crate::generation::sight::Sight;
+
+use super::rig::{LEAD, Rig, job, n, progress, running, settings};
 
 #[test]
 fn a_preempted_wing_stops_all_and_the_rest_goes_on() {
@@ -47,10 +49,14 @@ fn a_preempted_lead_goes_back_to_the_queue_and_takes_its_wings_along() {
 fn a_failure_is_retried_so_many_times_and_then_is_the_jobs_code() {
     let mut r = running("1-8", &[1, 2]);
     r.m.spec.max_restarts = 1;
+    r.event(&n(1), progress(1));
     let failed = Exit { code: 3, asked: false, killed: false };
     let echo = Exit { code: 1, asked: false, killed: false };
     r.stopped(&n(2), 1, failed);
     r.stopped(&n(1), 1, echo);
+    r.run();
+    assert!(matches!(r.m.phase, Phase::Idle { .. }), "not at once");
+    r.pass(1);
     r.run();
     assert_eq!(
         (r.m.counts.restarts, r.m.counts.rescales, r.m.generation.number),
@@ -75,7 +81,7 @@ fn the_job_is_done_when_the_command_has_ended_everywhere() {
     r.run();
     r.observe();
     assert_eq!(r.m.phase, Phase::Ended);
-    assert!(r.m.held().is_empty() && r.slurm.is_empty());
+    assert!(r.m.held(r.now).is_empty() && r.slurm.is_empty());
 }
 
 #[test]
@@ -127,6 +133,44 @@ fn a_worker_that_never_stops_is_given_up_after_its_grace_time() {
     assert!(r.effects.iter().any(|e| matches!(e, Effect::CancelWing { .. })), "{:?}", r.effects);
 }
 
+/// A wing that waits for what the user may not have.
+fn waits_for(r: &mut Rig, reason: &str) {
+    r.target(&[1, 2]);
+    for order in r.m.orders() {
+        let id = JobId(100 + order.order as u32);
+        r.event(&n(1), AgentEvent::WingSubmitted { order: order.order, job: id });
+        r.now = r.now + 15;
+        let wing = crate::model::Job { state_reason: reason.into(), ..job(id, &[], order.order) };
+        let lead = job(LEAD, &[n(1)], 0);
+        let sight = Sight { lead: Some(&lead), wings: vec![&wing], read_at: r.now };
+        r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+        r.now = r.now + 6;
+        r.m.workers.values_mut().for_each(|w| w.last_seen = r.now);
+        r.with(|_, _, _| {});
+        let sight = Sight { lead: Some(&lead), wings: vec![], read_at: r.now };
+        r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+    }
+}
+
+#[test]
+fn a_wing_that_a_limit_keeps_waiting_is_not_ordered_again_at_once() {
+    let mut r = running("1-8", &[1]);
+    waits_for(&mut r, "AssocGrpNodeLimit");
+    assert!(r.m.wings.is_empty(), "{:?}", r.m.wings);
+    let why = "Slurm keeps its wings waiting: AssocGrpNodeLimit; none is asked for within 30 s";
+    assert_eq!(r.m.shortage(r.now).as_deref(), Some(why));
+    r.target(&[1, 2]);
+    assert_eq!(r.m.orders().len(), 0, "it backs off");
+    r.now = r.now + 31;
+    waits_for(&mut r, "AssocGrpNodeLimit");
+    assert!(r.m.shortage(r.now).unwrap().ends_with("within 60 s"), "twice as long");
+    // The main queue was faster: another node is as good as ever.
+    let mut r = running("1-8", &[1]);
+    waits_for(&mut r, "ReqNodeNotAvail, UnavailableNodes:n2");
+    r.target(&[1, 3]);
+    assert_eq!((r.m.orders().len(), r.m.shortage(r.now)), (1, None));
+}
+
 #[test]
 fn a_wing_that_never_comes_is_cancelled_and_does_not_hold_up_the_others() {
     let mut r = running("1-8", &[1]);
@@ -147,4 +191,21 @@ fn a_wing_that_never_comes_is_cancelled_and_does_not_hold_up_the_others() {
     r.run();
     assert_eq!(r.started.last().unwrap(), &["n1", "n2"]);
     assert!(r.effects.iter().any(|e| matches!(e, Effect::CancelWing { .. })));
+}
+
+#[test]
+fn a_wing_that_can_start_nothing_is_the_jobs_fault_or_the_nodes() {
+    for (blame, strikes) in [(Blame::Job, 0), (Blame::Node, 1)] {
+        let mut r = running("1-8", &[1, 2]);
+        let mut struck = 0;
+        let unfit = AgentEvent::Unfit { blame, why: "no such directory".to_owned() };
+        r.with(|m, now, out| {
+            m.event(&n(2), &unfit, &settings(), now, out);
+            struck = out.strikes.len();
+        });
+        assert_eq!((struck, r.m.workers.contains_key(&n(2))), (strikes, false), "{blame}");
+        let why = "nothing can be started on further nodes: no such directory";
+        assert_eq!(r.m.shortage(r.now).is_some_and(|s| s.starts_with(why)), blame == Blame::Job);
+        assert_eq!(r.m.backoff.orders_barred(r.now), blame == Blame::Job);
+    }
 }

@@ -1,8 +1,12 @@
 //! Whole lives of a job, and every input in every phase.
 
 mod disagreeing;
+mod holding;
+mod leaving;
 mod losing;
 mod moving;
 mod recorded;
 mod rig;
 mod table;
+mod trying;
+mod waiting;

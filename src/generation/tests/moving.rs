@@ -59,9 +59,28 @@ fn one_wing_for_nodes_with_the_same_known_end_and_one_each_for_others() {
 }
 
 #[test]
+fn where_wings_are_short_nodes_share_them() {
+    let sizes = |wings_left: usize| {
+        let mut r = running("1-9", &[1]);
+        r.windows.insert(n(2), UnixTime(5000));
+        r.wings_left = wings_left;
+        r.target(&[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        let mut sizes: Vec<usize> = r.m.wings.values().map(|w| w.order.nodes.len()).collect();
+        sizes.sort_unstable();
+        (sizes, r.m.shortage(r.now))
+    };
+    let bound = Some("there are as many wings as slurm.max_wings allows".to_owned());
+    assert_eq!(sizes(8), (vec![1; 8], None));
+    assert_eq!(sizes(7), (vec![1, 3, 4], None), "half of them for this job");
+    assert_eq!(sizes(2), (vec![1, 7], None));
+    assert_eq!(sizes(1), (vec![7], bound.clone()), "all that may be ordered, and no more");
+    assert_eq!(sizes(0), (vec![], bound));
+}
+
+#[test]
 fn moves_the_lead_with_one_restart_and_keeps_the_wings_that_stay() {
     let mut r = running("1-8", &[1, 2, 3]);
-    let wing_of_3 = r.m.held()[&n(3)];
+    let wing_of_3 = r.m.held(r.now)[&n(3)];
     r.target(&[4, 3]);
     r.run();
     assert_eq!(r.m.state(), MalleableState::Parking);
@@ -72,7 +91,7 @@ fn moves_the_lead_with_one_restart_and_keeps_the_wings_that_stay() {
     r.target(&[4, 3]);
     r.run();
     assert_eq!(r.started.last().unwrap(), &["n4", "n3"], "{:?}", r.notes);
-    assert_eq!(r.m.held()[&n(3)], wing_of_3);
+    assert_eq!(r.m.held(r.now)[&n(3)], wing_of_3);
 }
 
 #[test]
@@ -84,7 +103,7 @@ fn parks_when_it_gets_nothing_and_starts_again_later() {
     r.run();
     r.observe();
     r.run();
-    assert_eq!((r.m.state(), r.m.held().len()), (MalleableState::Queued, 0));
+    assert_eq!((r.m.state(), r.m.held(r.now).len()), (MalleableState::Queued, 0));
     assert!(r.agents.is_empty() && r.slurm.is_empty() && r.held);
     assert_eq!(r.m.standing(r.now), Standing::Waiting);
     r.target(&[5]);
@@ -97,8 +116,7 @@ fn too_few_nodes_for_the_smallest_size_is_no_start() {
     let mut r = rig("2-4");
     r.target(&[1]);
     r.run();
-    r.now = r.now + 30;
-    r.with(|_, _, _| {});
+    r.pass(30);
     assert!(r.started.is_empty());
     assert_eq!(r.m.state(), MalleableState::Parking);
 }

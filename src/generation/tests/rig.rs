@@ -38,8 +38,12 @@ pub struct Rig {
     pub notes: Vec<String>,
     pub started: Vec<Vec<String>>,
     pub effects: Vec<Effect>,
+    pub strikes: Vec<NodeName>,
+    pub acquitted: bool,
     /// Nodes with a known window end.
     pub windows: BTreeMap<NodeName, UnixTime>,
+    /// Wings that may still be ordered.
+    pub wings_left: usize,
 }
 
 pub fn n(i: u32) -> NodeName {
@@ -58,7 +62,10 @@ pub fn rig(sizes: &str) -> Rig {
         notes: Vec::new(),
         started: Vec::new(),
         effects: Vec::new(),
+        strikes: Vec::new(),
+        acquitted: false,
         windows: BTreeMap::new(),
+        wings_left: 100,
     }
 }
 
@@ -88,6 +95,8 @@ impl Rig {
     /// Takes an outcome in and does its effects as Slurm would.
     pub fn settle(&mut self, out: Outcome) {
         self.notes.extend(out.notes);
+        self.strikes.extend(out.strikes.into_iter().map(|(node, _)| node));
+        self.acquitted |= out.acquitted;
         if let Some((_, nodes, _)) = out.started {
             self.started.push(nodes.iter().map(|n| n.to_string()).collect());
         }
@@ -133,9 +142,9 @@ impl Rig {
                 cause: WindowCause::PlannedJob(JobId(1)),
             })
         };
-        let mut numbers = Numbers(self.numbers.0);
+        let (mut numbers, wings_left) = (Numbers(self.numbers.0), self.wings_left);
         self.with(|m, now, out| {
-            let ground = Ground { window: &window, free: &|_| true };
+            let ground = Ground { window: &window, free: &|_| true, wings_left };
             m.set_target(&plan, &ground, &mut numbers, &settings(), now, out);
         });
         self.numbers = numbers;
@@ -144,6 +153,13 @@ impl Rig {
     pub fn event(&mut self, node: &NodeName, event: AgentEvent) {
         let node = node.clone();
         self.with(|m, now, out| m.event(&node, &event, &settings(), now, out));
+    }
+
+    /// Lets seconds pass in which all agents are heard.
+    pub fn pass(&mut self, secs: i64) {
+        self.now = self.now + secs;
+        self.m.workers.values_mut().for_each(|w| w.last_seen = self.now);
+        self.with(|_, _, _| {});
     }
 
     pub fn stopped(&mut self, node: &NodeName, generation: u64, exit: Exit) {
@@ -252,10 +268,16 @@ pub fn settings() -> Settings {
         partition: "infill".into(),
         qos: None,
         wing_start_secs: 20.0,
+        prolog_secs: 100.0,
         lead_start_secs: 20.0,
         backoff_secs: 30.0,
         backoff_max_secs: 300.0,
     }
+}
+
+/// Nine samples of a generation.
+pub fn progress(generation: u64) -> AgentEvent {
+    AgentEvent::Progress { generation, samples: 9.0, secs: 1.0, step: None, loss: None, opening: None }
 }
 
 /// A job that runs on these nodes, lead first.

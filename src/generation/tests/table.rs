@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use crate::generation::effect::Effect;
 use crate::generation::hello::Arrival;
 use crate::generation::sight::Sight;
-use crate::model::{AgentEvent, BaseState, Exit, JobId, JobState, MalleableState, NodeName};
+use crate::model::{AgentEvent, BaseState, Blame, Exit, JobId, JobState, MalleableState, NodeName};
 
-use super::rig::{LEAD, Rig, job, n, rig, running, settings};
+use super::rig::{LEAD, Rig, job, n, progress, rig, running, settings};
 
 /// The wing on n2 of every job here.
 const WING: JobId = JobId(101);
@@ -35,7 +35,7 @@ pub const PHASES: [(&str, Make); 9] = [
     ("ended", ended),
 ];
 
-const INPUTS: [(&str, Input); 29] = [
+const INPUTS: [(&str, Input); 30] = [
     ("lead: hello", |r| hello(r, 1, LEAD, None)),
     (LATER, |r| hello(r, 1, LEAD, Some(9))),
     ("wing: hello", |r| hello(r, 2, WING, None)),
@@ -48,9 +48,10 @@ const INPUTS: [(&str, Input); 29] = [
     ("wing: stopped", |r| end(r, 2, ASKED)),
     ("lead: node is taken", |r| event(r, 1, AgentEvent::Leaving)),
     ("wing: node is taken", |r| event(r, 2, AgentEvent::Leaving)),
-    ("progress", |r| event(r, 1, progress())),
+    ("progress", |r| event(r, 1, progress(1))),
     ("wing submitted", |r| event(r, 1, AgentEvent::WingSubmitted { order: 1, job: WING })),
     ("wing refused", |r| event(r, 1, AgentEvent::WingRefused { order: 1, error: "limit".into() })),
+    ("wing is unfit", |r| event(r, 2, AgentEvent::Unfit { blame: Blame::Job, why: "no dir".into() })),
     ("Slurm: lead waits", |r| lead(r, BaseState::Pending, &[])),
     ("Slurm: lead runs", |r| lead(r, BaseState::Running, &[n(1)])),
     ("Slurm: lead has failed", |r| lead(r, BaseState::Failed, &[])),
@@ -152,10 +153,6 @@ fn end(r: &mut Rig, node: u32, exit: Exit) {
     event(r, node, AgentEvent::Stopped { generation, exit, stop_secs: 0.1, port: 4000 });
 }
 
-fn progress() -> AgentEvent {
-    AgentEvent::Progress { generation: 1, samples: 9.0, secs: 1.0, step: None, loss: None, opening: None }
-}
-
 fn launch() -> Effect {
     Effect::Launch { job: LEAD, node: n(1), limit_mins: 10 }
 }
@@ -233,6 +230,7 @@ fn every_input_in_every_phase() {
     progress               .         .         .         .         .         .        .        .        .
     wing submitted         .         .         .         .         .         .        .        .        .
     wing refused           .         .         .         rescaling .         .        .        .        .
+    wing is unfit          .         .         .         rescaling .         .        .        .        .
     Slurm: lead waits      .         .         queued    queued    queued    queued   queued   queued   .
     Slurm: lead runs       launching .         .         .         .         .        .        .        .
     Slurm: lead has failed ended     ended     ended     ended     ended     ended    ended    ended    .
@@ -246,6 +244,6 @@ fn every_input_in_every_phase() {
     launch failed, passing .         .         .         .         .         .        .        .        .
     launch failed          .         queued    .         .         .         .        .        .        .
     requeue failed         .         .         .         .         .         .        starting .        .
-    a minute's silence     .         .         .         parking   parking   parking  .        .        .
+    a minute's silence     .         .         parking   .         parking   parking  .        .        .
     ");
 }

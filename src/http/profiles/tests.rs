@@ -26,6 +26,7 @@ struct Daemon {
 
 impl Daemon {
     async fn start() -> Daemon {
+        crate::addresses::install_crypto();
         let config = Config::default();
         let owner = uid_of(OWNER).await.unwrap();
         let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("owner's".to_owned(), owner)]);
@@ -49,7 +50,8 @@ impl Daemon {
     }
 
     async fn get(&self, query: &str) -> (u16, Value) {
-        let answer = reqwest::get(format!("{}/v1/profiles{query}", self.url)).await.unwrap();
+        let request = reqwest::Client::new().get(format!("{}/v1/profiles{query}", self.url));
+        let answer = request.header("authorization", "Munge root's").send().await.unwrap();
         (answer.status().as_u16(), answer.json().await.unwrap())
     }
 
@@ -80,7 +82,7 @@ impl Daemon {
 }
 
 #[tokio::test]
-async fn anybody_may_list_and_choose() {
+async fn profiles_are_listed_and_chosen() {
     let daemon = Daemon::start().await;
     let users = |(status, body): (u16, Value)| -> Vec<String> {
         assert_eq!(status, 200, "{body}");

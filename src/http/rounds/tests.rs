@@ -8,6 +8,7 @@ use crate::clock::now;
 use crate::config::Config;
 use crate::daemon::context::Services;
 use crate::daemon::state;
+use crate::model::UserId;
 use crate::slurm::fake::FakeSlurm;
 use crate::slurm::munge::FakeIdentity;
 use crate::store::LeadStanding;
@@ -22,10 +23,11 @@ fn round(after: i64) -> RoundRecord {
 
 /// A daemon on a free port that has kept these rounds; returns its URL.
 async fn daemon(rounds: &[RoundRecord]) -> String {
+    crate::addresses::install_crypto();
     let services = Services {
         slurm: Arc::new(FakeSlurm::new(1, "infill")),
         store: crate::store::open("sqlite::memory:", || ()).await.unwrap(),
-        identity: Arc::new(FakeIdentity { users: BTreeMap::new() }),
+        identity: Arc::new(FakeIdentity { users: BTreeMap::from([("root's".to_owned(), UserId(0))]) }),
     };
     for round in rounds {
         services.store.add_round(round).await.unwrap();
@@ -40,7 +42,8 @@ async fn daemon(rounds: &[RoundRecord]) -> String {
 }
 
 async fn get(url: &str, path: &str) -> (u16, Value) {
-    let answer = reqwest::get(format!("{url}{path}")).await.unwrap();
+    let request = reqwest::Client::new().get(format!("{url}{path}"));
+    let answer = request.header("authorization", "Munge root's").send().await.unwrap();
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 

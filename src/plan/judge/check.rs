@@ -183,7 +183,7 @@ fn standing(problem: &Problem<'_>, facts: &Facts<'_>, found: &mut Vec<Violation>
     if problem.drain && gets {
         found.push(Violation::RunsInDrain { job });
     }
-    if problem.backs_off_until(facts.job).is_some() && gets {
+    if problem.is_barred(facts.job) && gets {
         found.push(Violation::StartsTooSoon { job });
     }
     if !problem.may_grow && facts.gaps.iter().any(|(_, held)| !held) {

@@ -39,7 +39,7 @@ impl<'a> Facts<'a> {
             planned,
             gaps: planned.nodes.iter().map(gap).collect(),
             is_busy: problem.is_busy(job),
-            is_barred: problem.drain || problem.backs_off_until(job).is_some(),
+            is_barred: problem.drain || problem.is_barred(job),
             can_stay: can_stay(steps, job, &held),
             stops: stops(job, planned),
             present_worth: present_worth(steps, job, &held),

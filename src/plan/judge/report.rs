@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::model::{
     Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving, MalleableJob, NodeName, NodeReason,
-    NodeVerdict, Note, Plan, Report, Shortage, Size, SolveStatus, UnixTime, Wanted, WindowEnd,
+    NodeVerdict, Note, Plan, Report, Shortage, Size, SolveStatus, Standing, UnixTime, Wanted, WindowEnd,
 };
 use crate::plan::space::cost::{self, Change};
 use crate::plan::space::problem::Problem;
@@ -24,7 +24,7 @@ pub fn explain(problem: &Problem<'_>, plan: &Plan) -> Report {
         Some(JobVerdict { job: job.id, had, gets, why })
     };
     let jobs = jobs.into_iter().filter_map(verdict).collect();
-    Report { at: problem.now, jobs, nodes: nodes(&round), notes: notes(&round) }
+    Report { at: problem.now, jobs, nodes: nodes(&round), notes: notes(&round), ..Report::default() }
 }
 
 /// What is asked about again and again.
@@ -84,6 +84,9 @@ fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> JobRe
     }
     if let Some(until) = problem.backs_off_until(job) {
         return JobReason::BacksOff { secs: until.secs_since(problem.now) };
+    }
+    if let Standing::Barred(bar) = &job.standing {
+        return JobReason::Barred { bar: bar.clone(), at: problem.now };
     }
     let change = cost::first_change(job, planned);
     let secs = change.secs(&job.costs);

@@ -84,11 +84,14 @@ fn planted(rule: Rule) -> Vec<Plant> {
         Rule::Drain => vec![plant(RUNS, |w| w.drain = true, |_| ())],
         Rule::BackOff => vec![plant(WAITS, |w| w.jobs[0].standing = Standing::BackOff(NOW + 40), |_| ())],
         Rule::Pause => vec![plant(WAITS, |w| w.may_grow = false, |_| ())],
-        Rule::MinStay => vec![plant(
-            (NODES, &["1 1-2 linear held=n1"]),
-            |w| w.jobs[0].last_change = Some(NOW + -1),
-            |_| (),
-        )],
+        Rule::MinStay => vec![
+            plant((NODES, &["1 1-2 linear held=n1"]), |w| w.jobs[0].last_change = Some(NOW + -1), |_| ()),
+            plant(
+                (NODES, &["1 1-2 linear held=n1"]),
+                |w| (w.jobs[0].last_change, w.jobs[0].stay_secs) = (Some(NOW + -100), 600.0),
+                |_| (),
+            ),
+        ],
         // More than the largest size, and one between two sizes.
         Rule::Size => vec![
             plant(WAITS, |w| w.jobs[0].sizes = Sizes::parse("1").unwrap(), |_| ()),

@@ -16,7 +16,7 @@ const ALL_SIZES_UP_TO: u32 = 24;
 /// All options of a job. The first is to hold nothing.
 pub fn of(space: &Space<'_>, job: &JobSpace<'_>) -> Vec<Spec> {
     let problem = space.problem;
-    let barred = problem.drain || problem.backs_off_until(job.job).is_some();
+    let barred = problem.drain || problem.is_barred(job.job);
     let mut found = vec![nothing(space)];
     if !barred && !space.steps.is_empty() {
         stay(space, job, &mut found);

@@ -67,6 +67,11 @@ impl<'a> Problem<'a> {
         job.standing == Standing::Busy
     }
 
+    /// Whether the job may not be started now.
+    pub fn is_barred(&self, job: &MalleableJob) -> bool {
+        matches!(job.standing, Standing::Barred(_)) || self.backs_off_until(job).is_some()
+    }
+
     /// Until when the job may not be started, if that moment has not come.
     pub fn backs_off_until(&self, job: &MalleableJob) -> Option<UnixTime> {
         match job.standing {
@@ -77,7 +82,8 @@ impl<'a> Problem<'a> {
 
     /// Seconds for which the job must still stay as it is after its last rescale; `None` if it need not.
     pub fn stays_secs(&self, job: &MalleableJob) -> Option<f64> {
-        let left = self.config.min_stay_secs - self.now.secs_since(job.last_change?);
+        let stays_secs = self.config.min_stay_secs + job.stay_secs;
+        let left = stays_secs - self.now.secs_since(job.last_change?);
         (left > 0.0 && !job.held.is_empty()).then_some(left)
     }
 }

@@ -115,6 +115,7 @@ pub fn job(text: &str) -> MalleableJob {
         held: Vec::new(),
         submitted_at: NOW + -1000,
         last_change: None,
+        stay_secs: 0.0,
         excluded: Vec::new(),
     };
     for word in words {

@@ -6,12 +6,13 @@ use super::mirror::{Mirror, PARTITION};
 use super::{Policy, PolicyName, Target, View};
 use crate::advisor::Progress;
 use crate::config::Config;
+use crate::gaps::CLEANUP_SECS;
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    BatchMode, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, Plan, Sizes, SolveStatus, Standing,
-    UnixTime, UserId,
+    BatchMode, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, Plan, ProfileKey, Sizes, SolveStatus,
+    Standing, Stop, StopEnd, UnixTime, UserId,
 };
-use crate::round::{Advice, CLEANUP_SECS, Claims, JobFacts, Place, Program, Question, Scene, Terms, judge};
+use crate::round::{Advice, Claims, JobFacts, Place, Program, Question, Scene, Terms, judge};
 use crate::sim::job::{Cause, SimJob};
 use crate::sim::queue::{Foresight, NodeIx};
 
@@ -72,6 +73,11 @@ impl Infill {
 
     fn knows_curves(&self) -> bool {
         self.name != PolicyName::Infill
+    }
+
+    fn key(&self, job: &SimJob) -> ProfileKey {
+        let lead = job.nodes.first().and_then(|n| self.mirror.as_ref()?.name(*n));
+        self.scene.key(&program(job), lead)
     }
 
     fn advice(&self) -> Advice {
@@ -189,8 +195,7 @@ impl Policy for Infill {
             step: None,
             opening: None,
         };
-        let lead = job.nodes.first().and_then(|n| self.mirror.as_ref()?.name(*n));
-        let key = self.scene.key(&program(job), lead);
+        let key = self.key(job);
         let news = self.scene.progress(job.id, &key, &progress, UnixTime(now));
         news.probed || news.drift.is_some()
     }
@@ -203,9 +208,11 @@ impl Policy for Infill {
         (self.refused_plans, self.worst_gap)
     }
 
-    fn left(&mut self, secs: f64) {
+    fn left(&mut self, job: &SimJob, secs: f64, now: i64) {
         if self.name != PolicyName::InfillOracle {
-            self.scene.stopped((secs - CLEANUP_SECS).max(0.0));
+            let (generation, secs) = (job.generation, (secs - CLEANUP_SECS).max(0.0));
+            let stop = Stop { job: job.id, generation, secs, end: StopEnd::Saved };
+            self.scene.stopped(&self.key(job), &stop, true, UnixTime(now));
         }
     }
 
@@ -248,7 +255,7 @@ fn facts(job: &SimJob, view: &View<'_>) -> JobFacts {
         program: program(job),
         sizes: Sizes::Range { min: job.submitted.min_nodes, max: job.submitted.max_nodes },
         // The first rescale tells the costs.
-        claims: Claims { curve: None, costs: Some(*view.costs) },
+        claims: Claims { costs: Some(*view.costs), ..Claims::default() },
         standing,
         since: UnixTime(job.since),
         running: job.runs(view.now).then(|| job.size()),

@@ -136,6 +136,7 @@ fn node(name: &NodeName) -> Node {
         state: NodeState::from_words(["ALLOCATED"]),
         partitions: vec![PARTITION.to_owned(), MAIN.to_owned()],
         node_type: NodeType::new(NODE_TYPE),
+        features: Vec::new(),
         reason: None,
     }
 }

@@ -90,7 +90,7 @@ pub trait Policy {
 
     /// Hears how long a job took to leave nodes that its policy took from it, seconds until the next job can
     /// have them.
-    fn left(&mut self, _secs: f64) {}
+    fn left(&mut self, _job: &SimJob, _secs: f64, _now: i64) {}
 
     /// Hears that a job has ended.
     fn ended(&mut self, _job: JobId) {}

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::RestSlurm;
 use super::failure::{Failure, Kind};
-use crate::model::{Job, JobId, NodeName};
+use crate::model::{BaseState, Job, JobId, NodeName};
 use crate::slurm::SlurmError;
 use crate::slurm::command::Program;
 
@@ -130,21 +130,25 @@ impl RestSlurm {
     pub(super) async fn do_requeue_hold(&self, id: JobId) -> Result<(), SlurmError> {
         let doing = format!("requeueing job {id}, held");
         // Slurm would bring a cancelled job back to life.
-        self.running(id, &doing).await?;
+        let job = self.running(id, &doing).await?;
+        if job.state.base == BaseState::Suspended {
+            return Err(refused(&doing, "somebody has suspended it"));
+        }
         let has_requeue = |rest: &str| rest.trim_start_matches("v0.0.").parse::<u32>().is_ok_and(|v| v >= 45);
         let endpoint = self.session.endpoint().await.map_err(|f| f.doing(&doing))?;
         if !has_requeue(&endpoint.rest_version) {
-            return self.scontrol_requeue_hold(id, &doing).await;
+            return self.scontrol("requeuehold", id, &doing).await;
         }
         let tail = format!("job/{id}/requeue?Hold=true");
         self.session.change(Method::GET, &tail, None).await.map_err(|f| f.doing(doing))
     }
 
-    async fn scontrol_requeue_hold(&self, id: JobId, doing: &str) -> Result<(), SlurmError> {
+    /// Runs `scontrol VERB JOB`.
+    async fn scontrol(&self, verb: &str, id: JobId, doing: &str) -> Result<(), SlurmError> {
         let token = self.session.token().await;
         let env: Vec<(&str, &str)> = token.iter().map(|t| ("SLURM_JWT", t.0.as_str())).collect();
         let id = id.to_string();
-        let args = ["requeuehold", id.as_str()];
+        let args = [verb, id.as_str()];
         let limit = self.timeout + SCONTROL_EXTRA;
         let program = Program { path: &self.scontrol, args: &args, env: &env, stdin: b"", limit };
         let transient = |what: String| SlurmError::Transient { doing: doing.to_owned(), what };
@@ -160,12 +164,14 @@ impl RestSlurm {
         }
     }
 
+    /// Holds as the job's owner would (`uhold`), which slurmrestd cannot. An administrator's hold would not
+    /// be told from it otherwise, and the owner could not release the job.
     pub(super) async fn do_hold(&self, id: JobId) -> Result<(), SlurmError> {
         let doing = format!("holding job {id}");
         let job = self.pending(id, &doing).await?;
         if job.held {
             return Ok(());
         }
-        self.update(id, &json!({ "hold": true }), &doing).await
+        self.scontrol("uhold", id, &doing).await
     }
 }

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::failure::{Failure, Kind, judge, transport};
 use super::listing::{self, Listed};
+use super::mend;
 use super::record::{Record, Shared};
 
 /// Largest answer that is read: 40,000 jobs at 5 to 9 kB each have 200 to 360 MB.
@@ -42,6 +43,7 @@ impl Take for Whole {
         while let Some(piece) = arriving.next().await? {
             body.extend_from_slice(piece.as_ref());
         }
+        let body = mend::text(body);
         judge(status, &body).map(|()| body)
     }
 }

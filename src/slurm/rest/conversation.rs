@@ -73,11 +73,11 @@ fn job(state: &str, partition: &str) -> Answer {
     }] }))
 }
 
-/// Speaks only v0.0.40, where job 7 is as given, and accepts every change.
+/// Speaks only v0.0.41, where job 7 is as given, and accepts every change.
 fn with_job(state: &'static str, partition: &'static str) -> impl FnMut(&str, &str) -> Answer + Send {
     move |asked, _| match asked {
-        a if !a.contains("/v0.0.40/") => no_url(),
-        "GET /slurm/v0.0.40/job/7" => job(state, partition),
+        a if !a.contains("/v0.0.41/") => no_url(),
+        "GET /slurm/v0.0.41/job/7" => job(state, partition),
         _ => fine(),
     }
 }
@@ -100,7 +100,7 @@ async fn the_newest_common_version_is_spoken_and_found_anew() {
     assert_eq!(served.heard(), ["GET /slurm/v0.0.43/job/7", "GET /slurm/v0.0.45/job/7"]);
     *speaks.lock().unwrap() = vec![];
     let e = served.slurm.job(JobId(7)).await.unwrap_err();
-    assert!(e.to_string().contains("speaks no version from v0.0.40 to v0.0.45"), "{e}");
+    assert!(e.to_string().contains("speaks no version from v0.0.41 (Slurm 24.05) to v0.0.45"), "{e}");
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn reads_are_tried_again_and_changes_are_not() {
             failures -= 1;
             (StatusCode::TOO_MANY_REQUESTS, String::new())
         }
-        a => with_job("RUNNING", "infill")(&a.replace("v0.0.45", "v0.0.40"), ""),
+        a => with_job("RUNNING", "infill")(&a.replace("v0.0.45", "v0.0.41"), ""),
     })
     .await;
     let e = served.slurm.set_time_limit(JobId(7), 5).await.unwrap_err();
@@ -141,7 +141,7 @@ async fn a_refused_token_is_read_again_once() {
         }
     })
     .await;
-    assert_eq!(served.slurm.endpoint().await.unwrap().rest_version, "v0.0.40");
+    assert_eq!(served.slurm.endpoint().await.unwrap().rest_version, "v0.0.41");
     assert!(served.slurm.job(JobId(7)).await.unwrap().is_some());
     std::fs::remove_file(&file).unwrap();
     let e = served.slurm.job(JobId(7)).await.unwrap_err();
@@ -159,7 +159,7 @@ async fn only_jobs_of_the_partition_in_the_right_state_are_touched() {
         assert!(slurm.requeue_hold(id).await.is_err());
         assert!(slurm.hold(id).await.is_err());
         assert_eq!(slurm.cancel(id).await.is_ok(), state == "COMPLETED");
-        assert!(served.heard().iter().all(|h| h == "GET /slurm/v0.0.40/job/7"));
+        assert!(served.heard().iter().all(|h| h == "GET /slurm/v0.0.41/job/7"));
     }
 }
 
@@ -175,7 +175,7 @@ async fn acts_that_would_do_harm_are_not_sent() {
     assert!(served.heard().iter().all(|h| h.starts_with("GET")));
     slurm.shrink(id, &nodes(&["n3", "n1"])).await.unwrap();
     let changes: Vec<String> = served.heard().into_iter().filter(|h| !h.starts_with("GET")).collect();
-    assert_eq!(changes, ["POST /slurm/v0.0.40/job/7"]);
+    assert_eq!(changes, ["POST /slurm/v0.0.41/job/7"]);
 }
 
 #[tokio::test]

@@ -1,12 +1,12 @@
-//! From slurmrestd's records to the model. A record that cannot be read is told by name, never guessed at.
+//! From slurmrestd's records to the model. A field that cannot be read is told by name, never guessed at.
 
 use std::borrow::Cow;
 
 use super::field::{Number, Text, Words};
-use super::record::{Field, Record, Shared};
+use super::record::{Field, Flaws, Record, Shared};
 use super::wire;
 use crate::model::{
-    BaseState, Job, JobId, JobState, Node, NodeName, NodeState, Reservation, UnixTime, UserId, hostlist,
+    Asks, BaseState, Job, JobId, JobState, Node, NodeName, NodeState, Reservation, UnixTime, UserId, hostlist,
 };
 use crate::slurm::gres;
 
@@ -18,8 +18,8 @@ impl Record for Node {
     fn name(wire: &wire::Node<'_>) -> Option<String> {
         value(&wire.name).map(str::to_owned)
     }
-    fn convert(wire: &wire::Node<'_>, shared: &mut Shared) -> Field<Self> {
-        node(wire, shared)
+    fn convert(wire: &wire::Node<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Self {
+        node(wire, shared, flaws)
     }
 }
 
@@ -31,8 +31,8 @@ impl Record for Job {
     fn name(wire: &wire::Job<'_>) -> Option<String> {
         if let Number::Value(id) = wire.job_id { Some(id.to_string()) } else { None }
     }
-    fn convert(wire: &wire::Job<'_>, shared: &mut Shared) -> Field<Self> {
-        job(wire, shared)
+    fn convert(wire: &wire::Job<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Self {
+        job(wire, shared, flaws)
     }
 }
 
@@ -44,84 +44,121 @@ impl Record for Reservation {
     fn name(wire: &wire::Reservation<'_>) -> Option<String> {
         value(&wire.name).map(str::to_owned)
     }
-    fn convert(wire: &wire::Reservation<'_>, shared: &mut Shared) -> Field<Self> {
-        reservation(wire, shared)
+    fn convert(wire: &wire::Reservation<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Self {
+        reservation(wire, shared, flaws)
     }
 }
 
-fn node(w: &wire::Node<'_>, shared: &mut Shared) -> Field<Node> {
-    let name = non_empty(&w.name, "name")?;
-    let words = words(&w.state, "state")?;
-    if words.is_empty() {
-        return Err("state");
+/// A node of which something cannot be read takes no new work: Slurm's word for that is UNKNOWN.
+fn node(w: &wire::Node<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Node {
+    let name = flaws.or_default(non_empty(&w.name, "name"));
+    let mut state = NodeState::from_words(flaws.or_default(state_words(&w.state)));
+    let features = flaws.or_default(words_or_none(&w.features, "features"));
+    // What it could have after a reboot does not help anybody now.
+    let active = flaws.or_default(words_or_none(&w.active_features, "active_features"));
+    let has = if w.active_features == Words::Unset { features } else { active };
+    let cpus = flaws.or_default(cpus(w.cpus));
+    let gres = flaws.or_default(text(&w.gres, "gres"));
+    let address = flaws.or_default(text(&w.address, "address"));
+    let partitions = owned(flaws.or_default(words_or_none(&w.partitions, "partitions")));
+    let reason = flaws.or_default(text(&w.reason, "reason"));
+    if !flaws.0.is_empty() {
+        state.insert("UNKNOWN");
     }
-    let cpus = match w.cpus {
-        Number::Value(n) => n,
-        Number::Unset => 0,
-        Number::Infinite | Number::Bad => return Err("cpus"),
-    };
-    let features = words_or_none(&w.features, "features")?;
-    let address = text(&w.address, "address")?;
-    Ok(Node {
+    Node {
         name: shared.name(name),
         address: if address.is_empty() { name.to_owned() } else { address.to_owned() },
-        state: NodeState::from_words(words),
-        partitions: owned(words_or_none(&w.partitions, "partitions")?),
-        node_type: shared.node_type(gres::node_type(text(&w.gres, "gres")?, cpus, features)),
-        reason: Some(text(&w.reason, "reason")?).filter(|r| !r.is_empty()).map(str::to_owned),
-    })
+        state,
+        partitions,
+        node_type: shared.node_type(gres::node_type(gres, cpus, features)),
+        features: owned(has),
+        reason: Some(reason).filter(|r| !r.is_empty()).map(str::to_owned),
+    }
 }
 
-fn reservation(w: &wire::Reservation<'_>, shared: &mut Shared) -> Field<Reservation> {
+fn state_words<'w, 'a>(w: &'w Words<'a>) -> Field<&'w [Cow<'a, str>]> {
+    words(w, "state").and_then(|words| if words.is_empty() { Err("state") } else { Ok(words) })
+}
+
+fn cpus(w: Number) -> Field<i64> {
+    match w {
+        Number::Value(n) => Ok(n),
+        Number::Unset => Ok(0),
+        Number::Infinite | Number::Bad => Err("cpus"),
+    }
+}
+
+fn reservation(w: &wire::Reservation<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Reservation {
     // A reservation without an end covers its nodes for good.
     let end = match w.end_time {
-        Number::Infinite => UnixTime(i64::MAX),
-        _ => time(w.end_time, "end_time")?.ok_or("end_time")?,
+        Number::Infinite => Ok(UnixTime(i64::MAX)),
+        _ => time(w.end_time, "end_time").and_then(|t| t.ok_or("end_time")),
     };
-    Ok(Reservation {
-        name: non_empty(&w.name, "name")?.to_owned(),
-        start_time: time(w.start_time, "start_time")?.ok_or("start_time")?,
-        end_time: end,
-        nodes: host_list(shared, &w.node_list, "node_list")?,
-        flags: owned(words_or_none(&w.flags, "flags")?),
-    })
+    Reservation {
+        name: flaws.or_default(non_empty(&w.name, "name")).to_owned(),
+        start_time: flaws.or_default(time(w.start_time, "start_time").and_then(|t| t.ok_or("start_time"))),
+        end_time: flaws.or_default(end),
+        nodes: flaws.or_default(host_list(shared, &w.node_list, "node_list")),
+        flags: owned(flaws.or_default(words_or_none(&w.flags, "flags"))),
+    }
 }
 
-fn job(w: &wire::Job<'_>, shared: &mut Shared) -> Field<Job> {
-    let id = natural(w.job_id, "job_id")?.filter(|id| *id > 0).ok_or("job_id")?;
-    let nodes = host_list(shared, &w.nodes, "nodes")?;
-    let node_count = natural(w.node_count, "node_count")?.unwrap_or(nodes.len() as u32);
-    let string = |t: &Text<'_>, field| text(t, field).map(str::to_owned);
-    let state = job_state(words(&w.job_state, "job_state")?)?;
-    let host = text(&w.batch_host, "batch_host")?;
-    let gres = gres::per_node(
-        text(&w.tres_per_node, "tres_per_node")?,
-        text(&w.tres_req_str, "tres_req_str")?,
-        node_count,
-    );
-    Ok(Job {
-        id: JobId(id),
-        user_id: UserId(natural(w.user_id, "user_id")?.ok_or("user_id")?),
-        user_name: string(&w.user_name, "user_name")?,
-        account: string(&w.account, "account")?,
-        name: string(&w.name, "name")?,
-        partition: string(&w.partition, "partition")?,
-        qos: string(&w.qos, "qos")?,
-        held: held(w, &state)?,
+fn job(w: &wire::Job<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Job {
+    let id = natural(w.job_id, "job_id").and_then(|id| id.filter(|id| *id > 0).ok_or("job_id"));
+    let nodes = flaws.or_default(host_list(shared, &w.nodes, "nodes"));
+    let node_count = natural(w.node_count, "node_count").map(|n| n.unwrap_or(nodes.len() as u32));
+    let node_count = flaws.or_default(node_count);
+    let state = words(&w.job_state, "job_state").and_then(job_state).unwrap_or_else(|field| {
+        flaws.0.push(field);
+        JobState::of(BaseState::Unknown(String::new()))
+    });
+    let mut string = |t: &Text<'_>, field| flaws.or_default(text(t, field)).to_owned();
+    let (user_name, account) = (string(&w.user_name, "user_name"), string(&w.account, "account"));
+    let (name, partition) = (string(&w.name, "name"), string(&w.partition, "partition"));
+    let (qos, state_reason) = (string(&w.qos, "qos"), string(&w.state_reason, "state_reason"));
+    let state_description = string(&w.state_description, "state_description");
+    let (comment, admin_comment) = (string(&w.comment, "comment"), string(&w.admin_comment, "admin_comment"));
+    let host = flaws.or_default(text(&w.batch_host, "batch_host"));
+    let per_node = flaws.or_default(text(&w.tres_per_node, "tres_per_node"));
+    let total = flaws.or_default(text(&w.tres_req_str, "tres_req_str"));
+    let user_id = natural(w.user_id, "user_id").and_then(|id| id.ok_or("user_id"));
+    Job {
+        id: JobId(flaws.or_default(id)),
+        user_id: UserId(flaws.or_default(user_id)),
+        user_name,
+        account,
+        name,
+        partition,
+        qos,
+        held: flaws.or_default(held(w, &state)),
         state,
-        state_reason: string(&w.state_reason, "state_reason")?,
-        submit_time: time(w.submit_time, "submit_time")?,
-        start_time: time(w.start_time, "start_time")?,
-        end_time: time(w.end_time, "end_time")?,
-        time_limit_mins: time_limit(w.time_limit)?,
+        state_reason,
+        state_description,
+        submit_time: flaws.or_default(time(w.submit_time, "submit_time")),
+        start_time: flaws.or_default(time(w.start_time, "start_time")),
+        end_time: flaws.or_default(time(w.end_time, "end_time")),
+        time_limit_mins: flaws.or_default(time_limit(w.time_limit)),
         batch_host: Some(host).filter(|h| !h.is_empty()).map(|h| shared.name(h)),
         nodes,
-        scheduled_nodes: host_list(shared, &w.scheduled_nodes, "scheduled_nodes")?,
+        scheduled_nodes: flaws.or_default(host_list(shared, &w.scheduled_nodes, "scheduled_nodes")),
         node_count,
-        comment: string(&w.comment, "comment")?,
-        admin_comment: string(&w.admin_comment, "admin_comment")?,
-        gres,
-    })
+        comment,
+        admin_comment,
+        gres: gres::per_node(per_node, total, node_count),
+        asks: asks(w, flaws),
+    }
+}
+
+fn asks(w: &wire::Job<'_>, flaws: &mut Flaws) -> Asks {
+    let mut string = |t: &Text<'_>, field| flaws.or_default(text(t, field)).to_owned();
+    Asks {
+        constraint: string(&w.features, "features"),
+        exclude: string(&w.excluded_nodes, "excluded_nodes"),
+        dependency: string(&w.dependency, "dependency"),
+        reservation: string(&w.resv_name, "resv_name"),
+        begin: flaws.or_default(time(w.eligible_time, "eligible_time")),
+        requeues: flaws.or_default(natural(w.restart_cnt, "restart_cnt")).unwrap_or(0),
+    }
 }
 
 fn held(w: &wire::Job<'_>, state: &JobState) -> Field<bool> {

@@ -8,7 +8,8 @@ use serde::de::IgnoredAny;
 
 use super::failure::{Failure, judge};
 use super::field::{Number, Object};
-use super::record::{BadRecord, Record, Shared};
+use super::mend;
+use super::record::{BadRecord, Flaws, Record, Shared};
 use super::window::{Window, first, unreadable};
 
 /// Bytes of an answer that are held at a time: some fifty jobs, and little enough to stay in a core's own
@@ -20,8 +21,8 @@ const WINDOW_BYTES: usize = 256 * 1024;
 pub(super) struct Listed<M> {
     /// The records, in the answer's order.
     pub records: Vec<M>,
-    /// Those that cannot be read.
-    pub bad: Vec<BadRecord>,
+    /// Those of which something cannot be read.
+    pub bad: Vec<BadRecord<M>>,
     /// When backfill ran last; only the jobs come with it.
     pub last_backfill: Number,
 }
@@ -61,7 +62,7 @@ pub(super) fn read_by<M: Record>(
 
 /// The members of an answer that count.
 struct Members<M> {
-    listed: Option<(Vec<M>, Vec<BadRecord>)>,
+    listed: Option<(Vec<M>, Vec<BadRecord<M>>)>,
     last_backfill: Number,
     /// Slurm's own errors, as JSON.
     envelope: Vec<u8>,
@@ -98,7 +99,7 @@ impl<M: Record> Members<M> {
     fn conclude(mut self) -> Result<Listed<M>, Failure> {
         if !self.envelope.is_empty() {
             self.envelope.push(b'}');
-            judge(StatusCode::OK, &self.envelope)?;
+            judge(StatusCode::OK, &mend::text(self.envelope))?;
         }
         let (records, bad) =
             self.listed.ok_or_else(|| unreadable(format!("it has no list `{}`", M::LIST), false))?;
@@ -110,7 +111,7 @@ impl<M: Record> Members<M> {
 fn records<M: Record, R: Read>(
     window: &mut Window<R>,
     shared: &mut Shared,
-) -> Result<(Vec<M>, Vec<BadRecord>), Failure> {
+) -> Result<(Vec<M>, Vec<BadRecord<M>>), Failure> {
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     window.one_of(b"[")?;
     if window.peek()? == Some(b']') {
@@ -120,8 +121,9 @@ fn records<M: Record, R: Read>(
     loop {
         let at = good.len() + bad.len();
         let record = window.value(|bytes| {
-            let (wire, count) = first::<Object<M::Wire<'_>>>(bytes)?;
-            Ok((one(&wire, at, shared), count))
+            first::<Object<M::Wire<'_>>>(bytes)
+                .map(|(wire, count)| (one(&wire, at, shared), count))
+                .or_else(|why| odd(bytes, why, at, shared))
         });
         match record
             .map_err(|f| Failure { what: format!("{} ({} {at} of the list)", f.what, M::KIND), ..f })?
@@ -135,17 +137,39 @@ fn records<M: Record, R: Read>(
     }
 }
 
-/// Converts one record.
-fn one<M: Record>(wire: &Object<M::Wire<'_>>, at: usize, shared: &mut Shared) -> Result<M, BadRecord> {
-    let place = || format!("at place {at} of the list");
-    match wire {
-        Object::Value(wire) => M::convert(wire, shared).map_err(|field| BadRecord {
-            kind: M::KIND,
-            name: M::name(wire).unwrap_or_else(place),
-            field,
-        }),
-        Object::Unset | Object::Bad => Err(BadRecord { kind: M::KIND, name: place(), field: "fields" }),
+/// Reads a record that serde_json refuses as it is: one odd value costs that value, and not the whole answer.
+fn odd<M: Record>(
+    bytes: &[u8],
+    why: serde_json::Error,
+    at: usize,
+    shared: &mut Shared,
+) -> serde_json::Result<(Result<M, BadRecord<M>>, usize)> {
+    if why.is_eof() {
+        return Err(why);
     }
+    let count = match first::<IgnoredAny>(bytes) {
+        Ok((IgnoredAny, count)) => count,
+        // More of it may come.
+        Err(e) if e.is_eof() => return Err(e),
+        Err(_) => return Err(why),
+    };
+    let mended = mend::record(&bytes[..count]);
+    let wire = serde_json::from_slice::<Object<M::Wire<'_>>>(&mended)?;
+    Ok((one(&wire, at, shared), count))
+}
+
+/// Converts one record.
+fn one<M: Record>(wire: &Object<M::Wire<'_>>, at: usize, shared: &mut Shared) -> Result<M, BadRecord<M>> {
+    let place = || format!("at place {at} of the list");
+    let Object::Value(wire) = wire else {
+        return Err(BadRecord { name: place(), fields: vec!["fields"], rest: None });
+    };
+    let mut flaws = Flaws::default();
+    let record = M::convert(wire, shared, &mut flaws);
+    if flaws.0.is_empty() {
+        return Ok(record);
+    }
+    Err(BadRecord { name: M::name(wire).unwrap_or_else(place), fields: flaws.0, rest: Some(record) })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! slurmrestd, in all versions from v0.0.40 to v0.0.45.
+//! slurmrestd, in all versions from v0.0.41 to v0.0.45.
 
 mod acts;
 mod body;
@@ -9,8 +9,10 @@ mod failure;
 mod field;
 mod http;
 mod listing;
+mod mend;
 #[doc(hidden)]
 pub mod offline;
+mod ours;
 mod reading;
 mod record;
 #[cfg(test)]
@@ -31,11 +33,12 @@ use self::body::{List, Whole};
 use self::failure::{Failure, Kind};
 use self::http::Http;
 use self::listing::Listed;
+use self::ours::Ours;
 use self::reading::{ExitWatch, Pulse, Reading};
 use self::record::{Record, Shared};
 use self::session::Session;
 use self::token::Tokens;
-use super::{Endpoint, SlurmApi, SlurmError};
+use super::{Endpoint, Privacy, SlurmApi, SlurmError, privacy};
 use crate::config::SlurmConfig;
 use crate::model::{Backfill, Doubt, Job, JobId, NodeName, Snapshot};
 
@@ -53,6 +56,7 @@ pub struct RestSlurm {
     scontrol: PathBuf,
     timeout: Duration,
     exits: Mutex<ExitWatch>,
+    ours: Arc<Mutex<Ours>>,
 }
 
 impl RestSlurm {
@@ -76,6 +80,7 @@ impl RestSlurm {
             scontrol: config.scontrol.clone(),
             timeout,
             exits: Mutex::default(),
+            ours: Arc::new(Mutex::new(Ours::of(&config.partition))),
         })
     }
 
@@ -154,7 +159,13 @@ impl SlurmApi for RestSlurm {
             if tries == 0 || before.active != Some(true) {
                 let reading = self.reading(before).await?;
                 let backfill = self.backfill(&reading.after);
-                let snapshot = tokio::task::spawn_blocking(move || reading.snapshot(backfill))
+                let ours = self.ours.clone();
+                let put_together = move || {
+                    // A panic while the lock was held left the jobs of one reading or the other.
+                    let mut ours = ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    reading.snapshot(backfill, &mut ours)
+                };
+                let snapshot = tokio::task::spawn_blocking(put_together)
                     .await
                     .map_err(|e| Failure::new(Kind::Transient, e.to_string()).doing("reading a snapshot"))?;
                 if tries == 0 || !reading::may_pass(&snapshot.doubts) {
@@ -168,6 +179,10 @@ impl SlurmApi for RestSlurm {
 
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
         self.read_job(id, &format!("reading job {id}")).await
+    }
+
+    async fn privacy(&self) -> Result<Privacy, SlurmError> {
+        privacy::read(&self.scontrol).await
     }
 
     async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use super::failure::Failure;
 use super::listing::{self, Listed};
+use super::ours::Ours;
 use super::reading::{ExitWatch, Pulse, Reading};
 use super::record::Shared;
 use super::window::unreadable;
@@ -39,7 +40,7 @@ pub fn jobs(source: impl Read, nodes: &mut Nodes) -> Result<Jobs, SlurmError> {
     listing::read(source, &mut nodes.shared).map(Jobs).map_err(|f| f.doing(DOING))
 }
 
-/// Puts a snapshot together, as if `diag` had been answered before and after.
+/// Puts a snapshot together, as if `diag` had been answered before and after. Jobs of `partition` are ours.
 ///
 /// # Errors
 /// As for [`nodes`], of the answers to `GET /reservations` and `GET /diag`.
@@ -48,6 +49,7 @@ pub fn snapshot(
     jobs: Jobs,
     reservations: impl Read,
     diag: &[u8],
+    partition: &str,
 ) -> Result<Snapshot, SlurmError> {
     let Nodes { nodes, mut shared } = nodes;
     let rest = || -> Result<_, Failure> {
@@ -57,5 +59,5 @@ pub fn snapshot(
     let (pulse, reservations) = rest().map_err(|f| f.doing(DOING))?;
     let backfill = ExitWatch::default().backfill(&pulse);
     let reading = Reading { before: pulse.clone(), nodes, jobs: jobs.0, reservations, after: pulse };
-    Ok(reading.snapshot(backfill))
+    Ok(reading.snapshot(backfill, &mut Ours::of(partition)))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::convert;
 use super::field::{Number, Object};
 use super::listing::Listed;
-use super::record::BadRecord;
+use super::ours::{Ours, Settled};
 use super::wire;
 use crate::model::{Backfill, Doubt, Job, Node, Reservation, Snapshot, UnixTime};
 
@@ -96,18 +96,14 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// What the answers say together.
-    pub(super) fn snapshot(self, backfill: Backfill) -> Snapshot {
+    /// What the answers say together. `ours` knows the jobs of the malleable partition from earlier readings.
+    pub(super) fn snapshot(self, backfill: Backfill, ours: &mut Ours) -> Snapshot {
         let mut doubts = self.backfill_doubts();
-        let Reading { nodes: Listed { records: mut nodes, mut bad, .. }, .. } = self;
-        let (mut jobs, mut reservations) = (self.jobs.records, self.reservations.records);
-        nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        jobs.sort_by_key(|j| j.id);
-        reservations.retain(|r| !r.nodes.is_empty());
-        reservations.sort_by(|a, b| a.name.cmp(&b.name));
-        bad.extend(self.jobs.bad);
-        bad.extend(self.reservations.bad);
-        doubts.extend(unreadable(&bad).map(Doubt::Inconsistent));
+        let taken_at = self.before.now.unwrap_or_default();
+        let Settled { jobs, doubtful: mut unclear, mut passed } = ours.settle(self.jobs);
+        let nodes = nodes(self.nodes, &mut passed);
+        let reservations = reservations(self.reservations, taken_at, &mut unclear, &mut passed);
+        doubts.extend(in_short(&unclear).map(Doubt::Inconsistent));
         let doubt = |text: String| Doubt::Inconsistent(text);
         if nodes.is_empty() {
             doubts.push(doubt("Slurm shows no node at all: may this user see them?".to_owned()));
@@ -115,14 +111,13 @@ impl Reading {
         if let Some(w) = nodes.windows(2).find(|w| w[0].name == w[1].name) {
             doubts.push(doubt(format!("node {} is listed twice", w[0].name)));
         }
-        if let Some(w) = jobs.windows(2).find(|w| w[0].id == w[1].id) {
+        if let Some(w) = jobs.windows(2).find(|w| w[0].id == w[1].id && w[0].id.0 != 0) {
             doubts.push(doubt(format!("job {} is listed twice", w[0].id)));
         }
         if self.before.now.is_none() {
             doubts.push(doubt("Slurm does not tell the time".to_owned()));
         }
-        let taken_at = self.before.now.unwrap_or_default();
-        Snapshot { taken_at, nodes, jobs, reservations, backfill, doubts }
+        Snapshot { taken_at, nodes, jobs, reservations, backfill, doubts, unread: in_short(&passed) }
     }
 
     /// Whether backfill was at rest and stayed so, and slurmctld lived on.
@@ -152,12 +147,48 @@ pub(super) fn may_pass(doubts: &[Doubt]) -> bool {
     !doubts.is_empty() && !doubts.iter().any(|d| matches!(d, Doubt::Inconsistent(_)))
 }
 
-fn unreadable(bad: &[BadRecord]) -> Option<String> {
-    let named: Vec<String> = bad.iter().take(MAX_NAMED).map(BadRecord::to_string).collect();
-    let more = bad.len().saturating_sub(MAX_NAMED);
-    match (named.is_empty(), more) {
-        (true, _) => None,
-        (false, 0) => Some(named.join("; ")),
-        (false, more) => Some(format!("{}; and {more} more", named.join("; "))),
+/// All nodes that have a name. One of which something cannot be read is no gap, whatever it is: no reason to
+/// doubt the others.
+fn nodes(listed: Listed<Node>, passed: &mut Vec<String>) -> Vec<Node> {
+    let mut nodes = listed.records;
+    for bad in listed.bad {
+        passed.push(bad.to_string());
+        let named = !bad.lacks("name");
+        nodes.extend(bad.rest.filter(|_| named));
+    }
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    nodes
+}
+
+/// Reservations of which it is known what they take and when.
+fn reservations(
+    listed: Listed<Reservation>,
+    now: UnixTime,
+    unclear: &mut Vec<String>,
+    passed: &mut Vec<String>,
+) -> Vec<Reservation> {
+    let mut reservations = listed.records;
+    for bad in listed.bad {
+        let lacks = |field| bad.lacks(field);
+        let over = bad.rest.as_ref().is_some_and(|r| !lacks("end_time") && r.end_time < now);
+        let known = bad.rest.is_some() && !["start_time", "end_time", "node_list"].into_iter().any(lacks);
+        if over || known {
+            passed.push(bad.to_string());
+            reservations.extend(bad.rest);
+        } else {
+            unclear.push(bad.to_string());
+        }
+    }
+    reservations.retain(|r| !r.nodes.is_empty());
+    reservations.sort_by(|a, b| a.name.cmp(&b.name));
+    reservations
+}
+
+fn in_short(bad: &[String]) -> Option<String> {
+    let named = bad.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+    match bad.len() {
+        0 => None,
+        n if n <= MAX_NAMED => Some(named),
+        n => Some(format!("{named}; and {} more", n - MAX_NAMED)),
     }
 }

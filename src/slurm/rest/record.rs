@@ -17,29 +17,50 @@ pub(super) trait Record: Sized {
     type Wire<'a>: Deserialize<'a>;
     /// The record's name, if it can be read.
     fn name(wire: &Self::Wire<'_>) -> Option<String>;
-    /// The record; or the field that cannot be read.
-    fn convert(wire: &Self::Wire<'_>, shared: &mut Shared) -> Field<Self>;
+    /// The record, with defaults where a field cannot be read.
+    fn convert(wire: &Self::Wire<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Self;
 }
 
-/// Why a record is left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct BadRecord {
-    /// `node`, `job` or `reservation`.
-    pub kind: &'static str,
+/// A record of which something cannot be read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct BadRecord<M> {
     /// Its name, or its place in the list.
     pub name: String,
-    /// The field that cannot be read.
-    pub field: &'static str,
+    /// The fields that cannot be read.
+    pub fields: Vec<&'static str>,
+    /// What can be read of it; `None` if it has no fields at all.
+    pub rest: Option<M>,
 }
 
-impl fmt::Display for BadRecord {
+impl<M> BadRecord<M> {
+    /// Whether this field cannot be read.
+    pub(super) fn lacks(&self, field: &str) -> bool {
+        self.fields.contains(&field)
+    }
+}
+
+impl<M: Record> fmt::Display for BadRecord<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} has no readable {}", self.kind, self.name, self.field)
+        write!(f, "{} {} has no readable {}", M::KIND, self.name, self.fields.join(", "))
     }
 }
 
 /// Which field is bad; the caller knows of which record.
 pub(super) type Field<T> = Result<T, &'static str>;
+
+/// The fields of one record that cannot be read.
+#[derive(Debug, Default)]
+pub(super) struct Flaws(pub Vec<&'static str>);
+
+impl Flaws {
+    /// The field's value; its default, and a flaw more, if it cannot be read.
+    pub(super) fn or_default<T: Default>(&mut self, field: Field<T>) -> T {
+        field.unwrap_or_else(|name| {
+            self.0.push(name);
+            T::default()
+        })
+    }
+}
 
 /// What the records of one reading have in common, so that it is in memory once.
 #[derive(Debug, Default)]

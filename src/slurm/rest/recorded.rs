@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::failure::{Failure, Kind};
 use super::listing::{self, Listed};
+use super::ours::{Ours, Settled};
 use super::reading::{ExitWatch, Pulse, Reading};
 use super::record::{Record, Shared};
 use super::wire;
 use crate::model::{BaseState, Doubt, Job, NodeName, Snapshot, UnixTime};
 
-const RECORDED: [(&str, &str); 7] = [
-    ("24.11", "v0.0.40"),
+const RECORDED: [(&str, &str); 6] = [
     ("24.11", "v0.0.41"),
     ("24.11", "v0.0.42"),
     ("26.05", "v0.0.42"),
@@ -44,7 +44,7 @@ fn snapshot_of(nodes: &str, jobs: &str, reservations: &str, diag: &str) -> Resul
         reservations: list(reservations)?,
         after: pulse.clone(),
     };
-    Ok(reading.snapshot(ExitWatch::default().backfill(&pulse)))
+    Ok(reading.snapshot(ExitWatch::default().backfill(&pulse), &mut Ours::of("infill")))
 }
 
 fn snapshot(release: &str, version: &str) -> Snapshot {
@@ -115,17 +115,115 @@ fn every_version_tells_the_same() {
     }
 }
 
+/// A snapshot of the recorded cluster with these changes; and what of it is doubted, and what could not be
+/// read.
+fn changed(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> (Snapshot, String) {
+    let [mut nodes, mut jobs, mut reservations] = ["nodes", "jobs", "reservations"]
+        .map(|name| serde_json::from_str::<Value>(&recorded("24.11", "v0.0.42", name)).unwrap());
+    change(&mut nodes["nodes"], &mut jobs["jobs"], &mut reservations["reservations"]);
+    let texts = [nodes, jobs, reservations].map(|v| v.to_string());
+    let s = snapshot_of(&texts[0], &texts[1], &texts[2], &recorded("24.11", "v0.0.42", "diag")).unwrap();
+    let said = format!("{:?} {}", s.doubts, s.unread.as_deref().unwrap_or("-"));
+    (s, said)
+}
+
 #[test]
-fn a_node_or_job_that_cannot_be_read_makes_the_snapshot_doubtful() {
-    let (release, version) = ("24.11", "v0.0.42");
-    let text = |name: &str| recorded(release, version, name);
-    let mut jobs: Value = serde_json::from_str(&text("jobs")).unwrap();
-    jobs["jobs"][4]["scheduled_nodes"] = "n[1-".into();
-    jobs["jobs"][1] = Value::Null;
-    let s = snapshot_of(&text("nodes"), &jobs.to_string(), &text("reservations"), &text("diag")).unwrap();
+fn only_what_may_matter_makes_a_snapshot_doubtful() {
+    let (s, said) = changed(|_, jobs, _| {
+        jobs[4]["scheduled_nodes"] = "n[1-".into();
+        jobs[1] = Value::Null;
+    });
     assert_eq!(s.jobs.len(), 4);
     let what = "job at place 1 of the list has no readable fields; job 5 has no readable scheduled_nodes";
-    assert_eq!(s.doubts, [Doubt::Inconsistent(what.to_owned())]);
+    assert_eq!(said, format!("[Inconsistent({what:?})] -"));
+    // A main job of which all is known that it holds and wants.
+    let (s, said) = changed(|_, jobs, _| {
+        jobs[1]["user_id"] = "who".into();
+        jobs[4]["node_count"] = Value::from(-3);
+        jobs[5]["scheduled_nodes"] = 1.5.into();
+    });
+    assert_eq!(s.jobs.len(), 6);
+    assert_eq!(
+        said,
+        "[] job 2 has no readable user_id; job 5 has no readable node_count; job 6 has no readable scheduled_nodes"
+    );
+    // One that has ended.
+    let (s, said) = changed(|_, jobs, _| jobs[0]["nodes"] = "n[".into());
+    assert_eq!((s.jobs.len(), said.as_str()), (5, "[] job 1 has no readable nodes"));
+    // Nobody knows whether it waits.
+    let (_, said) = changed(|_, jobs, _| jobs[4]["job_state"] = Value::Null);
+    assert_eq!(said, "[Inconsistent(\"job 5 has no readable job_state\")] -");
+    // A node is no gap, and says so itself; without a name it is none at all.
+    let (s, said) = changed(|nodes, _, _| {
+        nodes[4]["cpus"] = "many".into();
+        nodes[5]["name"] = Value::Null;
+    });
+    assert_eq!(
+        s.node(&NodeName::new("n5")).map(|n| n.state.to_string()).as_deref(),
+        Some("IDLE+PLANNED+UNKNOWN")
+    );
+    assert_eq!(s.nodes.len(), 6);
+    assert_eq!(said, "[] node n5 has no readable cpus; node at place 5 of the list has no readable name");
+    // What a reservation takes must be known, what it is called need not.
+    let (s, said) = changed(|_, _, reservations| {
+        reservations[0]["flags"] = 7.into();
+        reservations[1]["node_list"] = "n[".into();
+    });
+    assert_eq!(s.reservations.len(), 1);
+    assert!(
+        said.starts_with("[Inconsistent(\"reservation upgrade")
+            && said.ends_with("course has no readable flags"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_job_of_ours_that_can_no_longer_be_read_keeps_its_last_facts() {
+    let mut ours = Ours::of("infill");
+    let mut settle = |change: fn(&mut Value)| {
+        let mut jobs: Value = serde_json::from_str(&recorded("24.11", "v0.0.42", "jobs")).unwrap();
+        change(&mut jobs["jobs"][2]);
+        let settled = ours.settle(list::<Job>(&jobs.to_string()).unwrap());
+        let ours = settled.jobs.into_iter().find(|j| j.id.0 == 3);
+        let ours = ours.map(|j| format!("{:?} on {:?}, user {}", j.state.base, j.nodes, j.user_id.0));
+        format!("{} {:?} {:?}", ours.unwrap_or_default(), settled.doubtful, settled.passed)
+    };
+    // Never seen before: nobody knows whose it is.
+    assert_eq!(settle(|j| j["user_id"] = "who".into()), r#" ["job 3 has no readable user_id"] []"#);
+    assert_eq!(settle(|_| ()), r#"Running on [n3], user 6101 [] []"#);
+    for _ in 0..2 {
+        let said = settle(|j| {
+            j["user_id"] = "who".into();
+            j["partition"] = true.into();
+        });
+        let expected = r#"Running on [n3], user 6101 [] ["job 3 has no readable partition, user_id"]"#;
+        assert_eq!(said, expected);
+    }
+    let ended = settle(|j| {
+        j["user_id"] = "who".into();
+        j["job_state"] = "COMPLETED".into();
+    });
+    assert_eq!(ended, r#" [] ["job 3 has no readable user_id"]"#);
+}
+
+#[test]
+fn bytes_that_are_no_text_cost_nothing_but_themselves() {
+    let whole = recorded("24.11", "v0.0.42", "jobs");
+    for (from, to) in [
+        (&br#""train-main""#[..], &b"\"caf\xe9\""[..]),
+        (br#""train-main""#, br#""\udc00""#),
+        (br#""train-main""#, br#""x", "name": "y""#),
+        (br#""train-main""#, br#""x", "much": 1e999"#),
+    ] {
+        let at = whole.as_bytes().windows(from.len()).position(|w| w == from).unwrap();
+        let odd = [&whole.as_bytes()[..at], to, &whole.as_bytes()[at + from.len()..]].concat();
+        for window in [1, 700, 1 << 20] {
+            let listed = listing::read_by::<Job>(window, &odd[..], &mut Shared::default()).unwrap();
+            let Settled { jobs, doubtful, .. } = Ours::of("infill").settle(listed);
+            assert_eq!((jobs.len(), doubtful.len()), (6, 0), "{}", String::from_utf8_lossy(to));
+            assert!(jobs[1].name != "train-main" && jobs[1].state.is_running());
+        }
+    }
 }
 
 #[test]
@@ -181,7 +279,7 @@ fn a_cycle_during_the_reading_is_noticed() {
             reservations: list(&read("reservations")).unwrap(),
             after,
         };
-        reading.snapshot(Default::default()).doubts
+        reading.snapshot(Default::default(), &mut Ours::default()).doubts
     };
     let at = |cycle, active| pulse(cycle, active, Value::Null);
     assert_eq!(doubts(at(1, false), at(1, false), 901), []);
@@ -286,14 +384,14 @@ proptest! {
             // What is missing is either told, or was no node and no job.
             let whole = snapshot(release, version);
             let lost = s.nodes.len() < whole.nodes.len() || s.jobs.len() < whole.jobs.len();
-            prop_assert!(!lost || !s.doubts.is_empty() || value[names[name]].as_array().is_some_and(Vec::is_empty));
+            prop_assert!(!lost || !s.doubts.is_empty() || s.unread.is_some() || value[names[name]].as_array().is_some_and(Vec::is_empty));
         }
     }
 
     #[test]
     fn no_text_makes_the_parser_panic(text in ".{0,60}", cut in 0usize..20_000) {
         let _ = list::<Job>(&text);
-        let whole = recorded("24.11", "v0.0.40", "jobs");
+        let whole = recorded("24.11", "v0.0.41", "jobs");
         let cut = whole.get(..cut.min(whole.len() - 10)).unwrap_or("");
         prop_assert!(list::<Job>(cut).is_err());
     }

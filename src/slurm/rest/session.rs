@@ -11,8 +11,10 @@ use super::http::{Http, Request};
 use super::wire::Envelope;
 use crate::slurm::Endpoint;
 
-/// The versions that we speak, newest first. Each was tried against a real slurmrestd.
-const VERSIONS: [&str; 6] = ["v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40"];
+/// The versions that we speak, newest first. Each was tried against a real slurmrestd. The oldest is that of
+/// Slurm 24.05: before, a job that leaves within the grace time of its preemption is FAILED instead of queued
+/// again.
+const VERSIONS: [&str; 5] = ["v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42", "v0.0.41"];
 
 /// A slurmrestd and the version spoken with it.
 pub(super) struct Session {
@@ -57,7 +59,7 @@ impl Session {
         let Some(newest) = available.first().cloned() else {
             let oldest = VERSIONS.last().copied().unwrap_or_default();
             let what = format!(
-                "it speaks no version from {oldest} to {}: {}",
+                "it speaks no version from {oldest} (Slurm 24.05) to {}: {}",
                 VERSIONS[0],
                 last.unwrap_or_default()
             );

@@ -69,6 +69,7 @@ pub(super) struct Node<'a> {
     pub cpus: Number,
     pub gres: Text<'a>,
     pub features: Words<'a>,
+    pub active_features: Words<'a>,
     pub reason: Text<'a>,
 }
 
@@ -86,6 +87,7 @@ pub(super) struct Job<'a> {
     pub qos: Text<'a>,
     pub job_state: Words<'a>,
     pub state_reason: Text<'a>,
+    pub state_description: Text<'a>,
     pub submit_time: Number,
     pub start_time: Number,
     pub end_time: Number,
@@ -100,6 +102,12 @@ pub(super) struct Job<'a> {
     pub admin_comment: Text<'a>,
     pub tres_per_node: Text<'a>,
     pub tres_req_str: Text<'a>,
+    pub features: Text<'a>,
+    pub excluded_nodes: Text<'a>,
+    pub dependency: Text<'a>,
+    pub resv_name: Text<'a>,
+    pub eligible_time: Number,
+    pub restart_cnt: Number,
 }
 
 /// One of `GET /reservations`.

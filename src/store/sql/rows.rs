@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 
 use super::{Db, Row};
-use crate::model::{EndedGap, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileKey, UnixTime};
+use crate::model::{EndedGap, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileKey, UnixTime, UserId};
 use crate::store::port::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
 /// Why a row cannot be read, in words.
@@ -21,6 +21,7 @@ pub(super) fn lead(row: &Row) -> Result<LeadRecord, Bad> {
     Ok(LeadRecord {
         job: job(row)?,
         submitted_at: time(row, "submitted_at")?,
+        user_id: column::<Option<i64>>(row, "user_id")?.and_then(|id| id.try_into().ok()).map(UserId),
         updated_at: time(row, "updated_at")?,
         ended: column(row, "ended")?,
         state: json(row, "state")?,
@@ -79,6 +80,7 @@ pub(super) fn profile(row: &Row) -> Result<Profile, Bad> {
         key: key(row)?,
         points: json(row, "points")?,
         costs: json(row, "costs")?,
+        stops: json(row, "stops")?,
         probes: natural(row, "probes")?,
         probe_secs: column(row, "probe_secs")?,
         jobs: natural(row, "jobs")?,

@@ -24,17 +24,26 @@ pub(super) type Done<T> = Result<T, sqlx::Error>;
 pub(super) async fn leads(tx: &mut Connection, leads: &[LeadRecord]) -> Done<()> {
     for lead in leads {
         sqlx::query(
-            "INSERT INTO leads (job, submitted_at, updated_at, ended, state) VALUES ($1, $2, $3, $4, $5)
+            "INSERT INTO leads (job, submitted_at, updated_at, ended, state, user_id)
+             VALUES ($1, $2, $3, $4, $5, $6)
              ON CONFLICT (job, submitted_at) DO UPDATE SET updated_at = excluded.updated_at,
-             ended = excluded.ended, state = excluded.state",
+             ended = excluded.ended, state = excluded.state, user_id = excluded.user_id",
         )
         .bind(i64::from(lead.job.0))
         .bind(lead.submitted_at.0)
         .bind(lead.updated_at.0)
         .bind(lead.ended)
         .bind(to_json(&lead.state)?)
+        .bind(lead.user_id.map(|u| i64::from(u.0)))
         .execute(&mut *tx)
         .await?;
+        if !lead.ended {
+            sqlx::query("UPDATE leads SET ended = TRUE WHERE job = $1 AND submitted_at < $2 AND NOT ended")
+                .bind(i64::from(lead.job.0))
+                .bind(lead.submitted_at.0)
+                .execute(&mut *tx)
+                .await?;
+        }
     }
     Ok(())
 }
@@ -143,8 +152,8 @@ async fn profile_id(tx: &mut Connection, key: &ProfileKey, at: UnixTime) -> Done
 
 pub(super) async fn profiles(tx: &mut Connection, profiles: &[Profile]) -> Done<()> {
     for profile in profiles {
-        let replace = "points = excluded.points, costs = excluded.costs, probes = excluded.probes,
-             probe_secs = excluded.probe_secs, jobs = excluded.jobs, job_name = excluded.job_name,
+        let replace = "points = excluded.points, costs = excluded.costs, stops = excluded.stops,
+             probes = excluded.probes, probe_secs = excluded.probe_secs, jobs = excluded.jobs, job_name = excluded.job_name,
              updated_at = excluded.updated_at";
         put_profile(tx, profile, replace).await?;
     }
@@ -154,9 +163,10 @@ pub(super) async fn profiles(tx: &mut Connection, profiles: &[Profile]) -> Done<
 /// Inserts a profile, or makes this assignment to the one that is there; returns its number.
 async fn put_profile(tx: &mut Connection, profile: &Profile, assignment: &'static str) -> Done<i64> {
     let (points, costs) = (to_json(&profile.points)?, to_json(&profile.costs)?);
+    let stops = to_json(&profile.stops)?;
     let mut query = QueryBuilder::new(
-        "INSERT INTO profiles (owner, name, node_type, exec_plan, batch, points, costs, probes, probe_secs, jobs,
-         job_name, updated_at) ",
+        "INSERT INTO profiles (owner, name, node_type, exec_plan, batch, points, costs, stops, probes, probe_secs,
+         jobs, job_name, updated_at) ",
     );
     query.push_values([&profile.key], |mut row, key| {
         row.push_bind(text(&key.user))
@@ -166,6 +176,7 @@ async fn put_profile(tx: &mut Connection, profile: &Profile, assignment: &'stati
             .push_bind(key.batch.word())
             .push_bind(&points)
             .push_bind(&costs)
+            .push_bind(&stops)
             .push_bind(i64::from(profile.probes))
             .push_bind(profile.probe_secs)
             .push_bind(i64::from(profile.jobs))

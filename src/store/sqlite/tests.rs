@@ -18,7 +18,7 @@ async fn open_in(dir: &Path) -> Adapter {
 
 fn lead(job: u32, state: serde_json::Value) -> LeadRecord {
     let at = UnixTime(1000);
-    LeadRecord { job: JobId(job), submitted_at: at, updated_at: at, ended: false, state }
+    LeadRecord { job: JobId(job), submitted_at: at, user_id: None, updated_at: at, ended: false, state }
 }
 
 fn key(name: &str) -> ProfileKey {

@@ -5,10 +5,10 @@ use crate::cli::doctor::finding::Finding;
 use crate::model::duration;
 
 /// The fields that [`parse_qos`] reads, for `format=`.
-pub const QOS_FIELDS: &str = "format=name,flags,preemptmode,gracetime,preempt,priority";
+pub const QOS_FIELDS: &str = "format=name,flags,preemptmode,gracetime,preempt,priority,usagefactor";
 
 /// A QOS.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Qos {
     /// Name.
     pub name: String,
@@ -22,18 +22,21 @@ pub struct Qos {
     pub preempts: String,
     /// Priority.
     pub priority: u64,
+    /// What an hour of its jobs counts in fair share.
+    pub usage_factor: f64,
 }
 
 /// Reads the lines of `sacctmgr -nP show qos` with [`QOS_FIELDS`]; other lines are passed over.
 pub fn parse_qos(text: &str) -> Vec<Qos> {
     let qos = |line: &str| match line.split('|').collect::<Vec<_>>()[..] {
-        [name, flags, mode, grace, preempts, priority] => Some(Qos {
+        [name, flags, mode, grace, preempts, priority, usage] => Some(Qos {
             name: name.to_owned(),
             flags: flags.to_owned(),
             preempt_mode: mode.to_owned(),
             grace_secs: grace_seconds(grace),
             preempts: preempts.to_owned(),
             priority: priority.parse().unwrap_or(0),
+            usage_factor: usage.parse().unwrap_or(1.0),
         }),
         _ => None,
     };
@@ -48,20 +51,59 @@ fn grace_seconds(text: &str) -> u64 {
 /// A grace time above this makes a main job wait too long when a job does not heed its signal, seconds.
 const LONG_GRACE_SECS: u64 = 120;
 
-/// Judges infill's QOS among all; `cluster_requeues` tells what `cluster` as preempt mode means.
-pub fn judge_qos(all: &[Qos], name: &str, cluster_requeues: bool) -> Vec<Finding> {
+/// Who says which jobs push which away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preemption {
+    /// QOSes; with what `cluster` as preempt mode means: whether slurm.conf says REQUEUE.
+    ByQos {
+        /// slurm.conf's PreemptMode has REQUEUE.
+        cluster_requeues: bool,
+    },
+    /// Partitions: see [`super::partition::judge_preemption`].
+    ByPartition,
+}
+
+/// Judges infill's QOS among all.
+pub fn judge_qos(all: &[Qos], name: &str, preemption: Preemption) -> Vec<Finding> {
     let Some(ours) = all.iter().find(|q| q.name.eq_ignore_ascii_case(name)) else {
         let mend = "run slurm/accounting.sh --main-qos … --account …";
         return vec![Finding::error("qos", format!("there is no QOS {name}"), mend)];
     };
     let set = |what: &str| format!("sacctmgr modify qos {name} set {what}");
-    let mut findings = vec![preempted_by(all, ours)];
+    let mut findings = Vec::new();
+    if let Preemption::ByQos { cluster_requeues } = preemption {
+        findings.extend(pushed_away(all, ours, cluster_requeues));
+    }
     if !lists(&ours.flags, "NoReserve") {
         let what = format!(
             "QOS {name} lacks NoReserve: backfill plans nodes for malleable jobs, and main jobs wait"
         );
         findings.push(Finding::error("qos", what, set("flags+=NoReserve")));
     }
+    if ours.priority > 0 {
+        let what = format!("QOS {name} has priority {}: malleable jobs should gain nothing", ours.priority);
+        findings.push(Finding::warn("qos", what, set("priority=0")));
+    }
+    if ours.usage_factor > 0.0 {
+        let what = format!(
+            "UsageFactor of QOS {name} is {}: harvested time counts in fair share and GrpTRESMins of its users, and their \
+             main jobs wait longer",
+            ours.usage_factor
+        );
+        findings.push(Finding::warn(
+            "qos",
+            what,
+            set("usagefactor=0 (or keep it, if harvested time shall count)"),
+        ));
+    }
+    findings
+}
+
+/// Whether main jobs push these jobs away, and these come back.
+fn pushed_away(all: &[Qos], ours: &Qos, cluster_requeues: bool) -> Vec<Finding> {
+    let name = &ours.name;
+    let set = |what: &str| format!("sacctmgr modify qos {name} set {what}");
+    let mut findings = vec![preempted_by(all, ours)];
     let requeues = lists(&ours.preempt_mode, "requeue")
         || (lists(&ours.preempt_mode, "cluster") || ours.preempt_mode.is_empty()) && cluster_requeues;
     if !requeues {
@@ -76,10 +118,6 @@ pub fn judge_qos(all: &[Qos], name: &str, cluster_requeues: bool) -> Vec<Finding
     if ours.grace_secs > LONG_GRACE_SECS {
         let what = format!("GraceTime of QOS {name} is {} s: main jobs may wait so long", ours.grace_secs);
         findings.push(Finding::warn("qos", what, set("gracetime=30")));
-    }
-    if ours.priority > 0 {
-        let what = format!("QOS {name} has priority {}: malleable jobs should gain nothing", ours.priority);
-        findings.push(Finding::warn("qos", what, set("priority=0")));
     }
     findings
 }
@@ -144,9 +182,11 @@ mod tests {
     use super::*;
     use crate::cli::doctor::finding::show;
 
+    const BY_QOS: Preemption = Preemption::ByQos { cluster_requeues: true };
+
     /// From Slurm 24.11.5, as is the form of the other lines here.
-    const QOS: &str = "normal||cluster|00:00:00||0\nmain||cluster|00:00:00|infill|100\n\
-                       infill|NoReserve|requeue|00:00:30||0\n";
+    const QOS: &str = "normal||cluster|00:00:00||0|1.000000\nmain||cluster|00:00:00|infill|100|1.000000\n\
+                       infill|NoReserve|requeue|00:00:30||0|0.000000\n";
 
     #[test]
     fn a_qos_is_read() {
@@ -158,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_site_of_accounting_sh() {
-        insta::assert_snapshot!(show(&judge_qos(&parse_qos(QOS), "infill", true), false), @r"
+        insta::assert_snapshot!(show(&judge_qos(&parse_qos(QOS), "infill", BY_QOS), false), @r"
         warn   qos       main may preempt infill; normal may not, and its jobs wait
                          → sacctmgr modify qos normal set preempt+=infill (for every QOS of main jobs)
 
@@ -168,29 +208,38 @@ mod tests {
 
     #[test]
     fn a_qos_that_harms_main_jobs() {
-        let bad = "normal||cluster|00:00:00||0\ninfill||cancel|00:10:00||500\n";
-        insta::assert_snapshot!(show(&judge_qos(&parse_qos(bad), "infill", true), false), @r"
+        let bad = "normal||cluster|00:00:00||0|1.0\ninfill||cancel|00:10:00||500|1.000000\n";
+        insta::assert_snapshot!(show(&judge_qos(&parse_qos(bad), "infill", BY_QOS), false), @r"
         error  qos       no QOS may preempt infill: main jobs wait for malleable ones
                          → sacctmgr modify qos normal set preempt+=infill (for every QOS of main jobs)
-        error  qos       QOS infill lacks NoReserve: backfill plans nodes for malleable jobs, and main jobs wait
-                         → sacctmgr modify qos infill set flags+=NoReserve
         error  qos       PreemptMode of QOS infill is cancel: a job that is pushed away dies
                          → sacctmgr modify qos infill set preemptmode=requeue
         warn   qos       GraceTime of QOS infill is 600 s: main jobs may wait so long
                          → sacctmgr modify qos infill set gracetime=30
+        error  qos       QOS infill lacks NoReserve: backfill plans nodes for malleable jobs, and main jobs wait
+                         → sacctmgr modify qos infill set flags+=NoReserve
         warn   qos       QOS infill has priority 500: malleable jobs should gain nothing
                          → sacctmgr modify qos infill set priority=0
+        warn   qos       UsageFactor of QOS infill is 1: harvested time counts in fair share and GrpTRESMins of its users, and their main jobs wait longer
+                         → sacctmgr modify qos infill set usagefactor=0 (or keep it, if harvested time shall count)
 
-        errors: 3, warnings: 2
+        errors: 3, warnings: 3
         ");
     }
 
     #[test]
     fn cluster_stands_for_slurm_conf() {
-        let all = parse_qos("main||cluster|00:00:00|infill|0\ninfill|NoReserve|cluster|00:00:30||0\n");
-        assert_eq!(judge_qos(&all, "infill", true).len(), 1);
-        assert_eq!(judge_qos(&all, "infill", false).len(), 2);
-        assert_eq!(judge_qos(&all, "fill", true).len(), 1);
+        let all = parse_qos("main||cluster|00:00:00|infill|0|1\ninfill|NoReserve|cluster|00:00:30||0|0\n");
+        assert_eq!(judge_qos(&all, "infill", BY_QOS).len(), 1);
+        assert_eq!(judge_qos(&all, "infill", Preemption::ByQos { cluster_requeues: false }).len(), 2);
+        assert_eq!(judge_qos(&all, "fill", BY_QOS).len(), 1);
+    }
+
+    #[test]
+    fn where_partitions_preempt_the_qos_need_not() {
+        let all = parse_qos("main||cluster|00:00:00||0|1\ninfill|NoReserve|cluster|00:00:00||0|0\n");
+        assert_eq!(judge_qos(&all, "infill", Preemption::ByPartition), []);
+        assert_eq!(judge_qos(&all, "infill", BY_QOS).len(), 2);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What Slurm's own commands say about the site, and whether infill can live with it. Pure.
 
 pub mod accounting;
+pub mod limits;
 pub mod partition;
+pub mod programs;
 pub mod slurm_conf;
 
 /// Slurm's words for "nothing set".

@@ -63,6 +63,38 @@ pub fn judge(all: &[Partition], name: &str, qos: &str) -> Vec<Finding> {
     findings
 }
 
+/// Judges who pushes malleable jobs away where partitions say it (PreemptType=preempt/partition_prio).
+pub fn judge_preemption(all: &[Partition], name: &str) -> Vec<Finding> {
+    let Some(ours) = all.iter().find(|p| get(p, "PartitionName") == name) else { return Vec::new() };
+    let mut findings = Vec::new();
+    let mode = get(ours, "PreemptMode");
+    findings.extend(setting(
+        ours,
+        name,
+        "PreemptMode",
+        lists(mode, "REQUEUE"),
+        "REQUEUE",
+        "a job that is pushed away dies, or keeps its GPUs",
+    ));
+    if get(ours, "GraceTime").parse().unwrap_or(0) == 0 {
+        let what =
+            format!("partition {name} has no GraceTime: a job that is pushed away has no time to save");
+        let mend =
+            "set GraceTime=30 on the line of the partition in slurm.conf (the QOS's does not count here)";
+        findings.push(Finding::warn("preempt", what, mend));
+    }
+    let waits = not_above(all, ours, name);
+    if !waits.is_empty() {
+        let what = format!(
+            "jobs of {} wait for malleable ones: its PriorityTier is not above {name}'s",
+            waits.join(", ")
+        );
+        let mend = format!("set PriorityTier=0 for {name} and at least 1 for the others in slurm.conf");
+        findings.push(Finding::error("preempt", what, mend));
+    }
+    findings
+}
+
 fn setting(ours: &Partition, name: &str, key: &str, fine: bool, want: &str, why: &str) -> Option<Finding> {
     (!fine).then(|| {
         let what = format!("{key} of partition {name} is {}: {why}", get(ours, key));
@@ -93,14 +125,15 @@ fn allowed_qos(ours: &Partition, name: &str, qos: &str) -> Option<Finding> {
     })
 }
 
+fn not_above<'a>(all: &'a [Partition], ours: &Partition, name: &str) -> Vec<&'a str> {
+    let tier = |p: &Partition| get(p, "PriorityTier").parse::<u64>().unwrap_or(1);
+    let names = all.iter().filter(|p| tier(p) <= tier(ours)).map(|p| get(p, "PartitionName"));
+    names.filter(|other| *other != name).collect()
+}
+
 /// Main jobs are to be considered first.
 fn tier(all: &[Partition], ours: &Partition, name: &str) -> Option<Finding> {
-    let tier = |p: &Partition| get(p, "PriorityTier").parse::<u64>().unwrap_or(1);
-    let not_above: Vec<&str> = all
-        .iter()
-        .filter(|p| get(p, "PartitionName") != name && tier(p) <= tier(ours))
-        .map(|p| get(p, "PartitionName"))
-        .collect();
+    let not_above = not_above(all, ours, name);
     (!not_above.is_empty()).then(|| {
         Finding::warn(
             "partition",
@@ -160,6 +193,26 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
                          → set PriorityTier=0 for infill and at least 1 for the others in slurm.conf
 
         errors: 5, warnings: 1
+        ");
+    }
+
+    #[test]
+    fn where_partitions_preempt() {
+        let said = |text: &str| show(&judge_preemption(&parse(text), "infill"), false);
+        let sound = BOTH.replace("PriorityTier=0", "GraceTime=30 PriorityTier=0");
+        assert!(said(&sound).contains("errors: 0, warnings: 0"));
+        let bad = BOTH
+            .replace("PriorityTier=10", "PriorityTier=0")
+            .replace("PreemptMode=REQUEUE", "PreemptMode=OFF");
+        insta::assert_snapshot!(said(&bad), @r"
+        error  partition PreemptMode of partition infill is OFF: a job that is pushed away dies, or keeps its GPUs
+                         → set PreemptMode=REQUEUE on the line of the partition in slurm.conf
+        warn   preempt   partition infill has no GraceTime: a job that is pushed away has no time to save
+                         → set GraceTime=30 on the line of the partition in slurm.conf (the QOS's does not count here)
+        error  preempt   jobs of main wait for malleable ones: its PriorityTier is not above infill's
+                         → set PriorityTier=0 for infill and at least 1 for the others in slurm.conf
+
+        errors: 2, warnings: 1
         ");
     }
 

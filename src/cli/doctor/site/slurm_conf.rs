@@ -6,6 +6,9 @@ use super::{is_unset, lists};
 use crate::cli::doctor::finding::Finding;
 use crate::model::duration;
 
+/// Slurm takes a list of programs where one is named; more than this are not told of.
+const MOST_PROGRAMS: usize = 8;
+
 /// The settings in effect. Lines that are no setting are passed over.
 pub struct SlurmConf(BTreeMap<String, String>);
 
@@ -24,6 +27,27 @@ impl SlurmConf {
         self.0.get(key).map(String::as_str).filter(|v| !is_unset(v)).unwrap_or("")
     }
 
+    /// A number, with or without a unit behind it.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        self.get(key).split_whitespace().next()?.parse().ok()
+    }
+
+    /// Which of these programs are set, as `Key=path`; later releases number them. `None` if there are none.
+    pub fn programs(&self, keys: &[&str]) -> Option<String> {
+        let set = keys.iter().flat_map(|key| {
+            let plain = Some(self.get(key)).filter(|v| !v.is_empty());
+            let numbered = (0..MOST_PROGRAMS).map(move |i| self.get(&format!("{key}[{i}]")));
+            let all = plain.into_iter().chain(numbered.filter(|v| !v.is_empty()));
+            all.map(move |path| format!("{key}={path}"))
+        });
+        Some(set.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
+    }
+
+    /// Whether partitions, and not QOSes, say who pushes whom away.
+    pub fn preempts_by_partition(&self) -> bool {
+        self.get("PreemptType") == "preempt/partition_prio"
+    }
+
     /// Whether jobs are preempted by requeueing where their QOS does not say otherwise.
     pub fn requeues(&self) -> bool {
         lists(self.get("PreemptMode"), "REQUEUE")
@@ -40,13 +64,32 @@ impl SlurmConf {
         findings
     }
 
+    /// Judges how many Slurm jobs infill may have: past MaxJobCount every submission on the site fails.
+    pub fn judge_size(&self, max_wings: u32) -> Option<Finding> {
+        let most = self.number("MaxJobCount")?;
+        let what = format!("slurm.max_wings is {max_wings}, and MaxJobCount {most}");
+        (u64::from(max_wings) > most / 2)
+            .then(|| {
+                let why = format!("{what}: when slurmctld has that many jobs it takes no more, of anybody");
+                Finding::error("jobs", why, format!("set slurm.max_wings to {} or less", most / 10))
+            })
+            .or_else(|| {
+                (u64::from(max_wings) > most / 10).then(|| {
+                    Finding::warn(
+                        "jobs",
+                        what,
+                        format!("a tenth of it is enough: slurm.max_wings = {}", most / 10),
+                    )
+                })
+            })
+    }
+
     fn preempt_type(&self) -> Finding {
         match self.get("PreemptType") {
             "preempt/qos" => Finding::ok("preempt", "PreemptType is preempt/qos"),
-            "preempt/partition_prio" => Finding::warn(
+            "preempt/partition_prio" => Finding::ok(
                 "preempt",
-                "PreemptType is preempt/partition_prio: the QOS says nothing about who pushes whom away",
-                "set PreemptType=preempt/qos, or see that every main partition has a higher PriorityTier",
+                "PreemptType is preempt/partition_prio: a higher PriorityTier pushes away, and the QOS says nothing",
             ),
             other => Finding::error(
                 "preempt",
@@ -273,6 +316,16 @@ Slurmctld(primary) at minicluster is UP
         errors: 1, warnings: 4
         ");
         assert!(judged(&[("PreemptParameters", "(null)")]).contains("lacks youngest_first"));
+    }
+
+    #[test]
+    fn the_bound_on_wings_stays_well_below_slurms() {
+        let level = |most: &str, wings| {
+            let conf = SlurmConf::parse(&format!("MaxJobCount             = {most}\n"));
+            conf.judge_size(wings).map(|f| f.level as u8)
+        };
+        assert_eq!([1000, 1001, 5001].map(|wings| level("10000", wings)), [None, Some(1), Some(2)]);
+        assert_eq!(level("?", 5000), None);
     }
 
     #[test]

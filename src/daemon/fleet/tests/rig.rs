@@ -280,6 +280,7 @@ pub fn drained(name: &NodeName, reason: &str) -> Node {
         state: NodeState::from_words(["IDLE", "DRAIN"]),
         partitions: vec!["infill".into()],
         node_type: NodeType::new("cpu"),
+        features: Vec::new(),
         reason: Some(reason.into()),
     }
 }

@@ -80,8 +80,8 @@ const FORBIDDEN: [Forbidden; 4] = {
     [
         Forbidden {
             from: &[Ended],
-            to: &[Launching, Starting, Running, Rescaling, Parking, Ending],
-            why: "what has ended has ended; only a new job of the same id waits in the queue",
+            to: &[Starting, Running, Rescaling, Parking, Ending],
+            why: "what has ended has ended; only a new job of the same id waits or is on its way",
         },
         Forbidden {
             from: &[Ending],
@@ -206,17 +206,17 @@ fn every_input_in_every_phase() {
         write!(table, "{:<22}", input.0).unwrap();
         row(&mut table, PHASES.map(|phase| cell(phase, input)));
     }
-    insta::assert_snapshot!(table, @"
+    insta::assert_snapshot!(table, @r"
                            queued   launchin starting running  shrinkin failing  parking  ending   ended
-    lead: hello            Swt      Swt      .        Cwit     .        .        .        .        -
+    lead: hello            Swt      Sawt     .        Cwit     .        .        .        .        -
     lead: hello, newer     Cwt      Cwt      Cwt      Cwit     .wt      .wt      .w       Rwgt     -
     wing: hello            -        -        Rwgt     .        .        .        .        .        -
     stranger: hello        -        -        -        -        -        -        -        -        -
     unknown lead: hello    -        -        -        -        -        -        -        -        -
     started                .        .        .        .        .        .        .        .        .e
-    lead: ended            .        .        .        .        .        Rwgt     .        .        .e
-    lead: failed           .        .        .        Cwit     .        Rwgt     .        .        .e
-    lead: stopped          .        .        .        Cwit     .        Rwgt     .        .        .e
+    lead: ended            .        .        .        .        .        Rawgbt   .        .        .e
+    lead: failed           .        .        .        Cwit     .        Rawgbt   .        .        .e
+    lead: stopped          .        .        .        Cwit     .        Rawgbt   .        .        .e
     wing: ended            .        .        .        .        .        .        .        .        .e
     wing: failed           .        .        .        Cwit     .        .        .        .        .e
     wing: stopped          .        .        .        Cwit     .        .        .        .        .e
@@ -228,7 +228,7 @@ fn every_input_in_every_phase() {
     unknown job reports    -        -        -        -        -        -        -        -        -
     look: as it is         .        .        Rawgt    .aw      .        .aw      Qwt      .wt      .e
     look: lead waits       .        .        Qawt     Qawit    Qawt     Qawt     Qwt      Qwt      Qw
-    look: lead runs        Lw       .        Rawgt    .aw      .        .aw      .awt     .wt      Qw
+    look: lead runs        Lw       .        Rawgt    .aw      .        .aw      .awt     .wt      Lw
     look: lead has ended   Xwe      Xwe      Xawet    Xawiet   Xawet    Xawet    Xwet     Xwet     .e
     look: lead is gone     Xwe      Xwe      Xawet    Xawiet   Xawet    Xawet    Xwet     Xwet     .e
     look: wing is gone     .        .        Rwgt     Cwit     .wt      .wt      Qwt      .wt      .e
@@ -241,9 +241,9 @@ fn every_input_in_every_phase() {
     target: moved          Law      Paw      Paw      Cwit     .        .        .t       .        .e
     target: nothing        .        Paw      Paw      Cwit     .        .        .        .        .e
     launch failed, passing .        .        .        .        .        .        .        .        .e
-    launch failed          .        Qwb      .        .        .        .        .        .        .e
+    launch failed          .        Qw       .        .        .        .        .        .        .e
     requeue failed         .        .        .        .        .        .        Swt      .        .e
     tick                   .        .        .        .        .        .        .        .        .e
-    a minute's silence     .        .        Pawg     Pawit    Pawt     Pawt     .aw      .aw      .e
+    a minute's silence     .        .        Paw      .        Pawt     Pawt     .aw      .aw      .e
     ");
 }

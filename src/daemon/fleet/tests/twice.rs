@@ -92,3 +92,31 @@ fn a_pause_lasts_from_the_stop_until_the_first_samples() {
     drop(rig.report(LEAD, &n(1), first));
     assert_eq!(pause(&rig), None);
 }
+
+#[test]
+fn a_number_that_is_another_users_job_now_passes_nothing_on() {
+    let mut rig = fleet("running n1 n2");
+    let stored = rig.fleet.record(LEAD, rig.now).unwrap();
+    // In the middle of its life, and after the daemon was away: the record says whose it was.
+    let mut restored = super::rig::empty();
+    restored.slurm = rig.slurm.clone();
+    drop(restored.fleet.restore(vec![stored], restored.now));
+    for mut rig in [rig.clone(), restored] {
+        let mut snapshot = rig.snapshot();
+        let lead = snapshot.jobs.iter_mut().find(|j| j.id == LEAD).unwrap();
+        *lead = crate::model::Job { user_id: crate::model::UserId(1002), ..pending(LEAD) };
+        let (out, _) = rig.fleet.see(&snapshot, rig.now, rig.now);
+        assert_eq!(out.ended, [LEAD], "the former job is over");
+        let machine = rig.fleet.machine(LEAD).unwrap();
+        assert_eq!((machine.state(), machine.generation.number), (MalleableState::Queued, 0));
+        assert!(machine.workers.is_empty() && !rig.fleet.has_agent(&(LEAD, n(1))));
+        assert_eq!(rig.fleet.owner(LEAD), Some(crate::model::UserId(1002)));
+        // The former user's wing is nobody's.
+        let wing = crate::generation::Effect::CancelWing { job: WING };
+        assert!(out.batches.iter().any(|b| b.effects.contains(&wing)), "{out:?}");
+    }
+    // The same user's job that was requeued is the same job.
+    let number = rig.fleet.machine(LEAD).unwrap().generation.number;
+    drop(rig.look());
+    assert_eq!(rig.fleet.machine(LEAD).unwrap().generation.number, number);
+}

@@ -1,0 +1,130 @@
+//! How long a program takes to save and exit, and whether it comes to that, learned from each of its stops.
+
+use crate::model::{Stop, StopEnd};
+
+/// Stops of a program that are remembered.
+pub const STOPS_KEPT: usize = 20;
+
+/// The share of stops, in per cent, that take no longer than what is allowed for.
+pub const PERCENTILE: usize = 95;
+
+/// A stop that was cut off would have taken longer: so many times, for all that is known.
+const CUT_OFF: f64 = 1.5;
+
+/// Most seconds that a stop can have taken.
+const MOST_SECS: f64 = 86_400.0;
+
+/// Lost checkpoints in a row beyond which further ones say nothing new.
+const MOST_LOST: f64 = 16.0;
+
+/// Takes in one worker's stop. Those of one generation are one stop.
+pub fn learn(stops: &mut Vec<Stop>, new: &Stop) {
+    if !(0.0..=MOST_SECS).contains(&new.secs) {
+        return;
+    }
+    let same = |s: &&mut Stop| (s.job, s.generation) == (new.job, new.generation);
+    match stops.iter_mut().find(same) {
+        Some(known) => {
+            known.secs = known.secs.max(new.secs);
+            known.end = known.end.max(new.end);
+        }
+        None => stops.push(*new),
+    }
+    let beyond = stops.len().saturating_sub(STOPS_KEPT);
+    stops.drain(..beyond);
+}
+
+/// Seconds in which nearly every stop is over; `None` where none has come to its own end, be that its grace
+/// time's. Few stops say little of the longest: one counts double, and each further one makes that less.
+pub fn believed<'a>(stops: impl Iterator<Item = &'a Stop> + Clone) -> Option<f64> {
+    if !stops.clone().any(|s| s.end != StopEnd::Cut) {
+        return None;
+    }
+    let mut secs: Vec<f64> = stops.map(longest).collect();
+    secs.sort_by(f64::total_cmp);
+    let usual = secs.get((secs.len() * PERCENTILE).div_ceil(100).checked_sub(1)?)?;
+    Some(usual * (1.0 + 1.0 / secs.len() as f64))
+}
+
+/// Seconds that a stop takes at the least: the longest that was cut off.
+pub fn least<'a>(stops: impl Iterator<Item = &'a Stop>) -> f64 {
+    stops.filter(|s| s.end.is_bound()).map(longest).fold(0.0, f64::max)
+}
+
+fn longest(stop: &Stop) -> f64 {
+    if stop.end.is_bound() { CUT_OFF * stop.secs } else { stop.secs }
+}
+
+/// Lost checkpoints, the last ones first of all: each adds one, and each good one takes half away.
+pub fn lost(stops: &[Stop]) -> f64 {
+    stops.iter().filter(|s| s.end != StopEnd::Cut).fold(0.0, |lost: f64, stop| {
+        if stop.end.is_lost() { (lost + 1.0).min(MOST_LOST) } else { lost / 2.0 }
+    })
+}
+
+/// The chance that the next checkpoint is lost, too.
+pub fn risk(stops: &[Stop]) -> f64 {
+    1.0 - 0.5f64.powf(lost(stops))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::JobId;
+
+    fn all(stops: &[(f64, StopEnd)]) -> Vec<Stop> {
+        let mut known = Vec::new();
+        for (generation, (secs, end)) in (1..).zip(stops) {
+            learn(&mut known, &Stop { job: JobId(1), generation, secs: *secs, end: *end });
+        }
+        known
+    }
+
+    fn secs(stops: &[(f64, StopEnd)]) -> Option<f64> {
+        believed(all(stops).iter())
+    }
+
+    #[test]
+    fn few_stops_say_less_than_many_and_the_old_are_forgotten() {
+        use StopEnd::Saved;
+        assert_eq!(secs(&[]), None);
+        assert_eq!(secs(&[(10.0, Saved)]), Some(20.0));
+        assert_eq!(secs(&[(10.0, Saved); 5]), Some(12.0));
+        // One in twenty may be an outlier.
+        let mut stops = vec![(10.0, Saved); 19];
+        stops.push((300.0, Saved));
+        assert_eq!(secs(&stops), Some(10.5));
+        stops.extend([(2.0, Saved); 20]);
+        assert_eq!(secs(&stops), Some(2.1));
+        assert_eq!(secs(&[(f64::NAN, Saved), (-1.0, Saved)]), None);
+    }
+
+    #[test]
+    fn the_workers_of_a_generation_make_one_stop_of_the_slowest() {
+        let mut known = Vec::new();
+        for (secs, end) in [(3.0, StopEnd::Saved), (5.0, StopEnd::Killed), (1.0, StopEnd::Saved)] {
+            learn(&mut known, &Stop { job: JobId(1), generation: 4, secs, end });
+        }
+        assert_eq!(known, [Stop { job: JobId(1), generation: 4, secs: 5.0, end: StopEnd::Killed }]);
+    }
+
+    #[test]
+    fn what_was_cut_off_would_have_taken_longer() {
+        use StopEnd::{Cut, Killed, Saved};
+        assert_eq!(secs(&[(10.0, Killed)]), Some(30.0));
+        // That Slurm took the node says nothing of how long it takes.
+        assert_eq!(secs(&[(2.0, Cut)]), None);
+        assert_eq!(least(all(&[(2.0, Cut), (5.0, Saved)]).iter()), 3.0);
+        assert_eq!(secs(&[(6.0, Cut), (1.0, Saved)]), Some(9.0 * 1.5));
+    }
+
+    #[test]
+    fn lost_checkpoints_add_up_and_good_ones_forgive() {
+        use StopEnd::{Cut, Failed, Killed, Saved};
+        assert_eq!(lost(&all(&[(1.0, Saved), (2.0, Cut)])), 0.0);
+        assert_eq!(lost(&all(&[(5.0, Killed), (1.0, Failed), (5.0, Killed)])), 3.0);
+        assert_eq!(lost(&all(&[(5.0, Killed), (5.0, Killed), (5.0, Saved)])), 1.0);
+        assert_eq!(risk(&all(&[(5.0, Killed)])), 0.5);
+        assert_eq!(risk(&[]), 0.0);
+    }
+}

@@ -1,0 +1,123 @@
+//! Training alone: what a lead does without the daemon, on its one node, if its owner said so.
+//!
+//! It is no generation of the daemon's, and never overlaps one. Before it starts, the daemon can no longer be
+//! reached by us (the door is shut) and the wings are gone; before the daemon hears from us again, it has
+//! saved and ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use crate::model::{JobId, Member, NodeName, wing_name};
+
+use super::link::{Link, free_port};
+use super::news::{News, Solitude};
+use super::programs::{Programs, run};
+
+/// Stands for the command that trains alone; the daemon's generations begin at 1.
+pub const ALONE: u64 = 0;
+
+/// How often we look whether the daemon is back.
+const KNOCK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Slurm's programs may take so long.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Wings that were cancelled have ended after so long: the grace of Slurm itself is half a minute.
+const WINGS_END: Duration = Duration::from_secs(60);
+
+/// How often we look whether they have.
+const WINGS_POLL: Duration = Duration::from_secs(1);
+
+/// Pause after a preparation that failed: Slurm is away, too.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Where a lead is with training alone.
+pub enum Alone {
+    /// It does not.
+    No,
+    /// It will, once its wings are gone.
+    Preparing,
+    /// It does.
+    Yes(#[allow(dead_code, reason = "it is dropped when that ends")] Solitude),
+}
+
+/// Makes ready: shuts the door and ends the wings, whose commands may still run. Tells whether it may begin.
+pub async fn prepare(
+    link: Arc<Link>,
+    programs: Programs,
+    job: JobId,
+    patience: Duration,
+    tell: mpsc::Sender<News>,
+) {
+    let door = link.shut().await;
+    let solitude = match may_begin(&link, &programs, job, patience).await {
+        Ok(()) => {
+            let knocking = tokio::spawn(knock(link, tell.clone())).abort_handle();
+            Some(Solitude::new(door, knocking))
+        }
+        Err(why) => {
+            drop(door);
+            tracing::warn!(why, "not training alone for now");
+            sleep(RETRY).await;
+            None
+        }
+    };
+    // A worker that has ended wants to know nothing more.
+    tell.send(News::MayTrainAlone(solitude)).await.ok();
+}
+
+async fn may_begin(link: &Link, programs: &Programs, job: JobId, patience: Duration) -> Result<(), String> {
+    // A request that was under way may have found the daemon; or it is there, and only refuses us.
+    if link.away() <= patience || link.is_well().await {
+        return Err("there is a daemon".to_owned());
+    }
+    end_wings(programs, job).await
+}
+
+/// Cancels our wings and waits until they have ended.
+async fn end_wings(programs: &Programs, job: JobId) -> Result<(), String> {
+    let name = format!("--name={}", wing_name(job));
+    let deadline = Instant::now() + WINGS_END;
+    let mut cancelled = false;
+    loop {
+        let args = ["--me", "--noheader", "--format=%i", &name];
+        let left = run(&programs.squeue, &args, "", PROGRAM_TIMEOUT).await;
+        let left = left.map_err(|e| format!("squeue: {e}"))?;
+        let left: Vec<&str> = left.split_whitespace().collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(format!("{} wings do not end", left.len()));
+        }
+        if !cancelled {
+            run(&programs.scancel, &left, "", PROGRAM_TIMEOUT).await.map_err(|e| format!("scancel: {e}"))?;
+            cancelled = true;
+        }
+        sleep(WINGS_POLL).await;
+    }
+}
+
+/// Says once when a daemon is there again that works.
+async fn knock(link: Arc<Link>, tell: mpsc::Sender<News>) {
+    while !link.is_well().await {
+        sleep(KNOCK_INTERVAL).await;
+    }
+    tell.send(News::DaemonIsBack).await.ok();
+}
+
+/// The place of a worker that trains alone.
+pub fn member(node: &NodeName) -> Member {
+    Member {
+        generation: ALONE,
+        rank: 0,
+        world: 1,
+        master_addr: "127.0.0.1".to_owned(),
+        master_port: free_port(),
+        nodes: vec![node.clone()],
+        exec_plan: crate::model::ExecPlan::default().0,
+    }
+}

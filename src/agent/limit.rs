@@ -1,0 +1,279 @@
+//! The job's time limit. A lead that meets it has ended for good, so it never does: if nobody has moved the
+//! limit by the time that saving needs, the command is asked to save and the job goes back to the queue.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::model::JobId;
+
+use super::programs::{Programs, run};
+
+/// For Slurm's answers, the last look and the way back to the queue, seconds. Slurm itself looks at time
+/// limits twice a minute, so this is seldom all there is.
+const SLACK: Duration = Duration::from_secs(15);
+
+/// Without a word from the daemon for so long, somebody else may have moved the limit.
+pub const SILENCE: Duration = Duration::from_secs(30);
+
+/// How often that is looked at then. Thousands of agents ask one slurmctld.
+const LOOK_INTERVAL: Duration = Duration::from_secs(600);
+
+/// An answer that takes longer comes too late.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An end of the job moves by so much because clocks are rounded.
+const ROUNDING: Duration = Duration::from_secs(5);
+
+/// How often Slurm is asked to requeue the job, until it does.
+const REQUEUE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Most of the time that a stop took before that the next one may take: saving is not always equally fast.
+const CAUTION: f64 = 1.5;
+
+/// Time that the job has left, as Slurm says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// So much.
+    Time(Duration),
+    /// There is no limit.
+    Unlimited,
+}
+
+/// What to do about the limit now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// Ask Slurm how much time is left.
+    Look,
+    /// It is time to save and go.
+    Leave,
+}
+
+/// What is known of the limit.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// When the job ends, if that is known and it does.
+    end: Option<Instant>,
+    /// What was left when this end was first known.
+    whole: Duration,
+    /// When Slurm was last asked.
+    asked: Option<Instant>,
+    /// Whether it has not answered yet.
+    asking: bool,
+    /// Longest stop so far.
+    stop: Option<Duration>,
+}
+
+impl Limit {
+    /// From what the environment says of the time that was left at the start; Slurm never corrects that.
+    pub fn new(left: Option<Duration>, now: Instant) -> Limit {
+        let whole = left.unwrap_or_default();
+        Limit { end: left.map(|left| now + left), whole, asked: None, asking: false, stop: None }
+    }
+
+    /// Notes that Slurm is being asked.
+    pub fn ask(&mut self, now: Instant) {
+        self.asked = Some(now);
+        self.asking = true;
+    }
+
+    /// Takes in what Slurm says; `None` if it gave no answer.
+    pub fn answered(&mut self, left: Option<Left>, now: Instant) {
+        self.asking = false;
+        let left = match left {
+            Some(Left::Time(left)) => left,
+            Some(Left::Unlimited) => {
+                self.end = None;
+                return;
+            }
+            None => return,
+        };
+        let end = now + left;
+        let moved = self.end.is_none_or(|old| {
+            end.saturating_duration_since(old).max(old.saturating_duration_since(end)) > ROUNDING
+        });
+        if moved {
+            (self.end, self.whole) = (Some(end), left);
+        }
+    }
+
+    /// Notes how long the command took to save and exit.
+    pub fn stopped(&mut self, took: Duration) {
+        self.stop = self.stop.max(Some(took));
+    }
+
+    /// What is left of the job.
+    pub fn left(&self, now: Instant) -> Option<Duration> {
+        self.end.map(|end| end.saturating_duration_since(now))
+    }
+
+    /// What is due now, for a command that is killed `grace` after it was asked to save. `away`: for how long
+    /// the daemon has been silent.
+    pub fn due(&self, grace: Duration, away: Duration, now: Instant) -> Due {
+        if self.asking {
+            return Due::Nothing;
+        }
+        // What was said before the daemon fell silent, the daemon may have changed since.
+        let old = self.asked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_INTERVAL.min(away));
+        let look = if old && away >= SILENCE { Due::Look } else { Due::Nothing };
+        let Some(end) = self.end else { return look };
+        let margin = self.margin(grace);
+        if end.saturating_duration_since(now) > margin {
+            return look;
+        }
+        // Whether Slurm answered or not: later is too late.
+        let asked = self.asked.is_some_and(|at| end.saturating_duration_since(at) <= margin);
+        if asked { Due::Leave } else { Due::Look }
+    }
+
+    /// How long before the end the command is asked to save: as long as it took before, or may take. Never
+    /// more than half of the time that was given: a start in a short window is renewed in the next round.
+    fn margin(&self, grace: Duration) -> Duration {
+        let save = self.stop.map_or(grace, |took| took.mul_f64(CAUTION).min(grace));
+        (save + SLACK).min(self.whole / 2)
+    }
+}
+
+/// Asks Slurm what is left of the job; `None` if it gives no answer.
+pub async fn look(programs: Programs, job: JobId) -> Option<Left> {
+    let args = ["--noheader", "--format=%L", "--jobs", &job.to_string()];
+    match run(&programs.squeue, &args, "", LOOK_TIMEOUT).await {
+        Ok(text) => parse(text.trim()),
+        Err(error) => {
+            tracing::warn!(%error, "squeue does not say how much time the job has left");
+            None
+        }
+    }
+}
+
+/// Whether Slurm takes the job's nodes back. With `PreemptParameters=send_user_signal` it tells so by the
+/// signal that the user asked for with `sbatch --signal`, and by nothing else until the end of the grace
+/// time.
+pub async fn is_preempted(programs: Programs, job: JobId) -> bool {
+    let args = ["--noheader", "--Format=PreemptTime:40", "--jobs", &job.to_string()];
+    let said = run(&programs.squeue, &args, "", LOOK_TIMEOUT).await;
+    // A time, or N/A.
+    said.is_ok_and(|text| text.contains(|c: char| c.is_ascii_digit()))
+}
+
+/// Has Slurm requeue our own job, held, until that ends us.
+pub async fn requeue(programs: Programs, job: JobId) {
+    let mut told = false;
+    loop {
+        match run(&programs.scontrol, &["requeuehold", &job.to_string()], "", LOOK_TIMEOUT).await {
+            Ok(_) => tracing::info!("the job goes back to the queue, held, until the daemon starts it again"),
+            Err(error) if !told => {
+                told = true;
+                tracing::error!(%error, "Slurm does not requeue this job; trying again until its time is up");
+            }
+            Err(_) => {}
+        }
+        sleep(REQUEUE_INTERVAL).await;
+    }
+}
+
+/// Reads `1-02:03:04`, `02:03:04`, `03:04` or `UNLIMITED`.
+fn parse(text: &str) -> Option<Left> {
+    if text == "UNLIMITED" {
+        return Some(Left::Unlimited);
+    }
+    let (days, clock) = text.split_once('-').unwrap_or(("0", text));
+    let mut secs = 0u64;
+    for part in clock.split(':') {
+        secs = secs.checked_mul(60)?.checked_add(u64::from(part.parse::<u32>().ok()?))?;
+    }
+    let days = u64::from(days.parse::<u32>().ok()?);
+    Some(Left::Time(Duration::from_secs(secs.checked_add(days * 86_400)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(60);
+    const NO: Duration = Duration::ZERO;
+
+    fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn what_squeue_says() {
+        for (text, want) in [
+            ("1:59", Some(Left::Time(secs(119)))),
+            ("0:00", Some(Left::Time(NO))),
+            ("1:00:07", Some(Left::Time(secs(3607)))),
+            ("2-01:00:07", Some(Left::Time(secs(2 * 86_400 + 3607)))),
+            ("UNLIMITED", Some(Left::Unlimited)),
+            ("INVALID", None),
+            ("NOT_SET", None),
+            ("", None),
+            ("99999999999:00", None),
+        ] {
+            assert_eq!(parse(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn it_looks_again_before_it_goes() {
+        let start = Instant::now();
+        let mut limit = Limit::new(Some(secs(600)), start);
+        let at = |s| start + secs(s);
+        assert_eq!(limit.due(GRACE, NO, at(524)), Due::Nothing);
+        assert_eq!(limit.due(GRACE, NO, at(525)), Due::Look);
+        limit.ask(at(525));
+        limit.answered(Some(Left::Time(secs(1800))), at(526));
+        assert_eq!(limit.due(GRACE, NO, at(700)), Due::Nothing);
+        assert_eq!(limit.due(GRACE, NO, at(526 + 1800 - 75)), Due::Look);
+        limit.ask(at(526 + 1800 - 75));
+        limit.answered(Some(Left::Time(secs(74))), at(526 + 1800 - 75));
+        assert_eq!(limit.due(GRACE, NO, at(526 + 1800 - 74)), Due::Leave);
+        limit.answered(Some(Left::Unlimited), at(526 + 1800 - 74));
+        assert_eq!(limit.due(GRACE, NO, at(99_999)), Due::Nothing);
+    }
+
+    #[test]
+    fn without_an_answer_it_goes_all_the_same() {
+        let start = Instant::now();
+        let mut limit = Limit::new(Some(secs(600)), start);
+        limit.ask(start + secs(530));
+        assert_eq!(limit.due(GRACE, secs(99), start + secs(531)), Due::Nothing);
+        limit.answered(None, start + secs(532));
+        assert_eq!(limit.due(GRACE, secs(99), start + secs(532)), Due::Leave);
+    }
+
+    #[test]
+    fn the_margin_is_what_saving_took_and_at_most_half() {
+        let start = Instant::now();
+        let mut limit = Limit::new(Some(secs(3600)), start);
+        assert_eq!(limit.margin(GRACE), secs(75));
+        limit.stopped(secs(10));
+        limit.stopped(secs(4));
+        assert_eq!(limit.margin(GRACE), secs(30));
+        limit.stopped(secs(500));
+        assert_eq!(limit.margin(GRACE), secs(75));
+        assert_eq!(Limit::new(Some(secs(60)), start).margin(GRACE), secs(30));
+    }
+
+    #[test]
+    fn while_the_daemon_is_silent_it_looks_now_and_then() {
+        let start = Instant::now();
+        let mut limit = Limit::new(Some(secs(86_400)), start);
+        assert_eq!(limit.due(GRACE, secs(29), start), Due::Nothing);
+        assert_eq!(limit.due(GRACE, secs(30), start), Due::Look);
+        limit.ask(start);
+        limit.answered(None, start);
+        assert_eq!(limit.due(GRACE, secs(629), start + secs(599)), Due::Nothing);
+        assert_eq!(limit.due(GRACE, secs(30), start + secs(599)), Due::Look, "it is silent again");
+        assert_eq!(limit.due(GRACE, secs(699), start + secs(600)), Due::Look);
+        // Somebody has cut it.
+        limit.ask(start + secs(600));
+        limit.answered(Some(Left::Time(secs(70))), start + secs(600));
+        assert_eq!(limit.due(GRACE, secs(699), start + secs(640)), Due::Look);
+        let unknown = Limit::new(None, start);
+        assert_eq!(unknown.due(GRACE, NO, start + secs(9)), Due::Nothing);
+        assert_eq!(unknown.due(GRACE, secs(31), start + secs(31)), Due::Look);
+    }
+}

@@ -1,0 +1,41 @@
+//! What a worker gets to know from its own tasks.
+
+use tokio::sync::OwnedRwLockWriteGuard;
+use tokio::task::AbortHandle;
+
+use crate::api::Assignment;
+
+use super::limit::Left;
+
+/// One thing that it gets to know.
+pub enum News {
+    /// The daemon's orders.
+    Assigned(Assignment),
+    /// What is left of the job; `None` if Slurm did not say.
+    Looked(Option<Left>),
+    /// Slurm takes the job's nodes back.
+    Preempted,
+    /// Whether it may train alone, and the promise that the daemon hears nothing meanwhile.
+    MayTrainAlone(Option<Solitude>),
+    /// There is a daemon again, which has not heard from us yet.
+    DaemonIsBack,
+}
+
+/// While it lasts, the daemon hears nothing from us.
+pub struct Solitude {
+    _door: OwnedRwLockWriteGuard<()>,
+    knocking: AbortHandle,
+}
+
+impl Solitude {
+    /// Behind this door, while that task looks for the daemon.
+    pub fn new(door: OwnedRwLockWriteGuard<()>, knocking: AbortHandle) -> Solitude {
+        Solitude { _door: door, knocking }
+    }
+}
+
+impl Drop for Solitude {
+    fn drop(&mut self) {
+        self.knocking.abort();
+    }
+}

@@ -1,0 +1,38 @@
+//! Signals that Slurm and users send to a step.
+
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// Signals that wait for the worker; more say nothing new.
+const QUEUE: usize = 4;
+
+/// A signal to the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// SIGTERM or SIGINT: the node is wanted, or the job's time is up.
+    Leave,
+    /// A user's signal to the whole step, which the command has got too.
+    User(i32),
+}
+
+/// Listens for them.
+pub fn signals() -> io::Result<mpsc::Receiver<Told>> {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let kinds = [
+        (libc::SIGTERM, Told::Leave),
+        (libc::SIGINT, Told::Leave),
+        (libc::SIGUSR1, Told::User(libc::SIGUSR1)),
+        (libc::SIGUSR2, Told::User(libc::SIGUSR2)),
+        (libc::SIGHUP, Told::User(libc::SIGHUP)),
+    ];
+    for (number, told) in kinds {
+        let mut stream = signal(SignalKind::from_raw(number))?;
+        let sender = sender.clone();
+        tokio::spawn(
+            async move { while stream.recv().await.is_some() && sender.send(told).await.is_ok() {} },
+        );
+    }
+    Ok(receiver)
+}

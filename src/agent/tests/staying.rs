@@ -1,0 +1,198 @@
+//! A job outlives its daemon: leads wait, train alone, and never meet their time limit.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::agent::programs::Programs;
+use crate::agent::signals::Told;
+use crate::api::Role;
+use crate::model::{AgentEvent, Directive};
+use crate::test_support::script;
+
+use super::daemon::FakeDaemon;
+use super::{LEAD, Subject, run, until};
+
+/// Counts the steps that it makes, from where it stopped, and saves on the rescale signal.
+const COUNTS: &str = r#"at=$(dirname $INFILL_PROGRESS)/at; n=$(cat $at 2>/dev/null || echo 0); echo "from $n"
+    trap 'echo $n >$at; echo "saved $n"; exit 0' USR1
+    while :; do n=$((n+1)); echo "generation $INFILL_GENERATION step $n"; sleep 0.02; done"#;
+
+/// Ends with this code once the test says so.
+fn ends_with(code: i32) -> String {
+    format!("echo ready; until [ -e $(dirname $INFILL_PROGRESS)/go ]; do sleep 0.02; done; exit {code}")
+}
+
+/// Slurm, with these answers. What it is told is kept in `site`.
+fn slurm(site: &Path, squeue: &str) -> Programs {
+    let log = site.join("log").display().to_string();
+    let program =
+        |name: &str, answer: &str| script(site.join(name), &format!("echo {name} \"$@\" >>{log}; {answer}"));
+    Programs {
+        sbatch: program("sbatch", "exit 1"),
+        squeue: program("squeue", squeue),
+        scontrol: program("scontrol", ""),
+        scancel: program("scancel", ""),
+    }
+}
+
+fn said(site: &Path) -> String {
+    std::fs::read_to_string(site.join("log")).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_lead_that_is_done_and_a_wing_leave_without_the_daemon() {
+    for (role, code) in [(Role::Lead, 0), (Role::Wing { lead: LEAD }, 5)] {
+        let daemon = FakeDaemon::start(run(1)).await;
+        let subject = Subject::start(&daemon, role, "--daemon-patience=0", &ends_with(code), |_| None);
+        subject.says("ready").await;
+        daemon.set_away(true);
+        std::fs::write(subject.dir.path().join("go"), "").unwrap();
+        assert_eq!(subject.code().await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_failure_without_the_daemon_waits_for_it() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let subject = Subject::lead(&daemon, "--daemon-patience=0", &ends_with(5));
+    subject.says("ready").await;
+    daemon.set_away(true);
+    std::fs::write(subject.dir.path().join("go"), "").unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(!subject.task.is_finished(), "it has left");
+    daemon.set_away(false);
+    assert_eq!(daemon.stopped(1).await.0.code, 5);
+    daemon.say(Directive::Finish { code: 5 });
+    assert_eq!(subject.code().await, 5);
+}
+
+#[tokio::test]
+async fn a_lead_that_starts_without_the_daemon_waits_for_it() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    daemon.set_away(true);
+    let subject = Subject::lead(&daemon, "--daemon-patience=0", COUNTS);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(!subject.task.is_finished(), "it has left");
+    assert_eq!(subject.output.text(), "");
+    daemon.set_away(false);
+    subject.says("generation 1 step 2\n").await;
+    subject.task.abort();
+}
+
+#[tokio::test]
+async fn alone_it_trains_and_hands_over_without_losing_a_step() {
+    let site = tempfile::tempdir().unwrap();
+    let daemon = FakeDaemon::start(run(7)).await;
+    daemon.set_away(true);
+    let programs = slurm(site.path(), r#"[ -e "$0.asked" ] || echo 501 502; : >"$0.asked""#);
+    let subject = Subject::lead_with(&daemon, "--daemon-patience=0", COUNTS, |config| {
+        config.alone = Some(0);
+        config.programs = programs.clone();
+    });
+    subject.says("generation 0 step 9\n").await;
+    assert!(said(site.path()).contains("--name=wing:100\nscancel 501 502\n"), "{}", said(site.path()));
+    daemon.set_away(false);
+    subject.says("generation 7 step").await;
+    let text = subject.output.text();
+    let saved = text.split("saved ").nth(1).and_then(|rest| rest.lines().next()).expect("it saved");
+    assert!(text.contains(&format!("[0] saved {saved}\n[0] from {saved}\n")), "{text}");
+    assert_eq!(daemon.hellos()[0].running, None);
+    let strange = |e: &&AgentEvent| !matches!(e, AgentEvent::Started { generation: 7 });
+    let strange = |e: &&AgentEvent| strange(e) && !matches!(e, AgentEvent::Progress { generation: 7, .. });
+    assert_eq!(daemon.events().iter().find(strange), None);
+    subject.task.abort();
+}
+
+#[tokio::test]
+async fn alone_failures_are_retried_as_often_as_the_user_allows() {
+    let site = tempfile::tempdir().unwrap();
+    let daemon = FakeDaemon::start(run(1)).await;
+    daemon.set_away(true);
+    let programs = slurm(site.path(), "");
+    let subject = Subject::lead_with(&daemon, "--daemon-patience=0", "echo here; exit 4", |config| {
+        config.alone = Some(2);
+        config.programs = programs.clone();
+    });
+    let output = subject.output.clone();
+    assert_eq!(subject.code().await, 4);
+    assert_eq!(output.text(), "[0] here\n".repeat(3));
+}
+
+#[tokio::test]
+async fn while_its_wings_may_live_it_does_not_train_alone() {
+    let site = tempfile::tempdir().unwrap();
+    let daemon = FakeDaemon::start(run(1)).await;
+    daemon.set_away(true);
+    let programs = slurm(site.path(), "exit 1");
+    let subject = Subject::lead_with(&daemon, "--daemon-patience=0", "echo here", |config| {
+        config.alone = Some(2);
+        config.programs = programs.clone();
+    });
+    until("squeue", || said(site.path()).contains("squeue")).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(subject.output.text(), "");
+    subject.task.abort();
+}
+
+/// A lead with 6 s left: half of that is kept for saving.
+fn short(daemon: &FakeDaemon, programs: &Programs) -> Subject {
+    Subject::lead_with(daemon, "", COUNTS, |config| {
+        config.left = Some(Duration::from_secs(6));
+        config.programs = programs.clone();
+    })
+}
+
+#[tokio::test]
+async fn near_its_limit_it_saves_and_has_itself_requeued() {
+    for away in [true, false] {
+        let site = tempfile::tempdir().unwrap();
+        let daemon = FakeDaemon::start(run(1)).await;
+        let subject = short(&daemon, &slurm(site.path(), "echo 0:03"));
+        subject.says("generation 1 step 2\n").await;
+        daemon.set_away(away);
+        subject.says("saved").await;
+        until("requeued", || said(site.path()).contains("scontrol requeuehold 100\n")).await;
+        assert!(said(site.path()).starts_with("squeue --noheader --format=%L --jobs 100\n"));
+        assert!(!subject.task.is_finished(), "Slurm ends it");
+        assert_eq!(subject.output.text().matches("from ").count(), 1, "it was started again");
+        subject.signals.send(Told::Leave).await.unwrap();
+        assert_eq!(subject.code().await, 143);
+        assert_eq!(daemon.events().contains(&AgentEvent::Leaving), !away);
+    }
+}
+
+#[tokio::test]
+async fn a_limit_that_was_moved_is_none() {
+    let site = tempfile::tempdir().unwrap();
+    let daemon = FakeDaemon::start(run(1)).await;
+    let subject = short(&daemon, &slurm(site.path(), "echo 1:00:00"));
+    subject.says("step 2\n").await;
+    until("a look", || said(site.path()).contains("squeue")).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(!subject.output.text().contains("saved"));
+    assert_eq!(said(site.path()).matches("squeue").count(), 1, "it asks too often");
+    subject.task.abort();
+}
+
+#[tokio::test]
+async fn a_wing_of_a_daemon_that_is_there_leaves_its_limit_to_it() {
+    let site = tempfile::tempdir().unwrap();
+    let daemon = FakeDaemon::start(run(1)).await;
+    let programs = slurm(site.path(), "echo 0:01");
+    let subject = Subject::with(
+        &daemon,
+        Role::Wing { lead: LEAD },
+        "",
+        COUNTS,
+        |_| None,
+        |config| {
+            config.left = Some(Duration::from_secs(4));
+            config.programs = programs.clone();
+        },
+    );
+    subject.says("step 2\n").await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(!subject.output.text().contains("saved"));
+    assert_eq!(said(site.path()), "");
+    subject.task.abort();
+}

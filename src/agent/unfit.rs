@@ -1,0 +1,85 @@
+//! A wing that can start nothing on its node: it says why, and whose fault it is, so that neither pays for
+//! the other.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::api::Role;
+use crate::model::{AgentEvent, Blame, JobId};
+
+use super::args::{CommandArgs, WorkerArgs};
+use super::home::Home;
+use super::identity;
+use super::link::{Backoff, Link, LinkConfig};
+use super::place::Place;
+
+/// Time for the daemon to hear of it. Meanwhile the node is held for nothing.
+const TELL: Duration = Duration::from_secs(10);
+
+/// Longest reason that is told.
+const MAX_WHY_CHARS: usize = 300;
+
+/// Why nothing can be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    blame: Blame,
+    why: String,
+}
+
+/// Makes ready what every worker of a wing needs.
+pub fn fitted(args: &WorkerArgs, place: &Place) -> Result<Home, Unfit> {
+    if let Some(dir) = &args.dir {
+        enter(dir, args.needs_dir)?;
+    }
+    Home::make(place).map_err(|error| Unfit { blame: Blame::Node, why: error.to_string() })
+}
+
+/// Goes where the lead runs its command. A command that names no files there can do without.
+fn enter(dir: &Path, needed: bool) -> Result<(), Unfit> {
+    let Err(error) = std::env::set_current_dir(dir) else { return Ok(()) };
+    let why = format!("the lead runs its command in {}, and here that fails: {error}", dir.display());
+    if needed {
+        return Err(Unfit { blame: Blame::Job, why });
+    }
+    tracing::warn!(why, "going on where we are");
+    Ok(())
+}
+
+impl Unfit {
+    /// Tells the daemon. Returns the exit code for the process.
+    pub async fn tell(self, lead: JobId, common: &CommandArgs, place: Place) -> anyhow::Result<i32> {
+        tracing::error!(why = self.why, blame = %self.blame, "nothing can be started on this node");
+        let link = Link::new(LinkConfig {
+            url: common.daemon_url()?,
+            job: place.job,
+            node: place.node,
+            role: Role::Wing { lead },
+            spec: None,
+            identity: Box::new(identity::Slurm::default()),
+        })?;
+        let why: String = self.why.chars().take(MAX_WHY_CHARS).collect();
+        let deadline = Instant::now() + TELL;
+        let mut backoff = Backoff::new();
+        let event = AgentEvent::Unfit { blame: self.blame, why };
+        while link.report(vec![event.clone()]).await.is_err() && Instant::now() < deadline {
+            sleep(backoff.next()).await;
+        }
+        Ok(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_not_there_is_the_jobs_fault_if_it_is_needed() {
+        let nowhere = Path::new("/no/such/place");
+        assert_eq!(enter(nowhere, false), Ok(()));
+        let unfit = enter(nowhere, true).unwrap_err();
+        assert_eq!(unfit.blame, Blame::Job);
+        assert!(unfit.why.contains("/no/such/place"), "{}", unfit.why);
+    }
+}

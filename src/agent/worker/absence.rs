@@ -1,0 +1,121 @@
+//! What a worker does without the daemon, and at the end of its time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::model::Exit;
+
+use super::super::alone::{self, Alone};
+use super::super::limit::{self, Due, SILENCE};
+use super::super::news::{News, Solitude};
+use super::{Leaving, Openings, Worker};
+
+/// What is kept free at the end of a job, for Slurm to requeue it.
+const REQUEUE_TIME: Duration = Duration::from_secs(5);
+
+/// What is done about a daemon that is away.
+pub(super) struct Absence {
+    /// Training alone.
+    pub(super) alone: Alone,
+    /// Failures of the command that trained alone.
+    failures: u32,
+    /// After how long an absence it is said (again) that we wait.
+    next_word: Duration,
+}
+
+impl Absence {
+    /// Of a worker that says something after so long.
+    pub(super) fn new(patience: Duration) -> Absence {
+        Absence { alone: Alone::No, failures: 0, next_word: patience }
+    }
+}
+
+impl Worker {
+    pub(super) fn may_train_alone(&mut self, solitude: Option<Solitude>) {
+        let solitude = solitude.filter(|_| self.running.is_none() && self.leaving == Leaving::No);
+        let Some(solitude) = solitude else {
+            self.absence.alone = Alone::No;
+            return;
+        };
+        self.absence.alone = Alone::Yes(solitude);
+        self.start(&alone::member(&self.config.node));
+    }
+
+    /// The command that trained alone has ended. The daemon never hears of it.
+    pub(super) fn stopped_alone(&mut self, exit: Exit) {
+        self.opening = Openings { stopped: None, idle_since: Instant::now(), next: None };
+        self.absence.failures += u32::from(!exit.asked && exit.code != 0);
+        let most = self.config.alone.unwrap_or_default();
+        match exit {
+            Exit { asked: true, .. } => {
+                // The door opens.
+                self.absence.alone = Alone::No;
+                self.leave_if_done();
+                self.act(false);
+            }
+            Exit { code: 0, .. } => self.exit = Some(0),
+            Exit { code, .. } if self.absence.failures > most => self.exit = Some(code),
+            Exit { .. } => self.start(&alone::member(&self.config.node)),
+        }
+    }
+
+    /// With nothing running and nobody to say what comes next, a wing gives its node back after a while; a
+    /// lead waits, or trains alone.
+    pub(super) fn bear_absence(&mut self) {
+        let (away, patience) = (self.link.away(), self.config.patience);
+        if away <= patience {
+            self.absence.next_word = patience;
+            return;
+        }
+        match &self.ended {
+            _ if !self.is_lead() => self.exit = Some(0),
+            Some((_, _, exit)) if !exit.asked && exit.code == 0 => self.exit = Some(0),
+            // Of a failure nobody can say whether it was the command's own, or the echo of a lost worker.
+            _ if self.config.alone.is_some() => {
+                if matches!(self.absence.alone, Alone::No) {
+                    tracing::warn!(away_secs = away.as_secs(), "the daemon stays away: training alone");
+                    self.absence.alone = Alone::Preparing;
+                    let (link, tell) = (self.link.clone(), self.news.0.clone());
+                    let (programs, job) = (self.config.programs.clone(), self.config.job);
+                    self.tasks.spawn(alone::prepare(link, programs, job, patience, tell));
+                }
+                return;
+            }
+            _ if away > self.absence.next_word => {
+                tracing::warn!(away_secs = away.as_secs(), "the daemon stays away: waiting for it");
+                self.absence.next_word = away * 2;
+                return;
+            }
+            _ => return,
+        }
+        tracing::warn!(code = self.exit, "the daemon stays away; leaving");
+    }
+
+    /// Sees to it that the job does not meet its time limit. In time, the daemon calls a wing back itself.
+    pub(super) fn mind_limit(&mut self) {
+        let (away, now) = (self.link.away(), Instant::now());
+        if !self.is_lead() && away < SILENCE {
+            return;
+        }
+        match self.limit.due(self.config.grace, away, now) {
+            Due::Nothing => {}
+            Due::Look => {
+                self.limit.ask(now);
+                let look = limit::look(self.config.programs.clone(), self.config.job);
+                let tell = self.news.0.clone();
+                // A worker that has ended wants to know nothing more.
+                self.tasks
+                    .spawn(async move { tell.send(News::Looked(look.await)).await.unwrap_or_default() });
+            }
+            Due::Leave => {
+                let left = self.limit.left(now).unwrap_or_default();
+                tracing::warn!(
+                    left_secs = left.as_secs(),
+                    "the job's time limit is near: saving and leaving"
+                );
+                self.leave(Leaving::ForLimit, self.config.grace.min(left.saturating_sub(REQUEUE_TIME)));
+            }
+        }
+    }
+}

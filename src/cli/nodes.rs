@@ -1,0 +1,153 @@
+//! `infill nodes`: the nodes of the malleable partition, and what malleable jobs have met on them.
+//!
+//! A node that is at fault shows here long before anybody drains it; draining is left to the administrator.
+
+use std::sync::LazyLock;
+
+use clap::Args;
+
+use super::exit::{CommandResult, Exit, Failure};
+use super::filter::{self, TableArgs};
+use super::gaps::{id, kind};
+use super::jobs::filled;
+use super::output::{self, When};
+use super::session::Session;
+use super::table::{Column, FieldHelp};
+use crate::api::{NodeView, Status, routes};
+
+/// Flags of `infill nodes`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(disable_help_flag = true, after_help = HELP.as_str())]
+pub struct NodesArgs {
+    /// Only these nodes.
+    #[arg(short = 'n', long, value_name = "NODE", value_delimiter = ',')]
+    node: Vec<String>,
+    /// Only nodes on which something went wrong, or that infill leaves alone.
+    #[arg(short = 'b', long)]
+    bad: bool,
+    #[command(flatten)]
+    table: TableArgs,
+}
+
+/// A node and the moment at which it is looked at.
+struct Row {
+    node: NodeView,
+    when: When,
+}
+
+const DEFAULT: &str = "%N %T %s %t %i %f %l %r";
+
+static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
+
+const COLUMNS: &[Column<Row>] = &[
+    Column { letter: 'N', header: "NODE", help: "node", cell: |r| r.node.node.to_string() },
+    Column { letter: 'T', header: "TYPE", help: "node type", cell: |r| r.node.node_type.clone() },
+    Column { letter: 's', header: "STATE", help: "Slurm's state", cell: |r| r.node.state.clone() },
+    Column {
+        letter: 't',
+        header: "KIND",
+        help: "gap, held, busy or refused",
+        cell: |r| kind(r.node.kind).to_owned(),
+    },
+    Column { letter: 'i', header: "JOBID", help: "malleable job that holds it", cell: |r| id(r.node.job) },
+    Column {
+        letter: 'f',
+        header: "FAILED",
+        help: "malleable jobs that failed on it within the last hour",
+        cell: |r| r.node.failures.len().to_string(),
+    },
+    Column {
+        letter: 'l',
+        header: "LAST",
+        help: "time since the last of them",
+        cell: |r| r.node.failures.last().map_or_else(|| "-".to_owned(), |f| r.when.ago(f.at)),
+    },
+    Column {
+        letter: 'J',
+        header: "FAILEDJOBS",
+        help: "which jobs those were",
+        cell: |r| filled(&r.node.failures.iter().map(|f| id(f.job)).collect::<Vec<_>>().join(",")),
+    },
+    Column {
+        letter: 'r',
+        header: "REASON",
+        help: "why it is refused, else what the last job met",
+        cell: reason,
+    },
+];
+
+fn reason(row: &Row) -> String {
+    let met = row.node.failures.last().map(|f| match f.job {
+        Some(job) => format!("job {job}: {}", f.what),
+        None => f.what.clone(),
+    });
+    filled(&row.node.why.clone().or(met).unwrap_or_default())
+}
+
+/// Runs `infill nodes`.
+pub async fn run(args: NodesArgs, session: &Session) -> CommandResult {
+    let status: Status = session.client()?.get(routes::STATUS).await?;
+    let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.as_str() == name.as_str());
+    if let Some(name) = args.node.iter().find(unknown) {
+        return Err(Exit::NotFound.because(anyhow::anyhow!("no node {name} in infill's partition")));
+    }
+    let nodes = select(&status, &args);
+    if args.table.json {
+        output::print_json(&Status { nodes, jobs: Vec::new(), ..status })?;
+    } else {
+        output::print(&table(nodes, &args.table, When::now())?)?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+fn table(nodes: Vec<NodeView>, args: &TableArgs, when: When) -> Result<String, Failure> {
+    let rows: Vec<Row> = nodes.into_iter().map(|node| Row { node, when }).collect();
+    filter::render(args, DEFAULT, COLUMNS, &rows)
+}
+
+fn select(status: &Status, args: &NodesArgs) -> Vec<NodeView> {
+    let named = |n: &&NodeView| args.node.is_empty() || args.node.iter().any(|name| name == n.node.as_str());
+    let bad = |n: &&NodeView| !args.bad || n.why.is_some() || !n.failures.is_empty();
+    status.nodes.iter().filter(named).filter(bad).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::NodeFailure;
+    use crate::cli::samples;
+    use crate::model::{JobId, UnixTime};
+
+    fn status() -> Status {
+        let mut status = samples::status();
+        let failure = |job, secs: i64, what: &str| NodeFailure {
+            job: Some(JobId(job)),
+            at: UnixTime(samples::NOW.0 - secs),
+            what: what.to_owned(),
+        };
+        status.nodes[2].failures = vec![
+            failure(101, 900, "a wing did not come up"),
+            failure(102, 60, "a command failed there with code 3"),
+        ];
+        status
+    }
+
+    #[test]
+    fn all_nodes_with_what_went_wrong_there() {
+        let show = |args: &NodesArgs| table(select(&status(), args), &args.table, samples::when()).unwrap();
+        insta::assert_snapshot!(show(&NodesArgs::default()), @r"
+        NODE TYPE             STATE      KIND    JOBID FAILED LAST REASON
+        n1   gpu:a100:4/cpu64 ALLOCATED  held    101   0      -    -
+        n2   gpu:a100:4/cpu64 ALLOCATED  held    101   0      -    -
+        n3   gpu:a100:4/cpu64 IDLE       gap     -     2      1:00 job 102: a command failed there with code 3
+        n4   gpu:a100:4/cpu64 ALLOCATED  busy    -     0      -    -
+        n5   gpu:a100:4/cpu64 IDLE+DRAIN refused -     0      -    drained: bad fan
+        ");
+        let bad = NodesArgs { bad: true, ..NodesArgs::default() };
+        insta::assert_snapshot!(show(&bad), @r"
+        NODE TYPE             STATE      KIND    JOBID FAILED LAST REASON
+        n3   gpu:a100:4/cpu64 IDLE       gap     -     2      1:00 job 102: a command failed there with code 3
+        n5   gpu:a100:4/cpu64 IDLE+DRAIN refused -     0      -    drained: bad fan
+        ");
+    }
+}

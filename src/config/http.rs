@@ -1,0 +1,41 @@
+//! `[http]`: who may read, and how many may come.
+
+use serde::{Deserialize, Serialize};
+
+use super::rule::Rule;
+use crate::model::Readers;
+
+/// `[http]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpConfig {
+    /// Whether readers must prove who they are.
+    pub read: Readers,
+    /// Most connections at a time.
+    pub max_connections: u32,
+    /// Most connections of one other machine at a time.
+    pub max_connections_a_host: u32,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        HttpConfig { read: Readers::Proof, max_connections: 16_384, max_connections_a_host: 1024 }
+    }
+}
+
+impl HttpConfig {
+    pub(super) const RULES: &[Rule<Self>] = &[
+        Rule::within(
+            "http.max_connections",
+            |c| f64::from(c.max_connections),
+            64.0..=1_000_000.0,
+            "expected 64 to 1000000 connections",
+        ),
+        Rule::within(
+            "http.max_connections_a_host",
+            |c| f64::from(c.max_connections_a_host),
+            16.0..=1_000_000.0,
+            "expected 16 to 1000000 connections",
+        ),
+    ];
+}

@@ -1,0 +1,256 @@
+//! What users ask for beside a number of nodes: on which nodes a job cannot be, and what keeps it from
+//! starting.
+
+use std::collections::BTreeSet;
+
+use super::entry::Entry;
+use super::jobs::Fleet;
+use crate::model::{
+    Bar, Constraint, Job, Node, NodeName, NodeType, Snapshot, UnixTime, dependency, hostlist,
+};
+
+/// Slurm lets a job that it requeues begin after two minutes. A moment that is further off was chosen by a
+/// person.
+const REQUEUE_DELAY_SECS: f64 = 150.0;
+
+impl Fleet {
+    /// Reads what the jobs of a trusted snapshot ask for.
+    pub(super) fn read_requests(&mut self, snapshot: &Snapshot) {
+        let partition = &self.settings.partition;
+        let mine = |n: &&Node| n.partitions.iter().any(|p| p == partition);
+        let nodes: Vec<&Node> = snapshot.nodes.iter().filter(mine).collect();
+        for (id, entry) in self.jobs.iter_mut().filter(|(_, e)| !e.has_ended()) {
+            if let Some(lead) = snapshot.job(*id).filter(|j| j.partition == *partition) {
+                entry.read_request(lead, &nodes, snapshot);
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn read_request(&mut self, lead: &Job, nodes: &[&Node], snapshot: &Snapshot) {
+        let here = self.machine.lead_node();
+        let places = Places::of(lead, nodes, here);
+        self.about.begin = begin(lead, self.about.begin, snapshot.taken_at);
+        let reservation = Some(&lead.asks.reservation).filter(|r| !r.is_empty());
+        self.about.bar = reservation
+            .map(|name| Bar::Reservation(name.clone()))
+            .or(places.bar)
+            .or_else(|| dependency::unmet(lead, snapshot).map(|what| Bar::Dependency(what.to_owned())))
+            .or(self.about.begin.map(Bar::Begin));
+        self.about.excluded = places.excluded;
+    }
+}
+
+/// When the job may begin, if its owner has put that off.
+fn begin(lead: &Job, before: Option<UnixTime>, now: UnixTime) -> Option<UnixTime> {
+    let at = lead.asks.begin.filter(|at| *at > now)?;
+    let chosen = lead.asks.requeues == 0 || before == Some(at) || at.secs_since(now) > REQUEUE_DELAY_SECS;
+    chosen.then_some(at)
+}
+
+/// Where a job can be.
+#[derive(Debug, Default, PartialEq)]
+struct Places {
+    /// Nodes on which it cannot be, sorted.
+    excluded: Vec<NodeName>,
+    /// It can be nowhere.
+    bar: Option<Bar>,
+}
+
+impl Places {
+    /// By what the lead asks for, of these nodes; `here` is the node that it is on.
+    fn of(lead: &Job, nodes: &[&Node], here: Option<&NodeName>) -> Places {
+        let asked = match Asked::of(lead) {
+            Ok(asked) => asked,
+            Err(why) => {
+                let excluded = nodes.iter().map(|n| n.name.clone()).collect();
+                return Places { excluded, bar: Some(Bar::Constraint(why)) };
+            }
+        };
+        let Some(asked) = asked else { return Places::default() };
+        let alternative = asked.alternative(nodes, here);
+        let out = nodes.iter().filter(|n| !asked.admits(alternative, n));
+        let excluded: Vec<NodeName> = out.map(|n| n.name.clone()).collect();
+        let nowhere = !nodes.is_empty() && excluded.len() == nodes.len();
+        Places { excluded, bar: nowhere.then_some(Bar::NoNode(asked.text)) }
+    }
+}
+
+/// What a job asks of its nodes.
+#[derive(Debug)]
+struct Asked {
+    constraint: Option<Constraint>,
+    exclude: BTreeSet<NodeName>,
+    gres: String,
+    /// As the user wrote it.
+    text: String,
+}
+
+impl Asked {
+    /// `Ok(None)` if every node will do; or what cannot be understood.
+    fn of(lead: &Job) -> Result<Option<Asked>, String> {
+        let asks = &lead.asks;
+        let constraint = Constraint::parse(&asks.constraint).map_err(|e| e.to_string())?;
+        let exclude = hostlist::expand(&asks.exclude).map_err(|e| format!("--exclude: {e}"))?;
+        if constraint.is_none() && exclude.is_empty() && lead.gres.is_empty() {
+            return Ok(None);
+        }
+        let options = [("constraint", &asks.constraint), ("exclude", &asks.exclude), ("gres", &lead.gres)];
+        let given = options.iter().filter(|(_, value)| !value.is_empty());
+        let text = given.map(|(name, value)| format!("--{name}={value}")).collect::<Vec<_>>().join(" ");
+        Ok(Some(Asked { constraint, exclude: exclude.into_iter().collect(), gres: lead.gres.clone(), text }))
+    }
+
+    /// The alternative that all nodes of the job shall meet: the one that its lead is in already, else the
+    /// one with the most nodes.
+    fn alternative(&self, nodes: &[&Node], here: Option<&NodeName>) -> usize {
+        let Some(constraint) = &self.constraint else { return 0 };
+        let here = nodes.iter().find(|n| Some(&n.name) == here);
+        let meets = |n: &usize| here.is_some_and(|node| constraint.admits(*n, &node.features));
+        let size = |n: &usize| nodes.iter().filter(|node| self.admits(*n, node)).count();
+        let all = || 0..constraint.alternatives();
+        // The first of those with as many.
+        all().find(meets).or_else(|| all().rev().max_by_key(size)).unwrap_or(0)
+    }
+
+    fn admits(&self, alternative: usize, node: &Node) -> bool {
+        self.constraint.as_ref().is_none_or(|c| c.admits(alternative, &node.features))
+            && !self.exclude.contains(&node.name)
+            && has_gres(&node.node_type, &self.gres)
+    }
+}
+
+/// Whether nodes of this type have what `--gres` asks for: `gpu:a100:4/cpu64` has `gpu:2`. What is written in
+/// another way is left to Slurm.
+fn has_gres(node_type: &NodeType, gres: &str) -> bool {
+    let offers: Vec<Gres<'_>> =
+        node_type.as_str().split('/').next().unwrap_or_default().split('+').filter_map(Gres::of).collect();
+    gres.split(',').filter_map(Gres::of).all(|wanted| {
+        let fits =
+            offers.iter().filter(|o| o.name == wanted.name && wanted.kind.is_none_or(|k| o.kind == Some(k)));
+        fits.map(|o| o.count).fold(0, u64::saturating_add) >= wanted.count
+    })
+}
+
+/// `name[:type][:count]`.
+struct Gres<'a> {
+    name: &'a str,
+    kind: Option<&'a str>,
+    count: u64,
+}
+
+impl<'a> Gres<'a> {
+    fn of(text: &'a str) -> Option<Gres<'a>> {
+        let parts: Vec<&str> = text.trim().split(':').collect();
+        let (name, kind, count) = match parts[..] {
+            [name, kind, count] => (name, Some(kind), count.parse().ok()?),
+            [name, last] => match last.parse() {
+                Ok(count) => (name, None, count),
+                Err(_) => (name, Some(last), 1),
+            },
+            [name] if !name.is_empty() => (name, None, 1),
+            _ => return None,
+        };
+        Some(Gres { name, kind, count })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BaseState, JobId, NodeState};
+
+    /// `n1 big,ib gpu:4`: name, features, generic resources.
+    fn nodes(lines: &[&str]) -> Vec<Node> {
+        let node = |line: &&str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let word = |at: usize| words.get(at).copied().unwrap_or_default();
+            Node {
+                name: NodeName::new(word(0)),
+                address: String::new(),
+                state: NodeState::from_words(["IDLE"]),
+                partitions: vec!["infill".to_owned()],
+                node_type: NodeType::new(format!("{}/cpu2", word(2))),
+                features: word(1).split(',').map(str::to_owned).collect(),
+                reason: None,
+            }
+        };
+        lines.iter().map(node).collect()
+    }
+
+    const NODES: [&str; 5] = ["n1 big,r1 gpu:a100:4", "n2 big,r2 gpu:a100:4", "n3 r2", "n4 r2 gpu:2", "n5"];
+
+    fn lead(constraint: &str, exclude: &str, gres: &str) -> Job {
+        let mut lead = Job::new(JobId(7), "infill", BaseState::Pending);
+        (lead.asks.constraint, lead.asks.exclude) = (constraint.to_owned(), exclude.to_owned());
+        lead.gres = gres.to_owned();
+        lead
+    }
+
+    /// The nodes that are left, or why none is.
+    fn left(lead: &Job, here: Option<&str>) -> String {
+        let nodes = nodes(&NODES);
+        let nodes: Vec<&Node> = nodes.iter().collect();
+        let places = Places::of(lead, &nodes, here.map(NodeName::from).as_ref());
+        assert!(places.excluded.is_sorted());
+        let left = nodes.iter().filter(|n| !places.excluded.contains(&n.name)).map(|n| n.name.as_str());
+        places.bar.map_or_else(|| left.collect::<Vec<_>>().join(" "), |bar| bar.at(UnixTime(0)))
+    }
+
+    #[test]
+    fn a_job_cannot_be_where_it_does_not_want_to_be() {
+        let cases = [
+            (("", "", ""), "n1 n2 n3 n4 n5"),
+            (("big", "", ""), "n1 n2"),
+            (("big&r2", "", ""), "n2"),
+            (("", "n[1-3]", ""), "n4 n5"),
+            (("r1|r2", "n2", ""), "n1 n3 n4"),
+            (("", "", "gpu:4"), "n1 n2"),
+            (("", "", "gpu:2"), "n1 n2 n4"),
+            (("", "", "gpu:a100:1"), "n1 n2"),
+            (("", "", "gpu:a100"), "n1 n2"),
+            (("r2", "", "gpu:1"), "n2 n4"),
+            (("[r1|r2]", "", ""), "n2 n3 n4"),
+            (("big&[r1|r2]", "", ""), "n1"),
+            (("r3", "", ""), "asks for --constraint=r3, and no node of the partition has that"),
+            (
+                ("r1", "n1", ""),
+                "asks for --constraint=r1 --exclude=n1, and no node of the partition has that",
+            ),
+            (("", "", "gpu:8"), "asks for --gres=gpu:8, and no node of the partition has that"),
+            (
+                ("!big", "", ""),
+                "asks for what infill cannot follow: --constraint=!big, which is not understood at character 1",
+            ),
+        ];
+        for ((constraint, exclude, gres), expected) in cases {
+            assert_eq!(
+                left(&lead(constraint, exclude, gres), None),
+                expected,
+                "{constraint} {exclude} {gres}"
+            );
+        }
+        assert!(
+            left(&lead("", "n[1-", ""), None).starts_with("asks for what infill cannot follow: --exclude")
+        );
+        // Of alternatives it keeps to the one that it is in.
+        assert_eq!(left(&lead("[r1|r2]", "", ""), Some("n1")), "n1");
+    }
+
+    #[test]
+    fn a_moment_to_begin_is_told_from_the_delay_of_a_requeue() {
+        let now = UnixTime(1000);
+        let begin = |at: i64, requeues, before: Option<i64>| {
+            let mut lead = lead("", "", "");
+            (lead.asks.begin, lead.asks.requeues) = (Some(UnixTime(at)), requeues);
+            begin(&lead, before.map(UnixTime), now).map(|t| t.0)
+        };
+        assert_eq!(begin(900, 0, None), None);
+        assert_eq!(begin(1020, 0, None), Some(1020));
+        assert_eq!(begin(1120, 1, None), None);
+        assert_eq!(begin(1600, 1, None), Some(1600));
+        assert_eq!(begin(1020, 1, Some(1020)), Some(1020));
+        assert_eq!(begin(1020, 1, Some(1600)), None);
+    }
+}

@@ -1,0 +1,304 @@
+//! 50,000 records that are wrong in one place, each among records that are whole, from the bytes that
+//! slurmrestd sends to a round's plan: nothing panics, no whole record is lost or doubted, and no job ends by
+//! it.
+//!
+//! Seeded: a case that fails says its seed, and is the same every time.
+
+use std::sync::Arc;
+
+use super::state::State;
+use crate::config::Config;
+use crate::model::{Doubt, JobId, MalleableState, NodeName, Snapshot, UnixTime};
+use crate::round::judge;
+use crate::slurm::rest::offline;
+
+/// Snapshots, and wrong records in each: 50,000 cases.
+const SNAPSHOTS: u64 = 1_000;
+const CASES: usize = 50;
+
+/// Every so many snapshots a round is planned, which takes longer than all before.
+const PLANNED: u64 = 20;
+
+const NOW: i64 = 1_800_000_000;
+
+/// Whole records have smaller numbers than this, wrong ones larger.
+const WRONG: u64 = 1_000;
+
+/// The whole jobs. Their ids are none that a wrong value could be read as.
+const OURS_AND_MAIN: std::ops::RangeInclusive<u64> = 101..=106;
+
+type Record = Vec<(&'static str, Vec<u8>)>;
+
+/// Numbers that look like chance (splitmix64).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+
+    fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len())]
+    }
+}
+
+fn record<const N: usize>(fields: [(&'static str, String); N]) -> Record {
+    fields.into_iter().map(|(name, value)| (name, value.into_bytes())).collect()
+}
+
+fn node(number: u64) -> Record {
+    record([
+        ("name", format!("\"n{number}\"")),
+        ("address", format!("\"n{number}.cluster\"")),
+        ("state", r#"["IDLE"]"#.to_owned()),
+        ("partitions", r#"["main","infill"]"#.to_owned()),
+        ("cpus", "2".to_owned()),
+        ("gres", "\"gpu:a100:4(S:0-1)\"".to_owned()),
+        ("features", r#"["big","ib"]"#.to_owned()),
+        ("active_features", r#"["big"]"#.to_owned()),
+        ("reason", "\"\"".to_owned()),
+    ])
+}
+
+/// A job: odd ones are ours and wait, held; even ones are the main queue's and wait for a planned start.
+fn job(number: u64) -> Record {
+    let ours = number % 2 == 1;
+    let choose = |a: &str, b: &str| if ours { a.to_owned() } else { b.to_owned() };
+    let time = |secs: i64| format!(r#"{{"set":true,"infinite":false,"number":{secs}}}"#);
+    record([
+        ("job_id", number.to_string()),
+        ("user_id", "6101".to_owned()),
+        ("user_name", "\"alice\"".to_owned()),
+        ("account", "\"research\"".to_owned()),
+        ("name", "\"train\"".to_owned()),
+        ("partition", choose("\"infill\"", "\"main\"")),
+        ("qos", choose("\"infill\"", "\"main\"")),
+        ("job_state", r#"["PENDING"]"#.to_owned()),
+        ("state_reason", choose("\"JobHeldUser\"", "\"Resources\"")),
+        ("state_description", "\"\"".to_owned()),
+        ("submit_time", time(NOW - 100)),
+        ("start_time", time(if ours { 0 } else { NOW + 900 })),
+        ("end_time", time(0)),
+        ("time_limit", time(60)),
+        ("nodes", "\"\"".to_owned()),
+        ("batch_host", "\"\"".to_owned()),
+        ("scheduled_nodes", choose("\"\"", "\"n[1-2]\"")),
+        ("node_count", time(1)),
+        ("hold", choose("true", "false")),
+        ("priority", time(i64::from(!ours))),
+        ("comment", "\"\"".to_owned()),
+        ("admin_comment", choose("\"infill:nodes=1-4\"", "\"\"")),
+        ("tres_per_node", "\"\"".to_owned()),
+        ("tres_req_str", "\"cpu=1,node=1\"".to_owned()),
+        ("features", "\"\"".to_owned()),
+        ("excluded_nodes", "\"\"".to_owned()),
+        ("dependency", "\"\"".to_owned()),
+        ("resv_name", "\"\"".to_owned()),
+        ("eligible_time", time(0)),
+        ("restart_cnt", "0".to_owned()),
+    ])
+}
+
+fn reservation(number: u64) -> Record {
+    record([
+        ("name", format!("\"r{number}\"")),
+        ("start_time", (NOW + 4000).to_string()),
+        ("end_time", (NOW + 5000).to_string()),
+        ("node_list", "\"n3\"".to_owned()),
+        ("flags", r#"["MAINT"]"#.to_owned()),
+    ])
+}
+
+/// Texts that are wrong as such.
+fn odd_texts() -> Vec<Vec<u8>> {
+    let text = |inner: &[u8]| [b"\"", inner, b"\""].concat();
+    vec![
+        text(b"caf\xe9"),
+        text(b"\xff\xfe\xc3("),
+        text(b"\xed\xa0\x80"),
+        text(br"\ud800"),
+        text(br"\u0000\u001f"),
+        text("WHAT_IS_THIS".as_bytes()),
+        text("[(&|,?:".as_bytes()),
+        text("n[1-99999999]".as_bytes()),
+        text(&[b'x'; 5_000]),
+        text("infill:nodes=0-;time=x;held=".as_bytes()),
+        text(b""),
+    ]
+}
+
+/// Values that have no business where they are put.
+fn odd_values() -> Vec<Vec<u8>> {
+    let others = [
+        "null",
+        "true",
+        "-1",
+        "1e300",
+        "1e999",
+        "18446744073709551615",
+        "4294967294",
+        "4294967295",
+        "9223372036854775807",
+        "0.5",
+        "[]",
+        "{}",
+        "[[1],null,{\"a\":2}]",
+        "[\"UNHEARD\",\"OF\"]",
+        r#"{"set":true,"infinite":true,"number":"7"}"#,
+        r#"{"set":true}"#,
+        "99999999999999999999999999",
+    ];
+    let deep = format!("{}{}", "[".repeat(300), "]".repeat(300));
+    let huge = format!("\"{}\"", "n1,".repeat(3_000));
+    odd_texts()
+        .into_iter()
+        .chain(others.map(|v| v.as_bytes().to_vec()))
+        .chain([deep.into(), huge.into()])
+        .collect()
+}
+
+/// Makes one field of a record wrong.
+fn damage(record: &mut Record, odd: &[Vec<u8>], chance: &mut Chance) {
+    let at = chance.below(record.len());
+    match chance.below(12) {
+        0 => drop(record.remove(at)),
+        1 => record.push((record[at].0, chance.one_of(odd).clone())),
+        2 => record.insert(at, ("unheard_of", chance.one_of(odd).clone())),
+        _ => record[at].1.clone_from(chance.one_of(odd)),
+    }
+}
+
+/// An answer with these records in its list.
+fn answer(list: &str, records: &[Record]) -> Vec<u8> {
+    let mut text = format!("{{\"last_backfill\":{},\"{list}\":[", NOW - 10).into_bytes();
+    for (at, record) in records.iter().enumerate() {
+        text.extend_from_slice(if at > 0 { b",{" } else { b"{" });
+        for (at, (name, value)) in record.iter().enumerate() {
+            text.extend_from_slice(format!("{}\"{name}\":", if at > 0 { "," } else { "" }).as_bytes());
+            text.extend_from_slice(value);
+        }
+        text.push(b'}');
+    }
+    text.extend_from_slice(b"]}");
+    text
+}
+
+/// The three lists of a snapshot: nodes, jobs, reservations.
+struct Lists([Vec<Record>; 3]);
+
+impl Lists {
+    fn whole() -> Lists {
+        Lists([
+            (1..=4).map(node).collect(),
+            OURS_AND_MAIN.map(job).collect(),
+            (1..=2).map(reservation).collect(),
+        ])
+    }
+
+    /// Adds a wrong record somewhere.
+    fn add_wrong(&mut self, number: u64, odd: &[Vec<u8>], chance: &mut Chance) {
+        let (list, mut record) = match chance.below(6) {
+            0 => (0, node(number)),
+            1 => (2, reservation(number)),
+            _ => (1, job(number)),
+        };
+        damage(&mut record, odd, chance);
+        let at = chance.below(self.0[list].len() + 1);
+        self.0[list].insert(at, record);
+    }
+
+    fn snapshot(&self, seed: u64) -> Snapshot {
+        let [nodes, jobs, reservations] =
+            [("nodes", 0), ("jobs", 1), ("reservations", 2)].map(|(name, at)| answer(name, &self.0[at]));
+        let diag = format!(
+            r#"{{"statistics":{{"req_time":{NOW},"req_time_start":1,"bf_active":false,"bf_when_last_cycle":{},
+            "bf_cycle_counter":9,"bf_exit":{{"end_job_queue":9}}}}}}"#,
+            NOW - 10
+        );
+        let read = || {
+            let mut nodes = offline::nodes(&nodes[..])?;
+            let jobs = offline::jobs(&jobs[..], &mut nodes)?;
+            offline::snapshot(nodes, jobs, &reservations[..], diag.as_bytes(), "infill")
+        };
+        read().unwrap_or_else(|e| panic!("seed {seed}: {e}"))
+    }
+}
+
+/// Every whole record is there as it is, and none of them is doubted.
+fn check_whole(snapshot: &Snapshot, whole: &Snapshot, seed: u64) {
+    for node in &whole.nodes {
+        assert!(snapshot.nodes.contains(node), "seed {seed}: {} is lost", node.name);
+    }
+    for job in &whole.jobs {
+        assert!(snapshot.jobs.contains(job), "seed {seed}: job {} is lost", job.id);
+    }
+    for reservation in &whole.reservations {
+        assert!(snapshot.reservations.contains(reservation), "seed {seed}: {} is lost", reservation.name);
+    }
+    let said = snapshot.doubts.iter().map(|doubt| match doubt {
+        Doubt::Inconsistent(said) => said.as_str(),
+        other => panic!("seed {seed}: {other:?}"),
+    });
+    for part in said.chain(snapshot.unread.as_deref()).flat_map(|said| said.split("; ")) {
+        let named = |kind: &str, name: &str| part.starts_with(&format!("{kind} {name} "));
+        let doubted = whole.nodes.iter().any(|n| named("node", n.name.as_str()))
+            || whole.jobs.iter().any(|j| named("job", &j.id.to_string()))
+            || whole.reservations.iter().any(|r| named("reservation", &r.name));
+        assert!(!doubted, "seed {seed}: {part:?}");
+    }
+}
+
+/// Has the daemon's values take a snapshot in, and plans a round now and then.
+fn round(state: &mut State, snapshot: Snapshot, seed: u64) {
+    let now = UnixTime(NOW + seed as i64);
+    let _ = state.see(&snapshot, now, now);
+    state.look(snapshot, now);
+    for job in OURS_AND_MAIN.step_by(2).map(|id| JobId(id as u32)) {
+        let known = state.fleet.machine(job).map(|m| m.state());
+        assert_eq!(known, Some(MalleableState::Queued), "seed {seed}: job {job}");
+    }
+    if seed.is_multiple_of(PLANNED) {
+        let question = state.question(true, now).expect("a snapshot was taken in");
+        let judged = judge(&question, &state.config, Err("it is not asked"));
+        judged.unwrap_or_else(|found| panic!("seed {seed}: {found:?}"));
+    }
+}
+
+#[test]
+fn wrong_records_cost_only_themselves() {
+    let whole = Lists::whole().snapshot(0);
+    assert!(whole.doubts.is_empty() && whole.unread.is_none(), "{whole:?}");
+    assert!(whole.node(&NodeName::new("n1")).is_some_and(|n| n.state.is_idle()));
+    let mut config = Config::default();
+    config.slurm.partition = "infill".to_owned();
+    let mut state = State::new(Arc::new(config), UnixTime(NOW));
+    let (values, texts) = (odd_values(), odd_texts());
+    for seed in 0..SNAPSHOTS {
+        let mut chance = Chance(seed);
+        let mut lists = Lists::whole();
+        (0..CASES).for_each(|n| lists.add_wrong(WRONG + n as u64, &values, &mut chance));
+        let snapshot = lists.snapshot(seed);
+        check_whole(&snapshot, &whole, seed);
+        round(&mut state, snapshot, seed);
+    }
+    // What users write themselves is never a reason for doubt.
+    for seed in 0..SNAPSHOTS / 10 {
+        let mut chance = Chance(seed);
+        let mut lists = Lists::whole();
+        for number in WRONG..WRONG + CASES as u64 {
+            let mut record = job(number);
+            let theirs = ["name", "comment", "features", "excluded_nodes", "dependency", "account"];
+            let name = *chance.one_of(&theirs);
+            let text = chance.one_of(&texts[..3]).clone();
+            record.iter_mut().filter(|(n, _)| *n == name).for_each(|(_, value)| value.clone_from(&text));
+            lists.0[1].push(record);
+        }
+        let snapshot = lists.snapshot(seed);
+        assert_eq!((&snapshot.doubts[..], &snapshot.unread), (&[][..], &None), "seed {seed}");
+        assert_eq!(snapshot.jobs.len(), whole.jobs.len() + CASES);
+    }
+}

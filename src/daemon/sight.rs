@@ -1,0 +1,247 @@
+//! What a reader may see: all documents pass through here, and `PrivateData` is obeyed in each. What is
+//! hidden is counted, and not named.
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+use crate::api::{Generations, NodeKind, NodeView, RoundView, RoundsView, Status};
+use crate::model::{JobId, PrivateData, ProfileFilter, ProfileKey, UnixTime, UserId};
+
+/// Numbers of jobs in a sentence. Wherever infill names a job in words, one of these stands before the
+/// number.
+static JOBS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"(?i)\b(job|wing|lead)(s?)(?:_?ids?[ =:]+|[ =#]+)(\d+)((?:(?:, ?| and )\d+)*)").ok()
+});
+
+/// The name of a reservation in a sentence.
+static RESERVATIONS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\breservation [^\s,;)]+").ok());
+
+/// What stands in for a sentence that could not be cleaned.
+const WITHHELD: &str = "not shown";
+
+/// What stands in for what is wrong with jobs that are hidden.
+const OF_OTHERS: &str = "something is wrong with a job that is not shown to you";
+
+/// Who reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Viewer {
+    /// The user who was proved; `None` for somebody who proved nothing.
+    pub uid: Option<UserId>,
+    /// Their login name, if they have one.
+    pub name: Option<String>,
+    /// Whether nothing is hidden from them: root, the daemon's user, administrators, Slurm's operators.
+    pub all: bool,
+}
+
+/// What one reader may see of other people's jobs.
+pub struct Sight<'a> {
+    viewer: &'a Viewer,
+    private: PrivateData,
+    owner: &'a dyn Fn(JobId) -> Option<UserId>,
+}
+
+impl<'a> Sight<'a> {
+    /// Of this reader, where `owner` says whose each job is.
+    pub fn new(
+        viewer: &'a Viewer,
+        private: PrivateData,
+        owner: &'a dyn Fn(JobId) -> Option<UserId>,
+    ) -> Sight<'a> {
+        Sight { viewer, private, owner }
+    }
+
+    fn is_clear(&self) -> bool {
+        self.viewer.all || self.private.is_nothing()
+    }
+
+    fn owns(&self, job: JobId) -> bool {
+        self.viewer.uid.is_some() && (self.owner)(job) == self.viewer.uid
+    }
+
+    /// Whether a job may be named.
+    pub fn job(&self, job: JobId) -> bool {
+        self.viewer.all || !self.private.jobs || self.owns(job)
+    }
+
+    /// A node may be named to those whose job is on it.
+    fn node(&self, jobs: [Option<JobId>; 2]) -> bool {
+        !self.private.nodes || jobs.into_iter().flatten().any(|j| self.owns(j))
+    }
+
+    /// A sentence without the numbers of jobs and names of reservations that are hidden.
+    fn words<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let mut text = Cow::Borrowed(text);
+        if self.private.jobs {
+            let Some(jobs) = JOBS.as_ref() else { return WITHHELD.into() };
+            text =
+                Cow::Owned(jobs.replace_all(&text, |found: &Captures<'_>| self.jobs_in(found)).into_owned());
+        }
+        if self.private.reservations {
+            let Some(names) = RESERVATIONS.as_ref() else { return WITHHELD.into() };
+            text = Cow::Owned(names.replace_all(&text, "a reservation").into_owned());
+        }
+        text
+    }
+
+    /// `job 7` as it was if it may be named, else `a job`.
+    fn jobs_in(&self, found: &Captures<'_>) -> String {
+        let numbers = format!("{}{}", &found[3], &found[4]);
+        let mut ids = numbers.split(|c: char| !c.is_ascii_digit()).filter(|t| !t.is_empty());
+        if ids.all(|id| id.parse().is_ok_and(|id| self.job(JobId(id)))) {
+            return found[0].to_owned();
+        }
+        match &found[2] {
+            "" => format!("a {}", found[1].to_lowercase()),
+            plural => format!("{}{plural}", found[1].to_lowercase()),
+        }
+    }
+
+    fn clean(&self, text: &mut String) {
+        *text = self.words(text).into_owned();
+    }
+
+    /// How things stand.
+    pub fn status(&self, mut status: Status) -> Status {
+        if self.is_clear() {
+            return status;
+        }
+        let hidden = &mut status.hidden;
+        status.jobs.retain(|job| {
+            let seen = self.job(job.job);
+            if !seen {
+                hidden.jobs += 1;
+                hidden.job_nodes += job.nodes.len() as u32;
+            }
+            seen
+        });
+        status.nodes.retain(|n| {
+            let seen = self.node([n.job, n.main_job]);
+            if !seen {
+                *hidden.nodes.entry(n.kind).or_default() += 1;
+            }
+            seen
+        });
+        for job in &mut status.jobs {
+            if self.private.users && !self.owns(job.job) {
+                job.user.clear();
+            }
+            self.clean(&mut job.why);
+            self.clean(&mut job.advice);
+            self.clean(&mut job.leaving);
+            job.shortage.iter_mut().for_each(|what| self.clean(what));
+        }
+        status.nodes.iter_mut().for_each(|n| self.clean_node(n));
+        status.problems.iter_mut().for_each(|p| self.clean_problem(p));
+        status
+    }
+
+    /// What is wrong with a job may quote it.
+    fn clean_problem(&self, problem: &mut String) {
+        let parts: Vec<&str> = problem.split("; ").collect();
+        let mut kept: Vec<&str> = parts.iter().copied().filter(|p| self.words(p) == *p).collect();
+        if kept.len() < parts.len() {
+            kept.push(OF_OTHERS);
+        }
+        *problem = kept.join("; ");
+    }
+
+    fn clean_node(&self, node: &mut NodeView) {
+        node.job = node.job.filter(|j| self.job(*j));
+        node.main_job = node.main_job.filter(|j| self.job(*j));
+        node.wanted_by.iter_mut().for_each(|by| self.clean(by));
+        node.why.iter_mut().for_each(|why| self.clean(why));
+        for failure in &mut node.failures {
+            failure.job = failure.job.filter(|j| self.job(*j));
+            self.clean(&mut failure.what);
+        }
+        for failure in &mut node.failures {
+            failure.job = failure.job.filter(|j| self.job(*j));
+            self.clean(&mut failure.what);
+        }
+    }
+
+    /// A round.
+    pub fn round(&self, mut view: RoundView) -> RoundView {
+        view.report.owners.clear();
+        if self.is_clear() {
+            return view;
+        }
+        let (plan, report, hidden) = (&mut view.plan, &mut view.report, &mut view.hidden);
+        plan.jobs.retain(|j| self.job(j.job));
+        report.jobs.retain(|verdict| {
+            let seen = self.job(verdict.job);
+            if !seen {
+                hidden.jobs += 1;
+                hidden.job_nodes += verdict.gets;
+            }
+            seen
+        });
+        report.nodes.retain(|n| {
+            let seen = self.node([n.job, None]);
+            if !seen {
+                let kind = if n.job.is_some() { NodeKind::Held } else { NodeKind::Refused };
+                *hidden.nodes.entry(kind).or_default() += 1;
+            }
+            seen
+        });
+        for node in &mut report.nodes {
+            node.job = node.job.filter(|j| self.job(*j));
+            node.why = self.words(&node.why.to_string()).into_owned().into();
+        }
+        for verdict in &mut report.jobs {
+            verdict.why = self.words(&verdict.why.to_string()).into_owned().into();
+        }
+        for note in &mut report.notes {
+            *note = self.words(&note.to_string()).into_owned().into();
+        }
+        view
+    }
+
+    /// Lines of rounds: numbers, and notes.
+    pub fn rounds(&self, mut view: RoundsView) -> RoundsView {
+        if !self.is_clear() {
+            for note in view.rounds.iter_mut().flat_map(|r| &mut r.notes) {
+                *note = self.words(&note.to_string()).into_owned().into();
+            }
+        }
+        view
+    }
+
+    /// The generations of a job, which was submitted at this moment, where that is known: earlier ones are
+    /// those of another job that had the same number. Of a hidden job there are none, as of an unknown one.
+    pub fn generations(&self, job: JobId, submitted: Option<UnixTime>, mut view: Generations) -> Generations {
+        if !self.job(job) {
+            view.generations.clear();
+        }
+        if !self.viewer.all && self.private.jobs {
+            view.generations.retain(|g| submitted.is_none_or(|at| g.started_at >= at));
+        }
+        if !self.is_clear() {
+            view.generations.iter_mut().for_each(|g| self.clean(&mut g.why));
+        }
+        view
+    }
+
+    /// Which of the profiles that a reader asks for they may see; `None` for none of them.
+    pub fn profiles(&self, asked: ProfileFilter) -> Option<ProfileFilter> {
+        if self.viewer.all || !self.private.profiles() {
+            return Some(asked);
+        }
+        let name = self.viewer.name.clone()?;
+        asked
+            .user
+            .as_ref()
+            .is_none_or(|user| *user == name)
+            .then_some(ProfileFilter { user: Some(name), ..asked })
+    }
+
+    /// Whether a reader may see what was measured for a profile.
+    pub fn profile(&self, key: &ProfileKey) -> bool {
+        self.viewer.all || !self.private.profiles() || self.viewer.name.as_ref() == Some(&key.user)
+    }
+}

@@ -1,0 +1,107 @@
+//! What keeps a job from what infill wants with it: people hold or suspend its lead, Slurm will not start it.
+//!
+//! Infill holds malleable jobs while they wait, and so does the job_submit plug-in before infill has seen
+//! them. Those holds look like an owner's own (`JobHeldUser`): an administrator's never does. So an owner's
+//! hold is told only by its moment, after infill has released the job.
+
+use crate::model::{BaseState, Hold, Job, UnixTime};
+
+use super::trials::Trials;
+
+/// Beginnings of the reasons for which Slurm does not start a job whatever is free.
+const REFUSALS: [&str; 16] = [
+    "Account",
+    "Assoc",
+    "BadConstraints",
+    "BurstBuffer",
+    "Dependency",
+    "InvalidAccount",
+    "InvalidQOS",
+    "JobHoldMaxRequeue",
+    "Licenses",
+    "MaxMemPerLimit",
+    "PartitionConfig",
+    "PartitionNodeLimit",
+    "PartitionTimeLimit",
+    "QOS",
+    "ReservationDeleted",
+    "launch failed",
+];
+
+/// What Slurm says of a job that it holds itself, because it could not start it.
+const LAUNCH_FAILED: &str = "launch failed";
+
+/// What people, Slurm, the site and its nodes do with a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Obstacles {
+    /// Who holds it, if it is not infill.
+    pub held_by: Option<Hold>,
+    /// When infill last released it, if it waits to start since.
+    pub released_at: Option<UnixTime>,
+    /// Why Slurm did not start it the last time.
+    pub refusal: Option<String>,
+    /// Whether it is suspended: it keeps its nodes, and its agent can neither speak nor hear.
+    pub suspended: bool,
+    /// Why it has fewer wings than planned, where Slurm, the site or our own bound keeps them from it.
+    pub(super) shortage: Option<String>,
+    /// Where its command has run, and which nodes it is kept from.
+    pub trials: Trials,
+}
+
+impl Obstacles {
+    /// Whether a look that began at `read_at` shows what became of it since infill released it.
+    pub(super) fn was_released(&self, read_at: UnixTime) -> bool {
+        self.released_at.is_some_and(|t| t < read_at)
+    }
+
+    /// Takes in who holds the waiting lead. `ours`: whether infill is to hold it now.
+    pub(super) fn note_hold(&mut self, lead: &Job, ours: bool) {
+        let failed = lead.state_description.starts_with(LAUNCH_FAILED);
+        let by = match lead.state_reason.as_str() {
+            _ if failed => None,
+            "JobHeldAdmin" => Some(Hold::Admin),
+            "JobHeldUser" if !ours => Some(Hold::Owner),
+            _ => None,
+        };
+        self.held_by = if lead.held { by.or(self.held_by) } else { None };
+    }
+
+    /// The part of them that the store keeps.
+    pub fn stored(&self) -> Obstacles {
+        Obstacles {
+            trials: Trials::default(),
+            refusal: self.refusal.clone(),
+            shortage: self.shortage.clone(),
+            ..*self
+        }
+    }
+
+    /// Moves all times by these seconds.
+    pub(super) fn forgive(&mut self, secs: f64) {
+        self.released_at = self.released_at.map(|t| t.plus_secs(secs));
+        self.trials.forgive(secs);
+    }
+
+    /// Takes in that it runs.
+    pub(super) fn note_running(&mut self, lead: &Job) {
+        // A hold of a job that runs counts when it comes to wait again.
+        let held_by = (lead.state_reason == "JobHeldAdmin").then_some(Hold::Admin);
+        let suspended = lead.state.base == BaseState::Suspended;
+        *self = Obstacles {
+            held_by,
+            suspended,
+            shortage: self.shortage.take(),
+            trials: std::mem::take(&mut self.trials),
+            ..Obstacles::default()
+        };
+    }
+}
+
+/// Why Slurm will not start a lead that infill has released, if that has nothing to do with what is free.
+pub(super) fn refusal(lead: &Job) -> Option<&str> {
+    if lead.state_description.starts_with(LAUNCH_FAILED) {
+        return Some(&lead.state_description);
+    }
+    let reason = lead.state_reason.as_str();
+    REFUSALS.iter().any(|r| reason.starts_with(r)).then_some(reason)
+}

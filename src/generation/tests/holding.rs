@@ -1,0 +1,141 @@
+//! What people and Slurm do with a lead: holds, refusals, suspension, time limits.
+
+use crate::generation::effect::Effect;
+use crate::generation::phase::Phase;
+use crate::generation::sight::Sight;
+use crate::model::{Bar, BaseState, Hold, Job, Standing};
+
+use super::rig::{LEAD, Rig, job, n, rig, running, settings};
+
+/// Takes in a look, a second later, at a lead that waits: held or not, and why.
+fn waits(r: &mut Rig, held: bool, reason: &str, description: &str) {
+    let mut lead = job(LEAD, &[], 0);
+    (lead.held, lead.state_reason) = (held, reason.to_owned());
+    lead.state_description = description.to_owned();
+    see(r, &lead);
+}
+
+fn see(r: &mut Rig, lead: &Job) {
+    r.now = r.now + 1;
+    let sight = Sight { lead: Some(lead), wings: Vec::new(), read_at: r.now };
+    r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+}
+
+/// A lead that infill has released, and that has not started.
+fn released() -> Rig {
+    let mut r = rig("1-4");
+    r.target(&[1]);
+    r.with(|m, now, _| m.released(now));
+    r
+}
+
+fn launches(r: &Rig) -> usize {
+    r.effects.iter().filter(|e| matches!(e, Effect::Launch { .. })).count()
+}
+
+#[test]
+fn a_hold_by_an_administrator_counts_whenever_it_comes() {
+    let mut r = rig("1-4");
+    waits(&mut r, true, "JobHeldUser", "");
+    assert_eq!(r.m.standing(r.now), Standing::Waiting, "the plug-in's hold is infill's");
+    waits(&mut r, true, "JobHeldAdmin", "");
+    r.target(&[1]);
+    assert_eq!((launches(&r), r.m.standing(r.now)), (0, Standing::Barred(Bar::Held(Hold::Admin))));
+    // Released: infill holds it again, and starts it.
+    waits(&mut r, false, "Priority", "");
+    assert!(r.effects.contains(&Effect::Hold { job: LEAD }), "{:?}", r.effects);
+    waits(&mut r, true, "JobHeldUser", "");
+    r.target(&[1]);
+    assert_eq!(launches(&r), 1);
+}
+
+#[test]
+fn a_hold_after_infills_release_is_a_persons() {
+    for (reason, by) in [("JobHeldUser", Hold::Owner), ("JobHeldAdmin", Hold::Admin)] {
+        let mut r = released();
+        waits(&mut r, true, reason, "");
+        assert_eq!(r.m.standing(r.now), Standing::Barred(Bar::Held(by)));
+        r.now = r.now + 1000;
+        r.target(&[1]);
+        assert_eq!(launches(&r), 1, "launching undid a hold");
+        // A daemon that is restarted meanwhile knows it, too.
+        let read = crate::generation::Machine::from_record(r.m.record()).unwrap();
+        assert_eq!(read.standing(r.now), Standing::Barred(Bar::Held(by)));
+    }
+}
+
+#[test]
+fn before_infill_has_released_it_the_lead_is_still_held_by_infill() {
+    let mut r = rig("1-4");
+    r.target(&[1]);
+    waits(&mut r, true, "JobHeldUser", "");
+    assert!(matches!(r.m.phase, Phase::Launching { .. }));
+    // Nor is it a person's hold if its agent had it requeued while the daemon was away.
+    let mut r = running("1-4", &[1]);
+    waits(&mut r, true, "JobHeldUser", "job requeued in held state");
+    assert_eq!((r.m.obstacles.held_by, r.m.state().word()), (None, "queued"));
+    let mut r = running("1-4", &[1]);
+    waits(&mut r, true, "JobHeldUser", "");
+    assert_eq!(r.m.obstacles.held_by, Some(Hold::Owner));
+}
+
+#[test]
+fn a_lead_that_slurm_refuses_gives_its_nodes_back_at_once_and_waits_longer_each_time() {
+    for (reason, held) in [("QOSMaxJobsPerUserLimit", false), ("Licenses", false), ("BadConstraints", true)] {
+        let mut r = released();
+        let mut pauses = Vec::new();
+        for _ in 0..3 {
+            waits(&mut r, held, reason, "");
+            let Standing::Barred(Bar::Refused { reason: why, until }) = r.m.standing(r.now) else {
+                panic!("{reason}: {:?}", r.m.standing(r.now))
+            };
+            assert_eq!((why.as_str(), r.m.held(r.now).len()), (reason, 0));
+            pauses.push(until.secs_since(r.now));
+            r.now = until;
+            r.target(&[1]);
+            r.with(|m, now, _| m.released(now));
+        }
+        assert_eq!(pauses, [30.0, 60.0, 120.0], "{reason}");
+        assert_eq!(launches(&r), 4);
+    }
+    // What has to do with what is free is waited for; so is what was read before the release.
+    let mut r = released();
+    waits(&mut r, false, "Resources", "");
+    assert!(matches!(r.m.phase, Phase::Launching { .. }));
+    let mut r = rig("1-4");
+    r.target(&[1]);
+    waits(&mut r, false, "Licenses", "");
+    assert!(matches!(r.m.phase, Phase::Launching { .. }));
+}
+
+#[test]
+fn a_suspended_lead_keeps_what_it_has_and_goes_on() {
+    let mut r = running("1-4", &[1]);
+    let effects = r.effects.len();
+    let mut lead = job(LEAD, &[n(1)], 0);
+    lead.state.base = BaseState::Suspended;
+    see(&mut r, &lead);
+    r.now = r.now + 4000;
+    r.target(&[3]);
+    assert_eq!(r.effects.len(), effects, "{:?}", &r.effects[effects..]);
+    assert_eq!((r.m.standing(r.now), r.m.held(r.now).len()), (Standing::Busy, 1));
+    r.target(&[1]);
+    lead.state.base = BaseState::Running;
+    see(&mut r, &lead);
+    assert!(matches!(r.m.phase, Phase::Running { .. }), "{:?}: {:?}", r.m.phase, r.notes);
+}
+
+#[test]
+fn the_users_own_time_limit_holds() {
+    let mut r = rig("1-4");
+    r.m.submitted.limit_mins = Some(5);
+    r.target(&[1]);
+    let Some(Effect::Launch { limit_mins, .. }) = r.effects.first() else { panic!("{:?}", r.effects) };
+    assert_eq!(*limit_mins, 5);
+    r.run();
+    r.target(&[1]);
+    let mut lead = job(LEAD, &[n(1)], 0);
+    lead.time_limit_mins = Some(5);
+    see(&mut r, &lead);
+    assert!(!r.effects.iter().any(|e| matches!(e, Effect::SetLimit { .. })), "{:?}", r.effects);
+}

@@ -1,0 +1,108 @@
+//! What is learned from stops and starts.
+
+use super::rig::{LEAD, Rig, job, n, running, settings};
+use crate::generation::effect::{Effect, Outcome};
+use crate::generation::sight::Sight;
+use crate::model::{AgentEvent, Exit, JobId, StopEnd};
+
+/// What a stop after so many seconds teaches, with 10 s of grace.
+fn lesson(code: i32, killed: bool, stop_secs: f64, leaving: bool) -> Option<(f64, StopEnd)> {
+    let mut r = running("1-8", &[1, 2]);
+    r.m.spec.grace_secs = 10;
+    if leaving {
+        r.event(&n(2), AgentEvent::Leaving);
+    }
+    let exit = Exit { code, asked: true, killed };
+    let stopped = AgentEvent::Stopped { generation: 1, exit, stop_secs, port: 4000 };
+    let mut out = Outcome::default();
+    r.m.event(&n(2), &stopped, &settings(), r.now, &mut out);
+    out.stops.first().map(|stop| {
+        assert_eq!((stop.job, stop.generation), (LEAD, 1));
+        (stop.secs, stop.end)
+    })
+}
+
+#[test]
+fn every_stop_that_was_asked_for_teaches_something() {
+    assert_eq!(lesson(0, false, 4.0, false), Some((4.0, StopEnd::Saved)));
+    assert_eq!(
+        lesson(0, false, 0.5, true),
+        Some((0.5, StopEnd::Saved)),
+        "in time, though Slurm took the node"
+    );
+    assert_eq!(lesson(138, false, 0.1, false), Some((0.1, StopEnd::Saved)), "it went by the signal");
+    assert_eq!(lesson(1, false, 3.0, false), Some((3.0, StopEnd::Failed)));
+    assert_eq!(lesson(137, true, 10.2, false), Some((10.0, StopEnd::Killed)));
+    assert_eq!(
+        lesson(137, true, 2.0, true),
+        Some((2.0, StopEnd::Cut)),
+        "Slurm left it less than its own time"
+    );
+    assert_eq!(lesson(137, true, 10.2, true), Some((10.0, StopEnd::Killed)));
+    assert_eq!(lesson(0, false, 0.0, false), None, "it had ended before it was asked");
+}
+
+/// A job on n1 with a wing on n2 that Slurm runs, and that has not said hello.
+fn with_wing_in_prolog() -> Rig {
+    let mut r = running("1-8", &[1]);
+    r.target(&[1, 2]);
+    let order = r.m.orders()[0].order;
+    let id = JobId(100 + order as u32);
+    r.event(&n(1), AgentEvent::WingSubmitted { order, job: id });
+    r
+}
+
+/// What follows from a look at it after so many seconds.
+fn look(r: &mut Rig, secs: i64, configuring: bool) -> Outcome {
+    let now = r.now + secs;
+    r.m.workers.values_mut().for_each(|w| w.last_seen = now);
+    let (number, wing) = r.m.wings.iter().next().unwrap();
+    let mut wing = job(wing.job.unwrap(), &[n(2)], *number);
+    if configuring {
+        wing.state.flags.insert("CONFIGURING".to_owned());
+    }
+    let lead = job(LEAD, &[n(1)], 0);
+    let sight = Sight { lead: Some(&lead), wings: vec![&wing], read_at: now };
+    let mut out = Outcome::default();
+    r.m.observe(&sight, &settings(), now, &mut out);
+    r.m.step(&settings(), now, &mut out);
+    out
+}
+
+fn cancels(out: &Outcome) -> bool {
+    out.effects.iter().any(|e| matches!(e, Effect::CancelWing { .. }))
+}
+
+#[test]
+fn a_wing_in_its_prolog_is_waited_for_and_its_node_is_not_blamed_while_it_is_prepared() {
+    for configuring in [false, true] {
+        let mut r = with_wing_in_prolog();
+        let early = look(&mut r, 25, configuring);
+        assert!(!cancels(&early) && early.strikes.is_empty(), "{early:?}");
+        let late = look(&mut r, 101, configuring);
+        assert!(cancels(&late), "{late:?}");
+        assert_eq!(late.strikes.len(), usize::from(!configuring), "{late:?}");
+    }
+}
+
+#[test]
+fn how_long_a_start_has_taken_is_told_once() {
+    let mut r = with_wing_in_prolog();
+    r.now = r.now + 57;
+    let id = r.m.wings.values().next().unwrap().job.unwrap();
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        let arrival = crate::generation::Arrival {
+            node: n(2),
+            slurm_job: id,
+            address: "n2".to_owned(),
+            port: 4000,
+            running: None,
+            spec: None,
+        };
+        let mut out = Outcome::default();
+        assert!(r.m.hello(arrival, r.now, &mut out));
+        told.extend(out.arrived);
+    }
+    assert_eq!(told, [(n(2), 57.0)]);
+}

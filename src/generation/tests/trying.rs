@@ -1,0 +1,125 @@
+//! Nodes on which nothing works, and jobs that work nowhere.
+
+use crate::generation::phase::Phase;
+use crate::model::{AgentEvent, Exit, JobId, MalleableState};
+
+use super::rig::{LEAD, Rig, n, progress, rig, running};
+
+const FAILED: Exit = Exit { code: 3, asked: false, killed: false };
+const ASKED: Exit = Exit { code: 0, asked: true, killed: false };
+
+/// The command fails on one node; the others are asked to stop.
+fn fails_on(r: &mut Rig, node: u32) {
+    let generation = r.m.generation.number;
+    r.stopped(&n(node), generation, FAILED);
+    r.run();
+    r.pass(30);
+    r.run();
+}
+
+#[test]
+fn growth_onto_a_bad_node_is_taken_back_and_is_no_restart() {
+    let mut r = running("1-8", &[1, 2]);
+    r.event(&n(1), progress(1));
+    r.target(&[1, 2, 5]);
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n1", "n2", "n5"]);
+    fails_on(&mut r, 5);
+    assert_eq!(r.started.last().unwrap(), &["n1", "n2"]);
+    assert_eq!((r.m.counts.restarts, r.strikes.clone()), (0, vec![n(5)]));
+    assert!(r.m.obstacles.trials.is_shunned(&n(5), r.now));
+    // A round that was under way does not know it yet.
+    r.target(&[1, 2, 5]);
+    r.run();
+    assert_eq!(r.nodes_running(), ["n1", "n2"]);
+}
+
+#[test]
+fn a_lead_on_a_bad_node_starts_elsewhere() {
+    let mut r = rig("1-8");
+    r.target(&[1]);
+    r.run();
+    fails_on(&mut r, 1);
+    r.observe();
+    assert_eq!((r.m.state(), r.m.counts.restarts), (MalleableState::Queued, 0));
+    r.target(&[2]);
+    r.run();
+    r.target(&[2]);
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n2"]);
+}
+
+#[test]
+fn a_command_that_fails_everywhere_fails_as_itself() {
+    let mut r = running("1-8", &[1, 2, 3]);
+    r.m.spec.max_restarts = 1;
+    fails_on(&mut r, 2);
+    assert_eq!((r.m.counts.restarts, r.acquitted), (0, false));
+    fails_on(&mut r, 3);
+    assert_eq!((r.m.counts.restarts, r.acquitted), (1, true));
+    assert!(!r.m.obstacles.trials.is_shunned(&n(2), r.now), "it was not the node");
+    let generation = r.m.generation.number;
+    r.stopped(&n(1), generation, FAILED);
+    r.stopped(&n(3), generation, ASKED);
+    assert_eq!(r.m.phase, Phase::Ending { code: 3 });
+}
+
+#[test]
+fn restarts_long_ago_do_not_count() {
+    let mut r = running("1-8", &[1]);
+    r.m.spec.max_restarts = 1;
+    r.event(&n(1), progress(1));
+    for _ in 0..3 {
+        r.pass(3601);
+        fails_on(&mut r, 1);
+        assert_eq!((r.m.state(), r.m.counts.restarts), (MalleableState::Running, 1));
+    }
+    let generation = r.m.generation.number;
+    r.stopped(&n(1), generation, FAILED);
+    assert_eq!(r.m.phase, Phase::Ending { code: 3 });
+}
+
+#[test]
+fn wings_that_die_at_once_are_not_ordered_for_ever() {
+    let mut r = running("1-8", &[1]);
+    let mut orders = 0;
+    // Ten minutes; each round asks for the node that comes next.
+    for round in 0..120 {
+        r.target(&[1, 2 + round % 7]);
+        for order in r.m.orders() {
+            orders += 1;
+            let job = JobId(100 + order.order as u32);
+            r.event(&n(1), AgentEvent::WingSubmitted { order: order.order, job });
+            r.slurm.insert(job, order.nodes.clone());
+            r.observe();
+            r.slurm.remove(&job);
+        }
+        r.observe();
+    }
+    assert!((2..=7).contains(&orders), "{orders} orders");
+    assert_eq!(r.started.len(), 1);
+}
+
+#[test]
+fn a_lead_that_cannot_be_sent_off_is_tried_elsewhere() {
+    use crate::generation::effect::Effect;
+    let mut r = rig("1-8");
+    let launch = Effect::Launch { job: LEAD, node: n(1), limit_mins: 10 };
+    for again in [false, true] {
+        r.pass(60);
+        r.target(&[1]);
+        r.with(|m, now, out| m.effect_failed(&launch, "no", false, &super::rig::settings(), now, out));
+        assert_eq!(r.m.obstacles.trials.is_shunned(&n(1), r.now), again);
+    }
+}
+
+#[test]
+fn a_job_that_must_not_order_wings_is_not_started_for_them() {
+    use crate::model::Standing;
+    let mut r = rig("2-8");
+    r.m.backoff.order_after = Some(r.now + 30);
+    assert_eq!(r.m.standing(r.now), Standing::BackOff(r.now + 30));
+    let mut single = rig("1-8");
+    single.m.backoff.order_after = Some(single.now + 30);
+    assert_eq!(single.m.standing(single.now), Standing::Waiting);
+}

@@ -1,0 +1,147 @@
+//! What time does to a job: silence, pauses of the daemon, leads that take long, limits.
+
+use crate::generation::effect::Effect;
+use crate::generation::phase::Phase;
+use crate::generation::sight::Sight;
+use crate::model::{BaseState, JobId, JobState, MalleableState};
+
+use super::rig::{LEAD, Rig, job, n, progress, rig, running, settings};
+
+fn hear(r: &mut Rig, node: u32) {
+    let now = r.now;
+    r.with(|m, _, _| assert!(m.seen(&n(node), m.workers[&n(node)].slurm_job, now)));
+}
+
+#[test]
+fn silence_alone_is_no_loss() {
+    let mut r = running("1-8", &[1, 2]);
+    r.event(&n(1), progress(1));
+    for _ in 0..60 {
+        r.now = r.now + 5;
+        hear(&mut r, 1);
+        r.event(&n(1), progress(1));
+    }
+    assert_eq!((r.m.state(), r.started.len()), (MalleableState::Running, 1));
+    // All of them: the network is away.
+    r.now = r.now + 300;
+    r.with(|_, _, _| {});
+    assert_eq!((r.m.state(), r.started.len()), (MalleableState::Running, 1));
+}
+
+#[test]
+fn a_silent_worker_for_which_the_others_wait_is_lost() {
+    let mut r = running("1-8", &[1, 2]);
+    r.event(&n(1), progress(1));
+    for _ in 0..12 {
+        r.now = r.now + 5;
+        hear(&mut r, 1);
+    }
+    assert_eq!(r.m.state(), MalleableState::Running);
+    r.now = r.now + 5;
+    hear(&mut r, 1);
+    assert_eq!(r.m.state(), MalleableState::Rescaling);
+}
+
+#[test]
+fn nobody_is_blamed_for_time_in_which_nothing_was_heard() {
+    let mut r = running("1-8", &[1, 2]);
+    r.m.spec.grace_secs = 10;
+    r.target(&[1]);
+    for missed in [70, -3600] {
+        r.now = r.now + missed;
+        r.m.forgive(missed as f64);
+        r.with(|_, _, _| {});
+        assert!(matches!(r.m.phase, Phase::Stopping { .. }), "the agents had no time to answer");
+    }
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n1"]);
+}
+
+#[test]
+fn a_lead_that_says_nothing_claims_only_its_own_node_after_a_while() {
+    let mut r = rig("1-8");
+    r.target(&[1, 2, 3]);
+    r.slurm.insert(LEAD, vec![n(1)]);
+    assert_eq!(r.m.held(r.now).len(), 3);
+    for _ in 0..6 {
+        r.observe();
+    }
+    assert_eq!(r.m.held(r.now).into_keys().collect::<Vec<_>>(), [n(1)]);
+    assert_eq!(r.m.held_lead(r.now), Some(&n(1)));
+    // It comes all the same: next time it is given longer.
+    r.say_hello();
+    assert_eq!(r.m.backoff.late_starts, 1);
+}
+
+#[test]
+fn a_lead_that_does_not_start_leaves_its_nodes_to_others_for_longer_each_time() {
+    let mut r = rig("1-8");
+    let mut claimed = 0;
+    for _ in 0..240 {
+        r.target(&[1, 2, 3]);
+        r.slurm.remove(&LEAD);
+        r.observe();
+        claimed += i32::from(r.m.held(r.now).len() == 3);
+    }
+    // Twenty minutes in steps of five seconds.
+    assert!(claimed < 80, "claimed for {claimed} of 240 steps");
+}
+
+#[test]
+fn a_lead_that_was_requeued_on_its_way_is_launched_again_at_once() {
+    for (held, reason) in [(true, "JobHeldUser"), (false, "BeginTime")] {
+        let mut r = rig("1-8");
+        r.target(&[1]);
+        let mut lead = job(LEAD, &[], 0);
+        lead.state = JobState::of(BaseState::Pending);
+        (lead.held, lead.state_reason) = (held, reason.to_owned());
+        r.now = r.now + 11;
+        let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now };
+        r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+        assert_eq!(r.m.state(), MalleableState::Queued, "{reason}");
+    }
+}
+
+#[test]
+fn wings_of_which_nothing_was_stored_are_taken_up() {
+    let before = running("1-8", &[1, 2, 3]);
+    let mut r = rig("1-8");
+    r.slurm = before.slurm.clone();
+    r.held = false;
+    r.observe();
+    assert_eq!(r.m.occupied().into_keys().collect::<Vec<_>>(), [n(1), n(2), n(3)]);
+    r.say_hello();
+    r.observe();
+    assert_eq!(r.slurm, before.slurm, "nothing is cancelled");
+    r.target(&[1, 2, 3]);
+    r.run();
+    assert_eq!(r.started, [["n1", "n2", "n3"]]);
+    // Once the planner has spoken, a wing that nobody knows is one that nobody wants.
+    r.slurm.insert(JobId(150), vec![n(7)]);
+    r.observe();
+    assert!(r.effects.contains(&Effect::CancelWing { job: JobId(150) }));
+}
+
+#[test]
+fn a_lead_that_has_come_is_given_its_limit_at_once() {
+    let mut r = rig("1-8");
+    r.target(&[1]);
+    r.now = r.now + 9;
+    r.say_hello();
+    // A lease of 600 s from the launch, and half an hour.
+    assert!(r.effects.contains(&Effect::SetLimit { job: LEAD, limit_mins: 40 }), "{:?}", r.effects);
+}
+
+#[test]
+fn limits_are_renewed_from_a_doubtful_look_too() {
+    let mut r = running("1-8", &[1, 2]);
+    let mut lead = job(LEAD, &[n(1)], 0);
+    lead.time_limit_mins = Some(1);
+    let mut wing = job(JobId(101), &[n(2)], 1);
+    wing.time_limit_mins = Some(1);
+    let sight = Sight { lead: Some(&lead), wings: vec![&wing], read_at: r.now };
+    r.with(|m, now, out| m.renew(&sight, now, out));
+    let limits = r.effects.iter().filter(|e| matches!(e, Effect::SetLimit { .. }));
+    let last: Vec<JobId> = limits.map(Effect::job).rev().take(2).collect();
+    assert_eq!(last, [JobId(101), LEAD], "{:?}", r.effects);
+}

@@ -1,0 +1,156 @@
+//! Where the job's command has shown that it can run, and which nodes the job is kept from.
+//!
+//! A command that fails on a node where it has never run, while it runs elsewhere, says something of the
+//! node: the job is tried without it, and that is no restart. A command that fails wherever it is fails as
+//! itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::{NodeName, UnixTime};
+
+/// For how long a job is kept from a node the first time; twice as long each further time.
+const SHUN_SECS: f64 = 60.0;
+
+/// Longest time for which a job is kept from a node.
+const SHUN_MAX_SECS: f64 = 6.0 * 3600.0;
+
+/// Nodes that one job is kept from at most.
+const MOST_SHUNNED: usize = 64;
+
+/// Failures in a row that are blamed on nodes, for a command that has run somewhere.
+const MOST_BLAMED: u32 = 3;
+
+/// Until when a job is kept from a node, and how often it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shunned {
+    until: UnixTime,
+    times: u32,
+}
+
+/// What the command's runs and failures say of nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trials {
+    proven: BTreeSet<NodeName>,
+    proven_in: u64,
+    /// Failures that were blamed on nodes since the command last ran.
+    blamed: u32,
+    first_failed: Option<NodeName>,
+    shunned: BTreeMap<NodeName, Shunned>,
+}
+
+impl Trials {
+    /// A generation begins.
+    pub(super) fn begin(&mut self) {
+        self.first_failed = None;
+    }
+
+    /// The command runs on the members of this generation.
+    pub(super) fn ran(&mut self, generation: u64, members: &[NodeName]) {
+        if self.proven_in != generation {
+            self.proven_in = generation;
+            self.proven.extend(members.iter().cloned());
+            self.blamed = 0;
+        }
+    }
+
+    /// The command has failed on a node.
+    pub(super) fn failed_on(&mut self, node: &NodeName) {
+        self.first_failed.get_or_insert_with(|| node.clone());
+    }
+
+    /// The node that is to blame for the failure of a generation, of whose members these failed by
+    /// themselves; `None` if it is the command's own.
+    pub(super) fn culprit(&mut self, failed: &[&NodeName]) -> Option<NodeName> {
+        let most = if self.proven.is_empty() { 1 } else { MOST_BLAMED };
+        if self.blamed >= most {
+            return None;
+        }
+        let first = self.first_failed.as_ref().into_iter();
+        let node = first.chain(failed.iter().copied()).find(|n| !self.proven.contains(*n))?.clone();
+        self.blamed += 1;
+        Some(node)
+    }
+
+    /// Takes back what was blamed on nodes since the command last ran; says whether anything was.
+    pub(super) fn acquit(&mut self) -> bool {
+        let blamed = self.blamed > 0;
+        self.shunned.retain(|_, s| s.times > 1);
+        blamed
+    }
+
+    /// Keeps the job from a node for a while.
+    pub(super) fn shun(&mut self, node: &NodeName, now: UnixTime) {
+        self.shunned.retain(|_, s| now.secs_since(s.until) < SHUN_MAX_SECS);
+        if self.shunned.len() >= MOST_SHUNNED && !self.shunned.contains_key(node) {
+            let first = self.shunned.iter().min_by_key(|(_, s)| s.until).map(|(n, _)| n.clone());
+            first.map(|n| self.shunned.remove(&n));
+        }
+        let shunned = self.shunned.entry(node.clone()).or_insert(Shunned { until: now, times: 0 });
+        let secs = SHUN_SECS * f64::powi(2.0, shunned.times.min(20) as i32);
+        *shunned =
+            Shunned { until: now.plus_secs(secs.min(SHUN_MAX_SECS)), times: shunned.times.saturating_add(1) };
+    }
+
+    /// Whether the job is kept from a node now.
+    pub fn is_shunned(&self, node: &NodeName, now: UnixTime) -> bool {
+        self.shunned.get(node).is_some_and(|s| s.until > now)
+    }
+
+    /// The nodes that the job is kept from now, by name.
+    pub fn shunned(&self, now: UnixTime) -> impl Iterator<Item = &NodeName> {
+        self.shunned.iter().filter(move |(_, s)| s.until > now).map(|(node, _)| node)
+    }
+
+    /// Moves all times by these seconds.
+    pub(super) fn forgive(&mut self, secs: f64) {
+        self.shunned.values_mut().for_each(|s| s.until = s.until.plus_secs(secs));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn n(i: u32) -> NodeName {
+        NodeName::new(format!("n{i}"))
+    }
+
+    #[test]
+    fn a_command_that_runs_elsewhere_blames_three_nodes_and_then_itself() {
+        let mut trials = Trials::default();
+        trials.ran(1, &[n(1)]);
+        for i in [5, 6, 7] {
+            trials.begin();
+            trials.failed_on(&n(i));
+            trials.failed_on(&n(1));
+            assert_eq!(trials.culprit(&[&n(1), &n(i)]), Some(n(i)));
+        }
+        assert_eq!(trials.culprit(&[&n(8)]), None);
+        assert!(trials.acquit());
+        trials.ran(9, &[n(1), n(2)]);
+        trials.begin();
+        assert_eq!(trials.culprit(&[&n(2), &n(1)]), None, "it ran on both");
+        assert!(!trials.acquit());
+    }
+
+    #[test]
+    fn a_command_that_never_ran_blames_one() {
+        let mut trials = Trials::default();
+        trials.failed_on(&n(3));
+        assert_eq!(trials.culprit(&[&n(3)]), Some(n(3)));
+        trials.begin();
+        assert_eq!(trials.culprit(&[&n(1)]), None);
+    }
+
+    #[test]
+    fn is_kept_from_a_node_for_twice_as_long_each_time() {
+        let mut trials = Trials::default();
+        let at = |secs: i64| UnixTime(1000 + secs);
+        trials.shun(&n(1), at(0));
+        assert!(trials.is_shunned(&n(1), at(59)) && !trials.is_shunned(&n(1), at(60)));
+        trials.shun(&n(1), at(100));
+        assert!(trials.is_shunned(&n(1), at(219)) && !trials.is_shunned(&n(1), at(220)));
+        (2..200).for_each(|i| trials.shun(&n(i), at(300)));
+        assert_eq!(trials.shunned(at(300)).count(), MOST_SHUNNED);
+    }
+}

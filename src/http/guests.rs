@@ -1,0 +1,382 @@
+//! Connections: how many there may be, and how long one may stand about. Whoever has a request under way is
+//! busy, such as an agent that polls; the others are idle, and make room for newcomers when it gets full, the
+//! oldest first. So a crowd that only holds connections open keeps nobody out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use axum::extract::connect_info::Connected;
+use axum::extract::{ConnectInfo, Request};
+use axum::middleware::Next;
+use axum::response::Response;
+use axum::serve::{IncomingStream, Listener};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Sleep;
+
+/// How long a connection may be idle: before its first request, between two, in the middle of a head, or
+/// while its answer is not taken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Pause after an accept that failed: there are no descriptors left, perhaps.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// In all.
+    pub connections: usize,
+    /// From one other machine. Ours may have them all: a proxy there speaks for everybody.
+    pub a_host: usize,
+}
+
+/// What is known of one connection.
+#[derive(Debug)]
+struct Guest {
+    host: IpAddr,
+    /// Requests under way.
+    busy: u32,
+    since: Instant,
+    /// Of its task, which waits for it to say something.
+    waker: Option<Waker>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    guests: BTreeMap<u64, Guest>,
+    /// The idle ones, the oldest first.
+    idle: BTreeSet<(Instant, u64)>,
+    hosts: BTreeMap<IpAddr, BTreeSet<u64>>,
+    next: u64,
+}
+
+impl Book {
+    /// Takes in a connection, if there is room or somebody idle to make some.
+    fn admit(&mut self, host: IpAddr, room: Room, now: Instant) -> Option<u64> {
+        let of_host = self.hosts.get(&host);
+        if !host.is_loopback() && of_host.is_some_and(|ids| ids.len() >= room.a_host) {
+            let idle = of_host.into_iter().flatten().filter(|id| self.guests[id].busy == 0);
+            let oldest = idle.min_by_key(|id| self.guests[id].since).copied()?;
+            self.send_away(oldest);
+        }
+        if self.guests.len() >= room.connections {
+            let (_, oldest) = self.idle.first().copied()?;
+            self.send_away(oldest);
+        }
+        self.next += 1;
+        let guest = Guest { host, busy: 0, since: now, waker: None };
+        self.guests.insert(self.next, guest);
+        self.idle.insert((now, self.next));
+        self.hosts.entry(host).or_default().insert(self.next);
+        Some(self.next)
+    }
+
+    /// Its place is free at once; its task hears of it soon.
+    fn send_away(&mut self, id: u64) {
+        if let Some(waker) = self.leave(id).and_then(|guest| guest.waker) {
+            waker.wake();
+        }
+    }
+
+    fn leave(&mut self, id: u64) -> Option<Guest> {
+        let guest = self.guests.remove(&id)?;
+        self.idle.remove(&(guest.since, id));
+        if let Some(ids) = self.hosts.get_mut(&guest.host) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.hosts.remove(&guest.host);
+            }
+        }
+        Some(guest)
+    }
+
+    /// A request begins, or is answered.
+    fn turn(&mut self, id: u64, begins: bool, now: Instant) {
+        let Some(guest) = self.guests.get_mut(&id) else { return };
+        self.idle.remove(&(guest.since, id));
+        guest.busy = if begins { guest.busy + 1 } else { guest.busy.saturating_sub(1) };
+        guest.since = now;
+        if guest.busy == 0 {
+            self.idle.insert((now, id));
+        }
+    }
+}
+
+/// All connections.
+#[derive(Debug)]
+struct Guests {
+    room: Room,
+    book: Mutex<Book>,
+}
+
+impl Guests {
+    /// Entries are changed whole: a thread that panicked leaves the book as it was.
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Accepts connections for as long as there is room.
+#[derive(Debug)]
+pub struct Door {
+    listener: TcpListener,
+    guests: Arc<Guests>,
+}
+
+impl Door {
+    /// Behind which there is so much room.
+    pub fn new(listener: TcpListener, room: Room) -> Door {
+        Door { listener, guests: Arc::new(Guests { room, book: Mutex::default() }) }
+    }
+}
+
+impl Listener for Door {
+    type Io = Visit;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Visit, SocketAddr) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, address)) => {
+                    let id = self.guests.book().admit(address.ip(), self.guests.room, Instant::now());
+                    // Without room the connection is closed here: whoever is serious comes again.
+                    let Some(id) = id else { continue };
+                    let seat = Seat { id, guests: self.guests.clone() };
+                    return (Visit { stream, seat, alarm: None }, address);
+                }
+                Err(e) => {
+                    tracing::debug!("a connection could not be accepted: {e}");
+                    tokio::time::sleep(BREATH).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection's place in the book.
+#[derive(Clone, Debug)]
+pub struct Seat {
+    id: u64,
+    guests: Arc<Guests>,
+}
+
+impl Seat {
+    /// Waits with the guest: fails once it was sent away or has been idle for too long, and else says until
+    /// when it may be.
+    fn look(&self, waker: &Waker) -> io::Result<Instant> {
+        let mut book = self.guests.book();
+        let away = || io::Error::new(io::ErrorKind::TimedOut, "idle");
+        let guest = book.guests.get_mut(&self.id).ok_or_else(away)?;
+        let now = Instant::now();
+        // Who is busy is looked at again after a while.
+        let until = if guest.busy == 0 { guest.since + PATIENCE } else { now + PATIENCE };
+        if until <= now {
+            return Err(away());
+        }
+        guest.waker = Some(waker.clone());
+        Ok(until)
+    }
+}
+
+impl Connected<IncomingStream<'_, Door>> for Seat {
+    fn connect_info(stream: IncomingStream<'_, Door>) -> Seat {
+        stream.io().seat.clone()
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Visit {
+    stream: TcpStream,
+    seat: Seat,
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+impl Visit {
+    /// After the stream had nothing to say: whether it may be waited for.
+    fn wait(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        loop {
+            let until = match self.seat.look(context.waker()) {
+                Ok(until) => until.into(),
+                Err(e) => return Poll::Ready(e),
+            };
+            let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+            if alarm.deadline() < until {
+                alarm.as_mut().reset(until);
+            }
+            if alarm.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.seat.guests.book().leave(self.seat.id);
+    }
+}
+
+impl AsyncRead for Visit {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.stream).poll_read(context, buffer) {
+            Poll::Pending => self.wait(context).map(Err),
+            ready => ready,
+        }
+    }
+}
+
+impl AsyncWrite for Visit {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match Pin::new(&mut self.stream).poll_write(context, bytes) {
+            Poll::Pending => self.wait(context).map(Err),
+            ready => ready,
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match Pin::new(&mut self.stream).poll_write_vectored(context, slices) {
+            Poll::Pending => self.wait(context).map(Err),
+            ready => ready,
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+/// Notes that a request is under way for as long as it is.
+pub async fn busy(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Next) -> Response {
+    let _under_way = UnderWay::begin(seat);
+    next.run(request).await
+}
+
+/// A request under way.
+struct UnderWay(Seat);
+
+impl UnderWay {
+    fn begin(seat: Seat) -> UnderWay {
+        seat.guests.book().turn(seat.id, true, Instant::now());
+        UnderWay(seat)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.guests.book().turn(self.0.id, false, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: Room = Room { connections: 4, a_host: 2 };
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn host(n: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, n])
+    }
+
+    #[test]
+    fn newcomers_take_the_place_of_who_was_idle_longest() {
+        let (mut book, now) = (Book::default(), Instant::now());
+        let mut admit = |at: u64| book.admit(HERE, ROOM, now + Duration::from_secs(at));
+        let ids: Vec<u64> = (0..4).filter_map(&mut admit).collect();
+        assert_eq!(ids.len(), 4, "our own host may have all");
+        book.turn(ids[0], true, now + Duration::from_secs(5));
+        let fifth = book.admit(HERE, ROOM, now + Duration::from_secs(6)).unwrap();
+        assert_eq!(book.guests.keys().copied().collect::<Vec<_>>(), [ids[0], ids[2], ids[3], fifth]);
+        // A request that is answered leaves its connection the youngest.
+        book.turn(ids[0], false, now + Duration::from_secs(7));
+        book.turn(ids[2], true, now + Duration::from_secs(7));
+        book.admit(HERE, ROOM, now + Duration::from_secs(8)).unwrap();
+        assert!(!book.guests.contains_key(&ids[3]) && book.guests.contains_key(&ids[0]));
+        assert_eq!(book.guests.len(), ROOM.connections);
+    }
+
+    #[test]
+    fn who_is_busy_is_never_sent_away() {
+        let (mut book, now) = (Book::default(), Instant::now());
+        for n in 0..4 {
+            let id = book.admit(host(n), ROOM, now).unwrap();
+            book.turn(id, true, now);
+        }
+        assert_eq!(book.admit(host(9), ROOM, now), None);
+        assert_eq!(book.guests.len(), 4);
+    }
+
+    #[test]
+    fn one_host_has_its_share() {
+        let (mut book, now) = (Book::default(), Instant::now());
+        let first = book.admit(host(1), ROOM, now).unwrap();
+        let second = book.admit(host(1), ROOM, now).unwrap();
+        let other = book.admit(host(2), ROOM, now).unwrap();
+        let third = book.admit(host(1), ROOM, now).unwrap();
+        assert_eq!(book.guests.keys().copied().collect::<Vec<_>>(), [second, other, third]);
+        book.turn(second, true, now);
+        book.turn(third, true, now);
+        assert_eq!(book.admit(host(1), ROOM, now), None, "and no more");
+        for id in [first, second, other, third] {
+            book.leave(id);
+        }
+        assert!(book.guests.is_empty() && book.idle.is_empty() && book.hosts.is_empty(), "{book:?}");
+    }
+
+    #[tokio::test]
+    async fn a_crowd_that_says_nothing_keeps_nobody_out() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let door = Door::new(listener, Room { connections: 20, a_host: 20 });
+        let guests = door.guests.clone();
+        let router = axum::Router::new()
+            .fallback(|| async { "welcome" })
+            .layer(axum::middleware::from_fn(busy))
+            .into_make_service_with_connect_info::<Seat>();
+        tokio::spawn(async move { axum::serve(door, router).await });
+        let mut crowd = Vec::new();
+        for _ in 0..50 {
+            crowd.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut guest = TcpStream::connect(address).await.unwrap();
+        guest.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        guest.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("welcome"), "{answer}");
+        assert!(guests.book().guests.len() <= 20);
+        // The first of the crowd were sent away, and see it.
+        let gone = tokio::time::timeout(Duration::from_secs(5), crowd[0].read(&mut [0; 1])).await.unwrap();
+        assert!(matches!(gone, Ok(0) | Err(_)), "{gone:?}");
+    }
+}

@@ -1,0 +1,81 @@
+//! The one table of routes: which path, for whom, and who answers.
+
+use std::sync::Arc;
+
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{MethodRouter, get, post};
+use axum::{Router, middleware};
+
+use crate::api::routes as paths;
+use crate::daemon::context::Context;
+
+use super::{agents, control, profiles, read, readers, rounds, standby};
+
+/// For whom a route is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody, also of a daemon that does not lead. Such a route names nobody.
+    Open,
+    /// Agents: they prove it in what they send.
+    Agents,
+    /// Those who change something: they prove it in what they send.
+    Changes,
+    /// Readers.
+    Reads,
+    /// Readers of what has to be computed: they prove who they are wherever anybody may read.
+    Computes,
+}
+
+/// A route.
+pub struct Route {
+    /// Its path, as a pattern.
+    pub path: &'static str,
+    /// For whom it is.
+    pub access: Access,
+    /// Who answers.
+    handler: fn() -> MethodRouter<Arc<Context>>,
+}
+
+const fn route(path: &'static str, access: Access, handler: fn() -> MethodRouter<Arc<Context>>) -> Route {
+    Route { path, access, handler }
+}
+
+/// All routes.
+pub const ROUTES: &[Route] = &[
+    route(paths::HEALTHZ, Access::Open, || get(read::healthz)),
+    route(paths::METRICS, Access::Open, || get(read::numbers)),
+    route(paths::STATUS, Access::Reads, || get(read::status)),
+    route(paths::ROUND, Access::Reads, || get(read::round)),
+    route(paths::ROUNDS, Access::Reads, || get(rounds::list)),
+    route(paths::ROUND_AT, Access::Reads, || get(rounds::at)),
+    route(paths::PLAN, Access::Computes, || get(read::plan)),
+    route(paths::GENERATIONS, Access::Reads, || get(read::generations)),
+    route(paths::PROFILES, Access::Computes, || get(profiles::list)),
+    route(paths::PROFILE_HISTORY, Access::Reads, || get(profiles::history)),
+    route(paths::FORGET_PROFILES, Access::Changes, || post(profiles::forget)),
+    route(paths::IMPORT_PROFILES, Access::Changes, || {
+        post(profiles::import).layer(DefaultBodyLimit::max(profiles::MAX_IMPORT_BODY))
+    }),
+    route(paths::CONTROL, Access::Changes, || post(control::control)),
+    route(paths::AGENT_HELLO, Access::Agents, || post(agents::hello)),
+    route(paths::AGENT_POLL, Access::Agents, || post(agents::poll)),
+    route(paths::AGENT_REPORT, Access::Agents, || post(agents::report)),
+];
+
+/// The table as a router: whoever is not let in reaches no handler.
+pub fn table(context: &Arc<Context>) -> Router<Arc<Context>> {
+    let mut router = Router::new();
+    for Route { path, access, handler } in ROUTES {
+        let mut methods = handler();
+        if matches!(access, Access::Reads | Access::Computes) {
+            let known = middleware::from_fn_with_state((context.clone(), *access), readers::known);
+            methods = methods.route_layer(known);
+        }
+        if *access != Access::Open {
+            let leads = middleware::from_fn_with_state(context.clone(), standby::leader_only);
+            methods = methods.route_layer(leads);
+        }
+        router = router.route(path, methods);
+    }
+    router
+}

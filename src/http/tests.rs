@@ -1,0 +1,386 @@
+//! The matrix: every route, for every kind of reader, under every `PrivateData`, wherever reading is open or
+//! needs proof. Routes come from their one table; one that says nothing here of what it tells fails.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::routes::{Access, ROUTES};
+use crate::api::routes as paths;
+use crate::cli::samples;
+use crate::clock::now;
+use crate::config::Config;
+use crate::daemon::context::{Context, Services};
+use crate::daemon::rounds;
+use crate::daemon::state::State;
+use crate::model::{
+    BaseState, GenerationRecord, JobId, JobState, NodeName, Note, PrivateData, Readers, Reservation,
+    UnixTime, UserId,
+};
+use crate::slurm::Privacy;
+use crate::slurm::fake::{FakeSlurm, pending_job};
+use crate::slurm::munge::{FakeIdentity, uid_of};
+use crate::store::{LeadStanding, Measurement, RoundRecord};
+
+/// A user that every system has: the owner of what the others may or may not see.
+const OWNER: &str = "nobody";
+
+/// Another one.
+const OTHER: &str = "daemon";
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    Nobody,
+    Other,
+    Owner,
+    Operator,
+    Admin,
+}
+
+impl Who {
+    const ALL: [Who; 5] = [Who::Nobody, Who::Other, Who::Owner, Who::Operator, Who::Admin];
+
+    /// What they prove it with.
+    fn credential(self) -> Option<&'static str> {
+        match self {
+            Who::Nobody => None,
+            Who::Other => Some("Munge other's"),
+            Who::Owner => Some("Munge owner's"),
+            Who::Operator => Some("Munge operator's"),
+            Who::Admin => Some("Slurm-JWT root's"),
+        }
+    }
+}
+
+/// What must not get out, by the words that give it away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Secret {
+    /// The owner's malleable job.
+    Job,
+    /// Its name.
+    JobName,
+    /// Its owner's name in a status.
+    User,
+    /// A main job of a third user.
+    MainJob,
+    /// A node of the third user.
+    Node,
+    /// A reservation.
+    Reservation,
+    /// The owner's profile.
+    Profile,
+    /// Why a generation of the owner's job was made.
+    Generation,
+    /// The owner's job, in what names no owner: only those see it who see everything.
+    Unowned,
+}
+
+impl Secret {
+    const ALL: [Secret; 9] = [
+        Secret::Job,
+        Secret::JobName,
+        Secret::User,
+        Secret::MainJob,
+        Secret::Node,
+        Secret::Reservation,
+        Secret::Profile,
+        Secret::Generation,
+        Secret::Unowned,
+    ];
+
+    fn word(self) -> &'static str {
+        match self {
+            Secret::Job => "424201",
+            Secret::JobName => "secret-train",
+            Secret::User => "\"user\":\"nobody\"",
+            Secret::MainJob => "424403",
+            Secret::Node => "\"n3\"",
+            Secret::Reservation => "secret-maintenance",
+            Secret::Profile => "secret-profile",
+            Secret::Generation => "secret-reason",
+            Secret::Unowned => "job 424999",
+        }
+    }
+
+    fn is_private(self, path: &str, private: PrivateData) -> bool {
+        if path == paths::PROFILES || path == paths::PROFILE_HISTORY {
+            return private.profiles();
+        }
+        match self {
+            Secret::Job | Secret::JobName | Secret::Generation | Secret::Unowned => private.jobs,
+            Secret::User => private.jobs || private.users,
+            Secret::Node => private.nodes,
+            // They are told of nodes only.
+            Secret::MainJob => private.jobs || private.nodes,
+            Secret::Reservation => private.reservations || private.nodes,
+            Secret::Profile => private.profiles(),
+        }
+    }
+
+    fn may_be_seen_by(self, who: Who, path: &str, private: PrivateData) -> bool {
+        let is_owners =
+            !matches!(self, Secret::MainJob | Secret::Node | Secret::Reservation | Secret::Unowned);
+        match who {
+            Who::Admin | Who::Operator => true,
+            Who::Owner if is_owners => true,
+            _ => !self.is_private(path, private),
+        }
+    }
+}
+
+/// What each route for readers tells where nothing is private, and how it is asked.
+fn told(path: &str) -> Option<(String, Vec<Secret>)> {
+    use Secret::{Generation, Job, JobName, MainJob, Node, Profile, Reservation, Unowned, User};
+    let key = format!("user={OWNER}&name=secret-profile&node_type=cpu&exec_plan=default&batch=auto");
+    let (asked, secrets) = match path {
+        paths::STATUS => (path.to_owned(), vec![Job, JobName, User, MainJob, Node, Reservation]),
+        paths::ROUND => (path.to_owned(), vec![Job, MainJob, Node]),
+        paths::ROUNDS => (path.to_owned(), vec![Unowned]),
+        paths::ROUND_AT => {
+            (paths::round_at(UnixTime(i64::from(u32::MAX))), vec![Job, MainJob, Node, Unowned])
+        }
+        paths::PLAN => (path.to_owned(), vec![Job, MainJob, Node]),
+        paths::GENERATIONS => (paths::generations(JobId(424_201)), vec![Job, Generation]),
+        paths::PROFILES => (path.to_owned(), vec![User, Profile]),
+        paths::PROFILE_HISTORY => (format!("{path}?{key}"), vec![Job]),
+        _ => return None,
+    };
+    Some((asked, secrets))
+}
+
+/// Five users, two malleable jobs, main jobs on the way and on a node, a reservation.
+fn cluster(owner: u32, other: u32) -> FakeSlurm {
+    let slurm = FakeSlurm::new(4, "infill");
+    slurm.submit_held(424_201, owner, "infill:nodes=1-2");
+    slurm.submit_held(424_302, other, "infill:nodes=1-2");
+    slurm.edit(|world| {
+        for (id, user) in [(424_201, OWNER), (424_302, OTHER)] {
+            let job = world.jobs.iter_mut().find(|j| j.id == JobId(id)).unwrap();
+            job.user_name = user.to_owned();
+            job.name = format!("{}-train", if user == OWNER { "secret" } else { "other" });
+        }
+        let mut busy = pending_job(424_403, 777);
+        busy.state = JobState::of(BaseState::Running);
+        busy.nodes = vec![NodeName::new("n3")];
+        busy.start_time = Some(world.taken_at);
+        world.jobs.push(busy);
+        let at = world.taken_at;
+        world.reservations.push(Reservation {
+            name: "secret-maintenance".to_owned(),
+            start_time: at + 3600,
+            end_time: at + 7200,
+            nodes: vec![NodeName::new("n2")],
+            flags: vec![],
+        });
+    });
+    slurm
+}
+
+struct Daemon {
+    context: Arc<Context>,
+    slurm: Arc<FakeSlurm>,
+    url: String,
+    http: reqwest::Client,
+    tickets: BTreeMap<&'static str, String>,
+}
+
+impl Daemon {
+    async fn start(read: Readers) -> Daemon {
+        crate::addresses::install_crypto();
+        let [owner, other] = [uid_of(OWNER).await.unwrap(), uid_of(OTHER).await.unwrap()];
+        let slurm = Arc::new(cluster(owner.0, other.0));
+        let mut config = Config::default();
+        config.http.read = read;
+        // `bin` is one of Slurm's operators, root is the daemon's administrator.
+        let operator = uid_of("bin").await.unwrap();
+        let users = [("owner's", owner), ("other's", other), ("operator's", operator), ("root's", UserId(0))];
+        let users = users.map(|(text, uid)| (text.to_owned(), uid)).into();
+        let services = Services {
+            slurm: slurm.clone(),
+            store: crate::store::open("sqlite::memory:", || ()).await.unwrap(),
+            identity: Arc::new(FakeIdentity { users }),
+        };
+        let state = State::new(Arc::new(config), now());
+        let (context, _queue) = Context::new(services, state, LeadStanding::Alone, now());
+        let context = Arc::new(context);
+        look(&context).await;
+        remember(&context).await;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = crate::http::router(context.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Daemon { context, slurm, url, http: reqwest::Client::new(), tickets: BTreeMap::new() }
+    }
+
+    /// Each reader proves it once, and shows the ticket after that.
+    async fn get(&mut self, who: Who, path: &str) -> (u16, String) {
+        let mut request = self.http.get(format!("{}{path}", self.url));
+        if let Some(credential) = who.credential() {
+            let shown = self.tickets.get(credential).cloned().unwrap_or_else(|| credential.to_owned());
+            request = request.header("authorization", shown);
+        }
+        let answer = request.send().await.unwrap();
+        if let Some((credential, ticket)) = who.credential().zip(answer.headers().get("infill-ticket")) {
+            self.tickets.insert(credential, format!("Bearer {}", ticket.to_str().unwrap()));
+        }
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    fn keep_private(&self, private: PrivateData) {
+        let operators = ["bin".to_owned()].into();
+        self.context.doors.set_privacy(Privacy { private, operators });
+    }
+}
+
+/// A round on the cluster.
+async fn look(context: &Context) {
+    let snapshot = context.slurm.snapshot().await.unwrap();
+    let at = snapshot.taken_at;
+    let question = {
+        let mut state = context.state();
+        let errands = state.see(&snapshot, at, at);
+        context.run_errands(errands);
+        state.look(snapshot, at);
+        state.question(true, at).unwrap()
+    };
+    let mut view = rounds::answer(context.config.clone(), question).await.unwrap();
+    let mut state = context.state();
+    view.report.owners = state.owners(&view.report);
+    state.round = Some(view);
+}
+
+/// What the store keeps: a profile, what was measured for it, a generation, a round.
+async fn remember(context: &Context) {
+    let mut profile = samples::profile(OWNER, "secret-profile", "cpu");
+    profile.job_name = String::new();
+    let key = profile.key.clone();
+    context.store.put_profiles(&[profile]).await.unwrap();
+    let (job, at) = (JobId(424_201), UnixTime(1_000_000));
+    let row = Measurement { key, job, nodes: 2, samples: 780.0, secs: 1.5, probe: false, at };
+    context.store.add_measurements(&[row]).await.unwrap();
+    let nodes = vec![NodeName::new("n1")];
+    let why = "secret-reason".to_owned();
+    let generation = GenerationRecord { job, generation: 1, started_at: at, nodes, why };
+    context.store.add_generations(&[generation]).await.unwrap();
+    let view = context.state().round.clone().unwrap();
+    let mut report = view.report;
+    report.notes.push(Note::Said("job 424999 is in the way".to_owned()));
+    let round = RoundRecord { at: view.plan.at, plan: view.plan, report, acted: false };
+    context.store.add_round(&round).await.unwrap();
+}
+
+/// Nothing, each kind alone, some together, everything.
+fn settings() -> Vec<PrivateData> {
+    let lists =
+        ["none", "jobs", "users", "nodes", "usage", "reservations", "jobs,users", "nodes,usage", "all"];
+    lists.map(PrivateData::parse).to_vec()
+}
+
+async fn check_readers(daemon: &mut Daemon, open: bool) {
+    let readers = ROUTES.iter().filter(|r| matches!(r.access, Access::Reads | Access::Computes));
+    for route in readers {
+        let (asked, secrets) =
+            told(route.path).unwrap_or_else(|| panic!("{} has no row in the matrix", route.path));
+        for private in settings() {
+            daemon.keep_private(private);
+            for who in Who::ALL {
+                let (status, body) = daemon.get(who, &asked).await;
+                let place = format!("{asked} for {who:?} with {private:?}, open: {open}");
+                if who == Who::Nobody && !(open && route.access == Access::Reads) {
+                    assert_eq!(status, 401, "{place}");
+                    let leak = Secret::ALL.iter().find(|s| body.contains(s.word()));
+                    assert!(leak.is_none(), "{place}: {leak:?}");
+                    continue;
+                }
+                assert_eq!(status, 200, "{place}: {body}");
+                // The answer repeats the key that was asked for.
+                let told = body.split_once("\"rows\"").map_or(body.as_str(), |(_, rows)| rows);
+                for secret in Secret::ALL {
+                    let expected =
+                        secrets.contains(&secret) && secret.may_be_seen_by(who, route.path, private);
+                    assert_eq!(told.contains(secret.word()), expected, "{place}: {secret:?}: {body}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn readers_see_what_private_data_leaves_them() {
+    for (read, open) in [(Readers::Proof, false), (Readers::Open, true)] {
+        let mut daemon = Daemon::start(read).await;
+        check_readers(&mut daemon, open).await;
+        assert_eq!(daemon.tickets.len(), 4, "one proof each");
+    }
+}
+
+#[tokio::test]
+async fn all_other_routes_name_nobody_to_nobody() {
+    let mut daemon = Daemon::start(Readers::Open).await;
+    daemon.keep_private(PrivateData::default());
+    for route in ROUTES {
+        let answer = match route.access {
+            Access::Reads | Access::Computes => continue,
+            Access::Open => {
+                let (status, body) = daemon.get(Who::Nobody, route.path).await;
+                assert!(status == 200 || status == 503, "{}: {status}", route.path);
+                body
+            }
+            Access::Agents | Access::Changes => {
+                let request = daemon.http.post(format!("{}{}", daemon.url, route.path));
+                let body = serde_json::json!({});
+                let answer = request.json(&body).send().await.unwrap();
+                assert!((400..500).contains(&answer.status().as_u16()), "{}: {answer:?}", route.path);
+                answer.text().await.unwrap()
+            }
+        };
+        for secret in Secret::ALL {
+            assert!(!answer.contains(secret.word()), "{} tells of {secret:?}: {answer}", route.path);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_hidden_is_counted() {
+    let mut daemon = Daemon::start(Readers::Proof).await;
+    daemon.keep_private(PrivateData::parse("jobs,nodes"));
+    let hidden = |body: &str| serde_json::from_str::<serde_json::Value>(body).unwrap()["hidden"].clone();
+    let (_, status) = daemon.get(Who::Other, paths::STATUS).await;
+    assert_eq!(hidden(&status)["jobs"], 1, "{status}");
+    let nodes =
+        hidden(&status)["nodes"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum::<u64>();
+    assert_eq!(nodes, 4, "{status}");
+    let (_, round) = daemon.get(Who::Other, paths::ROUND).await;
+    assert_eq!(hidden(&round)["jobs"], 1, "{round}");
+    let (_, all) = daemon.get(Who::Admin, paths::STATUS).await;
+    assert!(hidden(&all).is_null(), "{all}");
+}
+
+#[tokio::test]
+async fn proof_is_believed_once_and_for_reading_only() {
+    let daemon = Daemon::start(Readers::Proof).await;
+    daemon.keep_private(PrivateData::default());
+    let get = async |headers: &[(&str, &str)]| {
+        let request = daemon.http.get(format!("{}{}", daemon.url, paths::STATUS));
+        let request = headers.iter().fold(request, |r, (k, v)| r.header(*k, *v));
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(get(&[("authorization", "Munge owner's|infill1 read 0 n"), ("infill-nonce", "n")]).await, 200);
+    for wrong in ["Munge owner's|infill1 control 0 n", "Munge owner's|infill1 read 0 m", "Munge forged"] {
+        assert_eq!(get(&[("authorization", wrong), ("infill-nonce", "n")]).await, 401, "{wrong}");
+    }
+    for wrong in ["Bearer 0000", "Bearer ", "Basic eA==", "Munge", ""] {
+        assert_eq!(get(&[("authorization", wrong)]).await, 401, "{wrong:?}");
+    }
+}
+
+#[tokio::test]
+async fn until_slurm_tells_what_is_private_everything_is() {
+    let mut daemon = Daemon::start(Readers::Open).await;
+    let (_, before) = daemon.get(Who::Other, paths::STATUS).await;
+    assert!(!before.contains(Secret::Job.word()), "{before}");
+    daemon.slurm.keep_private(Privacy::default());
+    assert!(crate::daemon::doors::look(&daemon.context).await);
+    let (_, after) = daemon.get(Who::Other, paths::STATUS).await;
+    assert!(after.contains(Secret::Job.word()), "{after}");
+}

@@ -1,0 +1,45 @@
+//! How a program has come to its end when it was asked to save and exit.
+
+use serde::{Deserialize, Serialize};
+
+use super::JobId;
+use super::words::words;
+
+words! {
+    /// How a command has ended that was asked to save and exit; the worse, the later.
+    pub enum StopEnd {
+        /// It said that all is well.
+        Saved = "saved",
+        /// It was killed before the end of its own grace time, for Slurm wanted the node.
+        Cut = "cut",
+        /// It ended with an error.
+        Failed = "failed",
+        /// It was killed at the end of its grace time.
+        Killed = "killed",
+    }
+}
+
+impl StopEnd {
+    /// Whether the checkpoint of this stop counts as lost through the program's own doing.
+    pub fn is_lost(self) -> bool {
+        matches!(self, StopEnd::Failed | StopEnd::Killed)
+    }
+
+    /// Whether it might have taken longer.
+    pub fn is_bound(self) -> bool {
+        matches!(self, StopEnd::Cut | StopEnd::Killed)
+    }
+}
+
+/// One stop of one generation of a job; of its workers the slowest, with the worst end.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stop {
+    /// The lead's job id.
+    pub job: JobId,
+    /// The generation.
+    pub generation: u64,
+    /// Seconds from the signal to the end.
+    pub secs: f64,
+    /// How it ended.
+    pub end: StopEnd,
+}

@@ -1,0 +1,197 @@
+//! How long nodes take to come up for us and to become free after us: prolog and epilog, by node type.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use crate::advisor::stops::PERCENTILE;
+use crate::model::{NodeName, NodeType, Snapshot, UnixTime};
+
+/// How many times of each kind are remembered of a node type.
+const REMEMBERED: usize = 20;
+
+/// Most node types of which anything is remembered.
+const MOST_TYPES: usize = 1000;
+
+/// Longer than this no prolog or epilog lasts: something else has gone wrong.
+const MOST_SECS: f64 = 1800.0;
+
+/// The last times on nodes of one type, seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Times {
+    /// From the end of a job of ours until its node was idle.
+    cleanup: VecDeque<f64>,
+    /// From the order of a worker until its agent said hello.
+    start: VecDeque<f64>,
+}
+
+/// A node on which a job of ours is cleaned up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Cleaning {
+    ended_at: UnixTime,
+    seen_at: UnixTime,
+}
+
+/// All of them. What is measured here outlives the daemon.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeTimes {
+    types: BTreeMap<NodeType, Times>,
+    cleaning: BTreeMap<NodeName, Cleaning>,
+    looked_at: Option<UnixTime>,
+    unsaved: bool,
+}
+
+impl NodeTimes {
+    /// Takes up what was remembered before, as [`NodeTimes::take_unsaved`] gave it. What cannot be read is
+    /// learned again.
+    pub fn load(&mut self, text: &str) {
+        self.types = serde_json::from_str(text).unwrap_or_default();
+    }
+
+    /// What is to be remembered, if that has changed since the last call.
+    pub fn take_unsaved(&mut self) -> Option<String> {
+        if !std::mem::take(&mut self.unsaved) {
+            return None;
+        }
+        serde_json::to_string(&self.types).ok()
+    }
+
+    /// Says that it could not be stored after all.
+    pub fn not_saved(&mut self) {
+        self.unsaved = true;
+    }
+
+    /// Seconds from a worker's exit until its node is idle, by type.
+    pub fn cleanups(&self) -> BTreeMap<NodeType, f64> {
+        let known = |(t, times): (&NodeType, &Times)| Some((t.clone(), usual(&times.cleanup)?));
+        self.types.iter().filter_map(known).collect()
+    }
+
+    /// Seconds from an order until the agent says hello, on the slowest type of nodes.
+    pub fn start_secs(&self) -> Option<f64> {
+        self.types.values().filter_map(|times| usual(&times.start)).max_by(f64::total_cmp)
+    }
+
+    /// Takes in how long it took from an order until the agent said hello.
+    pub fn started(&mut self, node_type: &NodeType, secs: f64) {
+        self.note(node_type, secs, |times| &mut times.start);
+    }
+
+    /// Takes in what a snapshot shows of the nodes that our jobs have left. What is over between two looks
+    /// was quick.
+    pub fn look(&mut self, snapshot: &Snapshot, partition: &str, now: UnixTime) {
+        let before = std::mem::take(&mut self.cleaning);
+        let last_look = self.looked_at.replace(now).unwrap_or(now);
+        for job in snapshot.jobs.iter().filter(|j| j.partition == partition) {
+            if job.state.is_running() || !job.state.occupies_nodes() {
+                continue;
+            }
+            let said = job.end_time.unwrap_or(now);
+            for node in job.nodes.iter().filter(|n| cleans_up(snapshot, n) == Some(true)) {
+                // The clocks may differ; it ended between two looks.
+                let fresh = || said.max(last_look).min(now);
+                let ended_at = before.get(node).map_or_else(fresh, |known| known.ended_at);
+                self.cleaning.insert(node.clone(), Cleaning { ended_at, seen_at: now });
+            }
+        }
+        for (node, was) in before {
+            let is_clean = !self.cleaning.contains_key(&node) && cleans_up(snapshot, &node) == Some(false);
+            let node_type = snapshot.node(&node).filter(|_| is_clean).map(|n| n.node_type.clone());
+            if let Some(node_type) = node_type {
+                // It became idle between two looks.
+                let secs = (now.secs_since(was.ended_at) + was.seen_at.secs_since(was.ended_at)) / 2.0;
+                self.note(&node_type, secs, |times| &mut times.cleanup);
+            }
+        }
+    }
+
+    fn note(&mut self, node_type: &NodeType, secs: f64, kind: fn(&mut Times) -> &mut VecDeque<f64>) {
+        let known = self.types.contains_key(node_type);
+        if !(0.0..=MOST_SECS).contains(&secs) || (!known && self.types.len() >= MOST_TYPES) {
+            return;
+        }
+        let times = kind(self.types.entry(node_type.clone()).or_default());
+        times.push_back(secs);
+        if times.len() > REMEMBERED {
+            times.pop_front();
+        }
+        self.unsaved = true;
+    }
+}
+
+/// Whether Slurm still cleans this node up; `None` where nobody knows: it is gone, or unsound.
+fn cleans_up(snapshot: &Snapshot, node: &NodeName) -> Option<bool> {
+    let mut state = snapshot.node(node)?.state.clone();
+    let cleans_up = state.remove("COMPLETING");
+    (cleans_up || state.is_sound()).then_some(cleans_up)
+}
+
+/// What nearly all take.
+fn usual(secs: &VecDeque<f64>) -> Option<f64> {
+    let mut secs: Vec<f64> = secs.iter().copied().collect();
+    secs.sort_by(f64::total_cmp);
+    secs.get((secs.len() * PERCENTILE).div_ceil(100).checked_sub(1)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BaseState, Job, JobId, NodeState};
+    use crate::slurm::fake::FakeSlurm;
+
+    const NOW: UnixTime = UnixTime(1000);
+
+    /// n1 while its last job ends at second 0 and is cleaned up until `until`, seen every `every` seconds.
+    fn after(until: i64, every: usize, times: &mut NodeTimes) {
+        for at in (0..60).step_by(every) {
+            let snapshot = FakeSlurm::new(2, "infill").edit(|world| {
+                if at < until {
+                    world.nodes[0].state = NodeState::from_words(["IDLE", "COMPLETING"]);
+                    let mut job = Job::new(JobId(1), "infill", BaseState::Cancelled);
+                    job.state.flags.insert("COMPLETING".to_owned());
+                    job.nodes = vec![world.nodes[0].name.clone(), world.nodes[1].name.clone()];
+                    job.end_time = Some(NOW);
+                    world.jobs.push(job);
+                }
+                world.clone()
+            });
+            times.look(&snapshot, "infill", NOW + at);
+        }
+    }
+
+    fn cleanup(times: &NodeTimes) -> Vec<f64> {
+        times.cleanups().into_values().collect()
+    }
+
+    #[test]
+    fn an_epilog_is_measured_from_the_end_of_the_job_to_the_idle_node() {
+        let mut times = NodeTimes::default();
+        after(20, 1, &mut times);
+        // Of n2, which was clean at once, nothing is learned.
+        assert_eq!(cleanup(&times), [19.5]);
+        let mut seldom = NodeTimes::default();
+        after(20, 5, &mut seldom);
+        assert_eq!(cleanup(&seldom), [17.5]);
+        let mut quick = NodeTimes::default();
+        after(0, 1, &mut quick);
+        assert!(cleanup(&quick).is_empty());
+        assert_eq!(quick.take_unsaved(), None);
+    }
+
+    #[test]
+    fn what_was_measured_outlives_the_daemon() {
+        let mut times = NodeTimes::default();
+        after(20, 1, &mut times);
+        let node_type = times.types.keys().next().cloned().unwrap();
+        times.started(&node_type, 55.0);
+        times.started(&node_type, f64::NAN);
+        let text = times.take_unsaved().unwrap();
+        assert_eq!(times.take_unsaved(), None);
+        let mut next = NodeTimes::default();
+        next.load(&text);
+        assert_eq!((next.cleanups(), next.start_secs()), (times.cleanups(), Some(55.0)));
+        next.load("nonsense");
+        assert_eq!(next, NodeTimes::default());
+    }
+}

@@ -1,0 +1,115 @@
+//! Users' tokens where slurmrestd is reached through a Unix socket, which believes the kernel and reads no
+//! tokens. slurmctld itself says what it thinks of them: scontrol asks it something harmless with the token.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+
+use super::command::Program;
+use super::identity::IdentityError;
+use crate::config::SlurmConfig;
+
+/// slurmctld answers in milliseconds.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Where Slurm's programs find a token.
+const VARIABLE: &str = "SLURM_JWT";
+
+/// Checks tokens.
+pub(super) struct Tokens {
+    scontrol: PathBuf,
+    partition: String,
+    /// Set once a forged token was refused: else scontrol may ask with our own identity.
+    sound: OnceCell<()>,
+}
+
+impl Tokens {
+    /// With the configured scontrol.
+    pub(super) fn new(config: &SlurmConfig) -> Tokens {
+        let (scontrol, partition) = (config.scontrol.clone(), config.partition.clone());
+        Tokens { scontrol, partition, sound: OnceCell::new() }
+    }
+
+    /// Whether slurmctld takes this token, whoever it names.
+    pub(super) async fn check(&self, token: &str) -> Result<(), IdentityError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '=');
+        let (claims, signature) = token.rsplit_once('.').unwrap_or_default();
+        if signature.is_empty() || !token.chars().all(allowed) {
+            return Err(IdentityError::Refused("this is not a token".to_owned()));
+        }
+        self.sound.get_or_try_init(|| self.refuses(format!("{claims}.{}", forged(signature)))).await?;
+        self.ask(token).await
+    }
+
+    async fn refuses(&self, forged: String) -> Result<(), IdentityError> {
+        match self.ask(&forged).await {
+            Err(IdentityError::Refused(_)) => Ok(()),
+            Err(e) => Err(e),
+            Ok(()) => Err(IdentityError::Unsupported(
+                "this Slurm checks no tokens: AuthAltTypes=auth/jwt is missing in slurm.conf",
+            )),
+        }
+    }
+
+    async fn ask(&self, token: &str) -> Result<(), IdentityError> {
+        let args = ["show", "partition", &self.partition];
+        let env = [(VARIABLE, token)];
+        let program = Program { path: &self.scontrol, args: &args, env: &env, stdin: b"", limit: LIMIT };
+        let out = program.run().await.map_err(|e| IdentityError::Unavailable(e.to_string()))?;
+        match out.code {
+            Some(0) => Ok(()),
+            _ if out.stderr.to_ascii_lowercase().contains("authentication") => {
+                Err(IdentityError::Refused(out.stderr))
+            }
+            _ => Err(IdentityError::Unavailable(out.stderr)),
+        }
+    }
+}
+
+/// Another signature of the same length.
+fn forged(signature: &str) -> String {
+    signature.chars().map(|c| if c == 'A' { 'B' } else { 'A' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "e30.e30.c2ln";
+
+    fn tokens(dir: &std::path::Path, body: &str) -> Tokens {
+        let scontrol = crate::test_support::script(dir.join("scontrol"), body);
+        Tokens::new(&SlurmConfig { scontrol, ..SlurmConfig::default() })
+    }
+
+    #[tokio::test]
+    async fn slurmctld_says_what_a_token_is_worth() {
+        let dir = tempfile::tempdir().unwrap();
+        let body = format!(
+            r#"[ "$*" = "show partition infill" ] || exit 9
+            [ "$SLURM_JWT" = {GOOD} ] || {{ echo "error: Protocol authentication error" >&2; exit 1; }}"#
+        );
+        let tokens = tokens(dir.path(), &body);
+        assert!(tokens.check(GOOD).await.is_ok());
+        for bad in ["e30.e30.c2lx", "", "a", "a.b.c d", "a.b.\n", "a.b."] {
+            let e = tokens.check(bad).await.unwrap_err();
+            assert!(matches!(e, IdentityError::Refused(_)), "{bad}: {e}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_takes_every_token_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let e = tokens(dir.path(), "true").check(GOOD).await.unwrap_err();
+        assert!(matches!(e, IdentityError::Unsupported(_)), "{e}");
+    }
+
+    #[tokio::test]
+    async fn a_slurmctld_that_is_away_proves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let body = "echo 'Unable to contact slurm controller' >&2; exit 1";
+        let e = tokens(dir.path(), body).check(GOOD).await.unwrap_err();
+        assert!(matches!(e, IdentityError::Unavailable(_)), "{e}");
+    }
+}
