@@ -12,10 +12,16 @@ usage() {
 run.sh: all checks and tests
 
 Usage: tests/run.sh [ARG…]
+       tests/run.sh --sites [NAME…]
+       tests/run.sh --soak [MINUTES [NAME]]
 
 Without arguments: rustfmt, shellcheck, clippy, the tests of the Python package and the examples, unit tests, and the
 integration tests on a real Slurm cluster, which they start themselves.
-With arguments: only `cargo test --locked ARG…`, so that tests/run.sh FILTER runs the tests whose names hold FILTER.
+--sites: the made-up sites of tests/sites, all or these, each with a main queue, four malleable jobs and random faults for
+five minutes; ends with a table of which kept their promises, and target/sites.json. As many at a time as
+INFILL_TEST_CLUSTERS says (2). --soak: one of them (plain) with a fault every 15 s for so many minutes (90); the daemon's
+memory, descriptors and tables must stay flat. What is random follows from INFILL_SEED, which is printed.
+Otherwise, with arguments: only `cargo test --locked ARG…`, so that tests/run.sh FILTER runs the tests whose names hold FILTER.
 
 INFILL_TEST_RELEASE=sid runs the integration tests on the newest Slurm; tests/it/main.rs names the other variables.
 
@@ -65,6 +71,21 @@ check_python() {
     return "$code"
 }
 
+# The driver is an ignored test of the suite.
+run_sites() {
+    export INFILL_SITES="$*"
+    check "sites" cargo test --locked --test it -- --ignored --nocapture --exact sites::every_site_keeps_its_promises
+}
+
+run_soak() {
+    [[ ${1-90} =~ ^[0-9]+$ ]] || {
+        usage >&2
+        exit 2
+    }
+    export INFILL_SOAK_MINS=${1-90} INFILL_SITES=${2-plain}
+    check "soak" cargo test --locked --test it -- --ignored --nocapture --exact sites::a_site_stays_as_it_is_for_long
+}
+
 main() {
     case ${1-} in
     -h | --help)
@@ -77,7 +98,11 @@ main() {
     check "set-up" "$HERE/setup.sh" --tests
     if (($#)); then
         check "cluster root" build_root
-        check "cargo test $*" cargo test --locked "$@"
+        case $1 in
+        --sites) run_sites "${@:2}" ;;
+        --soak) run_soak "${@:2}" ;;
+        *) check "cargo test $*" cargo test --locked "$@" ;;
+        esac
         return
     fi
     check "rustfmt" cargo fmt --check

@@ -73,7 +73,7 @@ fn facts(n: u32, holds: bool) -> JobFacts {
         user: UserId(6000 + n),
         program: Program { user: format!("user{n}"), job_name: format!("train{n}"), told: None },
         sizes: Sizes::Range { min: 1, max: 64 },
-        claims: Claims { curve: Some(curve), costs: None },
+        claims: Claims { curve: Some(curve), ..Claims::default() },
         standing: if holds { Standing::Running } else { Standing::Waiting },
         since: UnixTime(answers::NOW),
         running: holds.then_some(count),
@@ -115,7 +115,7 @@ fn read(stages: &mut Stages) -> (Snapshot, usize) {
     bytes += jobs.bytes;
     let (reservations, diag) = (answers::reservations(), answers::diag());
     let snapshot = stages.of("put together", || {
-        offline::snapshot(read_nodes, read_jobs, &*reservations, &diag).expect("a snapshot")
+        offline::snapshot(read_nodes, read_jobs, &*reservations, &diag, "infill").expect("a snapshot")
     });
     (snapshot, bytes)
 }

@@ -28,6 +28,7 @@ fn machine(count: usize, free: usize) -> Snapshot {
         state: NodeState::from_words([if n < free { "IDLE" } else { "ALLOCATED" }]),
         partitions: vec!["main".to_owned(), PARTITION.to_owned()],
         node_type: kind.clone(),
+        features: Vec::new(),
         reason: None,
     };
     let running = |(n, nodes): (usize, &[NodeName])| Job {

@@ -7,7 +7,6 @@ use infill::model::{Curve, MalleableState};
 use serde_json::Value;
 
 use crate::harness::Site;
-use crate::harness::http;
 
 /// Seconds in which a job must have tried what it wants to try.
 const LEARNS_SECS: f64 = 120.0;
@@ -55,7 +54,8 @@ fn profile(site: &Site) -> Value {
 }
 
 fn profiles(site: &Site) -> Vec<Value> {
-    let answer = http::get(site.port(), "/v1/profiles").expect("the daemon answers").json();
+    let answer = site.must("root", &["infill", "profiles", "list", "--json"]);
+    let answer: Value = serde_json::from_str(&answer).expect("a document of profiles");
     answer["profiles"].as_array().expect("profiles").clone()
 }
 

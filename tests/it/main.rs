@@ -11,7 +11,9 @@
 //! | `INFILL_TEST_DIR` | `/var/tmp/infill-it` | where the clusters live |
 //! | `INFILL_TEST_KEEP` | | if set, clusters stay up after the suite |
 
+mod accounts;
 mod advisor;
+mod blame;
 mod commands;
 mod conformance;
 mod faults;
@@ -19,12 +21,20 @@ mod garbage;
 mod guard;
 mod harness;
 mod identity;
+mod leaving;
 mod life;
+mod load;
 mod orders;
+mod outliving;
 mod plugin;
+mod privacy;
 mod profiles;
 mod python;
 mod pytorch;
+mod requests;
+mod settings;
 mod simulated;
+mod sites;
 mod standby;
+mod staying;
 mod tidy;

@@ -43,6 +43,9 @@ fn sizes_become_one_held_node_and_a_comment() {
         "infill:nodes=2-6;profile=resnet",
     );
     check_lead(&site, &["--nodes=1-2", "--comment=mine"], "infill:nodes=1-2");
+    check_lead(&site, &["--nodes=1-2", "--time=1:30:00"], "infill:nodes=1-2;time=90");
+    check_lead(&site, &["--nodes=1-2", "--time=UNLIMITED"], "infill:nodes=1-2");
+    check_lead(&site, &["--nodes=1-2", "--hold", "--time=5"], "infill:nodes=1-2;time=5;held=owner");
     check_lead(&site, &["--nodes=2-8", "--ntasks-per-node=2", "--cpus-per-task=1"], "infill:nodes=2-8");
 }
 
@@ -60,6 +63,7 @@ fn what_makes_no_sense_is_refused_with_what_to_write_instead() {
     check_refused(&site, &[&long], "longer than");
     check_refused(&site, &["--array=1-4"], "no job arrays");
     check_refused(&site, &["--nodelist=n3"], "leave out --nodelist");
+    check_refused(&site, &["--reservation=course"], "leave out --reservation");
     check_refused(&site, &["--ntasks=16"], "--ntasks-per-node");
     let two =
         site.try_sbatch("alice", &["-p", "main,infill"], SCRIPT).expect_err("two partitions were accepted");

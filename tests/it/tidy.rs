@@ -135,7 +135,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("traces", &["model"]),
     ("slurm", &["addresses", "causes", "clock", "config", "model"]),
     ("store", &["model"]),
-    ("agent", &["addresses", "api", "causes", "config", "model"]),
+    ("agent", &["addresses", "api", "causes", "clock", "config", "model"]),
     (
         "daemon",
         &[

@@ -20,6 +20,7 @@ parser.add_argument("--step-secs", type=float, default=0.1)
 parser.add_argument("--save-secs", type=float, default=0.0, help="how long saving takes after the signal")
 parser.add_argument("--ignore-signal", type=int, metavar="RANK", help="this rank does not hear the signal")
 parser.add_argument("--fail-rank", type=int, metavar="RANK", help="this rank fails at --fail-step")
+parser.add_argument("--fail-node", metavar="NODE", help="nothing works on this node")
 parser.add_argument("--fail-step", type=int, default=10)
 parser.add_argument("--fail-code", type=int, default=3)
 parser.add_argument("--fail-always", action="store_true", help="and not only once")
@@ -128,5 +129,8 @@ def follow():
 # Slurm sends SIGTERM to every process of a step that it preempts, and infill the rescale signal.
 for number in (signal.SIGUSR1, signal.SIGTERM):
     signal.signal(number, signal.SIG_IGN if RANK == args.ignore_signal else hear)
+if PLACE["node"] == args.fail_node:
+    note("broken")
+    sys.exit(args.fail_code)
 count() if RANK == 0 else follow()
 note("end", step=read(CHECKPOINT))

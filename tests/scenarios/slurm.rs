@@ -54,6 +54,7 @@ pub fn snapshot(script: &Script, held: &BTreeMap<JobId, Vec<NodeName>>, at: i64)
         reservations,
         backfill: Backfill { last_cycle: Some(moment(at)), complete, exit: exit.to_owned() },
         doubts: doubts.map(|d| d.doubt.clone()).collect(),
+        unread: None,
     }
 }
 
@@ -66,6 +67,7 @@ fn nodes(script: &Script, jobs: &[Job], at: i64) -> Vec<Node> {
             state: state(script, jobs, name, at),
             partitions: vec![PARTITION.to_owned(), MAIN.to_owned()],
             node_type: group.node_type.clone(),
+            features: Vec::new(),
             reason: None,
         }));
     }

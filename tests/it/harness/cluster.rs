@@ -1,4 +1,5 @@
 //! Clusters and the pool that lends them: made when first needed, used again, gone when the process is gone.
+//! A cluster with settings of its own is made for one test, and ends with it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,6 +7,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Condvar, Mutex, Once, OnceLock};
 
 use serde_json::Value;
+
+use super::slurm::Slurm;
 
 /// Nodes of each cluster: the acceptance of the suite speaks of eight.
 pub const NODES: usize = 8;
@@ -28,22 +31,36 @@ pub struct Cluster {
     pub port: u16,
     /// Where its slurmrestd with tokens listens once it is started.
     pub rest_jwt_url: String,
+    /// Whether it has settings of its own: no other test can use it.
+    pub special: bool,
 }
 
 struct Pool {
     idle: Vec<Cluster>,
-    made: usize,
+    lent: usize,
     next: usize,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool { idle: Vec::new(), made: 0, next: 0 });
+static POOL: Mutex<Pool> = Mutex::new(Pool { idle: Vec::new(), lent: 0, next: 0 });
 static FREED: Condvar = Condvar::new();
 static PREPARED: Once = Once::new();
 /// The guard's standard input: it ends with this process, however that ends.
 static GUARD: OnceLock<Mutex<std::process::ChildStdin>> = OnceLock::new();
 
-/// Takes a cluster out of the pool, making it if there are not enough yet.
+/// Takes a cluster out of the pool, making it if none is idle.
 pub fn lease() -> Cluster {
+    let (idle, number) = take(|pool| pool.idle.pop());
+    idle.unwrap_or_else(|| make(number, None))
+}
+
+/// Makes a cluster with these settings.
+pub fn lease_special(slurm: &Slurm) -> Cluster {
+    let (_, number) = take(|_| None);
+    make(number, Some(slurm))
+}
+
+/// Waits until one more may be lent. What the pool has, and the number of the next one.
+fn take(idle: impl Fn(&mut Pool) -> Option<Cluster>) -> (Option<Cluster>, usize) {
     // SAFETY: geteuid has no preconditions and cannot fail.
     assert_eq!(
         unsafe { libc::geteuid() },
@@ -52,42 +69,44 @@ pub fn lease() -> Cluster {
     );
     PREPARED.call_once(prepare);
     let mut pool = POOL.lock().unwrap_or_else(|e| e.into_inner());
-    loop {
-        if let Some(cluster) = pool.idle.pop() {
-            return cluster;
-        }
-        if pool.made < capacity() {
-            pool.made += 1;
-            pool.next += 1;
-            let number = pool.next;
-            drop(pool);
-            return Cluster::up(number).unwrap_or_else(|e| {
-                forget();
-                panic!("{e}")
-            });
-        }
+    while pool.lent >= capacity() {
         pool = FREED.wait(pool).unwrap_or_else(|e| e.into_inner());
     }
+    pool.lent += 1;
+    pool.next += 1;
+    (idle(&mut pool), pool.next)
+}
+
+fn make(number: usize, slurm: Option<&Slurm>) -> Cluster {
+    Cluster::up(number, slurm).unwrap_or_else(|e| {
+        returned(None);
+        panic!("{e}")
+    })
 }
 
 /// Puts a clean cluster back.
 pub fn give_back(cluster: Cluster) {
-    POOL.lock().unwrap_or_else(|e| e.into_inner()).idle.push(cluster);
-    FREED.notify_one();
+    returned(Some(cluster));
 }
 
-/// Ends a cluster that cannot be mended; the next test makes another.
+/// Ends a cluster that cannot be mended, or that is no other test's; the next one makes another.
 pub fn discard(cluster: &Cluster) {
     let _ = minicluster(&cluster.dir, &["down"]);
-    forget();
+    if std::env::var_os("INFILL_TEST_KEEP").is_none() {
+        let _ = std::fs::remove_dir_all(&cluster.dir);
+    }
+    returned(None);
 }
 
-fn forget() {
-    POOL.lock().unwrap_or_else(|e| e.into_inner()).made -= 1;
+fn returned(cluster: Option<Cluster>) {
+    let mut pool = POOL.lock().unwrap_or_else(|e| e.into_inner());
+    pool.idle.extend(cluster);
+    pool.lent -= 1;
     FREED.notify_one();
 }
 
-fn capacity() -> usize {
+/// Clusters at a time.
+pub fn capacity() -> usize {
     std::env::var("INFILL_TEST_CLUSTERS").ok().and_then(|n| n.parse().ok()).unwrap_or(CLUSTERS).max(1)
 }
 
@@ -151,11 +170,14 @@ fn start_guard() {
 }
 
 impl Cluster {
-    fn up(number: usize) -> Result<Cluster, String> {
+    fn up(number: usize, slurm: Option<&Slurm>) -> Result<Cluster, String> {
         let dir = base().join(format!("{}-{number}", std::process::id()));
-        let (nodes, release) = (NODES.to_string(), release());
-        let binary = env!("CARGO_BIN_EXE_infill");
-        let up = minicluster(&dir, &["up", "--nodes", &nodes, "--release", &release, "--bin", binary]);
+        let files = dir.with_extension("files");
+        let options = slurm.cloned().unwrap_or_default().words(&files, release());
+        let words = ["up", "--bin", env!("CARGO_BIN_EXE_infill")].into_iter();
+        let words: Vec<&str> = words.chain(options.iter().map(String::as_str)).collect();
+        let up = minicluster(&dir, &words);
+        let _ = std::fs::remove_dir_all(&files);
         if !up.status.success() {
             return Err(format!("no cluster: {}", String::from_utf8_lossy(&up.stderr)));
         }
@@ -167,6 +189,7 @@ impl Cluster {
             // 11 on.
             port: u16::try_from(number("/ports/slurmctld") + 5).map_err(|e| e.to_string())?,
             rest_jwt_url: status["rest_jwt_url"].as_str().unwrap_or_default().to_owned(),
+            special: slurm.is_some(),
             dir,
         })
     }

@@ -130,9 +130,11 @@ impl Site {
         self.wait(&format!("job {id} to end"), secs, || {
             let job = self.job(id);
             let state = job.get("JobState")?.clone();
-            let over =
-                !["PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED"].contains(&state.as_str());
-            over.then(|| format!("{state} {}", job.get("ExitCode").map_or("", String::as_str)))
+            // A job that is requeued waits again in a moment.
+            let lives = ["PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED"]
+                .contains(&state.as_str())
+                || state.starts_with("REQUEUE");
+            (!lives).then(|| format!("{state} {}", job.get("ExitCode").map_or("", String::as_str)))
         })
     }
 }

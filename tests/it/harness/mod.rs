@@ -7,10 +7,12 @@ pub mod jobs;
 pub mod postgres;
 pub mod processes;
 pub mod site;
+pub mod slurm;
 pub mod train;
 pub mod wait;
 
 pub use daemon::{Daemon, Settings};
 pub use postgres::Postgres;
 pub use site::Site;
-pub use train::Train;
+pub use slurm::Slurm;
+pub use train::{Diary, Train};

@@ -18,8 +18,13 @@ pub struct Process {
 impl Process {
     /// Kills it as a crash would.
     pub fn kill(&self) {
+        self.signal(libc::SIGKILL);
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
         // SAFETY: kill only takes numbers; the process is one of a cluster of this test.
-        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        unsafe { libc::kill(self.pid, signal) };
     }
 
     /// The node on which Slurm runs it, if it is part of a job.

@@ -1,15 +1,18 @@
 //! A borrowed cluster with its daemon: what a test holds. Mended and given back when the test is over.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Output;
 
 use infill::api::{JobView, RoundView, Status};
+use infill::model::hello_payload;
 
 use super::cluster::{self, Cluster, NODES};
-use super::daemon::{Daemon, Settings};
+use super::daemon::{self, Daemon, Settings};
 use super::postgres::Postgres;
 use super::processes::{self, Process};
+use super::slurm::Slurm;
 use super::{http, wait};
 
 /// Seconds until a cluster must be clean again after a test.
@@ -23,14 +26,40 @@ const TAIL_LINES: usize = 60;
 pub struct Site {
     cluster: Cluster,
     daemon: RefCell<Daemon>,
+    /// Daemons of the cluster that do not go on by themselves.
+    stalled: RefCell<BTreeSet<String>>,
+    /// Relays that other tests know nothing of.
+    relays: RefCell<BTreeSet<String>>,
+}
+
+/// Passes on what agents say to the daemon, while it is not stalled.
+#[derive(Clone, Debug)]
+pub struct Relay {
+    /// Where it listens.
+    pub port: u16,
+    /// By this name `Site::stall`, `resume`, `kill` and `revive` know it.
+    pub name: String,
 }
 
 impl Site {
     /// Borrows a cluster; no daemon runs.
     pub fn bare() -> Site {
-        let cluster = cluster::lease();
+        Site::of(cluster::lease())
+    }
+
+    /// A cluster with settings of its own, which ends with the test; no daemon runs.
+    pub fn bare_on(slurm: &Slurm) -> Site {
+        Site::of(cluster::lease_special(slurm))
+    }
+
+    fn of(cluster: Cluster) -> Site {
         let daemon = RefCell::new(Daemon::of(&cluster));
-        Site { cluster, daemon }
+        Site { cluster, daemon, stalled: RefCell::default(), relays: RefCell::default() }
+    }
+
+    /// A cluster with settings of its own, and a daemon with changed settings.
+    pub fn on(slurm: &Slurm, change: impl FnOnce(Settings) -> Settings) -> Site {
+        Site::bare_on(slurm).serving(change)
     }
 
     /// Borrows a cluster and starts a daemon that acts.
@@ -40,10 +69,13 @@ impl Site {
 
     /// Borrows a cluster and starts a daemon with changed settings.
     pub fn with(change: impl FnOnce(Settings) -> Settings) -> Site {
-        let site = Site::bare();
-        site.configure(&change(Settings::quick(site.port())));
-        site.start();
-        site
+        Site::bare().serving(change)
+    }
+
+    fn serving(self, change: impl FnOnce(Settings) -> Settings) -> Site {
+        self.configure(&change(Settings::quick(self.port())));
+        self.start();
+        self
     }
 
     /// Writes the configuration that the daemon, the agents and the command line read.
@@ -94,6 +126,34 @@ impl Site {
         self.daemon.borrow().freeze();
     }
 
+    /// SIGCONT to the daemon.
+    pub fn thaw_daemon(&self) {
+        self.daemon.borrow().thaw();
+    }
+
+    /// The daemon's process id on this machine, while it runs.
+    pub fn daemon_pid(&self) -> Option<i32> {
+        self.daemon.borrow().pid()
+    }
+
+    /// Daemons that are started from now on have a clock that can be wrong: see [`Site::step_clock`].
+    pub fn steps_clock(&self) {
+        let source = cluster::repository().join("tests/it/harness/clock.c");
+        let library = self.cluster.dir.join(daemon::CLOCK);
+        let mut cc = std::process::Command::new("cc");
+        let built =
+            cc.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).arg("-ldl").status();
+        assert!(built.is_ok_and(|s| s.success()), "cc cannot build {}", source.display());
+    }
+
+    /// Lets the daemon's clock be wrong by so many seconds.
+    pub fn step_clock(&self, secs: i64) {
+        let path = self.cluster.dir.join("etc/clock");
+        let new = path.with_extension("new");
+        std::fs::write(&new, secs.to_string()).expect("cannot write the clock's error");
+        std::fs::rename(&new, &path).expect("cannot write the clock's error");
+    }
+
     /// The value of one of the daemon's metrics.
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.daemon.borrow().answer("/metrics").expect("the daemon shows its metrics").body;
@@ -119,6 +179,16 @@ impl Site {
     /// The daemon's last round.
     pub fn round(&self) -> Option<RoundView> {
         self.daemon.borrow().round()
+    }
+
+    /// What the daemon answers to this user, who proves who they are by MUNGE.
+    pub fn read(&self, user: &str, path: &str) -> http::Answer {
+        let payload = hello_payload("read", None, "n");
+        let output = self.exec_with(user, &["munge"], &payload);
+        assert!(output.status.success(), "munge: {output:?}");
+        let proof = format!("Munge {}", String::from_utf8_lossy(&output.stdout).trim());
+        let headers = [("Authorization", proof.as_str()), ("Infill-Nonce", "n")];
+        http::send(self.port(), "GET", path, &headers, b"").expect("an answer")
     }
 
     /// A malleable job as the daemon shows it.
@@ -162,6 +232,27 @@ impl Site {
     /// `minicluster start`.
     pub fn revive(&self, daemon: &str) {
         self.cluster.control(&["start", daemon]);
+    }
+
+    /// `minicluster stall`: its connections stay open, and nothing passes.
+    pub fn stall(&self, daemon: &str) {
+        self.stalled.borrow_mut().insert(daemon.to_owned());
+        self.cluster.control(&["stall", daemon]);
+    }
+
+    /// `minicluster resume`: it goes on as if nothing had happened.
+    pub fn resume(&self, daemon: &str) {
+        self.cluster.control(&["resume", daemon]);
+        self.stalled.borrow_mut().remove(daemon);
+    }
+
+    /// Starts a relay to the daemon's port. Agents use it if `agent.url` says so.
+    pub fn relay(&self) -> Relay {
+        let port = self.port() + 2;
+        let name = format!("relay:{port}:{}", self.port());
+        self.relays.borrow_mut().insert(name.clone());
+        self.cluster.control(&["start", &name]);
+        Relay { port, name }
     }
 
     /// Waits until `probe` finds something.
@@ -231,7 +322,17 @@ impl Site {
 
     /// Makes the cluster as it was. Says whether that worked.
     fn mend(&self) -> bool {
+        for daemon in self.stalled.take() {
+            self.cluster.control(&["resume", &daemon]);
+        }
         self.daemon.borrow_mut().kill();
+        if self.cluster.special {
+            return false;
+        }
+        for relay in self.relays.take() {
+            self.cluster.control(&["start", &relay]);
+            self.cluster.control(&["kill", &relay]);
+        }
         for daemon in self.cluster.dead_daemons() {
             self.cluster.control(&["start", &daemon]);
         }
@@ -263,9 +364,11 @@ impl Drop for Site {
         };
         if mended {
             cluster::give_back(cluster);
-        } else {
-            eprintln!("the cluster could not be mended; it is ended");
-            cluster::discard(&cluster);
+            return;
         }
+        if !cluster.special {
+            eprintln!("the cluster could not be mended; it is ended");
+        }
+        cluster::discard(&cluster);
     }
 }

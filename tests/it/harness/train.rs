@@ -19,6 +19,7 @@ pub struct Train {
     flags: String,
     sbatch: Vec<&'static str>,
     before: String,
+    after: String,
 }
 
 impl Train {
@@ -31,6 +32,7 @@ impl Train {
             flags: String::new(),
             sbatch: Vec::new(),
             before: String::new(),
+            after: String::new(),
         }
     }
 
@@ -60,12 +62,17 @@ impl Train {
         Train { before: lines.to_owned(), ..self }
     }
 
+    /// Shell lines after `infill run`.
+    pub fn after(self, lines: &str) -> Train {
+        Train { after: lines.to_owned(), ..self }
+    }
+
     /// Submits it.
     pub fn submit(&self, site: &Site) -> u32 {
         let script = format!(
             "mkdir -p /scratch/$SLURM_JOB_ID\n{}\ninfill run {} -- \
-             python3 /opt/infill/tests/it/trainee.py --dir /scratch/$SLURM_JOB_ID {}",
-            self.before, self.run_flags, self.flags
+             python3 /opt/infill/tests/it/trainee.py --dir /scratch/$SLURM_JOB_ID {}\n{}",
+            self.before, self.run_flags, self.flags, self.after
         );
         let nodes = format!("--nodes={}", self.nodes);
         let mut options = vec!["-p", "infill", "-J", "train", &nodes];

@@ -1,0 +1,101 @@
+//! What malleable jobs take up counts neither in their users' fair share nor, in an account of their own, in
+//! any limit of main jobs; and what keeps wings from a job is told to its owner.
+
+use crate::harness::{Site, Slurm, Train};
+
+/// Longest that a main job may wait for what malleable jobs hold, seconds.
+const MAIN_WAITS_SECS: f64 = 5.0;
+
+const PLUGIN: &str = include_str!("../../slurm/job_submit.lua");
+
+/// Seconds of usage that fair share counts of a user, in all accounts.
+fn usage(site: &Site, user: &str) -> u64 {
+    let text = site.must("root", &["sshare", "-a", "-h", "-P", "-o", "user,rawusage"]);
+    let of_user = text.lines().filter_map(|l| l.split_once('|')).filter(|(name, _)| name.trim() == user);
+    of_user.filter_map(|(_, secs)| secs.parse::<u64>().ok()).sum()
+}
+
+#[test]
+fn harvested_time_costs_no_share_and_an_account_of_its_own_no_limit() {
+    let plugin = PLUGIN.replace("local ACCOUNT = nil", "local ACCOUNT = \"harvest\"");
+    assert_ne!(plugin, PLUGIN, "the plug-in's constant has another form");
+    let slurm = Slurm::default()
+        .file("job_submit.lua", &plugin)
+        .set("PriorityCalcPeriod=1")
+        .sacctmgr("modify account research set GrpTRES=node=4")
+        .sacctmgr("modify user alice set MaxJobs=2 MaxSubmitJobs=3");
+    let site = Site::bare_on(&slurm);
+    let accounting =
+        "/opt/infill/slurm/accounting.sh --main-qos main --account research --own-account harvest";
+    let words: Vec<&str> = ["bash"].into_iter().chain(accounting.split(' ')).collect();
+    site.must("root", &words);
+    site.configure(&crate::harness::Settings::quick(site.port()));
+    site.start();
+    let job = Train::on("1-6").submit(&site);
+    site.until_trains_on(job, 6, 40.0);
+    let doctor = site.must("infill", &["infill", "doctor"]);
+    assert!(
+        doctor.contains("no limit of an account or a user counts malleable and main jobs together"),
+        "{doctor}"
+    );
+    let main = site.main_job(120, &["--nodes=4"]);
+    site.starts_within(main, MAIN_WAITS_SECS);
+    // It is counted each minute: what bob's main job has cost shows that it was.
+    site.until("slurmctld to count", 130.0, || usage(&site, "bob") > 0);
+    assert_eq!(usage(&site, "alice"), 0, "harvested time is free");
+    site.completes(job);
+}
+
+#[test]
+fn without_it_doctor_tells_which_limits_are_shared_and_explain_what_keeps_wings_away() {
+    let slurm = Slurm::default().nodes(4).sacctmgr("modify account research set GrpTRES=node=2");
+    let site = Site::on(&slurm, |settings| settings);
+    let job = Train::on("1-4").submit(&site);
+    site.until_trains_on(job, 2, 60.0);
+    let id = job.to_string();
+    let said = "short of nodes: Slurm keeps its wings waiting: AssocGrpNodeLimit";
+    site.until("the owner to be told", 60.0, || {
+        site.run("alice", &["infill", "explain", &id]).contains(said)
+    });
+    let doctor = site.run("infill", &["infill", "doctor"]);
+    assert!(doctor.contains("account research: 2 of GrpTRES=node 2 in use, 0 left"), "{doctor}");
+    // What waits in vain is given up, and asked for ever more rarely: five times in two minutes would be a
+    // loop.
+    let told = |site: &Site| site.logged(&["did not come up in time"]).len();
+    site.until("the first wing to be given up", 60.0, || told(&site) >= 1);
+    let begun = told(&site);
+    site.rounds_go_by(20);
+    assert!(told(&site) - begun <= 4, "{:#?}", site.logged(&["did not come up in time"]));
+    site.completes(job);
+}
+
+#[test]
+fn a_refusal_of_the_sites_own_plugin_is_told_to_the_owner() {
+    let own = r#"
+        dofile("/etc/slurm/infill.lua")
+        local infill_submit = slurm_job_submit
+        function slurm_job_submit(job, partitions, uid)
+           local rc = infill_submit(job, partitions, uid)
+           if rc ~= slurm.SUCCESS then return rc end
+           if string.match(job.name or "", "^wing:") then
+              slurm.log_user("every job needs a project")
+              return slurm.ERROR
+           end
+           return slurm.SUCCESS
+        end
+    "#;
+    let site = Site::on(&Slurm::default().nodes(3).file("job_submit.lua", own), |settings| settings);
+    let job = Train::on("1-3").submit(&site);
+    site.until_trains_on(job, 1, 60.0);
+    let id = job.to_string();
+    let told = || site.run("alice", &["infill", "explain", &id]);
+    site.until("the owner to be told", 60.0, || {
+        told().contains("short of nodes: sbatch refuses its wings: ")
+            && told().contains("every job needs a project")
+    });
+    site.rounds_go_by(20);
+    // 2, 4, 8 and then every 10 s, for two nodes: not each round.
+    let refused = site.logged(&["sbatch refused a wing"]).len();
+    assert!(refused <= 12, "it asks again and again: {refused}");
+    site.completes(job);
+}

@@ -1,0 +1,88 @@
+//! What a test's cluster has that others have not: lines of slurm.conf, files beside it, accounting records.
+//!
+//! ```ignore
+//! let slurm = Slurm::default()
+//!     .set("PrivateData=jobs")
+//!     .set("NodeName=n[1-2] Features=big")
+//!     .waits("Prolog", 20)
+//!     .sacctmgr("modify account research set GrpTRES=node=4");
+//! let site = Site::on(&slurm, |settings| settings);
+//! ```
+
+use std::path::Path;
+
+use super::cluster::NODES;
+
+/// How a cluster is to be made: see `minicluster --help`.
+#[derive(Clone, Debug)]
+pub struct Slurm {
+    nodes: usize,
+    options: Vec<String>,
+    files: Vec<(String, String)>,
+}
+
+impl Default for Slurm {
+    fn default() -> Slurm {
+        Slurm { nodes: NODES, options: Vec::new(), files: Vec::new() }
+    }
+}
+
+impl Slurm {
+    /// Another number of nodes.
+    pub fn nodes(self, nodes: usize) -> Slurm {
+        Slurm { nodes, ..self }
+    }
+
+    /// A line of slurm.conf: `minicluster up --set LINE`.
+    pub fn set(mut self, line: &str) -> Slurm {
+        self.options.extend(["--set".to_owned(), line.to_owned()]);
+        self
+    }
+
+    /// An executable file with this text as /etc/slurm/NAME.
+    pub fn file(mut self, name: &str, text: &str) -> Slurm {
+        self.files.push((name.to_owned(), text.to_owned()));
+        self
+    }
+
+    /// `sacctmgr -i WORDS`, once the accounts are there.
+    pub fn sacctmgr(mut self, words: &str) -> Slurm {
+        self.options.extend(["--sacctmgr".to_owned(), words.to_owned()]);
+        self
+    }
+
+    /// A program that takes so many seconds and does nothing: `Prolog`, `Epilog`, `PrologSlurmctld`, …
+    pub fn waits(self, key: &str, secs: u32) -> Slurm {
+        let name = key.to_lowercase();
+        self.file(&name, &format!("#!/bin/sh\nexec sleep {secs}\n")).set(&format!("{key}=/etc/slurm/{name}"))
+    }
+
+    /// No MUNGE: Slurm's own authentication.
+    pub fn without_munge(self) -> Slurm {
+        self.set("AuthType=auth/slurm").set("CredType=cred/slurm").set("AuthInfo=use_client_ids")
+    }
+
+    /// Nodes without work for `secs` are switched off (their slurmd is killed), and booted when Slurm wants
+    /// them.
+    pub fn saves_power(self, secs: u32) -> Slurm {
+        self.set("SuspendProgram=/opt/infill/slurm/minicluster/etc/suspend")
+            .set("ResumeProgram=/opt/infill/slurm/minicluster/etc/resume")
+            .set(&format!("SuspendTime={secs}"))
+            .set("SuspendTimeout=5")
+            .set("ResumeTimeout=40")
+    }
+
+    /// The options of `minicluster up`; the files are written into `dir` for it.
+    pub fn words(&self, dir: &Path, release: String) -> Vec<String> {
+        let own = |word: &str| word.to_owned();
+        let mut words = vec![own("--nodes"), self.nodes.to_string(), own("--release"), release];
+        words.extend(self.options.iter().cloned());
+        for (name, text) in &self.files {
+            let path = dir.join(name);
+            std::fs::create_dir_all(dir).expect("cannot make a directory for a cluster's files");
+            std::fs::write(&path, text).expect("cannot write a file for a cluster");
+            words.extend([own("--file"), format!("{name}={}", path.display())]);
+        }
+        words
+    }
+}

@@ -1,0 +1,133 @@
+//! What leaving costs: each job its own time to save, the site's epilog, and checkpoints that get lost.
+
+use crate::harness::jobs::clock;
+use crate::harness::{Site, Slurm, Train};
+
+/// Longest that a main job may wait because of infill, seconds.
+const MAIN_WAITS_SECS: f64 = 5.0;
+
+/// Has the job lose a node to a main job and get it back, so often.
+fn rescale(site: &Site, job: u32, nodes: usize, times: usize) {
+    for _ in 0..times {
+        let main = site.main_job(1, &["--nodes=1"]);
+        site.starts_within(main, MAIN_WAITS_SECS);
+        site.end_of(main.id, 20.0);
+        site.until_trains_on(job, nodes, 30.0);
+    }
+}
+
+/// What the job has printed.
+fn output(site: &Site, job: u32) -> String {
+    std::fs::read_to_string(site.scratch().join(format!("{job}.out"))).unwrap_or_default()
+}
+
+#[test]
+fn a_job_that_saves_slowly_leaves_a_planned_start_in_time_whatever_others_take() {
+    let site = Site::acting();
+    let fast = Train::on("1-8").run("--grace 10 --profile fast").submit(&site);
+    site.until_trains_on(fast, 8, 30.0);
+    rescale(&site, fast, 8, 3);
+    site.completes(fast);
+    let first = site.main_job(57, &["--nodes=4", "--time=1"]);
+    site.starts_within(first, MAIN_WAITS_SECS);
+    let slow = Train::on("1-8").run("--grace 60 --profile slow").flags("--save-secs 20").submit(&site);
+    site.until_trains_on(slow, 4, 25.0);
+    let preempted = site.logged(&["Slurm takes the node back"]).len();
+    let second = site.main_job(5, &["--nodes=8", "--time=1"]);
+    site.wait("the second main job to start", 90.0, || site.started_at(second));
+    let started = site.started_at(first).unwrap_or_default();
+    let late = site.started_at(second).unwrap_or_default() - started - 57.0;
+    eprintln!("the second main job started {late:.1} s after the first had ended");
+    assert!(late <= MAIN_WAITS_SECS, "it had to wait {late:.1} s");
+    assert_eq!(site.logged(&["Slurm takes the node back"]).len(), preempted, "Slurm had to preempt");
+    site.end_of(second.id, 30.0);
+    site.until_trains_on(slow, 8, 40.0);
+    assert_eq!(site.view(slow).expect("the job").kills, 0);
+    let lost = site.diary(slow).lost();
+    assert!(lost.iter().all(|lost| *lost == 0), "steps were done again: {lost:?}");
+    // Where nothing is planned it would lose something, and its owner is told.
+    site.until("the job to be warned", 20.0, || output(&site, slow).contains("saving takes 2"));
+    let leaving = site.view(slow).expect("the job").leaving;
+    assert!(leaving.contains("where Slurm takes a node back without a plan"), "{leaving}");
+    site.finish(slow);
+    assert_eq!(site.end_of(slow, 60.0), "COMPLETED 0:0");
+}
+
+#[test]
+fn the_epilog_is_part_of_leaving() {
+    let site = Site::on(&Slurm::default().waits("Epilog", 20), |settings| settings);
+    let job = Train::on("1-8").submit(&site);
+    site.until_trains_on(job, 8, 40.0);
+    // Three nodes at once say how long the epilog is.
+    let main = site.main_job(1, &["--nodes=3"]);
+    site.wait("the main job to start", 60.0, || site.started_at(main));
+    let view = site.until_trains_on(job, 8, 90.0);
+    let nodes = view.nodes[6..].iter().map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let begin = clock().floor() + 60.0;
+    let at = site.must("root", &["date", "-d", &format!("@{begin}"), "+%Y-%m-%dT%H:%M:%S"]);
+    let (start, wanted) = (format!("StartTime={}", at.trim()), format!("Nodes={nodes}"));
+    let words = ["ReservationName=service", &start, "Duration=10", "Users=bob", &wanted, "Flags=IGNORE_JOBS"];
+    site.must("root", &[&["scontrol", "create", "reservation"], &words[..]].concat());
+    let planned = site.main_job(1, &["--nodes=2", "--reservation=service"]);
+    let started = site.wait("the planned main job to start", 120.0, || site.started_at(planned));
+    let late = started - begin;
+    eprintln!("the main job started {late:.1} s after the moment that was planned");
+    assert!(late <= 3.0, "it had to wait {late:.1} s");
+    assert!(site.diary(job).lost().iter().all(|lost| *lost <= 1), "{:?}", site.diary(job).lost());
+    site.must("root", &["scancel", &job.to_string()]);
+}
+
+#[test]
+fn a_prolog_that_takes_longer_than_a_wing_may_is_waited_for_and_no_node_is_blamed() {
+    let slurm = Slurm::default().nodes(3).waits("Prolog", 25);
+    let site = Site::on(&slurm, |settings| settings.set("agent.wing_start_secs", 15.0));
+    let job = Train::on("1-3").submit(&site);
+    let view = site.until_trains_on(job, 3, 120.0);
+    assert_eq!(view.restarts, 0, "{view:?}");
+    let blamed = site.logged(&["did not come up"]);
+    assert!(blamed.is_empty() && site.logged(&["left alone"]).is_empty(), "{blamed:?}");
+    site.finish(job);
+    assert_eq!(site.end_of(job, 60.0), "COMPLETED 0:0");
+}
+
+#[test]
+fn a_job_that_loses_its_checkpoints_is_told_and_left_alone() {
+    let site = Site::acting();
+    let job = Train::on("1-8").run("--grace 3 --profile loses").flags("--save-secs 10").submit(&site);
+    site.until_trains_on(job, 8, 30.0);
+    for nodes in 1..=4 {
+        let main = site.main_job(1, &[&format!("--nodes={nodes}")]);
+        site.wait("the main job to start", 30.0, || site.started_at(main));
+        site.end_of(main.id, 20.0);
+        site.until_trains_on(job, 8 - nodes, 30.0);
+    }
+    // It grew back within seconds if it did not lose what it has done so far.
+    for _ in 0..20 {
+        site.rounds_go_by(1);
+        assert_eq!(site.view(job).map_or(0, |v| v.nodes.len()), 4, "it was rescaled again");
+    }
+    let view = site.view(job).expect("the job");
+    assert!(view.kills >= 4 && view.leaving.contains("checkpoints were lost"), "{view:?}");
+    site.until("the job to be told", 10.0, || {
+        output(&site, job).contains("of the last 4 checkpoints were lost")
+    });
+    site.completes(job);
+}
+
+#[test]
+fn idle_nodes_fall_asleep_and_are_not_woken() {
+    let slurm = Slurm::default().nodes(4).saves_power(5);
+    let site = Site::on(&slurm, |settings| settings.set("gaps.keep_idle", 2));
+    let job = Train::on("1-4").submit(&site);
+    site.until_trains_on(job, 2, 40.0);
+    let asleep =
+        || site.run("root", &["sinfo", "-h", "-N", "-p", "main", "-o", "%N %T"]).matches("idle~").count();
+    site.until("two nodes to be switched off", 60.0, || asleep() == 2);
+    site.rounds_go_by(10);
+    assert_eq!((asleep(), site.nodes_of(job).len()), (2, 2), "a node was woken");
+    let status = site.status().expect("a status");
+    let refused =
+        status.nodes.iter().filter(|n| n.why.as_deref().is_some_and(|w| w.contains("switched off")));
+    assert_eq!(refused.count(), 2, "{:?}", status.nodes);
+    site.completes(job);
+}

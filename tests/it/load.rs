@@ -1,0 +1,255 @@
+//! A crowd at the daemon's port: sockets that say nothing, agents that poll, and a user whose agents report
+//! that they leave, in a loop. Without a cluster: the daemon's own loops on a Slurm in memory that counts its
+//! dumps.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use infill::api::{AgentReport, Hello, Role, Welcome};
+use infill::config::Config;
+use infill::daemon::context::{Context, Services};
+use infill::daemon::state::State;
+use infill::daemon::{executor, rounds, ticks};
+use infill::http::{self, Room};
+use infill::model::{AgentEvent, Credential, Job, JobId, NodeName, Secret, Snapshot, UnixTime, UserId};
+use infill::slurm::fake::FakeSlurm;
+use infill::slurm::munge::FakeIdentity;
+use infill::slurm::{Endpoint, Privacy, SlurmApi, SlurmError};
+use infill::store::{self, LeadStanding};
+use serde_json::json;
+use tokio::net::TcpStream;
+
+/// Agents, each of a job of its own, and the polls that each has open: 2,000 in all.
+const AGENTS: u32 = 500;
+const POLLS_OF_AN_AGENT: u32 = 4;
+
+/// Sockets that say nothing: more than the 1,024 descriptors that a process has by default.
+const IDLE_SOCKETS: usize = 1100;
+
+/// What a dump takes here.
+const DUMP: Duration = Duration::from_millis(40);
+
+/// How long rounds are looked at, without the crowd and with it.
+const WATCHED: Duration = Duration::from_secs(8);
+
+/// A new lead's hello must be through by then. The goal is a second; a machine that tests may be busy.
+const HELLO: Duration = Duration::from_secs(3);
+
+/// Counts dumps.
+struct Counting {
+    slurm: FakeSlurm,
+    dumps: Mutex<Vec<Instant>>,
+}
+
+impl Counting {
+    fn dumps(&self) -> Vec<Instant> {
+        self.dumps.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl SlurmApi for Counting {
+    async fn endpoint(&self) -> Result<Endpoint, SlurmError> {
+        self.slurm.endpoint().await
+    }
+    async fn snapshot(&self) -> Result<Snapshot, SlurmError> {
+        self.dumps.lock().unwrap().push(Instant::now());
+        tokio::time::sleep(DUMP).await;
+        self.slurm.snapshot().await
+    }
+    async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
+        self.slurm.job(id).await
+    }
+    async fn privacy(&self) -> Result<Privacy, SlurmError> {
+        self.slurm.privacy().await
+    }
+    async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
+        self.slurm.launch(id, node, limit_mins).await
+    }
+    async fn set_time_limit(&self, id: JobId, limit_mins: u32) -> Result<(), SlurmError> {
+        self.slurm.set_time_limit(id, limit_mins).await
+    }
+    async fn shrink(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError> {
+        self.slurm.shrink(id, keep).await
+    }
+    async fn cancel(&self, id: JobId) -> Result<(), SlurmError> {
+        self.slurm.cancel(id).await
+    }
+    async fn requeue_hold(&self, id: JobId) -> Result<(), SlurmError> {
+        self.slurm.requeue_hold(id).await
+    }
+    async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
+        self.slurm.hold(id).await
+    }
+}
+
+/// A daemon with its loops, and leads that run, each on a node.
+struct Daemon {
+    context: Arc<Context>,
+    slurm: Arc<Counting>,
+    url: String,
+    address: std::net::SocketAddr,
+}
+
+fn now() -> UnixTime {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    UnixTime(since.as_secs() as i64)
+}
+
+fn node(job: u32) -> NodeName {
+    NodeName::new(format!("n{job}"))
+}
+
+impl Daemon {
+    /// With so many leads, and one more that says hello later.
+    async fn start(leads: u32) -> Daemon {
+        let fake = FakeSlurm::new(leads, "infill");
+        for job in 1..=leads {
+            fake.submit_held(job, 6000 + job % 50, "infill:nodes=1");
+            fake.launch(JobId(job), &node(job), 600).await.unwrap();
+        }
+        let slurm = Arc::new(Counting { slurm: fake, dumps: Mutex::default() });
+        let users: BTreeMap<String, UserId> = (6000..6050).map(|u| (u.to_string(), UserId(u))).collect();
+        let services = Services {
+            slurm: slurm.clone(),
+            store: store::open("sqlite::memory:", || ()).await.unwrap(),
+            identity: Arc::new(FakeIdentity { users }),
+        };
+        let mut config = Config::default();
+        config.daemon.poll_interval_secs = 1.0;
+        let state = State::new(Arc::new(config), now());
+        let (context, queues) = Context::new(services, state, LeadStanding::Alone, now());
+        let context = Arc::new(context);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let room = Room { connections: 16_384, a_host: 1024 };
+        let router = http::router(context.clone());
+        tokio::spawn(async move { http::serve(listener, router, room, std::future::pending()).await });
+        tokio::spawn(executor::run(context.clone(), queues));
+        tokio::spawn(ticks::run(context.clone()));
+        tokio::spawn(rounds::run(context.clone()));
+        Daemon { context, slurm, url: format!("http://{address}"), address }
+    }
+
+    async fn hello(&self, http: &reqwest::Client, job: u32) -> Secret {
+        let hello = Hello {
+            credential: Credential::Munge(Secret((6000 + job % 50).to_string())),
+            nonce: "n".to_owned(),
+            job: JobId(job),
+            role: Role::Lead,
+            node: node(job),
+            port: 29_500,
+            running: None,
+            spec: None,
+            version: "test".to_owned(),
+        };
+        let answer = http.post(format!("{}/v1/agent/hello", self.url)).json(&hello).send().await.unwrap();
+        assert_eq!(answer.status(), 200, "the hello of {job}");
+        answer.json::<Welcome>().await.unwrap().secret
+    }
+
+    /// Seconds of the rounds so far, and how many there were.
+    fn rounds(&self) -> (f64, f64) {
+        let text = self.context.metrics.text();
+        let value = |name: &str| {
+            let line = text.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_else(|| panic!("{text}"));
+            line.trim().parse::<f64>().unwrap()
+        };
+        (value("infill_round_seconds_sum"), value("infill_round_seconds_count"))
+    }
+
+    /// Mean seconds of a round while it is watched, and the shortest distance of two dumps.
+    async fn watch(&self) -> (f64, Duration) {
+        let (before, seen) = (self.rounds(), self.slurm.dumps().len());
+        tokio::time::sleep(WATCHED).await;
+        let after = self.rounds();
+        assert!(after.1 > before.1 + 2.0, "rounds go on");
+        let dumps = self.slurm.dumps().split_off(seen);
+        let shortest = dumps.windows(2).map(|w| w[1] - w[0]).min().unwrap_or(WATCHED);
+        ((after.0 - before.0) / (after.1 - before.1), shortest)
+    }
+}
+
+/// Polls for ever; each answer but a standing assignment is a failure.
+async fn poll(http: reqwest::Client, url: String, job: u32, secret: Secret) {
+    loop {
+        let body = json!({ "job": job, "node": node(job), "seen": u64::MAX, "wait_secs": 30 });
+        let request = http.post(format!("{url}/v1/agent/poll")).bearer_auth(&secret.0).json(&body);
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.status(), 200, "a poll of {job}");
+    }
+}
+
+/// Reports that it leaves, again and again; how often.
+async fn leave(http: reqwest::Client, url: String, job: u32, secret: Secret, until: Instant) -> u64 {
+    let report = AgentReport { job: JobId(job), node: node(job), events: vec![AgentEvent::Leaving] };
+    let mut said = 0;
+    while Instant::now() < until {
+        let request = http.post(format!("{url}/v1/agent/report")).bearer_auth(&secret.0).json(&report);
+        assert_eq!(request.send().await.unwrap().status(), 204);
+        said += 1;
+    }
+    said
+}
+
+/// The test is both ends of all connections.
+fn raise_open_files() {
+    // SAFETY: both calls only read or write the structure that they are given.
+    unsafe {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_and_a_loop_keep_nobody_waiting() {
+    raise_open_files();
+    // Twice is refused, and harmless.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let daemon = Daemon::start(AGENTS + 1).await;
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let mut secrets = Vec::new();
+    for job in 1..=AGENTS {
+        secrets.push(daemon.hello(&http, job).await);
+    }
+    let (alone, _) = daemon.watch().await;
+
+    let mut idle = Vec::new();
+    for _ in 0..IDLE_SOCKETS {
+        idle.push(TcpStream::connect(daemon.address).await.unwrap());
+    }
+    let mut polls = tokio::task::JoinSet::new();
+    for (job, secret) in (1..=AGENTS).zip(&secrets) {
+        for _ in 0..POLLS_OF_AN_AGENT {
+            polls.spawn(poll(http.clone(), daemon.url.clone(), job, secret.clone()));
+        }
+    }
+    // Jobs 50, 100, … are one user's.
+    let until = Instant::now() + WATCHED + HELLO;
+    let leavers: Vec<_> = (1..=4)
+        .map(|n| leave(http.clone(), daemon.url.clone(), 50 * n, secrets[50 * n as usize - 1].clone(), until))
+        .map(tokio::spawn)
+        .collect();
+    let (crowded, shortest) = daemon.watch().await;
+
+    let began = Instant::now();
+    let newcomer = reqwest::Client::builder().no_proxy().build().unwrap();
+    daemon.hello(&newcomer, AGENTS + 1).await;
+    let hello = began.elapsed();
+    let mut said = 0;
+    for leaver in leavers {
+        said += leaver.await.unwrap();
+    }
+    println!(
+        "a round took {alone:.3} s alone and {crowded:.3} s in the crowd; {said} reports of leaving; dumps were {shortest:?} \
+         apart at least; a hello took {hello:?}"
+    );
+    assert!(shortest >= Duration::from_millis(950), "slurmctld is dumped every {shortest:?}");
+    assert!(hello < HELLO, "a new lead's hello took {hello:?}");
+    assert!(polls.try_join_next().is_none(), "an agent's poll ended");
+    assert!(said > 100, "{said} reports are no loop");
+}

@@ -1,0 +1,73 @@
+//! Who sees what on a real Slurm that keeps jobs private: readers prove who they are by MUNGE, and the
+//! command line does so by itself.
+
+use infill::api::Status;
+use serde_json::Value;
+
+use crate::harness::{Site, Slurm, Train, http};
+
+fn status(site: &Site, user: &str) -> Status {
+    let text = site.must(user, &["infill", "status", "--json"]);
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("infill status --json as {user}: {e}: {text}"))
+}
+
+#[test]
+fn on_a_private_site_users_see_their_own_jobs() {
+    let slurm = Slurm::default().set("PrivateData=jobs,users");
+    let site = Site::on(&slurm, |s| s.set("http.read", "proof"));
+    let job = Train::on("1-2").submit(&site);
+    let id = job.to_string();
+    let runs = |user: &str| status(&site, user).jobs.iter().any(|j| j.job.0 == job && j.nodes.len() == 2);
+    site.until("alice to see her job", 40.0, || runs("alice"));
+
+    // Nobody without proof, whatever the route.
+    for path in ["/v1/status", "/v1/round", "/v1/plan", "/v1/rounds", "/v1/profiles"] {
+        let answer = http::get(site.port(), path).expect("an answer");
+        assert_eq!(answer.status, 401, "{path}: {}", answer.body);
+        assert!(!answer.body.contains("alice"), "{path}: {}", answer.body);
+    }
+    // Others count what they do not see.
+    let seen = status(&site, "bob");
+    assert!(seen.jobs.is_empty() && seen.hidden.jobs == 1 && seen.hidden.job_nodes == 2, "{seen:?}");
+    assert!(seen.nodes.len() == 8 && seen.nodes.iter().all(|n| n.job.is_none()), "{seen:?}");
+    for words in [vec!["status"], vec!["jobs"], vec!["gaps"], vec!["plan"], vec!["rounds"], vec!["profiles"]]
+    {
+        let words: Vec<&str> = ["infill"].into_iter().chain(words).collect();
+        let text = site.must("bob", &words);
+        let named = text.contains("alice") || text.contains(&format!("job {id}"));
+        assert!(!named, "{words:?} tells bob: {text}");
+    }
+    assert_eq!(
+        site.exec("bob", &["infill", "explain", &id]).status.code(),
+        Some(5),
+        "as if it were not there"
+    );
+    // Its owner, Slurm's operator (the daemon's user is one, too) and root.
+    for user in ["alice", "root", "infill"] {
+        assert!(site.must(user, &["infill", "explain", &id]).contains("alice"), "{user}");
+        let round: Value = serde_json::from_str(&site.read(user, "/v1/round").body).expect("a round");
+        assert!(
+            round["report"]["jobs"].as_array().is_some_and(|j| j.iter().any(|v| v["job"] == job)),
+            "{round}"
+        );
+    }
+    // Other numbers are for everybody.
+    let metrics = http::get(site.port(), "/metrics").expect("metrics").body;
+    assert!(metrics.contains("infill_held_nodes 2") && !metrics.contains("alice"), "{metrics}");
+}
+
+#[test]
+fn without_munge_it_says_what_to_do() {
+    let site = Site::with(|s| s.set("http.read", "proof"));
+    let status = |without: &str| {
+        let hide = format!("for p in {without}; do mount --bind /bin/false $(command -v $p); done");
+        let script = format!("{hide} && exec runuser -u alice -- infill status");
+        site.exec("root", &["unshare", "-m", "bash", "-c", &script])
+    };
+    let by_token = status("munge");
+    assert_eq!(by_token.status.code(), Some(0), "{}", String::from_utf8_lossy(&by_token.stderr));
+    let output = status("munge scontrol");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("munged") && said.contains("http.read"), "{said}");
+}

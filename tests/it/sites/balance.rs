@@ -1,0 +1,272 @@
+//! What a run came to, which promises it broke, and how that is shown.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::drive::Plan;
+use super::faults::Kind;
+use super::gauge::{Gauge, Look};
+use super::queue::Queue;
+use super::spec::Spec;
+
+/// Longest that the 99th percentile of main jobs may be late, beyond prolog and epilog, seconds.
+const P99_SECS: f64 = 1.0;
+
+/// Fewer main jobs than this have no 99th percentile of their own.
+const ENOUGH_FOR_P99: usize = 100;
+
+/// Steps that one job did again.
+#[derive(Clone, Debug, Default)]
+pub struct Losses {
+    /// Steps that it has reached.
+    pub steps: u64,
+    /// After it had saved: must not be.
+    pub saved_lost: Vec<u64>,
+    /// Without having been able to save, since its own checkpoint.
+    pub unsaved: Vec<u64>,
+    /// Since before its own last checkpoint: must not be.
+    pub too_many: Vec<u64>,
+}
+
+/// What a run on one site came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Balance {
+    /// The site.
+    pub site: String,
+    /// What is special about it.
+    pub about: String,
+    /// Seconds of main queue and faults.
+    pub secs: f64,
+    /// Faults by kind.
+    pub faults: BTreeMap<String, u32>,
+    /// Seconds from submission to start on the empty cluster.
+    pub calm_secs: f64,
+    /// By how much each main job was late, seconds, in order of submission.
+    pub delays: Vec<f64>,
+    /// Steps that the malleable jobs did.
+    pub steps: u64,
+    /// Times that a command ended without having saved, and the steps that were done again.
+    pub unsaved: Vec<u64>,
+    /// What the daemon took up.
+    pub looks: Vec<Look>,
+    /// Which promises were broken.
+    pub broken: Vec<String>,
+    #[serde(skip)]
+    hard_faults: usize,
+}
+
+impl Balance {
+    /// Faults and delays.
+    pub fn new(spec: &Spec, plan: &Plan, queue: &Queue<'_>, kinds: &[Kind]) -> Balance {
+        let mut faults = BTreeMap::new();
+        for kind in kinds {
+            *faults.entry(format!("{kind:?}")).or_default() += 1;
+        }
+        let mut balance = Balance {
+            calm_secs: queue.calm_secs(),
+            faults,
+            hard_faults: kinds.iter().filter(|k| k.takes_work()).count(),
+            ..Balance::nothing(spec, plan)
+        };
+        for (id, secs) in queue.delays() {
+            let most_secs = plan.most_late_secs;
+            if secs > most_secs {
+                balance
+                    .broken
+                    .push(format!("main job {id} was {secs:.2} s late; at most {most_secs} s are allowed"));
+            }
+            balance.delays.push(secs);
+        }
+        balance
+    }
+
+    fn nothing(spec: &Spec, plan: &Plan) -> Balance {
+        Balance {
+            site: spec.name.clone(),
+            about: spec.about.clone(),
+            secs: plan.secs,
+            faults: BTreeMap::new(),
+            calm_secs: 0.0,
+            delays: Vec::new(),
+            steps: 0,
+            unsaved: Vec::new(),
+            looks: Vec::new(),
+            broken: Vec::new(),
+            hard_faults: 0,
+        }
+    }
+
+    /// A run that broke down.
+    pub fn broken(spec: &Spec, plan: &Plan, why: &str) -> Balance {
+        Balance { broken: vec![format!("the run broke down: {why}")], ..Balance::nothing(spec, plan) }
+    }
+
+    /// Takes in what the jobs did again.
+    pub fn take_losses(&mut self, all: impl Iterator<Item = Losses>) {
+        for job in all {
+            self.steps += job.steps;
+            self.unsaved.extend(job.unsaved);
+            let lost = job
+                .saved_lost
+                .iter()
+                .map(|n| format!("{n} steps were lost that had been saved at the signal"));
+            self.broken.extend(lost);
+            let lost = job
+                .too_many
+                .iter()
+                .map(|n| format!("{n} steps were lost, beyond the command's own checkpoint"));
+            self.broken.extend(lost);
+            if job.steps == 0 {
+                self.broken.push("a malleable job made no step".to_owned());
+            }
+        }
+        if self.unsaved.len() > 2 * self.hard_faults {
+            let (times, hard) = (self.unsaved.len(), self.hard_faults);
+            self.broken.push(format!(
+                "commands ended {times} times without having saved, by {hard} faults that could do that"
+            ));
+        }
+    }
+
+    /// Takes in how the jobs ended, and what was left of them.
+    pub fn take_ends(&mut self, ends: &[(u32, String)], leaks: Vec<String>) {
+        let bad = ends.iter().filter(|(_, end)| end != "COMPLETED 0:0");
+        self.broken.extend(bad.map(|(job, end)| format!("malleable job {job}: {end}")));
+        self.broken.extend(leaks.into_iter().map(|leak| format!("left behind: {leak}")));
+    }
+
+    /// Takes in what the daemon took up.
+    pub fn take_gauge(&mut self, gauge: &Gauge, jobs: usize) {
+        self.broken.extend(gauge.judge(jobs));
+        self.looks.clone_from(&gauge.looks);
+    }
+
+    /// Checks what needs all of the run.
+    pub fn judge(&mut self, plan: &Plan) {
+        if self.delays.is_empty() {
+            self.broken.push("no main job was submitted: nothing was shown".to_owned());
+        }
+        let late = p99(&self.delays);
+        if plan.judges_p99 && self.delays.len() >= ENOUGH_FOR_P99 && late > P99_SECS {
+            self.broken.push(format!("one main job in a hundred was {late:.2} s late or more"));
+        }
+    }
+}
+
+/// The 99th percentile, by nearest rank.
+fn p99(delays: &[f64]) -> f64 {
+    let mut sorted = delays.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (sorted.len() as f64 * 0.99).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
+/// All of what was run.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    version: u32,
+    /// What was random follows from it.
+    pub seed: u64,
+    /// Main jobs of all sites.
+    main_jobs: usize,
+    /// The 99th percentile of all of them, seconds late.
+    p99_secs: f64,
+    most_secs: f64,
+    /// Each site.
+    pub sites: Vec<Balance>,
+    /// Promises that only all of them together can break.
+    pub broken: Vec<String>,
+}
+
+impl Outcome {
+    /// Sums up.
+    pub fn of(seed: u64, sites: Vec<Balance>) -> Outcome {
+        let delays: Vec<f64> = sites.iter().flat_map(|b| b.delays.iter().copied()).collect();
+        let p99_secs = p99(&delays);
+        let broken = (delays.len() >= ENOUGH_FOR_P99 && p99_secs > P99_SECS)
+            .then(|| format!("one main job in a hundred was {p99_secs:.2} s late or more"));
+        Outcome {
+            version: 1,
+            seed,
+            main_jobs: delays.len(),
+            p99_secs,
+            most_secs: delays.iter().copied().fold(0.0, f64::max),
+            sites,
+            broken: broken.into_iter().collect(),
+        }
+    }
+
+    /// For a terminal.
+    pub fn show(&self) -> String {
+        let mut text = table(&self.sites);
+        let _ = writeln!(
+            text,
+            "\n{} main jobs: 99 % at most {:.2} s late, the last {:.2} s; seed {}",
+            self.main_jobs, self.p99_secs, self.most_secs, self.seed
+        );
+        for site in self.sites.iter().filter(|s| !s.looks.is_empty()) {
+            let _ = write!(text, "{}", drawing(&site.looks));
+        }
+        for site in &self.sites {
+            for broken in &site.broken {
+                let _ = writeln!(text, "{}: {broken}", site.site);
+            }
+        }
+        text
+    }
+}
+
+/// A row a site.
+pub fn table(sites: &[Balance]) -> String {
+    let mut text = format!(
+        "{:<12} {:>5} {:>6} {:>5} {:>6} {:>6} {:>6} {:>7} {:>8}  {}\n",
+        "SITE", "SECS", "FAULTS", "MAIN", "CALM", "P99", "MOST", "STEPS", "UNSAVED", "PROMISES"
+    );
+    for b in sites {
+        let most = b.delays.iter().copied().fold(0.0, f64::max);
+        let verdict =
+            if b.broken.is_empty() { "kept".to_owned() } else { format!("{} BROKEN", b.broken.len()) };
+        let _ = writeln!(
+            text,
+            "{:<12} {:>5.0} {:>6} {:>5} {:>6.2} {:>6.2} {:>6.2} {:>7} {:>8}  {verdict}",
+            b.site,
+            b.secs,
+            b.faults.values().sum::<u32>(),
+            b.delays.len(),
+            b.calm_secs,
+            p99(&b.delays),
+            most,
+            b.steps,
+            b.unsaved.len(),
+        );
+    }
+    text
+}
+
+/// Memory and descriptors over time; a bar marks a new daemon.
+fn drawing(looks: &[Look]) -> String {
+    let line = |name: &str, unit: f64, value: &dyn Fn(&Look) -> u64| {
+        let values: Vec<u64> = looks.iter().map(value).collect();
+        let most = values.iter().max().copied().unwrap_or(0).max(1);
+        // Wide terminals have room for so many.
+        let step = looks.len().div_ceil(100).max(1);
+        let mut bars = String::new();
+        for (i, v) in values.iter().enumerate().step_by(step) {
+            if i >= step && looks[i].pid != looks[i - step].pid {
+                bars.push('|');
+            }
+            bars.push(['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][(v * 7 / most) as usize]);
+        }
+        let least = values.iter().min().copied().unwrap_or(0);
+        format!("{name:<12} {bars}  {:.1} to {:.1}\n", least as f64 / unit, most as f64 / unit)
+    };
+    line("memory, MiB", 1024.0, &|l| l.rss_kib) + &line("descriptors", 1.0, &|l| l.descriptors)
+}
+
+#[test]
+fn a_percentile_is_one_of_the_values() {
+    let delays: Vec<f64> = (1..=200).map(f64::from).collect();
+    assert_eq!([p99(&delays), p99(&[5.0]), p99(&[])], [198.0, 5.0, 0.0]);
+}

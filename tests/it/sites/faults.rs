@@ -1,0 +1,257 @@
+//! What goes wrong on a site, one thing at a time: begun at random, and mended after a while.
+
+use rand::RngExt as _;
+use rand::rngs::StdRng;
+
+use crate::harness::jobs::clock;
+use crate::harness::processes::Process;
+use crate::harness::site::Relay;
+use crate::harness::{Site, wait};
+
+/// Longest until Slurm works again once what was broken is mended, seconds. slurmctld waits a while for
+/// nodes.
+const HEAL_SECS: f64 = 90.0;
+
+/// Kinds of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// kill -9 of the daemon.
+    DaemonKilled,
+    /// The daemon hangs.
+    DaemonFrozen,
+    /// The daemon's clock is wrong for a while.
+    ClockStepped,
+    /// kill -9 of slurmctld.
+    ControllerKilled,
+    /// slurmctld hangs.
+    ControllerStalled,
+    /// kill -9 of slurmrestd.
+    RestKilled,
+    /// slurmrestd hangs.
+    RestStalled,
+    /// A node dies, with all that runs on it.
+    NodeKilled,
+    /// All of a node hangs.
+    NodeStalled,
+    /// slurmd dies; jobs run on.
+    SlurmdKilled,
+    /// kill -9 of an agent.
+    AgentKilled,
+    /// An agent hangs.
+    AgentStopped,
+    /// A training command hangs.
+    CommandStopped,
+    /// Nothing passes between agents and daemon, and connections stay open.
+    RelayStalled,
+    /// Connections between agents and daemon break.
+    RelayKilled,
+}
+
+/// Each kind, with how often it comes in comparison and how long it lasts, seconds.
+const KINDS: [(Kind, u32, (f64, f64)); 15] = [
+    (Kind::DaemonKilled, 3, (1.0, 12.0)),
+    (Kind::DaemonFrozen, 3, (2.0, 70.0)),
+    (Kind::ClockStepped, 2, (5.0, 12.0)),
+    (Kind::ControllerKilled, 2, (2.0, 6.0)),
+    (Kind::ControllerStalled, 2, (2.0, 8.0)),
+    (Kind::RestKilled, 3, (2.0, 10.0)),
+    (Kind::RestStalled, 3, (2.0, 20.0)),
+    (Kind::NodeKilled, 2, (12.0, 20.0)),
+    (Kind::NodeStalled, 2, (2.0, 8.0)),
+    (Kind::SlurmdKilled, 2, (2.0, 8.0)),
+    (Kind::AgentKilled, 3, (1.0, 1.0)),
+    (Kind::AgentStopped, 2, (2.0, 12.0)),
+    (Kind::CommandStopped, 2, (2.0, 10.0)),
+    (Kind::RelayStalled, 3, (2.0, 70.0)),
+    (Kind::RelayKilled, 2, (2.0, 10.0)),
+];
+
+impl Kind {
+    /// Whether a main job would wait for this without infill, too; or, for a hung agent, until the end of the
+    /// grace time, which is the site's. None is submitted meanwhile.
+    pub fn delays_anybody(self) -> bool {
+        use Kind::*;
+        matches!(
+            self,
+            ControllerKilled | ControllerStalled | NodeKilled | NodeStalled | SlurmdKilled | AgentStopped
+        )
+    }
+
+    /// Whether a command may end by it without having saved.
+    pub fn takes_work(self) -> bool {
+        use Kind::*;
+        matches!(self, NodeKilled | NodeStalled | AgentKilled | AgentStopped | CommandStopped)
+    }
+}
+
+/// A fault that lasts.
+pub struct Fault {
+    /// What it is.
+    pub kind: Kind,
+    /// When it is mended.
+    pub until: f64,
+    victim: Victim,
+}
+
+enum Victim {
+    None,
+    Daemon(String),
+    Process(Process),
+}
+
+/// Begins a fault, if there is anything that can be hurt so. `longest`: no fault lasts longer, seconds.
+pub fn begin(site: &Site, relay: &Relay, random: &mut StdRng, longest: f64) -> Option<Fault> {
+    let (kind, _, (from, to)) = choose(random);
+    let to = to.min(longest).max(from);
+    let secs = if to > from { random.random_range(from..to) } else { from };
+    let victim = hurt(site, relay, kind, random)?;
+    eprintln!("fault: {kind:?} for {secs:.0} s{}", victim.text());
+    Some(Fault { kind, until: clock() + secs, victim })
+}
+
+fn choose(random: &mut StdRng) -> (Kind, u32, (f64, f64)) {
+    let mut pick = random.random_range(0..KINDS.iter().map(|(_, weight, _)| weight).sum());
+    for entry in KINDS {
+        if pick < entry.1 {
+            return entry;
+        }
+        pick -= entry.1;
+    }
+    KINDS[0]
+}
+
+fn hurt(site: &Site, relay: &Relay, kind: Kind, random: &mut StdRng) -> Option<Victim> {
+    let kill = |name: String| {
+        site.kill(&name);
+        Some(Victim::Daemon(name))
+    };
+    let stall = |name: String| {
+        site.stall(&name);
+        Some(Victim::Daemon(name))
+    };
+    match kind {
+        Kind::DaemonKilled => {
+            site.kill_daemon();
+            Some(Victim::None)
+        }
+        Kind::DaemonFrozen => {
+            site.freeze_daemon();
+            Some(Victim::None)
+        }
+        Kind::ClockStepped => {
+            let secs = random.random_range(5..90) * if random.random_bool(0.5) { 1 } else { -1 };
+            site.step_clock(secs);
+            Some(Victim::None)
+        }
+        Kind::ControllerKilled => {
+            await_saved(site);
+            kill("slurmctld".to_owned())
+        }
+        Kind::ControllerStalled => stall("slurmctld".to_owned()),
+        Kind::RestKilled => kill("slurmrestd".to_owned()),
+        Kind::RestStalled => stall("slurmrestd".to_owned()),
+        Kind::NodeKilled => kill(format!("node:{}", free_of_main(site, random)?)),
+        Kind::NodeStalled => stall(format!("node:{}", free_of_main(site, random)?)),
+        Kind::SlurmdKilled => kill(format!("slurmd:{}", free_of_main(site, random)?)),
+        Kind::RelayStalled => stall(relay.name.clone()),
+        Kind::RelayKilled => kill(relay.name.clone()),
+        Kind::AgentKilled => {
+            let agent = one_of(site, random, is_agent)?;
+            agent.kill();
+            Some(Victim::Process(agent))
+        }
+        Kind::AgentStopped => stopped(one_of(site, random, is_agent)?),
+        Kind::CommandStopped => stopped(one_of(site, random, is_command)?),
+    }
+}
+
+fn stopped(process: Process) -> Option<Victim> {
+    process.signal(libc::SIGSTOP);
+    Some(Victim::Process(process))
+}
+
+/// What slurmctld has not saved when it is killed, it forgets: a main job would be lost, and not by infill.
+fn await_saved(site: &Site) {
+    let path = "/var/spool/minicluster/ctld/job_state";
+    let begun = clock();
+    site.run("root", &["scontrol", "reconfigure"]);
+    let saved =
+        || site.run("root", &["stat", "-c", "%.9Y", path]).trim().parse().is_ok_and(|at: f64| at > begun);
+    wait::look(15.0, || saved().then_some(()));
+}
+
+/// A node without a main job: what dies with a node is nobody's fault.
+fn free_of_main(site: &Site, random: &mut StdRng) -> Option<String> {
+    let queue = site.queue();
+    let taken = |n: &String| queue.iter().any(|j| j.partition != "infill" && j.nodes.contains(n));
+    let up = site.run("root", &["sinfo", "-h", "-N", "-p", "infill", "-t", "idle,alloc", "-o", "%N %T"]);
+    let up =
+        up.lines().filter_map(|l| l.split_once(' ')).filter(|(_, state)| !state.ends_with(['~', '#', '%']));
+    let nodes: Vec<String> = up.map(|(n, _)| n.to_owned()).filter(|n| !taken(n)).collect();
+    (!nodes.is_empty()).then(|| nodes[random.random_range(0..nodes.len())].clone())
+}
+
+fn is_agent(p: &Process) -> bool {
+    p.name == "infill" && p.node().is_some() && p.args.iter().any(|a| a == "worker" || a == "--in-step")
+}
+
+fn is_command(p: &Process) -> bool {
+    p.name.starts_with("python") && p.args.iter().any(|a| a.ends_with("trainee.py"))
+}
+
+/// Processes of malleable jobs: none may be left at the end.
+pub fn leftovers(site: &Site) -> Vec<Process> {
+    site.processes().into_iter().filter(|p| is_agent(p) || is_command(p)).collect()
+}
+
+fn one_of(site: &Site, random: &mut StdRng, kind: impl Fn(&Process) -> bool) -> Option<Process> {
+    let mut found: Vec<Process> = site.processes().into_iter().filter(|p| kind(p)).collect();
+    // By what does not change from run to run.
+    found.sort_by_key(|p| p.node().map(str::to_owned));
+    (!found.is_empty()).then(|| found.swap_remove(random.random_range(0..found.len())))
+}
+
+impl Victim {
+    fn text(&self) -> String {
+        match self {
+            Victim::None => String::new(),
+            Victim::Daemon(name) => format!(", {name}"),
+            Victim::Process(p) => format!(", {} on {}", p.name, p.node().unwrap_or("?")),
+        }
+    }
+}
+
+/// Mends it, and waits until Slurm is whole again.
+pub fn end(site: &Site, fault: &Fault) {
+    match (&fault.kind, &fault.victim) {
+        (Kind::DaemonKilled, _) => site.start(),
+        (Kind::DaemonFrozen, _) => site.thaw_daemon(),
+        (Kind::ClockStepped, _) => site.step_clock(0),
+        (
+            Kind::ControllerStalled | Kind::RestStalled | Kind::NodeStalled | Kind::RelayStalled,
+            Victim::Daemon(name),
+        ) => {
+            site.resume(name);
+        }
+        (Kind::AgentStopped | Kind::CommandStopped, Victim::Process(p)) => p.signal(libc::SIGCONT),
+        (Kind::AgentKilled, _) => {}
+        (_, Victim::Daemon(name)) => site.revive(name),
+        (_, _) => {}
+    }
+    if fault.kind.delays_anybody() {
+        let mended = wait::look(HEAL_SECS, || whole(site).then_some(()));
+        assert!(mended.is_some(), "Slurm is not whole again {HEAL_SECS} s after {:?}", fault.kind);
+    }
+}
+
+/// slurmctld answers, and no node is down. (A node that came back may have to be resumed by hand.)
+fn whole(site: &Site) -> bool {
+    let states = site.run("root", &["sinfo", "-h", "-N", "-p", "main", "-o", "%T %N"]);
+    let bad = ["down", "drained", "draining", "fail", "unknown"];
+    let ill: Vec<&str> =
+        states.lines().filter(|l| l.contains('*') || bad.iter().any(|b| l.starts_with(b))).collect();
+    for line in ill.iter().filter_map(|l| l.split_once(' ')) {
+        site.run("root", &["scontrol", "update", &format!("node={}", line.1), "state=resume"]);
+    }
+    !states.trim().is_empty() && ill.is_empty()
+}

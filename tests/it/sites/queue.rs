@@ -1,0 +1,167 @@
+//! The main queue: jobs of random sizes and lengths, and how much later each started than without infill.
+//!
+//! At most one of them waits at a time, and none is submitted while Slurm itself is broken. So it is known
+//! when each would have started on a cluster of its own: when it was submitted, or when enough of the main
+//! jobs before it had ended. What is measured is by the clock of the jobs' own scripts.
+
+use rand::RngExt as _;
+use rand::rngs::StdRng;
+
+use super::spec::Spec;
+use crate::harness::Site;
+use crate::harness::jobs::clock;
+
+/// Seconds between two submissions, on average.
+const BETWEEN_SECS: f64 = 7.0;
+
+/// Seconds that a main job runs, from and to.
+const RUN_SECS: (u32, u32) = (4, 22);
+
+/// Share of the jobs that fit among the main jobs that run; the others wait for the end of one.
+const FITTING: f64 = 0.7;
+
+/// Jobs on the empty cluster that tell what a start takes without infill.
+const CALM_STARTS: usize = 3;
+
+/// Longest that a job on the empty cluster may wait, besides prolog and power saving, seconds.
+const CALM_SECS: f64 = 60.0;
+
+struct Entry {
+    id: u32,
+    units: usize,
+    submitted_at: f64,
+}
+
+/// The main queue of one site.
+pub struct Queue<'a> {
+    site: &'a Site,
+    spec: &'a Spec,
+    entries: Vec<Entry>,
+    next_at: f64,
+    /// Seconds from submission to start on the empty cluster.
+    calm_secs: f64,
+}
+
+impl<'a> Queue<'a> {
+    /// An empty queue, after it was measured how long a start takes.
+    pub fn new(site: &'a Site, spec: &'a Spec) -> Queue<'a> {
+        let mut queue = Queue { site, spec, entries: Vec::new(), next_at: clock(), calm_secs: 0.0 };
+        let mut secs: Vec<f64> = (0..CALM_STARTS).map(|_| queue.calm_start()).collect();
+        secs.sort_by(f64::total_cmp);
+        queue.calm_secs = secs[CALM_STARTS / 2];
+        queue.entries.clear();
+        queue
+    }
+
+    fn calm_start(&mut self) -> f64 {
+        self.submit(1, 1, "main");
+        let entry = self.entries.last().expect("it was just submitted");
+        let (id, submitted_at) = (entry.id, entry.submitted_at);
+        let secs = CALM_SECS + f64::from(self.spec.prolog_secs);
+        let started = self.site.wait("a job on the empty cluster", secs, || self.note("started", id));
+        let after = 20.0 + f64::from(self.spec.epilog_secs);
+        self.site.until("its end", secs + after, || self.note("ended", id).is_some());
+        self.site.until("its nodes to be free", secs + after, || self.site.queue().is_empty());
+        started - submitted_at
+    }
+
+    /// Seconds from submission to start on the empty cluster.
+    pub fn calm_secs(&self) -> f64 {
+        self.calm_secs
+    }
+
+    /// Submits one if it is time; `may` tells whether Slurm is whole.
+    pub fn turn(&mut self, random: &mut StdRng, may: bool) {
+        if !may || clock() < self.next_at || self.waiting().is_some() {
+            return;
+        }
+        let uniform: f64 = random.random_range(1e-9..1.0);
+        self.next_at = clock() - uniform.ln() * BETWEEN_SECS;
+        let (all, free) = (self.spec.units(), self.spec.units().saturating_sub(self.busy()));
+        let fits = random.random_bool(FITTING) && free > 0;
+        let units = random.random_range(1..=if fits { free } else { all });
+        let secs = random.random_range(RUN_SECS.0..=RUN_SECS.1);
+        let partitions = &self.spec.partitions;
+        let partition = partitions[random.random_range(0..partitions.len())].clone();
+        self.submit(units, secs, &partition);
+    }
+
+    fn submit(&mut self, units: usize, secs: u32, partition: &str) {
+        let script = format!(
+            "[ -e /scratch/started.$SLURM_JOB_ID ] || date +%s.%N >/scratch/started.$SLURM_JOB_ID\n\
+             sleep {secs}\ndate +%s.%N >/scratch/ended.$SLURM_JOB_ID"
+        );
+        let size = if self.spec.shared { format!("--ntasks={units}") } else { format!("--nodes={units}") };
+        let limit = format!("--time={}", secs.div_ceil(60) + 1);
+        let mut options = vec!["-p", partition, "-J", "main", "-o", "/dev/null", &size, &limit];
+        options.extend(self.spec.main_options.iter().map(String::as_str));
+        let submitted_at = clock();
+        let id = self.site.sbatch("bob", &options, &script);
+        self.entries.push(Entry { id, units, submitted_at });
+    }
+
+    /// The job that waits, and for how long it has.
+    pub fn waiting(&self) -> Option<(u32, f64)> {
+        let last = self.entries.last().filter(|e| self.note("started", e.id).is_none())?;
+        Some((last.id, clock() - last.submitted_at))
+    }
+
+    /// Units of main jobs that have not ended.
+    fn busy(&self) -> usize {
+        self.entries.iter().filter(|e| self.note("ended", e.id).is_none()).map(|e| e.units).sum()
+    }
+
+    /// Waits until all of them have ended.
+    pub fn drain(&self) {
+        let overhead = self.spec.prolog_secs + self.spec.epilog_secs;
+        let secs = 180.0 + 2.0 * f64::from(RUN_SECS.1 + overhead);
+        self.site.until("the main queue to end", secs, || self.busy() == 0);
+    }
+
+    fn note(&self, what: &str, id: u32) -> Option<f64> {
+        let path = self.site.scratch().join(format!("{what}.{id}"));
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
+
+    /// By how much later than without infill each job started, beyond prolog and epilog, seconds.
+    pub fn delays(&self) -> Vec<(u32, f64)> {
+        let epilog = f64::from(self.spec.epilog_secs);
+        let delay = |(at, entry): (usize, &Entry)| {
+            let started = self.note("started", entry.id)?;
+            let ends: Vec<(f64, usize)> = self.entries[..at]
+                .iter()
+                .map(|e| (self.note("ended", e.id).map_or(f64::INFINITY, |t| t + epilog), e.units))
+                .collect();
+            let could = could_start(entry.submitted_at, entry.units, self.spec.units(), ends);
+            // What malleable jobs leave behind has to be cleaned up as well; and one that is pushed away in
+            // its prolog ends when that does.
+            let theirs = epilog + f64::from(self.spec.prolog_secs);
+            Some((entry.id, (started - could - self.calm_secs - theirs).max(0.0)))
+        };
+        self.entries.iter().enumerate().filter_map(delay).collect()
+    }
+}
+
+/// When a job of this size could have started, given when those before it ended.
+fn could_start(submitted_at: f64, units: usize, all: usize, mut ends: Vec<(f64, usize)>) -> f64 {
+    ends.retain(|(end, _)| *end > submitted_at);
+    ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut busy: usize = ends.iter().map(|(_, units)| units).sum();
+    let mut at = submitted_at;
+    for (end, freed) in ends {
+        if busy + units <= all {
+            break;
+        }
+        busy -= freed;
+        at = end;
+    }
+    at
+}
+
+#[test]
+fn a_job_could_start_once_enough_have_ended() {
+    let ends = vec![(50.0, 2), (20.0, 3), (5.0, 8)];
+    assert_eq!(could_start(10.0, 3, 8, ends.clone()), 10.0, "it fits");
+    assert_eq!(could_start(10.0, 6, 8, ends.clone()), 20.0);
+    assert_eq!(could_start(10.0, 8, 8, ends), 50.0);
+}
