@@ -38,6 +38,17 @@ pub enum End {
     Left,
 }
 
+/// How far an agent came, as far as its batch script has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It never began.
+    None,
+    /// It began and noted no end: while it does not run, it died.
+    Began,
+    /// It came to an end of its own.
+    Ended,
+}
+
 /// A directory that only this user may enter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home(PathBuf);
@@ -97,9 +108,13 @@ impl Home {
         Some(if word == "left" { End::Left } else { End::Done })
     }
 
-    /// Whether an agent began here and never came to its end.
-    pub fn agent_died(&self) -> bool {
-        self.end().is_none() && self.socket().exists()
+    /// How far the last agent came here.
+    pub fn life(&self) -> Life {
+        match self.end() {
+            Some(_) => Life::Ended,
+            None if self.socket().exists() => Life::Began,
+            None => Life::None,
+        }
     }
 
     /// After the end nothing in it is wanted.
@@ -225,15 +240,15 @@ mod tests {
     fn how_an_agent_ended_is_seen_from_outside() {
         let base = tempfile::tempdir().unwrap();
         let home = Home(make_in(&[base.path().to_owned()], NAME).unwrap());
-        assert_eq!((home.end(), home.agent_died()), (None, false));
+        assert_eq!((home.end(), home.life()), (None, Life::None));
         std::fs::write(home.socket(), "").unwrap();
-        assert!(home.agent_died());
+        assert_eq!(home.life(), Life::Began);
         home.note_end(End::Left);
-        assert_eq!((home.end(), home.agent_died()), (Some(End::Left), false));
+        assert_eq!((home.end(), home.life()), (Some(End::Left), Life::Ended));
         home.note_end(End::Done);
         assert_eq!(home.end(), Some(End::Done));
         home.begin();
-        assert_eq!((home.end(), home.agent_died()), (None, false));
+        assert_eq!((home.end(), home.life()), (None, Life::None));
         assert_eq!(Home::given(home.path()), Some(home.clone()));
         assert_eq!(Home::given(base.path().join("none").as_path()), None);
         home.remove();

@@ -7,15 +7,19 @@ use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::args::RunArgs;
-use super::home::{End, Home};
+use super::home::{End, Home, Life};
+use super::link::Backoff;
 use super::place::Place;
 use super::script;
+use super::worker::TERMINATED;
 
 /// Options of `srun` for one task a node that has the whole node and outlives the loss of other nodes.
 pub const SRUN_OPTIONS: [&str; 7] = [
@@ -34,26 +38,48 @@ pub const SHARE_VARIABLES: [&str; 3] = ["SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TA
 /// Carries the user's `SLURM_CPUS_PER_TASK` past `srun` to the command.
 pub const KEPT_CPUS_PER_TASK: &str = "INFILL_CPUS_PER_TASK";
 
+/// Signals that ask a job to end.
+const ENDING: [i32; 2] = [libc::SIGTERM, libc::SIGINT];
+
 /// How often an agent that was killed is started again. A machine that kills it more often wants it dead.
 const MAX_REVIVALS: u32 = 3;
 
+/// For how long a step that Slurm does not start is tried again: about as long as a slurmctld takes to come
+/// back, or another to take over. The daemon has had the job requeued by then if it needs the node.
+const STEP_PATIENCE: Duration = Duration::from_secs(600);
+
 /// Runs `srun … infill run --in-step …` with the same arguments and returns its exit code. An agent that dies
-/// without a proper end (killed for memory, say) is started again: its job would end with it, and the
-/// training with that.
+/// without a proper end (killed for memory, say) is started again, and so is one that never began because
+/// slurmctld or slurmd were away: its job would end with it, and the training with that.
 pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
     script::dismiss_sentries(place.job).await;
     let home = Home::make(place)?;
     let mut signals = forwarded()?;
     let (mut revivals, mut told) = (0, false);
+    let (mut pauses, mut since) = (Backoff::new(), Instant::now());
     let code = loop {
+        if told {
+            break TERMINATED;
+        }
         home.begin();
         let mut child = Command::from(srun(args, home.path())?).spawn()?;
         let code = end_of(&mut child, &mut signals, &mut told).await?;
-        if code == 0 || !home.agent_died() || revivals == MAX_REVIVALS {
-            break code;
+        match home.life() {
+            _ if code == 0 || told => break code,
+            Life::Ended => break code,
+            Life::Began if revivals == MAX_REVIVALS => break code,
+            Life::Began => {
+                (revivals, since) = (revivals + 1, Instant::now());
+                tracing::warn!(code, revivals, "the agent died; starting it again");
+            }
+            Life::None if since.elapsed() >= STEP_PATIENCE => break code,
+            Life::None => {
+                tracing::warn!(code, "Slurm did not start the agent's step; trying again");
+                if let Ok(Some(signal)) = timeout(pauses.next(), signals.recv()).await {
+                    told |= ENDING.contains(&signal);
+                }
+            }
         }
-        revivals += 1;
-        tracing::warn!(code, revivals, "the agent died; starting it again");
     };
     let left = home.end() == Some(End::Left);
     home.remove();
@@ -73,7 +99,7 @@ async fn end_of(child: &mut Child, signals: &mut mpsc::Receiver<i32>, told: &mut
         tokio::select! {
             biased;
             Some(signal) = signals.recv() => {
-                *told |= [libc::SIGTERM, libc::SIGINT].contains(&signal);
+                *told |= ENDING.contains(&signal);
                 forward(child, signal);
             }
             status = child.wait() => break status?,

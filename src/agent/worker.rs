@@ -46,7 +46,7 @@ const LEAVE_FLUSH: Duration = Duration::from_millis(200);
 const FINISH_FLUSH: Duration = Duration::from_secs(5);
 
 /// Exit code of a lead that left because of SIGTERM: what a shell says of a program that died of it.
-const TERMINATED: i32 = 143;
+pub const TERMINATED: i32 = 143;
 
 /// News that wait for the worker: its loops bring more only once these were heard.
 const QUEUE: usize = 4;

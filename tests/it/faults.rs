@@ -86,16 +86,7 @@ fn slurmctld_is_killed_and_restarted() {
     let site = Site::acting();
     let job = Train::on("1-8").submit(&site);
     let before = site.until_trains_on(job, 8, 30.0);
-    // What slurmctld has not saved yet when it is killed, it forgets. A change makes it save, all of its
-    // state.
-    let changed = clock();
-    let held = site.main_job(1, &["--nodes=1", "--hold"]);
-    site.until("slurmctld to have saved its state", 30.0, || {
-        let saved = site.run("root", &["stat", "-c", "%.9Y", "/var/spool/minicluster/ctld/job_state"]);
-        saved.trim().parse().is_ok_and(|at: f64| at > changed)
-    });
-    site.must("root", &["scancel", &held.id.to_string()]);
-    site.kill("slurmctld");
+    site.kill_slurmctld();
     site.until("the daemon to notice", 30.0, || site.status().is_some_and(|s| !s.problems.is_empty()));
     site.until_trains(job, 20, 15.0);
     site.revive("slurmctld");
@@ -106,6 +97,21 @@ fn slurmctld_is_killed_and_restarted() {
     assert_said_once(&site, &["WARN", "Slurm does not answer"]);
     assert_said_once(&site, &["Slurm answers again"]);
     all_is_well(&site, job, 8);
+}
+
+#[test]
+fn a_lead_that_begins_while_slurmctld_is_away_begins_later() {
+    let site = Site::acting();
+    let before = "touch /scratch/here; until [ -e /scratch/go ]; do sleep 0.1; done";
+    let job = Train::on("1-4").before(before).submit(&site);
+    let scratch = site.scratch();
+    site.until("the script to run", 40.0, || scratch.join("here").exists());
+    site.kill_slurmctld();
+    std::fs::write(scratch.join("go"), "").expect("the scratch directory is ours");
+    let output = || std::fs::read_to_string(scratch.join(format!("{job}.out"))).unwrap_or_default();
+    site.until("a step that Slurm does not start", 90.0, || output().contains("trying again"));
+    site.revive("slurmctld");
+    all_is_well(&site, job, 4);
 }
 
 #[test]

@@ -68,3 +68,28 @@ fn what_is_stalled_says_nothing_and_goes_on_later() {
     assert_eq!(site.until_trains_on(job, 2, 30.0).generation, generation, "the job was disturbed");
     site.completes(job);
 }
+
+/// Jobs that wait for one node while backfill is slow.
+const BACKLOG: usize = 14;
+
+#[test]
+fn gaps_are_filled_where_backfill_never_rests() {
+    // It sleeps for a second after each job, and begins anew a second after its end.
+    let slow = "SchedulerParameters=bf_interval=1,bf_yield_interval=1,bf_yield_sleep=1000000,bf_continue,\
+                bf_resolution=60,sched_interval=5,batch_sched_delay=0";
+    let slurm = Slurm::default().nodes(4).set(&slow.replace(char::is_whitespace, ""));
+    let site = Site::on(&slurm, |settings| settings);
+    let first = site.main_job(600, &["--nodelist=n1", "--time=30"]);
+    site.until("the first main job to run", 30.0, || site.started_at(first).is_some());
+    for _ in 0..BACKLOG {
+        site.main_job(1, &["--nodelist=n1", "--time=30"]);
+    }
+    let is_busy =
+        || site.run("root", &["sdiag"]).contains("Backfilling stats (WARNING: data obtained in the middle");
+    site.until("backfill to be at work", 30.0, is_busy);
+    let job = Train::on("1-3").submit(&site);
+    site.until_trains_on(job, 3, 150.0);
+    let doubtful = "a doubtful snapshot is not acted on";
+    eprintln!("{} rounds were doubtful", site.logged(&[doubtful]).len());
+    site.completes(job);
+}

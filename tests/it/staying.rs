@@ -175,16 +175,27 @@ fn a_sentry_makes_no_job_longer() {
     site.until("the sentry to be gone", 10.0, nobody);
 }
 
-/// Lines that go to a directory of the lead's own, which its wings will not find. They do not see other
-/// nodes' disks; here it is gone before they come.
-const OWN_DIRECTORY: &str = "mkdir -p /tmp/own/$SLURM_JOB_ID; cd /tmp/own/$SLURM_JOB_ID
-    (sleep 1; rm -r /tmp/own/$SLURM_JOB_ID /tmp/out) &";
+/// Nodes that wings would come to: drained until the lead's directory is gone.
+const WINGS_NODES: &str = "n[2-8]";
+
+/// Submits a job whose script goes to a directory of the lead's own, which its wings will not find: on a real
+/// site they do not see other nodes' disks, here it is gone before they come. `before`: lines for the script.
+fn submit_in_own_directory(site: &Site, train: Train, before: &str) -> u32 {
+    site.must("alice", &["mkdir", "-p", "/tmp/own", "/tmp/out"]);
+    let nodes = format!("node={WINGS_NODES}");
+    site.must("root", &["scontrol", "update", &nodes, "state=drain", "reason=later"]);
+    let script = format!("mkdir -p /tmp/own/$SLURM_JOB_ID; cd /tmp/own/$SLURM_JOB_ID\n{before}");
+    let job = train.before(&script).submit(site);
+    site.until("the lead to train", 60.0, || site.diary(job).last_step() > 0);
+    site.must("alice", &["rm", "-r", &format!("/tmp/own/{job}"), "/tmp/out"]);
+    site.must("root", &["scontrol", "update", &nodes, "state=resume"]);
+    job
+}
 
 #[test]
 fn wings_without_the_leads_directory_and_output_train_where_they_can() {
     let site = Site::acting();
-    site.must("alice", &["mkdir", "-p", "/tmp/own", "/tmp/out"]);
-    let job = Train::on("1-4").option("--output=/tmp/out/%j.out").before(OWN_DIRECTORY).submit(&site);
+    let job = submit_in_own_directory(&site, Train::on("1-4").option("--output=/tmp/out/%j.out"), "");
     site.until_trains_on(job, 4, 40.0);
     site.completes(job);
 }
@@ -192,14 +203,12 @@ fn wings_without_the_leads_directory_and_output_train_where_they_can() {
 #[test]
 fn wings_that_need_the_leads_directory_are_the_jobs_fault() {
     let site = Site::acting();
-    site.must("alice", &["mkdir", "-p", "/tmp/own", "/tmp/out"]);
     // The command's first word names a file there.
-    let before = format!("{OWN_DIRECTORY}\ntouch python3");
-    let job = Train::on("1-4").before(&before).submit(&site);
-    site.until_trains_on(job, 1, 60.0);
+    let job = submit_in_own_directory(&site, Train::on("1-4"), "touch python3");
     let said = || site.logged(&["nothing can be started there", "/tmp/own"]).len();
-    site.until("the daemon to know why", 20.0, || said() > 0);
-    site.until_trains(job, 150, 40.0);
+    site.until("the daemon to know why", 40.0, || said() > 0);
+    let steps = site.diary(job).last_step();
+    site.until("the lead to train on", 40.0, || site.diary(job).last_step() > steps + 100);
     let wings =
         site.run("root", &["sacct", "-nXP", "-u", "alice", "--name", &format!("wing:{job}"), "-o", "JobID"]);
     let count = wings.lines().count();

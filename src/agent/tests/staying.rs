@@ -134,10 +134,10 @@ async fn while_its_wings_may_live_it_does_not_train_alone() {
     subject.task.abort();
 }
 
-/// A lead with 6 s left: half of that is kept for saving.
+/// A lead with 12 s left: half of that is kept for saving.
 fn short(daemon: &FakeDaemon, programs: &Programs) -> Subject {
     Subject::lead_with(daemon, "", COUNTS, |config| {
-        config.left = Some(Duration::from_secs(6));
+        config.left = Some(Duration::from_secs(12));
         config.programs = programs.clone();
     })
 }
@@ -147,9 +147,10 @@ async fn near_its_limit_it_saves_and_has_itself_requeued() {
     for away in [true, false] {
         let site = tempfile::tempdir().unwrap();
         let daemon = FakeDaemon::start(run(1)).await;
-        let subject = short(&daemon, &slurm(site.path(), "echo 0:03"));
+        let subject = short(&daemon, &slurm(site.path(), "echo 0:06"));
         subject.says("generation 1 step 2\n").await;
         daemon.set_away(away);
+        // Half of those 6 s: a command that needs a moment is not killed meanwhile.
         subject.says("saved").await;
         until("requeued", || said(site.path()).contains("scontrol requeuehold 100\n")).await;
         assert!(said(site.path()).starts_with("squeue --noheader --format=%L --jobs 100\n"));
@@ -168,7 +169,7 @@ async fn a_limit_that_was_moved_is_none() {
     let subject = short(&daemon, &slurm(site.path(), "echo 1:00:00"));
     subject.says("step 2\n").await;
     until("a look", || said(site.path()).contains("squeue")).await;
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    tokio::time::sleep(Duration::from_secs(7)).await;
     assert!(!subject.output.text().contains("saved"));
     assert_eq!(said(site.path()).matches("squeue").count(), 1, "it asks too often");
     subject.task.abort();

@@ -11,7 +11,7 @@ use super::super::limit::{self, Due, SILENCE};
 use super::super::news::{News, Solitude};
 use super::{Leaving, Openings, Worker};
 
-/// What is kept free at the end of a job, for Slurm to requeue it.
+/// What is kept free at the end of a job, for Slurm to requeue it: so much, or half of what is left.
 const REQUEUE_TIME: Duration = Duration::from_secs(5);
 
 /// What is done about a daemon that is away.
@@ -114,7 +114,7 @@ impl Worker {
                     left_secs = left.as_secs(),
                     "the job's time limit is near: saving and leaving"
                 );
-                self.leave(Leaving::ForLimit, self.config.grace.min(left.saturating_sub(REQUEUE_TIME)));
+                self.leave(Leaving::ForLimit, self.config.grace.min(left - REQUEUE_TIME.min(left / 2)));
             }
         }
     }

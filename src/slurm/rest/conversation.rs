@@ -202,6 +202,7 @@ async fn a_snapshot_waits_for_backfill_but_not_for_ever() {
     assert_eq!(snapshot.doubts, []);
     assert!(snapshot.backfill.complete);
     assert_eq!(served.heard().iter().filter(|h| h.contains("diag")).count(), 3);
+    // Without plans from before, what is wiped is not known.
     let always = serve(SlurmConfig::default(), move |asked, token| match asked.rsplit_once("v0.0.45") {
         Some((_, "/diag/")) => diag(true),
         _ => (served.fake.lock().unwrap().script)(asked, token),

@@ -13,6 +13,7 @@ mod mend;
 #[doc(hidden)]
 pub mod offline;
 mod ours;
+mod plans;
 mod reading;
 mod record;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use self::failure::{Failure, Kind};
 use self::http::Http;
 use self::listing::Listed;
 use self::ours::Ours;
+use self::plans::Plans;
 use self::reading::{ExitWatch, Pulse, Reading};
 use self::record::{Record, Shared};
 use self::session::Session;
@@ -57,6 +59,7 @@ pub struct RestSlurm {
     timeout: Duration,
     exits: Mutex<ExitWatch>,
     ours: Arc<Mutex<Ours>>,
+    plans: Mutex<Plans>,
 }
 
 impl RestSlurm {
@@ -81,6 +84,7 @@ impl RestSlurm {
             timeout,
             exits: Mutex::default(),
             ours: Arc::new(Mutex::new(Ours::of(&config.partition))),
+            plans: Mutex::default(),
         })
     }
 
@@ -165,10 +169,15 @@ impl SlurmApi for RestSlurm {
                     let mut ours = ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     reading.snapshot(backfill, &mut ours)
                 };
-                let snapshot = tokio::task::spawn_blocking(put_together)
+                let mut snapshot = tokio::task::spawn_blocking(put_together)
                     .await
                     .map_err(|e| Failure::new(Kind::Transient, e.to_string()).doing("reading a snapshot"))?;
                 if tries == 0 || !reading::may_pass(&snapshot.doubts) {
+                    // A panic while the lock was held left the plans of one reading or the other.
+                    self.plans
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner)
+                        .settle(&mut snapshot);
                     warn_of_inconsistency(&snapshot);
                     return Ok(snapshot);
                 }

@@ -10,6 +10,7 @@ use infill::model::hello_payload;
 
 use super::cluster::{self, Cluster, NODES};
 use super::daemon::{self, Daemon, Settings};
+use super::jobs::clock;
 use super::postgres::Postgres;
 use super::processes::{self, Process};
 use super::slurm::Slurm;
@@ -227,6 +228,20 @@ impl Site {
     /// `minicluster kill`, by the names that it knows.
     pub fn kill(&self, daemon: &str) {
         self.cluster.control(&["kill", daemon]);
+    }
+
+    /// kill -9 of slurmctld, once it has saved its state: what it has not, it forgets.
+    pub fn kill_slurmctld(&self) {
+        let path = "/var/spool/minicluster/ctld/job_state";
+        let begun = clock();
+        // A change makes it save, all of its state.
+        self.run("root", &["scontrol", "reconfigure"]);
+        let saved = || {
+            let at = self.run("root", &["stat", "-c", "%.9Y", path]);
+            at.trim().parse().is_ok_and(|at: f64| at > begun)
+        };
+        wait::look(30.0, || saved().then_some(()));
+        self.kill("slurmctld");
     }
 
     /// `minicluster start`.

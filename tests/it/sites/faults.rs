@@ -144,8 +144,8 @@ fn hurt(site: &Site, relay: &Relay, kind: Kind, random: &mut StdRng) -> Option<V
             Some(Victim::None)
         }
         Kind::ControllerKilled => {
-            await_saved(site);
-            kill("slurmctld".to_owned())
+            site.kill_slurmctld();
+            Some(Victim::Daemon("slurmctld".to_owned()))
         }
         Kind::ControllerStalled => stall("slurmctld".to_owned()),
         Kind::RestKilled => kill("slurmrestd".to_owned()),
@@ -168,16 +168,6 @@ fn hurt(site: &Site, relay: &Relay, kind: Kind, random: &mut StdRng) -> Option<V
 fn stopped(process: Process) -> Option<Victim> {
     process.signal(libc::SIGSTOP);
     Some(Victim::Process(process))
-}
-
-/// What slurmctld has not saved when it is killed, it forgets: a main job would be lost, and not by infill.
-fn await_saved(site: &Site) {
-    let path = "/var/spool/minicluster/ctld/job_state";
-    let begun = clock();
-    site.run("root", &["scontrol", "reconfigure"]);
-    let saved =
-        || site.run("root", &["stat", "-c", "%.9Y", path]).trim().parse().is_ok_and(|at: f64| at > begun);
-    wait::look(15.0, || saved().then_some(()));
 }
 
 /// A node without a main job: what dies with a node is nobody's fault.
