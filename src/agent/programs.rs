@@ -63,6 +63,8 @@ impl std::fmt::Display for RunError {
 pub async fn run(program: &Path, args: &[&str], input: &str, limit: Duration) -> Result<String, RunError> {
     let failed = |e: std::io::Error| RunError::Failed(format!("cannot run {}: {e}", program.display()));
     let mut command = Command::new(program);
+    // Ours may be gone. What is done in one is told where it is.
+    command.current_dir("/");
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();

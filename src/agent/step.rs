@@ -16,7 +16,6 @@ use tokio::time::timeout;
 
 use super::args::RunArgs;
 use super::home::{End, Home, Life};
-use super::link::Backoff;
 use super::place::Place;
 use super::script;
 use super::worker::TERMINATED;
@@ -48,6 +47,10 @@ const MAX_REVIVALS: u32 = 3;
 /// back, or another to take over. The daemon has had the job requeued by then if it needs the node.
 const STEP_PATIENCE: Duration = Duration::from_secs(600);
 
+/// Between two tries. A slurmctld that has just begun does not know its nodes for some seconds, and an srun
+/// that comes then asks again only after a minute.
+const STEP_PAUSE: Duration = Duration::from_secs(5);
+
 /// Runs `srun … infill run --in-step …` with the same arguments and returns its exit code. An agent that dies
 /// without a proper end (killed for memory, say) is started again, and so is one that never began because
 /// slurmctld or slurmd were away: its job would end with it, and the training with that.
@@ -56,7 +59,7 @@ pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
     let home = Home::make(place)?;
     let mut signals = forwarded()?;
     let (mut revivals, mut told) = (0, false);
-    let (mut pauses, mut since) = (Backoff::new(), Instant::now());
+    let mut since = Instant::now();
     let code = loop {
         if told {
             break TERMINATED;
@@ -75,7 +78,7 @@ pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
             Life::None if since.elapsed() >= STEP_PATIENCE => break code,
             Life::None => {
                 tracing::warn!(code, "Slurm did not start the agent's step; trying again");
-                if let Ok(Some(signal)) = timeout(pauses.next(), signals.recv()).await {
+                if let Ok(Some(signal)) = timeout(STEP_PAUSE, signals.recv()).await {
                     told |= ENDING.contains(&signal);
                 }
             }

@@ -111,6 +111,8 @@ fn a_lead_that_begins_while_slurmctld_is_away_begins_later() {
     let output = || std::fs::read_to_string(scratch.join(format!("{job}.out"))).unwrap_or_default();
     site.until("a step that Slurm does not start", 90.0, || output().contains("trying again"));
     site.revive("slurmctld");
+    // Slurm's own srun waits for a minute where it comes before the nodes.
+    site.until_trains_on(job, 4, 120.0);
     all_is_well(&site, job, 4);
 }
 
