@@ -100,7 +100,7 @@ answers() {
     mariadbd) sql -e 'SELECT 1' ;;
     slurmdbd) listens "$PORT_SLURMDBD" && timeout 5 sacctmgr -n show cluster ;;
     slurmctld) timeout 5 scontrol ping | grep -q UP ;;
-    slurmd:*) [[ $(timeout 5 sinfo -h -n "${1#slurmd:}" -o %T) =~ ^(idle|allocated|mixed|drained)$ ]] ;;
+    slurmd:*) is_registered "$(timeout 5 sinfo -h -n "${1#slurmd:}" -o %T | head -n 1)" ;;
     slurmrestd) as_infill curl -sf --max-time 5 --unix-socket "$REST_SOCKET" http://slurm/openapi/v3 ;;
     slurmrestd-jwt) listens "$PORT_RESTD_JWT" ;;
     relay) [[ -S $HOST_SOCKET ]] ;;
@@ -108,6 +108,9 @@ answers() {
     power) [[ -S $POWER_SOCKET ]] ;;
     esac
 }
+
+# Whatever else its state is (planned, completing, draining), * says that slurmctld has not heard of it.
+is_registered() { [[ -n $1 && $1 != *'*'* && $1 != unknown* && $1 != down* ]]; }
 
 sql() { timeout 10 mariadb --no-defaults --socket=/run/mysqld/mysqld.sock "$@"; }
 

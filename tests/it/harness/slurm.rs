@@ -13,6 +13,9 @@ use std::path::Path;
 
 use super::cluster::NODES;
 
+/// Slurm's own BatchStartTimeout, seconds.
+const BATCH_START_SECS: u32 = 10;
+
 /// How a cluster is to be made: see `minicluster --help`.
 #[derive(Clone, Debug)]
 pub struct Slurm {
@@ -54,7 +57,10 @@ impl Slurm {
     /// A program that takes so many seconds and does nothing: `Prolog`, `Epilog`, `PrologSlurmctld`, …
     pub fn waits(self, key: &str, secs: u32) -> Slurm {
         let name = key.to_lowercase();
-        self.file(&name, &format!("#!/bin/sh\nexec sleep {secs}\n")).set(&format!("{key}=/etc/slurm/{name}"))
+        let script = format!("#!/bin/sh\nexec sleep {secs}\n");
+        // A batch script that is not there after so long, slurmctld takes for lost.
+        let patience = format!("BatchStartTimeout={}", BATCH_START_SECS + 2 * secs);
+        self.file(&name, &script).set(&format!("{key}=/etc/slurm/{name}")).set(&patience)
     }
 
     /// No MUNGE: Slurm's own authentication.
