@@ -1,8 +1,31 @@
-//! Why a schema could not be brought up to date.
+//! The versions of a schema, and why one could not be brought up to date.
 
-use sqlx::migrate::MigrateError;
+use sqlx::SqlSafeStr;
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 
 use super::port::StoreError;
+
+/// One version of a schema: the name of its file in `migrations/`, and what that says.
+pub(super) type Version = (&'static str, &'static str);
+
+/// The file `migrations/$name`. (The macro that reads a whole folder would have the databases' drivers
+/// compiled a second time.)
+macro_rules! version {
+    ($name:literal) => {
+        ($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/", $name)))
+    };
+}
+pub(super) use version;
+
+/// What brings a schema up to date. Files are named `…/NUMBER_DESCRIPTION.sql`, with numbers from 1 on.
+pub(super) fn migrator(versions: &[Version]) -> Migrator {
+    let migration = |(number, (name, text)): (i64, &Version)| {
+        let description = name.split_once('_').map_or(*name, |(_, rest)| rest);
+        let description = description.trim_end_matches(".sql").replace('_', " ");
+        Migration::new(number, description.into(), MigrationType::Simple, text.into_sql_str(), false)
+    };
+    Migrator::with_migrations((1..).zip(versions).map(migration).collect())
+}
 
 /// Sorts what a migration failed of; `failed` sorts the database's own errors.
 pub(super) fn failure(
@@ -21,5 +44,26 @@ pub(super) fn failure(
         }
         MigrateError::Execute(e) | MigrateError::ExecuteMigration(e, _) => failed(doing, &e),
         _ => StoreError::Unavailable { doing: doing.to_owned(), what },
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// The folder has these files and no others, numbered as they stand.
+    pub(in crate::store) fn assert_whole(folder: &str, versions: &[Version]) {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(folder);
+        let name =
+            |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+        let mut files: Vec<String> = path.read_dir().unwrap().map(name).collect();
+        files.sort();
+        let listed: Vec<&str> = versions.iter().map(|(name, _)| *name).collect();
+        assert_eq!(files.iter().map(|f| format!("{folder}/{f}")).collect::<Vec<_>>(), listed);
+        for (number, file) in (1..).zip(&files) {
+            assert!(file.starts_with(&format!("{number:04}_")), "{file} should have number {number}");
+        }
+        let described: Vec<String> = migrator(versions).iter().map(|m| m.description.to_string()).collect();
+        assert_eq!(described[0], "start");
     }
 }
