@@ -2,7 +2,7 @@
 //! jobs and random faults, and the promises checked at the end: no main job waits, no step is lost beyond the
 //! last signal's checkpoint, nothing is left behind.
 //!
-//! Two of them run for some minutes with the suite. `tests/run.sh --sites` runs all, `tests/run.sh --soak`
+//! Three of them run for some minutes with the suite. `tests/run.sh --sites` runs all, `tests/run.sh --soak`
 //! one for long. Everything random follows from a seed, which is printed.
 //!
 //! | variable | default | what it does |
@@ -66,6 +66,11 @@ fn a_site_with_a_prolog_and_an_epilog_keeps_its_promises() {
 #[test]
 fn a_site_whose_data_is_private_keeps_its_promises() {
     short("private");
+}
+
+#[test]
+fn a_site_with_limits_and_several_partitions_keeps_its_promises() {
+    short("limits");
 }
 
 /// All sites, as many at a time as there may be clusters.
