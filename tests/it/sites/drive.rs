@@ -24,7 +24,7 @@ const CHECKPOINT_STEPS: u64 = 10;
 /// Longest that any main job may be late where nothing runs beside the site, seconds.
 const MOST_LATE_SECS: f64 = 3.0;
 
-/// States that a job never leaves. (It may be seen as PREEMPTED or in REQUEUE_HOLD on its way to the queue.)
+/// States that a job never leaves. (It may be seen PREEMPTED or in REQUEUE_HOLD on its way to the queue.)
 const OVER: [&str; 6] = ["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE"];
 
 /// How long and how rough a run is.
