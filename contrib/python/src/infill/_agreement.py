@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import List, Optional, Sequence
 
 #: Ranks with shorter steps than this agree only every so often.
 AGREE_SECS = 0.1
@@ -19,11 +20,11 @@ def distributed() -> bool:
 
 
 class Agreement:
-    """Tells all ranks at the same step boundary whether any of them was asked to leave.
+    """Tells all ranks at the same step boundary whether any of them was asked to leave, and what else they exchange.
 
-    Every few boundaries the ranks exchange the largest of two numbers: whether they were asked, and how long their
-    steps take. From the second, which is then the same for all, follows after how many steps they do it again: an
-    all-reduce each AGREE_SECS costs next to nothing, and no rank ever needs to guess what another one decides.
+    Every few boundaries the ranks exchange the largest of some numbers and of how long their steps take. From the latter,
+    which is then the same for all, follows after how many steps they do it again: an all-reduce each AGREE_SECS costs
+    next to nothing, and no rank ever needs to guess what another one decides.
 
     It has a group of its own, with gloo: on processors, so that no rank waits for its device, and apart from what the
     training exchanges.
@@ -33,25 +34,34 @@ class Agreement:
         import torch.distributed as dist
 
         self._dist = dist
-        self._group = dist.new_group(backend="gloo")
+        #: All ranks, on processors.
+        self.group = dist.new_group(backend="gloo")
         self.wait()
         self._every, self._steps, self._since = 1, 0, time.monotonic()
 
-    def ask(self, asked: bool) -> bool:
-        """Whether any rank was asked. All ranks must call it equally often."""
+    def exchange(self, numbers: Sequence[float]) -> Optional[List[float]]:
+        """The largest of each number over all ranks; None at the boundaries at which nothing is exchanged.
+
+        All ranks must call it equally often. Raises RuntimeError if a rank is lost.
+        """
         import torch
 
         self._steps += 1
         if self._steps < self._every:
-            return False
+            return None
         step_secs = (time.monotonic() - self._since) / self._steps
-        numbers = torch.tensor([float(asked), step_secs], dtype=torch.float64)
-        self._dist.all_reduce(numbers, op=self._dist.ReduceOp.MAX, group=self._group)
-        anybody, slowest_secs = numbers.tolist()
+        exchanged = torch.tensor([*numbers, step_secs], dtype=torch.float64)
+        self._dist.all_reduce(exchanged, op=self._dist.ReduceOp.MAX, group=self.group)
+        *largest, slowest_secs = exchanged.tolist()
         self._every = int(min(MAX_EVERY, max(1.0, AGREE_SECS / max(slowest_secs, 1e-9))))
         self._steps, self._since = 0, time.monotonic()
-        return bool(anybody)
+        return largest
+
+    def ask(self, asked: bool) -> bool:
+        """Whether any rank was asked. All ranks must call it equally often."""
+        largest = self.exchange([float(asked)])
+        return bool(largest and largest[0])
 
     def wait(self) -> None:
         """Waits until all ranks are here."""
-        self._dist.barrier(group=self._group)
+        self._dist.barrier(group=self.group)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import signal
 import socket
-from typing import Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +42,13 @@ def active() -> bool:
 
 
 def plan() -> Plan:
-    """What the environment says now.
+    """What the environment says now; in a live run, the place that this process was given last.
 
-    Raises ValueError if a number in it is none.
+    Raises ValueError if a number in the environment is none.
     """
     job = os.environ.get("INFILL_JOB_ID")
     nodes = os.environ.get("SLURM_JOB_NODELIST") if active() else None
-    return Plan(
+    started = Plan(
         generation=_number("INFILL_GENERATION", 0),
         job=int(job) if job else None,
         rescales=_number("INFILL_RESCALES", 0),
@@ -59,6 +59,18 @@ def plan() -> Plan:
         local_rank=_number("LOCAL_RANK", 0),
         nodes=tuple(nodes.split(",")) if nodes else (socket.gethostname(),),
     )
+    return dataclasses.replace(started, **_moved)
+
+
+#: What of the plan a live run has changed.
+_moved: Dict[str, Any] = {}
+
+
+def move(rank: int, world_size: int, nodes: Optional[Tuple[str, ...]]) -> None:
+    """Gives this process another place. The environment stays: other threads may be reading it."""
+    _moved.update(rank=rank, world_size=world_size)
+    if nodes:
+        _moved.update(nodes=nodes)
 
 
 def rescale_signal() -> signal.Signals:

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import warnings
-from typing import Callable, Optional, SupportsFloat, TypeVar
+from typing import Callable, NoReturn, Optional, SupportsFloat, TypeVar
 
 from . import _children, _plan
 from ._agreement import Agreement, distributed
@@ -27,6 +27,8 @@ class Rescale:
         self._asked = False
         self._agreed_at: Optional[float] = None
         self._left = False
+        #: Whether an agent says when this process leaves, so that SIGTERM, which Slurm may send to it alone, asks nobody.
+        self.is_led: Callable[[], bool] = lambda: False
         atexit.register(self._end)
 
     def begin(self) -> bool:
@@ -51,9 +53,26 @@ class Rescale:
             for number in (_plan.rescale_signal(), signal.SIGTERM):
                 signal.signal(number, self._hear)
 
-    def _hear(self, *_: object) -> None:
-        self._asked = True
+    def _hear(self, number: int, *_: object) -> None:
         _children.parent_was_asked()
+        if number != signal.SIGTERM or not self.is_led():
+            self._asked = True
+
+    @property
+    def asked(self) -> bool:
+        """Whether this process was asked to save and leave."""
+        return self._asked
+
+    def use(self, agreement: Agreement) -> None:
+        """Lets the ranks of a live run agree, which has made them able to; listens for signals from the first time on."""
+        self._agreement = agreement
+        if not self._begun and _plan.active():
+            self._begun = True
+            self.listen()
+
+    def agree(self) -> None:
+        """Notes that all ranks leave at this step boundary."""
+        self._agreed_at = time.monotonic()
 
     def agreed(self) -> bool:
         """Whether all ranks leave at this step boundary."""
@@ -73,6 +92,10 @@ class Rescale:
         if self._agreement:
             self._agreement.wait()
         report_saved(time.monotonic() - self._agreed_at)
+        self.depart()
+
+    def depart(self) -> NoReturn:
+        """Exits with code 0, whatever the other ranks do."""
         _children.parent_has_saved()
         self._left = True
         sys.exit(0)

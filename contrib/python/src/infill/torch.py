@@ -135,6 +135,10 @@ class ElasticSampler:
             yield batch, part
         self.epoch, self.done = self.epoch + 1, 0
 
+    def resize(self, rank: int, world_size: int) -> None:
+        """Cuts for other ranks what is handed out from the next `parts` on."""
+        self._rank, self._world_size = rank, world_size
+
     def state_dict(self) -> Dict[str, int]:
         """The place in the data: the same on all ranks, and good for any number of ranks and any global batch."""
         return {"epoch": self.epoch, "done": self.done, "size": self._size, "seed": self._seed}

@@ -1,0 +1,321 @@
+"""How the membership changes: at a step boundary that all agree on, or at once when a member is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+import traceback
+from typing import Any, Dict, NoReturn, Optional
+
+import torch
+import torch.distributed as dist
+
+from .. import _plan
+from .._rescale import RESCALE
+from .checkpoint import Checkpoint
+from .control import Control
+from .group import Group
+from .messages import Change
+from .model import Model
+from .state import State, Worth
+from .store import Server
+from .watch import Watch
+
+#: From a failed collective until the agent must have named a newer membership, seconds: before, nobody can know
+#: whether a peer was lost or the program is wrong.
+NEWER_SECS = 10.0
+
+#: For meeting the others; for the state, besides what its bytes take at least, a second.
+FORM_SECS, STATE_SECS, STATE_BYTES_PER_SEC = 20.0, 10.0, 50e6
+
+#: Forming a group goes on for so long when a newer one is wanted already: the others may have formed it.
+OUTDATED_SECS = 2.0
+
+#: All tries together, seconds, and their number, also that of steps that fail one after the other. A restart takes less.
+LADDER_SECS, MAX_TRIES = 30.0, 5
+
+#: From giving up until the agent must have said what to do, seconds.
+HOPELESS_SECS = 10.0
+
+
+class Changes:
+    """This process's memberships, one after the other."""
+
+    def __init__(
+        self,
+        state: State,
+        model: Model,
+        control: Optional[Control],
+        checkpoint: Optional[Checkpoint],
+        backend: str,
+        timeout_secs: float,
+    ) -> None:
+        self._state, self._model, self._control, self._checkpoint = state, model, control, checkpoint
+        self._backend, self._timeout_secs = backend, timeout_secs
+        self.watch, self._server = Watch(), Server()
+        self._group: Optional[Group] = None
+        #: The group's epoch, and the newest that was tried; 0 is what the environment says.
+        self.epoch, self._tried = 0, 0
+        self.rank, self.world = 0, 1
+        #: Number of groups so far: whoever hands out work for one looks whether it is still that one.
+        self.formed = 0
+        self._deadline, self._failures = 0.0, 0
+        if control:
+            control.on_tick, control.on_host, control.on_roll = self._tick, self._server.open, self._here
+            RESCALE.is_led = lambda: control.alive
+
+    # On the control thread.
+
+    def _tick(self) -> None:
+        control, group = self._control, self._group
+        if control and group and self._is_outdated(group):
+            group.abort()
+        overdue = self.watch.overdue()
+        if overdue is not None:
+            self._say("stuck", secs=round(overdue, 3))
+
+    def _is_outdated(self, group: Group) -> bool:
+        control = self._control
+        if control is None:
+            return False
+        if group.epoch < control.urgent_epoch:
+            return True
+        now, newest = time.monotonic(), control.newest
+        is_newer = newest is not None and newest.epoch > group.epoch
+        return group.forming and (now > self._deadline or is_newer and now > control.newest_at + OUTDATED_SECS)
+
+    def _here(self) -> Dict[str, Any]:
+        return {"epoch": self.epoch, "step": self._state.updates}
+
+    # On the training's thread.
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing has been aborted under the step that is under way."""
+        return self._group is None or not self._group.aborted
+
+    def may_be_a_loss(self, error: object) -> bool:
+        """Whether a step may have failed with `error` because a member was lost."""
+        # An aborted group makes PyTorch say all sorts of things.
+        return isinstance(error, RuntimeError) or isinstance(error, Exception) and not self.is_sound
+
+    def join(self) -> None:
+        """Waits for a place and takes it. Raises RuntimeError if there is none to be had."""
+        if self._control is None:
+            place = _plan.plan()
+            self._enter(Change(0, False, False, place.rank, place.world_size))
+            return
+        self._say("ready")
+        # What has been made until now stays: to look through it at each change would take longer than the change.
+        gc.collect()
+        gc.freeze()
+        change = self._control.wait_newer(0, None)
+        if change is None:
+            raise RuntimeError("the agent is gone, and has given this process no place")
+        try:
+            self._follow(change)
+        except Exception as error:
+            self.recover(error)
+
+    def committed(self) -> None:
+        """The optimizer has made its update."""
+        self._state.commit()
+        self._failures = 0
+
+    def boundary(self) -> None:
+        """The end of a step: all change together once all have heard of the same, newest membership.
+
+        Raises RuntimeError if a rank is lost, SystemExit if this one leaves.
+        """
+        self._save_if_due()
+        if not _plan.active() or self._group is None or self._group.agreement is None:
+            return
+        change = self._control.newest if self._control else None
+        held = max(change.epoch if change else 0, self.epoch)
+        largest = self._group.agreement.exchange([held, -held, RESCALE.asked])
+        if largest is None:
+            return
+        newest, oldest, asked = largest[0], -largest[1], largest[2]
+        if asked:
+            self._leave_for_restart()
+        if change and newest == oldest == change.epoch > self.epoch:
+            self._follow(change)
+
+    def recover(self, error: Exception) -> None:
+        """After a failure: goes on in the newest membership, or raises `error` or what failed after it."""
+        control = self._control
+        if control is None or not self.may_be_a_loss(error):
+            raise error
+        end = time.monotonic() + LADDER_SECS
+        self._failures += 1
+        while self._failures <= MAX_TRIES:
+            # Peers that wait for this rank must not wait for a time-out.
+            if self._group:
+                self._group.abort()
+            self._say("failed", epoch=self._tried, error=str(error)[:500])
+            # The failed step's tensors hold the group.
+            traceback.clear_frames(error.__traceback__)
+            left = min(NEWER_SECS, end - time.monotonic())
+            change = control.wait_newer(self._tried, left, until=lambda: RESCALE.asked or control.save_asked)
+            if change is None:
+                break
+            try:
+                return self._follow(change)
+            except Exception as failed:
+                if not self.may_be_a_loss(failed):
+                    raise
+                error = failed
+                self._failures += 1
+        self._hopeless(error)
+
+    def save(self) -> None:
+        """Writes the checkpoint, on the rank that shall. Raises OSError if that fails."""
+        if self._checkpoint:
+            self._checkpoint.save(self._state.tree())
+        elif RESCALE.save:
+            RESCALE.save()
+
+    def close(self) -> None:
+        """All ranks have trained to the end."""
+        if self._group and self._group.agreement:
+            with contextlib.suppress(RuntimeError):
+                self._group.agreement.wait()
+        self._leave_group()
+        self._server.close()
+
+    def _follow(self, change: Change) -> None:
+        self._tried = change.epoch
+        if change.leaves:
+            self._say("left", epoch=change.epoch)
+            self._leave_group()
+            RESCALE.depart()
+        self._enter(change)
+
+    def _enter(self, change: Change) -> None:
+        clock = _Clock()
+        self._leave_group()
+        clock.lap("tear")
+        group = self._group = Group(change.epoch, change.rank, change.world, self._backend, self._timeout_secs)
+        self._deadline = time.monotonic() + FORM_SECS
+        if self._control:
+            group.form(change.store, self._server, lambda: self._is_outdated(group))
+        else:
+            group.form_from_environment()
+        clock.lap("form")
+        self._deadline = time.monotonic() + STATE_SECS + self._state.bytes() / STATE_BYTES_PER_SEC
+        self._align(group)
+        clock.lap("state")
+        self._state.sampler.resize(change.rank, change.world)
+        self._state.back_to_commit()
+        self._state.optimizer.zero_grad(set_to_none=True)
+        self._model.wrap()
+        group.formed()
+        clock.lap("wrap")
+        self._begin(change, group)
+        self._say("regrouped", epoch=change.epoch, secs=clock.laps)
+
+    def _begin(self, change: Change, group: Group) -> None:
+        self.epoch, self.rank, self.world = change.epoch, change.rank, change.world
+        self.formed += 1
+        if self._control:
+            _plan.move(change.rank, change.world, change.nodes)
+            self._server.close_unless(change.epoch, change.store[1])
+        if group.agreement:
+            RESCALE.use(group.agreement)
+
+    def _leave_group(self) -> None:
+        self.watch.end(counts=False)
+        self._model.unwrap()
+        gc.collect()
+        if self._group:
+            self._group.end()
+            self._group = None
+
+    def _align(self, group: Group) -> None:
+        """Whoever has made most updates gives its state to all that have made fewer, or to newcomers."""
+        state = self._state
+        mine = torch.tensor([state.updates if state.worth == Worth.TRAINED else state.worth.value])
+        counts = [torch.zeros_like(mine) for _ in range(group.world)]
+        dist.all_gather(counts, mine, group=group.agreement.group if group.agreement else None)
+        updates = [int(count) for count in counts]
+        most = max(updates)
+        source = updates.index(most)
+        if most == Worth.SPOILED.value:
+            raise RuntimeError("all that had the whole state are lost")
+        if most == Worth.FRESH.value and group.rank == source:
+            self._begin_training()
+        need = [rank for rank in range(group.world) if rank != source and (most < 0 or updates[rank] != most)]
+        if not need:
+            return
+        host, device = group.subgroups(sorted([source, *need]))
+        if group.rank == source:
+            state.send(source, host, device)
+        elif group.rank in need:
+            state.receive(source, host, device)
+
+    def _begin_training(self) -> None:
+        saved = self._checkpoint.load() if self._checkpoint else None
+        if saved is not None:
+            self._state.load(saved)
+        self._state.worth = Worth.TRAINED
+
+    def _save_if_due(self) -> None:
+        control, checkpoint = self._control, self._checkpoint
+        asked = control is not None and control.take_save()
+        if checkpoint is None:
+            if asked and RESCALE.save:
+                RESCALE.save()
+                self._say("saved")
+            elif asked and control:
+                control.say("error", text="there is no way to save: infill.live was given no checkpoint")
+        elif asked or self.rank == 0 and checkpoint.is_due():
+            step = self._state.updates
+            checkpoint.save_behind(self._state.tree(), lambda: self._say("saved", step=step))
+
+    def _leave_for_restart(self) -> NoReturn:
+        RESCALE.agree()
+        if self.rank == 0 or not self._checkpoint:
+            self.save()
+        with contextlib.suppress(RuntimeError):
+            RESCALE.leave()
+        # Somebody was lost while we waited for all to have saved.
+        RESCALE.depart()
+
+    def _hopeless(self, error: Exception) -> NoReturn:
+        """The way that restarts: if the agent says so, saves what this process has in its memory; it exits then.
+
+        Raises `error` if nothing is heard for HOPELESS_SECS.
+        """
+        control = self._control
+        assert control
+        self._say("hopeless", why=str(error)[:500])
+        end = time.monotonic() + HOPELESS_SECS
+        while control.alive and time.monotonic() < end:
+            if control.take_save():
+                self.save()
+                self._say("saved")
+                end = time.monotonic() + HOPELESS_SECS
+            newest = control.newest
+            if RESCALE.asked or newest and newest.leaves and newest.epoch > self._tried:
+                self._say("left", epoch=newest.epoch if newest else self._tried)
+                RESCALE.depart()
+            time.sleep(0.05)
+        raise error
+
+    def _say(self, what: str, **fields: Any) -> None:
+        if self._control:
+            self._control.say(what, **{"epoch": self.epoch, "step": self._state.updates, **fields})
+
+
+class _Clock:
+    """Seconds of the parts of a change."""
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+        self.laps: Dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.laps[name] = round(now - self._at, 6)
+        self._at = now

@@ -1,0 +1,151 @@
+"""torch.distributed's process groups in one epoch, and how another thread ends what hangs in them."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import sys
+import threading
+from typing import Any, Callable, Iterator, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+
+from .._agreement import Agreement
+from . import sockets
+from .store import Client, Server
+
+#: For NCCL: its own watchdog must not end the process over a peer that is lost, and NVLink SHARP is what communicators
+#: cannot be aborted with.
+NCCL_ENVIRONMENT = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+    "NCCL_NVLS_ENABLE": "0",
+}
+
+
+class Group:
+    """The default process group of an epoch, with an agreement."""
+
+    def __init__(self, epoch: int, rank: int, world: int, backend: str, timeout_secs: float) -> None:
+        self.epoch, self.rank, self.world = epoch, rank, world
+        self._backend, self._timeout = backend, datetime.timedelta(seconds=timeout_secs)
+        self.agreement: Optional[Agreement] = None
+        self._lock = threading.Lock()
+        #: Still being made: connections may yet be added.
+        self.forming = True
+        #: What hung in it was ended.
+        self.aborted = False
+        self._before: sockets.Open = {}
+        self._sockets = sockets.Noted()
+        self._store_ports: Callable[[], List[int]] = list
+        self._client: Optional[Client] = None
+
+    def form(self, address: Tuple[str, int], server: Server, is_outdated: Callable[[], bool]) -> None:
+        """Meets the other members at the store. Raises RuntimeError if that fails or is aborted."""
+        client = Client(address, is_outdated)
+        with self._lock:
+            self._client, self._before = client, sockets.opened()
+            # Others become clients of our own store whenever they like.
+            self._store_ports = lambda: [address[1], server.port]
+        self._init(store=dist.PrefixStore(f"epoch/{self.epoch}", client.store))
+
+    def form_from_environment(self) -> None:
+        """Meets the other ranks where the launcher says; alone if it says nothing."""
+        if self.world == 1:
+            self._init(store=dist.HashStore())
+        else:
+            # Not every build of PyTorch has libuv.
+            os.environ.setdefault("USE_LIBUV", "0")
+            self._init()
+
+    def _init(self, **how: Any) -> None:
+        with _own_excepthook():
+            dist.init_process_group(self._backend, rank=self.rank, world_size=self.world, timeout=self._timeout, **how)
+        self.agreement = Agreement()
+
+    def subgroups(self, ranks: List[int]) -> Tuple[Any, Any]:
+        """Some of the ranks, for what is on processors and on devices; None for those that are not among them.
+
+        All ranks must call it. Raises RuntimeError if one is lost.
+        """
+        if len(ranks) == self.world:
+            return self.agreement.group if self.agreement else None, dist.group.WORLD
+        host = dist.new_group(ranks, backend="gloo")
+        device = host if self._backend == "gloo" else dist.new_group(ranks)
+        return (host, device) if self.rank in ranks else (None, None)
+
+    def formed(self) -> None:
+        """All that belongs to it has been made."""
+        with self._lock:
+            self._note()
+            self.forming = False
+            if self._client:
+                self._client.close()
+                self._client = None
+
+    def abort(self) -> None:
+        """From any thread, as often as one likes: collectives and the forming fail at once, here and at the peers."""
+        with self._lock:
+            if self._client:
+                self._client.shutdown()
+            if self.forming:
+                self._note()
+            self._sockets.shutdown()
+            first, self.aborted = not self.aborted, True
+        if first and "nccl" in self._backend:
+            _abort_nccl()
+
+    def end(self) -> None:
+        """Ends it on the training's thread."""
+        with self._lock:
+            if self.forming:
+                self._note()
+            self._sockets.shutdown()
+        self.agreement = None
+        if dist.is_initialized():
+            with contextlib.suppress(RuntimeError):
+                dist.destroy_process_group()
+        with self._lock:
+            self._sockets.close()
+            if self._client:
+                self._client.close()
+                self._client = None
+
+    def _note(self) -> None:
+        if self._before:
+            self._sockets.note(self._before, not_ports=self._store_ports())
+
+
+def _abort_nccl() -> None:
+    """Ends the kernels that wait for a peer: the communicators of all groups at once, for one by one may deadlock."""
+    if dist.is_initialized():
+        # Without its argument, the call ends the default group only.
+        dist.distributed_c10d._abort_process_group(dist.group.WORLD)
+
+
+@contextlib.contextmanager
+def _own_excepthook() -> Iterator[None]:
+    """Every new process group wraps the hook once more."""
+    hook = sys.excepthook
+    try:
+        yield
+    finally:
+        sys.excepthook = hook
+
+
+def warm_up(backend: str, use: Callable[[], object]) -> None:
+    """Calls `use` in a group of this process alone, so that what is loaded and made at the first time is there."""
+    with _own_excepthook():
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        use()
+    finally:
+        dist.destroy_process_group()
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits for what the device still computes."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()

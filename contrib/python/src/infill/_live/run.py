@@ -1,0 +1,189 @@
+"""What the training program holds of a live run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, SupportsFloat, Tuple, TypeVar
+
+import torch
+
+from .. import _plan
+from .._progress import report
+from .._rescale import RESCALE
+from ..torch import ElasticSampler, Part
+from . import group
+from .changes import Changes
+from .checkpoint import Checkpoint
+from .control import connect
+from .model import Model
+from .state import State
+
+_Batch = TypeVar("_Batch")
+
+
+class Run:
+    """A training that changes its size while it lives. Made by `infill.live`, which says what the parameters are."""
+
+    def __init__(
+        self,
+        net: Any,
+        optimizer: Any,
+        sampler: ElasticSampler,
+        others: Dict[str, Any],
+        *,
+        backend: Optional[str],
+        ddp: Optional[Dict[str, Any]],
+        warm: Optional[Callable[[Any], Any]],
+        checkpoint: Optional[str],
+        checkpoint_secs: float,
+        timeout_secs: float,
+    ) -> None:
+        self._sampler, self._optimizer = sampler, optimizer
+        self._device = next((p.device for p in net.parameters()), torch.device("cpu"))
+        backend = backend or ("nccl" if self._device.type == "cuda" else "gloo")
+        if "nccl" in backend:
+            for name, value in group.NCCL_ENVIRONMENT.items():
+                os.environ.setdefault(name, value)
+        #: In place of the network where gradients are needed: forward passes go through it.
+        self.model = Model(net, ddp)
+        self._state = State(net, optimizer, sampler, others)
+        file = Checkpoint(checkpoint, checkpoint_secs) if checkpoint else None
+        if _plan.active() and not file and not RESCALE.save:
+            print("infill: without a checkpoint, a restart begins the training anew", file=sys.stderr, flush=True)
+        control = connect()
+        if control:
+            group.warm_up(backend, lambda: self._warm(net, warm))
+        self._changes = Changes(self._state, self.model, control, file, backend, timeout_secs)
+        self._step: Optional[Step] = None
+        optimizer.register_step_pre_hook(self._before_update)
+        optimizer.register_step_post_hook(self._after_update)
+        self._changes.join()
+
+    @property
+    def rank(self) -> int:
+        """This process's present number, from 0."""
+        return self._changes.rank
+
+    @property
+    def world(self) -> int:
+        """The present number of processes."""
+        return self._changes.world
+
+    @property
+    def epoch(self) -> int:
+        """The number of the present membership; 0 is the one that the environment names. Not the sampler's epoch."""
+        return self._changes.epoch
+
+    @property
+    def updates(self) -> int:
+        """Updates of the optimizer so far, on all ranks the same, over all sizes and restarts."""
+        return self._state.updates
+
+    def parts(self, loader: Iterable[_Batch]) -> Iterator[Tuple[_Batch, Part]]:
+        """What is left of the sampler's epoch, as `ElasticSampler.parts` has it, also over changes of size."""
+        epoch = self._sampler.epoch
+        while self._sampler.epoch == epoch:
+            formed = self._changes.formed
+            for batch, part in self._sampler.parts(loader):
+                yield batch, part
+                if self._changes.formed != formed:
+                    # What follows in the loader was cut for another size, or the place is another one.
+                    break
+
+    def step(self, part: Part) -> Step:
+        """For `with`: forward, backward and, with the last part, the update."""
+        return Step(self, part)
+
+    def save(self) -> None:
+        """Writes the checkpoint now, for all ranks to call between two steps. Raises OSError if that fails."""
+        if self.rank == 0:
+            self._changes.save()
+
+    def close(self) -> None:
+        """After the last step, for all ranks to call: waits for all, and ends what connects them."""
+        self._changes.close()
+
+    def _warm(self, net: Any, warm: Optional[Callable[[Any], Any]]) -> None:
+        """Has done what only the first step does, without a trace in what is trained."""
+        with contextlib.suppress(Exception):  # Not every optimizer can be made from its defaults; it is no loss.
+            one = torch.nn.Parameter(torch.zeros(1, device=self._device))
+            one.grad = torch.zeros_like(one)
+            type(self._optimizer)([one], **self._optimizer.defaults).step()
+        if not warm:
+            return
+        buffers, random = [buffer.clone() for buffer in net.buffers()], torch.get_rng_state()
+        self.model.wrap()
+        warm(self.model).backward()
+        self.model.unwrap()
+        self._optimizer.zero_grad(set_to_none=True)
+        torch.set_rng_state(random)
+        with torch.no_grad():
+            for buffer, before in zip(net.buffers(), buffers):
+                buffer.copy_(before)
+
+    def _before_update(self, *_: object) -> None:
+        if self._step is None or not self._step.part.last:
+            raise RuntimeError("optimizer.step() belongs into `with run.step(part)`, when part.last is true")
+        if self._device.type == "cuda":
+            # Gradients of a group that was aborted are no error there, but nonsense.
+            group.synchronize(self._device)
+            if not self._changes.is_sound:
+                raise RuntimeError("a member was lost in this step")
+
+    def _after_update(self, *_: object) -> None:
+        if self._step and not self._step.done:
+            self._step.done = True
+            self._changes.committed()
+
+
+class Step:
+    """One part of a global batch; with its last part, the update and what follows from it."""
+
+    def __init__(self, run: Run, part: Part) -> None:
+        self._run, self.part = run, part
+        #: Whether the global batch has changed the model; never before its last part.
+        self.done = False
+        #: Whether a member was lost in it: the global batch is done again, or was done where this rank is now.
+        self.failed = False
+        #: Shown as the job's present loss, if it is set inside the block.
+        self.loss: Optional[SupportsFloat] = None
+
+    def __enter__(self) -> Step:
+        run = self._run
+        run._changes.watch.begin()
+        run._step = self
+        self._sync = self.part.sync(run.model)
+        self._sync.__enter__()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        """Where the membership changes. A step that failed because a member was lost is done again by `parts`."""
+        run = self._run
+        self._sync.__exit__(kind, error, trace)
+        try:
+            if kind is None:
+                self._end()
+        except Exception as failed:
+            error = failed
+        finally:
+            run._step = None
+        if error is None:
+            return False
+        if isinstance(error, Exception):
+            self.failed = True
+            run._changes.recover(error)
+        return isinstance(error, Exception)
+
+    def _end(self) -> None:
+        if not self.part.last:
+            return
+        run = self._run
+        if not self.done:
+            # The update was left out on all ranks alike, as by a gradient scaler.
+            self.done = True
+            run._changes.committed()
+        report(self.part.share, run.updates, self.loss)
+        run._changes.boundary()
+        run._changes.watch.end()

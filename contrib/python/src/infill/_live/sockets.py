@@ -1,0 +1,86 @@
+"""The TCP sockets of a group, to end what hangs in it from another thread.
+
+gloo's own abort does nothing: a collective whose peer is silent ends at its time-out. But when its sockets are shut
+down, here and so at the peers, it fails within milliseconds. To shut down is not to close: it also works while forked
+children hold copies, and leaves the descriptors to their owner.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Dict, Iterable, List
+
+#: By descriptor, the kernel's name of the socket: a number may be used again for another one.
+Open = Dict[int, str]
+
+
+def opened() -> Open:
+    """The sockets of this process."""
+    found = {}
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        name = _name(fd)
+        if name.startswith("socket:"):
+            found[fd] = name
+    return found
+
+
+def _name(fd: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return ""
+
+
+class Noted:
+    """Connections that were made since a moment, but for those of a store's server."""
+
+    def __init__(self) -> None:
+        self._names: Dict[str, socket.socket] = {}
+
+    def note(self, before: Open, *, not_ports: Iterable[int] = (), only_peer_port: int = 0) -> None:
+        """Adds what was not there `before`: no listener, nothing to or from `not_ports`; if given, only to that port."""
+        for fd, name in opened().items():
+            if before.get(fd) == name or name in self._names:
+                continue
+            try:
+                copy = socket.socket(fileno=os.dup(fd))
+            except OSError:
+                continue
+            # In between, the number may have become another socket's.
+            is_same = _name(copy.fileno()) == name
+            if is_same and _is_wanted(copy, set(not_ports), only_peer_port):
+                self._names[name] = copy
+            else:
+                copy.close()
+
+    def shutdown(self) -> None:
+        """Whoever waits for one of them fails at once. May be called again."""
+        for copy in list(self._names.values()):
+            try:
+                copy.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        """Forgets them."""
+        copies: List[socket.socket] = list(self._names.values())
+        self._names = {}
+        for copy in copies:
+            copy.close()
+
+
+def _is_wanted(copy: socket.socket, not_ports: "set[int]", only_peer_port: int) -> bool:
+    try:
+        if copy.family not in (socket.AF_INET, socket.AF_INET6) or copy.type != socket.SOCK_STREAM:
+            return False
+        # gloo ends the process when its listener fails, and a store's server must not lose its clients.
+        if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            return False
+        here, there = copy.getsockname()[1], copy.getpeername()[1]
+    except OSError:
+        # Not connected yet, or no longer.
+        return False
+    if only_peer_port:
+        return there == only_peer_port
+    return here not in not_ports and there not in not_ports

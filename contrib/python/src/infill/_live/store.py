@@ -1,0 +1,99 @@
+"""The store through which ranks find each other: any process can host one, and each epoch is a client anew."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import threading
+import time
+from typing import Any, Callable, Tuple
+
+import torch.distributed as dist
+
+from . import sockets
+
+#: How long one may take to answer that runs, seconds.
+CLIENT_SECS = 20.0
+
+#: Time between two tries to reach one that is not there yet, seconds; and for one of them.
+RETRY_SECS, CONNECT_SECS = 0.1, 2.0
+
+
+class Server:
+    """At most one store in this process."""
+
+    def __init__(self) -> None:
+        self._store: Any = None
+        self._lock, self._epoch = threading.Lock(), 0
+
+    @property
+    def port(self) -> int:
+        """Its port; 0 if there is none."""
+        store = self._store
+        return int(store.port) if store else 0
+
+    def open(self, epoch: int) -> int:
+        """Makes one unless there is one; its port, which the system has chosen. Raises RuntimeError if that fails."""
+        with self._lock:
+            self._epoch = max(epoch, self._epoch)
+            if self._store is None:
+                self._store = _tcp_store("127.0.0.1", 0, is_master=True)
+            return self.port
+
+    def close_unless(self, epoch: int, port: int) -> None:
+        """Ends it, once `epoch` has met at `port`, unless that is here or it waits for a later one."""
+        with self._lock:
+            if self._epoch <= epoch and self.port != port:
+                self._store = None
+
+    def close(self) -> None:
+        """Ends it; who still needs it fails."""
+        with self._lock:
+            self._store = None
+
+
+class Client:
+    """A connection to the store of an epoch."""
+
+    def __init__(self, address: Tuple[str, int], is_outdated: Callable[[], bool]) -> None:
+        """Raises RuntimeError if there is none, after CLIENT_SECS, or as soon as `is_outdated`."""
+        _wait_for(address, is_outdated)
+        self._socket = sockets.Noted()
+        before = sockets.opened()
+        self.store = _tcp_store(*address, is_master=False)
+        self._socket.note(before, only_peer_port=address[1])
+
+    def shutdown(self) -> None:
+        """From any thread: whoever waits for a key fails at once."""
+        self._socket.shutdown()
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self.store = None
+        self._socket.close()
+
+
+def _wait_for(address: Tuple[str, int], is_outdated: Callable[[], bool]) -> None:
+    """Waits until somebody listens there: PyTorch's own waiting for it cannot be ended."""
+    end, error = time.monotonic() + CLIENT_SECS, None
+    while time.monotonic() < end and not is_outdated():
+        try:
+            socket.create_connection(address, CONNECT_SECS).close()
+            return
+        except OSError as failed:
+            error = failed
+            time.sleep(RETRY_SECS)
+    raise RuntimeError(f"the store at {address[0]}:{address[1]} cannot be reached: {error}")
+
+
+def _tcp_store(host: str, port: int, is_master: bool) -> Any:
+    # Not every build of PyTorch has libuv.
+    return dist.TCPStore(
+        host,
+        port,
+        None,
+        is_master,
+        timeout=datetime.timedelta(seconds=CLIENT_SECS),
+        wait_for_workers=False,
+        use_libuv=False,
+    )

@@ -1,0 +1,49 @@
+"""Whether a step lasts suspiciously long: a peer on a node that has fallen silent sends no error."""
+
+from __future__ import annotations
+
+import collections
+import statistics
+import time
+from typing import Deque, Optional
+
+#: A step is suspicious when it lasts this much longer than usual, and no sooner than after so many seconds.
+TIMES, LEAST_SECS = 10, 5.0
+
+#: The first steps load and tune: no suspicion in them before so many seconds.
+FIRST_SECS = 120.0
+
+#: Steps from which the usual time follows, and how many must be known.
+KNOWN, ENOUGH = 32, 4
+
+
+class Watch:
+    """Step times of this process. Its methods may be called on any thread."""
+
+    def __init__(self) -> None:
+        self._secs: Deque[float] = collections.deque(maxlen=KNOWN)
+        self._since: Optional[float] = None
+        self._told = False
+
+    def begin(self) -> None:
+        """A global batch begins, or goes on."""
+        if self._since is None:
+            self._since, self._told = time.monotonic(), False
+
+    def end(self, counts: bool = True) -> None:
+        """It is over. Without `counts`, it was no ordinary one."""
+        if self._since is not None and counts:
+            self._secs.append(time.monotonic() - self._since)
+        self._since = None
+
+    def overdue(self) -> Optional[float]:
+        """Seconds that the present step has lasted, once for each step that lasts too long."""
+        since, known = self._since, list(self._secs)
+        if since is None or self._told:
+            return None
+        limit = max(LEAST_SECS, TIMES * statistics.median(known)) if len(known) >= ENOUGH else FIRST_SECS
+        secs = time.monotonic() - since
+        if secs < limit:
+            return None
+        self._told = True
+        return secs
