@@ -62,7 +62,7 @@ class Training:
         width = args.width
         net = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 2))
         self.optimizer = torch.optim.Adam(net.parameters(), lr=args.lr)
-        self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, args.steps)
+        self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.999)
         data = spirals(args.seed)
         self.sampler = ElasticSampler(POINTS, args.global_batch, args.micro_batch, seed=args.seed)
         self.loader = DataLoader(

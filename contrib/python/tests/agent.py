@@ -38,24 +38,27 @@ class Agent:
 
     def start(self, words, world=1, **environment):
         """Starts one more generation of a command, or of a program if `words` is its text."""
-        if isinstance(words, str):
-            words = [sys.executable, "-B", "-c", textwrap.dedent(words)]
         self.generation += 1
         port = free_port()
         self.processes = [
-            subprocess.Popen(
-                words,
-                env={**os.environ, **self._variables(world, rank, port), **environment},
-                cwd=self.directory,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-            for rank in range(world)
+            self.popen(words, {**self.variables(world, rank, port), **environment}) for rank in range(world)
         ]
 
-    def _variables(self, world, rank, port):
+    def popen(self, words, variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE):
+        """One process of a command."""
+        if isinstance(words, str):
+            words = [sys.executable, "-B", "-c", textwrap.dedent(words)]
+        return subprocess.Popen(
+            words,
+            env={**os.environ, **variables},
+            cwd=self.directory,
+            stdout=stdout,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,
+        )
+
+    def variables(self, world, rank, port):
         """What the agent sets, as if each rank had a node of its own."""
         nodes = ",".join(f"n{i}" for i in range(1, world + 1))
         return {
@@ -111,6 +114,7 @@ class Agent:
             to.sendto(b"", str(self.directory / "progress"))
         self._reader.join()
         self._socket.close()
+        if os.environ.get("KEEP"): subprocess.run(["cp", "-r", str(self.directory), "/mnt/kept"])
         self._scratch.cleanup()
 
 
