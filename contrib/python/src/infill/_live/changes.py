@@ -196,8 +196,8 @@ class Changes:
         clock = _Clock()
         self._leave_group()
         clock.lap("tear")
-        group = self._group = Group(change.epoch, change.rank, change.world, self._backend, self._timeout_secs)
         self._deadline = time.monotonic() + FORM_SECS
+        group = self._group = Group(change.epoch, change.rank, change.world, self._backend, self._timeout_secs)
         if self._control:
             group.form(change.store, self._server, lambda: self._is_outdated(group))
         else:

@@ -44,9 +44,12 @@ class Group:
 
     def form(self, address: Tuple[str, int], server: Server, is_outdated: Callable[[], bool]) -> None:
         """Meets the other members at the store. Raises RuntimeError if that fails or is aborted."""
-        client = Client(address, is_outdated)
+        client = Client(address)
         with self._lock:
-            self._client, self._before = client, sockets.opened()
+            self._client = client
+        client.connect(is_outdated)
+        with self._lock:
+            self._before = sockets.opened()
             # Others become clients of our own store whenever they like.
             self._store_ports = lambda: [address[1], server.port]
         self._init(store=dist.PrefixStore(f"epoch/{self.epoch}", client.store))

@@ -55,16 +55,21 @@ class Server:
 class Client:
     """A connection to the store of an epoch."""
 
-    def __init__(self, address: Tuple[str, int], is_outdated: Callable[[], bool]) -> None:
-        """Raises RuntimeError if there is none, after CLIENT_SECS, or as soon as `is_outdated`."""
-        _wait_for(address, is_outdated)
-        self._socket = sockets.Noted()
-        before = sockets.opened()
-        self.store = _tcp_store(*address, is_master=False)
-        self._socket.note(before, only_peer_port=address[1])
+    def __init__(self, address: Tuple[str, int]) -> None:
+        self._address = address
+        self._socket, self._before = sockets.Noted(), sockets.opened()
+        self.store: Any = None
+
+    def connect(self, is_outdated: Callable[[], bool]) -> None:
+        """Raises RuntimeError if there is no store, after CLIENT_SECS, or as soon as `is_outdated` or shut down."""
+        _wait_for(self._address, is_outdated)
+        self.store = _tcp_store(*self._address, is_master=False)
+        self._socket.note(self._before, only_peer_port=self._address[1])
 
     def shutdown(self) -> None:
-        """From any thread: whoever waits for a key fails at once."""
+        """From any thread: whoever waits for an answer fails at once."""
+        if self.store is None:
+            self._socket.note(self._before, only_peer_port=self._address[1])
         self._socket.shutdown()
 
     def close(self) -> None:

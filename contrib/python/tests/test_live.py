@@ -1,0 +1,373 @@
+"""Processes of PyTorch that stay alive while others join, leave and die."""
+
+import collections
+import os
+import pathlib
+import signal
+import socket
+import sys
+import threading
+import time
+import unittest
+import warnings
+
+from agent import LONG_SECS, SRC
+from live_agent import LiveAgent
+
+sys.path.insert(0, str(SRC))
+
+try:
+    import torch
+except ImportError:
+    raise unittest.SkipTest("PyTorch is not installed") from None
+
+import infill  # noqa: E402
+from infill.torch import ElasticSampler  # noqa: E402
+
+#: Each rank notes what its parameters add up to after each update.
+PROGRAM = """
+    import os, sys, time, torch, infill
+    from infill.torch import ElasticSampler
+
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(os.getpid())
+    time.sleep(float(os.environ.get("SLOW", 0)))
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.001)
+    sampler = ElasticSampler(996, 12, seed=3)
+    data = torch.randn(996, 4, generator=torch.Generator().manual_seed(0))
+    loader = torch.utils.data.DataLoader(data, batch_sampler=sampler)
+    run = infill.live(net, optimizer, sampler, checkpoint="live.pt", warm=lambda model: model(data[:3]).mean())
+    trace = open(f"trace-{os.getpid()}", "w", buffering=1)
+    while run.updates < int(os.environ.get("STEPS", 10**6)):
+        for batch, part in run.parts(loader):
+            with run.step(part) as step:
+                (run.model(batch).square().mean() * part.weight).backward()
+                if run.updates == 5 and run.rank == int(os.environ.get("PLANTED", -1)) and run.epoch == 1:
+                    time.sleep(0.5)  # The others have the gradients by now, and make their update.
+                    raise RuntimeError("planted")
+                optimizer.step()
+                optimizer.zero_grad()
+                step.loss = 0.0
+                time.sleep(0.01)
+            if step.done:
+                whole = sum(p.sum().item() for p in net.parameters())
+                trace.write(f"{run.updates} {run.epoch} {whole!r}\\n")
+            if run.updates >= int(os.environ.get("STEPS", 10**6)):
+                break
+    run.close()
+"""
+
+
+class Live(unittest.TestCase):
+    def setUp(self):
+        self.agent = LiveAgent()
+        self.addCleanup(self.agent.close)
+
+    def trace(self, member):
+        """Updates and what the parameters added up to, by membership and number of the update."""
+        path = self.agent.directory / f"trace-{member.process.pid}"
+        rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return {(int(epoch), int(number)): total for number, epoch, total in rows}
+
+    def assert_all_go_on_alike(self):
+        """The members make steps, and their parameters are the same."""
+        self.agent.regrouped()
+        self.agent.wait_step(3)
+        here = [{key: v for key, v in self.trace(m).items() if key[0] == self.agent.epoch} for m in self.agent.members]
+        common = set.intersection(*(set(rows) for rows in here))
+        self.assertTrue(common, "no step that all have made")
+        for key in common:
+            self.assertEqual(len({rows[key] for rows in here}), 1, f"parameters differ after (epoch, update) {key}")
+
+    def lose(self, lost, number=signal.SIGKILL, **how):
+        """A member is gone; the agents have noticed."""
+        lost.kill(number)
+        self.agent.regroup([m for m in self.agent.members if m is not lost], urgent=True, **how)
+
+
+class Changing(Live):
+    """Memberships that come about as they should."""
+
+    def test_newcomers_cost_nothing_until_they_are_in(self):
+        first, second = self.agent.begin(PROGRAM, 2)
+        slow, dying, leaving = self.agent.spawn(PROGRAM, 1, SLOW="1") + self.agent.spawn(PROGRAM, 2)
+        self.agent.wait_step(1)
+        dying.hear("hello")
+        dying.kill()
+        leaving.hear("ready")
+        leaving.send("leave", epoch=self.agent.epoch + 1)
+        self.assertEqual(leaving.process.wait(LONG_SECS), 0)
+        slow.hear("ready")
+        self.agent.wait_step(1)
+        self.assertEqual([m.heard("failed") or m.heard("regrouped")["epoch"] for m in (first, second)], [1, 1])
+
+        self.agent.regroup([first, second, slow])
+        self.assert_all_go_on_alike()
+        # It begins where the others are, not where it would have begun.
+        self.assertGreater(min(number for _, number in self.trace(slow)), 1)
+
+        self.agent.regroup([slow, second])
+        self.assertEqual(first.process.wait(LONG_SECS), 0)
+        self.assertTrue(first.heard("left", epoch=3))
+        self.assert_all_go_on_alike()
+        self.assertFalse((self.agent.directory / "live.pt").exists(), "a checkpoint was written")
+
+    def test_nothing_is_left_behind(self):
+        members = self.agent.begin(PROGRAM, 2)
+        sizes = []
+        for _ in range(25):
+            self.agent.regroup(members)
+            self.agent.regrouped()
+            self.agent.wait_step(1)
+            sizes.append([self.size(member.process.pid) for member in members])
+        for early, late in zip(sizes[4], sizes[-1]):
+            self.assertEqual(late[:2], early[:2], f"descriptors or threads: {sizes}")
+            self.assertLess(late[2], 1.05 * early[2], f"memory: {sizes}")
+
+    def size(self, pid):
+        """Descriptors, threads and memory of a process."""
+        proc = pathlib.Path(f"/proc/{pid}")
+        fields = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+        return len(list((proc / "fd").iterdir())), int(fields["Threads"]), int(fields["VmRSS"].split()[0])
+
+    def test_it_ends_together(self):
+        members = self.agent.spawn(PROGRAM, 3, STEPS="100")
+        for member in members:
+            member.hear("ready")
+        self.agent.regroup(members[:2])
+        self.agent.wait_step(5)
+        self.agent.regroup(members)
+        self.agent.end()
+
+
+class Losing(Live):
+    """Members that are gone without notice."""
+
+    def test_one_after_the_other_also_the_host_of_the_store(self):
+        first, second, third, fourth = self.agent.begin(PROGRAM, 4)
+        self.lose(third)
+        self.assert_all_go_on_alike()
+        self.lose(first, host=fourth)
+        self.assert_all_go_on_alike()
+        self.assertEqual([first.process.wait(), third.process.wait()], [-signal.SIGKILL] * 2)
+        self.lose(second)
+        self.assert_all_go_on_alike()
+        fresh = self.agent.spawn(PROGRAM)
+        fresh[0].hear("ready")
+        self.agent.regroup([*fresh, fourth])
+        self.assert_all_go_on_alike()
+
+    def test_one_that_falls_silent(self):
+        first, second, third = self.agent.begin(PROGRAM, 3)
+        self.agent.wait_step(10)
+        second.kill(signal.SIGSTOP)
+        for member in (first, third):
+            self.assertGreaterEqual(member.hear("stuck", epoch=1)["secs"], 5)
+            member.send("roll")
+            self.assertEqual(member.hear("here")["epoch"], 1)
+        self.lose(second, signal.SIGSTOP)
+        self.assert_all_go_on_alike()
+        # Back again, it finds that it was taken for dead.
+        second.kill(signal.SIGCONT)
+        self.assertEqual(second.process.wait(LONG_SECS), 0)
+        self.assertTrue(second.heard("left", epoch=2))
+
+    def test_an_update_that_not_all_have_made(self):
+        members = self.agent.begin(PROGRAM, 3, PLANTED="1")
+        self.assertEqual(members[1].hear("failed")["step"], 5)
+        self.assertEqual({m.hear("failed")["step"] for m in (members[0], members[2])}, {6})
+        self.agent.regroup(members, urgent=True)
+        self.assert_all_go_on_alike()
+        self.assertEqual([m["step"] for m in self.agent.regrouped()], [6, 6, 6])
+
+    def test_a_wrong_program_is_no_lost_member(self):
+        members = self.agent.begin(PROGRAM, 1, PLANTED="0")
+        members[0].hear("failed")
+        members[0].hear("hopeless")
+        members[0].send("save")
+        self.assertEqual(members[0].hear("saved")["step"], 5)
+        self.assertEqual(members[0].process.wait(LONG_SECS), 1)
+        self.assertIn("planted", (self.agent.directory / "errors-0").read_text())
+        saved = torch.load(self.agent.directory / "live.pt", weights_only=True)
+        self.assertEqual(saved["updates"], 5)
+
+    def test_when_nothing_helps_it_saves_and_leaves(self):
+        first, second = self.agent.begin(PROGRAM, 2)
+        self.agent.wait_step(5)
+        second.kill()
+        first.hear("failed")
+        first.send("save")
+        first.hear("hopeless")
+        step = first.hear("saved")["step"]
+        first.send("leave", epoch=2)
+        self.assertEqual(first.process.wait(LONG_SECS), 0)
+        self.assertEqual(torch.load(self.agent.directory / "live.pt", weights_only=True)["updates"], step)
+
+
+class Outdated(Live):
+    """Changes that a newer one overtakes."""
+
+    def setUp(self):
+        super().setUp()
+        self.first, self.second = self.agent.begin(PROGRAM, 2)
+
+    def wait_failed(self):
+        for member in (self.first, self.second):
+            member.hear("failed", epoch=self.agent.epoch)
+
+    def test_a_newcomer_that_never_comes(self):
+        (absent,) = self.agent.spawn(PROGRAM)
+        absent.hear("ready")
+        absent.kill(signal.SIGSTOP)
+        self.agent.regroup([self.first, self.second, absent])
+        time.sleep(0.5)
+        self.agent.regroup([self.first, self.second], urgent=True)
+        self.assert_all_go_on_alike()
+        # Without urgency, too: whoever waits for others sees that they are wanted elsewhere.
+        self.agent.regroup([self.first, self.second, absent])
+        time.sleep(0.5)
+        self.agent.regroup([self.first, self.second])
+        self.assert_all_go_on_alike()
+
+    def test_a_newcomer_that_dies_on_the_way(self):
+        (dying,) = self.agent.spawn(PROGRAM)
+        dying.hear("ready")
+        dying.kill(signal.SIGSTOP)
+        self.agent.regroup([dying, self.first, self.second], host=self.second)
+        time.sleep(0.3)
+        self.lose(dying, host=self.second)
+        self.assert_all_go_on_alike()
+
+    def test_a_store_that_is_none(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            members = [self.first, self.second]
+            self.agent.regroup(members, store=f"127.0.0.1:{silent.getsockname()[1]}")
+            time.sleep(0.5)
+            self.agent.regroup(members, urgent=True)
+            self.assert_all_go_on_alike()
+            port = silent.getsockname()[1]
+        self.agent.regroup(members, store=f"127.0.0.1:{port}")
+        time.sleep(0.5)
+        self.agent.regroup(members, urgent=True)
+        self.assert_all_go_on_alike()
+
+    def test_an_old_epoch_is_nothing(self):
+        self.agent.regroup([self.first, self.second])
+        self.assert_all_go_on_alike()
+        self.first.send("regroup", epoch=1, rank=0, world=1, store="127.0.0.1:1", urgent=True)
+        self.first.send("leave", epoch=2, urgent=True)
+        self.agent.wait_step(5)
+        self.assertEqual(self.first.heard("failed"), None)
+
+
+class Agents(Live):
+    """What the other side may do."""
+
+    def test_one_that_is_gone(self):
+        self.agent.begin(PROGRAM, 2, STEPS="60")
+        self.agent.wait_step(2)
+        for member in self.agent.members:
+            member.hang_up()
+        self.agent.end()
+
+    def test_one_that_talks_nonsense(self):
+        first, second = self.agent.begin(PROGRAM, 2)
+        for line in (b"nonsense", b'{"type": "regroup", "epoch": 2}', b'{"type": "tea"}', b'{"type": "host", "epoch": "x"}'):
+            first.send_line(line)
+        first.send("roll")
+        first.hear("here")
+        self.assertEqual(
+            [m["text"] for m in first.said if m["type"] == "error"],
+            [
+                "expected a JSON object on a line of its own",
+                'expected "rank" in "regroup" to be an integer from 0 on',
+                'expected "epoch" in "host" to be an integer from 1 on',
+            ],
+        )
+        self.agent.regroup([second, first])
+        self.assert_all_go_on_alike()
+
+    def test_one_that_wants_a_checkpoint(self):
+        first, second = self.agent.begin(PROGRAM, 2)
+        self.agent.wait_step(2)
+        second.send("save")
+        step = second.hear("saved")["step"]
+        self.assertEqual(torch.load(self.agent.directory / "live.pt", weights_only=True)["updates"], step)
+        self.agent.wait_step(2)
+
+    def test_one_that_asks_for_a_restart(self):
+        self.agent.begin(PROGRAM, 2)
+        self.agent.wait_step(2)
+        # What Slurm sends to a part of the job asks nobody: the agent got it, too.
+        self.agent.members[1].kill(signal.SIGTERM)
+        self.agent.wait_step(20)
+        self.agent.members[1].kill(signal.SIGUSR1)
+        self.agent.end()
+        saved = torch.load(self.agent.directory / "live.pt", weights_only=True)["updates"]
+        self.assertEqual(len([r for r in self.agent.reports() if "saved" in r]), 2)
+
+        self.agent.begin(PROGRAM, 1)
+        self.assertEqual(self.agent.members[0].heard("regrouped", epoch=2)["step"], saved)
+
+    def test_one_that_offers_nothing(self):
+        """The environment is enough, and the rescale signal: what there was before."""
+        self.agent.start(PROGRAM, world=2)
+        self.agent.wait_step(5)
+        self.agent.ask()
+        self.assertEqual([(code, err) for code, _, err in self.agent.ended()], [(0, ""), (0, "")])
+        saved = torch.load(self.agent.directory / "live.pt", weights_only=True)["updates"]
+        self.agent.start(PROGRAM, world=1, STEPS=str(saved + 3))
+        self.assertEqual([(code, err) for code, _, err in self.agent.ended()], [(0, "")])
+        numbers = [key[1] for key in self.trace(collections.namedtuple("M", "process")(self.agent.processes[0]))]
+        self.assertEqual(numbers, [saved + 1, saved + 2, saved + 3])
+
+    def test_a_program_that_wants_no_conversation(self):
+        self.agent.start(
+            "import infill\ninfill.on_rescale(print)\nfor n in range(10**9): infill.step(1, n)",
+            INFILL_CONTROL=str(self.agent.directory / "control"),
+        )
+        self.agent.wait_step(5)
+        self.agent.ask()
+        self.assertEqual(self.agent.ended(), [(0, "\n", "")])
+
+
+class Alone(unittest.TestCase):
+    """In this process, without an agent."""
+
+    def setUp(self):
+        self.net = torch.nn.Linear(2, 1)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.sampler = ElasticSampler(8, 4, rank=0, world_size=1)
+        self.hook, self.threads = sys.excepthook, threading.active_count()
+        self.run_ = infill.live(self.net, self.optimizer, self.sampler)
+        self.addCleanup(self.run_.close)
+
+    def test_an_update_outside_of_a_step_is_refused(self):
+        with self.assertRaisesRegex(RuntimeError, "belongs into `with run.step"):
+            self.optimizer.step()
+
+    def test_an_update_that_is_left_out_counts(self):
+        for _, part in self.run_.parts([None] * 2):
+            with self.run_.step(part) as step:
+                pass
+            self.assertTrue(step.done)
+        self.assertEqual((self.run_.updates, self.sampler.epoch), (2, 1))
+
+    def test_what_a_program_does_wrong_is_its_own(self):
+        with self.assertRaisesRegex(RuntimeError, "mine"):
+            for _, part in self.run_.parts([None] * 2):
+                with self.run_.step(part):
+                    raise RuntimeError("mine")
+
+    def test_nothing_else_is_changed(self):
+        self.assertIs(sys.excepthook, self.hook)
+        self.assertEqual(threading.active_count(), self.threads)
+        self.assertNotIn("MASTER_ADDR", os.environ)
+
+
+warnings.filterwarnings("ignore", message=".*process group.*")
+
+if __name__ == "__main__":
+    unittest.main()
