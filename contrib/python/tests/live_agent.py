@@ -69,6 +69,11 @@ class LiveAgent(Agent):
         threading.Thread(target=self._accept, daemon=True).start()
 
     def fail(self, text):
+        """Raises AssertionError with what has been said, and where the threads are."""
+        for member in self.everybody:
+            if member.process.poll() is None:
+                member.kill(signal.SIGABRT)
+        time.sleep(0.5)
         last = [" ".join(f"{k}={v}" for k, v in said.items()) for m in self.everybody for said in m.said[-4:]]
         ends = [f"epoch {self.epoch}", *last, *[f"{m.process.pid} ended with {m.process.poll()}" for m in self.everybody]]
         errors = [path.read_text()[-3000:] for path in sorted(self.directory.glob("errors-*"))]
@@ -112,7 +117,8 @@ class LiveAgent(Agent):
         self.generation = 1
         new = []
         for _ in range(count):
-            variables = {**self.variables(1, 0, 1), "INFILL_CONTROL": str(self.directory / "control"), **environment}
+            ours = {"INFILL_CONTROL": str(self.directory / "control"), "PYTHONFAULTHANDLER": "1"}
+            variables = {**self.variables(1, 0, 1), **ours, **environment}
             errors = open(self.directory / f"errors-{len(self.everybody)}", "w")
             process = self.popen(words, variables, stdout=errors, stderr=errors)
             errors.close()

@@ -183,15 +183,13 @@ class Losing(Live):
         self.assertEqual([m["step"] for m in self.agent.regrouped()], [6, 6, 6])
 
     def test_a_wrong_program_is_no_lost_member(self):
-        members = self.agent.begin(PROGRAM, 1, PLANTED="0")
-        members[0].hear("failed")
-        members[0].hear("hopeless")
-        members[0].send("save")
-        self.assertEqual(members[0].hear("saved")["step"], 5)
-        self.assertEqual(members[0].process.wait(LONG_SECS), 1)
-        self.assertIn("planted", (self.agent.directory / "errors-0").read_text())
-        saved = torch.load(self.agent.directory / "live.pt", weights_only=True)
-        self.assertEqual(saved["updates"], 5)
+        (member,) = self.agent.begin(PROGRAM, 1, PLANTED="0")
+        member.hear("failed")
+        # Nobody names a newer membership.
+        member.hear("hopeless")
+        member.hang_up()
+        self.assertEqual(member.process.wait(LONG_SECS), 1)
+        self.assertIn("RuntimeError: planted", (self.agent.directory / "errors-0").read_text())
 
     def test_when_nothing_helps_it_saves_and_leaves(self):
         first, second = self.agent.begin(PROGRAM, 2)
@@ -209,13 +207,16 @@ class Losing(Live):
 class Outdated(Live):
     """Changes that a newer one overtakes."""
 
-    def setUp(self):
-        super().setUp()
-        self.first, self.second = self.agent.begin(PROGRAM, 2)
+    @classmethod
+    def setUpClass(cls):
+        """Two members that live through all of it."""
+        cls.agent = LiveAgent()
+        cls.addClassCleanup(cls.agent.close)
+        cls.first, cls.second = cls.agent.begin(PROGRAM, 2)
 
-    def wait_failed(self):
-        for member in (self.first, self.second):
-            member.hear("failed", epoch=self.agent.epoch)
+    def setUp(self):
+        self.agent.regroup([self.first, self.second], urgent=True)
+        self.assert_all_go_on_alike()
 
     def test_a_newcomer_that_never_comes(self):
         (absent,) = self.agent.spawn(PROGRAM)
@@ -254,25 +255,18 @@ class Outdated(Live):
         self.assert_all_go_on_alike()
 
     def test_an_old_epoch_is_nothing(self):
-        self.agent.regroup([self.first, self.second])
-        self.assert_all_go_on_alike()
         self.first.send("regroup", epoch=1, rank=0, world=1, store="127.0.0.1:1", urgent=True)
-        self.first.send("leave", epoch=2, urgent=True)
+        self.first.send("leave", epoch=self.agent.epoch, urgent=True)
+        failures = self.first.heard("failed")
         self.agent.wait_step(5)
-        self.assertEqual(self.first.heard("failed"), None)
+        self.assertEqual(self.first.heard("failed"), failures)
+        self.assert_all_go_on_alike()
 
 
 class Agents(Live):
     """What the other side may do."""
 
-    def test_one_that_is_gone(self):
-        self.agent.begin(PROGRAM, 2, STEPS="60")
-        self.agent.wait_step(2)
-        for member in self.agent.members:
-            member.hang_up()
-        self.agent.end()
-
-    def test_one_that_talks_nonsense(self):
+    def test_one_that_talks_nonsense_then_saves_then_is_gone(self):
         first, second = self.agent.begin(PROGRAM, 2)
         for line in (b"nonsense", b'{"type": "regroup", "epoch": 2}', b'{"type": "tea"}', b'{"type": "host", "epoch": "x"}'):
             first.send_line(line)
@@ -289,13 +283,15 @@ class Agents(Live):
         self.agent.regroup([second, first])
         self.assert_all_go_on_alike()
 
-    def test_one_that_wants_a_checkpoint(self):
-        first, second = self.agent.begin(PROGRAM, 2)
-        self.agent.wait_step(2)
-        second.send("save")
-        step = second.hear("saved")["step"]
+        # A checkpoint, from any of them.
+        first.send("save")
+        step = first.hear("saved")["step"]
         self.assertEqual(torch.load(self.agent.directory / "live.pt", weights_only=True)["updates"], step)
-        self.agent.wait_step(2)
+        # Then it is gone.
+        for member in (first, second):
+            member.hang_up()
+        self.agent.wait_step(20)
+        self.assertEqual([first.process.poll(), second.process.poll()], [None, None])
 
     def test_one_that_asks_for_a_restart(self):
         self.agent.begin(PROGRAM, 2)

@@ -25,7 +25,7 @@ POINTS = 4096
 GLOBAL_BATCH, MICRO_BATCH = 150, 30
 STEP_SECS = 0.02
 
-CHANGES = 24
+CHANGES = 20
 SEED = int(os.environ.get("INFILL_TEST_SEED", 1))
 
 #: Ranks add up the same numbers in another order: 1e-16 in a gradient, which some hundred steps make grow.
@@ -37,7 +37,7 @@ class Rescaling(unittest.TestCase):
         self.agent = LiveAgent()
         self.addCleanup(self.agent.close)
         self.random = random.Random(SEED)
-        self.history = []
+        self.newcomers, self.history = [], []
 
     def words(self, name, steps, step_secs, *more):
         flags = {
@@ -51,10 +51,15 @@ class Rescaling(unittest.TestCase):
         return [json.loads(line) for line in path.read_text().splitlines()]
 
     def grow(self):
-        new = self.agent.spawn(self.program, self.random.randint(1, 4 - len(self.agent.members)))
+        new = [self.newcomers.pop(0) for _ in range(self.random.randint(1, 4 - len(self.agent.members)))]
         for member in new:
             member.hear("ready")
         self.agent.regroup([*self.agent.members, *new])
+        self.warm()
+
+    def warm(self):
+        """Newcomers that may be needed warm up while the others change and train."""
+        self.newcomers += self.agent.spawn(self.program, 3 - len(self.newcomers))
 
     def shrink(self):
         self.agent.regroup(self.random.sample(self.agent.members, self.random.randint(1, len(self.agent.members) - 1)))
@@ -84,11 +89,12 @@ class Rescaling(unittest.TestCase):
     def test_it_learns_what_an_undisturbed_training_learns(self):
         self.program = self.words("live", 10**6, STEP_SECS)
         self.agent.begin(self.program, 2)
+        self.warm()
         for _ in range(CHANGES):
             self.agent.wait_step(self.random.randint(1, 8))
             self.change()
         self.agent.wait_step(3)
-        for member in self.agent.members:
+        for member in [*self.agent.members, *self.newcomers]:
             member.kill()
 
         trace = self.trace("live")
