@@ -174,6 +174,15 @@ class Losing(Live):
         self.assertEqual(second.process.wait(LONG_SECS), 0)
         self.assertTrue(second.heard("left", epoch=2))
 
+    def test_one_that_the_others_wait_to_send_to(self):
+        members = self.agent.begin(PROGRAM, 3)
+        self.agent.wait_step(2)
+        # By then the first waits to give it what its normalization counts.
+        members[2].kill(signal.SIGSTOP)
+        time.sleep(0.5)
+        self.lose(members[2])
+        self.assert_all_go_on_alike()
+
     def test_an_update_that_not_all_have_made(self):
         members = self.agent.begin(PROGRAM, 3, PLANTED="1")
         self.assertEqual(members[1].hear("failed")["step"], 5)

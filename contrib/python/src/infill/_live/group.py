@@ -25,6 +25,10 @@ NCCL_ENVIRONMENT = {
 }
 
 
+#: Nobody receives what is sent with it.
+WAKING_TAG = (1 << 30) + 1
+
+
 class Group:
     """The default process group of an epoch, with an agreement."""
 
@@ -41,6 +45,8 @@ class Group:
         self._sockets = sockets.Noted()
         self._store_ports: Callable[[], List[int]] = list
         self._client: Optional[Client] = None
+        #: Those of gloo.
+        self._parts: List[Any] = []
 
     def form(self, address: Tuple[str, int], server: Server, is_outdated: Callable[[], bool]) -> None:
         """Meets the other members at the store. Raises RuntimeError if that fails or is aborted."""
@@ -66,7 +72,14 @@ class Group:
     def _init(self, **how: Any) -> None:
         with _own_excepthook():
             dist.init_process_group(self._backend, rank=self.rank, world_size=self.world, timeout=self._timeout, **how)
+        if self._backend == "gloo":
+            self._add(dist.group.WORLD)
         self.agreement = Agreement()
+        self._add(self.agreement.group)
+
+    def _add(self, part: Any) -> None:
+        with self._lock:
+            self._parts.append(part)
 
     def subgroups(self, ranks: List[int]) -> Tuple[Any, Any]:
         """Some of the ranks, for what is on processors and on devices; None for those that are not among them.
@@ -77,7 +90,10 @@ class Group:
             return self.agreement.group if self.agreement else None, dist.group.WORLD
         host = dist.new_group(ranks, backend="gloo")
         device = host if self._backend == "gloo" else dist.new_group(ranks)
-        return (host, device) if self.rank in ranks else (None, None)
+        if self.rank not in ranks:
+            return None, None
+        self._add(host)
+        return host, device
 
     def formed(self) -> None:
         """All that belongs to it has been made."""
@@ -96,6 +112,8 @@ class Group:
             if self.forming:
                 self._note()
             self._sockets.shutdown()
+            for part in self._parts:
+                _wake(part)
             first, self.aborted = not self.aborted, True
         if first and "nccl" in self._backend:
             _abort_nccl()
@@ -106,6 +124,7 @@ class Group:
             if self.forming:
                 self._note()
             self._sockets.shutdown()
+            self._parts = []
         self.agreement = None
         if dist.is_initialized():
             with contextlib.suppress(RuntimeError):
@@ -119,6 +138,18 @@ class Group:
     def _note(self) -> None:
         if self._before:
             self._sockets.note(self._before, not_ports=self._store_ports())
+
+
+def _wake(part: Any) -> None:
+    """Fails whoever waits for a peer of a group of gloo that is gone.
+
+    When a connection ends, gloo wakes those who wait to receive, and not those who wait until a peer is ready for what
+    they send: the peer may just have finished. It wakes them with the next operation on that connection, which fails.
+    """
+    for peer in range(part.size()):
+        if peer != part.rank():
+            with contextlib.suppress(RuntimeError):
+                part.send([torch.zeros(1)], peer, WAKING_TAG)
 
 
 def _abort_nccl() -> None:
