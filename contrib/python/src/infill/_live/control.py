@@ -109,13 +109,14 @@ class Control(threading.Thread):
 
     def _lines(self) -> List[bytes]:
         """What has come within TICK_SECS."""
-        if self._socket is None:
+        to = self._socket
+        if to is None:
             time.sleep(TICK_SECS)
             return []
         if not self._poll.poll(TICK_SECS * 1000):
             return []
         try:
-            data = self._socket.recv(1 << 16)
+            data = to.recv(1 << 16)
         except OSError:
             data = b""
         if not data:
@@ -168,7 +169,8 @@ class Control(threading.Thread):
         try:
             self.say("store", epoch=epoch, port=self.on_host(epoch))
         except RuntimeError as error:
-            self.say("failed", epoch=epoch, error=f"could not host a store: {error}"[:500])
+            text = f"could not host a store: {error}"[:500]
+            self.say("failed", **{**self.on_roll(), "epoch": epoch, "error": text})
 
     def _close(self) -> None:
         with self._heard, self._sending:
