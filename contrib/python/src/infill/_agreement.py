@@ -52,7 +52,8 @@ class Agreement:
         step_secs = (time.monotonic() - self._since) / self._steps
         exchanged = torch.tensor([*numbers, step_secs], dtype=torch.float64)
         self._dist.all_reduce(exchanged, op=self._dist.ReduceOp.MAX, group=self.group)
-        *largest, slowest_secs = exchanged.tolist()
+        largest: List[float] = exchanged.tolist()
+        slowest_secs = largest.pop()
         self._every = int(min(MAX_EVERY, max(1.0, AGREE_SECS / max(slowest_secs, 1e-9))))
         self._steps, self._since = 0, time.monotonic()
         return largest

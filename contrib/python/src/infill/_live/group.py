@@ -45,8 +45,7 @@ class Group:
         self._sockets = sockets.Noted()
         self._store_ports: Callable[[], List[int]] = list
         self._client: Optional[Client] = None
-        #: Those of gloo.
-        self._parts: List[Any] = []
+        self._ended = False
 
     def form(self, address: Tuple[str, int], server: Server, is_outdated: Callable[[], bool]) -> None:
         """Meets the other members at the store. Raises RuntimeError if that fails or is aborted."""
@@ -72,14 +71,7 @@ class Group:
     def _init(self, **how: Any) -> None:
         with _own_excepthook():
             dist.init_process_group(self._backend, rank=self.rank, world_size=self.world, timeout=self._timeout, **how)
-        if self._backend == "gloo":
-            self._add(dist.group.WORLD)
         self.agreement = Agreement()
-        self._add(self.agreement.group)
-
-    def _add(self, part: Any) -> None:
-        with self._lock:
-            self._parts.append(part)
 
     def subgroups(self, ranks: List[int]) -> Tuple[Any, Any]:
         """Some of the ranks, for what is on processors and on devices; None for those that are not among them.
@@ -90,10 +82,7 @@ class Group:
             return self.agreement.group if self.agreement else None, dist.group.WORLD
         host = dist.new_group(ranks, backend="gloo")
         device = host if self._backend == "gloo" else dist.new_group(ranks)
-        if self.rank not in ranks:
-            return None, None
-        self._add(host)
-        return host, device
+        return (host, device) if self.rank in ranks else (None, None)
 
     def formed(self) -> None:
         """All that belongs to it has been made."""
@@ -107,13 +96,14 @@ class Group:
     def abort(self) -> None:
         """From any thread, as often as one likes: collectives and the forming fail at once, here and at the peers."""
         with self._lock:
+            if self._ended:
+                return
             if self._client:
                 self._client.shutdown()
             if self.forming:
                 self._note()
             self._sockets.shutdown()
-            for part in self._parts:
-                _wake(part)
+            _wake_senders()
             first, self.aborted = not self.aborted, True
         if first and "nccl" in self._backend:
             _abort_nccl()
@@ -124,7 +114,7 @@ class Group:
             if self.forming:
                 self._note()
             self._sockets.shutdown()
-            self._parts = []
+            self._ended = True
         self.agreement = None
         if dist.is_initialized():
             with contextlib.suppress(RuntimeError):
@@ -140,16 +130,17 @@ class Group:
             self._sockets.note(self._before, not_ports=self._store_ports())
 
 
-def _wake(part: Any) -> None:
-    """Fails whoever waits for a peer of a group of gloo that is gone.
+def _wake_senders() -> None:
+    """Fails whoever waits for a peer that is gone, in all groups of gloo that there are now.
 
     When a connection ends, gloo wakes those who wait to receive, and not those who wait until a peer is ready for what
     they send: the peer may just have finished. It wakes them with the next operation on that connection, which fails.
     """
-    for peer in range(part.size()):
-        if peer != part.rank():
-            with contextlib.suppress(RuntimeError):
-                part.send([torch.zeros(1)], peer, WAKING_TAG)
+    for part, (backend, _) in list(dist.distributed_c10d._world.pg_map.items()):
+        for peer in range(part.size() if "gloo" in backend else 0):
+            if peer != part.rank():
+                with contextlib.suppress(RuntimeError):
+                    part.send([torch.zeros(1)], peer, WAKING_TAG)
 
 
 def _abort_nccl() -> None:

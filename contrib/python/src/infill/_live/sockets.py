@@ -82,5 +82,5 @@ def _is_wanted(copy: socket.socket, not_ports: "set[int]", only_peer_port: int) 
         # Not connected yet, or no longer.
         return False
     if only_peer_port:
-        return there == only_peer_port
+        return bool(there == only_peer_port)
     return here not in not_ports and there not in not_ports

@@ -103,7 +103,7 @@ class State:
 
     def bytes(self) -> int:
         """About how much there is to hand over, with an optimizer that keeps two numbers a parameter, as most do."""
-        return 3 * sum(p.numel() * p.element_size() for p in self.net.parameters())
+        return 3 * int(sum(p.numel() * p.element_size() for p in self.net.parameters()))
 
     def send(self, source: int, host_group: Any, device_group: Any) -> None:
         """Gives all that it is to the others in the groups. Raises RuntimeError if one of them is lost."""
