@@ -35,6 +35,9 @@ OUTDATED_SECS = 2.0
 #: All tries together, seconds, and their number, also that of steps that fail one after the other. A restart takes less.
 LADDER_SECS, MAX_TRIES = 30.0, 5
 
+#: From the end of a group until what waits in it must have failed, seconds; most do within a tenth of one.
+HANGS_SECS = 5.0
+
 #: From giving up until the agent must have said what to do, seconds.
 HOPELESS_SECS = 10.0
 
@@ -61,6 +64,7 @@ class Changes:
         #: Number of groups so far: whoever hands out work for one looks whether it is still that one.
         self.formed = 0
         self._deadline, self._failures = 0.0, 0
+        self._told_of: Optional[Group] = None
         if control:
             control.on_tick, control.on_host, control.on_roll = self._tick, self._server.open, self._here
             RESCALE.is_led = lambda: control.alive
@@ -71,9 +75,18 @@ class Changes:
         control, group = self._control, self._group
         if control and group and self._is_outdated(group):
             group.abort()
+            self._tell_if_it_hangs(group)
         overdue = self.watch.overdue()
         if overdue is not None:
             self._say("stuck", secs=round(overdue, 3))
+
+    def _tell_if_it_hangs(self, group: Group) -> None:
+        """Some of gloo's waits end only at their own time-out: a peer that is lost between two of its writes."""
+        limit = max(HANGS_SECS, 3 * self.watch.usual_secs)
+        since = group.aborted_at
+        if self.watch.is_under_way and since and group is not self._told_of and time.monotonic() > since + limit:
+            self._told_of = group
+            self._say("hopeless", why="a collective hangs though it was ended; nothing but a kill ends this process")
 
     def _is_outdated(self, group: Group) -> bool:
         control = self._control
@@ -93,7 +106,7 @@ class Changes:
     @property
     def is_sound(self) -> bool:
         """Whether nothing has been aborted under the step that is under way."""
-        return self._group is None or not self._group.aborted
+        return self._group is None or self._group.aborted_at is None
 
     def may_be_a_loss(self, error: object) -> bool:
         """Whether a step may have failed with `error` because a member was lost."""

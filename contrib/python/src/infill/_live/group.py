@@ -7,6 +7,7 @@ import datetime
 import os
 import sys
 import threading
+import time
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import torch
@@ -39,8 +40,8 @@ class Group:
         self._lock = threading.Lock()
         #: Still being made: connections may yet be added.
         self.forming = True
-        #: What hung in it was ended.
-        self.aborted = False
+        #: When what hung in it was ended first, by the monotonic clock.
+        self.aborted_at: Optional[float] = None
         self._before: sockets.Open = {}
         self._sockets = sockets.Noted()
         self._store_ports: Callable[[], List[int]] = list
@@ -104,7 +105,8 @@ class Group:
                 self._note()
             self._sockets.shutdown()
             _wake_senders()
-            first, self.aborted = not self.aborted, True
+            first = self.aborted_at is None
+            self.aborted_at = self.aborted_at or time.monotonic()
         if first and "nccl" in self._backend:
             _abort_nccl()
 

@@ -36,6 +36,17 @@ class Watch:
             self._secs.append(time.monotonic() - self._since)
         self._since = None
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a global batch is being trained."""
+        return self._since is not None
+
+    @property
+    def usual_secs(self) -> float:
+        """What a step takes; 0 as long as it is not known."""
+        known = list(self._secs)
+        return statistics.median(known) if known else 0.0
+
     def overdue(self) -> Optional[float]:
         """Seconds that the present step has lasted, once for each step that lasts too long."""
         since, known = self._since, list(self._secs)
