@@ -73,7 +73,7 @@ class Changes:
 
     def _tick(self) -> None:
         control, group = self._control, self._group
-        if control and group and self._is_outdated(group):
+        if control and group and (group.aborted_at or self._is_outdated(group)):
             group.abort()
             self._tell_if_it_hangs(group)
         overdue = self.watch.overdue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import socket
 import sys
 import threading
 import time
@@ -103,9 +104,11 @@ class Group:
                 self._client.shutdown()
             if self.forming:
                 self._note()
-            self._sockets.shutdown()
-            _wake_senders()
             first = self.aborted_at is None
+            # Here first, then for the peers: what gloo sends on a connection that it does not know to be broken yet is
+            # waited for until its time-out.
+            self._sockets.shutdown(socket.SHUT_RD if first else socket.SHUT_RDWR)
+            _wake_senders()
             self.aborted_at = self.aborted_at or time.monotonic()
         if first and "nccl" in self._backend:
             _abort_nccl()
@@ -115,13 +118,14 @@ class Group:
         with self._lock:
             if self.forming:
                 self._note()
-            self._sockets.shutdown()
+            self._sockets.shutdown(socket.SHUT_RD)
             self._ended = True
         self.agreement = None
         if dist.is_initialized():
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
         with self._lock:
+            self._sockets.shutdown()
             self._sockets.close()
             if self._client:
                 self._client.close()

@@ -54,11 +54,11 @@ class Noted:
             else:
                 copy.close()
 
-    def shutdown(self) -> None:
+    def shutdown(self, how: int = socket.SHUT_RDWR) -> None:
         """Whoever waits for one of them fails at once. May be called again."""
         for copy in list(self._names.values()):
             try:
-                copy.shutdown(socket.SHUT_RDWR)
+                copy.shutdown(how)
             except OSError:
                 pass
 
