@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 
@@ -144,8 +145,29 @@ class LiveAgent(Agent):
                 member.send("leave", epoch=self.epoch, urgent=urgent)
 
     def regrouped(self, secs=LONG_SECS):
-        """Waits until the newest membership is up; what each member said of it."""
-        return [member.hear("regrouped", secs, epoch=self.epoch) for member in self.members]
+        """Waits until the newest membership is up; what each member said of it.
+
+        A member that hangs in what nothing ends is killed, and the others go on without it.
+        """
+        while True:
+            with self.changed:
+                self.changed.wait_for(self._all_regrouped_or_hung, secs)
+            hung = [member for member in self.members if self._hangs(member)]
+            if not hung:
+                return [member.hear("regrouped", 0.0, epoch=self.epoch) for member in self.members]
+            print(f"{len(hung)} of {len(self.members)} members hung when they should have changed", file=sys.stderr)
+            for member in hung:
+                member.kill()
+            self.regroup([member for member in self.members if member not in hung], urgent=True)
+
+    def _all_regrouped_or_hung(self):
+        up = all(member.heard("regrouped", epoch=self.epoch) for member in self.members)
+        ended = any(member.process.poll() is not None for member in self.members)
+        return up or ended or any(map(self._hangs, self.members))
+
+    def _hangs(self, member):
+        last = member.heard("hopeless")
+        return last is not None and last["epoch"] < self.epoch and not member.heard("regrouped", epoch=self.epoch)
 
     def begin(self, words, count, **environment):
         """Starts a job."""
