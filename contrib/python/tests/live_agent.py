@@ -76,7 +76,8 @@ class LiveAgent(Agent):
                 member.kill(signal.SIGABRT)
         time.sleep(0.5)
         last = [" ".join(f"{k}={v}" for k, v in said.items()) for m in self.everybody for said in m.said[-4:]]
-        ends = [f"epoch {self.epoch}", *last, *[f"{m.process.pid} ended with {m.process.poll()}" for m in self.everybody]]
+        codes = [f"{m.process.pid} ended with {m.process.poll()}" for m in self.everybody]
+        ends = [f"epoch {self.epoch}", *last, *codes]
         errors = [path.read_text()[-3000:] for path in sorted(self.directory.glob("errors-*"))]
         raise AssertionError("\n".join([text, *ends, *filter(None, errors)]))
 

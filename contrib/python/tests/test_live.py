@@ -277,8 +277,8 @@ class Agents(Live):
 
     def test_one_that_talks_nonsense_then_saves_then_is_gone(self):
         first, second = self.agent.begin(PROGRAM, 2)
-        for line in (b"nonsense", b'{"type": "regroup", "epoch": 2}', b'{"type": "tea"}', b'{"type": "host", "epoch": "x"}'):
-            first.send_line(line)
+        for line in ("nonsense", '{"type": "regroup", "epoch": 2}', '{"type": "tea"}', '{"type": "host", "epoch": "x"}'):
+            first.send_line(line.encode())
         first.send("roll")
         first.hear("here")
         self.assertEqual(

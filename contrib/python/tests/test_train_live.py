@@ -39,12 +39,13 @@ class Rescaling(unittest.TestCase):
         self.random = random.Random(SEED)
         self.newcomers, self.history = [], []
 
-    def words(self, name, steps, step_secs, *more):
+    def words(self, name, steps, step_secs):
         flags = {
             "--steps": steps, "--global-batch": GLOBAL_BATCH, "--micro-batch": MICRO_BATCH, "--step-secs": step_secs,
             "--checkpoint": f"{name}.pt", "--log": f"{name}.jsonl", "--trace": f"{name}.trace", "--lr": 0.003,
         }  # fmt: skip
-        return [sys.executable, "-B", str(EXAMPLE), "--double", *[str(word) for pair in flags.items() for word in pair], *more]
+        words = [str(word) for pair in flags.items() for word in pair]
+        return [sys.executable, "-B", str(EXAMPLE), "--double", *words]
 
     def trace(self, name):
         path = self.agent.directory / f"{name}.trace"

@@ -22,9 +22,9 @@ def distributed() -> bool:
 class Agreement:
     """Tells all ranks at the same step boundary whether any of them was asked to leave, and what else they exchange.
 
-    Every few boundaries the ranks exchange the largest of some numbers and of how long their steps take. From the latter,
-    which is then the same for all, follows after how many steps they do it again: an all-reduce each AGREE_SECS costs
-    next to nothing, and no rank ever needs to guess what another one decides.
+    Every few boundaries the ranks exchange the largest of some numbers and of how long their steps take. From the
+    latter, which is then the same for all, follows after how many steps they do it again: an all-reduce each AGREE_SECS
+    costs next to nothing, and no rank ever needs to guess what another one decides.
 
     It has a group of its own, with gloo: on processors, so that no rank waits for its device, and apart from what the
     training exchanges.

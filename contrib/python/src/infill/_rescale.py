@@ -27,7 +27,7 @@ class Rescale:
         self._asked = False
         self._agreed_at: Optional[float] = None
         self._left = False
-        #: Whether an agent says when this process leaves, so that SIGTERM, which Slurm may send to it alone, asks nobody.
+        #: Whether an agent says when this process leaves: then SIGTERM, which may be for it alone, asks nobody.
         self.is_led: Callable[[], bool] = lambda: False
         atexit.register(self._end)
 
@@ -64,7 +64,7 @@ class Rescale:
         return self._asked
 
     def use(self, agreement: Agreement) -> None:
-        """Lets the ranks of a live run agree, which has made them able to; listens for signals from the first time on."""
+        """Lets the ranks of a live run agree as it has made them able to; listens for signals from the first time on."""
         self._agreement = agreement
         if not self._begun and _plan.active():
             self._begun = True

@@ -22,8 +22,8 @@ from .state import State, Worth
 from .store import Server
 from .watch import Watch
 
-#: From a failed collective until the agent must have named a newer membership, seconds: before, nobody can know
-#: whether a peer was lost or the program is wrong.
+#: From a failed collective until the agent must have named a newer membership, seconds: before, nobody can
+#: know whether a peer was lost or the program is wrong.
 NEWER_SECS = 10.0
 
 #: For meeting the others; for the state, besides what its bytes take at least, a second.
@@ -32,7 +32,8 @@ FORM_SECS, STATE_SECS, STATE_BYTES_PER_SEC = 20.0, 10.0, 50e6
 #: Forming a group goes on for so long when a newer one is wanted already: the others may have formed it.
 OUTDATED_SECS = 2.0
 
-#: All tries together, seconds, and their number, also that of steps that fail one after the other. A restart takes less.
+#: All tries together, seconds, and their number, also that of steps that fail one after the other: a restart
+#: does not take longer.
 LADDER_SECS, MAX_TRIES = 30.0, 5
 
 #: From the end of a group until what waits in it must have failed, seconds; most do within a tenth of one.

@@ -32,7 +32,7 @@ class Checkpoint:
         return time.monotonic() - self._saved_at >= self._every_secs
 
     def save_behind(self, tree: Tree, then: Callable[[], object]) -> None:
-        """Copies now, writes while the training goes on, and calls `then`, unless the last one is still being written."""
+        """Copies now, writes while the training goes on, calls `then`; nothing while the last one is being written."""
         if self._writer is not None and self._writer.is_alive():
             return
         self._saved_at = time.monotonic()

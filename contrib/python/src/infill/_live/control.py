@@ -14,8 +14,8 @@ from typing import Any, Callable, Dict, List, Optional
 
 from .messages import MAX_LINE_BYTES, VERSION, Change, Malformed, change, parse
 
-#: How long an agent may take to answer the first word, seconds: it is on this node, but may be starting a node's worth
-#: of processes.
+#: How long an agent may take to answer the first word, seconds: it is on this node, but may be starting a
+#: node's worth of processes.
 WELCOME_SECS = 10.0
 
 #: Distance of looks at what hangs, seconds.
@@ -71,7 +71,9 @@ class Control(threading.Thread):
                 except OSError:
                     pass
 
-    def wait_newer(self, than: int, secs: Optional[float], until: Callable[[], bool] = lambda: False) -> Optional[Change]:
+    def wait_newer(
+        self, than: int, secs: Optional[float], until: Callable[[], bool] = lambda: False
+    ) -> Optional[Change]:
         """Waits for a membership newer than epoch `than`.
 
         None after `secs` (None: any time), once `until` holds, or once the agent is gone and knows of none.

@@ -18,8 +18,8 @@ from .._agreement import Agreement
 from . import sockets
 from .store import Client, Server
 
-#: For NCCL: its own watchdog must not end the process over a peer that is lost, and NVLink SHARP is what communicators
-#: cannot be aborted with.
+#: For NCCL: its own watchdog must not end the process over a peer that is lost, and communicators with NVLink
+#: SHARP cannot be aborted.
 NCCL_ENVIRONMENT = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
     "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",

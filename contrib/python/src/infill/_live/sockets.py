@@ -39,7 +39,7 @@ class Noted:
         self._names: Dict[str, socket.socket] = {}
 
     def note(self, before: Open, *, not_ports: Iterable[int] = (), only_peer_port: int = 0) -> None:
-        """Adds what was not there `before`: no listener, nothing to or from `not_ports`; if given, only to that port."""
+        """Adds what was not there `before`: no listener, nothing to or from `not_ports`; if given, only to one port."""
         for fd, name in opened().items():
             if before.get(fd) == name or name in self._names:
                 continue

@@ -122,9 +122,10 @@ class State:
 
         def fill(slot: _Slot, name: str) -> torch.Tensor:
             mine = own.get(name.partition("net/")[2]) if name.startswith("net/") else None
-            fits = mine is not None and _fits(mine, slot) and mine.data_ptr() in addresses
-            tensors.append(mine if fits and mine is not None else torch.empty(slot.shape, dtype=slot.dtype, device=slot.device))
-            return tensors[-1]
+            if mine is None or not _fits(mine, slot) or mine.data_ptr() not in addresses:
+                mine = torch.empty(slot.shape, dtype=slot.dtype, device=slot.device)
+            tensors.append(mine)
+            return mine
 
         tree = _put_together(skeleton, fill)
         self.worth = Worth.SPOILED
