@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import time
 import traceback
 from typing import Any, Dict, NoReturn, Optional
@@ -76,16 +77,23 @@ class Changes:
         control, group = self._control, self._group
         if control and group and (group.aborted_at or self._is_outdated(group)):
             group.abort()
-            self._tell_if_it_hangs(group)
+            if self._hangs(group):
+                self._give_up(group, control.newest)
         overdue = self.watch.overdue()
         if overdue is not None:
             self._say("stuck", secs=round(overdue, 3))
 
-    def _tell_if_it_hangs(self, group: Group) -> None:
-        """Some of gloo's waits end only at their own time-out: a peer that is lost between two of its writes."""
+    def _hangs(self, group: Group) -> bool:
+        """Some of gloo's waits end only at their own time-out: when a peer is lost between two writes to it."""
         limit = max(HANGS_SECS, 3 * self.watch.usual_secs)
         since = group.aborted_at
-        if self.watch.is_under_way and since and group is not self._told_of and time.monotonic() > since + limit:
+        return self.watch.is_under_way and since is not None and time.monotonic() > since + limit
+
+    def _give_up(self, group: Group, newest: Optional[Change]) -> None:
+        if newest and newest.leaves and newest.epoch > self.epoch:
+            self._say("left", epoch=newest.epoch)
+            os._exit(0)
+        if group is not self._told_of:
             self._told_of = group
             self._say("hopeless", why="a collective hangs though it was ended; nothing but a kill ends this process")
 
