@@ -119,5 +119,6 @@ pub fn member(node: &NodeName) -> Member {
         master_port: free_port(),
         nodes: vec![node.clone()],
         exec_plan: crate::model::ExecPlan::default().0,
+        meeting: None,
     }
 }

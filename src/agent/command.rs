@@ -71,9 +71,10 @@ pub struct Ended {
 }
 
 /// A request to stop: the rescale signal now, if it was not sent yet, and SIGKILL after this time at the
-/// latest.
+/// latest. Or SIGKILL alone, as if it came from elsewhere.
 struct Order {
     kill_at: Instant,
+    signal: bool,
 }
 
 impl Running {
@@ -99,7 +100,12 @@ impl Running {
     /// Asks it to stop within `grace`. A later call can only make it shorter.
     pub fn stop(&self, grace: Duration) {
         // A command that has just ended needs no order.
-        self.orders.send(Order { kill_at: Instant::now() + grace }).ok();
+        self.orders.send(Order { kill_at: Instant::now() + grace, signal: true }).ok();
+    }
+
+    /// Kills it, without having asked it for anything.
+    pub fn kill(&self) {
+        self.orders.send(Order { kill_at: Instant::now(), signal: false }).ok();
     }
 
     /// Waits for the end. May be cancelled and called again, but not after it has returned.
@@ -191,6 +197,10 @@ impl Group {
     }
 
     async fn ask(&mut self, order: Order) {
+        if !order.signal {
+            self.processes.signal(libc::SIGKILL).await;
+            return;
+        }
         let first = self.asked_at.is_none();
         self.asked_at.get_or_insert_with(Instant::now);
         self.shorten(order.kill_at);

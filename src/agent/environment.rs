@@ -20,6 +20,8 @@ pub struct Surroundings<'a> {
     pub local_ranks_given: bool,
     /// The progress socket.
     pub progress: &'a Path,
+    /// The socket at which its processes talk with the agent, if there is one.
+    pub control: Option<&'a Path>,
     /// `SLURM_CPUS_PER_TASK` of the batch script.
     pub cpus_per_task: Option<String>,
     /// `TORCHELASTIC_SIGNALS_TO_HANDLE` of the user.
@@ -43,6 +45,9 @@ impl Surroundings<'_> {
             // Generations before this one; the first is number 1.
             ("INFILL_RESCALES", member.generation.saturating_sub(1).to_string()),
         ]);
+        // Without a meeting nobody would tell processes their place, and they would wait for ever.
+        let control = self.control.filter(|_| member.meeting.is_some());
+        all.extend(control.map(|path| ("INFILL_CONTROL", path.display().to_string())));
         all
     }
 
@@ -131,6 +136,8 @@ pub fn kept_cpus_per_task() -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use crate::model::Meeting;
+
     use super::*;
 
     #[test]
@@ -143,12 +150,14 @@ mod tests {
             master_port: 4000,
             nodes: vec!["n1".into(), "n7".into()],
             exec_plan: "default".to_owned(),
+            meeting: Some(Meeting::default()),
         };
         let around = Surroundings {
             lead: JobId(12),
             local_ranks: 4,
             local_ranks_given: true,
             progress: Path::new("/run/p"),
+            control: Some(Path::new("/run/c")),
             cpus_per_task: Some("8".to_owned()),
             elastic_signals: None,
             signal: "USR1".to_owned(),
@@ -195,6 +204,7 @@ mod tests {
         INFILL_PROGRESS=/run/p
         INFILL_JOB_ID=12
         INFILL_RESCALES=2
+        INFILL_CONTROL=/run/c
         ");
     }
 }

@@ -26,6 +26,9 @@ const ENDING_BYTES: usize = 6;
 /// The progress socket, which the agent opens when it begins.
 const SOCKET: &str = "progress";
 
+/// The socket at which the command's processes talk with the agent.
+const CONTROL: &str = "control";
+
 /// What the agent writes when it ends.
 const END: &str = "ended";
 
@@ -81,6 +84,11 @@ impl Home {
         self.0.join(SOCKET)
     }
 
+    /// The socket at which the command's processes talk with the agent.
+    pub fn control(&self) -> PathBuf {
+        self.0.join(CONTROL)
+    }
+
     /// The notes on wings.
     pub fn notes(&self) -> PathBuf {
         self.0.join("wings")
@@ -88,7 +96,7 @@ impl Home {
 
     /// Forgets how an agent before ended here.
     pub fn begin(&self) {
-        for name in [SOCKET, END] {
+        for name in [SOCKET, CONTROL, END] {
             // What cannot be removed was not there.
             std::fs::remove_file(self.0.join(name)).ok();
         }

@@ -16,6 +16,7 @@
 //! | `link`, `outbox` | requests; events that wait |
 //! | `identity` | proof of who we are |
 //! | `command`, `processes`, `environment`, `output`, `progress` | the user's command |
+//! | `control` | what is said with a command that stays alive over changes |
 //! | `unfit` | a wing that can start nothing on its node |
 //! | `wings`, `programs` | submits the lead's wings; runs Slurm's programs |
 //! | `standalone` | `infill run` outside Slurm |
@@ -23,6 +24,7 @@
 mod alone;
 mod args;
 mod command;
+mod control;
 mod duty;
 mod environment;
 mod home;

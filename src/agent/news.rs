@@ -5,6 +5,7 @@ use tokio::task::AbortHandle;
 
 use crate::api::Assignment;
 
+use super::control::Heard;
 use super::limit::Left;
 
 /// One thing that it gets to know.
@@ -17,6 +18,8 @@ pub enum News {
     Preempted,
     /// Whether it may train alone, and the promise that the daemon hears nothing meanwhile.
     MayTrainAlone(Option<Solitude>),
+    /// What a process of the command says.
+    Heard(Heard),
     /// There is a daemon again, which has not heard from us yet.
     DaemonIsBack,
 }

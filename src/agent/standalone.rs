@@ -34,12 +34,14 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
         master_port: free_port(),
         nodes: vec![NodeName::new("localhost")],
         exec_plan: "default".to_owned(),
+        meeting: None,
     };
     let around = Surroundings {
         lead: JobId(0),
         local_ranks: common.local_ranks(),
         local_ranks_given: common.nproc_per_node.is_some(),
         progress: &socket,
+        control: None,
         cpus_per_task: None,
         elastic_signals: None,
         signal: common.signal.to_string(),

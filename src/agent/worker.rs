@@ -1,6 +1,7 @@
 //! A worker: does what the daemon says with the command on its node, and tells the daemon what happened.
 
 mod absence;
+mod alive;
 
 use std::future::pending;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::model::{AgentEvent, Exit, JobId, Member, NodeName, Opening, WingOrder
 use super::alone::ALONE;
 use super::args::CommandArgs;
 use super::command::{Ended, Launch, Running};
-use super::duty::{Act, decide};
+use super::control;
+use super::duty::{Act, Present, decide};
 use super::environment::{Surroundings, kept_cpus_per_task};
 use super::home::Home;
 use super::limit::{self, Limit};
@@ -32,6 +34,7 @@ use super::talk;
 use super::wings::Submitter;
 
 use absence::Absence;
+use alive::Alive;
 
 /// How often progress is reported. Rates are averaged over minutes, and people look at steps.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -115,8 +118,9 @@ pub struct Worker {
     ended: Option<(u64, AgentEvent, Exit)>,
     assignment: Option<Assignment>,
     opening: Openings,
-    limit: Limit,
     absence: Absence,
+    /// What is special of a command that stays alive over changes.
+    alive: Alive,
     leaving: Leaving,
     exit: Option<i32>,
 }
@@ -136,6 +140,8 @@ impl Worker {
     pub fn new(config: WorkerConfig, link: Link, submitter: Option<Submitter>) -> anyhow::Result<Worker> {
         let listener =
             progress::open_socket(&config.home.socket()).context("cannot open the progress socket")?;
+        let control =
+            control::open_socket(&config.home.control()).context("cannot open the control socket")?;
         let (tally, outbox) = (Tally::new(), Arc::new(Outbox::default()));
         let mut tasks = JoinSet::new();
         tasks.spawn(progress::listen(listener, tally.clone()));
@@ -146,7 +152,9 @@ impl Worker {
             sender
         });
         let now = Instant::now();
-        let (limit, absence) = (Limit::new(config.left, now), Absence::new(config.patience));
+        let absence = Absence::new(config.patience, Limit::new(config.left, now));
+        let news = mpsc::channel(QUEUE);
+        tasks.spawn(control::listen(control, news.0.clone()));
         Ok(Worker {
             config,
             link: Arc::new(link),
@@ -154,13 +162,13 @@ impl Worker {
             tally,
             orders,
             tasks,
-            news: mpsc::channel(QUEUE),
+            news,
             running: None,
             ended: None,
             assignment: None,
             opening: Openings { stopped: None, idle_since: now, next: None },
-            limit,
             absence,
+            alive: Alive::default(),
             leaving: Leaving::No,
             exit: None,
         })
@@ -183,6 +191,7 @@ impl Worker {
                     self.stopped(ended);
                 }
                 Some(news) = self.news.1.recv() => self.hear(news),
+                () = self.alive.overdue() => self.end_overdue(),
                 _ = ticks.tick() => self.tick(),
             }
             if let Some(code) = self.exit {
@@ -204,7 +213,8 @@ impl Worker {
             News::Assigned(assignment) => self.assigned(assignment),
             News::Preempted if self.leaving != Leaving::Told => self.signalled(Told::Leave),
             News::Preempted => {}
-            News::Looked(left) => self.limit.answered(left, Instant::now()),
+            News::Looked(left) => self.absence.limit.answered(left, Instant::now()),
+            News::Heard(heard) => self.heard(heard),
             News::MayTrainAlone(solitude) => self.may_train_alone(solitude),
             News::DaemonIsBack => {
                 tracing::info!("the daemon is back: saving, to go on with it");
@@ -249,7 +259,12 @@ impl Worker {
     fn leave(&mut self, leaving: Leaving, grace: Duration) {
         self.leaving = leaving;
         self.outbox.push(AgentEvent::Leaving);
-        self.stop(grace);
+        if self.may_part() {
+            self.leave_alive(grace);
+            self.act_leaving();
+        } else {
+            self.stop(grace);
+        }
         self.leave_if_done();
     }
 
@@ -279,10 +294,11 @@ impl Worker {
     fn stopped(&mut self, ended: Ended) {
         let Some((generation, _)) = self.running.take() else { return };
         self.tell_progress(generation);
-        let exit = Exit { asked: ended.exit.asked || self.leaving != Leaving::No, ..ended.exit };
+        let let_go = self.leaving != Leaving::No || self.alive.was_let_go();
+        let exit = Exit { asked: ended.exit.asked || let_go, ..ended.exit };
         let took = Duration::try_from_secs_f64(ended.stop_secs).unwrap_or_default();
         if exit.asked && !exit.killed {
-            self.limit.stopped(took);
+            self.absence.limit.stopped(took);
         }
         tracing::info!(
             generation,
@@ -317,6 +333,7 @@ impl Worker {
             tracing::warn!("{notice}");
         }
         self.assignment = Some(assignment);
+        self.act_leaving();
         self.act(true);
     }
 
@@ -326,13 +343,21 @@ impl Worker {
         if self.leaving != Leaving::No {
             return;
         }
-        let running = self.running.as_ref().map(|(generation, _)| *generation);
-        let ended = self.ended.as_ref().map(|(generation, ..)| *generation);
-        match decide(&assignment.directive, running, ended, self.is_lead()) {
+        let here = Present {
+            running: self.running.as_ref().map(|(generation, _)| *generation),
+            ended: self.ended.as_ref().map(|(generation, ..)| *generation),
+            way: self.way(),
+            is_lead: self.is_lead(),
+        };
+        match decide(&assignment.directive, here) {
             Act::Nothing => {}
-            Act::Start(member) => self.start(&member),
-            Act::Stop => self.stop(self.config.grace),
-            Act::Tell(generation) if again => self.tell_end(generation),
+            Act::Start(member) => self.start(&member, false),
+            Act::Warm(member) => self.start(&member, true),
+            Act::Meet(member) => self.meet(&member, again),
+            Act::Part(generation, urgent) => self.part(generation, urgent),
+            Act::Stop => self.stop(self.grace()),
+            Act::Rescue => self.rescue(),
+            Act::Tell(generation) if again || here.ended != Some(generation) => self.tell_end(generation),
             Act::Tell(_) => {}
             Act::Exit(code) => self.exit = Some(code),
         }
@@ -341,13 +366,17 @@ impl Worker {
     fn tell_end(&self, generation: u64) {
         let event = match &self.ended {
             Some((last, event, _)) if *last == generation => event.clone(),
+            // It ended by itself, before it could be told of this generation.
+            Some((last, _, exit)) if *last < generation && !exit.asked && self.alive.generation().is_some() => {
+                AgentEvent::Stopped { generation, exit: *exit, stop_secs: 0.0, port: free_port() }
+            }
             _ => AgentEvent::Stopped { generation, exit: NEVER_RAN, stop_secs: 0.0, port: free_port() },
         };
         self.outbox.push(event);
     }
 
-    /// Starts the command as this member. Runs on the thread of `serve`, which lives as long as the process.
-    fn start(&mut self, member: &Member) {
+    /// Starts the command as this member, or as a newcomer that may become it. Runs on the thread of `serve`, which lives as long as the process.
+    fn start(&mut self, member: &Member, newcomer: bool) {
         if member.rank == 0 && is_taken(member.master_port) {
             tracing::warn!(port = member.master_port, "the rendezvous port is taken: asking for another");
             // To the daemon this generation was stopped: the next one has a fresh port, and nothing has
@@ -364,6 +393,7 @@ impl Worker {
             local_ranks: common.local_ranks(),
             local_ranks_given: common.nproc_per_node.is_some(),
             progress: &self.config.home.socket(),
+            control: Some(&self.config.home.control()),
             cpus_per_task: kept_cpus_per_task(),
             elastic_signals: std::env::var("TORCHELASTIC_SIGNALS_TO_HANDLE").ok(),
             signal: common.signal.to_string(),
@@ -378,6 +408,7 @@ impl Worker {
             "starting the command"
         );
         self.tally.restart();
+        self.alive = Alive::new(newcomer);
         let (saved_secs, stop_secs) = self.opening.stopped.take().unzip();
         let idle_secs = self.opening.idle_since.elapsed().as_secs_f64();
         self.opening.next = Some(Opening { saved_secs: saved_secs.flatten(), stop_secs, idle_secs });
@@ -390,7 +421,7 @@ impl Worker {
             regex: common.progress_regex.clone(),
             tally: self.tally.clone(),
         });
-        if member.generation != ALONE {
+        if member.generation != ALONE && !newcomer {
             self.link.set_running(Some(member.generation));
             self.outbox.push(AgentEvent::Started { generation: member.generation });
         }
@@ -398,6 +429,7 @@ impl Worker {
     }
 
     fn tell_progress(&mut self, generation: u64) {
+        let generation = self.alive.generation().unwrap_or(generation);
         if let Some((sum, secs)) = self.tally.take().filter(|_| generation != ALONE) {
             let (samples, step, loss) = (sum.samples, sum.step, sum.loss);
             let opening = self.opening.next.take();

@@ -128,7 +128,7 @@ impl Lines {
 
 /// Makes the assignment what the word says, as far as that may be told. Says whether that changes it.
 fn update(told: &mut Assignment, word: Word, permit: Permit, version: &mut u64) -> bool {
-    let runs = matches!(word.directive, Directive::Run(_));
+    let runs = matches!(word.directive, Directive::Run(_) | Directive::Regroup(_) | Directive::Part { .. });
     let directive = if runs && permit < Permit::Run { told.directive.clone() } else { word.directive };
     let wings = if permit < Permit::Order { told.wings.clone() } else { word.wings };
     let notice = word.notice;

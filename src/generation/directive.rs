@@ -1,22 +1,36 @@
 //! What each worker shall do now, derived from the state.
 
-use crate::model::{Directive, Member, NodeName, WingOrder};
+use crate::model::{Directive, Meeting, Member, NodeName, WingOrder};
 
-use super::machine::Machine;
-use super::phase::Phase;
+use super::machine::{Machine, Store};
+use super::phase::{Phase, StopReason};
+use super::worker::Live;
 
 impl Machine {
     /// What the worker on `node` shall do now.
     pub fn directive(&self, node: &NodeName) -> Directive {
         let is_lead = self.workers.get(node).is_some_and(|w| self.is_lead(w));
         let rest = if is_lead || self.wants_wing_on(node) { Directive::Hold } else { Directive::Leave };
+        let generation = self.generation.number;
         match &self.phase {
             Phase::Ending { code } if is_lead => Directive::Finish { code: *code },
             Phase::Ending { .. } | Phase::Ended => Directive::Leave,
-            Phase::Running { members } => self.membership(members, node).map_or(rest, Directive::Run),
-            Phase::Stopping { members, .. } if members.contains(node) => {
-                Directive::Stop { generation: self.generation.number }
+            Phase::Running { members } if members.contains(node) => {
+                self.membership(members, node, false).map_or(rest, Directive::Run)
             }
+            Phase::Regrouping { members, regroup, .. } if members.contains(node) => {
+                self.membership(members, node, regroup.urgent).map_or(rest, Directive::Regroup)
+            }
+            Phase::Regrouping { regroup, .. } if regroup.from.contains(node) => {
+                Directive::Part { generation, urgent: regroup.urgent }
+            }
+            Phase::Running { members } | Phase::Regrouping { members, .. } => {
+                self.warming(members, node).map_or(rest, Directive::Warm)
+            }
+            Phase::Stopping { members, .. } if members.contains(node) => match self.rescuer() {
+                Some(first) if first == node => Directive::Rescue { generation },
+                _ => Directive::Stop { generation },
+            },
             // Until a lead that shall move is gone, its wings wait for it.
             Phase::Queued { .. } if self.target.is_none() => Directive::Leave,
             _ => rest,
@@ -28,7 +42,28 @@ impl Machine {
         self.wings.values().filter(|w| w.job.is_none()).map(|w| w.order.clone()).collect()
     }
 
-    fn membership(&self, members: &[NodeName], node: &NodeName) -> Option<Member> {
+    /// The first member that still holds in its memory what the lost ones had, too.
+    fn rescuer(&self) -> Option<&NodeName> {
+        let Phase::Stopping { members, reason, .. } = &self.phase else { return None };
+        let holds = |n: &&NodeName| {
+            self.workers.get(*n).is_some_and(|w| matches!(w.live, Live::In(_)) && w.stopped.is_none())
+        };
+        members.iter().find(holds).filter(|_| *reason != StopReason::Rescale)
+    }
+
+    /// The place that a newcomer would have next. Nobody waits for it there: a command that takes it without
+    /// being let in comes to nothing.
+    fn warming(&self, members: &[NodeName], node: &NodeName) -> Option<Member> {
+        let worker = self.workers.get(node)?;
+        let warms = matches!(worker.live, Live::Warming { .. } | Live::Ready { .. });
+        if !warms || worker.leaving || !self.wants_wing_on(node) {
+            return None;
+        }
+        let with_it: Vec<NodeName> = members.iter().chain(std::iter::once(node)).cloned().collect();
+        self.membership(&with_it, node, false)
+    }
+
+    fn membership(&self, members: &[NodeName], node: &NodeName, urgent: bool) -> Option<Member> {
         let rank = members.iter().position(|n| n == node)?;
         let (master_addr, master_port) = self.generation.master.clone()?;
         Some(Member {
@@ -39,6 +74,22 @@ impl Machine {
             master_port,
             nodes: members.to_vec(),
             exec_plan: self.generation.exec_plan.0.clone(),
+            meeting: Some(self.meeting(node, urgent)),
         })
+    }
+
+    fn meeting(&self, node: &NodeName, urgent: bool) -> Meeting {
+        let store = self.generation.store.as_ref();
+        let address = |s: &Store| Some((self.workers.get(&s.node)?.address.clone(), s.port?));
+        let at = store.and_then(address).map(|(host, port)| match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        });
+        Meeting {
+            host: at.is_none() && store.is_some_and(|s| s.node == *node),
+            store: at,
+            urgent,
+            rolls: self.generation.roll.map_or(0, |(times, _)| times),
+        }
     }
 }

@@ -6,6 +6,7 @@ use super::effect::Outcome;
 use super::machine::Machine;
 use super::phase::{Next, Phase, StopReason};
 use super::settings::Settings;
+use super::worker::Live;
 
 /// Codes of commands that end by the signal that asks them to (HUP, INT, USR1, USR2, TERM): so do many that
 /// have saved.
@@ -30,10 +31,18 @@ impl Machine {
     ) {
         match *event {
             AgentEvent::Stopped { generation, exit, port, stop_secs } => {
-                if generation == self.generation.number {
+                if self.is_newcomer(node) {
+                    self.newcomer_ended(node, exit, now, out);
+                } else if generation == self.generation.number {
                     self.stopped(node, &End { exit, stop_secs, port }, now, out);
                 }
             }
+            AgentEvent::Ready { .. }
+            | AgentEvent::Store { .. }
+            | AgentEvent::Joined { .. }
+            | AgentEvent::Stuck { .. }
+            | AgentEvent::Failed { .. }
+            | AgentEvent::Hopeless { .. } => self.live_event(node, event, now, out),
             AgentEvent::Leaving => self.leaving(node, now, out),
             AgentEvent::WingSubmitted { order, job } => {
                 if let Some(wing) = self.wings.get_mut(&order) {
@@ -95,11 +104,18 @@ impl Machine {
         self.drop_nodes(std::slice::from_ref(node), "a wing could start nothing", now);
     }
 
+    /// Whether the command on this node is no part of the generation that runs or comes about.
+    fn is_newcomer(&self, node: &NodeName) -> bool {
+        let alive = matches!(self.phase, Phase::Running { .. } | Phase::Regrouping { .. });
+        alive && !self.phase.involved().any(|n| n == node)
+    }
+
     fn stopped(&mut self, node: &NodeName, end: &End, now: UnixTime, out: &mut Outcome) {
         let Some(worker) = self.workers.get_mut(node).filter(|w| w.stopped.is_none()) else { return };
         let exit = end.exit;
         worker.stopped = Some(exit);
         worker.port = end.port;
+        worker.live = Live::No;
         let leaving = worker.leaving;
         if exit.asked && end.stop_secs > 0.0 {
             self.learn_from(node, end, leaving, out);
@@ -110,7 +126,9 @@ impl Machine {
         }
         let Phase::Running { members } = &self.phase else { return };
         let members = members.clone();
-        if exit.asked || leaving {
+        if (leaving || !exit.asked && exit.code != 0) && self.outlives(std::slice::from_ref(node)) {
+            // The others live on: the step sees to it.
+        } else if exit.asked || leaving {
             let next = Next::because(format!("{node} left"));
             self.enter(Phase::Stopping { members, reason: StopReason::Lost, next }, now);
         } else if exit.code != 0 {

@@ -1,15 +1,18 @@
 //! Agents that come, and signs that they live.
 
-use crate::model::{JobId, NodeName, RunSpec, UnixTime};
+use crate::model::{Exit, JobId, NodeName, RunSpec, UnixTime};
 
 use super::effect::Outcome;
 use super::machine::Machine;
 use super::phase::{Next, Phase, StopReason};
-use super::worker::Worker;
+use super::worker::{Live, Worker};
 
 /// Largest number of a generation: a job that changed every millisecond would need nine thousand years for
 /// it.
 pub const MAX_GENERATION: u64 = 1 << 48;
+
+/// The end of a command of which its agent knows nothing any more.
+const UNTOLD: Exit = Exit { code: 0, asked: true, killed: false };
 
 /// An agent's hello after its identity was proved.
 #[derive(Clone, Debug)]
@@ -47,7 +50,14 @@ impl Machine {
                 .extend(self.ordered_at(&a.node, is_lead).map(|t| (a.node.clone(), now.secs_since(t))));
         }
         // An agent that runs nothing though it should tells how that came once it is told to stop.
-        let stopped = known.and_then(|w| w.stopped);
+        let mut stopped = known.and_then(|w| w.stopped);
+        let mut live = known.map(|w| w.live).unwrap_or_default();
+        if a.running.is_none() && matches!(live, Live::Ready { .. } | Live::In(_)) {
+            // What lived there is gone, and nobody can tell how.
+            let is_member = self.phase.members().contains(&a.node);
+            stopped = stopped.or(is_member.then_some(UNTOLD));
+            live = Live::No;
+        }
         let worker = Worker {
             slurm_job: a.slurm_job,
             address: a.address,
@@ -56,6 +66,8 @@ impl Machine {
             progress_at: None,
             stopped,
             leaving: false,
+            live,
+            doubt: None,
         };
         self.workers.insert(a.node.clone(), worker);
         for wing in self.wings.values_mut().filter(|w| w.order.nodes.contains(&a.node) && !is_lead) {
@@ -102,7 +114,7 @@ impl Machine {
                 self.enter(Phase::Idle { next }, now);
             }
             // The command has ended while nobody listened, or the lead's agent died with it.
-            (Phase::Running { members }, None) => {
+            (Phase::Running { members } | Phase::Regrouping { members, .. }, None) => {
                 let members = members.clone();
                 let next = Next::because("the lead's agent was restarted");
                 let reason = StopReason::Untold { lost: false };

@@ -7,7 +7,12 @@ use super::phase::{Next, Phase, StopReason};
 
 impl Machine {
     /// Begins to stop the present generation because these nodes are lost to it.
+    ///
+    /// Where the others stay alive, what follows is left to the next step, which finds the nodes gone.
     pub(super) fn lose(&mut self, nodes: &[NodeName], why: &str, now: UnixTime) {
+        if self.outlives(nodes) {
+            return;
+        }
         match &mut self.phase {
             Phase::Running { members } if nodes.iter().any(|n| members.contains(n)) => {
                 let members = std::mem::take(members);

@@ -23,6 +23,19 @@ pub struct Generation {
     pub exec_plan: ExecPlan,
     /// Host and port of its rendezvous.
     pub master: Option<(String, u16)>,
+    /// Where processes meet that stay alive over changes.
+    pub store: Option<Store>,
+    /// How often the roll was called in it, and when last.
+    pub roll: Option<(u32, UnixTime)>,
+}
+
+/// The store at which the processes of a generation meet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Store {
+    /// The member that hosts it, or is asked to.
+    pub node: NodeName,
+    /// Its port, once it is known.
+    pub port: Option<u16>,
 }
 
 /// What the user submitted, as Slurm shows it of the lead.
@@ -145,6 +158,11 @@ impl Machine {
         self.obstacles.trials = Trials::default();
         self.workers.values_mut().for_each(|w| w.last_seen = now);
         self.wings.values_mut().for_each(|w| w.ordered_at = w.ordered_at.max(now));
+        self.generation.roll = None;
+        self.workers.values_mut().for_each(|w| w.live.resume(now));
+        if let Phase::Regrouping { regroup, .. } = &mut self.phase {
+            regroup.began = now;
+        }
     }
 
     /// Moves all that time is counted from by these seconds, in which the daemon heard nothing: it stood
@@ -159,7 +177,12 @@ impl Machine {
         self.wings.values_mut().for_each(|w| moved(&mut w.ordered_at));
         for worker in self.workers.values_mut() {
             moved(&mut worker.last_seen);
-            worker.progress_at.iter_mut().for_each(moved);
+            worker.progress_at.iter_mut().chain(&mut worker.doubt).for_each(moved);
+            worker.live.forgive(secs);
+        }
+        self.generation.roll.iter_mut().for_each(|(_, at)| moved(at));
+        if let Phase::Regrouping { regroup, .. } = &mut self.phase {
+            moved(&mut regroup.began);
         }
     }
 

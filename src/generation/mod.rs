@@ -9,9 +9,14 @@
 //!
 //! ```text
 //! Queued ──launch──▶ Launching ──hello──▶ Idle ──start──▶ Running ──stop──▶ Stopping ──all stopped──▶ Idle
-//!   ▲                                      │                 │ all exit 0, or too many failures
-//!   └──────────── Requeueing ◀──park, move─┘                 └──▶ Ending ──▶ Ended
+//!   ▲                                      │              ▲  │  │ all exit 0, or too many failures
+//!   └──────────── Requeueing ◀──park, move─┘   all joined │  │  └──▶ Ending ──▶ Ended
+//!                                                         │  ▼ grow, shrink, loss
+//!                                                       Regrouping ──cannot go on──▶ Stopping
 //! ```
+//!
+//! A command that says that it can stay alive is not stopped when it grows, shrinks or loses members:
+//! it regroups. Whatever goes wrong then ends in Stopping.
 
 mod backoff;
 mod directive;
@@ -21,12 +26,14 @@ mod failure;
 mod hello;
 mod lease;
 mod limit;
+mod live;
 mod loss;
 mod machine;
 mod observe;
 mod obstacles;
 mod phase;
 mod record;
+mod regrouping;
 mod settings;
 mod sight;
 mod step;
@@ -51,4 +58,4 @@ pub use settings::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS
 pub use sight::Sight;
 pub use target::{Ground, OrderNumbers};
 pub use trials::Trials;
-pub use worker::{Wing, Worker};
+pub use worker::{Live, Wing, Worker};

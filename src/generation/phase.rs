@@ -1,6 +1,6 @@
 //! Where a malleable job is in its life, and what each stage has to remember.
 
-use crate::model::{MalleableState, NodeName};
+use crate::model::{MalleableState, NodeName, UnixTime};
 
 /// How the next generation comes about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,6 +59,21 @@ impl StopReason {
     }
 }
 
+/// A change of members of a command that stays alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Regroup {
+    /// Nodes of the generation before, by rank.
+    pub from: Vec<NodeName>,
+    /// Whether a member is lost, so that there is no step boundary to wait for.
+    pub urgent: bool,
+    /// What a restart in its place would be made for.
+    pub reason: StopReason,
+    /// Generations that were tried for it.
+    pub tries: u32,
+    /// When it began; the phase begins anew with each try.
+    pub began: UnixTime,
+}
+
 /// Where the job is in its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -93,6 +108,15 @@ pub enum Phase {
         /// What is made once all have stopped.
         next: Next,
     },
+    /// The command stays alive, and changes from the members of the last generation to these.
+    Regrouping {
+        /// Nodes by rank.
+        members: Vec<NodeName>,
+        /// How.
+        regroup: Regroup,
+        /// Why.
+        next: Next,
+    },
     /// The lead is to be requeued, held, to park it or to start it elsewhere.
     Requeueing {
         /// What is made after that.
@@ -116,6 +140,7 @@ impl Phase {
             Phase::Idle { .. } => MalleableState::Starting,
             Phase::Running { .. } => MalleableState::Running,
             Phase::Stopping { .. } => MalleableState::Rescaling,
+            Phase::Regrouping { .. } => MalleableState::Regrouping,
             Phase::Requeueing { .. } => MalleableState::Parking,
             Phase::Ending { .. } => MalleableState::Ending,
             Phase::Ended => MalleableState::Ended,
@@ -129,6 +154,7 @@ impl Phase {
             | Phase::Launching { next, .. }
             | Phase::Idle { next }
             | Phase::Stopping { next, .. }
+            | Phase::Regrouping { next, .. }
             | Phase::Requeueing { next } => next.clone(),
             Phase::Running { .. } | Phase::Ending { .. } | Phase::Ended => Next::default(),
         }
@@ -144,11 +170,22 @@ impl Phase {
         matches!(self, Phase::Requeueing { .. })
     }
 
-    /// Members of the generation that runs or is being stopped.
+    /// Members of the generation that runs, is coming about, or is being stopped.
     pub fn members(&self) -> &[NodeName] {
         match self {
-            Phase::Running { members } | Phase::Stopping { members, .. } => members,
+            Phase::Running { members }
+            | Phase::Stopping { members, .. }
+            | Phase::Regrouping { members, .. } => members,
             _ => &[],
         }
+    }
+
+    /// The same, and those that leave it.
+    pub fn involved(&self) -> impl Iterator<Item = &NodeName> {
+        let from: &[NodeName] = match self {
+            Phase::Regrouping { regroup, .. } => &regroup.from,
+            _ => &[],
+        };
+        self.members().iter().chain(from)
     }
 }

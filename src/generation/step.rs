@@ -6,10 +6,10 @@ use crate::model::{NodeName, UnixTime};
 
 use super::effect::{Effect, Outcome};
 use super::limit::start_limit_mins;
-use super::machine::Machine;
+use super::machine::{Machine, Store};
 use super::phase::{Next, Phase, StopReason};
 use super::settings::{LOST_SECS, SETTLE_SECS, SILENT_SECS, Settings};
-use super::worker::Worker;
+use super::worker::{Live, Worker};
 
 /// Each pass moves at most one phase on; a cycle Stopping → Idle → Running needs three.
 const MOST_PASSES: usize = 4;
@@ -39,6 +39,9 @@ impl Machine {
             Phase::Idle { next } => self.step_idle(next, settings, now, out),
             Phase::Running { members } => self.step_running(members, settings, now, out),
             Phase::Stopping { members, reason, next } => self.step_stopping(members, *reason, next, now, out),
+            Phase::Regrouping { members, regroup, next } => {
+                self.step_regrouping(members, regroup, next, now, out);
+            }
             Phase::Requeueing { .. } => self.attempt(Effect::RequeueHold { job: self.job }, now, out),
             Phase::Ending { .. } | Phase::Ended => {}
         }
@@ -127,7 +130,7 @@ impl Machine {
         std::iter::once(lead).chain(wings.map(|(n, _)| n)).cloned().collect()
     }
 
-    fn wings_under_way(&self, settings: &Settings, now: UnixTime) -> bool {
+    pub(super) fn wings_under_way(&self, settings: &Settings, now: UnixTime) -> bool {
         self.wings.values().any(|w| {
             !w.is_late(settings, now)
                 && w.order.nodes.iter().any(|n| !self.workers.contains_key(n) && self.wants_wing_on(n))
@@ -140,8 +143,11 @@ impl Machine {
         self.generation.number = self.generation.number.saturating_add(1);
         self.generation.exec_plan =
             self.target.as_ref().map(|t| t.plan.exec_plan.clone()).unwrap_or_default();
+        self.generation.store = members.first().map(|node| Store { node: node.clone(), port: None });
+        self.generation.roll = None;
         for worker in self.workers.values_mut() {
             (worker.stopped, worker.progress_at) = (None, None);
+            (worker.live, worker.doubt) = (Live::No, None);
         }
         if self.generation.number > 1 && !next.retry {
             self.counts.rescales += 1;
@@ -162,14 +168,33 @@ impl Machine {
             self.enter(Phase::Ending { code: 0 }, now);
             return;
         }
-        let lost: Vec<NodeName> = members.iter().filter(|n| self.is_lost(n, now)).cloned().collect();
-        if let Some(first) = lost.first() {
-            self.lose(&lost, &format!("{first} fell silent"), now);
+        let is_lost = |n: &&NodeName| self.is_lost(n, now) || self.has_fallen(n) || self.misses_the_roll(n, now);
+        let lost: Vec<NodeName> = members.iter().filter(is_lost).cloned().collect();
+        if !lost.is_empty() {
+            self.go_on_after_loss(members, &lost, now, out);
+            return;
+        }
+        if self.lives_on(members) && !self.must_restart(members) {
+            self.step_alive(members, settings, now, out);
             return;
         }
         if let Some(why) = self.change_wanted(members, settings, now) {
             let (reason, next) = (StopReason::Rescale, Next::because(why));
             self.enter(Phase::Stopping { members: members.to_vec(), reason, next }, now);
+        }
+    }
+
+    /// A command that stays alive: no change of size stops it.
+    fn step_alive(&mut self, members: &[NodeName], settings: &Settings, now: UnixTime, out: &mut Outcome) {
+        if self.doubts(members, now) {
+            self.meet_again(members, now, out);
+            return;
+        }
+        if self.target.is_some() {
+            self.greet(members, now, out);
+        }
+        if let Some((to, why)) = self.wanted_alive(members, settings, now) {
+            self.change_alive(members, to, why, now, out);
         }
     }
 

@@ -12,7 +12,7 @@ use super::worker::Wing;
 
 impl Machine {
     pub(super) fn tidy_wings(&mut self, settings: &Settings, now: UnixTime, out: &mut Outcome) {
-        let members: BTreeSet<NodeName> = self.phase.members().iter().cloned().collect();
+        let members: BTreeSet<NodeName> = self.phase.involved().cloned().collect();
         for number in self.wings.keys().copied().collect::<Vec<_>>() {
             let Some(wing) = self.wings.get(&number).cloned() else { continue };
             if wing.order.nodes.iter().any(|n| members.contains(n)) {

@@ -21,6 +21,46 @@ pub struct Worker {
     pub stopped: Option<Exit>,
     /// Whether Slurm wants the node now.
     pub leaving: bool,
+    /// How far a command has come here that stays alive over changes.
+    pub live: Live,
+    /// When it said that a step failed, perhaps because a member was lost.
+    pub doubt: Option<UnixTime>,
+}
+
+/// How far a command that stays alive over changes has come on a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Live {
+    /// It is stopped at a change, as far as anybody knows.
+    #[default]
+    No,
+    /// It is no member, and warms up.
+    Warming {
+        /// Since when.
+        since: UnixTime,
+    },
+    /// It waits for a place.
+    Ready {
+        /// Since when.
+        since: UnixTime,
+    },
+    /// It has its place in this generation.
+    In(u64),
+}
+
+impl Live {
+    /// Blames nobody for a pause of the daemon.
+    pub(super) fn resume(&mut self, now: UnixTime) {
+        if let Live::Warming { since } | Live::Ready { since } = self {
+            *since = now;
+        }
+    }
+
+    /// Moves its time by these seconds.
+    pub(super) fn forgive(&mut self, secs: f64) {
+        if let Live::Warming { since } | Live::Ready { since } = self {
+            *since = since.plus_secs(secs);
+        }
+    }
 }
 
 impl Worker {

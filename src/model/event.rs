@@ -25,6 +25,42 @@ pub enum AgentEvent {
         /// A port that is free now, for the next rendezvous.
         port: u16,
     },
+    /// The command of this generation stays alive over changes, and waits for its place.
+    Ready {
+        /// The generation that it was started for.
+        generation: u64,
+    },
+    /// It hosts the store at which this generation meets.
+    Store {
+        /// The generation.
+        generation: u64,
+        /// The store's port on this node.
+        port: u16,
+    },
+    /// It has its place in this generation.
+    Joined {
+        /// The generation.
+        generation: u64,
+        /// Seconds from the last step in the old one.
+        secs: f64,
+    },
+    /// Its present step lasts suspiciously long: a peer may have fallen silent.
+    Stuck {
+        /// Its generation.
+        generation: u64,
+    },
+    /// A step, or meeting the others, has failed: a member may be lost. It waits for another generation.
+    Failed {
+        /// The generation.
+        generation: u64,
+    },
+    /// It cannot go on without a restart.
+    Hopeless {
+        /// Its generation.
+        generation: u64,
+        /// What it says of that.
+        why: String,
+    },
     /// Slurm wants the node: this worker will be gone within the preemption leave time.
     Leaving,
     /// Progress since the last report of this kind.
@@ -73,6 +109,12 @@ impl AgentEvent {
         match self {
             AgentEvent::Started { .. } => EventKind::Started,
             AgentEvent::Stopped { .. } => EventKind::Stopped,
+            AgentEvent::Ready { .. } => EventKind::Ready,
+            AgentEvent::Store { .. } => EventKind::Store,
+            AgentEvent::Joined { .. } => EventKind::Joined,
+            AgentEvent::Stuck { .. } => EventKind::Stuck,
+            AgentEvent::Failed { .. } => EventKind::Failed,
+            AgentEvent::Hopeless { .. } => EventKind::Hopeless,
             AgentEvent::Leaving => EventKind::Leaving,
             AgentEvent::Progress { .. } => EventKind::Progress,
             AgentEvent::WingSubmitted { .. } => EventKind::WingSubmitted,
@@ -89,6 +131,18 @@ words! {
         Started = "started",
         /// A command is gone.
         Stopped = "stopped",
+        /// A command that stays alive waits for its place.
+        Ready = "ready",
+        /// A command hosts the store of a generation.
+        Store = "store",
+        /// A command that stays alive has its place.
+        Joined = "joined",
+        /// A step lasts suspiciously long.
+        Stuck = "stuck",
+        /// A step has failed, perhaps because a member was lost.
+        Failed = "failed",
+        /// A command that stays alive cannot go on.
+        Hopeless = "hopeless",
         /// Slurm wants a node.
         Leaving = "leaving",
         /// A command made progress.

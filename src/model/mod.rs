@@ -76,4 +76,4 @@ pub use time::UnixTime;
 pub use trace::{IdleInterval, IdleLog, JobLog, LoggedJob, Malformed, NamedCurve, Reading, WorkloadJob};
 pub use window::{WindowCause, WindowEnd};
 pub use words::UnknownWord;
-pub use worker::{Directive, Exit, Member, WingOrder};
+pub use worker::{Directive, Exit, Meeting, Member, WingOrder};

@@ -15,6 +15,8 @@ words! {
         Running = "running",
         /// Its command saves and stops, to go on with other nodes.
         Rescaling = "rescaling",
+        /// Its command changes its members while it stays alive.
+        Regrouping = "regrouping",
         /// Its lead goes back to the queue.
         Parking = "parking",
         /// Its command has ended; its agents leave.

@@ -12,9 +12,27 @@ pub enum Directive {
     Hold,
     /// Run the command as this member of this generation (start it if that generation does not run here yet).
     Run(Member),
+    /// Take the command that runs, which stays alive over changes, along into this generation.
+    Regroup(Member),
+    /// Start the command as one that may become a member: it warms up and waits. Its place is the one that it
+    /// would have if the present generation grew by it.
+    Warm(Member),
+    /// This generation is without the command that runs, which leaves it at the next step. Stay.
+    Part {
+        /// The generation in which it has no place.
+        generation: u64,
+        /// Whether a member is lost, so that there is no step to wait for.
+        urgent: bool,
+    },
     /// Stop the command of this generation with the rescale signal (SIGKILL past the grace time), report,
     /// stay.
     Stop {
+        /// The generation to stop.
+        generation: u64,
+    },
+    /// As `Stop`; before, the command writes the checkpoint that it can make of its memory, though it has lost
+    /// its peers.
+    Rescue {
         /// The generation to stop.
         generation: u64,
     },
@@ -44,6 +62,22 @@ pub struct Member {
     pub nodes: Vec<NodeName>,
     /// Execution plan.
     pub exec_plan: String,
+    /// How processes that stay alive over changes meet in this generation; `None`: nobody tells them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meeting: Option<Meeting>,
+}
+
+/// How processes that stay alive over changes meet in a generation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meeting {
+    /// Whether this worker is to open the store at which they meet.
+    pub host: bool,
+    /// Where that is, as `host:port`, once it is known.
+    pub store: Option<String>,
+    /// Whether a member is lost, so that there is no step boundary to wait for.
+    pub urgent: bool,
+    /// How often the roll was called in this generation.
+    pub rolls: u32,
 }
 
 /// A wing that the lead's agent shall submit with `sbatch`. Submitting the same order twice is an error of

@@ -60,6 +60,7 @@ fn member(generation: u64) -> Member {
         master_port: 4000,
         nodes: vec![NodeName::new("n1")],
         exec_plan: "default".to_owned(),
+        meeting: None,
     }
 }
 

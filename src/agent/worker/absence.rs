@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::model::Exit;
 
 use super::super::alone::{self, Alone};
-use super::super::limit::{self, Due, SILENCE};
+use super::super::limit::{self, Due, Limit, SILENCE};
 use super::super::news::{News, Solitude};
 use super::{Leaving, Openings, Worker};
 
@@ -20,14 +20,16 @@ pub(super) struct Absence {
     pub(super) alone: Alone,
     /// Failures of the command that trained alone.
     failures: u32,
+    /// The end of the job's time.
+    pub(super) limit: Limit,
     /// After how long an absence it is said (again) that we wait.
     next_word: Duration,
 }
 
 impl Absence {
-    /// Of a worker that says something after so long.
-    pub(super) fn new(patience: Duration) -> Absence {
-        Absence { alone: Alone::No, failures: 0, next_word: patience }
+    /// Of a worker that says something after so long, and whose job has this limit.
+    pub(super) fn new(patience: Duration, limit: Limit) -> Absence {
+        Absence { alone: Alone::No, failures: 0, limit, next_word: patience }
     }
 }
 
@@ -39,7 +41,7 @@ impl Worker {
             return;
         };
         self.absence.alone = Alone::Yes(solitude);
-        self.start(&alone::member(&self.config.node));
+        self.start(&alone::member(&self.config.node), false);
     }
 
     /// The command that trained alone has ended. The daemon never hears of it.
@@ -56,7 +58,7 @@ impl Worker {
             }
             Exit { code: 0, .. } => self.exit = Some(0),
             Exit { code, .. } if self.absence.failures > most => self.exit = Some(code),
-            Exit { .. } => self.start(&alone::member(&self.config.node)),
+            Exit { .. } => self.start(&alone::member(&self.config.node), false),
         }
     }
 
@@ -98,10 +100,10 @@ impl Worker {
         if !self.is_lead() && away < SILENCE {
             return;
         }
-        match self.limit.due(self.config.grace, away, now) {
+        match self.absence.limit.due(self.config.grace, away, now) {
             Due::Nothing => {}
             Due::Look => {
-                self.limit.ask(now);
+                self.absence.limit.ask(now);
                 let look = limit::look(self.config.programs.clone(), self.config.job);
                 let tell = self.news.0.clone();
                 // A worker that has ended wants to know nothing more.
@@ -109,7 +111,7 @@ impl Worker {
                     .spawn(async move { tell.send(News::Looked(look.await)).await.unwrap_or_default() });
             }
             Due::Leave => {
-                let left = self.limit.left(now).unwrap_or_default();
+                let left = self.absence.limit.left(now).unwrap_or_default();
                 tracing::warn!(
                     left_secs = left.as_secs(),
                     "the job's time limit is near: saving and leaving"

@@ -114,6 +114,11 @@ impl Entry {
             self.stopped = Some((now, had));
         }
         let Phase::Running { members } = &self.machine.phase else { return };
+        if self.mark.as_ref().is_some_and(|m| matches!(m.phase, Phase::Regrouping { .. })) {
+            // All are in it, and train on.
+            (self.pause, self.stopped) = (None, None);
+            return;
+        }
         if self.runs_on() {
             return;
         }

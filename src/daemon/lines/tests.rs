@@ -16,6 +16,7 @@ fn run(generation: u64) -> Directive {
         master_port: 4000,
         nodes: vec![NodeName::from("n1")],
         exec_plan: "default".into(),
+        meeting: None,
     })
 }
 

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::generation::machine::{Generation, Machine, NodesWanted, Submitted};
+use crate::generation::machine::{Generation, Machine, NodesWanted, Store, Submitted};
 use crate::generation::obstacles::Obstacles;
-use crate::generation::phase::{Next, Phase, StopReason};
+use crate::generation::phase::{Next, Phase, Regroup, StopReason};
 use crate::generation::trials::Trials;
 use crate::model::{ExecPlan, Hold, JobId, NodeName, Sizes, UnixTime};
 
 use super::parts::{BackoffRecord, CountsRecord, SpecRecord, WingRecord, WorkerRecord, record};
 
 /// Version of what is written. The form without a version counts as 1.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
+
+/// The oldest version of this form: it knew no command that stays alive over changes.
+pub const FIRST_VERSION: u64 = 2;
 
 /// A malleable job's record.
 #[derive(Debug, Serialize, Deserialize)]
@@ -37,7 +40,15 @@ pub struct Record {
 
 record! {
     /// The present generation.
-    GenerationRecord of Generation { number: u64, exec_plan: ExecPlan, master: Option<(String, u16)>, }
+    GenerationRecord of Generation {
+        number: u64,
+        exec_plan: ExecPlan,
+        master: Option<(String, u16)>,
+        #[serde(default)]
+        store: Option<Store>,
+        #[serde(default)]
+        roll: Option<(u32, UnixTime)>,
+    }
 }
 
 record! {
@@ -94,9 +105,34 @@ enum PhaseRecord {
     Idle { next: NextRecord },
     Running { members: Vec<NodeName> },
     Stopping { members: Vec<NodeName>, reason: ReasonRecord, next: NextRecord },
+    Regrouping { members: Vec<NodeName>, regroup: RegroupRecord, next: NextRecord },
     Requeueing { next: NextRecord },
     Ending { code: i32 },
     Ended,
+}
+
+/// A change of members of a command that stays alive.
+#[derive(Debug, Serialize, Deserialize)]
+struct RegroupRecord {
+    from: Vec<NodeName>,
+    urgent: bool,
+    reason: ReasonRecord,
+    tries: u32,
+    began: UnixTime,
+}
+
+impl From<Regroup> for RegroupRecord {
+    fn from(r: Regroup) -> Self {
+        let Regroup { from, urgent, reason, tries, began } = r;
+        RegroupRecord { from, urgent, reason: reason.into(), tries, began }
+    }
+}
+
+impl From<RegroupRecord> for Regroup {
+    fn from(r: RegroupRecord) -> Self {
+        let RegroupRecord { from, urgent, reason, tries, began } = r;
+        Regroup { from, urgent, reason: reason.into(), tries, began }
+    }
 }
 
 /// Why a generation is being stopped.
@@ -163,6 +199,9 @@ impl From<Phase> for PhaseRecord {
             Phase::Stopping { members, reason, next } => {
                 PhaseRecord::Stopping { members, reason: reason.into(), next: next.into() }
             }
+            Phase::Regrouping { members, regroup, next } => {
+                PhaseRecord::Regrouping { members, regroup: regroup.into(), next: next.into() }
+            }
             Phase::Requeueing { next } => PhaseRecord::Requeueing { next: next.into() },
             Phase::Ending { code } => PhaseRecord::Ending { code },
             Phase::Ended => PhaseRecord::Ended,
@@ -179,6 +218,9 @@ impl From<PhaseRecord> for Phase {
             PhaseRecord::Running { members } => Phase::Running { members },
             PhaseRecord::Stopping { members, reason, next } => {
                 Phase::Stopping { members, reason: reason.into(), next: next.into() }
+            }
+            PhaseRecord::Regrouping { members, regroup, next } => {
+                Phase::Regrouping { members, regroup: regroup.into(), next: next.into() }
             }
             PhaseRecord::Requeueing { next } => Phase::Requeueing { next: next.into() },
             PhaseRecord::Ending { code } => Phase::Ending { code },

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::generation::backoff::Backoff;
 use crate::generation::machine::Counts;
-use crate::generation::worker::{Wing, Worker};
+use crate::generation::worker::{Live, Wing, Worker};
 use crate::model::{
     BatchMode, Curve, Exit, JobId, NodeName, RescaleCosts, RunSpec, Sizes, UnixTime, WingOrder,
 };
@@ -109,20 +109,72 @@ pub struct WorkerRecord {
     last_seen: UnixTime,
     stopped: Option<ExitRecord>,
     leaving: bool,
+    #[serde(default)]
+    live: LiveRecord,
+}
+
+/// How far a command has come there that stays alive over changes.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum LiveRecord {
+    #[default]
+    No,
+    Warming {
+        since: UnixTime,
+    },
+    Ready {
+        since: UnixTime,
+    },
+    In(u64),
+}
+
+impl From<Live> for LiveRecord {
+    fn from(live: Live) -> Self {
+        match live {
+            Live::No => LiveRecord::No,
+            Live::Warming { since } => LiveRecord::Warming { since },
+            Live::Ready { since } => LiveRecord::Ready { since },
+            Live::In(generation) => LiveRecord::In(generation),
+        }
+    }
+}
+
+impl From<LiveRecord> for Live {
+    fn from(live: LiveRecord) -> Self {
+        match live {
+            LiveRecord::No => Live::No,
+            LiveRecord::Warming { since } => Live::Warming { since },
+            LiveRecord::Ready { since } => Live::Ready { since },
+            LiveRecord::In(generation) => Live::In(generation),
+        }
+    }
 }
 
 impl From<Worker> for WorkerRecord {
     fn from(w: Worker) -> Self {
-        let Worker { slurm_job, address, port, last_seen, progress_at: _, stopped, leaving } = w;
-        WorkerRecord { slurm_job, address, port, last_seen, stopped: stopped.map(Into::into), leaving }
+        // A step that failed is told again.
+        let Worker { slurm_job, address, port, last_seen, progress_at: _, stopped, leaving, live, doubt: _ } =
+            w;
+        let (stopped, live) = (stopped.map(Into::into), live.into());
+        WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live }
     }
 }
 
 impl From<WorkerRecord> for Worker {
     fn from(w: WorkerRecord) -> Self {
-        let WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving } = w;
-        let stopped = stopped.map(Into::into);
-        Worker { slurm_job, address, port, last_seen, progress_at: None, stopped, leaving }
+        let WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live } = w;
+        let (stopped, live) = (stopped.map(Into::into), live.into());
+        Worker {
+            slurm_job,
+            address,
+            port,
+            last_seen,
+            progress_at: None,
+            stopped,
+            leaving,
+            live,
+            doubt: None,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::generation::machine::Machine;
 
-use super::current::{Record, VERSION};
+use super::current::{FIRST_VERSION, Record, VERSION};
 use super::error::RecordError;
 use super::unversioned::Unversioned;
 
@@ -23,7 +23,9 @@ impl Machine {
     pub fn from_record(value: Value) -> Result<Machine, RecordError> {
         match value.get("version") {
             None => read::<Unversioned>(value),
-            Some(version) if version.as_u64() == Some(VERSION) => read::<Record>(value),
+            Some(version) if version.as_u64().is_some_and(|v| (FIRST_VERSION..=VERSION).contains(&v)) => {
+                read::<Record>(value)
+            }
             Some(version) => Err(RecordError::Version { found: version.to_string(), known: VERSION }),
         }
     }

@@ -113,7 +113,12 @@ impl From<Unversioned> for Machine {
             job: r.job,
             phase: r.phase.with(next),
             since: r.since,
-            generation: Generation { number: r.generation, exec_plan: r.exec_plan, master: r.master },
+            generation: Generation {
+                number: r.generation,
+                exec_plan: r.exec_plan,
+                master: r.master,
+                ..Generation::default()
+            },
             submitted: Submitted {
                 account: r.account,
                 qos: r.lead_qos,

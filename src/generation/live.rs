@@ -1,0 +1,216 @@
+//! Commands that stay alive over changes: where they are, who comes, and who can be taken along.
+
+use crate::model::{AgentEvent, Exit, NodeName, UnixTime};
+
+use super::effect::Outcome;
+use super::machine::Machine;
+use super::phase::{Phase, StopReason};
+use super::settings::{JOIN_SECS, SILENT_SECS, Settings, WARM_SECS};
+use super::worker::{Live, Worker};
+
+impl Machine {
+    /// Takes in what an agent says of a command that stays alive.
+    pub(super) fn live_event(
+        &mut self,
+        node: &NodeName,
+        event: &AgentEvent,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        let number = self.generation.number;
+        match *event {
+            AgentEvent::Ready { .. } => self.is_ready(node, now),
+            AgentEvent::Store { generation, port } if generation == number => {
+                let store = self.generation.store.as_mut().filter(|s| s.node == *node);
+                store.into_iter().for_each(|s| s.port = Some(port));
+            }
+            AgentEvent::Joined { generation, .. } if generation == number => self.joined(node),
+            AgentEvent::Failed { generation } if generation == number => {
+                if let Some(worker) = self.workers.get_mut(node) {
+                    worker.doubt.get_or_insert(now);
+                }
+            }
+            AgentEvent::Stuck { generation } if generation == number => self.call_the_roll(now),
+            AgentEvent::Hopeless { generation, ref why } if generation == number => {
+                self.despair(node, why, now, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn is_ready(&mut self, node: &NodeName, now: UnixTime) {
+        let number = self.generation.number;
+        if let Some(worker) = self.workers.get_mut(node)
+            && worker.live != Live::In(number)
+            && !matches!(worker.live, Live::Ready { .. })
+        {
+            worker.live = Live::Ready { since: now };
+        }
+    }
+
+    fn joined(&mut self, node: &NodeName) {
+        let (number, lead) = (self.generation.number, self.job);
+        let is_member = self.phase.members().contains(node);
+        let Some(worker) = self.workers.get_mut(node).filter(|_| is_member) else { return };
+        (worker.live, worker.doubt) = (Live::In(number), None);
+        if worker.slurm_job != lead {
+            self.backoff.wing_came();
+            self.obstacles.shortage = None;
+        }
+    }
+
+    /// A step lasts suspiciously long: whoever is there shall say so.
+    fn call_the_roll(&mut self, now: UnixTime) {
+        let called = self.generation.roll.map_or(0, |(times, _)| times);
+        let lately = self.generation.roll.is_some_and(|(_, at)| now.secs_since(at) < SILENT_SECS);
+        let runs = matches!(&self.phase, Phase::Running { members } if self.lives_on(members));
+        if runs && !lately {
+            self.generation.roll = Some((called.saturating_add(1), now));
+        }
+    }
+
+    /// Whether the command is alive on this worker, in whatever generation, and may be taken along.
+    pub(super) fn is_alive(worker: &Worker) -> bool {
+        matches!(worker.live, Live::In(_) | Live::Ready { .. }) && worker.stopped.is_none() && !worker.leaving
+    }
+
+    /// Whether the command stays alive on all of these nodes and is in the present generation.
+    pub(super) fn lives_on(&self, nodes: &[NodeName]) -> bool {
+        let is_in = |w: &Worker| w.live == Live::In(self.generation.number) && w.stopped.is_none();
+        !nodes.is_empty() && nodes.iter().all(|n| self.workers.get(n).is_some_and(is_in))
+    }
+
+    /// As many of these nodes as an allowed size has, if the command is alive on all of them and the lead's is
+    /// the first.
+    pub(super) fn takeable(&self, mut nodes: Vec<NodeName>) -> Option<Vec<NodeName>> {
+        let alive = nodes.iter().all(|n| self.workers.get(n).is_some_and(Machine::is_alive));
+        let size = self.allowed().up_to(nodes.len() as u32).last().copied()?;
+        nodes.truncate(size as usize);
+        (alive && nodes.first() == self.lead_node()).then_some(nodes)
+    }
+
+    /// Whether the others live on without these nodes, so that nobody has to stop.
+    pub(super) fn outlives(&self, lost: &[NodeName]) -> bool {
+        match &self.phase {
+            Phase::Running { members } => {
+                let left: Vec<NodeName> = members.iter().filter(|n| !lost.contains(n)).cloned().collect();
+                left.len() < members.len() && self.lives_on(&left) && self.takeable(left).is_some()
+            }
+            Phase::Regrouping { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a member of a command that stays alive is lost to the others, or will be in a moment.
+    pub(super) fn has_fallen(&self, node: &NodeName) -> bool {
+        let ended_badly = |e: Exit| e.asked || e.code != 0;
+        self.workers.get(node).is_none_or(|w| w.leaving || w.stopped.is_some_and(ended_badly))
+    }
+
+    /// Why a member was lost, and what a restart because of it would be.
+    pub(super) fn loss_of(&self, node: &NodeName) -> (String, StopReason) {
+        match self.workers.get(node) {
+            Some(w) if w.leaving => (format!("Slurm took {node} back"), StopReason::Lost),
+            Some(Worker { stopped: Some(Exit { code, asked: false, .. }), .. }) if *code != 0 => {
+                let why = format!("the command failed with code {code} on {node}");
+                (why, StopReason::Failed { code: *code })
+            }
+            Some(_) => (format!("{node} fell silent"), StopReason::Lost),
+            None => (format!("{node} was lost"), StopReason::Lost),
+        }
+    }
+
+    /// Workers that are no members, and that the planner wants.
+    fn newcomers<'a>(&'a self, members: &'a [NodeName]) -> impl Iterator<Item = (&'a NodeName, &'a Worker)> {
+        self.workers.iter().filter(|(n, w)| {
+            !members.contains(n) && !self.is_lead(w) && !w.leaving && self.wants_wing_on(n)
+        })
+    }
+
+    /// Lets wings that have come start the command, while the members train on; gives up what takes too long.
+    pub(super) fn greet(&mut self, members: &[NodeName], now: UnixTime, out: &mut Outcome) {
+        let known: Vec<(NodeName, Live)> =
+            self.newcomers(members).map(|(n, w)| (n.clone(), w.live)).collect();
+        for (node, live) in known {
+            match live {
+                Live::Warming { since } if now.secs_since(since) > WARM_SECS => {
+                    self.newcomer_failed(&node, "its command did not come up in time", now, out);
+                }
+                Live::Warming { .. } | Live::Ready { .. } => {}
+                Live::No | Live::In(_) => {
+                    let warming = Live::Warming { since: now };
+                    self.workers.get_mut(&node).into_iter().for_each(|w| w.live = warming);
+                }
+            }
+        }
+    }
+
+    /// The command of a worker that is no member has ended.
+    pub(super) fn newcomer_ended(&mut self, node: &NodeName, exit: Exit, now: UnixTime, out: &mut Outcome) {
+        let Some(worker) = self.workers.get_mut(node) else { return };
+        let had = std::mem::take(&mut worker.live);
+        if !exit.asked && !worker.leaving && matches!(had, Live::Warming { .. } | Live::Ready { .. }) {
+            let why = format!("its command ended with code {} before it had a place", exit.code);
+            self.newcomer_failed(node, &why, now, out);
+        }
+    }
+
+    /// A newcomer comes to nothing, which costs the members nothing. Whether its node is to blame is told as
+    /// for commands that fail.
+    fn newcomer_failed(&mut self, node: &NodeName, why: &str, now: UnixTime, out: &mut Outcome) {
+        out.notes.push(format!("{node}: {why}"));
+        if self.obstacles.trials.culprit(&[node]).is_some() {
+            out.strikes.push((node.clone(), why.to_owned()));
+        }
+        self.obstacles.trials.shun(node, now);
+        self.drop_nodes(std::slice::from_ref(node), why, now);
+    }
+
+    /// What the planner wants next of the nodes on which the command is alive, and why; `None`: these.
+    pub(super) fn wanted_alive(
+        &self,
+        members: &[NodeName],
+        settings: &Settings,
+        now: UnixTime,
+    ) -> Option<(Vec<NodeName>, String)> {
+        self.target.as_ref()?;
+        let mut wanted = self.staying(members);
+        let gone = members.len() - wanted.len();
+        if gone > 0 || self.is_time_to_join(members, settings, now) {
+            let ready = |(_, w): &(&NodeName, &Worker)| Machine::is_alive(w) && w.silent_secs(now) < SILENT_SECS;
+            wanted.extend(self.newcomers(members).filter(ready).map(|(n, _)| n.clone()));
+        }
+        let to = self.takeable(wanted)?;
+        match (gone, members.iter().find(|n| !to.contains(n))) {
+            (0, _) if to.len() <= members.len() => None,
+            (0, _) | (_, None) => Some((to.clone(), format!("grown from {} to {}", members.len(), to.len()))),
+            (_, Some(first)) => Some((to, format!("shrunk by {gone} ({first} ...)"))),
+        }
+    }
+
+    /// The members that the planner leaves to the job, the lead's node first.
+    fn staying(&self, members: &[NodeName]) -> Vec<NodeName> {
+        let lead = members.first();
+        members.iter().filter(|n| Some(*n) == lead || self.wants_wing_on(n)).cloned().collect()
+    }
+
+    /// Whether what the planner wants needs a restart even of a command that stays alive: another execution
+    /// plan, another place for the lead, or none for the job.
+    pub(super) fn must_restart(&self, members: &[NodeName]) -> bool {
+        let Some(plan) = self.target.as_ref().map(|t| &t.plan) else { return false };
+        let moves = plan.nodes.first().map(|p| &p.node) != members.first();
+        let kept = self.staying(members).len() as u32;
+        moves || plan.exec_plan != self.generation.exec_plan || self.allowed().up_to(kept).is_empty()
+    }
+
+    /// Whether newcomers are to be let in: all that were ordered are warm, or some have waited long enough for
+    /// the others.
+    fn is_time_to_join(&self, members: &[NodeName], settings: &Settings, now: UnixTime) -> bool {
+        let all_ready = self.newcomers(members).all(|(_, w)| matches!(w.live, Live::Ready { .. }));
+        let waited = |(_, w): (&NodeName, &Worker)| match w.live {
+            Live::Ready { since } => now.secs_since(since) >= JOIN_SECS,
+            _ => false,
+        };
+        (all_ready && !self.wings_under_way(settings, now)) || self.newcomers(members).any(waited)
+    }
+}

@@ -1,0 +1,230 @@
+//! A change of members while the command stays alive: how it begins, what can come of it, and when a restart
+//! takes its place.
+
+use crate::model::{NodeName, UnixTime};
+
+use super::effect::Outcome;
+use super::machine::{Machine, Store};
+use super::phase::{Next, Phase, Regroup, StopReason};
+use super::settings::{DOUBT_SECS, MOST_TRIES, REGROUP_SECS, ROLL_SECS, SILENT_SECS};
+use super::worker::Live;
+
+impl Machine {
+    /// Goes on without members that are lost: alive if the others can, else by a restart.
+    pub(super) fn go_on_after_loss(
+        &mut self,
+        members: &[NodeName],
+        lost: &[NodeName],
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        let Some(first) = lost.first() else { return };
+        let (why, reason) = self.loss_of(first);
+        let left: Vec<NodeName> = members.iter().filter(|n| !lost.contains(n)).cloned().collect();
+        let next = Next { lost: true, ..Next::because(why) };
+        match self.takeable(left.clone()).filter(|_| self.lives_on(&left)) {
+            Some(to) => {
+                let urgent = !lost.iter().all(|n| self.workers.get(n).is_some_and(|w| w.leaving));
+                self.note_failures(lost, now, out);
+                let regroup = Regroup { from: members.to_vec(), urgent, reason, tries: 1, began: now };
+                self.regroup(to, regroup, next, now, out);
+            }
+            None => self.enter(Phase::Stopping { members: members.to_vec(), reason, next }, now),
+        }
+    }
+
+    /// Changes to other members as the planner wants it.
+    pub(super) fn change_alive(
+        &mut self,
+        members: &[NodeName],
+        to: Vec<NodeName>,
+        why: String,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        let (from, reason) = (members.to_vec(), StopReason::Rescale);
+        let regroup = Regroup { from, urgent: false, reason, tries: 1, began: now };
+        self.regroup(to, regroup, Next::because(why), now, out);
+    }
+
+    /// Members that say that a step has failed, and of which nobody is known to be lost, meet again.
+    pub(super) fn doubts(&self, members: &[NodeName], now: UnixTime) -> bool {
+        let long_ago = |n: &NodeName| {
+            self.workers.get(n)?.doubt.map(|t| now.secs_since(t) >= DOUBT_SECS)
+        };
+        members.iter().any(|n| long_ago(n) == Some(true))
+    }
+
+    /// Lets the same members meet again.
+    pub(super) fn meet_again(&mut self, members: &[NodeName], now: UnixTime, out: &mut Outcome) {
+        let next = Next { lost: true, ..Next::because("a step failed, and nobody knows why") };
+        let (from, reason) = (members.to_vec(), StopReason::Lost);
+        let regroup = Regroup { from, urgent: true, reason, tries: 1, began: now };
+        self.regroup(members.to_vec(), regroup, next, now, out);
+    }
+
+    /// Whether a member has not answered since the roll was called.
+    pub(super) fn misses_the_roll(&self, node: &NodeName, now: UnixTime) -> bool {
+        let Some((_, at)) = self.generation.roll else { return false };
+        now.secs_since(at) >= ROLL_SECS && self.workers.get(node).is_none_or(|w| w.last_seen <= at)
+    }
+
+    fn regroup(&mut self, to: Vec<NodeName>, how: Regroup, next: Next, now: UnixTime, out: &mut Outcome) {
+        self.generation.number = self.generation.number.saturating_add(1);
+        self.generation.store = self.store_for(&to, how.tries);
+        self.generation.roll = None;
+        for worker in self.workers.values_mut() {
+            (worker.stopped, worker.progress_at, worker.doubt) = (None, None, None);
+        }
+        if how.tries == 1 {
+            self.counts.rescales += 1;
+        }
+        self.obstacles.trials.begin();
+        self.last_change = Some(now);
+        if !next.lost {
+            self.rescaled_at = Some(now);
+        }
+        out.started = Some((self.generation.number, to.clone(), next.why.clone()));
+        self.enter(Phase::Regrouping { members: to, regroup: how, next }, now);
+    }
+
+    /// Where these members meet: where they met before, if that still is one of them; at each further try with
+    /// another one.
+    fn store_for(&self, to: &[NodeName], tries: u32) -> Option<Store> {
+        let here = |s: &&Store| {
+            s.port.is_some() && to.contains(&s.node) && self.workers.get(&s.node).is_some_and(Machine::is_alive)
+        };
+        let known = self.generation.store.as_ref().filter(here).filter(|_| tries == 1).cloned();
+        let other = || to.get(tries.saturating_sub(1) as usize % to.len().max(1));
+        known.or_else(|| other().map(|node| Store { node: node.clone(), port: None }))
+    }
+
+    pub(super) fn step_regrouping(
+        &mut self,
+        members: &[NodeName],
+        how: &Regroup,
+        next: &Next,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        if self.has_ended_meanwhile(members, how) {
+            out.notes.push("the command has ended on all workers".to_owned());
+            self.enter(Phase::Ending { code: 0 }, now);
+            return;
+        }
+        let lost: Vec<NodeName> =
+            members.iter().filter(|n| self.is_lost_to(n, how, now)).cloned().collect();
+        if !lost.is_empty() || self.doubts(members, now) {
+            self.try_again(members, &lost, how, next, now, out);
+        } else if self.lives_on(members) {
+            self.regrouped(members, how, now, out);
+        } else if now.secs_since(how.began) > self.patience_secs(how) {
+            self.restart_instead(members, how, next, "the members did not meet in time", now, out);
+        }
+    }
+
+    /// Seconds until a restart takes the place of a change. Before a change that is not urgent, members end
+    /// their step, for which they have as long as for a checkpoint.
+    fn patience_secs(&self, how: &Regroup) -> f64 {
+        REGROUP_SECS + if how.urgent { 0.0 } else { f64::from(self.spec.grace_secs) }
+    }
+
+    /// Whether those that stay have trained to the end. After a loss, or when somebody was asked to stop, an end
+    /// may be an echo of that.
+    fn has_ended_meanwhile(&self, members: &[NodeName], how: &Regroup) -> bool {
+        let mut stayed = members.iter().filter(|n| how.from.contains(n)).peekable();
+        let done = |n: &NodeName| {
+            let end = self.workers.get(n).and_then(|w| w.stopped);
+            end.is_some_and(|e| e.code == 0 && !e.asked)
+        };
+        how.reason == StopReason::Rescale && stayed.peek().is_some() && stayed.all(done)
+    }
+
+    /// Whether a member is lost to a change that is under way.
+    fn is_lost_to(&self, node: &NodeName, how: &Regroup, now: UnixTime) -> bool {
+        let Some(worker) = self.workers.get(node) else { return true };
+        let unheard = how.urgent && worker.last_seen <= self.since && now.secs_since(self.since) >= ROLL_SECS;
+        let ended = how.reason != StopReason::Rescale && worker.stopped.is_some();
+        ended || unheard || self.has_fallen(node) || worker.silent_secs(now) > SILENT_SECS
+    }
+
+    fn try_again(
+        &mut self,
+        members: &[NodeName],
+        lost: &[NodeName],
+        how: &Regroup,
+        next: &Next,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        let why = lost.first().map_or_else(|| "meeting failed".to_owned(), |n| self.loss_of(n).0);
+        let left: Vec<NodeName> = members.iter().filter(|n| !lost.contains(n)).cloned().collect();
+        let over = how.tries >= MOST_TRIES || now.secs_since(how.began) > self.patience_secs(how);
+        let Some(to) = self.takeable(left).filter(|_| !over) else {
+            self.restart_instead(members, how, next, &why, now, out);
+            return;
+        };
+        self.note_failures(lost, now, out);
+        // A newcomer that comes to nothing interrupts nobody's step.
+        let urgent = how.urgent || lost.is_empty() || lost.iter().any(|n| how.from.contains(n));
+        let reason = if urgent && how.reason == StopReason::Rescale { StopReason::Lost } else { how.reason };
+        let again = Regroup { urgent, reason, tries: how.tries + 1, ..how.clone() };
+        let lost = next.lost || urgent;
+        self.regroup(to, again, Next { lost, ..Next::because(why) }, now, out);
+    }
+
+    /// Keeps the job from nodes on which its command has failed while it lived on elsewhere.
+    fn note_failures(&mut self, lost: &[NodeName], now: UnixTime, out: &mut Outcome) {
+        for node in lost {
+            let exit = self.workers.get(node).and_then(|w| w.stopped);
+            if let Some(exit) = exit.filter(|e| !e.asked && e.code != 0) {
+                out.notes.push(format!("{node}: ended with code {}: the others go on", exit.code));
+                self.obstacles.trials.shun(node, now);
+                self.untarget(node);
+            }
+        }
+    }
+
+    fn regrouped(&mut self, members: &[NodeName], how: &Regroup, now: UnixTime, out: &mut Outcome) {
+        let secs = now.secs_since(how.began);
+        out.notes.push(format!("{} workers went on without a restart, after {secs:.1} s", members.len()));
+        for (node, worker) in &mut self.workers {
+            if matches!(worker.live, Live::In(_)) && !members.contains(node) {
+                worker.live = Live::No;
+            }
+        }
+        self.enter(Phase::Running { members: members.to_vec() }, now);
+    }
+
+    fn restart_instead(
+        &mut self,
+        members: &[NodeName],
+        how: &Regroup,
+        next: &Next,
+        why: &str,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
+        out.notes.push(format!("a restart is needed: {why}"));
+        let left = how.from.iter().filter(|n| !members.contains(n));
+        let members = members.iter().chain(left).cloned().collect();
+        // What was to be a rescale has lost somebody, or it would have come about.
+        let reason = if how.reason == StopReason::Rescale { StopReason::Lost } else { how.reason };
+        self.enter(Phase::Stopping { members, reason, next: next.clone() }, now);
+    }
+
+    /// A process says that it cannot go on without a restart.
+    pub(super) fn despair(&mut self, node: &NodeName, why: &str, now: UnixTime, out: &mut Outcome) {
+        match self.phase.clone() {
+            Phase::Running { members } if members.contains(node) => {
+                out.notes.push(format!("{node}: a restart is needed: {why}"));
+                let next = Next::because("the command could not go on without a restart");
+                self.enter(Phase::Stopping { members, reason: StopReason::Lost, next }, now);
+            }
+            Phase::Regrouping { members, regroup, next } if members.contains(node) => {
+                self.restart_instead(&members, &regroup, &next, &format!("{node}: {why}"), now, out);
+            }
+            _ => {}
+        }
+    }
+}
