@@ -367,7 +367,9 @@ impl Worker {
         let event = match &self.ended {
             Some((last, event, _)) if *last == generation => event.clone(),
             // It ended by itself, before it could be told of this generation.
-            Some((last, _, exit)) if *last < generation && !exit.asked && self.alive.generation().is_some() => {
+            Some((last, _, exit))
+                if *last < generation && !exit.asked && self.alive.generation().is_some() =>
+            {
                 AgentEvent::Stopped { generation, exit: *exit, stop_secs: 0.0, port: free_port() }
             }
             _ => AgentEvent::Stopped { generation, exit: NEVER_RAN, stop_secs: 0.0, port: free_port() },

@@ -122,9 +122,9 @@ impl Machine {
 
     /// Workers that are no members, and that the planner wants.
     fn newcomers<'a>(&'a self, members: &'a [NodeName]) -> impl Iterator<Item = (&'a NodeName, &'a Worker)> {
-        self.workers.iter().filter(|(n, w)| {
-            !members.contains(n) && !self.is_lead(w) && !w.leaving && self.wants_wing_on(n)
-        })
+        self.workers
+            .iter()
+            .filter(|(n, w)| !members.contains(n) && !self.is_lead(w) && !w.leaving && self.wants_wing_on(n))
     }
 
     /// Lets wings that have come start the command, while the members train on; gives up what takes too long.
@@ -177,7 +177,8 @@ impl Machine {
         let mut wanted = self.staying(members);
         let gone = members.len() - wanted.len();
         if gone > 0 || self.is_time_to_join(members, settings, now) {
-            let ready = |(_, w): &(&NodeName, &Worker)| Machine::is_alive(w) && w.silent_secs(now) < SILENT_SECS;
+            let ready =
+                |(_, w): &(&NodeName, &Worker)| Machine::is_alive(w) && w.silent_secs(now) < SILENT_SECS;
             wanted.extend(self.newcomers(members).filter(ready).map(|(n, _)| n.clone()));
         }
         let to = self.takeable(wanted)?;

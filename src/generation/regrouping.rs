@@ -49,9 +49,7 @@ impl Machine {
 
     /// Members that say that a step has failed, and of which nobody is known to be lost, meet again.
     pub(super) fn doubts(&self, members: &[NodeName], now: UnixTime) -> bool {
-        let long_ago = |n: &NodeName| {
-            self.workers.get(n)?.doubt.map(|t| now.secs_since(t) >= DOUBT_SECS)
-        };
+        let long_ago = |n: &NodeName| self.workers.get(n)?.doubt.map(|t| now.secs_since(t) >= DOUBT_SECS);
         members.iter().any(|n| long_ago(n) == Some(true))
     }
 
@@ -92,7 +90,9 @@ impl Machine {
     /// another one.
     fn store_for(&self, to: &[NodeName], tries: u32) -> Option<Store> {
         let here = |s: &&Store| {
-            s.port.is_some() && to.contains(&s.node) && self.workers.get(&s.node).is_some_and(Machine::is_alive)
+            s.port.is_some()
+                && to.contains(&s.node)
+                && self.workers.get(&s.node).is_some_and(Machine::is_alive)
         };
         let known = self.generation.store.as_ref().filter(here).filter(|_| tries == 1).cloned();
         let other = || to.get(tries.saturating_sub(1) as usize % to.len().max(1));
@@ -112,8 +112,7 @@ impl Machine {
             self.enter(Phase::Ending { code: 0 }, now);
             return;
         }
-        let lost: Vec<NodeName> =
-            members.iter().filter(|n| self.is_lost_to(n, how, now)).cloned().collect();
+        let lost: Vec<NodeName> = members.iter().filter(|n| self.is_lost_to(n, how, now)).cloned().collect();
         if !lost.is_empty() || self.doubts(members, now) {
             self.try_again(members, &lost, how, next, now, out);
         } else if self.lives_on(members) {

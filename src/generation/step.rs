@@ -168,7 +168,8 @@ impl Machine {
             self.enter(Phase::Ending { code: 0 }, now);
             return;
         }
-        let is_lost = |n: &&NodeName| self.is_lost(n, now) || self.has_fallen(n) || self.misses_the_roll(n, now);
+        let is_lost =
+            |n: &&NodeName| self.is_lost(n, now) || self.has_fallen(n) || self.misses_the_roll(n, now);
         let lost: Vec<NodeName> = members.iter().filter(is_lost).cloned().collect();
         if !lost.is_empty() {
             self.go_on_after_loss(members, &lost, now, out);

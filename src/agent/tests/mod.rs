@@ -1,5 +1,6 @@
 //! The worker against a daemon that speaks the real protocol over a real socket, and real commands.
 
+mod alive;
 mod daemon;
 mod leaving;
 mod rescaling;

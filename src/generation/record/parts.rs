@@ -164,17 +164,7 @@ impl From<WorkerRecord> for Worker {
     fn from(w: WorkerRecord) -> Self {
         let WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live } = w;
         let (stopped, live) = (stopped.map(Into::into), live.into());
-        Worker {
-            slurm_job,
-            address,
-            port,
-            last_seen,
-            progress_at: None,
-            stopped,
-            leaving,
-            live,
-            doubt: None,
-        }
+        Worker { slurm_job, address, port, last_seen, progress_at: None, stopped, leaving, live, doubt: None }
     }
 }
 

@@ -3,6 +3,7 @@
 mod disagreeing;
 mod holding;
 mod leaving;
+mod live;
 mod losing;
 mod moving;
 mod recorded;

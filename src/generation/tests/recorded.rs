@@ -36,15 +36,30 @@ fn only_known_versions_are_read() {
         record["version"] = version;
         Machine::from_record(record).map_or_else(|e| e.to_string(), |_| "read".to_owned())
     };
-    let said = [json!(2), json!(3), json!("2"), json!(null)].map(record).join("\n");
+    let said = [json!(2), json!(3), json!(4), json!("2"), json!(null)].map(record).join("\n");
     insta::assert_snapshot!(said, @r#"
     read
-    it is of version 3, written by a newer infill; this one reads up to 2
-    it is of version "2", written by a newer infill; this one reads up to 2
-    it is of version null, written by a newer infill; this one reads up to 2
+    read
+    it is of version 4, written by a newer infill; this one reads up to 3
+    it is of version "2", written by a newer infill; this one reads up to 3
+    it is of version null, written by a newer infill; this one reads up to 3
     "#);
     let error = Machine::from_record(json!({"job": 7})).unwrap_err();
     insta::assert_snapshot!(error, @"it is no record of a malleable job: missing field `phase`");
+}
+
+#[test]
+fn records_of_the_version_before_are_read() {
+    let mut record = running("1-8", &[1, 2]).m.record();
+    record["version"] = json!(2);
+    let taken = |value: &mut serde_json::Value, key| value.as_object_mut().unwrap().remove(key).unwrap();
+    taken(&mut record["generation"], "store");
+    taken(&mut record["generation"], "roll");
+    for worker in record["workers"].as_object_mut().unwrap().values_mut() {
+        assert_eq!(taken(worker, "live"), json!("no"));
+    }
+    let m = Machine::from_record(record).unwrap();
+    assert_eq!((m.phase.members().len(), m.generation.number, m.generation.store), (2, 1, None));
 }
 
 #[test]
@@ -66,22 +81,22 @@ fn records_without_a_version_are_read() {
     insta::assert_snapshot!(said, @r#"
     launching:
       launching on [], next "first start"
-      Generation { number: 0, exec_plan: ExecPlan("default"), master: None }
+      Generation { number: 0, exec_plan: ExecPlan("default"), master: None, store: None, roll: None }
       [], sizes 1-8
       changed None, wings []
     running on two nodes, with a wing ordered for a third:
       running on [n1, n2], next ""
-      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)) }
+      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, roll: None }
       [n1, n2], sizes 1-8
       changed Some(UnixTime(1000)), wings ["1 on [n2] as Some(JobId(101))", "2 on [n3] as None"]
     stopping because a member failed:
       rescaling (Failed { code: 3 }) on [n1, n2], next "the command failed with code 3 on n2"
-      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)) }
+      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, roll: None }
       [n1, n2], sizes 1,2,4
       changed Some(UnixTime(1000)), wings ["1 on [n2] as Some(JobId(101))"]
     stopping because Slurm takes a node back:
       rescaling (Lost) on [n1, n2], next "Slurm took n2 back"
-      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)) }
+      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, roll: None }
       [n1, n2], sizes 1-8
       changed Some(UnixTime(1000)), wings ["1 on [n2] as Some(JobId(101))", "2 on [n3] as None"]
     "#);

@@ -1,6 +1,6 @@
 //! A machine with agents and a Slurm that do what they are told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::generation::effect::{Effect, Outcome};
 use crate::generation::hello::Arrival;
@@ -9,12 +9,15 @@ use crate::generation::phase::Phase;
 use crate::generation::settings::Settings;
 use crate::generation::sight::Sight;
 use crate::generation::target::{Ground, OrderNumbers};
+use crate::generation::worker::Live;
 use crate::model::{
-    AgentEvent, BaseState, Directive, ExecPlan, Exit, Job, JobId, JobPlan, JobState, NodeName, Placement,
-    Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
+    AgentEvent, BaseState, Directive, ExecPlan, Exit, Job, JobId, JobPlan, JobState, Member, NodeName,
+    Placement, Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
 };
 
 pub const LEAD: JobId = JobId(7);
+
+const ASKED: Exit = Exit { code: 0, asked: true, killed: false };
 
 pub struct Numbers(u64);
 
@@ -44,6 +47,14 @@ pub struct Rig {
     pub windows: BTreeMap<NodeName, UnixTime>,
     /// Wings that may still be ordered.
     pub wings_left: usize,
+    /// Whether the command stays alive over changes.
+    pub live: bool,
+    /// Newcomers that are warm.
+    pub warm: BTreeSet<NodeName>,
+    /// Nodes whose processes hear nothing, or come to nothing.
+    pub hang: BTreeSet<NodeName>,
+    /// Commands that were stopped for a change.
+    pub stops: u32,
 }
 
 pub fn n(i: u32) -> NodeName {
@@ -66,6 +77,10 @@ pub fn rig(sizes: &str) -> Rig {
         acquitted: false,
         windows: BTreeMap::new(),
         wings_left: 100,
+        live: false,
+        warm: BTreeSet::new(),
+        hang: BTreeSet::new(),
+        stops: 0,
     }
 }
 
@@ -219,18 +234,56 @@ impl Rig {
                 if running != Some(member.generation)
                     && self.m.workers.get(node).is_some_and(|w| w.stopped.is_none()) =>
             {
+                self.warm.remove(node);
                 self.agents.insert(node.clone(), Some(member.generation));
+                self.meet(node, &member);
             }
-            Directive::Stop { generation } if running == Some(generation) => {
-                self.stopped(node, generation, Exit { code: 0, asked: true, killed: false });
+            Directive::Run(member) if running == Some(member.generation) => self.meet(node, &member),
+            Directive::Regroup(member) if running.is_some() || self.warm.contains(node) => {
+                self.meet(node, &member);
+            }
+            Directive::Regroup(Member { generation, .. }) => self.stopped(node, generation, ASKED),
+            Directive::Warm(member) if !self.hang.contains(node) && self.warm.insert(node.clone()) => {
+                self.event(node, AgentEvent::Ready { generation: member.generation });
+            }
+            Directive::Part { generation, .. } if running.is_some() && !self.hang.contains(node) => {
+                self.agents.insert(node.clone(), None);
+                let (exit, stop_secs, port) = (ASKED, 0.0, 4000);
+                self.event(node, AgentEvent::Stopped { generation, exit, stop_secs, port });
+            }
+            Directive::Stop { generation } | Directive::Rescue { generation }
+                if self.m.workers.get(node).is_some_and(|w| w.stopped.is_none()) =>
+            {
+                self.warm.remove(node);
+                self.stops += u32::from(running.is_some());
+                self.stopped(node, generation, ASKED);
             }
             Directive::Leave | Directive::Finish { .. } => {
                 self.agents.remove(node);
+                self.warm.remove(node);
                 self.slurm.values_mut().for_each(|nodes| nodes.retain(|x| x != node));
                 self.slurm.retain(|_, nodes| !nodes.is_empty());
                 self.observe();
             }
             _ => {}
+        }
+    }
+
+    /// What the processes of a command that stays alive do with their place.
+    fn meet(&mut self, node: &NodeName, member: &Member) {
+        let meeting = member.meeting.clone().unwrap_or_default();
+        if !self.live || self.hang.contains(node) {
+            return;
+        }
+        let generation = member.generation;
+        self.warm.remove(node);
+        self.agents.insert(node.clone(), Some(generation));
+        if meeting.host {
+            self.event(node, AgentEvent::Store { generation, port: 5000 });
+        }
+        let is_in = self.m.workers.get(node).is_some_and(|w| w.live == Live::In(generation));
+        if meeting.store.is_some() && !is_in {
+            self.event(node, AgentEvent::Joined { generation, secs: 0.1 });
         }
     }
 
@@ -287,5 +340,16 @@ pub fn running(sizes: &str, nodes: &[u32]) -> Rig {
     r.run();
     r.target(nodes);
     r.run();
+    r
+}
+
+/// The same with a command that stays alive over changes.
+pub fn alive(sizes: &str, nodes: &[u32]) -> Rig {
+    let mut r = rig(sizes);
+    r.live = true;
+    for _ in 0..2 {
+        r.target(nodes);
+        r.run();
+    }
     r
 }

@@ -7,7 +7,7 @@ use crate::generation::hello::Arrival;
 use crate::generation::sight::Sight;
 use crate::model::{AgentEvent, BaseState, Blame, Exit, JobId, JobState, MalleableState, NodeName};
 
-use super::rig::{LEAD, Rig, job, n, progress, rig, running, settings};
+use super::rig::{LEAD, Rig, alive, job, n, progress, rig, running, settings};
 
 /// The wing on n2 of every job here.
 const WING: JobId = JobId(101);
@@ -23,11 +23,13 @@ pub type Make = fn() -> Rig;
 type Input = fn(&mut Rig);
 
 /// A job in each phase, all with their lead on n1 and a wing on n2 as far as they have any.
-pub const PHASES: [(&str, Make); 9] = [
+pub const PHASES: [(&str, Make); 11] = [
     ("queued", || rig("1-8")),
     ("launching", launching),
     ("starting", starting),
     ("running", || running("1-8", &[1, 2])),
+    ("alive", || alive("1-8", &[1, 2])),
+    ("regrouping", regrouping),
     ("shrinking", || after(&[1], &[])),
     ("failing", || after(&[1, 2], &[(2, FAILED)])),
     ("parking", || after(&[], &[(1, ASKED), (2, ASKED)])),
@@ -35,7 +37,7 @@ pub const PHASES: [(&str, Make); 9] = [
     ("ended", ended),
 ];
 
-const INPUTS: [(&str, Input); 30] = [
+const INPUTS: [(&str, Input); 36] = [
     ("lead: hello", |r| hello(r, 1, LEAD, None)),
     (LATER, |r| hello(r, 1, LEAD, Some(9))),
     ("wing: hello", |r| hello(r, 2, WING, None)),
@@ -49,6 +51,14 @@ const INPUTS: [(&str, Input); 30] = [
     ("lead: node is taken", |r| event(r, 1, AgentEvent::Leaving)),
     ("wing: node is taken", |r| event(r, 2, AgentEvent::Leaving)),
     ("progress", |r| event(r, 1, progress(1))),
+    ("wing is ready", |r| alive_event(r, 2, |generation| AgentEvent::Ready { generation })),
+    ("store is open", |r| alive_event(r, 1, |generation| AgentEvent::Store { generation, port: 9 })),
+    ("wing has joined", |r| alive_event(r, 2, |generation| AgentEvent::Joined { generation, secs: 0.1 })),
+    ("step is stuck", |r| alive_event(r, 2, |generation| AgentEvent::Stuck { generation })),
+    ("step has failed", |r| alive_event(r, 2, |generation| AgentEvent::Failed { generation })),
+    ("wing is hopeless", |r| {
+        alive_event(r, 2, |generation| AgentEvent::Hopeless { generation, why: "no way".into() });
+    }),
     ("wing submitted", |r| event(r, 1, AgentEvent::WingSubmitted { order: 1, job: WING })),
     ("wing refused", |r| event(r, 1, AgentEvent::WingRefused { order: 1, error: "limit".into() })),
     ("wing is unfit", |r| event(r, 2, AgentEvent::Unfit { blame: Blame::Job, why: "no dir".into() })),
@@ -78,15 +88,17 @@ struct Forbidden {
     why: &'static str,
 }
 
-const FORBIDDEN: [Forbidden; 4] = {
-    use MalleableState::{Ended, Ending, Launching, Parking, Queued, Rescaling, Running, Starting};
+const FORBIDDEN: [Forbidden; 5] = {
+    use MalleableState::{
+        Ended, Ending, Launching, Parking, Queued, Regrouping, Rescaling, Running, Starting,
+    };
     let (alive, past): (&[_], &[_]) =
-        (&[Queued, Launching, Starting, Running, Rescaling, Parking, Ending], &[Ended]);
+        (&[Queued, Launching, Starting, Running, Rescaling, Regrouping, Parking, Ending], &[Ended]);
     [
         Forbidden { from: past, to: alive, why: "what has ended has ended" },
         Forbidden {
             from: &[Ending],
-            to: &[Launching, Starting, Running, Rescaling, Parking],
+            to: &[Launching, Starting, Running, Rescaling, Regrouping, Parking],
             why: "a command that has ended is not started again",
         },
         Forbidden {
@@ -95,9 +107,14 @@ const FORBIDDEN: [Forbidden; 4] = {
             why: "only a command that ran comes to an end",
         },
         Forbidden {
-            from: &[Running, Rescaling, Parking],
+            from: &[Running, Rescaling, Regrouping, Parking],
             to: &[Launching],
             why: "a lead is sent off only from the queue",
+        },
+        Forbidden {
+            from: &[Queued, Launching, Starting, Rescaling, Parking, Ending],
+            to: &[Regrouping],
+            why: "only a command that runs is alive when its members change",
         },
     ]
 };
@@ -134,6 +151,22 @@ fn ended() -> Rig {
     let mut r = after(&[1, 2], &[(1, DONE), (2, DONE)]);
     lead(&mut r, BaseState::Completed, &[]);
     r
+}
+
+/// A job that is growing by n3 while its command stays alive.
+fn regrouping() -> Rig {
+    let mut r = alive("1-8", &[1, 2]);
+    r.target(&[1, 2, 3]);
+    r.submit_wings();
+    r.say_hello();
+    let generation = r.m.generation.number;
+    event(&mut r, 3, AgentEvent::Ready { generation });
+    r
+}
+
+/// Something that a command which stays alive says of the present generation.
+fn alive_event(r: &mut Rig, node: u32, what: fn(u64) -> AgentEvent) {
+    event(r, node, what(r.m.generation.number));
 }
 
 fn hello(r: &mut Rig, node: u32, slurm_job: JobId, running: Option<u64>) {

@@ -1,0 +1,211 @@
+//! Commands that stay alive over changes, and talk with the agent.
+
+use std::time::{Duration, Instant};
+
+use crate::agent::signals::Told;
+use crate::api::Role;
+use crate::model::{AgentEvent, Directive, Exit, Meeting, Member};
+
+use super::daemon::FakeDaemon;
+use super::{LEAD, Subject, member, until};
+
+/// A process that says what the contract wants of it, and prints what it is told. `FIRST` is said before all
+/// else; `HERE` answers a roll.
+const PROCESS: &str = r#"exec python3 -u - <<'E'
+import json, os, signal, socket, sys
+signal.signal(signal.SIGUSR1, lambda *_: (print("signalled"), os._exit(0)))
+to = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+to.connect(os.environ["INFILL_CONTROL"])
+def say(what, **more):
+    to.sendall(json.dumps({"type": what, "step": 1, **more}).encode() + b"\n")
+FIRST
+say("hello", version=1, pid=os.getpid(), local_rank=int(os.environ["LOCAL_RANK"]))
+for line in to.makefile():
+    told = json.loads(line)
+    kind, epoch = told["type"], told.get("epoch", 0)
+    print("told", kind, *(told[key] for key in ("epoch", "rank", "world", "store", "urgent", "text") if key in told))
+    if kind == "welcome":
+        say("ready", epoch=0)
+    elif kind == "host":
+        say("store", epoch=epoch, port=5000 + epoch)
+    elif kind == "regroup":
+        say("regrouped", epoch=epoch, secs={"form": 0.25, "wrap": 0.5})
+    elif kind == "leave":
+        say("left", epoch=epoch)
+        sys.exit(0)
+    elif kind == "roll":
+        HERE
+E"#;
+
+const DONE: Exit = Exit { code: 0, asked: true, killed: false };
+
+fn process(first: &str, here: &str) -> String {
+    PROCESS.replace("FIRST", first).replace("HERE", here)
+}
+
+fn obedient() -> String {
+    process("", r#"say("here")"#)
+}
+
+fn meeting(generation: u64, meeting: Meeting) -> Member {
+    Member { meeting: Some(meeting), ..member(generation) }
+}
+
+fn hosted(generation: u64) -> Member {
+    meeting(generation, Meeting { host: true, ..Meeting::default() })
+}
+
+fn at(generation: u64) -> Member {
+    meeting(generation, Meeting { store: Some("n1:5001".to_owned()), ..Meeting::default() })
+}
+
+async fn told(daemon: &FakeDaemon, event: AgentEvent) {
+    until(&format!("{event:?}"), || daemon.events().contains(&event)).await;
+}
+
+fn joined(generation: u64) -> AgentEvent {
+    AgentEvent::Joined { generation, secs: 0.75 }
+}
+
+/// A wing whose command is in generation 1.
+async fn alive(daemon: &FakeDaemon, flags: &str, script: &str) -> Subject {
+    let subject = Subject::start(daemon, Role::Wing { lead: LEAD }, flags, script, |_| None);
+    told(daemon, AgentEvent::Ready { generation: 1 }).await;
+    daemon.say(Directive::Run(at(1)));
+    told(daemon, joined(1)).await;
+    subject
+}
+
+#[tokio::test]
+async fn from_generation_to_generation_without_a_stop() {
+    let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
+    let subject = alive(&daemon, "", &obedient()).await;
+    assert!(daemon.events().contains(&AgentEvent::Store { generation: 1, port: 5001 }));
+    subject.says("told regroup 1 0 1 n1:5001 False").await;
+    daemon.say(Directive::Regroup(at(2)));
+    told(&daemon, joined(2)).await;
+    // A daemon that has forgotten it hears it again.
+    daemon.say(Directive::Run(at(2)));
+    until("again", || daemon.events().iter().filter(|e| **e == joined(2)).count() > 1).await;
+    daemon.say(Directive::Part { generation: 3, urgent: false });
+    assert_eq!(daemon.stopped(3).await, (DONE, 0.0));
+    let text = subject.output.text();
+    assert!(!text.contains("signalled") && text.contains("told leave 3 False"), "{text}");
+    assert!(!daemon.events().iter().any(|e| matches!(e, AgentEvent::Stopped { generation: 1 | 2, .. })));
+    daemon.say(Directive::Leave);
+    assert_eq!(subject.code().await, 0);
+}
+
+#[tokio::test]
+async fn a_newcomer_is_let_in_or_sent_away() {
+    let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
+    let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", &obedient(), |_| None);
+    told(&daemon, AgentEvent::Ready { generation: 4 }).await;
+    assert!(!daemon.events().contains(&AgentEvent::Started { generation: 4 }));
+    daemon.say(Directive::Regroup(at(5)));
+    told(&daemon, joined(5)).await;
+    subject.task.abort();
+
+    let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
+    let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "--grace=1000", &obedient(), |_| None);
+    told(&daemon, AgentEvent::Ready { generation: 4 }).await;
+    daemon.say(Directive::Leave);
+    assert_eq!(subject.code().await, 0);
+}
+
+#[tokio::test]
+async fn a_newcomer_that_fails_says_so() {
+    let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
+    let script = "sleep 0.1; exit 3";
+    let _subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", script, |_| None);
+    assert_eq!(daemon.stopped(4).await.0, Exit { code: 3, asked: false, killed: false });
+}
+
+#[tokio::test]
+async fn what_died_before_it_heard_of_a_change_is_told_with_its_own_code() {
+    let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
+    let dies = PROCESS.replace("FIRST", "").replace(
+        r#"say("regrouped", epoch=epoch, secs={"form": 0.25, "wrap": 0.5})"#,
+        r#"say("regrouped", epoch=epoch, secs={"form": 0.75}); import time; time.sleep(0.3); os._exit(5)"#,
+    );
+    let _subject = alive(&daemon, "", &dies.replace("HERE", "pass")).await;
+    daemon.stopped(1).await;
+    daemon.say(Directive::Regroup(at(2)));
+    assert_eq!(daemon.stopped(2).await.0, Exit { code: 5, asked: false, killed: false });
+}
+
+#[tokio::test]
+async fn a_worker_whose_node_is_taken_lets_the_others_go_on() {
+    let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
+    let subject = alive(&daemon, "", &obedient()).await;
+    subject.signals.send(Told::Leave).await.unwrap();
+    told(&daemon, AgentEvent::Leaving).await;
+    daemon.say(Directive::Part { generation: 2, urgent: false });
+    assert_eq!(daemon.stopped(2).await.0, DONE);
+    assert!(!subject.output.text().contains("signalled"));
+    assert_eq!(subject.code().await, 0);
+
+    // Nobody says anything: it is gone in time all the same, and asks none of the others to save.
+    let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
+    let subject = alive(&daemon, "", &obedient()).await;
+    daemon.set_away(true);
+    let (begin, output) = (Instant::now(), subject.output.clone());
+    subject.signals.send(Told::Leave).await.unwrap();
+    assert_eq!(subject.code().await, 0);
+    assert!(begin.elapsed() < Duration::from_secs(3) && !output.text().contains("signalled"));
+}
+
+#[tokio::test]
+async fn a_process_that_misses_the_roll_is_killed() {
+    let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
+    let _subject = alive(&daemon, "", &process("", "pass")).await;
+    let rolls = Meeting { rolls: 1, ..at(1).meeting.unwrap() };
+    daemon.say(Directive::Run(meeting(1, rolls)));
+    assert_eq!(daemon.stopped(1).await.0, Exit { code: 137, asked: false, killed: false });
+}
+
+#[tokio::test]
+async fn a_process_that_answers_the_roll_is_not() {
+    let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
+    let subject = alive(&daemon, "", &obedient()).await;
+    let store = at(1).meeting.unwrap().store;
+    daemon.say(Directive::Regroup(meeting(2, Meeting { store, urgent: true, ..Meeting::default() })));
+    subject.says("told roll").await;
+    told(&daemon, joined(2)).await;
+    tokio::time::sleep(Duration::from_millis(2300)).await;
+    daemon.say(Directive::Rescue { generation: 2 });
+    assert_eq!(daemon.stopped(2).await.0, DONE);
+    let text = subject.output.text();
+    assert!(text.contains("told save\n") && text.contains("signalled\n"), "{text}");
+}
+
+#[tokio::test]
+async fn two_processes_on_a_node_have_neighbouring_places() {
+    let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
+    let subject = alive(&daemon, "--nproc-per-node=2", &obedient()).await;
+    daemon.say(Directive::Regroup(Member { rank: 1, world: 3, ..at(2) }));
+    subject.says("[0] told regroup 2 2 6 n1:5001 False").await;
+    subject.says("[1] told regroup 2 3 6 n1:5001 False").await;
+    told(&daemon, joined(2)).await;
+    assert!(!subject.output.text().contains("[1] told host"), "one store is enough");
+    subject.task.abort();
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_answered_and_forgotten() {
+    let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
+    let first =
+        r#"to.sendall(b"\xff\x00\n[]\n{}\n" + b"9" * 5000 + b"\n"); say("hello", version=0, local_rank=7)"#;
+    let subject = alive(&daemon, "", &process(first, "pass")).await;
+    subject.says("told error expected a JSON object").await;
+    subject.says("told error expected version 1").await;
+    subject.task.abort();
+}
+
+#[tokio::test]
+async fn without_a_daemon_that_knows_of_it_there_is_no_conversation() {
+    let daemon = FakeDaemon::start(super::run(1)).await;
+    let subject = Subject::lead(&daemon, "", r#"echo "control ${INFILL_CONTROL-none}"; sleep 1000"#);
+    subject.says("control none").await;
+    subject.task.abort();
+}

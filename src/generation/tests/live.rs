@@ -1,0 +1,407 @@
+//! Commands that stay alive: they grow, shrink and lose members without a stop, and else restart.
+
+use crate::generation::phase::Phase;
+use crate::generation::settings::{MOST_TRIES, WARM_SECS};
+use crate::generation::worker::Live;
+use crate::model::{AgentEvent, Directive, Exit, MalleableState};
+
+use super::rig::{Rig, alive, n, progress, running};
+
+const DONE: Exit = Exit { code: 0, asked: false, killed: false };
+const KILLED: Exit = Exit { code: 137, asked: false, killed: false };
+
+fn last(r: &Rig) -> Vec<&str> {
+    r.started.last().unwrap().iter().map(String::as_str).collect()
+}
+
+#[track_caller]
+fn went_on(r: &Rig, nodes: &[&str]) {
+    assert_eq!((r.m.state(), last(r)), (MalleableState::Running, nodes.to_vec()), "{:?}", r.notes);
+    assert_eq!((r.stops, r.m.counts.restarts), (0, 0), "{:?}", r.notes);
+}
+
+/// One agent obeys, and the others do not yet.
+fn obey(r: &mut Rig, i: u32) {
+    let running = r.agents.get(&n(i)).copied().flatten();
+    r.obey(&n(i), running);
+}
+
+#[test]
+fn grows_while_its_members_train_and_nobody_is_stopped() {
+    let mut r = alive("1-8", &[1, 2]);
+    r.target(&[1, 2, 3, 4]);
+    r.submit_wings();
+    r.say_hello();
+    assert!(matches!(r.m.directive(&n(1)), Directive::Run(_)), "the members know nothing of it");
+    let Directive::Warm(place) = r.m.directive(&n(3)) else { panic!("{:?}", r.m.directive(&n(3))) };
+    assert_eq!((place.rank, place.world), (2, 3), "no place that anybody waits at");
+    obey(&mut r, 3);
+    assert_eq!(r.m.state(), MalleableState::Running, "the other one is awaited");
+    obey(&mut r, 4);
+    let Directive::Regroup(place) = r.m.directive(&n(4)) else { panic!("{:?}", r.m.directive(&n(4))) };
+    let meeting = place.meeting.unwrap();
+    assert_eq!((place.generation, place.rank, place.world), (2, 3, 4));
+    assert_eq!((meeting.store.as_deref(), meeting.urgent), (Some("n1.cluster:5000"), false));
+    r.run();
+    went_on(&r, &["n1", "n2", "n3", "n4"]);
+    assert_eq!((r.m.generation.number, r.m.counts.rescales), (2, 1));
+}
+
+#[test]
+fn shrinks_and_only_those_that_go_leave() {
+    let mut r = alive("1-8", &[1, 2, 3]);
+    r.target(&[1, 3]);
+    assert_eq!(r.m.directive(&n(2)), Directive::Part { generation: 2, urgent: false });
+    r.run();
+    went_on(&r, &["n1", "n3"]);
+    r.observe();
+    r.run();
+    assert!(!r.agents.contains_key(&n(2)) && r.m.wings.len() == 1, "{:?}", r.agents);
+}
+
+#[test]
+fn a_node_that_is_taken_is_left_at_the_next_step() {
+    let mut r = alive("1-8", &[1, 2, 3]);
+    let rescaled = r.m.rescaled_at;
+    r.event(&n(2), AgentEvent::Leaving);
+    assert_eq!(r.m.directive(&n(2)), Directive::Part { generation: 2, urgent: false });
+    r.run();
+    went_on(&r, &["n1", "n3"]);
+    assert_eq!(r.m.rescaled_at, rescaled, "a loss is no reason to stay as it is");
+}
+
+#[test]
+fn a_process_that_is_killed_is_no_restart_and_its_node_is_left_alone() {
+    let mut r = alive("1-8", &[1, 2, 3]);
+    r.stopped(&n(2), 1, KILLED);
+    let Directive::Regroup(place) = r.m.directive(&n(3)) else { panic!("{:?}", r.m.phase) };
+    assert!(place.meeting.unwrap().urgent, "nobody may wait for its step");
+    r.run();
+    went_on(&r, &["n1", "n3"]);
+    assert!(r.m.obstacles.trials.is_shunned(&n(2), r.now) && r.strikes.is_empty());
+}
+
+#[test]
+fn a_node_that_does_not_answer_is_named() {
+    let mut r = alive("1-8", &[1, 2, 3]);
+    r.pass(100);
+    r.event(&n(1), AgentEvent::Stuck { generation: 1 });
+    let Directive::Run(place) = r.m.directive(&n(2)) else { panic!("{:?}", r.m.phase) };
+    assert_eq!(place.meeting.unwrap().rolls, 1, "the roll is called");
+    r.now = r.now + 1;
+    for i in [1, 3] {
+        r.m.seen(&n(i), r.m.workers[&n(i)].slurm_job, r.now);
+    }
+    r.with(|_, _, _| {});
+    assert_eq!(r.m.state(), MalleableState::Running, "it may still answer");
+    r.now = r.now + 1;
+    r.with(|_, _, _| {});
+    assert_eq!(last(&r), ["n1", "n3"]);
+    r.run();
+    went_on(&r, &["n1", "n3"]);
+}
+
+#[test]
+fn all_that_answer_go_on_as_they_are() {
+    let mut r = alive("1-8", &[1, 2]);
+    r.event(&n(1), AgentEvent::Stuck { generation: 1 });
+    r.pass(3);
+    assert_eq!(r.started.len(), 1);
+    // A step that failed though nobody is lost is made again.
+    r.event(&n(1), AgentEvent::Failed { generation: 1 });
+    assert_eq!(r.started.len(), 1, "whoever is lost may be named yet");
+    r.pass(1);
+    r.run();
+    went_on(&r, &["n1", "n2"]);
+    assert_eq!(r.m.generation.number, 2);
+}
+
+#[test]
+fn a_newcomer_that_never_warms_up_costs_the_others_nothing() {
+    let mut r = alive("1-8", &[1, 2]);
+    r.hang.insert(n(3));
+    r.target(&[1, 2, 3]);
+    r.run();
+    assert!(matches!(r.m.workers[&n(3)].live, Live::Warming { .. }));
+    r.pass(WARM_SECS as i64 + 1);
+    r.run();
+    went_on(&r, &["n1", "n2"]);
+    assert_eq!((r.m.generation.number, r.m.wings.len()), (1, 1), "it was given back");
+    assert!(r.m.obstacles.trials.is_shunned(&n(3), r.now));
+}
+
+#[test]
+fn a_newcomer_that_fails_is_blamed_as_commands_are() {
+    let mut r = alive("1-8", &[1, 2]);
+    r.event(&n(1), progress(1));
+    r.target(&[1, 2, 3]);
+    r.submit_wings();
+    r.say_hello();
+    r.stopped(&n(3), 1, KILLED);
+    r.run();
+    went_on(&r, &["n1", "n2"]);
+    assert_eq!((r.m.generation.number, r.strikes.clone()), (1, vec![n(3)]));
+}
+
+#[test]
+fn newcomers_that_are_ready_wait_for_slow_ones_only_for_a_while() {
+    let mut r = alive("1-8", &[1]);
+    r.hang.insert(n(3));
+    r.target(&[1, 2, 3]);
+    r.run();
+    assert_eq!(last(&r), ["n1"]);
+    r.pass(5);
+    r.run();
+    went_on(&r, &["n1", "n2"]);
+}
+
+#[test]
+fn who_is_lost_while_they_regroup_is_left_out_of_the_next_try() {
+    let mut r = alive("1-8", &[1, 2, 3]);
+    r.target(&[1, 2]);
+    assert_eq!((r.m.generation.number, r.m.state()), (2, MalleableState::Regrouping));
+    r.stopped(&n(2), 2, KILLED);
+    assert_eq!((r.m.generation.number, last(&r)), (3, vec!["n1"]));
+    let Directive::Regroup(place) = r.m.directive(&n(1)) else { panic!("{:?}", r.m.phase) };
+    assert!(place.meeting.unwrap().urgent);
+    r.run();
+    went_on(&r, &["n1"]);
+}
+
+#[test]
+fn a_newcomer_that_dies_in_the_change_interrupts_nobodys_step() {
+    let mut r = alive("1-8", &[1, 2]);
+    r.target(&[1, 2, 3]);
+    r.submit_wings();
+    r.say_hello();
+    obey(&mut r, 3);
+    assert_eq!(r.m.state(), MalleableState::Regrouping);
+    r.stopped(&n(3), 2, KILLED);
+    let Directive::Regroup(place) = r.m.directive(&n(1)) else { panic!("{:?}", r.m.phase) };
+    assert!(!place.meeting.unwrap().urgent);
+    r.run();
+    went_on(&r, &["n1", "n2"]);
+}
+
+/// It restarts on these nodes, after all have stopped.
+#[track_caller]
+fn restarted(r: &mut Rig, nodes: &[&str]) {
+    assert_eq!(r.m.state(), MalleableState::Rescaling, "{:?}", r.notes);
+    r.hang.clear();
+    r.run();
+    r.pass(5);
+    r.run();
+    assert_eq!((r.m.state(), last(r)), (MalleableState::Running, nodes.to_vec()), "{:?}", r.notes);
+    assert!(r.stops > 0);
+}
+
+#[test]
+fn members_that_do_not_meet_are_restarted() {
+    let mut r = alive("1-8", &[1, 2, 3]);
+    r.hang.insert(n(2));
+    r.target(&[1, 2]);
+    r.run();
+    r.pass(30 + i64::from(r.m.spec.grace_secs));
+    assert_eq!(r.m.state(), MalleableState::Regrouping);
+    r.pass(1);
+    assert_eq!(r.m.directive(&n(1)), Directive::Rescue { generation: 2 }, "it has all in its memory");
+    assert_eq!(r.m.directive(&n(2)), Directive::Stop { generation: 2 });
+    restarted(&mut r, &["n1", "n2"]);
+}
+
+#[test]
+fn so_many_tries_that_fail_are_enough() {
+    let mut r = alive("1-8", &[1, 2]);
+    for try_ in 1..=u64::from(MOST_TRIES) {
+        r.event(&n(2), AgentEvent::Failed { generation: try_ });
+        r.pass(1);
+    }
+    assert_eq!((r.m.generation.number, r.m.state()), (6, MalleableState::Regrouping));
+    let Phase::Regrouping { regroup, .. } = &r.m.phase else { panic!() };
+    assert_eq!(regroup.tries, MOST_TRIES);
+    r.event(&n(2), AgentEvent::Failed { generation: 6 });
+    r.pass(1);
+    restarted(&mut r, &["n1", "n2"]);
+    assert_eq!(r.m.counts.restarts, 0, "nobody has failed");
+}
+
+#[test]
+fn each_further_try_meets_elsewhere() {
+    let mut r = alive("1-8", &[1, 2]);
+    let mut hosts = Vec::new();
+    for generation in 1..4 {
+        r.event(&n(1), AgentEvent::Failed { generation });
+        r.pass(1);
+        hosts.push(r.m.generation.store.clone().map(|s| s.node));
+    }
+    assert_eq!(hosts, [n(1), n(2), n(1)].map(Some));
+}
+
+#[test]
+fn a_process_that_sees_no_way_is_restarted() {
+    let mut r = alive("1-8", &[1, 2]);
+    r.event(&n(2), AgentEvent::Hopeless { generation: 1, why: "out of tries".into() });
+    restarted(&mut r, &["n1", "n2"]);
+    let mut r = alive("1-8", &[1, 2, 3]);
+    r.target(&[1, 2]);
+    r.event(&n(2), AgentEvent::Hopeless { generation: 1, why: "of another time".into() });
+    assert_eq!(r.m.state(), MalleableState::Regrouping);
+    r.event(&n(2), AgentEvent::Hopeless { generation: 2, why: "out of tries".into() });
+    restarted(&mut r, &["n1", "n2"]);
+}
+
+#[test]
+fn a_lead_that_is_taken_or_moved_is_a_restart() {
+    let mut r = alive("1-8", &[1, 2]);
+    r.event(&n(1), AgentEvent::Leaving);
+    assert_eq!(r.m.state(), MalleableState::Rescaling);
+    let mut r = alive("1-8", &[1, 2]);
+    r.target(&[4, 2]);
+    assert_eq!(r.m.state(), MalleableState::Rescaling);
+    assert_eq!(r.m.directive(&n(1)), Directive::Stop { generation: 1 });
+    let mut r = alive("2-8", &[1, 2]);
+    r.stopped(&n(2), 1, KILLED);
+    assert_eq!(r.m.state(), MalleableState::Rescaling, "one node is too few");
+}
+
+#[test]
+fn a_program_that_fails_everywhere_fails_as_itself() {
+    let mut r = alive("1-8", &[1, 2]);
+    r.m.spec.max_restarts = 0;
+    r.event(&n(1), progress(1));
+    let failed = Exit { code: 3, asked: false, killed: false };
+    r.stopped(&n(2), 1, failed);
+    r.stopped(&n(1), 2, failed);
+    r.run();
+    assert_eq!(r.m.phase, Phase::Ending { code: 3 }, "{:?}", r.notes);
+}
+
+#[test]
+fn an_end_in_the_middle_of_a_change_is_the_end() {
+    let mut r = alive("1-8", &[1, 2]);
+    r.target(&[1, 2, 3]);
+    r.submit_wings();
+    r.say_hello();
+    obey(&mut r, 3);
+    for i in [1, 2] {
+        r.stopped(&n(i), 2, DONE);
+    }
+    assert_eq!(r.m.phase, Phase::Ending { code: 0 });
+    assert_eq!(r.m.directive(&n(3)), Directive::Leave, "who warmed up in vain is told");
+    r.run();
+    r.observe();
+    assert_eq!(r.m.phase, Phase::Ended);
+}
+
+#[test]
+fn after_a_loss_an_end_may_be_its_echo() {
+    let mut r = alive("1-8", &[1, 2, 3]);
+    r.event(&n(3), AgentEvent::Leaving);
+    r.stopped(&n(2), 2, DONE);
+    r.stopped(&n(1), 2, DONE);
+    assert_eq!(r.m.state(), MalleableState::Rescaling, "{:?}", r.notes);
+}
+
+#[test]
+fn a_lead_without_its_command_and_a_daemon_without_memory() {
+    let mut r = alive("1-8", &[1, 2, 3]);
+    r.target(&[1, 2]);
+    let mut read = crate::generation::Machine::from_record(r.m.record()).unwrap();
+    read.resume(r.now);
+    r.m = read;
+    r.run();
+    went_on(&r, &["n1", "n2"]);
+}
+
+#[test]
+fn what_does_not_say_that_it_can_is_stopped_as_ever() {
+    let mut r = running("1-8", &[1, 2]);
+    r.target(&[1, 2, 3]);
+    r.submit_wings();
+    r.say_hello();
+    assert_eq!(r.m.directive(&n(1)), Directive::Stop { generation: 1 });
+    r.run();
+    assert_eq!((last(&r), r.stops), (vec!["n1", "n2", "n3"], 2));
+}
+
+/// Numbers that look random, the same in every run (Knuth's MMIX constants).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u32) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) % u64::from(most)) as u32
+    }
+}
+
+/// Lets something happen to a job on up to six nodes.
+fn anything(r: &mut Rig, dice: &mut Dice) {
+    let (node, generation) = (n(1 + dice.below(6)), r.m.generation.number);
+    let known = r.agents.get(&node).copied();
+    match dice.below(14) {
+        0 | 1 => {
+            let lead = r.m.lead_node().map_or(1, |l| l.as_str()[1..].parse().unwrap());
+            let others: Vec<u32> = (1..7).filter(|i| *i != lead && dice.below(2) == 0).collect();
+            let nodes: Vec<u32> = std::iter::once(lead).chain(others).collect();
+            r.target(&nodes);
+        }
+        2 => r.submit_wings(),
+        3 => r.say_hello(),
+        4..=7 => {
+            if let Some(running) = known {
+                r.obey(&node, running);
+            }
+        }
+        8 if known.is_some_and(|g| g.is_some()) => {
+            let exit = [KILLED, KILLED, Exit { code: 3, ..KILLED }][dice.below(3) as usize];
+            r.stopped(&node, generation, exit);
+        }
+        // The agent of a wing whose node is taken, or dies: the first with a word, the other without.
+        9 if known.is_some() && r.m.lead_node() != Some(&node) => {
+            if dice.below(2) == 0 {
+                r.event(&node, AgentEvent::Leaving);
+            }
+            r.slurm.retain(|_, nodes| !nodes.contains(&node));
+            r.agents.remove(&node);
+            r.warm.remove(&node);
+        }
+        10 => r.event(&node, AgentEvent::Failed { generation }),
+        11 => r.event(&node, AgentEvent::Stuck { generation }),
+        12 if dice.below(4) == 0 => {
+            r.event(&node, AgentEvent::Hopeless { generation, why: "no way".into() });
+        }
+        12 => drop(r.hang.insert(node)),
+        _ => r.pass(i64::from(dice.below(4))),
+    }
+}
+
+#[test]
+fn whatever_comes_in_whatever_order_the_job_runs_in_the_end() {
+    let mut dice = Dice(7);
+    let (mut regrouped, mut restarted) = (0, 0);
+    for round in 0..200 {
+        let mut r = alive("1-8", &[1, 2, 3]);
+        r.m.spec.max_restarts = 1000;
+        for _ in 0..60 {
+            let before = r.m.generation.number;
+            anything(&mut r, &mut dice);
+            assert!(r.m.generation.number >= before);
+            let members = r.m.phase.members();
+            let distinct: std::collections::BTreeSet<_> = members.iter().collect();
+            assert_eq!(distinct.len(), members.len(), "{:?} in round {round}", r.m.phase);
+            regrouped += u32::from(r.m.state() == MalleableState::Regrouping);
+        }
+        r.hang.clear();
+        for _ in 0..12 {
+            r.observe();
+            r.run();
+            r.pass(31);
+            let lead = r.m.lead_node().cloned().unwrap_or_else(|| n(1));
+            r.target(&[lead.as_str()[1..].parse().unwrap()]);
+            r.run();
+        }
+        assert_eq!(r.m.state(), MalleableState::Running, "round {round}: {:#?}", r.notes);
+        restarted += r.stops;
+    }
+    assert!(regrouped > 500 && restarted > 100, "{regrouped} {restarted}");
+}
