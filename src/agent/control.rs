@@ -76,6 +76,8 @@ pub enum Said {
         #[serde(default)]
         why: String,
     },
+    /// Its checkpoint is whole on disk.
+    Saved,
     /// What it did not understand, or cannot do.
     Error {
         /// In its words.
@@ -85,7 +87,7 @@ pub enum Said {
     /// It has hung up.
     #[serde(skip)]
     Closed,
-    /// That it is there, has saved, or leaves; and what we do not know.
+    /// That it is there, or leaves; and what we do not know.
     #[serde(other)]
     Other,
 }

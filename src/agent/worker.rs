@@ -350,11 +350,13 @@ impl Worker {
             is_lead: self.is_lead(),
         };
         match decide(&assignment.directive, here) {
+            Act::Nothing if again => self.tell_ready(),
             Act::Nothing => {}
             Act::Start(member) => self.start(&member, false),
             Act::Warm(member) => self.start(&member, true),
             Act::Meet(member) => self.meet(&member, again),
             Act::Part(generation, urgent) => self.part(generation, urgent),
+            Act::Stop if self.alive.is_saving() => self.rescue(),
             Act::Stop => self.stop(self.grace()),
             Act::Rescue => self.rescue(),
             Act::Tell(generation) if again || here.ended != Some(generation) => self.tell_end(generation),

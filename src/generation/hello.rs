@@ -52,10 +52,10 @@ impl Machine {
         // An agent that runs nothing though it should tells how that came once it is told to stop.
         let mut stopped = known.and_then(|w| w.stopped);
         let mut live = known.map(|w| w.live).unwrap_or_default();
-        if a.running.is_none() && matches!(live, Live::Ready { .. } | Live::In(_)) {
+        let is_member = self.phase.members().contains(&a.node);
+        if a.running.is_none() && is_member && matches!(live, Live::In(_)) {
             // What lived there is gone, and nobody can tell how.
-            let is_member = self.phase.members().contains(&a.node);
-            stopped = stopped.or(is_member.then_some(UNTOLD));
+            stopped = stopped.or(Some(UNTOLD));
             live = Live::No;
         }
         let worker = Worker {

@@ -29,6 +29,7 @@ impl Machine {
                 if let Some(worker) = self.workers.get_mut(node) {
                     worker.doubt.get_or_insert(now);
                 }
+                self.call_the_roll(now);
             }
             AgentEvent::Stuck { generation } if generation == number => self.call_the_roll(now),
             AgentEvent::Hopeless { generation, ref why } if generation == number => {

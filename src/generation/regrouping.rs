@@ -53,6 +53,12 @@ impl Machine {
         members.iter().any(|n| long_ago(n) == Some(true))
     }
 
+    /// Whether the first members of a generation wait for a store that its host cannot open.
+    pub(super) fn has_no_store(&self, now: UnixTime) -> bool {
+        let host = self.generation.store.as_ref().filter(|s| s.port.is_none()).map(|s| &s.node);
+        host.is_some_and(|node| self.doubts(std::slice::from_ref(node), now))
+    }
+
     /// Lets the same members meet again.
     pub(super) fn meet_again(&mut self, members: &[NodeName], now: UnixTime, out: &mut Outcome) {
         let next = Next { lost: true, ..Next::because("a step failed, and nobody knows why") };
@@ -214,13 +220,19 @@ impl Machine {
 
     /// A process says that it cannot go on without a restart.
     pub(super) fn despair(&mut self, node: &NodeName, why: &str, now: UnixTime, out: &mut Outcome) {
+        let is_lead = self.lead_node() == Some(node);
+        if let Some(worker) = self.workers.get_mut(node) {
+            // Others hold the same in their memory, and can still save it.
+            worker.live = Live::No;
+        }
         match self.phase.clone() {
             Phase::Running { members } if members.contains(node) => {
                 out.notes.push(format!("{node}: a restart is needed: {why}"));
                 let next = Next::because("the command could not go on without a restart");
                 self.enter(Phase::Stopping { members, reason: StopReason::Lost, next }, now);
             }
-            Phase::Regrouping { members, regroup, next } if members.contains(node) => {
+            // The agent of a wing ends it, and the others go on.
+            Phase::Regrouping { members, regroup, next } if is_lead && members.contains(node) => {
                 self.restart_instead(&members, &regroup, &next, &format!("{node}: {why}"), now, out);
             }
             _ => {}

@@ -63,8 +63,8 @@ pub const CALM_SECS: f64 = 120.0;
 /// Seconds that an order or submission may take to show in Slurm's answers.
 pub const SHOW_SECS: f64 = 3.0;
 
-/// Seconds after which a newcomer is given up whose command has not said that it is ready: a large model takes
-/// minutes to build, and its node does nothing meanwhile.
+/// Seconds after which a newcomer is given up whose command has not said that it is ready: a large model
+/// takes minutes to build, and its node does nothing meanwhile.
 pub const WARM_SECS: f64 = 300.0;
 
 /// Seconds that newcomers which are ready wait for others: a change for each would cost more.
@@ -73,9 +73,9 @@ pub const JOIN_SECS: f64 = 5.0;
 /// Seconds in which whoever is there answers when the roll is called: an agent asks again at once.
 pub const ROLL_SECS: f64 = 2.0;
 
-/// Seconds from a failed step until the members meet again, if nobody was named lost meanwhile: an agent tells of a
-/// process that has died within milliseconds.
-pub const DOUBT_SECS: f64 = 1.0;
+/// Seconds from a failed step until the members meet again, if nobody was named lost meanwhile: an agent tells
+/// of a process that has died within milliseconds, and the roll names those that do not answer.
+pub const DOUBT_SECS: f64 = ROLL_SECS;
 
 /// Seconds that members have to meet, over all tries; a restart takes less.
 pub const REGROUP_SECS: f64 = 30.0;

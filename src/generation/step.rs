@@ -175,6 +175,11 @@ impl Machine {
             self.go_on_after_loss(members, &lost, now, out);
             return;
         }
+        if self.has_no_store(now) {
+            let (reason, next) = (StopReason::Failed { code: 1 }, Next::because("no store could be opened"));
+            self.enter(Phase::Stopping { members: members.to_vec(), reason, next }, now);
+            return;
+        }
         if self.lives_on(members) && !self.must_restart(members) {
             self.step_alive(members, settings, now, out);
             return;

@@ -23,6 +23,7 @@ mod harness;
 mod identity;
 mod leaving;
 mod life;
+mod live;
 mod load;
 mod orders;
 mod outliving;

@@ -30,6 +30,8 @@ for line in to.makefile():
         say("store", epoch=epoch, port=5000 + epoch)
     elif kind == "regroup":
         say("regrouped", epoch=epoch, secs={"form": 0.25, "wrap": 0.5})
+    elif kind == "save":
+        say("saved", epoch=epoch)
     elif kind == "leave":
         say("left", epoch=epoch)
         sys.exit(0)

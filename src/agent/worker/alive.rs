@@ -44,10 +44,23 @@ pub(super) struct Alive {
     rolled: (u64, u32),
     /// When all must have answered it.
     roll_by: Option<Instant>,
+    /// Whether it was asked to save what is in its memory, and how far that is.
+    saving: Saving,
+    /// When it is stopped, whether it has saved or not, and when it must have ended.
+    rescue_by: Option<(Instant, Instant)>,
     /// When the command must have left.
     part_by: Option<Instant>,
     /// Our own last moment, if Slurm takes the node.
     leave_by: Option<Instant>,
+}
+
+/// How far saving is that the agent has asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Saving {
+    #[default]
+    No,
+    Asked,
+    Done,
 }
 
 /// A conversation with one process.
@@ -86,6 +99,11 @@ impl Alive {
         (self.joined > 0).then_some(self.joined)
     }
 
+    /// Whether it was asked to save what is in its memory.
+    pub(super) fn is_saving(&self) -> bool {
+        self.saving != Saving::No
+    }
+
     /// Whether an end of the command is no decision of its own.
     pub(super) fn was_let_go(&self) -> bool {
         self.parting
@@ -103,7 +121,8 @@ impl Alive {
 
     /// Waits until something has lasted too long.
     pub(super) fn overdue(&self) -> impl Future<Output = ()> + use<> {
-        let first = self.roll_by.into_iter().chain(self.part_by).min();
+        let rescue_by = self.rescue_by.map(|(at, _)| at);
+        let first = self.roll_by.into_iter().chain(self.part_by).chain(rescue_by).min();
         async move {
             match first {
                 Some(at) => sleep_until(at).await,
@@ -153,6 +172,10 @@ impl Worker {
                 self.outbox.push(AgentEvent::Failed { generation: epoch });
             }
             Said::Hopeless { why } => self.hopeless(&why, &voice),
+            Said::Saved => {
+                self.alive.saving = Saving::Done;
+                self.end_rescue();
+            }
             Said::Error { text } => tracing::warn!(text, "the command did not understand"),
             Said::Closed => self.alive.talks.retain(|_, t| t.voice.conversation != voice.conversation),
             Said::Hello { .. } | Said::Other => {}
@@ -170,9 +193,17 @@ impl Worker {
     }
 
     fn ready(&mut self) {
-        if let Some((generation, _)) = self.running.as_ref().filter(|_| self.alive.is_whole(self.ranks())) {
-            self.outbox.push(AgentEvent::Ready { generation: *generation });
+        if self.alive.is_whole(self.ranks()) {
+            self.tell_ready();
             self.act(false);
+        }
+    }
+
+    /// Says (again) that the command waits for a place, if it does.
+    pub(super) fn tell_ready(&self) {
+        let waits = self.alive.is_whole(self.ranks()) && self.alive.joined == 0;
+        if let Some((generation, _)) = self.running.as_ref().filter(|_| waits) {
+            self.outbox.push(AgentEvent::Ready { generation: *generation });
         }
     }
 
@@ -207,6 +238,11 @@ impl Worker {
         if self.is_lead() {
             // Perhaps nobody is there to say so.
             voice.say(&Tell::Save);
+            self.alive.saving = Saving::Asked;
+        } else if let Some((_, running)) = &self.running {
+            // It may hang for good. What it knows the others know, and they may be waiting for its end.
+            self.alive.parting = true;
+            running.kill();
         }
     }
 
@@ -270,10 +306,32 @@ impl Worker {
         self.alive.part_by.get_or_insert(Instant::now() + self.config.grace);
     }
 
-    /// Stops a command that has lost its peers, and whose memory is to be saved.
-    pub(super) fn rescue(&self) {
-        self.alive.talks.values().take(1).for_each(|talk| talk.voice.say(&Tell::Save));
-        self.stop(self.config.grace);
+    /// Stops a command that has lost its peers, once it has saved what is in its memory. The signal would end it
+    /// before.
+    pub(super) fn rescue(&mut self) {
+        if self.alive.rescue_by.is_some() {
+            return;
+        }
+        let (now, grace) = (Instant::now(), self.config.grace);
+        self.alive.rescue_by = Some((now + grace * 3 / 4, now + grace));
+        match self.alive.saving {
+            Saving::No => {
+                self.alive.talks.values().take(1).for_each(|talk| talk.voice.say(&Tell::Save));
+                self.alive.saving = Saving::Asked;
+            }
+            Saving::Asked => {}
+            Saving::Done => self.end_rescue(),
+        }
+    }
+
+    fn end_rescue(&mut self) {
+        if let Some((at, end)) = &mut self.alive.rescue_by {
+            let (left, far) = (end.saturating_duration_since(Instant::now()), Duration::from_secs(3600));
+            // It stays set, so that nobody begins it again.
+            *at += far;
+            *end += far;
+            self.stop(left);
+        }
     }
 
     /// Time for the command to stop by its signal.
@@ -313,6 +371,9 @@ impl Worker {
     pub(super) fn end_overdue(&mut self) {
         let now = Instant::now();
         let frozen = self.alive.talks.values().any(|t| !t.heard);
+        if self.alive.rescue_by.is_some_and(|(at, _)| now >= at) {
+            self.end_rescue();
+        }
         let missed = self.alive.roll_by.take_if(|t| now >= *t).is_some() && frozen;
         let stays = self.alive.part_by.take_if(|t| now >= *t).is_some();
         if let Some((_, running)) = self.running.as_ref().filter(|_| missed || stays) {

@@ -110,7 +110,7 @@ fn all_that_answer_go_on_as_they_are() {
     // A step that failed though nobody is lost is made again.
     r.event(&n(1), AgentEvent::Failed { generation: 1 });
     assert_eq!(r.started.len(), 1, "whoever is lost may be named yet");
-    r.pass(1);
+    r.pass(2);
     r.run();
     went_on(&r, &["n1", "n2"]);
     assert_eq!(r.m.generation.number, 2);
@@ -125,6 +125,7 @@ fn a_newcomer_that_never_warms_up_costs_the_others_nothing() {
     assert!(matches!(r.m.workers[&n(3)].live, Live::Warming { .. }));
     r.pass(WARM_SECS as i64 + 1);
     r.run();
+    r.observe();
     went_on(&r, &["n1", "n2"]);
     assert_eq!((r.m.generation.number, r.m.wings.len()), (1, 1), "it was given back");
     assert!(r.m.obstacles.trials.is_shunned(&n(3), r.now));
@@ -214,13 +215,13 @@ fn so_many_tries_that_fail_are_enough() {
     let mut r = alive("1-8", &[1, 2]);
     for try_ in 1..=u64::from(MOST_TRIES) {
         r.event(&n(2), AgentEvent::Failed { generation: try_ });
-        r.pass(1);
+        r.pass(2);
     }
     assert_eq!((r.m.generation.number, r.m.state()), (6, MalleableState::Regrouping));
     let Phase::Regrouping { regroup, .. } = &r.m.phase else { panic!() };
     assert_eq!(regroup.tries, MOST_TRIES);
     r.event(&n(2), AgentEvent::Failed { generation: 6 });
-    r.pass(1);
+    r.pass(2);
     restarted(&mut r, &["n1", "n2"]);
     assert_eq!(r.m.counts.restarts, 0, "nobody has failed");
 }
@@ -231,7 +232,7 @@ fn each_further_try_meets_elsewhere() {
     let mut hosts = Vec::new();
     for generation in 1..4 {
         r.event(&n(1), AgentEvent::Failed { generation });
-        r.pass(1);
+        r.pass(2);
         hosts.push(r.m.generation.store.clone().map(|s| s.node));
     }
     assert_eq!(hosts, [n(1), n(2), n(1)].map(Some));
@@ -246,8 +247,25 @@ fn a_process_that_sees_no_way_is_restarted() {
     r.target(&[1, 2]);
     r.event(&n(2), AgentEvent::Hopeless { generation: 1, why: "of another time".into() });
     assert_eq!(r.m.state(), MalleableState::Regrouping);
-    r.event(&n(2), AgentEvent::Hopeless { generation: 2, why: "out of tries".into() });
+    r.event(&n(2), AgentEvent::Hopeless { generation: 2, why: "a wait that nothing ends".into() });
+    assert_eq!(r.m.state(), MalleableState::Regrouping, "its agent ends it");
+    r.stopped(&n(2), 2, Exit { code: 137, asked: true, killed: false });
+    r.run();
+    went_on(&r, &["n1"]);
+    let mut r = alive("1-8", &[1, 2, 3]);
+    r.target(&[1, 2]);
+    r.event(&n(1), AgentEvent::Hopeless { generation: 2, why: "out of tries".into() });
+    assert_eq!(r.m.directive(&n(2)), Directive::Rescue { generation: 2 }, "it can still save");
     restarted(&mut r, &["n1", "n2"]);
+}
+
+#[test]
+fn a_generation_that_finds_no_store_is_a_failure() {
+    let mut r = running("1-8", &[1, 2]);
+    r.event(&n(1), AgentEvent::Failed { generation: 1 });
+    r.pass(2);
+    assert_eq!(r.m.state(), MalleableState::Rescaling);
+    assert!(matches!(r.m.phase, Phase::Stopping { .. }));
 }
 
 #[test]
@@ -273,7 +291,8 @@ fn a_program_that_fails_everywhere_fails_as_itself() {
     r.stopped(&n(2), 1, failed);
     r.stopped(&n(1), 2, failed);
     r.run();
-    assert_eq!(r.m.phase, Phase::Ending { code: 3 }, "{:?}", r.notes);
+    assert_eq!(r.m.state(), MalleableState::Ended, "{:?}", r.notes);
+    assert!(r.notes.iter().any(|n| n == "the command failed with code 3 after 0 restarts"), "{:?}", r.notes);
 }
 
 #[test]
@@ -298,7 +317,8 @@ fn after_a_loss_an_end_may_be_its_echo() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.event(&n(3), AgentEvent::Leaving);
     r.stopped(&n(2), 2, DONE);
-    r.stopped(&n(1), 2, DONE);
+    // Its agent tells it of the generation that is wanted by then.
+    r.stopped(&n(1), 3, DONE);
     assert_eq!(r.m.state(), MalleableState::Rescaling, "{:?}", r.notes);
 }
 

@@ -247,36 +247,42 @@ fn every_input_in_every_phase() {
         writeln!(table, "{}", format!("{name:<label$}{cells}").trim_end()).unwrap();
     }
     insta::assert_snapshot!(table, @r"
-                           queued    launching starting  running   shrinking failing  parking  ending   ended
-    lead: hello            starting  running*  .         rescaling .         .        .        .        .
-    lead: hello, newer     rescaling rescaling rescaling rescaling .         .        .        running* .
-    wing: hello            .         .         running*  .         .         .        .        .        .
-    started                .         .         .         .         .         .        .        .        .
-    lead: ended            .         .         .         .         .         running* .        .        .
-    lead: failed           .         .         .         rescaling .         running* .        .        .
-    lead: stopped          .         .         .         rescaling .         running* .        .        .
-    wing: ended            .         .         .         .         .         .        .        .        .
-    wing: failed           .         .         .         rescaling .         .        .        .        .
-    wing: stopped          .         .         .         rescaling .         .        .        .        .
-    lead: node is taken    .         .         .         rescaling .         .        .        .        .
-    wing: node is taken    .         .         .         rescaling .         .        .        .        .
-    progress               .         .         .         .         .         .        .        .        .
-    wing submitted         .         .         .         .         .         .        .        .        .
-    wing refused           .         .         .         rescaling .         .        .        .        .
-    wing is unfit          .         .         .         rescaling .         .        .        .        .
-    Slurm: lead waits      .         .         queued    queued    queued    queued   queued   queued   .
-    Slurm: lead runs       launching .         .         .         .         .        .        .        .
-    Slurm: lead has failed ended     ended     ended     ended     ended     ended    ended    ended    .
-    Slurm: lead is gone    ended     ended     ended     ended     ended     ended    ended    ended    .
-    Slurm: wing is gone    .         .         .         rescaling .         .        queued   .        .
-    target: the same       launching .         .         .         .         .        .        .        .
-    target: grown          launching .         .         .         .         .        .        .        .
-    target: shrunk         launching .         .         rescaling .         .        .        .        .
-    target: moved          launching parking   parking   rescaling .         .        .        .        .
-    target: nothing        .         parking   parking   rescaling .         .        .        .        .
-    launch failed, passing .         .         .         .         .         .        .        .        .
-    launch failed          .         queued    .         .         .         .        .        .        .
-    requeue failed         .         .         .         .         .         .        starting .        .
-    a minute's silence     .         .         parking   .         parking   parking  .        .        .
+                           queued    launching starting  running   alive       regrouping shrinking failing  parking  ending   ended
+    lead: hello            starting  running*  .         rescaling rescaling   rescaling  .         .        .        .        .
+    lead: hello, newer     rescaling rescaling rescaling rescaling rescaling   rescaling  .         .        .        running* .
+    wing: hello            .         .         running*  .         regrouping* .*         .         .        .        .        .
+    started                .         .         .         .         .           .          .         .        .        .        .
+    lead: ended            .         .         .         .         .           .          .         running* .        .        .
+    lead: failed           .         .         .         rescaling rescaling   rescaling  .         running* .        .        .
+    lead: stopped          .         .         .         rescaling rescaling   rescaling  .         running* .        .        .
+    wing: ended            .         .         .         .         .           .          .         .        .        .        .
+    wing: failed           .         .         .         rescaling regrouping* .*         .         .        .        .        .
+    wing: stopped          .         .         .         rescaling rescaling   .*         .         .        .        .        .
+    lead: node is taken    .         .         .         rescaling rescaling   rescaling  .         .        .        .        .
+    wing: node is taken    .         .         .         rescaling regrouping* .*         .         .        .        .        .
+    progress               .         .         .         .         .           .          .         .        .        .        .
+    wing is ready          .         .         .         .         .           .          .         .        .        .        .
+    store is open          .         .         .         .         .           .          .         .        .        .        .
+    wing has joined        .         .         .         .         .           .          .         .        .        .        .
+    step is stuck          .         .         .         .         .           .          .         .        .        .        .
+    step has failed        .         .         .         .         .           .          .         .        .        .        .
+    wing is hopeless       .         .         .         rescaling rescaling   rescaling  .         .        .        .        .
+    wing submitted         .         .         .         .         .           .          .         .        .        .        .
+    wing refused           .         .         .         rescaling regrouping* .          .         .        .        .        .
+    wing is unfit          .         .         .         rescaling regrouping* .*         .         .        .        .        .
+    Slurm: lead waits      .         .         queued    queued    queued      queued     queued    queued   queued   queued   .
+    Slurm: lead runs       launching .         .         .         .           .*         .         .        .        .        .
+    Slurm: lead has failed ended     ended     ended     ended     ended       ended      ended     ended    ended    ended    .
+    Slurm: lead is gone    ended     ended     ended     ended     ended       ended      ended     ended    ended    ended    .
+    Slurm: wing is gone    .         .         .         rescaling regrouping* .*         .         .        queued   .        .
+    target: the same       launching .         .         .         .           .          .         .        .        .        .
+    target: grown          launching .         .         .         .           .          .         .        .        .        .
+    target: shrunk         launching .         .         rescaling regrouping* .          .         .        .        .        .
+    target: moved          launching parking   parking   rescaling rescaling   .          .         .        .        .        .
+    target: nothing        .         parking   parking   rescaling rescaling   .          .         .        .        .        .
+    launch failed, passing .         .         .         .         .           .          .         .        .        .        .
+    launch failed          .         queued    .         .         .           .          .         .        .        .        .
+    requeue failed         .         .         .         .         .           .          .         .        starting .        .
+    a minute's silence     .         .         parking   .         .           parking    parking   parking  .        .        .
     ");
 }

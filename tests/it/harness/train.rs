@@ -20,6 +20,7 @@ pub struct Train {
     sbatch: Vec<&'static str>,
     before: String,
     after: String,
+    program: &'static str,
 }
 
 impl Train {
@@ -33,6 +34,7 @@ impl Train {
             sbatch: Vec::new(),
             before: String::new(),
             after: String::new(),
+            program: "trainee.py",
         }
     }
 
@@ -44,6 +46,11 @@ impl Train {
     /// Flags of `infill run`.
     pub fn run(self, flags: &str) -> Train {
         Train { run_flags: flags.to_owned(), ..self }
+    }
+
+    /// Another program of this folder than `trainee.py`.
+    pub fn program(self, program: &'static str) -> Train {
+        Train { program, ..self }
     }
 
     /// Flags of `trainee.py`.
@@ -71,8 +78,8 @@ impl Train {
     pub fn submit(&self, site: &Site) -> u32 {
         let script = format!(
             "mkdir -p /scratch/$SLURM_JOB_ID\n{}\ninfill run {} -- \
-             python3 /opt/infill/tests/it/trainee.py --dir /scratch/$SLURM_JOB_ID {}\n{}",
-            self.before, self.run_flags, self.flags, self.after
+             python3 /opt/infill/tests/it/{} --dir /scratch/$SLURM_JOB_ID {}\n{}",
+            self.before, self.run_flags, self.program, self.flags, self.after
         );
         let nodes = format!("--nodes={}", self.nodes);
         let mut options = vec!["-p", "infill", "-J", "train", &nodes];
@@ -97,6 +104,11 @@ pub struct Event {
     /// Step.
     #[serde(default)]
     pub step: u64,
+    /// Node.
+    pub node: String,
+    /// Process, if it says which.
+    #[serde(default)]
+    pub pid: u32,
 }
 
 /// What a job wrote down.

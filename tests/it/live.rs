@@ -1,0 +1,135 @@
+//! Jobs whose command stays alive over changes of size: nobody is stopped, no step is lost, no main job waits.
+
+use std::collections::BTreeMap;
+
+use infill::api::JobView;
+
+use crate::harness::processes::Process;
+use crate::harness::train::Event;
+use crate::harness::{Site, Train};
+
+/// Longest that a main job may wait because of infill, seconds.
+const MAIN_WAITS_SECS: f64 = 5.0;
+
+fn live() -> Train {
+    Train::on("1-8").program("trainee_live.py")
+}
+
+/// The process of each node, as it last said.
+fn pids(site: &Site, job: u32) -> BTreeMap<String, u32> {
+    site.diary(job).all("start").into_iter().map(|e| (e.node.clone(), e.pid)).collect()
+}
+
+/// Which process runs the command on a node.
+fn trainee_on(site: &Site, node: &str) -> Process {
+    let is_it = |p: &Process| {
+        p.name.starts_with("python")
+            && p.node() == Some(node)
+            && p.args.iter().any(|a| a.ends_with("trainee_live.py"))
+    };
+    site.processes().into_iter().find(is_it).unwrap_or_else(|| panic!("nothing runs on {node}"))
+}
+
+/// Steps were made one after the other, whatever became of the job, and nobody was told to stop.
+#[track_caller]
+fn assert_nothing_stopped(site: &Site, job: u32) {
+    let diary = site.diary(job);
+    let steps: Vec<u64> = diary.all("step").into_iter().map(|e| e.step).collect();
+    assert!(steps.windows(2).all(|two| two[1] == two[0] + 1), "{steps:?}");
+    assert_eq!(diary.all("stop").len(), 0, "{:?}", diary.all("stop"));
+    let view = site.view(job).expect("the job is known");
+    assert_eq!((view.restarts, view.kills), (0, 0), "{view:?}");
+}
+
+/// The processes of nodes that the job had before and after are the same.
+#[track_caller]
+fn assert_same_processes(before: &BTreeMap<String, u32>, after: &BTreeMap<String, u32>, nodes: &JobView) {
+    for node in nodes.nodes.iter().map(|n| n.as_str()) {
+        if let Some(pid) = before.get(node) {
+            assert_eq!(after.get(node), Some(pid), "{node}");
+        }
+    }
+}
+
+#[test]
+fn grows_shrinks_and_gives_nodes_to_main_jobs_while_it_trains() {
+    let site = Site::acting();
+    let main = site.main_job(600, &["--nodes=4"]);
+    site.until("the main job to run", 10.0, || site.started_at(main).is_some());
+    let job = live().submit(&site);
+    site.until_trains_on(job, 4, 40.0);
+    let first = pids(&site, job);
+    // It grows while it trains.
+    site.must("root", &["scancel", &main.id.to_string()]);
+    let view = site.until_trains_on(job, 8, 60.0);
+    let grown = pids(&site, job);
+    assert_same_processes(&first, &grown, &view);
+    // Wings are preempted, and the main job starts as fast as ever.
+    let lead = view.nodes[0].to_string();
+    let other = site.main_job(20, &["--nodes=3", &format!("--exclude={lead}")]);
+    site.starts_within(other, MAIN_WAITS_SECS);
+    let view = site.until_trains_on(job, 5, 40.0);
+    assert_same_processes(&grown, &pids(&site, job), &view);
+    assert_nothing_stopped(&site, job);
+    site.completes(job);
+    let longest = longest_pause(&site.diary(job).all("step"));
+    assert!(longest < 5.0, "it stood still for {longest} s");
+}
+
+/// Most seconds from one step to the next.
+fn longest_pause(steps: &[&Event]) -> f64 {
+    steps.windows(2).map(|two| two[1].at - two[0].at).fold(0.0, f64::max)
+}
+
+#[test]
+fn a_process_that_is_killed_is_left_behind() {
+    let site = Site::acting();
+    let job = live().submit(&site);
+    let view = site.until_trains_on(job, 8, 60.0);
+    let before = pids(&site, job);
+    let victim = view.nodes[3].to_string();
+    trainee_on(&site, &victim).kill();
+    site.wait("the others to go on", 20.0, || {
+        let last = site.diary(job);
+        last.all("start").last().is_some_and(|e| e.world == 7).then_some(())
+    });
+    site.until_trains(job, 5, 10.0);
+    let after = pids(&site, job);
+    assert!(before.iter().filter(|(node, _)| **node != victim).all(|(node, pid)| after[node] == *pid));
+    assert_nothing_stopped(&site, job);
+    site.completes(job);
+}
+
+#[test]
+fn a_newcomer_that_fails_costs_the_others_nothing() {
+    let site = Site::acting();
+    let main = site.main_job(600, &["--nodes=6"]);
+    site.until("the main job to run", 10.0, || site.started_at(main).is_some());
+    let nodes = site.nodes_of(main.id);
+    let flags = format!("--fail-warm {}", nodes[0]);
+    let job = live().flags(&flags).submit(&site);
+    site.until_trains_on(job, 2, 40.0);
+    site.must("root", &["scancel", &main.id.to_string()]);
+    site.wait("it to grow as far as it can", 60.0, || {
+        let diary = site.diary(job);
+        diary.all("start").last().is_some_and(|e| e.world == 7).then_some(())
+    });
+    assert_nothing_stopped(&site, job);
+    site.completes(job);
+}
+
+#[test]
+fn what_sees_no_way_restarts_from_what_it_has_in_memory() {
+    let site = Site::acting();
+    let main = site.main_job(600, &["--nodes=4"]);
+    site.until("the main job to run", 10.0, || site.started_at(main).is_some());
+    let job = live().flags("--hopeless").submit(&site);
+    site.until_trains_on(job, 4, 40.0);
+    site.must("root", &["scancel", &main.id.to_string()]);
+    site.until_trains_on(job, 8, 60.0);
+    let diary = site.diary(job);
+    assert!(!diary.all("stop").is_empty(), "it was restarted");
+    assert!(diary.lost().iter().all(|lost| *lost == 0), "{:?}", diary.lost());
+    assert_eq!(site.view(job).map(|v| v.restarts), Some(0), "nobody failed");
+    site.completes(job);
+}

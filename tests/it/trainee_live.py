@@ -1,0 +1,169 @@
+"""A training job without training that stays alive over changes of size: speaks contrib/CONTROL.md, writes down what happens to it.
+
+Its processes meet in DIR instead of at a store. Rank 0 counts, and holds the count in its memory only; it says when all change to another epoch: once all
+hold the same, or at once where that is urgent. Every event is one line of JSON in DIR/events, as of trainee.py.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import socket
+import sys
+import threading
+import time
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--dir", type=pathlib.Path, required=True)
+parser.add_argument("--step-secs", type=float, default=0.1)
+parser.add_argument("--warm-secs", type=float, default=0.5, help="how long a process takes until it is ready")
+parser.add_argument("--fail-warm", metavar="NODE", help="nothing warms up on this node")
+parser.add_argument("--hopeless", action="store_true", help="the first change does not come about")
+args = parser.parse_args()
+
+NODE = os.environ.get("SLURMD_NODENAME", "")
+CHECKPOINT, DONE, ENOUGH, HOPELESS = (args.dir / n for n in ("checkpoint", "done", "enough", "was-hopeless"))
+place = {"generation": int(os.environ["INFILL_GENERATION"]), "rank": int(os.environ["RANK"]), "world": 0}
+newest, changed, told = None, threading.Condition(), False
+to = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+def note(event, **more):
+    line = json.dumps({"event": event, "at": time.time(), "node": NODE, "pid": os.getpid(), **place, **more}) + "\n"
+    with open(args.dir / "events", "a", encoding="utf-8") as file:
+        file.write(line)
+
+
+def write(path, value):
+    new = path.with_suffix(f".{os.getpid()}")
+    new.write_text(str(value), encoding="utf-8")
+    new.rename(path)
+
+
+def read(path):
+    try:
+        return int(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return 0
+
+
+def hear(number, _frame):
+    global told
+    # Slurm's SIGTERM is the agent's, too, which says what follows.
+    told = told or number == signal.SIGUSR1 or not newest
+
+
+def say(what, **more):
+    to.sendall(json.dumps({"type": what, **more}).encode() + b"\n")
+
+
+def listen():
+    global newest
+    for line in to.makefile():
+        message = json.loads(line)
+        kind = message["type"]
+        if kind == "welcome":
+            threading.Thread(target=warm, daemon=True).start()
+        elif kind == "host":
+            say("store", epoch=message["epoch"], port=1 + message["epoch"] % 60000)
+        elif kind == "roll":
+            say("here", epoch=place["generation"])
+        elif kind in ("regroup", "leave"):
+            with changed:
+                if newest is None or message["epoch"] > newest["epoch"]:
+                    newest = message
+                    write(args.dir / f"held.{NODE}", message["epoch"])
+                changed.notify_all()
+
+
+def warm():
+    time.sleep(args.warm_secs)
+    if NODE == args.fail_warm:
+        os._exit(4)
+    say("ready", epoch=0)
+
+
+def depart(step, event):
+    note(event, step=step)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def file(epoch, what):
+    return args.dir / f"epoch.{epoch}.{what}"
+
+
+def may_change(nodes):
+    """Rank 0's word: all of the present members hold the newest epoch."""
+    return newest.get("urgent") or all(read(args.dir / f"held.{node}") >= newest["epoch"] for node in nodes)
+
+
+def join(step):
+    """Changes to the newest epoch; returns the step from which it goes on, and the nodes."""
+    while True:
+        wanted = newest
+        if wanted["type"] == "leave":
+            say("left", epoch=wanted["epoch"])
+            depart(step, "left")
+        if args.hopeless and place["world"] and not HOPELESS.exists():
+            say("hopeless", epoch=wanted["epoch"], why="it was told to be")
+            while not told:
+                time.sleep(0.05)
+            if place["rank"] == 0:
+                write(CHECKPOINT, step)
+                HOPELESS.touch()
+            depart(step, "stop")
+        epoch = wanted["epoch"]
+        if wanted["rank"] == 0:
+            write(file(epoch, "step"), step)
+        write(file(epoch, f"rank{wanted['rank']}"), 1)
+        while newest is wanted and not told:
+            if all(file(epoch, f"rank{rank}").exists() for rank in range(wanted["world"])):
+                place.update(generation=epoch, rank=wanted["rank"], world=wanted["world"])
+                step = read(file(epoch, "step"))
+                note("start", step=step)
+                say("regrouped", epoch=epoch, step=step, secs={"meet": 0.01})
+                return step, wanted["nodes"]
+            time.sleep(0.01)
+        if told:
+            depart(step, "stop")
+
+
+def save(step):
+    if place["rank"] == 0:
+        write(CHECKPOINT, step)
+    depart(step, "stop")
+
+
+def train(step, nodes):
+    while not DONE.exists():
+        if told:
+            save(step)
+        time.sleep(args.step_secs)
+        changes = newest["epoch"] > place["generation"]
+        if place["rank"] == 0:
+            step += 1
+            note("step", step=step)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as progress:
+                progress.sendto(f"samples={place['world']} step={step}".encode(), os.environ["INFILL_PROGRESS"])
+            if ENOUGH.exists():
+                write(CHECKPOINT, step)
+                DONE.touch()
+            if changes and may_change(nodes):
+                write(file(newest["epoch"], "go"), step)
+        if changes and (newest.get("urgent") or any(args.dir.glob(f"epoch.{newest['epoch']}.go"))):
+            step, nodes = join(step)
+
+
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, hear)
+to.connect(os.environ["INFILL_CONTROL"])
+threading.Thread(target=listen, daemon=True).start()
+say("hello", version=1, pid=os.getpid(), local_rank=int(os.environ["LOCAL_RANK"]))
+while newest is None:
+    if told:
+        depart(0, "stop")
+    time.sleep(0.02)
+train(*join(read(CHECKPOINT)))
+note("end", step=read(CHECKPOINT))
