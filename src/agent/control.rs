@@ -15,8 +15,6 @@ use tokio::task::JoinSet;
 
 use crate::model::NodeName;
 
-use super::news::News;
-
 /// The version of the conversation that we speak.
 pub const VERSION: u64 = 1;
 
@@ -175,7 +173,7 @@ pub fn open_socket(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Listens to everybody who connects.
-pub async fn listen(listener: UnixListener, tell: mpsc::Sender<News>) {
+pub async fn listen<T: From<Heard> + Send + 'static>(listener: UnixListener, tell: mpsc::Sender<T>) {
     let (mut tasks, mut number) = (JoinSet::new(), 0);
     let room = Arc::new(Semaphore::new(MOST_CONVERSATIONS));
     loop {
@@ -197,7 +195,7 @@ pub async fn listen(listener: UnixListener, tell: mpsc::Sender<News>) {
         tasks.spawn(async move {
             hear(read, &voice, &tell).await;
             // A worker that has ended wants to know nothing more.
-            tell.send(News::Heard(Heard { said: Said::Closed, voice })).await.ok();
+            tell.send(Heard { said: Said::Closed, voice }.into()).await.ok();
             drop(place);
         });
     }
@@ -220,7 +218,7 @@ async fn speak(mut write: OwnedWriteHalf, mut lines: mpsc::Receiver<String>) {
     }
 }
 
-async fn hear(read: OwnedReadHalf, voice: &Voice, tell: &mpsc::Sender<News>) {
+async fn hear<T: From<Heard>>(read: OwnedReadHalf, voice: &Voice, tell: &mpsc::Sender<T>) {
     let (mut reader, mut line, mut warned) = (BufReader::new(read), Vec::new(), false);
     loop {
         line.clear();
@@ -234,7 +232,7 @@ async fn hear(read: OwnedReadHalf, voice: &Voice, tell: &mpsc::Sender<News>) {
         }
         match serde_json::from_slice::<Said>(&line) {
             Ok(said) => {
-                if tell.send(News::Heard(Heard { said, voice: voice.clone() })).await.is_err() {
+                if tell.send(Heard { said, voice: voice.clone() }.into()).await.is_err() {
                     return;
                 }
             }

@@ -24,6 +24,12 @@ pub enum News {
     DaemonIsBack,
 }
 
+impl From<Heard> for News {
+    fn from(heard: Heard) -> News {
+        News::Heard(heard)
+    }
+}
+
 /// While it lasts, the daemon hears nothing from us.
 pub struct Solitude {
     _door: OwnedRwLockWriteGuard<()>,

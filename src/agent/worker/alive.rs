@@ -86,11 +86,11 @@ impl Alive {
 
     /// How the command takes changes.
     pub(super) fn way(&self, ranks: u32) -> Way {
-        match () {
-            () if self.parting => Way::Parting,
-            () if self.spare => Way::Spare,
-            () if self.is_whole(ranks) => Way::Live,
-            () => Way::Plain,
+        match self {
+            Alive { parting: true, .. } => Way::Parting,
+            Alive { spare: true, .. } => Way::Spare,
+            _ if self.is_whole(ranks) => Way::Live,
+            _ => Way::Plain,
         }
     }
 
