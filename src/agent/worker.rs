@@ -312,7 +312,9 @@ impl Worker {
             self.stopped_alone(exit);
             return;
         }
-        let event = AgentEvent::Stopped { generation, exit, stop_secs: ended.stop_secs, port: free_port() };
+        // What leaves the others says nothing of what it takes to save.
+        let stop_secs = if self.alive.was_let_go() { 0.0 } else { ended.stop_secs };
+        let event = AgentEvent::Stopped { generation, exit, stop_secs, port: free_port() };
         let asked_at = Instant::now() - took;
         let saved = self.tally.saved_at().and_then(|t| t.checked_duration_since(asked_at.into_std()));
         let stopped = exit.asked.then_some((saved.map(|s| s.as_secs_f64()), ended.stop_secs));

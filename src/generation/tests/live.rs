@@ -10,6 +10,12 @@ use super::rig::{Rig, alive, n, progress, running};
 const DONE: Exit = Exit { code: 0, asked: false, killed: false };
 const KILLED: Exit = Exit { code: 137, asked: false, killed: false };
 
+/// The end of a command that its agent has killed because the others go on without it.
+fn let_go(generation: u64) -> AgentEvent {
+    let exit = Exit { code: 137, asked: true, killed: false };
+    AgentEvent::Stopped { generation, exit, stop_secs: 0.0, port: 4000 }
+}
+
 fn last(r: &Rig) -> Vec<&str> {
     r.started.last().unwrap().iter().map(String::as_str).collect()
 }
@@ -249,9 +255,10 @@ fn a_process_that_sees_no_way_is_restarted() {
     assert_eq!(r.m.state(), MalleableState::Regrouping);
     r.event(&n(2), AgentEvent::Hopeless { generation: 2, why: "a wait that nothing ends".into() });
     assert_eq!(r.m.state(), MalleableState::Regrouping, "its agent ends it");
-    r.stopped(&n(2), 2, Exit { code: 137, asked: true, killed: false });
+    r.event(&n(2), let_go(2));
+    assert_eq!(last(&r), ["n1"]);
     r.run();
-    went_on(&r, &["n1"]);
+    went_on(&r, &["n1", "n2"]);
     let mut r = alive("1-8", &[1, 2, 3]);
     r.target(&[1, 2]);
     r.event(&n(1), AgentEvent::Hopeless { generation: 2, why: "out of tries".into() });

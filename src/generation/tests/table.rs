@@ -266,7 +266,7 @@ fn every_input_in_every_phase() {
     wing has joined        .         .         .         .         .           .          .         .        .        .        .
     step is stuck          .         .         .         .         .           .          .         .        .        .        .
     step has failed        .         .         .         .         .           .          .         .        .        .        .
-    wing is hopeless       .         .         .         rescaling rescaling   rescaling  .         .        .        .        .
+    wing is hopeless       .         .         .         rescaling rescaling   .          .         .        .        .        .
     wing submitted         .         .         .         .         .           .          .         .        .        .        .
     wing refused           .         .         .         rescaling regrouping* .          .         .        .        .        .
     wing is unfit          .         .         .         rescaling regrouping* .*         .         .        .        .        .
