@@ -381,7 +381,8 @@ impl Worker {
         self.outbox.push(event);
     }
 
-    /// Starts the command as this member, or as a newcomer that may become it. Runs on the thread of `serve`, which lives as long as the process.
+    /// Starts the command as this member, or as a newcomer that may become it. Runs on the thread of `serve`,
+    /// which lives as long as the process.
     fn start(&mut self, member: &Member, newcomer: bool) {
         if member.rank == 0 && is_taken(member.master_port) {
             tracing::warn!(port = member.master_port, "the rendezvous port is taken: asking for another");

@@ -81,8 +81,8 @@ impl Machine {
         !nodes.is_empty() && nodes.iter().all(|n| self.workers.get(n).is_some_and(is_in))
     }
 
-    /// As many of these nodes as an allowed size has, if the command is alive on all of them and the lead's is
-    /// the first.
+    /// As many of these nodes as an allowed size has, if the command is alive on all of them and the lead's
+    /// is the first.
     pub(super) fn takeable(&self, mut nodes: Vec<NodeName>) -> Option<Vec<NodeName>> {
         let alive = nodes.iter().all(|n| self.workers.get(n).is_some_and(Machine::is_alive));
         let size = self.allowed().up_to(nodes.len() as u32).last().copied()?;
@@ -205,8 +205,8 @@ impl Machine {
         moves || plan.exec_plan != self.generation.exec_plan || self.allowed().up_to(kept).is_empty()
     }
 
-    /// Whether newcomers are to be let in: all that were ordered are warm, or some have waited long enough for
-    /// the others.
+    /// Whether newcomers are to be let in: all that were ordered are warm, or some have waited long enough
+    /// for the others.
     fn is_time_to_join(&self, members: &[NodeName], settings: &Settings, now: UnixTime) -> bool {
         let all_ready = self.newcomers(members).all(|(_, w)| matches!(w.live, Live::Ready { .. }));
         let waited = |(_, w): (&NodeName, &Worker)| match w.live {

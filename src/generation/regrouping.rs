@@ -92,8 +92,8 @@ impl Machine {
         self.enter(Phase::Regrouping { members: to, regroup: how, next }, now);
     }
 
-    /// Where these members meet: where they met before, if that still is one of them; at each further try with
-    /// another one.
+    /// Where these members meet: where they met before, if that still is one of them; at each further try
+    /// with another one.
     fn store_for(&self, to: &[NodeName], tries: u32) -> Option<Store> {
         let here = |s: &&Store| {
             s.port.is_some()
@@ -134,8 +134,8 @@ impl Machine {
         REGROUP_SECS + if how.urgent { 0.0 } else { f64::from(self.spec.grace_secs) }
     }
 
-    /// Whether those that stay have trained to the end. After a loss, or when somebody was asked to stop, an end
-    /// may be an echo of that.
+    /// Whether those that stay have trained to the end. After a loss, or when somebody was asked to stop, an
+    /// end may be an echo of that.
     fn has_ended_meanwhile(&self, members: &[NodeName], how: &Regroup) -> bool {
         let mut stayed = members.iter().filter(|n| how.from.contains(n)).peekable();
         let done = |n: &NodeName| {

@@ -73,8 +73,8 @@ pub const JOIN_SECS: f64 = 5.0;
 /// Seconds in which whoever is there answers when the roll is called: an agent asks again at once.
 pub const ROLL_SECS: f64 = 2.0;
 
-/// Seconds from a failed step until the members meet again, if nobody was named lost meanwhile: an agent tells
-/// of a process that has died within milliseconds, and the roll names those that do not answer.
+/// Seconds from a failed step until the members meet again, if nobody was named lost meanwhile: an agent
+/// tells of a process that has died within milliseconds, and the roll names those that do not answer.
 pub const DOUBT_SECS: f64 = ROLL_SECS;
 
 /// Seconds that members have to meet, over all tries; a restart takes less.

@@ -30,8 +30,8 @@ pub enum Directive {
         /// The generation to stop.
         generation: u64,
     },
-    /// As `Stop`; before, the command writes the checkpoint that it can make of its memory, though it has lost
-    /// its peers.
+    /// As `Stop`; before, the command writes the checkpoint that it can make of its memory, though it has
+    /// lost its peers.
     Rescue {
         /// The generation to stop.
         generation: u64,

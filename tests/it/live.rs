@@ -1,4 +1,5 @@
-//! Jobs whose command stays alive over changes of size: nobody is stopped, no step is lost, no main job waits.
+//! Jobs whose command stays alive over changes of size: nobody is stopped, no step is lost, no main job
+//! waits.
 
 use std::collections::BTreeMap;
 

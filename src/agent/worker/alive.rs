@@ -306,8 +306,8 @@ impl Worker {
         self.alive.part_by.get_or_insert(Instant::now() + self.config.grace);
     }
 
-    /// Stops a command that has lost its peers, once it has saved what is in its memory. The signal would end it
-    /// before.
+    /// Stops a command that has lost its peers, once it has saved what is in its memory. The signal would end
+    /// it before.
     pub(super) fn rescue(&mut self) {
         if self.alive.rescue_by.is_some() {
             return;
