@@ -21,6 +21,9 @@ const PART_TIME: Duration = Duration::from_secs(1);
 /// Time that a command gets to end that has nothing to save.
 const SPARE_GRACE: Duration = Duration::from_secs(2);
 
+/// How often it is told at most that a step lasts suspiciously long.
+const STUCK_PAUSE: Duration = Duration::from_secs(2);
+
 /// Longest text of a process that goes on to the daemon, characters.
 const MOST_CHARS: usize = 300;
 
@@ -34,10 +37,8 @@ pub(super) struct Alive {
     spare: bool,
     /// Whether it was told to leave.
     parting: bool,
-    /// The newest generations for which a store was asked for, that was told, and in which all are.
-    hosted: u64,
-    told: u64,
-    joined: u64,
+    /// How far it has come.
+    newest: Newest,
     /// The store's port, once known.
     store: Option<u16>,
     /// The last roll: its generation and number.
@@ -52,6 +53,21 @@ pub(super) struct Alive {
     part_by: Option<Instant>,
     /// Our own last moment, if Slurm takes the node.
     leave_by: Option<Instant>,
+}
+
+/// The newest generations of some kinds.
+#[derive(Default)]
+struct Newest {
+    /// For which a store was asked for.
+    hosted: u64,
+    /// Of which the processes were told.
+    told: u64,
+    /// In which all of them are.
+    joined: u64,
+    /// In which something failed, as the daemon knows.
+    failed: u64,
+    /// In which a step lasts suspiciously long, and when that was said.
+    stuck: Option<(u64, Instant)>,
 }
 
 /// How far saving is that the agent has asked for.
@@ -96,7 +112,7 @@ impl Alive {
 
     /// The generation in which its steps are made, if it is not the one that it was started for.
     pub(super) fn generation(&self) -> Option<u64> {
-        (self.joined > 0).then_some(self.joined)
+        (self.newest.joined > 0).then_some(self.newest.joined)
     }
 
     /// Whether it was asked to save what is in its memory.
@@ -153,24 +169,30 @@ impl Worker {
         let Some(talk) = self.alive.talks.values_mut().find(by_it) else { return };
         talk.heard = true;
         match said {
+            // What is said again wakes nobody: processes may say it as often as they like.
+            Said::Ready if talk.ready => {}
             Said::Ready => {
                 talk.ready = true;
                 self.ready();
             }
+            Said::Store { port } if self.alive.store == Some(port) => {}
             Said::Store { port } => {
                 self.alive.store = Some(port);
-                self.outbox.push(AgentEvent::Store { generation: self.alive.hosted, port });
+                self.outbox.push(AgentEvent::Store { generation: self.alive.newest.hosted, port });
             }
             Said::Regrouped { epoch, secs } => {
                 let secs = secs.values().filter(|s| s.is_finite() && **s >= 0.0).sum();
                 (talk.epoch, talk.secs) = (epoch, secs);
                 self.regrouped(epoch);
             }
-            Said::Stuck { epoch } => self.outbox.push(AgentEvent::Stuck { generation: epoch }),
+            Said::Stuck { epoch } => self.stuck(epoch),
+            Said::Failed { epoch, .. } if epoch <= self.alive.newest.failed => {}
             Said::Failed { epoch, error } => {
+                self.alive.newest.failed = epoch;
                 tracing::warn!(epoch, error, "a step has failed, or meeting the others");
                 self.outbox.push(AgentEvent::Failed { generation: epoch });
             }
+            Said::Hopeless { .. } if self.alive.is_saving() || self.alive.parting => {}
             Said::Hopeless { why } => self.hopeless(&why, &voice),
             Said::Saved => {
                 self.alive.saving = Saving::Done;
@@ -201,7 +223,7 @@ impl Worker {
 
     /// Says (again) that the command waits for a place, if it does.
     pub(super) fn tell_ready(&self) {
-        let waits = self.alive.is_whole(self.ranks()) && self.alive.joined == 0;
+        let waits = self.alive.is_whole(self.ranks()) && self.alive.newest.joined == 0;
         if let Some((generation, _)) = self.running.as_ref().filter(|_| waits) {
             self.outbox.push(AgentEvent::Ready { generation: *generation });
         }
@@ -210,24 +232,33 @@ impl Worker {
     /// A process is in this epoch.
     fn regrouped(&mut self, epoch: u64) {
         let all = self.alive.talks.values().all(|t| t.epoch == epoch);
-        if !all || self.alive.talks.len() < self.ranks() as usize || self.alive.joined == epoch {
+        if !all || self.alive.talks.len() < self.ranks() as usize || self.alive.newest.joined == epoch {
             return;
         }
         // The start of a whole generation is measured from its own beginning.
-        if self.alive.newcomer || self.alive.joined > 0 {
-            let before = self.alive.joined;
+        if self.alive.newcomer || self.alive.newest.joined > 0 {
+            let before = self.alive.newest.joined;
             self.tell_progress(before);
             self.tally.restart();
             self.opening.next = None;
         }
-        self.alive.joined = epoch;
+        self.alive.newest.joined = epoch;
         self.tell_joined();
     }
 
     fn tell_joined(&self) {
-        let (generation, talks) = (self.alive.joined, self.alive.talks.values());
+        let (generation, talks) = (self.alive.newest.joined, self.alive.talks.values());
         let secs = talks.map(|t| t.secs).fold(0.0, f64::max);
         self.outbox.push(AgentEvent::Joined { generation, secs });
+    }
+
+    fn stuck(&mut self, epoch: u64) {
+        let now = Instant::now();
+        let lately = |(told, at): (u64, Instant)| told == epoch && now < at + STUCK_PAUSE;
+        if !self.alive.newest.stuck.is_some_and(lately) {
+            self.alive.newest.stuck = Some((epoch, now));
+            self.outbox.push(AgentEvent::Stuck { generation: epoch });
+        }
     }
 
     fn hopeless(&mut self, why: &str, voice: &Voice) {
@@ -257,14 +288,14 @@ impl Worker {
         }
         self.link.set_running(Some(epoch));
         self.alive.spare = false;
-        if meeting.host && self.alive.hosted < epoch {
-            (self.alive.hosted, self.alive.store) = (epoch, None);
+        if meeting.host && self.alive.newest.hosted < epoch {
+            (self.alive.newest.hosted, self.alive.store) = (epoch, None);
             self.alive.talks.values().take(1).for_each(|t| t.voice.say(&Tell::Host { epoch }));
         } else if let Some(port) = self.alive.store.filter(|_| meeting.host && again) {
             self.outbox.push(AgentEvent::Store { generation: epoch, port });
         }
-        if let Some(store) = meeting.store.as_ref().filter(|_| self.alive.told < epoch) {
-            self.alive.told = epoch;
+        if let Some(store) = meeting.store.as_ref().filter(|_| self.alive.newest.told < epoch) {
+            self.alive.newest.told = epoch;
             self.tell_place(member, store, meeting.urgent);
             if meeting.urgent {
                 self.alive.call_the_roll();
@@ -274,7 +305,7 @@ impl Worker {
             self.alive.rolled = (epoch, meeting.rolls);
             self.alive.call_the_roll();
         }
-        if again && self.alive.joined == epoch {
+        if again && self.alive.newest.joined == epoch {
             self.tell_joined();
         }
     }
@@ -342,7 +373,7 @@ impl Worker {
     /// Whether the others can go on without this worker's command, if they are told in time: a signal would
     /// make all of them save and end.
     pub(super) fn may_part(&self) -> bool {
-        !self.is_lead() && self.alive.joined > 0 && self.running.is_some()
+        !self.is_lead() && self.alive.newest.joined > 0 && self.running.is_some()
     }
 
     /// Begins to leave, within `grace`, while the others go on.
