@@ -139,8 +139,9 @@ impl Machine {
                 }
                 Live::Warming { .. } | Live::Ready { .. } => {}
                 Live::No | Live::In(_) => {
-                    let warming = Live::Warming { since: now };
-                    self.workers.get_mut(&node).into_iter().for_each(|w| w.live = warming);
+                    let worker = self.workers.get_mut(&node).into_iter();
+                    // How its command left the others says nothing of the next one.
+                    worker.for_each(|w| (w.live, w.stopped) = (Live::Warming { since: now }, None));
                 }
             }
         }
