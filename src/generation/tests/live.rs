@@ -91,6 +91,7 @@ fn a_process_that_is_killed_is_no_restart_and_its_node_is_left_alone() {
 fn a_node_that_does_not_answer_is_named() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.pass(100);
+    r.now = r.now + 1;
     r.event(&n(1), AgentEvent::Stuck { generation: 1 });
     let Directive::Run(place) = r.m.directive(&n(2)) else { panic!("{:?}", r.m.phase) };
     assert_eq!(place.meeting.unwrap().rolls, 1, "the roll is called");
@@ -103,8 +104,24 @@ fn a_node_that_does_not_answer_is_named() {
     r.now = r.now + 1;
     r.with(|_, _, _| {});
     assert_eq!(last(&r), ["n1", "n3"]);
+    r.hang.insert(n(2));
     r.run();
     went_on(&r, &["n1", "n3"]);
+    // It was away only for a while, and comes as a newcomer.
+    r.hang.clear();
+    r.run();
+    went_on(&r, &["n1", "n3", "n2"]);
+}
+
+#[test]
+fn who_was_heard_in_the_second_of_the_roll_is_not_named() {
+    let mut r = alive("1-8", &[1, 2, 3]);
+    r.pass(100);
+    r.event(&n(1), AgentEvent::Stuck { generation: 1 });
+    r.now = r.now + 3;
+    r.with(|_, _, _| {});
+    went_on(&r, &["n1", "n2", "n3"]);
+    assert_eq!(r.m.generation.number, 1);
 }
 
 #[test]
