@@ -115,3 +115,66 @@ fn a_failure_that_stays_fails_the_slurm_job_with_its_code() {
     let view = site.view(job).expect("the job");
     assert_eq!((view.restarts, view.rescales), (1, 0), "{view:?}");
 }
+
+/// A line of `examples/train_live.py`: `membership` counts its changes, `generation` the starts of processes.
+#[derive(Clone, Debug, Deserialize)]
+struct LiveLine {
+    step: u64,
+    world: u32,
+    membership: u64,
+    generation: u64,
+    time: f64,
+}
+
+fn live_log(site: &Site, job: u32) -> Vec<LiveLine> {
+    let text = std::fs::read_to_string(site.scratch().join(format!("{job}.jsonl"))).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+#[test]
+fn a_live_training_changes_its_size_without_a_restart() {
+    let site = Site::acting();
+    let until_world = |job, world: u32| {
+        site.until(&format!("PyTorch to train on {world} nodes"), 90.0, || {
+            live_log(&site, job).last().is_some_and(|line| line.world == world)
+        });
+    };
+    let first = site.main_job(600, &["--nodes=6"]);
+    site.until("the main job to run", 10.0, || site.started_at(first).is_some());
+    let script = format!(
+        "cd /scratch\n infill run --grace 20 --curve 1:10,2:19,3:27,4:35 -- python3 /opt/infill/examples/train_live.py \
+         --steps 1000000 --step-secs {STEP_SECS} --checkpoint $SLURM_JOB_ID.pt --log $SLURM_JOB_ID.jsonl"
+    );
+    let options = ["-p", "infill", "-J", "spirals", "--chdir=/tmp", "--nodes=1-4"];
+    let job = site.sbatch("alice", &options, &script);
+    until_world(job, 2);
+    site.must("root", &["scancel", &first.id.to_string()]);
+    until_world(job, 4);
+    // Whether the lead's node is among them or not: only then it is started anew.
+    let lead = site.view(job).expect("the daemon knows it").nodes[0].to_string();
+    let exclude = format!("--exclude={lead}");
+    let second = site.main_job(600, &["--nodes=5", &exclude]);
+    site.starts_within(second, 5.0);
+    until_world(job, 3);
+    site.must("root", &["scancel", &second.id.to_string()]);
+    until_world(job, 4);
+    let victim = site.view(job).expect("the daemon knows it").nodes[2].to_string();
+    let processes = site.processes();
+    let of_victim = processes.iter().filter(|p| {
+        p.node() == Some(&victim)
+            && p.name.starts_with("python")
+            && p.args.iter().any(|a| a.ends_with("live.py"))
+    });
+    of_victim.for_each(|p| p.kill());
+    until_world(job, 3);
+    site.must("root", &["scancel", &job.to_string()]);
+    let lines = live_log(&site, job);
+    for (i, two) in lines.windows(2).enumerate() {
+        assert_eq!(two[1].step, two[0].step + 1, "line {i}: no step is done twice, and none is left out");
+        if two[0].membership != two[1].membership {
+            let pause = two[1].time - two[0].time - STEP_SECS;
+            eprintln!("{} to {} nodes: {pause:.2} s more than a step", two[0].world, two[1].world);
+        }
+    }
+    assert!(lines.iter().all(|line| line.generation == 1), "processes were started anew");
+}
