@@ -15,7 +15,21 @@ macro_rules! version {
         ($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/", $name)))
     };
 }
-pub(super) use version;
+
+/// SQLite's.
+pub(super) const SQLITE: [Version; 4] = [
+    version!("sqlite/0001_start.sql"),
+    version!("sqlite/0002_profiles.sql"),
+    version!("sqlite/0003_stops.sql"),
+    version!("sqlite/0004_owners.sql"),
+];
+
+/// PostgreSQL's.
+pub(super) const POSTGRES: [Version; 3] = [
+    version!("postgres/0001_start.sql"),
+    version!("postgres/0002_stops.sql"),
+    version!("postgres/0003_owners.sql"),
+];
 
 /// What brings a schema up to date. Files are named `…/NUMBER_DESCRIPTION.sql`, with numbers from 1 on.
 pub(super) fn migrator(versions: &[Version]) -> Migrator {
@@ -48,22 +62,24 @@ pub(super) fn failure(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
-    /// The folder has these files and no others, numbered as they stand.
-    pub(in crate::store) fn assert_whole(folder: &str, versions: &[Version]) {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(folder);
-        let name =
-            |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
-        let mut files: Vec<String> = path.read_dir().unwrap().map(name).collect();
-        files.sort();
-        let listed: Vec<&str> = versions.iter().map(|(name, _)| *name).collect();
-        assert_eq!(files.iter().map(|f| format!("{folder}/{f}")).collect::<Vec<_>>(), listed);
-        for (number, file) in (1..).zip(&files) {
-            assert!(file.starts_with(&format!("{number:04}_")), "{file} should have number {number}");
+    #[test]
+    fn every_file_is_listed_under_its_number() {
+        for (folder, versions) in [("sqlite", &SQLITE[..]), ("postgres", &POSTGRES[..])] {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(folder);
+            let entries = path.read_dir().unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+            let mut files: Vec<String> = entries.map(|file| format!("{folder}/{file}")).collect();
+            files.sort();
+            let listed: Vec<&str> = versions.iter().map(|(name, _)| *name).collect();
+            assert_eq!(files, listed);
+            for (number, file) in (1..).zip(&files) {
+                assert!(file.starts_with(&format!("{folder}/{number:04}_")), "{file} is number {number}");
+            }
+            let described: Vec<String> =
+                migrator(versions).iter().map(|m| m.description.to_string()).collect();
+            assert_eq!(described[0], "start");
         }
-        let described: Vec<String> = migrator(versions).iter().map(|m| m.description.to_string()).collect();
-        assert_eq!(described[0], "start");
     }
 }

@@ -20,13 +20,7 @@ use tokio::time::timeout;
 
 use super::failure::failed;
 use crate::store::port::{LeadStanding, StoreError};
-use crate::store::schema::{self, Version, version};
-
-const VERSIONS: [Version; 3] = [
-    version!("postgres/0001_start.sql"),
-    version!("postgres/0002_stops.sql"),
-    version!("postgres/0003_owners.sql"),
-];
+use crate::store::schema;
 
 /// The advisory lock: "infill" in ASCII. Nobody else's in a database that is infill's own.
 const LOCK: i64 = 0x696e_6669_6c6c;
@@ -165,7 +159,7 @@ async fn stand_in_line(session: PgConnection, options: &PgConnectOptions) -> PgC
 async fn raise_epoch(session: &mut PgConnection) -> Result<i64, StoreError> {
     let error = |e: sqlx::Error| failed(DOING, &e);
     sqlx::query("SET statement_timeout = 0").execute(&mut *session).await.map_err(error)?;
-    schema::migrator(&VERSIONS)
+    schema::migrator(&schema::POSTGRES)
         .run_direct(None, &mut *session, false)
         .await
         .map_err(|e| schema::failure(DOING, e, failed))?;
@@ -186,9 +180,4 @@ async fn patiently<T>(call: impl Future<Output = Result<T, sqlx::Error>>) -> Res
             Err(StoreError::Unavailable { doing: DOING.to_owned(), what })
         }
     }
-}
-
-#[test]
-fn every_migration_is_listed() {
-    schema::tests::assert_whole("postgres", &VERSIONS);
 }

@@ -12,14 +12,7 @@ use super::Adapter;
 use super::failure::failed;
 use super::lock::Lock;
 use crate::store::port::StoreError;
-use crate::store::schema::{self, Version, version};
-
-const VERSIONS: [Version; 4] = [
-    version!("sqlite/0001_start.sql"),
-    version!("sqlite/0002_profiles.sql"),
-    version!("sqlite/0003_stops.sql"),
-    version!("sqlite/0004_owners.sql"),
-];
+use crate::store::schema;
 
 /// Wait for a lock that another process holds (a backup, a curious administrator).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,7 +38,7 @@ pub(in crate::store) async fn open(url: &str) -> Result<Adapter, StoreError> {
         .foreign_keys(true)
         .busy_timeout(BUSY_TIMEOUT);
     let writer = pool(1).connect_with(options.clone()).await.map_err(|e| failed(&doing, &e))?;
-    schema::migrator(&VERSIONS).run(&writer).await.map_err(|e| schema::failure(&doing, e, failed))?;
+    schema::migrator(&schema::SQLITE).run(&writer).await.map_err(|e| schema::failure(&doing, e, failed))?;
     // A database in memory belongs to its connection.
     let readers = if in_memory {
         writer.clone()
@@ -83,9 +76,4 @@ fn create(path: &Path) -> std::io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
     }
     OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
-}
-
-#[test]
-fn every_migration_is_listed() {
-    schema::tests::assert_whole("sqlite", &VERSIONS);
 }

@@ -55,8 +55,8 @@ impl Plan {
             fault_every_secs: 15.0,
             longest_fault_secs: 15.0,
             gauged: false,
-            // Other clusters run beside it, on the same processors: that nobody waits for good is all that can
-            // be asked for.
+            // Other clusters run beside it, on the same processors: that nobody waits for good is all that
+            // can be asked for.
             most_late_secs: 30.0,
             judges_p99: false,
         }
