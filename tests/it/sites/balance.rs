@@ -104,7 +104,7 @@ impl Balance {
     }
 
     /// Takes in what the jobs did again.
-    pub fn take_losses(&mut self, all: impl Iterator<Item = Losses>) {
+    pub fn take_losses(&mut self, all: impl Iterator<Item = Losses>, plan: &Plan) {
         for job in all {
             self.steps += job.steps;
             self.unsaved.extend(job.unsaved);
@@ -118,7 +118,7 @@ impl Balance {
                 .iter()
                 .map(|n| format!("{n} steps were lost, beyond the command's own checkpoint"));
             self.broken.extend(lost);
-            if job.steps == 0 {
+            if job.steps == 0 && plan.every_job_steps {
                 self.broken.push("a malleable job made no step".to_owned());
             }
         }
@@ -147,6 +147,9 @@ impl Balance {
     pub fn judge(&mut self, plan: &Plan) {
         if self.delays.is_empty() {
             self.broken.push("no main job was submitted: nothing was shown".to_owned());
+        }
+        if self.steps == 0 {
+            self.broken.push("no malleable job made a step: nothing was shown".to_owned());
         }
         let late = p99(&self.delays);
         if plan.judges_p99 && self.delays.len() >= ENOUGH_FOR_P99 && late > P99_SECS {
