@@ -55,7 +55,7 @@ fn agent_on(site: &Site, node: &str, word: &str) -> Option<Process> {
 }
 
 fn is_trainee(process: &Process) -> bool {
-    process.name.starts_with("python") && process.args.iter().any(|a| a.ends_with("trainee.py"))
+    process.runs("trainee.py")
 }
 
 #[test]

@@ -23,11 +23,7 @@ fn pids(site: &Site, job: u32) -> BTreeMap<String, u32> {
 
 /// Which process runs the command on a node.
 fn trainee_on(site: &Site, node: &str) -> Process {
-    let is_it = |p: &Process| {
-        p.name.starts_with("python")
-            && p.node() == Some(node)
-            && p.args.iter().any(|a| a.ends_with("trainee_live.py"))
-    };
+    let is_it = |p: &Process| p.node() == Some(node) && p.runs("trainee_live.py");
     site.processes().into_iter().find(is_it).unwrap_or_else(|| panic!("nothing runs on {node}"))
 }
 

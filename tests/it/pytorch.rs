@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::harness::Site;
 
@@ -24,7 +25,7 @@ struct Line {
     generation: u64,
 }
 
-fn log(site: &Site, name: &str) -> Vec<Line> {
+fn log<L: DeserializeOwned>(site: &Site, name: &str) -> Vec<L> {
     let text = std::fs::read_to_string(site.scratch().join(name)).unwrap_or_default();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
@@ -39,7 +40,7 @@ fn submit(site: &Site, nodes: &str, run: &str, flags: &str) -> u32 {
 
 fn until_world(site: &Site, job: u32, world: u32) {
     site.until(&format!("PyTorch to train on {world} nodes"), 60.0, || {
-        log(site, &format!("{job}.jsonl")).last().is_some_and(|line| line.world == world)
+        log::<Line>(site, &format!("{job}.jsonl")).last().is_some_and(|line| line.world == world)
     });
 }
 
@@ -52,7 +53,7 @@ fn a_rescaled_training_learns_what_an_undisturbed_one_learns() {
         site.port() + 1
     );
     site.must("alice", &["bash", "-c", &alone]);
-    let curve = log(&site, "alone.jsonl");
+    let curve = log::<Line>(&site, "alone.jsonl");
     assert_eq!(curve.len() as u64, STEPS, "the undisturbed training");
 
     let flags = format!("--steps {STEPS} --step-secs {STEP_SECS}");
@@ -71,7 +72,7 @@ fn a_rescaled_training_learns_what_an_undisturbed_one_learns() {
     assert!(view.rescales >= 3 && view.restarts == 0, "{view:?}");
     assert_eq!(site.end_of(job, 90.0), "COMPLETED 0:0");
 
-    let lines = log(&site, &format!("{job}.jsonl"));
+    let lines = log::<Line>(&site, &format!("{job}.jsonl"));
     assert_eq!(lines.last().map(|l| l.step), Some(STEPS));
     let mut times_done = BTreeMap::<u64, u64>::new();
     lines.iter().for_each(|l| *times_done.entry(l.step).or_default() += 1);
@@ -96,13 +97,13 @@ fn a_failure_is_retried_and_is_no_rescale() {
         "--steps 60 --step-secs 0.1 --checkpoint-every 5 --fail-at 20 --fail-rank 1 --fail-once failed-once";
     let job = submit(&site, "--nodes=2", "--grace 20", flags);
     site.until("the retry to train", 90.0, || {
-        log(&site, &format!("{job}.jsonl")).iter().any(|l| l.generation > 1)
+        log::<Line>(&site, &format!("{job}.jsonl")).iter().any(|l| l.generation > 1)
     });
     let view = site.view(job).expect("the job");
     assert_eq!((view.restarts, view.rescales), (1, 0), "{view:?}");
     assert_eq!(site.end_of(job, 60.0), "COMPLETED 0:0");
     assert!(site.scratch().join("failed-once").exists());
-    assert_eq!(log(&site, &format!("{job}.jsonl")).last().map(|l| l.step), Some(60));
+    assert_eq!(log::<Line>(&site, &format!("{job}.jsonl")).last().map(|l| l.step), Some(60));
 }
 
 #[test]
@@ -126,17 +127,12 @@ struct LiveLine {
     time: f64,
 }
 
-fn live_log(site: &Site, job: u32) -> Vec<LiveLine> {
-    let text = std::fs::read_to_string(site.scratch().join(format!("{job}.jsonl"))).unwrap_or_default();
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
-}
-
 #[test]
 fn a_live_training_changes_its_size_without_a_restart() {
     let site = Site::acting();
     let until_world = |job, world: u32| {
         site.until(&format!("PyTorch to train on {world} nodes"), 90.0, || {
-            live_log(&site, job).last().is_some_and(|line| line.world == world)
+            log::<LiveLine>(&site, &format!("{job}.jsonl")).last().is_some_and(|line| line.world == world)
         });
     };
     let first = site.main_job(600, &["--nodes=6"]);
@@ -160,15 +156,11 @@ fn a_live_training_changes_its_size_without_a_restart() {
     until_world(job, 4);
     let victim = site.view(job).expect("the daemon knows it").nodes[2].to_string();
     let processes = site.processes();
-    let of_victim = processes.iter().filter(|p| {
-        p.node() == Some(&victim)
-            && p.name.starts_with("python")
-            && p.args.iter().any(|a| a.ends_with("live.py"))
-    });
+    let of_victim = processes.iter().filter(|p| p.node() == Some(&victim) && p.runs("live.py"));
     of_victim.for_each(|p| p.kill());
     until_world(job, 3);
     site.must("root", &["scancel", &job.to_string()]);
-    let lines = live_log(&site, job);
+    let lines = log::<LiveLine>(&site, &format!("{job}.jsonl"));
     for (i, two) in lines.windows(2).enumerate() {
         assert_eq!(two[1].step, two[0].step + 1, "line {i}: no step is done twice, and none is left out");
         if two[0].membership != two[1].membership {

@@ -27,6 +27,11 @@ impl Process {
         unsafe { libc::kill(self.pid, signal) };
     }
 
+    /// Whether it is Python with a script of this name.
+    pub fn runs(&self, script: &str) -> bool {
+        self.name.starts_with("python") && self.args.iter().any(|a| a.ends_with(script))
+    }
+
     /// The node on which Slurm runs it, if it is part of a job.
     pub fn node(&self) -> Option<&str> {
         self.env.get("SLURMD_NODENAME").map(String::as_str)

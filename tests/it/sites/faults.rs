@@ -186,7 +186,7 @@ fn is_agent(p: &Process) -> bool {
 }
 
 fn is_command(p: &Process) -> bool {
-    p.name.starts_with("python") && p.args.iter().any(|a| a.ends_with("trainee.py"))
+    p.runs("trainee.py")
 }
 
 /// Processes of malleable jobs: none may be left at the end.
