@@ -157,7 +157,7 @@ impl Machine {
         out.stops.push(Stop { job: self.job, generation: self.generation.number, secs, end });
     }
 
-    fn leaving(&mut self, node: &NodeName, now: UnixTime, out: &mut Outcome) {
+    pub(super) fn leaving(&mut self, node: &NodeName, now: UnixTime, out: &mut Outcome) {
         let Some(worker) = self.workers.get_mut(node).filter(|w| !w.leaving) else { return };
         worker.leaving = true;
         // We requeue the lead ourselves: Slurm's SIGTERM is ours then, and no preemption.

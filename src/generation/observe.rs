@@ -6,8 +6,9 @@ use super::effect::{Effect, Outcome};
 use super::machine::Machine;
 use super::obstacles::refusal;
 use super::phase::Phase;
-use super::settings::{Settings, UNDONE_SECS};
+use super::settings::{HEARS_SECS, Settings, UNDONE_SECS};
 use super::sight::Sight;
+use super::worker::Worker;
 
 /// Slurm's word for a job that was requeued and is made to wait.
 const BEGINS_LATER: &str = "BeginTime";
@@ -159,6 +160,31 @@ impl Machine {
         self.queue(next, now);
     }
 
+    /// Without us the lead would keep its node for Slurm's whole grace time.
+    fn take_back(&mut self, node: &NodeName, now: UnixTime, out: &mut Outcome) {
+        let wanted = self.target.as_ref().and_then(|t| t.plan.nodes.first()).is_some_and(|p| p.node == *node);
+        if !wanted || self.phase.is_requeueing() {
+            return;
+        }
+        out.notes.push(format!("{node}: Slurm takes the node back, and nobody there has heard of it"));
+        self.backoff.preempted(self.last_change, now);
+        self.untarget(node);
+    }
+
+    /// Whether Slurm has told a job of ours to leave that cannot have heard of it. Slurm tells the job steps that
+    /// there are, once: a step that waits for a daemon of Slurm's, or comes a moment later, hears nothing.
+    pub(super) fn missed_its_preemption(&self, job: &Job, now: UnixTime) -> bool {
+        let Some(told_at) = job.preempt_time.filter(|_| job.is_preempted()) else { return false };
+        let mut agents = self.workers.values().filter(|w| w.slurm_job == job.id).peekable();
+        match agents.peek() {
+            None => true,
+            Some(_) => {
+                let speaks = |w: &Worker| !w.leaving && now.secs_since(w.last_seen) < HEARS_SECS;
+                now.secs_since(told_at) > HEARS_SECS && agents.all(speaks)
+            }
+        }
+    }
+
     fn lead_runs(&mut self, lead: &Job, now: UnixTime, out: &mut Outcome) {
         let was_suspended = self.obstacles.suspended;
         self.obstacles.note_running(lead);
@@ -168,6 +194,9 @@ impl Machine {
             self.workers.values_mut().filter(|w| w.slurm_job == job).for_each(|w| w.last_seen = now);
         }
         let Some(node) = lead.first_node().cloned() else { return };
+        if self.missed_its_preemption(lead, now) {
+            self.take_back(&node, now, out);
+        }
         match &self.phase {
             Phase::Queued { next } => {
                 let next = next.clone();

@@ -21,6 +21,10 @@ pub const SILENT_SECS: f64 = 12.0;
 /// The same for an agent that has said that Slurm takes its node: it has little time left to speak.
 pub const LEAVING_SECS: f64 = 4.0;
 
+/// Within so many seconds an agent that Slurm tells to leave has said so: Slurm tells once, in whole seconds,
+/// and on some sites by a signal that has to be asked about.
+pub const HEARS_SECS: f64 = 5.0;
+
 /// Seconds of silence, and of others' training standing still meanwhile, after which a worker that Slurm
 /// shows running is given up all the same. Silence alone is none: the command may well run on.
 pub const LOST_SECS: f64 = 60.0;

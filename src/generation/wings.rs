@@ -1,6 +1,6 @@
 //! Takes in what Slurm shows of the wings.
 
-use crate::model::{Job, UnixTime, WingOrder, order_in};
+use crate::model::{Job, NodeName, UnixTime, WingOrder, order_in};
 
 use super::effect::{Effect, Outcome};
 use super::machine::Machine;
@@ -62,7 +62,20 @@ impl Machine {
         if job.state.is_running() {
             let nodes = wing.order.nodes.clone();
             self.keep_limit(job, &nodes, now, out);
+            if self.missed_its_preemption(job, now) {
+                self.take_wing_back(job, &nodes, now, out);
+            }
         }
+    }
+
+    fn take_wing_back(&mut self, job: &Job, nodes: &[NodeName], now: UnixTime, out: &mut Outcome) {
+        if nodes.iter().any(|n| self.workers.contains_key(n)) {
+            nodes.iter().for_each(|n| self.leaving(n, now, out));
+            return;
+        }
+        out.notes.push(format!("Slurm takes wing {} back, and nobody there has heard of it", job.id));
+        nodes.iter().for_each(|n| self.untarget(n));
+        self.attempt(Effect::CancelWing { job: job.id }, now, out);
     }
 
     /// Whether a wing that is not known may be one whose order the store has lost: until the planner has

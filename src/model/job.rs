@@ -112,6 +112,8 @@ pub struct Job {
     pub start_time: Option<UnixTime>,
     /// End; while running, start plus time limit.
     pub end_time: Option<UnixTime>,
+    /// When Slurm last told it to leave for a job of more worth.
+    pub preempt_time: Option<UnixTime>,
     /// Time limit in minutes; `None` is unlimited or unset.
     pub time_limit_mins: Option<u64>,
     /// Nodes that it holds, sorted.
@@ -140,6 +142,11 @@ impl Job {
         self.batch_host.as_ref().or_else(|| self.nodes.first())
     }
 
+    /// Whether it runs, and Slurm has told this run of it to leave. Slurm shows an earlier run's preemption, too.
+    pub fn is_preempted(&self) -> bool {
+        self.state.is_running() && self.preempt_time.is_some() && self.preempt_time >= self.start_time
+    }
+
     /// A job of which nothing more is known: no owner, no times, no nodes.
     pub fn new(id: JobId, partition: &str, state: BaseState) -> Job {
         Job {
@@ -156,6 +163,7 @@ impl Job {
             submit_time: None,
             start_time: None,
             end_time: None,
+            preempt_time: None,
             time_limit_mins: None,
             nodes: Vec::new(),
             batch_host: None,

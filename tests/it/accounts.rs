@@ -1,10 +1,8 @@
 //! What malleable jobs take up counts neither in their users' fair share nor, in an account of their own, in
 //! any limit of main jobs; and what keeps wings from a job is told to its owner.
 
+use crate::harness::jobs::PROMPTLY_SECS;
 use crate::harness::{Site, Slurm, Train};
-
-/// Longest that a main job may wait for what malleable jobs hold, seconds.
-const MAIN_WAITS_SECS: f64 = 5.0;
 
 const PLUGIN: &str = include_str!("../../slurm/job_submit.lua");
 
@@ -39,7 +37,7 @@ fn harvested_time_costs_no_share_and_an_account_of_its_own_no_limit() {
         "{doctor}"
     );
     let main = site.main_job(120, &["--nodes=4"]);
-    site.starts_within(main, MAIN_WAITS_SECS);
+    site.starts_within(main, PROMPTLY_SECS);
     // It is counted each minute: what bob's main job has cost shows that it was.
     site.until("slurmctld to count", 130.0, || usage(&site, "bob") > 0);
     assert_eq!(usage(&site, "alice"), 0, "harvested time is free");

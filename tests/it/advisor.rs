@@ -192,11 +192,12 @@ fn rescale_costs_are_what_the_job_says_they_are() {
     runs_on(8);
     let measured = |kind: &str| profiles(&site).first().and_then(|p| p["costs"][kind]["count"].as_u64());
     for (wanted, kind, count) in [(5, "down", 1), (8, "up", 1), (5, "down", 2), (8, "up", 2)] {
-        let main = (wanted == 5).then(|| site.main_job(40, &["--nodes=3"]));
+        let main = (wanted == 5).then(|| site.main_job(600, &["--nodes=3"]));
         runs_on(wanted);
         // The steady rate must be known behind the warm-up.
         site.until("the change to be measured", 38.0, || measured(kind) == Some(count));
         if let Some(main) = main {
+            site.must("root", &["scancel", &main.id.to_string()]);
             site.end_of(main.id, 60.0);
         }
     }

@@ -1,5 +1,6 @@
 //! Who is at fault: a bad node, a bad job, a lost record. Nobody else pays for it.
 
+use crate::harness::jobs::PROMPTLY_SECS;
 use crate::harness::{Site, Train};
 
 #[test]
@@ -42,6 +43,10 @@ fn a_script_that_never_comes_to_infill_run_keeps_only_its_own_node() {
     let job = Train::on("1-8").user("bob").submit(&site);
     site.until_trains_on(job, 7, 60.0);
     site.completes(job);
+    // Slurm tells only job steps that they must leave, and there is none: the script would stay to the end.
+    let main = site.main_job(5, &["--nodes=8"]);
+    site.starts_within(main, PROMPTLY_SECS);
+    site.end_of(main.id, 30.0);
     site.must("alice", &["scancel", &sleeper.to_string()]);
 }
 

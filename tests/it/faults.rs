@@ -3,12 +3,9 @@
 
 use infill::model::{MalleableState, UnixTime};
 
-use crate::harness::jobs::clock;
+use crate::harness::jobs::{PROMPTLY_SECS, clock};
 use crate::harness::processes::Process;
 use crate::harness::{Settings, Site, Train};
-
-/// Longest that a main job may wait because of infill, whatever is broken, seconds.
-const MAIN_WAITS_SECS: f64 = 5.0;
 
 /// Two rounds of the tests' daemon, and as long again for Slurm and the agents to act on them.
 const TWO_ROUNDS_SECS: f64 = 10.0;
@@ -40,7 +37,7 @@ fn all_is_well(site: &Site, job: u32, nodes: usize) {
     site.until_trains_on(job, nodes, 40.0);
     site.until_nothing_leaks(TWO_ROUNDS_SECS);
     let main = site.main_job(1, &["--nodes=3"]);
-    site.starts_within(main, MAIN_WAITS_SECS);
+    site.starts_within(main, PROMPTLY_SECS);
     site.until_trains_on(job, nodes, 40.0);
     site.until("all problems to be over", 20.0, || site.status().is_some_and(|s| s.problems.is_empty()));
     site.completes(job);
@@ -74,7 +71,7 @@ fn the_daemon_is_killed_in_mid_rescale() {
     // Nobody is there to answer, and Slurm takes nodes back all the same.
     // (Not the lead's: what it is saving takes longer than a preempted worker may.)
     let other = site.main_job(1, &["--nodes=2", &format!("--exclude={lead}")]);
-    site.starts_within(other, MAIN_WAITS_SECS);
+    site.starts_within(other, PROMPTLY_SECS);
     site.start();
     site.until_trains_on(job, 8, 60.0);
     assert!(site.diary(job).lost().iter().all(|lost| *lost <= 1), "{:?}", site.diary(job).lost());
@@ -128,7 +125,7 @@ fn slurmrestd_is_away_for_a_while() {
     // Slurm itself takes back what the main queue wants, and training goes on with the rest.
     // (The lead stays: to start it elsewhere needs slurmrestd.)
     let main = site.main_job(1, &["--nodes=5", &format!("--exclude={}", view.nodes[0])]);
-    site.starts_within(main, MAIN_WAITS_SECS);
+    site.starts_within(main, PROMPTLY_SECS);
     site.until_trains(job, 5, 30.0);
     let waiting = Train::on("1-2").user("bob").submit(&site);
     site.until("slurmrestd to have been away long enough", away, || clock() - gone >= away - 1.0);
@@ -247,7 +244,7 @@ fn the_disk_of_the_store_is_full() {
     );
     site.until_trains(job, 5, 15.0);
     let taker = site.main_job(1, &["--nodes=7"]);
-    site.starts_within(taker, MAIN_WAITS_SECS);
+    site.starts_within(taker, PROMPTLY_SECS);
     site.must("root", &["rm", "/var/lib/infill/small/filler"]);
     site.until("the second job to train", 40.0, || site.diary(waiting).last_step() > 0);
     assert_said_once(&site, &["ERROR", "the store fails"]);
@@ -263,7 +260,7 @@ fn a_worker_ignores_its_signal() {
     site.until_trains_on(job, 4, 30.0);
     let main = site.main_job(5, &["--nodes=7"]);
     // It ignores Slurm's SIGTERM too; its agent gives it preempt_leave_secs.
-    site.starts_within(main, MAIN_WAITS_SECS);
+    site.starts_within(main, PROMPTLY_SECS);
     site.until_trains(job, 5, 40.0);
     let view = site.until_trains_on(job, 4, 40.0);
     assert!(view.kills >= 1, "it was not killed: {view:?}");

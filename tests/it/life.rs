@@ -1,11 +1,8 @@
 //! The life of malleable jobs beside a main queue that comes and goes.
 
-use crate::harness::jobs::clock;
+use crate::harness::jobs::{PROMPTLY_SECS, clock};
 use crate::harness::train::SUBLINEAR;
 use crate::harness::{Site, Train};
-
-/// Longest that a main job may wait because of infill, seconds.
-const MAIN_WAITS_SECS: f64 = 5.0;
 
 #[test]
 fn a_job_grows_into_idle_nodes_shrinks_for_main_jobs_and_completes() {
@@ -13,7 +10,7 @@ fn a_job_grows_into_idle_nodes_shrinks_for_main_jobs_and_completes() {
     let job = Train::on("1-8").submit(&site);
     site.until_trains_on(job, 8, 30.0);
     let main = site.main_job(8, &["--nodes=3"]);
-    site.starts_within(main, MAIN_WAITS_SECS);
+    site.starts_within(main, PROMPTLY_SECS);
     site.until_trains_on(job, 5, 30.0);
     site.end_of(main.id, 30.0);
     let view = site.until_trains_on(job, 8, 30.0);
@@ -53,7 +50,7 @@ fn two_users_share_the_gaps_and_wings_belong_to_their_owner() {
 fn only_allowed_sizes_run() {
     let site = Site::acting();
     let main = site.main_job(120, &["--nodes=1"]);
-    site.starts_within(main, MAIN_WAITS_SECS);
+    site.starts_within(main, PROMPTLY_SECS);
     let job = Train::on("1-8").option("--comment=infill:nodes=1,2,4,8").submit(&site);
     site.until_trains_on(job, 4, 30.0);
     site.rounds_go_by(3);
@@ -71,7 +68,7 @@ fn infill_leaves_before_a_planned_start() {
     let lead = site.until_trains_on(job, 8, 30.0).nodes[0].to_string();
     // The first one ends a little before its limit, so that the second starts when Slurm has planned it.
     let first = site.main_job(57, &["--nodes=4", "--time=1", &format!("--exclude={lead}")]);
-    site.starts_within(first, MAIN_WAITS_SECS);
+    site.starts_within(first, PROMPTLY_SECS);
     let second = site.main_job(5, &["--nodes=8", "--time=1"]);
     site.until_trains_on(job, 4, 25.0);
     site.until("the daemon to see what backfill plans", 20.0, || {
@@ -141,7 +138,7 @@ fn a_main_job_on_the_leads_node_sends_the_lead_elsewhere() {
     let view = site.until_trains_on(job, 8, 30.0);
     let lead = format!("--nodelist={}", view.nodes[0]);
     let main = site.main_job(60, &["--nodes=1", &lead]);
-    site.starts_within(main, MAIN_WAITS_SECS);
+    site.starts_within(main, PROMPTLY_SECS);
     let view = site.until_trains_on(job, 7, 40.0);
     assert_eq!(view.restarts, 0, "a preemption counts as a failure");
     assert!(site.diary(job).lost().iter().all(|lost| *lost <= 1), "{:?}", site.diary(job).lost());
@@ -156,7 +153,7 @@ fn a_main_job_that_needs_all_nodes_runs_at_once() {
     site.until_trains_on(job, 7, 30.0);
     let main = site.main_job(5, &["--nodes=8"]);
     // About 2 s; three with a second suite beside it on two cores.
-    site.starts_within(main, MAIN_WAITS_SECS);
+    site.starts_within(main, PROMPTLY_SECS);
     site.end_of(main.id, 20.0);
     site.until_trains_on(job, 7, 40.0);
     assert!(site.diary(job).lost().iter().all(|lost| *lost <= 1), "{:?}", site.diary(job).lost());

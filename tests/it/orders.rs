@@ -2,6 +2,7 @@
 
 use infill::model::Control;
 
+use crate::harness::jobs::PROMPTLY_SECS;
 use crate::harness::train::SUBLINEAR;
 use crate::harness::{Site, Train};
 
@@ -56,7 +57,7 @@ fn pause_resume_and_drain() {
     // Leaving is not paused.
     let lead = site.view(job).expect("the job").nodes[0].to_string();
     let taker = site.main_job(1, &["--nodes=6", &format!("--exclude={lead}")]);
-    site.starts_within(taker, 5.0);
+    site.starts_within(taker, PROMPTLY_SECS);
     site.until_trains_on(job, 2, 30.0);
 
     assert_eq!(order(&site, "infill", "resume").0, Some(0));

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::harness::Site;
+use crate::harness::jobs::PROMPTLY_SECS;
 
 /// Steps of the rescaled training: enough for four rescales on a busy machine.
 const STEPS: u64 = 160;
@@ -64,7 +65,7 @@ fn a_rescaled_training_learns_what_an_undisturbed_one_learns() {
     site.must("root", &["scancel", &first.id.to_string()]);
     until_world(&site, job, 4);
     let second = site.main_job(600, &["--nodes=5"]);
-    site.starts_within(second, 5.0);
+    site.starts_within(second, PROMPTLY_SECS);
     until_world(&site, job, 3);
     site.must("root", &["scancel", &second.id.to_string()]);
     until_world(&site, job, 4);
@@ -150,7 +151,7 @@ fn a_live_training_changes_its_size_without_a_restart() {
     let lead = site.view(job).expect("the daemon knows it").nodes[0].to_string();
     let exclude = format!("--exclude={lead}");
     let second = site.main_job(600, &["--nodes=5", &exclude]);
-    site.starts_within(second, 5.0);
+    site.starts_within(second, PROMPTLY_SECS);
     until_world(job, 3);
     site.must("root", &["scancel", &second.id.to_string()]);
     until_world(job, 4);

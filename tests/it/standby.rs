@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::harness::jobs::clock;
+use crate::harness::jobs::{PROMPTLY_SECS, clock};
 use crate::harness::{Daemon, Postgres, Settings, Site, Train};
 
 /// Longest until the other daemon must lead, seconds.
@@ -66,7 +66,7 @@ fn goes_on(site: &Site, job: u32, (generation, before): (u64, &BTreeMap<u32, Opt
     assert_eq!(&parts(site, job), before, "a wing was lost or doubled");
     assert_eq!((view.generation, view.restarts), (generation, 0), "it was disturbed: {view:?}");
     let main = site.main_job(120, &["--nodes=5", &format!("--exclude={}", view.nodes[0])]);
-    site.starts_within(main, 5.0);
+    site.starts_within(main, PROMPTLY_SECS);
     site.until_trains_on(job, 3, 40.0);
     site.must("root", &["scancel", &main.id.to_string()]);
     site.until_trains_on(job, 6, 40.0);
@@ -137,7 +137,7 @@ fn a_database_that_is_away_stops_no_job_and_loses_no_history() {
     assert!(site.metric("infill_store_up") == 0.0);
     // Leaving needs nobody's leave.
     let main = site.main_job(1, &["--nodes=6", &format!("--exclude={}", view.nodes[0])]);
-    site.starts_within(main, 5.0);
+    site.starts_within(main, PROMPTLY_SECS);
     site.until_trains(job, 5, 30.0);
     site.until("the database to have been away long enough", AWAY_SECS, || clock() - away > AWAY_SECS);
     server.revive();

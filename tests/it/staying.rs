@@ -1,11 +1,8 @@
 //! Agents without their daemon, at the end of their time, beside other users, and in scripts that do more
 //! than train.
 
-use crate::harness::jobs::clock;
+use crate::harness::jobs::{PROMPTLY_SECS, clock};
 use crate::harness::{Settings, Site, Slurm, Train};
-
-/// Longest that a main job may wait because of infill, seconds.
-const MAIN_WAITS_SECS: f64 = 5.0;
 
 /// The private directory's usual name on each node, of this job and those that come after it.
 fn usual_names(job: u32) -> Vec<String> {
@@ -35,7 +32,7 @@ fn a_name_in_tmp_that_somebody_else_took_first() {
 /// Has Slurm preempt the lead while no daemon is there, and start it again.
 fn restart_without_daemon(site: &Site, job: u32) {
     let main = site.main_job(2, &["--nodes=8"]);
-    site.starts_within(main, MAIN_WAITS_SECS);
+    site.starts_within(main, PROMPTLY_SECS);
     site.until("Slurm to have requeued the lead", 20.0, || {
         site.queued(job).is_some_and(|j| j.state == "PENDING")
     });
@@ -142,7 +139,7 @@ fn what_a_script_does_beside_and_after_infill_run_holds_no_node() {
         .submit(&site);
     site.until_trains_on(job, 4, 30.0);
     let main = site.main_job(1, &["--nodes=8"]);
-    site.starts_within(main, MAIN_WAITS_SECS);
+    site.starts_within(main, PROMPTLY_SECS);
     site.until_trains_on(job, 4, 60.0);
     assert!(site.diary(job).lost().iter().all(|lost| *lost <= 1), "{:?}", site.diary(job).lost());
     // Now the script is at its rest, and no step of infill's runs any more.
@@ -152,7 +149,7 @@ fn what_a_script_does_beside_and_after_infill_run_holds_no_node() {
     let since = clock();
     site.until("some time to go by", 10.0, || clock() - since > 4.0);
     let main = site.main_job(1, &["--nodes=8"]);
-    site.starts_within(main, MAIN_WAITS_SECS);
+    site.starts_within(main, PROMPTLY_SECS);
     site.until("the job to be back in the queue", 20.0, || {
         site.queued(job).is_some_and(|j| j.state == "PENDING" || j.state == "RUNNING")
     });
@@ -237,7 +234,7 @@ fn a_preemption_that_comes_as_the_users_own_signal() {
     let job = Train::on("1-2").option("--signal=USR2@10").submit(&site);
     site.until_trains_on(job, 2, 40.0);
     let main = site.main_job(1, &["--nodes=2"]);
-    site.starts_within(main, MAIN_WAITS_SECS);
+    site.starts_within(main, PROMPTLY_SECS);
     site.until_trains_on(job, 2, 60.0);
     // The signal ends a command that does not know it: there is its own last checkpoint.
     assert!(site.diary(job).lost().iter().all(|lost| *lost <= 10), "{:?}", site.diary(job).lost());

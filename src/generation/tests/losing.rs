@@ -6,7 +6,7 @@ use crate::model::{AgentEvent, Blame, Directive, Exit, JobId, MalleableState};
 
 use crate::generation::sight::Sight;
 
-use super::rig::{LEAD, Rig, job, n, progress, running, settings};
+use super::rig::{LEAD, Rig, job, n, progress, rig, running, settings};
 
 #[test]
 fn a_preempted_wing_stops_all_and_the_rest_goes_on() {
@@ -43,6 +43,56 @@ fn a_preempted_lead_goes_back_to_the_queue_and_takes_its_wings_along() {
     r.run();
     assert!(r.slurm.is_empty(), "no wing without a lead: {:?}", r.slurm);
     assert!(r.m.backoff.start_after.is_some());
+}
+
+#[test]
+fn a_preempted_wing_that_nobody_has_come_from_is_cancelled_at_once() {
+    let mut r = running("1-8", &[1, 2]);
+    r.target(&[1, 2, 3]);
+    r.submit_wings();
+    let (wing, _) = r.slurm.iter().find(|(_, nodes)| nodes.contains(&n(3))).expect("the wing was ordered");
+    let wing = *wing;
+    r.preempted.insert(wing, r.now + 5);
+    r.observe();
+    assert!(r.effects.contains(&Effect::CancelWing { job: wing }), "{:?}", r.effects);
+    assert_eq!(r.nodes_running(), ["n1", "n2"], "those who train go on");
+    assert!(r.strikes.is_empty(), "it is nobody's fault");
+}
+
+#[test]
+fn a_preempted_lead_that_nobody_has_come_from_is_requeued_at_once() {
+    let mut r = rig("1-8");
+    r.target(&[1]);
+    assert!(matches!(r.m.phase, Phase::Launching { .. }));
+    r.preempted.insert(LEAD, r.now + 5);
+    r.observe();
+    assert!(r.effects.contains(&Effect::RequeueHold { job: LEAD }), "{:?}", r.effects);
+    assert!(r.m.backoff.start_after.is_some(), "the main queue comes first");
+    // Of its next run Slurm may still show the last one's preemption.
+    let mut lead = job(LEAD, &[n(1)], 0);
+    lead.preempt_time = Some(r.now);
+    assert!(lead.is_preempted());
+    lead.start_time = Some(r.now + 1);
+    assert!(!lead.is_preempted());
+}
+
+#[test]
+fn who_came_too_late_to_hear_that_slurm_wants_the_node_is_told() {
+    let mut r = running("1-8", &[1, 2]);
+    let wing = *r.slurm.iter().find(|(_, nodes)| nodes.contains(&n(2))).expect("a wing").0;
+    r.preempted.insert(wing, r.now);
+    r.observe();
+    assert!(matches!(r.m.phase, Phase::Running { .. }), "its own word may be on its way");
+    r.observe();
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n1"], "{:?}", r.notes);
+    assert!(r.effects.contains(&Effect::CancelWing { job: wing }), "{:?}", r.effects);
+    // The same for the lead.
+    r.preempted.insert(LEAD, r.now);
+    r.observe();
+    r.observe();
+    r.run();
+    assert!(r.effects.contains(&Effect::RequeueHold { job: LEAD }), "{:?}", r.effects);
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub struct Rig {
     /// Nodes of each job that Slurm runs.
     pub slurm: BTreeMap<JobId, Vec<NodeName>>,
     pub held: bool,
+    /// Jobs that Slurm has told to leave, and since when.
+    pub preempted: BTreeMap<JobId, UnixTime>,
     pub notes: Vec<String>,
     pub started: Vec<Vec<String>>,
     pub effects: Vec<Effect>,
@@ -70,6 +72,7 @@ pub fn rig(sizes: &str) -> Rig {
         agents: BTreeMap::new(),
         slurm: BTreeMap::new(),
         held: true,
+        preempted: BTreeMap::new(),
         notes: Vec::new(),
         started: Vec::new(),
         effects: Vec::new(),
@@ -299,12 +302,12 @@ impl Rig {
         if matches!(self.m.phase, Phase::Ending { .. }) && lead_nodes.is_empty() {
             lead.state = JobState::of(BaseState::Completed);
         }
-        let wings: Vec<Job> = self
-            .slurm
-            .iter()
-            .filter(|(id, _)| **id != LEAD)
-            .map(|(id, nodes)| job(*id, nodes, u64::from(id.0) - 100))
-            .collect();
+        lead.preempt_time = self.preempted.get(&LEAD).copied();
+        let wings = self.slurm.iter().filter(|(id, _)| **id != LEAD).map(|(id, nodes)| Job {
+            preempt_time: self.preempted.get(id).copied(),
+            ..job(*id, nodes, u64::from(id.0) - 100)
+        });
+        let wings: Vec<Job> = wings.collect();
         let sight = Sight { lead: Some(&lead), wings: wings.iter().collect(), read_at: self.now };
         let now = self.now;
         self.with(|m, _, out| m.observe(&sight, &settings(), now, out));

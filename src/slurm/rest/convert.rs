@@ -137,6 +137,7 @@ fn job(w: &wire::Job<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Job {
         submit_time: flaws.or_default(time(w.submit_time, "submit_time")),
         start_time: flaws.or_default(time(w.start_time, "start_time")),
         end_time: flaws.or_default(time(w.end_time, "end_time")),
+        preempt_time: flaws.or_default(time(w.preempt_time, "preempt_time")),
         time_limit_mins: flaws.or_default(time_limit(w.time_limit)),
         batch_host: Some(host).filter(|h| !h.is_empty()).map(|h| shared.name(h)),
         nodes,

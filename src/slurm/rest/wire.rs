@@ -91,6 +91,7 @@ pub(super) struct Job<'a> {
     pub submit_time: Number,
     pub start_time: Number,
     pub end_time: Number,
+    pub preempt_time: Number,
     pub time_limit: Number,
     pub nodes: Text<'a>,
     pub batch_host: Text<'a>,

@@ -270,8 +270,9 @@ impl Site {
         Relay { port, name }
     }
 
-    /// Waits until `probe` finds something.
+    /// Waits until `probe` finds something. `secs` are what it may take on a machine that does nothing else.
     pub fn wait<T>(&self, what: &str, secs: f64, probe: impl FnMut() -> Option<T>) -> T {
+        let secs = secs * wait::PATIENCE;
         wait::look(secs, probe).unwrap_or_else(|| panic!("waited {secs} s for {what}, in vain"))
     }
 
