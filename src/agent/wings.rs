@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use crate::model::{AgentEvent, JobId, WingOrder, order_in, wing_comment, wing_name};
 
@@ -16,6 +17,10 @@ use super::step::{SHARE_VARIABLES, SRUN_OPTIONS};
 
 /// slurmctld may be busy for a while, but an order whose nodes were free a minute ago is stale.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Slurm preempts the youngest first and knows whole seconds: a wing that started in the lead's own second would
+/// let it take the lead, and the whole job with it.
+const YOUNGER: Duration = Duration::from_secs(1);
 
 /// What wings run, and where their output goes.
 #[derive(Clone, Debug)]
@@ -43,12 +48,21 @@ pub struct Submitter {
     done: BTreeMap<u64, AgentEvent>,
     /// Whether notes and queue were looked through.
     remembered: bool,
+    /// When wings will be younger than the lead, which runs by now.
+    begins: Instant,
 }
 
 impl Submitter {
     /// `notes` is the file that survives a restart of the agent.
     pub fn new(job: WingJob, notes: PathBuf, programs: Programs) -> Submitter {
-        Submitter { job, notes, programs, done: BTreeMap::new(), remembered: false }
+        Submitter {
+            job,
+            notes,
+            programs,
+            done: BTreeMap::new(),
+            remembered: false,
+            begins: Instant::now() + YOUNGER,
+        }
     }
 
     /// Takes up the orders that hold and tells what became of them, until nobody sends any more. Getting an
@@ -56,6 +70,7 @@ impl Submitter {
     /// before each one the list is looked at anew.
     pub async fn serve(mut self, mut orders: watch::Receiver<Vec<WingOrder>>, tell: impl Fn(AgentEvent)) {
         while orders.changed().await.is_ok() {
+            sleep_until(self.begins).await;
             let mut taken_up = BTreeSet::new();
             loop {
                 let next = orders.borrow_and_update().iter().find(|o| !taken_up.contains(&o.order)).cloned();

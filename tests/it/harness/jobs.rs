@@ -5,8 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Site;
 
-/// Longest that a main job may wait in a test: well before the moment, 30 s later, at which Slurm itself kills
-/// who does not make way. How long they really wait where the machine does nothing else, the made-up sites tell.
+/// Longest that a main job may wait in a test: well before the moment, 30 s later, at which Slurm itself
+/// kills who does not make way. How long they wait where the machine does nothing else, the made-up sites
+/// tell.
 pub const PROMPTLY_SECS: f64 = 15.0;
 
 /// One line of `squeue`.
