@@ -18,8 +18,8 @@ use super::step::{SHARE_VARIABLES, SRUN_OPTIONS};
 /// slurmctld may be busy for a while, but an order whose nodes were free a minute ago is stale.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Slurm preempts the youngest first and knows whole seconds: for a wing that started in the lead's own second
-/// it may take the lead, and with it the whole job.
+/// Slurm preempts the youngest first and knows whole seconds: for a wing that started in the same second as
+/// its lead it may take the lead, and with it the whole job.
 const YOUNGER: Duration = Duration::from_secs(1);
 
 /// What wings run, and where their output goes.

@@ -172,7 +172,7 @@ impl Machine {
     }
 
     /// Whether Slurm has told a job of ours to leave that cannot have heard of it. Slurm tells the job steps
-    /// that there are, once: a step that waits for a daemon of Slurm's, or comes a moment later, hears nothing.
+    /// that there are, once: a step that waits for one of Slurm's daemons, or comes later, hears nothing.
     pub(super) fn missed_its_preemption(&self, job: &Job, now: UnixTime) -> bool {
         let Some(told_at) = job.preempt_time.filter(|_| job.is_preempted()) else { return false };
         let mut agents = self.workers.values().filter(|w| w.slurm_job == job.id).peekable();

@@ -142,7 +142,7 @@ impl Job {
         self.batch_host.as_ref().or_else(|| self.nodes.first())
     }
 
-    /// Whether it runs, and Slurm has told this run of it to leave: an earlier run's preemption is shown, too.
+    /// Whether it runs, and Slurm has told this run of it to leave: an earlier run's preemption shows, too.
     pub fn is_preempted(&self) -> bool {
         self.state.is_running() && self.preempt_time.is_some() && self.preempt_time >= self.start_time
     }
