@@ -103,6 +103,7 @@ fn setup(case: &Case, root: &Path, quick: bool) -> Setup {
         supply,
         costs: RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 },
         accounting: Accounting::Pause,
+        warm_secs: 0.0,
         checkpoints: Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
         leave_secs: 5.0,
         noise: 0.02,

@@ -49,7 +49,7 @@ fn profile(number: u32) -> Profile {
     };
     Profile {
         points: (0..8).map(|n| point(1 << n)).collect(),
-        costs: MeasuredCosts { up: cost, down: cost, start: cost },
+        costs: MeasuredCosts { up: cost, down: cost, start: cost, live_up: cost, live_down: cost },
         probes: 5,
         probe_secs: 212.3,
         jobs: 12,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Curve, KeepIdle, Mode, RescaleCosts};
+use crate::model::{Curve, KeepIdle, LiveCosts, Mode, RescaleCosts};
 pub use http::HttpConfig;
 use rule::{Rule, first_broken};
 
@@ -136,6 +136,8 @@ pub struct PlannerConfig {
     pub lease_secs: f64,
     /// Rescale costs of a job that has declared none and of which nothing was measured.
     pub costs: RescaleCosts,
+    /// The same of a command that stays alive over changes, of which nothing was measured.
+    pub live_costs: LiveCosts,
     /// Throughput curves (`nodes:samples a second`, as for `infill run --curve`) by profile or job name, for
     /// jobs that declare none themselves.
     pub curves: BTreeMap<String, Curve>,
@@ -299,6 +301,8 @@ impl Default for PlannerConfig {
             lease_secs: 3600.0,
             // Measured on Summit for data-parallel PyTorch: about 18 s to grow, 12 s to shrink.
             costs: RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 },
+            // Expected with NCCL: 2 to 5 s to grow, most of it the new communicator, and less to shrink.
+            live_costs: LiveCosts { up_secs: 3.0, down_secs: 2.0 },
             curves: BTreeMap::new(),
             shares: BTreeMap::new(),
         }
@@ -314,6 +318,8 @@ impl PlannerConfig {
         Rule::any_secs("planner.costs.up_secs", |c| c.costs.up_secs),
         Rule::any_secs("planner.costs.down_secs", |c| c.costs.down_secs),
         Rule::any_secs("planner.costs.start_secs", |c| c.costs.start_secs),
+        Rule::any_secs("planner.live_costs.up_secs", |c| c.live_costs.up_secs),
+        Rule::any_secs("planner.live_costs.down_secs", |c| c.live_costs.down_secs),
         Rule::share("planner.mip_gap", |c| c.mip_gap),
         Rule::within("planner.max_steps", |c| f64::from(c.max_steps), 1.0..=24.0, "expected 1 to 24 steps"),
         Rule::share("planner.hysteresis", |c| c.hysteresis),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use infill::config::Config;
 use infill::model::{
-    Curve, ExecPlan, HeldNode, JobId, NodeName, Plan, Sizes, Snapshot, Standing, UnixTime, UserId,
+    Curve, ExecPlan, HeldNode, JobId, NodeName, Plan, Sizes, Snapshot, Standing, UnixTime, UserId, Way,
 };
 use infill::round::{Advice, Claims, JobFacts, Place, Program, Scene, Terms, judge};
 use infill::slurm::rest::offline;
@@ -84,6 +84,7 @@ fn facts(n: u32, holds: bool) -> JobFacts {
             ..Place::default()
         },
         exec_plan: ExecPlan::default(),
+        way: Way::Restart,
         pause: None,
         submitted_at: UnixTime(answers::NOW - 4000),
         last_change: None,

@@ -1,6 +1,6 @@
 //! What a rescale costs, learned from each one.
 
-use crate::model::{ChangeCost, MeasuredCosts, RescaleCosts};
+use crate::model::{ChangeCost, LiveChange, LiveCosts, MeasuredCosts, RescaleCosts};
 
 /// The mean forgets: a new cost counts at least one part in so many.
 const MEMORY: u32 = 8;
@@ -30,6 +30,28 @@ pub fn learn(mean: &mut ChangeCost, new: &ChangeCost) {
         warmup_secs: mix(mean.warmup_secs, new.warmup_secs),
         count: mean.count.saturating_add(1),
     };
+}
+
+/// Takes in a change that the command lived through.
+pub fn learn_live(costs: &mut MeasuredCosts, change: &LiveChange) {
+    let mean = if change.to > change.from { &mut costs.live_up } else { &mut costs.live_down };
+    learn(mean, &ChangeCost { start_secs: change.secs, count: 1, ..ChangeCost::default() });
+}
+
+/// What changes cost a command that stays alive: what was measured, as in [`believed`]. A start is one like any
+/// other.
+pub fn believed_alive(
+    measured: &MeasuredCosts,
+    restarts: &RescaleCosts,
+    otherwise: &LiveCosts,
+) -> RescaleCosts {
+    let known = |c: &ChangeCost| (c.count > 0).then(|| c.total_secs());
+    let (up, down) = (known(&measured.live_up), known(&measured.live_down));
+    RescaleCosts {
+        up_secs: up.or(down).unwrap_or(otherwise.up_secs),
+        down_secs: down.or(up).unwrap_or(otherwise.down_secs),
+        ..*restarts
+    }
 }
 
 /// What the planner is to count on: what was measured; for a kind of change that never happened, what the
@@ -66,6 +88,23 @@ mod tests {
             learn(&mut mean, &cost(7.0));
         }
         assert!((mean.total_secs() - 8.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn changes_that_the_command_lives_through_have_costs_of_their_own() {
+        let restarts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 20.0 };
+        let otherwise = LiveCosts { up_secs: 3.0, down_secs: 2.0 };
+        let mut measured = MeasuredCosts { up: cost(7.0), ..MeasuredCosts::default() };
+        let costs = believed_alive(&measured, &restarts, &otherwise);
+        assert_eq!((costs.up_secs, costs.down_secs, costs.start_secs), (3.0, 2.0, 20.0));
+        learn_live(&mut measured, &LiveChange { from: 4, to: 3, secs: 0.25 });
+        let costs = believed_alive(&measured, &restarts, &otherwise);
+        assert_eq!((costs.up_secs, costs.down_secs), (0.25, 0.25));
+        learn_live(&mut measured, &LiveChange { from: 3, to: 4, secs: 0.75 });
+        learn_live(&mut measured, &LiveChange { from: 4, to: 5, secs: f64::NAN });
+        let costs = believed_alive(&measured, &restarts, &otherwise);
+        assert_eq!((costs.up_secs, costs.down_secs), (0.75, 0.25));
+        assert_eq!((measured.live_up.count, measured.up.count), (1, 1));
     }
 
     #[test]

@@ -20,7 +20,8 @@ use super::worth::{Candidate, Stakes, best_probe};
 use crate::config::AdvisorConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    JobId, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, SizePoint, Stop, UnixTime,
+    JobId, LiveChange, LiveCosts, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, SizePoint,
+    Stop, UnixTime, Way,
 };
 
 /// A size counts as measured when its rate is known so well.
@@ -132,9 +133,14 @@ impl Library {
         self.profiles.of_user(user).filter(named).flat_map(|p| &p.stops)
     }
 
-    /// What the job's rescales cost: measured where it was, else `otherwise`.
-    pub fn costs(&self, key: &ProfileKey, otherwise: &RescaleCosts) -> RescaleCosts {
-        self.profiles.costs(key, otherwise)
+    /// Takes in a change of a job of this profile that its command lived through.
+    pub fn lived_through(&mut self, key: &ProfileKey, change: &LiveChange, now: UnixTime) {
+        self.profiles.lived_through(key, change, now);
+    }
+
+    /// What the job's rescales cost in this way: measured where it was, else `otherwise`.
+    pub fn costs(&self, key: &ProfileKey, otherwise: &(RescaleCosts, LiveCosts), way: Way) -> RescaleCosts {
+        self.profiles.costs(key, otherwise, way)
     }
 
     fn belief(&self) -> Belief<'_> {

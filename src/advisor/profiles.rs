@@ -6,8 +6,8 @@ use super::learn::{Doubts, Learned, batch_mode, learn};
 use super::watching::Measured;
 use super::{costs, stops};
 use crate::model::{
-    BatchMode, ExecPlan, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, SizePoint, Stop,
-    UnixTime,
+    BatchMode, ExecPlan, LiveChange, LiveCosts, MeasuredCosts, NodeType, Profile, ProfileFilter, ProfileKey,
+    RescaleCosts, SizePoint, Stop, UnixTime, Way,
 };
 
 /// Seconds between two drifts that each allow another probe.
@@ -162,9 +162,28 @@ impl Profiles {
         (known.profile.updated_at, known.unsaved, known.used_at) = (now, true, now);
     }
 
-    /// What a profile's rescales cost: measured where it was, else `otherwise`.
-    pub(super) fn costs(&self, key: &ProfileKey, otherwise: &RescaleCosts) -> RescaleCosts {
-        self.get(key).map_or(*otherwise, |p| costs::believed(&p.costs, otherwise))
+    /// Takes in a change of a job of this profile that its command lived through.
+    pub(super) fn lived_through(&mut self, key: &ProfileKey, change: &LiveChange, now: UnixTime) {
+        let fresh = || Known::new(Profile::new(key.clone()), now);
+        let known = self.known.entry(key.clone()).or_insert_with(fresh);
+        costs::learn_live(&mut known.profile.costs, change);
+        (known.profile.updated_at, known.unsaved, known.used_at) = (now, true, now);
+    }
+
+    /// What a profile's rescales cost, in each way: measured where it was, else `otherwise`.
+    pub(super) fn costs(
+        &self,
+        key: &ProfileKey,
+        otherwise: &(RescaleCosts, LiveCosts),
+        way: Way,
+    ) -> RescaleCosts {
+        let unmeasured = MeasuredCosts::default();
+        let measured = self.get(key).map_or(&unmeasured, |p| &p.costs);
+        let restarts = costs::believed(measured, &otherwise.0);
+        match way {
+            Way::Restart => restarts,
+            Way::Live => costs::believed_alive(measured, &restarts, &otherwise.1),
+        }
     }
 
     /// Notes a probe that is over; a try is a try, whatever came of it.

@@ -172,6 +172,9 @@ pub struct JobView {
     /// In what time it leaves a node, and what its owner should know of how it saves.
     #[serde(default)]
     pub leaving: String,
+    /// How it changes its size, and what that costs.
+    #[serde(default)]
+    pub changing: String,
 }
 
 /// A round: `GET /v1/round` (the last one) and `GET /v1/plan` (a new one, computed without acting).

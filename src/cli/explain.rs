@@ -201,6 +201,7 @@ fn job_lines(job: &JobView) -> Vec<String> {
     });
     lines.extend(job.shortage.as_ref().map(|why| format!("short of nodes: {why}")));
     lines.extend((!job.advice.is_empty()).then(|| format!("advice: {}", job.advice)));
+    lines.extend((!job.changing.is_empty()).then(|| format!("changing: {}", job.changing)));
     lines.extend((!job.leaving.is_empty()).then(|| format!("leaving: {}", job.leaving)));
     lines
 }
@@ -279,6 +280,7 @@ mod tests {
         generation 3; 2 rescales (0 killed past the grace time), 0 restarts after failures
         progress: 1.23M samples, 812/s, 87% of proportional scaling, step 4200, loss 1.25
         advice: curve from 3 sizes; 8 nodes will be tried
+        changing: restarts: 7.5 s to grow, 5.0 s to shrink, 11 s to start
         leaving: leaves a node 20 s before the main queue wants it: 4 s are allowed for saving, by its last 5 stops
 
         last round, 22:10:17 (0:00 ago, carried out):

@@ -64,6 +64,7 @@ pub fn job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) -> JobVie
         efficiency: None,
         advice: String::new(),
         leaving: String::new(),
+        changing: String::new(),
     }
 }
 
@@ -97,6 +98,7 @@ pub fn status() -> Status {
         efficiency: Some(0.873),
         advice: "curve from 3 sizes; 8 nodes will be tried".to_owned(),
         leaving: "leaves a node 20 s before the main queue wants it: 4 s are allowed for saving, by its last 5 stops".to_owned(),
+        changing: "restarts: 7.5 s to grow, 5.0 s to shrink, 11 s to start".to_owned(),
         why: "2 of 3 gaps: the third closes in 4:00".to_owned(),
         ..job(101, "alice", MalleableState::Running, &["n1", "n2"])
     };

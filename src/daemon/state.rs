@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tracing::Level;
 
 use super::attention::Attention;
-use super::fleet::{Batch, Fleet, Measured, Note, Output, Stopped};
+use super::fleet::{Batch, Fleet, Lived, Measured, Note, Output, Stopped};
 use super::health::{Health, Problem, Topic};
 use super::ledger::Ledger;
 use super::lines::{Permit, Word};
@@ -160,6 +160,7 @@ impl State {
         }
         out.ended.into_iter().for_each(|job| self.scene.library_mut().ended(job));
         out.stops.iter().for_each(|stopped| self.stopped(stopped, now));
+        out.lived_through.iter().for_each(|lived| self.lived_through(lived, now));
         out.arrived.iter().for_each(|(node, secs)| self.scene.arrived(node, *secs));
         for (node, strike) in out.strikes {
             let why = strike.why.clone();
@@ -193,12 +194,25 @@ impl State {
         errands
     }
 
+    /// Whether something of a job whose lead is on this node may be learned for this signature: as below, what
+    /// the store knows of its program must be known first.
+    fn is_known(&self, key: &ProfileKey, lead: Option<&NodeName>) -> bool {
+        let typed = lead.is_some_and(|node| self.scene.type_at(node).is_some());
+        typed && !key.name.is_empty() && self.lookups.covers(key)
+    }
+
+    /// Takes in a change that a job's command lived through.
+    fn lived_through(&mut self, lived: &Lived, now: UnixTime) {
+        let key = self.scene.key(&lived.program, lived.lead.as_ref());
+        if self.is_known(&key, lived.lead.as_ref()) {
+            self.scene.lived_through(&key, &lived.change, now);
+        }
+    }
+
     /// Takes in how a worker has stopped.
     fn stopped(&mut self, stopped: &Stopped, now: UnixTime) {
         let key = self.scene.key(&stopped.program, stopped.lead.as_ref());
-        // As below: what the store knows of its program must be known first.
-        let known = stopped.lead.as_ref().is_some_and(|node| self.scene.type_at(node).is_some());
-        let counts = known && !key.name.is_empty() && self.lookups.covers(&key);
+        let counts = self.is_known(&key, stopped.lead.as_ref());
         self.scene.stopped(&key, &stopped.stop, counts, now);
         if counts {
             self.scene.library_mut().set_job_name(&key, &stopped.program.job_name);

@@ -103,6 +103,7 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
     let lead = machine.lead_node().cloned();
     let wings = machine.occupied().into_keys().filter(|n| Some(n) != lead.as_ref());
     let running = machine.state() == MalleableState::Running;
+    let facts = state.fleet.facts_of(id, now);
     Some(JobView {
         job: id,
         name: about.name,
@@ -124,6 +125,7 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
         shortage: machine.shortage(now),
         efficiency: efficiency(state, machine, now),
         advice: state.scene.library().thought(id).to_owned(),
-        leaving: state.fleet.facts_of(id, now).map(|f| state.scene.leaving_in_words(&f)).unwrap_or_default(),
+        leaving: facts.as_ref().map(|f| state.scene.leaving_in_words(f)).unwrap_or_default(),
+        changing: facts.as_ref().map(|f| state.scene.changing_in_words(f)).unwrap_or_default(),
     })
 }

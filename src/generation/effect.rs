@@ -1,7 +1,7 @@
 //! What a machine wants done, and what a step led to.
 
 use crate::model::words::words;
-use crate::model::{JobId, NodeName, Stop};
+use crate::model::{JobId, LiveChange, NodeName, Stop};
 
 /// Something to do at Slurm for this job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +119,8 @@ pub struct Outcome {
     pub strikes: Vec<(NodeName, String)>,
     /// How commands came to their end that were asked to save and exit.
     pub stops: Vec<Stop>,
+    /// A change of size that the command lived through.
+    pub lived_through: Option<LiveChange>,
     /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.
     pub arrived: Vec<(NodeName, f64)>,
     /// The command fails elsewhere, too: its strikes say nothing of nodes.

@@ -67,6 +67,7 @@ impl Machine {
             stopped,
             leaving: false,
             live,
+            stood_secs: None,
             doubt: None,
         };
         self.workers.insert(a.node.clone(), worker);

@@ -1,12 +1,15 @@
 //! Commands that stay alive over changes: where they are, who comes, and who can be taken along.
 
-use crate::model::{AgentEvent, Exit, NodeName, UnixTime};
+use crate::model::{AgentEvent, Exit, NodeName, UnixTime, Way};
 
 use super::effect::Outcome;
 use super::machine::Machine;
 use super::phase::{Phase, StopReason};
 use super::settings::{JOIN_SECS, SILENT_SECS, Settings, WARM_SECS};
 use super::worker::{Live, Worker};
+
+/// Nobody stands still for longer: by then a restart has taken the place of the change.
+const LONGEST_STANDSTILL_SECS: f64 = 3600.0;
 
 impl Machine {
     /// Takes in what an agent says of a command that stays alive.
@@ -24,7 +27,7 @@ impl Machine {
                 let store = self.generation.store.as_mut().filter(|s| s.node == *node);
                 store.into_iter().for_each(|s| s.port = Some(port));
             }
-            AgentEvent::Joined { generation, .. } if generation == number => self.joined(node),
+            AgentEvent::Joined { generation, secs } if generation == number => self.joined(node, secs),
             AgentEvent::Failed { generation } if generation == number => {
                 if let Some(worker) = self.workers.get_mut(node) {
                     worker.doubt.get_or_insert(now);
@@ -49,11 +52,14 @@ impl Machine {
         }
     }
 
-    fn joined(&mut self, node: &NodeName) {
+    fn joined(&mut self, node: &NodeName, secs: f64) {
         let (number, lead) = (self.generation.number, self.job);
         let is_member = self.phase.members().contains(node);
+        let is_change = matches!(self.phase, Phase::Regrouping { .. });
         let Some(worker) = self.workers.get_mut(node).filter(|_| is_member) else { return };
         (worker.live, worker.doubt) = (Live::In(number), None);
+        worker.stood_secs =
+            Some(secs).filter(|secs| is_change && (0.0..=LONGEST_STANDSTILL_SECS).contains(secs));
         if worker.slurm_job != lead {
             self.backoff.wing_came();
             self.obstacles.shortage = None;
@@ -79,6 +85,15 @@ impl Machine {
     pub(super) fn lives_on(&self, nodes: &[NodeName]) -> bool {
         let is_in = |w: &Worker| w.live == Live::In(self.generation.number) && w.stopped.is_none();
         !nodes.is_empty() && nodes.iter().all(|n| self.workers.get(n).is_some_and(is_in))
+    }
+
+    /// In which way the job would change its size now.
+    pub fn way(&self) -> Way {
+        match &self.phase {
+            Phase::Running { members } if self.lives_on(members) => Way::Live,
+            Phase::Regrouping { .. } => Way::Live,
+            _ => Way::Restart,
+        }
     }
 
     /// As many of these nodes as an allowed size has, if the command is alive on all of them and the lead's

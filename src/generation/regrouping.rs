@@ -1,7 +1,7 @@
 //! A change of members while the command stays alive: how it begins, what can come of it, and when a restart
 //! takes its place.
 
-use crate::model::{NodeName, UnixTime};
+use crate::model::{LiveChange, NodeName, UnixTime};
 
 use super::effect::Outcome;
 use super::machine::{Machine, Store};
@@ -80,6 +80,7 @@ impl Machine {
         self.generation.roll = None;
         for worker in self.workers.values_mut() {
             (worker.stopped, worker.progress_at, worker.doubt) = (None, None, None);
+            worker.stood_secs = None;
         }
         if how.tries == 1 {
             self.counts.rescales += 1;
@@ -193,13 +194,24 @@ impl Machine {
 
     fn regrouped(&mut self, members: &[NodeName], how: &Regroup, now: UnixTime, out: &mut Outcome) {
         let secs = now.secs_since(how.began);
+        out.lived_through = self.lived_through(members, how);
         out.notes.push(format!("{} workers went on without a restart, after {secs:.1} s", members.len()));
         for (node, worker) in &mut self.workers {
+            worker.stood_secs = None;
             if matches!(worker.live, Live::In(_)) && !members.contains(node) {
                 worker.live = Live::No;
             }
         }
         self.enter(Phase::Running { members: members.to_vec() }, now);
+    }
+
+    /// What a change has cost those that were there before. Where a member was lost, or several tries were needed,
+    /// that says nothing of others.
+    fn lived_through(&self, members: &[NodeName], how: &Regroup) -> Option<LiveChange> {
+        let stayed = members.iter().filter(|n| how.from.contains(n));
+        let secs = stayed.filter_map(|n| self.workers.get(n)?.stood_secs).reduce(f64::max)?;
+        let (from, to) = (how.from.len() as u32, members.len() as u32);
+        (how.tries == 1 && !how.urgent && from != to).then_some(LiveChange { from, to, secs })
     }
 
     fn restart_instead(

@@ -59,8 +59,8 @@ pub use note::Note;
 pub use plan::{JobPlan, Placement, Plan, Proof, Prover, SolveKind, SolveStatus};
 pub use private::PrivateData;
 pub use profile::{
-    BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, MeasuredCosts, Profile, ProfileFilter, ProfileKey,
-    RescaleCosts, SizePoint,
+    BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, LiveChange, LiveCosts, MeasuredCosts, Profile,
+    ProfileFilter, ProfileKey, RescaleCosts, SizePoint, Way,
 };
 pub use reason::{JobReason, JobReasonKind, Leaving, Shortage, Size};
 pub use refusal::Refusal;

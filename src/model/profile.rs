@@ -170,6 +170,17 @@ pub struct RescaleCosts {
     pub start_secs: f64,
 }
 
+/// What [`RescaleCosts`] are for a command that stays alive: seconds in which those stand still that were there
+/// before.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LiveCosts {
+    /// Growing.
+    pub up_secs: f64,
+    /// Shrinking.
+    pub down_secs: f64,
+}
+
 impl RescaleCosts {
     /// What a change from `from` to `to` nodes costs, seconds.
     pub fn of(&self, from: u32, to: u32) -> f64 {
@@ -179,6 +190,18 @@ impl RescaleCosts {
             _ if to < from => self.down_secs,
             _ => 0.0,
         }
+    }
+}
+
+words! {
+    /// How a job changes its size while it runs.
+    #[derive(Default)]
+    pub enum Way {
+        /// Its command saves, stops everywhere, and starts again.
+        #[default]
+        Restart = "restart",
+        /// Its command stays alive: only who comes starts, and only who goes stops.
+        Live = "live",
     }
 }
 
@@ -284,6 +307,24 @@ pub struct MeasuredCosts {
     pub down: ChangeCost,
     /// First start, and start after a park.
     pub start: ChangeCost,
+    /// Growing alive: how long those stood still that were there before. What warming up takes the newcomers is
+    /// no part of it.
+    #[serde(default)]
+    pub live_up: ChangeCost,
+    /// Shrinking alive: the same for those that stay.
+    #[serde(default)]
+    pub live_down: ChangeCost,
+}
+
+/// A change of size that a command lived through.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LiveChange {
+    /// Nodes before.
+    pub from: u32,
+    /// Nodes since.
+    pub to: u32,
+    /// Longest that one of those that were there before stood still, seconds.
+    pub secs: f64,
 }
 
 /// What is known of a recurring job on one node type with one execution plan. The curve is not kept: it

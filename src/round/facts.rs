@@ -3,6 +3,7 @@
 
 use crate::model::{
     BatchMode, Curve, ExecPlan, HeldNode, JobId, NodeName, RescaleCosts, Sizes, Standing, UnixTime, UserId,
+    Way,
 };
 use crate::plan::Change;
 
@@ -29,6 +30,8 @@ pub struct JobFacts {
     pub place: Place,
     /// Execution plan of the present generation.
     pub exec_plan: ExecPlan,
+    /// How it changes its size.
+    pub way: Way,
     /// The pause that it is in, or that has just passed.
     pub pause: Option<Pause>,
     /// When it entered the queue.

@@ -22,8 +22,8 @@ use crate::advisor::{Library, News, Progress, Subject};
 use crate::config::Config;
 use crate::gaps::{self, GapContext, Holders, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use crate::model::{
-    Curve, EndedGap, ExecPlan, Gap, Gaps, JobId, MalleableJob, NodeName, NodeType, ProfileKey, Refusal,
-    RescaleCosts, Snapshot, Stop, UnixTime, WindowEnd,
+    Curve, EndedGap, ExecPlan, Gap, Gaps, JobId, LiveChange, MalleableJob, NodeName, NodeType, Profile,
+    ProfileKey, Refusal, RescaleCosts, Snapshot, Stop, UnixTime, Way, WindowEnd,
 };
 
 /// What is said of a round without a trusted snapshot.
@@ -222,7 +222,34 @@ impl Scene {
 
     /// What the job's rescales cost: measured, else declared, else configured.
     fn costs(&self, facts: &JobFacts, key: &ProfileKey) -> RescaleCosts {
-        self.library.costs(key, &facts.claims.costs.unwrap_or(self.config.planner.costs))
+        let planner = &self.config.planner;
+        let otherwise = (facts.claims.costs.unwrap_or(planner.costs), planner.live_costs);
+        self.library.costs(key, &otherwise, self.way(facts, key))
+    }
+
+    /// How the job changes its size. While it waits, as the last ones of its profile did.
+    fn way(&self, facts: &JobFacts, key: &ProfileKey) -> Way {
+        let lived = |p: &Profile| p.costs.live_up.count > 0 || p.costs.live_down.count > 0;
+        match facts.place.lead_now {
+            None if self.library.profile(key).is_some_and(lived) => Way::Live,
+            _ => facts.way,
+        }
+    }
+
+    /// How the job changes its size, and what that costs, in words.
+    pub fn changing_in_words(&self, facts: &JobFacts) -> String {
+        let key = self.key(&facts.program, facts.place.lead_now.as_ref());
+        let RescaleCosts { up_secs, down_secs, start_secs } = self.costs(facts, &key);
+        let how = match self.way(facts, &key) {
+            Way::Live => "stays alive",
+            Way::Restart => "restarts",
+        };
+        format!("{how}: {up_secs:.1} s to grow, {down_secs:.1} s to shrink, {start_secs:.0} s to start")
+    }
+
+    /// Takes in a change that a job's command lived through.
+    pub fn lived_through(&mut self, key: &ProfileKey, change: &LiveChange, now: UnixTime) {
+        self.library.lived_through(key, change, now);
     }
 
     /// What the owner declares, else what the configuration says of the profile or name, within what can be

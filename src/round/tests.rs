@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::*;
 use crate::config::Config;
 use crate::model::{
-    ExecPlan, HeldNode, JobId, NodeName, Sizes, Snapshot, Standing, Stop, StopEnd, UnixTime, UserId,
-    WindowCause, WindowEnd,
+    ExecPlan, HeldNode, JobId, LiveChange, NodeName, Sizes, Snapshot, Standing, Stop, StopEnd, UnixTime,
+    UserId, Way, WindowCause, WindowEnd,
 };
 use crate::plan::Change;
 use crate::slurm::fake::{FakeSlurm, pending_job};
@@ -47,6 +47,7 @@ fn job(id: u32, nodes: &str) -> JobFacts {
         running: None,
         place: Place { held, lead_now: lead.clone(), lead, ..Place::default() },
         exec_plan: ExecPlan::default(),
+        way: Way::Restart,
         pause: None,
         submitted_at: NOW,
         last_change: None,
@@ -235,6 +236,23 @@ fn a_pause_that_is_on_is_no_cost_of_a_further_change() {
     let (whole, less) = (costs(&job(1, "n1")), costs(&paused));
     assert_eq!((whole.up_secs, whole.down_secs), (18.0, 12.0));
     assert_eq!((less.up_secs, less.down_secs, less.start_secs), (10.0, 4.0, 10.0));
+}
+
+#[test]
+fn a_job_that_stays_alive_pays_for_changes_what_these_cost_alive() {
+    let mut scene = scene();
+    let alive = JobFacts { way: Way::Live, ..job(1, "n1") };
+    look(&mut scene, std::slice::from_ref(&alive));
+    let costs = |scene: &Scene, job: &JobFacts| {
+        let costs = scene.question(std::slice::from_ref(job), Terms::FREE, NOW).jobs[0].costs;
+        (costs.up_secs, costs.down_secs, costs.start_secs)
+    };
+    assert_eq!(costs(&scene, &alive), (3.0, 2.0, 18.0), "as configured");
+    let key = scene.key(&alive.program, Some(&NodeName::from("n1")));
+    scene.lived_through(&key, &LiveChange { from: 1, to: 2, secs: 0.5 }, NOW);
+    assert_eq!(costs(&scene, &alive), (0.5, 0.5, 18.0), "as measured");
+    assert_eq!(costs(&scene, &job(1, "n1")), (18.0, 12.0, 18.0), "another job may run something else");
+    assert_eq!(scene.changing_in_words(&alive), "stays alive: 0.5 s to grow, 0.5 s to shrink, 18 s to start");
 }
 
 #[test]

@@ -30,6 +30,9 @@ pub struct Setup {
     pub costs: RescaleCosts,
     /// How their seconds are charged.
     pub accounting: Accounting,
+    /// Seconds that a newcomer warms up for on its own node, while the others train; 0: jobs restart at each
+    /// change.
+    pub warm_secs: f64,
     /// What saving costs.
     pub checkpoints: Checkpoints,
     /// Seconds that leaving a node truly takes when there is time for it.
@@ -157,7 +160,9 @@ impl<'a> Engine<'a> {
         let ends = (ends < 1e15).then(|| (ends.ceil() as i64).max(self.now + 1));
         let reports = self.reporting.values().map(|r| r.next).min();
         let wake = self.policy.wake().map(|at| at.max(self.now + 1));
-        let others = self.queue.next().into_iter().chain(self.supply.next()).chain(ends);
+        let joins = self.jobs.values().filter_map(|j| j.joins_at()).reduce(f64::min);
+        let joins = joins.map(|at| (at.ceil() as i64).max(self.now + 1));
+        let others = self.queue.next().into_iter().chain(self.supply.next()).chain(ends).chain(joins);
         others.chain(reports).chain(wake).min()
     }
 
@@ -286,7 +291,8 @@ impl<'a> Engine<'a> {
         let new = self.supply.submit(self.now);
         let any = !new.is_empty();
         let accounting = self.setup.accounting;
-        self.jobs.extend(new.into_iter().map(|job| (job.id, job.charged(accounting))));
+        let warm_secs = if self.policy.pays() { self.setup.warm_secs } else { 0.0 };
+        self.jobs.extend(new.into_iter().map(|job| (job.id, job.charged(accounting).warmed(warm_secs))));
         any
     }
 

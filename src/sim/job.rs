@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::newcomers::Newcomers;
 use super::queue::NodeIx;
 pub use super::score::Cause;
 use super::score::Loss;
@@ -101,6 +102,20 @@ pub struct SimJob {
     pub rescales: u64,
     pub(super) pausing: Pausing,
     books: Books,
+    /// Those of its nodes that warm up while the others train.
+    newcomers: Newcomers,
+    warming: Warming,
+}
+
+/// How the newcomers of a job come to be members.
+#[derive(Clone, Copy, Debug, Default)]
+struct Warming {
+    /// Seconds that each warms up for on its own node; 0 where the command restarts at each change.
+    secs: f64,
+    /// Seconds for which all pause when some are let in.
+    join_secs: f64,
+    /// For what they came.
+    cause: Cause,
 }
 
 impl SimJob {
@@ -128,6 +143,8 @@ impl SimJob {
             rescales: 0,
             pausing: Pausing { until: 0.0, cause: Cause::Rescale, change: Change::None, secs: 0.0 },
             books: Books { unsaved: 0.0, saved_at: at, clock: at, accounting: Accounting::Pause },
+            newcomers: Newcomers::default(),
+            warming: Warming::default(),
         }
     }
 
@@ -136,9 +153,19 @@ impl SimJob {
         self.nodes.len() as u32
     }
 
+    /// Number of nodes that train.
+    pub fn members(&self) -> u32 {
+        self.size() - self.newcomers.len()
+    }
+
+    /// When some of its newcomers are let in.
+    pub fn joins_at(&self) -> Option<f64> {
+        self.newcomers.join_at().map(|at| at.max(self.pausing.until))
+    }
+
     /// Samples a second at its present size, once it runs.
     pub fn rate(&self) -> f64 {
-        self.submitted.curve.rate(self.size())
+        self.submitted.curve.rate(self.members())
     }
 
     /// Whether it is in the middle of a change.
@@ -168,6 +195,18 @@ impl SimJob {
 
     /// Lets time pass.
     pub(super) fn advance(&mut self, to: f64, checkpoints: &Checkpoints, loss: &mut Loss) {
+        while let Some(at) = self.joins_at().filter(|at| *at <= to) {
+            self.pass(at, checkpoints, loss);
+            self.newcomers.join(at);
+            let Warming { join_secs, cause, .. } = self.warming;
+            self.pausing = Pausing { until: at + join_secs, cause, change: Change::Grow, secs: join_secs };
+            self.generation += 1;
+            self.rescales += 1;
+        }
+        self.pass(to, checkpoints, loss);
+    }
+
+    fn pass(&mut self, to: f64, checkpoints: &Checkpoints, loss: &mut Loss) {
         let rate = self.rate();
         if rate > 0.0 && to > self.books.clock {
             let runs_from = self.pausing.until.clamp(self.books.clock, to);
@@ -195,9 +234,12 @@ impl SimJob {
         now: i64,
         loss: &mut Loss,
     ) {
+        self.last_change = Some(now);
+        if self.warms(&nodes) {
+            return self.greet(nodes, cause, costs, now);
+        }
         let change = change(&self.nodes, &nodes);
         let secs = change.secs(costs);
-        self.last_change = Some(now);
         if self.books.accounting == Accounting::OldRate {
             return self.charge(nodes, secs, cause, now, loss);
         }
@@ -210,6 +252,29 @@ impl SimJob {
             (change, secs)
         };
         self.go_on_with(nodes, (change, secs), cause, now);
+    }
+
+    /// Whether it stays alive when it goes over to these nodes.
+    fn warms(&self, to: &[NodeIx]) -> bool {
+        self.warming.secs > 0.0 && !to.is_empty() && self.members() > 0 && to.first() == self.nodes.first()
+    }
+
+    /// Goes over to these nodes alive: new ones warm up first, and only those that train and go stop.
+    fn greet(&mut self, nodes: Vec<NodeIx>, cause: Cause, costs: &RescaleCosts, now: i64) {
+        let goes = |n: &NodeIx| !self.newcomers.has(*n) && !nodes.contains(n);
+        let some_go = self.nodes.iter().any(goes);
+        for node in nodes.iter().filter(|n| !self.nodes.contains(n)) {
+            self.newcomers.greet(*node, now as f64 + self.warming.secs);
+        }
+        self.newcomers.retain(&nodes);
+        (self.warming.join_secs, self.warming.cause) = (costs.up_secs, cause);
+        if some_go {
+            let secs = costs.down_secs;
+            self.pausing = Pausing { until: now as f64 + secs, cause, change: Change::Shrink, secs };
+            self.generation += 1;
+            self.rescales += 1;
+        }
+        self.nodes = nodes;
     }
 
     /// Loses nodes to the main queue. Too few left: it must wait.
@@ -229,11 +294,17 @@ impl SimJob {
         let lead_lost = has_lead
             && lost.len() < self.nodes.len()
             && self.nodes.first().is_some_and(|lead| lost.contains(lead));
+        if self.warming.secs > 0.0 && lost.iter().all(|n| self.newcomers.has(*n)) {
+            self.nodes.retain(|n| !lost.contains(n));
+            self.newcomers.retain(&self.nodes);
+            return;
+        }
         let mut left: Vec<NodeIx> = self.nodes.iter().copied().filter(|n| !lost.contains(n)).collect();
         if (left.len() as u32) < self.submitted.min_nodes {
             left.clear();
         }
-        let change = if lead_lost { Change::Start } else { Change::Shrink };
+        let none_trains = self.newcomers.len() > 0 && left.iter().all(|n| self.newcomers.has(*n));
+        let change = if lead_lost || none_trains { Change::Start } else { Change::Shrink };
         let secs = change.secs(costs);
         if self.books.accounting == Accounting::OldRate {
             return self.charge(left, secs, Cause::Preemption, now, loss);
@@ -258,6 +329,16 @@ impl SimJob {
         let until = now as f64 + if nodes.is_empty() { 0.0 } else { secs };
         self.pausing = Pausing { until, cause, change, secs };
         self.nodes = nodes;
+        self.newcomers.retain(&self.nodes);
+        if change == Change::Start {
+            self.newcomers.clear();
+        }
+    }
+
+    /// Stays alive over changes: each newcomer warms up for so many seconds, on its own node; 0: it restarts.
+    pub(super) fn warmed(mut self, secs: f64) -> Self {
+        self.warming.secs = secs;
+        self
     }
 
     /// The pause of its last change, as the planner knows it.

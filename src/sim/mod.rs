@@ -12,6 +12,7 @@ mod chance;
 mod cluster;
 mod engine;
 pub mod job;
+mod newcomers;
 pub mod policy;
 pub mod queue;
 mod recorded;

@@ -104,6 +104,7 @@ mod tests {
             supply: Supply::endless(1, &curves, (1, 2), Worth::Sample).unwrap(),
             costs: RescaleCosts { up_secs: 1.0, down_secs: 1.0, start_secs: 1.0 },
             accounting: Accounting::Pause,
+            warm_secs: 0.0,
             checkpoints: Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
             leave_secs: 5.0,
             noise: 0.0,

@@ -12,9 +12,10 @@ const MOST_SAMPLES: usize = 4096;
 const MOST_SPANS: usize = 60_000;
 
 /// Why a job makes no samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cause {
     /// Its policy has rescaled it.
+    #[default]
     Rescale,
     /// The main queue has taken nodes from it.
     Preemption,

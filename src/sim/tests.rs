@@ -24,6 +24,7 @@ fn setup(intervals: &[(i64, i64, &str)], jobs: u32) -> Setup {
         supply: Supply::endless(jobs, &[curve], (1, 64), Worth::Sample).unwrap(),
         costs: COSTS,
         accounting: Accounting::Pause,
+        warm_secs: 0.0,
         checkpoints: Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
         leave_secs: 5.0,
         noise: 0.02,
@@ -53,6 +54,20 @@ fn one_job_on_two_nodes_of_which_one_leaves() {
         assert!([120.0, 180.0].contains(&outcome.loss.preemption), "{policy}");
         assert_eq!((outcome.refused_plans, outcome.preempted.unforeseen), (0, 1), "{policy}");
     }
+}
+
+#[test]
+fn newcomers_warm_up_on_their_own_nodes_while_the_others_train() {
+    let mut setup = setup(&[(0, 2000, "n1"), (500, 1000, "n2"), (600, 610, "n3")], 1);
+    setup.costs = RescaleCosts { up_secs: 3.0, down_secs: 2.0, start_secs: 18.0 };
+    setup.warm_secs = 20.0;
+    // Starts at 0; n2 comes at 500, is warm at 520, and is lost at 1000. What n3 does in its ten seconds costs
+    // nobody anything.
+    let samples = (520.0 - 18.0) * 10.0 + (1000.0 - 523.0) * 20.0 + (2000.0 - 1002.0) * 10.0;
+    let outcome = simulate(&setup, "fcfs-max");
+    assert_eq!(outcome.samples, samples);
+    assert_eq!((outcome.loss.rescale, outcome.loss.preemption), (18.0 * 10.0 + 3.0 * 20.0, 2.0 * 10.0));
+    assert_eq!(outcome.rescales, 2, "n3 never was a member");
 }
 
 #[test]

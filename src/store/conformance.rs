@@ -226,7 +226,13 @@ fn profile(key: ProfileKey, rate: f64, at: i64) -> Profile {
     Profile {
         key,
         points: vec![point(1, None), point(4, Some(64.0))],
-        costs: MeasuredCosts { up: change(18.0), down: change(12.5), start: change(20.0) },
+        costs: MeasuredCosts {
+            up: change(18.0),
+            down: change(12.5),
+            start: change(20.0),
+            live_up: change(0.5),
+            live_down: change(0.25),
+        },
         stops: vec![Stop { job: JobId(7), generation: 3, secs: 2.5, end: StopEnd::Killed }],
         probes: 2,
         probe_secs: 33.3,

@@ -192,6 +192,7 @@ fn simulate(log: &JobLog, config: &Config, submitted: &[f64]) -> Balance {
         supply: Supply::list(&workload, &curves, Worth::NodeSecond).expect("a workload"),
         costs: COSTS,
         accounting: Accounting::Pause,
+        warm_secs: 0.0,
         checkpoints: Checkpoints { save_secs: 0.0, interval_secs: 600.0, grace_secs: 10.0 },
         leave_secs: config.gaps.leave_secs,
         noise: 0.0,

@@ -130,7 +130,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("advisor", &["config", "model"]),
     ("plan", &["config", "model"]),
     ("round", &["advisor", "config", "gaps", "model", "plan"]),
-    ("sim", &["advisor", "config", "gaps", "model", "plan", "round"]),
+    ("sim", &["advisor", "config", "gaps", "generation", "model", "plan", "round"]),
     ("generation", &["model"]),
     ("traces", &["model"]),
     ("slurm", &["addresses", "causes", "clock", "config", "model"]),

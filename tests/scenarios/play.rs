@@ -12,7 +12,7 @@ use infill::config::Config;
 use infill::generation::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 use infill::model::{
     BatchMode, Control, EndedGap, ExecPlan, Gaps, HeldNode, JobId, JobPlan, MalleableJob, NodeName, NodeType,
-    Profile, ProfileKey, Report, SizePoint, Standing, UnixTime, UserId,
+    Profile, ProfileKey, Report, SizePoint, Standing, UnixTime, UserId, Way,
 };
 use infill::plan::{Change, first_change};
 use infill::round::{Advice, Claims, JobFacts, Judged, Pause, Place, Program, Scene, Terms, judge};
@@ -209,6 +209,7 @@ impl<'a> Job<'a> {
             since: self.since,
             place: Place { held, lead_now: lead.clone(), lead, ..Place::default() },
             exec_plan: ExecPlan::default(),
+            way: Way::Restart,
             pause: self.pause,
             submitted_at: moment(self.of.submit),
             last_change: self.last_change,

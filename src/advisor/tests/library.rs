@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use crate::advisor::{Library, News, Progress, Startup, Subject};
 use crate::config::AdvisorConfig;
 use crate::model::{
-    BatchMode, Curve, ExecPlan, JobId, NodeName, NodeType, ProfileFilter, ProfileKey, RescaleCosts, Sizes,
-    UnixTime,
+    BatchMode, Curve, ExecPlan, JobId, LiveChange, LiveCosts, NodeName, NodeType, ProfileFilter, ProfileKey,
+    RescaleCosts, Sizes, UnixTime, Way,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 };
+const LIVE_COSTS: LiveCosts = LiveCosts { up_secs: 0.5, down_secs: 0.25 };
 
 fn key(user: &str) -> ProfileKey {
     ProfileKey {
@@ -158,8 +159,13 @@ fn rescale_costs_are_told_apart_and_split() {
     assert_eq!((costs.start.start_secs, costs.start.exit_secs), (5.25, 0.0));
     assert_eq!((costs.up.checkpoint_secs, costs.up.exit_secs, costs.up.start_secs), (1.5, 0.5, 3.25));
     assert_eq!((costs.down.total_secs(), costs.down.count), (3.75, 1));
-    let believed = library.costs(&key("alice"), &COSTS);
+    let believed = library.costs(&key("alice"), &(COSTS, LIVE_COSTS), Way::Restart);
     assert_eq!((believed.up_secs, believed.down_secs, believed.start_secs), (5.25, 3.75, 5.25));
+    let change = LiveChange { from: 2, to: 1, secs: 0.125 };
+    library.lived_through(&key("alice"), &change, UnixTime(0));
+    let alive = library.costs(&key("alice"), &(COSTS, LIVE_COSTS), Way::Live);
+    assert_eq!((alive.up_secs, alive.down_secs, alive.start_secs), (0.125, 0.125, 5.25));
+    assert_eq!(library.costs(&key("alice"), &(COSTS, LIVE_COSTS), Way::Restart), believed);
 }
 
 #[test]

@@ -200,9 +200,11 @@ fn sizes(profile: &Profile, when: When) -> Vec<Size> {
 
 fn changes(profile: &Profile) -> Vec<Change> {
     let costs = &profile.costs;
-    [("grow", costs.up), ("shrink", costs.down), ("start", costs.start)]
-        .map(|(what, cost)| Change { what, cost })
-        .into()
+    let restarts = [("grow", costs.up), ("shrink", costs.down), ("start", costs.start)];
+    // Most programs do not stay alive over changes.
+    let alive = [("grow live", costs.live_up), ("shrink live", costs.live_down)];
+    let alive = alive.into_iter().filter(|(_, cost)| cost.count > 0);
+    restarts.into_iter().chain(alive).map(|(what, cost)| Change { what, cost }).collect()
 }
 
 #[cfg(test)]

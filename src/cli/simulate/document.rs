@@ -67,6 +67,10 @@ pub struct Replayed {
     pub malleable: String,
     /// What rescales cost.
     pub rescales: RescaleCosts,
+    /// Seconds that a newcomer warms up for on its own node while the others train, if jobs stay alive over
+    /// changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_secs: Option<f64>,
     /// Seed.
     pub seed: u64,
 }

@@ -90,6 +90,7 @@ pub fn of(args: &SimulateArgs) -> Result<(Setup, Replayed), Failure> {
         span_secs: span_secs as f64,
         malleable: malleable(&args.supply, &curves),
         rescales: setup.costs,
+        warm_secs: args.changes.warm,
         seed: args.seed,
     };
     Ok((setup, subject))
@@ -101,6 +102,7 @@ fn setup(args: &SimulateArgs, queue: MainQueue, supply: Supply) -> Setup {
         queue,
         supply,
         costs: RescaleCosts { up_secs: changes.up, down_secs: changes.down, start_secs: changes.start },
+        warm_secs: changes.warm.unwrap_or(0.0),
         accounting: changes.accounting.into(),
         checkpoints: Checkpoints {
             save_secs: changes.save,

@@ -186,6 +186,9 @@ pub fn text(document: &Document, args: &TableArgs, screen: Screen) -> Result<Str
 fn summary(document: &Document) -> String {
     let subject = &document.subject;
     let RescaleCosts { up_secs, down_secs, start_secs } = subject.rescales;
+    let alive = subject.warm_secs.map_or_else(String::new, |secs| {
+        format!(", alive: newcomers warm up for {secs} s on their own nodes while the others train")
+    });
     let lines = [
         ("log", format!("{}: {} nodes, {}", subject.log, subject.nodes, Days(subject.span_secs).text())),
         (
@@ -201,7 +204,7 @@ fn summary(document: &Document) -> String {
         (
             "rescales",
             format!(
-                "{up_secs} s to grow, {down_secs} s to shrink, {start_secs} s to start; seed {}",
+                "{up_secs} s to grow, {down_secs} s to shrink, {start_secs} s to start{alive}; seed {}",
                 subject.seed
             ),
         ),

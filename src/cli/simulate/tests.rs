@@ -15,6 +15,7 @@ pub fn subject() -> Replayed {
         span_secs: 7.0 * 86_400.0,
         malleable: "10 jobs that never end, of 1 to 64 nodes, with the curves vgg, alexnet".to_owned(),
         rescales: RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 },
+        warm_secs: None,
         seed: 1,
     }
 }

@@ -68,6 +68,7 @@ impl Entry {
             running,
             place: place(machine, now),
             exec_plan: machine.generation.exec_plan.clone(),
+            way: machine.way(),
             pause: self.pause.filter(|_| self.runs()),
             submitted_at: about.submitted_at,
             last_change: machine.rescaled_at,

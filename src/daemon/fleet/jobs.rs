@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tracing::Level;
 
 use super::entry::{About, Entry};
-use super::output::{Batch, Output, Stopped};
+use super::output::{Batch, Lived, Output, Stopped};
 use crate::config::Config;
 use crate::daemon::lines::{Agent, Word};
 use crate::daemon::orders::Orders;
@@ -200,6 +200,8 @@ impl Fleet {
         let (program, lead) = (entry.program(), entry.machine.lead_node().cloned());
         let stopped = |stop| Stopped { program: program.clone(), lead: lead.clone(), stop };
         out.stops = outcome.stops.into_iter().map(stopped).collect();
+        let lived = |change| Lived { program: program.clone(), lead: lead.clone(), change };
+        out.lived_through = outcome.lived_through.into_iter().map(lived).collect();
         out.arrived = outcome.arrived;
         if let Some(user) = entry.about.user_id {
             let strike = |(node, why)| (node, Strike { job, user, why, at: now });

@@ -6,7 +6,7 @@ use tracing::Level;
 
 use crate::advisor::{Progress, Startup};
 use crate::generation::Effect;
-use crate::model::{JobId, NodeName, Stop};
+use crate::model::{JobId, LiveChange, NodeName, Stop};
 use crate::round::{Program, Strike};
 use crate::store::GenerationRecord;
 
@@ -81,6 +81,17 @@ pub struct Stopped {
     pub stop: Stop,
 }
 
+/// A change of size that a job's command lived through.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lived {
+    /// What the job runs.
+    pub program: Program,
+    /// The node of its lead.
+    pub lead: Option<NodeName>,
+    /// The change.
+    pub change: LiveChange,
+}
+
 /// What follows from a change of the fleet, to be handed on by whoever made it.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use = "what follows must be handed on"]
@@ -99,6 +110,8 @@ pub struct Output {
     pub ended: Vec<JobId>,
     /// How commands came to their end that were asked to save and exit.
     pub stops: Vec<Stopped>,
+    /// Changes of size that commands lived through.
+    pub lived_through: Vec<Lived>,
     /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.
     pub arrived: Vec<(NodeName, f64)>,
     /// Nodes on which something went wrong, with what.
@@ -123,6 +136,7 @@ impl Output {
         self.interrupted.extend(other.interrupted);
         self.ended.extend(other.ended);
         self.stops.extend(other.stops);
+        self.lived_through.extend(other.lived_through);
         self.arrived.extend(other.arrived);
         self.strikes.extend(other.strikes);
         self.acquitted.extend(other.acquitted);

@@ -153,8 +153,18 @@ impl From<LiveRecord> for Live {
 impl From<Worker> for WorkerRecord {
     fn from(w: Worker) -> Self {
         // A step that failed is told again.
-        let Worker { slurm_job, address, port, last_seen, progress_at: _, stopped, leaving, live, doubt: _ } =
-            w;
+        let Worker {
+            slurm_job,
+            address,
+            port,
+            last_seen,
+            progress_at: _,
+            stopped,
+            leaving,
+            live,
+            stood_secs: _,
+            doubt: _,
+        } = w;
         let (stopped, live) = (stopped.map(Into::into), live.into());
         WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live }
     }
@@ -164,7 +174,18 @@ impl From<WorkerRecord> for Worker {
     fn from(w: WorkerRecord) -> Self {
         let WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live } = w;
         let (stopped, live) = (stopped.map(Into::into), live.into());
-        Worker { slurm_job, address, port, last_seen, progress_at: None, stopped, leaving, live, doubt: None }
+        Worker {
+            slurm_job,
+            address,
+            port,
+            last_seen,
+            progress_at: None,
+            stopped,
+            leaving,
+            live,
+            stood_secs: None,
+            doubt: None,
+        }
     }
 }
 

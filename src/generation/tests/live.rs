@@ -3,7 +3,7 @@
 use crate::generation::phase::Phase;
 use crate::generation::settings::{MOST_TRIES, WARM_SECS};
 use crate::generation::worker::Live;
-use crate::model::{AgentEvent, Directive, Exit, MalleableState};
+use crate::model::{AgentEvent, Directive, Exit, LiveChange, MalleableState, Way};
 
 use super::rig::{Rig, alive, n, progress, running};
 
@@ -51,6 +51,7 @@ fn grows_while_its_members_train_and_nobody_is_stopped() {
     r.run();
     went_on(&r, &["n1", "n2", "n3", "n4"]);
     assert_eq!((r.m.generation.number, r.m.counts.rescales), (2, 1));
+    assert_eq!((r.lived, r.m.way()), (vec![LiveChange { from: 2, to: 4, secs: 0.1 }], Way::Live));
 }
 
 #[test]
@@ -63,6 +64,7 @@ fn shrinks_and_only_those_that_go_leave() {
     r.observe();
     r.run();
     assert!(!r.agents.contains_key(&n(2)) && r.m.wings.len() == 1, "{:?}", r.agents);
+    assert_eq!(r.lived, [LiveChange { from: 3, to: 2, secs: 0.1 }]);
 }
 
 #[test]
@@ -85,6 +87,7 @@ fn a_process_that_is_killed_is_no_restart_and_its_node_is_left_alone() {
     r.run();
     went_on(&r, &["n1", "n3"]);
     assert!(r.m.obstacles.trials.is_shunned(&n(2), r.now) && r.strikes.is_empty());
+    assert!(r.lived.is_empty(), "what a loss costs is no planner's choice");
 }
 
 #[test]

@@ -11,8 +11,8 @@ use crate::generation::sight::Sight;
 use crate::generation::target::{Ground, OrderNumbers};
 use crate::generation::worker::Live;
 use crate::model::{
-    AgentEvent, BaseState, Directive, ExecPlan, Exit, Job, JobId, JobPlan, JobState, Member, NodeName,
-    Placement, Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
+    AgentEvent, BaseState, Directive, ExecPlan, Exit, Job, JobId, JobPlan, JobState, LiveChange, Member,
+    NodeName, Placement, Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
 };
 
 pub const LEAD: JobId = JobId(7);
@@ -57,6 +57,8 @@ pub struct Rig {
     pub hang: BTreeSet<NodeName>,
     /// Commands that were stopped for a change.
     pub stops: u32,
+    /// Changes of size that the command lived through.
+    pub lived: Vec<LiveChange>,
 }
 
 pub fn n(i: u32) -> NodeName {
@@ -84,6 +86,7 @@ pub fn rig(sizes: &str) -> Rig {
         warm: BTreeSet::new(),
         hang: BTreeSet::new(),
         stops: 0,
+        lived: Vec::new(),
     }
 }
 
@@ -115,6 +118,7 @@ impl Rig {
         self.notes.extend(out.notes);
         self.strikes.extend(out.strikes.into_iter().map(|(node, _)| node));
         self.acquitted |= out.acquitted;
+        self.lived.extend(out.lived_through);
         if let Some((_, nodes, _)) = out.started {
             self.started.push(nodes.iter().map(|n| n.to_string()).collect());
         }

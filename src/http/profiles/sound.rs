@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{ChangeCost, MAX_NAME_CHARS, MAX_NODES_A_JOB, Profile, SizePoint, UnixTime};
+use crate::model::{
+    ChangeCost, MAX_NAME_CHARS, MAX_NODES_A_JOB, MeasuredCosts, Profile, SizePoint, UnixTime,
+};
 
 /// Most measured sizes of a profile.
 pub const MAX_POINTS: usize = 256;
@@ -46,7 +48,8 @@ fn wrong(profile: &Profile) -> Option<String> {
     let empty = names.into_iter().find(|(_, text)| text.is_empty());
     let odd =
         names.into_iter().chain([("job name", profile.job_name.as_str())]).find(|(_, text)| !is_text(text));
-    let costs = [&profile.costs.up, &profile.costs.down, &profile.costs.start];
+    let MeasuredCosts { up, down, start, live_up, live_down } = &profile.costs;
+    let costs = [up, down, start, live_up, live_down];
     empty
         .map(|(what, _)| format!("its {what} is empty"))
         .or_else(|| {

@@ -10,7 +10,7 @@ use crate::gaps::CLEANUP_SECS;
 use crate::model::malleable::RateCurve;
 use crate::model::{
     BatchMode, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, Plan, ProfileKey, Sizes, SolveStatus,
-    Standing, Stop, StopEnd, UnixTime, UserId,
+    Standing, Stop, StopEnd, UnixTime, UserId, Way,
 };
 use crate::round::{Advice, Claims, JobFacts, Place, Program, Question, Scene, Terms, judge};
 use crate::sim::job::{Cause, SimJob};
@@ -188,7 +188,7 @@ impl Policy for Infill {
         let node = NodeName::new("lead");
         let progress = Progress {
             generation: job.generation,
-            nodes: job.size(),
+            nodes: job.members(),
             node: &node,
             samples,
             secs,
@@ -258,9 +258,11 @@ fn facts(job: &SimJob, view: &View<'_>) -> JobFacts {
         claims: Claims { costs: Some(*view.costs), ..Claims::default() },
         standing,
         since: UnixTime(job.since),
-        running: job.runs(view.now).then(|| job.size()),
+        running: job.runs(view.now).then(|| job.members()),
         place: place(job, view),
         exec_plan: ExecPlan::default(),
+        // What it costs is told with the job.
+        way: Way::Restart,
         pause: job.pause(),
         submitted_at: UnixTime(job.submitted.at),
         last_change: job.changed_at(),
