@@ -178,7 +178,8 @@ class Paced:
             self.warmup_lost_secs += slow - secs
             tell(f"samples={a.batch:g}", f"step={state['step']}")
             if log:
-                line = {"step": state["step"], "generation": self.generation, "world": self.world}
+                line = {"step": state["step"], "generation": self.generation, "world": self.world,
+                        "time": time.time()}  # fmt: skip
                 log.write(json.dumps(line) + "\n")
 
     def tell_change(self, first_secs):

@@ -142,7 +142,7 @@ class Training:
             self.trace.write(json.dumps({**place, "rank": self.rank, "epoch": self.sampler.epoch, "mine": mine}) + "\n")
         if self.log:
             samples = self.sampler.epoch * POINTS + self.sampler.done
-            self.log.write(json.dumps({**place, "loss": round(loss, 6), "samples": samples}) + "\n")
+            self.log.write(json.dumps({**place, "loss": round(loss, 6), "samples": samples, "time": time.time()}) + "\n")
             if self.step % 10 == 0:
                 print(f"step={self.step} loss={loss:.4f} world={self.world}", flush=True)
 

@@ -135,6 +135,12 @@ def harvest(records: Sequence[Record], nodes: Sequence[str], period: Interval) -
     return Harvest(gap, got, count, short)
 
 
+def held(records: Sequence[Record], job: int, nodes: Sequence[str], period: Interval) -> float:
+    """Node-seconds that a malleable job held: its lead, and the wings that are named after it."""
+    mine = [r for r in records if r.partition == "infill" and (r.id == job or r.name == f"wing:{job}")]
+    return sum(seconds(busy(mine, "infill", node, period)) for node in nodes)
+
+
 def lives(records: Iterable[Record], job: int) -> list[Record]:
     """All records of one job, oldest first."""
     return sorted((r for r in records if r.id == job), key=lambda r: (r.submit or 0, r.start or float("inf")))

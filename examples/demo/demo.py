@@ -146,6 +146,7 @@ def harvest(jobs: Sequence[load.MainJob], work: pathlib.Path, before: dict) -> d
         malleable=ids,
         views=watch.views,
         steps={id: malleable.steps(name, work) for id, name in ids.items()},
+        useful={id: malleable.useful(name, work) for id, name in ids.items()},
     )
     return summary.document(facts)
 

@@ -1,8 +1,11 @@
 """The malleable jobs of the demo: plain sbatch, in a directory of their own each."""
 
+import itertools
+import json
 import pathlib
 import re
 import shutil
+import statistics
 
 import cluster
 
@@ -12,6 +15,9 @@ JOBS = pathlib.Path(__file__).resolve().parent / "jobs"
 OWNERS = {"spirals": "alice", "wide": "bob", "narrow": "alice"}
 
 STEP = re.compile(r'"step": *(\d+)')
+
+# A step that takes so many times longer than usual was no step all that time.
+LONG_STEP = 2.0
 
 
 def submit(work: pathlib.Path) -> dict[int, str]:
@@ -39,3 +45,29 @@ def steps(name: str, work: pathlib.Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return repeated_and_missing(log) if STEP.search(log) else None
+
+
+def useful_node_seconds(log: str) -> float:
+    """Node-seconds in which steps were made that count, by a log with `step`, `time`, `world` and `generation`.
+
+    The first step of a generation (or of a membership within it) lasts as long as the usual one: how long the nodes
+    were there before it is not known from the log, and was no use. A step that was done again counts once.
+    """
+    lines = [json.loads(line) for line in log.splitlines() if STEP.search(line)]
+    secs = {}
+    for _, group in itertools.groupby(lines, key=lambda line: (line["generation"], line.get("membership"))):
+        steps = list(group)
+        lasted = [b["time"] - a["time"] for a, b in itertools.pairwise(steps)]
+        if lasted:
+            usual = statistics.median(lasted)
+            for step, took in zip(steps, [usual, *lasted]):
+                secs[step["step"]] = step["world"] * min(took, LONG_STEP * usual)
+    return sum(secs.values())
+
+
+def useful(name: str, work: pathlib.Path) -> float | None:
+    """`useful_node_seconds` of a job's own log, if there is one."""
+    try:
+        return useful_node_seconds((work / name / "steps.jsonl").read_text(errors="replace"))
+    except (OSError, ValueError, KeyError):
+        return None

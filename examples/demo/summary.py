@@ -29,6 +29,8 @@ class Facts:
     views: Mapping[int, dict[str, Any]]
     # Steps done again and steps missing, by the job's own log.
     steps: Mapping[int, tuple[int, int] | None]
+    # Node-seconds in which steps were made, by the same.
+    useful: Mapping[int, float | None]
 
 
 def waits(
@@ -60,6 +62,7 @@ def document(facts: Facts) -> dict[str, Any]:
     ids = {job["id"] for job in main_jobs}
     period = (float(int(facts.started)), max(r.end or 0.0 for r in facts.records if r.id in ids))
     harvest = accounting.harvest(facts.records, NODES, period)
+    jobs = [_malleable_job(id, name, facts) for id, name in facts.malleable.items()]
     return {
         "schema": 1,
         "slurm": facts.slurm,
@@ -72,8 +75,15 @@ def document(facts: Facts) -> dict[str, Any]:
         "main_jobs": main_jobs,
         "main_delay_median_s": statistics.median(delays) if delays else None,
         "main_delay_max_s": max(delays, default=None),
-        "malleable_jobs": [_malleable_job(id, name, facts) for id, name in facts.malleable.items()],
+        "malleable_jobs": jobs,
+        "useful_ratio": _ratio(
+            sum(job["useful_node_seconds"] or 0.0 for job in jobs), sum(job["held_node_seconds"] for job in jobs)
+        ),
     }
+
+
+def _ratio(part: float | None, whole: float) -> float | None:
+    return None if part is None or not whole else round(part / whole, 4)
 
 
 def _main_job(name: str, wait: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
@@ -96,6 +106,9 @@ def _malleable_job(id: int, name: str, facts: Facts) -> dict[str, Any]:
     last = accounting.lives(facts.records, id)[-1]
     view = facts.views.get(id, {})
     lost, missing = facts.steps[id] or (None, None)
+    ends = [r.end for r in facts.records if r.end is not None]
+    held = accounting.held(facts.records, id, NODES, (facts.started, max(ends, default=facts.started)))
+    useful = facts.useful.get(id)
     return {
         "id": id,
         "name": name,
@@ -104,6 +117,9 @@ def _malleable_job(id: int, name: str, facts: Facts) -> dict[str, Any]:
         "rescales": view.get("rescales"),
         "steps_lost": lost,
         "steps_missing": missing,
+        "held_node_seconds": round(held, 1),
+        "useful_node_seconds": None if useful is None else round(useful, 1),
+        "useful_ratio": _ratio(useful, held),
     }
 
 
@@ -169,13 +185,18 @@ def _main_words(document: Mapping[str, Any]) -> list[str]:
 
 
 def _malleable_words(document: Mapping[str, Any]) -> list[str]:
-    rows = ["malleable job        state       exit   rescales   steps lost"]
+    rows = ["malleable job        state       exit   rescales   steps lost   useful"]
     for job in document["malleable_jobs"]:
         rows.append(
             f"{job['id']:<5} {job['name']:<14} {job['state']:<11} {job['exit_code']:>4}   "
-            f"{_number(job['rescales']):>8}   {_number(job['steps_lost']):>10}"
+            f"{_number(job['rescales']):>8}   {_number(job['steps_lost']):>10}   {_percent(job['useful_ratio']):>6}"
         )
-    return rows
+    useful = _percent(document["useful_ratio"])
+    return [*rows, f"useful: seconds in which a node made steps, of those in which it was held; of all: {useful}"]
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"
 
 
 def _number(value: float | None, digits: int = 0) -> str:

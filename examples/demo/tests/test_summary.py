@@ -31,6 +31,7 @@ def facts(**changes):
         "malleable": {2: "spirals"},
         "views": {2: {"rescales": 4}},
         "steps": {2: (1, 0)},
+        "useful": {2: 60.0},
     }
     return summary.Facts(**(values | changes))
 
@@ -51,6 +52,8 @@ class Document(unittest.TestCase):
         self.assertEqual((document["main_delay_median_s"], document["main_delay_max_s"]), (1.0, 2.0))
         (job,) = document["malleable_jobs"]
         wanted = {"id": 2, "name": "spirals", "state": "COMPLETED", "exit_code": 0, "rescales": 4, "steps_lost": 1}
+        # Held for 10 s and for 70 s.
+        wanted |= {"held_node_seconds": 80.0 - 0.0, "useful_node_seconds": 60.0, "useful_ratio": 0.75}
         self.assertEqual({key: job[key] for key in wanted}, wanted)
 
     def test_a_good_run_has_no_problems_and_a_text(self):
