@@ -30,7 +30,9 @@ fn assert_nothing_stopped(site: &Site, job: u32) {
     let diary = site.diary(job);
     let steps: Vec<u64> = diary.all("step").into_iter().map(|e| e.step).collect();
     assert!(steps.windows(2).all(|two| two[1] == two[0] + 1), "{steps:?}");
-    assert_eq!(diary.all("stop").len(), 0, "{:?}", diary.all("stop"));
+    // A newcomer that has no place yet may be asked to.
+    let stops: Vec<_> = diary.all("stop").into_iter().filter(|e| e.world > 0).collect();
+    assert!(stops.is_empty(), "{stops:?}");
     let view = site.view(job).expect("the job is known");
     assert_eq!((view.restarts, view.kills), (0, 0), "{view:?}");
 }

@@ -45,6 +45,8 @@ pub struct Balance {
     pub calm_secs: f64,
     /// By how much each main job was late, seconds, in order of submission.
     pub delays: Vec<f64>,
+    /// Main jobs that Slurm requeued before they began: of these it is not known how late they were.
+    pub requeued: usize,
     /// Steps that the malleable jobs did.
     pub steps: u64,
     /// Times that a command ended without having saved, and the steps that were done again.
@@ -79,6 +81,14 @@ impl Balance {
             }
             balance.delays.push(secs);
         }
+        balance.requeued = queue.requeued().len();
+        let nodes_broke = kinds.iter().filter(|k| k.breaks_nodes()).count();
+        if balance.requeued > nodes_broke {
+            let many = balance.requeued;
+            balance.broken.push(format!("Slurm requeued {many} main jobs, and {nodes_broke} nodes broke"));
+        } else if balance.requeued > 0 {
+            eprintln!("Slurm requeued {} main jobs before they began", balance.requeued);
+        }
         balance
     }
 
@@ -90,6 +100,7 @@ impl Balance {
             faults: BTreeMap::new(),
             calm_secs: 0.0,
             delays: Vec::new(),
+            requeued: 0,
             steps: 0,
             unsaved: Vec::new(),
             looks: Vec::new(),

@@ -77,6 +77,11 @@ impl Kind {
         )
     }
 
+    /// Whether Slurm may find a node that it has just got back unable to start a job.
+    pub fn breaks_nodes(self) -> bool {
+        matches!(self, Kind::NodeKilled | Kind::NodeStalled | Kind::SlurmdKilled)
+    }
+
     /// Whether a command may end by it without having saved.
     pub fn takes_work(self) -> bool {
         use Kind::*;

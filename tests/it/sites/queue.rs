@@ -88,7 +88,9 @@ impl<'a> Queue<'a> {
 
     fn submit(&mut self, units: usize, secs: u32, partition: &str) {
         let script = format!(
-            "[ -e /scratch/started.$SLURM_JOB_ID ] || date +%s.%N >/scratch/started.$SLURM_JOB_ID\n\
+            "[ -e /scratch/started.$SLURM_JOB_ID ] || {{\n\
+             echo \"${{SLURM_RESTART_COUNT:-0}}\" >/scratch/requeues.$SLURM_JOB_ID\n\
+             date +%s.%N >/scratch/started.$SLURM_JOB_ID\n}}\n\
              sleep {secs}\ndate +%s.%N >/scratch/ended.$SLURM_JOB_ID"
         );
         let size = if self.spec.shared { format!("--ntasks={units}") } else { format!("--nodes={units}") };
@@ -123,11 +125,18 @@ impl<'a> Queue<'a> {
         std::fs::read_to_string(path).ok()?.trim().parse().ok()
     }
 
-    /// By how much later than without infill each job started, beyond prolog and epilog, seconds.
+    /// Jobs that Slurm had started before and requeued, because a node that it had just got back took no job:
+    /// each waits two minutes for that, with or without infill.
+    pub fn requeued(&self) -> Vec<u32> {
+        self.entries.iter().map(|e| e.id).filter(|id| self.note("requeues", *id) > Some(0.0)).collect()
+    }
+
+    /// By how much later than without infill each other job started, beyond prolog and epilog, seconds.
     pub fn delays(&self) -> Vec<(u32, f64)> {
+        let requeued = self.requeued();
         let epilog = f64::from(self.spec.epilog_secs);
         let delay = |(at, entry): (usize, &Entry)| {
-            let started = self.note("started", entry.id)?;
+            let started = self.note("started", entry.id).filter(|_| !requeued.contains(&entry.id))?;
             let ends: Vec<(f64, usize)> = self.entries[..at]
                 .iter()
                 .map(|e| (self.note("ended", e.id).map_or(f64::INFINITY, |t| t + epilog), e.units))
