@@ -130,7 +130,8 @@ pub struct PlannerConfig {
     pub max_changes: u32,
     /// A job that was just rescaled stays as it is for this long, unless it must leave, seconds.
     pub min_stay_secs: f64,
-    /// A change must gain at least this share of the job's present value over the horizon.
+    /// A change must gain at least this share of the job's present value over the horizon; in proportion less
+    /// where the job's changes cost less than the configured ones.
     pub hysteresis: f64,
     /// End of leases on nodes without a planned end, seconds from now; renewed at half time.
     pub lease_secs: f64,

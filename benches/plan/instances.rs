@@ -157,6 +157,7 @@ impl Data {
             sizes: Sizes::Range { min: min.nodes, max },
             rates: vec![RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve }],
             costs,
+            reluctance: 1.0,
             standing: Standing::Waiting,
             exec_plan: ExecPlan::default(),
             lead_node: None,

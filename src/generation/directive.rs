@@ -56,7 +56,7 @@ impl Machine {
     fn warming(&self, members: &[NodeName], node: &NodeName) -> Option<Member> {
         let worker = self.workers.get(node)?;
         let warms = matches!(worker.live, Live::Warming { .. } | Live::Ready { .. });
-        if !warms || worker.leaving || !self.wants_wing_on(node) {
+        if !warms || worker.leaving || !self.is_expected(node, worker) {
             return None;
         }
         let with_it: Vec<NodeName> = members.iter().chain(std::iter::once(node)).cloned().collect();

@@ -126,7 +126,7 @@ impl Machine {
         }
         let Phase::Running { members } = &self.phase else { return };
         let members = members.clone();
-        if (leaving || !exit.asked && exit.code != 0) && self.outlives(std::slice::from_ref(node)) {
+        if (leaving || !exit.asked && exit.code != 0) && self.outlives(std::slice::from_ref(node), now) {
             // The others live on: the step sees to it.
         } else if exit.asked || leaving {
             let next = Next::because(format!("{node} left"));
@@ -165,6 +165,10 @@ impl Machine {
             return;
         }
         out.notes.push(format!("{node}: Slurm takes the node back"));
+        if self.lead_node() == Some(node) && self.outlives(std::slice::from_ref(node), now) {
+            // The next step finds it gone, and a place for it.
+            return;
+        }
         self.untarget(node);
         self.lose(std::slice::from_ref(node), &format!("Slurm took {node} back"), now);
         if self.lead_node() == Some(node) {

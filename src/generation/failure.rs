@@ -30,6 +30,9 @@ impl Machine {
                 }
                 self.queue(next, now);
             }
+            (Effect::Launch { .. }, Phase::Running { .. } | Phase::Regrouping { .. }) => {
+                self.not_released(now)
+            }
             // The answer was lost, the launch was not: the job has moved on since.
             (Effect::Launch { .. }, _) => {}
             // Slurm will not requeue it: better train here than hold the node and do nothing.

@@ -114,8 +114,13 @@ impl Machine {
                 self.stretch_lead_limit(node, now, out);
                 self.enter(Phase::Idle { next }, now);
             }
+            (Phase::Running { .. } | Phase::Regrouping { .. }, None) if self.generation.away.is_some() => {
+                self.lead_is_back(node, now, out);
+            }
             // The command has ended while nobody listened, or the lead's agent died with it.
-            (Phase::Running { members } | Phase::Regrouping { members, .. }, None) => {
+            (Phase::Running { members } | Phase::Regrouping { members, .. }, None)
+                if members.contains(node) =>
+            {
                 let members = members.clone();
                 let next = Next::because("the lead's agent was restarted");
                 let reason = StopReason::Untold { lost: false };

@@ -96,21 +96,26 @@ impl Machine {
         }
     }
 
-    /// As many of these nodes as an allowed size has, if the command is alive on all of them and the lead's
-    /// is the first.
+    /// As many of these nodes as an allowed size has, the lead's among them if it is one, if the command is alive
+    /// on all of them.
     pub(super) fn takeable(&self, mut nodes: Vec<NodeName>) -> Option<Vec<NodeName>> {
         let alive = nodes.iter().all(|n| self.workers.get(n).is_some_and(Machine::is_alive));
-        let size = self.allowed().up_to(nodes.len() as u32).last().copied()?;
-        nodes.truncate(size as usize);
-        (alive && nodes.first() == self.lead_node()).then_some(nodes)
+        let size = self.allowed().up_to(nodes.len() as u32).last().copied()? as usize;
+        let lead = nodes.iter().position(|n| Some(n) == self.lead_node());
+        if let Some(at) = lead.filter(|at| *at >= size) {
+            nodes.swap(at, size - 1);
+        }
+        nodes.truncate(size);
+        alive.then_some(nodes)
     }
 
     /// Whether the others live on without these nodes, so that nobody has to stop.
-    pub(super) fn outlives(&self, lost: &[NodeName]) -> bool {
+    pub(super) fn outlives(&self, lost: &[NodeName], now: UnixTime) -> bool {
         match &self.phase {
             Phase::Running { members } => {
+                let is_member = lost.iter().any(|n| members.contains(n));
                 let left: Vec<NodeName> = members.iter().filter(|n| !lost.contains(n)).cloned().collect();
-                left.len() < members.len() && self.lives_on(&left) && self.takeable(left).is_some()
+                is_member && self.lives_on(&left) && self.left_of(members, lost, now).is_some()
             }
             Phase::Regrouping { .. } => true,
             _ => false,
@@ -138,9 +143,12 @@ impl Machine {
 
     /// Workers that are no members, and that the planner wants.
     fn newcomers<'a>(&'a self, members: &'a [NodeName]) -> impl Iterator<Item = (&'a NodeName, &'a Worker)> {
-        self.workers
-            .iter()
-            .filter(|(n, w)| !members.contains(n) && !self.is_lead(w) && !w.leaving && self.wants_wing_on(n))
+        self.workers.iter().filter(|(n, w)| !members.contains(n) && !w.leaving && self.is_expected(n, w))
+    }
+
+    /// Whether the job wants this worker as a member: a wing of the plan, or a lead that has come back.
+    pub(super) fn is_expected(&self, node: &NodeName, worker: &Worker) -> bool {
+        if self.is_lead(worker) { self.generation.away.is_none() } else { self.wants_wing_on(node) }
     }
 
     /// Lets wings that have come start the command, while the members train on; gives up what takes too long.
@@ -206,9 +214,9 @@ impl Machine {
         }
     }
 
-    /// The members that the planner leaves to the job, the lead's node first.
+    /// The members that the planner leaves to the job, in their order.
     fn staying(&self, members: &[NodeName]) -> Vec<NodeName> {
-        let lead = members.first();
+        let lead = self.lead_node();
         members.iter().filter(|n| Some(*n) == lead || self.wants_wing_on(n)).cloned().collect()
     }
 
@@ -216,7 +224,7 @@ impl Machine {
     /// plan, another place for the lead, or none for the job.
     pub(super) fn must_restart(&self, members: &[NodeName]) -> bool {
         let Some(plan) = self.target.as_ref().map(|t| &t.plan) else { return false };
-        let moves = plan.nodes.first().map(|p| &p.node) != members.first();
+        let moves = plan.nodes.first().map(|p| &p.node) != self.lead_node();
         let kept = self.staying(members).len() as u32;
         moves || plan.exec_plan != self.generation.exec_plan || self.allowed().up_to(kept).is_empty()
     }

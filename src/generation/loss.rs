@@ -10,7 +10,7 @@ impl Machine {
     ///
     /// Where the others stay alive, what follows is left to the next step, which finds the nodes gone.
     pub(super) fn lose(&mut self, nodes: &[NodeName], why: &str, now: UnixTime) {
-        if self.outlives(nodes) {
+        if self.outlives(nodes, now) {
             return;
         }
         match &mut self.phase {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{ExecPlan, JobId, JobPlan, NodeName, RunSpec, Sizes, UnixTime};
 
+use super::away::Away;
 use super::backoff::Backoff;
 use super::effect::{Effect, EffectKind, Outcome};
 use super::obstacles::Obstacles;
@@ -27,6 +28,8 @@ pub struct Generation {
     pub store: Option<Store>,
     /// How often the roll was called in it, and when last.
     pub roll: Option<(u32, UnixTime)>,
+    /// Where the lead is while the others train on without it.
+    pub away: Option<Away>,
 }
 
 /// The store at which the processes of a generation meet.
@@ -163,6 +166,9 @@ impl Machine {
         if let Phase::Regrouping { regroup, .. } = &mut self.phase {
             regroup.began = now;
         }
+        if let Some(away) = &mut self.generation.away {
+            (away.since, away.began) = (now, now);
+        }
     }
 
     /// Moves all that time is counted from by these seconds, in which the daemon heard nothing: it stood
@@ -184,9 +190,19 @@ impl Machine {
         if let Phase::Regrouping { regroup, .. } = &mut self.phase {
             moved(&mut regroup.began);
         }
+        if let Some(away) = &mut self.generation.away {
+            moved(&mut away.since);
+            moved(&mut away.began);
+        }
     }
 
     pub(super) fn enter(&mut self, phase: Phase, now: UnixTime) {
+        if !matches!(
+            phase,
+            Phase::Running { .. } | Phase::Regrouping { .. } | Phase::Stopping { .. } | Phase::Idle { .. }
+        ) {
+            self.generation.away = None;
+        }
         self.phase = phase;
         self.since = now;
     }
@@ -212,8 +228,11 @@ impl Machine {
         }
     }
 
-    /// Forgets that the planner wanted this node: it was lost since.
+    /// Forgets that the planner wanted this node: it was lost since. Not where a wing makes room for the lead.
     pub(super) fn untarget(&mut self, node: &NodeName) {
+        if self.generation.away.as_ref().is_some_and(|away| away.place == *node) {
+            return;
+        }
         if let Some(Target { plan, .. }) = &mut self.target {
             if plan.nodes.first().is_some_and(|p| p.node == *node) {
                 plan.nodes.clear();

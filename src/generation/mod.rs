@@ -18,6 +18,7 @@
 //! A command that says that it can stay alive is not stopped when it grows, shrinks or loses members:
 //! it regroups. Whatever goes wrong then ends in Stopping.
 
+mod away;
 mod backoff;
 mod directive;
 mod effect;

@@ -16,7 +16,7 @@ const BEGINS_LATER: &str = "BeginTime";
 impl Machine {
     /// Takes in that the lead was released to start.
     pub fn released(&mut self, now: UnixTime) {
-        if matches!(self.phase, Phase::Launching { .. }) {
+        if matches!(self.phase, Phase::Launching { .. }) || self.generation.away.is_some() {
             self.obstacles.released_at = Some(now);
         }
     }
@@ -77,6 +77,9 @@ impl Machine {
         out: &mut Outcome,
     ) {
         self.note_hold(lead, read_at, out);
+        if self.waits_while_others_train(lead, read_at, now, out) {
+            return;
+        }
         match self.phase.clone() {
             Phase::Queued { .. } => {}
             Phase::Launching { node, next } => {
@@ -103,6 +106,9 @@ impl Machine {
         let ours = match &self.phase {
             Phase::Queued { .. } | Phase::Requeueing { .. } => true,
             Phase::Launching { .. } => !self.obstacles.was_released(read_at),
+            Phase::Running { .. } | Phase::Regrouping { .. } if self.generation.away.is_some() => {
+                self.holds_lead(read_at).unwrap_or(true)
+            }
             // Its own agent may have had it requeued, held; that is told from `scontrol hold` by what Slurm
             // says of it.
             _ => !lead.state_description.is_empty(),

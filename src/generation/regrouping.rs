@@ -3,6 +3,7 @@
 
 use crate::model::{LiveChange, NodeName, UnixTime};
 
+use super::away::Left;
 use super::effect::Outcome;
 use super::machine::{Machine, Store};
 use super::phase::{Next, Phase, Regroup, StopReason};
@@ -20,10 +21,10 @@ impl Machine {
     ) {
         let Some(first) = lost.first() else { return };
         let (why, reason) = self.loss_of(first);
-        let left: Vec<NodeName> = members.iter().filter(|n| !lost.contains(n)).cloned().collect();
         let next = Next { lost: true, ..Next::because(why) };
-        match self.takeable(left.clone()).filter(|_| self.lives_on(&left)) {
-            Some(to) => {
+        match self.left_of(members, lost, now).filter(|_| self.outlives(lost, now)) {
+            Some(Left { to, place }) => {
+                place.into_iter().for_each(|place| self.lead_goes(place, now, out));
                 let urgent = !lost.iter().all(|n| self.workers.get(n).is_some_and(|w| w.leaving));
                 self.note_failures(lost, now, out);
                 let regroup = Regroup { from: members.to_vec(), urgent, reason, tries: 1, began: now };
@@ -116,8 +117,7 @@ impl Machine {
         out: &mut Outcome,
     ) {
         if self.has_ended_meanwhile(members, how) {
-            out.notes.push("the command has ended on all workers".to_owned());
-            self.enter(Phase::Ending { code: 0 }, now);
+            self.has_ended(now, out);
             return;
         }
         let lost: Vec<NodeName> = members.iter().filter(|n| self.is_lost_to(n, how, now)).cloned().collect();
@@ -165,12 +165,12 @@ impl Machine {
         out: &mut Outcome,
     ) {
         let why = lost.first().map_or_else(|| "meeting failed".to_owned(), |n| self.loss_of(n).0);
-        let left: Vec<NodeName> = members.iter().filter(|n| !lost.contains(n)).cloned().collect();
         let over = how.tries >= MOST_TRIES || now.secs_since(how.began) > self.patience_secs(how);
-        let Some(to) = self.takeable(left).filter(|_| !over) else {
+        let Some(Left { to, place }) = self.left_of(members, lost, now).filter(|_| !over) else {
             self.restart_instead(members, how, next, &why, now, out);
             return;
         };
+        place.into_iter().for_each(|place| self.lead_goes(place, now, out));
         self.note_failures(lost, now, out);
         // A newcomer that comes to nothing interrupts nobody's step.
         let urgent = how.urgent || lost.is_empty() || lost.iter().any(|n| how.from.contains(n));

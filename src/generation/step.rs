@@ -33,6 +33,13 @@ impl Machine {
     }
 
     fn step_once(&mut self, phase: &Phase, settings: &Settings, now: UnixTime, out: &mut Outcome) {
+        if self.generation.away.is_some() && matches!(phase, Phase::Running { .. } | Phase::Regrouping { .. })
+        {
+            self.step_away(settings, now, out);
+            if self.phase != *phase {
+                return;
+            }
+        }
         match phase {
             Phase::Queued { next } => self.step_queued(next, now, out),
             Phase::Launching { node, next } => self.step_launching(node, next, now, out),
@@ -74,6 +81,10 @@ impl Machine {
     }
 
     fn step_idle(&mut self, next: &Next, settings: &Settings, now: UnixTime, out: &mut Outcome) {
+        if let Some(stage) = self.generation.away.as_ref().map(|away| away.stage) {
+            self.idle_without_lead(stage, next, now);
+            return;
+        }
         let Some(lead) = self.lead_node().cloned() else { return };
         let Some(agent) = self.workers.get(&lead) else { return };
         let silent_secs = agent.silent_secs(now);
@@ -164,8 +175,7 @@ impl Machine {
     fn step_running(&mut self, members: &[NodeName], settings: &Settings, now: UnixTime, out: &mut Outcome) {
         let done = |n: &NodeName| self.workers.get(n).is_some_and(|w| w.stopped.is_some_and(|e| e.code == 0));
         if members.iter().all(done) {
-            out.notes.push("the command has ended on all workers".to_owned());
-            self.enter(Phase::Ending { code: 0 }, now);
+            self.has_ended(now, out);
             return;
         }
         let is_lost =
@@ -187,6 +197,19 @@ impl Machine {
         if let Some(why) = self.change_wanted(members, settings, now) {
             let (reason, next) = (StopReason::Rescale, Next::because(why));
             self.enter(Phase::Stopping { members: members.to_vec(), reason, next }, now);
+        }
+    }
+
+    /// The command has ended on all workers. A lead that is away has to end, too: once it is back, the command
+    /// finds in its checkpoint that all is done.
+    pub(super) fn has_ended(&mut self, now: UnixTime, out: &mut Outcome) {
+        out.notes.push("the command has ended on all workers".to_owned());
+        match self.generation.away.as_ref().map(|away| away.stage) {
+            None => self.enter(Phase::Ending { code: 0 }, now),
+            Some(stage) => {
+                let next = Next::because("the command ended while its lead was away");
+                self.idle_without_lead(stage, &next, now);
+            }
         }
     }
 
@@ -216,13 +239,15 @@ impl Machine {
 
     /// Why the planner wants another generation than the one of these members, if it does.
     fn change_wanted(&self, members: &[NodeName], settings: &Settings, now: UnixTime) -> Option<String> {
-        let (plan, lead) = (&self.target.as_ref()?.plan, members.first()?);
+        let (plan, lead) = (&self.target.as_ref()?.plan, self.lead_node()?);
         if plan.exec_plan != self.generation.exec_plan {
             return Some(format!("execution plan {}", plan.exec_plan.0));
         }
         match plan.nodes.first() {
             None => return Some("parked".to_owned()),
             Some(first) if first.node != *lead => return Some(format!("{lead} must be left")),
+            // The job stays as it is until it is back.
+            Some(_) if self.generation.away.is_some() => return None,
             Some(_) => {}
         }
         let wanted: BTreeSet<&NodeName> = plan.nodes.iter().map(|p| &p.node).collect();

@@ -26,10 +26,10 @@ impl Machine {
             return;
         }
         out.notes.push(format!("gave up {} of {} workers that did not stop", gone.len(), members.len()));
-        let lead = members.first();
-        let wings: Vec<NodeName> = gone.iter().filter(|n| Some(*n) != lead).cloned().collect();
+        let lead = self.lead_node().cloned();
+        let wings: Vec<NodeName> = gone.iter().filter(|n| Some(*n) != lead.as_ref()).cloned().collect();
         self.drop_nodes(&wings, "a worker fell silent", now);
-        if lead.is_some_and(|l| gone.contains(l)) {
+        if lead.is_some_and(|l| gone.contains(&l)) {
             self.target = None;
             self.requeue(next, now);
         } else {

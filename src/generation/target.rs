@@ -66,6 +66,9 @@ impl Machine {
 
     fn take_plan(&mut self, plan: &JobPlan, ground: &Ground<'_>, now: UnixTime) {
         self.target = Some(Target { plan: plan.clone(), blocked: false });
+        if self.generation.away.is_some() {
+            self.plan_without_lead(now);
+        }
         // The plan may be older than the last word of an agent whose node Slurm takes, or on whose node the
         // command has failed.
         let leaving = self.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n);

@@ -30,10 +30,11 @@ impl Machine {
         self.spec.sizes.as_ref().unwrap_or(&self.submitted.sizes)
     }
 
-    /// The node of the lead, while it holds one.
+    /// The node of the lead, while it holds one, or that it comes back to while it is away.
     pub fn lead_node(&self) -> Option<&NodeName> {
         match &self.phase {
             Phase::Launching { node, .. } => Some(node),
+            _ if self.generation.away.is_some() => self.generation.away.as_ref().map(|away| &away.place),
             _ => self.workers.iter().find(|(_, w)| self.is_lead(w)).map(|(n, _)| n),
         }
     }
@@ -91,7 +92,7 @@ impl Machine {
         match &self.phase {
             Phase::Queued { .. } if !self.wings.is_empty() => Standing::Busy,
             Phase::Queued { .. } => self.standing_in_queue(now),
-            _ if self.obstacles.suspended => Standing::Busy,
+            _ if self.obstacles.suspended || self.generation.away.is_some() => Standing::Busy,
             Phase::Running { members } if self.is_steady(members, now) => Standing::Running,
             _ => Standing::Busy,
         }

@@ -51,8 +51,7 @@ fn lay(space: &Space<'_>, found: Option<&Schedule>, in_hand: &InHand, known: Kno
         Some(found) if better(space, found, ours) => (found, Some(ours)),
         _ => (ours, found),
     };
-    let others: Vec<&Schedule> = second.into_iter().chain(&in_hand.others).collect();
-    choice::best(space, first, &others, known)
+    choice::best(space, first, second, &in_hand.others, known)
 }
 
 /// Whether there is nothing to decide: no usable node, or no job with a choice.

@@ -43,7 +43,7 @@ pub(super) fn jobs(
         let rates = raised(rates, &candidate, probe, config, now);
         let probing = library.is_probing(candidate.subject.job, now);
         let last_change = candidate.facts.last_change.filter(|_| !probing);
-        let mut job = malleable(&candidate, weight, rates, last_change, now);
+        let mut job = malleable(&candidate, weight, rates, last_change, &config.costs, now);
         risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
         job
     };
@@ -100,11 +100,21 @@ fn raised(
     rates
 }
 
+/// How much of the configured hysteresis holds for a job: it is meant for changes that cost what is configured.
+fn reluctance(costs: &RescaleCosts, usual: &RescaleCosts) -> f64 {
+    let change = |c: &RescaleCosts| c.up_secs.max(c.down_secs);
+    match change(usual) {
+        usual if usual > 0.0 => (change(costs) / usual).min(1.0),
+        _ => 1.0,
+    }
+}
+
 fn malleable(
     candidate: &Candidate<'_>,
     weight: f64,
     rates: Vec<RateCurve>,
     last_change: Option<UnixTime>,
+    usual: &RescaleCosts,
     now: UnixTime,
 ) -> MalleableJob {
     let Candidate { subject, facts } = candidate;
@@ -116,6 +126,7 @@ fn malleable(
         sizes: subject.sizes.clone(),
         rates,
         costs: beyond(&subject.costs, pause_secs),
+        reluctance: reluctance(&subject.costs, usual),
         standing: facts.standing.clone(),
         exec_plan: facts.exec_plan.clone(),
         lead_node: facts.place.lead.clone(),

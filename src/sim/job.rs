@@ -304,12 +304,26 @@ impl SimJob {
             left.clear();
         }
         let none_trains = self.newcomers.len() > 0 && left.iter().all(|n| self.newcomers.has(*n));
-        let change = if lead_lost || none_trains { Change::Start } else { Change::Shrink };
+        let starts = none_trains || (lead_lost && !self.gives_place(&mut left, costs, now));
+        let change = if starts { Change::Start } else { Change::Shrink };
         let secs = change.secs(costs);
         if self.books.accounting == Accounting::OldRate {
             return self.charge(left, secs, Cause::Preemption, now, loss);
         }
         self.go_on_with(left, (change, secs), Cause::Preemption, now);
+    }
+
+    /// Of those that are left, one that trains gives its node up for the lead, which comes back there as a newcomer,
+    /// while the others train on. Says whether that is so.
+    fn gives_place(&mut self, left: &mut Vec<NodeIx>, costs: &RescaleCosts, now: i64) -> bool {
+        let trains = |n: &NodeIx| !self.newcomers.has(*n);
+        let stays = self.warming.secs > 0.0 && left.iter().filter(|n| trains(n)).count() > 1;
+        let place = left.iter().rposition(|n| trains(n)).filter(|_| stays);
+        let Some(place) = place.map(|at| left.remove(at)) else { return false };
+        left.insert(0, place);
+        self.newcomers.greet(place, now as f64 + costs.start_secs);
+        (self.warming.join_secs, self.warming.cause) = (costs.up_secs, Cause::Preemption);
+        true
     }
 
     fn charge(&mut self, nodes: Vec<NodeIx>, secs: f64, cause: Cause, now: i64, loss: &mut Loss) {

@@ -71,6 +71,23 @@ fn newcomers_warm_up_on_their_own_nodes_while_the_others_train() {
 }
 
 #[test]
+fn a_lead_that_is_lost_comes_back_while_the_others_train() {
+    let mut setup = setup(&[(0, 500, "n1"), (0, 1000, "n2"), (0, 1000, "n3"), (0, 1000, "n4")], 1);
+    setup.costs = RescaleCosts { up_secs: 3.0, down_secs: 2.0, start_secs: 18.0 };
+    setup.warm_secs = 10.0;
+    let mut config = Config::default();
+    // So that the lead is on the node that goes.
+    config.planner.hysteresis = 0.0;
+    let policy: PolicyName = "infill-known".parse().unwrap();
+    let outcome = run(&setup, policy.build(&config), &mut |_| {});
+    // At 500 one node is gone and another one waits for the lead until 518; then all three go on.
+    let alive = (500.0 - 18.0) * 40.0 + (518.0 - 502.0) * 20.0 + (1000.0 - 521.0) * 30.0;
+    // Unless the lead was on another node.
+    let other = (500.0 - 18.0) * 40.0 + (1000.0 - 502.0) * 30.0;
+    assert!([alive, other].contains(&outcome.samples), "{} is neither {alive} nor {other}", outcome.samples);
+}
+
+#[test]
 fn without_time_to_save_the_work_since_the_last_checkpoint_is_lost() {
     let mut setup = setup(&[(0, 2000, "n1"), (0, 1000, "n2")], 1);
     let before = simulate(&setup, "fcfs-max");

@@ -71,6 +71,32 @@ fn grows_shrinks_and_gives_nodes_to_main_jobs_while_it_trains() {
 }
 
 #[test]
+fn a_lead_that_is_lost_comes_back_while_the_others_train() {
+    let site = Site::acting();
+    let job = live().submit(&site);
+    let view = site.until_trains_on(job, 8, 60.0);
+    let before = pids(&site, job);
+    let lead = view.nodes[0].to_string();
+    let main = site.main_job(600, &["--nodes=1", &format!("--nodelist={lead}")]);
+    site.starts_within(main, PROMPTLY_SECS);
+    site.wait("the others to train on", 20.0, || {
+        site.diary(job).all("start").last().is_some_and(|e| e.world == 6).then_some(())
+    });
+    let view = site.until_trains_on(job, 7, 60.0);
+    let came_back = view.nodes[0].to_string();
+    let after = pids(&site, job);
+    for (node, pid) in before.iter().filter(|(node, _)| **node != lead && **node != came_back) {
+        assert_eq!(after.get(node), Some(pid), "{node}");
+    }
+    assert_nothing_stopped(&site, job);
+    // It grows as before, and ends as a job of one lead.
+    site.must("root", &["scancel", &main.id.to_string()]);
+    site.until_trains_on(job, 8, 60.0);
+    assert_nothing_stopped(&site, job);
+    site.completes(job);
+}
+
+#[test]
 fn a_process_that_is_killed_is_left_behind() {
     let site = Site::acting();
     let job = live().submit(&site);

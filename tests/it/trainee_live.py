@@ -1,7 +1,7 @@
 """A training job without training that stays alive over changes of size: speaks contrib/CONTROL.md, writes down what happens to it.
 
-Its processes meet in DIR instead of at a store. Rank 0 counts, and holds the count in its memory only; it says when all change to another epoch: once all
-hold the same, or at once where that is urgent. Every event is one line of JSON in DIR/events, as of trainee.py.
+Its processes meet in DIR instead of at a store. Rank 0 counts, and all hold the count in their memory (a file for each epoch stands for that); it
+says when all change to another epoch: once all hold the same, or at once where that is urgent. Every event is one line of JSON in DIR/events, as of trainee.py.
 """
 
 import argparse
@@ -145,6 +145,7 @@ def train(step, nodes):
         if place["rank"] == 0:
             step += 1
             note("step", step=step)
+            write(file(place["generation"], "count"), step)
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as progress:
                 progress.sendto(f"samples={place['world']} step={step}".encode(), os.environ["INFILL_PROGRESS"])
             if ENOUGH.exists():
@@ -153,7 +154,8 @@ def train(step, nodes):
             if changes and may_change(nodes):
                 write(file(newest["epoch"], "go"), step)
         if changes and (newest.get("urgent") or any(args.dir.glob(f"epoch.{newest['epoch']}.go"))):
-            step, nodes = join(step)
+            # All hold the same in their memory.
+            step, nodes = join(max(step, read(file(place["generation"], "count"))))
 
 
 for number in (signal.SIGUSR1, signal.SIGTERM):

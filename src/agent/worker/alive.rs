@@ -18,6 +18,9 @@ const ROLL_TIME: Duration = Duration::from_secs(2);
 /// For so long a worker whose node is wanted waits for its place among the others to be given up in order.
 const PART_TIME: Duration = Duration::from_secs(1);
 
+/// For so long the lead's waits to hear that the others go on without it. If they do not, it has to save.
+const LEAD_PART_TIME: Duration = Duration::from_millis(500);
+
 /// Time that a command gets to end that has nothing to save.
 const SPARE_GRACE: Duration = Duration::from_secs(2);
 
@@ -373,14 +376,16 @@ impl Worker {
     /// Whether the others can go on without this worker's command, if they are told in time: a signal would
     /// make all of them save and end.
     pub(super) fn may_part(&self) -> bool {
-        !self.is_lead() && self.alive.newest.joined > 0 && self.running.is_some()
+        let heard = !self.is_lead() || self.link.away() == Duration::ZERO;
+        heard && self.alive.newest.joined > 0 && self.running.is_some()
     }
 
     /// Begins to leave, within `grace`, while the others go on.
     pub(super) fn leave_alive(&mut self, grace: Duration) {
         let now = Instant::now();
         self.alive.leave_by = Some(now + grace);
-        let part_by = now + PART_TIME.min(grace / 2);
+        let most = if self.is_lead() { LEAD_PART_TIME.min(grace / 4) } else { PART_TIME.min(grace / 2) };
+        let part_by = now + most;
         self.alive.part_by = Some(self.alive.part_by.map_or(part_by, |t| t.min(part_by)));
     }
 
@@ -389,7 +394,13 @@ impl Worker {
         let Some(directive) = self.assignment.as_ref().map(|a| a.directive.clone()) else { return };
         let Some(leave_by) = self.alive.leave_by.filter(|_| self.leaving != Leaving::No) else { return };
         match directive {
-            Directive::Part { generation, urgent } => self.part(generation, urgent),
+            Directive::Part { generation, urgent } => {
+                if !self.alive.parting {
+                    let left = leave_by.saturating_duration_since(Instant::now());
+                    self.alive.part_by = Some(Instant::now() + PART_TIME.min(left / 2));
+                }
+                self.part(generation, urgent);
+            }
             Directive::Stop { .. } | Directive::Rescue { .. } if !self.alive.parting => {
                 self.alive.part_by = None;
                 self.stop(leave_by.saturating_duration_since(Instant::now()));
@@ -407,7 +418,11 @@ impl Worker {
         }
         let missed = self.alive.roll_by.take_if(|t| now >= *t).is_some() && frozen;
         let stays = self.alive.part_by.take_if(|t| now >= *t).is_some();
-        if let Some((_, running)) = self.running.as_ref().filter(|_| missed || stays) {
+        let unheard = stays && self.is_lead() && !self.alive.parting;
+        if let Some(leave_by) = self.alive.leave_by.filter(|_| unheard && !missed) {
+            tracing::warn!("nobody says that the others go on without the lead: saving");
+            self.stop(leave_by.saturating_duration_since(now));
+        } else if let Some((_, running)) = self.running.as_ref().filter(|_| missed || stays) {
             tracing::warn!(missed, stays, "the command does not answer, or does not leave: killing it");
             running.kill();
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::generation::away::Away;
 use crate::generation::machine::{Generation, Machine, NodesWanted, Store, Submitted};
 use crate::generation::obstacles::Obstacles;
 use crate::generation::phase::{Next, Phase, Regroup, StopReason};
@@ -48,6 +49,8 @@ record! {
         store: Option<Store>,
         #[serde(default)]
         roll: Option<(u32, UnixTime)>,
+        #[serde(default)]
+        away: Option<Away>,
     }
 }
 

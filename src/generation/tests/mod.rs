@@ -1,5 +1,6 @@
 //! Whole lives of a job, and every input in every phase.
 
+mod away;
 mod disagreeing;
 mod holding;
 mod leaving;

@@ -23,13 +23,14 @@ pub type Make = fn() -> Rig;
 type Input = fn(&mut Rig);
 
 /// A job in each phase, all with their lead on n1 and a wing on n2 as far as they have any.
-pub const PHASES: [(&str, Make); 11] = [
+pub const PHASES: [(&str, Make); 12] = [
     ("queued", || rig("1-8")),
     ("launching", launching),
     ("starting", starting),
     ("running", || running("1-8", &[1, 2])),
     ("alive", || alive("1-8", &[1, 2])),
     ("regrouping", regrouping),
+    ("without lead", without_lead),
     ("shrinking", || after(&[1], &[])),
     ("failing", || after(&[1, 2], &[(2, FAILED)])),
     ("parking", || after(&[], &[(1, ASKED), (2, ASKED)])),
@@ -153,6 +154,14 @@ fn ended() -> Rig {
     r
 }
 
+/// A job of which Slurm has taken the lead, and that trains on on n2 and n3.
+fn without_lead() -> Rig {
+    let mut r = alive("1-8", &[1, 2, 3, 4]);
+    r.event(&n(1), AgentEvent::Leaving);
+    r.run();
+    r
+}
+
 /// A job that is growing by n3 while its command stays alive.
 fn regrouping() -> Rig {
     let mut r = alive("1-8", &[1, 2]);
@@ -247,42 +256,42 @@ fn every_input_in_every_phase() {
         writeln!(table, "{}", format!("{name:<label$}{cells}").trim_end()).unwrap();
     }
     insta::assert_snapshot!(table, @r"
-                           queued    launching starting  running   alive       regrouping shrinking failing  parking  ending   ended
-    lead: hello            starting  running*  .         rescaling rescaling   rescaling  .         .        .        .        .
-    lead: hello, newer     rescaling rescaling rescaling rescaling rescaling   rescaling  .         .        .        running* .
-    wing: hello            .         .         running*  .         regrouping* .*         .         .        .        .        .
-    started                .         .         .         .         .           .          .         .        .        .        .
-    lead: ended            .         .         .         .         .           .          .         running* .        .        .
-    lead: failed           .         .         .         rescaling rescaling   rescaling  .         running* .        .        .
-    lead: stopped          .         .         .         rescaling rescaling   rescaling  .         running* .        .        .
-    wing: ended            .         .         .         .         .           .          .         .        .        .        .
-    wing: failed           .         .         .         rescaling regrouping* .*         .         .        .        .        .
-    wing: stopped          .         .         .         rescaling rescaling   .*         .         .        .        .        .
-    lead: node is taken    .         .         .         rescaling rescaling   rescaling  .         .        .        .        .
-    wing: node is taken    .         .         .         rescaling regrouping* .*         .         .        .        .        .
-    progress               .         .         .         .         .           .          .         .        .        .        .
-    wing is ready          .         .         .         .         .           .          .         .        .        .        .
-    store is open          .         .         .         .         .           .          .         .        .        .        .
-    wing has joined        .         .         .         .         .           .          .         .        .        .        .
-    step is stuck          .         .         .         .         .           .          .         .        .        .        .
-    step has failed        .         .         .         .         .           .          .         .        .        .        .
-    wing is hopeless       .         .         .         rescaling rescaling   .          .         .        .        .        .
-    wing submitted         .         .         .         .         .           .          .         .        .        .        .
-    wing refused           .         .         .         rescaling regrouping* .          .         .        .        .        .
-    wing is unfit          .         .         .         rescaling regrouping* .*         .         .        .        .        .
-    Slurm: lead waits      .         .         queued    queued    queued      queued     queued    queued   queued   queued   .
-    Slurm: lead runs       launching .         .         .         .           .*         .         .        .        .        .
-    Slurm: lead has failed ended     ended     ended     ended     ended       ended      ended     ended    ended    ended    .
-    Slurm: lead is gone    ended     ended     ended     ended     ended       ended      ended     ended    ended    ended    .
-    Slurm: wing is gone    .         .         .         rescaling regrouping* .*         .         .        queued   .        .
-    target: the same       launching .         .         .         .           .          .         .        .        .        .
-    target: grown          launching .         .         .         .           .          .         .        .        .        .
-    target: shrunk         launching .         .         rescaling regrouping* .          .         .        .        .        .
-    target: moved          launching parking   parking   rescaling rescaling   .          .         .        .        .        .
-    target: nothing        .         parking   parking   rescaling rescaling   .          .         .        .        .        .
-    launch failed, passing .         .         .         .         .           .          .         .        .        .        .
-    launch failed          .         queued    .         .         .           .          .         .        .        .        .
-    requeue failed         .         .         .         .         .           .          .         .        starting .        .
-    a minute's silence     .         .         parking   .         .           parking    parking   parking  .        .        .
+                           queued    launching starting  running   alive       regrouping without lead shrinking failing  parking  ending   ended
+    lead: hello            starting  running*  .         rescaling rescaling   rescaling  rescaling    .         .        .        .        .
+    lead: hello, newer     rescaling rescaling rescaling rescaling rescaling   rescaling  rescaling    .         .        .        running* .
+    wing: hello            .         .         running*  .         regrouping* .*         regrouping*  .         .        .        .        .
+    started                .         .         .         .         .           .          .            .         .        .        .        .
+    lead: ended            .         .         .         .         .           .          .            .         running* .        .        .
+    lead: failed           .         .         .         rescaling rescaling   rescaling  .            .         running* .        .        .
+    lead: stopped          .         .         .         rescaling rescaling   rescaling  .            .         running* .        .        .
+    wing: ended            .         .         .         .         .           .          .            .         .        .        .        .
+    wing: failed           .         .         .         rescaling regrouping* .*         regrouping*  .         .        .        .        .
+    wing: stopped          .         .         .         rescaling rescaling   .*         rescaling    .         .        .        .        .
+    lead: node is taken    .         .         .         rescaling rescaling   .*         .            .         .        .        .        .
+    wing: node is taken    .         .         .         rescaling regrouping* .*         regrouping*  .         .        .        .        .
+    progress               .         .         .         .         .           .          .            .         .        .        .        .
+    wing is ready          .         .         .         .         .           .          .            .         .        .        .        .
+    store is open          .         .         .         .         .           .          .            .         .        .        .        .
+    wing has joined        .         .         .         .         .           .          .            .         .        .        .        .
+    step is stuck          .         .         .         .         .           .          .            .         .        .        .        .
+    step has failed        .         .         .         .         .           .          .            .         .        .        .        .
+    wing is hopeless       .         .         .         rescaling rescaling   .          rescaling    .         .        .        .        .
+    wing submitted         .         .         .         .         .           .          .            .         .        .        .        .
+    wing refused           .         .         .         rescaling regrouping* .          regrouping*  .         .        .        .        .
+    wing is unfit          .         .         .         rescaling regrouping* .*         regrouping*  .         .        .        .        .
+    Slurm: lead waits      .         .         queued    queued    queued      queued     regrouping*  queued    queued   queued   queued   .
+    Slurm: lead runs       launching .         .         .         .           .*         regrouping*  .         .        .        .        .
+    Slurm: lead has failed ended     ended     ended     ended     ended       ended      ended        ended     ended    ended    ended    .
+    Slurm: lead is gone    ended     ended     ended     ended     ended       ended      ended        ended     ended    ended    ended    .
+    Slurm: wing is gone    .         .         .         rescaling regrouping* .*         parking      .         .        queued   .        .
+    target: the same       launching .         .         .         .           .          regrouping*  .         .        .        .        .
+    target: grown          launching .         .         .         .           .          .            .         .        .        .        .
+    target: shrunk         launching .         .         rescaling regrouping* .          rescaling    .         .        .        .        .
+    target: moved          launching parking   parking   rescaling rescaling   .          regrouping*  .         .        .        .        .
+    target: nothing        .         parking   parking   rescaling rescaling   .          rescaling    .         .        .        .        .
+    launch failed, passing .         .         .         .         .           .          .            .         .        .        .        .
+    launch failed          .         queued    .         .         .           .          .            .         .        .        .        .
+    requeue failed         .         .         .         .         .           .          .            .         .        starting .        .
+    a minute's silence     .         .         parking   .         .           parking    .            parking   parking  .        .        .
     ");
 }

@@ -37,7 +37,7 @@ pub fn of<'a>(problem: &Problem<'a>, steps: &Steps, facts: &[Facts<'a>]) -> Wort
     let mut worth = Worth::default();
     for facts in facts {
         let job = of_job(problem, steps, &market, facts);
-        let reluctance = problem.config.hysteresis * facts.present_worth;
+        let reluctance = problem.config.hysteresis * facts.job.reluctance * facts.present_worth;
         worth.net += job.made * facts.job.weight;
         worth.reluctance += reluctance * f64::from(job.reluctant);
         let first = if facts.is_voluntary() { reluctance } else { 0.0 };

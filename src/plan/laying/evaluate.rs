@@ -49,7 +49,7 @@ pub fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Value {
             let gaps: Vec<_> = planned.nodes.iter().map(|p| problem.gap(&p.node)).collect();
             let present = Present {
                 can_stay: cost::can_stay(problem, steps, job),
-                reluctance: problem.config.hysteresis * cost::present_value(problem, steps, job),
+                reluctance: cost::reluctance(problem, steps, job),
                 lasts: gaps.iter().map(|g| g.map_or(0, |g| steps.through(g.usable_until))).collect(),
                 node_type: gaps.first().copied().flatten().map(|g| &g.node_type),
             };

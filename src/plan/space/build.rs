@@ -41,7 +41,7 @@ impl<'a> Space<'a> {
     fn job_space(&self, job: &'a MalleableJob) -> JobSpace<'a> {
         let kept_order = self.kept_order(job);
         let can_stay = cost::can_stay(self.problem, &self.steps, job);
-        let reluctance = self.problem.config.hysteresis * cost::present_value(self.problem, &self.steps, job);
+        let reluctance = cost::reluctance(self.problem, &self.steps, job);
         let mut space = JobSpace {
             job,
             options: Vec::new(),

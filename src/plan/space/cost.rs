@@ -96,9 +96,15 @@ pub fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: u32) -> Option
     best
 }
 
+/// Weighted samples that a change of the job must gain besides what it costs: a share of what it would make as
+/// it is.
+pub fn reluctance(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f64 {
+    problem.config.hysteresis * job.reluctance * present_value(problem, steps, job)
+}
+
 /// Weighted samples that the job would make over the horizon if it kept what it holds for as long as that
-/// lasts; its reluctance to change is the configured share of this.
-pub fn present_value(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f64 {
+/// lasts.
+fn present_value(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f64 {
     let nodes: Vec<&Gap> = problem.held_gaps(job).flatten().collect();
     let Some(first) = nodes.first() else { return 0.0 };
     let through = nodes.iter().map(|g| steps.through(g.usable_until)).min().unwrap_or(0);

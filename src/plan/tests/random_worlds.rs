@@ -69,7 +69,9 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
     if r.chance(30) {
         job.costs.start_secs = r.pick(&[0.0, 5.0, 60.0, 200.0]);
         job.costs.down_secs = r.pick(&[0.0, 12.0, 30.0]);
+        job.reluctance = r.pick(&[1.0, 0.25]);
     }
+    // Its changes are cheap.
     if r.chance(60) {
         for _ in 0..r.pick(&[1, 1, 2, 3, 4, 5]) {
             if !free.is_empty() {

@@ -109,6 +109,7 @@ pub fn job(text: &str) -> MalleableJob {
         sizes,
         rates: vec![rate("default", None, words.next().unwrap())],
         costs: RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 },
+        reluctance: 1.0,
         standing: Standing::Waiting,
         exec_plan: ExecPlan::default(),
         lead_node: None,

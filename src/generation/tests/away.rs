@@ -1,0 +1,172 @@
+//! Jobs that stay alive and lose their lead: the others train on, and it comes back as a newcomer.
+
+use crate::generation::away::Stage;
+use crate::generation::effect::Effect;
+use crate::generation::phase::Phase;
+use crate::generation::settings::{AWAY_SECS, LEAVES_SECS};
+use crate::model::{AgentEvent, Exit, MalleableState, NodeName, Standing};
+
+use super::rig::{LEAD, Rig, alive, n, settings};
+
+const DONE: Exit = Exit { code: 0, asked: false, killed: false };
+
+fn last(r: &Rig) -> Vec<&str> {
+    r.started.last().unwrap().iter().map(String::as_str).collect()
+}
+
+fn stage(r: &Rig) -> Option<Stage> {
+    r.m.generation.away.as_ref().map(|away| away.stage)
+}
+
+/// Slurm has taken the lead's node, and shows the lead in its queue.
+fn requeued(r: &mut Rig) {
+    r.slurm.remove(&LEAD);
+    r.agents.remove(&n(1));
+    r.held = false;
+    r.observe();
+}
+
+/// A job of four nodes of which Slurm takes the lead's.
+fn taken() -> Rig {
+    let mut r = alive("1-8", &[1, 2, 3, 4]);
+    r.event(&n(1), AgentEvent::Leaving);
+    r.run();
+    r
+}
+
+#[test]
+fn its_wings_train_on_and_it_comes_back_in_place_of_one() {
+    let mut r = taken();
+    assert_eq!((r.m.state(), last(&r)), (MalleableState::Running, vec!["n2", "n3"]), "{:?}", r.notes);
+    assert_eq!((stage(&r), r.m.standing(r.now)), (Some(Stage::Leaving), Standing::Busy));
+    assert_eq!(r.m.held_lead(r.now), Some(&n(4)), "where it comes back to is its own");
+    assert!(!r.effects.iter().any(|e| matches!(e, Effect::Launch { node, .. } if *node == n(4))));
+    requeued(&mut r);
+    r.run();
+    r.observe();
+    r.run();
+    assert!(r.effects.contains(&Effect::Hold { job: LEAD }), "nobody else starts it: {:?}", r.effects);
+    assert!(r.effects.iter().any(|e| matches!(e, Effect::Launch { node, .. } if *node == n(4))));
+    assert_eq!((stage(&r), last(&r)), (None, vec!["n2", "n3", "n4"]), "{:?}", r.notes);
+    assert_eq!((r.stops, r.m.counts.restarts, r.m.state()), (0, 0, MalleableState::Running));
+    assert_eq!(r.m.lead_node(), Some(&n(4)));
+    // And it is a job like any other: it grows, and what is not its lead's can go.
+    r.target(&[4, 2, 3, 5]);
+    r.run();
+    assert_eq!(last(&r), ["n2", "n3", "n4", "n5"]);
+    r.target(&[4, 3, 5]);
+    r.run();
+    assert_eq!((last(&r), r.stops), (vec!["n3", "n4", "n5"], 0), "{:?}", r.notes);
+}
+
+#[test]
+fn a_plan_that_was_made_before_changes_nothing() {
+    let mut r = taken();
+    r.target(&[1, 2, 3, 4]);
+    r.run();
+    assert_eq!((r.m.state(), last(&r), r.stops), (MalleableState::Running, vec!["n2", "n3"], 0));
+    requeued(&mut r);
+    r.target(&[4, 2, 3]);
+    r.run();
+    r.observe();
+    r.run();
+    assert_eq!((stage(&r), last(&r), r.stops), (None, vec!["n2", "n3", "n4"], 0), "{:?}", r.notes);
+}
+
+#[test]
+fn its_node_may_die_without_a_word() {
+    let mut r = alive("1-8", &[1, 2, 3, 4]);
+    requeued(&mut r);
+    r.run();
+    r.observe();
+    r.run();
+    assert_eq!((stage(&r), last(&r)), (None, vec!["n2", "n3", "n4"]), "{:?}", r.notes);
+    assert_eq!((r.stops, r.m.counts.restarts), (0, 0), "{:?}", r.notes);
+}
+
+#[test]
+fn slurm_is_told_to_requeue_it_if_it_does_not() {
+    let mut r = taken();
+    r.pass(LEAVES_SECS as i64 + 1);
+    assert!(r.effects.contains(&Effect::RequeueHold { job: LEAD }), "{:?}", r.effects);
+    r.observe();
+    r.run();
+    r.observe();
+    r.run();
+    assert_eq!((stage(&r), r.stops), (None, 0), "{:?}", r.notes);
+    assert_eq!(last(&r), ["n2", "n3", "n4"]);
+}
+
+#[test]
+fn a_job_of_which_too_little_is_left_restarts() {
+    for (sizes, nodes) in [("1-8", &[1, 2][..]), ("3-8", &[1, 2, 3, 4])] {
+        let mut r = alive(sizes, nodes);
+        r.event(&n(1), AgentEvent::Leaving);
+        assert!(matches!(r.m.phase, Phase::Stopping { .. }), "{sizes}: {:?}", r.m.phase);
+        assert_eq!(stage(&r), None);
+    }
+}
+
+#[test]
+fn a_command_that_fails_on_the_leads_node_is_a_failure() {
+    let mut r = alive("1-8", &[1, 2, 3, 4]);
+    r.stopped(&n(1), 1, Exit { code: 3, asked: false, killed: false });
+    assert!(matches!(r.m.phase, Phase::Stopping { .. }) && stage(&r).is_none(), "{:?}", r.m.phase);
+}
+
+#[test]
+fn one_that_does_not_come_back_is_waited_for_so_long() {
+    let mut r = taken();
+    requeued(&mut r);
+    assert_eq!(stage(&r), Some(Stage::Released), "its place is free");
+    // Slurm starts it nowhere.
+    r.slurm.remove(&LEAD);
+    let most = AWAY_SECS + settings().lead_start_secs + settings().prolog_secs;
+    for _ in 0..(most / 5.0) as i64 + 1 {
+        r.pass(5);
+    }
+    assert!(!matches!(r.m.phase, Phase::Running { .. }), "{:?}", r.m.phase);
+    for i in [2, 3] {
+        r.stopped(&n(i), r.m.generation.number, Exit { code: 0, asked: true, killed: false });
+    }
+    assert_eq!((r.m.state(), stage(&r)), (MalleableState::Queued, None), "{:?}", r.notes);
+    r.observe();
+    r.run();
+    assert!(r.slurm.is_empty(), "the wings are given back: {:?}", r.slurm);
+}
+
+#[test]
+fn a_command_that_ends_meanwhile_ends_once_the_lead_is_back() {
+    let mut r = taken();
+    requeued(&mut r);
+    let generation = r.m.generation.number;
+    for i in [2, 3] {
+        r.stopped(&n(i), generation, DONE);
+    }
+    assert_eq!(r.m.state(), MalleableState::Queued, "{:?}", r.notes);
+    for _ in 0..3 {
+        r.observe();
+        r.run();
+    }
+    r.pass(600);
+    for _ in 0..2 {
+        r.target(&[4, 2]);
+        r.run();
+    }
+    let generation = r.m.generation.number;
+    for node in last(&r).iter().map(|n| NodeName::new(*n)).collect::<Vec<_>>() {
+        r.stopped(&node, generation, DONE);
+    }
+    assert_eq!(r.m.phase, Phase::Ending { code: 0 }, "{:?}", r.notes);
+}
+
+#[test]
+fn wings_may_be_lost_while_it_is_away() {
+    let mut r = taken();
+    requeued(&mut r);
+    r.event(&n(3), AgentEvent::Leaving);
+    r.run();
+    r.observe();
+    r.run();
+    assert_eq!((stage(&r), last(&r), r.stops), (None, vec!["n2", "n4"], 0), "{:?}", r.notes);
+}
