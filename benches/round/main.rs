@@ -16,7 +16,7 @@ use infill::config::Config;
 use infill::model::{
     Curve, ExecPlan, HeldNode, JobId, NodeName, Plan, Sizes, Snapshot, Standing, UnixTime, UserId, Way,
 };
-use infill::round::{Advice, Claims, JobFacts, Place, Program, Scene, Terms, judge};
+use infill::round::{Advice, Changing, Claims, JobFacts, Place, Program, Scene, Terms, judge};
 use infill::slurm::rest::offline;
 use peak_alloc::PeakAlloc;
 
@@ -84,8 +84,7 @@ fn facts(n: u32, holds: bool) -> JobFacts {
             ..Place::default()
         },
         exec_plan: ExecPlan::default(),
-        way: Way::Restart,
-        pause: None,
+        changing: Changing { way: Way::Restart, pause: None },
         submitted_at: UnixTime(answers::NOW - 4000),
         last_change: None,
         excluded: Vec::new(),

@@ -38,8 +38,8 @@ pub fn learn_live(costs: &mut MeasuredCosts, change: &LiveChange) {
     learn(mean, &ChangeCost { start_secs: change.secs, count: 1, ..ChangeCost::default() });
 }
 
-/// What changes cost a command that stays alive: what was measured, as in [`believed`]. A start is one like any
-/// other.
+/// What changes cost a command that stays alive: what was measured, as in [`believed`]. A start is one like
+/// any other.
 pub fn believed_alive(
     measured: &MeasuredCosts,
     restarts: &RescaleCosts,

@@ -194,8 +194,8 @@ impl State {
         errands
     }
 
-    /// Whether something of a job whose lead is on this node may be learned for this signature: as below, what
-    /// the store knows of its program must be known first.
+    /// Whether something of a job whose lead is on this node may be learned for this signature: as below,
+    /// what the store knows of its program must be known first.
     fn is_known(&self, key: &ProfileKey, lead: Option<&NodeName>) -> bool {
         let typed = lead.is_some_and(|node| self.scene.type_at(node).is_some());
         typed && !key.name.is_empty() && self.lookups.covers(key)

@@ -1,8 +1,9 @@
 //! The lead is away and the others train on: Slurm has taken its node, or the node has died.
 //!
-//! One of the wings gives its node up, where the lead is started again as soon as it waits in the queue. Its agent
-//! comes back as a newcomer. Until then no wing can be ordered, and the planner leaves the job as it is. What takes
-//! too long, and a job of which too little would be left, restarts as one that does not stay alive.
+//! One of the wings gives its node up, where the lead is started again as soon as it waits in the queue. Its
+//! agent comes back as a newcomer. Until then no wing can be ordered, and the planner leaves the job as it
+//! is. What takes too long, and a job of which too little would be left, restarts as one that does not stay
+//! alive.
 
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +70,8 @@ impl Machine {
         }
     }
 
-    /// The node that is given up for the lead: one of a wing of its own, and of these the one that lasts longest.
+    /// The node that is given up for the lead: one of a wing of its own, and of these the one that lasts
+    /// longest.
     fn place_for_lead(&self, left: &[NodeName]) -> Option<NodeName> {
         let alone = |n: &NodeName| self.wings.values().any(|w| w.order.nodes.as_slice() == [n.clone()]);
         let lease = |n: &NodeName| self.placement(n).map(|p| p.lease_until);

@@ -96,8 +96,8 @@ impl Machine {
         }
     }
 
-    /// As many of these nodes as an allowed size has, the lead's among them if it is one, if the command is alive
-    /// on all of them.
+    /// As many of these nodes as an allowed size has, the lead's among them if it is one, if the command is
+    /// alive on all of them.
     pub(super) fn takeable(&self, mut nodes: Vec<NodeName>) -> Option<Vec<NodeName>> {
         let alive = nodes.iter().all(|n| self.workers.get(n).is_some_and(Machine::is_alive));
         let size = self.allowed().up_to(nodes.len() as u32).last().copied()? as usize;

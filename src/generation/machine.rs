@@ -228,7 +228,8 @@ impl Machine {
         }
     }
 
-    /// Forgets that the planner wanted this node: it was lost since. Not where a wing makes room for the lead.
+    /// Forgets that the planner wanted this node: it was lost since. Not where a wing makes room for the
+    /// lead.
     pub(super) fn untarget(&mut self, node: &NodeName) {
         if self.generation.away.as_ref().is_some_and(|away| away.place == *node) {
             return;

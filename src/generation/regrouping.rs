@@ -205,8 +205,8 @@ impl Machine {
         self.enter(Phase::Running { members: members.to_vec() }, now);
     }
 
-    /// What a change has cost those that were there before. Where a member was lost, or several tries were needed,
-    /// that says nothing of others.
+    /// What a change has cost those that were there before. Where a member was lost, or several tries were
+    /// needed, that says nothing of others.
     fn lived_through(&self, members: &[NodeName], how: &Regroup) -> Option<LiveChange> {
         let stayed = members.iter().filter(|n| how.from.contains(n));
         let secs = stayed.filter_map(|n| self.workers.get(n)?.stood_secs).reduce(f64::max)?;

@@ -87,15 +87,15 @@ pub const REGROUP_SECS: f64 = 30.0;
 /// Tries to meet, with fewer members or at another store.
 pub const MOST_TRIES: u32 = 5;
 
-/// Seconds after which a lead that is lost to the others is requeued by us, unless Slurm has done so: it does at once
-/// where it takes a node, and only after minutes where one has died.
+/// Seconds after which a lead that is lost to the others is requeued by us, unless Slurm has done so: it does
+/// at once where it takes a node, and only after minutes where one has died.
 pub const LEAVES_SECS: f64 = 5.0;
 
 /// Seconds after which a lead that was released, and is shown held, was requeued since.
 pub const RETURN_SECS: f64 = UNDONE_SECS;
 
-/// Seconds for which a lead may be away besides what starting it takes: Slurm lets a job that it has requeued wait for
-/// as long.
+/// Seconds for which a lead may be away besides what starting it takes: Slurm lets a job that it has requeued
+/// wait for as long.
 pub const AWAY_SECS: f64 = 120.0;
 
 /// Times and names that the machine takes from the configuration.

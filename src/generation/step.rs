@@ -200,8 +200,8 @@ impl Machine {
         }
     }
 
-    /// The command has ended on all workers. A lead that is away has to end, too: once it is back, the command
-    /// finds in its checkpoint that all is done.
+    /// The command has ended on all workers. A lead that is away has to end, too: once it is back, the
+    /// command finds in its checkpoint that all is done.
     pub(super) fn has_ended(&mut self, now: UnixTime, out: &mut Outcome) {
         out.notes.push("the command has ended on all workers".to_owned());
         match self.generation.away.as_ref().map(|away| away.stage) {

@@ -55,7 +55,8 @@ pub struct MalleableJob {
     pub rates: Vec<RateCurve>,
     /// Rescale costs.
     pub costs: RescaleCosts,
-    /// How much of the configured hysteresis holds for its changes, 0 to 1: what costs little may be taken back.
+    /// How much of the configured hysteresis holds for its changes, 0 to 1: what costs little may be taken
+    /// back.
     pub reluctance: f64,
     /// What may be done with it.
     pub standing: Standing,

@@ -170,8 +170,8 @@ pub struct RescaleCosts {
     pub start_secs: f64,
 }
 
-/// What [`RescaleCosts`] are for a command that stays alive: seconds in which those stand still that were there
-/// before.
+/// What [`RescaleCosts`] are for a command that stays alive: seconds in which those stand still that were
+/// there before.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LiveCosts {
@@ -307,8 +307,8 @@ pub struct MeasuredCosts {
     pub down: ChangeCost,
     /// First start, and start after a park.
     pub start: ChangeCost,
-    /// Growing alive: how long those stood still that were there before. What warming up takes the newcomers is
-    /// no part of it.
+    /// Growing alive: how long those stood still that were there before. What warming up takes the newcomers
+    /// is no part of it.
     #[serde(default)]
     pub live_up: ChangeCost,
     /// Shrinking alive: the same for those that stay.

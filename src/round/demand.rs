@@ -100,7 +100,8 @@ fn raised(
     rates
 }
 
-/// How much of the configured hysteresis holds for a job: it is meant for changes that cost what is configured.
+/// How much of the configured hysteresis holds for a job: it is meant for changes that cost what is
+/// configured.
 fn reluctance(costs: &RescaleCosts, usual: &RescaleCosts) -> f64 {
     let change = |c: &RescaleCosts| c.up_secs.max(c.down_secs);
     match change(usual) {
@@ -118,7 +119,7 @@ fn malleable(
     now: UnixTime,
 ) -> MalleableJob {
     let Candidate { subject, facts } = candidate;
-    let pause_secs = facts.pause.map_or(0.0, |pause| pause.left_secs(&subject.costs, now));
+    let pause_secs = facts.changing.pause.map_or(0.0, |pause| pause.left_secs(&subject.costs, now));
     MalleableJob {
         id: facts.job,
         user: facts.user,

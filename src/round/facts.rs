@@ -31,9 +31,7 @@ pub struct JobFacts {
     /// Execution plan of the present generation.
     pub exec_plan: ExecPlan,
     /// How it changes its size.
-    pub way: Way,
-    /// The pause that it is in, or that has just passed.
-    pub pause: Option<Pause>,
+    pub changing: Changing,
     /// When it entered the queue.
     pub submitted_at: UnixTime,
     /// Its last rescale by a plan.
@@ -80,6 +78,15 @@ pub struct Place {
     pub left: Vec<NodeName>,
     /// Nodes of which an agent has said that Slurm takes them back.
     pub taken: Vec<NodeName>,
+}
+
+/// How a job changes its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Changing {
+    /// In which way it would now.
+    pub way: Way,
+    /// The pause that it is in, or that has just passed.
+    pub pause: Option<Pause>,
 }
 
 /// A change that makes the job pause.

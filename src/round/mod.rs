@@ -19,7 +19,7 @@ mod warning;
 
 pub use breaker::Strike;
 pub use experience::GAPS_TO_LEARN_FROM;
-pub use facts::{Claims, JobFacts, Pause, Place, Program};
+pub use facts::{Changing, Claims, JobFacts, Pause, Place, Program};
 pub use question::{Judged, Question, Terms, judge};
 pub use scene::{Advice, Scene};
 pub use warning::Warning;

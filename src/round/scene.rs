@@ -232,7 +232,7 @@ impl Scene {
         let lived = |p: &Profile| p.costs.live_up.count > 0 || p.costs.live_down.count > 0;
         match facts.place.lead_now {
             None if self.library.profile(key).is_some_and(lived) => Way::Live,
-            _ => facts.way,
+            _ => facts.changing.way,
         }
     }
 

@@ -47,8 +47,7 @@ fn job(id: u32, nodes: &str) -> JobFacts {
         running: None,
         place: Place { held, lead_now: lead.clone(), lead, ..Place::default() },
         exec_plan: ExecPlan::default(),
-        way: Way::Restart,
-        pause: None,
+        changing: Changing { way: Way::Restart, pause: None },
         submitted_at: NOW,
         last_change: None,
         excluded: Vec::new(),
@@ -229,7 +228,7 @@ fn a_node_with_strikes_is_no_gap_unless_a_job_is_on_it() {
 fn a_pause_that_is_on_is_no_cost_of_a_further_change() {
     let mut scene = scene();
     let mut paused = job(1, "n1");
-    paused.pause = Some(Pause { since: NOW + -10, change: Change::Grow });
+    paused.changing.pause = Some(Pause { since: NOW + -10, change: Change::Grow });
     look(&mut scene, std::slice::from_ref(&paused));
     let costs = |job: &JobFacts| scene.question(std::slice::from_ref(job), Terms::FREE, NOW).jobs[0].costs;
     // 18 s to grow, 12 s to shrink, as configured; 8 s of the last change are left.
@@ -241,7 +240,7 @@ fn a_pause_that_is_on_is_no_cost_of_a_further_change() {
 #[test]
 fn a_job_that_stays_alive_pays_for_changes_what_these_cost_alive() {
     let mut scene = scene();
-    let alive = JobFacts { way: Way::Live, ..job(1, "n1") };
+    let alive = JobFacts { changing: Changing { way: Way::Live, pause: None }, ..job(1, "n1") };
     look(&mut scene, std::slice::from_ref(&alive));
     let costs = |scene: &Scene, job: &JobFacts| {
         let costs = scene.question(std::slice::from_ref(job), Terms::FREE, NOW).jobs[0].costs;

@@ -313,12 +313,12 @@ impl SimJob {
         self.go_on_with(left, (change, secs), Cause::Preemption, now);
     }
 
-    /// Of those that are left, one that trains gives its node up for the lead, which comes back there as a newcomer,
-    /// while the others train on. Says whether that is so.
+    /// Of those that are left, one that trains gives its node up for the lead, which comes back there as a
+    /// newcomer, while the others train on. Says whether that is so.
     fn gives_place(&mut self, left: &mut Vec<NodeIx>, costs: &RescaleCosts, now: i64) -> bool {
         let trains = |n: &NodeIx| !self.newcomers.has(*n);
         let stays = self.warming.secs > 0.0 && left.iter().filter(|n| trains(n)).count() > 1;
-        let place = left.iter().rposition(|n| trains(n)).filter(|_| stays);
+        let place = left.iter().rposition(trains).filter(|_| stays);
         let Some(place) = place.map(|at| left.remove(at)) else { return false };
         left.insert(0, place);
         self.newcomers.greet(place, now as f64 + costs.start_secs);

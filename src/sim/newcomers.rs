@@ -1,5 +1,5 @@
-//! Nodes that a job holds already and that warm up while the others train: the newcomers of a command that stays
-//! alive over changes.
+//! Nodes that a job holds already and that warm up while the others train: the newcomers of a command that
+//! stays alive over changes.
 
 use std::collections::BTreeMap;
 

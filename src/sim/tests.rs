@@ -61,8 +61,8 @@ fn newcomers_warm_up_on_their_own_nodes_while_the_others_train() {
     let mut setup = setup(&[(0, 2000, "n1"), (500, 1000, "n2"), (600, 610, "n3")], 1);
     setup.costs = RescaleCosts { up_secs: 3.0, down_secs: 2.0, start_secs: 18.0 };
     setup.warm_secs = 20.0;
-    // Starts at 0; n2 comes at 500, is warm at 520, and is lost at 1000. What n3 does in its ten seconds costs
-    // nobody anything.
+    // Starts at 0; n2 comes at 500, is warm at 520, and is lost at 1000. What n3 does in its ten seconds
+    // costs nobody anything.
     let samples = (520.0 - 18.0) * 10.0 + (1000.0 - 523.0) * 20.0 + (2000.0 - 1002.0) * 10.0;
     let outcome = simulate(&setup, "fcfs-max");
     assert_eq!(outcome.samples, samples);

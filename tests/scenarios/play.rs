@@ -15,7 +15,7 @@ use infill::model::{
     Profile, ProfileKey, Report, SizePoint, Standing, UnixTime, UserId, Way,
 };
 use infill::plan::{Change, first_change};
-use infill::round::{Advice, Claims, JobFacts, Judged, Pause, Place, Program, Scene, Terms, judge};
+use infill::round::{Advice, Changing, Claims, JobFacts, Judged, Pause, Place, Program, Scene, Terms, judge};
 
 use crate::events::{Event, Happening, between};
 use crate::script::{Main, Malleable, Script};
@@ -209,8 +209,7 @@ impl<'a> Job<'a> {
             since: self.since,
             place: Place { held, lead_now: lead.clone(), lead, ..Place::default() },
             exec_plan: ExecPlan::default(),
-            way: Way::Restart,
-            pause: self.pause,
+            changing: Changing { way: Way::Restart, pause: self.pause },
             submitted_at: moment(self.of.submit),
             last_change: self.last_change,
             excluded: Vec::new(),

@@ -164,8 +164,8 @@ pub struct ChangeArgs {
     /// The same when it starts
     #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = secs)]
     pub start: f64,
-    /// Jobs stay alive over changes: a newcomer warms up for S seconds on its own node while the others train;
-    /// --up and --down are what these stand still for then
+    /// Jobs stay alive over changes: a newcomer warms up for S seconds on its own node while the others
+    /// train; --up and --down are what these stand still for then
     #[arg(long, value_name = "S", value_parser = secs)]
     pub warm: Option<f64>,
     /// How these seconds are charged: as pauses, or as in the published replay at the rate before the change,

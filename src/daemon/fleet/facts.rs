@@ -6,7 +6,7 @@ use super::entry::Entry;
 use super::jobs::Fleet;
 use crate::generation::{Machine, Phase};
 use crate::model::{HeldNode, JobId, NodeName, Sizes, Standing, UnixTime, UserId};
-use crate::round::{Claims, JobFacts, Place};
+use crate::round::{Changing, Claims, JobFacts, Place};
 
 impl Fleet {
     /// The jobs that have not ended, as they are now.
@@ -68,8 +68,7 @@ impl Entry {
             running,
             place: place(machine, now),
             exec_plan: machine.generation.exec_plan.clone(),
-            way: machine.way(),
-            pause: self.pause.filter(|_| self.runs()),
+            changing: Changing { way: machine.way(), pause: self.pause.filter(|_| self.runs()) },
             submitted_at: about.submitted_at,
             last_change: machine.rescaled_at,
             excluded: self.excluded(now),

@@ -2,8 +2,8 @@
 //!
 //! Counts can be laid on nodes as they are but for one case: a node that one job keeps for now may be the
 //! only one that lasts as long as another job needs it from now on. Laying such a schedule loses something.
-//! Then other good ones are tried. It may gain something as well, where the named nodes last longer than counts
-//! can say: so what is in hand is laid beside what the solver has found.
+//! Then other good ones are tried. It may gain something as well, where the named nodes last longer than
+//! counts can say: so what is in hand is laid beside what the solver has found.
 
 use super::extract::{self, Laid};
 use crate::model::{Plan, Proof};
@@ -14,7 +14,8 @@ use crate::plan::space::decision::{Schedule, Space};
 /// bonuses, which no plan has.
 const TOLERATED_LOSS: f64 = 1e-5;
 
-/// The best plan that comes of the `first` schedule and the `second`, or if that loses something, of the others.
+/// The best plan that comes of the `first` schedule and the `second`, or if that loses something, of the
+/// others.
 pub fn best(
     space: &Space<'_>,
     first: &Schedule,

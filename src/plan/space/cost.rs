@@ -96,8 +96,8 @@ pub fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: u32) -> Option
     best
 }
 
-/// Weighted samples that a change of the job must gain besides what it costs: a share of what it would make as
-/// it is.
+/// Weighted samples that a change of the job must gain besides what it costs: a share of what it would make
+/// as it is.
 pub fn reluctance(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f64 {
     problem.config.hysteresis * job.reluctance * present_value(problem, steps, job)
 }

@@ -12,7 +12,7 @@ use crate::model::{
     BatchMode, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, Plan, ProfileKey, Sizes, SolveStatus,
     Standing, Stop, StopEnd, UnixTime, UserId, Way,
 };
-use crate::round::{Advice, Claims, JobFacts, Place, Program, Question, Scene, Terms, judge};
+use crate::round::{Advice, Changing, Claims, JobFacts, Place, Program, Question, Scene, Terms, judge};
 use crate::sim::job::{Cause, SimJob};
 use crate::sim::queue::{Foresight, NodeIx};
 
@@ -262,8 +262,7 @@ fn facts(job: &SimJob, view: &View<'_>) -> JobFacts {
         place: place(job, view),
         exec_plan: ExecPlan::default(),
         // What it costs is told with the job.
-        way: Way::Restart,
-        pause: job.pause(),
+        changing: Changing { way: Way::Restart, pause: job.pause() },
         submitted_at: UnixTime(job.submitted.at),
         last_change: job.changed_at(),
         excluded: Vec::new(),

@@ -83,7 +83,7 @@ fn of_a_job_that_has_ended_its_end_is_told_and_not_its_last_plan() {
 
 #[test]
 fn a_pause_lasts_from_the_stop_until_the_first_samples() {
-    let pause = |rig: &Rig| rig.fleet.facts_of(LEAD, rig.now).unwrap().pause;
+    let pause = |rig: &Rig| rig.fleet.facts_of(LEAD, rig.now).unwrap().changing.pause;
     let mut rig = fleet("running n1 n2");
     assert!(pause(&rig).is_some(), "it was launched a moment ago");
     let opening = Some(Opening::default());
