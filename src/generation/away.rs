@@ -61,7 +61,7 @@ impl Machine {
         match lead.filter(|(node, _)| self.generation.away.is_none() && lost.contains(node)) {
             None => self.takeable(left).map(|to| Left { to, place: None }),
             // Its agent is there: its command has failed.
-            Some((_, w)) if !w.leaving && w.silent_secs(now) < SILENT_SECS => None,
+            Some((_, w)) if w.stopped.is_some() && !w.leaving && w.silent_secs(now) < SILENT_SECS => None,
             Some(_) => {
                 let place = self.place_for_lead(&left)?;
                 left.retain(|n| *n != place);
@@ -153,7 +153,6 @@ impl Machine {
     fn go_on_without_lead(&mut self, now: UnixTime, out: &mut Outcome) {
         let Phase::Running { members } = self.phase.clone() else { return };
         let Some(node) = self.lead_node().cloned() else { return };
-        self.workers.get_mut(&node).into_iter().for_each(|w| w.leaving = true);
         if self.outlives(std::slice::from_ref(&node), now) {
             self.go_on_after_loss(&members, &[node], now, out);
         }

@@ -4,7 +4,7 @@ use crate::generation::away::Stage;
 use crate::generation::effect::Effect;
 use crate::generation::phase::Phase;
 use crate::generation::settings::{AWAY_SECS, LEAVES_SECS};
-use crate::model::{AgentEvent, Exit, MalleableState, NodeName, Standing};
+use crate::model::{AgentEvent, Directive, Exit, MalleableState, NodeName, Standing};
 
 use super::rig::{LEAD, Rig, alive, n, settings};
 
@@ -77,6 +77,8 @@ fn a_plan_that_was_made_before_changes_nothing() {
 fn its_node_may_die_without_a_word() {
     let mut r = alive("1-8", &[1, 2, 3, 4]);
     requeued(&mut r);
+    let Directive::Regroup(place) = r.m.directive(&n(2)) else { panic!("{:?}", r.m.phase) };
+    assert!(place.meeting.unwrap().urgent, "nobody waits for the step of a node that is dead");
     r.run();
     r.observe();
     r.run();
