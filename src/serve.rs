@@ -15,7 +15,7 @@ use crate::daemon::context::{CONTROL_SETTING, Context, Services};
 use crate::daemon::lanes::Queues;
 use crate::daemon::orders::ORDERS_AT_ONCE;
 use crate::daemon::state::{Errands, State};
-use crate::daemon::{doors, executor, lead, rounds, ticks};
+use crate::daemon::{executor, lead, privacy, rounds, ticks};
 use crate::http::{self, Room};
 use crate::model::Control;
 use crate::round::GAPS_TO_LEARN_FROM;
@@ -56,7 +56,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         () = rounds::run(context.clone()) => {}
         () = executor::run(context.clone(), queues) => {}
         () = ticks::run(context.clone()) => {}
-        () = doors::keep(context.clone()) => {}
+        () = privacy::keep(context.clone()) => {}
         why = lead::keep(&context) => {
             return Err(why).context("this daemon leads no more, or cannot be sure of it: it ends");
         }

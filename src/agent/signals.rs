@@ -8,6 +8,9 @@ use tokio::sync::mpsc;
 /// Signals that wait for the worker; more say nothing new.
 const QUEUE: usize = 4;
 
+/// Exit code of a lead that left because of SIGTERM: what a shell says of a program that died of it.
+pub const TERMINATED: i32 = 143;
+
 /// A signal to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {

@@ -18,7 +18,7 @@ use super::args::RunArgs;
 use super::home::{End, Home, Life};
 use super::place::Place;
 use super::script;
-use super::worker::TERMINATED;
+use super::signals::TERMINATED;
 
 /// Options of `srun` for one task a node that has the whole node and outlives the loss of other nodes.
 pub const SRUN_OPTIONS: [&str; 7] = [

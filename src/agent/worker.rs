@@ -29,7 +29,7 @@ use super::outbox::Outbox;
 use super::output::Output;
 use super::programs::Programs;
 use super::progress::{self, Tally};
-use super::signals::Told;
+use super::signals::{TERMINATED, Told};
 use super::talk;
 use super::wings::Submitter;
 
@@ -47,9 +47,6 @@ const LEAVE_FLUSH: Duration = Duration::from_millis(200);
 
 /// Last reports of a worker that has time.
 const FINISH_FLUSH: Duration = Duration::from_secs(5);
-
-/// Exit code of a lead that left because of SIGTERM: what a shell says of a program that died of it.
-pub const TERMINATED: i32 = 143;
 
 /// News that wait for the worker: its loops bring more only once these were heard.
 const QUEUE: usize = 4;

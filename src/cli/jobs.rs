@@ -6,10 +6,10 @@ use clap::Args;
 
 use super::exit::{CommandResult, Exit};
 use super::filter::{self, FilterArgs, TableArgs};
+use super::hidden::hidden;
 use super::output;
 use super::percent;
 use super::session::Session;
-use super::summary;
 use super::table::{Column, FieldHelp};
 use crate::api::{JobView, Status, routes};
 use crate::model::{MalleableState, hostlist};
@@ -111,7 +111,7 @@ pub async fn run(args: JobsArgs, session: &Session) -> CommandResult {
         output::print_json(&status)?;
     } else {
         output::print(&filter::render(&args.table, DEFAULT, COLUMNS, &status.jobs)?)?;
-        output::note(summary::hidden(&status.hidden));
+        output::note(hidden(&status.hidden));
     }
     Ok(Exit::Ok.code())
 }

@@ -13,6 +13,7 @@ mod explain;
 mod filter;
 mod gaps;
 mod generate;
+mod hidden;
 mod jobs;
 mod logging;
 mod nodes;

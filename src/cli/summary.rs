@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use super::exit::Failure;
-use super::output::{self, When};
+use super::hidden::hidden;
+use super::output::When;
 use super::{gaps, jobs};
-use crate::api::{Hidden, NodeKind, Status};
+use crate::api::{NodeKind, Status};
 use crate::model::{Control, Mode};
 
 /// The summary and the jobs.
@@ -64,18 +65,6 @@ pub fn line_up(status: &Status) -> String {
     format!("{all}: {}", kinds.join(", "))
 }
 
-/// What is not shown, in a line.
-pub fn hidden(hidden: &Hidden) -> Option<String> {
-    let nodes: u32 = hidden.nodes.values().sum();
-    let jobs = (hidden.jobs > 0).then(|| {
-        let on = output::counted(u64::from(hidden.job_nodes), "node");
-        format!("{} of other users on {on}", output::counted(u64::from(hidden.jobs), "job"))
-    });
-    let nodes = (nodes > 0).then(|| output::counted(u64::from(nodes), "node"));
-    let all: Vec<String> = jobs.into_iter().chain(nodes).collect();
-    (!all.is_empty()).then(|| format!("not shown (Slurm's PrivateData): {}", all.join("; ")))
-}
-
 fn job_line_up(status: &Status) -> String {
     let mut states: Vec<&str> = status.jobs.iter().map(|j| j.state.word()).collect();
     states.sort_unstable();
@@ -91,6 +80,7 @@ fn job_line_up(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Hidden;
     use crate::cli::samples;
 
     #[test]

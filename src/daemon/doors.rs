@@ -7,16 +7,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-use super::context::Context;
 use super::sight::Viewer;
 use crate::model::{PrivateData, Secret, UserId};
 use crate::slurm::Privacy;
-
-/// How often Slurm is asked what is private.
-const LOOK: Duration = Duration::from_secs(60);
-
-/// How soon it is asked again when it did not say.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// How long a reader who has proved who they are need not do so again.
 const TICKET: Duration = Duration::from_secs(600);
@@ -130,37 +123,6 @@ impl Doors {
 fn hash(secret: &Secret) -> [u8; 32] {
     use sha2::Digest as _;
     sha2::Sha256::digest(secret.0.as_bytes()).into()
-}
-
-/// Asks Slurm what is private. Says whether it told.
-pub async fn look(context: &Context) -> bool {
-    match context.slurm.privacy().await {
-        Ok(privacy) => {
-            let private = privacy.private;
-            if context.doors.set_privacy(privacy) {
-                tracing::info!(?private, "what readers are shown follows Slurm's PrivateData");
-            }
-            true
-        }
-        Err(e) => {
-            tracing::debug!("what is private is as it was known last, or everything: {e}");
-            false
-        }
-    }
-}
-
-/// Looks, for ever.
-pub async fn keep(context: Arc<Context>) {
-    let mut told = true;
-    loop {
-        let tells = look(&context).await;
-        if told && !tells {
-            let what = "what is private is as it was known last, or everything but a reader's own";
-            tracing::warn!("slurm.scontrol does not tell Slurm's PrivateData: {what}");
-        }
-        told = tells;
-        tokio::time::sleep(if told { LOOK } else { LOOK_AGAIN }).await;
-    }
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub mod lines;
 pub mod lookups;
 pub mod metrics;
 pub mod orders;
+pub mod privacy;
 pub mod profiles;
 pub mod rounds;
 pub mod sight;

@@ -5,44 +5,17 @@
 //! is. What takes too long, and a job of which too little would be left, restarts as one that does not stay
 //! alive.
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::{Job, NodeName, Placement, UnixTime};
 
 use super::effect::{Effect, Outcome};
 use super::limit::start_limit_mins;
 use super::machine::{Machine, Target};
 use super::obstacles::refusal;
-use super::phase::{Next, Phase, StopReason};
+use super::phase::{Away, Next, Phase, Stage, StopReason};
 use super::settings::{AWAY_SECS, LEAVES_SECS, RETURN_SECS, SILENT_SECS, Settings};
 
 /// What a wing without a lease of its own is worth to the lead, seconds: the next round renews it.
 const LEASE_SECS: f64 = 600.0;
-
-/// A lead that is away.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Away {
-    /// The node that it comes back to.
-    pub place: NodeName,
-    /// How far it has come.
-    pub stage: Stage,
-    /// Since when.
-    pub since: UnixTime,
-    /// Since when it is away.
-    pub began: UnixTime,
-}
-
-/// How far a lead has come that is away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stage {
-    /// Slurm has not shown it in the queue yet.
-    Leaving,
-    /// It waits in the queue.
-    Waiting,
-    /// It was released to its place.
-    Released,
-}
 
 /// Who goes on without the members that are lost.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,11 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{ExecPlan, JobId, JobPlan, NodeName, RunSpec, Sizes, UnixTime};
 
-use super::away::Away;
 use super::backoff::Backoff;
 use super::effect::{Effect, EffectKind, Outcome};
 use super::obstacles::Obstacles;
-use super::phase::{Next, Phase};
+use super::phase::{Away, Next, Phase};
 use super::settings::RETRY_SECS;
 use super::trials::Trials;
 use super::worker::{Wing, Worker};

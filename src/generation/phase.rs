@@ -1,5 +1,7 @@
 //! Where a malleable job is in its life, and what each stage has to remember.
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::{MalleableState, NodeName, UnixTime};
 
 /// How the next generation comes about.
@@ -72,6 +74,31 @@ pub struct Regroup {
     pub tries: u32,
     /// When it began; the phase begins anew with each try.
     pub began: UnixTime,
+}
+
+/// A lead that is away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Away {
+    /// The node that it comes back to.
+    pub place: NodeName,
+    /// How far it has come.
+    pub stage: Stage,
+    /// Since when.
+    pub since: UnixTime,
+    /// Since when it is away.
+    pub began: UnixTime,
+}
+
+/// How far a lead has come that is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Slurm has not shown it in the queue yet.
+    Leaving,
+    /// It waits in the queue.
+    Waiting,
+    /// It was released to its place.
+    Released,
 }
 
 /// Where the job is in its life.

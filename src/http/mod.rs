@@ -5,6 +5,7 @@
 //! prove who they are in the same way and then carry a secret; people who change something prove it with each
 //! request. Who may reach what is in the one table of [`routes`].
 
+mod access;
 mod agents;
 mod auth;
 mod control;

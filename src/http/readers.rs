@@ -16,7 +16,7 @@ use crate::daemon::sight::Viewer;
 use crate::model::{Credential, Readers, Secret, UserId};
 use crate::slurm::munge::name_of;
 
-use super::routes::Access;
+use super::access::Access;
 use super::{Denial, auth};
 
 /// Purpose of the credential.

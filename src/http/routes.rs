@@ -9,22 +9,8 @@ use axum::{Router, middleware};
 use crate::api::routes as paths;
 use crate::daemon::context::Context;
 
+use super::access::Access;
 use super::{agents, control, profiles, read, readers, rounds, standby};
-
-/// For whom a route is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Everybody, also of a daemon that does not lead. Such a route names nobody.
-    Open,
-    /// Agents: they prove it in what they send.
-    Agents,
-    /// Those who change something: they prove it in what they send.
-    Changes,
-    /// Readers.
-    Reads,
-    /// Readers of what has to be computed: they prove who they are wherever anybody may read.
-    Computes,
-}
 
 /// A route.
 pub struct Route {

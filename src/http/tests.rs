@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::routes::{Access, ROUTES};
+use super::access::Access;
+use super::routes::ROUTES;
 use crate::api::routes as paths;
 use crate::cli::samples;
 use crate::clock::now;
@@ -380,7 +381,7 @@ async fn until_slurm_tells_what_is_private_everything_is() {
     let (_, before) = daemon.get(Who::Other, paths::STATUS).await;
     assert!(!before.contains(Secret::Job.word()), "{before}");
     daemon.slurm.keep_private(Privacy::default());
-    assert!(crate::daemon::doors::look(&daemon.context).await);
+    assert!(crate::daemon::privacy::look(&daemon.context).await);
     let (_, after) = daemon.get(Who::Other, paths::STATUS).await;
     assert!(after.contains(Secret::Job.word()), "{after}");
 }

@@ -10,6 +10,7 @@ use subtle::ConstantTimeEq;
 
 use super::SlurmError;
 use super::command::Program;
+use super::disbelief::IdentityError;
 use super::munge::{self, MungeError};
 use super::rest::{Claims, RestSlurm};
 use super::tokens::Tokens;
@@ -21,26 +22,6 @@ const LOOKUP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Longest login name (that of Linux).
 const MAX_NAME: usize = 32;
-
-/// Why somebody is not believed.
-#[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
-    /// The proof is bad: sending it again is useless.
-    #[error("not proved: {0}")]
-    Refused(String),
-    /// A MUNGE credential was used twice.
-    #[error("not proved: the credential was used before")]
-    Replayed,
-    /// A credential for something else.
-    #[error("not proved: the credential is for another purpose, job or nonce")]
-    WrongPayload,
-    /// This kind of proof cannot be checked here.
-    #[error("not proved: {0}")]
-    Unsupported(&'static str),
-    /// Whoever could check it does not answer: try again.
-    #[error("cannot check who speaks: {0}")]
-    Unavailable(String),
-}
 
 impl From<MungeError> for IdentityError {
     fn from(e: MungeError) -> Self {

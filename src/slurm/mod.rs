@@ -5,6 +5,7 @@
 mod command;
 #[doc(hidden)]
 pub mod conformance;
+mod disbelief;
 #[doc(hidden)]
 pub mod fake;
 mod gres;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 
 use super::command::Program;
-use super::identity::IdentityError;
+use super::disbelief::IdentityError;
 use crate::config::SlurmConfig;
 
 /// slurmctld answers in milliseconds.

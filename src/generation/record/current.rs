@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::generation::away::Away;
 use crate::generation::machine::{Generation, Machine, NodesWanted, Store, Submitted};
 use crate::generation::obstacles::Obstacles;
-use crate::generation::phase::{Next, Phase, Regroup, StopReason};
+use crate::generation::phase::{Away, Next, Phase, Regroup, StopReason};
 use crate::generation::trials::Trials;
 use crate::model::{ExecPlan, Hold, JobId, NodeName, Sizes, UnixTime};
 

@@ -1,8 +1,7 @@
 //! Jobs that stay alive and lose their lead: the others train on, and it comes back as a newcomer.
 
-use crate::generation::away::Stage;
 use crate::generation::effect::Effect;
-use crate::generation::phase::Phase;
+use crate::generation::phase::{Phase, Stage};
 use crate::generation::settings::{AWAY_SECS, LEAVES_SECS};
 use crate::model::{AgentEvent, Directive, Exit, MalleableState, NodeName, Standing};
 

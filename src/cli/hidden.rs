@@ -1,0 +1,16 @@
+//! What a reader is not shown, in words.
+
+use super::output;
+use crate::api::Hidden;
+
+/// What is not shown, in a line.
+pub fn hidden(hidden: &Hidden) -> Option<String> {
+    let nodes: u32 = hidden.nodes.values().sum();
+    let jobs = (hidden.jobs > 0).then(|| {
+        let on = output::counted(u64::from(hidden.job_nodes), "node");
+        format!("{} of other users on {on}", output::counted(u64::from(hidden.jobs), "job"))
+    });
+    let nodes = (nodes > 0).then(|| output::counted(u64::from(nodes), "node"));
+    let all: Vec<String> = jobs.into_iter().chain(nodes).collect();
+    (!all.is_empty()).then(|| format!("not shown (Slurm's PrivateData): {}", all.join("; ")))
+}
