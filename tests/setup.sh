@@ -109,7 +109,7 @@ install_rust_components() {
 build() {
     local options=()
     if [[ ! -x $REPOSITORY/target/debug/infill ]]; then
-        say "building infill; the first time takes about ten minutes on two cores"
+        say "building infill; the first time takes about eight minutes on two cores"
     fi
     # On a terminal cargo shows how far it is.
     [[ -t 2 && ! -x $REPOSITORY/target/debug/infill ]] || options=(--quiet)
