@@ -12,7 +12,7 @@ use super::{LEAD, Subject, member, until};
 /// A process that says what the contract wants of it, and prints what it is told. `FIRST` is said before all
 /// else; `HERE` answers a roll.
 const PROCESS: &str = r#"exec python3 -u - <<'E'
-import json, os, signal, socket, sys
+import json, os, signal, socket, threading, time
 signal.signal(signal.SIGUSR1, lambda *_: (print("signalled"), os._exit(0)))
 to = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 to.connect(os.environ["INFILL_CONTROL"])
@@ -20,23 +20,29 @@ def say(what, **more):
     to.sendall(json.dumps({"type": what, "step": 1, **more}).encode() + b"\n")
 FIRST
 say("hello", version=1, pid=os.getpid(), local_rank=int(os.environ["LOCAL_RANK"]))
-for line in to.makefile():
-    told = json.loads(line)
-    kind, epoch = told["type"], told.get("epoch", 0)
-    print("told", kind, *(told[key] for key in ("epoch", "rank", "world", "store", "urgent", "text") if key in told))
-    if kind == "welcome":
-        say("ready", epoch=0)
-    elif kind == "host":
-        say("store", epoch=epoch, port=5000 + epoch)
-    elif kind == "regroup":
-        say("regrouped", epoch=epoch, secs={"form": 0.25, "wrap": 0.5})
-    elif kind == "save":
-        say("saved", epoch=epoch)
-    elif kind == "leave":
-        say("left", epoch=epoch)
-        sys.exit(0)
-    elif kind == "roll":
-        HERE
+def listen():
+    for line in to.makefile():
+        told = json.loads(line)
+        kind, epoch = told["type"], told.get("epoch", 0)
+        print("told", kind, *(told[key] for key in ("epoch", "rank", "world", "store", "urgent", "text") if key in told))
+        if kind == "welcome":
+            say("ready", epoch=0)
+        elif kind == "host":
+            say("store", epoch=epoch, port=5000 + epoch)
+        elif kind == "regroup":
+            say("regrouped", epoch=epoch, secs={"form": 0.25, "wrap": 0.5})
+        elif kind == "save":
+            say("saved", epoch=epoch)
+        elif kind == "leave":
+            say("left", epoch=epoch)
+            os._exit(0)
+        elif kind == "roll":
+            HERE
+    os._exit(0)
+threading.Thread(target=listen).start()
+# A signal that comes just before a long wait begins would be noticed at its end only.
+while True:
+    time.sleep(0.02)
 E"#;
 
 const DONE: Exit = Exit { code: 0, asked: true, killed: false };

@@ -12,6 +12,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -52,13 +53,20 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
+/// A port for the rendezvous that no other test looks at: to look whether it is taken takes it for a moment.
+fn own_port() -> u16 {
+    static THREADS: AtomicU16 = AtomicU16::new(0);
+    thread_local!(static THREAD: u16 = THREADS.fetch_add(1, Ordering::Relaxed));
+    20_000 + THREAD.with(|thread| thread % 10_000)
+}
+
 fn member(generation: u64) -> Member {
     Member {
         generation,
         rank: 0,
         world: 1,
         master_addr: "127.0.0.1".to_owned(),
-        master_port: 4000,
+        master_port: own_port(),
         nodes: vec![NodeName::new("n1")],
         exec_plan: "default".to_owned(),
         meeting: None,
@@ -103,12 +111,24 @@ impl AsyncWrite for Kept {
     }
 }
 
+/// Shows what a command has printed when its test fails.
+struct ShownOnFailure(Kept);
+
+impl Drop for ShownOnFailure {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("the command has printed:\n{}", self.0.text());
+        }
+    }
+}
+
 /// A worker under test.
 struct Subject {
     task: JoinHandle<anyhow::Result<Served>>,
     signals: mpsc::Sender<Told>,
     output: Kept,
     dir: tempfile::TempDir,
+    _shown: ShownOnFailure,
 }
 
 #[derive(Parser)]
@@ -182,7 +202,8 @@ impl Subject {
         change(&mut config);
         let (signals, receiver) = mpsc::channel(4);
         let worker = Worker::new(config, link, submitter(dir.path())).unwrap();
-        Subject { task: tokio::spawn(worker.serve(receiver)), signals, output, dir }
+        let _shown = ShownOnFailure(output.clone());
+        Subject { task: tokio::spawn(worker.serve(receiver)), signals, output, dir, _shown }
     }
 
     async fn says(&self, text: &str) {
