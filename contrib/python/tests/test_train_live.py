@@ -25,11 +25,25 @@ POINTS = 4096
 GLOBAL_BATCH, MICRO_BATCH = 150, 30
 STEP_SECS = 0.02
 
-CHANGES = 20
+CHANGES = int(os.environ.get("INFILL_TEST_CHANGES", 20))
 SEED = int(os.environ.get("INFILL_TEST_SEED", 1))
 
 #: Ranks add up the same numbers in another order: 1e-16 in a gradient, which some hundred steps make grow.
 TOLERANCE = 1e-9
+
+
+#: Memory that is used for the first time is no leak.
+MORE_MEMORY = 1.05
+
+#: What a change leaves behind for a moment is gone by then.
+SETTLED_SECS = 5.0
+
+
+def resources(pid):
+    """Descriptors and threads of a process, and its resident memory, KiB."""
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    status = dict(line.split(":", 1) for line in lines)
+    return (len(os.listdir(f"/proc/{pid}/fd")), int(status["Threads"])), int(status["VmRSS"].split()[0])
 
 
 class Rescaling(unittest.TestCase):
@@ -38,6 +52,7 @@ class Rescaling(unittest.TestCase):
         self.addCleanup(self.agent.close)
         self.random = random.Random(SEED)
         self.newcomers, self.history = [], []
+        self.least, self.memory = {}, collections.defaultdict(list)
 
     def words(self, name, steps, step_secs):
         flags = {
@@ -87,17 +102,44 @@ class Rescaling(unittest.TestCase):
         self.agent.regrouped()
         self.history.append((kind, len(self.agent.members)))
 
+    def measure(self):
+        """What a member uses follows from the membership, not from how many there were before."""
+        # Through which newcomers were given the state stays open until the next change.
+        self.agent.regroup(self.agent.members)
+        self.agent.regrouped()
+        self.agent.wait_step(2)
+        world, end = len(self.agent.members), time.monotonic() + SETTLED_SECS
+        for rank, member in enumerate(self.agent.members):
+            used, memory = resources(member.process.pid)
+            least = min(used, self.least.setdefault((world, rank), used))
+            while used > least and time.monotonic() < end:
+                time.sleep(STEP_SECS)
+                used, memory = resources(member.process.pid)
+                least = min(used, least)
+            self.least[world, rank] = least
+            self.assertEqual(used, least, f"descriptors and threads of rank {rank} of {world} after {self.history}")
+            self.memory[member.process.pid].append(memory)
+
+    def assert_memory_stays(self):
+        more = max(sizes[-1] / sizes[0] for sizes in self.memory.values())
+        changes = max(map(len, self.memory.values()))
+        print(f"at most {(more - 1) * 100:.1f} % more memory, in up to {changes} changes a process", file=sys.stderr)
+        self.assertLess(more, MORE_MEMORY)
+
     def test_it_learns_what_an_undisturbed_training_learns(self):
         self.program = self.words("live", 10**6, STEP_SECS)
         self.agent.begin(self.program, 2)
         self.warm()
-        for _ in range(CHANGES):
+        for number in range(CHANGES):
             self.agent.wait_step(self.random.randint(1, 8))
             self.change()
+            if number % 4 == 3:
+                self.measure()
         self.agent.wait_step(3)
         for member in [*self.agent.members, *self.newcomers]:
             member.kill()
 
+        self.assert_memory_stays()
         trace = self.trace("live")
         steps = self.assert_each_sample_once(trace)
         self.agent.start(self.words("whole", steps, 0.0))
