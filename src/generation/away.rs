@@ -90,8 +90,8 @@ impl Machine {
         }
     }
 
-    /// Slurm shows the lead in its queue while the others train. Says whether they train on.
-    pub(super) fn waits_while_others_train(
+    /// Slurm shows the lead in its queue while the others train, or stop. Says whether they go on with that.
+    pub(super) fn waits_while_others_go_on(
         &mut self,
         lead: &Job,
         read_at: UnixTime,
@@ -101,11 +101,12 @@ impl Machine {
         if self.generation.away.is_none() {
             self.go_on_without_lead(now, out);
         }
-        let alive = matches!(self.phase, Phase::Running { .. } | Phase::Regrouping { .. });
+        let stop = matches!(self.phase, Phase::Stopping { .. });
+        let go_on = stop || matches!(self.phase, Phase::Running { .. } | Phase::Regrouping { .. });
         let was_released = self.obstacles.was_released(read_at);
-        let Some(away) = self.generation.away.as_mut().filter(|_| alive) else { return false };
+        let Some(away) = self.generation.away.as_mut().filter(|_| go_on) else { return false };
         let undone = now.secs_since(away.since) >= RETURN_SECS && lead.held;
-        if away.stage == Stage::Leaving || undone {
+        if away.stage == Stage::Leaving || undone || stop {
             (away.stage, away.since) = (Stage::Waiting, now);
             self.obstacles.released_at = None;
         }
@@ -115,7 +116,7 @@ impl Machine {
             self.attempt(Effect::Hold { job: self.job }, now, out);
         }
         let refused = refusal(lead).filter(|_| was_released && !waits).map(str::to_owned);
-        if refused.is_some() || self.obstacles.held_by.is_some() {
+        if !stop && (refused.is_some() || self.obstacles.held_by.is_some()) {
             let why = refused.unwrap_or_else(|| "it is held".to_owned());
             self.give_up_on_lead(&format!("the lead does not come back: {why}"), now, out);
         }
@@ -131,7 +132,7 @@ impl Machine {
         }
     }
 
-    /// Whether infill is to hold the lead, which waits.
+    /// Whether infill is to hold the lead, if that is away and waits: also when the others stop by now.
     pub(super) fn holds_lead(&self, read_at: UnixTime) -> Option<bool> {
         self.generation
             .away

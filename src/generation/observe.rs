@@ -77,7 +77,7 @@ impl Machine {
         out: &mut Outcome,
     ) {
         self.note_hold(lead, read_at, out);
-        if self.waits_while_others_train(lead, read_at, now, out) {
+        if self.waits_while_others_go_on(lead, read_at, now, out) {
             return;
         }
         match self.phase.clone() {
@@ -106,12 +106,9 @@ impl Machine {
         let ours = match &self.phase {
             Phase::Queued { .. } | Phase::Requeueing { .. } => true,
             Phase::Launching { .. } => !self.obstacles.was_released(read_at),
-            Phase::Running { .. } | Phase::Regrouping { .. } if self.generation.away.is_some() => {
-                self.holds_lead(read_at).unwrap_or(true)
-            }
             // Its own agent may have had it requeued, held; that is told from `scontrol hold` by what Slurm
             // says of it.
-            _ => !lead.state_description.is_empty(),
+            _ => self.holds_lead(read_at).unwrap_or(!lead.state_description.is_empty()),
         };
         self.obstacles.note_hold(lead, ours);
         match (before, self.obstacles.held_by) {

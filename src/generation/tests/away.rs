@@ -127,11 +127,14 @@ fn one_that_does_not_come_back_is_waited_for_so_long() {
         r.pass(5);
     }
     assert!(!matches!(r.m.phase, Phase::Running { .. }), "{:?}", r.m.phase);
+    r.observe();
+    assert!(matches!(r.m.phase, Phase::Stopping { .. }), "the others stop as they would: {:?}", r.m.phase);
     for i in [2, 3] {
         r.stopped(&n(i), r.m.generation.number, Exit { code: 0, asked: true, killed: false });
     }
-    assert_eq!((r.m.state(), stage(&r)), (MalleableState::Queued, None), "{:?}", r.notes);
     r.observe();
+    assert_eq!((r.m.state(), stage(&r)), (MalleableState::Queued, None), "{:?}", r.notes);
+    assert_eq!(r.m.obstacles.held_by, None, "it is we who hold it");
     r.run();
     assert!(r.slurm.is_empty(), "the wings are given back: {:?}", r.slurm);
 }
