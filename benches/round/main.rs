@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use infill::config::Config;
 use infill::model::{
-    Curve, ExecPlan, HeldNode, JobId, NodeName, Plan, Sizes, Snapshot, Standing, UnixTime, UserId, Way,
+    Curve, ExecPlan, HeldNode, JobId, NodeName, Plan, Sizes, Snapshot, Standing, UnixTime, UserId,
 };
 use infill::round::{Advice, Changing, Claims, JobFacts, Place, Program, Scene, Terms, judge};
 use infill::slurm::rest::offline;
@@ -84,7 +84,7 @@ fn facts(n: u32, holds: bool) -> JobFacts {
             ..Place::default()
         },
         exec_plan: ExecPlan::default(),
-        changing: Changing { way: Way::Restart, pause: None },
+        changing: Changing::default(),
         submitted_at: UnixTime(answers::NOW - 4000),
         last_change: None,
         excluded: Vec::new(),

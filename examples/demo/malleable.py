@@ -38,13 +38,19 @@ def repeated_and_missing(log: str) -> tuple[int, int]:
     return len(steps) - len(distinct), max(distinct, default=0) - len(distinct)
 
 
-def steps(name: str, work: pathlib.Path) -> tuple[int, int] | None:
-    """`repeated_and_missing` of a job's own log, if there is one."""
+def _log(name: str, work: pathlib.Path) -> str | None:
+    """A job's own log, if there is one with steps."""
     try:
         log = (work / name / "steps.jsonl").read_text(errors="replace")
     except FileNotFoundError:
         return None
-    return repeated_and_missing(log) if STEP.search(log) else None
+    return log if STEP.search(log) else None
+
+
+def steps(name: str, work: pathlib.Path) -> tuple[int, int] | None:
+    """`repeated_and_missing` of a job's own log, if there is one."""
+    log = _log(name, work)
+    return None if log is None else repeated_and_missing(log)
 
 
 def useful_node_seconds(log: str) -> float:
@@ -67,7 +73,8 @@ def useful_node_seconds(log: str) -> float:
 
 def useful(name: str, work: pathlib.Path) -> float | None:
     """`useful_node_seconds` of a job's own log, if there is one."""
+    log = _log(name, work)
     try:
-        return useful_node_seconds((work / name / "steps.jsonl").read_text(errors="replace"))
-    except (OSError, ValueError, KeyError):
+        return None if log is None else useful_node_seconds(log)
+    except (ValueError, KeyError):
         return None

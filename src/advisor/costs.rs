@@ -38,6 +38,11 @@ pub fn learn_live(costs: &mut MeasuredCosts, change: &LiveChange) {
     learn(mean, &ChangeCost { start_secs: change.secs, count: 1, ..ChangeCost::default() });
 }
 
+/// What a kind of change takes, if it ever happened, seconds.
+fn known(cost: &ChangeCost) -> Option<f64> {
+    (cost.count > 0).then(|| cost.total_secs())
+}
+
 /// What changes cost a command that stays alive: what was measured, as in [`believed`]. A start is one like
 /// any other.
 pub fn believed_alive(
@@ -45,7 +50,6 @@ pub fn believed_alive(
     restarts: &RescaleCosts,
     otherwise: &LiveCosts,
 ) -> RescaleCosts {
-    let known = |c: &ChangeCost| (c.count > 0).then(|| c.total_secs());
     let (up, down) = (known(&measured.live_up), known(&measured.live_down));
     RescaleCosts {
         up_secs: up.or(down).unwrap_or(otherwise.up_secs),
@@ -57,7 +61,6 @@ pub fn believed_alive(
 /// What the planner is to count on: what was measured; for a kind of change that never happened, what the
 /// other kinds took; for a job that never changed, `otherwise`.
 pub fn believed(measured: &MeasuredCosts, otherwise: &RescaleCosts) -> RescaleCosts {
-    let known = |c: &ChangeCost| (c.count > 0).then(|| c.total_secs());
     let (up, down, start) = (known(&measured.up), known(&measured.down), known(&measured.start));
     RescaleCosts {
         up_secs: up.or(down).or(start).unwrap_or(otherwise.up_secs),

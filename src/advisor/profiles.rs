@@ -139,15 +139,20 @@ impl Profiles {
         }
     }
 
+    /// A profile of which something is learned now.
+    fn changed(&mut self, key: &ProfileKey, now: UnixTime) -> &mut Known {
+        let fresh = || Known::new(Profile::new(key.clone()), now);
+        let known = self.known.entry(key.clone()).or_insert_with(fresh);
+        (known.profile.updated_at, known.unsaved, known.used_at) = (now, true, now);
+        known
+    }
+
     /// Takes in what was measured of a job.
     pub(super) fn learn(&mut self, measured: &Measured, now: UnixTime) -> Learned {
-        let fresh = || Known::new(Profile::new(measured.key.clone()), now);
-        let known = self.known.entry(measured.key.clone()).or_insert_with(fresh);
+        let known = self.changed(&measured.key, now);
         let profile = &mut known.profile;
         let learned = learn(profile, &mut known.doubts, measured.nodes, &measured.stretch, now);
         profile.jobs += u32::from(measured.new_job);
-        profile.updated_at = now;
-        (known.unsaved, known.used_at) = (true, now);
         if let Some(change) = measured.change {
             costs::learn(change.mean_of(&mut profile.costs), &change.cost);
         }
@@ -156,18 +161,12 @@ impl Profiles {
 
     /// Takes in how a worker of a job of this profile has stopped.
     pub(super) fn stopped(&mut self, key: &ProfileKey, stop: &Stop, now: UnixTime) {
-        let fresh = || Known::new(Profile::new(key.clone()), now);
-        let known = self.known.entry(key.clone()).or_insert_with(fresh);
-        stops::learn(&mut known.profile.stops, stop);
-        (known.profile.updated_at, known.unsaved, known.used_at) = (now, true, now);
+        stops::learn(&mut self.changed(key, now).profile.stops, stop);
     }
 
     /// Takes in a change of a job of this profile that its command lived through.
     pub(super) fn lived_through(&mut self, key: &ProfileKey, change: &LiveChange, now: UnixTime) {
-        let fresh = || Known::new(Profile::new(key.clone()), now);
-        let known = self.known.entry(key.clone()).or_insert_with(fresh);
-        costs::learn_live(&mut known.profile.costs, change);
-        (known.profile.updated_at, known.unsaved, known.used_at) = (now, true, now);
+        costs::learn_live(&mut self.changed(key, now).profile.costs, change);
     }
 
     /// What a profile's rescales cost, in each way: measured where it was, else `otherwise`.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tracing::Level;
 
 use super::attention::Attention;
-use super::fleet::{Batch, Fleet, Lived, Measured, Note, Output, Stopped};
+use super::fleet::{Batch, Fleet, Lesson, Measured, Note, Output};
 use super::health::{Health, Problem, Topic};
 use super::ledger::Ledger;
 use super::lines::{Permit, Word};
@@ -19,8 +19,8 @@ use crate::advisor::News;
 use crate::api::RoundView;
 use crate::config::Config;
 use crate::model::{
-    Control, EventKind, JobId, Mode, NodeName, Profile, ProfileFilter, ProfileKey, Report, Snapshot,
-    UnixTime, UserId,
+    Control, EventKind, JobId, LiveChange, Mode, NodeName, Profile, ProfileFilter, ProfileKey, Report,
+    Snapshot, Stop, UnixTime, UserId,
 };
 use crate::round::{Advice, Question, Scene, Terms};
 use crate::store::Measurement;
@@ -202,18 +202,18 @@ impl State {
     }
 
     /// Takes in a change that a job's command lived through.
-    fn lived_through(&mut self, lived: &Lived, now: UnixTime) {
+    fn lived_through(&mut self, lived: &Lesson<LiveChange>, now: UnixTime) {
         let key = self.scene.key(&lived.program, lived.lead.as_ref());
         if self.is_known(&key, lived.lead.as_ref()) {
-            self.scene.lived_through(&key, &lived.change, now);
+            self.scene.library_mut().lived_through(&key, &lived.what, now);
         }
     }
 
     /// Takes in how a worker has stopped.
-    fn stopped(&mut self, stopped: &Stopped, now: UnixTime) {
+    fn stopped(&mut self, stopped: &Lesson<Stop>, now: UnixTime) {
         let key = self.scene.key(&stopped.program, stopped.lead.as_ref());
         let counts = self.is_known(&key, stopped.lead.as_ref());
-        self.scene.stopped(&key, &stopped.stop, counts, now);
+        self.scene.stopped(&key, &stopped.what, counts, now);
         if counts {
             self.scene.library_mut().set_job_name(&key, &stopped.program.job_name);
         }

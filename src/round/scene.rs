@@ -22,8 +22,8 @@ use crate::advisor::{Library, News, Progress, Subject};
 use crate::config::Config;
 use crate::gaps::{self, GapContext, Holders, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use crate::model::{
-    Curve, EndedGap, ExecPlan, Gap, Gaps, JobId, LiveChange, MalleableJob, NodeName, NodeType, Profile,
-    ProfileKey, Refusal, RescaleCosts, Snapshot, Stop, UnixTime, Way, WindowEnd,
+    Curve, EndedGap, ExecPlan, Gap, Gaps, JobId, MalleableJob, NodeName, NodeType, Profile, ProfileKey,
+    Refusal, RescaleCosts, Snapshot, Stop, UnixTime, Way, WindowEnd,
 };
 
 /// What is said of a round without a trusted snapshot.
@@ -245,11 +245,6 @@ impl Scene {
             Way::Restart => "restarts",
         };
         format!("{how}: {up_secs:.1} s to grow, {down_secs:.1} s to shrink, {start_secs:.0} s to start")
-    }
-
-    /// Takes in a change that a job's command lived through.
-    pub fn lived_through(&mut self, key: &ProfileKey, change: &LiveChange, now: UnixTime) {
-        self.library.lived_through(key, change, now);
     }
 
     /// What the owner declares, else what the configuration says of the profile or name, within what can be

@@ -47,7 +47,7 @@ fn job(id: u32, nodes: &str) -> JobFacts {
         running: None,
         place: Place { held, lead_now: lead.clone(), lead, ..Place::default() },
         exec_plan: ExecPlan::default(),
-        changing: Changing { way: Way::Restart, pause: None },
+        changing: Changing::default(),
         submitted_at: NOW,
         last_change: None,
         excluded: Vec::new(),
@@ -248,7 +248,7 @@ fn a_job_that_stays_alive_pays_for_changes_what_these_cost_alive() {
     };
     assert_eq!(costs(&scene, &alive), (3.0, 2.0, 18.0), "as configured");
     let key = scene.key(&alive.program, Some(&NodeName::from("n1")));
-    scene.lived_through(&key, &LiveChange { from: 1, to: 2, secs: 0.5 }, NOW);
+    scene.library_mut().lived_through(&key, &LiveChange { from: 1, to: 2, secs: 0.5 }, NOW);
     assert_eq!(costs(&scene, &alive), (0.5, 0.5, 18.0), "as measured");
     assert_eq!(costs(&scene, &job(1, "n1")), (18.0, 12.0, 18.0), "another job may run something else");
     assert_eq!(scene.changing_in_words(&alive), "stays alive: 0.5 s to grow, 0.5 s to shrink, 18 s to start");

@@ -1,7 +1,7 @@
 //! Whole simulations of small machines.
 
 use super::job::{Accounting, Cause, Checkpoints, SimJob};
-use super::queue::{IdleQueue, MainQueue};
+use super::queue::{IdleQueue, MainQueue, NodeIx};
 use super::supply::{Supply, Worth};
 use super::*;
 use crate::config::Config;
@@ -72,19 +72,23 @@ fn newcomers_warm_up_on_their_own_nodes_while_the_others_train() {
 
 #[test]
 fn a_lead_that_is_lost_comes_back_while_the_others_train() {
-    let mut setup = setup(&[(0, 500, "n1"), (0, 1000, "n2"), (0, 1000, "n3"), (0, 1000, "n4")], 1);
-    setup.costs = RescaleCosts { up_secs: 3.0, down_secs: 2.0, start_secs: 18.0 };
-    setup.warm_secs = 10.0;
-    let mut config = Config::default();
-    // So that the lead is on the node that goes.
-    config.planner.hysteresis = 0.0;
-    let policy: PolicyName = "infill-known".parse().unwrap();
-    let outcome = run(&setup, policy.build(&config), &mut |_| {});
-    // At 500 one node is gone and another one waits for the lead until 518; then all three go on.
-    let alive = (500.0 - 18.0) * 40.0 + (518.0 - 502.0) * 20.0 + (1000.0 - 521.0) * 30.0;
-    // Unless the lead was on another node.
-    let other = (500.0 - 18.0) * 40.0 + (1000.0 - 502.0) * 30.0;
-    assert!([alive, other].contains(&outcome.samples), "{} is neither {alive} nor {other}", outcome.samples);
+    let costs = RescaleCosts { up_secs: 3.0, down_secs: 2.0, start_secs: 18.0 };
+    let checkpoints = Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 };
+    let done = |lost: NodeIx, warm_secs: f64| {
+        let curve = std::sync::Arc::new(Curve::parse("1:10,64:640").unwrap());
+        let mut job = SimJob::new(JobId(1), "x", curve, (1, 64), 0).warmed(warm_secs);
+        let mut loss = Default::default();
+        job.rescale(vec![0, 1, 2, 3], Cause::Rescale, &costs, 0, &mut loss);
+        job.advance(500.0, &checkpoints, &mut loss);
+        job.preempt(&[lost].into(), true, &costs, &checkpoints, 500, &mut loss);
+        job.advance(1000.0, &checkpoints, &mut loss);
+        job.done
+    };
+    let before = (500.0 - 18.0) * 40.0;
+    assert_eq!(done(3, 10.0), before + (1000.0 - 502.0) * 30.0, "a wing");
+    // One more node waits for the lead until 518; then all three go on.
+    assert_eq!(done(0, 10.0), before + (518.0 - 502.0) * 20.0 + (1000.0 - 521.0) * 30.0, "the lead");
+    assert_eq!(done(0, 0.0), before + (1000.0 - 518.0) * 30.0, "the lead of a job that restarts");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tracing::Level;
 
 use super::entry::{About, Entry};
-use super::output::{Batch, Lived, Output, Stopped};
+use super::output::{Batch, Lesson, Output};
 use crate::config::Config;
 use crate::daemon::lines::{Agent, Word};
 use crate::daemon::orders::Orders;
@@ -198,9 +198,9 @@ impl Fleet {
             out.generations.push(GenerationRecord { job, generation, started_at: now, nodes, why });
         }
         let (program, lead) = (entry.program(), entry.machine.lead_node().cloned());
-        let stopped = |stop| Stopped { program: program.clone(), lead: lead.clone(), stop };
+        let stopped = |what| Lesson { program: program.clone(), lead: lead.clone(), what };
         out.stops = outcome.stops.into_iter().map(stopped).collect();
-        let lived = |change| Lived { program: program.clone(), lead: lead.clone(), change };
+        let lived = |what| Lesson { program: program.clone(), lead: lead.clone(), what };
         out.lived_through = outcome.lived_through.into_iter().map(lived).collect();
         out.arrived = outcome.arrived;
         if let Some(user) = entry.about.user_id {

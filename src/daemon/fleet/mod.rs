@@ -13,4 +13,4 @@ pub(crate) mod tests;
 
 pub use entry::About;
 pub use jobs::Fleet;
-pub use output::{Batch, Lived, Measured, Note, Output, Stopped};
+pub use output::{Batch, Lesson, Measured, Note, Output};

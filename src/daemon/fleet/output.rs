@@ -70,26 +70,15 @@ impl Measured {
     }
 }
 
-/// How a worker of a job has stopped.
+/// Something that is to be learned of what a job runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stopped {
+pub struct Lesson<T> {
     /// What the job runs.
     pub program: Program,
     /// The node of its lead.
     pub lead: Option<NodeName>,
-    /// How it stopped.
-    pub stop: Stop,
-}
-
-/// A change of size that a job's command lived through.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Lived {
-    /// What the job runs.
-    pub program: Program,
-    /// The node of its lead.
-    pub lead: Option<NodeName>,
-    /// The change.
-    pub change: LiveChange,
+    /// What has happened.
+    pub what: T,
 }
 
 /// What follows from a change of the fleet, to be handed on by whoever made it.
@@ -109,9 +98,9 @@ pub struct Output {
     /// Jobs that have ended.
     pub ended: Vec<JobId>,
     /// How commands came to their end that were asked to save and exit.
-    pub stops: Vec<Stopped>,
+    pub stops: Vec<Lesson<Stop>>,
     /// Changes of size that commands lived through.
-    pub lived_through: Vec<Lived>,
+    pub lived_through: Vec<Lesson<LiveChange>>,
     /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.
     pub arrived: Vec<(NodeName, f64)>,
     /// Nodes on which something went wrong, with what.

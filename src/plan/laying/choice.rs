@@ -28,8 +28,9 @@ pub fn best(
         laid.value.score() - laid.busy.score() < space.score(schedule) * (1.0 - TOLERATED_LOSS)
     };
     let mut lost = loses(&best, first);
+    let always = usize::from(second.is_some());
     for (at, schedule) in second.into_iter().chain(others).enumerate() {
-        if !lost && (at > 0 || second.is_none()) {
+        if !lost && at >= always {
             break;
         }
         let laid = extract::lay(space, schedule, &known.status);

@@ -71,7 +71,6 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
         job.costs.down_secs = r.pick(&[0.0, 12.0, 30.0]);
         job.reluctance = r.pick(&[1.0, 0.25]);
     }
-    // Its changes are cheap.
     if r.chance(60) {
         for _ in 0..r.pick(&[1, 1, 2, 3, 4, 5]) {
             if !free.is_empty() {
