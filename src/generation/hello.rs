@@ -63,6 +63,7 @@ impl Machine {
             address: a.address,
             port: a.port,
             last_seen: now,
+            answered: true,
             progress_at: None,
             stopped,
             leaving: false,
@@ -134,7 +135,7 @@ impl Machine {
     pub fn seen(&mut self, node: &NodeName, slurm_job: JobId, now: UnixTime) -> bool {
         match self.workers.get_mut(node).filter(|w| w.slurm_job == slurm_job) {
             Some(worker) => {
-                worker.last_seen = now;
+                (worker.last_seen, worker.answered) = (now, true);
                 true
             }
             None => false,

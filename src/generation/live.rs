@@ -57,7 +57,10 @@ impl Machine {
         let is_member = self.phase.members().contains(node);
         let is_change = matches!(self.phase, Phase::Regrouping { .. });
         let Some(worker) = self.workers.get_mut(node).filter(|_| is_member) else { return };
-        (worker.live, worker.doubt) = (Live::In(number), None);
+        if worker.live != Live::In(number) {
+            // What is only said again clears up nothing.
+            (worker.live, worker.doubt) = (Live::In(number), None);
+        }
         worker.stood_secs =
             Some(secs).filter(|secs| is_change && (0.0..=LONGEST_STANDSTILL_SECS).contains(secs));
         if worker.slurm_job != lead {
@@ -73,6 +76,7 @@ impl Machine {
         let runs = matches!(&self.phase, Phase::Running { members } if self.lives_on(members));
         if runs && !lately {
             self.generation.roll = Some((called.saturating_add(1), now));
+            self.workers.values_mut().for_each(|w| w.answered = false);
         }
     }
 

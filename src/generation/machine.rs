@@ -158,7 +158,7 @@ impl Machine {
         self.target = None;
         self.tries.clear();
         self.obstacles.trials = Trials::default();
-        self.workers.values_mut().for_each(|w| w.last_seen = now);
+        self.workers.values_mut().for_each(|w| (w.last_seen, w.answered) = (now, true));
         self.wings.values_mut().for_each(|w| w.ordered_at = w.ordered_at.max(now));
         self.generation.roll = None;
         self.workers.values_mut().for_each(|w| w.live.resume(now));

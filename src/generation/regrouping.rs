@@ -68,11 +68,10 @@ impl Machine {
         self.regroup(members.to_vec(), regroup, next, now, out);
     }
 
-    /// Whether a member has not answered since the roll was called. Times are whole seconds: who was heard in
-    /// the very second of the call may have answered it.
+    /// Whether a member has not answered since the roll was called.
     pub(super) fn misses_the_roll(&self, node: &NodeName, now: UnixTime) -> bool {
         let Some((_, at)) = self.generation.roll else { return false };
-        now.secs_since(at) >= ROLL_SECS && self.workers.get(node).is_none_or(|w| w.last_seen < at)
+        now.secs_since(at) >= ROLL_SECS && self.workers.get(node).is_none_or(|w| !w.answered)
     }
 
     fn regroup(&mut self, to: Vec<NodeName>, how: Regroup, next: Next, now: UnixTime, out: &mut Outcome) {
@@ -82,6 +81,7 @@ impl Machine {
         for worker in self.workers.values_mut() {
             (worker.stopped, worker.progress_at, worker.doubt) = (None, None, None);
             worker.stood_secs = None;
+            worker.answered &= !how.urgent;
         }
         if how.tries == 1 {
             self.counts.rescales += 1;
@@ -150,7 +150,7 @@ impl Machine {
     /// Whether a member is lost to a change that is under way.
     fn is_lost_to(&self, node: &NodeName, how: &Regroup, now: UnixTime) -> bool {
         let Some(worker) = self.workers.get(node) else { return true };
-        let unheard = how.urgent && worker.last_seen < self.since && now.secs_since(self.since) >= ROLL_SECS;
+        let unheard = how.urgent && !worker.answered && now.secs_since(self.since) >= ROLL_SECS;
         let ended = how.reason != StopReason::Rescale && worker.stopped.is_some();
         ended || unheard || self.has_fallen(node) || worker.silent_secs(now) > SILENT_SECS
     }

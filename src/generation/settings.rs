@@ -74,8 +74,9 @@ pub const WARM_SECS: f64 = 300.0;
 /// Seconds that newcomers which are ready wait for others: a change for each would cost more.
 pub const JOIN_SECS: f64 = 5.0;
 
-/// Seconds in which whoever is there answers when the roll is called: an agent asks again at once.
-pub const ROLL_SECS: f64 = 2.0;
+/// Seconds in which whoever is there answers when the roll is called: an agent asks again at once. Times are
+/// whole seconds, so that up to one less has gone by.
+pub const ROLL_SECS: f64 = 3.0;
 
 /// Seconds from a failed step until the members meet again, if nobody was named lost meanwhile: an agent
 /// tells of a process that has died within milliseconds, and the roll names those that do not answer.

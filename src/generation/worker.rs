@@ -15,6 +15,8 @@ pub struct Worker {
     pub port: u16,
     /// Last sign of life.
     pub last_seen: UnixTime,
+    /// Whether there was one since the roll was called, or since a change began that cannot wait.
+    pub answered: bool,
     /// When it last told of progress in the present generation.
     pub progress_at: Option<UnixTime>,
     /// How the command of the present generation ended here, once it has.

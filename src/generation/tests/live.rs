@@ -102,6 +102,7 @@ fn a_node_that_does_not_answer_is_named() {
     for i in [1, 3] {
         r.m.seen(&n(i), r.m.workers[&n(i)].slurm_job, r.now);
     }
+    r.now = r.now + 1;
     r.with(|_, _, _| {});
     assert_eq!(r.m.state(), MalleableState::Running, "it may still answer");
     r.now = r.now + 1;
@@ -117,14 +118,32 @@ fn a_node_that_does_not_answer_is_named() {
 }
 
 #[test]
-fn who_was_heard_in_the_second_of_the_roll_is_not_named() {
+fn who_was_heard_just_before_the_roll_has_not_answered_it() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.pass(100);
-    r.event(&n(1), AgentEvent::Stuck { generation: 1 });
+    r.event(&n(1), AgentEvent::Failed { generation: 1 });
+    for i in [1, 3] {
+        r.m.seen(&n(i), r.m.workers[&n(i)].slurm_job, r.now);
+        // It says again where it is, as the roll came with its assignment.
+        r.event(&n(i), AgentEvent::Joined { generation: 1, secs: 0.1 });
+    }
     r.now = r.now + 3;
     r.with(|_, _, _| {});
-    went_on(&r, &["n1", "n2", "n3"]);
-    assert_eq!(r.m.generation.number, 1);
+    assert_eq!(last(&r), ["n1", "n3"], "{:?}", r.notes);
+    r.hang.insert(n(2));
+    r.run();
+    went_on(&r, &["n1", "n3"]);
+}
+
+#[test]
+fn what_is_said_again_clears_up_no_doubt() {
+    let mut r = alive("1-8", &[1, 2]);
+    r.event(&n(1), AgentEvent::Failed { generation: 1 });
+    r.event(&n(1), AgentEvent::Joined { generation: 1, secs: 0.1 });
+    r.pass(3);
+    r.run();
+    went_on(&r, &["n1", "n2"]);
+    assert_eq!(r.m.generation.number, 2, "they met again");
 }
 
 #[test]
@@ -136,7 +155,7 @@ fn all_that_answer_go_on_as_they_are() {
     // A step that failed though nobody is lost is made again.
     r.event(&n(1), AgentEvent::Failed { generation: 1 });
     assert_eq!(r.started.len(), 1, "whoever is lost may be named yet");
-    r.pass(2);
+    r.pass(3);
     r.run();
     went_on(&r, &["n1", "n2"]);
     assert_eq!(r.m.generation.number, 2);
@@ -241,13 +260,13 @@ fn so_many_tries_that_fail_are_enough() {
     let mut r = alive("1-8", &[1, 2]);
     for try_ in 1..=u64::from(MOST_TRIES) {
         r.event(&n(2), AgentEvent::Failed { generation: try_ });
-        r.pass(2);
+        r.pass(3);
     }
     assert_eq!((r.m.generation.number, r.m.state()), (6, MalleableState::Regrouping));
     let Phase::Regrouping { regroup, .. } = &r.m.phase else { panic!() };
     assert_eq!(regroup.tries, MOST_TRIES);
     r.event(&n(2), AgentEvent::Failed { generation: 6 });
-    r.pass(2);
+    r.pass(3);
     restarted(&mut r, &["n1", "n2"]);
     assert_eq!(r.m.counts.restarts, 0, "nobody has failed");
 }
@@ -258,7 +277,7 @@ fn each_further_try_meets_elsewhere() {
     let mut hosts = Vec::new();
     for generation in 1..4 {
         r.event(&n(1), AgentEvent::Failed { generation });
-        r.pass(2);
+        r.pass(3);
         hosts.push(r.m.generation.store.clone().map(|s| s.node));
     }
     assert_eq!(hosts, [n(1), n(2), n(1)].map(Some));
@@ -290,7 +309,7 @@ fn a_process_that_sees_no_way_is_restarted() {
 fn a_generation_that_finds_no_store_is_a_failure() {
     let mut r = running("1-8", &[1, 2]);
     r.event(&n(1), AgentEvent::Failed { generation: 1 });
-    r.pass(2);
+    r.pass(3);
     assert_eq!(r.m.state(), MalleableState::Rescaling);
     assert!(matches!(r.m.phase, Phase::Stopping { .. }));
 }

@@ -180,7 +180,7 @@ impl Rig {
     /// Lets seconds pass in which all agents are heard.
     pub fn pass(&mut self, secs: i64) {
         self.now = self.now + secs;
-        self.m.workers.values_mut().for_each(|w| w.last_seen = self.now);
+        self.m.workers.values_mut().for_each(|w| (w.last_seen, w.answered) = (self.now, true));
         self.with(|_, _, _| {});
     }
 
@@ -298,7 +298,7 @@ impl Rig {
     pub fn observe(&mut self) {
         self.now = self.now + 5;
         for w in self.m.workers.values_mut() {
-            w.last_seen = self.now;
+            (w.last_seen, w.answered) = (self.now, true);
         }
         let lead_nodes = self.slurm.get(&LEAD).cloned().unwrap_or_default();
         let mut lead = job(LEAD, &lead_nodes, 0);
