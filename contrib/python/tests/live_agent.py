@@ -153,7 +153,7 @@ class LiveAgent(Agent):
         while True:
             with self.changed:
                 self.changed.wait_for(self._all_regrouped_or_hung, secs)
-            hung = [member for member in self.members if self._hangs(member)]
+            hung = [m for m in self.members if m.process.poll() is None and self._hangs(m)]
             if not hung:
                 return [member.hear("regrouped", 0.0, epoch=self.epoch) for member in self.members]
             print(f"{len(hung)} of {len(self.members)} members hung when they should have changed", file=sys.stderr)

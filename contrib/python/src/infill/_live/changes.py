@@ -171,6 +171,8 @@ class Changes:
             raise error
         end = time.monotonic() + LADDER_SECS
         self._failures += 1
+        # It hangs no more; what comes next may take longer than a collective to fail.
+        self.watch.end(counts=False)
         while self._failures <= MAX_TRIES:
             # Peers that wait for this rank must not wait for a time-out.
             if self._group:
