@@ -27,6 +27,7 @@ mod live;
 mod load;
 mod orders;
 mod outliving;
+mod pauses;
 mod plugin;
 mod privacy;
 mod profiles;

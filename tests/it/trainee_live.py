@@ -1,7 +1,8 @@
 """A training job without training that stays alive over changes of size: speaks contrib/CONTROL.md, writes down what happens to it.
 
-Its processes meet in DIR instead of at a store. Rank 0 counts, and all hold the count in their memory (a file for each epoch stands for that); it
-says when all change to another epoch: once all hold the same, or at once where that is urgent. Every event is one line of JSON in DIR/events, as of trainee.py.
+Its processes meet in DIR instead of at a store. All take part in each step, which rank 0 counts, and all hold the count in their memory (a file for each epoch
+stands for that); it says when all change to another epoch: once all hold the same, or at once where that is urgent. A step that does not come is reported.
+Every event is one line of JSON in DIR/events, as of trainee.py.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import time
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--dir", type=pathlib.Path, required=True)
 parser.add_argument("--step-secs", type=float, default=0.1)
+parser.add_argument("--save-secs", type=float, default=0.0, help="how long saving takes after the signal")
 parser.add_argument("--warm-secs", type=float, default=0.5, help="how long a process takes until it is ready")
 parser.add_argument("--fail-warm", metavar="NODE", help="nothing warms up on this node")
 parser.add_argument("--hopeless", action="store_true", help="the first change does not come about")
@@ -25,6 +27,10 @@ args = parser.parse_args()
 NODE = os.environ.get("SLURMD_NODENAME", "")
 CHECKPOINT, DONE, ENOUGH, HOPELESS = (args.dir / n for n in ("checkpoint", "done", "enough", "was-hopeless"))
 place = {"generation": int(os.environ["INFILL_GENERATION"]), "rank": int(os.environ["RANK"]), "world": 0}
+# Saving in between is for jobs that lose all their processes.
+SAVE_EVERY = 10
+# A step that takes so many seconds does not come, and is reported so often.
+STUCK_SECS = 3.0
 newest, changed, told = None, threading.Condition(), False
 to = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
@@ -90,6 +96,14 @@ def depart(step, event):
     os._exit(0)
 
 
+def save(step):
+    """Whoever has trained holds all: rank 0 may be gone."""
+    time.sleep(args.save_secs)
+    if place["world"] and (place["rank"] == 0 or step > read(CHECKPOINT)):
+        write(CHECKPOINT, step)
+    depart(step, "stop")
+
+
 def file(epoch, what):
     return args.dir / f"epoch.{epoch}.{what}"
 
@@ -111,10 +125,12 @@ def join(step):
             while not told:
                 time.sleep(0.05)
             if place["rank"] == 0:
-                write(CHECKPOINT, step)
                 HOPELESS.touch()
-            depart(step, "stop")
+            save(step)
         epoch = wanted["epoch"]
+        if place["world"] and place["rank"] == 0:
+            # Who was told of a newer one before it changed to the one that was agreed follows.
+            write(file(epoch, "go"), step)
         if wanted["rank"] == 0:
             write(file(epoch, "step"), step)
         write(file(epoch, f"rank{wanted['rank']}"), 1)
@@ -127,33 +143,55 @@ def join(step):
                 return step, wanted["nodes"]
             time.sleep(0.01)
         if told:
-            depart(step, "stop")
+            save(step)
 
 
-def save(step):
-    if place["rank"] == 0:
+def is_to_change():
+    epoch = newest["epoch"]
+    return epoch > place["generation"] and (newest.get("urgent") or file(epoch, "go").exists())
+
+
+def take_part(step):
+    """Makes the step after this one with all others; returns the count, which stays where there are news before."""
+    time.sleep(args.step_secs)
+    epoch, since = place["generation"], time.monotonic()
+    count, parts = file(epoch, "count"), [file(epoch, f"part{rank}") for rank in range(place["world"])]
+    write(parts[place["rank"]], step + 1)
+    while not (told or DONE.exists() or is_to_change()):
+        if place["rank"] == 0 and all(read(part) > step for part in parts):
+            commit(step + 1)
+            return step + 1
+        if place["rank"] > 0 and read(count) > step:
+            return read(count)
+        if time.monotonic() > since + STUCK_SECS:
+            say("stuck", epoch=epoch)
+            since = time.monotonic()
+        time.sleep(0.01)
+    return step
+
+
+def commit(step):
+    note("step", step=step)
+    write(file(place["generation"], "count"), step)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as progress:
+        try:
+            progress.sendto(f"samples={place['world']} step={step}".encode(), os.environ["INFILL_PROGRESS"])
+        except OSError as error:
+            note("untold", error=str(error))
+    if step % SAVE_EVERY == 0 or ENOUGH.exists():
         write(CHECKPOINT, step)
-    depart(step, "stop")
+    if ENOUGH.exists():
+        DONE.touch()
 
 
 def train(step, nodes):
     while not DONE.exists():
         if told:
             save(step)
-        time.sleep(args.step_secs)
-        changes = newest["epoch"] > place["generation"]
-        if place["rank"] == 0:
-            step += 1
-            note("step", step=step)
-            write(file(place["generation"], "count"), step)
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as progress:
-                progress.sendto(f"samples={place['world']} step={step}".encode(), os.environ["INFILL_PROGRESS"])
-            if ENOUGH.exists():
-                write(CHECKPOINT, step)
-                DONE.touch()
-            if changes and may_change(nodes):
-                write(file(newest["epoch"], "go"), step)
-        if changes and (newest.get("urgent") or any(args.dir.glob(f"epoch.{newest['epoch']}.go"))):
+        step = take_part(step)
+        if place["rank"] == 0 and newest["epoch"] > place["generation"] and may_change(nodes):
+            write(file(newest["epoch"], "go"), step)
+        if is_to_change():
             # All hold the same in their memory.
             step, nodes = join(max(step, read(file(place["generation"], "count"))))
 

@@ -141,6 +141,14 @@ impl Balance {
         }
     }
 
+    /// Takes in how many processes of jobs that stay alive have left the others.
+    pub fn take_departures(&mut self, count: usize) {
+        eprintln!("site {}: {count} processes left while the others trained on", self.site);
+        if count == 0 {
+            self.broken.push("nobody left while the others trained on: nothing was shown".to_owned());
+        }
+    }
+
     /// Takes in how the jobs ended, and what was left of them.
     pub fn take_ends(&mut self, ends: &[(u32, String)], leaks: Vec<String>) {
         let bad = ends.iter().filter(|(_, end)| end != "COMPLETED 0:0");

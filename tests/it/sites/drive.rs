@@ -127,6 +127,9 @@ pub fn run(spec: &Spec, plan: &Plan) -> Balance {
     let ends = finish(&site, spec, &jobs);
     let mut balance = Balance::new(spec, plan, &queue, &kinds);
     balance.take_losses(jobs.iter().map(|j| losses(&site.diary(*j))), plan);
+    if spec.live {
+        balance.take_departures(jobs.iter().map(|j| site.diary(*j).all("left").len()).sum());
+    }
     balance.take_ends(&ends, leaks(&site));
     balance.take_gauge(&gauge, jobs.len());
     balance.judge(plan);
@@ -138,7 +141,7 @@ fn name_hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Four malleable jobs of two users, of different sizes and habits.
+/// Four malleable jobs of two users, of different sizes and habits; half of them where they stay alive.
 fn submit(site: &Site, spec: &Spec) -> Vec<u32> {
     let jobs =
         [("alice", "1-8", ""), ("bob", "1-4", ""), ("alice", "1,2,4", "--save-secs 0.3"), ("bob", "2-6", "")];
@@ -148,10 +151,13 @@ fn submit(site: &Site, spec: &Spec) -> Vec<u32> {
             if nodes.contains(',') { ("1", Some("--comment=infill:nodes=1,2,4")) } else { (nodes, None) };
         let mut job = Train::on(size.0).user(user).run(crate::harness::train::SUBLINEAR).flags(flags);
         job = size.1.into_iter().fold(job, Train::option);
+        job = if spec.live { job.program("trainee_live.py") } else { job };
         let extra = spec.job_options.get(i % spec.job_options.len().max(1));
         extra.into_iter().fold(job, |job, option| job.option(option.clone().leak())).submit(site)
     };
-    jobs.into_iter().enumerate().map(submit).collect()
+    // Of fewer jobs each has more nodes: who has only one cannot stay alive without it.
+    let some = if spec.live { jobs.len() / 2 } else { jobs.len() };
+    jobs.into_iter().enumerate().take(some).map(submit).collect()
 }
 
 /// Lets all jobs come to their end; how each ended.

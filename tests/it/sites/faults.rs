@@ -191,7 +191,7 @@ fn is_agent(p: &Process) -> bool {
 }
 
 fn is_command(p: &Process) -> bool {
-    p.runs("trainee.py")
+    p.runs("trainee.py") || p.runs("trainee_live.py")
 }
 
 /// Processes of malleable jobs: none may be left at the end.

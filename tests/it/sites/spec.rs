@@ -57,6 +57,9 @@ pub struct Spec {
     /// Options of sbatch for malleable jobs, in turn.
     #[serde(default)]
     pub job_options: Vec<String>,
+    /// Whether the malleable jobs stay alive over changes of size.
+    #[serde(default)]
+    pub live: bool,
 }
 
 fn eight() -> usize {

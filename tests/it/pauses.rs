@@ -1,0 +1,344 @@
+//! How long a training pauses over a change of its size: measured with real PyTorch, and shown as a table.
+//!
+//! A pause lasts from the last step before a change to the first one after it, less a usual step, in the
+//! training's own log. `tests/run.sh --pauses` runs it.
+//!
+//! | variable | default | what it does |
+//! |---|---|---|
+//! | `INFILL_PAUSES` | 20 | changes that are asked for, of each kind |
+//! | `INFILL_PAUSES_FAULTS` | 20 | losses, of each kind |
+//! | `INFILL_PAUSES_JSON` | `target/pauses.json` | where all of them go |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::harness::jobs::clock;
+use crate::harness::processes::Process;
+use crate::harness::{Site, Slurm, Train};
+
+/// Nodes of the cluster, all of which the training may have.
+const NODES: usize = 4;
+
+/// Shortest time of a step, seconds.
+const STEP_SECS: f64 = 0.2;
+
+/// Steps at one size before the next change.
+const STEPS_BETWEEN: u64 = 15;
+
+/// Newcomers warm up for about so long before they are let in, seconds.
+const WARM_SECS: f64 = 4.0;
+
+/// Longest until a change has come about, with all that Slurm does, seconds.
+const CHANGE_SECS: f64 = 150.0;
+
+/// A network, by the width of its middle layer: it has about the square of it in parameters.
+#[derive(Clone, Copy)]
+struct Model {
+    name: &'static str,
+    width: usize,
+}
+
+const SMALL: Model = Model { name: "small", width: 64 };
+const LARGE: Model = Model { name: "25 M parameters", width: 5000 };
+
+/// What makes the training change its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    /// The planner gives it a node.
+    Grow,
+    /// The planner takes a node.
+    Shrink,
+    /// A main job takes the node of a wing.
+    Preempted,
+    /// A main job takes the lead's node.
+    LeadLost,
+    /// kill -9 of the command of a wing.
+    Killed,
+    /// SIGSTOP of the command of a wing.
+    Stopped,
+    /// The node of a wing dies.
+    NodeDied,
+}
+
+/// One change.
+#[derive(Clone, Debug, Serialize)]
+struct Change {
+    model: &'static str,
+    live: bool,
+    kind: Kind,
+    /// Seconds without a step, less a usual one.
+    pause_secs: f64,
+    /// The median of the steps before, seconds.
+    step_secs: f64,
+    /// Steps that were made again.
+    lost: u64,
+    /// Share of the usual steps that were made while newcomers warmed up, if there were any.
+    while_warming: Option<f64>,
+    /// Seconds from the submission of the main job to its start, if there was one.
+    main_secs: Option<f64>,
+}
+
+/// A line of the log of `examples/train_live.py`.
+#[derive(Clone, Debug, Deserialize)]
+struct Line {
+    step: u64,
+    world: usize,
+    membership: u64,
+    generation: u64,
+    time: f64,
+}
+
+impl Line {
+    fn place(&self) -> (u64, u64) {
+        (self.generation, self.membership)
+    }
+}
+
+/// A line of its trace.
+#[derive(Debug, Deserialize)]
+struct Traced {
+    membership: u64,
+    pid: u32,
+}
+
+/// The training under test, on a cluster of its own.
+struct Subject {
+    site: Site,
+    job: u32,
+    model: Model,
+    live: bool,
+    changes: Vec<Change>,
+}
+
+fn number(name: &str) -> usize {
+    std::env::var(name).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(20)
+}
+
+impl Subject {
+    fn start(model: Model, live: bool) -> Subject {
+        let site = Site::on(&Slurm::default().nodes(NODES), |s| s.set("agent.preempt_leave_secs", 2.5));
+        // Without the agent's socket it restarts, as any other program.
+        let way = if live { "" } else { "env -u INFILL_CONTROL" };
+        let script = format!(
+            "cd /scratch\n infill run --grace 20 --curve 1:10,2:19,3:27,4:35 -- {way} \
+             python3 /opt/infill/examples/train_live.py --steps 10000000 --step-secs {STEP_SECS} \
+             --width {} --lr 0.0001 --checkpoint train.pt --checkpoint-secs 1000000 --log train.jsonl --trace train.trace",
+            model.width
+        );
+        let options = ["-p", "infill", "-J", "spirals", "--chdir=/tmp", &format!("--nodes=1-{NODES}")];
+        let job = site.sbatch("alice", &options, &script);
+        Subject { site, job, model, live, changes: Vec::new() }
+    }
+
+    fn read<T: for<'a> Deserialize<'a>>(&self, name: &str) -> Vec<T> {
+        let text = std::fs::read_to_string(self.site.scratch().join(name)).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        self.read("train.jsonl")
+    }
+
+    /// Waits until it trains on so many nodes, and has made enough steps there; the lead's node and the
+    /// wings'.
+    fn until_settled(&self, nodes: usize) -> (String, Vec<String>) {
+        self.site.until(&format!("the training to have {nodes} nodes"), CHANGE_SECS, || {
+            let lines = self.lines();
+            let Some(last) = lines.last().filter(|l| l.world >= nodes) else { return false };
+            lines.iter().filter(|l| l.place() == last.place()).count() as u64 >= STEPS_BETWEEN
+        });
+        let view = self.site.view(self.job).expect("the training is known");
+        let mut nodes = view.nodes.iter().map(ToString::to_string);
+        (nodes.next().expect("it has a lead"), nodes.collect())
+    }
+
+    /// Does something, waits for what comes of it, and notes how long the steps paused; returns its place
+    /// in the list.
+    fn change(&mut self, kind: Kind, act: impl FnOnce(&Site)) -> usize {
+        let before = self.lines().last().expect("it has made steps").place();
+        act(&self.site);
+        self.site.until(&format!("{kind:?} to come about"), CHANGE_SECS, || {
+            self.lines().last().is_some_and(|l| l.place() != before)
+        });
+        let lines = self.lines();
+        let at = lines.iter().rposition(|l| l.place() == before).expect("it was there");
+        let (last, first) = (&lines[at], &lines[at + 1]);
+        let old: Vec<&Line> = lines[..=at].iter().filter(|l| l.place() == before).collect();
+        let step_secs = median(old.windows(2).map(|two| two[1].time - two[0].time));
+        let warming = old.iter().filter(|l| l.time > last.time - WARM_SECS).count() as f64;
+        self.changes.push(Change {
+            model: self.model.name,
+            live: self.live,
+            kind,
+            pause_secs: first.time - last.time - step_secs,
+            step_secs,
+            lost: (last.step + 1).saturating_sub(first.step),
+            while_warming: (kind == Kind::Grow && self.live).then_some(warming * step_secs / WARM_SECS),
+            main_secs: None,
+        });
+        if self.live {
+            self.assert_survivors_stay(before.1, first.membership);
+        }
+        eprintln!("{:?}", self.changes[self.changes.len() - 1]);
+        self.changes.len() - 1
+    }
+
+    /// All of the smaller membership were in the larger one, but for those whose command has ended.
+    fn assert_survivors_stay(&self, before: u64, after: u64) {
+        let traced = self.read::<Traced>("train.trace");
+        let of = |membership| -> BTreeSet<u32> {
+            traced.iter().filter(|t| t.membership == membership).map(|t| t.pid).collect()
+        };
+        let (old, new) = (of(before), of(after));
+        assert!(old.is_subset(&new) || new.is_subset(&old), "{old:?} became {new:?}");
+    }
+
+    /// A main job takes a node; it is gone at the end.
+    fn preempt(&mut self, kind: Kind, node: &str) {
+        let mut main = None;
+        let at = self.change(kind, |site| {
+            let job = site.main_job(600, &["--nodes=1", &format!("--nodelist={node}")]);
+            let begun = site.wait("the main job to start", CHANGE_SECS, || site.started_at(job));
+            main = Some((job, begun - job.submitted_at));
+        });
+        let (job, secs) = main.expect("it was submitted");
+        self.changes[at].main_secs = Some(secs);
+        self.grow(kind == Kind::LeadLost, |site| {
+            site.must("root", &["scancel", &job.id.to_string()]);
+        });
+    }
+
+    /// It gets nodes. `again`: the lead has still to come back, which is no growth of the planner's.
+    fn grow(&mut self, again: bool, act: impl FnOnce(&Site)) {
+        if again {
+            act(&self.site);
+        } else {
+            self.change(Kind::Grow, act);
+        }
+        self.until_settled(NODES);
+    }
+
+    /// Another malleable job gets a node, and gives it back.
+    fn share(&mut self) {
+        let mut other = 0;
+        self.change(Kind::Shrink, |site| {
+            other = Train::on("1").user("bob").run("--grace 10 --curve 1:30").submit(site);
+        });
+        self.grow(false, |site| {
+            site.must("root", &["scancel", &other.to_string()]);
+        });
+    }
+
+    fn command_on(&self, node: &str) -> Process {
+        let is_it = |p: &Process| p.node() == Some(node) && p.runs("train_live.py");
+        self.site.processes().into_iter().find(is_it).unwrap_or_else(|| panic!("nothing runs on {node}"))
+    }
+
+    /// Loses a wing without notice.
+    fn lose(&mut self, kind: Kind, node: &str) {
+        let (command, daemon) = (self.command_on(node), format!("node:{node}"));
+        self.change(kind, |site| match kind {
+            Kind::Killed => command.kill(),
+            Kind::Stopped => command.signal(libc::SIGSTOP),
+            _ => site.kill(&daemon),
+        });
+        if kind == Kind::NodeDied {
+            self.site.revive(&daemon);
+            self.site.until("the node to be up again", CHANGE_SECS, || {
+                self.site.run("root", &["scontrol", "update", &format!("node={node}"), "state=resume"]);
+                self.site.run("root", &["sinfo", "-h", "-n", node, "-o", "%T"]).starts_with("idle")
+            });
+        }
+    }
+
+    /// Its checkpoint is for what needs a restart: no live change has written one.
+    fn end(self) -> Vec<Change> {
+        let wrote = self.site.scratch().join("train.pt").exists();
+        assert_eq!(wrote, !self.live, "a checkpoint was written");
+        self.site.must("root", &["scancel", &self.job.to_string()]);
+        self.changes
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn measure(model: Model, live: bool, losses: &[Kind]) -> Vec<Change> {
+    let begun = clock();
+    let mut subject = Subject::start(model, live);
+    for round in 0..number("INFILL_PAUSES") {
+        let (_, wings) = subject.until_settled(NODES);
+        subject.preempt(Kind::Preempted, &wings[round % wings.len()]);
+        subject.share();
+    }
+    for kind in losses {
+        for round in 0..number("INFILL_PAUSES_FAULTS") {
+            // A node on which the command has just failed is left alone for a while.
+            let (lead, wings) =
+                subject.until_settled(if *kind == Kind::LeadLost { NODES } else { NODES - 1 });
+            match kind {
+                Kind::LeadLost => subject.preempt(*kind, &lead),
+                _ => subject.lose(*kind, &wings[round % wings.len()]),
+            }
+        }
+    }
+    eprintln!("{} took {:.0} s", model.name, clock() - begun);
+    subject.end()
+}
+
+fn table(changes: &[Change]) -> String {
+    let mut rows = BTreeMap::<(&str, bool, Kind), Vec<&Change>>::new();
+    for change in changes {
+        rows.entry((change.model, !change.live, change.kind)).or_default().push(change);
+    }
+    let mut text = format!(
+        "{:<16} {:<8} {:<10} {:>5} {:>7} {:>7} {:>5} {:>5} {:>8} {:>8}\n",
+        "MODEL", "WAY", "CHANGE", "COUNT", "MEDIAN", "MOST", "STEP", "LOST", "WARMING", "MAIN JOB"
+    );
+    for ((model, restarts, kind), all) in rows {
+        let most = all.iter().map(|c| c.pause_secs).fold(0.0, f64::max);
+        let lost = all.iter().map(|c| c.lost).max().unwrap_or(0);
+        let of = |value: &dyn Fn(&Change) -> Option<f64>| {
+            let values: Vec<f64> = all.iter().filter_map(|c| value(c)).collect();
+            if values.is_empty() { "-".to_owned() } else { format!("{:.2}", median(values.into_iter())) }
+        };
+        let _ = writeln!(
+            text,
+            "{model:<16} {:<8} {:<10} {:>5} {:>7} {most:>7.2} {:>5} {lost:>5} {:>8} {:>8}",
+            if restarts { "restart" } else { "live" },
+            format!("{kind:?}"),
+            all.len(),
+            of(&|c| Some(c.pause_secs)),
+            of(&|c| Some(c.step_secs)),
+            of(&|c| c.while_warming),
+            of(&|c| c.main_secs),
+        );
+    }
+    text
+}
+
+#[test]
+#[ignore = "takes long: tests/run.sh --pauses"]
+fn how_long_changes_take() {
+    let losses = [Kind::Killed, Kind::Stopped, Kind::NodeDied, Kind::LeadLost];
+    let mut changes = measure(SMALL, true, &losses);
+    changes.extend(measure(SMALL, false, &[]));
+    changes.extend(measure(LARGE, true, &[Kind::Killed]));
+    changes.extend(measure(LARGE, false, &[]));
+    let path = std::env::var_os("INFILL_PAUSES_JSON").map_or_else(
+        || crate::harness::cluster::repository().join("target/pauses.json"),
+        std::path::PathBuf::from,
+    );
+    let text = serde_json::to_string_pretty(&changes).expect("changes are JSON");
+    std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    println!("{}", table(&changes));
+    println!("seconds; all of them are in {}", path.display());
+    let lost = changes.iter().filter(|c| c.live).map(|c| c.lost).max();
+    assert!(lost <= Some(1), "a change without a restart lost {lost:?} steps");
+}
