@@ -53,7 +53,8 @@ class Member:
         return message
 
     def kill(self, number=signal.SIGKILL):
-        os.kill(self.process.pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, number)
 
 
 class LiveAgent(Agent):

@@ -67,6 +67,8 @@ class Changes:
         self.formed = 0
         self._deadline, self._failures = 0.0, 0
         self._told_of: Optional[Group] = None
+        #: A group is being formed, or given the state.
+        self._is_entering = False
         if control:
             control.on_tick, control.on_host, control.on_roll = self._tick, self._server.open, self._here
             RESCALE.is_led = lambda: control.alive
@@ -85,9 +87,12 @@ class Changes:
 
     def _hangs(self, group: Group) -> bool:
         """Some of gloo's waits end only at their own time-out: when a peer is lost between two writes to it."""
-        limit = max(HANGS_SECS, 3 * self.watch.usual_secs)
-        since = group.aborted_at
-        return self.watch.is_under_way and since is not None and time.monotonic() > since + limit
+        limit, since = max(HANGS_SECS, 3 * self.watch.usual_secs), group.aborted_at
+        enters = self._is_entering and group.is_met
+        if enters:
+            limit = max(limit, self._state.bytes() / STATE_BYTES_PER_SEC)
+        waits = enters or self.watch.is_under_way
+        return waits and since is not None and time.monotonic() > since + limit
 
     def _give_up(self, group: Group, newest: Optional[Change]) -> None:
         if newest and newest.leaves and newest.epoch > self.epoch:
@@ -217,6 +222,13 @@ class Changes:
         self._enter(change)
 
     def _enter(self, change: Change) -> None:
+        self._is_entering = True
+        try:
+            self._form(change)
+        finally:
+            self._is_entering = False
+
+    def _form(self, change: Change) -> None:
         clock = _Clock()
         self._leave_group()
         clock.lap("tear")

@@ -41,6 +41,8 @@ class Group:
         self._lock = threading.Lock()
         #: Still being made: connections may yet be added.
         self.forming = True
+        #: All members are there: from here on, what hangs may do so for good.
+        self.is_met = False
         #: When what hung in it was ended first, by the monotonic clock.
         self.aborted_at: Optional[float] = None
         self._before: sockets.Open = {}
@@ -59,7 +61,10 @@ class Group:
             self._before = sockets.opened()
             # Others become clients of our own store whenever they like.
             self._store_ports = lambda: [address[1], server.port]
-        self._init(store=dist.PrefixStore(f"epoch/{self.epoch}", client.store))
+        store = dist.PrefixStore(f"epoch/{self.epoch}", client.store)
+        client.meet(store, self.world, is_outdated)
+        self.is_met = True
+        self._init(store=store)
 
     def form_from_environment(self) -> None:
         """Meets the other ranks where the launcher says; alone if it says nothing."""

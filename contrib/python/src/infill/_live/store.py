@@ -18,6 +18,9 @@ CLIENT_SECS = 20.0
 #: Time between two tries to reach one that is not there yet, seconds; and for one of them.
 RETRY_SECS, CONNECT_SECS = 0.1, 2.0
 
+#: Between two looks whether the others are there, seconds.
+LEAST_PAUSE_SECS, MOST_PAUSE_SECS = 0.002, 0.05
+
 
 class Server:
     """At most one store in this process."""
@@ -65,6 +68,20 @@ class Client:
         _wait_for(self._address, is_outdated)
         self.store = _tcp_store(*self._address, is_master=False)
         self._socket.note(self._before, only_peer_port=self._address[1])
+
+    def meet(self, store: Any, world: int, is_outdated: Callable[[], bool]) -> None:
+        """Waits until all are there, each of whom calls this once. Raises RuntimeError if `is_outdated` or shut down.
+
+        gloo's own meeting cannot be ended: who waits to be called by another one has no connection yet, and the other one
+        may be waiting for a third.
+        """
+        pause, here = LEAST_PAUSE_SECS, store.add("here", 1)
+        while here < world:
+            if is_outdated():
+                raise RuntimeError(f"{here} of {world} members have come")
+            time.sleep(pause)
+            pause = min(2 * pause, MOST_PAUSE_SECS)
+            here = store.add("here", 0)
 
     def shutdown(self) -> None:
         """From any thread: whoever waits for an answer fails at once."""
