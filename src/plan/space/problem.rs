@@ -82,7 +82,7 @@ impl<'a> Problem<'a> {
 
     /// Seconds for which the job must still stay as it is after its last rescale; `None` if it need not.
     pub fn stays_secs(&self, job: &MalleableJob) -> Option<f64> {
-        let stays_secs = self.config.min_stay_secs + job.stay_secs;
+        let stays_secs = self.config.min_stay_secs * job.reluctance + job.stay_secs;
         let left = stays_secs - self.now.secs_since(job.last_change?);
         (left > 0.0 && !job.held.is_empty()).then_some(left)
     }
