@@ -161,6 +161,7 @@ impl Data {
             standing: Standing::Waiting,
             exec_plan: ExecPlan::default(),
             lead_node: None,
+            lead_away: false,
             held: Vec::new(),
             submitted_at: WEEK_START + -r.random_range(0..10_000),
             last_change: None,

@@ -55,8 +55,8 @@ pub struct MalleableJob {
     pub rates: Vec<RateCurve>,
     /// Rescale costs.
     pub costs: RescaleCosts,
-    /// How much of the configured hysteresis holds for its changes, 0 to 1: what costs little may be taken
-    /// back.
+    /// How much of the configured hysteresis, and of the least time between changes, holds for it, 0 to 1:
+    /// what costs little may be taken back.
     pub reluctance: f64,
     /// What may be done with it.
     pub standing: Standing,
@@ -64,6 +64,8 @@ pub struct MalleableJob {
     pub exec_plan: ExecPlan,
     /// The node of its lead, where worker 0 runs; `None` while it holds nothing.
     pub lead_node: Option<NodeName>,
+    /// Whether its lead is away and comes back to `lead_node`, while the others train on without either.
+    pub lead_away: bool,
     /// Nodes that it holds now, the lead's included, sorted by name.
     pub held: Vec<HeldNode>,
     /// When it entered the queue.

@@ -131,6 +131,7 @@ fn malleable(
         standing: facts.standing.clone(),
         exec_plan: facts.exec_plan.clone(),
         lead_node: facts.place.lead.clone(),
+        lead_away: facts.place.lead_away,
         held: facts.place.held.clone(),
         submitted_at: facts.submitted_at,
         last_change,

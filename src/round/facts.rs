@@ -72,6 +72,8 @@ pub struct Place {
     pub held: Vec<HeldNode>,
     /// The node of its lead among them.
     pub lead: Option<NodeName>,
+    /// Whether its lead is away, and that is where it comes back to.
+    pub lead_away: bool,
     /// The node on which its lead is now, in the middle of a move too.
     pub lead_now: Option<NodeName>,
     /// Nodes that it does not hold any more, though a part of it is still on them.

@@ -83,6 +83,7 @@ fn place(machine: &Machine, now: UnixTime) -> Place {
     let taken = machine.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone());
     Place {
         lead: machine.held_lead(now).cloned(),
+        lead_away: machine.generation.away.is_some(),
         lead_now: machine.lead_node().cloned(),
         left,
         taken: taken.collect(),

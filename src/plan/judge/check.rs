@@ -161,16 +161,17 @@ fn given_once(plan: &Plan, found: &mut Vec<Violation>) {
 }
 
 /// A busy job keeps exactly what it holds, except nodes whose window has ended; without its lead's it has
-/// nothing.
+/// nothing, unless the lead is away.
 fn busy(problem: &Problem<'_>, facts: &Facts<'_>, found: &mut Vec<Violation>) {
     let (job, planned) = (facts.job, facts.planned);
     let alive = |node: &NodeName| {
         problem.gap(node).is_some_and(|gap| holds(job, gap) && gap.usable_until > problem.now)
     };
     let lead_alive = job.lead_node.as_ref().is_some_and(alive);
-    let expect = job.held.iter().filter(|h| lead_alive && alive(&h.node)).count();
+    let stays = lead_alive || job.lead_away;
+    let expect = job.held.iter().filter(|h| stays && alive(&h.node)).count();
     let kept = planned.nodes.iter().all(|p| alive(&p.node));
-    let lead_first = planned.nodes.is_empty() || facts.lead_stays();
+    let lead_first = planned.nodes.is_empty() || facts.lead_stays() || !lead_alive;
     if planned.nodes.len() != expect || !kept || !lead_first || planned.exec_plan != job.exec_plan {
         found.push(Violation::Disturbed { job: job.id });
     }

@@ -130,18 +130,18 @@ fn job_plan(
     (JobPlan { job: job.id, nodes, exec_plan, rate, forecast }, slots)
 }
 
-/// A busy job keeps what it holds, except nodes whose window has ended; without its lead's it has nothing.
-/// Returns its gaps in the plan's order too.
+/// A busy job keeps what it holds, except nodes whose window has ended; without its lead's it has nothing,
+/// unless the lead is away. Returns its gaps in the plan's order too.
 fn busy_plan<'a>(space: &Space<'a>, job: &MalleableJob) -> (JobPlan, Vec<&'a Gap>) {
     let problem = space.problem;
     let alive = |node: &NodeName| problem.held_gap(job, node).filter(|gap| gap.usable_until > problem.now);
     let mut gaps: BTreeMap<&NodeName, _> =
         job.held.iter().filter_map(|h| Some((&h.node, alive(&h.node)?))).collect();
     let lead = job.lead_node.as_ref().and_then(|lead| gaps.remove(lead));
-    let gaps: Vec<&Gap> = match lead {
-        Some(lead) => std::iter::once(lead).chain(gaps.into_values()).collect(),
-        None => Vec::new(),
-    };
+    if lead.is_none() && !job.lead_away {
+        gaps.clear();
+    }
+    let gaps: Vec<&Gap> = lead.into_iter().chain(gaps.into_values()).collect();
     let lasting = |step: usize| gaps.iter().filter(|g| space.steps.through(g.usable_until) > step).count();
     let ends = space.steps.ends().iter().enumerate().skip(1);
     let rate = gaps.first().and_then(|g| cost::rate_of(job, &g.node_type, &job.exec_plan, gaps.len() as u32));

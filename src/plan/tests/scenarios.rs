@@ -97,6 +97,9 @@ fn standings() {
     case(nodes, &["1 4 linear held=n1,n2 busy", "2 1-4 linear"], "1: n1* n2 | 2: n3*");
     case(nodes, &["1 1-4 linear held=n1,n4 busy"], "1: n1*");
     case(nodes, &["1 1-4 linear held=n4,n1 busy"], "1: -");
+    // The lead is away, and the node that it comes back to may not be clear yet.
+    case(nodes, &["1 1-4 linear held=n4,n1,n2 away"], "1: n1* n2");
+    case(nodes, &["1 1-4 linear held=n2,n1 away"], "1: n2* n1");
     case(nodes, &["1 1-4 linear backoff=10", "2 1-2 linear"], "1: - | 2: n3* n2");
     case(nodes, &["1 1-3 linear backoff=-1"], "1: n3* n1 n2");
     // Minimum stay.
