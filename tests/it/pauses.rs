@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::harness::jobs::clock;
 use crate::harness::processes::Process;
 use crate::harness::{Site, Slurm, Train};
+use crate::sites::{self, write_summary};
 
 /// Nodes of the cluster, all of which the training may have.
 const NODES: usize = 4;
@@ -114,7 +115,7 @@ struct Subject {
 }
 
 fn number(name: &str) -> usize {
-    std::env::var(name).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(20)
+    sites::number(name).unwrap_or(20) as usize
 }
 
 impl Subject {
@@ -333,12 +334,7 @@ fn how_long_changes_take() {
     changes.extend(measure(SMALL, false, &[]));
     changes.extend(measure(LARGE, true, &[Kind::Killed]));
     changes.extend(measure(LARGE, false, &[]));
-    let path = std::env::var_os("INFILL_PAUSES_JSON").map_or_else(
-        || crate::harness::cluster::repository().join("target/pauses.json"),
-        std::path::PathBuf::from,
-    );
-    let text = serde_json::to_string_pretty(&changes).expect("changes are JSON");
-    std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let path = write_summary("INFILL_PAUSES_JSON", "pauses.json", &changes);
     println!("{}", table(&changes));
     println!("seconds; all of them are in {}", path.display());
     let lost = changes.iter().filter(|c| c.live).map(|c| c.lost).max();

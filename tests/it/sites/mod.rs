@@ -29,7 +29,8 @@ use balance::{Balance, Outcome};
 use drive::Plan;
 use spec::Spec;
 
-fn number(name: &str) -> Option<u64> {
+/// A number that a variable of the environment sets.
+pub fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.trim().parse().unwrap_or_else(|_| panic!("{name} is {text}, and should be a number")))
 }
@@ -110,13 +111,19 @@ fn a_site_stays_as_it_is_for_long() {
     conclude(Outcome::of(seed, vec![drive::run(&spec, &plan)]));
 }
 
-fn conclude(outcome: Outcome) {
-    let path = std::env::var_os("INFILL_SITES_JSON").map_or_else(
-        || crate::harness::cluster::repository().join("target/sites.json"),
+/// Writes a summary where the variable says, else to this file in `target`; says where.
+pub fn write_summary(variable: &str, name: &str, summary: &impl serde::Serialize) -> std::path::PathBuf {
+    let path = std::env::var_os(variable).map_or_else(
+        || crate::harness::cluster::repository().join("target").join(name),
         std::path::PathBuf::from,
     );
-    let text = serde_json::to_string_pretty(&outcome).expect("a summary is JSON");
+    let text = serde_json::to_string_pretty(summary).expect("a summary is JSON");
     std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    path
+}
+
+fn conclude(outcome: Outcome) {
+    let path = write_summary("INFILL_SITES_JSON", "sites.json", &outcome);
     println!("{}", outcome.show());
     println!("the summary is in {}", path.display());
     let broken: Vec<&String> = outcome.sites.iter().flat_map(|b| &b.broken).chain(&outcome.broken).collect();
