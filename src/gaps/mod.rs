@@ -15,6 +15,7 @@ mod outlook;
 mod places;
 mod statistics;
 mod survival;
+mod taking;
 mod tracker;
 mod window;
 

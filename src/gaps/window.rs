@@ -1,6 +1,7 @@
 //! When the main queue wants each node back: planned starts of pending jobs, and reservations.
 
 use super::Occupancy;
+use super::taking::Taking;
 use crate::model::{Job, Reservation, UnixTime, WindowCause, WindowEnd};
 
 /// Who wants a node.
@@ -23,9 +24,14 @@ impl<'a> Windows<'a> {
         let (snapshot, places) = (occupancy.snapshot(), occupancy.places());
         let count = snapshot.nodes.len();
         let mut windows = Windows { ends: vec![None; count], ongoing: vec![None; count] };
+        let mut taking = Taking::of(occupancy, now);
         for job in snapshot.jobs.iter().filter(|j| claims_nodes(j, occupancy.partition())) {
-            // A planned start in the past means that the job wants its nodes now: the window has ended.
             let Some(start) = job.start_time else { continue };
+            // A planned start in the past means that the job wants its nodes now: the window has ended. But
+            // if Slurm is about to give it others, these stay open.
+            if start <= now && taking.serves(job) {
+                continue;
+            }
             for at in job.scheduled_nodes.iter().filter_map(|n| places.of_node(n)) {
                 windows.claim(at, start, Claim::Job(job));
             }

@@ -22,6 +22,9 @@ const MEND_SECS: f64 = 40.0;
 /// Lines of each log that a failed test shows.
 const TAIL_LINES: usize = 60;
 
+/// Most rounds that a failed test shows.
+const MOST_ROUNDS: usize = 8;
+
 /// A cluster of one's own.
 #[derive(Debug)]
 pub struct Site {
@@ -325,6 +328,7 @@ impl Site {
         if let Some(status) = http::get(self.port(), "/v1/status") {
             eprintln!("---- status\n{}", status.body);
         }
+        self.changed_rounds().iter().for_each(|round| eprintln!("---- round\n{round}"));
         eprintln!("---- daemon's log\n{}", tail(&self.log()));
         let slurmctld = std::fs::read(self.cluster.dir.join("log/slurmctld.log")).unwrap_or_default();
         eprintln!("---- slurmctld's log\n{}", tail(&String::from_utf8_lossy(&slurmctld)));
@@ -334,6 +338,15 @@ impl Site {
                 eprintln!("---- {}\n{}", entry.path().display(), tail(&String::from_utf8_lossy(&text)));
             }
         }
+    }
+
+    /// The last rounds that changed something, whole, the newest first.
+    fn changed_rounds(&self) -> Vec<String> {
+        let answer = http::get(self.port(), "/v1/rounds?limit=200").map(|a| a.body).unwrap_or_default();
+        let Ok(list) = serde_json::from_str::<serde_json::Value>(&answer) else { return Vec::new() };
+        let changed = list["rounds"].as_array().into_iter().flatten().filter(|r| r["changes"] != 0);
+        let one = |r: &serde_json::Value| http::get(self.port(), &format!("/v1/rounds/{}", r["at"]));
+        changed.take(MOST_ROUNDS).filter_map(one).map(|answer| answer.body).collect()
     }
 
     /// Makes the cluster as it was. Says whether that worked.
