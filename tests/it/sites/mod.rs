@@ -118,13 +118,15 @@ pub fn write_summary(variable: &str, name: &str, summary: &impl serde::Serialize
         std::path::PathBuf::from,
     );
     let text = serde_json::to_string_pretty(summary).expect("a summary is JSON");
+    // Where cargo builds elsewhere, there may be no `target` here.
+    path.parent().into_iter().for_each(|folder| drop(std::fs::create_dir_all(folder)));
     std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     path
 }
 
 fn conclude(outcome: Outcome) {
-    let path = write_summary("INFILL_SITES_JSON", "sites.json", &outcome);
     println!("{}", outcome.show());
+    let path = write_summary("INFILL_SITES_JSON", "sites.json", &outcome);
     println!("the summary is in {}", path.display());
     let broken: Vec<&String> = outcome.sites.iter().flat_map(|b| &b.broken).chain(&outcome.broken).collect();
     assert!(broken.is_empty(), "promises were broken (INFILL_SEED={}): {broken:#?}", outcome.seed);
