@@ -18,11 +18,12 @@ Usage: tests/run.sh [ARG…]
 
 Without arguments: rustfmt, shellcheck, clippy, the tests of the Python package and the examples, unit tests, and the
 integration tests on a real Slurm cluster, which they start themselves. A few of these that fail are tried again alone.
---sites: the made-up sites of tests/sites, all or these, each with a main queue, four malleable jobs (the live site: two that stay
-alive) and random faults for five minutes; ends with a table of which kept their promises, and target/sites.json. As many at a time as
-INFILL_TEST_CLUSTERS says (2). --soak: one of them (plain) with a fault every 15 s for so many minutes (90); the daemon's
-memory, descriptors and tables must stay flat. What is random follows from INFILL_SEED, which is printed. --pauses: how long
-PyTorch pauses over changes of each kind, with a restart and without; ends with a table, and target/pauses.json.
+--sites: the made-up sites of tests/sites, all or these, each with a main queue, four malleable jobs (the live site:
+two that stay alive) and random faults for five minutes; ends with a table of which kept their promises, and
+target/sites.json. As many at a time as INFILL_TEST_CLUSTERS says (2). --soak: one of them (plain) with a fault every
+15 s for so many minutes (90); the daemon's memory, descriptors and tables must stay flat. What is random follows from
+INFILL_SEED, which is printed. --pauses: how long PyTorch pauses over changes of each kind, with a restart and without;
+ends with a table, and target/pauses.json.
 Otherwise, with arguments: only `cargo test --locked ARG…`, so that tests/run.sh FILTER runs the tests whose names hold FILTER.
 
 INFILL_TEST_RELEASE=sid runs the integration tests on the newest Slurm; tests/it/main.rs names the other variables.

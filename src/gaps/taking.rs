@@ -29,7 +29,8 @@ impl<'o, 'a> Taking<'o, 'a> {
     /// Counts them in a snapshot.
     pub fn of(occupancy: &'o Occupancy<'a>, now: UnixTime) -> Self {
         let snapshot = occupancy.snapshot();
-        let told = snapshot.jobs.iter().filter(|j| j.partition == occupancy.partition() && was_told(j));
+        let told =
+            snapshot.jobs.iter().filter(|j| j.partition == occupancy.partition() && j.was_told_to_leave());
         let taken: FxHashSet<&NodeName> = told.flat_map(|j| are_left(j, occupancy, now)).collect();
         let mut taking = Taking { occupancy, taken, coming: 0, idle: 0 };
         if taking.taken.is_empty() {
@@ -65,11 +66,6 @@ impl<'o, 'a> Taking<'o, 'a> {
         self.idle -= wanted - coming;
         true
     }
-}
-
-/// Whether Slurm has told this run of the job to leave.
-fn was_told(job: &Job) -> bool {
-    job.preempt_time.is_some() && job.preempt_time >= job.start_time
 }
 
 /// The nodes that this job, which was told to leave, is still on, or was on until just now.

@@ -142,9 +142,14 @@ impl Job {
         self.batch_host.as_ref().or_else(|| self.nodes.first())
     }
 
-    /// Whether it runs, and Slurm has told this run of it to leave: an earlier run's preemption shows, too.
+    /// Whether it runs, and Slurm has told this run of it to leave.
     pub fn is_preempted(&self) -> bool {
-        self.state.is_running() && self.preempt_time.is_some() && self.preempt_time >= self.start_time
+        self.state.is_running() && self.was_told_to_leave()
+    }
+
+    /// Whether Slurm has told this run of it, which may be over, to leave: an earlier run's preemption shows, too.
+    pub fn was_told_to_leave(&self) -> bool {
+        self.preempt_time.is_some() && self.preempt_time >= self.start_time
     }
 
     /// A job of which nothing more is known: no owner, no times, no nodes.

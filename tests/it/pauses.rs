@@ -114,7 +114,7 @@ struct Subject {
     changes: Vec<Change>,
 }
 
-fn number(name: &str) -> usize {
+fn times(name: &str) -> usize {
     sites::number(name).unwrap_or(20) as usize
 }
 
@@ -275,13 +275,13 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 fn measure(model: Model, live: bool, losses: &[Kind]) -> Vec<Change> {
     let begun = clock();
     let mut subject = Subject::start(model, live);
-    for round in 0..number("INFILL_PAUSES") {
+    for round in 0..times("INFILL_PAUSES") {
         let (_, wings) = subject.until_settled(NODES);
         subject.preempt(Kind::Preempted, &wings[round % wings.len()]);
         subject.share();
     }
     for kind in losses {
-        for round in 0..number("INFILL_PAUSES_FAULTS") {
+        for round in 0..times("INFILL_PAUSES_FAULTS") {
             // A node on which the command has just failed is left alone for a while.
             let (lead, wings) =
                 subject.until_settled(if *kind == Kind::LeadLost { NODES } else { NODES - 1 });
@@ -334,8 +334,8 @@ fn how_long_changes_take() {
     changes.extend(measure(SMALL, false, &[]));
     changes.extend(measure(LARGE, true, &[Kind::Killed]));
     changes.extend(measure(LARGE, false, &[]));
-    let path = write_summary("INFILL_PAUSES_JSON", "pauses.json", &changes);
     println!("{}", table(&changes));
+    let path = write_summary("INFILL_PAUSES_JSON", "pauses.json", &changes);
     println!("seconds; all of them are in {}", path.display());
     let lost = changes.iter().filter(|c| c.live).map(|c| c.lost).max();
     assert!(lost <= Some(1), "a change without a restart lost {lost:?} steps");

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Output;
 
-use infill::api::{JobView, RoundView, Status};
-use infill::model::hello_payload;
+use infill::api::{JobView, RoundView, Status, routes};
+use infill::model::{UnixTime, hello_payload};
 
 use super::cluster::{self, Cluster, NODES};
 use super::daemon::{self, Daemon, Settings};
@@ -342,11 +342,17 @@ impl Site {
 
     /// The last rounds that changed something, whole, the newest first.
     fn changed_rounds(&self) -> Vec<String> {
-        let answer = http::get(self.port(), "/v1/rounds?limit=200").map(|a| a.body).unwrap_or_default();
+        let path = format!("{}?limit=200", routes::ROUNDS);
+        let answer = http::get(self.port(), &path).map(|a| a.body).unwrap_or_default();
         let Ok(list) = serde_json::from_str::<serde_json::Value>(&answer) else { return Vec::new() };
         let changed = list["rounds"].as_array().into_iter().flatten().filter(|r| r["changes"] != 0);
-        let one = |r: &serde_json::Value| http::get(self.port(), &format!("/v1/rounds/{}", r["at"]));
-        changed.take(MOST_ROUNDS).filter_map(one).map(|answer| answer.body).collect()
+        let one = |at: i64| http::get(self.port(), &routes::round_at(UnixTime(at)));
+        changed
+            .take(MOST_ROUNDS)
+            .filter_map(|r| r["at"].as_i64())
+            .filter_map(one)
+            .map(|answer| answer.body)
+            .collect()
     }
 
     /// Makes the cluster as it was. Says whether that worked.
