@@ -130,7 +130,8 @@ impl Balance {
                 .map(|n| format!("{n} steps were lost, beyond the command's own checkpoint"));
             self.broken.extend(lost);
             if job.steps == 0 && plan.every_job_steps {
-                self.broken.push("a malleable job made no step".to_owned());
+                self.broken
+                    .push("a malleable job made no step, also when the main queue had ended".to_owned());
             }
         }
         if self.unsaved.len() > 2 * self.hard_faults {

@@ -18,6 +18,9 @@ const TURN: std::time::Duration = std::time::Duration::from_millis(200);
 /// Longest that a main job may wait for nodes of others before the run is broken off, seconds.
 const MAIN_WAITS_SECS: f64 = 150.0;
 
+/// Once the main queue has ended, each malleable job trains after so long, besides prologs, seconds.
+const IDLE_SECS: f64 = 60.0;
+
 /// Steps of the training command between two checkpoints of its own accord.
 const CHECKPOINT_STEPS: u64 = 10;
 
@@ -44,7 +47,7 @@ pub struct Plan {
     pub most_late_secs: f64,
     /// Whether one main job may be as late as the 99th percentile.
     pub judges_p99: bool,
-    /// Whether the time is enough for each malleable job to make a step.
+    /// Whether each malleable job must have made a step, at the latest when the main queue has ended.
     pub every_job_steps: bool,
 }
 
@@ -124,6 +127,11 @@ pub fn run(spec: &Spec, plan: &Plan) -> Balance {
         std::thread::sleep(TURN);
     }
     queue.drain();
+    if plan.every_job_steps {
+        // Where a prolog takes longer than most gaps, not everybody's turn came before.
+        let all = || jobs.iter().all(|j| site.diary(*j).last_step() > 0).then_some(());
+        wait::look(IDLE_SECS + 3.0 * f64::from(spec.prolog_secs), all);
+    }
     let ends = finish(&site, spec, &jobs);
     let mut balance = Balance::new(spec, plan, &queue, &kinds);
     balance.take_losses(jobs.iter().map(|j| losses(&site.diary(*j))), plan);

@@ -207,6 +207,14 @@ fn one_of(site: &Site, random: &mut StdRng, kind: impl Fn(&Process) -> bool) -> 
 }
 
 impl Victim {
+    /// The node that was hurt, if it was one.
+    fn node(&self) -> Option<&str> {
+        match self {
+            Victim::Daemon(name) => name.strip_prefix("node:").or_else(|| name.strip_prefix("slurmd:")),
+            Victim::None | Victim::Process(_) => None,
+        }
+    }
+
     fn text(&self) -> String {
         match self {
             Victim::None => String::new(),
@@ -234,19 +242,27 @@ pub fn end(site: &Site, fault: &Fault) {
         (_, _) => {}
     }
     if fault.kind.delays_anybody() {
-        let mended = wait::look(HEAL_SECS, || whole(site).then_some(()));
+        let mended = wait::look(HEAL_SECS, || whole(site, fault.victim.node()).then_some(()));
         assert!(mended.is_some(), "Slurm is not whole again {HEAL_SECS} s after {:?}", fault.kind);
     }
 }
 
-/// slurmctld answers, and no node is down. (A node that came back may have to be resumed by hand.)
-fn whole(site: &Site) -> bool {
+/// slurmctld answers, no node is down, and the one that died is done with its jobs. (A node that came back may
+/// have to be resumed by hand.)
+///
+/// slurmctld tells a node once in a minute that a job is over, if it did not hear of it at first: so long the
+/// job shows as COMPLETING, and no order makes it try sooner.
+fn whole(site: &Site, died: Option<&str>) -> bool {
     let states = site.run("root", &["sinfo", "-h", "-N", "-p", "main", "-o", "%T %N"]);
     let bad = ["down", "drained", "draining", "fail", "unknown"];
     let ill: Vec<&str> =
         states.lines().filter(|l| l.contains('*') || bad.iter().any(|b| l.starts_with(b))).collect();
-    for line in ill.iter().filter_map(|l| l.split_once(' ')) {
+    // Who has not heard of a node yet refuses to resume it.
+    let resumable = |l: &&&str| !l.starts_with("unknown");
+    for line in ill.iter().filter(resumable).filter_map(|l| l.split_once(' ')) {
         site.run("root", &["scontrol", "update", &format!("node={}", line.1), "state=resume"]);
     }
-    !states.trim().is_empty() && ill.is_empty()
+    let completing =
+        |l: &str| l.split_once(' ').is_some_and(|(s, n)| s.starts_with("comp") && died == Some(n));
+    !states.trim().is_empty() && ill.is_empty() && !states.lines().any(completing)
 }
