@@ -68,7 +68,8 @@ impl Machine {
 
     /// Puts the place of a lead that is away first in what the planner wants. It is no wing's any more.
     pub(super) fn aim_at_place(&mut self, now: UnixTime) {
-        let (Some(away), Some(Target { plan, blocked })) = (&self.generation.away, &mut self.target) else {
+        let (Some(away), Some(Target { plan, blocked, .. })) = (&self.generation.away, &mut self.target)
+        else {
             return;
         };
         let known = plan.nodes.iter().position(|p| p.node == away.place).map(|at| plan.nodes.remove(at));

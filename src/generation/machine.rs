@@ -93,6 +93,8 @@ pub struct Target {
     pub plan: JobPlan,
     /// Whether the node that the lead shall start on is still being left by another job.
     pub blocked: bool,
+    /// Seconds from its launch for which a lead claims the nodes of the plan, besides its own.
+    pub claim_secs: f64,
 }
 
 /// A malleable job's generations. See the module's text.

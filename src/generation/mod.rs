@@ -55,7 +55,9 @@ pub use machine::{Counts, Generation, Machine, Submitted, Target};
 pub use obstacles::Obstacles;
 pub use phase::{Next, Phase, StopReason};
 pub use record::RecordError;
-pub use settings::{CALM_SECS, JOIN_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS, Settings};
+pub use settings::{
+    CALM_SECS, CLAIM_SECS, JOIN_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS, Settings,
+};
 pub use sight::Sight;
 pub use target::{Ground, OrderNumbers};
 pub use trials::Trials;

@@ -50,11 +50,12 @@ pub const FAILURES_END_SECS: f64 = 3600.0;
 /// Seconds for which a generation must have run on a node, if it tells of no progress, to show that it can.
 pub const PROOF_SECS: f64 = 120.0;
 
-/// Seconds from the launch of a lead for which it counts as holding all that the planner gave it. After that
-/// only its own node: it may be a script that never comes to `infill run`.
+/// Seconds from the launch of a lead, besides what starting takes there, for which it counts as holding all
+/// that the planner gave it. After that only its own node: it may be a script that never comes to
+/// `infill run`.
 pub const CLAIM_SECS: f64 = 20.0;
 
-/// By how many times [`CLAIM_SECS`] may grow.
+/// By how many times that may grow.
 pub const MOST_CLAIMS: u32 = 9;
 
 /// Seconds after which a lead that was sent off, and is shown held or made to wait, was requeued since: by
@@ -110,6 +111,8 @@ pub struct Settings {
     pub wing_start_secs: f64,
     /// The same for a wing that Slurm shows running: it may be in its prolog.
     pub prolog_secs: f64,
+    /// Seconds from its launch for which a lead claims what the planner gave it.
+    pub claim_secs: f64,
     /// Seconds until a released lead must run.
     pub lead_start_secs: f64,
     /// First back-off after a failed start, seconds.

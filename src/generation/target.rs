@@ -44,7 +44,7 @@ impl Machine {
         if matches!(self.phase, Phase::Ending { .. } | Phase::Ended) {
             return;
         }
-        self.take_plan(plan, ground, now);
+        self.take_plan(plan, ground, settings, now);
         if !self.may_order(now) {
             return;
         }
@@ -64,8 +64,9 @@ impl Machine {
         }
     }
 
-    fn take_plan(&mut self, plan: &JobPlan, ground: &Ground<'_>, now: UnixTime) {
-        self.target = Some(Target { plan: plan.clone(), blocked: false });
+    fn take_plan(&mut self, plan: &JobPlan, ground: &Ground<'_>, settings: &Settings, now: UnixTime) {
+        let claim_secs = settings.claim_secs;
+        self.target = Some(Target { plan: plan.clone(), blocked: false, claim_secs });
         if self.generation.away.is_some() {
             self.plan_without_lead(now);
         }
@@ -74,7 +75,7 @@ impl Machine {
         let leaving = self.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n);
         let lost: Vec<NodeName> = leaving.chain(self.obstacles.trials.shunned(now)).cloned().collect();
         lost.iter().for_each(|n| self.untarget(n));
-        if let Some(Target { plan, blocked }) = &mut self.target {
+        if let Some(Target { plan, blocked, .. }) = &mut self.target {
             *blocked = plan.nodes.first().is_some_and(|p| !(ground.free)(&p.node));
         }
     }

@@ -71,9 +71,10 @@ impl Machine {
     }
 
     /// Whether a lead has been on its way for so long that only its own node counts as its own. Longer after
-    /// each time that this kept nodes from a lead that did come: where a prolog takes its time, all do.
+    /// each time that this kept nodes from a lead that did come: its script may have much to do first.
     pub(super) fn claim_is_over(&self, now: UnixTime) -> bool {
-        let secs = CLAIM_SECS * f64::from(1 + self.backoff.late_starts.min(MOST_CLAIMS));
+        let once = self.target.as_ref().map_or(CLAIM_SECS, |t| t.claim_secs);
+        let secs = once * f64::from(1 + self.backoff.late_starts.min(MOST_CLAIMS));
         now.secs_since(self.since) >= secs
     }
 

@@ -9,7 +9,7 @@ use super::output::{Batch, Lesson, Output};
 use crate::config::Config;
 use crate::daemon::lines::{Agent, Word};
 use crate::daemon::orders::Orders;
-use crate::generation::{Effect, Ground, Machine, Outcome, Settings};
+use crate::generation::{CLAIM_SECS, Effect, Ground, Machine, Outcome, Settings};
 use crate::model::{Gaps, JobId, JobPlan, NodeName, Report, UnixTime, WindowEnd};
 use crate::round::Strike;
 use crate::store::{GenerationRecord, LeadRecord};
@@ -52,6 +52,7 @@ impl Fleet {
             qos: (!qos.is_empty()).then(|| qos.clone()),
             wing_start_secs: config.agent.wing_start_secs,
             prolog_secs: UNMEASURED_TIMES * config.agent.wing_start_secs,
+            claim_secs: CLAIM_SECS,
             lead_start_secs: config.agent.lead_start_secs,
             backoff_secs: config.daemon.backoff_secs,
             backoff_max_secs: config.daemon.backoff_max_secs,
@@ -71,6 +72,7 @@ impl Fleet {
         let least_secs = self.settings.wing_start_secs;
         let most_secs = least_secs.max(MOST_START_SECS);
         self.settings.prolog_secs = (START_TIMES * measured_secs).clamp(least_secs, most_secs);
+        self.settings.claim_secs = (CLAIM_SECS + measured_secs).min(most_secs);
     }
 
     /// Takes up what the last daemon stored of its jobs.
@@ -267,5 +269,24 @@ impl Fleet {
         let old: Vec<JobId> = ended[..beyond].iter().map(|(_, job)| *job).filter(|j| is_stored(*j)).collect();
         old.iter().for_each(|job| drop(self.jobs.remove(job)));
         old
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::daemon::fleet::tests::rig::{LEAD, Rig, fleet, n};
+
+    #[test]
+    fn a_lead_claims_its_nodes_for_as_long_as_starting_takes_there() {
+        let mut rig = fleet("launching n1 n2");
+        let claims = |rig: &Rig, secs| {
+            let now = rig.now.plus_secs(secs);
+            rig.fleet.machine(LEAD).unwrap().held(now).len()
+        };
+        assert_eq!((claims(&rig, 19.0), claims(&rig, 21.0)), (2, 1));
+        // A prolog of 45 s.
+        rig.fleet.set_start_secs(46.0);
+        drop(rig.target(LEAD, &[n(1), n(2)]));
+        assert_eq!((claims(&rig, 65.0), claims(&rig, 67.0)), (2, 1));
     }
 }

@@ -329,6 +329,7 @@ pub fn settings() -> Settings {
         qos: None,
         wing_start_secs: 20.0,
         prolog_secs: 100.0,
+        claim_secs: 20.0,
         lead_start_secs: 20.0,
         backoff_secs: 30.0,
         backoff_max_secs: 300.0,

@@ -74,6 +74,21 @@ fn a_lead_that_says_nothing_claims_only_its_own_node_after_a_while() {
 }
 
 #[test]
+fn where_starting_takes_long_a_lead_claims_its_nodes_for_longer() {
+    let mut r = rig("2-8");
+    r.target(&[1, 2, 3]);
+    r.m.target.as_mut().unwrap().claim_secs = 65.0;
+    r.slurm.insert(LEAD, vec![n(1)]);
+    let held: Vec<usize> = (0..15)
+        .map(|_| {
+            r.observe();
+            r.m.held(r.now).len()
+        })
+        .collect();
+    assert_eq!(held, [vec![3; 12], vec![1; 3]].concat(), "every five seconds");
+}
+
+#[test]
 fn a_lead_that_does_not_start_leaves_its_nodes_to_others_for_longer_each_time() {
     let mut r = rig("1-8");
     let mut claimed = 0;
