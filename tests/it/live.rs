@@ -151,3 +151,29 @@ fn what_sees_no_way_restarts_from_what_it_has_in_memory() {
     assert_eq!(site.view(job).map(|v| v.restarts), Some(0), "nobody failed");
     site.completes(job);
 }
+
+#[test]
+fn what_throws_before_a_word_fails_as_what_does_not_stay_alive() {
+    let site = Site::acting();
+    let fails = |job: Train| {
+        let job = job.run("--grace 5 --max-restarts 1").submit(&site);
+        let end = site.end_of(job, 90.0);
+        site.until_nothing_leaks(10.0);
+        (end, site.view(job).map(|view| view.restarts))
+    };
+    let alive = fails(live().flags("--throw always"));
+    let plain = fails(Train::on("1-8").flags("--fail-rank 0 --fail-step 0 --fail-always"));
+    assert_eq!((alive.0.as_str(), plain.0.as_str()), ("FAILED 1:0", "FAILED 3:0"));
+    assert_eq!(alive.1, plain.1);
+}
+
+#[test]
+fn what_throws_in_a_step_restarts_from_what_the_others_hold() {
+    let site = Site::acting();
+    let job = live().flags("--throw 25").submit(&site);
+    site.until_trains_on(job, 8, 60.0);
+    site.wait("a restart", 60.0, || site.view(job).filter(|view| view.restarts == 1));
+    site.until_trains(job, 5, 30.0);
+    assert_eq!(site.diary(job).lost().iter().max(), Some(&0), "its own last checkpoint is of step 20");
+    site.completes(job);
+}

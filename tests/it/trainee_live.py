@@ -21,17 +21,21 @@ parser.add_argument("--step-secs", type=float, default=0.1)
 parser.add_argument("--save-secs", type=float, default=0.0, help="how long saving takes after the signal")
 parser.add_argument("--warm-secs", type=float, default=0.5, help="how long a process takes until it is ready")
 parser.add_argument("--fail-warm", metavar="NODE", help="nothing warms up on this node")
+parser.add_argument("--throw", metavar="HOW", help="an exception: `always` before a word, or in this step of rank 0, once")
 parser.add_argument("--hopeless", action="store_true", help="the first change does not come about")
 args = parser.parse_args()
 
 NODE = os.environ.get("SLURMD_NODENAME", "")
-CHECKPOINT, DONE, ENOUGH, HOPELESS = (args.dir / n for n in ("checkpoint", "done", "enough", "was-hopeless"))
+CHECKPOINT, DONE, ENOUGH = (args.dir / n for n in ("checkpoint", "done", "enough"))
+HOPELESS, THROWN = args.dir / "was-hopeless", args.dir / "thrown"
 place = {"generation": int(os.environ["INFILL_GENERATION"]), "rank": int(os.environ["RANK"]), "world": 0}
 # Saving in between is for jobs that lose all their processes.
 SAVE_EVERY = 10
 # A step that takes so many seconds does not come, and is reported so often.
 STUCK_SECS = 3.0
 newest, changed, told = None, threading.Condition(), False
+# The step up to which this process has trained.
+memory = 0
 to = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
 
@@ -75,6 +79,9 @@ def listen():
             say("store", epoch=message["epoch"], port=1 + message["epoch"] % 60000)
         elif kind == "roll":
             say("here", epoch=place["generation"])
+        elif kind == "save":
+            write(CHECKPOINT, max(memory, read(CHECKPOINT)))
+            say("saved", epoch=place["generation"], step=memory)
         elif kind in ("regroup", "leave"):
             with changed:
                 if newest is None or message["epoch"] > newest["epoch"]:
@@ -151,9 +158,16 @@ def is_to_change():
     return epoch > place["generation"] and (newest.get("urgent") or file(epoch, "go").exists())
 
 
+def throw_if_due(step):
+    if args.throw == str(step) and place["rank"] == 0 and not THROWN.exists():
+        THROWN.touch()
+        raise RuntimeError("thrown")
+
+
 def take_part(step):
     """Makes the step after this one with all others; returns the count, which stays where there are news before."""
     time.sleep(args.step_secs)
+    throw_if_due(step + 1)
     epoch, since = place["generation"], time.monotonic()
     count, parts = file(epoch, "count"), [file(epoch, f"part{rank}") for rank in range(place["world"])]
     write(parts[place["rank"]], step + 1)
@@ -185,7 +199,9 @@ def commit(step):
 
 
 def train(step, nodes):
+    global memory
     while not DONE.exists():
+        memory = step
         if told:
             save(step)
         step = take_part(step)
@@ -198,6 +214,8 @@ def train(step, nodes):
 
 for number in (signal.SIGUSR1, signal.SIGTERM):
     signal.signal(number, hear)
+if args.throw == "always":
+    raise RuntimeError("thrown")
 to.connect(os.environ["INFILL_CONTROL"])
 threading.Thread(target=listen, daemon=True).start()
 say("hello", version=1, pid=os.getpid(), local_rank=int(os.environ["LOCAL_RANK"]))
