@@ -80,6 +80,7 @@ impl Machine {
         if self.waits_while_others_go_on(lead, read_at, now, out) {
             return;
         }
+        let waited = matches!(self.phase, Phase::Queued { .. });
         match self.phase.clone() {
             Phase::Queued { .. } => {}
             Phase::Launching { node, next } => {
@@ -93,6 +94,9 @@ impl Machine {
             _ => self.lead_requeued(lead, now, out),
         }
         // It waits now in any case.
+        if !waited {
+            self.obstacles.back_at = Some(now);
+        }
         self.forget_lead();
         self.obstacles.released_at = None;
         if !lead.held {

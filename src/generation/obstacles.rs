@@ -6,6 +6,7 @@
 
 use crate::model::{BaseState, Hold, Job, UnixTime};
 
+use super::settings::BACK_SECS;
 use super::trials::Trials;
 
 /// Beginnings of the reasons for which Slurm does not start a job whatever is free.
@@ -38,6 +39,8 @@ pub struct Obstacles {
     pub held_by: Option<Hold>,
     /// When infill last released it, if it waits to start since.
     pub released_at: Option<UnixTime>,
+    /// When Slurm first showed it in its queue again, if it waits there since.
+    pub(super) back_at: Option<UnixTime>,
     /// Why Slurm did not start it the last time.
     pub refusal: Option<String>,
     /// Whether it is suspended: it keeps its nodes, and its agent can neither speak nor hear.
@@ -66,10 +69,18 @@ impl Obstacles {
         self.held_by = if lead.held { by.or(self.held_by) } else { None };
     }
 
+    /// Whether the node that it was on may still take a new start of it for the one that was ended there: a
+    /// node refuses to start a job again within the second in which it was told that the job is over, and
+    /// Slurm then calls the job failed.
+    pub(super) fn is_just_back(&self, now: UnixTime) -> bool {
+        self.back_at.is_some_and(|t| now.secs_since(t) < BACK_SECS)
+    }
+
     /// The part of them that the store keeps.
     pub fn stored(&self) -> Obstacles {
         Obstacles {
             trials: Trials::default(),
+            back_at: None,
             refusal: self.refusal.clone(),
             shortage: self.shortage.clone(),
             ..*self
@@ -78,7 +89,8 @@ impl Obstacles {
 
     /// Moves all times by these seconds.
     pub(super) fn forgive(&mut self, secs: f64) {
-        self.released_at = self.released_at.map(|t| t.plus_secs(secs));
+        let times = [&mut self.released_at, &mut self.back_at];
+        times.into_iter().flatten().for_each(|t| *t = t.plus_secs(secs));
         self.trials.forgive(secs);
     }
 

@@ -65,6 +65,10 @@ pub const UNDONE_SECS: f64 = 10.0;
 /// A job that ran so long without preemption starts its back-off from the beginning.
 pub const CALM_SECS: f64 = 120.0;
 
+/// Seconds for which a lead waits that was requeued: times of nodes are whole seconds, and the next one has
+/// begun by then.
+pub const BACK_SECS: f64 = 1.0;
+
 /// Seconds that an order or submission may take to show in Slurm's answers.
 pub const SHOW_SECS: f64 = 3.0;
 

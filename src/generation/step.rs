@@ -60,6 +60,9 @@ impl Machine {
         if target.blocked || self.backoff.start_barred(now).is_some() || self.obstacles.held_by.is_some() {
             return;
         }
+        if self.obstacles.is_just_back(now) {
+            return;
+        }
         // Our own wing must be off the node first.
         if self.wings.values().any(|w| w.order.nodes.contains(&first.node)) {
             return;

@@ -183,22 +183,24 @@ signal_group() { kill "-$1" -- "-$(pid_of "$2")"; }
 is_not_running() { ! is_running "$1"; }
 
 # All "nodes" are one machine. Slurm's daemons and every process of a job have the node's name in their environment.
+# All at once, and each slurmstepd before its tasks: it would still tell slurmctld that they were killed.
 signal_jobs_of() {
-    local file pid
+    local file pid steps=() tasks=()
     for file in /proc/[0-9]*/environ; do
         pid=${file//[!0-9]/}
         if tr '\0' '\n' 2>/dev/null <"$file" | grep -qx "SLURMD_NODENAME=$2"; then
-            signal_with_stepd "$1" "$pid"
+            tasks+=("$pid")
+            mapfile -t -O "${#steps[@]}" steps < <(stepd_of "$pid")
         fi
     done
+    [[ -z ${tasks[*]} ]] || kill "-$1" "${steps[@]}" "${tasks[@]}" 2>/dev/null || true
 }
 
 # A step's slurmstepd does not have the variable itself, but is the parent of what has it.
-signal_with_stepd() {
+stepd_of() {
     local parent
-    parent=$(awk '/^PPid:/ { print $2 }' "/proc/$2/status" 2>/dev/null) || return 0
-    [[ $(cat "/proc/$parent/comm" 2>/dev/null) != slurmstepd* ]] || kill "-$1" "$parent" 2>/dev/null || true
-    kill "-$1" "$2" 2>/dev/null || true
+    parent=$(awk '/^PPid:/ { print $2 }' "/proc/$1/status" 2>/dev/null) || return 0
+    [[ $(cat "/proc/$parent/comm" 2>/dev/null) != slurmstepd* ]] || echo "$parent"
 }
 
 # stop_all SECONDS NAME…: SIGTERM to all, then waits for all.

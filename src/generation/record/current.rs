@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use crate::generation::machine::{Generation, Machine, NodesWanted, Store, Submitted};
 use crate::generation::obstacles::Obstacles;
 use crate::generation::phase::{Away, Next, Phase, Regroup, StopReason};
-use crate::generation::trials::Trials;
 use crate::model::{ExecPlan, Hold, JobId, NodeName, Sizes, UnixTime};
 
 use super::parts::{BackoffRecord, CountsRecord, SpecRecord, WingRecord, WorkerRecord, record};
@@ -80,8 +79,8 @@ struct ObstaclesRecord {
 
 impl From<Obstacles> for ObstaclesRecord {
     fn from(o: Obstacles) -> Self {
-        // That it failed somewhere an hour ago matters little to a new daemon.
-        let Obstacles { held_by, released_at, refusal, suspended, shortage, trials: _ } = o;
+        // That it failed somewhere an hour ago matters little to a new daemon, and a second is over by then.
+        let Obstacles { held_by, released_at, refusal, suspended, shortage, back_at: _, trials: _ } = o;
         ObstaclesRecord { held_by, released_at, refusal, suspended, shortage }
     }
 }
@@ -89,7 +88,7 @@ impl From<Obstacles> for ObstaclesRecord {
 impl From<ObstaclesRecord> for Obstacles {
     fn from(o: ObstaclesRecord) -> Self {
         let ObstaclesRecord { held_by, released_at, refusal, suspended, shortage } = o;
-        Obstacles { held_by, released_at, refusal, suspended, shortage, trials: Trials::default() }
+        Obstacles { held_by, released_at, refusal, suspended, shortage, ..Obstacles::default() }
     }
 }
 

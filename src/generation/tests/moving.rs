@@ -86,7 +86,12 @@ fn moves_the_lead_with_one_restart_and_keeps_the_wings_that_stay() {
     assert_eq!(r.m.state(), MalleableState::Parking);
     r.observe();
     r.run();
+    // Were it to start where it was, that node would still refuse it, and Slurm would call it failed.
     r.target(&[4, 3]);
+    assert_eq!(r.m.state(), MalleableState::Queued);
+    r.now = r.now + 1;
+    r.target(&[4, 3]);
+    assert_eq!(r.m.state(), MalleableState::Launching);
     r.run();
     r.target(&[4, 3]);
     r.run();

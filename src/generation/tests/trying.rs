@@ -42,6 +42,7 @@ fn a_lead_on_a_bad_node_starts_elsewhere() {
     fails_on(&mut r, 1);
     r.observe();
     assert_eq!((r.m.state(), r.m.counts.restarts), (MalleableState::Queued, 0));
+    r.now = r.now + 1;
     r.target(&[2]);
     r.run();
     r.target(&[2]);
