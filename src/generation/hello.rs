@@ -117,6 +117,8 @@ impl Machine {
             }
             (Phase::Running { .. } | Phase::Regrouping { .. }, None) if self.generation.away.is_some() => {
                 self.lead_is_back(node, now, out);
+                // A look from before still shows it in the queue.
+                self.since = now;
             }
             // The command has ended while nobody listened, or the lead's agent died with it.
             (Phase::Running { members } | Phase::Regrouping { members, .. }, None)

@@ -59,6 +59,25 @@ fn its_wings_train_on_and_it_comes_back_in_place_of_one() {
 }
 
 #[test]
+fn a_look_from_before_it_came_back_changes_nothing() {
+    let mut r = taken();
+    requeued(&mut r);
+    r.say_hello();
+    assert_eq!((stage(&r), r.m.lead_node()), (None, Some(&n(4))));
+    let nodes = r.slurm.remove(&LEAD).unwrap();
+    r.look();
+    assert_eq!(r.m.lead_node(), Some(&n(4)), "{:?}", r.notes);
+    r.slurm.insert(LEAD, nodes);
+    r.observe();
+    r.run();
+    assert_eq!((last(&r), r.stops), (vec!["n2", "n3", "n4"], 0), "{:?}", r.notes);
+    // A later one tells the truth.
+    r.slurm.remove(&LEAD);
+    r.observe();
+    assert_ne!(r.m.lead_node(), Some(&n(4)));
+}
+
+#[test]
 fn a_plan_that_was_made_before_changes_nothing() {
     let mut r = taken();
     // The second one knows that the lead is away, and that its place is not clear yet.

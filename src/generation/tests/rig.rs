@@ -300,6 +300,11 @@ impl Rig {
         for w in self.m.workers.values_mut() {
             (w.last_seen, w.answered) = (self.now, true);
         }
+        self.look();
+    }
+
+    /// A snapshot of Slurm as it is.
+    pub fn look(&mut self) {
         let lead_nodes = self.slurm.get(&LEAD).cloned().unwrap_or_default();
         let mut lead = job(LEAD, &lead_nodes, 0);
         lead.held = self.held;
