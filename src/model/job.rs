@@ -147,7 +147,8 @@ impl Job {
         self.state.is_running() && self.was_told_to_leave()
     }
 
-    /// Whether Slurm has told this run of it, which may be over, to leave: an earlier run's preemption shows, too.
+    /// Whether Slurm has told this run of it, which may be over, to leave: an earlier run's preemption shows,
+    /// too.
     pub fn was_told_to_leave(&self) -> bool {
         self.preempt_time.is_some() && self.preempt_time >= self.start_time
     }

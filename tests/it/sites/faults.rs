@@ -247,8 +247,8 @@ pub fn end(site: &Site, fault: &Fault) {
     }
 }
 
-/// slurmctld answers, no node is down, and the one that died is done with its jobs. (A node that came back may
-/// have to be resumed by hand.)
+/// slurmctld answers, no node is down, and the one that died is done with its jobs. (A node that came back
+/// may have to be resumed by hand.)
 ///
 /// slurmctld tells a node once in a minute that a job is over, if it did not hear of it at first: so long the
 /// job shows as COMPLETING, and no order makes it try sooner.
