@@ -36,6 +36,7 @@ fn harvested_time_costs_no_share_and_an_account_of_its_own_no_limit() {
         doctor.contains("no limit of an account or a user counts malleable and main jobs together"),
         "{doctor}"
     );
+    assert!(doctor.contains("slurmctld runs infill's job_submit plug-in"), "{doctor}");
     let main = site.main_job(120, &["--nodes=4"]);
     site.starts_within(main, PROMPTLY_SECS);
     // It is counted each minute: what bob's main job has cost shows that it was.

@@ -7,7 +7,7 @@ use super::command;
 use super::finding::Finding;
 use super::host;
 use super::site::accounting::{self, Preemption};
-use super::site::{limits, partition, programs, slurm_conf::SlurmConf};
+use super::site::{limits, partition, plugin, programs, slurm_conf::SlurmConf};
 use crate::api::{Status, routes};
 use crate::cli::client::{Client, ClientError};
 use crate::clock;
@@ -92,6 +92,8 @@ async fn site(config: &Config, scontrol: &str) -> Vec<Finding> {
             findings.extend(conf.judge());
             findings.extend(conf.judge_size(config.slurm.max_wings));
             findings.extend(programs::judge(conf, config));
+            let trial = plugin::trial(&config.slurm.partition);
+            findings.push(plugin::judge(&command::run("sbatch", &trial, "").await, conf.submit_plugins()));
         }
         Err(why) => findings.push(unchecked("preempt", why)),
     }

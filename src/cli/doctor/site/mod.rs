@@ -3,6 +3,7 @@
 pub mod accounting;
 pub mod limits;
 pub mod partition;
+pub mod plugin;
 pub mod programs;
 pub mod slurm_conf;
 

@@ -53,9 +53,14 @@ impl SlurmConf {
         lists(self.get("PreemptMode"), "REQUEUE")
     }
 
+    /// What JobSubmitPlugins is, as Slurm shows it.
+    pub fn submit_plugins(&self) -> &str {
+        named(self.get("JobSubmitPlugins"))
+    }
+
     /// Everything that matters to infill.
     pub fn judge(&self) -> Vec<Finding> {
-        let mut findings = vec![self.preempt_type(), self.preempt_mode(), self.plugin(), self.backfill()];
+        let mut findings = vec![self.preempt_type(), self.preempt_mode(), self.backfill()];
         findings.extend(self.exempt_time());
         findings.extend(self.requeue_exit());
         findings.extend(self.enforcement());
@@ -131,23 +136,6 @@ impl SlurmConf {
                 "set PreemptParameters=youngest_first in slurm.conf: a lost wing costs a resize, a lost lead a new start",
             )
         })
-    }
-
-    fn plugin(&self) -> Finding {
-        match self.get("JobSubmitPlugins") {
-            plugins if lists(plugins, "lua") || lists(plugins, "job_submit/lua") => {
-                Finding::ok("plugin", "JobSubmitPlugins has lua")
-            }
-            plugins => Finding::warn(
-                "plugin",
-                format!(
-                    "JobSubmitPlugins is {}: `sbatch -p infill --nodes=1-8` does not work",
-                    named(plugins)
-                ),
-                "set JobSubmitPlugins=lua with infill's job_submit.lua beside slurm.conf; until then users write \
-                 sbatch -H -N1 --comment=infill:nodes=1-8",
-            ),
-        }
     }
 
     fn backfill(&self) -> Finding {
@@ -257,7 +245,6 @@ Slurmctld(primary) at minicluster is UP
         insta::assert_snapshot!(judged(&[]), @r"
         ok     preempt   PreemptType is preempt/qos
         ok     preempt   PreemptMode is REQUEUE
-        ok     plugin    JobSubmitPlugins has lua
         ok     backfill  SchedulerType is sched/backfill
 
         errors: 0, warnings: 0
@@ -269,7 +256,6 @@ Slurmctld(primary) at minicluster is UP
         let stock = [
             ("PreemptType", "(null)"),
             ("PreemptMode", "OFF"),
-            ("JobSubmitPlugins", "(null)"),
             ("AccountingStorageEnforce", "none"),
             ("SchedulerType", "sched/builtin"),
         ];
@@ -278,14 +264,12 @@ Slurmctld(primary) at minicluster is UP
                          → set PreemptType=preempt/qos and PreemptMode=REQUEUE in slurm.conf, and restart slurmctld
         error  preempt   PreemptMode is OFF
                          → set PreemptMode=REQUEUE in slurm.conf
-        warn   plugin    JobSubmitPlugins is not set: `sbatch -p infill --nodes=1-8` does not work
-                         → set JobSubmitPlugins=lua with infill's job_submit.lua beside slurm.conf; until then users write sbatch -H -N1 --comment=infill:nodes=1-8
         error  backfill  SchedulerType is sched/builtin: nothing tells when the main queue wants a node back
                          → set SchedulerType=sched/backfill in slurm.conf
         warn   qos       AccountingStorageEnforce is none: anybody may use any QOS
                          → set AccountingStorageEnforce=associations,limits,qos in slurm.conf
 
-        errors: 3, warnings: 2
+        errors: 3, warnings: 1
         ");
     }
 
@@ -302,7 +286,6 @@ Slurmctld(primary) at minicluster is UP
         ok     preempt   PreemptType is preempt/qos
         error  preempt   PreemptMode is GANG,SUSPEND: a suspended job keeps its GPUs, so main jobs gain nothing
                          → set PreemptMode=REQUEUE in slurm.conf
-        ok     plugin    JobSubmitPlugins has lua
         ok     backfill  SchedulerType is sched/backfill
         warn   preempt   PreemptExemptTime is 87000 s: a main job waits so long for a malleable job that is new
                          → set PreemptExemptTime=0, or for the infill QOS alone: sacctmgr modify qos infill set preemptexempttime=0

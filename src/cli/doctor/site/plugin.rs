@@ -1,0 +1,58 @@
+//! Whether slurmctld runs infill's job_submit plug-in.
+//!
+//! JobSubmitPlugins=lua alone does not tell: the site's own job_submit.lua may lie there. So a submission is
+//! tried that only infill's plug-in refuses; with `--test-only` it leaves no job behind.
+
+use crate::cli::doctor::finding::Finding;
+
+/// A size that no job has.
+const BAD_SIZE: &str = "--comment=infill:nodes=0";
+
+/// How the plug-in's refusals begin.
+const SAYS: &str = "infill: bad number of nodes";
+
+const MEND: &str = "set JobSubmitPlugins=lua with infill's job_submit.lua beside slurm.conf, or call it from \
+                    your own (slurm/README.md); until then users write sbatch -H -N1 --comment=infill:nodes=1-8";
+
+/// The arguments of the sbatch that tells.
+pub fn trial(partition: &str) -> [&str; 7] {
+    ["--test-only", "--partition", partition, "-N1", BAD_SIZE, "--wrap", "true"]
+}
+
+/// Judges what that sbatch said; `plugins`: the setting JobSubmitPlugins.
+pub fn judge(answer: &Result<String, String>, plugins: &str) -> Finding {
+    match answer {
+        Err(said) if said.contains(SAYS) => {
+            Finding::ok("plugin", "slurmctld runs infill's job_submit plug-in")
+        }
+        Ok(_) => Finding::warn(
+            "plugin",
+            format!(
+                "slurmctld does not run infill's job_submit plug-in (JobSubmitPlugins is {plugins}): `sbatch -p \
+                 infill --nodes=1-8` does not work"
+            ),
+            MEND,
+        ),
+        // It was refused before, or for another reason.
+        Err(said) => Finding::warn(
+            "plugin",
+            format!("it does not show whether slurmctld runs infill's job_submit plug-in: {said}"),
+            MEND,
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_refusal_proves_that_the_plugin_runs() {
+        let told =
+            |answer: Result<&str, &str>| judge(&answer.map(str::to_owned).map_err(str::to_owned), "lua").what;
+        let refused = "sbatch --test-only: infill: bad number of nodes '0': sizes are 1 to 10000";
+        assert_eq!(told(Err(refused)), "slurmctld runs infill's job_submit plug-in");
+        assert!(told(Ok("Job 7 to start at 2026-01-01")).starts_with("slurmctld does not run infill's"));
+        assert!(told(Err("sbatch: error: invalid partition")).ends_with("sbatch: error: invalid partition"));
+    }
+}
