@@ -86,7 +86,8 @@ pub struct SlurmConfig {
     pub partition: String,
     /// QOS for wings; empty takes that of their lead.
     pub qos: String,
-    /// Most wings of all malleable jobs together.
+    /// Most wings of all malleable jobs together. With those that have ended and that slurmctld still keeps
+    /// there are at most three times as many.
     pub max_wings: u32,
     /// Path of scontrol, for what old REST versions lack.
     pub scontrol: PathBuf,

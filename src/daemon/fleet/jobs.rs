@@ -24,6 +24,10 @@ const START_TIMES: f64 = 3.0;
 /// Longest time for which a wing that runs is waited for, seconds.
 const MOST_START_SECS: f64 = 600.0;
 
+/// slurmctld keeps wings that have ended for a while (MinJobAge), and they fill MaxJobCount as the others do:
+/// with them there are at most so many times `slurm.max_wings`.
+const KEPT_TIMES: usize = 3;
+
 /// Ended jobs that are still shown.
 const MAX_ENDED: usize = 200;
 
@@ -33,6 +37,8 @@ pub struct Fleet {
     pub(super) settings: Settings,
     /// Most wings of all jobs together.
     max_wings: usize,
+    /// Wings that have ended and that slurmctld still keeps.
+    pub(super) ended_wings: usize,
     /// By lead.
     pub(super) jobs: BTreeMap<JobId, Entry>,
     /// Numbers for orders of wings.
@@ -60,6 +66,7 @@ impl Fleet {
         Fleet {
             settings,
             max_wings: config.slurm.max_wings as usize,
+            ended_wings: 0,
             jobs: BTreeMap::new(),
             orders: Orders::default(),
             orphans: BTreeMap::new(),
@@ -147,13 +154,19 @@ impl Fleet {
             self.machines().filter(|m| m.job != plan.job).flat_map(|m| m.occupied().into_keys()).collect();
         let window = |n: &NodeName| gaps.get(n).map_or(WindowEnd::Unknown, |g| g.end.clone());
         let free = |n: &NodeName| !others.contains(n);
-        let wings: usize = self.machines().map(|m| m.wings.len()).sum();
-        let wings_left = self.max_wings.saturating_sub(wings);
+        let wings_left = self.wings_left();
         let Some(entry) = self.jobs.get_mut(&plan.job) else { return Output::default() };
         let mut outcome = Outcome::default();
         let ground = Ground { window: &window, free: &free, wings_left };
         entry.machine.set_target(plan, &ground, &mut self.orders, &self.settings, now, &mut outcome);
         self.turn(plan.job, outcome, now)
+    }
+
+    /// Wings that may still be ordered.
+    fn wings_left(&self) -> usize {
+        let live: usize = self.machines().map(|m| m.wings.len()).sum();
+        let most_ended = self.max_wings.saturating_mul(KEPT_TIMES).saturating_sub(self.ended_wings);
+        self.max_wings.min(most_ended).saturating_sub(live)
     }
 
     /// Takes in that an effect was carried out.

@@ -40,6 +40,7 @@ impl Fleet {
     pub fn see(&mut self, snapshot: &Snapshot, read_at: UnixTime, now: UnixTime) -> (Output, Vec<String>) {
         let ours = self.ours(snapshot);
         let mut out = Output::default();
+        self.ended_wings = ours.iter().filter(|j| j.state.is_ended() && lead_of(j).is_some()).count();
         // Of a job that is new nothing younger is known than this snapshot, which says how it is.
         let unclear = self.meet(&ours, read_at + -1, &mut out);
         for (id, sight) in self.sights(&ours, read_at) {

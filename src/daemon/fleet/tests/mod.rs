@@ -1,5 +1,6 @@
 //! Every input in every phase, inputs that come twice or contradict each other, and a storm of them.
 
+mod bounds;
 pub(crate) mod rig;
 mod storm;
 mod table;
