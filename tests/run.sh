@@ -14,6 +14,7 @@ run.sh: all checks and tests
 Usage: tests/run.sh [ARG…]
        tests/run.sh --sites [NAME…]
        tests/run.sh --soak [MINUTES [NAME]]
+       tests/run.sh --preemption [SECONDS [NAME]]
        tests/run.sh --pauses
 
 Without arguments: rustfmt, shellcheck, clippy, the tests of the Python package and the examples, unit tests, and the
@@ -21,8 +22,9 @@ integration tests on a real Slurm cluster, which they start themselves. A few of
 --sites: the made-up sites of tests/sites, all or these, each with a main queue, four malleable jobs (the live site:
 two that stay alive) and random faults for five minutes; ends with a table of which kept their promises, and
 target/sites.json. As many at a time as INFILL_TEST_CLUSTERS says (2). --soak: one of them (plain) with a fault every
-15 s for so many minutes (90); the daemon's memory, descriptors and tables must stay flat. What is random follows from
-INFILL_SEED, which is printed. --pauses: how long PyTorch pauses over changes of each kind, with a restart and without;
+15 s for so many minutes (90); the daemon's memory, descriptors and tables must stay flat. --preemption: the same main
+queue without infill, over plain jobs that end when they are told to: how late Slurm alone makes it. What is random follows
+from INFILL_SEED, which is printed. --pauses: how long PyTorch pauses over changes of each kind, with a restart and without;
 ends with a table, and target/pauses.json.
 Otherwise, with arguments: only `cargo test --locked ARG…`, so that tests/run.sh FILTER runs the tests whose names hold FILTER.
 
@@ -107,6 +109,15 @@ run_soak() {
     check "soak" cargo test --locked --test it -- --ignored --nocapture --exact sites::a_site_stays_as_it_is_for_long
 }
 
+run_preemption() {
+    [[ ${1-300} =~ ^[0-9]+$ ]] || {
+        usage >&2
+        exit 2
+    }
+    export INFILL_SITES_SECS=${1-300} INFILL_SITES=${2-plain}
+    check "preemption" cargo test --locked --test it -- --ignored --nocapture --exact sites::what_preemption_takes_by_itself
+}
+
 run_pauses() {
     check "pauses" cargo test --locked --test it -- --ignored --nocapture --exact pauses::how_long_changes_take
 }
@@ -126,6 +137,7 @@ main() {
         case $1 in
         --sites) run_sites "${@:2}" ;;
         --soak) run_soak "${@:2}" ;;
+        --preemption) run_preemption "${@:2}" ;;
         --pauses) run_pauses ;;
         *) check "cargo test $*" cargo test --locked "$@" ;;
         esac

@@ -179,7 +179,7 @@ impl Balance {
 }
 
 /// The 99th percentile, by nearest rank.
-fn p99(delays: &[f64]) -> f64 {
+pub fn p99(delays: &[f64]) -> f64 {
     let mut sorted = delays.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (sorted.len() as f64 * 0.99).ceil() as usize;

@@ -7,12 +7,13 @@
 //!
 //! | variable | default | what it does |
 //! |---|---|---|
-//! | `INFILL_SITES` | all | names of the sites that `--sites` and `--soak` (the first) run |
+//! | `INFILL_SITES` | all | names of the sites that `--sites`, `--soak` and `--preemption` (the first) run |
 //! | `INFILL_SITES_SECS` | 300 (180 in the suite) | how long the main queue and the faults last |
 //! | `INFILL_SEED` | from the clock (1 in the suite) | the seed |
 //! | `INFILL_SOAK_MINS` | 90 | how long a soak lasts |
 //! | `INFILL_SITES_JSON` | `target/sites.json` | where the summary goes |
 
+mod alone;
 mod balance;
 mod drive;
 mod faults;
@@ -109,6 +110,14 @@ fn a_site_stays_as_it_is_for_long() {
     let spec = chosen().into_iter().next().expect("a site");
     let plan = Plan::soak(number("INFILL_SOAK_MINS").unwrap_or(90) as f64 * 60.0, seed);
     conclude(Outcome::of(seed, vec![drive::run(&spec, &plan)]));
+}
+
+/// The same main queue without infill, over plain jobs: what Slurm's preemption takes.
+#[test]
+#[ignore = "takes long: tests/run.sh --preemption"]
+fn what_preemption_takes_by_itself() {
+    let spec = chosen().into_iter().next().expect("a site");
+    println!("{}", alone::run(&spec, number("INFILL_SITES_SECS").unwrap_or(300) as f64, seed()));
 }
 
 /// Writes a summary where the variable says, else to this file in `target`; says where.
