@@ -254,15 +254,14 @@ pub fn end(site: &Site, fault: &Fault) {
 /// job shows as COMPLETING, and no order makes it try sooner.
 fn whole(site: &Site, died: Option<&str>) -> bool {
     let states = site.run("root", &["sinfo", "-h", "-N", "-p", "main", "-o", "%T %N"]);
+    let nodes: Vec<(&str, &str)> = states.lines().filter_map(|line| line.split_once(' ')).collect();
     let bad = ["down", "drained", "draining", "fail", "unknown"];
-    let ill: Vec<&str> =
-        states.lines().filter(|l| l.contains('*') || bad.iter().any(|b| l.starts_with(b))).collect();
+    let is_ill = |state: &str| state.contains('*') || bad.iter().any(|b| state.starts_with(b));
+    let ill: Vec<_> = nodes.iter().filter(|(state, _)| is_ill(state)).collect();
     // Who has not heard of a node yet refuses to resume it.
-    let resumable = |l: &&&str| !l.starts_with("unknown");
-    for line in ill.iter().filter(resumable).filter_map(|l| l.split_once(' ')) {
-        site.run("root", &["scontrol", "update", &format!("node={}", line.1), "state=resume"]);
+    for (_, node) in ill.iter().filter(|(state, _)| !state.starts_with("unknown")) {
+        site.run("root", &["scontrol", "update", &format!("node={node}"), "state=resume"]);
     }
-    let completing =
-        |l: &str| l.split_once(' ').is_some_and(|(s, n)| s.starts_with("comp") && died == Some(n));
-    !states.trim().is_empty() && ill.is_empty() && !states.lines().any(completing)
+    let completes = nodes.iter().any(|(state, node)| state.starts_with("comp") && died == Some(node));
+    !nodes.is_empty() && ill.is_empty() && !completes
 }
