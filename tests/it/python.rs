@@ -96,7 +96,10 @@ fn ten_rescales_at_random_moments_change_nothing_of_what_is_learned() {
         format!("cd /scratch && export MASTER_PORT={} && python3 {}", site.port() + 1, flags("alone"));
     site.must("alice", &["bash", "-c", &alone]);
 
-    let script = format!("cd /scratch\n infill run --grace 60 -- python3 {} --step-secs 0.1", flags("job"));
+    // Twice the nodes, half a step: one that gains nothing from more nodes would be left with few.
+    let pace = "--step-secs $(awk \"BEGIN { print 0.4 / $WORLD_SIZE }\")";
+    let script =
+        format!("cd /scratch\n infill run --grace 60 -- bash -c 'exec python3 {} {pace}'", flags("job"));
     let job =
         site.sbatch("alice", &["-p", "infill", "-J", "spirals", "--chdir=/tmp", "--nodes=1-4"], &script);
     let mut random = StdRng::seed_from_u64(1);

@@ -1,11 +1,12 @@
 //! What preemption takes by itself: the same main queue over plain jobs of the malleable partition that do
 //! nothing but end when they are told to. Nobody who runs in gaps can do better than this.
 
-use rand::SeedableRng as _;
+use std::time::Duration;
+
 use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 
 use super::balance::p99;
-use super::drive::TURN;
 use super::queue::Queue;
 use super::spec::Spec;
 use crate::harness::Site;
@@ -21,11 +22,10 @@ pub fn run(spec: &Spec, secs: f64, seed: u64) -> String {
     let mut random = StdRng::seed_from_u64(seed);
     let end = clock() + secs;
     while clock() < end {
-        if queue.waiting().is_none() {
-            fill(&site);
-        }
-        queue.turn(&mut random, true);
-        std::thread::sleep(TURN);
+        let full = queue.waiting().is_none() && fill(&site);
+        queue.turn(&mut random, full);
+        // slurmctld looks at its queue at whole seconds, and submissions must not keep step with that.
+        std::thread::sleep(Duration::from_secs_f64(random.random()));
     }
     queue.drain();
     let mut delays: Vec<f64> = queue.delays().into_iter().map(|(_, late)| late).collect();
@@ -42,14 +42,17 @@ pub fn run(spec: &Spec, secs: f64, seed: u64) -> String {
     )
 }
 
-/// A plain job on each idle node, as wings are: in the malleable partition, and with a node of its own.
-fn fill(site: &Site) {
-    let idle = site.run("root", &["sinfo", "-h", "-N", "-p", "infill", "-t", "idle", "-o", "%N"]);
-    let rows = site.queue();
-    let waits = rows.iter().any(|row| row.state == "PENDING" || row.state == "CONFIGURING");
-    for node in idle.split_whitespace().filter(|_| !waits) {
+/// Puts a plain job on each idle node, as wings are: in the malleable partition, and with a node of its own.
+/// Says whether all nodes are in use.
+fn fill(site: &Site) -> bool {
+    let states = site.run("root", &["sinfo", "-h", "-N", "-p", "infill", "-o", "%T %N"]);
+    let used = |line: &str| ["allocated", "mixed"].iter().any(|state| line.starts_with(state));
+    let idle = states.lines().filter_map(|line| line.strip_prefix("idle "));
+    let waits = site.queue().iter().any(|row| !row.runs());
+    for node in idle.filter(|_| !waits) {
         let options = ["-p", "infill", "-J", "wing:1", "-N1", "-w", node, "-t", "30", "-o", "/dev/null"];
         // The node may just have been given to a main job.
         drop(site.try_sbatch("alice", &options, FILLER));
     }
+    states.lines().all(used)
 }

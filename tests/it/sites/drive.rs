@@ -13,7 +13,7 @@ use crate::harness::jobs::clock;
 use crate::harness::{Diary, Site, Train, wait};
 
 /// Pause between two turns of the loop.
-pub const TURN: std::time::Duration = std::time::Duration::from_millis(200);
+const TURN: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// Longest that a main job may wait for nodes of others before the run is broken off, seconds.
 const MAIN_WAITS_SECS: f64 = 150.0;
