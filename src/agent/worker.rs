@@ -175,6 +175,7 @@ impl Worker {
     pub async fn serve(mut self, mut signals: mpsc::Receiver<Told>) -> anyhow::Result<Served> {
         self.tasks.spawn(talk::poll(self.link.clone(), self.news.0.clone()));
         self.tasks.spawn(talk::report(self.link.clone(), self.outbox.clone()));
+        self.tasks.spawn(talk::expect(self.news.0.clone()));
         let mut ticks = interval(PROGRESS_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let code = loop {
@@ -210,6 +211,9 @@ impl Worker {
             News::Assigned(assignment) => self.assigned(assignment),
             News::Preempted if self.leaving != Leaving::Told => self.signalled(Told::Leave),
             News::Preempted => {}
+            // Slurm tells each step once, and may have done so before ours was there.
+            News::FirstWordIsDue if self.assignment.is_none() => self.ask_whether_preempted(),
+            News::FirstWordIsDue => {}
             News::Looked(left) => self.absence.limit.answered(left, Instant::now()),
             News::Heard(heard) => self.heard(heard),
             News::MayTrainAlone(solitude) => self.may_train_alone(solitude),
@@ -240,16 +244,20 @@ impl Worker {
                 if number == self.config.common.signal.0 {
                     self.stop(self.config.grace);
                 }
-                let (programs, job) = (self.config.programs.clone(), self.config.job);
-                let tell = self.news.0.clone();
-                self.tasks.spawn(async move {
-                    if limit::is_preempted(programs, job).await {
-                        // A worker that has ended wants to know nothing more.
-                        tell.send(News::Preempted).await.ok();
-                    }
-                });
+                self.ask_whether_preempted();
             }
         }
+    }
+
+    fn ask_whether_preempted(&mut self) {
+        let (programs, job) = (self.config.programs.clone(), self.config.job);
+        let tell = self.news.0.clone();
+        self.tasks.spawn(async move {
+            if limit::is_preempted(programs, job).await {
+                // A worker that has ended wants to know nothing more.
+                tell.send(News::Preempted).await.ok();
+            }
+        });
     }
 
     /// Begins to leave; the command may take `grace` to save.

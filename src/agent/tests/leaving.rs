@@ -106,3 +106,24 @@ async fn a_users_signal_that_stands_for_a_preemption_is_one() {
         subject.task.abort();
     }
 }
+
+#[tokio::test]
+async fn who_was_told_before_it_was_there_hears_it_from_slurm_where_the_daemon_is_away() {
+    for (answer, away) in [("2026-11-22T06:35:04", true), ("2026-11-22T06:35:04", false), ("N/A", true)] {
+        let site = tempfile::tempdir().unwrap();
+        let squeue = crate::test_support::script(site.path().join("squeue"), &format!("echo {answer}"));
+        let daemon = FakeDaemon::start(run(1)).await;
+        daemon.set_away(away);
+        let subject = Subject::lead_with(&daemon, "", "sleep 100", |config| {
+            config.programs.squeue.clone_from(&squeue);
+        });
+        if away && answer != "N/A" {
+            assert_eq!(subject.code().await, 143);
+            continue;
+        }
+        // A daemon that is there looks at Slurm itself.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!subject.task.is_finished(), "{answer}, away: {away}");
+        subject.task.abort();
+    }
+}
