@@ -16,8 +16,6 @@ pub enum News {
     Looked(Option<Left>),
     /// Slurm takes the job's nodes back.
     Preempted,
-    /// The daemon should have said something by now.
-    FirstWordIsDue,
     /// Whether it may train alone, and the promise that the daemon hears nothing meanwhile.
     MayTrainAlone(Option<Solitude>),
     /// What a process of the command says.

@@ -13,16 +13,6 @@ use super::outbox::Outbox;
 /// A daemon that answers a long poll sooner, with nothing new, is asked again only after a pause.
 const HASTY_ANSWER: Duration = Duration::from_secs(1);
 
-/// A daemon that is there has answered a new agent by then.
-const FIRST_WORD: Duration = Duration::from_secs(1);
-
-/// Tells once when the daemon's first word is due.
-pub async fn expect(tell: mpsc::Sender<News>) {
-    sleep(FIRST_WORD).await;
-    // A worker that has ended wants to know nothing more.
-    tell.send(News::FirstWordIsDue).await.ok();
-}
-
 /// Brings assignments, each time the daemon answers.
 pub async fn poll(link: Arc<Link>, tell: mpsc::Sender<News>) {
     let (mut backoff, mut seen) = (Backoff::new(), (0, 0));

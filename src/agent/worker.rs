@@ -175,7 +175,8 @@ impl Worker {
     pub async fn serve(mut self, mut signals: mpsc::Receiver<Told>) -> anyhow::Result<Served> {
         self.tasks.spawn(talk::poll(self.link.clone(), self.news.0.clone()));
         self.tasks.spawn(talk::report(self.link.clone(), self.outbox.clone()));
-        self.tasks.spawn(talk::expect(self.news.0.clone()));
+        // Slurm tells each step once, and may have done so before ours was there.
+        self.ask_whether_preempted();
         let mut ticks = interval(PROGRESS_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let code = loop {
@@ -211,9 +212,6 @@ impl Worker {
             News::Assigned(assignment) => self.assigned(assignment),
             News::Preempted if self.leaving != Leaving::Told => self.signalled(Told::Leave),
             News::Preempted => {}
-            // Slurm tells each step once, and may have done so before ours was there.
-            News::FirstWordIsDue if self.assignment.is_none() => self.ask_whether_preempted(),
-            News::FirstWordIsDue => {}
             News::Looked(left) => self.absence.limit.answered(left, Instant::now()),
             News::Heard(heard) => self.heard(heard),
             News::MayTrainAlone(solitude) => self.may_train_alone(solitude),

@@ -22,15 +22,16 @@ fn ends_with(code: i32) -> String {
     format!("echo ready; until [ -e $(dirname $INFILL_PROGRESS)/go ]; do sleep 0.02; done; exit {code}")
 }
 
-/// Slurm, with these answers; it takes no node back. What it is told is kept in `site`.
+/// Slurm, with these answers; it takes no node back. What else it is told is kept in `site`.
 fn slurm(site: &Path, squeue: &str) -> Programs {
     let log = site.join("log").display().to_string();
-    let program =
-        |name: &str, answer: &str| script(site.join(name), &format!("echo {name} \"$@\" >>{log}; {answer}"));
-    let squeue = format!("case \"$*\" in *PreemptTime*) echo N/A; exit;; esac; {squeue}");
+    let quiet = r#"case "$*" in *PreemptTime*) echo N/A; exit;; esac"#;
+    let program = |name: &str, answer: &str| {
+        script(site.join(name), &format!("{quiet}; echo {name} \"$@\" >>{log}; {answer}"))
+    };
     Programs {
         sbatch: program("sbatch", "exit 1"),
-        squeue: program("squeue", &squeue),
+        squeue: program("squeue", squeue),
         scontrol: program("scontrol", ""),
         scancel: program("scancel", ""),
     }
