@@ -63,9 +63,8 @@ set_nodes() {
     done
 }
 
-# Slurm's own authentication: a key for all hosts instead of MUNGE, and sockets where its clients look for them.
+# Slurm's own authentication: a key for all hosts instead of MUNGE. Its clients look for the daemons' sockets in /run.
 make_slurm_auth() {
     install -o slurm -g slurm -m 0600 <(head -c 1024 /dev/urandom) /etc/slurm/slurm.key
-    install -d -o slurm -g slurm -m 0755 /run/slurmctld /run/slurmdbd
     sed -i 's#^AuthType=.*#AuthType=auth/slurm#' /etc/slurm/slurmdbd.conf
 }

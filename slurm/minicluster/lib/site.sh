@@ -47,7 +47,9 @@ write_slurm_config() {
     install -d -m 0755 /etc/slurm
     install -d -o slurm -g slurm -m 0755 /var/spool/minicluster /var/spool/minicluster/ctld
     install -d -m 0755 /var/spool/minicluster/slurmd
-    install -d -o slurm -g slurm -m 0755 /run/slurm
+    # Each daemon's own, as systemd makes them: from 26.05 on, slurmd takes no directory of another's for its socket.
+    install -d -m 0755 /run/slurm
+    install -d -o slurm -g slurm -m 0755 /run/slurmctld /run/slurmdbd
     rm -f /etc/slurm/*.conf
     local file
     for file in slurm.conf slurmdbd.conf cgroup.conf; do fill_in "$MINI/etc/$file" >"/etc/slurm/$file"; done
