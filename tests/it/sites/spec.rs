@@ -104,9 +104,11 @@ impl Spec {
         if self.prolog_secs > 0 {
             slurm = slurm.waits("Prolog", self.prolog_secs);
         }
-        if self.epilog_secs > 0 {
-            slurm = slurm.waits("Epilog", self.epilog_secs);
-        }
+        slurm = match self.epilog_secs {
+            // As doctor advises.
+            0 => slurm.set("Epilog=/bin/true"),
+            secs => slurm.waits("Epilog", secs),
+        };
         if !self.munge {
             slurm = slurm.without_munge();
         }

@@ -19,6 +19,7 @@ pub fn judge(conf: &SlurmConf, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(conf.programs(&BEFORE).map(|names| before(&names, wait, timeout)));
     findings.extend(conf.programs(&AFTER).map(|names| after(&names, config.gaps.leave_secs, timeout)));
+    findings.extend(no_epilog(conf));
     findings.extend(batch_start(conf, wait));
     findings
 }
@@ -50,6 +51,18 @@ fn after(names: &str, leave: f64, timeout: Option<u64>) -> Finding {
     }
 }
 
+/// slurmctld looks at its queue when a node says that its epilog has ended. Without one it learns of the end
+/// of most jobs in another way, and looks only at the next whole second.
+fn no_epilog(conf: &SlurmConf) -> Option<Finding> {
+    conf.programs(&["Epilog"]).is_none().then(|| {
+        Finding::warn(
+            "epilog",
+            "Epilog is not set: when a malleable job has made way, slurmctld looks at its queue up to 1 s later",
+            "set Epilog=/bin/true in slurm.conf: it looks at once then",
+        )
+    })
+}
+
 /// Slurm itself gives a job up whose script does not start in time.
 fn batch_start(conf: &SlurmConf, wait: f64) -> Option<Finding> {
     let secs = conf.number("BatchStartTimeout")?;
@@ -76,7 +89,11 @@ mod tests {
     #[test]
     fn a_site_without_programs() {
         let text = "Prolog                  = (null)\nEpilog = (null)\nPrologEpilogTimeout     = 65534\n";
-        assert_eq!(judge(&SlurmConf::parse(text), &Config::default()), []);
+        assert_eq!(
+            judge(&SlurmConf::parse(text), &Config::default()),
+            no_epilog(&SlurmConf::parse("")).into_iter().collect::<Vec<_>>()
+        );
+        assert!(said(text, 60.0).starts_with("warn   epilog    Epilog is not set"));
     }
 
     #[test]
