@@ -80,6 +80,7 @@ change_power() {
     local what node
     read -r what node
     check_daemon_name "slurmd:$node"
+    echo "$EPOCHREALTIME $what $node" >>"$LOGS/power.log"
     case $what in
     suspend) kill_daemon "node:$node" ;;
     resume)

@@ -47,6 +47,8 @@ pub struct Balance {
     pub delays: Vec<f64>,
     /// Main jobs that Slurm requeued before they began: of these it is not known how late they were.
     pub requeued: usize,
+    /// Main jobs that waited for nodes that sleep: the same.
+    pub slept: usize,
     /// Steps that the malleable jobs did.
     pub steps: u64,
     /// Times that a command ended without having saved, and the steps that were done again.
@@ -82,6 +84,13 @@ impl Balance {
             balance.delays.push(secs);
         }
         balance.requeued = queue.requeued().len();
+        balance.slept = queue.slept().len();
+        if balance.slept > 0 {
+            eprintln!(
+                "site {}: {} main jobs waited while nodes were switched off or on",
+                spec.name, balance.slept
+            );
+        }
         let nodes_broke = kinds.iter().filter(|k| k.breaks_nodes()).count();
         if balance.requeued > nodes_broke {
             let many = balance.requeued;
@@ -101,6 +110,7 @@ impl Balance {
             calm_secs: 0.0,
             delays: Vec::new(),
             requeued: 0,
+            slept: 0,
             steps: 0,
             unsaved: Vec::new(),
             looks: Vec::new(),

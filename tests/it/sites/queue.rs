@@ -26,6 +26,9 @@ const CALM_STARTS: usize = 3;
 /// Longest that a job on the empty cluster may wait, besides prolog and power saving, seconds.
 const CALM_SECS: f64 = 60.0;
 
+/// A node that is being switched off takes no job for so long (SuspendTimeout), seconds.
+const SWITCHING_SECS: f64 = 5.0;
+
 struct Entry {
     id: u32,
     units: usize,
@@ -131,12 +134,25 @@ impl<'a> Queue<'a> {
         self.entries.iter().map(|e| e.id).filter(|id| self.note("requeues", *id) > Some(0.0)).collect()
     }
 
+    /// Jobs that waited while Slurm switched nodes off or on to save power: each waits for that, with or
+    /// without infill.
+    pub fn slept(&self) -> Vec<u32> {
+        let log = self.site.cluster().dir.join("log/power.log");
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let moments: Vec<f64> = text.lines().filter_map(|l| l.split(' ').next()?.parse().ok()).collect();
+        let slept = |entry: &&Entry| {
+            let started = self.note("started", entry.id).unwrap_or(f64::INFINITY);
+            moments.iter().any(|at| (entry.submitted_at - SWITCHING_SECS..started).contains(at))
+        };
+        self.entries.iter().filter(slept).map(|e| e.id).collect()
+    }
+
     /// By how much later than without infill each other job started, beyond prolog and epilog, seconds.
     pub fn delays(&self) -> Vec<(u32, f64)> {
-        let requeued = self.requeued();
+        let unknown = [self.requeued(), self.slept()].concat();
         let epilog = f64::from(self.spec.epilog_secs);
         let delay = |(at, entry): (usize, &Entry)| {
-            let started = self.note("started", entry.id).filter(|_| !requeued.contains(&entry.id))?;
+            let started = self.note("started", entry.id).filter(|_| !unknown.contains(&entry.id))?;
             let ends: Vec<(f64, usize)> = self.entries[..at]
                 .iter()
                 .map(|e| (self.note("ended", e.id).map_or(f64::INFINITY, |t| t + epilog), e.units))
