@@ -80,9 +80,11 @@ block_is_free() {
 process_identity() {
     local stat
     [[ -r /proc/$1/stat ]] || return 1
-    stat=$(<"/proc/$1/stat")
+    # It may end at any moment.
+    { stat=$(<"/proc/$1/stat"); } 2>/dev/null || return 1
     # The name, field 2, may hold spaces: count from behind its closing parenthesis.
     read -ra stat <<<"${stat##*) }"
+    ((${#stat[@]} > 19)) || return 1
     printf '%s %s %s\n' "$1" "${stat[19]}" "$(</proc/sys/kernel/random/boot_id)"
 }
 
