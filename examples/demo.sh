@@ -50,6 +50,9 @@ readonly FIRST_PORT=6810 LAST_PORT=6999
 readonly DAEMON_SECS=30
 readonly BF_RESOLUTION=1
 
+# With the end of an epilog slurmctld looks at its queue at once, as `infill doctor` advises.
+readonly EPILOG=/bin/true
+
 say() { printf 'demo: %s\n' "$*" >&2; }
 
 die() {
@@ -100,7 +103,7 @@ wrong_usage() {
 # A baseline holds for one load on one configuration of Slurm.
 load_hash() {
     {
-        echo "$BF_RESOLUTION"
+        echo "$BF_RESOLUTION $EPILOG"
         cat "$HERE/demo/load.tsv" "$REPOSITORY/slurm/minicluster/etc/slurm.conf" "$REPOSITORY/slurm/slurm.conf.infill"
     } | sha256sum | cut -c1-12
 }
@@ -116,7 +119,7 @@ up() {
     # A cluster of another run, or one that was kept, has jobs and books of its own.
     cluster down 2>/dev/null || true
     UP=yes
-    cluster up --nodes 8 --release "$RELEASE" --bin "$REPOSITORY/target/debug/infill"
+    cluster up --nodes 8 --release "$RELEASE" --bin "$REPOSITORY/target/debug/infill" --set "Epilog=$EPILOG"
     plan_by_the_second
 }
 
