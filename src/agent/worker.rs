@@ -184,7 +184,10 @@ impl Worker {
                 biased;
                 Some(told) = signals.recv() => self.signalled(told),
                 ended = end_of(&mut self.running) => {
-                    if let (false, Ok(Some(told))) = (ended.exit.asked, timeout(SIGNAL_SETTLE, signals.recv()).await) {
+                    // Nothing is taken out of the queue that is not heeded.
+                    if !ended.exit.asked
+                        && let Ok(Some(told)) = timeout(SIGNAL_SETTLE, signals.recv()).await
+                    {
                         self.signalled(told);
                     }
                     self.stopped(ended);

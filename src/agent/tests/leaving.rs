@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::agent::signals::Told;
 use crate::api::Role;
-use crate::model::{AgentEvent, Exit};
+use crate::model::{AgentEvent, Directive, Exit};
 
 use super::daemon::{FakeDaemon, LEAVE_SECS};
 use super::{LEAD, Subject, run};
@@ -23,6 +23,22 @@ async fn a_command_that_saves_in_time_is_not_killed() {
     let events = daemon.events();
     assert!(events.contains(&AgentEvent::Leaving), "{events:?}");
     assert_eq!(daemon.stopped(1).await.0, Exit { code: 0, asked: true, killed: false });
+}
+
+#[tokio::test]
+async fn told_to_leave_just_after_the_command_was_stopped_it_leaves() {
+    for after_ms in [0, 10, 20, 30] {
+        let daemon = FakeDaemon::start(run(1)).await;
+        let script = "trap 'echo saved; exit 0' USR1; echo ready; while :; do sleep 0.02; done";
+        let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", script, |_| None);
+        subject.says("ready").await;
+        daemon.say(Directive::Stop { generation: 1 });
+        subject.says("saved").await;
+        tokio::time::sleep(Duration::from_millis(after_ms)).await;
+        subject.signals.send(Told::Leave).await.unwrap();
+        assert_eq!(subject.code().await, 0);
+        assert!(daemon.events().contains(&AgentEvent::Leaving), "after {after_ms} ms");
+    }
 }
 
 #[tokio::test]
