@@ -116,6 +116,7 @@ mod tests {
             "infill gaps -a --json",
             "infill nodes -n n1 --json",
             "infill gaps --log kth.swf.gz --log-format swf --procs-per-node 2 --nodes 100 --json",
+            "infill gaps --log sacct.txt --unit gpu --gpus-per-node 8",
             "infill gaps --idle summit.csv.xz",
             "infill simulate --log kth.swf --curves a.csv --policy infill,bound -h -o %p|%e --html out.html",
             "infill plan --local --json",

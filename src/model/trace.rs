@@ -60,6 +60,8 @@ pub struct LoggedJob {
     /// Which nodes, sorted by name; empty if the log does not say. May differ in number from `nodes` where a
     /// job shrank.
     pub node_list: Vec<NodeName>,
+    /// How many GPUs it held on all of them; `None` if the log does not say.
+    pub gpus: Option<u32>,
     /// How it ended, in Slurm's words and as the log has it (`CANCELLED by 123`); empty if the log does not
     /// say.
     pub state: String,

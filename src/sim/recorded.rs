@@ -44,7 +44,7 @@ mod tests {
     use crate::model::{Curve, CurvePoint, JobId, NodeName, RescaleCosts};
     use crate::sim::job::{Accounting, Checkpoints};
     use crate::sim::policy::EqualShare;
-    use crate::sim::queue::{IdleQueue, LogQueue};
+    use crate::sim::queue::{IdleQueue, LogQueue, by_gpu};
     use crate::sim::supply::{Supply, Worth};
     use crate::sim::{Setup, run};
 
@@ -76,6 +76,7 @@ mod tests {
             limit_secs: Some(100),
             nodes,
             node_list: Vec::new(),
+            gpus: None,
             state: String::new(),
         }
     }
@@ -93,6 +94,22 @@ mod tests {
         assert_eq!((found.span_secs, found.gaps), (40.0, 2));
         assert_eq!(found.idle_node_secs, 30.0 + 10.0);
         assert_eq!(found.none_idle, 0.25);
+    }
+
+    #[test]
+    fn what_is_idle_beside_other_jobs_is_a_gap_where_gpus_are_counted() {
+        let on = |gpus, job: LoggedJob| LoggedJob {
+            node_list: vec![NodeName::from("n1")],
+            gpus: Some(gpus),
+            ..job
+        };
+        // Two of four GPUs from the start, the other two from 20 to 30.
+        let jobs = vec![on(2, job(1, 0, 100, 1)), on(2, job(2, 20, 30, 1)), on(1, job(3, 100, 101, 1))];
+        let log = JobLog { jobs, ..JobLog::default() };
+        let found = |log: &JobLog| gap_statistics(&MainQueue::Log(LogQueue::new(log, None)), None);
+        assert_eq!(found(&log).idle_node_secs, 0.0, "the node is never idle");
+        let by_gpu = found(&by_gpu(&log, Some(4)).unwrap());
+        assert_eq!((by_gpu.nodes, by_gpu.gaps, by_gpu.idle_node_secs), (4, 4, 2.0 * (20.0 + 70.0)));
     }
 
     #[test]

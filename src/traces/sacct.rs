@@ -1,5 +1,5 @@
 //! Job logs as Slurm's accounting prints them:
-//! `sacct -aXPo JobID,User,Account,Partition,Submit,Start,End,Timelimit,NNodes,NodeList,State`.
+//! `sacct -aXPo JobID,User,Account,Partition,Submit,Start,End,Timelimit,NNodes,NodeList,AllocTRES,State`.
 
 use std::path::Path;
 
@@ -18,8 +18,9 @@ use crate::model::{JobId, JobLog, LoggedJob, NodeName, Reading, duration, hostli
 const MAX_PLACES: usize = 50_000_000;
 
 /// Reads what `sacct --parsable2` prints, with its header. Columns, divided by `|`, in any order: `JobID`,
-/// `Start`, `End` and `NNodes` must be; `User`, `Account`, `Partition`, `Submit`, `Timelimit`, `NodeList` and
-/// `State` may be; others are ignored.
+/// `Start`, `End` and `NNodes` must be; `User`, `Account`, `Partition`, `Submit`, `Timelimit`, `NodeList`,
+/// `AllocTRES` and `State` may be; others are ignored. GPUs are in AllocTRES where the site counts them
+/// (`AccountingStorageTRES=gres/gpu`).
 ///
 /// Times have no zone and are taken for UTC: with another zone all are off by the same, and by an hour around
 /// a change of the clocks (set `TZ=UTC` for sacct to avoid it). A job without a start, one without a second
@@ -45,6 +46,7 @@ struct Columns {
     submit: Option<usize>,
     limit: Option<usize>,
     node_list: Option<usize>,
+    tres: Option<usize>,
     state: Option<usize>,
 }
 
@@ -82,6 +84,7 @@ impl Columns {
             submit: table.find("Submit"),
             limit: table.find("Timelimit"),
             node_list: table.find("NodeList"),
+            tres: table.find("AllocTRES"),
             state: table.find("State"),
         })
     }
@@ -119,6 +122,7 @@ impl Log {
             limit_secs: limit(row.get_if(columns.limit))?,
             nodes: count("NNodes", row.get(columns.nodes), MAX_NODES_A_MACHINE)?,
             node_list: self.node_list(row.get_if(columns.node_list))?,
+            gpus: columns.tres.map(|at| gpus(row.get(at))).transpose()?,
             state: text(columns.state),
         };
         self.jobs.push(job);
@@ -157,6 +161,25 @@ fn time(name: &str, text: &str) -> Result<Option<i64>, String> {
     let time: Result<NaiveDateTime, _> = text.parse();
     let secs = time.map(|t| t.and_utc().timestamp());
     secs.map(Some).map_err(|_| wrong(name, text, "a time such as 2026-03-01T10:00:00"))
+}
+
+/// The GPUs of `cpu=8,gres/gpu:a100=2,gres/gpu=2,node=1`, where each may come with its type and without.
+fn gpus(tres: &str) -> Result<u32, String> {
+    let (mut all, mut typed) = (None, 0u32);
+    for (name, value) in tres.split(',').filter_map(|item| item.split_once('=')) {
+        let kind = match name.trim().strip_prefix("gres/gpu") {
+            Some(kind) if kind.is_empty() || kind.starts_with(':') => kind,
+            // Something else, such as gres/gpumem.
+            _ => continue,
+        };
+        let gpus = value.parse().ok().filter(|n| *n <= MAX_NODES_A_MACHINE);
+        let gpus = gpus.ok_or_else(|| wrong("AllocTRES", tres, "whole numbers of GPUs, as in gres/gpu=2"))?;
+        match kind {
+            "" => all = Some(gpus),
+            _ => typed = typed.saturating_add(gpus),
+        }
+    }
+    Ok(all.unwrap_or(typed))
 }
 
 /// Seconds of a limit `[DD-]HH:MM:SS`; `None` where there is no limit, or where it is the partition's.

@@ -12,7 +12,7 @@ use crate::cli::filter;
 use crate::cli::output::{self, DEFAULT_WIDTH};
 use crate::cli::percent;
 use crate::cli::simulate::args::LogArgs;
-use crate::cli::simulate::{Days, setup};
+use crate::cli::simulate::{Days, Unit, setup};
 use crate::cli::table::Column;
 use crate::gaps::{Blocks, GapStatistics, Quantiles, Shorter};
 use crate::model::duration;
@@ -32,6 +32,7 @@ const LONGEST_NAME: usize = 18;
 struct Document<'a> {
     schema: u32,
     log: &'a str,
+    unit: Unit,
     statistics: &'a GapStatistics,
 }
 
@@ -81,6 +82,16 @@ const BLOCKS: &[Column<BlockRow>] = &[
     Column { letter: 'd', header: "MOST", help: "", cell: |r| size(r, |q| q.largest) },
 ];
 
+const GPU_BLOCKS: &[Column<BlockRow>] = &[
+    Column { letter: 'w', header: "GPUS THAT", help: "", cell: |r| r.what.to_owned() },
+    Column { letter: 'n', header: "GPUS/H", help: "", cell: |r| output::number(r.blocks.nodes_an_hour) },
+    Column { letter: 't', header: "TIMES/H", help: "", cell: |r| output::number(r.blocks.moments_an_hour) },
+    Column { letter: 'a', header: "P50 AT ONCE", help: "", cell: |r| size(r, |q| q.p50) },
+    Column { letter: 'b', header: "P90", help: "", cell: |r| size(r, |q| q.p90) },
+    Column { letter: 'c', header: "P99", help: "", cell: |r| size(r, |q| q.p99) },
+    Column { letter: 'd', header: "MOST", help: "", cell: |r| size(r, |q| q.largest) },
+];
+
 fn length(secs: i64) -> String {
     duration::show(secs as f64)
 }
@@ -97,18 +108,19 @@ fn size(row: &BlockRow, of: fn(&Quantiles) -> i64) -> String {
 /// Tells of the log that the flags name.
 pub fn run(args: &LogArgs, json: bool) -> CommandResult {
     let log = setup::read_log(args)?;
-    let statistics = sim::gap_statistics(&setup::main_queue(&log, args.nodes), None);
-    let name = args.file_name();
+    let statistics = sim::gap_statistics(&setup::main_queue(&log, args)?, None);
+    let (name, unit) = (args.file_name(), args.unit);
     if json {
-        output::print_json(&Document { schema: SCHEMA, log: &name, statistics: &statistics })?;
+        output::print_json(&Document { schema: SCHEMA, log: &name, unit, statistics: &statistics })?;
     } else {
         let width = output::terminal_width().unwrap_or(DEFAULT_WIDTH);
-        output::print(&text(&name, &statistics, width, output::colours(&std::io::stdout()))?)?;
+        output::print(&text((&name, unit), &statistics, width, output::colours(&std::io::stdout()))?)?;
     }
     Ok(Exit::Ok.code())
 }
 
-fn text(log: &str, found: &GapStatistics, width: usize, colours: bool) -> Result<String, Failure> {
+/// All of it. `log`: its name, and what it is counted in.
+fn text(log: (&str, Unit), found: &GapStatistics, width: usize, colours: bool) -> Result<String, Failure> {
     let mut text = summary(log, found);
     if let (Some(by_gaps), Some(by_node_time)) = (found.length_by_gaps, found.length_by_node_time) {
         let lengths = [
@@ -129,14 +141,20 @@ fn text(log: &str, found: &GapStatistics, width: usize, colours: bool) -> Result
             "\n{}\n{}\n{}\n{}",
             filter::whole("%o  %.a  %.b  %.c  %.d  %.e", LENGTHS, &lengths)?,
             filter::whole("%o  %.a  %.b  %.c  %.d", SHORT, &short)?,
-            filter::whole("%w  %.n  %.t  %.a  %.b  %.c  %.d", BLOCKS, &blocks)?,
+            blocks_table(log.1, &blocks)?,
             histogram(found, width, colours),
         );
     }
     Ok(text)
 }
 
-fn summary(log: &str, found: &GapStatistics) -> String {
+fn blocks_table(unit: Unit, blocks: &[BlockRow]) -> Result<String, Failure> {
+    let columns = if unit == Unit::Gpu { GPU_BLOCKS } else { BLOCKS };
+    filter::whole("%w  %.n  %.t  %.a  %.b  %.c  %.d", columns, blocks)
+}
+
+fn summary((log, unit): (&str, Unit), found: &GapStatistics) -> String {
+    let (unit, units) = (unit.noun(), unit.plural());
     let mean = output::number(found.idle_nodes_mean);
     let share = percent::tenths(found.idle_nodes_mean / (found.nodes as f64).max(1.0));
     let cut = match found.cut_off {
@@ -144,16 +162,16 @@ fn summary(log: &str, found: &GapStatistics) -> String {
         n => format!(" ({n} cut off by an end of the log)"),
     };
     let lines = [
-        ("log", format!("{log}: {} nodes, {}", found.nodes, Days(found.span_secs).text())),
+        ("log", format!("{log}: {} {units}, {}", found.nodes, Days(found.span_secs).text())),
         (
             "idle",
             format!(
-                "{mean} nodes on average ({share}), {} at most, none for {} of the time",
+                "{mean} {units} on average ({share}), {} at most, none for {} of the time",
                 found.idle_nodes_most,
                 percent::tenths(found.none_idle)
             ),
         ),
-        ("idle time", format!("{} node-hours", output::number(found.idle_node_secs / 3600.0))),
+        ("idle time", format!("{} {unit}-hours", output::number(found.idle_node_secs / 3600.0))),
         ("gaps", format!("{}{cut}", found.gaps)),
     ];
     let mut text = String::new();
@@ -212,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_page() {
-        insta::assert_snapshot!(text("kth.swf", &found(), 80, false).unwrap(), @r"
+        insta::assert_snapshot!(text(("kth.swf", Unit::Node), &found(), 80, false).unwrap(), @r"
         log        kth.swf: 8 nodes, 3 days
         idle       0.435 nodes on average (5.4%), 2 at most, none for 57.9% of the time
         idle time  31.3 node-hours
@@ -248,8 +266,20 @@ mod tests {
     }
 
     #[test]
+    fn in_gpus() {
+        let text = text(("q.sacct", Unit::Gpu), &found(), 80, false).unwrap();
+        let lines: Vec<&str> = text.lines().filter(|l| l.to_lowercase().contains("gpu")).collect();
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        log        q.sacct: 8 GPUs, 3 days
+        idle       0.435 GPUs on average (5.4%), 2 at most, none for 57.9% of the time
+        idle time  31.3 GPU-hours
+        GPUS THAT    GPUS/H  TIMES/H  P50 AT ONCE  P90  P99  MOST
+        ");
+    }
+
+    #[test]
     fn colours_are_codes_around_the_same_characters() {
-        let show = |colours| text("kth.swf", &found(), 80, colours).unwrap();
+        let show = |colours| text(("kth.swf", Unit::Node), &found(), 80, colours).unwrap();
         let codes = regex::Regex::new("\u{1b}\\[[0-9]+m").unwrap();
         assert!(show(true).contains('\u{1b}') && !show(false).contains('\u{1b}'));
         assert_eq!(codes.replace_all(&show(true), ""), show(false));
@@ -267,7 +297,7 @@ mod tests {
     #[test]
     fn a_log_without_gaps() {
         let none = GapStatistics::of(&[], 8, (0, 86_400));
-        insta::assert_snapshot!(text("x\u{1b}.swf", &none, 80, false).unwrap(), @r"
+        insta::assert_snapshot!(text(("x\u{1b}.swf", Unit::Node), &none, 80, false).unwrap(), @r"
         log        x?.swf: 8 nodes, 24 hours
         idle       0 nodes on average (0.0%), 0 at most, none for 100.0% of the time
         idle time  0 node-hours
@@ -280,9 +310,9 @@ mod tests {
         fn keys(value: &serde_json::Value) -> String {
             value.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>().join(" ")
         }
-        let document = Document { schema: SCHEMA, log: "kth.swf", statistics: &found() };
+        let document = Document { schema: SCHEMA, log: "kth.swf", unit: Unit::Gpu, statistics: &found() };
         let json = serde_json::to_value(document).unwrap();
-        insta::assert_snapshot!(keys(&json), @"log schema statistics");
+        insta::assert_snapshot!(keys(&json), @"log schema statistics unit");
         insta::assert_snapshot!(keys(&json["statistics"]), @"cut_off gaps histogram idle_node_secs idle_nodes_mean idle_nodes_most joins leaves length_by_gaps length_by_node_time nodes none_idle shorter span_secs");
         insta::assert_snapshot!(keys(&json["statistics"]["length_by_gaps"]), @"largest p10 p50 p90 p99");
         insta::assert_snapshot!(keys(&json["statistics"]["shorter"][0]), @"of_gaps of_node_time than_secs");

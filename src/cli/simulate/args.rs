@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::show::HELP;
+use super::unit::Unit;
 use crate::cli::filter::TableArgs;
 use crate::model::trace::MAX_NODES_A_MACHINE;
 use crate::sim::job::Accounting;
@@ -16,8 +17,8 @@ use crate::traces::SwfLayout;
 #[derive(Clone, Debug, Default, Args)]
 pub struct LogArgs {
     /// Job log: SWF, or what `sacct -aXPo
-    /// JobID,User,Account,Partition,Submit,Start,End,Timelimit,NNodes,NodeList,State` prints; plain, .gz, .xz
-    /// or .zst
+    /// JobID,User,Account,Partition,Submit,Start,End,Timelimit,NNodes,NodeList,AllocTRES,State` prints;
+    /// plain, .gz, .xz or .zst
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// What the job log is [default: by its content]
@@ -26,6 +27,12 @@ pub struct LogArgs {
     /// Processors of a node, for logs that count processors [default: by the log's header]
     #[arg(long, value_name = "N", requires = "log")]
     pub procs_per_node: Option<NonZeroU32>,
+    /// What the job log is counted in: sizes and --nodes are so many of these
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Unit::Node, requires = "log")]
+    pub unit: Unit,
+    /// GPUs of a node, for --unit gpu [default: as many as its jobs ever have at once]
+    #[arg(long, value_name = "N", requires = "log", value_parser = gpus())]
+    pub gpus_per_node: Option<u32>,
     /// Log of idle intervals: CSV with the columns start_s, end_s and node
     #[arg(long, value_name = "FILE", conflicts_with = "log")]
     pub idle: Option<PathBuf>,
@@ -236,6 +243,10 @@ fn positive(text: &str) -> Result<f64, String> {
 fn machine(text: &str) -> Result<usize, String> {
     let nodes: Option<u32> = text.parse().ok().filter(|n| (1..=MAX_NODES_A_MACHINE).contains(n));
     nodes.map(|n| n as usize).ok_or_else(|| format!("expected 1 to {MAX_NODES_A_MACHINE} nodes"))
+}
+
+fn gpus() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=1024)
 }
 
 fn at_once() -> clap::builder::RangedI64ValueParser<u32> {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::unit::Unit;
 use crate::api::SCHEMA;
 use crate::model::RescaleCosts;
 use crate::sim::{Balance, Preempted};
@@ -59,6 +60,8 @@ pub struct Replayed {
     pub log: String,
     /// Whether it tells when nodes were idle, not which jobs ran.
     pub idle_log: bool,
+    /// What is counted wherever this document says nodes.
+    pub unit: Unit,
     /// Nodes of the machine.
     pub nodes: usize,
     /// Seconds simulated.

@@ -10,6 +10,7 @@ pub mod setup;
 mod show;
 #[cfg(test)]
 mod tests;
+mod unit;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -27,6 +28,7 @@ use page::Material;
 use progress::Progress;
 pub use show::Days;
 use show::Screen;
+pub use unit::Unit;
 
 /// Simulates.
 pub fn run(args: &SimulateArgs, session: &Session) -> CommandResult {

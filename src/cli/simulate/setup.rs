@@ -7,13 +7,14 @@ use anyhow::{Context as _, anyhow};
 use super::args::{LogArgs, LogFormat, SimulateArgs, SupplyArgs};
 use super::command::file_name;
 use super::document::Replayed;
+use super::unit::Unit;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
 use crate::model::RescaleCosts;
 use crate::model::trace::{IdleLog, JobLog, NamedCurve, Reading};
 use crate::sim::Setup;
 use crate::sim::job::Checkpoints;
-use crate::sim::queue::{IdleQueue, LogQueue, MainQueue};
+use crate::sim::queue::{IdleQueue, LogQueue, MainQueue, by_gpu};
 use crate::sim::supply::{Halving, Nas, Supply};
 use crate::traces::{self, SwfOptions, TraceError};
 
@@ -57,12 +58,19 @@ pub fn read_log(args: &LogArgs) -> Result<Log, Failure> {
     }
 }
 
-/// The main queue of a log.
-pub fn main_queue(log: &Log, nodes: Option<usize>) -> MainQueue {
-    match log {
-        Log::Idle(log) => MainQueue::Idle(IdleQueue::new(log, nodes.unwrap_or(usize::MAX))),
-        Log::Jobs(log) => MainQueue::Log(LogQueue::new(log, nodes)),
+/// The main queue of a log, in the unit that the flags name.
+pub fn main_queue(log: &Log, args: &LogArgs) -> Result<MainQueue, Failure> {
+    if args.gpus_per_node.is_some() && args.unit != Unit::Gpu {
+        return Err(Exit::Usage.because(anyhow!("--gpus-per-node is for --unit gpu")));
     }
+    Ok(match log {
+        Log::Idle(log) => MainQueue::Idle(IdleQueue::new(log, args.nodes.unwrap_or(usize::MAX))),
+        Log::Jobs(log) if args.unit == Unit::Gpu => {
+            let log = by_gpu(log, args.gpus_per_node).map_err(|e| Exit::Input.because(e))?;
+            MainQueue::Log(LogQueue::new(&log, args.nodes))
+        }
+        Log::Jobs(log) => MainQueue::Log(LogQueue::new(log, args.nodes)),
+    })
 }
 
 /// Whether the first line names sacct's columns.
@@ -73,7 +81,7 @@ fn is_sacct(path: &Path) -> Result<bool, Failure> {
 /// Everything that the flags say, and what is said of it.
 pub fn of(args: &SimulateArgs) -> Result<(Setup, Replayed), Failure> {
     let log = read_log(&args.log)?;
-    let queue = main_queue(&log, args.log.nodes);
+    let queue = main_queue(&log, &args.log)?;
     let curves = curves(&args.supply)?;
     let setup = setup(args, queue, supply(args, &curves)?);
     let (start, end) = setup.queue.span();
@@ -86,9 +94,10 @@ pub fn of(args: &SimulateArgs) -> Result<(Setup, Replayed), Failure> {
     let subject = Replayed {
         log: args.log.file_name(),
         idle_log: matches!(log, Log::Idle(_)),
+        unit: args.log.unit,
         nodes: setup.queue.names().len(),
         span_secs: span_secs as f64,
-        malleable: malleable(&args.supply, &curves),
+        malleable: malleable(&args.supply, &curves, args.log.unit),
         rescales: setup.costs,
         warm_secs: args.changes.warm,
         seed: args.seed,
@@ -118,9 +127,9 @@ fn setup(args: &SimulateArgs, queue: MainQueue, supply: Supply) -> Setup {
 }
 
 /// The malleable jobs in words.
-fn malleable(args: &SupplyArgs, curves: &[NamedCurve]) -> String {
+fn malleable(args: &SupplyArgs, curves: &[NamedCurve], unit: Unit) -> String {
     let (min, max) = args.sizes();
-    let sizes = format!("of {min} to {max} nodes");
+    let sizes = format!("of {min} to {max} {}", unit.plural());
     let what = if let Some(path) = &args.workload {
         format!("the jobs of {}", file_name(&path.to_string_lossy()))
     } else if let Some((trials, eta)) = args.hpo {

@@ -185,16 +185,17 @@ pub fn text(document: &Document, args: &TableArgs, screen: Screen) -> Result<Str
 /// What was simulated.
 fn summary(document: &Document) -> String {
     let subject = &document.subject;
+    let (unit, units) = (subject.unit.noun(), subject.unit.plural());
     let RescaleCosts { up_secs, down_secs, start_secs } = subject.rescales;
     let alive = subject.warm_secs.map_or_else(String::new, |secs| {
         format!(", alive: newcomers warm up for {secs} s on their own nodes while the others train")
     });
     let lines = [
-        ("log", format!("{}: {} nodes, {}", subject.log, subject.nodes, Days(subject.span_secs).text())),
+        ("log", format!("{}: {} {units}, {}", subject.log, subject.nodes, Days(subject.span_secs).text())),
         (
             "idle",
             format!(
-                "{} nodes on average ({}), {} node-hours",
+                "{} {units} on average ({}), {} {unit}-hours",
                 output::number(document.idle_nodes_mean()),
                 percent::tenths(document.idle_share()),
                 output::number(document.idle_node_secs / 3600.0),

@@ -2,6 +2,7 @@
 
 use super::document::{Document, LossShares, PolicyRow, Replayed};
 use super::show::{self, Days, Screen};
+use super::unit::Unit;
 use crate::api::SCHEMA;
 use crate::cli::filter::TableArgs;
 use crate::model::RescaleCosts;
@@ -11,6 +12,7 @@ pub fn subject() -> Replayed {
     Replayed {
         log: "summit.csv.xz".to_owned(),
         idle_log: true,
+        unit: Unit::Node,
         nodes: 200,
         span_secs: 7.0 * 86_400.0,
         malleable: "10 jobs that never end, of 1 to 64 nodes, with the curves vgg, alexnet".to_owned(),
@@ -112,7 +114,7 @@ fn the_document_has_these_keys() {
     }
     let json = serde_json::to_value(document()).unwrap();
     insta::assert_snapshot!(keys(&json), @"idle_node_secs policies schema subject");
-    insta::assert_snapshot!(keys(&json["subject"]), @"idle_log log malleable nodes rescales seed span_secs");
+    insta::assert_snapshot!(keys(&json["subject"]), @"idle_log log malleable nodes rescales seed span_secs unit");
     insta::assert_snapshot!(keys(&json["policies"][0]), @"efficiency finished harvest_ratio held_node_secs late_vacates loss policy preempted refused_plans rescales rounds samples wall_s work");
     insta::assert_snapshot!(keys(&json["policies"][0]["loss"]), @"preemption probing rescale unused");
     insta::assert_snapshot!(keys(&json["policies"][0]["preempted"]), @"jobs late longest_secs total_secs unforeseen");

@@ -4,12 +4,14 @@
 //! anew.
 
 mod backfill;
+mod gpus;
 mod idle;
 mod log;
 
 use crate::model::{JobId, NodeName};
 
 pub use backfill::PlannedJob;
+pub use gpus::{GpusError, by_gpu};
 pub use idle::IdleQueue;
 pub use log::LogQueue;
 

@@ -16,6 +16,7 @@ fn logged(id: u32, submit: i64, start: i64, end: i64, limit: i64, nodes: u32) ->
         limit_secs: Some(limit),
         nodes,
         node_list: Vec::new(),
+        gpus: None,
         state: String::new(),
     }
 }

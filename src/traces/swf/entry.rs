@@ -95,6 +95,7 @@ impl Entry {
             limit_secs: Some(limit.round() as i64).filter(|l| *l > 0),
             nodes,
             node_list: Vec::new(),
+            gpus: None,
             state: state(self.status).to_owned(),
         }))
     }

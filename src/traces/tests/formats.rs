@@ -266,6 +266,22 @@ fn sacct_lines_that_are_malformed_are_told() {
 }
 
 #[test]
+fn sacct_tells_gpus_where_the_site_counts_them() {
+    let line = |tres: &str| format!("7|2026-03-01T10:00:00|2026-03-01T11:00:00|2|{tres}\n");
+    let gpus = |tres: &str| {
+        let log = sacct::parse(source("s", format!("JobID|Start|End|NNodes|AllocTRES\n{}", line(tres))));
+        log.map(|log| log.value.jobs[0].gpus).map_err(|e| e.to_string())
+    };
+    assert_eq!(gpus("billing=8,cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=16G,node=2"), Ok(Some(4)));
+    assert_eq!(gpus("cpu=8,gres/gpu:a100=4,gres/gpu:t4=1"), Ok(Some(5)), "only by type");
+    assert_eq!(gpus("cpu=8,gres/gpumem=80G,mem=16G"), Ok(Some(0)));
+    assert_eq!(gpus(""), Ok(Some(0)));
+    let without = format!("JobID|Start|End|NNodes|Other\n{}", line("gres/gpu=4"));
+    assert_eq!(sacct::parse(source("s", without)).unwrap().value.jobs[0].gpus, None);
+    assert_snapshot!(gpus("gres/gpu=many").unwrap_err(), @r#"s: expected at least one job that ran, found none in 1 lines: line 2: AllocTRES is "gres/gpu=many"; expected whole numbers of GPUs, as in gres/gpu=2"#);
+}
+
+#[test]
 fn curves_of_one_file_and_of_several_models() {
     assert_snapshot!(curves("a/my.net.csv.xz", "throughput,nodes\n19,2\n10.5,1\n"), @"my.net=1:10.5,2:19");
     assert_snapshot!(curves("t.csv", "model,nodes,gpus,images_per_s\nb,1,4,8\na,1,4,9\nb,2,8,15\n"), @"b=1:8,2:15 a=1:9");

@@ -12,6 +12,7 @@ use std::fmt::Write;
 
 use super::document::Document;
 use super::show::{self, Days, MEASURE};
+use crate::cli::simulate::Unit;
 use crate::gaps::GapStatistics;
 use crate::model::NodeName;
 use crate::sim::Balance;
@@ -52,11 +53,13 @@ pub fn page(material: &Material<'_>) -> anyhow::Result<String> {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n<title>{title}</title>\n\
-         <style>\n{}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<p class=\"soft\">{} nodes, {}; {}.</p>\n",
+         <style>\n{}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<p class=\"soft\">{} {}, {}; {}.{}</p>\n",
         include_str!("style.css"),
         subject.nodes,
+        subject.unit.plural(),
         Days(subject.span_secs).text(),
         html(&subject.malleable),
+        if subject.unit == Unit::Gpu { " Wherever a figure says node, it is a GPU." } else { "" },
     );
     if let Some(row) = document.policies.iter().find(|row| row.policy == shown.policy) {
         for sentence in words::sentences(document, row) {

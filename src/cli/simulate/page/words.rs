@@ -14,10 +14,12 @@ pub fn sentences(document: &Document, shown: &PolicyRow) -> Vec<String> {
 
 fn harvest(document: &Document, shown: &PolicyRow) -> String {
     let subject = &document.subject;
+    let unit = subject.unit.noun();
     format!(
-        "On this log ({} nodes, {}) {} would have harvested {} node-hours: {} of the idle node-time, {} of the \
+        "On this log ({} {}, {}) {} would have harvested {} {unit}-hours: {} of the idle {unit}-time, {} of the \
          machine.",
         subject.nodes,
+        subject.unit.plural(),
         Days(subject.span_secs).text(),
         shown.policy,
         output::number(shown.held_node_secs / 3600.0),

@@ -1,0 +1,33 @@
+//! What a log is counted in, in words.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// What a log is counted in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Whole nodes: one that jobs share is idle when the last of them has ended
+    #[default]
+    Node,
+    /// GPUs, also beside other jobs of their node
+    Gpu,
+}
+
+impl Unit {
+    /// More than one.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Unit::Node => "nodes",
+            Unit::Gpu => "GPUs",
+        }
+    }
+
+    /// One, before another noun.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Unit::Node => "node",
+            Unit::Gpu => "GPU",
+        }
+    }
+}

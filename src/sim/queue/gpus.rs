@@ -1,0 +1,169 @@
+//! A job log of shared nodes, counted in GPUs: each GPU is what a node is elsewhere.
+//!
+//! What is idle beside other jobs then shows as gaps. CPUs and memory are not looked at: a GPU is taken to be
+//! of use whenever no job has it.
+
+use std::collections::BTreeMap;
+
+use crate::model::NodeName;
+use crate::model::trace::{JobLog, LoggedJob};
+
+/// Most GPUs of all jobs together.
+const MAX_PLACES: u64 = 50_000_000;
+
+/// Why a log cannot be counted in GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GpusError {
+    /// No job of the log has GPUs, as far as the log says.
+    #[error("no job of the log has GPUs: expected the column AllocTRES with gres/gpu=N")]
+    NoGpus,
+    /// A short log may name very many.
+    #[error("the jobs of the log have more than {MAX_PLACES} GPUs together")]
+    TooMany,
+}
+
+/// The log with GPUs for nodes: `n1:0` to `n1:3` for a node of four. A node has as many as its jobs ever have
+/// at once, and at least `per_node`. A job's GPUs are spread evenly over its nodes, which is all that
+/// accounting tells, and each node gives those with the lowest numbers. Jobs without GPUs are left out.
+///
+/// # Errors
+/// When no job has GPUs, or all together have too many.
+pub fn by_gpu(log: &JobLog, per_node: Option<u32>) -> Result<JobLog, GpusError> {
+    let gpus = |j: &LoggedJob| j.gpus.filter(|gpus| *gpus > 0);
+    if log.jobs.iter().filter_map(gpus).map(u64::from).sum::<u64>() > MAX_PLACES {
+        return Err(GpusError::TooMany);
+    }
+    let with = log.jobs.iter().filter_map(|j| Some(LoggedJob { nodes: gpus(j)?, ..j.clone() }));
+    let mut jobs: Vec<LoggedJob> = with.collect();
+    if jobs.is_empty() {
+        return Err(GpusError::NoGpus);
+    }
+    let left_out = log.left_out + log.jobs.len() - jobs.len();
+    let mut nodes = Nodes::default();
+    for at in in_time(&jobs) {
+        match at {
+            Turn::End(job) => nodes.end(job),
+            Turn::Start(job) => jobs[job].node_list = nodes.start(job, &jobs[job]),
+        }
+    }
+    let named: u64 = nodes.users.values().map(|of| (of.len() as u64).max(per_node.unwrap_or(0).into())).sum();
+    let nodes_total = u32::try_from(named).ok().filter(|n| *n > 0);
+    Ok(JobLog { jobs, nodes_total, left_out, ..log.clone() })
+}
+
+/// A job starts or ends, by its place in the log.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    End(usize),
+    Start(usize),
+}
+
+/// All starts and ends in the order of time; what ends makes room for what starts in the same second.
+fn in_time(jobs: &[LoggedJob]) -> Vec<Turn> {
+    let both = |(at, job): (usize, &LoggedJob)| [(job.end, Turn::End(at)), (job.start, Turn::Start(at))];
+    let mut turns: Vec<(i64, Turn)> = jobs.iter().enumerate().flat_map(both).collect();
+    turns.sort_unstable();
+    turns.into_iter().map(|(_, turn)| turn).collect()
+}
+
+/// The GPUs of each node, and who has them.
+#[derive(Default)]
+struct Nodes {
+    /// The job on each GPU.
+    users: BTreeMap<NodeName, Vec<Option<usize>>>,
+    /// What each running job has.
+    held: BTreeMap<usize, Vec<(NodeName, usize)>>,
+}
+
+impl Nodes {
+    /// The names of the GPUs that a job gets; none where the log does not say on which nodes it ran.
+    fn start(&mut self, job: usize, logged: &LoggedJob) -> Vec<NodeName> {
+        let count = logged.node_list.len();
+        let mut gets = Vec::new();
+        for (at, node) in logged.node_list.iter().enumerate() {
+            let share = logged.nodes as usize / count + usize::from(at < logged.nodes as usize % count);
+            let users = self.users.entry(node.clone()).or_default();
+            for _ in 0..share {
+                let free = users.iter().position(Option::is_none).unwrap_or(users.len());
+                match users.get_mut(free) {
+                    Some(user) => *user = Some(job),
+                    None => users.push(Some(job)),
+                }
+                gets.push((node.clone(), free));
+            }
+        }
+        let names = gets.iter().map(|(node, gpu)| NodeName::new(format!("{node}:{gpu}"))).collect();
+        self.held.insert(job, gets);
+        names
+    }
+
+    fn end(&mut self, job: usize) {
+        for (node, gpu) in self.held.remove(&job).unwrap_or_default() {
+            if let Some(user) = self.users.get_mut(&node).and_then(|users| users.get_mut(gpu)) {
+                *user = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::JobId;
+
+    /// `START..END GPUS NODE,NODE`, line by line; `-` for no word on GPUs, or on nodes.
+    fn log(lines: &str) -> JobLog {
+        let job = |(at, line): (usize, &str)| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (start, end) = words[0].split_once("..").unwrap();
+            let (start, end) = (start.parse().unwrap(), end.parse().unwrap());
+            let names = words[2].split(',').filter(|n| *n != "-").map(NodeName::new);
+            let node_list: Vec<NodeName> = names.collect();
+            LoggedJob {
+                id: JobId(at as u32 + 1),
+                name: String::new(),
+                user: String::new(),
+                account: String::new(),
+                partition: String::new(),
+                submit: start,
+                start,
+                end,
+                limit_secs: None,
+                nodes: node_list.len().max(1) as u32,
+                node_list,
+                gpus: words[1].parse().ok(),
+                state: String::new(),
+            }
+        };
+        JobLog { jobs: lines.trim().lines().enumerate().map(job).collect(), ..JobLog::default() }
+    }
+
+    fn said(log: &JobLog) -> Vec<String> {
+        let names = |j: &LoggedJob| j.node_list.iter().map(NodeName::as_str).collect::<Vec<_>>().join(" ");
+        log.jobs.iter().map(|j| format!("{} {}", j.nodes, names(j)).trim_end().to_owned()).collect()
+    }
+
+    #[test]
+    fn jobs_of_one_node_get_gpus_of_their_own() {
+        let found = by_gpu(&log("0..10 2 a\n5..20 1 a\n10..20 3 a,b\n11..12 - b\n12..13 0 b"), None).unwrap();
+        assert_eq!(said(&found), ["2 a:0 a:1", "1 a:2", "3 a:0 a:1 b:0"]);
+        assert_eq!((found.nodes_total, found.left_out), (Some(4), 2));
+    }
+
+    #[test]
+    fn a_node_has_as_many_as_are_said() {
+        assert_eq!(by_gpu(&log("0..10 2 a\n0..10 5 b"), Some(4)).unwrap().nodes_total, Some(9));
+    }
+
+    #[test]
+    fn without_nodes_they_are_only_counted() {
+        let found = by_gpu(&log("0..10 2 -\n5..20 7 -"), None).unwrap();
+        assert_eq!((said(&found), found.nodes_total), (vec!["2".to_owned(), "7".to_owned()], None));
+    }
+
+    #[test]
+    fn what_cannot_be_counted_is_refused() {
+        assert_eq!(by_gpu(&log("0..10 - a\n0..10 0 b"), None), Err(GpusError::NoGpus));
+        assert_eq!(by_gpu(&log("0..9 30000000 a\n0..9 30000000 a"), None), Err(GpusError::TooMany));
+    }
+}
