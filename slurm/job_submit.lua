@@ -9,6 +9,7 @@
 --     no --nodes                        infill:nodes=1
 --     --comment=infill:nodes=1,2,4,8    infill:nodes=1,2,4,8    a set of sizes; wins over --nodes
 --     --comment=infill:KEY=VALUE;…      infill:nodes=…;KEY=VALUE;…
+--     --comment=infill:gpus=1-16        infill:gpus=1-16        where GPUs are lent (LEND); so does --gpus=4, one size
 --     --time=90                         infill:nodes=…;time=90  its lead never gets a longer time limit
 --     --hold                            infill:nodes=…;held=owner  not started before its owner releases it
 --     a job named wing:123 (infill's own, for job 123)    infill:wing=123, not held
@@ -22,6 +23,9 @@ local QOS = "infill"
 -- The account of malleable jobs, if they have one of their own (accounting.sh --own-account): "harvest". With nil they
 -- run in the account that the user names, or in the user's default account, and count in its limits.
 local ACCOUNT = nil
+-- What is lent, as gaps.lend in infill.toml has it: "nodes", whole ones; or "gpus", each with its share of a node. The share
+-- is what the partition says (DefCpuPerGPU, DefMemPerGPU), or the user (--cpus-per-gpu, --mem-per-gpu).
+local LEND = "nodes"
 -- The largest number of nodes that a job may name. A typo should not make the planner think about a million nodes.
 local MAX_NODES = 10000
 -- A comment is a few options; longer ones are refused rather than parsed under slurmctld's locks.
@@ -97,13 +101,13 @@ local function options_from_comment(comment)
    local sizes, options, reason = nil, ""
    for word in string.gmatch(text, "[^;]+") do
       local key, value = string.match(word, "^([a-z_]+)=([%w%.,:/_+-]+)$")
-      if key == "nodes" and not sizes then
+      if key == LEND and not sizes then
          sizes, reason = check_sizes(value)
          if not sizes then return nil, nil, reason end
-      elseif key and key ~= "nodes" and key ~= "wing" then
+      elseif key and key ~= "nodes" and key ~= "gpus" and key ~= "wing" then
          options = options .. ";" .. key .. "=" .. value
       else
-         return nil, nil, "cannot read '" .. word .. "' in the comment; expected infill:nodes=SIZES;KEY=VALUE"
+         return nil, nil, "cannot read '" .. word .. "' in the comment; expected infill:" .. LEND .. "=SIZES;KEY=VALUE"
       end
    end
    return sizes, options
@@ -135,6 +139,33 @@ local function make_one_node(job)
    end
 end
 
+-- Where GPUs are lent: how many the job asks for.
+local function sizes_from_gpus(job)
+   if given(job.min_nodes) and job.min_nodes > 1 or given(job.max_nodes) and job.max_nodes > 1 then
+      return nil, "GPUs are lent here, not nodes: use --comment=infill:gpus=MIN-MAX, or --gpus=N for one size"
+   end
+   local count = job.tres_per_job and string.match(job.tres_per_job, "^gres[/:]gpu[:=](%d+)$")
+   if job.tres_per_job and job.tres_per_job ~= "" and not count then
+      return nil, "cannot read " .. job.tres_per_job .. ": use --gpus=N, and --constraint for a type"
+   end
+   return check_set(count or "1")
+end
+
+-- The lead is one GPU, however many the job may grow to.
+local function make_one_gpu(job)
+   local asked = job.tres_per_node
+   if asked and asked ~= "" and not string.match(asked, "^gres[/:]gpu[:=]1$")
+      and not string.match(asked, "^gres[/:]gpu:[%w_-]+[:=]1$") then
+      return "each worker has one GPU: leave out " .. asked
+   end
+   if job.shared == 0 then return "GPUs are lent here, not nodes: leave out --exclusive" end
+   if job.pn_min_memory == 0 then return "GPUs are lent here, not nodes: leave out --mem=0" end
+   job.min_nodes = 1
+   job.max_nodes = 1
+   job.tres_per_job = ""
+   if not asked or asked == "" then job.tres_per_node = "gres/gpu:1" end
+end
+
 local function make_lead(job)
    if given(job.num_tasks) and job.num_tasks > 1 and not given(job.ntasks_per_node) then
       return refuse("--ntasks fixes the size of the job; use --nodes=MIN-MAX and --ntasks-per-node")
@@ -148,11 +179,16 @@ local function make_lead(job)
    local sizes, options, reason = options_from_comment(job.comment)
    if not options then return refuse(reason) end
    if not sizes then
-      sizes, reason = sizes_from_nodes(job)
+      sizes, reason = (LEND == "gpus" and sizes_from_gpus or sizes_from_nodes)(job)
       if not sizes then return refuse(reason) end
    end
-   make_one_node(job)
-   job.admin_comment = "infill:nodes=" .. sizes .. options .. wishes(job)
+   if LEND == "gpus" then
+      reason = make_one_gpu(job)
+      if reason then return refuse(reason) end
+   else
+      make_one_node(job)
+   end
+   job.admin_comment = "infill:" .. LEND .. "=" .. sizes .. options .. wishes(job)
    job.priority = 0
    -- Also when the user said no: a lead that cannot be requeued can neither be moved nor parked.
    job.requeue = 1
@@ -164,7 +200,7 @@ local function make_wing(job, lead)
    if job.req_nodes == nil then return refuse("a wing needs --nodelist") end
    job.admin_comment = "infill:wing=" .. lead
    job.requeue = 0
-   job.shared = 0
+   if LEND == "nodes" then job.shared = 0 end
    return slurm.SUCCESS
 end
 

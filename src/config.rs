@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Curve, KeepIdle, LiveCosts, Mode, RescaleCosts};
+use crate::model::{Curve, KeepIdle, Lend, LiveCosts, Mode, RescaleCosts};
 pub use http::HttpConfig;
 use rule::{Rule, first_broken};
 
@@ -113,6 +113,8 @@ pub struct GapsConfig {
     pub keep_idle: KeepIdle,
     /// Whether nodes that Slurm has switched off are gaps: it switches on those that jobs are started on.
     pub wake: bool,
+    /// What is lent: whole nodes, or GPUs with their share of a node.
+    pub lend: Lend,
 }
 
 /// `[planner]`
@@ -265,6 +267,7 @@ impl Default for GapsConfig {
             settle_secs: 0.0,
             keep_idle: KeepIdle::default(),
             wake: false,
+            lend: Lend::Nodes,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Puts the daemon together: store, Slurm, HTTP and the loops. The one place that knows them all.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -17,11 +18,11 @@ use crate::daemon::orders::ORDERS_AT_ONCE;
 use crate::daemon::state::{Errands, State};
 use crate::daemon::{executor, lead, privacy, rounds, ticks};
 use crate::http::{self, Room};
-use crate::model::Control;
+use crate::model::{Control, JobId, Lend, NodeName};
 use crate::round::GAPS_TO_LEARN_FROM;
-use crate::slurm::SlurmApi as _;
 use crate::slurm::munge;
 use crate::slurm::rest::RestSlurm;
+use crate::slurm::{PlacesSlurm, SlurmApi};
 use crate::store::{self, LeadStanding, Store};
 
 /// Descriptors that are not for connections: the store, slurmrestd, programs and their pipes.
@@ -69,15 +70,29 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
 
 /// What a daemon is made of that has just been given the lead.
 async fn context(config: Config, store: Arc<dyn Store>) -> anyhow::Result<(Context, Queues)> {
-    let slurm = Arc::new(RestSlurm::new(&config.slurm)?);
+    let slurm = RestSlurm::new(&config.slurm)?;
     let identity = munge::identity(&config.slurm);
-    let mut state = State::new(Arc::new(config), now());
+    let config = Arc::new(config);
+    let mut state = State::new(config.clone(), now());
     let errands = restore(&mut state, store.as_ref()).await.context("cannot read the store")?;
+    let leads = state.fleet.machines().filter_map(|m| Some((m.job, m.lead_node()?.clone()))).collect();
+    let slurm = lending(slurm, &config, leads);
     // Until the first look somebody may wait.
     let services = Services { slurm, store, identity };
     let (context, queues) = Context::new(services, state, LeadStanding::Watched, now());
     context.run_errands(errands);
     Ok((context, queues))
+}
+
+/// Slurm as infill sees it on a site that lends this. `leads`: where each is, as far as that is known.
+fn lending(slurm: RestSlurm, config: &Config, leads: BTreeMap<JobId, NodeName>) -> Arc<dyn SlurmApi> {
+    match config.gaps.lend {
+        Lend::Nodes => Arc::new(slurm),
+        Lend::Gpus => {
+            let slurm = Arc::new(slurm.telling_of_shares());
+            Arc::new(PlacesSlurm::new(slurm, &config.slurm.partition, leads))
+        }
+    }
 }
 
 /// Reads what the last daemon knew.
@@ -181,7 +196,7 @@ async fn stop_signal() {
 /// # Errors
 /// When Slurm does not answer, or no plan passes the checker.
 pub async fn plan_once(config: &Config) -> anyhow::Result<RoundView> {
-    let slurm = RestSlurm::new(&config.slurm)?;
+    let slurm = lending(RestSlurm::new(&config.slurm)?, config, BTreeMap::new());
     let snapshot = slurm.snapshot().await?;
     let config = Arc::new(config.clone());
     let at = now();

@@ -23,13 +23,9 @@ fn machine(count: usize, free: usize) -> Snapshot {
     let names: Vec<NodeName> = (0..count).map(|n| NodeName::new(format!("nid{n:06}"))).collect();
     let kind = NodeType::new("gpu:a100:4/cpu64");
     let node = |(n, name): (usize, &NodeName)| Node {
-        name: name.clone(),
-        address: name.to_string(),
         state: NodeState::from_words([if n < free { "IDLE" } else { "ALLOCATED" }]),
         partitions: vec!["main".to_owned(), PARTITION.to_owned()],
-        node_type: kind.clone(),
-        features: Vec::new(),
-        reason: None,
+        ..Node::new(name.clone(), kind.clone())
     };
     let running = |(n, nodes): (usize, &[NodeName])| Job {
         state: JobState::of(BaseState::Running),

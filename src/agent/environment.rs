@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::model::{JobId, Member};
+use crate::model::{JobId, Member, NodeName};
 
 use super::step::KEPT_CPUS_PER_TASK;
 
@@ -89,9 +89,10 @@ impl Surroundings<'_> {
         all
     }
 
-    /// One Slurm job with one step over all nodes of the generation.
+    /// One Slurm job with one step over all nodes of the generation. Each member is a node of it, also where
+    /// several are on one host: each sees its own GPU only, as number 0.
     fn slurm(&self, member: &Member, local: u32) -> Vec<(&'static str, String)> {
-        let nodes = member.nodes.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(",");
+        let nodes = member.hosts().iter().map(NodeName::as_str).collect::<Vec<_>>().join(",");
         let (world, count) = (self.world(member).to_string(), member.world.to_string());
         let layout = match member.world {
             1 => self.local_ranks.to_string(),
@@ -139,6 +140,35 @@ mod tests {
     use crate::model::Meeting;
 
     use super::*;
+
+    #[test]
+    fn members_on_one_host_are_nodes_of_their_own() {
+        let member = Member {
+            generation: 1,
+            rank: 1,
+            world: 3,
+            master_addr: "n1".to_owned(),
+            master_port: 4000,
+            nodes: vec!["n1:0".into(), "n1:3".into(), "n2:1".into()],
+            exec_plan: "default".to_owned(),
+            meeting: None,
+        };
+        let around = Surroundings {
+            lead: JobId(12),
+            local_ranks: 1,
+            local_ranks_given: false,
+            progress: Path::new("/run/p"),
+            control: None,
+            cpus_per_task: None,
+            elastic_signals: None,
+            signal: "USR1".to_owned(),
+        };
+        let all = around.variables(&member, 0);
+        let value = |name| all.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str());
+        let told =
+            ["LOCAL_RANK", "RANK", "PET_NNODES", "SLURM_NNODES", "SLURM_LOCALID", "SLURM_JOB_NODELIST"];
+        assert_eq!(told.map(value), ["0", "1", "3", "3", "0", "n1,n1,n2"].map(Some));
+    }
 
     #[test]
     fn the_second_process_of_the_second_node() {

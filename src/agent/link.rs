@@ -97,7 +97,18 @@ pub struct Link {
 #[derive(Default)]
 struct Session {
     secret: Option<Secret>,
+    /// Where the daemon has us; `None`: on our node, which we have for ourselves.
+    place: Option<NodeName>,
     /// Counts hellos: versions of assignments start anew with each.
+    epoch: u64,
+}
+
+/// What a request after the hello needs.
+struct Pass {
+    secret: Secret,
+    /// Under which name the daemon knows our place.
+    node: NodeName,
+    /// The number of the hello.
     epoch: u64,
 }
 
@@ -164,13 +175,8 @@ impl Link {
     /// Asks for the assignment, after saying hello where needed. Returns the number of the hello with it.
     pub async fn poll(&self, seen: impl Fn(u64) -> u64) -> Result<(u64, Assignment), LinkError> {
         let _open = self.door.read().await;
-        let (secret, epoch) = self.secret().await?;
-        let body = Poll {
-            job: self.config.job,
-            node: self.config.node.clone(),
-            seen: seen(epoch),
-            wait_secs: MAX_POLL_SECS,
-        };
+        let Pass { secret, node, epoch } = self.pass().await?;
+        let body = Poll { job: self.config.job, node, seen: seen(epoch), wait_secs: MAX_POLL_SECS };
         let wait = ANSWER_TIMEOUT + Duration::from_secs(MAX_POLL_SECS);
         let answer = self.post(routes::AGENT_POLL, Some(&secret), &body, wait).await;
         self.forget_if_unknown(&answer, epoch).await;
@@ -180,28 +186,27 @@ impl Link {
     /// Delivers events, after saying hello where needed.
     pub async fn report(&self, events: Vec<AgentEvent>) -> Result<(), LinkError> {
         let _open = self.door.read().await;
-        let (secret, epoch) = self.secret().await?;
-        let body = AgentReport { job: self.config.job, node: self.config.node.clone(), events };
+        let Pass { secret, node, epoch } = self.pass().await?;
+        let body = AgentReport { job: self.config.job, node, events };
         let answer: Result<serde::de::IgnoredAny, _> =
             self.post(routes::AGENT_REPORT, Some(&secret), &body, ANSWER_TIMEOUT).await;
         self.forget_if_unknown(&answer, epoch).await;
         answer.map(|_| ())
     }
 
-    async fn secret(&self) -> Result<(Secret, u64), LinkError> {
+    async fn pass(&self) -> Result<Pass, LinkError> {
         let mut session = self.session.lock().await;
         if session.secret.is_none() {
-            session.secret = Some(self.hello().await?);
+            let welcome = self.hello().await?;
+            (session.secret, session.place) = (Some(welcome.secret), welcome.place);
             session.epoch += 1;
         }
-        session
-            .secret
-            .clone()
-            .map(|secret| (secret, session.epoch))
-            .ok_or(LinkError::Unauthorized(String::new()))
+        let secret = session.secret.clone().ok_or(LinkError::Unauthorized(String::new()))?;
+        let node = session.place.as_ref().unwrap_or(&self.config.node).clone();
+        Ok(Pass { secret, node, epoch: session.epoch })
     }
 
-    async fn hello(&self) -> Result<Secret, LinkError> {
+    async fn hello(&self) -> Result<Welcome, LinkError> {
         let proof = match self.config.identity.prove("hello", Some(self.config.job)).await {
             Ok(proof) => proof,
             Err(e) => {
@@ -227,7 +232,7 @@ impl Link {
             self.state().leave = Duration::from_secs_f64(welcome.preempt_leave_secs);
         }
         tracing::info!(url = self.daemons.url(), "the daemon knows us");
-        Ok(welcome.secret)
+        Ok(welcome)
     }
 
     /// A token proves the user to Slurm too.

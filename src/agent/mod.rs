@@ -106,6 +106,7 @@ async fn lead(place: Place, args: RunArgs, home: Option<Home>) -> anyhow::Result
             let needed = args.common.names_files_in(&dir);
             (dir, needed)
         }),
+        share: wings::share_of_lead(|name| std::env::var(name).ok()),
         output: args.output_file,
         error: args.error_file,
     };

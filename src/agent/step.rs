@@ -31,8 +31,10 @@ pub const SRUN_OPTIONS: [&str; 7] = [
     "--input=none",
 ];
 
-/// Variables that would give the step a share of the node only (`--cpus-per-task` implies `--exact`).
-pub const SHARE_VARIABLES: [&str; 3] = ["SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK"];
+/// Variables that would give the step a share of the node only (`--cpus-per-task` implies `--exact`), or more
+/// than the job has: `--gpus` says how many the malleable job wants.
+pub const SHARE_VARIABLES: [&str; 4] =
+    ["SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_GPUS"];
 
 /// Carries the user's `SLURM_CPUS_PER_TASK` past `srun` to the command.
 pub const KEPT_CPUS_PER_TASK: &str = "INFILL_CPUS_PER_TASK";

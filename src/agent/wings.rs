@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::model::{AgentEvent, JobId, WingOrder, order_in, wing_comment, wing_name};
 
 use super::programs::{Programs, RunError, run};
-use super::step::{SHARE_VARIABLES, SRUN_OPTIONS};
+use super::step::{KEPT_CPUS_PER_TASK, SHARE_VARIABLES, SRUN_OPTIONS};
 
 /// slurmctld may be busy for a while, but an order whose nodes were free a minute ago is stale.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,6 +33,8 @@ pub struct WingJob {
     pub url: String,
     /// Where the lead runs its command, and whether that names files there.
     pub dir: Option<(PathBuf, bool)>,
+    /// What comes with a GPU, where GPUs are lent: sbatch's options, as the lead's owner gave them.
+    pub share: Vec<String>,
     /// The lead's standard output, if it is a file.
     pub output: Option<PathBuf>,
     /// The lead's standard error, if it is a file.
@@ -165,26 +167,31 @@ impl Submitter {
     }
 
     fn sbatch_args(&self, order: &WingOrder) -> Vec<String> {
-        let nodes = order.nodes.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(",");
+        let nodes = order.nodes.iter().map(|n| n.host().to_string()).collect::<Vec<_>>().join(",");
         let lead = self.job.lead;
+        let place = order.nodes.first().filter(|n| n.number().is_some());
         let mut args = vec![
             "--parsable".to_owned(),
             format!("--partition={}", order.partition),
             format!("--nodes={}", order.nodes.len()),
             format!("--ntasks={}", order.nodes.len()),
             "--ntasks-per-node=1".to_owned(),
-            "--exclusive".to_owned(),
+        ];
+        match place {
             // All of the node's memory, as it has all of its processors.
-            "--mem=0".to_owned(),
+            None => args.extend(["--exclusive", "--mem=0"].map(str::to_owned)),
+            Some(_) => args.extend(self.job.share.iter().cloned()),
+        }
+        args.extend([
             format!("--nodelist={nodes}"),
             format!("--time={}", order.time_limit_mins),
             format!("--job-name={}", wing_name(lead)),
-            format!("--comment={}", wing_comment(order.order, lead)),
+            format!("--comment={}", wing_comment(order.order, lead, place)),
             "--no-requeue".to_owned(),
             "--export=ALL".to_owned(),
             // The script opens the lead's files itself: Slurm fails a job whose output cannot be opened.
             "--output=/dev/null".to_owned(),
-        ];
+        ]);
         args.extend(order.qos.as_ref().map(|qos| format!("--qos={qos}")));
         args.extend(order.account.as_ref().map(|account| format!("--account={account}")));
         args.extend(order.constraint.as_ref().map(|features| format!("--constraint={features}")));
@@ -225,6 +232,21 @@ impl Submitter {
     }
 }
 
+/// The options by which a lead's owner said what comes with its GPU; the site's defaults hold for the rest.
+pub fn share_of_lead(var: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let first = |options: &[(&str, &str)]| {
+        let given = |(name, option): &(&str, &str)| var(name).map(|value| format!("--{option}={value}"));
+        options.iter().find_map(given)
+    };
+    let cpus = first(&[("SLURM_CPUS_PER_GPU", "cpus-per-gpu"), (KEPT_CPUS_PER_TASK, "cpus-per-task")]);
+    let memory = first(&[
+        ("SLURM_MEM_PER_GPU", "mem-per-gpu"),
+        ("SLURM_MEM_PER_NODE", "mem"),
+        ("SLURM_MEM_PER_CPU", "mem-per-cpu"),
+    ]);
+    cpus.into_iter().chain(memory).collect()
+}
+
 /// Reads `123 infill:order=7;wing=100`.
 fn parse_queue_line(line: &str) -> Option<(u64, JobId)> {
     let (id, comment) = line.trim().split_once(' ')?;
@@ -234,6 +256,21 @@ fn parse_queue_line(line: &str) -> Option<(u64, JobId)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wing_has_the_share_that_its_lead_has() {
+        let share = |vars: &[(&str, &str)]| {
+            share_of_lead(|name| vars.iter().find(|(k, _)| *k == name).map(|(_, v)| (*v).to_owned()))
+                .join(" ")
+        };
+        assert_eq!(share(&[]), "");
+        let both =
+            [("SLURM_CPUS_PER_GPU", "3"), ("INFILL_CPUS_PER_TASK", "3"), ("SLURM_MEM_PER_GPU", "1000")];
+        assert_eq!(share(&both), "--cpus-per-gpu=3 --mem-per-gpu=1000");
+        let task = [("INFILL_CPUS_PER_TASK", "4"), ("SLURM_MEM_PER_CPU", "500")];
+        assert_eq!(share(&task), "--cpus-per-task=4 --mem-per-cpu=500");
+        assert_eq!(share(&[("SLURM_MEM_PER_NODE", "2000")]), "--mem=2000");
+    }
 
     #[test]
     fn queue_lines() {
@@ -248,6 +285,7 @@ mod tests {
             lead: JobId(100),
             worker_args: ["--grace=5", "--", "sh", "-c", "echo 'hi' $HOME", ""].map(str::to_owned).to_vec(),
             url: "http://ctl:6810".to_owned(),
+            share: Vec::new(),
             dir: Some((PathBuf::from("/home/a b"), true)),
             output: Some(PathBuf::from("/a/50% x.out")),
             error: Some(PathBuf::from("/a/err")),
@@ -255,7 +293,7 @@ mod tests {
         let submitter = Submitter::new(job, PathBuf::from("/none"), Programs::default());
         insta::assert_snapshot!(submitter.script(Path::new("/usr/bin/infill")).unwrap(), @r#"
         #!/bin/sh
-        unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK
+        unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_GPUS
         (: >>'/a/50% x.out') 2>/dev/null && exec >>'/a/50% x.out' 2>&1
         (: >>/a/err) 2>/dev/null && exec 2>>/a/err
         exec srun --overlap --no-kill '--kill-on-bad-exit=0' '--wait=0' '--ntasks-per-node=1' '--cpu-bind=none' '--input=none' /usr/bin/infill worker '--lead=100' '--url=http://ctl:6810' '--dir=/home/a b' --needs-dir '--grace=5' -- sh -c "echo 'hi' "'$HOME' ''

@@ -51,6 +51,9 @@ pub struct Welcome {
     pub secret: Secret,
     /// How long a preempted worker may take to save before it is killed, seconds.
     pub preempt_leave_secs: f64,
+    /// The agent's place on its node, by which it is known from now on; `None`: it has the node for itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<NodeName>,
 }
 
 /// A long poll: `POST /v1/agent/poll`. Answered when the assignment's version exceeds `seen`, or after
@@ -59,7 +62,7 @@ pub struct Welcome {
 pub struct Poll {
     /// The Slurm job in which the agent runs.
     pub job: JobId,
-    /// The agent's node.
+    /// The agent's node, or its place there.
     pub node: NodeName,
     /// Version of the last assignment that the agent has taken up; 0 at first.
     pub seen: u64,
@@ -86,7 +89,7 @@ pub struct Assignment {
 pub struct AgentReport {
     /// The Slurm job in which the agent runs.
     pub job: JobId,
-    /// The agent's node.
+    /// The agent's node, or its place there.
     pub node: NodeName,
     /// Events in order. At most [`MAX_EVENTS`].
     pub events: Vec<AgentEvent>,

@@ -94,9 +94,24 @@ pub struct NodeView {
     pub usable_until: Option<UnixTime>,
     /// Why it is refused.
     pub why: Option<String>,
+    /// What main jobs leave idle on it, where they share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<IdleShare>,
     /// What malleable jobs have met on it within the last hour, oldest first.
     #[serde(default)]
     pub failures: Vec<NodeFailure>,
+}
+
+/// GPUs that are idle beside the jobs of a node, with the CPUs and the memory that are their share of the
+/// node; CPUs with theirs, where it has no GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleShare {
+    /// GPUs; 0 where the node has none.
+    pub gpus: u32,
+    /// CPUs.
+    pub cpus: u32,
+    /// MiB.
+    pub memory_mib: u64,
 }
 
 /// Something that a malleable job met on a node. Whose fault it was is open: two jobs of a user close the

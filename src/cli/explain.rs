@@ -212,6 +212,7 @@ fn node_lines(node: &NodeView, when: When) -> Vec<String> {
     let at = |t: UnixTime| format!("{} (in {})", when.clock(t), when.until(t));
     lines.extend(node.job.map(|j| format!("held by malleable job {j}")));
     lines.extend(node.main_job.map(|j| format!("main job {j} runs on it")));
+    lines.extend(node.idle.map(|i| format!("idle beside it: {}", gaps::idle_share(i))));
     lines.extend(node.since.map(|t| format!("a gap since {} ({} ago)", when.clock(t), when.ago(t))));
     lines.extend(node.window_end.map(|t| {
         let by = node.wanted_by.as_deref().map(|w| format!(" by {w}")).unwrap_or_default();

@@ -62,7 +62,7 @@ impl FilterArgs {
 
     /// Whether a node passes.
     pub fn node(&self, name: &NodeName) -> bool {
-        self.node.is_empty() || self.node.iter().any(|n| n == name.as_str())
+        self.node.is_empty() || self.node.iter().any(|n| name.is_called(n))
     }
 
     /// Whether any of these nodes passes.

@@ -87,7 +87,7 @@ fn reason(row: &Row) -> String {
 /// Runs `infill nodes`.
 pub async fn run(args: NodesArgs, session: &Session) -> CommandResult {
     let status: Status = session.client()?.get(routes::STATUS).await?;
-    let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.as_str() == name.as_str());
+    let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.is_called(name));
     if let Some(name) = args.node.iter().find(unknown) {
         return Err(Exit::NotFound.because(anyhow::anyhow!("no node {name} in infill's partition")));
     }
@@ -106,7 +106,7 @@ fn table(nodes: Vec<NodeView>, args: &TableArgs, when: When) -> Result<String, F
 }
 
 fn select(status: &Status, args: &NodesArgs) -> Vec<NodeView> {
-    let named = |n: &&NodeView| args.node.is_empty() || args.node.iter().any(|name| name == n.node.as_str());
+    let named = |n: &&NodeView| args.node.is_empty() || args.node.iter().any(|name| n.node.is_called(name));
     let bad = |n: &&NodeView| !args.bad || n.why.is_some() || !n.failures.is_empty();
     status.nodes.iter().filter(named).filter(bad).cloned().collect()
 }

@@ -37,6 +37,7 @@ pub fn node(name: &str, kind: NodeKind) -> NodeView {
         wanted_by: None,
         usable_until: None,
         why: None,
+        idle: None,
         failures: vec![],
     }
 }

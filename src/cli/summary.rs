@@ -6,7 +6,7 @@ use super::exit::Failure;
 use super::hidden::hidden;
 use super::output::When;
 use super::{gaps, jobs};
-use crate::api::{NodeKind, Status};
+use crate::api::{IdleShare, NodeKind, Status};
 use crate::model::{Control, Mode};
 
 /// The summary and the jobs.
@@ -37,11 +37,26 @@ fn head(status: &Status, url: &str, when: When) -> String {
         format!("mode    {}", mode(status)),
         format!("slurm   {}, REST {}", or_unknown(&status.slurm), or_unknown(&status.rest)),
         format!("rounds  {round}"),
-        format!("nodes   {}", line_up(status)),
+        format!("nodes   {}{}", line_up(status), beside(status)),
         format!("jobs    {}", job_line_up(status)),
         String::new(),
     ]
     .join("\n")
+}
+
+/// `; beside main jobs 3 GPUs, 12 CPUs, 11.7 GiB are idle on 2 nodes`, where any are.
+fn beside(status: &Status) -> String {
+    let idle: Vec<IdleShare> = status.nodes.iter().filter_map(|n| n.idle).collect();
+    let all = IdleShare {
+        gpus: idle.iter().fold(0, |sum, i| i.gpus.saturating_add(sum)),
+        cpus: idle.iter().fold(0, |sum, i| i.cpus.saturating_add(sum)),
+        memory_mib: idle.iter().fold(0, |sum, i| i.memory_mib.saturating_add(sum)),
+    };
+    match idle.len() {
+        0 => String::new(),
+        1 => format!("; beside main jobs {} are idle on a node", gaps::idle_share(all)),
+        n => format!("; beside main jobs {} are idle on {n} nodes", gaps::idle_share(all)),
+    }
 }
 
 fn mode(status: &Status) -> &'static str {

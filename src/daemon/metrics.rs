@@ -65,6 +65,10 @@ pub struct NodeMetrics {
     pub held: Gauge,
     /// Nodes of the partition that a main job uses.
     pub busy: Gauge,
+    /// GPUs that main jobs leave idle on nodes that they share, with their share of the node.
+    pub idle_beside_gpus: Gauge,
+    /// CPUs of these, and those idle beside main jobs on nodes without GPUs.
+    pub idle_beside_cpus: Gauge,
     /// Nodes that the circuit breaker keeps out.
     pub kept_out: Gauge,
     /// Node-seconds that infill used.
@@ -190,6 +194,9 @@ impl Metrics {
         r.register("gap_nodes", "Usable nodes that nobody uses", nodes.gaps.clone());
         r.register("held_nodes", "Nodes that infill uses", nodes.held.clone());
         r.register("busy_nodes", "Nodes of the partition used by the main queue", nodes.busy.clone());
+        let (gpus, cpus) = (nodes.idle_beside_gpus.clone(), nodes.idle_beside_cpus.clone());
+        r.register("idle_beside_gpus", "GPUs idle on nodes that main jobs share", gpus);
+        r.register("idle_beside_cpus", "CPUs that come with them, or are idle without GPUs", cpus);
         r.register("jobs", "Malleable jobs by state", jobs.by_state.clone());
         r.register("rounds", "Rounds by outcome", rounds.ends.clone());
         r.register("rescales", "Generations after a job's first", jobs.rescales.clone());

@@ -159,10 +159,6 @@ impl<'a> Sight<'a> {
             failure.job = failure.job.filter(|j| self.job(*j));
             self.clean(&mut failure.what);
         }
-        for failure in &mut node.failures {
-            failure.job = failure.job.filter(|j| self.job(*j));
-            self.clean(&mut failure.what);
-        }
     }
 
     /// A round.

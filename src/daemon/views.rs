@@ -1,10 +1,10 @@
 //! What the world looks like from outside: the documents of the HTTP API.
 
-use crate::api::{Hidden, JobView, NodeFailure, NodeKind, NodeView, SCHEMA, Status};
+use crate::api::{Hidden, IdleShare, JobView, NodeFailure, NodeKind, NodeView, SCHEMA, Status};
 use crate::model::{Gap, Job, JobId, MalleableState, Node, UnixTime, WindowCause, WindowEnd};
 
 use super::state::State;
-use crate::gaps::{Occupancy, Use};
+use crate::gaps::{Idle, Occupancy, Use, beside_main};
 use crate::generation::{Machine, Phase};
 use crate::round::Strike;
 
@@ -37,12 +37,17 @@ fn nodes(state: &State, now: UnixTime) -> Vec<NodeView> {
         Some(Use::Main(job)) => Some(job),
         _ => None,
     };
-    let mut views: Vec<NodeView> =
-        ours.map(|(at, n)| node(state, n, main_job(at), occupied.get(&n.name))).collect();
+    let beside = beside_main(&occupancy);
+    let view = |(at, n)| {
+        let idle = beside.get(&at).map(idle_share);
+        NodeView { idle, ..node(state, n, main_job(at), occupied.get(&n.name)) }
+    };
+    let mut views: Vec<NodeView> = ours.map(view).collect();
     let failure = |s: &Strike| NodeFailure { job: Some(s.job), at: s.at, what: s.why.clone() };
     for (name, strikes) in state.scene.breaker().strikes(now) {
-        if let Some(view) = views.iter_mut().find(|v| v.node == *name) {
-            view.failures = strikes.into_iter().map(failure).collect();
+        let failures: Vec<NodeFailure> = strikes.into_iter().map(failure).collect();
+        for view in views.iter_mut().filter(|v| v.node.host() == *name) {
+            view.failures.clone_from(&failures);
         }
     }
     views
@@ -71,8 +76,13 @@ fn node(state: &State, node: &Node, main: Option<&Job>, occupant: Option<&JobId>
         wanted_by,
         usable_until: gap.map(|g| g.usable_until),
         why: refused,
+        idle: None,
         failures: Vec::new(),
     }
+}
+
+fn idle_share(idle: &Idle) -> IdleShare {
+    IdleShare { gpus: idle.gpus(), cpus: idle.cpus(), memory_mib: idle.memory_mib() }
 }
 
 fn wanted(gap: &Gap) -> (Option<UnixTime>, Option<String>) {

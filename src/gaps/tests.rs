@@ -9,13 +9,9 @@ const NOW: UnixTime = UnixTime(1_000_000);
 
 fn node(name: &str, state: &str) -> Node {
     Node {
-        name: NodeName::new(name),
-        address: name.to_owned(),
         state: NodeState::from_words(state.split('+')),
         partitions: vec!["main".to_owned(), "infill".to_owned()],
-        node_type: NodeType::new("a"),
-        features: Vec::new(),
-        reason: None,
+        ..Node::new(NodeName::new(name), NodeType::new("a"))
     }
 }
 

@@ -73,7 +73,9 @@ impl Machine {
         // The plan may be older than the last word of an agent whose node Slurm takes, or on whose node the
         // command has failed.
         let leaving = self.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n);
-        let lost: Vec<NodeName> = leaving.chain(self.obstacles.trials.shunned(now)).cloned().collect();
+        let planned = plan.nodes.iter().map(|p| &p.node);
+        let shunned = planned.filter(|n| self.obstacles.trials.is_shunned(n, now));
+        let lost: Vec<NodeName> = leaving.chain(shunned).cloned().collect();
         lost.iter().for_each(|n| self.untarget(n));
         if let Some(Target { plan, blocked, .. }) = &mut self.target {
             *blocked = plan.nodes.first().is_some_and(|p| !(ground.free)(&p.node));
@@ -114,7 +116,7 @@ impl Machine {
             partition: settings.partition.clone(),
             qos: settings.qos.clone().or_else(|| some(&self.submitted.qos)),
             account: some(&self.submitted.account),
-            gres: some(&self.submitted.gres),
+            gres: some(&self.submitted.gres).or_else(|| gres_of_a_place(block)),
             constraint: some(&self.submitted.nodes.constraint).filter(|c| Constraint::is_simple(c)),
             exclude: some(&self.submitted.nodes.exclude),
         };
@@ -130,11 +132,18 @@ impl Machine {
     }
 }
 
+/// What a wing asks for that is to have a place of a shared node, where its lead asked for nothing.
+fn gres_of_a_place(block: &[Placement]) -> Option<String> {
+    block.first().filter(|p| p.node.number().is_some()).map(|_| "gpu:1".to_owned())
+}
+
 /// Groups new nodes into wings: one for each known window end, one for each node without. If that were more
 /// than may be ordered, nodes without share: half of what is left is for this job, the rest for others.
 fn blocks(missing: Vec<Placement>, ground: &Ground<'_>) -> Vec<Vec<Placement>> {
     let mut known: Vec<(UnixTime, Vec<Placement>)> = Vec::new();
     let mut open = Vec::new();
+    // Each place of a shared node is a Slurm job of its own: a main job takes no more than it needs.
+    let (places, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(|p| p.node.number().is_some());
     for p in missing {
         match (ground.window)(&p.node) {
             WindowEnd::Known { at, .. } => match known.iter_mut().find(|(end, _)| *end == at) {
@@ -149,5 +158,6 @@ fn blocks(missing: Vec<Placement>, ground: &Ground<'_>) -> Vec<Vec<Placement>> {
     let together = open.len().div_ceil(share.max(1)).max(1);
     let mut out: Vec<Vec<Placement>> = open.chunks(together).map(<[Placement]>::to_vec).collect();
     out.extend(known.into_iter().map(|(_, block)| block));
+    out.extend(places.into_iter().map(|place| vec![place]));
     out
 }

@@ -48,7 +48,7 @@ impl Trials {
     pub(super) fn ran(&mut self, generation: u64, members: &[NodeName]) {
         if self.proven_in != generation {
             self.proven_in = generation;
-            self.proven.extend(members.iter().cloned());
+            self.proven.extend(members.iter().map(NodeName::host));
             self.blamed = 0;
         }
     }
@@ -66,7 +66,7 @@ impl Trials {
             return None;
         }
         let first = self.first_failed.as_ref().into_iter();
-        let node = first.chain(failed.iter().copied()).find(|n| !self.proven.contains(*n))?.clone();
+        let node = first.chain(failed.iter().copied()).find(|n| !self.proven.contains(&n.host()))?.clone();
         self.blamed += 1;
         Some(node)
     }
@@ -78,14 +78,15 @@ impl Trials {
         blamed
     }
 
-    /// Keeps the job from a node for a while.
+    /// Keeps the job from a node for a while, and from all places on it.
     pub(super) fn shun(&mut self, node: &NodeName, now: UnixTime) {
+        let node = node.host();
         self.shunned.retain(|_, s| now.secs_since(s.until) < SHUN_MAX_SECS);
-        if self.shunned.len() >= MOST_SHUNNED && !self.shunned.contains_key(node) {
+        if self.shunned.len() >= MOST_SHUNNED && !self.shunned.contains_key(&node) {
             let first = self.shunned.iter().min_by_key(|(_, s)| s.until).map(|(n, _)| n.clone());
             first.map(|n| self.shunned.remove(&n));
         }
-        let shunned = self.shunned.entry(node.clone()).or_insert(Shunned { until: now, times: 0 });
+        let shunned = self.shunned.entry(node).or_insert(Shunned { until: now, times: 0 });
         let secs = SHUN_SECS * f64::powi(2.0, shunned.times.min(20) as i32);
         *shunned =
             Shunned { until: now.plus_secs(secs.min(SHUN_MAX_SECS)), times: shunned.times.saturating_add(1) };
@@ -93,7 +94,7 @@ impl Trials {
 
     /// Whether the job is kept from a node now.
     pub fn is_shunned(&self, node: &NodeName, now: UnixTime) -> bool {
-        self.shunned.get(node).is_some_and(|s| s.until > now)
+        self.shunned.get(&node.host()).is_some_and(|s| s.until > now)
     }
 
     /// The nodes that the job is kept from now, by name.

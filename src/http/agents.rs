@@ -14,7 +14,7 @@ use crate::daemon::context::{Admission, Context};
 use crate::daemon::lines::NoLine;
 use crate::daemon::waking::Call;
 use crate::generation::{Arrival, MAX_GENERATION};
-use crate::model::{Job, JobId, RunSpec, UserId, hello_payload, lead_of};
+use crate::model::{Job, JobId, NodeName, RunSpec, UserId, hello_payload, lead_of};
 
 use super::{Body, Denial, auth};
 
@@ -37,11 +37,11 @@ pub async fn hello(
         let what = format!("running generation {running}: there is none beyond {MAX_GENERATION}");
         return Err(Denial::new(StatusCode::UNPROCESSABLE_ENTITY, what));
     }
-    let lead = place(&context, &hello, proved).await?;
+    let (lead, node) = place(&context, &hello, proved).await?;
     let secret = auth::new_secret()?;
-    let address = context.state().address(&hello.node);
+    let address = context.state().address(&node);
     let arrival = Arrival {
-        node: hello.node.clone(),
+        node: node.clone(),
         slurm_job: hello.job,
         address,
         port: hello.port,
@@ -58,20 +58,23 @@ pub async fn hello(
             return Err(Denial::new(StatusCode::SERVICE_UNAVAILABLE, text));
         }
     }
-    tracing::info!(job = %lead, node = %hello.node, slurm_job = %hello.job, "an agent says hello");
+    tracing::info!(job = %lead, %node, slurm_job = %hello.job, "an agent says hello");
     context.wake.call(Call::Ordinary, Some(proved.0));
-    Ok(Json(Welcome { secret, preempt_leave_secs: context.config.agent.preempt_leave_secs }))
+    let place = Some(node).filter(|node| *node != hello.node);
+    Ok(Json(Welcome { secret, preempt_leave_secs: context.config.agent.preempt_leave_secs, place }))
 }
 
-/// The lead to which the agent belongs, if Slurm agrees with all that it says.
-async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<JobId, Denial> {
+/// The lead to which the agent belongs, and its node or its place there, if Slurm agrees with all that it
+/// says.
+async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<(JobId, NodeName), Denial> {
     let job = known_job(context, hello.job).await?;
     let partition = &context.config.slurm.partition;
-    let on_node = job.nodes.contains(&hello.node);
-    if job.user_id != proved || job.partition != *partition || !job.state.occupies_nodes() || !on_node {
+    let is_its = job.user_id == proved && job.partition == *partition && job.state.occupies_nodes();
+    let node = job.nodes.iter().find(|n| n.host() == hello.node).filter(|_| is_its).cloned();
+    let Some(node) = node else {
         tracing::warn!(job = %hello.job, node = %hello.node, uid = %proved, "an agent was refused: not its job or node");
         return Err(Denial::unproved());
-    }
+    };
     let lead = match hello.role {
         Role::Lead => job.id,
         Role::Wing { lead } if lead_of(&job) == Some(lead) => lead,
@@ -86,7 +89,7 @@ async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<JobId
         let at = now();
         context.change(at, |state| state.fleet.adopt(&job, at));
     }
-    Ok(lead)
+    Ok((lead, node))
 }
 
 /// The job as Slurm shows it now. To a caller who proved nothing about it, an unknown job looks like

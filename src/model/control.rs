@@ -27,6 +27,18 @@ words! {
 }
 
 words! {
+    /// What the site lends to malleable jobs.
+    #[derive(Default)]
+    pub enum Lend {
+        /// Nodes on which no main job is.
+        #[default]
+        Nodes = "nodes",
+        /// GPUs that no main job has, each with its share of the node's CPUs and memory.
+        Gpus = "gpus",
+    }
+}
+
+words! {
     /// Who may read what the daemon shows.
     pub enum Readers {
         /// Whoever proves who they are.

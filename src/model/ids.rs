@@ -66,6 +66,26 @@ impl NodeName {
         &self.0
     }
 
+    /// The place of this number on the node: `n1:2`. Slurm's names have no colon.
+    pub fn place(&self, number: usize) -> NodeName {
+        NodeName::new(format!("{}:{number}", self.0))
+    }
+
+    /// The node that a place is on; of a node the node itself.
+    pub fn host(&self) -> NodeName {
+        self.0.split_once(':').map_or_else(|| self.clone(), |(host, _)| NodeName::new(host))
+    }
+
+    /// Whether it is meant by this name: its own, or that of the node that it is a place on.
+    pub fn is_called(&self, name: &str) -> bool {
+        *self.0 == *name || self.0.split_once(':').is_some_and(|(host, _)| host == name)
+    }
+
+    /// The number of a place on its node; `None` of a node.
+    pub fn number(&self) -> Option<usize> {
+        self.0.split_once(':').and_then(|(_, number)| number.parse().ok())
+    }
+
     /// Compares as people count: `n9` before `n10`.
     pub fn cmp_natural(&self, other: &NodeName) -> Ordering {
         runs(&self.0).cmp(runs(&other.0)).then_with(|| self.cmp(other))
@@ -155,6 +175,15 @@ impl fmt::Debug for NodeType {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_on_a_node() {
+        let (node, place) = (NodeName::new("n1"), NodeName::new("n1").place(2));
+        assert_eq!((place.as_str(), place.host(), place.number()), ("n1:2", node.clone(), Some(2)));
+        assert_eq!((node.host(), node.number()), (node.clone(), None));
+        assert!(place.is_called("n1:2") && place.is_called("n1") && node.is_called("n1"));
+        assert!(!place.is_called("n1:") && !place.is_called("n12") && !node.is_called("n1:2"));
+    }
 
     #[test]
     fn names_count_as_people_do() {

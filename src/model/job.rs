@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobId, NodeName, UnixTime, UserId};
+use super::{Allocation, JobId, NodeName, Resources, UnixTime, UserId};
 
 /// Slurm's base job states. A state that we do not know is kept by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +118,12 @@ pub struct Job {
     pub time_limit_mins: Option<u64>,
     /// Nodes that it holds, sorted.
     pub nodes: Vec<NodeName>,
+    /// What it has of them, sorted by node. Empty where it has them whole, or Slurm does not say.
+    #[serde(default)]
+    pub allocations: Vec<Allocation>,
+    /// What it asks for of each node, at the most. `None`: whole nodes, or nobody can tell.
+    #[serde(default)]
+    pub wants: Option<Resources>,
     /// The node on which its batch script runs.
     pub batch_host: Option<NodeName>,
     /// Nodes that backfill reserved for it while it waits.
@@ -172,6 +178,8 @@ impl Job {
             preempt_time: None,
             time_limit_mins: None,
             nodes: Vec::new(),
+            allocations: Vec::new(),
+            wants: None,
             batch_host: None,
             scheduled_nodes: Vec::new(),
             node_count: 0,

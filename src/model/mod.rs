@@ -28,6 +28,7 @@ pub mod reason;
 pub mod refusal;
 pub mod report;
 pub mod request;
+pub mod resources;
 pub mod round;
 mod sentence;
 pub mod sizes;
@@ -43,7 +44,7 @@ pub mod worker;
 
 pub use bar::{Bar, Hold};
 pub use constraint::{Constraint, ConstraintError};
-pub use control::{Control, Mode, Readers};
+pub use control::{Control, Lend, Mode, Readers};
 pub use credential::{Credential, Secret, hello_payload};
 pub use event::{AgentEvent, Blame, EventKind, Opening};
 pub use gap::{EndedGap, Gap, Gaps};
@@ -65,7 +66,8 @@ pub use profile::{
 pub use reason::{JobReason, JobReasonKind, Leaving, Shortage, Size};
 pub use refusal::Refusal;
 pub use report::{JobVerdict, NodeVerdict, Report};
-pub use request::{Request, RequestError, Wishes, lead_of, order_in, wing_comment, wing_name};
+pub use request::{Request, RequestError, Wishes, lead_of, order_in, place_in, wing_comment, wing_name};
+pub use resources::{Allocation, Gpus, Resources, Unit};
 pub use round::RoundSummary;
 pub use sizes::{MAX_NODES_A_JOB, Sizes, SizesError};
 pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};

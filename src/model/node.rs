@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{NodeName, NodeType};
+use super::{NodeName, NodeType, Resources};
 
 /// Whether a word of a node's state forbids new work on the node, whatever the other words are.
 #[derive(Clone, Copy, PartialEq)]
@@ -191,6 +191,29 @@ pub struct Node {
     pub features: Vec<String>,
     /// Why the node is drained or down, if somebody said so.
     pub reason: Option<String>,
+    /// What jobs may have of it; nothing where Slurm does not say.
+    #[serde(default)]
+    pub has: Resources,
+    /// What jobs have of it by Slurm's own sums, which lag some seconds behind the jobs.
+    #[serde(default)]
+    pub used: Resources,
+}
+
+impl Node {
+    /// A node that is idle, at the address that its name is, and in no partition.
+    pub fn new(name: NodeName, node_type: NodeType) -> Node {
+        Node {
+            address: name.to_string(),
+            name,
+            state: NodeState::from_words(["IDLE"]),
+            partitions: Vec::new(),
+            node_type,
+            features: Vec::new(),
+            reason: None,
+            has: Resources::default(),
+            used: Resources::default(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Job, JobId, Sizes, SizesError};
+use super::{Job, JobId, NodeName, Sizes, SizesError};
 
 /// What comments for infill begin with.
 const TAG: &str = "infill:";
@@ -62,7 +62,7 @@ impl Request {
         let unknown = || RequestError::Unknown(text.to_owned());
         for (key, value) in options(text) {
             match key {
-                "nodes" => return Ok(Some(Request::Lead(Sizes::parse(value)?))),
+                "nodes" | "gpus" => return Ok(Some(Request::Lead(Sizes::parse(value)?))),
                 "wing" => {
                     return value.parse().map(|id| Some(Request::Wing(JobId(id)))).map_err(|_| unknown());
                 }
@@ -109,9 +109,16 @@ pub fn wing_name(lead: JobId) -> String {
     format!("{WING}{lead}")
 }
 
-/// The comment of the wing of this lead that was ordered under this number.
-pub fn wing_comment(order: u64, lead: JobId) -> String {
-    format!("{TAG}order={order};wing={lead}")
+/// The comment of the wing of this lead that was ordered under this number, for this place if it is one.
+pub fn wing_comment(order: u64, lead: JobId, place: Option<&NodeName>) -> String {
+    let place = place.map(|place| format!(";place={place}")).unwrap_or_default();
+    format!("{TAG}order={order};wing={lead}{place}")
+}
+
+/// The place that a wing's comment names.
+pub fn place_in(comment: &str) -> Option<NodeName> {
+    let (_, place) = options(tagged(comment)?).find(|(key, _)| *key == "place")?;
+    Some(NodeName::new(place)).filter(|place| place.number().is_some())
 }
 
 /// The order number that a wing's comment names. Others may have written before it and behind it.
@@ -201,10 +208,14 @@ mod tests {
 
     #[test]
     fn what_is_written_of_a_wing_is_read_again() {
-        let comment = wing_comment(17, JobId(100));
+        let comment = wing_comment(17, JobId(100), None);
         let wing = job(&wing_name(JobId(100)), "", &comment);
         assert_eq!((lead_of(&wing), order_in(&comment)), (Some(JobId(100)), Some(17)));
         assert_eq!(Request::parse(&comment), Ok(Some(Request::Wing(JobId(100)))));
+        assert_eq!(place_in(&comment), None);
+        let comment = wing_comment(17, JobId(100), Some(&NodeName::new("n1:2")));
+        assert_eq!((order_in(&comment), place_in(&comment)), (Some(17), Some(NodeName::new("n1:2"))));
+        assert_eq!(place_in("infill:order=1;place=n1"), None);
         assert_eq!(order_in("infill:wing=100 infill:order=17,site=x"), Some(17));
         for comment in ["", "(null)", "infill:nodes=1", "infill:order=", "order=3"] {
             assert_eq!(order_in(comment), None, "{comment:?}");
@@ -215,7 +226,9 @@ mod tests {
     fn the_plug_in_has_the_same_bound_and_writes_what_is_read_here() {
         let bound = PLUGIN.lines().find_map(|l| l.strip_prefix("local MAX_NODES = ")).expect("a bound");
         assert_eq!(bound.parse(), Ok(MAX_NODES_A_JOB));
-        for text in [format!("\"^{WING}(%d+)$\""), format!("\"{TAG}nodes=\""), format!("\"{TAG}wing=\"")] {
+        for text in
+            [format!("\"^{WING}(%d+)$\""), format!("\"{TAG}\" .. LEND .. \"=\""), format!("\"{TAG}wing=\"")]
+        {
             assert!(PLUGIN.contains(&text), "the plug-in says nothing of {text}");
         }
     }

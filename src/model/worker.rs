@@ -58,13 +58,20 @@ pub struct Member {
     pub master_addr: String,
     /// Rendezvous port on that host.
     pub master_port: u16,
-    /// All nodes by rank.
+    /// All nodes by rank, or places on nodes.
     pub nodes: Vec<NodeName>,
     /// Execution plan.
     pub exec_plan: String,
     /// How processes that stay alive over changes meet in this generation; `None`: nobody tells them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meeting: Option<Meeting>,
+}
+
+impl Member {
+    /// The host of each member by rank: where GPUs are lent, one may come more than once.
+    pub fn hosts(&self) -> Vec<NodeName> {
+        self.nodes.iter().map(NodeName::host).collect()
+    }
 }
 
 /// How processes that stay alive over changes meet in a generation.

@@ -3,7 +3,7 @@
 //! Whatever goes wrong on a node may be the fault of the node, of the job, or of something that all jobs of a
 //! user do. A job keeps away from such a node by itself; here it is counted *who* met it. Two jobs of one
 //! user close the node to that user, jobs of two users to everybody: so nobody can close nodes to others. A
-//! job that fails elsewhere as well takes its word back.
+//! job that fails elsewhere as well takes its word back. What is met on a place is met on its node.
 //!
 //! Pure: what happened and when come in, which nodes are blocked comes out.
 
@@ -81,7 +81,7 @@ impl Breaker {
         let now = strike.at;
         self.forget(now);
         let (user, why) = (strike.user, strike.why.clone());
-        let record = self.nodes.entry(node.clone()).or_default();
+        let record = self.nodes.entry(node.host()).or_default();
         record.strikes.retain(|s| s.job != strike.job);
         record.strikes.push(strike);
         let beyond = record.strikes.len().saturating_sub(MOST_STRIKES);
@@ -106,7 +106,7 @@ impl Breaker {
     }
 
     fn close(&mut self, node: &NodeName, why: &str, now: UnixTime) {
-        let record = self.nodes.entry(node.clone()).or_default();
+        let record = self.nodes.entry(node.host()).or_default();
         let before = record.blocked.as_ref().map_or(0, |b| b.times);
         record.blocked = Some(block(before, why, (self.first_secs, self.longest_secs), now));
     }
@@ -128,7 +128,7 @@ impl Breaker {
 
     /// Why the node is left alone now by everybody, if it is.
     pub fn blocked(&self, node: &NodeName, now: UnixTime) -> Option<String> {
-        self.nodes.get(node)?.blocked.as_ref().filter(|b| b.until > now).map(Blocked::to_string)
+        self.nodes.get(&node.host())?.blocked.as_ref().filter(|b| b.until > now).map(Blocked::to_string)
     }
 
     /// Nodes that are left alone now by jobs of this user, by name.

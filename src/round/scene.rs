@@ -133,7 +133,7 @@ impl Scene {
         for job in jobs.iter_mut().filter(|j| self.leave.is_slow(j.id)) {
             self.exclude_short(job, &gaps, now);
         }
-        jobs.iter_mut().for_each(|job| self.keep_off(job, now));
+        jobs.iter_mut().for_each(|job| self.keep_off(job, &gaps, now));
         let doubt = (!terms.trusted).then(|| DOUBTFUL.to_owned());
         let notes = self.notes.iter().cloned().chain(doubt).collect();
         let may_grow = terms.may_grow && terms.trusted;
@@ -354,10 +354,18 @@ impl Scene {
         gaps
     }
 
-    /// Keeps a job from the nodes that are closed to its user.
-    fn keep_off(&self, job: &mut MalleableJob, now: UnixTime) {
+    /// Keeps a job from the nodes that are closed to its user, and from all places on nodes that it must
+    /// avoid.
+    fn keep_off(&self, job: &mut MalleableJob, gaps: &Gaps, now: UnixTime) {
         let before = job.excluded.len();
         job.excluded.extend(self.breaker.blocked_to(job.user, now).cloned());
+        if job.excluded.is_empty() {
+            return;
+        }
+        let nodes: BTreeSet<&NodeName> = job.excluded.iter().collect();
+        let places = gaps.gaps.iter().map(|g| &g.node).filter(|n| n.number().is_some());
+        let avoided: Vec<NodeName> = places.filter(|n| nodes.contains(&n.host())).cloned().collect();
+        job.excluded.extend(avoided);
         if job.excluded.len() > before {
             job.excluded.sort_unstable();
             job.excluded.dedup();

@@ -8,9 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Endpoint, Privacy, SlurmApi, SlurmError};
-use crate::model::{
-    BaseState, Job, JobId, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime, UserId,
-};
+use crate::model::{BaseState, Job, JobId, JobState, Node, NodeName, NodeType, Snapshot, UnixTime, UserId};
 
 /// A change that was asked for and accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,13 +137,8 @@ impl FakeSlurm {
 
 fn idle_node(name: &str, partition: &str) -> Node {
     Node {
-        name: NodeName::new(name),
-        address: name.to_owned(),
-        state: NodeState::from_words(["IDLE"]),
         partitions: vec!["main".to_owned(), partition.to_owned()],
-        node_type: NodeType::new("cpu2"),
-        features: Vec::new(),
-        reason: None,
+        ..Node::new(NodeName::new(name), NodeType::new("cpu2"))
     }
 }
 
@@ -220,6 +213,10 @@ impl SlurmApi for FakeSlurm {
 
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
         self.read(|state| state.world.job(id).cloned())
+    }
+
+    async fn exclusive_partitions(&self) -> Result<Vec<String>, SlurmError> {
+        Ok(Vec::new())
     }
 
     async fn privacy(&self) -> Result<Privacy, SlurmError> {

@@ -1,6 +1,12 @@
 //! Generic resources in Slurm's notation, and the node type that follows from them.
 
-use crate::model::NodeType;
+use crate::model::{Gpus, NodeType};
+
+/// The generic resource that GPUs are.
+const GPU: &str = "gpu";
+
+/// Generic resources by which Slurm shares out parts of GPUs.
+const PARTS_OF_GPUS: [&str; 2] = ["mps", "shard"];
 
 /// One generic resource of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +47,42 @@ fn parse(item: &str) -> Gres {
         (Some(kind), None) => Gres { name, kind: Some(kind.to_owned()), count: "1".to_owned() },
         _ => Gres { name, kind: None, count: "1".to_owned() },
     }
+}
+
+/// The GPUs of a list such as `gpu:a100:4(S:0,1),nvme:1`, or of a node's `gres_used`; `None` where one of
+/// them has no count.
+pub(super) fn gpus(text: &str) -> Option<Gpus> {
+    count(items(text).into_iter().map(parse).filter(|g| g.name == GPU))
+}
+
+/// The GPUs of a job's `gres_detail` of one node; `None` if that cannot be told: parts of GPUs are shared out
+/// under other names.
+pub(super) fn gpus_held(text: &str) -> Option<Gpus> {
+    let all: Vec<Gres> = items(text).into_iter().map(parse).collect();
+    let is_part = |g: &Gres| PARTS_OF_GPUS.contains(&g.name.as_str());
+    if all.iter().any(is_part) { None } else { count(all.into_iter().filter(|g| g.name == GPU)) }
+}
+
+/// How many GPUs a request names, of whatever types: `gres/gpu:a100:2`, `gres:gpu:2`, `cpu=4,gres/gpu=1`.
+/// `None` where it names parts of GPUs, or no number.
+pub(super) fn gpus_asked(text: &str) -> Option<u64> {
+    let mut sum = 0u64;
+    for item in items(text) {
+        let Some(item) = item.strip_prefix("gres/").or_else(|| item.strip_prefix("gres:")) else { continue };
+        let gres = parse(&item.replace('=', ":"));
+        match gres.name.as_str() {
+            GPU => sum = sum.saturating_add(gres.count.parse().ok()?),
+            name if PARTS_OF_GPUS.contains(&name) => return None,
+            _ => {}
+        }
+    }
+    Some(sum)
+}
+
+fn count(gpus: impl Iterator<Item = Gres>) -> Option<Gpus> {
+    let counts: Option<Vec<(String, u32)>> =
+        gpus.map(|g| Some((g.kind.unwrap_or_default(), g.count.parse().ok()?))).collect();
+    counts.map(Gpus::of)
 }
 
 /// The class of interchangeable nodes: `gpu:a100:4/cpu64`, or `cpu2` without generic resources.
@@ -119,6 +161,33 @@ mod tests {
         assert_eq!(name("nvme:1,gpu:a100:4(S:0,1)"), "gpu:a100:4+nvme:1/cpu64");
         assert_eq!(name("gpu:4"), "gpu:4/cpu64/ib+rack7");
         assert_eq!(name("gpu:a100:0,gpu:h100"), "gpu:h100:1/cpu64");
+    }
+
+    #[test]
+    fn gpus_are_counted_by_type() {
+        let said = |gpus: Option<Gpus>| gpus.map(|g| serde_json::to_string(&g).unwrap());
+        let of = |text| said(gpus(text));
+        assert_eq!(of("gpu:a100:4(S:0,1),nvme:1").as_deref(), Some(r#"[["a100",4]]"#));
+        assert_eq!(of("gpu:a100:2(IDX:0,3),gpu:t4:1(IDX:4)").as_deref(), Some(r#"[["a100",2],["t4",1]]"#));
+        assert_eq!(of("gpu:a100:0(IDX:N/A)").as_deref(), Some("[]"));
+        assert_eq!(of("gpu:2").as_deref(), Some(r#"[["",2]]"#));
+        assert_eq!(of("(null)").as_deref(), Some("[]"));
+        assert_eq!(of("gpu:a100:many"), None);
+        assert_eq!(of("shard:a100:8,gpu:a100:4").as_deref(), Some(r#"[["a100",4]]"#));
+        assert_eq!(said(gpus_held("gpu:a100:1(IDX:2)")).as_deref(), Some(r#"[["a100",1]]"#));
+        assert_eq!(said(gpus_held("shard:a100:3(IDX:0)")), None, "part of a GPU");
+    }
+
+    #[test]
+    fn gpus_that_are_asked_for() {
+        assert_eq!(gpus_asked("gres/gpu:a100:2"), Some(2));
+        assert_eq!(gpus_asked("gres:gpu:3,gres:nvme:1"), Some(3));
+        assert_eq!(gpus_asked("cpu=4,gres/gpu=1"), Some(1));
+        assert_eq!(gpus_asked("gres/gpu"), Some(1));
+        assert_eq!(gpus_asked("cpu=4"), Some(0));
+        assert_eq!(gpus_asked(""), Some(0));
+        assert_eq!(gpus_asked("gres/shard:2"), None);
+        assert_eq!(gpus_asked("gres/gpu:a100:all"), None);
     }
 
     #[test]

@@ -11,10 +11,12 @@ pub mod fake;
 mod gres;
 mod identity;
 pub mod munge;
+mod places;
 mod privacy;
 pub mod rest;
 mod tokens;
 
+pub use places::PlacesSlurm;
 pub use privacy::Privacy;
 pub use rest::RestSlurm;
 
@@ -84,6 +86,8 @@ pub trait SlurmApi: Send + Sync {
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError>;
     /// What users may see of each other, and who sees everything.
     async fn privacy(&self) -> Result<Privacy, SlurmError>;
+    /// Partitions whose jobs have their nodes for themselves (`OverSubscribe=EXCLUSIVE`).
+    async fn exclusive_partitions(&self) -> Result<Vec<String>, SlurmError>;
     /// Pins a pending job to one node, sets its time limit, clears its begin time and releases it.
     /// `Transient` while a requeued job still leaves its former node: Slurm would then make it wait for two
     /// minutes.

@@ -34,6 +34,9 @@ impl SlurmApi for Obedient {
     async fn privacy(&self) -> Result<Privacy, SlurmError> {
         unreachable!("the executor does not ask for this")
     }
+    async fn exclusive_partitions(&self) -> Result<Vec<String>, SlurmError> {
+        unreachable!("the executor does not ask for this")
+    }
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
         Ok(self.jobs.iter().find(|j| j.id == id).cloned())
     }

@@ -65,6 +65,9 @@ impl SlurmApi for Counting {
     async fn privacy(&self) -> Result<Privacy, SlurmError> {
         self.slurm.privacy().await
     }
+    async fn exclusive_partitions(&self) -> Result<Vec<String>, SlurmError> {
+        self.slurm.exclusive_partitions().await
+    }
     async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
         self.slurm.launch(id, node, limit_mins).await
     }

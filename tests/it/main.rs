@@ -35,6 +35,7 @@ mod python;
 mod pytorch;
 mod requests;
 mod settings;
+mod shares;
 mod simulated;
 mod sites;
 mod standby;

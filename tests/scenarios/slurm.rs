@@ -62,13 +62,9 @@ fn nodes(script: &Script, jobs: &[Job], at: i64) -> Vec<Node> {
     let mut nodes = Vec::new();
     for group in &script.nodes {
         nodes.extend(group.names.0.iter().map(|name| Node {
-            name: name.clone(),
-            address: String::new(),
             state: state(script, jobs, name, at),
             partitions: vec![PARTITION.to_owned(), MAIN.to_owned()],
-            node_type: group.node_type.clone(),
-            features: Vec::new(),
-            reason: None,
+            ..Node::new(name.clone(), group.node_type.clone())
         }));
     }
     nodes.sort_by(|a, b| a.name.cmp(&b.name));

@@ -32,6 +32,27 @@ await_dying_init() {
 
 process_is_gone() { [[ ! -e /proc/$1 ]]; }
 
+# Nodes with GPUs, which jobs share. What is said by --set comes after, and so counts.
+share_gpus() {
+    local list="NodeName=n[1-$NODES]" gpu
+    ((NODES > 1)) || list=NodeName=n1
+    SETTINGS=(
+        "$list CPUs=$((4 * GPUS)) RealMemory=$((4000 * GPUS)) Gres=gpu:a100:$GPUS"
+        GresTypes=gpu
+        AccountingStorageTRES=gres/gpu
+        SelectTypeParameters=CR_CPU_Memory
+        DefMemPerCPU=500
+        "PartitionName=main OverSubscribe=NO"
+        "PartitionName=infill OverSubscribe=NO DefCpuPerGPU=4 DefMemPerGPU=4000"
+        "${SETTINGS[@]}"
+    )
+    mkdir -p "$DIR/state/files"
+    echo "$list Name=gpu Type=a100 File=/etc/slurm/gpu[0-$((GPUS - 1))]" >"$DIR/state/files/gres.conf"
+    for ((gpu = 0; gpu < GPUS; gpu++)); do : >"$DIR/state/files/gpu$gpu"; done
+    sed 's/^local LEND = "nodes"$/local LEND = "gpus"/' "$REPOSITORY/slurm/job_submit.lua" >"$DIR/state/files/job_submit.lua"
+    cp "$DIR/state/files/job_submit.lua" "$DIR/state/files/infill.lua"
+}
+
 write_state() {
     mkdir -p "$DIR"/{upper,work,root,state,run,etc,lib,scratch,log} "$DIR/state/files"
     chmod 0755 "$DIR" "$DIR"/*/

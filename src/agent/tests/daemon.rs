@@ -142,7 +142,7 @@ async fn hello(State(shared): State<Shared>, Json(hello): Json<Hello>) -> Result
     }
     book.hellos.push(hello);
     let secret = Secret(format!("s{}", book.secret));
-    Ok(Json(Welcome { secret, preempt_leave_secs: LEAVE_SECS }))
+    Ok(Json(Welcome { secret, preempt_leave_secs: LEAVE_SECS, place: None }))
 }
 
 async fn poll(

@@ -41,6 +41,7 @@ fn submitter(notes: &Path, programs: Programs) -> Submitter {
         worker_args: vec!["--".to_owned(), "true".to_owned()],
         url: "http://ctl".to_owned(),
         dir: None,
+        share: Vec::new(),
         output: Some(PathBuf::from("/home/a/50%.out")),
         error: None,
     };

@@ -314,7 +314,7 @@ impl Worker {
     }
 
     fn tell_place(&self, member: &Member, store: &str, urgent: bool) {
-        let ranks = self.ranks();
+        let (ranks, hosts) = (self.ranks(), member.hosts());
         for (local, talk) in &self.alive.talks {
             talk.voice.say(&Tell::Regroup {
                 epoch: member.generation,
@@ -322,7 +322,7 @@ impl Worker {
                 world: member.world.saturating_mul(ranks),
                 store,
                 urgent,
-                nodes: &member.nodes,
+                nodes: &hosts,
             });
         }
     }

@@ -92,7 +92,7 @@ async fn site(config: &Config, scontrol: &str) -> Vec<Finding> {
             findings.extend(conf.judge());
             findings.extend(conf.judge_size(config.slurm.max_wings));
             findings.extend(programs::judge(conf, config));
-            let trial = plugin::trial(&config.slurm.partition);
+            let trial = plugin::trial(&config.slurm.partition, config.gaps.lend);
             findings.push(plugin::judge(&command::run("sbatch", &trial, "").await, conf.submit_plugins()));
         }
         Err(why) => findings.push(unchecked("preempt", why)),
@@ -106,7 +106,7 @@ async fn site(config: &Config, scontrol: &str) -> Vec<Finding> {
         }
     };
     let qos = partition::qos_of(partitions.as_deref().unwrap_or(&[]), name, &config.slurm.qos);
-    findings.extend(partitions.iter().flat_map(|all| partition::judge(all, name, &qos)));
+    findings.extend(partitions.iter().flat_map(|all| partition::judge(all, name, &qos, config.gaps.lend)));
     match command::run("sacctmgr", &["-nP", "show", "qos", accounting::QOS_FIELDS], "").await {
         Ok(text) => {
             let preemption = match &conf {

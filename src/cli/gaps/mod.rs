@@ -13,8 +13,8 @@ use super::output::{self, When};
 use super::session::Session;
 use super::simulate::args::LogArgs;
 use super::table::{Column, FieldHelp};
-use crate::api::{NodeKind, NodeView, Status, routes};
-use crate::model::{JobId, UnixTime};
+use crate::api::{IdleShare, NodeKind, NodeView, Status, routes};
+use crate::model::{Gpus, JobId, Resources, UnixTime};
 
 /// Flags of `infill gaps`.
 #[derive(Clone, Debug, Default, Args)]
@@ -98,6 +98,12 @@ const COLUMNS: &[Column<Row>] = &[
         cell: |r| r.node.wanted_by.clone().unwrap_or_else(|| "-".to_owned()),
     },
     Column {
+        letter: 'g',
+        header: "BESIDE",
+        help: "GPUs that main jobs leave idle on it, or CPUs (c) where it has none",
+        cell: |r| r.node.idle.map_or_else(|| "-".to_owned(), beside),
+    },
+    Column {
         letter: 'r',
         header: "REASON",
         help: "why it is refused",
@@ -112,6 +118,18 @@ pub fn id(job: Option<JobId>) -> String {
 
 fn time(moment: Option<UnixTime>, show: impl FnOnce(UnixTime) -> String) -> String {
     moment.map_or_else(|| "-".to_owned(), show)
+}
+
+/// `2` GPUs, or `6c`.
+fn beside(idle: IdleShare) -> String {
+    if idle.gpus > 0 { idle.gpus.to_string() } else { format!("{}c", idle.cpus) }
+}
+
+/// `2 GPUs, 8 CPUs, 7.8 GiB`.
+pub fn idle_share(idle: IdleShare) -> String {
+    let IdleShare { gpus, cpus, memory_mib } = idle;
+    let of_any_type = Gpus::of([(String::new(), gpus)]);
+    Resources { cpus, memory_mib, gpus: of_any_type }.to_string()
 }
 
 /// The word for a kind of node.
@@ -138,7 +156,7 @@ pub async fn run(args: GapsArgs, session: &Session) -> CommandResult {
     }
     let status: Status = session.client()?.get(routes::STATUS).await?;
     let filter = args.filter.resolve()?;
-    let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.as_str() == name.as_str());
+    let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.is_called(name));
     if let Some(name) = filter.node.iter().find(unknown) {
         return Err(Exit::NotFound.because(anyhow::anyhow!("no node {name} in infill's partition")));
     }

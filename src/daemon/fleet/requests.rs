@@ -116,7 +116,7 @@ impl Asked {
 
     fn admits(&self, alternative: usize, node: &Node) -> bool {
         self.constraint.as_ref().is_none_or(|c| c.admits(alternative, &node.features))
-            && !self.exclude.contains(&node.name)
+            && !self.exclude.contains(&node.name.host())
             && has_gres(&node.node_type, &self.gres)
     }
 }
@@ -159,7 +159,7 @@ impl<'a> Gres<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BaseState, JobId, NodeState};
+    use crate::model::{BaseState, JobId};
 
     /// `n1 big,ib gpu:4`: name, features, generic resources.
     fn nodes(lines: &[&str]) -> Vec<Node> {
@@ -167,13 +167,9 @@ mod tests {
             let words: Vec<&str> = line.split(' ').collect();
             let word = |at: usize| words.get(at).copied().unwrap_or_default();
             Node {
-                name: NodeName::new(word(0)),
-                address: String::new(),
-                state: NodeState::from_words(["IDLE"]),
                 partitions: vec!["infill".to_owned()],
-                node_type: NodeType::new(format!("{}/cpu2", word(2))),
                 features: word(1).split(',').map(str::to_owned).collect(),
-                reason: None,
+                ..Node::new(NodeName::new(word(0)), NodeType::new(format!("{}/cpu2", word(2))))
             }
         };
         lines.iter().map(node).collect()

@@ -131,13 +131,9 @@ fn nodes(names: &[NodeName], numbers: &[NodeIx]) -> Vec<NodeName> {
 
 fn node(name: &NodeName) -> Node {
     Node {
-        name: name.clone(),
-        address: String::new(),
         state: NodeState::from_words(["ALLOCATED"]),
         partitions: vec![PARTITION.to_owned(), MAIN.to_owned()],
-        node_type: NodeType::new(NODE_TYPE),
-        features: Vec::new(),
-        reason: None,
+        ..Node::new(name.clone(), NodeType::new(NODE_TYPE))
     }
 }
 

@@ -83,6 +83,18 @@ fn with_job(state: &'static str, partition: &'static str) -> impl FnMut(&str, &s
 }
 
 #[tokio::test]
+async fn for_shared_nodes_a_version_is_spoken_that_tells_of_them() {
+    for (speaks, expected) in [(vec!["v0.0.45", "v0.0.44"], "v0.0.44"), (vec!["v0.0.45"], "v0.0.45")] {
+        let served = serve(SlurmConfig::default(), move |asked, _| {
+            if speaks.iter().any(|v| asked.contains(&format!("/{v}/"))) { fine() } else { no_url() }
+        })
+        .await;
+        let slurm = served.slurm.telling_of_shares();
+        assert_eq!(slurm.endpoint().await.unwrap().rest_version, expected);
+    }
+}
+
+#[tokio::test]
 async fn the_newest_common_version_is_spoken_and_found_anew() {
     let speaks = Arc::new(Mutex::new(vec!["v0.0.43", "v0.0.42"]));
     let now = speaks.clone();

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::field::{Number, Text, Words};
 use super::record::{Field, Flaws, Record, Shared};
-use super::wire;
+use super::{shares, wire};
 use crate::model::{
     Asks, BaseState, Job, JobId, JobState, Node, NodeName, NodeState, Reservation, UnixTime, UserId, hostlist,
 };
@@ -73,6 +73,8 @@ fn node(w: &wire::Node<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Node {
         node_type: shared.node_type(gres::node_type(gres, cpus, features)),
         features: owned(has),
         reason: Some(reason).filter(|r| !r.is_empty()).map(str::to_owned),
+        has: shares::has(w),
+        used: shares::used(w),
     }
 }
 
@@ -141,6 +143,8 @@ fn job(w: &wire::Job<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Job {
         time_limit_mins: flaws.or_default(time_limit(w.time_limit)),
         batch_host: Some(host).filter(|h| !h.is_empty()).map(|h| shared.name(h)),
         nodes,
+        allocations: shares::allocations(w, shared),
+        wants: shares::wants(w, node_count),
         scheduled_nodes: flaws.or_default(host_list(shared, &w.scheduled_nodes, "scheduled_nodes")),
         node_count,
         comment,

@@ -21,6 +21,9 @@ const MAX_NUMBER: i64 = 1 << 53;
 /// Most words in one list. A node is in a handful of partitions and has at most dozens of features.
 const MAX_WORDS: usize = 10_000;
 
+/// Most items in one list: a job has one for each of its nodes.
+const MAX_ITEMS: usize = 100_000;
+
 /// A number, also as text or as `{set, infinite, number}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Number {
@@ -67,6 +70,18 @@ pub(super) enum Object<T> {
     Unset,
     /// A value.
     Value(T),
+    /// Something else.
+    Bad,
+}
+
+/// A list of anything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum List<T> {
+    /// Missing or null.
+    #[default]
+    Unset,
+    /// A value.
+    Value(Vec<T>),
     /// Something else.
     Bad,
 }
@@ -322,6 +337,53 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
+struct ListVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
+    type Value = List<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<List<T>, E> {
+        Ok(List::Bad)
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<List<T>, E> {
+        Ok(List::Bad)
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<List<T>, E> {
+        Ok(List::Bad)
+    }
+    fn visit_f64<E>(self, _: f64) -> Result<List<T>, E> {
+        Ok(List::Bad)
+    }
+    fn visit_str<E>(self, _: &str) -> Result<List<T>, E> {
+        Ok(List::Bad)
+    }
+    fn visit_unit<E>(self) -> Result<List<T>, E> {
+        Ok(List::Unset)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<T>, A::Error> {
+        let mut items = Vec::new();
+        while items.len() < MAX_ITEMS {
+            match seq.next_element()? {
+                Some(item) => items.push(item),
+                None => return Ok(List::Value(items)),
+            }
+        }
+        drain_seq(seq).map(|()| List::Bad)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<List<T>, A::Error> {
+        drain_map(map).map(|()| List::Bad)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_any(ListVisitor(PhantomData))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -354,5 +416,17 @@ mod tests {
         assert_eq!(words("null"), Words::Unset);
         assert_eq!(words("[null]"), Words::Bad);
         assert_eq!(words("3"), Words::Bad);
+    }
+
+    #[test]
+    fn a_list_is_one_whatever_is_in_it() {
+        let list = |json: &'static str| serde_json::from_str::<List<Number>>(json).unwrap();
+        assert_eq!(list("[7, [], null]"), List::Value(vec![Number::Value(7), Number::Bad, Number::Unset]));
+        assert_eq!((list("[]"), list("null")), (List::Value(vec![]), List::Unset));
+        for json in ["7", "-1", "0.5", "true", "\"x\"", r#"{"a": [1]}"#] {
+            assert_eq!(list(json), List::Bad, "{json}");
+        }
+        let long = format!("[{}1]", "1,".repeat(MAX_ITEMS));
+        assert_eq!(serde_json::from_str::<List<Number>>(&long).unwrap(), List::Bad);
     }
 }

@@ -19,6 +19,7 @@ mod record;
 #[cfg(test)]
 mod recorded;
 mod session;
+mod shares;
 mod token;
 mod window;
 mod wire;
@@ -39,6 +40,7 @@ use self::plans::Plans;
 use self::reading::{ExitWatch, Pulse, Reading};
 use self::record::{Record, Shared};
 use self::session::Session;
+use self::shares::Partition;
 use self::token::Tokens;
 use super::{Endpoint, Privacy, SlurmApi, SlurmError, privacy};
 use crate::config::SlurmConfig;
@@ -86,6 +88,11 @@ impl RestSlurm {
             ours: Arc::new(Mutex::new(Ours::of(&config.partition))),
             plans: Mutex::default(),
         })
+    }
+
+    /// For a site whose jobs share nodes: speaks a REST version in which their records tell what they ask for.
+    pub fn telling_of_shares(self) -> RestSlurm {
+        RestSlurm { session: self.session.telling_of_shares(), ..self }
     }
 
     /// Asks slurmrestd in the name of the user that this token claims to be, for something that any user may
@@ -192,6 +199,14 @@ impl SlurmApi for RestSlurm {
 
     async fn privacy(&self) -> Result<Privacy, SlurmError> {
         privacy::read(&self.scontrol).await
+    }
+
+    async fn exclusive_partitions(&self) -> Result<Vec<String>, SlurmError> {
+        let Listed { records, bad, .. } = self.list::<Partition>("partitions/", &Arc::default()).await?;
+        // Of one that cannot be read nobody knows that its jobs share.
+        let bad = bad.into_iter().filter_map(|bad| bad.rest);
+        let exclusive = records.into_iter().filter(|p| p.exclusive);
+        Ok(exclusive.chain(bad).map(|p| p.name).collect())
     }
 
     async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {

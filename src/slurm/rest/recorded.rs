@@ -115,6 +115,50 @@ fn every_version_tells_the_same() {
     }
 }
 
+/// What nodes have and jobs hold or want of them, in a few lines.
+fn shares(s: &Snapshot) -> String {
+    let mut lines: Vec<String> =
+        s.nodes.iter().map(|n| format!("{} has {}; used {}", n.name, n.has, n.used)).collect();
+    for j in &s.jobs {
+        let whole = if j.state.is_pending() { "waits" } else { "has its nodes whole" };
+        let held = j.allocations.iter().map(|a| format!("{} of {}", a.holds, a.node));
+        let held = held.collect::<Vec<_>>().join("; ");
+        let wants = j.wants.as_ref().map_or("whole nodes".to_owned(), ToString::to_string);
+        lines.push(format!("{} {}; asked for {wants}", j.id, if held.is_empty() { whole } else { &held }));
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn every_version_tells_the_same_of_shared_nodes() {
+    let of = |(release, version): (&str, &str)| {
+        let text = |name: &str| recorded(release, version, name);
+        let (nodes, jobs) = (text("shared-nodes"), text("shared-jobs"));
+        shares(&snapshot_of(&nodes, &jobs, &text("reservations"), &text("diag")).unwrap())
+    };
+    let newest = of(("26.05", "v0.0.44"));
+    insta::assert_snapshot!(newest, @r"
+    n1 has 4 a100 GPUs, 16 CPUs, 15.6 GiB; used 4 a100 GPUs, 8 CPUs, 2.9 GiB
+    n2 has 4 a100 GPUs, 16 CPUs, 15.6 GiB; used 4 a100 GPUs, 5 CPUs, 2.4 GiB
+    n3 has 4 a100 GPUs, 16 CPUs, 15.6 GiB; used 4 a100 GPUs, 16 CPUs, 7.8 GiB
+    n4 has 4 a100 GPUs, 16 CPUs, 15.6 GiB; used 4 CPUs, 2.0 GiB
+    1 2 a100 GPUs, 1 CPU, 0.5 GiB of n1; asked for 2 GPUs, 1 CPU, 0.5 GiB
+    2 3 a100 GPUs, 1 CPU, 0.5 GiB of n2; asked for 3 GPUs, 1 CPU, 0.5 GiB
+    3 2 a100 GPUs, 6 CPUs, 2.0 GiB of n1; asked for 2 GPUs, 6 CPUs, 2.0 GiB
+    4 1 a100 GPU, 4 CPUs, 2.0 GiB of n2; asked for 1 GPU, 4 CPUs, 2.0 GiB
+    5 has its nodes whole; asked for whole nodes
+    6 3 CPUs, 1.5 GiB of n4; asked for 3 CPUs, 1.5 GiB
+    7 1 CPU, 0.5 GiB of n1; 1 CPU, 0.5 GiB of n4; asked for 1 CPU, 0.5 GiB
+    8 waits; asked for 4 GPUs, 1 CPU, 0.5 GiB
+    ");
+    // The last version does not tell that job 5 wants its node for itself.
+    let silent = of(("26.05", "v0.0.45"));
+    assert_eq!(silent.replace("whole; asked for 16 CPUs, 7.8 GiB", "whole; asked for whole nodes"), newest);
+    for recorded in RECORDED.into_iter().filter(|(_, version)| *version != "v0.0.45") {
+        assert_eq!(of(recorded), newest, "{recorded:?}");
+    }
+}
+
 /// A snapshot of the recorded cluster with these changes; and what of it is doubted, and what could not be
 /// read.
 fn changed(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> (Snapshot, String) {

@@ -16,15 +16,25 @@ use crate::slurm::Endpoint;
 /// again.
 const VERSIONS: [&str; 5] = ["v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42", "v0.0.41"];
 
+/// In this version a job's record does not tell that it wants its nodes for itself.
+const SILENT_ON_SHARES: &str = "v0.0.45";
+
 /// A slurmrestd and the version spoken with it.
 pub(super) struct Session {
     http: Http,
     endpoint: Mutex<Option<Endpoint>>,
+    /// A version that is spoken only if there is no other.
+    avoided: Option<&'static str>,
 }
 
 impl Session {
     pub(super) fn new(http: Http) -> Session {
-        Session { http, endpoint: Mutex::new(None) }
+        Session { http, endpoint: Mutex::new(None), avoided: None }
+    }
+
+    /// Speaks a version that tells of shares of nodes, if there is one.
+    pub(super) fn telling_of_shares(self) -> Session {
+        Session { avoided: Some(SILENT_ON_SHARES), ..self }
     }
 
     /// The token to hand to Slurm's own programs.
@@ -56,7 +66,8 @@ impl Session {
                 Err(f) => return Err(f),
             }
         }
-        let Some(newest) = available.first().cloned() else {
+        let speaks_well = |version: &&String| Some(version.as_str()) != self.avoided;
+        let Some(newest) = available.iter().find(speaks_well).or(available.first()).cloned() else {
             let oldest = VERSIONS.last().copied().unwrap_or_default();
             let what = format!(
                 "it speaks no version from {oldest} (Slurm 24.05) to {}: {}",

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::field::{Number, Object, Text, Words};
+use super::field::{List, Number, Object, Text, Words};
 
 /// What every answer carries.
 #[derive(Debug, Default, Deserialize)]
@@ -67,7 +67,13 @@ pub(super) struct Node<'a> {
     pub state: Words<'a>,
     pub partitions: Words<'a>,
     pub cpus: Number,
+    pub effective_cpus: Number,
+    pub alloc_cpus: Number,
+    pub real_memory: Number,
+    pub specialized_memory: Number,
+    pub alloc_memory: Number,
     pub gres: Text<'a>,
+    pub gres_used: Text<'a>,
     pub features: Words<'a>,
     pub active_features: Words<'a>,
     pub reason: Text<'a>,
@@ -102,6 +108,14 @@ pub(super) struct Job<'a> {
     pub comment: Text<'a>,
     pub admin_comment: Text<'a>,
     pub tres_per_node: Text<'a>,
+    pub tres_per_job: Text<'a>,
+    pub tres_per_task: Text<'a>,
+    pub tres_per_socket: Text<'a>,
+    pub tasks: Number,
+    pub cpus: Number,
+    pub memory_per_node: Number,
+    pub memory_per_cpu: Number,
+    pub memory_per_tres: Text<'a>,
     pub tres_req_str: Text<'a>,
     pub features: Text<'a>,
     pub excluded_nodes: Text<'a>,
@@ -109,6 +123,67 @@ pub(super) struct Job<'a> {
     pub resv_name: Text<'a>,
     pub eligible_time: Number,
     pub restart_cnt: Number,
+    pub shared: Words<'a>,
+    pub gres_detail: List<Text<'a>>,
+    pub job_resources: Object<JobResources<'a>>,
+}
+
+/// What a job has of its nodes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct JobResources<'a> {
+    #[serde(borrow)]
+    pub nodes: Object<ResourceNodes<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ResourceNodes<'a> {
+    pub whole: Number,
+    #[serde(borrow)]
+    pub allocation: List<Object<NodeAllocation<'a>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct NodeAllocation<'a> {
+    #[serde(borrow)]
+    pub name: Text<'a>,
+    pub cpus: Object<Counted>,
+    pub memory: Object<Allocated>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Counted {
+    pub count: Number,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Allocated {
+    pub allocated: Number,
+}
+
+/// One of `GET /partitions`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Partition<'a> {
+    #[serde(borrow)]
+    pub name: Text<'a>,
+    pub maximums: Object<Maximums>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Maximums {
+    pub oversubscribe: Object<Oversubscribe>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Oversubscribe {
+    pub jobs: Number,
 }
 
 /// One of `GET /reservations`.

@@ -16,6 +16,9 @@ use super::cluster::NODES;
 /// Slurm's own BatchStartTimeout, seconds.
 const BATCH_START_SECS: u32 = 10;
 
+/// GPUs of a node where they are lent.
+pub const GPUS: usize = 4;
+
 /// How a cluster is to be made: see `minicluster --help`.
 #[derive(Clone, Debug)]
 pub struct Slurm {
@@ -66,6 +69,12 @@ impl Slurm {
     /// No MUNGE: Slurm's own authentication.
     pub fn without_munge(self) -> Slurm {
         self.set("AuthType=auth/slurm").set("CredType=cred/slurm").set("AuthInfo=use_client_ids")
+    }
+
+    /// Nodes with GPUs, which jobs share, and a plug-in that lends them.
+    pub fn lends_gpus(mut self) -> Slurm {
+        self.options.extend(["--gpus".to_owned(), GPUS.to_string()]);
+        self
     }
 
     /// Nodes without work for `secs` are switched off (their slurmd is killed), and booted when Slurm wants

@@ -189,7 +189,7 @@ impl Site {
             let begun = diary.0.iter().rposition(|e| e.event == "start" && e.rank == 0)?;
             let trains =
                 diary.0[begun].world as usize == nodes && diary.0[begun..].iter().any(|e| e.event == "step");
-            let mut theirs: Vec<&str> = view.nodes.iter().map(|n| n.as_str()).collect();
+            let mut theirs: Vec<String> = view.nodes.iter().map(|n| n.host().to_string()).collect();
             theirs.sort_unstable();
             (trains && theirs == self.nodes_of(job)).then_some(view.clone())
         })

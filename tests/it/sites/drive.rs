@@ -155,10 +155,13 @@ fn submit(site: &Site, spec: &Spec) -> Vec<u32> {
         [("alice", "1-8", ""), ("bob", "1-4", ""), ("alice", "1,2,4", "--save-secs 0.3"), ("bob", "2-6", "")];
     let submit = |(i, (user, nodes, flags)): (usize, (&'static str, &'static str, &str))| {
         // Sizes in a row are no range of nodes.
-        let size: (&'static str, Option<&'static str>) =
-            if nodes.contains(',') { ("1", Some("--comment=infill:nodes=1,2,4")) } else { (nodes, None) };
+        let size = match (spec.gpus, nodes.contains(',')) {
+            (true, _) => ("1", Some(format!("--comment=infill:gpus={nodes}"))),
+            (false, true) => ("1", Some(format!("--comment=infill:nodes={nodes}"))),
+            (false, false) => (nodes, None),
+        };
         let mut job = Train::on(size.0).user(user).run(crate::harness::train::SUBLINEAR).flags(flags);
-        job = size.1.into_iter().fold(job, Train::option);
+        job = size.1.into_iter().fold(job, |job, option| job.option(option.leak()));
         job = if spec.live { job.program("trainee_live.py") } else { job };
         let extra = spec.job_options.get(i % spec.job_options.len().max(1));
         extra.into_iter().fold(job, |job, option| job.option(option.clone().leak())).submit(site)

@@ -96,9 +96,11 @@ impl<'a> Queue<'a> {
              date +%s.%N >/scratch/started.$SLURM_JOB_ID\n}}\n\
              sleep {secs}\ndate +%s.%N >/scratch/ended.$SLURM_JOB_ID"
         );
-        let size = if self.spec.shared { format!("--ntasks={units}") } else { format!("--nodes={units}") };
+        let of = if self.spec.shared || self.spec.gpus { "ntasks" } else { "nodes" };
+        let size = format!("--{of}={units}");
         let limit = format!("--time={}", secs.div_ceil(60) + 1);
         let mut options = vec!["-p", partition, "-J", "main", "-o", "/dev/null", &size, &limit];
+        options.extend(self.spec.gpus.then_some("--gpus-per-task=1"));
         options.extend(self.spec.main_options.iter().map(String::as_str));
         let submitted_at = clock();
         let id = self.site.sbatch("bob", &options, &script);

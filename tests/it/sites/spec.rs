@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use crate::harness::cluster::repository;
+use crate::harness::slurm::GPUS;
 use crate::harness::{Settings, Slurm};
 
 /// A site.
@@ -51,6 +52,9 @@ pub struct Spec {
     /// Whether main jobs share nodes: they ask for processors then, and not for nodes.
     #[serde(default)]
     pub shared: bool,
+    /// Whether GPUs are lent: main jobs have a GPU for each of their tasks then, and share nodes.
+    #[serde(default)]
+    pub gpus: bool,
     /// Options of sbatch for main jobs.
     #[serde(default)]
     pub main_options: Vec<String>,
@@ -109,6 +113,9 @@ impl Spec {
             0 => slurm.set("Epilog=/bin/true"),
             secs => slurm.waits("Epilog", secs),
         };
+        if self.gpus {
+            slurm = slurm.lends_gpus();
+        }
         if !self.munge {
             slurm = slurm.without_munge();
         }
@@ -138,11 +145,16 @@ impl Spec {
     /// infill.toml.
     pub fn settings(&self, port: u16, agents_port: u16) -> Settings {
         let settings = Settings::quick(port).set("agent.url", format!("http://127.0.0.1:{agents_port}"));
+        let settings = if self.gpus { settings.set("gaps.lend", "gpus") } else { settings };
         self.infill.iter().fold(settings, |settings, (key, value)| settings.set(key, value.clone()))
     }
 
-    /// What the main queue shares out: nodes, or processors where jobs share nodes.
+    /// What the main queue shares out: nodes; or GPUs or processors, where jobs share nodes.
     pub fn units(&self) -> usize {
-        if self.shared { self.nodes * 2 } else { self.nodes }
+        match (self.gpus, self.shared) {
+            (true, _) => self.nodes * GPUS,
+            (false, true) => self.nodes * 2,
+            (false, false) => self.nodes,
+        }
     }
 }

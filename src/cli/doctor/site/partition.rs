@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{is_unset, lists};
 use crate::cli::doctor::finding::Finding;
+use crate::model::Lend;
 
 /// One partition: its `Key=value` words.
 pub type Partition = BTreeMap<String, String>;
@@ -32,8 +33,8 @@ pub fn qos_of(all: &[Partition], partition: &str, configured: &str) -> String {
     }
 }
 
-/// Judges infill's partition among all.
-pub fn judge(all: &[Partition], name: &str, qos: &str) -> Vec<Finding> {
+/// Judges infill's partition among all, on a site that lends this.
+pub fn judge(all: &[Partition], name: &str, qos: &str, lend: Lend) -> Vec<Finding> {
     let mend = "add the partition to slurm.conf (slurm/slurm.conf.infill has the line)";
     let Some(ours) = all.iter().find(|p| get(p, "PartitionName") == name) else {
         return vec![Finding::error("partition", format!("there is no partition {name}"), mend)];
@@ -51,15 +52,43 @@ pub fn judge(all: &[Partition], name: &str, qos: &str) -> Vec<Finding> {
         "UP",
         "nothing can start there",
     ));
-    // Slurm 26.05 says OverSubscribe=NO Exclusive=NODE for what earlier ones call OverSubscribe=EXCLUSIVE.
-    let exclusive =
-        get(ours, "OverSubscribe").starts_with("EXCLUSIVE") || get(ours, "Exclusive").starts_with("NODE");
-    let why = "jobs may share a node, and infill counts whole nodes";
-    findings.extend(setting(ours, name, "OverSubscribe", exclusive, "EXCLUSIVE", why));
+    match lend {
+        Lend::Nodes => {
+            let why = "jobs may share a node, and infill counts whole nodes";
+            findings.extend(setting(ours, name, "OverSubscribe", is_exclusive(ours), "EXCLUSIVE", why));
+        }
+        Lend::Gpus => findings.extend(shared(ours, name)),
+    }
     let why = "jobs that nobody meant to be malleable land there";
     findings.extend(setting(ours, name, "Default", get(ours, "Default") != "YES", "NO", why));
     findings.extend(allowed_qos(ours, name, qos));
     findings.extend(tier(all, ours, name));
+    findings
+}
+
+/// Slurm 26.05 says OverSubscribe=NO Exclusive=NODE for what earlier ones call OverSubscribe=EXCLUSIVE.
+fn is_exclusive(partition: &Partition) -> bool {
+    get(partition, "OverSubscribe").starts_with("EXCLUSIVE")
+        || get(partition, "Exclusive").starts_with("NODE")
+}
+
+/// Where GPUs are lent: jobs share nodes, and each GPU comes with a share of the rest.
+fn shared(ours: &Partition, name: &str) -> Vec<Finding> {
+    let why = "each job has its nodes for itself, and infill is to lend GPUs (gaps.lend)";
+    let mut findings: Vec<Finding> =
+        setting(ours, name, "OverSubscribe", !is_exclusive(ours), "NO", why).into_iter().collect();
+    let defaults = get(ours, "JobDefaults");
+    let missing: Vec<&str> =
+        ["DefCpuPerGPU", "DefMemPerGPU"].into_iter().filter(|key| !defaults.contains(key)).collect();
+    if !missing.is_empty() {
+        let what = format!(
+            "partition {name} has no {}: a GPU comes with as little as the cluster's defaults say, and may leave \
+             others without CPUs or memory",
+            missing.join(" and no ")
+        );
+        let mend = "set them on the line of the partition in slurm.conf, each to a GPU's share of a node";
+        findings.push(Finding::warn("partition", what, mend));
+    }
     findings
 }
 
@@ -156,7 +185,27 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
 
     #[test]
     fn the_partition_of_slurm_conf_infill() {
-        insta::assert_snapshot!(show(&judge(&parse(BOTH), "infill", "infill"), false), @r"
+        insta::assert_snapshot!(show(&judge(&parse(BOTH), "infill", "infill", Lend::Nodes), false), @r"
+        ok     partition partition infill has 4 nodes
+
+        errors: 0, warnings: 0
+        ");
+    }
+
+    #[test]
+    fn where_gpus_are_lent() {
+        let judged = |text: &str| show(&judge(&parse(text), "infill", "infill", Lend::Gpus), false);
+        insta::assert_snapshot!(judged(BOTH), @r"
+        ok     partition partition infill has 4 nodes
+        error  partition OverSubscribe of partition infill is EXCLUSIVE: each job has its nodes for itself, and infill is to lend GPUs (gaps.lend)
+                         → set OverSubscribe=NO on the line of the partition in slurm.conf
+        warn   partition partition infill has no DefCpuPerGPU and no DefMemPerGPU: a GPU comes with as little as the cluster's defaults say, and may leave others without CPUs or memory
+                         → set them on the line of the partition in slurm.conf, each to a GPU's share of a node
+
+        errors: 1, warnings: 1
+        ");
+        let share = "OverSubscribe=NO JobDefaults=DefCpuPerGPU=4,DefMemPerGPU=4000";
+        insta::assert_snapshot!(judged(&BOTH.replace("OverSubscribe=EXCLUSIVE", share)), @r"
         ok     partition partition infill has 4 nodes
 
         errors: 0, warnings: 0
@@ -166,7 +215,9 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
     #[test]
     fn an_exclusive_partition_in_the_words_of_slurm_26_05() {
         let text = BOTH.replace("OverSubscribe=EXCLUSIVE", "Exclusive=NODE OverSubscribe=NO");
-        assert!(!show(&judge(&parse(&text), "infill", "infill"), false).contains("OverSubscribe"));
+        assert!(
+            !show(&judge(&parse(&text), "infill", "infill", Lend::Nodes), false).contains("OverSubscribe")
+        );
     }
 
     #[test]
@@ -178,7 +229,7 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
             .replace("OverSubscribe=EXCLUSIVE", "OverSubscribe=NO")
             .replace("State=UP", "State=DRAIN")
             .replace("TotalNodes=4", "TotalNodes=0");
-        insta::assert_snapshot!(show(&judge(&parse(&bad), "infill", "infill"), false), @r"
+        insta::assert_snapshot!(show(&judge(&parse(&bad), "infill", "infill", Lend::Nodes), false), @r"
         error  partition partition infill has no nodes
                          → add the partition to slurm.conf (slurm/slurm.conf.infill has the line)
         error  partition State of partition infill is DRAIN: nothing can start there
@@ -218,7 +269,7 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
 
     #[test]
     fn no_partition() {
-        assert_eq!(judge(&parse("Partition nope not found\n"), "nope", "infill").len(), 1);
+        assert_eq!(judge(&parse("Partition nope not found\n"), "nope", "infill", Lend::Nodes).len(), 1);
     }
 
     #[test]

@@ -4,9 +4,10 @@
 //! tried that only infill's plug-in refuses; with `--test-only` it leaves no job behind.
 
 use crate::cli::doctor::finding::Finding;
+use crate::model::Lend;
 
-/// A size that no job has.
-const BAD_SIZE: &str = "--comment=infill:nodes=0";
+/// How the plug-in refuses sizes of what it does not lend.
+const LENDS_OTHERS: &str = "infill: cannot read";
 
 /// How the plug-in's refusals begin.
 const SAYS: &str = "infill: bad number of nodes";
@@ -14,9 +15,13 @@ const SAYS: &str = "infill: bad number of nodes";
 const MEND: &str = "set JobSubmitPlugins=lua with infill's job_submit.lua beside slurm.conf, or call it from \
                     your own (slurm/README.md); until then users write sbatch -H -N1 --comment=infill:nodes=1-8";
 
-/// The arguments of the sbatch that tells.
-pub fn trial(partition: &str) -> [&str; 7] {
-    ["--test-only", "--partition", partition, "-N1", BAD_SIZE, "--wrap", "true"]
+/// The arguments of the sbatch that tells, with a size that no job has.
+pub fn trial(partition: &str, lend: Lend) -> [&str; 7] {
+    let bad_size = match lend {
+        Lend::Nodes => "--comment=infill:nodes=0",
+        Lend::Gpus => "--comment=infill:gpus=0",
+    };
+    ["--test-only", "--partition", partition, "-N1", bad_size, "--wrap", "true"]
 }
 
 /// Judges what that sbatch said; `plugins`: the setting JobSubmitPlugins.
@@ -25,6 +30,11 @@ pub fn judge(answer: &Result<String, String>, plugins: &str) -> Finding {
         Err(said) if said.contains(SAYS) => {
             Finding::ok("plugin", "slurmctld runs infill's job_submit plug-in")
         }
+        Err(said) if said.contains(LENDS_OTHERS) => Finding::error(
+            "plugin",
+            "infill's job_submit plug-in lends something else than gaps.lend says",
+            "set LEND in job_submit.lua to what gaps.lend is in infill.toml, and `scontrol reconfigure`",
+        ),
         Ok(_) => Finding::warn(
             "plugin",
             format!(
@@ -52,6 +62,8 @@ mod tests {
             |answer: Result<&str, &str>| judge(&answer.map(str::to_owned).map_err(str::to_owned), "lua").what;
         let refused = "sbatch --test-only: infill: bad number of nodes '0': sizes are 1 to 10000";
         assert_eq!(told(Err(refused)), "slurmctld runs infill's job_submit plug-in");
+        let other = "sbatch: error: infill: cannot read 'gpus=0' in the comment; expected infill:nodes=SIZES";
+        assert!(told(Err(other)).ends_with("lends something else than gaps.lend says"));
         assert!(told(Ok("Job 7 to start at 2026-01-01")).starts_with("slurmctld does not run infill's"));
         assert!(told(Err("sbatch: error: invalid partition")).ends_with("sbatch: error: invalid partition"));
     }

@@ -260,7 +260,11 @@ pub fn job(id: JobId, shown: &Shown) -> Job {
         user_id: OWNER,
         user_name: "alice".into(),
         name: if is_lead { "train".into() } else { wing_name(shown.lead) },
-        comment: if is_lead { "infill:nodes=1-8".into() } else { wing_comment(shown.order, shown.lead) },
+        comment: if is_lead {
+            "infill:nodes=1-8".into()
+        } else {
+            wing_comment(shown.order, shown.lead, None)
+        },
         submit_time: Some(UnixTime(900)),
         start_time: Some(UnixTime(1000)),
         time_limit_mins: Some(10_000),
@@ -275,13 +279,10 @@ pub fn job(id: JobId, shown: &Shown) -> Job {
 /// A node that was drained for this reason.
 pub fn drained(name: &NodeName, reason: &str) -> Node {
     Node {
-        name: name.clone(),
-        address: name.to_string(),
         state: NodeState::from_words(["IDLE", "DRAIN"]),
         partitions: vec!["infill".into()],
-        node_type: NodeType::new("cpu"),
-        features: Vec::new(),
         reason: Some(reason.into()),
+        ..Node::new(name.clone(), NodeType::new("cpu"))
     }
 }
 

@@ -1,0 +1,247 @@
+//! What a node has and jobs hold of it, and the units that a share of it is counted in.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::NodeName;
+
+/// CPUs, memory and GPUs: what a node has, or a part of that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// CPUs, as Slurm counts them (threads or cores).
+    pub cpus: u32,
+    /// Memory, MiB. Nobody holds any where the site does not share it out.
+    pub memory_mib: u64,
+    /// GPUs.
+    pub gpus: Gpus,
+}
+
+impl Resources {
+    /// Whether it is nothing at all.
+    pub fn is_none(&self) -> bool {
+        self.cpus == 0 && self.memory_mib == 0 && self.gpus.count() == 0
+    }
+
+    /// Adds the other's.
+    pub fn add(&mut self, other: &Resources) {
+        self.cpus = self.cpus.saturating_add(other.cpus);
+        self.memory_mib = self.memory_mib.saturating_add(other.memory_mib);
+        self.gpus.add(&other.gpus);
+    }
+
+    /// What is left without the other's; `None` if that has more of anything.
+    pub fn without(&self, other: &Resources) -> Option<Resources> {
+        Some(Resources {
+            cpus: self.cpus.checked_sub(other.cpus)?,
+            memory_mib: self.memory_mib.checked_sub(other.memory_mib)?,
+            gpus: self.gpus.without(&other.gpus)?,
+        })
+    }
+}
+
+/// As people say it: `2 a100 GPUs, 6 CPUs, 12.0 GiB`.
+impl fmt::Display for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |n: u32| if n == 1 { "" } else { "s" };
+        for (kind, count) in &self.gpus.0 {
+            let space = if kind.is_empty() { "" } else { " " };
+            write!(f, "{count} {kind}{space}GPU{}, ", plural(*count))?;
+        }
+        write!(f, "{} CPU{}", self.cpus, plural(self.cpus))?;
+        match self.memory_mib {
+            0 => Ok(()),
+            mib => write!(f, ", {:.1} GiB", mib as f64 / 1024.0),
+        }
+    }
+}
+
+/// GPUs by type; those whose type the site does not name have the empty one. Sorted by type, none without a
+/// count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<(String, u32)>")]
+pub struct Gpus(Vec<(String, u32)>);
+
+impl Gpus {
+    /// GPUs of these types; the same type may come more than once.
+    pub fn of(counts: impl IntoIterator<Item = (String, u32)>) -> Gpus {
+        let mut gpus = Gpus::default();
+        counts.into_iter().for_each(|(kind, count)| gpus.put(&kind, count));
+        gpus
+    }
+
+    /// All of them.
+    pub fn count(&self) -> u32 {
+        self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
+    /// The type of all of them; `None` where there are none, or several types.
+    pub fn only_type(&self) -> Option<&str> {
+        if let [(kind, _)] = self.0.as_slice() { Some(kind) } else { None }
+    }
+
+    fn put(&mut self, kind: &str, count: u32) {
+        match self.0.binary_search_by(|(known, _)| known.as_str().cmp(kind)) {
+            Ok(at) => self.0[at].1 = self.0[at].1.saturating_add(count),
+            Err(at) if count > 0 => self.0.insert(at, (kind.to_owned(), count)),
+            Err(_) => {}
+        }
+    }
+
+    fn add(&mut self, other: &Gpus) {
+        other.0.iter().for_each(|(kind, count)| self.put(kind, *count));
+    }
+
+    fn without(&self, other: &Gpus) -> Option<Gpus> {
+        let mut left = self.clone();
+        for (kind, count) in &other.0 {
+            let at = left.0.binary_search_by(|(known, _)| known.cmp(kind)).ok()?;
+            left.0[at].1 = left.0[at].1.checked_sub(*count)?;
+        }
+        left.0.retain(|(_, count)| *count > 0);
+        Some(left)
+    }
+}
+
+impl From<Vec<(String, u32)>> for Gpus {
+    fn from(counts: Vec<(String, u32)>) -> Gpus {
+        Gpus::of(counts)
+    }
+}
+
+/// What a job has of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allocation {
+    /// The node.
+    pub node: NodeName,
+    /// What of it.
+    pub holds: Resources,
+}
+
+/// What one GPU comes with on a node, or one CPU where there are none: an equal part of its CPUs and memory,
+/// rounded down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Whether a GPU is part of it.
+    pub has_gpu: bool,
+    /// CPUs, at least 1.
+    pub cpus: u32,
+    /// MiB.
+    pub memory_mib: u64,
+}
+
+impl Unit {
+    /// The unit of a node that has this; `None` without CPUs.
+    pub fn of(node: &Resources) -> Option<Unit> {
+        let gpus = node.gpus.count();
+        let parts = if gpus > 0 { gpus } else { node.cpus };
+        let memory_mib = node.memory_mib.checked_div(u64::from(parts))?;
+        let cpus = node.cpus.checked_div(parts).filter(|_| node.cpus > 0)?.max(1);
+        Some(Unit { has_gpu: gpus > 0, cpus, memory_mib })
+    }
+
+    /// What one unit is, with a GPU of this type if it has one.
+    pub fn resources(&self, kind: &str) -> Resources {
+        let gpus = Gpus::of([(kind.to_owned(), u32::from(self.has_gpu))]);
+        Resources { cpus: self.cpus, memory_mib: self.memory_mib, gpus }
+    }
+
+    /// How many such units hold all of this, at least one.
+    pub fn needed(&self, wants: &Resources) -> u32 {
+        let memory = if self.memory_mib > 0 { wants.memory_mib.div_ceil(self.memory_mib) } else { 0 };
+        let memory = u32::try_from(memory).unwrap_or(u32::MAX);
+        let gpus = if self.has_gpu { wants.gpus.count() } else { 0 };
+        wants.cpus.div_ceil(self.cpus).max(memory).max(gpus).max(1)
+    }
+
+    /// How many such units what is free makes.
+    pub fn count(&self, free: &Resources) -> u32 {
+        let memory = free.memory_mib.checked_div(self.memory_mib);
+        let memory = memory.map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX));
+        let gpus = if self.has_gpu { free.gpus.count() } else { u32::MAX };
+        (free.cpus / self.cpus).min(memory).min(gpus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `CPUS MIB TYPE=COUNT…`.
+    fn resources(text: &str) -> Resources {
+        let mut words = text.split_whitespace();
+        let mut number = || words.next().and_then(|w| w.parse::<u32>().ok()).expect("a number");
+        let (cpus, memory_mib) = (number(), u64::from(number()));
+        let gpu = |word: &str| word.split_once('=').map(|(kind, n)| (kind.to_owned(), n.parse().unwrap()));
+        Resources { cpus, memory_mib, gpus: Gpus::of(words.filter_map(gpu)) }
+    }
+
+    #[test]
+    fn what_is_left_of_a_node() {
+        let check = |has: &str, held: &str, expected: Option<&str>| {
+            assert_eq!(
+                resources(has).without(&resources(held)),
+                expected.map(resources),
+                "{has} less {held}"
+            );
+        };
+        check("16 16000 a100=4", "4 2000 a100=1", Some("12 14000 a100=3"));
+        check("16 16000 a100=4", "16 0 a100=4", Some("0 16000"));
+        check("16 16000 a100=4 t4=2", "1 0 t4=2", Some("15 16000 a100=4"));
+        check("16 16000 a100=4", "17 0", None);
+        check("16 16000 a100=4", "1 16001", None);
+        check("16 16000 a100=4", "1 0 a100=5", None);
+        check("16 16000 a100=4", "1 0 t4=1", None);
+    }
+
+    #[test]
+    fn added_again_it_is_whole() {
+        let (has, held) = (resources("16 16000 a100=4 t4=2"), resources("3 100 a100=4"));
+        let mut sum = has.without(&held).unwrap();
+        assert!(!sum.is_none());
+        sum.add(&held);
+        assert_eq!(sum, has);
+        assert!(has.without(&has).unwrap().is_none());
+    }
+
+    #[test]
+    fn units_are_equal_parts_of_a_node() {
+        let units = |has: &str, free: &str| Unit::of(&resources(has)).unwrap().count(&resources(free));
+        assert_eq!(units("16 16000 a100=4", "16 16000 a100=4"), 4);
+        assert_eq!(units("16 16000 a100=4", "12 16000 a100=4"), 3, "CPUs for three");
+        assert_eq!(units("16 16000 a100=4", "16 7999 a100=4"), 1, "memory for one");
+        assert_eq!(units("16 16000 a100=4", "16 16000 a100=1"), 1);
+        assert_eq!(units("16 16000 a100=4", "16 16000"), 0);
+        assert_eq!(units("17 16001 a100=4", "17 16001 a100=4"), 4);
+        assert_eq!(units("16 16000", "5 16000"), 5);
+        assert_eq!(units("16 0", "5 0"), 5, "memory is not shared out");
+        assert_eq!(units("2 0 t4=4", "2 0 t4=4"), 2, "more GPUs than CPUs");
+        assert_eq!(Unit::of(&resources("0 16000")), None);
+        assert_eq!(Unit::of(&resources("0 16000 a100=4")), None);
+    }
+
+    #[test]
+    fn units_that_hold_a_request() {
+        let needed = |wants: &str| Unit::of(&resources("16 16000 a100=4")).unwrap().needed(&resources(wants));
+        assert_eq!((needed("0 0"), needed("1 100 a100=1"), needed("4 4000 a100=1")), (1, 1, 1));
+        assert_eq!((needed("5 100 a100=1"), needed("1 4001 a100=1"), needed("1 0 a100=3")), (2, 2, 3));
+        let without = Unit::of(&resources("16 0")).unwrap();
+        assert_eq!(without.needed(&resources("3 500")), 3);
+    }
+
+    #[test]
+    fn as_people_say_it() {
+        let said = |text| resources(text).to_string();
+        assert_eq!(said("6 12288 a100=2"), "2 a100 GPUs, 6 CPUs, 12.0 GiB");
+        assert_eq!(said("1 0 a100=1 t4=3"), "1 a100 GPU, 3 t4 GPUs, 1 CPU");
+        let untyped = Resources { gpus: Gpus::of([(String::new(), 2)]), ..resources("0 0") };
+        assert_eq!(untyped.to_string(), "2 GPUs, 0 CPUs");
+    }
+
+    #[test]
+    fn json_may_come_in_any_order() {
+        let gpus: Gpus = serde_json::from_str(r#"[["t4",1],["a100",2],["t4",1],["x",0]]"#).unwrap();
+        assert_eq!(gpus, Gpus::of([("a100".to_owned(), 2), ("t4".to_owned(), 2)]));
+        assert_eq!(serde_json::to_string(&gpus).unwrap(), r#"[["a100",2],["t4",2]]"#);
+    }
+}

@@ -1,0 +1,96 @@
+//! Slurm as a site shows it that lends GPUs: each GPU with its share of a node is a place, and everything
+//! else in infill takes places for nodes.
+//!
+//! A node `n1` with four GPUs becomes `n1:0` to `n1:3`. Which job is on which place is ours to say, for what
+//! counts is how much each has: a job keeps its places as long as it runs ([`Seats`]), a wing is on the
+//! place that its comment names, a lead on the one it was launched on. A planned start claims as many places
+//! as the job will find missing ([`claims`]).
+
+mod claims;
+mod seats;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+
+use self::seats::Seats;
+use super::{Endpoint, Privacy, SlurmApi, SlurmError};
+use crate::model::{Job, JobId, NodeName, Snapshot};
+
+/// Slurm with places for nodes.
+pub struct PlacesSlurm {
+    slurm: Arc<dyn SlurmApi>,
+    seats: Mutex<Seats>,
+}
+
+impl PlacesSlurm {
+    /// The places of the nodes of this partition. `known`: which lead is on which place, as far as anybody
+    /// remembers.
+    pub fn new(slurm: Arc<dyn SlurmApi>, partition: &str, known: BTreeMap<JobId, NodeName>) -> Self {
+        PlacesSlurm { slurm, seats: Mutex::new(Seats::new(partition, known)) }
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Seats> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl SlurmApi for PlacesSlurm {
+    async fn endpoint(&self) -> Result<Endpoint, SlurmError> {
+        self.slurm.endpoint().await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, SlurmError> {
+        let exclusive = self.slurm.exclusive_partitions().await?;
+        let mut snapshot = self.slurm.snapshot().await?;
+        let is_exclusive =
+            |job: &Job| job.partition.split(',').any(|p| exclusive.iter().any(|e| e == p.trim()));
+        snapshot.jobs.iter_mut().filter(|j| is_exclusive(j)).for_each(|j| j.wants = None);
+        Ok(self.seats().places(snapshot))
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
+        let job = self.slurm.job(id).await?;
+        Ok(job.map(|job| self.seats().seated(job)))
+    }
+
+    async fn privacy(&self) -> Result<Privacy, SlurmError> {
+        self.slurm.privacy().await
+    }
+
+    async fn exclusive_partitions(&self) -> Result<Vec<String>, SlurmError> {
+        self.slurm.exclusive_partitions().await
+    }
+
+    async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
+        // Before Slurm may show it there.
+        self.seats().send(id, node);
+        self.slurm.launch(id, &node.host(), limit_mins).await
+    }
+
+    async fn set_time_limit(&self, id: JobId, limit_mins: u32) -> Result<(), SlurmError> {
+        self.slurm.set_time_limit(id, limit_mins).await
+    }
+
+    async fn shrink(&self, id: JobId, _keep: &[NodeName]) -> Result<(), SlurmError> {
+        // A job of ours has one place: there is nothing to keep of it.
+        let doing = format!("shrinking job {id}");
+        Err(SlurmError::Permanent { doing, what: "it has one place only".to_owned() })
+    }
+
+    async fn cancel(&self, id: JobId) -> Result<(), SlurmError> {
+        self.slurm.cancel(id).await
+    }
+
+    async fn requeue_hold(&self, id: JobId) -> Result<(), SlurmError> {
+        self.slurm.requeue_hold(id).await
+    }
+
+    async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
+        self.slurm.hold(id).await
+    }
+}

@@ -1,0 +1,232 @@
+//! Snapshots of shared nodes, as short strings.
+
+use super::seats::Seats;
+use crate::model::{
+    Allocation, BaseState, Gpus, Job, JobId, Node, NodeName, NodeState, NodeType, Resources, Snapshot,
+    UnixTime,
+};
+
+use std::collections::BTreeMap;
+
+fn resources(cpus: u32, memory_mib: u64, gpus: u32) -> Resources {
+    Resources { cpus, memory_mib, gpus: Gpus::of([("a100".to_owned(), gpus)]) }
+}
+
+/// A cluster of nodes with 16 CPUs, 16,000 MiB and 4 GPUs.
+struct Cluster {
+    snapshot: Snapshot,
+}
+
+impl Cluster {
+    fn of(names: &[&str]) -> Cluster {
+        let node = |name: &&str| Node {
+            partitions: vec!["main".to_owned(), "infill".to_owned()],
+            has: resources(16, 16_000, 4),
+            ..Node::new(NodeName::new(*name), NodeType::new("gpu:a100:4/cpu16"))
+        };
+        Cluster { snapshot: Snapshot { nodes: names.iter().map(node).collect(), ..Snapshot::default() } }
+    }
+
+    /// A job: `ID PARTITION NODE=GPUS,NODE=GPUS`, with 4 CPUs and 4,000 MiB to each GPU; `all` for a node
+    /// that it has for itself. Its comment may follow.
+    fn runs(&mut self, text: &str) -> &mut Cluster {
+        let words: Vec<&str> = text.splitn(4, ' ').collect();
+        let mut job = Job::new(JobId(words[0].parse().unwrap()), words[1], BaseState::Running);
+        for (node, gpus) in words[2].split(',').filter_map(|part| part.split_once('=')) {
+            job.nodes.push(NodeName::new(node));
+            if let Ok(gpus) = gpus.parse::<u32>() {
+                let holds = resources(4 * gpus, 4000 * u64::from(gpus), gpus);
+                self.give(node, job.id, &mut job.allocations, holds);
+            }
+        }
+        job.comment = words.get(3).copied().unwrap_or_default().to_owned();
+        self.insert(job)
+    }
+
+    fn give(&mut self, node: &str, _: JobId, to: &mut Vec<Allocation>, holds: Resources) {
+        let node = self.snapshot.nodes.iter_mut().find(|n| n.name.as_str() == node).expect("a node");
+        node.used.add(&holds);
+        to.push(Allocation { node: node.name.clone(), holds });
+    }
+
+    /// A job that waits, with its planned start: `ID START NODE,NODE GPUS`.
+    fn waits(&mut self, text: &str) -> &mut Cluster {
+        let words: Vec<&str> = text.split(' ').collect();
+        let mut job = Job::new(JobId(words[0].parse().unwrap()), "main", BaseState::Pending);
+        job.start_time = Some(UnixTime(words[1].parse().unwrap()));
+        job.scheduled_nodes = words[2].split(',').map(NodeName::new).collect();
+        job.wants = words[3].parse().ok().map(|gpus| resources(gpus, 100, gpus));
+        self.insert(job)
+    }
+
+    fn insert(&mut self, job: Job) -> &mut Cluster {
+        self.snapshot.jobs.push(job);
+        self.snapshot.jobs.sort_by_key(|j| j.id);
+        self
+    }
+
+    fn job(&mut self, id: u32) -> &mut Job {
+        self.snapshot.jobs.iter_mut().find(|j| j.id.0 == id).expect("a job")
+    }
+
+    fn ends(&mut self, id: u32) -> &mut Cluster {
+        let gone = self.snapshot.jobs.iter().position(|j| j.id.0 == id).expect("a job");
+        for allocation in self.snapshot.jobs.remove(gone).allocations {
+            let node = self.snapshot.nodes.iter_mut().find(|n| n.name == allocation.node).expect("its node");
+            node.used = node.used.without(&allocation.holds).expect("it had it");
+        }
+        self
+    }
+
+    /// Each job with its places, or those that its start claims.
+    fn seen(&self, seats: &mut Seats) -> String {
+        let shown = seats.places(self.snapshot.clone());
+        let names = |nodes: &[NodeName]| nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(",");
+        let said = |j: &Job| match j.state.is_pending() {
+            true => format!("{} wants {}", j.id, names(&j.scheduled_nodes)),
+            false => format!("{} on {}", j.id, names(&j.nodes)),
+        };
+        shown.jobs.iter().map(said).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The places whose state is this.
+    fn places(&self, seats: &mut Seats, state: &str) -> String {
+        let shown = seats.places(self.snapshot.clone());
+        let places = shown.nodes.iter().filter(|n| n.state.to_string() == state);
+        places.map(|n| n.name.as_str()).collect::<Vec<_>>().join(",")
+    }
+}
+
+fn seats() -> Seats {
+    Seats::new("infill", BTreeMap::new())
+}
+
+#[test]
+fn each_gpu_is_a_node_with_its_share() {
+    let mut cluster = Cluster::of(&["n1"]);
+    cluster.snapshot.nodes[0].address = "10.0.0.1".to_owned();
+    let shown = seats().places(cluster.runs("1 main n1=3").snapshot.clone());
+    assert_eq!(shown.nodes.len(), 4);
+    let free = &shown.nodes[3];
+    assert_eq!((free.name.as_str(), free.address.as_str()), ("n1:3", "10.0.0.1"));
+    assert_eq!((free.node_type.as_str(), free.state.to_string().as_str()), ("gpu:a100:1/cpu4", "IDLE"));
+    assert_eq!((&free.has, free.used.is_none()), (&resources(4, 4000, 1), true));
+    assert_eq!(shown.nodes[0].state.to_string(), "ALLOCATED");
+}
+
+#[test]
+fn a_job_keeps_its_places() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    cluster.runs("1 main n1=2").runs("2 main n1=1");
+    assert_eq!(cluster.seen(&mut seats), "1 on n1:0,n1:1; 2 on n1:2");
+    cluster.ends(1).runs("3 main n1=1");
+    assert_eq!(cluster.seen(&mut seats), "2 on n1:2; 3 on n1:0");
+    cluster.runs("4 main n1=2");
+    assert_eq!(cluster.seen(&mut seats), "2 on n1:2; 3 on n1:0; 4 on n1:1,n1:3");
+}
+
+#[test]
+fn ours_are_where_they_were_sent() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1", "n2"]), seats());
+    seats.send(JobId(5), &NodeName::new("n2:2"));
+    cluster.runs("5 infill n2=1").runs("6 infill n1=1 infill:order=1;wing=5;place=n1:3");
+    cluster.runs("7 main n1=2,n2=1");
+    assert_eq!(cluster.seen(&mut seats), "5 on n2:2; 6 on n1:3; 7 on n1:0,n1:1,n2:0");
+    // A main job that came first makes room: which GPU it has is ours to say.
+    cluster.runs("8 infill n1=1 infill:order=2;wing=5;place=n1:0");
+    assert_eq!(cluster.seen(&mut seats), "5 on n2:2; 6 on n1:3; 7 on n1:1,n1:2,n2:0; 8 on n1:0");
+    let alone = seats.seated(cluster.snapshot.jobs[0].clone());
+    assert_eq!(alone.nodes, [NodeName::new("n2:2")]);
+    // One that has come since the last snapshot.
+    let mut new = Job::new(JobId(9), "infill", BaseState::Running);
+    (new.nodes, new.comment) = (vec![NodeName::new("n2")], "infill:order=3;wing=5;place=n2:1".to_owned());
+    assert_eq!(seats.seated(new).nodes, [NodeName::new("n2:1")]);
+}
+
+#[test]
+fn two_that_were_sent_to_one_place_are_told_apart() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    cluster.runs("6 infill n1=1 infill:order=1;wing=5;place=n1:1");
+    assert_eq!(cluster.seen(&mut seats), "6 on n1:1");
+    // It ends, and the next is there before it has gone.
+    cluster.job(6).state.flags.insert("COMPLETING".to_owned());
+    cluster.runs("7 infill n1=1 infill:order=2;wing=5;place=n1:1");
+    assert_eq!(cluster.seen(&mut seats), "6 on n1:0; 7 on n1:1");
+    assert_eq!(cluster.places(&mut seats, "ALLOCATED+COMPLETING"), "n1:0");
+}
+
+#[test]
+fn a_job_that_has_its_node_whole_has_all_places() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1", "n2"]), seats());
+    cluster.runs("1 main n1=all,n2=1");
+    assert_eq!(cluster.seen(&mut seats), "1 on n1:0,n1:1,n1:2,n1:3,n2:0");
+    assert_eq!(cluster.places(&mut seats, "IDLE"), "n2:1,n2:2,n2:3");
+}
+
+#[test]
+fn a_gpu_without_cpus_is_no_place() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    cluster.runs("1 main n1=1");
+    // A job with CPUs for two GPUs more, and no GPU.
+    let mut greedy = Job::new(JobId(2), "main", BaseState::Running);
+    greedy.nodes.push(NodeName::new("n1"));
+    cluster.give("n1", JobId(2), &mut greedy.allocations, resources(7, 100, 0));
+    cluster.insert(greedy);
+    assert_eq!(cluster.seen(&mut seats), "1 on n1:0; 2 on n1:2,n1:3");
+    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:1");
+}
+
+#[test]
+fn records_that_contradict_each_other_are_waited_for() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    cluster.runs("1 main n1=1").runs("2 infill n1=1");
+    cluster.snapshot.nodes[0].used = resources(4, 4000, 1);
+    assert_eq!(cluster.places(&mut seats, "IDLE+UNKNOWN"), "n1:2,n1:3");
+    assert_eq!(cluster.places(&mut seats, "ALLOCATED"), "n1:0,n1:1", "what runs is not doubted");
+    cluster.snapshot.nodes[0].used = resources(8, 8000, 2);
+    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:2,n1:3");
+    cluster.runs("3 main n1=3");
+    assert_eq!(cluster.places(&mut seats, "IDLE"), "", "jobs have more than there is");
+}
+
+#[test]
+fn other_words_of_the_node_hold_for_each_place() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    cluster.snapshot.nodes[0].state = NodeState::from_words(["MIXED", "DRAIN", "COMPLETING", "PLANNED"]);
+    cluster.runs("1 main n1=3");
+    assert_eq!(cluster.places(&mut seats, "DRAIN+IDLE+PLANNED"), "n1:3");
+}
+
+#[test]
+fn a_planned_start_claims_what_it_will_find_missing() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1", "n2"]), seats());
+    cluster.runs("1 main n1=2").runs("5 infill n1=1").runs("6 infill n2=1").waits("8 500 n1,n2 2");
+    cluster.job(1).end_time = Some(UnixTime(900));
+    // Of n1 it finds one free and takes one of ours; of n2 there is enough.
+    let running = "1 on n1:0,n1:1; 5 on n1:2; 6 on n2:0";
+    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:2,n1:3,n2:1,n2:2"));
+    // The main job there will have ended by then.
+    cluster.job(1).end_time = Some(UnixTime(500));
+    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n2:1,n2:2"));
+    // What one start takes is gone for the next.
+    cluster.waits("9 600 n1,n2 2");
+    assert_eq!(
+        cluster.seen(&mut seats),
+        format!("{running}; 8 wants n2:1,n2:2; 9 wants n1:2,n1:3,n2:0,n2:3")
+    );
+    // A job that wants whole nodes, or of which nobody can tell, wants all that there is.
+    cluster.ends(8).ends(9).waits("9 400 n2 whole");
+    assert_eq!(cluster.seen(&mut seats), format!("{running}; 9 wants n2:0,n2:1,n2:2,n2:3"));
+}
+
+#[test]
+fn nodes_that_cannot_be_lent_leave_the_partition() {
+    let mut cluster = Cluster::of(&["n1", "n2", "n3"]);
+    cluster.snapshot.nodes[0].has = Resources { gpus: Gpus::default(), ..resources(16, 16_000, 0) };
+    cluster.snapshot.nodes[1].has.gpus = Gpus::of([("a100".to_owned(), 2), ("t4".to_owned(), 2)]);
+    let shown = seats().places(cluster.runs("1 main n1=0").snapshot.clone());
+    let names: Vec<&str> = shown.nodes.iter().map(|n| n.name.as_str()).collect();
+    assert_eq!(names, ["n1", "n2", "n3:0", "n3:1", "n3:2", "n3:3"]);
+    assert!(shown.nodes[..2].iter().all(|n| n.partitions == ["main"]));
+    assert_eq!(shown.jobs[0].nodes, [NodeName::new("n1")]);
+}

@@ -1,0 +1,141 @@
+//! Nodes that jobs share: GPUs are lent, each with its share of a node.
+
+use std::collections::BTreeSet;
+
+use infill::api::JobView;
+
+use crate::harness::jobs::JobRow;
+use crate::harness::{Site, Slurm, Train};
+
+/// Nodes.
+const NODES: usize = 3;
+
+/// Longest that a main job may wait for a GPU of ours, seconds.
+const LATE_SECS: f64 = 3.0;
+
+fn site() -> Site {
+    let slurm = Slurm::default().nodes(NODES).set("Epilog=/bin/true").lends_gpus();
+    Site::on(&slurm, |s| s.set("gaps.lend", "gpus"))
+}
+
+/// A training of alice's on 1 to 16 GPUs.
+fn train(site: &Site) -> u32 {
+    let curve = "--grace 10 --curve 1:10,2:19,4:36,8:68,16:120";
+    Train::on("1").option("--comment=infill:gpus=1-16").run(curve).submit(site)
+}
+
+fn ids(parts: &[JobRow]) -> BTreeSet<u32> {
+    parts.iter().map(|p| p.id).collect()
+}
+
+/// The GPU that a job has, as Slurm numbers it on its node: `(node, index)`.
+fn gpu_of(site: &Site, job: &JobRow) -> (String, String) {
+    let text = site.run("root", &["scontrol", "-d", "-o", "show", "job", &job.id.to_string()]);
+    let index = text.split("GRES=gpu:a100:1(IDX:").nth(1).and_then(|rest| rest.split(')').next());
+    (job.nodes.join(","), index.unwrap_or_else(|| panic!("it has not one GPU: {text}")).to_owned())
+}
+
+fn places(view: &JobView) -> Vec<&str> {
+    view.nodes.iter().map(|n| n.as_str()).collect()
+}
+
+#[test]
+fn gpus_beside_main_jobs_are_lent_one_by_one() {
+    let site = site();
+    let main =
+        site.main_job(600, &["-N1", "-w", "n1", "--gpus-per-node=3", "--cpus-per-gpu=4", "--mem=12000"]);
+    site.starts_within(main, LATE_SECS);
+    let job = train(&site);
+    let view = site.until_trains_on(job, 9, 60.0);
+    assert!(places(&view).iter().all(|p| p.contains(':')), "{view:?}");
+    let parts = site.parts(job);
+    let gpus: BTreeSet<(String, String)> = parts.iter().map(|p| gpu_of(&site, p)).collect();
+    assert_eq!((parts.len(), gpus.len()), (9, 9), "each worker has a GPU of its own: {gpus:?}");
+    let starts = site.diary(job);
+    let last = starts.all("start").iter().map(|e| e.generation).max();
+    let members: Vec<_> = starts.all("start").into_iter().filter(|e| Some(e.generation) == last).collect();
+    let ranks: BTreeSet<u32> = members.iter().map(|e| e.rank).collect();
+    assert_eq!(ranks, (0..9).collect(), "{members:?}");
+
+    // A main job for one GPU takes one of ours, and the others train on.
+    let before = ids(&site.parts(job));
+    let main =
+        site.main_job(600, &["-N1", "-w", "n2", "--gpus-per-node=1", "--cpus-per-gpu=4", "--mem=4000"]);
+    site.starts_within(main, LATE_SECS);
+    site.until_trains_on(job, 8, 30.0);
+    let gone = before.difference(&ids(&site.parts(job))).count();
+    assert_eq!(gone, 1, "one GPU was wanted");
+    let idle = site.metric("infill_idle_beside_gpus");
+    assert_eq!(idle, 0.0, "all that is idle is lent");
+
+    // What it leaves is lent again.
+    site.must("root", &["scancel", &main.id.to_string()]);
+    site.until_trains_on(job, 9, 40.0);
+    assert!(site.diary(job).lost().iter().all(|lost| *lost == 0), "steps were lost");
+    site.completes(job);
+}
+
+#[test]
+fn two_jobs_beside_each_other_and_a_daemon_that_is_killed() {
+    let site = site();
+    let first = train(&site);
+    site.until_trains_on(first, 12, 60.0);
+    let second =
+        Train::on("1").user("bob").option("--gpus=2").run("--grace 10 --curve 1:90,2:180").submit(&site);
+    site.until_trains_on(second, 2, 60.0);
+    site.until_trains_on(first, 10, 60.0);
+    let all: Vec<JobRow> = site.parts(first).into_iter().chain(site.parts(second)).collect();
+    let gpus: BTreeSet<(String, String)> = all.iter().map(|p| gpu_of(&site, p)).collect();
+    assert_eq!(gpus.len(), all.len(), "nobody shares a GPU: {gpus:?}");
+
+    let before = [first, second].map(|job| {
+        let view = site.view(job).expect("the job");
+        (view.generation, places(&view).join(","))
+    });
+    site.kill_daemon();
+    site.start();
+    site.rounds_go_by(3);
+    let after = [first, second].map(|job| {
+        let view = site.view(job).expect("the job");
+        (view.generation, places(&view).join(","))
+    });
+    assert_eq!(after[1], before[1], "the second trains on where it is");
+    assert_eq!(after[0].0, before[0].0, "so does the first: {before:?} {after:?}");
+    // Each stops alone.
+    site.must("root", &["scancel", &second.to_string()]);
+    site.until("the second to be gone", 20.0, || site.parts(second).is_empty());
+    assert!(site.parts(first).len() >= 10);
+    site.completes(first);
+}
+
+#[test]
+fn what_users_ask_for_where_gpus_are_lent() {
+    let site = site();
+    let comment_of = |options: &[&str]| match site.try_sbatch("alice", options, "sleep 60") {
+        Ok(job) => site.field(job, "AdminComment"),
+        Err(said) => said.lines().next().unwrap_or_default().to_owned(),
+    };
+    for (options, expected) in [
+        (&["--gpus=2"][..], "infill:gpus=2"),
+        (&[], "infill:gpus=1"),
+        (&["--comment=infill:gpus=1-16"], "infill:gpus=1-16"),
+        (&["--comment=infill:gpus=1,2,4;profile=bert"], "infill:gpus=1,2,4;profile=bert"),
+        (&["--gres=gpu:a100:1", "--time=30"], "infill:gpus=1;time=30"),
+        (&["--gpus=3", "--cpus-per-gpu=2", "--mem-per-gpu=1000"], "infill:gpus=3"),
+        (&["--nodes=1-3"], "GPUs are lent here, not nodes: use --comment=infill:gpus=MIN-MAX"),
+        (&["--nodes=2"], "GPUs are lent here, not nodes: use --comment=infill:gpus=MIN-MAX"),
+        (&["--comment=infill:nodes=2"], "cannot read 'nodes=2' in the comment; expected infill:gpus=SIZES"),
+        (&["--exclusive"], "GPUs are lent here, not nodes: leave out --exclusive"),
+        (&["--mem=0"], "GPUs are lent here, not nodes: leave out --mem=0"),
+        (&["--mem=2000", "--cpus-per-task=2"], "infill:gpus=1"),
+        (&["--gpus-per-node=4"], "each worker has one GPU: leave out gres/gpu:4"),
+        (&["--gpus=a100:2"], "use --gpus=N, and --constraint for a type"),
+    ] {
+        let options: Vec<&str> = ["-p", "infill"].iter().chain(options).copied().collect();
+        let said = comment_of(&options);
+        assert!(said == expected || said.contains(expected), "{options:?}: {said}");
+    }
+    let whole =
+        site.sbatch("alice", &["-p", "infill", "--gpus=2", "--cpus-per-gpu=2", "--mem-per-gpu=1000"], "true");
+    assert_eq!(site.field(whole, "TresPerNode"), "gres/gpu:1", "its lead has one");
+}
