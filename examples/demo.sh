@@ -21,6 +21,7 @@ infill, to compare.
 Options:
   --headless             a line every ten seconds instead of the live view (as without a terminal)
   --json FILE            write the summary to FILE, too
+  --shared               on nodes that jobs share: main jobs of 1 to 8 GPUs on two nodes of four, and GPUs are lent
   --baseline             only run the main queue without infill, and keep how long its jobs waited
   --baseline-file FILE   keep that in FILE (default: in ${XDG_CACHE_HOME:-~/.cache}/infill)
   --dir DIR              where the cluster lives (default /var/lib/infill-demo)
@@ -34,12 +35,16 @@ END_OF_USAGE
 
 HEADLESS=no
 JSON=
+SHARED=no
 ONLY_BASELINE=no
 BASELINE=
 DIR=/var/lib/infill-demo
 RELEASE=trixie
 KEEP=no
 DRIVER=
+
+# What the driver is told of it.
+SHARE=()
 
 # Whether `finish` shall take the cluster down, and what it says where the demo broke off.
 UP=no
@@ -64,6 +69,7 @@ parse_options() {
     while (($#)); do
         case $1 in
         --headless) HEADLESS=yes ;;
+        --shared) SHARED=yes ;;
         --baseline) ONLY_BASELINE=yes ;;
         --keep) KEEP=yes ;;
         --json | --baseline-file | --dir | --release)
@@ -81,6 +87,7 @@ parse_options() {
     done
     [[ $RELEASE =~ ^(trixie|sid)$ ]] || wrong_usage "--release must be trixie or sid"
     DIR=$(readlink -m "$DIR")
+    [[ $SHARED = no ]] || SHARE=(--shared)
     [[ -n $BASELINE ]] || BASELINE=${XDG_CACHE_HOME:-$HOME/.cache}/infill/demo-baseline-$(load_hash)-$RELEASE.json
     [[ -t 0 && -t 1 ]] || HEADLESS=yes
 }
@@ -103,7 +110,7 @@ wrong_usage() {
 # A baseline holds for one load on one configuration of Slurm.
 load_hash() {
     {
-        echo "$BF_RESOLUTION $EPILOG"
+        echo "$BF_RESOLUTION $EPILOG" "${SHARE[@]}"
         cat "$HERE/demo/load.tsv" "$REPOSITORY/slurm/minicluster/etc/slurm.conf" "$REPOSITORY/slurm/slurm.conf.infill"
     } | sha256sum | cut -c1-12
 }
@@ -119,7 +126,9 @@ up() {
     # A cluster of another run, or one that was kept, has jobs and books of its own.
     cluster down 2>/dev/null || true
     UP=yes
-    cluster up --nodes 8 --release "$RELEASE" --bin "$REPOSITORY/target/debug/infill" --set "Epilog=$EPILOG"
+    local size=(--nodes 8)
+    [[ $SHARED = no ]] || size=(--nodes 2 --gpus 4)
+    cluster up "${size[@]}" --release "$RELEASE" --bin "$REPOSITORY/target/debug/infill" --set "Epilog=$EPILOG"
     plan_by_the_second
 }
 
@@ -144,7 +153,7 @@ keep_outputs() {
 
 # Leaves its process id in DRIVER: a shell that waits for a process in the background can be interrupted.
 start_driver() {
-    "$MINICLUSTER" exec --dir "$DIR" -- python3 -B /opt/infill/examples/demo/demo.py "$@" </dev/null &
+    "$MINICLUSTER" exec --dir "$DIR" -- python3 -B /opt/infill/examples/demo/demo.py "$@" "${SHARE[@]}" </dev/null &
     DRIVER=$!
 }
 
@@ -176,7 +185,9 @@ start_daemon() {
     STAGE="starting the daemon"
     local port
     port=$(free_port)
-    sed "s/@PORT@/$port/g" "$HERE/demo/infill.toml" >"$DIR/etc/infill.toml"
+    local lend=nodes
+    [[ $SHARED = no ]] || lend=gpus
+    sed "s/@PORT@/$port/g; s/@LEND@/$lend/" "$HERE/demo/infill.toml" >"$DIR/etc/infill.toml"
     "$MINICLUSTER" exec --dir "$DIR" --user infill -- infill serve </dev/null >"$DIR/log/infill.log" 2>&1 &
     await_daemon "$!" "$port"
     say "the daemon runs: http://127.0.0.1:$port, log $DIR/log/infill.log"

@@ -24,6 +24,8 @@ class Record:
     state: str
     exit_code: str
     nodes: tuple[str, ...]
+    # GPUs on all of them, where they are counted.
+    gpus: int
     submit: float | None
     start: float | None
     end: float | None
@@ -53,11 +55,13 @@ def parse(text: str) -> list[Record]:
 def _record(line: str) -> Record:
     # A job name may hold a bar: the fields behind it are counted from the end.
     first, *rest = line.split("|")
-    name = "|".join(rest[:-8])
-    user, partition, state, exit_code, nodes, *times = rest[-8:]
+    name = "|".join(rest[:-9])
+    user, partition, state, exit_code, nodes, tres, *times = rest[-9:]
     # "CANCELLED by 6100"
     state = state.split()[0] if state else ""
-    return Record(int(first), name, user, partition, state, exit_code, tuple(hosts(nodes)), *map(_time, times))
+    gpus = re.search(r"(?:^|,)gres/gpu=(\d+)", tres)
+    held = (tuple(hosts(nodes)), int(gpus[1]) if gpus else 0)
+    return Record(int(first), name, user, partition, state, exit_code, *held, *map(_time, times))
 
 
 def _time(text: str) -> float | None:
@@ -79,6 +83,36 @@ def _numbers(text: str) -> Iterable[str]:
         first, _, last = part.partition("-")
         for number in range(int(first), int(last or first) + 1):
             yield str(number).zfill(len(first))
+
+
+def by_gpu(records: Sequence[Record], a_node: int) -> list[Record]:
+    """The records with GPUs for nodes, of which each has so many: `n1:0` for the first one of n1.
+
+    Which of them a job had the accounting does not tell, only how many: those with the lowest numbers that were free, as
+    evenly over its nodes as may be. Times are whole seconds: what seems to be taken for a second more is shared then.
+    """
+    never = float("inf")
+    ends = [never if r.end is None else r.end for r in records]
+    had = [at for at, r in enumerate(records) if r.nodes and r.start is not None and r.start < ends[at]]
+    turns = [(records[at].start, 1, at) for at in had] + [(ends[at], 0, at) for at in had]
+    users: dict[str, int] = {}
+    places: dict[int, list[str]] = {}
+    # What ends makes room for what starts in the same second.
+    for _, starts, at in sorted(turns):
+        if not starts:
+            for place in [place for place in places[at] if users.get(place) == at]:
+                del users[place]
+            continue
+        places[at] = []
+        each, more = divmod(records[at].gpus, len(records[at].nodes))
+        for number, node in enumerate(records[at].nodes):
+            names = [f"{node}:{gpu}" for gpu in range(a_node)]
+            # Free ones first, then those that are free soonest.
+            names.sort(key=lambda name: ends[users[name]] if name in users else 0)
+            taken = names[: each + (number < more)]
+            users.update(dict.fromkeys(taken, at))
+            places[at] += taken
+    return [dataclasses.replace(r, nodes=tuple(places.get(at, ()))) for at, r in enumerate(records)]
 
 
 def busy(records: Iterable[Record], partition: str, node: str, period: Interval) -> list[Interval]:

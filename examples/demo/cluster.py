@@ -9,7 +9,7 @@ from typing import Any
 # Longest time for one command. slurmctld answers within milliseconds, a loaded machine within seconds.
 COMMAND_SECS = 30
 
-SACCT_FIELDS = "JobIDRaw,JobName,User,Partition,State,ExitCode,NodeList,Submit,Start,End"
+SACCT_FIELDS = "JobIDRaw,JobName,User,Partition,State,ExitCode,NodeList,AllocTRES,Submit,Start,End"
 
 
 class CommandFailed(Exception):

@@ -2,6 +2,8 @@
 
     demo.py baseline --work DIR --out FILE                    the load alone
     demo.py harvest  --work DIR --out FILE --baseline FILE    the load, with malleable jobs in its gaps
+
+With --shared, jobs have GPUs of nodes that they share.
 """
 
 import argparse
@@ -38,9 +40,10 @@ class Failed(Exception):
 class Run:
     """One run of the load: submits it from a thread, and waits for it in the main one."""
 
-    def __init__(self, jobs: Sequence[load.MainJob], work: pathlib.Path) -> None:
+    def __init__(self, jobs: Sequence[load.MainJob], work: pathlib.Path, shared: bool) -> None:
         self.jobs = jobs
         self.work = work
+        self.shared = shared
         # At the same fraction of a second in every run: the accounting books whole seconds.
         self.origin = math.ceil(time.time()) + 0.1
         self.deadline = self.origin + DEADLINE_SECS
@@ -57,7 +60,7 @@ class Run:
 
     def _submit(self) -> None:
         try:
-            self.submitted = load.submit_all(self.jobs, self.origin, self.work, self._cancelled.is_set)
+            self.submitted = load.submit_all(self.jobs, self.origin, self.work, self._cancelled.is_set, self.shared)
         except cluster.CommandFailed as error:
             self.error = error
 
@@ -96,7 +99,7 @@ class Run:
         if not cluster.wait_for(complete, time.time() + BOOKS_SECS):
             raise Failed(f"sacct does not know the end of all jobs after {BOOKS_SECS} s")
         (self.work / "sacct.txt").write_text(self.text)
-        return records
+        return accounting.by_gpu(records, summary.GPUS_A_NODE) if self.shared else records
 
 
 class Watch:
@@ -118,9 +121,9 @@ class Watch:
             print(summary.line(time.time() - self.origin, status, self.ids), flush=True)
 
 
-def baseline(jobs: Sequence[load.MainJob], work: pathlib.Path) -> dict:
+def baseline(jobs: Sequence[load.MainJob], work: pathlib.Path, shared: bool) -> dict:
     """Runs the load alone: how long each job waits."""
-    run = Run(jobs, work)
+    run = Run(jobs, work, shared)
     run.start()
     print(f"running the {len(jobs)} main jobs without infill, for comparison (about 4 minutes)", flush=True)
     run.wait()
@@ -128,10 +131,10 @@ def baseline(jobs: Sequence[load.MainJob], work: pathlib.Path) -> dict:
     return {"schema": 1, "slurm": cluster.slurm_version(), "jobs": waits}
 
 
-def harvest(jobs: Sequence[load.MainJob], work: pathlib.Path, before: dict) -> dict:
+def harvest(jobs: Sequence[load.MainJob], work: pathlib.Path, before: dict, shared: bool) -> dict:
     """Runs the load with malleable jobs beside it."""
-    ids = malleable.submit(work)
-    run = Run(jobs, work)
+    ids = malleable.submit(work, shared)
+    run = Run(jobs, work, shared)
     run.start()
     print(f"submitted {len(ids)} malleable jobs ({', '.join(ids.values())}) and a main queue of {len(jobs)} jobs")
     watch = Watch(run.origin, ids)
@@ -140,6 +143,7 @@ def harvest(jobs: Sequence[load.MainJob], work: pathlib.Path, before: dict) -> d
     facts = summary.Facts(
         slurm=cluster.slurm_version(),
         started=run.origin,
+        shared=shared,
         records=records,
         waits=summary.waits(run.submitted, records, work),
         before=before["jobs"],
@@ -160,9 +164,9 @@ def main() -> int:
     args.work.chmod(0o1777)
     try:
         if args.what == "baseline":
-            document = baseline(jobs, args.work)
+            document = baseline(jobs, args.work, args.shared)
         else:
-            document = harvest(jobs, args.work, json.loads(args.baseline.read_text()))
+            document = harvest(jobs, args.work, json.loads(args.baseline.read_text()), args.shared)
     except (Failed, cluster.CommandFailed) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
@@ -182,6 +186,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=pathlib.Path, required=True, help="a directory that all nodes see")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="where the result goes, as JSON")
     parser.add_argument("--baseline", type=pathlib.Path, help="the result of `baseline`")
+    parser.add_argument("--shared", action="store_true", help="count GPUs of shared nodes, not nodes")
     args = parser.parse_args()
     if args.what == "harvest" and not args.baseline:
         parser.error("harvest needs --baseline")

@@ -55,19 +55,24 @@ def submit_all(
     origin: float,
     directory: pathlib.Path,
     is_cancelled: Callable[[], bool],
+    shared: bool = False,
 ) -> list[Submitted]:
-    """Submits every job `submit_secs` after `origin` (time.time()). Takes as long as the list does."""
+    """Submits every job `submit_secs` after `origin` (time.time()). Takes as long as the list does.
+
+    Where nodes are `shared`, a job has a GPU for each of the nodes that it has elsewhere.
+    """
     done = []
     for number, job in enumerate(jobs):
         while (wait := origin + job.submit_secs - time.time()) > 0 and not is_cancelled():
             time.sleep(min(wait, 0.5))
         if is_cancelled():
             break
-        done.append(_submit(job, USERS[number % len(USERS)], directory))
+        done.append(_submit(job, USERS[number % len(USERS)], directory, shared))
     return done
 
 
-def _submit(job: MainJob, user: str, directory: pathlib.Path) -> Submitted:
+def _submit(job: MainJob, user: str, directory: pathlib.Path, shared: bool) -> Submitted:
     at = time.time()
-    options = ["-p", "main", "-J", job.name, "-N", str(job.nodes), "-t", str(job.limit_mins), "-o", "/dev/null"]
+    size = ["-n", str(job.nodes), "--gpus-per-task=1"] if shared else ["-N", str(job.nodes)]
+    options = ["-p", "main", "-J", job.name, *size, "-t", str(job.limit_mins), "-o", "/dev/null"]
     return Submitted(job, cluster.sbatch(user, options, script(job, directory)), at)

@@ -14,21 +14,33 @@ JOBS = pathlib.Path(__file__).resolve().parent / "jobs"
 # Name (and script) of each job, and whose it is.
 OWNERS = {"spirals": "alice", "wide": "bob", "narrow": "alice"}
 
+SIZES = re.compile(r"^#SBATCH --nodes=(\S+)$", re.MULTILINE)
+
 STEP = re.compile(r'"step": *(\d+)')
 
 # A step that takes so many times longer than usual was no step all that time.
 LONG_STEP = 2.0
 
 
-def submit(work: pathlib.Path) -> dict[int, str]:
-    """Submits all of them; their names by job id."""
+def submit(work: pathlib.Path, shared: bool = False) -> dict[int, str]:
+    """Submits all of them; their names by job id. Where nodes are `shared`, for as many GPUs as nodes elsewhere."""
     ids = {}
     for name, user in OWNERS.items():
         directory = work / name
         directory.mkdir()
         shutil.chown(directory, user, user)
-        ids[cluster.sbatch(user, [str(JOBS / f"{name}.sbatch")], cwd=str(directory))] = name
+        script = JOBS / f"{name}.sbatch"
+        options = _in_gpus(script.read_text()) if shared else []
+        ids[cluster.sbatch(user, [*options, str(script)], cwd=str(directory))] = name
     return ids
+
+
+def _in_gpus(script: str) -> list[str]:
+    """The options of sbatch by which a script asks for GPUs instead of nodes."""
+    sizes = SIZES.search(script)
+    if not sizes:
+        raise ValueError("the script does not say --nodes")
+    return ["--nodes=1", f"--comment=infill:gpus={sizes[1]}"]
 
 
 def repeated_and_missing(log: str) -> tuple[int, int]:

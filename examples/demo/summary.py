@@ -11,6 +11,10 @@ import load
 
 NODES = tuple(f"n{i}" for i in range(1, 9))
 
+# Where nodes are shared: the GPUs of two nodes, by the names that accounting.by_gpu gives them.
+GPUS_A_NODE = 4
+GPUS = tuple(f"n{i}:{gpu}" for i in (1, 2) for gpu in range(GPUS_A_NODE))
+
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
@@ -19,6 +23,8 @@ class Facts:
     slurm: str
     # When the malleable jobs were submitted, and so the measured period began.
     started: float
+    # Whether GPUs of shared nodes are counted, and not nodes.
+    shared: bool
     records: Sequence[accounting.Record]
     # Of each main job, by name: see `waits`. With infill, and before, without it.
     waits: Mapping[str, dict[str, Any]]
@@ -61,11 +67,12 @@ def document(facts: Facts) -> dict[str, Any]:
     delays = [job["start_delay_s"] for job in main_jobs if job["start_delay_s"] is not None]
     ids = {job["id"] for job in main_jobs}
     period = (float(int(facts.started)), max(r.end or 0.0 for r in facts.records if r.id in ids))
-    harvest = accounting.harvest(facts.records, NODES, period)
+    harvest = accounting.harvest(facts.records, _units(facts), period)
     jobs = [_malleable_job(id, name, facts) for id, name in facts.malleable.items()]
     return {
         "schema": 1,
         "slurm": facts.slurm,
+        "unit": "GPU" if facts.shared else "node",
         "period_s": period[1] - period[0],
         "gaps": harvest.gaps,
         "gap_node_seconds": harvest.gap_node_seconds,
@@ -80,6 +87,10 @@ def document(facts: Facts) -> dict[str, Any]:
             sum(job["useful_node_seconds"] or 0.0 for job in jobs), sum(job["held_node_seconds"] for job in jobs)
         ),
     }
+
+
+def _units(facts: Facts) -> Sequence[str]:
+    return GPUS if facts.shared else NODES
 
 
 def _ratio(part: float | None, whole: float) -> float | None:
@@ -107,7 +118,7 @@ def _malleable_job(id: int, name: str, facts: Facts) -> dict[str, Any]:
     view = facts.views.get(id, {})
     lost, missing = facts.steps[id] or (None, None)
     ends = [r.end for r in facts.records if r.end is not None]
-    held = accounting.held(facts.records, id, NODES, (facts.started, max(ends, default=facts.started)))
+    held = accounting.held(facts.records, id, _units(facts), (facts.started, max(ends, default=facts.started)))
     useful = facts.useful.get(id)
     return {
         "id": id,
@@ -164,20 +175,21 @@ def text(document: Mapping[str, Any]) -> str:
 
 
 def _harvest_words(document: Mapping[str, Any]) -> list[str]:
+    unit = document["unit"]
     return [
         f"Slurm {document['slurm']}; all times from its accounting (sacct), in whole seconds",
         "",
-        f"gaps over {accounting.SHORT_GAP_SECS} s   {document['gap_node_seconds']:.0f} node-seconds left idle by the "
+        f"gaps over {accounting.SHORT_GAP_SECS} s   {document['gap_node_seconds']:.0f} {unit}-seconds left idle by the "
         f"main queue, in {document['gaps']} gaps and {document['period_s']:.0f} s",
-        f"harvested        {document['harvested_node_seconds']:.0f} node-seconds, {document['harvest_ratio']:.0%}",
+        f"harvested        {document['harvested_node_seconds']:.0f} {unit}-seconds, {document['harvest_ratio']:.0%}",
     ]
 
 
 def _main_words(document: Mapping[str, Any]) -> list[str]:
-    rows = ["main job     nodes   waited   without infill   delay   by the script's clock"]
+    rows = [f"main job     {document['unit']}s   waited   without infill   delay   by the script's clock"]
     for job in document["main_jobs"]:
         rows.append(
-            f"{job['name']:<12} {job['nodes']:>5}   {_number(job['wait_s']):>6}   {_number(job['baseline_wait_s']):>14}"
+            f"{job['name']:<12} {job['nodes']:>{len(document['unit']) + 1}}   {_number(job['wait_s']):>6}   {_number(job['baseline_wait_s']):>14}"
             f"   {_number(job['start_delay_s']):>5}   {_number(job['script_start_delay_s'], 2):>21}"
         )
     median, most = document["main_delay_median_s"], document["main_delay_max_s"]
@@ -192,7 +204,7 @@ def _malleable_words(document: Mapping[str, Any]) -> list[str]:
             f"{_number(job['rescales']):>8}   {_number(job['steps_lost']):>10}   {_percent(job['useful_ratio']):>6}"
         )
     useful = _percent(document["useful_ratio"])
-    return [*rows, f"useful: seconds in which a node made steps, of those in which it was held; of all: {useful}"]
+    return [*rows, f"useful: seconds in which a {document['unit']} made steps, of those in which it was held; of all: {useful}"]
 
 
 def _percent(share: float | None) -> str:

@@ -10,9 +10,9 @@ sys.path.insert(0, str(HERE.parent))
 import accounting  # noqa: E402
 
 
-def line(id, name, partition, nodes, start, end, state="COMPLETED", submit=0, exit_code="0:0"):
+def line(id, name, partition, nodes, start, end, state="COMPLETED", submit=0, exit_code="0:0", tres="cpu=2"):
     """A line as sacct prints it."""
-    return f"{id}|{name}|alice|{partition}|{state}|{exit_code}|{nodes}|{submit}|{start}|{end}"
+    return f"{id}|{name}|alice|{partition}|{state}|{exit_code}|{nodes}|{tres}|{submit}|{start}|{end}"
 
 
 class Parsing(unittest.TestCase):
@@ -33,6 +33,28 @@ class Parsing(unittest.TestCase):
     def test_a_name_may_hold_a_bar(self):
         (record,) = accounting.parse(line(7, "a|b", "main", "n1", 1, 2))
         self.assertEqual((record.name, record.nodes, record.end), ("a|b", ("n1",), 2))
+
+
+class Gpus(unittest.TestCase):
+    """Records of shared nodes, GPU by GPU."""
+
+    def test_jobs_of_one_node_have_gpus_of_their_own(self):
+        def gpus(count):
+            return f"cpu=4,gres/gpu:a100={count},gres/gpu={count},mem=4G"
+
+        lines = [
+            line(1, "a", "main", "n1", 0, 10, tres=gpus(2)),
+            line(2, "b", "infill", "n1", 5, 20, tres=gpus(1)),
+            line(3, "c", "main", "n[1-2]", 10, 20, tres=gpus(3)),
+            line(4, "d", "main", "n1", 11, "Unknown", tres="cpu=1"),
+            line(5, "e", "main", "None assigned", "Unknown", "Unknown", tres=""),
+        ]
+        places = [" ".join(r.nodes) for r in accounting.by_gpu(accounting.parse("\n".join(lines)), 4)]
+        self.assertEqual(places, ["n1:0 n1:1", "n1:2", "n1:0 n1:1 n2:0", "", ""])
+        # The second has begun before the books close the first.
+        lines = [line(1, "a", "infill", "n1", 0, 11, tres=gpus(1)), line(2, "b", "main", "n1", 10, 20, tres=gpus(1))]
+        places = [r.nodes for r in accounting.by_gpu(accounting.parse("\n".join(lines)), 1)]
+        self.assertEqual(places, [("n1:0",), ("n1:0",)])
 
 
 class Intervals(unittest.TestCase):

@@ -11,10 +11,10 @@ import accounting  # noqa: E402
 import summary  # noqa: E402
 
 BOOKS = """\
-1|main-01|alice|main|COMPLETED|0:0|n[1-8]|1010|1012|1020
-2|spirals|alice|infill|PREEMPTED|0:0|n1|1000|1001|1011
-2|spirals|alice|infill|COMPLETED|0:0|n1|1012|1020|1090
-3|main-02|bob|main|COMPLETED|0:0|n2|1050|1060|1100
+1|main-01|alice|main|COMPLETED|0:0|n[1-8]|cpu=2,node=1|1010|1012|1020
+2|spirals|alice|infill|PREEMPTED|0:0|n1|cpu=2,node=1|1000|1001|1011
+2|spirals|alice|infill|COMPLETED|0:0|n1|cpu=2,node=1|1012|1020|1090
+3|main-02|bob|main|COMPLETED|0:0|n2|cpu=2,node=1|1050|1060|1100
 """
 
 
@@ -25,6 +25,7 @@ def facts(**changes):
     values = {
         "slurm": "24.11.5",
         "started": 1000.1,
+        "shared": False,
         "records": accounting.parse(BOOKS),
         "waits": {"main-01": wait, "main-02": other},
         "before": {"main-01": wait | {"wait_s": 0.0, "script_wait_s": 0.25}, "main-02": other},
