@@ -158,7 +158,8 @@ local function make_one_gpu(job)
       and not string.match(asked, "^gres[/:]gpu:[%w_-]+[:=]1$") then
       return "each worker has one GPU: leave out " .. asked
    end
-   if job.shared == 0 then return "GPUs are lent here, not nodes: leave out --exclusive" end
+   -- 1 is --oversubscribe; all else keeps a node to somebody.
+   if given(job.shared) and job.shared ~= 1 then return "GPUs are lent here, not nodes: leave out --exclusive" end
    if job.pn_min_memory == 0 then return "GPUs are lent here, not nodes: leave out --mem=0" end
    job.min_nodes = 1
    job.max_nodes = 1

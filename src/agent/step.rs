@@ -31,10 +31,14 @@ pub const SRUN_OPTIONS: [&str; 7] = [
     "--input=none",
 ];
 
-/// Variables that would give the step a share of the node only (`--cpus-per-task` implies `--exact`), or more
-/// than the job has: `--gpus` says how many the malleable job wants.
-pub const SHARE_VARIABLES: [&str; 4] =
-    ["SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_GPUS"];
+/// Variables that would give the step a share of the node only (`--cpus-per-task` implies `--exact`).
+pub const SHARE_VARIABLES: [&str; 3] = ["SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK"];
+
+/// `--gpus`: where GPUs are lent, how many the malleable job wants.
+const GPUS_WANTED: &str = "SLURM_GPUS";
+
+/// How many the lead has.
+const GPUS_HERE: &str = "SLURM_GPUS_ON_NODE";
 
 /// Carries the user's `SLURM_CPUS_PER_TASK` past `srun` to the command.
 pub const KEPT_CPUS_PER_TASK: &str = "INFILL_CPUS_PER_TASK";
@@ -154,6 +158,11 @@ fn srun(args: &RunArgs, home: &Path) -> io::Result<std::process::Command> {
     }
     for name in SHARE_VARIABLES {
         srun.env_remove(name);
+    }
+    let gpus = |name| std::env::var(name).ok().and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
+    if gpus(GPUS_WANTED) > gpus(GPUS_HERE) {
+        // No step can have more than there are.
+        srun.env_remove(GPUS_WANTED);
     }
     tracing::debug!(command = ?args.common.command, "starting the job step");
     Ok(srun)

@@ -306,7 +306,7 @@ impl State {
     /// Host at which other nodes reach a node.
     pub fn address(&self, node: &NodeName) -> String {
         let known = self.snapshot.as_ref().and_then(|s| s.node(node)).map(|n| n.address.clone());
-        known.filter(|a| !a.is_empty()).unwrap_or_else(|| node.as_str().to_owned())
+        known.filter(|a| !a.is_empty()).unwrap_or_else(|| node.host().to_string())
     }
 
     /// Counts what an agent said, for the metrics.

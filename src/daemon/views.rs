@@ -46,7 +46,7 @@ fn nodes(state: &State, now: UnixTime) -> Vec<NodeView> {
     let failure = |s: &Strike| NodeFailure { job: Some(s.job), at: s.at, what: s.why.clone() };
     for (name, strikes) in state.scene.breaker().strikes(now) {
         let failures: Vec<NodeFailure> = strikes.into_iter().map(failure).collect();
-        for view in views.iter_mut().filter(|v| v.node.host() == *name) {
+        for view in views.iter_mut().filter(|v| v.node.is_called(name.as_str())) {
             view.failures.clone_from(&failures);
         }
     }

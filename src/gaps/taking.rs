@@ -52,6 +52,10 @@ impl<'o, 'a> Taking<'o, 'a> {
     /// Whether this job, which could start now, gets enough nodes without those of ours that are planned for
     /// it. They are its own from then on.
     pub fn serves(&mut self, job: &Job) -> bool {
+        // Of shared nodes one place does not stand in for another.
+        if job.scheduled_nodes.iter().any(|n| n.number().is_some()) {
+            return false;
+        }
         let (own, others): (Vec<_>, Vec<_>) =
             job.scheduled_nodes.iter().partition(|n| self.taken.contains(n));
         let ours = |n: &&&NodeName| matches!(self.occupancy.of_node(n), Some(Use::Ours(_)));

@@ -25,7 +25,7 @@ impl<'a> Windows<'a> {
         let count = snapshot.nodes.len();
         let mut windows = Windows { ends: vec![None; count], ongoing: vec![None; count] };
         let mut taking = Taking::of(occupancy, now);
-        for job in snapshot.jobs.iter().filter(|j| claims_nodes(j, occupancy.partition())) {
+        for job in snapshot.jobs.iter().filter(|j| j.waits_in_main_queue(occupancy.partition())) {
             let Some(start) = job.start_time else { continue };
             // A planned start in the past means that the job wants its nodes now: the window has ended. But
             // if Slurm is about to give it others, these stay open.
@@ -70,10 +70,4 @@ impl<'a> Windows<'a> {
             *end = Some((moment, claim));
         }
     }
-}
-
-/// Whether the job is a pending one of the main queue. A job that waits in our partition and in others
-/// counts: it may start in one of those.
-fn claims_nodes(job: &Job, partition: &str) -> bool {
-    job.state.is_pending() && !job.held && job.partition.split(',').any(|p| p.trim() != partition)
 }

@@ -159,6 +159,12 @@ impl Job {
         self.preempt_time.is_some() && self.preempt_time >= self.start_time
     }
 
+    /// Whether it is a pending job of the main queue that may start. One that waits in this partition and in
+    /// others counts: it may start in one of those.
+    pub fn waits_in_main_queue(&self, malleable: &str) -> bool {
+        self.state.is_pending() && !self.held && self.partition.split(',').any(|p| p.trim() != malleable)
+    }
+
     /// A job of which nothing more is known: no owner, no times, no nodes.
     pub fn new(id: JobId, partition: &str, state: BaseState) -> Job {
         Job {

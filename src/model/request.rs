@@ -117,8 +117,11 @@ pub fn wing_comment(order: u64, lead: JobId, place: Option<&NodeName>) -> String
 
 /// The place that a wing's comment names.
 pub fn place_in(comment: &str) -> Option<NodeName> {
-    let (_, place) = options(tagged(comment)?).find(|(key, _)| *key == "place")?;
-    Some(NodeName::new(place)).filter(|place| place.number().is_some())
+    let words = comment.split(TAG).skip(1).map(|rest| rest.split(char::is_whitespace).next().unwrap_or(rest));
+    let (_, place) = words.flat_map(options).find(|(key, _)| *key == "place")?;
+    let (host, number) = place.split_once(':')?;
+    let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
+    Some(NodeName::new(host).place(number[..digits].parse().ok()?))
 }
 
 /// The order number that a wing's comment names. Others may have written before it and behind it.
@@ -216,6 +219,8 @@ mod tests {
         let comment = wing_comment(17, JobId(100), Some(&NodeName::new("n1:2")));
         assert_eq!((order_in(&comment), place_in(&comment)), (Some(17), Some(NodeName::new("n1:2"))));
         assert_eq!(place_in("infill:order=1;place=n1"), None);
+        assert_eq!(place_in("mine infill:order=17;place=n1:12,site=x"), Some(NodeName::new("n1:12")));
+        assert_eq!(place_in("infill:order=1;place=n1:x"), None);
         assert_eq!(order_in("infill:wing=100 infill:order=17,site=x"), Some(17));
         for comment in ["", "(null)", "infill:nodes=1", "infill:order=", "order=3"] {
             assert_eq!(order_in(comment), None, "{comment:?}");

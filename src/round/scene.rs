@@ -362,9 +362,7 @@ impl Scene {
         if job.excluded.is_empty() {
             return;
         }
-        let nodes: BTreeSet<&NodeName> = job.excluded.iter().collect();
-        let places = gaps.gaps.iter().map(|g| &g.node).filter(|n| n.number().is_some());
-        let avoided: Vec<NodeName> = places.filter(|n| nodes.contains(&n.host())).cloned().collect();
+        let avoided: Vec<NodeName> = job.excluded.iter().flat_map(|node| places_on(node, gaps)).collect();
         job.excluded.extend(avoided);
         if job.excluded.len() > before {
             job.excluded.sort_unstable();
@@ -457,4 +455,12 @@ fn refuse(gaps: &mut Gaps, why_not: impl Fn(&Gap) -> Option<Refusal>) {
     if refused.len() > before {
         refused.sort_by(|a, b| a.0.cmp(&b.0));
     }
+}
+
+/// The gaps that are places on this node.
+fn places_on(node: &NodeName, gaps: &Gaps) -> impl Iterator<Item = NodeName> {
+    let prefix = format!("{node}:");
+    let from = gaps.gaps.partition_point(|g| g.node.as_str() < prefix.as_str());
+    let names = gaps.gaps.iter().skip(from).map(|g| g.node.clone());
+    names.take_while(move |name| name.as_str().starts_with(&prefix))
 }

@@ -37,7 +37,9 @@ fn items(text: &str) -> Vec<&str> {
 
 /// Reads `name[:type][:count][(where)]`.
 fn parse(item: &str) -> Gres {
-    let bare = item.split('(').next().unwrap_or("").trim();
+    // Of GPUs without a type Slurm says `gpu:(null):2(IDX:0-1)`.
+    let typeless = item.replace(":(null)", "");
+    let bare = typeless.split('(').next().unwrap_or("").trim();
     let is_count = |s: &str| s.starts_with(|c: char| c.is_ascii_digit());
     let mut parts = bare.split(':');
     let name = parts.next().unwrap_or("").to_owned();
@@ -171,6 +173,8 @@ mod tests {
         assert_eq!(of("gpu:a100:2(IDX:0,3),gpu:t4:1(IDX:4)").as_deref(), Some(r#"[["a100",2],["t4",1]]"#));
         assert_eq!(of("gpu:a100:0(IDX:N/A)").as_deref(), Some("[]"));
         assert_eq!(of("gpu:2").as_deref(), Some(r#"[["",2]]"#));
+        assert_eq!(of("gpu:(null):3(IDX:0-2)").as_deref(), Some(r#"[["",3]]"#));
+        assert_eq!(of("gpu:(null):0(IDX:N/A)").as_deref(), Some("[]"));
         assert_eq!(of("(null)").as_deref(), Some("[]"));
         assert_eq!(of("gpu:a100:many"), None);
         assert_eq!(of("shard:a100:8,gpu:a100:4").as_deref(), Some(r#"[["a100",4]]"#));

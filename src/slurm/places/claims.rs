@@ -1,14 +1,15 @@
 //! Which places planned starts claim.
 //!
 //! Backfill's plan names nodes, and on each the job takes what it asked for. By then the main jobs will be
-//! gone whose time is over; what is still missing it takes of what is free now, and then of ours.
+//! gone whose time is over. What is still missing of CPUs, memory or GPUs is had from ours, the youngest
+//! first; and free places that lose their share by it are no places any more.
 
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::seats::{Lent, Place};
-use crate::model::{Job, JobId, NodeName, UnixTime};
+use super::seats::{Holder, Lent, Place};
+use crate::model::{Job, JobId, NodeName, Resources, UnixTime};
 
 /// The places that each planned start claims, of those on which no main job is. Jobs that start earlier come
 /// first; each place is claimed once.
@@ -18,63 +19,120 @@ pub(super) fn of(
     jobs: &[Job],
     partition: &str,
 ) -> BTreeMap<JobId, Vec<Place>> {
-    let waits = |j: &&Job| j.state.is_pending() && j.partition != partition && !j.scheduled_nodes.is_empty();
-    let mut planned: Vec<(UnixTime, &Job)> =
-        jobs.iter().filter(waits).filter_map(|j| Some((j.start_time?, j))).collect();
+    let waits = jobs.iter().filter(|j| j.waits_in_main_queue(partition) && !j.scheduled_nodes.is_empty());
+    let mut planned: Vec<(UnixTime, &Job)> = waits.filter_map(|j| Some((j.start_time?, j))).collect();
     planned.sort_by_key(|(at, job)| (*at, job.id));
-    let by_id = |id: JobId| jobs.binary_search_by(|j| j.id.cmp(&id)).ok().map(|at| &jobs[at]);
-    let mut spoken: Vec<Vec<bool>> = lent.iter().map(|l| vec![false; l.on.len()]).collect();
+    let mut grounds: FxHashMap<usize, Ground<'_>> = FxHashMap::default();
     let mut claims: BTreeMap<JobId, Vec<Place>> = BTreeMap::new();
     for (at, job) in planned {
         for node in job.scheduled_nodes.iter().filter_map(|n| index.get(n).copied()) {
-            let ground = Ground { lent: &lent[node], partition, by_id: &by_id };
-            for gpu in ground.takes(job, at, &spoken[node]) {
-                spoken[node][gpu] = true;
-                if !ground.is_main(gpu) {
-                    claims.entry(job.id).or_default().push((node, gpu));
-                }
+            let ground = grounds.entry(node).or_insert_with(|| Ground::of(&lent[node]));
+            let taken = ground.take(job.wants.as_ref(), at);
+            if !taken.is_empty() {
+                claims.entry(job.id).or_default().extend(taken.into_iter().map(|gpu| (node, gpu)));
             }
         }
     }
     claims
 }
 
-/// One node and who is on it.
+/// CPUs, memory and GPUs, of which there may be less than nothing.
+#[derive(Clone, Copy, Default)]
+struct Amount {
+    cpus: i64,
+    memory_mib: i64,
+    gpus: i64,
+}
+
+impl Amount {
+    fn of(r: &Resources) -> Amount {
+        let memory_mib = i64::try_from(r.memory_mib).unwrap_or(i64::MAX / 4);
+        Amount { cpus: r.cpus.into(), memory_mib, gpus: r.gpus.count().into() }
+    }
+
+    fn less(self, other: Amount) -> Amount {
+        Amount {
+            cpus: self.cpus.saturating_sub(other.cpus),
+            memory_mib: self.memory_mib.saturating_sub(other.memory_mib),
+            gpus: self.gpus.saturating_sub(other.gpus),
+        }
+    }
+
+    fn is_debt(self) -> bool {
+        self.cpus < 0 || self.memory_mib < 0 || self.gpus < 0
+    }
+}
+
+/// One node, and what planned starts have claimed of it so far.
 struct Ground<'a> {
     lent: &'a Lent,
-    partition: &'a str,
-    by_id: &'a dyn Fn(JobId) -> Option<&'a Job>,
+    /// What they take.
+    claimed: Amount,
+    /// Jobs of ours that make room.
+    leaving: Vec<JobId>,
+    /// Places that are claimed.
+    spoken: Vec<bool>,
 }
 
 impl<'a> Ground<'a> {
-    fn user(&self, gpu: usize) -> Option<&'a Job> {
-        self.lent.user(gpu).and_then(self.by_id)
+    fn of(lent: &'a Lent) -> Ground<'a> {
+        Ground { lent, claimed: Amount::default(), leaving: Vec::new(), spoken: vec![false; lent.on.len()] }
     }
 
-    fn is_main(&self, gpu: usize) -> bool {
-        self.user(gpu).is_some_and(|j| j.partition != self.partition)
-    }
-
-    /// The places that a job takes which starts at this moment: those that main jobs will have left, free
-    /// ones, then ours, the youngest first. Those that earlier starts take are spoken for.
-    fn takes(&self, job: &Job, at: UnixTime, spoken: &[bool]) -> Vec<usize> {
-        let wanted = self.wanted(job);
-        let rank = |gpu: usize| match self.user(gpu) {
-            Some(main) if main.partition != self.partition => {
-                main.end_time.is_some_and(|end| end <= at).then_some((0, 0))
+    /// The places that a job claims which starts at this moment and wants this of the node, or all of it.
+    fn take(&mut self, wants: Option<&Resources>, at: UnixTime) -> Vec<usize> {
+        let before = self.spoken.clone();
+        let wants = Amount::of(wants.unwrap_or(&self.lent.node.has));
+        while self.left(at).less(wants).is_debt() {
+            let ours = self.lent.holders.iter().filter(|h| h.ours && !self.leaving.contains(&h.job));
+            let Some(youngest) = ours.map(|h| h.job).max() else { break };
+            self.leaving.push(youngest);
+            for (on, spoken) in self.lent.on.iter().zip(&mut self.spoken) {
+                *spoken |= *on == Some(youngest);
             }
-            None => Some((1, 0)),
-            Some(ours) => Some((2, -i64::from(ours.id.0))),
-        };
-        let open = (0..self.lent.on.len()).filter(|gpu| !spoken[*gpu]);
-        let mut open: Vec<(_, usize)> = open.filter_map(|gpu| Some((rank(gpu)?, gpu))).collect();
-        open.sort_unstable();
-        open.into_iter().take(wanted).map(|(_, gpu)| gpu).collect()
+        }
+        let Amount { cpus, memory_mib, gpus } = wants;
+        self.claimed.cpus = self.claimed.cpus.saturating_add(cpus);
+        self.claimed.memory_mib = self.claimed.memory_mib.saturating_add(memory_mib);
+        self.claimed.gpus = self.claimed.gpus.saturating_add(gpus);
+        self.give_up_what_has_no_share(at);
+        (0..self.spoken.len()).filter(|gpu| self.spoken[*gpu] && !before[*gpu]).collect()
     }
 
-    /// How many places a waiting job will have of a node: enough for all that it asks for there, or all.
-    fn wanted(&self, job: &Job) -> usize {
-        let all = self.lent.on.len();
-        job.wants.as_ref().map_or(all, |wants| (self.lent.unit.needed(wants) as usize).min(all))
+    /// Whether a job is on the node at this moment.
+    fn stays(&self, holder: &Holder, at: UnixTime) -> bool {
+        let ends = !holder.ours && holder.end.is_some_and(|end| end <= at);
+        !ends && !self.leaving.contains(&holder.job)
+    }
+
+    /// What is left at this moment.
+    fn left(&self, at: UnixTime) -> Amount {
+        let has = &self.lent.node.has;
+        let holders = self.lent.holders.iter().filter(|h| self.stays(h, at));
+        let held = holders.map(|h| Amount::of(h.holds.as_ref().unwrap_or(has)));
+        held.fold(Amount::of(has), Amount::less).less(self.claimed)
+    }
+
+    /// How many places what is left makes.
+    fn usable(&self, at: UnixTime) -> i64 {
+        let (left, unit) = (self.left(at), self.lent.unit);
+        let mib = i64::try_from(unit.memory_mib).unwrap_or(i64::MAX);
+        let memory = if mib > 0 { left.memory_mib / mib } else { i64::MAX };
+        left.gpus.min(left.cpus / i64::from(unit.cpus.max(1))).min(memory).max(0)
+    }
+
+    /// Claims as many free places as are more than what is left makes. Those on which a main job still is
+    /// need not be claimed: nobody is sent there.
+    fn give_up_what_has_no_share(&mut self, at: UnixTime) {
+        let stayer = |job: JobId| self.lent.holders.iter().any(|h| h.job == job && self.stays(h, at));
+        let empty = |gpu: usize| self.lent.on[gpu].is_none_or(|job| !stayer(job));
+        let is_free = |gpu: usize| self.lent.on[gpu].is_none() && !self.lent.is_starved(gpu);
+        let all: Vec<usize> = (0..self.lent.on.len()).filter(|gpu| empty(*gpu)).collect();
+        let beyond = all.len() as i64 - self.usable(at);
+        let others = all.iter().filter(|gpu| self.spoken[**gpu] || !is_free(**gpu)).count() as i64;
+        let more = usize::try_from(beyond - others).unwrap_or(0);
+        let free = all.into_iter().rev().filter(|gpu| is_free(*gpu) && !self.spoken[*gpu]);
+        let claimed: Vec<usize> = free.take(more).collect();
+        claimed.into_iter().for_each(|gpu| self.spoken[gpu] = true);
     }
 }

@@ -23,19 +23,24 @@ use crate::model::{Job, JobId, NodeName, Snapshot};
 /// Slurm with places for nodes.
 pub struct PlacesSlurm {
     slurm: Arc<dyn SlurmApi>,
-    seats: Mutex<Seats>,
+    seats: Arc<Mutex<Seats>>,
 }
 
 impl PlacesSlurm {
     /// The places of the nodes of this partition. `known`: which lead is on which place, as far as anybody
     /// remembers.
     pub fn new(slurm: Arc<dyn SlurmApi>, partition: &str, known: BTreeMap<JobId, NodeName>) -> Self {
-        PlacesSlurm { slurm, seats: Mutex::new(Seats::new(partition, known)) }
+        PlacesSlurm { slurm, seats: Arc::new(Mutex::new(Seats::new(partition, known))) }
     }
 
     fn seats(&self) -> MutexGuard<'_, Seats> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.seats)
     }
+}
+
+/// A panic while the lock was held left the places of one snapshot or the other.
+fn locked(seats: &Mutex<Seats>) -> MutexGuard<'_, Seats> {
+    seats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[async_trait]
@@ -50,12 +55,17 @@ impl SlurmApi for PlacesSlurm {
         let is_exclusive =
             |job: &Job| job.partition.split(',').any(|p| exclusive.iter().any(|e| e == p.trim()));
         snapshot.jobs.iter_mut().filter(|j| is_exclusive(j)).for_each(|j| j.wants = None);
-        Ok(self.seats().places(snapshot))
+        let seats = self.seats.clone();
+        let seated = tokio::task::spawn_blocking(move || locked(&seats).places(snapshot)).await;
+        seated.map_err(|e| SlurmError::Transient { doing: "seating jobs".to_owned(), what: e.to_string() })
     }
 
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
-        let job = self.slurm.job(id).await?;
-        Ok(job.map(|job| self.seats().seated(job)))
+        let Some(job) = self.slurm.job(id).await? else { return Ok(None) };
+        self.seats().seated(job).map(Some).ok_or_else(|| SlurmError::Transient {
+            doing: format!("reading job {id}"),
+            what: "where it is shows in the first snapshot only".to_owned(),
+        })
     }
 
     async fn privacy(&self) -> Result<Privacy, SlurmError> {

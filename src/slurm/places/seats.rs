@@ -6,13 +6,16 @@ use rustc_hash::FxHashMap;
 
 use super::claims;
 use crate::model::{
-    Allocation, Job, JobId, Node, NodeName, NodeState, NodeType, Reservation, Resources, Snapshot, Unit,
-    place_in,
+    Allocation, Doubt, Gpus, Job, JobId, Node, NodeName, NodeState, NodeType, Reservation, Resources,
+    Snapshot, Unit, UnixTime, lead_of, place_in,
 };
 use crate::slurm::gres;
 
 /// A place: the node's place among those that are lent, and the number of the GPU.
 pub(super) type Place = (usize, usize);
+
+/// Most leads whose places are remembered.
+const MOST_SENT: usize = 20_000;
 
 /// What is remembered from snapshot to snapshot: who was where.
 #[derive(Debug, Default)]
@@ -24,6 +27,22 @@ pub(super) struct Seats {
     sent: BTreeMap<JobId, NodeName>,
 }
 
+/// A job on a node that is lent.
+#[derive(Debug)]
+pub(super) struct Holder {
+    pub job: JobId,
+    /// Whether it is one of the malleable partition.
+    pub ours: bool,
+    /// Whether it does more than clean up.
+    runs: bool,
+    /// When its time limit ends it.
+    pub end: Option<UnixTime>,
+    /// The place that it was sent to.
+    asked: Option<usize>,
+    /// What it has of the node; `None`: all of it.
+    pub holds: Option<Resources>,
+}
+
 /// A node whose GPUs are lent.
 #[derive(Debug)]
 pub(super) struct Lent {
@@ -31,20 +50,17 @@ pub(super) struct Lent {
     pub node: Node,
     /// What one place of it comes with.
     pub unit: Unit,
+    /// The type of such a place.
+    node_type: NodeType,
     /// The job on each place.
     pub on: Vec<Option<JobId>>,
+    /// All jobs on it.
+    pub holders: Vec<Holder>,
     /// Places that no job is on, and that are of no use: the CPUs or the memory that belong to them has this
     /// main job, if any has.
     pub starved: Vec<(usize, Option<JobId>)>,
     /// Whether the records of the node and its jobs contradict each other.
-    pub doubtful: bool,
-}
-
-impl Lent {
-    /// The name of a place.
-    pub(super) fn name(&self, gpu: usize) -> NodeName {
-        self.node.name.place(gpu)
-    }
+    doubtful: bool,
 }
 
 impl Seats {
@@ -55,13 +71,19 @@ impl Seats {
     /// From now on this lead is on this place.
     pub(super) fn send(&mut self, job: JobId, place: &NodeName) {
         self.sent.insert(job, place.clone());
+        if self.sent.len() > MOST_SENT {
+            // Ids grow: the oldest goes.
+            self.sent.pop_first();
+        }
     }
 
     /// The snapshot with places for nodes. Nodes of our partition that have no GPUs, or GPUs of several
     /// types, are not lent: they leave the partition.
     pub(super) fn places(&mut self, snapshot: Snapshot) -> Snapshot {
+        // An answer that says nothing of jobs, or contradicts itself, says nothing of places either.
+        let odd = |d: &Doubt| matches!(d, Doubt::Inconsistent(_));
+        let is_sound = !snapshot.jobs.is_empty() && !snapshot.doubts.iter().any(odd);
         let Snapshot { nodes, jobs, reservations, .. } = snapshot;
-        self.sent.retain(|id, _| jobs.binary_search_by(|j| j.id.cmp(id)).is_ok());
         let is_ours = |n: &Node| n.partitions.contains(&self.partition);
         let (ours, mut others): (Vec<Node>, Vec<Node>) = nodes.into_iter().partition(is_ours);
         let mut lent = Vec::new();
@@ -77,7 +99,16 @@ impl Seats {
         let index: FxHashMap<NodeName, usize> =
             lent.iter().enumerate().map(|(at, l)| (l.node.name.clone(), at)).collect();
         self.seat(&mut lent, &index, &jobs);
-        self.taken = lent.iter().map(|l| (l.node.name.clone(), l.on.clone())).collect();
+        if is_sound || self.taken.is_empty() {
+            self.taken = lent.iter().map(|l| (l.node.name.clone(), l.on.clone())).collect();
+        }
+        if is_sound {
+            let ended = |id: &JobId| {
+                let at = jobs.binary_search_by(|j| j.id.cmp(id));
+                at.is_ok_and(|at| jobs[at].state.is_ended())
+            };
+            self.sent.retain(|id, _| !ended(id));
+        }
         let claimed = claims::of(&lent, &index, &jobs, &self.partition);
         let jobs: Vec<Job> = jobs.into_iter().map(|job| self.show(job, &lent, &index, &claimed)).collect();
         let reservations = reservations.into_iter().map(|r| covered(r, &lent, &index)).collect();
@@ -87,74 +118,67 @@ impl Seats {
         Snapshot { nodes, jobs, reservations, ..snapshot }
     }
 
-    /// One job as it was last seated.
-    pub(super) fn seated(&self, mut job: Job) -> Job {
+    /// One job as it was last seated; `None` where that cannot be known yet: no snapshot has come.
+    pub(super) fn seated(&self, mut job: Job) -> Option<Job> {
         let is_on = |place: &(usize, &Option<JobId>)| *place.1 == Some(job.id);
-        let host = |node: &NodeName| {
-            let Some(taken) = self.taken.get(node) else { return vec![node.clone()] };
-            match self.asked(&job, node) {
-                Some(gpu) => vec![node.place(gpu)],
-                None => taken.iter().enumerate().filter(is_on).map(|(gpu, _)| node.place(gpu)).collect(),
+        let host = |node: &NodeName| match (self.asked(&job, node), self.taken.get(node)) {
+            (Some(gpu), _) => Some(vec![node.place(gpu)]),
+            (None, Some(taken)) => {
+                Some(taken.iter().enumerate().filter(is_on).map(|(gpu, _)| node.place(gpu)).collect())
             }
+            (None, None) if self.taken.is_empty() => None,
+            (None, None) => Some(vec![node.clone()]),
         };
-        job.nodes = job.nodes.iter().flat_map(host).collect();
+        let nodes: Option<Vec<Vec<NodeName>>> = job.nodes.iter().map(host).collect();
+        job.nodes = nodes?.concat();
         job.batch_host =
             job.batch_host.map(|h| job.nodes.iter().find(|n| n.host() == h).cloned().unwrap_or(h));
-        job
+        Some(job)
     }
 
-    /// The place of this node on which a job of ours is meant to be.
+    /// The place of this node on which a job of ours is meant to be. Of a lead the daemon knows it; of a wing
+    /// its comment tells.
     fn asked(&self, job: &Job, node: &NodeName) -> Option<usize> {
         if job.partition != self.partition {
             return None;
         }
-        let named = place_in(&job.comment).or_else(|| self.sent.get(&job.id).cloned())?;
-        (named.host() == *node).then(|| named.number()).flatten()
+        let named = match lead_of(job) {
+            Some(_) => place_in(&job.comment),
+            None => self.sent.get(&job.id).cloned(),
+        };
+        named.filter(|place| place.host() == *node)?.number()
     }
 
     fn lend(&self, node: Node, unit: Unit) -> Lent {
         let count = node.has.gpus.count() as usize;
         let mut on = self.taken.get(&node.name).cloned().unwrap_or_default();
         on.resize(count, None);
-        Lent { node, unit, on, starved: Vec::new(), doubtful: false }
+        let gres = match node.has.gpus.only_type() {
+            Some(kind) if !kind.is_empty() => format!("gpu:{kind}:1"),
+            _ => "gpu:1".to_owned(),
+        };
+        let node_type = gres::node_type(&gres, i64::from(unit.cpus), &node.features);
+        Lent { node, unit, node_type, on, holders: Vec::new(), starved: Vec::new(), doubtful: false }
     }
 
     /// Gives every job that occupies nodes its places: those it had, those it was meant to have, then the
     /// lowest that are left.
     fn seat(&self, lent: &mut [Lent], index: &FxHashMap<NodeName, usize>, jobs: &[Job]) {
-        let mut here: Vec<Vec<(&Job, Option<&Resources>)>> = vec![Vec::new(); lent.len()];
         for job in jobs.iter().filter(|j| j.state.occupies_nodes()) {
             for node in &job.nodes {
-                let Some(at) = index.get(node) else { continue };
+                let Some(lent) = index.get(node).and_then(|at| lent.get_mut(*at)) else { continue };
                 let part = job.allocations.binary_search_by(|a: &Allocation| a.node.cmp(node)).ok();
-                here[*at].push((job, part.map(|part| &job.allocations[part].holds)));
+                lent.holders.push(Holder {
+                    job: job.id,
+                    ours: job.partition == self.partition,
+                    runs: job.state.is_running(),
+                    end: job.end_time,
+                    asked: self.asked(job, node),
+                    holds: part.map(|part| job.allocations[part].holds.clone()),
+                });
             }
         }
-        for (lent, mut here) in lent.iter_mut().zip(here) {
-            for on in &mut lent.on {
-                on.take_if(|job| !here.iter().any(|(j, _)| j.id == *job));
-            }
-            // Those whose place somebody knows come first: others go where they are not. Of two that were
-            // sent to one place, the first has ended already and cleans up.
-            let asked = |job: &Job| self.asked(job, &lent.node.name);
-            let asked: BTreeMap<JobId, usize> =
-                here.iter().filter_map(|(job, _)| Some((job.id, asked(job)?))).collect();
-            here.sort_by_key(|(job, _)| (!asked.contains_key(&job.id), !job.state.is_running(), job.id));
-            let mut fixed = vec![false; lent.on.len()];
-            for (job, _) in &here {
-                let Some(place) = asked.get(&job.id).filter(|place| fixed.get(**place) == Some(&false))
-                else {
-                    continue;
-                };
-                // It has one place only.
-                lent.on.iter_mut().filter(|on| **on == Some(job.id)).for_each(|on| *on = None);
-                (lent.on[*place], fixed[*place]) = (Some(job.id), true);
-            }
-            for (job, holds) in &here {
-                sit(lent, job.id, holds.map_or(lent.on.len(), |h| h.gpus.count() as usize));
-            }
-            lent.settle(&here, &self.partition);
-        }
+        lent.iter_mut().for_each(Lent::seat);
     }
 
     /// The job with places for nodes.
@@ -170,7 +194,7 @@ impl Seats {
             Some(at) if job.state.occupies_nodes() => {
                 let lent = &lent[*at];
                 let mine = (0..lent.on.len()).filter(|gpu| lent.user(*gpu) == Some(job.id));
-                mine.map(|gpu| lent.name(gpu)).collect()
+                mine.map(|gpu| lent.node.name.place(gpu)).collect()
             }
             // Where it was.
             Some(_) => self.asked(&job, node).map(|gpu| node.place(gpu)).into_iter().collect(),
@@ -179,7 +203,8 @@ impl Seats {
         nodes.sort();
         let elsewhere = job.scheduled_nodes.iter().filter(|n| !index.contains_key(*n)).cloned();
         let mut planned: Vec<NodeName> = elsewhere.collect();
-        planned.extend(claimed.get(&job.id).into_iter().flatten().map(|(at, gpu)| lent[*at].name(*gpu)));
+        let claimed = claimed.get(&job.id).into_iter().flatten();
+        planned.extend(claimed.map(|(at, gpu)| lent[*at].node.name.place(*gpu)));
         planned.sort();
         job.batch_host = job.batch_host.map(|h| nodes.iter().find(|n| n.host() == h).cloned().unwrap_or(h));
         (job.nodes, job.scheduled_nodes, job.allocations) = (nodes, planned, Vec::new());
@@ -187,46 +212,104 @@ impl Seats {
     }
 }
 
-/// Gives a job so many places, of which it may have some.
-fn sit(lent: &mut Lent, job: JobId, count: usize) {
-    let mut mine: Vec<usize> = (0..lent.on.len()).filter(|gpu| lent.on[*gpu] == Some(job)).collect();
-    for gpu in mine.split_off(count.min(mine.len())) {
-        lent.on[gpu] = None;
-    }
-    let missing = count - mine.len();
-    let is_free = |gpu: &usize| lent.on[*gpu].is_none();
-    let gets: Vec<usize> = (0..lent.on.len()).filter(is_free).take(missing).collect();
-    lent.doubtful |= gets.len() < missing;
-    gets.into_iter().for_each(|gpu| lent.on[gpu] = Some(job));
-}
-
 impl Lent {
+    /// Gives the jobs on the node their places.
+    fn seat(&mut self) {
+        for on in &mut self.on {
+            on.take_if(|job| !self.holders.iter().any(|h| h.job == *job));
+        }
+        self.seat_those_sent();
+        let mut holders = std::mem::take(&mut self.holders);
+        for holder in &mut holders {
+            self.sit(holder);
+        }
+        self.holders = holders;
+        self.settle();
+    }
+
+    /// Those whose place somebody knows come first: others go where they are not. Of two that were sent to
+    /// one place, the one that is there has it, unless it has ended already and cleans up.
+    fn seat_those_sent(&mut self) {
+        let mut sent: Vec<(bool, bool, JobId, usize)> = Vec::new();
+        for holder in &self.holders {
+            let Some(place) = holder.asked.filter(|place| *place < self.on.len()) else { continue };
+            sent.push((!holder.runs, self.on[place] != Some(holder.job), holder.job, place));
+        }
+        sent.sort_unstable();
+        let mut fixed = vec![false; self.on.len()];
+        for (_, _, job, place) in sent {
+            if !fixed[place] {
+                // It has one place only.
+                self.on.iter_mut().filter(|on| **on == Some(job)).for_each(|on| *on = None);
+                (self.on[place], fixed[place]) = (Some(job), true);
+            }
+        }
+    }
+
+    /// Gives a job so many places as it has GPUs; it may have some already. Sets what it holds by that, where
+    /// Slurm does not say it.
+    fn sit(&mut self, holder: &mut Holder) {
+        let mut mine: Vec<usize> =
+            (0..self.on.len()).filter(|gpu| self.on[*gpu] == Some(holder.job)).collect();
+        let said = holder.holds.as_ref().map(|h| h.gpus.count() as usize);
+        let count = match said {
+            // One of ours that has its nodes for itself is none that we have sent so.
+            None if holder.ours => 1,
+            None => self.on.len(),
+            Some(said) if holder.runs => said,
+            // While a job cleans up its record has no GPUs any more, but its node's has.
+            Some(said) => said.max(mine.len()).max(usize::from(holder.asked.is_some())),
+        };
+        self.doubtful |= said.is_none() && holder.ours;
+        for gpu in mine.split_off(count.min(mine.len())) {
+            self.on[gpu] = None;
+        }
+        let missing = count - mine.len();
+        let is_free = |gpu: &usize| self.on[*gpu].is_none();
+        let gets: Vec<usize> = (0..self.on.len()).filter(is_free).take(missing).collect();
+        self.doubtful |= gets.len() < missing;
+        gets.into_iter().for_each(|gpu| self.on[gpu] = Some(holder.job));
+        let kind = self.node.has.gpus.only_type().unwrap_or_default();
+        match &mut holder.holds {
+            None if holder.ours => holder.holds = Some(self.unit.resources(kind)),
+            Some(holds) if said < Some(count) => {
+                holds.gpus = Gpus::of([(kind.to_owned(), u32::try_from(count).unwrap_or(u32::MAX))]);
+            }
+            _ => {}
+        }
+    }
+
     /// Finds out how many of the free places are of use.
-    fn settle(&mut self, here: &[(&Job, Option<&Resources>)], partition: &str) {
+    fn settle(&mut self) {
         let mut held = Resources::default();
-        for (_, holds) in here {
-            held.add(holds.unwrap_or(&self.node.has));
+        for holder in &self.holders {
+            held.add(holder.holds.as_ref().unwrap_or(&self.node.has));
         }
         let left = self.node.has.without(&held);
-        let is_whole = here.iter().any(|(_, holds)| holds.is_none());
+        let is_whole = self.holders.iter().any(|h| h.holds.is_none());
         self.doubtful |= (left.is_none() || self.node.used != held) && !is_whole;
         let usable = left.map_or(0, |left| self.unit.count(&left)) as usize;
         let free: Vec<usize> = (0..self.on.len()).filter(|gpu| self.on[*gpu].is_none()).collect();
         // Whichever main job has most CPUs keeps the last places from being of use.
-        let main = here.iter().filter(|(job, _)| job.partition != partition);
-        let most = main.max_by_key(|(_, holds)| holds.map_or(u32::MAX, |h| h.cpus)).map(|(job, _)| job.id);
+        let main = self.holders.iter().filter(|h| !h.ours);
+        let most = main.max_by_key(|h| h.holds.as_ref().map_or(u32::MAX, |holds| holds.cpus)).map(|h| h.job);
         self.starved = free.into_iter().skip(usable).map(|gpu| (gpu, most)).collect();
     }
 
+    /// Whether no job is on a place, but it is of no use.
+    pub(super) fn is_starved(&self, gpu: usize) -> bool {
+        self.starved.iter().any(|(starved, _)| *starved == gpu)
+    }
+
     /// The job that is on a place, or a main job that keeps it from being of use.
-    pub(super) fn user(&self, gpu: usize) -> Option<JobId> {
+    fn user(&self, gpu: usize) -> Option<JobId> {
         let starver = || self.starved.iter().find(|(starved, _)| *starved == gpu).and_then(|(_, job)| *job);
         self.on[gpu].or_else(starver)
     }
 
     /// Whether nobody may say that a free place is one.
     fn is_doubtful(&self, gpu: usize) -> bool {
-        self.doubtful || self.starved.iter().any(|(starved, _)| *starved == gpu)
+        self.doubtful || self.is_starved(gpu)
     }
 }
 
@@ -238,15 +321,13 @@ fn unit(node: &Node) -> Option<Unit> {
 /// A place as a node.
 fn place(lent: &Lent, gpu: usize, jobs: &[Job]) -> Node {
     let node = &lent.node;
-    let kind = node.has.gpus.only_type().unwrap_or_default();
-    let gres = if kind.is_empty() { "gpu:1".to_owned() } else { format!("gpu:{kind}:1") };
-    let has = lent.unit.resources(kind);
+    let has = lent.unit.resources(node.has.gpus.only_type().unwrap_or_default());
     let user =
         lent.user(gpu).and_then(|id| jobs.binary_search_by(|j| j.id.cmp(&id)).ok()).map(|at| &jobs[at]);
     Node {
-        name: lent.name(gpu),
+        name: node.name.place(gpu),
         state: state(lent, gpu, user),
-        node_type: NodeType::clone(&gres::node_type(&gres, i64::from(lent.unit.cpus), &node.features)),
+        node_type: lent.node_type.clone(),
         used: if user.is_some() { has.clone() } else { Resources::default() },
         has,
         ..node.clone()
@@ -278,7 +359,7 @@ fn state(lent: &Lent, gpu: usize, user: Option<&Job>) -> NodeState {
 fn covered(mut reservation: Reservation, lent: &[Lent], index: &FxHashMap<NodeName, usize>) -> Reservation {
     let places = |node: &NodeName| match index.get(node) {
         None => vec![node.clone()],
-        Some(at) => (0..lent[*at].on.len()).map(|gpu| lent[*at].name(gpu)).collect(),
+        Some(at) => (0..lent[*at].on.len()).map(|gpu| node.place(gpu)).collect(),
     };
     reservation.nodes = reservation.nodes.iter().flat_map(places).collect();
     reservation

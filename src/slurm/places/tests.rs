@@ -40,6 +40,9 @@ impl Cluster {
             }
         }
         job.comment = words.get(3).copied().unwrap_or_default().to_owned();
+        if job.comment.contains("wing=") {
+            job.name = "wing:5".to_owned();
+        }
         self.insert(job)
     }
 
@@ -136,11 +139,12 @@ fn ours_are_where_they_were_sent() {
     cluster.runs("8 infill n1=1 infill:order=2;wing=5;place=n1:0");
     assert_eq!(cluster.seen(&mut seats), "5 on n2:2; 6 on n1:3; 7 on n1:1,n1:2,n2:0; 8 on n1:0");
     let alone = seats.seated(cluster.snapshot.jobs[0].clone());
-    assert_eq!(alone.nodes, [NodeName::new("n2:2")]);
+    assert_eq!(alone.unwrap().nodes, [NodeName::new("n2:2")]);
     // One that has come since the last snapshot.
     let mut new = Job::new(JobId(9), "infill", BaseState::Running);
     (new.nodes, new.comment) = (vec![NodeName::new("n2")], "infill:order=3;wing=5;place=n2:1".to_owned());
-    assert_eq!(seats.seated(new).nodes, [NodeName::new("n2:1")]);
+    new.name = "wing:5".to_owned();
+    assert_eq!(seats.seated(new).unwrap().nodes, [NodeName::new("n2:1")]);
 }
 
 #[test]
@@ -204,15 +208,15 @@ fn a_planned_start_claims_what_it_will_find_missing() {
     cluster.job(1).end_time = Some(UnixTime(900));
     // Of n1 it finds one free and takes one of ours; of n2 there is enough.
     let running = "1 on n1:0,n1:1; 5 on n1:2; 6 on n2:0";
-    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:2,n1:3,n2:1,n2:2"));
+    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:2,n1:3,n2:2,n2:3"));
     // The main job there will have ended by then.
     cluster.job(1).end_time = Some(UnixTime(500));
-    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n2:1,n2:2"));
+    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n2:2,n2:3"));
     // What one start takes is gone for the next.
     cluster.waits("9 600 n1,n2 2");
     assert_eq!(
         cluster.seen(&mut seats),
-        format!("{running}; 8 wants n2:1,n2:2; 9 wants n1:2,n1:3,n2:0,n2:3")
+        format!("{running}; 8 wants n2:2,n2:3; 9 wants n1:2,n1:3,n2:0,n2:1")
     );
     // A job that wants whole nodes, or of which nobody can tell, wants all that there is.
     cluster.ends(8).ends(9).waits("9 400 n2 whole");
@@ -229,4 +233,79 @@ fn nodes_that_cannot_be_lent_leave_the_partition() {
     assert_eq!(names, ["n1", "n2", "n3:0", "n3:1", "n3:2", "n3:3"]);
     assert!(shown.nodes[..2].iter().all(|n| n.partitions == ["main"]));
     assert_eq!(shown.jobs[0].nodes, [NodeName::new("n1")]);
+}
+
+#[test]
+fn a_planned_start_claims_cpus_too() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    // Ours has the CPUs of two GPUs: of the 8 that are left the start wants 12.
+    let mut greedy = Job::new(JobId(5), "infill", BaseState::Running);
+    greedy.nodes.push(NodeName::new("n1"));
+    cluster.give("n1", JobId(5), &mut greedy.allocations, resources(8, 4000, 1));
+    cluster.insert(greedy).waits("8 500 n1 3");
+    cluster.job(8).wants = Some(resources(12, 100, 3));
+    assert_eq!(cluster.seen(&mut seats), "5 on n1:0; 8 wants n1:0,n1:2", "one place is left");
+    // Without GPUs it takes the CPUs of one place.
+    cluster.ends(5).job(8).wants = Some(resources(3, 100, 0));
+    assert_eq!(cluster.seen(&mut seats), "8 wants n1:3");
+}
+
+#[test]
+fn a_start_that_finds_too_little_when_main_jobs_have_ended_claims_ours() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    for (id, cpus, end) in [(1, 7, 500), (2, 5, 9000)] {
+        let mut main = Job::new(JobId(id), "main", BaseState::Running);
+        (main.end_time, main.nodes) = (Some(UnixTime(end)), vec![NodeName::new("n1")]);
+        cluster.give("n1", JobId(id), &mut main.allocations, resources(cpus, 100, 1));
+        cluster.insert(main);
+    }
+    cluster.runs("5 infill n1=1").waits("8 500 n1 2");
+    cluster.job(8).wants = Some(resources(8, 100, 2));
+    assert_eq!(cluster.seen(&mut seats), "1 on n1:0,n1:3; 2 on n1:1; 5 on n1:2; 8 wants n1:2");
+}
+
+#[test]
+fn who_is_held_claims_nothing() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    cluster.waits("8 500 n1 whole").waits("9 600 n1 2").job(8).held = true;
+    assert_eq!(cluster.seen(&mut seats), "8 wants ; 9 wants n1:2,n1:3");
+}
+
+#[test]
+fn a_job_that_cleans_up_keeps_its_places_though_its_record_has_no_gpus() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    cluster.runs("1 main n1=2").runs("6 infill n1=1 infill:order=1;wing=5;place=n1:3");
+    assert_eq!(cluster.seen(&mut seats), "1 on n1:0,n1:1; 6 on n1:3");
+    for id in [1, 6] {
+        cluster.job(id).state.flags.insert("COMPLETING".to_owned());
+        cluster.job(id).allocations[0].holds.gpus = Gpus::default();
+    }
+    assert_eq!(cluster.seen(&mut seats), "1 on n1:0,n1:1; 6 on n1:3");
+    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:2", "and the node's sums agree");
+}
+
+#[test]
+fn nobody_is_pushed_off_a_place_by_words() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    seats.send(JobId(7), &NodeName::new("n1:0"));
+    cluster.runs("7 infill n1=1").runs("5 infill n1=1 infill:gpus=1;place=n1:0");
+    cluster.job(5).name = "train".to_owned();
+    assert_eq!(cluster.seen(&mut seats), "5 on n1:1; 7 on n1:0", "a lead's comment says nothing");
+    cluster.runs("3 infill n1=1 infill:order=1;wing=5;place=n1:0");
+    assert_eq!(cluster.seen(&mut seats), "3 on n1:2; 5 on n1:1; 7 on n1:0", "whoever is there stays");
+}
+
+#[test]
+fn places_outlast_an_answer_that_says_nothing_and_a_daemon_that_begins() {
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut seats = Seats::new("infill", BTreeMap::from([(JobId(7), NodeName::new("n1:2"))]));
+    let other = cluster.runs("7 infill n1=1").runs("8 infill n1=1").job(8).clone();
+    let lead = cluster.job(7).clone();
+    assert_eq!(seats.seated(lead.clone()).unwrap().nodes, [NodeName::new("n1:2")]);
+    assert_eq!(seats.seated(other), None, "nothing has been seen yet");
+    assert_eq!(cluster.seen(&mut seats), "7 on n1:2; 8 on n1:0");
+    let jobs = std::mem::take(&mut cluster.snapshot.jobs);
+    assert_eq!(cluster.seen(&mut seats), "");
+    cluster.snapshot.jobs = jobs;
+    assert_eq!(cluster.seen(&mut seats), "7 on n1:2; 8 on n1:0");
 }

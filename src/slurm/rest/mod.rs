@@ -90,7 +90,7 @@ impl RestSlurm {
         })
     }
 
-    /// For a site whose jobs share nodes: speaks a REST version in which their records tell what they ask for.
+    /// For a site whose jobs share nodes: speaks a REST version in which records tell what jobs ask for.
     pub fn telling_of_shares(self) -> RestSlurm {
         RestSlurm { session: self.session.telling_of_shares(), ..self }
     }

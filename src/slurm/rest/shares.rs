@@ -127,8 +127,9 @@ pub(super) fn wants(w: &wire::Job<'_>, nodes: u32) -> Option<Resources> {
     if !is_open(&w.shared) || !is_empty(&w.tres_per_socket) {
         return None;
     }
-    let cpus = natural(w.cpus)?.saturating_sub(others).max(1);
     let gpus = gpus_wanted(w, others)?;
+    let with_gpus = gpus_in(&w.cpus_per_tres)?.saturating_mul(gpus);
+    let cpus = natural(w.cpus)?.saturating_sub(others).max(1).max(with_gpus);
     let memory_mib =
         match (gpus_in(&w.memory_per_tres)?, natural(w.memory_per_node), natural(w.memory_per_cpu)) {
             (0, Some(0), _) | (0, None, Some(0)) => return None,
@@ -150,8 +151,8 @@ fn gpus_wanted(w: &wire::Job<'_>, others: u64) -> Option<u64> {
     Some(if per_node > 0 { per_node } else { of_job.max(of_tasks) })
 }
 
-/// The number of GPUs in a request such as `gres/gpu:a100:2` or `cpu=4,gres/gpu=1`, or what is asked for each;
-/// `None` if that cannot be told.
+/// The number of GPUs in a request such as `gres/gpu:a100:2` or `cpu=4,gres/gpu=1`, or what is asked for
+/// each; `None` if that cannot be told.
 fn gpus_in(text: &Text<'_>) -> Option<u64> {
     match text {
         Text::Unset => Some(0),

@@ -116,6 +116,7 @@ pub(super) struct Job<'a> {
     pub memory_per_node: Number,
     pub memory_per_cpu: Number,
     pub memory_per_tres: Text<'a>,
+    pub cpus_per_tres: Text<'a>,
     pub tres_req_str: Text<'a>,
     pub features: Text<'a>,
     pub excluded_nodes: Text<'a>,
