@@ -117,19 +117,24 @@ pub fn wing_comment(order: u64, lead: JobId, place: Option<&NodeName>) -> String
 
 /// The place that a wing's comment names.
 pub fn place_in(comment: &str) -> Option<NodeName> {
-    let words = comment.split(TAG).skip(1).map(|rest| rest.split(char::is_whitespace).next().unwrap_or(rest));
-    let (_, place) = words.flat_map(options).find(|(key, _)| *key == "place")?;
-    let (host, number) = place.split_once(':')?;
-    let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
-    Some(NodeName::new(host).place(number[..digits].parse().ok()?))
+    let (host, number) = option_in(comment, "place")?.split_once(':')?;
+    Some(NodeName::new(host).place(digits(number).parse().ok()?))
 }
 
-/// The order number that a wing's comment names. Others may have written before it and behind it.
+/// The order number that a wing's comment names.
 pub fn order_in(comment: &str) -> Option<u64> {
+    digits(option_in(comment, "order")?).parse().ok()
+}
+
+/// The value of an option in a wing's comment. Others may have written before it and behind it.
+fn option_in<'a>(comment: &'a str, key: &str) -> Option<&'a str> {
     let words = comment.split(TAG).skip(1).map(|rest| rest.split(char::is_whitespace).next().unwrap_or(rest));
-    let (_, number) = words.flat_map(options).find(|(key, _)| *key == "order")?;
-    let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
-    number[..digits].parse().ok()
+    words.flat_map(options).find(|(name, _)| *name == key).map(|(_, value)| value)
+}
+
+/// The digits that a text begins with.
+fn digits(text: &str) -> &str {
+    &text[..text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len())]
 }
 
 /// The word of a comment that speaks to infill, without its tag.

@@ -72,25 +72,23 @@ const SHORT: &[Column<ShortRow>] = &[
     Column { letter: 'd', header: "1:00:00", help: "", cell: |r| below(r, 3600) },
 ];
 
-const BLOCKS: &[Column<BlockRow>] = &[
-    Column { letter: 'w', header: "NODES THAT", help: "", cell: |r| r.what.to_owned() },
-    Column { letter: 'n', header: "NODES/H", help: "", cell: |r| output::number(r.blocks.nodes_an_hour) },
-    Column { letter: 't', header: "TIMES/H", help: "", cell: |r| output::number(r.blocks.moments_an_hour) },
-    Column { letter: 'a', header: "P50 AT ONCE", help: "", cell: |r| size(r, |q| q.p50) },
-    Column { letter: 'b', header: "P90", help: "", cell: |r| size(r, |q| q.p90) },
-    Column { letter: 'c', header: "P99", help: "", cell: |r| size(r, |q| q.p99) },
-    Column { letter: 'd', header: "MOST", help: "", cell: |r| size(r, |q| q.largest) },
-];
-
-const GPU_BLOCKS: &[Column<BlockRow>] = &[
-    Column { letter: 'w', header: "GPUS THAT", help: "", cell: |r| r.what.to_owned() },
-    Column { letter: 'n', header: "GPUS/H", help: "", cell: |r| output::number(r.blocks.nodes_an_hour) },
-    Column { letter: 't', header: "TIMES/H", help: "", cell: |r| output::number(r.blocks.moments_an_hour) },
-    Column { letter: 'a', header: "P50 AT ONCE", help: "", cell: |r| size(r, |q| q.p50) },
-    Column { letter: 'b', header: "P90", help: "", cell: |r| size(r, |q| q.p90) },
-    Column { letter: 'c', header: "P99", help: "", cell: |r| size(r, |q| q.p99) },
-    Column { letter: 'd', header: "MOST", help: "", cell: |r| size(r, |q| q.largest) },
-];
+/// The columns of what comes and goes, under the names of what is counted.
+const fn blocks(that: &'static str, an_hour: &'static str) -> [Column<BlockRow>; 7] {
+    [
+        Column { letter: 'w', header: that, help: "", cell: |r| r.what.to_owned() },
+        Column { letter: 'n', header: an_hour, help: "", cell: |r| output::number(r.blocks.nodes_an_hour) },
+        Column {
+            letter: 't',
+            header: "TIMES/H",
+            help: "",
+            cell: |r| output::number(r.blocks.moments_an_hour),
+        },
+        Column { letter: 'a', header: "P50 AT ONCE", help: "", cell: |r| size(r, |q| q.p50) },
+        Column { letter: 'b', header: "P90", help: "", cell: |r| size(r, |q| q.p90) },
+        Column { letter: 'c', header: "P99", help: "", cell: |r| size(r, |q| q.p99) },
+        Column { letter: 'd', header: "MOST", help: "", cell: |r| size(r, |q| q.largest) },
+    ]
+}
 
 fn length(secs: i64) -> String {
     duration::show(secs as f64)
@@ -148,9 +146,12 @@ fn text(log: (&str, Unit), found: &GapStatistics, width: usize, colours: bool) -
     Ok(text)
 }
 
-fn blocks_table(unit: Unit, blocks: &[BlockRow]) -> Result<String, Failure> {
-    let columns = if unit == Unit::Gpu { GPU_BLOCKS } else { BLOCKS };
-    filter::whole("%w  %.n  %.t  %.a  %.b  %.c  %.d", columns, blocks)
+fn blocks_table(unit: Unit, rows: &[BlockRow]) -> Result<String, Failure> {
+    let columns = match unit {
+        Unit::Node => blocks("NODES THAT", "NODES/H"),
+        Unit::Gpu => blocks("GPUS THAT", "GPUS/H"),
+    };
+    filter::whole("%w  %.n  %.t  %.a  %.b  %.c  %.d", &columns, rows)
 }
 
 fn summary((log, unit): (&str, Unit), found: &GapStatistics) -> String {
