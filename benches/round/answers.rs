@@ -30,8 +30,26 @@ const WIDE_NODES: u32 = 16;
 const PLANNED: u32 = 300;
 const PLANNED_NODES: u32 = 4;
 
+/// GPUs of each node, each of which comes with this many CPUs and MiB.
+pub const GPUS: u32 = 4;
+const CPUS_A_GPU: u32 = 16;
+const MIB_A_GPU: u32 = 125_000;
+
+/// Where GPUs are lent, so many nodes have three jobs, of 2, 1 and 1 GPU; the other busy ones have two, most
+/// of them of 2 and 2, every fourth of 2 and 1.
+const OF_THREE: u32 = 3_100;
+
 /// The moment of the snapshot.
 pub const NOW: i64 = 1_795_212_000;
+
+/// How jobs have nodes.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Site {
+    /// As a whole, or by their CPUs alone; many of them share a few nodes.
+    Whole,
+    /// By their GPUs.
+    Shared,
+}
 
 /// Where a value of the record's own goes.
 struct Slot {
@@ -49,9 +67,12 @@ struct Template {
 impl Template {
     /// Cuts the values of `fields` out of a record.
     fn new(mut record: Value, fields: &[&'static str]) -> Template {
-        for field in fields {
-            record[field] = format!("@{field}@").into();
-        }
+        mark(&mut record, fields);
+        Template::cut(&record, fields)
+    }
+
+    /// Cuts what is marked as the value of one of `fields` out of a record.
+    fn cut(record: &Value, fields: &[&'static str]) -> Template {
         let mut rest = record.to_string();
         let mut slots = Vec::new();
         while let Some((at, field)) =
@@ -71,6 +92,12 @@ impl Template {
             serde_json::to_writer(&mut *out, &value(slot.field)).expect("a value has a text");
         }
         out.extend_from_slice(self.end.as_bytes());
+    }
+}
+
+fn mark(record: &mut Value, fields: &[&str]) {
+    for field in fields {
+        record[field] = format!("@{field}@").into();
     }
 }
 
@@ -165,24 +192,72 @@ fn number(n: i64) -> Value {
     serde_json::json!({ "infinite": false, "number": n, "set": true })
 }
 
+const NODE_FIELDS: [&str; 11] = [
+    "name",
+    "address",
+    "hostname",
+    "state",
+    "gres",
+    "gres_used",
+    "cpus",
+    "effective_cpus",
+    "alloc_cpus",
+    "real_memory",
+    "alloc_memory",
+];
+
 /// `GET /nodes`: free nodes first, then busy ones, then those that are down.
-pub fn nodes() -> Answer {
+pub fn nodes(site: Site) -> Answer {
     let whole = recorded("nodes");
-    let template =
-        Template::new(whole["nodes"][0].clone(), &["name", "address", "hostname", "state", "gres", "cpus"]);
-    let state = |n: u32| match n {
-        n if n < FREE - HELD => "IDLE",
+    let template = Template::new(whole["nodes"][0].clone(), &NODE_FIELDS);
+    let state = move |n: u32| match n {
+        n if n < FREE - held_nodes(site) => "IDLE",
         n if n < NODES - DOWN => "ALLOCATED",
         _ => "DOWN",
     };
     Answer::new(&whole, "nodes", NODES, move |n, out| {
+        let used = if site == Site::Shared { gpus_used(n) } else { 0 };
         template.write(out, |field| match field {
             "state" => serde_json::json!([state(n)]),
             "gres" => "gpu:a100:4(S:0-1)".into(),
-            "cpus" => 64.into(),
+            "gres_used" => format!("gpu:a100:{used}").into(),
+            "cpus" | "effective_cpus" => (GPUS * CPUS_A_GPU).into(),
+            "alloc_cpus" => (used * CPUS_A_GPU).into(),
+            "real_memory" => (GPUS * MIB_A_GPU).into(),
+            "alloc_memory" => (used * MIB_A_GPU).into(),
             _ => node_name(n).into(),
         });
     })
+}
+
+/// Nodes that malleable jobs are on.
+fn held_nodes(site: Site) -> u32 {
+    if site == Site::Shared { HELD / GPUS } else { HELD }
+}
+
+/// GPUs of a node that jobs have, where GPUs are lent.
+fn gpus_used(node: u32) -> u32 {
+    match node {
+        n if n < FREE - held_nodes(Site::Shared) || n >= NODES - DOWN => 0,
+        n if n < FREE + OF_THREE => GPUS,
+        n => GPUS - u32::from(n.is_multiple_of(4)),
+    }
+}
+
+/// The node and the GPUs of a running job, where GPUs are lent.
+pub fn share_of(n: u32) -> (u32, u32) {
+    match n {
+        n if n < HELD => (FREE - HELD / GPUS + n / GPUS, 1),
+        n if n < HELD + 3 * OF_THREE => {
+            let n = n - HELD;
+            (FREE + n / 3, if n.is_multiple_of(3) { 2 } else { 1 })
+        }
+        n => {
+            let n = n - HELD - 3 * OF_THREE;
+            let node = FREE + OF_THREE + n / 2;
+            (node, if n.is_multiple_of(2) { 2 } else { gpus_used(node) - 2 })
+        }
+    }
 }
 
 const JOB_FIELDS: [&str; 15] = [
@@ -204,16 +279,32 @@ const JOB_FIELDS: [&str; 15] = [
 ];
 
 /// `GET /jobs`: running jobs of the main queue and ours, then pending ones.
-pub fn jobs() -> Answer {
+pub fn jobs(site: Site) -> Answer {
     let whole = recorded("jobs");
-    let running = Template::new(whole["jobs"][1].clone(), &JOB_FIELDS);
+    let running = match site {
+        Site::Whole => Template::new(whole["jobs"][1].clone(), &JOB_FIELDS),
+        Site::Shared => shared_job(),
+    };
     let pending = Template::new(whole["jobs"][4].clone(), &JOB_FIELDS);
     let mut whole = whole;
     whole["last_backfill"] = number(NOW);
     Answer::new(&whole, "jobs", RUNNING + PENDING, move |n, out| {
         let template = if n < RUNNING { &running } else { &pending };
-        template.write(out, |field| job_field(n, field));
+        template.write(out, |field| job_field(site, n, field));
     })
+}
+
+/// A job that has a part of its node.
+fn shared_job() -> Template {
+    let mut job = recorded("shared-jobs")["jobs"][0].take();
+    mark(&mut job, &JOB_FIELDS);
+    let part = &mut job["job_resources"]["nodes"]["allocation"][0];
+    part["name"] = "@on@".into();
+    part["cpus"]["count"] = "@cpus_held@".into();
+    part["memory"]["allocated"] = "@mib_held@".into();
+    job["gres_detail"] = serde_json::json!(["@gres_held@"]);
+    let fields = [JOB_FIELDS.as_slice(), &["on", "cpus_held", "mib_held", "gres_held"]].concat();
+    Template::cut(&job, &fields)
 }
 
 /// Nodes of a job, as first and count. Those of a pending one are planned.
@@ -237,9 +328,10 @@ fn host_list(first: u32, count: u32) -> String {
     }
 }
 
-fn job_field(n: u32, field: &str) -> Value {
-    let (first, count) = nodes_of(n);
+fn job_field(site: Site, n: u32, field: &str) -> Value {
     let runs = n < RUNNING;
+    let (first, count) = if site == Site::Shared && runs { (share_of(n).0, 1) } else { nodes_of(n) };
+    let ours = if site == Site::Shared { HELD } else { HELD / HELD_EACH };
     let start = match (runs, count) {
         (true, _) => NOW - 600 - i64::from(n % 3000),
         (false, 0) => 0,
@@ -252,7 +344,11 @@ fn job_field(n: u32, field: &str) -> Value {
         "user_name" => format!("user{}", n % 500).into(),
         "user_id" => (6000 + n % 500).into(),
         "account" => format!("project{}", n % 90).into(),
-        "partition" => if n < HELD / HELD_EACH { "infill" } else { "main" }.into(),
+        "on" => node_name(first).into(),
+        "cpus_held" => (share_of(n).1 * CPUS_A_GPU).into(),
+        "mib_held" => (share_of(n).1 * MIB_A_GPU).into(),
+        "gres_held" => format!("gpu:a100:{0}(IDX:0-{0})", share_of(n).1).into(),
+        "partition" => if n < ours { "infill" } else { "main" }.into(),
         "nodes" => if runs { host_list(first, count) } else { String::new() }.into(),
         "batch_host" => if runs { node_name(first) } else { String::new() }.into(),
         "scheduled_nodes" => if runs { String::new() } else { host_list(first, count) }.into(),

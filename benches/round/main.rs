@@ -2,13 +2,15 @@
 //!
 //! From the bytes that slurmrestd sends for 10,000 nodes, 20,000 running and 20,000 pending jobs to what
 //! changes for 20 malleable jobs. Goals: at most 1 s, half of it for reading; at most 300 MiB of memory with
-//! the last round's snapshot still held. Also the gap finder alone, as often as the simulator calls it.
+//! the last round's snapshot still held. The same where all that runs shares nodes and GPUs are lent: at most
+//! 1.2 s. Also the gap finder alone, as often as the simulator calls it.
 
 mod answers;
 #[path = "../common/mod.rs"]
 mod common;
 mod small;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,8 +19,11 @@ use infill::model::{
     Curve, ExecPlan, HeldNode, JobId, NodeName, Plan, Sizes, Snapshot, Standing, UnixTime, UserId,
 };
 use infill::round::{Advice, Changing, Claims, JobFacts, Place, Program, Scene, Terms, judge};
+use infill::slurm::Seats;
 use infill::slurm::rest::offline;
 use peak_alloc::PeakAlloc;
+
+use answers::Site;
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
@@ -58,18 +63,34 @@ impl Stages {
 /// What the daemon keeps from one round to the next.
 struct Kept {
     scene: Scene,
+    /// Where GPUs are lent.
+    seats: Option<Seats>,
     snapshot: Option<Snapshot>,
 }
 
-fn facts(n: u32, holds: bool) -> JobFacts {
+/// The node or place that a malleable job holds as its i-th, and the Slurm job there.
+fn held(site: Site, n: u32, i: u32) -> HeldNode {
+    let at = n * answers::HELD_EACH + i;
+    match site {
+        Site::Whole => {
+            let node = NodeName::new(answers::node_name(answers::FREE - answers::HELD + at));
+            HeldNode { node, slurm_job: JobId(1000 + n) }
+        }
+        Site::Shared => {
+            let node = NodeName::new(answers::node_name(answers::share_of(at).0));
+            HeldNode { node: node.place((at % answers::GPUS) as usize), slurm_job: JobId(1000 + at) }
+        }
+    }
+}
+
+fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
     let curve = Curve::parse("1:100,2:190,4:350,8:620,16:1050,32:1700,64:2500").expect("a curve");
-    let first = answers::FREE - answers::HELD + n * answers::HELD_EACH;
     let count = if holds { answers::HELD_EACH } else { 0 };
-    let held =
-        |i| HeldNode { node: NodeName::new(answers::node_name(first + i)), slurm_job: JobId(1000 + n) };
-    let lead = holds.then(|| NodeName::new(answers::node_name(first)));
+    let lead = holds.then(|| held(site, n, 0).node);
+    // The Slurm job on the first place is the job itself; one that waits is none of those that run.
+    let id = if holds { held(site, n, 0).slurm_job.0 } else { 50_000 + n };
     JobFacts {
-        job: JobId(1000 + n),
+        job: JobId(id),
         user: UserId(6000 + n),
         program: Program { user: format!("user{n}"), job_name: format!("train{n}"), told: None },
         sizes: Sizes::Range { min: 1, max: 64 },
@@ -78,7 +99,7 @@ fn facts(n: u32, holds: bool) -> JobFacts {
         since: UnixTime(answers::NOW),
         running: holds.then_some(count),
         place: Place {
-            held: (0..count).map(held).collect(),
+            held: (0..count).map(|i| held(site, n, i)).collect(),
             lead_now: lead.clone(),
             lead,
             ..Place::default()
@@ -103,13 +124,13 @@ fn changed(plan: &Plan, jobs: &[JobFacts]) -> usize {
     jobs.iter().filter(differs).count()
 }
 
-fn read(stages: &mut Stages) -> (Snapshot, usize) {
+fn read(site: Site, seats: Option<&mut Seats>, stages: &mut Stages) -> (Snapshot, usize) {
     let mut bytes = 0;
-    let mut nodes = answers::nodes();
+    let mut nodes = answers::nodes(site);
     let mut read_nodes =
         stages.less("read nodes", || (offline::nodes(&mut nodes).expect("nodes"), nodes.spent));
     bytes += nodes.bytes;
-    let mut jobs = answers::jobs();
+    let mut jobs = answers::jobs(site);
     let read_jobs =
         stages.less("read jobs", || (offline::jobs(&mut jobs, &mut read_nodes).expect("jobs"), jobs.spent));
     bytes += jobs.bytes;
@@ -117,12 +138,16 @@ fn read(stages: &mut Stages) -> (Snapshot, usize) {
     let snapshot = stages.of("put together", || {
         offline::snapshot(read_nodes, read_jobs, &*reservations, &diag, "infill").expect("a snapshot")
     });
+    let snapshot = match seats {
+        Some(seats) => stages.of("seat", || seats.places(snapshot)),
+        None => snapshot,
+    };
     (snapshot, bytes)
 }
 
-fn round(number: usize, kept: &mut Kept, config: &Config, jobs: &[JobFacts]) -> (Stages, String) {
+fn round(site: Site, number: usize, kept: &mut Kept, config: &Config, jobs: &[JobFacts]) -> (Stages, String) {
     let mut stages = Stages::default();
-    let (snapshot, bytes) = read(&mut stages);
+    let (snapshot, bytes) = read(site, kept.seats.as_mut(), &mut stages);
     assert!(snapshot.is_trusted(), "{:?}", snapshot.doubts);
     let now = UnixTime(answers::NOW + 30 * number as i64);
     // All curves are declared, and none is to be tried.
@@ -169,21 +194,29 @@ fn show(rounds: &[Stages]) {
     println!("{:<14} {:>10.2} {:>10.2} {:>12.1}", "whole round", ms(median(totals)), ms(least), mib(peak));
 }
 
+fn show_site(site: Site, config: &Arc<Config>) {
+    let jobs: Vec<JobFacts> = (0..JOBS).map(|n| facts(site, n, n < JOBS / 2)).collect();
+    let seats = (site == Site::Shared).then(|| Seats::new("infill", BTreeMap::new()));
+    let scene = Scene::new(config.clone(), UnixTime(answers::NOW));
+    let mut kept = Kept { scene, seats, snapshot: None };
+    let (_, about) = round(site, 0, &mut kept, config, &jobs);
+    println!("{about}");
+    let rounds: Vec<Stages> = (1..=ROUNDS).map(|n| round(site, n, &mut kept, config, &jobs).0).collect();
+    show(&rounds);
+}
+
 fn main() {
     let mut config = Config::default();
     // Jobs that are all worth the same could be exchanged for each other, which is a case of its own.
     let share = |n: u32| (format!("user{n}"), 100.0 / (100.0 + f64::from(n)));
     config.planner.shares = (0..JOBS).map(share).collect();
     let config = Arc::new(config);
-    let jobs: Vec<JobFacts> = (0..JOBS).map(|n| facts(n, n < JOBS / 2)).collect();
-    let mut kept = Kept { scene: Scene::new(config.clone(), UnixTime(answers::NOW)), snapshot: None };
-    let (_, about) = round(0, &mut kept, &config, &jobs);
-    println!("{about}");
-    let rounds: Vec<Stages> = (1..=ROUNDS).map(|n| round(n, &mut kept, &config, &jobs).0).collect();
-    show(&rounds);
+    show_site(Site::Whole, &config);
     println!(
         "most resident, the solver and the program itself included: {}",
         common::most_resident_kib().map_or_else(String::new, |kib| format!("{kib} kB"))
     );
+    println!("\nGPUs are lent:");
+    show_site(Site::Shared, &config);
     small::show();
 }

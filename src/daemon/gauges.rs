@@ -4,7 +4,7 @@ use super::ledger::Kind;
 use super::metrics::{HELLO, JobMetrics, Metrics, NodeMetrics};
 use super::state::State;
 use crate::api::RoundView;
-use crate::gaps::{Idle, Occupancy, beside_main};
+use crate::gaps::Idle;
 use crate::model::{EventKind, MalleableState, Snapshot};
 
 /// Sets the gauges to what the state is after a round, and adds up what has come since the last one.
@@ -34,9 +34,8 @@ fn nodes(metrics: &NodeMetrics, state: &State, view: &RoundView) {
     metrics.kept_out.set(state.scene.breaker().open(view.plan.at) as i64);
     let busy = state.snapshot.as_ref().map_or(0, |s| main_nodes(s, &state.config.slurm.partition));
     metrics.busy.set(busy as i64);
-    let beside =
-        state.snapshot.as_ref().map(|s| beside_main(&Occupancy::of(s, &state.config.slurm.partition)));
-    let sum = |of: fn(&Idle) -> u32| beside.iter().flatten().map(|(_, idle)| i64::from(of(idle))).sum();
+    let beside = state.scene.beside_main();
+    let sum = |of: fn(&Idle) -> u32| beside.values().map(|idle| i64::from(of(idle))).sum();
     metrics.idle_beside_gpus.set(sum(Idle::gpus));
     metrics.idle_beside_cpus.set(sum(Idle::cpus));
 }

@@ -4,7 +4,7 @@ use crate::api::{Hidden, IdleShare, JobView, NodeFailure, NodeKind, NodeView, SC
 use crate::model::{Gap, Job, JobId, MalleableState, Node, UnixTime, WindowCause, WindowEnd};
 
 use super::state::State;
-use crate::gaps::{Idle, Occupancy, Use, beside_main};
+use crate::gaps::{Idle, Occupancy, Use};
 use crate::generation::{Machine, Phase};
 use crate::round::Strike;
 
@@ -37,9 +37,8 @@ fn nodes(state: &State, now: UnixTime) -> Vec<NodeView> {
         Some(Use::Main(job)) => Some(job),
         _ => None,
     };
-    let beside = beside_main(&occupancy);
-    let view = |(at, n)| {
-        let idle = beside.get(&at).map(idle_share);
+    let view = |(at, n): (usize, &Node)| {
+        let idle = state.scene.beside_main().get(&n.name).map(idle_share);
         NodeView { idle, ..node(state, n, main_job(at), occupied.get(&n.name)) }
     };
     let mut views: Vec<NodeView> = ours.map(view).collect();

@@ -33,7 +33,7 @@ pub use leaving::{CLEANUP_SECS, TimesToLeave};
 pub use lookahead::Lookahead;
 pub use occupancy::{Occupancy, Use};
 use outlook::Outlook;
-pub use shares::{Idle, beside_main};
+pub use shares::{Beside, Idle, beside_main};
 pub use statistics::{Blocks, GapStatistics, IdleTime, LengthBin, Quantiles, Shorter};
 pub use survival::{Survival, hour_of};
 pub use tracker::Tracker;

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{Occupancy, Use};
-use crate::model::{Node, Resources, Unit};
+use crate::model::{Node, NodeName, Resources, Unit};
 
 /// What the jobs on a node have of it, by their own records.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,16 +43,21 @@ impl Idle {
     }
 }
 
-/// What is idle beside main jobs on nodes of the malleable partition, by place of the node. Takes about
-/// 0.1 µs a job and node.
+/// What is idle beside jobs of the main queue, by node.
+pub type Beside = FxHashMap<NodeName, Idle>;
+
+/// What is idle beside main jobs on nodes of the malleable partition. Takes about 0.1 µs a job and node.
 ///
 /// Left out are nodes that a job has whole, those of which nothing is left, and those whose records
 /// contradict each other: jobs that have more than there is, or other sums than the node's own.
-pub fn beside_main(occupancy: &Occupancy<'_>) -> FxHashMap<usize, Idle> {
+pub fn beside_main(occupancy: &Occupancy<'_>) -> Beside {
     let snapshot = occupancy.snapshot();
     let held = held(occupancy);
     let is_main = |at: &usize| matches!(occupancy.usage(*at), Some(Use::Main(_)));
-    let idle = |at: usize| Some((at, idle(snapshot.nodes.get(at)?, held.get(at)?)?));
+    let idle = |at: usize| {
+        let node = snapshot.nodes.get(at)?;
+        Some((node.name.clone(), idle(node, held.get(at)?)?))
+    };
     (0..snapshot.nodes.len()).filter(|at| occupancy.is_ours(*at)).filter(is_main).filter_map(idle).collect()
 }
 
@@ -92,7 +97,7 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Allocation, BaseState, Gpus, Job, JobId, NodeName, NodeState, NodeType, Snapshot};
+    use crate::model::{Allocation, BaseState, Gpus, Job, JobId, NodeState, NodeType, Snapshot};
 
     fn gpus(cpus: u32, memory_mib: u64, gpus: u32) -> Resources {
         Resources { cpus, memory_mib, gpus: Gpus::of([("a100".to_owned(), gpus)]) }
@@ -122,7 +127,7 @@ mod tests {
     fn idle(held: &[Option<Resources>], used: &Resources, state: &str) -> Option<(u32, u32, u64)> {
         let snapshot = snapshot(held, used, state);
         let idle = beside_main(&Occupancy::of(&snapshot, "infill"));
-        idle.get(&0).map(|i| (i.gpus(), i.cpus(), i.memory_mib()))
+        idle.get("n1").map(|i| (i.gpus(), i.cpus(), i.memory_mib()))
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::question::{Question, Terms};
 use super::warning::Warning;
 use crate::advisor::{Library, News, Progress, Subject};
 use crate::config::Config;
-use crate::gaps::{self, GapContext, Holders, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
+use crate::gaps::{self, Beside, GapContext, Holders, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use crate::model::{
     Curve, EndedGap, ExecPlan, Gap, Gaps, JobId, MalleableJob, NodeName, NodeType, Profile, ProfileKey,
     Refusal, RescaleCosts, Snapshot, Stop, UnixTime, Way, WindowEnd,
@@ -58,6 +58,8 @@ pub struct Scene {
     /// The gaps of the last trusted snapshot, and when they were found.
     gaps: Arc<Gaps>,
     gaps_at: UnixTime,
+    /// What was idle beside main jobs at the last look.
+    beside: Beside,
     /// What made its windows less sure than usual.
     notes: Vec<String>,
     types: NodeTypes,
@@ -87,6 +89,7 @@ impl Scene {
             leave: TimesToLeave::default(),
             gaps: Arc::default(),
             gaps_at: now,
+            beside: Beside::default(),
             notes: Vec::new(),
             types: NodeTypes::default(),
             config,
@@ -118,6 +121,7 @@ impl Scene {
         self.kept = Kept::of(&found);
         self.gaps = Arc::new(self.without_blocked(found, now));
         self.gaps_at = now;
+        self.beside = gaps::beside_main(&occupancy);
         self.notes = gaps::notes(snapshot, &self.config.gaps);
         self.note_types(snapshot, jobs);
         self.advise(jobs, advice, now);
@@ -174,6 +178,11 @@ impl Scene {
     /// The gaps of the last look.
     pub fn gaps(&self) -> &Gaps {
         &self.gaps
+    }
+
+    /// What was idle beside jobs of the main queue at the last look.
+    pub fn beside_main(&self) -> &Beside {
+        &self.beside
     }
 
     /// What is known of how jobs scale.

@@ -16,7 +16,7 @@ mod privacy;
 pub mod rest;
 mod tokens;
 
-pub use places::PlacesSlurm;
+pub use places::{PlacesSlurm, Seats};
 pub use privacy::Privacy;
 pub use rest::RestSlurm;
 

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
-use self::seats::Seats;
+pub use self::seats::Seats;
 use super::{Endpoint, Privacy, SlurmApi, SlurmError};
 use crate::model::{Job, JobId, NodeName, Snapshot};
 

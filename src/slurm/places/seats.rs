@@ -19,7 +19,7 @@ const MOST_SENT: usize = 20_000;
 
 /// What is remembered from snapshot to snapshot: who was where.
 #[derive(Debug, Default)]
-pub(super) struct Seats {
+pub struct Seats {
     partition: String,
     /// The jobs on the places of each node, as they were last seen.
     taken: BTreeMap<NodeName, Vec<Option<JobId>>>,
@@ -64,7 +64,9 @@ pub(super) struct Lent {
 }
 
 impl Seats {
-    pub(super) fn new(partition: &str, known: BTreeMap<JobId, NodeName>) -> Seats {
+    /// The places of the nodes of this partition. `known`: which lead is on which place, as far as anybody
+    /// remembers.
+    pub fn new(partition: &str, known: BTreeMap<JobId, NodeName>) -> Seats {
         Seats { partition: partition.to_owned(), taken: BTreeMap::new(), sent: known }
     }
 
@@ -79,7 +81,7 @@ impl Seats {
 
     /// The snapshot with places for nodes. Nodes of our partition that have no GPUs, or GPUs of several
     /// types, are not lent: they leave the partition.
-    pub(super) fn places(&mut self, snapshot: Snapshot) -> Snapshot {
+    pub fn places(&mut self, snapshot: Snapshot) -> Snapshot {
         // An answer that says nothing of jobs, or contradicts itself, says nothing of places either.
         let odd = |d: &Doubt| matches!(d, Doubt::Inconsistent(_));
         let is_sound = !snapshot.jobs.is_empty() && !snapshot.doubts.iter().any(odd);

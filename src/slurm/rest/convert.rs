@@ -124,6 +124,7 @@ fn job(w: &wire::Job<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Job {
     let per_node = flaws.or_default(text(&w.tres_per_node, "tres_per_node"));
     let total = flaws.or_default(text(&w.tres_req_str, "tres_req_str"));
     let user_id = natural(w.user_id, "user_id").and_then(|id| id.ok_or("user_id"));
+    let allocations = if state.occupies_nodes() { shares::allocations(w, shared) } else { Vec::new() };
     Job {
         id: JobId(flaws.or_default(id)),
         user_id: UserId(flaws.or_default(user_id)),
@@ -143,7 +144,7 @@ fn job(w: &wire::Job<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Job {
         time_limit_mins: flaws.or_default(time_limit(w.time_limit)),
         batch_host: Some(host).filter(|h| !h.is_empty()).map(|h| shared.name(h)),
         nodes,
-        allocations: shares::allocations(w, shared),
+        allocations,
         wants: shares::wants(w, node_count),
         scheduled_nodes: flaws.or_default(host_list(shared, &w.scheduled_nodes, "scheduled_nodes")),
         node_count,

@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 /// Slurm's marks for "no value" and "infinite" in plain integers of 32 and 64 bits.
 const NO_VALUES: [u64; 2] = [0xffff_fffe, 0xffff_ffff_ffff_fffe];
@@ -84,6 +85,18 @@ pub(super) enum List<T> {
     Value(Vec<T>),
     /// Something else.
     Bad,
+}
+
+/// A value that few need and that takes long to read: it is read once somebody asks for it.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Unread<'a>(#[serde(borrow)] Option<&'a RawValue>);
+
+impl<'a> Unread<'a> {
+    /// The value; its default if it is missing, null, or nothing like it.
+    pub(super) fn read<T: Deserialize<'a> + Default>(self) -> T {
+        self.0.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+    }
 }
 
 fn number(n: i64) -> Number {

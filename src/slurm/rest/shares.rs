@@ -67,12 +67,19 @@ pub(super) fn allocations(w: &wire::Job<'_>, shared: &mut Shared) -> Vec<Allocat
 }
 
 fn parts(w: &wire::Job<'_>, shared: &mut Shared) -> Option<Vec<Allocation>> {
-    let Object::Value(resources) = &w.job_resources else { return None };
-    let Object::Value(nodes) = &resources.nodes else { return None };
-    let List::Value(listed) = &nodes.allocation else { return None };
-    if nodes.whole != Number::Value(0) || !is_open(&w.shared) {
+    if !is_open(&w.shared) {
         return None;
     }
+    let Object::Value(resources) = w.job_resources.read::<Object<wire::JobResources<'_>>>() else {
+        return None;
+    };
+    let Object::Value(nodes) = resources.nodes else { return None };
+    if nodes.whole != Number::Value(0) {
+        return None;
+    }
+    let List::Value(listed) = nodes.allocation.read::<List<Object<wire::NodeAllocation<'_>>>>() else {
+        return None;
+    };
     // One for each node, in their order; none at all where the job has no generic resources.
     let details: &[Text<'_>] = match &w.gres_detail {
         List::Unset => &[],

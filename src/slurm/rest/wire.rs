@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::field::{List, Number, Object, Text, Words};
+use super::field::{List, Number, Object, Text, Unread, Words};
 
 /// What every answer carries.
 #[derive(Debug, Default, Deserialize)]
@@ -126,7 +126,8 @@ pub(super) struct Job<'a> {
     pub restart_cnt: Number,
     pub shared: Words<'a>,
     pub gres_detail: List<Text<'a>>,
-    pub job_resources: Object<JobResources<'a>>,
+    /// [`JobResources`].
+    pub job_resources: Unread<'a>,
 }
 
 /// What a job has of its nodes.
@@ -142,7 +143,8 @@ pub(super) struct JobResources<'a> {
 pub(super) struct ResourceNodes<'a> {
     pub whole: Number,
     #[serde(borrow)]
-    pub allocation: List<Object<NodeAllocation<'a>>>,
+    /// One [`NodeAllocation`] for each node.
+    pub allocation: Unread<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
