@@ -10,6 +10,7 @@
 --     --comment=infill:nodes=1,2,4,8    infill:nodes=1,2,4,8    a set of sizes; wins over --nodes
 --     --comment=infill:KEY=VALUE;…      infill:nodes=…;KEY=VALUE;…
 --     --comment=infill:gpus=1-16        infill:gpus=1-16        where GPUs are lent (LEND); so does --gpus=4, one size
+--     --gpus-per-node=2                 infill:gpus=…;each=2    each worker has two GPUs of one node; so does the comment
 --     --time=90                         infill:nodes=…;time=90  its lead never gets a longer time limit
 --     --hold                            infill:nodes=…;held=owner  not started before its owner releases it
 --     a job named wing:123 (infill's own, for job 123)    infill:wing=123, not held
@@ -31,6 +32,8 @@ local MAX_NODES = 10000
 -- A comment is a few options; longer ones are refused rather than parsed under slurmctld's locks.
 local MAX_COMMENT_BYTES = 512
 local MAX_SIZES = 64
+-- No node has more GPUs.
+local MAX_GPUS_A_NODE = 64
 
 local WING_NAME = "^wing:(%d+)$"
 
@@ -139,8 +142,8 @@ local function make_one_node(job)
    end
 end
 
--- Where GPUs are lent: how many the job asks for.
-local function sizes_from_gpus(job)
+-- Where GPUs are lent: how many the job asks for; without a word, those of one worker.
+local function sizes_from_gpus(job, each)
    if given(job.min_nodes) and job.min_nodes > 1 or given(job.max_nodes) and job.max_nodes > 1 then
       return nil, "GPUs are lent here, not nodes: use --comment=infill:gpus=MIN-MAX, or --gpus=N for one size"
    end
@@ -148,23 +151,65 @@ local function sizes_from_gpus(job)
    if job.tres_per_job and job.tres_per_job ~= "" and not count then
       return nil, "cannot read " .. job.tres_per_job .. ": use --gpus=N, and --constraint for a type"
    end
-   return check_set(count or "1")
+   return check_set(count or string.format("%d", each))
 end
 
--- The lead is one GPU, however many the job may grow to.
-local function make_one_gpu(job)
+-- How many GPUs of one node each worker has, by --gpus-per-node or --gres and by the comment; or nil and the reason.
+local function gpus_each(job, options)
    local asked = job.tres_per_node
-   if asked and asked ~= "" and not string.match(asked, "^gres[/:]gpu[:=]1$")
-      and not string.match(asked, "^gres[/:]gpu:[%w_-]+[:=]1$") then
-      return "each worker has one GPU: leave out " .. asked
+   local said = string.match(options, ";each=([^;]*)")
+   local each = said or "1"
+   if asked and asked ~= "" then
+      each = string.match(asked, "^gres[/:]gpu[:=](%d+)$") or string.match(asked, "^gres[/:]gpu:[%w_-]+[:=](%d+)$")
+         or (string.match(asked, "^gres[/:]gpu$") or string.match(asked, "^gres[/:]gpu:[%w_-]+$")) and "1"
+      if not each then return nil, "cannot read " .. asked .. ": use --gpus-per-node=N" end
+      if said and tonumber(said) ~= tonumber(each) then return nil, asked .. " is not each=" .. said end
    end
+   each = string.match(each, "^%d+$") and tonumber(each)
+   if not each or each < 1 or each > MAX_GPUS_A_NODE then
+      return nil, "each worker has 1 to " .. MAX_GPUS_A_NODE .. " GPUs of one node"
+   end
+   return each
+end
+
+-- Whether there are sizes, in GPUs, for workers that have so many each.
+local function has_multiples(sizes, each)
+   local first, last = string.match(sizes, "^(%d+)%-(%d+)$")
+   if first then return math.ceil(tonumber(first) / each) <= math.floor(tonumber(last) / each) end
+   for size in string.gmatch(sizes, "%d+") do
+      if tonumber(size) % each ~= 0 then return false end
+   end
+   return true
+end
+
+-- The lead is one worker, however many the job may grow to.
+local function make_one_worker(job, each)
    -- 1 is --oversubscribe; all else keeps a node to somebody.
    if given(job.shared) and job.shared ~= 1 then return "GPUs are lent here, not nodes: leave out --exclusive" end
    if job.pn_min_memory == 0 then return "GPUs are lent here, not nodes: leave out --mem=0" end
    job.min_nodes = 1
    job.max_nodes = 1
    job.tres_per_job = ""
-   if not asked or asked == "" then job.tres_per_node = "gres/gpu:1" end
+   local asked = job.tres_per_node
+   if not asked or asked == "" then job.tres_per_node = string.format("gres/gpu:%d", each) end
+end
+
+-- Sizes and options of a lead where GPUs are lent, or nil, nil and the reason.
+local function make_lead_of_gpus(job, sizes, options)
+   local each, reason = gpus_each(job, options)
+   if not each then return nil, nil, reason end
+   if not sizes then
+      sizes, reason = sizes_from_gpus(job, each)
+      if not sizes then return nil, nil, reason end
+   end
+   if not has_multiples(sizes, each) then
+      return nil, nil, "no size of " .. sizes .. " GPUs is a multiple of " .. each .. ", which each worker has"
+   end
+   reason = make_one_worker(job, each)
+   if reason then return nil, nil, reason end
+   options = string.gsub(options, ";each=[^;]*", "")
+   if each > 1 then options = options .. string.format(";each=%d", each) end
+   return sizes, options
 end
 
 local function make_lead(job)
@@ -179,16 +224,13 @@ local function make_lead(job)
    end
    local sizes, options, reason = options_from_comment(job.comment)
    if not options then return refuse(reason) end
-   if not sizes then
-      sizes, reason = (LEND == "gpus" and sizes_from_gpus or sizes_from_nodes)(job)
-      if not sizes then return refuse(reason) end
-   end
    if LEND == "gpus" then
-      reason = make_one_gpu(job)
-      if reason then return refuse(reason) end
+      sizes, options, reason = make_lead_of_gpus(job, sizes, options)
    else
-      make_one_node(job)
+      if not sizes then sizes, reason = sizes_from_nodes(job) end
+      if sizes then make_one_node(job) end
    end
+   if not sizes then return refuse(reason) end
    job.admin_comment = "infill:" .. LEND .. "=" .. sizes .. options .. wishes(job)
    job.priority = 0
    -- Also when the user said no: a lead that cannot be requeued can neither be moved nor parked.

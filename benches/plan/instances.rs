@@ -155,6 +155,7 @@ impl Data {
             user: UserId(id % 10),
             weight,
             sizes: Sizes::Range { min: min.nodes, max },
+            block: 1,
             rates: vec![RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve }],
             costs,
             reluctance: 1.0,

@@ -169,7 +169,7 @@ impl Submitter {
     fn sbatch_args(&self, order: &WingOrder) -> Vec<String> {
         let nodes = order.nodes.iter().map(|n| n.host().to_string()).collect::<Vec<_>>().join(",");
         let lead = self.job.lead;
-        let place = order.nodes.first().filter(|n| n.number().is_some());
+        let place = order.nodes.first().filter(|n| n.is_place());
         let mut args = vec![
             "--parsable".to_owned(),
             format!("--partition={}", order.partition),

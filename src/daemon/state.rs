@@ -305,7 +305,8 @@ impl State {
 
     /// Host at which other nodes reach a node.
     pub fn address(&self, node: &NodeName) -> String {
-        let known = self.snapshot.as_ref().and_then(|s| s.node(node)).map(|n| n.address.clone());
+        let shown = |s: &Arc<Snapshot>| Some(s.node(node.parts().first()?)?.address.clone());
+        let known = self.snapshot.as_ref().and_then(shown);
         known.filter(|a| !a.is_empty()).unwrap_or_else(|| node.host().to_string())
     }
 

@@ -53,7 +53,7 @@ impl<'o, 'a> Taking<'o, 'a> {
     /// it. They are its own from then on.
     pub fn serves(&mut self, job: &Job) -> bool {
         // Of shared nodes one place does not stand in for another.
-        if job.scheduled_nodes.iter().any(|n| n.number().is_some()) {
+        if job.scheduled_nodes.iter().any(|n| n.is_place()) {
             return false;
         }
         let (own, others): (Vec<_>, Vec<_>) =

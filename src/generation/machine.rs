@@ -51,6 +51,8 @@ pub struct Submitted {
     pub qos: String,
     /// GRES per node.
     pub gres: String,
+    /// Where GPUs are lent, how many each of its nodes has; else 1.
+    pub block: u32,
     /// `--constraint` and `--exclude`, for the wings.
     pub nodes: NodesWanted,
     /// The user's own time limit of the lead, minutes.
@@ -62,7 +64,7 @@ impl Submitted {
     pub fn of(sizes: Sizes) -> Self {
         let none = String::new;
         let (account, qos, gres) = (none(), none(), none());
-        Submitted { sizes, account, qos, gres, nodes: NodesWanted::default(), limit_mins: None }
+        Submitted { sizes, account, qos, gres, block: 1, nodes: NodesWanted::default(), limit_mins: None }
     }
 }
 

@@ -132,9 +132,9 @@ impl Machine {
     }
 }
 
-/// What a wing asks for that is to have a place of a shared node, where its lead asked for nothing.
+/// What a wing asks for that is to have places of a shared node, where its lead asked for nothing.
 fn gres_of_a_place(block: &[Placement]) -> Option<String> {
-    block.first().filter(|p| p.node.number().is_some()).map(|_| "gpu:1".to_owned())
+    block.first().filter(|p| p.node.is_place()).map(|p| format!("gpu:{}", p.node.parts().len()))
 }
 
 /// Groups new nodes into wings: one for each known window end, one for each node without. If that were more
@@ -143,7 +143,7 @@ fn blocks(missing: Vec<Placement>, ground: &Ground<'_>) -> Vec<Vec<Placement>> {
     let mut known: Vec<(UnixTime, Vec<Placement>)> = Vec::new();
     let mut open = Vec::new();
     // Each place of a shared node is a Slurm job of its own: a main job takes no more than it needs.
-    let (places, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(|p| p.node.number().is_some());
+    let (places, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(|p| p.node.is_place());
     for p in missing {
         match (ground.window)(&p.node) {
             WindowEnd::Known { at, .. } => match known.iter_mut().find(|(end, _)| *end == at) {

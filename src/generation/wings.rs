@@ -99,7 +99,7 @@ impl Machine {
         let number = order.unwrap_or(u64::MAX - u64::from(job.id.0));
         let order = WingOrder {
             order: number,
-            nodes: job.nodes.clone(),
+            nodes: job.worker_nodes(),
             time_limit_mins: job.time_limit_mins.and_then(|m| u32::try_from(m).ok()).unwrap_or(u32::MAX),
             partition: settings.partition.clone(),
             qos: some(&job.qos),

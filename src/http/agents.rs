@@ -70,7 +70,7 @@ async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<(JobI
     let job = known_job(context, hello.job).await?;
     let partition = &context.config.slurm.partition;
     let is_its = job.user_id == proved && job.partition == *partition && job.state.occupies_nodes();
-    let node = job.nodes.iter().find(|n| n.host() == hello.node).filter(|_| is_its).cloned();
+    let node = job.worker_nodes().into_iter().find(|n| n.host() == hello.node).filter(|_| is_its);
     let Some(node) = node else {
         tracing::warn!(job = %hello.job, node = %hello.node, uid = %proved, "an agent was refused: not its job or node");
         return Err(Denial::unproved());

@@ -71,6 +71,12 @@ impl NodeName {
         NodeName::new(format!("{}:{number}", self.0))
     }
 
+    /// Several places of the node as one: `n1:0+2`. Of one it is that place.
+    pub fn places(&self, numbers: &[usize]) -> NodeName {
+        let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+        NodeName::new(format!("{}:{}", self.0, numbers.join("+")))
+    }
+
     /// The node that a place is on; of a node the node itself.
     pub fn host(&self) -> NodeName {
         self.0.split_once(':').map_or_else(|| self.clone(), |(host, _)| NodeName::new(host))
@@ -81,9 +87,29 @@ impl NodeName {
         *self.0 == *name || self.0.split_once(':').is_some_and(|(host, _)| host == name)
     }
 
-    /// The number of a place on its node; `None` of a node.
-    pub fn number(&self) -> Option<usize> {
-        self.0.split_once(':').and_then(|(_, number)| number.parse().ok())
+    /// Whether it is a place, or several of one node, rather than a node.
+    pub fn is_place(&self) -> bool {
+        self.0.contains(':')
+    }
+
+    /// Whether it is several places of one node.
+    pub fn is_block(&self) -> bool {
+        self.0.contains('+')
+    }
+
+    /// The numbers of a place on its node; none of a node.
+    pub fn numbers(&self) -> Vec<usize> {
+        let numbers = self.0.split_once(':').map_or("", |(_, numbers)| numbers);
+        numbers.split('+').filter_map(|number| number.parse().ok()).collect()
+    }
+
+    /// Each place of several by itself; of all else just that.
+    pub fn parts(&self) -> Vec<NodeName> {
+        if !self.is_block() {
+            return vec![self.clone()];
+        }
+        let host = self.host();
+        self.numbers().into_iter().map(|number| host.place(number)).collect()
     }
 
     /// Compares as people count: `n9` before `n10`.
@@ -179,10 +205,20 @@ mod tests {
     #[test]
     fn a_place_is_on_a_node() {
         let (node, place) = (NodeName::new("n1"), NodeName::new("n1").place(2));
-        assert_eq!((place.as_str(), place.host(), place.number()), ("n1:2", node.clone(), Some(2)));
-        assert_eq!((node.host(), node.number()), (node.clone(), None));
+        assert_eq!((place.as_str(), place.host(), place.numbers()), ("n1:2", node.clone(), vec![2]));
+        assert_eq!((node.host(), node.numbers(), node.parts()), (node.clone(), vec![], vec![node.clone()]));
+        assert!(place.is_place() && !node.is_place() && !place.is_block());
         assert!(place.is_called("n1:2") && place.is_called("n1") && node.is_called("n1"));
         assert!(!place.is_called("n1:") && !place.is_called("n12") && !node.is_called("n1:2"));
+    }
+
+    #[test]
+    fn several_places_are_one() {
+        let (node, block) = (NodeName::new("n1"), NodeName::new("n1").places(&[0, 2]));
+        assert_eq!((block.as_str(), block.host(), block.numbers()), ("n1:0+2", node.clone(), vec![0, 2]));
+        assert_eq!(block.parts(), [node.place(0), node.place(2)]);
+        assert!(block.is_place() && block.is_block() && block.is_called("n1"));
+        assert_eq!(node.places(&[1]), node.place(1));
     }
 
     #[test]

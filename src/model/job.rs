@@ -148,6 +148,14 @@ impl Job {
         self.batch_host.as_ref().or_else(|| self.nodes.first())
     }
 
+    /// The nodes on which a job of ours has workers: its own, or its places of a node as one.
+    pub fn worker_nodes(&self) -> Vec<NodeName> {
+        match self.first_node() {
+            Some(place) if place.is_place() => vec![place.clone()],
+            _ => self.nodes.clone(),
+        }
+    }
+
     /// Whether it runs, and Slurm has told this run of it to leave.
     pub fn is_preempted(&self) -> bool {
         self.state.is_running() && self.was_told_to_leave()

@@ -51,6 +51,9 @@ pub struct MalleableJob {
     pub weight: f64,
     /// Allowed sizes.
     pub sizes: Sizes,
+    /// How many places of one node each of its nodes takes, where places of nodes are shared out: it is then
+    /// `n1:0+1` for two. 1 where whole nodes are.
+    pub block: u32,
     /// Rates, at least one entry.
     pub rates: Vec<RateCurve>,
     /// Rescale costs.

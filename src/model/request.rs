@@ -5,8 +5,8 @@
 //! - A wing's name is `wing:LEAD`, and its comment `infill:order=NUMBER;wing=LEAD`, both written by the
 //!   lead's agent; the plug-in adds an `infill:wing=LEAD` that nobody but an administrator can change.
 //!
-//! Comments may have further `;key=value` options: the plug-in writes `time=MINUTES` for `--time` and
-//! `held=owner` for `--hold`. Others are kept for later versions.
+//! Comments may have further `;key=value` options: the plug-in writes `time=MINUTES` for `--time`,
+//! `held=owner` for `--hold`, and `each=GPUS` for `--gpus-per-node`. Others are kept for later versions.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,9 @@ use super::{Job, JobId, NodeName, Sizes, SizesError};
 
 /// What comments for infill begin with.
 const TAG: &str = "infill:";
+
+/// Most GPUs that a node may be thought to have. The job_submit plug-in has the same bound.
+const MOST_GPUS_A_NODE: u32 = 64;
 
 /// What the names of wings begin with.
 const WING: &str = "wing:";
@@ -62,7 +65,11 @@ impl Request {
         let unknown = || RequestError::Unknown(text.to_owned());
         for (key, value) in options(text) {
             match key {
-                "nodes" | "gpus" => return Ok(Some(Request::Lead(Sizes::parse(value)?))),
+                "nodes" => return Ok(Some(Request::Lead(Sizes::parse(value)?))),
+                "gpus" => {
+                    let each = each_in(text).unwrap_or(1);
+                    return Ok(Some(Request::Lead(Sizes::parse(value)?.in_blocks_of(each)?)));
+                }
                 "wing" => {
                     return value.parse().map(|id| Some(Request::Wing(JobId(id)))).map_err(|_| unknown());
                 }
@@ -80,6 +87,8 @@ pub struct Wishes {
     pub limit_mins: Option<u32>,
     /// `held=owner`: submitted with `--hold`.
     pub held: bool,
+    /// `each=GPUS`: how many GPUs each of its nodes has, where GPUs are lent; `None` means one.
+    pub each: Option<u32>,
 }
 
 impl Wishes {
@@ -90,8 +99,15 @@ impl Wishes {
         Wishes {
             limit_mins: value("time").and_then(|mins| mins.parse().ok()).filter(|mins| *mins > 0),
             held: value("held") == Some("owner"),
+            each: tagged(the_comment(job)).and_then(each_in),
         }
     }
+}
+
+/// How many GPUs each node has, by a comment's word; `None` where it does not say, or nothing that can be.
+fn each_in(text: &str) -> Option<u32> {
+    let (_, each) = options(text).find(|(key, _)| *key == "each")?;
+    each.parse().ok().filter(|each| (1..=MOST_GPUS_A_NODE).contains(each))
 }
 
 /// The comment that speaks to infill: the plug-in's, else the user's.
@@ -115,10 +131,11 @@ pub fn wing_comment(order: u64, lead: JobId, place: Option<&NodeName>) -> String
     format!("{TAG}order={order};wing={lead}{place}")
 }
 
-/// The place that a wing's comment names.
+/// The place that a wing's comment names, or the places as one.
 pub fn place_in(comment: &str) -> Option<NodeName> {
-    let (host, number) = option_in(comment, "place")?.split_once(':')?;
-    Some(NodeName::new(host).place(digits(number).parse().ok()?))
+    let (host, numbers) = option_in(comment, "place")?.split_once(':')?;
+    let numbers: Option<Vec<usize>> = numbers.split('+').map(|n| digits(n).parse().ok()).collect();
+    Some(NodeName::new(host).places(&numbers?))
 }
 
 /// The order number that a wing's comment names.
@@ -170,6 +187,16 @@ mod tests {
             ("train", "infill:wing=12", "", "wing of 12"),
             ("wing:12", "infill:nodes=2-4", "infill:order=1;wing=13", "wing of 12"),
             ("wing:x", "", "mine", "nothing"),
+            ("train", "infill:gpus=1-16", "", "lead 1-16"),
+            ("train", "infill:gpus=2-16;each=2", "", "lead 1-8"),
+            ("train", "infill:each=4;gpus=4,8,16", "", "lead 1,2,4"),
+            (
+                "train",
+                "infill:gpus=2,3;each=2",
+                "",
+                r#"node sizes "2,3": no multiples of 2, which is what each node has (expected N, MIN-MAX or a list like 1,2,4)"#,
+            ),
+            ("train", "infill:gpus=1-7;each=2", "", "lead 1-3"),
             (
                 "train",
                 "",
@@ -203,9 +230,14 @@ mod tests {
     #[test]
     fn what_else_a_job_wishes() {
         let wishes = |admin_comment, comment| {
-            let Wishes { limit_mins, held } = Wishes::of(&job("train", admin_comment, comment));
-            format!("{limit_mins:?} {held}")
+            let Wishes { limit_mins, held, each } = Wishes::of(&job("train", admin_comment, comment));
+            let each = each.map(|each| format!(" {each} each")).unwrap_or_default();
+            format!("{limit_mins:?} {held}{each}")
         };
+        assert_eq!(wishes("infill:gpus=2-8;each=2", ""), "None false 2 each");
+        for nonsense in ["infill:gpus=2;each=0", "infill:gpus=2;each=65", "infill:gpus=2;each=x"] {
+            assert_eq!(wishes(nonsense, ""), "None false", "{nonsense}");
+        }
         assert_eq!(wishes("infill:nodes=2-8", "infill:time=3"), "None false");
         assert_eq!(wishes("infill:nodes=2-8;time=90;held=owner", ""), "Some(90) true");
         assert_eq!(wishes("", "infill:nodes=2;time=5 and more"), "Some(5) false");
@@ -226,6 +258,9 @@ mod tests {
         assert_eq!(place_in("infill:order=1;place=n1"), None);
         assert_eq!(place_in("mine infill:order=17;place=n1:12,site=x"), Some(NodeName::new("n1:12")));
         assert_eq!(place_in("infill:order=1;place=n1:x"), None);
+        let block = NodeName::new("n1").places(&[0, 3]);
+        assert_eq!(place_in(&wing_comment(17, JobId(100), Some(&block))), Some(block));
+        assert_eq!(place_in("infill:order=1;place=n1:0+x"), None);
         assert_eq!(order_in("infill:wing=100 infill:order=17,site=x"), Some(17));
         for comment in ["", "(null)", "infill:nodes=1", "infill:order=", "order=3"] {
             assert_eq!(order_in(comment), None, "{comment:?}");

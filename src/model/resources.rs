@@ -146,6 +146,13 @@ impl Unit {
         Resources { cpus: self.cpus, memory_mib: self.memory_mib, gpus }
     }
 
+    /// What so many units are.
+    pub fn times(&self, count: usize, kind: &str) -> Resources {
+        let mut all = Resources::default();
+        (0..count).for_each(|_| all.add(&self.resources(kind)));
+        all
+    }
+
     /// How many such units hold all of this, at least one.
     pub fn needed(&self, wants: &Resources) -> u32 {
         let memory = if self.memory_mib > 0 { wants.memory_mib.div_ceil(self.memory_mib) } else { 0 };

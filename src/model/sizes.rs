@@ -64,6 +64,28 @@ impl Sizes {
         }
     }
 
+    /// From numbers of GPUs to numbers of nodes that have so many each. Of a range, those that are multiples.
+    ///
+    /// # Errors
+    /// Where a listed number is no multiple, or a range has none.
+    pub fn in_blocks_of(self, each: u32) -> Result<Self, SizesError> {
+        let each = each.max(1);
+        let refused = || SizesError {
+            text: self.to_string(),
+            what: format!("no multiples of {each}, which is what each node has"),
+        };
+        match &self {
+            Sizes::Range { min, max } => {
+                let (min, max) = (min.div_ceil(each), max / each);
+                if min <= max { Ok(Sizes::Range { min, max }) } else { Err(refused()) }
+            }
+            Sizes::Set(set) if set.iter().all(|n| n.is_multiple_of(each)) => {
+                Ok(Sizes::Set(set.iter().map(|n| n / each).collect()))
+            }
+            Sizes::Set(_) => Err(refused()),
+        }
+    }
+
     /// Parses `4`, `2-8` or `1,2,4,8`.
     pub fn parse(text: &str) -> Result<Self, SizesError> {
         let bad = |what: &str| SizesError { text: text.to_owned(), what: what.to_owned() };

@@ -38,7 +38,7 @@ pub(super) fn jobs(
         let rates = rates(&candidate.subject, library);
         let weight = weight(&rates, &candidate.subject.sizes, share(&candidate.subject.key.user));
         // It never takes another job's node.
-        let reachable = candidate.facts.place.held.len() + free;
+        let reachable = candidate.facts.place.held.len() + free / candidate.facts.place.block.max(1) as usize;
         let probe = library.probe_of(candidate.subject.job).filter(|n| *n as usize <= reachable);
         let rates = raised(rates, &candidate, probe, config, now);
         let probing = library.is_probing(candidate.subject.job, now);
@@ -125,6 +125,7 @@ fn malleable(
         user: facts.user,
         weight,
         sizes: subject.sizes.clone(),
+        block: facts.place.block.max(1),
         rates,
         costs: beyond(&subject.costs, pause_secs),
         reluctance: reluctance(&subject.costs, usual),

@@ -68,6 +68,8 @@ pub struct Program {
 /// Where a job is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Place {
+    /// How many places of one node each of its nodes takes, where places are shared out; else 0 or 1.
+    pub block: u32,
     /// Nodes that it counts as holding, sorted by name.
     pub held: Vec<HeldNode>,
     /// The node of its lead among them.

@@ -271,12 +271,14 @@ impl Scene {
 
     /// The type of a node that a lead was on at the last look, or that was a gap then.
     pub fn type_at(&self, node: &NodeName) -> Option<&NodeType> {
-        self.types.of_leads.get(node).or_else(|| self.gaps.get(node).map(|g| &g.node_type))
+        let gap = || self.gaps.get(node.parts().first()?).map(|g| &g.node_type);
+        self.types.of_leads.get(node).or_else(gap)
     }
 
     fn note_types(&mut self, snapshot: &Snapshot, jobs: &[JobFacts]) {
         let leads = jobs.iter().filter_map(|j| j.place.lead_now.as_ref());
-        let known = leads.filter_map(|n| Some((n.clone(), snapshot.node(n)?.node_type.clone())));
+        let node_type = |n: &NodeName| Some(snapshot.node(n.parts().first()?)?.node_type.clone());
+        let known = leads.filter_map(|n| Some((n.clone(), node_type(n)?)));
         let mut counts: BTreeMap<&NodeType, usize> = BTreeMap::new();
         self.gaps.gaps.iter().for_each(|gap| *counts.entry(&gap.node_type).or_default() += 1);
         let most = counts.into_iter().max_by_key(|(_, n)| *n).map(|(t, _)| t.clone());
@@ -417,19 +419,22 @@ impl Scene {
 }
 
 /// Nodes that jobs are about to be gone from.
-struct Departures<'a> {
+struct Departures {
     /// Slurm takes them back.
-    taken: BTreeSet<&'a NodeName>,
+    taken: BTreeSet<NodeName>,
     /// A job has left them, though a part of it is still there, and no other holds them.
-    left: BTreeMap<&'a NodeName, JobId>,
+    left: BTreeMap<NodeName, JobId>,
 }
 
-impl<'a> Departures<'a> {
-    fn of(jobs: &'a [JobFacts], holders: &Holders) -> Self {
-        let left = jobs.iter().flat_map(|j| j.place.left.iter().map(move |n| (n, j.job)));
+impl Departures {
+    fn of(jobs: &[JobFacts], holders: &Holders) -> Self {
+        let parts = |j: &JobFacts| {
+            let job = j.job;
+            j.place.left.iter().flat_map(NodeName::parts).map(move |n| (n, job)).collect::<Vec<_>>()
+        };
         Departures {
-            taken: jobs.iter().flat_map(|j| &j.place.taken).collect(),
-            left: left.filter(|(n, _)| !holders.contains_key(*n)).collect(),
+            taken: jobs.iter().flat_map(|j| &j.place.taken).flat_map(NodeName::parts).collect(),
+            left: jobs.iter().flat_map(parts).filter(|(n, _)| !holders.contains_key(n)).collect(),
         }
     }
 
@@ -446,9 +451,13 @@ impl<'a> Departures<'a> {
     }
 }
 
-/// The nodes that the jobs hold.
+/// The nodes that the jobs hold, or the places where nodes are blocks of such.
 fn holders(jobs: &[JobFacts]) -> Holders {
-    jobs.iter().flat_map(|j| j.place.held.iter().map(|h| (h.node.clone(), j.job))).collect()
+    let parts = |j: &JobFacts| {
+        let job = j.job;
+        j.place.held.iter().flat_map(|h| h.node.parts()).map(move |n| (n, job)).collect::<Vec<_>>()
+    };
+    jobs.iter().flat_map(parts).collect()
 }
 
 /// Refuses the gaps against which something speaks.

@@ -28,6 +28,51 @@ fn ids(parts: &[JobRow]) -> BTreeSet<u32> {
     parts.iter().map(|p| p.id).collect()
 }
 
+#[test]
+fn workers_of_two_gpus_are_on_one_node_each() {
+    let site = site();
+    let main =
+        site.main_job(600, &["-N1", "-w", "n1", "--gpus-per-node=1", "--cpus-per-gpu=4", "--mem=4000"]);
+    site.starts_within(main, LATE_SECS);
+    let job = Train::on("1")
+        .option("--comment=infill:gpus=2-12")
+        .option("--gpus-per-node=2")
+        .run("--grace 10 --curve 1:20,2:39,4:76,6:110")
+        .submit(&site);
+    let view = site.until_trains_on(job, 5, 60.0);
+    assert!(places(&view).iter().all(|p| p.contains('+')), "{view:?}");
+    let two_of = |part: &JobRow| {
+        let text = site.run("root", &["scontrol", "-d", "-o", "show", "job", &part.id.to_string()]);
+        text.contains("GRES=gpu:a100:2(IDX:")
+    };
+    let parts = site.parts(job);
+    assert!(parts.len() == 5 && parts.iter().all(two_of), "{parts:?}");
+
+    // The GPU that is left of n1 is too little for this job, and enough for another.
+    let single = Train::on("1").user("bob").option("--gpus=1").run("--grace 10 --curve 1:9").submit(&site);
+    site.until_trains_on(single, 1, 60.0);
+    assert_eq!(site.view(job).expect("the job").nodes.len(), 5, "nobody made room");
+
+    // A main job for one GPU takes one worker, whose other GPU stays idle or is lent to who can use it.
+    let before = ids(&site.parts(job));
+    let main =
+        site.main_job(600, &["-N1", "-w", "n2", "--gpus-per-node=1", "--cpus-per-gpu=4", "--mem=4000"]);
+    site.starts_within(main, LATE_SECS);
+    site.until_trains_on(job, 4, 30.0);
+    assert_eq!(before.difference(&ids(&site.parts(job))).count(), 1, "one worker was enough");
+
+    let generation = site.view(job).expect("the job").generation;
+    site.kill_daemon();
+    site.start();
+    site.rounds_go_by(3);
+    assert_eq!(site.view(job).expect("the job").generation, generation, "it trains on");
+    site.must("root", &["scancel", &main.id.to_string()]);
+    site.until_trains_on(job, 5, 40.0);
+    assert!(site.diary(job).lost().iter().all(|lost| *lost == 0), "steps were lost");
+    site.completes(single);
+    site.completes(job);
+}
+
 /// The GPU that a job has, as Slurm numbers it on its node: `(node, index)`.
 fn gpu_of(site: &Site, job: &JobRow) -> (String, String) {
     let text = site.run("root", &["scontrol", "-d", "-o", "show", "job", &job.id.to_string()]);
@@ -128,7 +173,13 @@ fn what_users_ask_for_where_gpus_are_lent() {
         (&["--exclusive"], "GPUs are lent here, not nodes: leave out --exclusive"),
         (&["--mem=0"], "GPUs are lent here, not nodes: leave out --mem=0"),
         (&["--mem=2000", "--cpus-per-task=2"], "infill:gpus=1"),
-        (&["--gpus-per-node=4"], "each worker has one GPU: leave out gres/gpu:4"),
+        (&["--gpus-per-node=4"], "infill:gpus=4;each=4"),
+        (&["--gpus-per-node=2", "--comment=infill:gpus=2-8"], "infill:gpus=2-8;each=2"),
+        (&["--gpus-per-node=2", "--gpus=6"], "infill:gpus=6;each=2"),
+        (&["--comment=infill:gpus=2-8;each=2"], "infill:gpus=2-8;each=2"),
+        (&["--gres=gpu:a100:2", "--comment=infill:gpus=2-8;each=4"], "is not each=4"),
+        (&["--gpus-per-node=2", "--gpus=3"], "no size of 3 GPUs is a multiple of 2, which each worker has"),
+        (&["--comment=infill:gpus=2-8;each=99"], "each worker has 1 to 64 GPUs of one node"),
         (&["--gpus=a100:2"], "use --gpus=N, and --constraint for a type"),
     ] {
         let options: Vec<&str> = ["-p", "infill"].iter().chain(options).copied().collect();

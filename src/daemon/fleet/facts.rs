@@ -82,6 +82,7 @@ fn place(machine: &Machine, now: UnixTime) -> Place {
     let left = machine.occupied().into_keys().filter(|n| !held.contains_key(n)).collect();
     let taken = machine.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone());
     Place {
+        block: machine.submitted.block,
         lead: machine.held_lead(now).cloned(),
         lead_away: machine.generation.away.is_some(),
         lead_now: machine.lead_node().cloned(),

@@ -124,9 +124,10 @@ impl Fleet {
         self.jobs.values().map(|e| &e.machine)
     }
 
-    /// Nodes on which any part of a malleable job is or will be in a moment.
+    /// Nodes, or places of nodes, on which any part of a malleable job is or will be in a moment.
     pub fn occupied(&self) -> BTreeMap<NodeName, JobId> {
-        self.machines().flat_map(|m| m.occupied().into_keys().map(|n| (n, m.job))).collect()
+        let parts = |m: &Machine| m.occupied().into_keys().flat_map(|n| n.parts()).collect::<Vec<_>>();
+        self.machines().flat_map(|m| parts(m).into_iter().map(|n| (n, m.job))).collect()
     }
 
     /// Lets time pass for all jobs.
@@ -150,10 +151,10 @@ impl Fleet {
 
     /// Applies the planner's word to one job, whose nodes' windows these gaps tell.
     pub fn set_target(&mut self, plan: &JobPlan, gaps: &Gaps, now: UnixTime) -> Output {
-        let others: BTreeSet<NodeName> =
-            self.machines().filter(|m| m.job != plan.job).flat_map(|m| m.occupied().into_keys()).collect();
+        let others = self.machines().filter(|m| m.job != plan.job).flat_map(|m| m.occupied().into_keys());
+        let others: BTreeSet<NodeName> = others.flat_map(|n| n.parts()).collect();
         let window = |n: &NodeName| gaps.get(n).map_or(WindowEnd::Unknown, |g| g.end.clone());
-        let free = |n: &NodeName| !others.contains(n);
+        let free = |n: &NodeName| !n.parts().iter().any(|part| others.contains(part));
         let wings_left = self.wings_left();
         let Some(entry) = self.jobs.get_mut(&plan.job) else { return Output::default() };
         let mut outcome = Outcome::default();

@@ -8,9 +8,7 @@ use super::entry::{About, Entry};
 use super::jobs::Fleet;
 use super::output::{Batch, Output};
 use crate::generation::{Effect, Machine, Outcome, Sight};
-use crate::model::{
-    BaseState, Doubt, Hold, Job, JobId, NodeName, Request, Sizes, Snapshot, UnixTime, Wishes, lead_of,
-};
+use crate::model::{BaseState, Doubt, Hold, Job, JobId, Request, Sizes, Snapshot, UnixTime, Wishes, lead_of};
 
 /// Seconds after which a wing without its lead is cancelled again, if it is still there.
 const ORPHAN_RETRY_SECS: f64 = 30.0;
@@ -123,6 +121,7 @@ impl Fleet {
             let mut machine = Machine::new(job.id, sizes, now);
             let wishes = Wishes::of(job);
             machine.submitted.limit_mins = wishes.limit_mins;
+            machine.submitted.block = wishes.each.unwrap_or(1);
             machine.obstacles.held_by = wishes.held.then_some(Hold::Owner);
             let entry = Entry::new(machine, About::default());
             self.jobs.insert(job.id, entry);
@@ -174,8 +173,8 @@ impl Fleet {
 
     /// A node that goes DRAIN soon after we left it was probably drained because we left it badly.
     fn blame_drains(&mut self, snapshot: &Snapshot, now: UnixTime, out: &mut Output) {
-        let used: Vec<NodeName> = self.machines().flat_map(|m| m.occupied().into_keys()).collect();
-        self.left_at.extend(used.into_iter().map(|node| (node, now)));
+        let used = self.occupied();
+        self.left_at.extend(used.into_keys().map(|node| (node, now)));
         self.left_at.retain(|_, t| now.secs_since(*t) < BLAME_SECS);
         for node in snapshot.nodes.iter().filter(|n| n.state.has("DRAIN")) {
             if self.left_at.remove(&node.name).is_none() {

@@ -63,7 +63,13 @@ record! {
         nodes: NodesWanted,
         #[serde(default)]
         limit_mins: Option<u32>,
+        #[serde(default = "one")]
+        block: u32,
     }
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// What people, Slurm and the site do with it.

@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::facts::{Facts, holds, top_rate};
+use super::facts::{Facts, Patch, holds, top_rate};
 use super::rules::Violation;
 use super::worth::{self, Worth};
-use crate::model::{JobId, JobPlan, MalleableJob, NodeName, Plan, Proof};
+use crate::model::{Gap, JobId, JobPlan, MalleableJob, NodeName, Plan, Proof};
 use crate::plan::space::problem::Problem;
 use crate::plan::space::steps::Steps;
 
@@ -44,7 +44,7 @@ pub fn check(problem: &Problem<'_>, plan: &Plan) -> Result<(), Vec<Violation>> {
             size(&steps, facts, &mut found);
             nodes(problem, &steps, facts, &ours, &mut found);
         }
-        leases(facts, &mut found);
+        leases(problem, facts, &mut found);
     }
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
@@ -87,9 +87,11 @@ fn foreseen(
     let usable = problem.gaps.gaps.iter().filter(|g| g.holder.is_none_or(|h| ours.contains(&h)));
     let mut ends: Vec<_> = usable.map(|g| g.usable_until).collect();
     ends.sort_unstable();
+    let blocks: BTreeMap<JobId, u32> = problem.jobs.iter().map(|j| (j.id, j.block)).collect();
+    let block = |job| u64::from(blocks.get(&job).copied().unwrap_or(1).max(1));
     for (before, until) in steps.ends().iter().skip(1).enumerate() {
-        let foreseen = plan.jobs.iter().filter_map(|j| j.forecast.get(before));
-        let nodes: u64 = foreseen.map(|(_, nodes)| u64::from(*nodes)).sum();
+        let foreseen = plan.jobs.iter().filter_map(|j| Some((j.job, j.forecast.get(before)?)));
+        let nodes: u64 = foreseen.map(|(job, (_, nodes))| u64::from(*nodes) * block(job)).sum();
         let there = (ends.len() - ends.partition_point(|end| end < until)) as u64;
         if nodes > there {
             found.push(Violation::TooManyForeseen { until: *until, nodes, there });
@@ -152,10 +154,12 @@ fn proved(proof: &Proof, worth: &Worth, room: f64, found: &mut Vec<Violation>) {
 
 /// No node is given twice, not to the same job either.
 fn given_once(plan: &Plan, found: &mut Vec<Violation>) {
-    let mut users: BTreeMap<&NodeName, JobId> = BTreeMap::new();
+    let mut users: BTreeMap<NodeName, JobId> = BTreeMap::new();
     for (job, place) in plan.jobs.iter().flat_map(|j| j.nodes.iter().map(|p| (j.job, p))) {
-        if let Some(other) = users.insert(&place.node, job) {
-            found.push(Violation::HeldTwice { job, node: place.node.clone(), other });
+        for part in place.node.parts() {
+            if let Some(other) = users.insert(part, job) {
+                found.push(Violation::HeldTwice { job, node: place.node.clone(), other });
+            }
         }
     }
 }
@@ -165,7 +169,8 @@ fn given_once(plan: &Plan, found: &mut Vec<Violation>) {
 fn busy(problem: &Problem<'_>, facts: &Facts<'_>, found: &mut Vec<Violation>) {
     let (job, planned) = (facts.job, facts.planned);
     let alive = |node: &NodeName| {
-        problem.gap(node).is_some_and(|gap| holds(job, gap) && gap.usable_until > problem.now)
+        let lasts = |patch: Patch<'_>| patch.first_to_end.usable_until > problem.now;
+        holds(problem, job, node) && Patch::of(problem, node).is_some_and(lasts)
     };
     let lead_alive = job.lead_node.as_ref().is_some_and(alive);
     let stays = lead_alive || job.lead_away;
@@ -229,37 +234,42 @@ fn nodes(
 ) {
     let job = facts.job.id;
     let first_end = steps.ends().first();
-    for (place, (placement, (gap, held))) in facts.planned.nodes.iter().zip(&facts.gaps).enumerate() {
+    for (place, (placement, (_, held))) in facts.planned.nodes.iter().zip(&facts.gaps).enumerate() {
         let node = || placement.node.clone();
-        let Some(gap) = gap else {
+        let Some(patch) = Patch::of(problem, &placement.node) else {
             found.push(Violation::NoGap { job, node: node() });
             continue;
         };
+        let (gap, any) = (patch.first_to_end, |is: &dyn Fn(&Gap) -> bool| patch.gaps.iter().any(|g| is(g)));
+        if patch.gaps.len() != facts.job.block.max(1) as usize {
+            found.push(Violation::OtherBlock { job, node: node(), block: facts.job.block });
+        }
         if first_end.is_none_or(|end| gap.usable_until < *end) {
             found.push(Violation::OutsideWindow { job, node: node() });
         }
         if !held && gap.usable_until.secs_since(problem.now) < problem.min_window_secs {
             found.push(Violation::ShortWindow { job, node: node() });
         }
-        if !held && facts.job.excluded.contains(&gap.node) {
+        if !held && any(&|gap| facts.job.excluded.contains(&gap.node)) {
             found.push(Violation::ExcludedNode { job, node: node() });
         }
-        if gap.holder.is_some_and(|h| !ours.contains(&h)) {
+        if any(&|gap| gap.holder.is_some_and(|h| !ours.contains(&h))) {
             found.push(Violation::ForeignNode { job, node: node() });
         }
-        if Some(&gap.node_type) != facts.node_type() {
+        if any(&|gap| Some(&gap.node_type) != facts.node_type()) {
             found.push(Violation::OtherType { job, node: node() });
         }
-        if *held && place > 0 && facts.job.lead_node.as_ref() == Some(&gap.node) {
+        if *held && place > 0 && facts.job.lead_node.as_ref() == Some(&placement.node) {
             found.push(Violation::LeadNotFirst { job, node: node() });
         }
     }
 }
 
 /// No lease passes the moment at which the node must be free.
-fn leases(facts: &Facts<'_>, found: &mut Vec<Violation>) {
-    for (placement, (gap, _)) in facts.planned.nodes.iter().zip(&facts.gaps) {
-        let vacate_by = gap.and_then(|g| g.vacate_by);
+fn leases(problem: &Problem<'_>, facts: &Facts<'_>, found: &mut Vec<Violation>) {
+    for placement in &facts.planned.nodes {
+        let patch = Patch::of(problem, &placement.node);
+        let vacate_by = patch.and_then(|p| p.gaps.iter().filter_map(|gap| gap.vacate_by).min());
         if vacate_by.is_some_and(|by| placement.lease_until > by) {
             found.push(Violation::LeaseTooLong { job: facts.job.id, node: placement.node.clone() });
         }

@@ -1,7 +1,7 @@
 //! What the judge reads out of problem and plan of one job. It reads for itself: nothing here is shared with
 //! those who plan.
 
-use crate::model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeType};
+use crate::model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement};
 use crate::plan::space::problem::Problem;
 use crate::plan::space::steps::Steps;
 
@@ -28,12 +28,12 @@ pub struct Facts<'a> {
 impl<'a> Facts<'a> {
     /// Reads them.
     pub fn of(problem: &Problem<'a>, steps: &Steps, job: &'a MalleableJob, planned: &'a JobPlan) -> Self {
-        let gap = |place: &'a crate::model::Placement| {
-            let gap = problem.gap(&place.node);
-            (gap, gap.is_some_and(|gap| holds(job, gap)))
+        let gap = |place: &'a Placement| {
+            let gap = Patch::of(problem, &place.node).map(|p| p.first_to_end);
+            (gap, holds(problem, job, &place.node))
         };
-        let held: Vec<Option<&Gap>> =
-            job.held.iter().map(|h| problem.gap(&h.node).filter(|g| g.holder == Some(job.id))).collect();
+        let held = |node| Patch::of(problem, node).filter(|p| p.is_held_by(job)).map(|p| p.first_to_end);
+        let held: Vec<Option<&Gap>> = job.held.iter().map(|h| held(&h.node)).collect();
         Facts {
             job,
             planned,
@@ -68,9 +68,35 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Whether the job holds this gap, by its own account and by the gap's.
-pub fn holds(job: &MalleableJob, gap: &Gap) -> bool {
-    gap.holder == Some(job.id) && job.held.binary_search_by(|h| h.node.cmp(&gap.node)).is_ok()
+/// The gaps of one node of a plan: one for each place where it is a block.
+pub struct Patch<'a> {
+    /// All of them.
+    pub gaps: Vec<&'a Gap>,
+    /// The one that ends first.
+    pub first_to_end: &'a Gap,
+}
+
+impl<'a> Patch<'a> {
+    /// The gaps of a node; `None` unless each of its places is one.
+    pub fn of(problem: &Problem<'a>, node: &NodeName) -> Option<Self> {
+        let gaps = match node.is_block() {
+            true => node.parts().iter().map(|part| problem.gap(part)).collect::<Option<Vec<&Gap>>>()?,
+            false => vec![problem.gap(node)?],
+        };
+        let first_to_end = *gaps.iter().min_by_key(|gap| gap.usable_until)?;
+        Some(Patch { gaps, first_to_end })
+    }
+
+    /// Whether the job holds all of it, by the gaps' account.
+    pub fn is_held_by(&self, job: &MalleableJob) -> bool {
+        self.gaps.iter().all(|gap| gap.holder == Some(job.id))
+    }
+}
+
+/// Whether the job holds this node, by its own account and by that of the gaps.
+pub fn holds(problem: &Problem<'_>, job: &MalleableJob, node: &NodeName) -> bool {
+    let is_its = job.held.binary_search_by(|h| h.node.cmp(node)).is_ok();
+    is_its && Patch::of(problem, node).is_some_and(|patch| patch.is_held_by(job))
 }
 
 /// What the profile says of an execution plan on so many nodes of a type, samples a second; 0 where nothing

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use crate::model::{
     Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving, MalleableJob, NodeName, NodeReason,
-    NodeVerdict, Note, Plan, Report, Shortage, Size, SolveStatus, Standing, UnixTime, Wanted, WindowEnd,
+    NodeVerdict, Note, Placement, Plan, Report, Shortage, Size, SolveStatus, Standing, UnixTime, Wanted,
+    WindowEnd,
 };
 use crate::plan::space::cost::{self, Change};
 use crate::plan::space::problem::Problem;
@@ -33,7 +34,7 @@ struct Round<'a> {
     steps: &'a Steps,
     plan: &'a Plan,
     /// Who gets each node, and until when.
-    users: HashMap<&'a NodeName, (JobId, UnixTime)>,
+    users: HashMap<NodeName, (JobId, UnixTime)>,
     /// Nodes on which jobs could start now if no other job had them.
     startable: Vec<&'a Gap>,
     /// How many of them the plan uses.
@@ -45,7 +46,11 @@ struct Round<'a> {
 impl<'a> Round<'a> {
     fn new(problem: &'a Problem<'a>, steps: &'a Steps, plan: &'a Plan) -> Self {
         let placements = plan.jobs.iter().flat_map(|j| j.nodes.iter().map(|p| (j.job, p)));
-        let users: HashMap<_, _> = placements.map(|(job, p)| (&p.node, (job, p.lease_until))).collect();
+        let parts = |(job, p): (JobId, &Placement)| {
+            let user = (job, p.lease_until);
+            p.node.parts().into_iter().map(move |part| (part, user))
+        };
+        let users: HashMap<_, _> = placements.flat_map(parts).collect();
         let long = |g: &&Gap| g.usable_until.secs_since(problem.now) >= problem.min_window_secs.max(1.0);
         let startable: Vec<&Gap> = problem.gaps.gaps.iter().filter(long).collect();
         let taken = startable.iter().filter(|g| users.contains_key(&g.node)).count();
@@ -54,7 +59,14 @@ impl<'a> Round<'a> {
     }
 
     /// How many nodes the job could start on if no other job had them, and how many of them the plan uses.
+    /// Where its nodes are blocks, at the very most.
     fn startable(&self, job: &MalleableJob) -> (usize, usize) {
+        let block = job.block.max(1) as usize;
+        let (all, taken) = self.startable_places(job);
+        (all / block, all / block - (all - taken) / block)
+    }
+
+    fn startable_places(&self, job: &MalleableJob) -> (usize, usize) {
         let lost = || self.startable.iter().filter(|g| excludes(job, &g.node));
         if job.excluded.is_empty() {
             return (self.startable.len(), self.taken);

@@ -58,6 +58,8 @@ words! {
         Excluded = "excluded",
         /// No node of a job that is not planned here.
         Foreign = "foreign",
+        /// Each node of a job is so many places of one node as the job's nodes are.
+        Block = "block",
         /// All nodes of a job are of one type.
         OneType = "one_type",
         /// The lead's node stays the first.
@@ -230,6 +232,15 @@ pub enum Violation {
         /// The node.
         node: NodeName,
     },
+    /// [`Rule::Block`].
+    OtherBlock {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeName,
+        /// Places that it should have.
+        block: u32,
+    },
     /// [`Rule::OneType`].
     OtherType {
         /// The job.
@@ -282,6 +293,7 @@ impl Violation {
             Violation::ShortWindow { .. } => Rule::StartWindow,
             Violation::ExcludedNode { .. } => Rule::Excluded,
             Violation::ForeignNode { .. } => Rule::Foreign,
+            Violation::OtherBlock { .. } => Rule::Block,
             Violation::OtherType { .. } => Rule::OneType,
             Violation::LeadNotFirst { .. } => Rule::LeadFirst,
             Violation::LeaseTooLong { .. } => Rule::Lease,
@@ -316,6 +328,7 @@ impl Violation {
             | Violation::ShortWindow { job, node }
             | Violation::ExcludedNode { job, node }
             | Violation::ForeignNode { job, node }
+            | Violation::OtherBlock { job, node, .. }
             | Violation::OtherType { job, node }
             | Violation::LeadNotFirst { job, node }
             | Violation::LeaseTooLong { job, node } => Some((*job, Some(node))),
@@ -359,6 +372,7 @@ impl fmt::Display for Violation {
             }
             Violation::UnknownRate { nodes, .. } => write!(f, "has no known rate on {nodes} of these nodes"),
             Violation::HeldTwice { other, .. } => write!(f, "is given to job {other} too"),
+            Violation::OtherBlock { block, .. } => write!(f, "is not {block} places of one node"),
             _ => f.write_str(self.plain()),
         }
     }

@@ -120,6 +120,7 @@ fn planted(rule: Rule) -> Vec<Plant> {
         Rule::Excluded => vec![plant(WAITS, |w| w.jobs[0].excluded.push(NodeName::from("n1")), |_| ())],
         Rule::Foreign => vec![plant(WAITS, |w| w.gaps.gaps[0].holder = Some(JobId(77)), |_| ())],
         Rule::OneType => vec![plant(WAITS, |w| w.gaps.gaps[0].node_type = NodeType::new("b"), |_| ())],
+        Rule::Block => vec![plant(WAITS, |w| w.jobs[0].block = 2, |_| ())],
         Rule::LeadFirst => vec![plant(RUNS, as_it_was, |p| p.jobs[0].nodes.swap(0, 1))],
         Rule::Lease => vec![plant(WAITS, as_it_was, |p| {
             let lease = &mut p.jobs[0].nodes[0].lease_until;
@@ -193,6 +194,7 @@ fn violations_in_words() {
     start_window: job 1: node n2: has a window too short to start in
     excluded: job 1: node n1: cannot be used by the job
     foreign: job 1: node n1: is held by a job that is not planned here
+    block: job 1: node n2: is not 2 places of one node
     one_type: job 1: node n1: is of another type than the lead's
     lead_first: job 1: node n1: holds the lead, which must stay the first
     lease: job 1: node n2: has a lease past the end of its window

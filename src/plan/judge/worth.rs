@@ -201,7 +201,8 @@ struct Market<'a> {
 impl<'a> Market<'a> {
     /// The type on which a job is fastest, of those with so many nodes that last until `end`.
     fn fastest(&self, job: &MalleableJob, end: UnixTime, nodes: usize) -> Option<&'a NodeType> {
-        let enough = |ends: &Vec<UnixTime>| ends.len() - ends.partition_point(|until| *until < end) >= nodes;
+        let places = nodes * job.block.max(1) as usize;
+        let enough = |ends: &Vec<UnixTime>| ends.len() - ends.partition_point(|until| *until < end) >= places;
         let types = self.ends.get_or_init(|| self.by_type()).iter().filter(|(_, ends)| enough(ends));
         let rated = types.map(|(t, _)| (*t, best_rate(job, t, nodes))).filter(|(_, rate)| *rate > 0.0);
         rated.reduce(|a, b| if b.1 > a.1 { b } else { a }).map(|(t, _)| t)

@@ -181,7 +181,8 @@ impl<'a> Walk<'a> {
 
     /// The type on which the job is fastest, among those with so many nodes in the step.
     fn best_type(&self, step: usize, nodes: u32) -> Option<&'a NodeType> {
-        let enough = self.supply.iter().filter(|(_, counts)| counts.get(step).is_some_and(|n| *n >= nodes));
+        let places = nodes.saturating_mul(self.job.block.max(1));
+        let enough = self.supply.iter().filter(|(_, counts)| counts.get(step).is_some_and(|n| *n >= places));
         let rated = enough.filter_map(|(t, _)| Some((*t, cost::best_rate(self.job, t, nodes)?.1)));
         rated.reduce(|a, b| if b.1 > a.1 { b } else { a }).map(|(t, _)| t)
     }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::evaluate::{Present, Value, counts, evaluate_job};
-use super::seats::seat_all;
-use crate::model::{Gap, JobPlan, MalleableJob, NodeName, Placement, Plan, SolveStatus};
+use super::seats::{Node, seat_all};
+use crate::model::{Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement, Plan, SolveStatus};
 use crate::plan::space::cost;
 use crate::plan::space::decision::{Schedule, Space};
+use crate::plan::space::problem::Problem;
 use crate::plan::space::slots;
 use crate::plan::space::spec::{Family, Spec};
 
@@ -58,18 +59,18 @@ fn attempt(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus, favoure
     let (problem, counts) = (space.problem, counts(space.problem, &space.steps));
     let (mut jobs, mut short) = (Vec::with_capacity(problem.jobs.len()), Vec::new());
     let (mut value, mut busy) = (Value::default(), Value::default());
-    for (number, slots) in seat_all(space, schedule, favoured).into_iter().enumerate() {
+    for (number, nodes) in seat_all(space, schedule, favoured).into_iter().enumerate() {
         let job = &space.jobs[number];
         let specs: Vec<&Spec> = schedule[number].iter().filter_map(|o| job.options.get(*o)).collect();
-        if slots.len() < specs.first().map_or(0, |s| s.nodes as usize) {
+        if nodes.len() < specs.first().map_or(0, |s| s.nodes as usize) {
             short.push(number);
         }
-        let (planned, slots) = job_plan(space, job.job, &specs, slots);
+        let (planned, nodes) = job_plan(space, job.job, &specs, nodes);
         let present = Present {
             can_stay: job.can_stay,
             reluctance: job.reluctance,
-            lasts: slots.iter().map(|i| space.slots[*i].lasts).collect(),
-            node_type: slots.first().map(|i| &space.slots[*i].gap.node_type),
+            lasts: nodes.iter().map(|node| lasts(space, node)).collect(),
+            node_type: type_of(space, &nodes),
         };
         value.add(evaluate_job(problem, &space.steps, &counts, job.job, &planned, present));
         jobs.push(planned);
@@ -92,42 +93,52 @@ fn attempt(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus, favoure
     Laid { plan, value, busy, short }
 }
 
-/// A job's plan on these slots, and the slots in the plan's order.
+/// Number of steps that all slots of a node last through.
+fn lasts(space: &Space<'_>, node: &Node) -> usize {
+    node.iter().map(|slot| space.slots[*slot].lasts).min().unwrap_or(0)
+}
+
+/// The type of all nodes of a job.
+fn type_of<'s>(space: &'s Space<'_>, nodes: &[Node]) -> Option<&'s NodeType> {
+    nodes.first().and_then(|node| node.first()).map(|slot| &space.slots[*slot].gap.node_type)
+}
+
+/// A job's plan on these nodes, and the nodes in the plan's order.
 fn job_plan(
     space: &Space<'_>,
     job: &MalleableJob,
     specs: &[&Spec],
-    mut slots: Vec<usize>,
-) -> (JobPlan, Vec<usize>) {
+    mut nodes: Vec<Node>,
+) -> (JobPlan, Vec<Node>) {
     let spec = specs.first();
     let wanted = spec.map_or(0, |s| s.nodes);
     let mut exec_plan = spec.map_or_else(|| job.exec_plan.clone(), |s| s.exec_plan.clone());
     let mut rate = spec.map_or(0.0, |s| s.rate);
     let mut most = u32::MAX;
-    if (slots.len() as u32) < wanted {
+    if (nodes.len() as u32) < wanted {
         // Exclusions can make a count impossible that the limits allow: take the largest size that is
         // possible.
-        most = job.sizes.up_to(slots.len() as u32).last().copied().unwrap_or(0);
-        slots.truncate(most as usize);
-        let node_type = slots.first().map(|s| &space.slots[*s].gap.node_type);
-        let best = node_type.and_then(|t| cost::best_rate(job, t, most));
+        most = job.sizes.up_to(nodes.len() as u32).last().copied().unwrap_or(0);
+        nodes.truncate(most as usize);
+        let best = type_of(space, &nodes).and_then(|t| cost::best_rate(job, t, most));
         (exec_plan, rate) = best.unwrap_or_else(|| (job.exec_plan.clone(), 0.0));
     }
-    if slots.is_empty() {
+    if nodes.is_empty() {
         (exec_plan, rate) = (job.exec_plan.clone(), 0.0);
     }
     if spec.is_some_and(|s| s.family == Family::Fresh) {
-        slots.sort_by(|a, b| slots::stability(space.slots[*b].gap, space.slots[*a].gap));
+        let gap = |node: &Node| space.slots[node[0]].gap;
+        nodes.sort_by(|a, b| slots::stability(gap(b), gap(a)));
     }
     // The lead stays first; the others are sorted by name, as slots are, so that equal plans are equal
     // values.
-    if let Some(others) = slots.get_mut(1..) {
+    if let Some(others) = nodes.get_mut(1..) {
         others.sort_unstable();
     }
     let later = specs.iter().zip(space.steps.ends()).skip(1);
     let forecast = later.map(|(spec, end)| (*end, spec.nodes.min(most))).collect();
-    let nodes = slots.iter().map(|s| placement(space, space.slots[*s].gap)).collect();
-    (JobPlan { job: job.id, nodes, exec_plan, rate, forecast }, slots)
+    let placements = nodes.iter().map(|node| placement_on(space, node)).collect();
+    (JobPlan { job: job.id, nodes: placements, exec_plan, rate, forecast }, nodes)
 }
 
 /// A busy job keeps what it holds, except nodes whose window has ended; without its lead's it has nothing,
@@ -135,19 +146,19 @@ fn job_plan(
 fn busy_plan<'a>(space: &Space<'a>, job: &MalleableJob) -> (JobPlan, Vec<&'a Gap>) {
     let problem = space.problem;
     let alive = |node: &NodeName| problem.held_gap(job, node).filter(|gap| gap.usable_until > problem.now);
-    let mut gaps: BTreeMap<&NodeName, _> =
+    let mut held: BTreeMap<&NodeName, _> =
         job.held.iter().filter_map(|h| Some((&h.node, alive(&h.node)?))).collect();
-    let lead = job.lead_node.as_ref().and_then(|lead| gaps.remove(lead));
+    let lead = job.lead_node.as_ref().and_then(|lead| held.remove_entry(lead));
     if lead.is_none() && !job.lead_away {
-        gaps.clear();
+        held.clear();
     }
-    let gaps: Vec<&Gap> = lead.into_iter().chain(gaps.into_values()).collect();
+    let (names, gaps): (Vec<&NodeName>, Vec<&Gap>) = lead.into_iter().chain(held).unzip();
     let lasting = |step: usize| gaps.iter().filter(|g| space.steps.through(g.usable_until) > step).count();
     let ends = space.steps.ends().iter().enumerate().skip(1);
     let rate = gaps.first().and_then(|g| cost::rate_of(job, &g.node_type, &job.exec_plan, gaps.len() as u32));
     let planned = JobPlan {
         job: job.id,
-        nodes: gaps.iter().map(|gap| placement(space, gap)).collect(),
+        nodes: names.into_iter().map(|name| placement(space, name.clone())).collect(),
         exec_plan: job.exec_plan.clone(),
         rate: rate.unwrap_or(0.0),
         forecast: ends.map(|(step, end)| (*end, lasting(step) as u32)).collect(),
@@ -155,8 +166,32 @@ fn busy_plan<'a>(space: &Space<'a>, job: &MalleableJob) -> (JobPlan, Vec<&'a Gap
     (planned, gaps)
 }
 
-fn placement(space: &Space<'_>, gap: &Gap) -> Placement {
+fn placement_on(space: &Space<'_>, node: &Node) -> Placement {
+    let gaps = node.iter().map(|slot| space.slots[*slot].gap);
+    placed(space.problem, name_of(space, node), gaps)
+}
+
+fn placement(space: &Space<'_>, node: NodeName) -> Placement {
     let problem = space.problem;
+    let gaps = problem.gaps_of(&node).unwrap_or_default();
+    placed(problem, node, gaps.into_iter())
+}
+
+/// A node until the first of its places must be left, or until the next renewal.
+fn placed<'g>(problem: &Problem<'_>, node: NodeName, gaps: impl Iterator<Item = &'g Gap>) -> Placement {
     let renewed = problem.now.plus_secs(problem.config.lease_secs);
-    Placement { node: gap.node.clone(), lease_until: gap.vacate_by.unwrap_or(renewed) }
+    Placement { node, lease_until: gaps.filter_map(|gap| gap.vacate_by).min().unwrap_or(renewed) }
+}
+
+/// The name of one slot's node, or of several slots of one node.
+fn name_of(space: &Space<'_>, node: &Node) -> NodeName {
+    let names: Vec<&NodeName> = node.iter().map(|slot| &space.slots[*slot].gap.node).collect();
+    match names.as_slice() {
+        [name] => (*name).clone(),
+        names => {
+            let mut numbers: Vec<usize> = names.iter().flat_map(|name| name.numbers()).collect();
+            numbers.sort_unstable();
+            names.first().map_or_else(|| NodeName::new(""), |name| name.host().places(&numbers))
+        }
+    }
 }

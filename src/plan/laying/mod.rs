@@ -3,4 +3,5 @@
 pub mod choice;
 pub mod evaluate;
 pub mod extract;
+mod ground;
 pub mod seats;

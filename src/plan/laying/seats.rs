@@ -5,32 +5,40 @@
 //! fills every seat if any matching does. Nodes that end together are neighbours in that order and so are
 //! seats of one job, so a block goes to as few jobs as possible; among seats needed equally long, the most
 //! stable nodes go to jobs that lose most by a rescale.
+//!
+//! Where nodes of jobs are blocks of several slots of one node, the largest are seated first (see `ground`).
 
-use crate::model::MalleableJob;
+use super::ground::Ground;
+use crate::model::{MalleableJob, NodeName};
 use crate::plan::space::cost::Change;
 use crate::plan::space::decision::{Schedule, Space};
-use crate::plan::space::slots;
+use crate::plan::space::slots::{self, Slot};
 use crate::plan::space::spec::{Family, Spec};
+
+/// The slots of one node of a job: several where its nodes are blocks.
+pub type Node = Vec<usize>;
 
 /// A node to be found for a job.
 struct Seat {
     job: usize,
+    /// Number of slots on one node that it takes.
+    size: u32,
     /// Number of steps it is needed through.
     steps: usize,
     /// Weighted samples that the job loses when it must be rescaled because the node leaves.
     loss: f64,
 }
 
-/// The slots of each job in the first step: those it keeps, in kept order, then its seats.
-pub fn seat_all(space: &Space<'_>, schedule: &Schedule, favoured: &[usize]) -> Vec<Vec<usize>> {
-    let mut nodes: Vec<Vec<usize>> = Vec::with_capacity(space.jobs.len());
+/// The nodes of each job in the first step: those it keeps, in kept order, then its seats.
+pub fn seat_all(space: &Space<'_>, schedule: &Schedule, favoured: &[usize]) -> Vec<Vec<Node>> {
+    let mut nodes: Vec<Vec<Node>> = Vec::with_capacity(space.jobs.len());
     let mut taken = vec![false; space.slots.len()];
     let mut seats = Vec::new();
     for (number, (job, path)) in space.jobs.iter().zip(schedule).enumerate() {
         let specs: Vec<&Spec> = path.iter().filter_map(|o| job.options.get(*o)).collect();
         let kept = specs.first().map_or(0, |s| s.kept as usize);
-        let kept: Vec<usize> = job.kept_order.iter().take(kept).copied().collect();
-        kept.iter().for_each(|slot| taken[*slot] = true);
+        let kept: Vec<Node> = job.kept_order.iter().take(kept).map(|k| k.slots.clone()).collect();
+        kept.iter().flatten().for_each(|slot| taken[*slot] = true);
         nodes.push(kept);
         seats.extend(seats_of(number, job.job, &specs));
     }
@@ -39,16 +47,45 @@ pub fn seat_all(space: &Space<'_>, schedule: &Schedule, favoured: &[usize]) -> V
     }
     seats.sort_by(|a, b| {
         let later = |seat: &Seat| !favoured.contains(&seat.job);
-        let by_need = b.steps.cmp(&a.steps).then(b.loss.total_cmp(&a.loss));
+        let by_need = b.size.cmp(&a.size).then(b.steps.cmp(&a.steps)).then(b.loss.total_cmp(&a.loss));
         later(a).cmp(&later(b)).then(by_need).then(a.job.cmp(&b.job))
     });
+    let spec = |job: usize| schedule[job].first().and_then(|o| space.jobs[job].options.get(*o));
+    if space.blocks.are_any() {
+        let mut ground = Ground::new(space, &taken);
+        for seat in seats {
+            let seeker = spec(seat.job).map(|spec| Seeker { job: space.jobs[seat.job].job, spec });
+            nodes[seat.job].extend(seeker.and_then(|s| ground.take(space, s, seat.size, seat.steps)));
+        }
+        return nodes;
+    }
     let mut pools = Pools::new(space, taken);
     for seat in seats {
-        let spec = schedule[seat.job].first().and_then(|o| space.jobs[seat.job].options.get(*o));
-        let found = spec.and_then(|spec| pools.take(space, seat.job, spec));
-        nodes[seat.job].extend(found);
+        let seeker = spec(seat.job).map(|spec| Seeker { job: space.jobs[seat.job].job, spec });
+        nodes[seat.job].extend(seeker.and_then(|s| pools.take(space, s)).map(|slot| vec![slot]));
     }
     nodes
+}
+
+/// A job that looks for nodes, and what it does with them.
+#[derive(Clone, Copy)]
+pub struct Seeker<'a> {
+    /// The job.
+    pub job: &'a MalleableJob,
+    /// Its option in the first step.
+    pub spec: &'a Spec,
+}
+
+impl Seeker<'_> {
+    /// Whether the job may take a free slot of its type that it does not keep.
+    pub fn may_sit(self, slot: &Slot<'_>) -> bool {
+        let node = &slot.gap.node;
+        // A job that starts anew elsewhere leaves its old lead's node: with that node it would be no new
+        // start.
+        let is_lead = |lead: &NodeName| lead == node || (lead.is_block() && lead.parts().contains(node));
+        let old_lead = self.spec.family == Family::Fresh && self.job.lead_node.as_ref().is_some_and(is_lead);
+        !old_lead && !slots::excludes(self.job, node)
+    }
 }
 
 /// Free slots of each type on which jobs may start, the most stable first.
@@ -69,25 +106,18 @@ impl Pools {
     }
 
     /// Takes the most stable slot on which the job may sit.
-    fn take(&mut self, space: &Space<'_>, job: usize, spec: &Spec) -> Option<usize> {
-        let pool = self.by_type.get(spec.node_type)?;
-        let first = &mut self.first[spec.node_type];
+    fn take(&mut self, space: &Space<'_>, seeker: Seeker<'_>) -> Option<usize> {
+        let node_type = seeker.spec.node_type;
+        let pool = self.by_type.get(node_type)?;
+        let first = &mut self.first[node_type];
         while pool.get(*first).is_some_and(|slot| self.taken[*slot]) {
             *first += 1;
         }
         let mut free = pool[*first..].iter().filter(|slot| !self.taken[**slot]);
-        let found = *free.find(|slot| may_sit(space, job, spec, **slot))?;
+        let found = *free.find(|slot| seeker.may_sit(&space.slots[**slot]))?;
         self.taken[found] = true;
         Some(found)
     }
-}
-
-/// Whether a job may take a free slot of its type that it does not keep.
-fn may_sit(space: &Space<'_>, job: usize, spec: &Spec, slot: usize) -> bool {
-    let (job, slot) = (space.jobs[job].job, &space.slots[slot]);
-    // A job that starts anew elsewhere leaves its old lead's node: with that node it would be no new start.
-    let old_lead = spec.family == Family::Fresh && job.lead_node.as_ref() == Some(&slot.gap.node);
-    !old_lead && !slots::excludes(job, &slot.gap.node)
 }
 
 /// The seats of one job. Seat i is needed as long as more than i nodes besides the kept ones are.
@@ -105,5 +135,6 @@ fn seats_of(number: usize, job: &MalleableJob, specs: &[&Spec]) -> Vec<Seat> {
     }
     let seats = needed.first().copied().unwrap_or(0);
     let steps = |seat: u32| needed.iter().filter(|n| **n > seat).count();
-    (0..seats).map(|seat| Seat { job: number, steps: steps(seat), loss }).collect()
+    let size = job.block.max(1);
+    (0..seats).map(|seat| Seat { job: number, size, steps: steps(seat), loss }).collect()
 }

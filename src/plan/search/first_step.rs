@@ -67,9 +67,9 @@ pub fn choose(space: &Space<'_>) -> Option<Answer> {
 fn matters(space: &Space<'_>, limit: usize) -> bool {
     let limit = &space.limits[limit];
     match limit.of {
-        Resource::Nodes(_) => limit.step == 0 && limit.most > 0,
+        Resource::Nodes(..) => limit.step == 0 && limit.most > 0,
         Resource::Changes => (limit.most as usize) < space.jobs.len(),
-        Resource::StartNodes(_) | Resource::Allowed(_) => false,
+        Resource::StartNodes(..) | Resource::Allowed(..) => false,
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::cell::OnceCell;
 
+use super::blocks::Blocks;
 use super::changes::Changes;
-use super::decision::{JobSpace, Space};
+use super::decision::{JobSpace, Kept, Space};
 use super::problem::Problem;
 use super::slots::{self, stability};
 use super::spec::Family;
@@ -26,9 +27,20 @@ impl<'a> Space<'a> {
         let (slots, slot_of) = slots::of(problem, &steps, &types);
         let supply = slots::supply(&slots, types.len(), steps.len());
         let (jobs, limits, limit_at) = (Vec::new(), Vec::new(), Vec::new());
-        let by_stability = OnceCell::new();
-        let mut space =
-            Space { problem, steps, types, slots, slot_of, supply, jobs, limits, limit_at, by_stability };
+        let (blocks, by_stability) = (Blocks::of(problem, &slots), OnceCell::new());
+        let mut space = Space {
+            problem,
+            steps,
+            types,
+            slots,
+            slot_of,
+            supply,
+            blocks,
+            jobs,
+            limits,
+            limit_at,
+            by_stability,
+        };
         let mut jobs: Vec<_> = problem.jobs.iter().filter(|j| !problem.is_busy(j)).collect();
         jobs.sort_by_key(|j| j.id);
         space.jobs = jobs.iter().map(|job| space.job_space(job)).collect();
@@ -58,17 +70,21 @@ impl<'a> Space<'a> {
     }
 
     /// Held nodes in the order in which a job keeps them.
-    fn kept_order(&self, job: &MalleableJob) -> Vec<usize> {
-        let Some(lead) = job.lead_node.as_ref().and_then(|node| self.slot(node)) else { return Vec::new() };
-        if self.problem.held_gap(job, &self.slots[lead].gap.node).is_none() {
+    fn kept_order(&self, job: &MalleableJob) -> Vec<Kept> {
+        let lead = job.lead_node.as_ref().filter(|node| self.problem.held_gap(job, node).is_some());
+        let Some(lead) = lead.and_then(|node| self.slots_of(node)).filter(|slots| !slots.is_empty()) else {
             return Vec::new();
-        }
-        let node_type = self.slots[lead].node_type;
+        };
+        let node_type = self.slots[lead[0]].node_type;
         let own = |i: &usize| self.slots[*i].node_type == node_type && self.is_kept(job, self.slots[*i].gap);
-        let mut order: Vec<usize> = self.held(job).into_iter().filter(own).collect();
+        let lasts = |slots: &[usize]| slots.iter().map(|i| self.slots[*i].lasts).min().unwrap_or(0);
+        let held = job.held.iter().filter_map(|h| self.slots_of(&h.node)).filter(|s| s.iter().all(own));
+        let mut order: Vec<Kept> = held.map(|slots| Kept { lasts: lasts(&slots), slots }).collect();
+        order.dedup();
         order.sort_by(|a, b| {
-            let key = |i: usize| (i != lead, std::cmp::Reverse(self.slots[i].lasts));
-            key(*a).cmp(&key(*b)).then_with(|| stability(self.slots[*b].gap, self.slots[*a].gap))
+            let key = |kept: &Kept| (kept.slots != lead, std::cmp::Reverse(kept.lasts));
+            let gap = |kept: &Kept| self.slots[kept.slots[0]].gap;
+            key(a).cmp(&key(b)).then_with(|| stability(gap(b), gap(a)))
         });
         order
     }

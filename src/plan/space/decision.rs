@@ -7,6 +7,7 @@
 
 use std::cell::OnceCell;
 
+use super::blocks::Blocks;
 use super::changes::Changes;
 use super::problem::Problem;
 use super::resource::{Demand, Limit};
@@ -15,6 +16,15 @@ use super::spec::Spec;
 use super::steps::Steps;
 use super::table::Table;
 use crate::model::{Gap, MalleableJob, NodeName, NodeType};
+
+/// A node that a job holds: its slots, several where it is a block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// Its slots.
+    pub slots: Vec<usize>,
+    /// Number of steps that all of them last through.
+    pub lasts: usize,
+}
 
 /// One job's part of the space.
 #[derive(Clone, Debug)]
@@ -25,7 +35,7 @@ pub struct JobSpace<'a> {
     pub options: Vec<Spec>,
     /// Held nodes in the order in which they are kept: the lead's, then the longest-lasting. Empty for a job
     /// that holds nothing, or whose lead must leave.
-    pub kept_order: Vec<usize>,
+    pub kept_order: Vec<Kept>,
     /// Whether a change would be the job's own choice: it could keep all that it holds.
     pub can_stay: bool,
     /// Weighted samples that a change must gain at least.
@@ -60,6 +70,8 @@ pub struct Space<'a> {
     pub slot_of: Vec<Option<usize>>,
     /// Nodes of each type in each step.
     pub supply: Vec<Supply>,
+    /// Blocks of several slots.
+    pub blocks: Blocks,
     /// Jobs that may change, by id.
     pub jobs: Vec<JobSpace<'a>>,
     /// Limits.
@@ -79,9 +91,22 @@ impl<'a> Space<'a> {
         self.slot_of[self.problem.place(node)?]
     }
 
+    /// The slots of a node, several where it is a block; `None` unless all are there.
+    pub fn slots_of(&self, node: &NodeName) -> Option<Vec<usize>> {
+        node.parts().iter().map(|part| self.slot(part)).collect()
+    }
+
+    /// The lead's slot, or the first of its block.
+    pub fn lead_slot(&self, job: &JobSpace<'_>) -> Option<&Slot<'a>> {
+        job.kept_order.first().and_then(|kept| self.slots.get(*kept.slots.first()?))
+    }
+
     /// Nodes of a type that last through each step and that the job may have: those on which jobs may start,
     /// less those it must avoid, and what it holds.
     pub fn available(&self, job: &MalleableJob, node_type: usize) -> Vec<u32> {
+        if job.block > 1 {
+            return (0..self.steps.len()).map(|step| self.blocks_for(job, node_type, step)).collect();
+        }
         let mut count: Vec<u32> = self.supply[node_type].startable.clone();
         let of_type =
             |node: &NodeName| self.slot(node).map(|i| &self.slots[i]).filter(|s| s.node_type == node_type);
@@ -97,9 +122,19 @@ impl<'a> Space<'a> {
         count
     }
 
+    /// As [`Space::available`], in a step, for a job whose nodes are blocks.
+    fn blocks_for(&self, job: &MalleableJob, node_type: usize, step: usize) -> u32 {
+        self.blocks.count(job.block, |i| {
+            let slot = &self.slots[i];
+            let free = || slot.startable && !excludes(job, &slot.gap.node);
+            slot.node_type == node_type && slot.lasts > step && (self.is_kept(job, slot.gap) || free())
+        })
+    }
+
     /// Slots of the nodes that a job holds by its own account, each once.
     pub fn held(&self, job: &MalleableJob) -> Vec<usize> {
-        let mut held: Vec<usize> = job.held.iter().filter_map(|h| self.slot(&h.node)).collect();
+        let parts = job.held.iter().flat_map(|h| h.node.parts());
+        let mut held: Vec<usize> = parts.filter_map(|part| self.slot(&part)).collect();
         held.dedup();
         held
     }

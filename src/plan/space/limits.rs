@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::decision::{JobSpace, Space};
-use super::resource::{Demand, Limit, Resource};
+use super::resource::{Demand, Level, Limit, Resource};
 use super::slots::{self, Slot, excludes};
 use super::spec::Spec;
 use crate::model::NodeName;
@@ -36,11 +36,12 @@ pub fn add(space: &mut Space<'_>) {
 fn sources(space: &Space<'_>) -> Vec<Source> {
     let mut found = Vec::new();
     let avoided = avoided_sets(space);
-    for node_type in 0..space.types.len() {
-        found.push((Resource::Nodes(node_type), None));
-        found.push((Resource::StartNodes(node_type), None));
+    let levels = |t: usize| space.blocks.levels.iter().map(move |level| (t, *level));
+    for (node_type, level) in (0..space.types.len()).flat_map(levels) {
+        found.push((Resource::Nodes(node_type, level), None));
+        found.push((Resource::StartNodes(node_type, level), None));
         let sets = avoided.iter().map(|(set, jobs)| (set.clone(), jobs.clone()));
-        found.extend(sets.map(|set| (Resource::Allowed(node_type), Some(set))));
+        found.extend(sets.map(|set| (Resource::Allowed(node_type, level), Some(set))));
     }
     if !space.problem.drain {
         found.push((Resource::Changes, None));
@@ -52,15 +53,38 @@ fn sources(space: &Space<'_>) -> Vec<Source> {
 fn most(space: &Space<'_>, step: usize, of: Resource, avoided: Option<&[NodeName]>) -> Option<u32> {
     let all = |t: usize| space.supply[t].nodes[step];
     match of {
-        Resource::Nodes(t) => Some(all(t)),
-        Resource::StartNodes(t) => Some(space.supply[t].startable[step]).filter(|n| *n < all(t)),
-        Resource::Allowed(t) => {
+        Resource::Nodes(_, level) | Resource::StartNodes(_, level) | Resource::Allowed(_, level)
+            if level > 1 =>
+        {
+            most_blocks(space, step, of, avoided)
+        }
+        Resource::Nodes(t, _) => Some(all(t)),
+        Resource::StartNodes(t, _) => Some(space.supply[t].startable[step]).filter(|n| *n < all(t)),
+        Resource::Allowed(t, _) => {
             let lasts = |s: &&Slot<'_>| s.node_type == t && s.lasts > step;
             let slots = slots::distinct(avoided.unwrap_or_default()).filter_map(|n| space.slot(n));
             let lost = slots.map(|i| &space.slots[i]).filter(lasts).count() as u32;
             Some(all(t).saturating_sub(lost)).filter(|n| *n < all(t))
         }
         Resource::Changes => (step == 0).then_some(space.problem.config.max_changes),
+    }
+}
+
+/// As [`most`], of blocks.
+fn most_blocks(space: &Space<'_>, step: usize, of: Resource, avoided: Option<&[NodeName]>) -> Option<u32> {
+    let count = |t: usize, level: Level, also: &dyn Fn(&Slot<'_>) -> bool| {
+        let may_be_used = |slot: &Slot<'_>| slot.node_type == t && slot.lasts > step && also(slot);
+        space.blocks.count(level, |i| may_be_used(&space.slots[i]))
+    };
+    let all = |t: usize, level: Level| count(t, level, &|_| true);
+    let is_allowed = |slot: &Slot<'_>| avoided.is_none_or(|set| set.binary_search(&slot.gap.node).is_err());
+    match of {
+        Resource::Nodes(t, level) => Some(all(t, level)),
+        Resource::StartNodes(t, level) => {
+            Some(count(t, level, &|slot| slot.startable)).filter(|n| *n < all(t, level))
+        }
+        Resource::Allowed(t, level) => Some(count(t, level, &is_allowed)).filter(|n| *n < all(t, level)),
+        Resource::Changes => None,
     }
 }
 
@@ -88,16 +112,24 @@ fn demand(space: &Space<'_>, job: usize, resource: usize, (of, avoided): &Source
 }
 
 fn amount(space: &Space<'_>, job: &JobSpace<'_>, spec: &Spec, of: Resource) -> u32 {
-    let kept = || job.kept_order.iter().take(spec.kept as usize).map(|i| &space.slots[*i]);
-    match of {
-        Resource::Nodes(t) if t == spec.node_type => spec.nodes,
-        Resource::StartNodes(t) if t == spec.node_type => {
-            spec.nodes - kept().filter(|s| !s.startable).count() as u32
+    // Those of the kept nodes that nobody else may use, or not this job if it did not have them.
+    let kept = |is_own: &dyn Fn(&Slot<'_>) -> bool| {
+        let kept = job.kept_order.iter().take(spec.kept as usize);
+        kept.filter(|kept| kept.slots.iter().any(|i| is_own(&space.slots[*i]))).count() as u32
+    };
+    let (t, level, nodes) = match of {
+        Resource::Nodes(t, level) => (t, level, spec.nodes),
+        Resource::StartNodes(t, level) => (t, level, spec.nodes - kept(&|slot| !slot.startable)),
+        Resource::Allowed(t, level) => {
+            (t, level, spec.nodes - kept(&|slot| excludes(job.job, &slot.gap.node)))
         }
-        Resource::Allowed(t) if t == spec.node_type => {
-            spec.nodes - kept().filter(|s| excludes(job.job, &s.gap.node)).count() as u32
-        }
-        Resource::Changes => u32::from(spec.voluntary),
-        _ => 0,
-    }
+        Resource::Changes => return u32::from(spec.voluntary),
+    };
+    if t == spec.node_type { nodes * blocks_in(job.job.block, level) } else { 0 }
+}
+
+/// How many blocks of a level one of these takes: none of a level that it is no multiple of.
+fn blocks_in(block: Level, level: Level) -> u32 {
+    let block = block.max(1);
+    if block.is_multiple_of(level) { block / level } else { 0 }
 }

@@ -1,6 +1,7 @@
 //! The problem of a round, and the decision space that it spans.
 
-pub mod build;
+pub mod blocks;
+mod build;
 pub mod changes;
 pub mod cost;
 pub mod decision;

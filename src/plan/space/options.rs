@@ -72,8 +72,8 @@ fn nothing(space: &Space<'_>) -> Spec {
 /// Options that keep the lead. For each size, the kept nodes are those that last through some step: as many
 /// variants as there are distinct answers.
 fn stay(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
-    let lasts: Vec<usize> = job.kept_order.iter().map(|i| space.slots[*i].lasts).collect();
-    let Some(lead) = job.kept_order.first().map(|i| &space.slots[*i]) else { return };
+    let lasts: Vec<usize> = job.kept_order.iter().map(|kept| kept.lasts).collect();
+    let Some(lead) = space.lead_slot(job) else { return };
     let had = job.job.held.len() as u32;
     let mut counts: Vec<u32> = (0..space.steps.len())
         .map(|step| lasts.iter().skip(1).filter(|l| **l > step).count() as u32 + 1)
@@ -106,9 +106,10 @@ fn stay(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
 
 /// Options that start anew. A running job whose lead lasts has no use for one on its own type.
 fn fresh(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
-    let lead = job.kept_order.first().map(|i| &space.slots[*i]);
+    let lead = space.lead_slot(job);
+    let lead_lasts = job.kept_order.first().map_or(0, |kept| kept.lasts);
     for node_type in 0..space.types.len() {
-        if lead.is_some_and(|l| l.node_type == node_type && l.lasts == space.steps.len()) {
+        if lead.is_some_and(|l| l.node_type == node_type && lead_lasts == space.steps.len()) {
             continue;
         }
         // It leaves its lead's node, so that one cannot be among its nodes.

@@ -39,9 +39,21 @@ impl<'a> Problem<'a> {
         Problem { now, gaps, jobs, config, min_window_secs, may_grow: true, drain: false, places }
     }
 
-    /// The gap of this node.
+    /// The gap of this node. Of several places it is the one that ends first; `None` unless all are gaps.
     pub fn gap(&self, node: &NodeName) -> Option<&'a Gap> {
-        self.gaps.gaps.get(self.place(node)?)
+        match self.place(node) {
+            None if node.is_block() => self.first_to_end(&self.gaps_of(node)?),
+            place => self.gaps.gaps.get(place?),
+        }
+    }
+
+    /// The gap of each place of these; `None` unless all are gaps.
+    pub fn gaps_of(&self, node: &NodeName) -> Option<Vec<&'a Gap>> {
+        node.parts().iter().map(|part| self.gaps.gaps.get(self.place(part)?)).collect()
+    }
+
+    fn first_to_end(&self, gaps: &[&'a Gap]) -> Option<&'a Gap> {
+        gaps.iter().copied().min_by_key(|gap| gap.usable_until)
     }
 
     /// Where the gap of this node is among the gaps.
@@ -53,13 +65,21 @@ impl<'a> Problem<'a> {
     /// job.
     pub fn held_gap(&self, job: &MalleableJob, node: &NodeName) -> Option<&'a Gap> {
         let held = |_: &&Gap| job.held.binary_search_by(|h| h.node.cmp(node)).is_ok();
-        self.gap(node).filter(|gap| gap.holder == Some(job.id)).filter(held)
+        self.gap_held_by(job, node).filter(held)
+    }
+
+    /// The gap of a node, if by the gap's own account this job holds it, all its places.
+    fn gap_held_by(&self, job: &MalleableJob, node: &NodeName) -> Option<&'a Gap> {
+        if node.is_block() {
+            let gaps = self.gaps_of(node)?;
+            return self.first_to_end(&gaps).filter(|_| gaps.iter().all(|gap| gap.holder == Some(job.id)));
+        }
+        self.gap(node).filter(|gap| gap.holder == Some(job.id))
     }
 
     /// The gap of each node that the job holds, in the order of their names; `None` as above.
     pub fn held_gaps(&self, job: &MalleableJob) -> impl Iterator<Item = Option<&'a Gap>> {
-        let holds = |gap: &&Gap| gap.holder == Some(job.id);
-        job.held.iter().map(move |held| self.gap(&held.node).filter(holds))
+        job.held.iter().map(move |held| self.gap_held_by(job, &held.node))
     }
 
     /// Whether the job is in the middle of a change and must be left as it is.

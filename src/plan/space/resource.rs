@@ -11,16 +11,19 @@ pub struct Limit {
     pub most: u32,
 }
 
+/// How many places of one node are counted as one.
+pub type Level = u32;
+
 /// What can run short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
-    /// Nodes of a type that last through the step.
-    Nodes(usize),
+    /// Nodes of a type that last through the step. With a level, blocks of that many places: see `blocks`.
+    Nodes(usize, Level),
     /// Those of them on which a job may start: not those that only their holder may still use, because the
     /// window is too short for others.
-    StartNodes(usize),
+    StartNodes(usize, Level),
     /// Nodes of a type that lie outside a set which some jobs must avoid, for those jobs.
-    Allowed(usize),
+    Allowed(usize, Level),
     /// Voluntary changes, in the first step.
     Changes,
 }

@@ -1,5 +1,6 @@
 //! Tests of the planner as a whole, and the worlds that all its tests are made of.
 
+mod blocks;
 mod learned;
 mod random;
 pub mod random_worlds;

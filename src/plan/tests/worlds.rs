@@ -41,7 +41,7 @@ impl World {
 
     pub fn set_holders(&mut self) {
         for gap in &mut self.gaps.gaps {
-            let holds = |j: &&MalleableJob| j.held.iter().any(|h| h.node == gap.node);
+            let holds = |j: &&MalleableJob| j.held.iter().any(|h| h.node.parts().contains(&gap.node));
             gap.holder = self.jobs.iter().find(holds).map(|j| j.id);
         }
     }
@@ -89,7 +89,7 @@ pub fn gap(text: &str) -> Gap {
     }
 }
 
-/// `id sizes curve [key=value]…`; keys: `held` (the lead's node first), `w`, `age`, `changed`, `busy`,
+/// `id sizes curve [key=value]…`; keys: `held` (the lead's node first), `block`, `w`, `age`, `changed`, `busy`,
 /// `backoff`, `up`, `down`, `start`, `not`, `type`; a further curve for a type is `on:TYPE=CURVE`, for a plan
 /// `plan:NAME=CURVE`.
 pub fn job(text: &str) -> MalleableJob {
@@ -107,6 +107,7 @@ pub fn job(text: &str) -> MalleableJob {
         user: UserId(1),
         weight: 1.0,
         sizes,
+        block: 1,
         rates: vec![rate("default", None, words.next().unwrap())],
         costs: RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 },
         reluctance: 1.0,
@@ -131,6 +132,7 @@ pub fn job(text: &str) -> MalleableJob {
                 job.held.sort_by(|a, b| a.node.cmp(&b.node));
                 job.standing = Standing::Running;
             }
+            ("block", _) => job.block = number() as u32,
             ("w", _) => job.weight = number(),
             ("age", _) => job.submitted_at = NOW.plus_secs(-number()),
             ("changed", _) => job.last_change = Some(NOW.plus_secs(-number())),

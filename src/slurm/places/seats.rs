@@ -37,8 +37,8 @@ pub(super) struct Holder {
     runs: bool,
     /// When its time limit ends it.
     pub end: Option<UnixTime>,
-    /// The place that it was sent to.
-    asked: Option<usize>,
+    /// The places that it was sent to.
+    asked: Vec<usize>,
     /// What it has of the node; `None`: all of it.
     pub holds: Option<Resources>,
 }
@@ -123,32 +123,45 @@ impl Seats {
     /// One job as it was last seated; `None` where that cannot be known yet: no snapshot has come.
     pub(super) fn seated(&self, mut job: Job) -> Option<Job> {
         let is_on = |place: &(usize, &Option<JobId>)| *place.1 == Some(job.id);
-        let host = |node: &NodeName| match (self.asked(&job, node), self.taken.get(node)) {
-            (Some(gpu), _) => Some(vec![node.place(gpu)]),
-            (None, Some(taken)) => {
-                Some(taken.iter().enumerate().filter(is_on).map(|(gpu, _)| node.place(gpu)).collect())
+        let host = |node: &NodeName| {
+            let asked = self.asked(&job, node);
+            match self.taken.get(node) {
+                _ if !asked.is_empty() => Some(asked.into_iter().map(|gpu| node.place(gpu)).collect()),
+                Some(taken) => {
+                    Some(taken.iter().enumerate().filter(is_on).map(|(gpu, _)| node.place(gpu)).collect())
+                }
+                None if self.taken.is_empty() => None,
+                None => Some(vec![node.clone()]),
             }
-            (None, None) if self.taken.is_empty() => None,
-            (None, None) => Some(vec![node.clone()]),
         };
         let nodes: Option<Vec<Vec<NodeName>>> = job.nodes.iter().map(host).collect();
         job.nodes = nodes?.concat();
-        job.batch_host =
-            job.batch_host.map(|h| job.nodes.iter().find(|n| n.host() == h).cloned().unwrap_or(h));
+        job.batch_host = self.batch_place(&job);
         Some(job)
     }
 
-    /// The place of this node on which a job of ours is meant to be. Of a lead the daemon knows it; of a wing
-    /// its comment tells.
-    fn asked(&self, job: &Job, node: &NodeName) -> Option<usize> {
+    /// Where the job's script runs: of one of ours all its places there as one, of others the first.
+    fn batch_place(&self, job: &Job) -> Option<NodeName> {
+        let host = job.batch_host.as_ref()?;
+        let there = || job.nodes.iter().filter(|n| n.host() == *host);
+        let numbers: Vec<usize> = there().flat_map(NodeName::numbers).collect();
+        match there().next() {
+            Some(_) if job.partition == self.partition && !numbers.is_empty() => Some(host.places(&numbers)),
+            first => Some(first.unwrap_or(host).clone()),
+        }
+    }
+
+    /// The places of this node on which a job of ours is meant to be. Of a lead the daemon knows it; of a
+    /// wing its comment tells.
+    fn asked(&self, job: &Job, node: &NodeName) -> Vec<usize> {
         if job.partition != self.partition {
-            return None;
+            return Vec::new();
         }
         let named = match lead_of(job) {
             Some(_) => place_in(&job.comment),
             None => self.sent.get(&job.id).cloned(),
         };
-        named.filter(|place| place.host() == *node)?.number()
+        named.filter(|place| place.host() == *node).map(|place| place.numbers()).unwrap_or_default()
     }
 
     fn lend(&self, node: Node, unit: Unit) -> Lent {
@@ -199,7 +212,7 @@ impl Seats {
                 mine.map(|gpu| lent.node.name.place(gpu)).collect()
             }
             // Where it was.
-            Some(_) => self.asked(&job, node).map(|gpu| node.place(gpu)).into_iter().collect(),
+            Some(_) => self.asked(&job, node).into_iter().map(|gpu| node.place(gpu)).collect(),
         };
         let mut nodes: Vec<NodeName> = job.nodes.iter().flat_map(on).collect();
         nodes.sort();
@@ -208,8 +221,8 @@ impl Seats {
         let claimed = claimed.get(&job.id).into_iter().flatten();
         planned.extend(claimed.map(|(at, gpu)| lent[*at].node.name.place(*gpu)));
         planned.sort();
-        job.batch_host = job.batch_host.map(|h| nodes.iter().find(|n| n.host() == h).cloned().unwrap_or(h));
         (job.nodes, job.scheduled_nodes, job.allocations) = (nodes, planned, Vec::new());
+        job.batch_host = self.batch_place(&job);
         job
     }
 }
@@ -232,18 +245,24 @@ impl Lent {
     /// Those whose place somebody knows come first: others go where they are not. Of two that were sent to
     /// one place, the one that is there has it, unless it has ended already and cleans up.
     fn seat_those_sent(&mut self) {
-        let mut sent: Vec<(bool, bool, JobId, usize)> = Vec::new();
+        let mut sent: Vec<(bool, bool, JobId, &[usize])> = Vec::new();
         for holder in &self.holders {
-            let Some(place) = holder.asked.filter(|place| *place < self.on.len()) else { continue };
-            sent.push((!holder.runs, self.on[place] != Some(holder.job), holder.job, place));
+            let Some(first) = holder.asked.first() else { continue };
+            if holder.asked.iter().all(|place| *place < self.on.len()) {
+                let is_there = self.on[*first] == Some(holder.job);
+                sent.push((!holder.runs, !is_there, holder.job, &holder.asked));
+            }
         }
         sent.sort_unstable();
         let mut fixed = vec![false; self.on.len()];
-        for (_, _, job, place) in sent {
-            if !fixed[place] {
-                // It has one place only.
-                self.on.iter_mut().filter(|on| **on == Some(job)).for_each(|on| *on = None);
-                (self.on[place], fixed[place]) = (Some(job), true);
+        for (_, _, job, places) in sent {
+            if places.iter().any(|place| fixed[*place]) {
+                continue;
+            }
+            // It has no others.
+            self.on.iter_mut().filter(|on| **on == Some(job)).for_each(|on| *on = None);
+            for place in places {
+                (self.on[*place], fixed[*place]) = (Some(job), true);
             }
         }
     }
@@ -256,11 +275,11 @@ impl Lent {
         let said = holder.holds.as_ref().map(|h| h.gpus.count() as usize);
         let count = match said {
             // One of ours that has its nodes for itself is none that we have sent so.
-            None if holder.ours => 1,
+            None if holder.ours => holder.asked.len().max(1),
             None => self.on.len(),
             Some(said) if holder.runs => said,
             // While a job cleans up its record has no GPUs any more, but its node's has.
-            Some(said) => said.max(mine.len()).max(usize::from(holder.asked.is_some())),
+            Some(said) => said.max(mine.len()).max(holder.asked.len()),
         };
         self.doubtful |= said.is_none() && holder.ours;
         for gpu in mine.split_off(count.min(mine.len())) {
@@ -273,7 +292,7 @@ impl Lent {
         gets.into_iter().for_each(|gpu| self.on[gpu] = Some(holder.job));
         let kind = self.node.has.gpus.only_type().unwrap_or_default();
         match &mut holder.holds {
-            None if holder.ours => holder.holds = Some(self.unit.resources(kind)),
+            None if holder.ours => holder.holds = Some(self.unit.times(count, kind)),
             Some(holds) if said < Some(count) => {
                 holds.gpus = Gpus::of([(kind.to_owned(), u32::try_from(count).unwrap_or(u32::MAX))]);
             }
