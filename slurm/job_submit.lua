@@ -107,7 +107,7 @@ local function options_from_comment(comment)
       if key == LEND and not sizes then
          sizes, reason = check_sizes(value)
          if not sizes then return nil, nil, reason end
-      elseif key and key ~= "nodes" and key ~= "gpus" and key ~= "wing" then
+      elseif key and key ~= "nodes" and key ~= "gpus" and key ~= "wing" and (key ~= "each" or LEND == "gpus") then
          options = options .. ";" .. key .. "=" .. value
       else
          return nil, nil, "cannot read '" .. word .. "' in the comment; expected infill:" .. LEND .. "=SIZES;KEY=VALUE"
@@ -144,10 +144,12 @@ end
 
 -- Where GPUs are lent: how many the job asks for; without a word, those of one worker.
 local function sizes_from_gpus(job, each)
-   if given(job.min_nodes) and job.min_nodes > 1 or given(job.max_nodes) and job.max_nodes > 1 then
+   local count = job.tres_per_job and string.match(job.tres_per_job, "^gres[/:]gpu[:=](%d+)$")
+   -- With --gpus and --gpus-per-node the client reckons the nodes.
+   local most = count and tonumber(count) / each or 1
+   if given(job.min_nodes) and job.min_nodes > most or given(job.max_nodes) and job.max_nodes > most then
       return nil, "GPUs are lent here, not nodes: use --comment=infill:gpus=MIN-MAX, or --gpus=N for one size"
    end
-   local count = job.tres_per_job and string.match(job.tres_per_job, "^gres[/:]gpu[:=](%d+)$")
    if job.tres_per_job and job.tres_per_job ~= "" and not count then
       return nil, "cannot read " .. job.tres_per_job .. ": use --gpus=N, and --constraint for a type"
    end

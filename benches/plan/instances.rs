@@ -25,6 +25,39 @@ const BUCKET_SECS: i64 = 600;
 /// Share of the blocks of nodes of which the end is planned, in tenths.
 const PLANNED_TENTHS: u64 = 6;
 
+/// GPUs of a node that a worker takes where GPUs are lent, job by job.
+const BLOCKS: [u32; 5] = [1, 1, 2, 4, 8];
+
+/// GPUs of a node.
+const GPUS: u64 = 8;
+
+/// What is lent.
+#[derive(Clone, Copy, PartialEq)]
+enum Lent {
+    Nodes,
+    Gpus,
+}
+
+impl Lent {
+    /// The gaps that an idle node is.
+    fn of(self, gaps: Gaps) -> Gaps {
+        if self == Lent::Nodes {
+            return gaps;
+        }
+        let free = |gap: &Gap| {
+            let number = gap.node.as_str().bytes().fold(0u64, |sum, b| sum.wrapping_mul(31) + u64::from(b));
+            1 + (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % GPUS
+        };
+        let places = |gap: &Gap| {
+            let gap = gap.clone();
+            (0..free(&gap)).map(move |gpu| Gap { node: gap.node.place(gpu as usize), ..gap.clone() })
+        };
+        let mut found: Vec<Gap> = gaps.gaps.iter().flat_map(places).collect();
+        found.sort_by(|a, b| a.node.cmp(&b.node));
+        Gaps { gaps: found, refused: Vec::new() }
+    }
+}
+
 /// An idle interval of a node, seconds since the start of the week.
 #[derive(Clone, Copy)]
 struct Interval {
@@ -95,20 +128,33 @@ impl Data {
 
     /// A round in mid-life with so many `jobs`, idle `nodes` and at most so many `steps`.
     pub fn draw(&self, seed: u64, jobs: usize, nodes: usize, steps: u32) -> Case {
+        self.draw_by(Lent::Nodes, seed, jobs, nodes, steps)
+    }
+
+    /// The same where GPUs are lent: of each node 1 to 8 are free, and workers take 1, 2, 4 or 8 of a node.
+    pub fn draw_shared(&self, seed: u64, jobs: usize, nodes: usize, steps: u32) -> Case {
+        self.draw_by(Lent::Gpus, seed, jobs, nodes, steps)
+    }
+
+    fn draw_by(&self, lent: Lent, seed: u64, jobs: usize, nodes: usize, steps: u32) -> Case {
         let mut r = StdRng::seed_from_u64(seed);
         let passed = r.random_range(30..600);
         let shards = self.shards(&mut r, nodes, passed);
         let mut config = PlannerConfig { max_steps: steps, ..PlannerConfig::default() };
         let budget = std::mem::replace(&mut config.max_changes, jobs as u32);
-        let jobs = (1..=jobs).map(|id| self.job(&mut r, id as u32)).collect();
+        let job = |id: usize| {
+            let block = if lent == Lent::Gpus { BLOCKS[id % BLOCKS.len()] } else { 1 };
+            MalleableJob { block, ..self.job(&mut r, id as u32) }
+        };
+        let jobs = (1..=jobs).map(job).collect();
         let min_window_secs = GapsConfig::default().min_window_secs;
-        let gaps = self.gaps(&shards, 0, nodes, &BTreeSet::new());
+        let gaps = lent.of(self.gaps(&shards, 0, nodes, &BTreeSet::new()));
         let mut case = Case { now: WEEK_START, gaps, jobs, config, min_window_secs };
         let plan = fallback(&case.problem(), "a first round");
         let held: BTreeSet<NodeName> =
-            plan.jobs.iter().flat_map(|j| &j.nodes).map(|p| p.node.clone()).collect();
+            plan.jobs.iter().flat_map(|j| &j.nodes).map(|p| p.node.host()).collect();
         case.now = WEEK_START + passed;
-        case.gaps = self.gaps(&shards, passed, nodes, &held);
+        case.gaps = lent.of(self.gaps(&shards, passed, nodes, &held));
         case.config.max_changes = budget;
         hold(&mut case.jobs, &plan, &mut case.gaps, WEEK_START);
         case
@@ -205,7 +251,7 @@ fn hold(jobs: &mut [MalleableJob], plan: &Plan, gaps: &mut Gaps, at: UnixTime) {
     let mut holders = BTreeMap::new();
     for job in jobs {
         let planned = plan.job(job.id).map_or(&[][..], |p| &p.nodes);
-        let alive = |node: &NodeName| gaps.get(node).is_some();
+        let alive = |node: &NodeName| node.parts().iter().all(|part| gaps.get(part).is_some());
         let lead = planned.first().map(|p| p.node.clone()).filter(alive);
         let left = planned.iter().map(|p| &p.node).filter(|n| lead.is_some() && alive(n));
         job.held = left.map(|node| HeldNode { node: node.clone(), slurm_job: job.id }).collect();
@@ -213,7 +259,8 @@ fn hold(jobs: &mut [MalleableJob], plan: &Plan, gaps: &mut Gaps, at: UnixTime) {
         job.standing = if lead.is_some() { Standing::Running } else { Standing::Waiting };
         job.last_change = lead.is_some().then_some(at);
         job.lead_node = lead;
-        holders.extend(job.held.iter().map(|h| (h.node.clone(), job.id)));
+        let parts = job.held.iter().flat_map(|h| h.node.parts());
+        holders.extend(parts.map(|part| (part, job.id)));
     }
     for gap in &mut gaps.gaps {
         gap.holder = holders.get(&gap.node).copied();

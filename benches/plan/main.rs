@@ -3,7 +3,8 @@
 //! Rounds are drawn from Summit's idle log and published scaling tables (see `instances`), which are not part
 //! of this repository: where they are absent, this says so and ends. Times are wall times of one thread.
 //! Goals: 100 jobs on 4,608 nodes in 6 steps within 500 ms at the 95th percentile, proved to 0.1 %; a hundred
-//! times faster than the published program with a variable for each job and node (see `per_node`).
+//! times faster than the published program with a variable for each job and node (see `per_node`). Where GPUs
+//! are lent: 100 jobs on 1,000 nodes of 8 GPUs within 100 ms.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -31,6 +32,7 @@ fn main() {
     let data = Data::load(&root).expect("data that can be read");
     let solver = Counting { solver: default_solver().expect("a solver"), calls: AtomicUsize::new(0) };
     grid(&data, &solver, quick);
+    shared(&data, &solver, quick);
     simulator(&data, &solver, quick);
     beside_per_node(&data, &solver, quick);
 }
@@ -155,6 +157,20 @@ fn grid(data: &Data, solver: &Counting, quick: bool) {
                 cell(data, solver, (jobs, nodes, steps), rounds);
             }
         }
+    }
+}
+
+/// Workers of 1, 2, 4 and 8 GPUs on nodes of 8.
+fn shared(data: &Data, solver: &Counting, quick: bool) {
+    head("Where GPUs are lent");
+    for (jobs, nodes) in [(10, 50), (10, 200), (100, 200), (100, 1000)] {
+        let mut column = Column::default();
+        for seed in 0..if quick { 3 } else { 20 } {
+            eprint!("\r{jobs} jobs, {nodes} nodes of 8 GPUs: {seed} ");
+            column.measure(&data.draw_shared(3000 + seed, jobs, nodes, 6), solver);
+        }
+        eprint!("\r{:60}\r", "");
+        column.print(&format!("{jobs:4} jobs {nodes:5} nodes × 8"));
     }
 }
 

@@ -147,7 +147,7 @@ pub fn forecast(plan: &JobPlan, when: When) -> String {
 fn node_rows(round: &RoundView, when: When) -> Vec<NodeRow> {
     let lease = |verdict: &NodeVerdict| -> Option<UnixTime> {
         let plan = round.plan.job(verdict.job?)?;
-        plan.nodes.iter().find(|p| p.node == verdict.node).map(|p| p.lease_until)
+        plan.nodes.iter().find(|p| p.node.parts().contains(&verdict.node)).map(|p| p.lease_until)
     };
     let row = |verdict: &NodeVerdict| NodeRow {
         until: lease(verdict).map_or_else(|| "-".to_owned(), |t| when.clock(t)),

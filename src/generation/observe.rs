@@ -1,6 +1,6 @@
 //! Takes in what Slurm shows of the lead.
 
-use crate::model::{Hold, Job, NodeName, UnixTime, Wishes};
+use crate::model::{Hold, Job, NodeName, UnixTime};
 
 use super::effect::{Effect, Outcome};
 use super::machine::Machine;
@@ -55,7 +55,6 @@ impl Machine {
         self.submitted.account.clone_from(&lead.account);
         self.submitted.qos.clone_from(&lead.qos);
         self.submitted.gres.clone_from(&lead.gres);
-        self.submitted.block = Wishes::of(lead).each.unwrap_or(1);
         self.submitted.nodes.constraint.clone_from(&lead.asks.constraint);
         self.submitted.nodes.exclude.clone_from(&lead.asks.exclude);
         // The reading must be younger than what we know from agents.

@@ -71,8 +71,9 @@ impl NodeName {
         NodeName::new(format!("{}:{number}", self.0))
     }
 
-    /// Several places of the node as one: `n1:0+2`. Of one it is that place.
+    /// Several places of the node as one, in ascending order: `n1:0+2`. Of one it is that place.
     pub fn places(&self, numbers: &[usize]) -> NodeName {
+        let numbers: std::collections::BTreeSet<usize> = numbers.iter().copied().collect();
         let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         NodeName::new(format!("{}:{}", self.0, numbers.join("+")))
     }
@@ -84,7 +85,10 @@ impl NodeName {
 
     /// Whether it is meant by this name: its own, or that of the node that it is a place on.
     pub fn is_called(&self, name: &str) -> bool {
-        *self.0 == *name || self.0.split_once(':').is_some_and(|(host, _)| host == name)
+        let is_place = |(host, _): (&str, &str)| host == name;
+        *self.0 == *name
+            || self.0.split_once(':').is_some_and(is_place)
+            || (self.is_block() && self.parts().iter().any(|part| part.as_str() == name))
     }
 
     /// Whether it is a place, or several of one node, rather than a node.
@@ -172,6 +176,17 @@ impl NodeType {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The type of a node that is so many places of this type: `gpu:a100:1/cpu4*2`.
+    pub fn times(self, count: u32) -> NodeType {
+        if count > 1 { NodeType::new(format!("{self}*{count}")) } else { self }
+    }
+
+    /// The type of one place, and how many it is.
+    pub fn one_of(&self) -> (NodeType, u32) {
+        let times = self.0.rsplit_once('*').and_then(|(one, count)| Some((one, count.parse().ok()?)));
+        times.map_or_else(|| (self.clone(), 1), |(one, count)| (NodeType::new(one), count))
+    }
 }
 
 impl std::borrow::Borrow<str> for NodeType {
@@ -219,6 +234,16 @@ mod tests {
         assert_eq!(block.parts(), [node.place(0), node.place(2)]);
         assert!(block.is_place() && block.is_block() && block.is_called("n1"));
         assert_eq!(node.places(&[1]), node.place(1));
+        assert_eq!(node.places(&[10, 2]).as_str(), "n1:2+10");
+    }
+
+    #[test]
+    fn types_of_several_places() {
+        let one = NodeType::new("gpu:a100:1/cpu4");
+        assert_eq!((one.clone().times(1), one.clone().times(0)), (one.clone(), one.clone()));
+        let two = one.clone().times(2);
+        assert_eq!((two.as_str(), two.one_of()), ("gpu:a100:1/cpu4*2", (one.clone(), 2)));
+        assert_eq!(one.one_of(), (one, 1));
     }
 
     #[test]

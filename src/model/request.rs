@@ -106,6 +106,7 @@ impl Wishes {
 
 /// How many GPUs each node has, by a comment's word; `None` where it does not say, or nothing that can be.
 fn each_in(text: &str) -> Option<u32> {
+    options(text).find(|(key, _)| *key == "gpus")?;
     let (_, each) = options(text).find(|(key, _)| *key == "each")?;
     each.parse().ok().filter(|each| (1..=MOST_GPUS_A_NODE).contains(each))
 }

@@ -8,7 +8,7 @@ use super::risk;
 use crate::advisor::{Library, Subject};
 use crate::config::PlannerConfig;
 use crate::model::malleable::RateCurve;
-use crate::model::{ExecPlan, Gaps, MalleableJob, RescaleCosts, Sizes, Standing, UnixTime};
+use crate::model::{ExecPlan, Gaps, MalleableJob, NodeType, RescaleCosts, Sizes, Standing, UnixTime};
 
 /// A malleable job before it is known what it may ask for.
 #[derive(Clone, Debug)]
@@ -35,8 +35,10 @@ pub(super) fn jobs(
         |user: &str| config.shares.get(user).copied().unwrap_or(1.0) / jobs_of.get(user).unwrap_or(&1.0);
     let free = gaps.gaps.iter().filter(|g| g.holder.is_none()).count();
     let job = |candidate: Candidate<'_>| {
-        let rates = rates(&candidate.subject, library);
-        let weight = weight(&rates, &candidate.subject.sizes, share(&candidate.subject.key.user));
+        let rates = rates(&candidate.subject, candidate.facts.place.block.max(1), library);
+        let block = candidate.facts.place.block.max(1);
+        let share = share(&candidate.subject.key.user) * f64::from(block);
+        let weight = weight(&rates, &candidate.subject.sizes, share);
         // It never takes another job's node.
         let reachable = candidate.facts.place.held.len() + free / candidate.facts.place.block.max(1) as usize;
         let probe = library.probe_of(candidate.subject.job).filter(|n| *n as usize <= reachable);
@@ -60,9 +62,15 @@ fn beyond(costs: &RescaleCosts, secs: f64) -> RescaleCosts {
     }
 }
 
-/// What is known of the job's rates, within reason; a prior where nothing is.
-fn rates(subject: &Subject, library: &Library) -> Vec<RateCurve> {
+/// What is known of the job's rates, within reason; a prior where nothing is. `block`: how many places each
+/// of its nodes takes; what is known of others says nothing of these.
+fn rates(subject: &Subject, block: u32, library: &Library) -> Vec<RateCurve> {
     let mut rates = library.rates(subject);
+    rates.retain_mut(|rate| {
+        let Some((one, width)) = rate.node_type.as_ref().map(NodeType::one_of) else { return true };
+        rate.node_type = Some(one);
+        width == block
+    });
     for rate in &mut rates {
         rate.curve = curves::capped(&rate.curve, &subject.sizes, MOST_MEASURED);
     }
@@ -74,7 +82,7 @@ fn rates(subject: &Subject, library: &Library) -> Vec<RateCurve> {
 }
 
 /// Jobs count their samples in different units. A node-second at its smallest size weighs the same for all of
-/// one share.
+/// one share; that of a block so much as its places.
 fn weight(rates: &[RateCurve], sizes: &Sizes, share: f64) -> f64 {
     let unit = rates.first().map_or(0.0, |r| curves::unit_rate(&r.curve, sizes));
     if unit > 0.0 { share / unit } else { share }

@@ -63,6 +63,8 @@ pub struct Program {
     pub job_name: String,
     /// The profile's name and batch mode, once the job has told them.
     pub told: Option<(String, BatchMode)>,
+    /// How many places of one node each of its nodes takes; 0 or 1 where that is a node.
+    pub block: u32,
 }
 
 /// Where a job is.

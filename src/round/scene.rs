@@ -211,7 +211,8 @@ impl Scene {
         let last = || self.library.last_of(&program.user, &program.job_name);
         let guessed = || last().map(|k| (k.name.clone(), k.batch));
         let (name, batch) = program.told.clone().or_else(guessed).unwrap_or_default();
-        let node_type = self.type_of(lead_now).cloned().unwrap_or_else(|| NodeType::new(""));
+        let one = self.type_of(lead_now).cloned().unwrap_or_else(|| NodeType::new(""));
+        let node_type = one.times(program.block);
         // Execution plans other than the program's own come in here.
         ProfileKey { user: program.user.clone(), name, node_type, exec_plan: ExecPlan::default(), batch }
     }

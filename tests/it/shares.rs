@@ -178,7 +178,10 @@ fn what_users_ask_for_where_gpus_are_lent() {
         (&["--gpus-per-node=2", "--gpus=6"], "infill:gpus=6;each=2"),
         (&["--comment=infill:gpus=2-8;each=2"], "infill:gpus=2-8;each=2"),
         (&["--gres=gpu:a100:2", "--comment=infill:gpus=2-8;each=4"], "is not each=4"),
-        (&["--gpus-per-node=2", "--gpus=3"], "no size of 3 GPUs is a multiple of 2, which each worker has"),
+        (
+            &["--gpus-per-node=2", "--comment=infill:gpus=3"],
+            "no size of 3 GPUs is a multiple of 2, which each worker has",
+        ),
         (&["--comment=infill:gpus=2-8;each=99"], "each worker has 1 to 64 GPUs of one node"),
         (&["--gpus=a100:2"], "use --gpus=N, and --constraint for a type"),
     ] {

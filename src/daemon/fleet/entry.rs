@@ -156,6 +156,7 @@ impl Entry {
         let spec = &self.machine.spec;
         let hash = Some(&spec.command_hash).filter(|hash| !hash.is_empty());
         let told = spec.profile.as_ref().or(hash).map(|name| (name.clone(), spec.batch));
-        Program { user: self.about.user.clone(), job_name: self.about.name.clone(), told }
+        let block = self.machine.submitted.block;
+        Program { user: self.about.user.clone(), job_name: self.about.name.clone(), told, block }
     }
 }

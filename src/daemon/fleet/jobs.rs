@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::daemon::lines::{Agent, Word};
 use crate::daemon::orders::Orders;
 use crate::generation::{CLAIM_SECS, Effect, Ground, Machine, Outcome, Settings};
-use crate::model::{Gaps, JobId, JobPlan, NodeName, Report, UnixTime, WindowEnd};
+use crate::model::{Gaps, JobId, JobPlan, Lend, NodeName, Report, UnixTime, WindowEnd};
 use crate::round::Strike;
 use crate::store::{GenerationRecord, LeadRecord};
 
@@ -35,6 +35,8 @@ const MAX_ENDED: usize = 200;
 #[derive(Clone, Debug)]
 pub struct Fleet {
     pub(super) settings: Settings,
+    /// Whether places of nodes are lent: only then a node of a job may be several.
+    pub(super) lends_gpus: bool,
     /// Most wings of all jobs together.
     max_wings: usize,
     /// Wings that have ended and that slurmctld still keeps.
@@ -65,6 +67,7 @@ impl Fleet {
         };
         Fleet {
             settings,
+            lends_gpus: config.gaps.lend == Lend::Gpus,
             max_wings: config.slurm.max_wings as usize,
             ended_wings: 0,
             jobs: BTreeMap::new(),

@@ -121,7 +121,7 @@ impl Fleet {
             let mut machine = Machine::new(job.id, sizes, now);
             let wishes = Wishes::of(job);
             machine.submitted.limit_mins = wishes.limit_mins;
-            machine.submitted.block = wishes.each.unwrap_or(1);
+            machine.submitted.block = wishes.each.filter(|_| self.lends_gpus).unwrap_or(1);
             machine.obstacles.held_by = wishes.held.then_some(Hold::Owner);
             let entry = Entry::new(machine, About::default());
             self.jobs.insert(job.id, entry);

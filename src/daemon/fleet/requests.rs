@@ -30,7 +30,7 @@ impl Fleet {
 impl Entry {
     fn read_request(&mut self, lead: &Job, nodes: &[&Node], snapshot: &Snapshot) {
         let here = self.machine.lead_node();
-        let places = Places::of(lead, nodes, here);
+        let places = Places::of(lead, self.machine.submitted.block, nodes, here);
         self.about.begin = begin(lead, self.about.begin, snapshot.taken_at);
         let reservation = Some(&lead.asks.reservation).filter(|r| !r.is_empty());
         self.about.bar = reservation
@@ -59,9 +59,10 @@ struct Places {
 }
 
 impl Places {
-    /// By what the lead asks for, of these nodes; `here` is the node that it is on.
-    fn of(lead: &Job, nodes: &[&Node], here: Option<&NodeName>) -> Places {
-        let asked = match Asked::of(lead) {
+    /// By what the lead asks for of so many places of a node, of these nodes; `here` is the node that it is
+    /// on.
+    fn of(lead: &Job, block: u32, nodes: &[&Node], here: Option<&NodeName>) -> Places {
+        let asked = match Asked::of(lead, block) {
             Ok(asked) => asked,
             Err(why) => {
                 let excluded = nodes.iter().map(|n| n.name.clone()).collect();
@@ -83,13 +84,15 @@ struct Asked {
     constraint: Option<Constraint>,
     exclude: BTreeSet<NodeName>,
     gres: String,
+    /// How many places of a node have that together.
+    block: u32,
     /// As the user wrote it.
     text: String,
 }
 
 impl Asked {
     /// `Ok(None)` if every node will do; or what cannot be understood.
-    fn of(lead: &Job) -> Result<Option<Asked>, String> {
+    fn of(lead: &Job, block: u32) -> Result<Option<Asked>, String> {
         let asks = &lead.asks;
         let constraint = Constraint::parse(&asks.constraint).map_err(|e| e.to_string())?;
         let exclude = hostlist::expand(&asks.exclude).map_err(|e| format!("--exclude: {e}"))?;
@@ -99,14 +102,16 @@ impl Asked {
         let options = [("constraint", &asks.constraint), ("exclude", &asks.exclude), ("gres", &lead.gres)];
         let given = options.iter().filter(|(_, value)| !value.is_empty());
         let text = given.map(|(name, value)| format!("--{name}={value}")).collect::<Vec<_>>().join(" ");
-        Ok(Some(Asked { constraint, exclude: exclude.into_iter().collect(), gres: lead.gres.clone(), text }))
+        let (exclude, gres) = (exclude.into_iter().collect(), lead.gres.clone());
+        Ok(Some(Asked { constraint, exclude, gres, block, text }))
     }
 
     /// The alternative that all nodes of the job shall meet: the one that its lead is in already, else the
     /// one with the most nodes.
     fn alternative(&self, nodes: &[&Node], here: Option<&NodeName>) -> usize {
         let Some(constraint) = &self.constraint else { return 0 };
-        let here = nodes.iter().find(|n| Some(&n.name) == here);
+        let here = here.and_then(|here| here.parts().into_iter().next());
+        let here = nodes.iter().find(|n| Some(&n.name) == here.as_ref());
         let meets = |n: &usize| here.is_some_and(|node| constraint.admits(*n, &node.features));
         let size = |n: &usize| nodes.iter().filter(|node| self.admits(*n, node)).count();
         let all = || 0..constraint.alternatives();
@@ -117,19 +122,20 @@ impl Asked {
     fn admits(&self, alternative: usize, node: &Node) -> bool {
         self.constraint.as_ref().is_none_or(|c| c.admits(alternative, &node.features))
             && !self.exclude.contains(&node.name.host())
-            && has_gres(&node.node_type, &self.gres)
+            && has_gres(&node.node_type, self.block, &self.gres)
     }
 }
 
-/// Whether nodes of this type have what `--gres` asks for: `gpu:a100:4/cpu64` has `gpu:2`. What is written in
-/// another way is left to Slurm.
-fn has_gres(node_type: &NodeType, gres: &str) -> bool {
+/// Whether so many places of this type, or one node, have what `--gres` asks for: `gpu:a100:4/cpu64` has
+/// `gpu:2`. What is written in another way is left to Slurm.
+fn has_gres(node_type: &NodeType, block: u32, gres: &str) -> bool {
     let offers: Vec<Gres<'_>> =
         node_type.as_str().split('/').next().unwrap_or_default().split('+').filter_map(Gres::of).collect();
     gres.split(',').filter_map(Gres::of).all(|wanted| {
         let fits =
             offers.iter().filter(|o| o.name == wanted.name && wanted.kind.is_none_or(|k| o.kind == Some(k)));
-        fits.map(|o| o.count).fold(0, u64::saturating_add) >= wanted.count
+        let there = fits.map(|o| o.count).fold(0, u64::saturating_add).saturating_mul(block.max(1).into());
+        there >= wanted.count
     })
 }
 
@@ -188,7 +194,7 @@ mod tests {
     fn left(lead: &Job, here: Option<&str>) -> String {
         let nodes = nodes(&NODES);
         let nodes: Vec<&Node> = nodes.iter().collect();
-        let places = Places::of(lead, &nodes, here.map(NodeName::from).as_ref());
+        let places = Places::of(lead, 1, &nodes, here.map(NodeName::from).as_ref());
         assert!(places.excluded.is_sorted());
         let left = nodes.iter().filter(|n| !places.excluded.contains(&n.name)).map(|n| n.name.as_str());
         places.bar.map_or_else(|| left.collect::<Vec<_>>().join(" "), |bar| bar.at(UnixTime(0)))
@@ -232,6 +238,13 @@ mod tests {
         );
         // Of alternatives it keeps to the one that it is in.
         assert_eq!(left(&lead("[r1|r2]", "", ""), Some("n1")), "n1");
+    }
+
+    #[test]
+    fn a_block_has_what_its_places_have_together() {
+        let place = |kind: &str| has_gres(&NodeType::new(kind), 2, "gpu:2");
+        assert!(place("gpu:a100:1/cpu4") && !place("cpu4"));
+        assert!(!has_gres(&NodeType::new("gpu:a100:1/cpu4"), 1, "gpu:2"), "one place is not enough");
     }
 
     #[test]

@@ -127,7 +127,10 @@ fn job_plan(
         (exec_plan, rate) = (job.exec_plan.clone(), 0.0);
     }
     if spec.is_some_and(|s| s.family == Family::Fresh) {
-        let gap = |node: &Node| space.slots[node[0]].gap;
+        let gap = |node: &Node| {
+            let gaps = node.iter().map(|slot| space.slots[*slot].gap);
+            gaps.min_by(|a, b| slots::stability(a, b)).unwrap_or(space.slots[node[0]].gap)
+        };
         nodes.sort_by(|a, b| slots::stability(gap(b), gap(a)));
     }
     // The lead stays first; the others are sorted by name, as slots are, so that equal plans are equal

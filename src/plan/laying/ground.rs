@@ -6,7 +6,7 @@ use super::seats::{Node, Seeker};
 use crate::plan::space::decision::Space;
 use crate::plan::space::resource::Level;
 
-/// The free slots on one node, those that end first first.
+/// The free slots on one node: those that last through the fewest steps first, of these the most stable.
 #[derive(Clone, Debug, Default)]
 struct Host(Vec<usize>);
 
@@ -14,7 +14,7 @@ struct Host(Vec<usize>);
 #[derive(Debug)]
 pub struct Ground {
     hosts: Vec<Host>,
-    /// Number of free slots of each node that has any, and the node; of equal ones the first to end first.
+    /// Number of free slots of each node that has any, and the node; of equal ones as the slots of a node.
     order: BTreeSet<(usize, usize)>,
 }
 
@@ -23,8 +23,9 @@ impl Ground {
     pub fn new(space: &Space<'_>, taken: &[bool]) -> Ground {
         let mut hosts: Vec<Host> = Vec::new();
         let mut number_of = rustc_hash::FxHashMap::default();
-        // The least stable first: so nodes are numbered by how long the first of their slots lasts.
-        for slot in space.by_stability().iter().rev() {
+        let mut slots = space.by_stability().to_vec();
+        slots.sort_by_key(|slot| space.slots[*slot].lasts);
+        for slot in &slots {
             if !taken[*slot] && space.slots[*slot].startable {
                 let number = *number_of.entry(space.blocks.host[*slot]).or_insert_with(|| {
                     hosts.push(Host::default());

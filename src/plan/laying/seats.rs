@@ -84,7 +84,9 @@ impl Seeker<'_> {
         // start.
         let is_lead = |lead: &NodeName| lead == node || (lead.is_block() && lead.parts().contains(node));
         let old_lead = self.spec.family == Family::Fresh && self.job.lead_node.as_ref().is_some_and(is_lead);
-        !old_lead && !slots::excludes(self.job, node)
+        // A block that it gives up is still there when the new one begins.
+        let own = self.job.block > 1 && slot.gap.holder == Some(self.job.id);
+        !old_lead && !own && !slots::excludes(self.job, node)
     }
 }
 

@@ -15,7 +15,7 @@ pub fn keep_all(space: &Space<'_>) -> Schedule {
 /// most for each node.
 pub fn lay_chosen(space: &Space<'_>, choice: &[Option<usize>]) -> Schedule {
     let density = |job: usize| match choice[job] {
-        Some(o) => space.first_gain(job, o) / f64::from(space.jobs[job].options[o].nodes.max(1)),
+        Some(o) => space.first_gain(job, o) / space.places(job, o).max(1.0),
         None => f64::NEG_INFINITY,
     };
     lay(space, density, |job, left| {
@@ -32,9 +32,7 @@ pub fn lay_chosen(space: &Space<'_>, choice: &[Option<usize>]) -> Schedule {
 pub fn lay_priced(space: &Space<'_>, prices: &[f64], relaxed: &Schedule) -> Schedule {
     let density = |job: usize| {
         let path = &relaxed[job];
-        let nodes = |(step, o): (usize, &usize)| {
-            f64::from(space.jobs[job].options[*o].nodes) * space.steps.secs(step)
-        };
+        let nodes = |(step, o): (usize, &usize)| space.places(job, *o) * space.steps.secs(step);
         space.path_score(job, path) / path.iter().enumerate().map(nodes).sum::<f64>().max(1.0)
     };
     lay(space, density, |job, left| {

@@ -72,13 +72,15 @@ impl<'a> Space<'a> {
     /// Held nodes in the order in which a job keeps them.
     fn kept_order(&self, job: &MalleableJob) -> Vec<Kept> {
         let lead = job.lead_node.as_ref().filter(|node| self.problem.held_gap(job, node).is_some());
-        let Some(lead) = lead.and_then(|node| self.slots_of(node)).filter(|slots| !slots.is_empty()) else {
+        let is_one = |slots: &Vec<usize>| slots.len() == job.block.max(1) as usize;
+        let Some(lead) = lead.and_then(|node| self.slots_of(node)).filter(is_one) else {
             return Vec::new();
         };
         let node_type = self.slots[lead[0]].node_type;
         let own = |i: &usize| self.slots[*i].node_type == node_type && self.is_kept(job, self.slots[*i].gap);
         let lasts = |slots: &[usize]| slots.iter().map(|i| self.slots[*i].lasts).min().unwrap_or(0);
-        let held = job.held.iter().filter_map(|h| self.slots_of(&h.node)).filter(|s| s.iter().all(own));
+        let is_whole = |slots: &Vec<usize>| slots.len() == job.block.max(1) as usize && slots.iter().all(own);
+        let held = job.held.iter().filter_map(|h| self.slots_of(&h.node)).filter(is_whole);
         let mut order: Vec<Kept> = held.map(|slots| Kept { lasts: lasts(&slots), slots }).collect();
         order.dedup();
         order.sort_by(|a, b| {

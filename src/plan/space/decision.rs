@@ -156,6 +156,12 @@ impl<'a> Space<'a> {
         self.jobs[job].options[option].rate * self.jobs[job].job.weight * self.steps.secs(step)
     }
 
+    /// How many places an option takes: its nodes, or what they are blocks of.
+    pub fn places(&self, job: usize, option: usize) -> f64 {
+        let JobSpace { job, options, .. } = &self.jobs[job];
+        f64::from(options[option].nodes) * f64::from(job.block.max(1))
+    }
+
     /// The score of a schedule: what the solver maximises.
     pub fn score(&self, schedule: &Schedule) -> f64 {
         (0..self.jobs.len()).map(|job| self.path_score(job, &schedule[job])).sum()

@@ -182,6 +182,6 @@ fn a_small_worker_goes_where_it_breaks_no_larger_place() {
     world.jobs = vec![job("1 1 linear"), job("2 1 linear block=2"), job("3 1 linear block=4")];
     let plan = plan(&world.problem(), solver().as_ref());
     let nodes: Vec<String> = plan.jobs.iter().map(|j| j.nodes[0].node.to_string()).collect();
-    assert_eq!(nodes, ["n001:0", "n002:0+1", "n000:0+1+2+3"]);
+    assert_eq!(nodes, ["n001:2", "n002:0+1", "n000:0+1+2+3"]);
     passes(&world, &plan);
 }

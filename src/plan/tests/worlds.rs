@@ -89,9 +89,9 @@ pub fn gap(text: &str) -> Gap {
     }
 }
 
-/// `id sizes curve [key=value]…`; keys: `held` (the lead's node first), `block`, `w`, `age`, `changed`, `busy`,
-/// `backoff`, `up`, `down`, `start`, `not`, `type`; a further curve for a type is `on:TYPE=CURVE`, for a plan
-/// `plan:NAME=CURVE`.
+/// `id sizes curve [key=value]…`; keys: `held` (the lead's node first), `block`, `w`, `age`, `changed`,
+/// `busy`, `backoff`, `up`, `down`, `start`, `not`, `type`; a further curve for a type is `on:TYPE=CURVE`,
+/// for a plan `plan:NAME=CURVE`.
 pub fn job(text: &str) -> MalleableJob {
     let mut words = text.split_whitespace();
     let id = JobId(words.next().unwrap().parse().unwrap());

@@ -13,6 +13,9 @@ use super::{http, processes, wait};
 /// Seconds until a started daemon must have made its first round, or stand by.
 const START_SECS: f64 = 15.0;
 
+/// Seconds until one that is killed must be gone.
+const KILL_SECS: f64 = 20.0;
+
 /// What a daemon preloads whose clock can be wrong, in the cluster's directory on this machine.
 pub const CLOCK: &str = "etc/clock.so";
 
@@ -164,13 +167,16 @@ impl Daemon {
 
     /// kill -9.
     pub fn kill(&mut self) {
-        if let Some(process) = self.process() {
-            process.kill();
-        }
         self.thaw_wrapper();
-        if let Some(mut child) = self.child.take() {
-            child.wait().expect("cannot wait for the daemon");
-        }
+        let Some(mut child) = self.child.take() else { return };
+        // It may not be found at the first look, and whoever then waited would wait for ever.
+        let gone = wait::look(KILL_SECS, || {
+            if let Some(process) = self.process() {
+                process.kill();
+            }
+            child.try_wait().expect("cannot wait for the daemon")
+        });
+        assert!(gone.is_some(), "the daemon lives on, and is not to be found among the cluster's processes");
     }
 
     /// Stops it half way through whatever it does.

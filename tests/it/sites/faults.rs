@@ -12,6 +12,12 @@ use crate::harness::{Site, wait};
 /// nodes.
 const HEAL_SECS: f64 = 90.0;
 
+/// Longest until slurmctld looks for nodes for jobs once it was started again, seconds.
+const SCHEDULES_SECS: f64 = 8.0;
+
+/// After so many seconds a node tells slurmctld again that a job is over.
+const RETRY_SECS: f64 = 16.0;
+
 /// Kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -245,6 +251,58 @@ pub fn end(site: &Site, fault: &Fault) {
         let mended = wait::look(HEAL_SECS, || whole(site, fault.victim.node()).then_some(()));
         assert!(mended.is_some(), "Slurm is not whole again {HEAL_SECS} s after {:?}", fault.kind);
     }
+    if matches!(fault.kind, Kind::ControllerKilled | Kind::ControllerStalled) {
+        // Where it does not look for so long, it does not do it at all.
+        let _ = wait::look(SCHEDULES_SECS, || schedules(site).then_some(()));
+        let _ = wait::look(RETRY_SECS + 5.0, || (!is_retrying(site)).then_some(()));
+    }
+}
+
+/// Whether slurmctld has looked for nodes for jobs that wait since it was started: at first it waits for its
+/// nodes.
+fn schedules(site: &Site) -> bool {
+    let said = site.run("root", &["sdiag"]);
+    let cycles =
+        said.lines().filter_map(|l| l.trim().strip_prefix("Total cycles:")?.trim().parse::<u64>().ok());
+    cycles.min().is_some_and(|least| least > 0)
+}
+
+/// Whether a node still has a job whose end slurmctld did not hear of while it hung: it is told again after
+/// 15 s, and the node is not free before.
+fn is_retrying(site: &Site) -> bool {
+    let logs = std::fs::read_dir(site.cluster().dir.join("log")).into_iter().flatten().flatten();
+    let logs = logs.map(|e| e.path()).filter(|p| p.to_string_lossy().contains("slurmd:"));
+    let texts = logs.filter_map(|path| std::fs::read_to_string(path).ok());
+    let now = chrono::DateTime::from_timestamp(clock() as i64, 0).expect("a clock that is right").naive_utc();
+    texts.into_iter().any(|text| retries(&text, now))
+}
+
+/// The same of one node's log.
+fn retries(log: &str, now: chrono::NaiveDateTime) -> bool {
+    let is_young = |line: &str| {
+        let stamp = line.strip_prefix('[').and_then(|l| l.split(']').next()).unwrap_or_default();
+        let at = chrono::NaiveDateTime::parse_from_str(stamp, "%Y-%m-%dT%H:%M:%S%.f");
+        at.is_ok_and(|at| (now - at).as_seconds_f64() < RETRY_SECS)
+    };
+    let Some(last) = log.lines().rfind(|line| line.contains("Retrying job complete RPC")) else {
+        return false;
+    };
+    let step = last.split("] ").nth(1).and_then(|rest| rest.split(']').next()).unwrap_or("no step");
+    let is_done = |line: &str| line.contains(step) && line.contains("done with step");
+    is_young(last) && !log.lines().rev().take_while(|line| *line != last).any(is_done)
+}
+
+#[test]
+fn a_node_retries_until_its_step_is_done() {
+    let said =
+        "[2026-11-23T11:58:57.146] [43.batch] Retrying job complete RPC for StepId=43.batch [sleeping 15s]\n";
+    let at =
+        |secs: u32| chrono::NaiveDate::from_ymd_opt(2026, 11, 23).and_then(|d| d.and_hms_opt(11, 59, secs));
+    assert!(retries(said, at(5).expect("a time")));
+    assert!(!retries(said, at(20).expect("a time")), "it was long ago");
+    let done = format!("{said}[2026-11-23T11:59:02.149] [43.batch] done with step\n");
+    assert!(!retries(&done, at(5).expect("a time")));
+    assert!(!retries("", at(5).expect("a time")));
 }
 
 /// slurmctld answers, no node is down, and the one that died is done with its jobs. (A node that came back
