@@ -3,7 +3,7 @@
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 
-use crate::harness::jobs::clock;
+use crate::harness::jobs::{JobRow, clock};
 use crate::harness::processes::Process;
 use crate::harness::site::Relay;
 use crate::harness::{Site, wait};
@@ -14,6 +14,9 @@ const HEAL_SECS: f64 = 90.0;
 
 /// Longest until slurmctld looks for nodes for jobs once it was started again, seconds.
 const SCHEDULES_SECS: f64 = 8.0;
+
+/// Longest that a job is looked for which slurmd has lost, seconds.
+const LOST_SECS: f64 = 90.0;
 
 /// After so many seconds a node tells slurmctld again that a job is over.
 const RETRY_SECS: f64 = 16.0;
@@ -256,6 +259,22 @@ pub fn end(site: &Site, fault: &Fault) {
         let _ = wait::look(SCHEDULES_SECS, || schedules(site).then_some(()));
         let _ = wait::look(RETRY_SECS + 5.0, || (!is_retrying(site)).then_some(()));
     }
+    if let (Kind::SlurmdKilled, Some(node)) = (fault.kind, fault.victim.node()) {
+        let _ = wait::look(LOST_SECS, || (!has_lost_a_job(site, node)).then_some(()));
+    }
+}
+
+/// Whether Slurm shows a job of ours on a node on which nothing of it runs: slurmd has died in its prolog,
+/// and does not start it any more. Nobody there hears of a preemption, so a main job would wait until the end
+/// of the grace time, which is the site's.
+fn has_lost_a_job(site: &Site, node: &str) -> bool {
+    let processes = site.processes();
+    let runs = |id: u32| {
+        let id = id.to_string();
+        processes.iter().any(|p| p.node() == Some(node) && p.env.get("SLURM_JOB_ID") == Some(&id))
+    };
+    let here = |job: &JobRow| job.partition == "infill" && job.runs() && job.nodes.iter().any(|n| n == node);
+    site.queue().iter().filter(|job| here(job)).any(|job| !runs(job.id))
 }
 
 /// Whether slurmctld has looked for nodes for jobs that wait since it was started: at first it waits for its
