@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use infill::api::JobView;
 
-use crate::harness::jobs::JobRow;
+use crate::harness::jobs::{JobRow, MainJob};
 use crate::harness::{Site, Slurm, Train};
 
 /// Nodes.
@@ -24,6 +24,14 @@ fn train(site: &Site) -> u32 {
     Train::on("1").option("--comment=infill:gpus=1-16").run(curve).submit(site)
 }
 
+/// A main job with so many GPUs of this node and their share of it, which starts at once.
+fn main_job_on(site: &Site, node: &str, gpus: u32) -> MainJob {
+    let (gpus, memory) = (format!("--gpus-per-node={gpus}"), format!("--mem={}", 4000 * gpus));
+    let main = site.main_job(600, &["-N1", "-w", node, &gpus, "--cpus-per-gpu=4", &memory]);
+    site.starts_within(main, LATE_SECS);
+    main
+}
+
 fn ids(parts: &[JobRow]) -> BTreeSet<u32> {
     parts.iter().map(|p| p.id).collect()
 }
@@ -31,9 +39,7 @@ fn ids(parts: &[JobRow]) -> BTreeSet<u32> {
 #[test]
 fn workers_of_two_gpus_are_on_one_node_each() {
     let site = site();
-    let main =
-        site.main_job(600, &["-N1", "-w", "n1", "--gpus-per-node=1", "--cpus-per-gpu=4", "--mem=4000"]);
-    site.starts_within(main, LATE_SECS);
+    main_job_on(&site, "n1", 1);
     let job = Train::on("1")
         .option("--comment=infill:gpus=2-12")
         .option("--gpus-per-node=2")
@@ -55,9 +61,7 @@ fn workers_of_two_gpus_are_on_one_node_each() {
 
     // A main job for one GPU takes one worker, whose other GPU stays idle or is lent to who can use it.
     let before = ids(&site.parts(job));
-    let main =
-        site.main_job(600, &["-N1", "-w", "n2", "--gpus-per-node=1", "--cpus-per-gpu=4", "--mem=4000"]);
-    site.starts_within(main, LATE_SECS);
+    let main = main_job_on(&site, "n2", 1);
     site.until_trains_on(job, 4, 30.0);
     assert_eq!(before.difference(&ids(&site.parts(job))).count(), 1, "one worker was enough");
 
@@ -87,9 +91,7 @@ fn places(view: &JobView) -> Vec<&str> {
 #[test]
 fn gpus_beside_main_jobs_are_lent_one_by_one() {
     let site = site();
-    let main =
-        site.main_job(600, &["-N1", "-w", "n1", "--gpus-per-node=3", "--cpus-per-gpu=4", "--mem=12000"]);
-    site.starts_within(main, LATE_SECS);
+    main_job_on(&site, "n1", 3);
     let job = train(&site);
     let view = site.until_trains_on(job, 9, 60.0);
     assert!(places(&view).iter().all(|p| p.contains(':')), "{view:?}");
@@ -104,9 +106,7 @@ fn gpus_beside_main_jobs_are_lent_one_by_one() {
 
     // A main job for one GPU takes one of ours, and the others train on.
     let before = ids(&site.parts(job));
-    let main =
-        site.main_job(600, &["-N1", "-w", "n2", "--gpus-per-node=1", "--cpus-per-gpu=4", "--mem=4000"]);
-    site.starts_within(main, LATE_SECS);
+    let main = main_job_on(&site, "n2", 1);
     site.until_trains_on(job, 8, 30.0);
     let gone = before.difference(&ids(&site.parts(job))).count();
     assert_eq!(gone, 1, "one GPU was wanted");
