@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use crate::api::RoundView;
 use crate::clock::now;
@@ -20,7 +21,7 @@ use crate::daemon::{executor, lead, privacy, rounds, ticks};
 use crate::http::{self, Room};
 use crate::model::{Control, JobId, Lend, NodeName};
 use crate::round::GAPS_TO_LEARN_FROM;
-use crate::slurm::munge;
+use crate::slurm::identity;
 use crate::slurm::rest::RestSlurm;
 use crate::slurm::{PlacesSlurm, SlurmApi};
 use crate::store::{self, LeadStanding, Store};
@@ -52,10 +53,13 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         "infill serves"
     );
     let server = http::serve(listener, http::router(context.clone()), room, stop_signal());
+    // Whoever leads no more stops at once; else what is being stored is, before the end.
+    let mut writers = JoinSet::new();
+    writers.spawn(rounds::run(context.clone()));
+    writers.spawn(executor::run(context.clone(), queues));
     tokio::select! {
         result = server => result.context("the HTTP server failed")?,
-        () = rounds::run(context.clone()) => {}
-        () = executor::run(context.clone(), queues) => {}
+        Some(ended) = writers.join_next() => ended.context("the daemon broke")?,
         () = ticks::run(context.clone()) => {}
         () = privacy::keep(context.clone()) => {}
         why = lead::keep(&context) => {
@@ -71,7 +75,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
 /// What a daemon is made of that has just been given the lead.
 async fn context(config: Config, store: Arc<dyn Store>) -> anyhow::Result<(Context, Queues)> {
     let slurm = RestSlurm::new(&config.slurm)?;
-    let identity = munge::identity(&config.slurm);
+    let identity = identity::identity(&config.slurm);
     let config = Arc::new(config);
     let mut state = State::new(config.clone(), now());
     let errands = restore(&mut state, store.as_ref()).await.context("cannot read the store")?;

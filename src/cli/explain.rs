@@ -50,7 +50,7 @@ pub async fn run(args: ExplainArgs, session: &Session) -> CommandResult {
     let status: Status = client.get(routes::STATUS).await?;
     let job = args.subject.parse().ok().map(JobId);
     let generations = match job {
-        Some(id) => generations(&client, id).await?,
+        Some(id) => generations(&client, lead_of(id, &status)).await?,
         None => vec![],
     };
     let explanation = match args.at {
@@ -75,6 +75,11 @@ pub async fn run(args: ExplainArgs, session: &Session) -> CommandResult {
         output::print(&show(&explanation, &args.subject, When::now()))?;
     }
     Ok(Exit::Ok.code())
+}
+
+/// A wing is explained by its lead.
+fn lead_of(id: JobId, status: &Status) -> JobId {
+    status.jobs.iter().find(|j| j.wings.contains(&id)).map_or(id, |j| j.job)
 }
 
 async fn generations(client: &Client, id: JobId) -> Result<Vec<GenerationRecord>, ClientError> {
@@ -109,9 +114,8 @@ fn of_job(
     round: Option<RoundView>,
     generations: Vec<GenerationRecord>,
 ) -> Option<Explanation> {
-    let job = status.jobs.iter().find(|j| j.job == id || j.wings.contains(&id)).cloned();
-    // A wing is explained by its lead.
-    let id = job.as_ref().map_or(id, |j| j.job);
+    let id = lead_of(id, status);
+    let job = status.jobs.iter().find(|j| j.job == id).cloned();
     let round = round.map(|r| reduce(r, |j| j == id, |n| n.job == Some(id)));
     let judged = round.as_ref().is_some_and(|r| !r.report.jobs.is_empty());
     (job.is_some() || judged || !generations.is_empty()).then_some(Explanation {

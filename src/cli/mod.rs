@@ -1,4 +1,4 @@
-//! The command line: one file a subcommand. This is the only place, besides `main`, that uses `anyhow`.
+//! The command line: one file a subcommand.
 
 mod advise;
 pub mod args;

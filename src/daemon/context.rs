@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::generation::Arrival;
 use crate::model::{AgentEvent, JobId, Secret, UnixTime};
 use crate::slurm::SlurmApi;
-use crate::slurm::munge::Identity;
+use crate::slurm::identity::Identity;
 use crate::store::{LeadStanding, Store, StoreError};
 
 /// Setting of the store that keeps the administrator's last order.

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::books;
 use super::context::Context;
 use super::health::Topic;
 use super::lanes::{Queues, Sent};
 use super::metrics::ActionEnd;
+use super::profiles;
 use crate::clock::now;
 use crate::generation::Effect;
 use crate::model::{Job, JobId};
@@ -110,6 +112,9 @@ async fn carry_out(context: &Context, job: JobId, effect: &Effect) {
     }
 }
 
+/// Why a job waits that only an administrator may release, in Slurm's word.
+const HELD_BY_ADMIN: &str = "JobHeldAdmin";
+
 /// Does one effect, after making sure that its Slurm job is ours to touch.
 ///
 /// # Errors
@@ -127,6 +132,11 @@ pub async fn perform(
         return Ok(());
     }
     match effect {
+        // Since the machine looked, somebody may have held it.
+        Effect::Launch { .. } if job.held && job.state_reason == HELD_BY_ADMIN => {
+            let doing = format!("launching job {}", job.id);
+            Err(SlurmError::Permanent { doing, what: "an administrator holds it".to_owned() })
+        }
         Effect::Launch { job, node, limit_mins } => slurm.launch(*job, node, *limit_mins).await,
         Effect::Hold { job } => slurm.hold(*job).await,
         Effect::RequeueHold { .. } if job.state.is_pending() => slurm.hold(job.id).await,
@@ -214,9 +224,13 @@ async fn write(
     Ok(())
 }
 
-/// Stores everything that has changed, at the end.
+/// Stores everything that has changed, and history, at the end. What is being stored by others is waited for.
 pub async fn save_all(context: &Context) {
-    if !save(context).await {
+    if save(context).await {
+        context.state().ledger.close_rows();
+        books::write(context).await;
+        profiles::save(context).await;
+    } else {
         tracing::error!("the last changes could not be stored; the next daemon reads the truth from Slurm");
     }
 }
@@ -228,10 +242,40 @@ mod tests {
     use crate::daemon::context::Services;
     use crate::daemon::fleet::Batch;
     use crate::daemon::state::State;
-    use crate::model::NodeName;
+    use crate::model::{NodeName, Plan, Report, SolveStatus, UnixTime};
     use crate::slurm::fake::{Act, FakeSlurm};
-    use crate::slurm::munge::FakeIdentity;
-    use crate::store::LeadStanding;
+    use crate::slurm::identity::FakeIdentity;
+    use crate::store::{LeadStanding, RoundRecord, Store};
+
+    async fn store() -> Arc<dyn Store> {
+        crate::store::open("sqlite::memory:", || ()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn at_the_end_history_is_stored_too_after_what_is_being_stored() {
+        let at = UnixTime(100);
+        let services = Services {
+            slurm: Arc::new(FakeSlurm::new(1, "infill")),
+            store: store().await,
+            identity: Arc::new(FakeIdentity::default()),
+        };
+        let state = State::new(Arc::new(Config::default()), at);
+        let (context, _queues) = Context::new(services, state, LeadStanding::Alone, at);
+        let context = Arc::new(context);
+        let (jobs, steps) = (Vec::new(), Vec::new());
+        let plan = Plan { at, jobs, status: SolveStatus::Trivial, proof: None, objective: 0.0, steps };
+        context.state().ledger.add_round(RoundRecord { at, plan, report: Report::default(), acted: true });
+        let saving = context.saving.lock().await;
+        let end = tokio::spawn({
+            let context = context.clone();
+            async move { save_all(&context).await }
+        });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!end.is_finished());
+        drop(saving);
+        end.await.unwrap();
+        assert_eq!(context.store.round_at(at).await.unwrap().map(|r| r.at), Some(at));
+    }
 
     #[tokio::test]
     async fn leaving_overtakes_limits_that_slurm_does_not_answer() {
@@ -242,7 +286,7 @@ mod tests {
         }
         let services = Services {
             slurm: slurm.clone(),
-            store: crate::store::open("sqlite::memory:", || ()).await.unwrap(),
+            store: store().await,
             identity: Arc::new(FakeIdentity::default()),
         };
         let state = State::new(Arc::new(Config::default()), now());

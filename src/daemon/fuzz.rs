@@ -1,15 +1,17 @@
 //! 50,000 records that are wrong in one place, each among records that are whole, from the bytes that
-//! slurmrestd sends to a round's plan: nothing panics, no whole record is lost or doubted, and no job ends by
-//! it.
+//! slurmrestd sends to a round's plan, of whole nodes and of their GPUs: nothing panics, no whole record is
+//! lost or doubted, and no job ends by it.
 //!
 //! Seeded: a case that fails says its seed, and is the same every time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::state::State;
 use crate::config::Config;
-use crate::model::{Doubt, JobId, MalleableState, NodeName, Snapshot, UnixTime};
+use crate::model::{Doubt, JobId, Lend, MalleableState, NodeName, Snapshot, UnixTime};
 use crate::round::judge;
+use crate::slurm::Seats;
 use crate::slurm::rest::offline;
 
 /// Snapshots, and wrong records in each: 50,000 cases.
@@ -17,15 +19,22 @@ const SNAPSHOTS: u64 = 1_000;
 const CASES: usize = 50;
 
 /// Every so many snapshots a round is planned, which takes longer than all before.
-const PLANNED: u64 = 20;
+const PLANNED: u64 = 4;
 
 const NOW: i64 = 1_800_000_000;
 
 /// Whole records have smaller numbers than this, wrong ones larger.
 const WRONG: u64 = 1_000;
 
-/// The whole jobs. Their ids are none that a wrong value could be read as.
+/// The whole jobs that wait. Their ids are none that a wrong value could be read as.
 const OURS_AND_MAIN: std::ops::RangeInclusive<u64> = 101..=106;
+
+/// The whole job that runs, on a part of the last node.
+const RUNS: u64 = 108;
+
+/// The whole nodes, of which some are idle.
+const NODES: u64 = 5;
+const IDLE: u64 = 4;
 
 type Record = Vec<(&'static str, Vec<u8>)>;
 
@@ -50,14 +59,22 @@ fn record<const N: usize>(fields: [(&'static str, String); N]) -> Record {
     fields.into_iter().map(|(name, value)| (name, value.into_bytes())).collect()
 }
 
+/// A node: idle, or the last of the whole ones.
 fn node(number: u64) -> Record {
+    let choose = |idle: &str, mixed: &str| if number == NODES { mixed.to_owned() } else { idle.to_owned() };
     record([
         ("name", format!("\"n{number}\"")),
         ("address", format!("\"n{number}.cluster\"")),
-        ("state", r#"["IDLE"]"#.to_owned()),
+        ("state", choose(r#"["IDLE"]"#, r#"["MIXED"]"#)),
         ("partitions", r#"["main","infill"]"#.to_owned()),
-        ("cpus", "2".to_owned()),
+        ("cpus", "16".to_owned()),
+        ("effective_cpus", "16".to_owned()),
+        ("alloc_cpus", choose("0", "4")),
+        ("real_memory", "16000".to_owned()),
+        ("specialized_memory", "0".to_owned()),
+        ("alloc_memory", choose("0", "4000")),
         ("gres", "\"gpu:a100:4(S:0-1)\"".to_owned()),
+        ("gres_used", choose("\"gpu:a100:0(IDX:N/A)\"", "\"gpu:a100:1(IDX:2)\"")),
         ("features", r#"["big","ib"]"#.to_owned()),
         ("active_features", r#"["big"]"#.to_owned()),
         ("reason", "\"\"".to_owned()),
@@ -100,7 +117,47 @@ fn job(number: u64) -> Record {
         ("resv_name", "\"\"".to_owned()),
         ("eligible_time", time(0)),
         ("restart_cnt", "0".to_owned()),
+        ("preempt_time", time(0)),
+        ("tres_per_job", "\"\"".to_owned()),
+        ("tres_per_task", "\"\"".to_owned()),
+        ("tres_per_socket", "\"\"".to_owned()),
+        ("tasks", time(1)),
+        ("cpus", time(1)),
+        ("memory_per_node", time(0)),
+        ("memory_per_cpu", r#"{"set":false,"infinite":false,"number":0}"#.to_owned()),
+        ("memory_per_tres", "\"\"".to_owned()),
+        ("cpus_per_tres", "\"\"".to_owned()),
+        ("shared", "[]".to_owned()),
+        ("gres_detail", "[]".to_owned()),
+        ("job_resources", "{}".to_owned()),
     ])
+}
+
+/// The same job once it runs, on a part of the last whole node.
+fn running(number: u64) -> Record {
+    let time = |secs: i64| format!(r#"{{"set":true,"infinite":false,"number":{secs}}}"#);
+    let node = format!("\"n{NODES}\"");
+    let holds = r#""cpus":{"count":4,"used":0},"memory":{"used":0,"allocated":4000}"#;
+    let resources = format!(
+        r#"{{"nodes":{{"count":1,"whole":false,"list":{node},"allocation":[{{"name":{node},{holds}}}]}},"cpus":4}}"#
+    );
+    let now = record([
+        ("job_state", r#"["RUNNING"]"#.to_owned()),
+        ("state_reason", "\"None\"".to_owned()),
+        ("start_time", time(NOW - 50)),
+        ("end_time", time(NOW + 3550)),
+        ("nodes", node.clone()),
+        ("batch_host", node.clone()),
+        ("scheduled_nodes", "\"\"".to_owned()),
+        ("hold", "false".to_owned()),
+        ("gres_detail", r#"["gpu:a100:1(IDX:2)"]"#.to_owned()),
+        ("job_resources", resources),
+    ]);
+    let mut job = job(number);
+    for (name, value) in now {
+        job.iter_mut().filter(|(field, _)| *field == name).for_each(|(_, old)| old.clone_from(&value));
+    }
+    job
 }
 
 fn reservation(number: u64) -> Record {
@@ -193,17 +250,18 @@ struct Lists([Vec<Record>; 3]);
 impl Lists {
     fn whole() -> Lists {
         Lists([
-            (1..=4).map(node).collect(),
-            OURS_AND_MAIN.map(job).collect(),
+            (1..=NODES).map(node).collect(),
+            OURS_AND_MAIN.map(job).chain([running(RUNS)]).collect(),
             (1..=2).map(reservation).collect(),
         ])
     }
 
     /// Adds a wrong record somewhere.
     fn add_wrong(&mut self, number: u64, odd: &[Vec<u8>], chance: &mut Chance) {
-        let (list, mut record) = match chance.below(6) {
+        let (list, mut record) = match chance.below(7) {
             0 => (0, node(number)),
             1 => (2, reservation(number)),
+            2 | 3 => (1, running(number)),
             _ => (1, job(number)),
         };
         damage(&mut record, odd, chance);
@@ -252,12 +310,13 @@ fn check_whole(snapshot: &Snapshot, whole: &Snapshot, seed: u64) {
     }
 }
 
-/// Has the daemon's values take a snapshot in, and plans a round now and then.
-fn round(state: &mut State, snapshot: Snapshot, seed: u64) {
+/// Has the daemon's values take a snapshot in, and plans a round now and then. `waits`: how many jobs must
+/// still be there.
+fn round(state: &mut State, snapshot: Snapshot, waits: usize, seed: u64) {
     let now = UnixTime(NOW + seed as i64);
     let _ = state.see(&snapshot, now, now);
     state.look(snapshot, now);
-    for job in OURS_AND_MAIN.step_by(2).map(|id| JobId(id as u32)) {
+    for job in OURS_AND_MAIN.step_by(2).map(|id| JobId(id as u32)).take(waits) {
         let known = state.fleet.machine(job).map(|m| m.state());
         assert_eq!(known, Some(MalleableState::Queued), "seed {seed}: job {job}");
     }
@@ -273,9 +332,16 @@ fn wrong_records_cost_only_themselves() {
     let whole = Lists::whole().snapshot(0);
     assert!(whole.doubts.is_empty() && whole.unread.is_none(), "{whole:?}");
     assert!(whole.node(&NodeName::new("n1")).is_some_and(|n| n.state.is_idle()));
-    let mut config = Config::default();
-    config.slurm.partition = "infill".to_owned();
-    let mut state = State::new(Arc::new(config), UnixTime(NOW));
+    let [mut whole_nodes, mut shares] = [Lend::Nodes, Lend::Gpus].map(|lend| {
+        let mut config = Config::default();
+        config.slurm.partition = "infill".to_owned();
+        config.gaps.lend = lend;
+        State::new(Arc::new(config), UnixTime(NOW))
+    });
+    let mut seats = Seats::new("infill", BTreeMap::new());
+    let places = seats.places(whole.clone());
+    let free = places.nodes.iter().filter(|n| n.state.is_idle()).count() as u64;
+    assert_eq!(free, 4 * IDLE + 3, "a GPU of the last node is taken: {places:?}");
     let (values, texts) = (odd_values(), odd_texts());
     for seed in 0..SNAPSHOTS {
         let mut chance = Chance(seed);
@@ -283,7 +349,8 @@ fn wrong_records_cost_only_themselves() {
         (0..CASES).for_each(|n| lists.add_wrong(WRONG + n as u64, &values, &mut chance));
         let snapshot = lists.snapshot(seed);
         check_whole(&snapshot, &whole, seed);
-        round(&mut state, snapshot, seed);
+        round(&mut shares, seats.places(snapshot.clone()), 0, seed);
+        round(&mut whole_nodes, snapshot, usize::MAX, seed);
     }
     // What users write themselves is never a reason for doubt.
     for seed in 0..SNAPSHOTS / 10 {

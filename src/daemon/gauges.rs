@@ -1,11 +1,13 @@
 //! The gauges, set after each round.
 
+use rustc_hash::FxHashSet;
+
 use super::ledger::Kind;
 use super::metrics::{HELLO, JobMetrics, Metrics, NodeMetrics};
 use super::state::State;
 use crate::api::RoundView;
 use crate::gaps::Idle;
-use crate::model::{EventKind, MalleableState, Snapshot};
+use crate::model::{EventKind, MalleableState, NodeName, Snapshot};
 
 /// Sets the gauges to what the state is after a round, and adds up what has come since the last one.
 pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView) {
@@ -52,7 +54,9 @@ fn jobs(metrics: &JobMetrics, state: &State) {
 /// Nodes of the partition on which a main job runs.
 fn main_nodes(snapshot: &Snapshot, partition: &str) -> usize {
     let main = snapshot.jobs.iter().filter(|j| j.partition != partition && j.state.occupies_nodes());
-    main.flat_map(|j| &j.nodes)
-        .filter(|n| snapshot.node(n).is_some_and(|n| n.partitions.iter().any(|p| p == partition)))
-        .count()
+    // Several may share one.
+    let nodes: FxHashSet<&NodeName> = main.flat_map(|j| &j.nodes).collect();
+    let is_ours =
+        |n: &&NodeName| snapshot.node(n).is_some_and(|n| n.partitions.iter().any(|p| p == partition));
+    nodes.into_iter().filter(is_ours).count()
 }

@@ -64,7 +64,10 @@ impl fmt::Display for Problem {
             Problem::Slurm(why) => {
                 write!(f, "Slurm does not answer ({why}): jobs run on, nothing is started")
             }
-            Problem::Snapshot(doubts) => write!(f, "the last snapshot was doubtful: {doubts:?}"),
+            Problem::Snapshot(doubts) => {
+                let said: Vec<String> = doubts.iter().map(ToString::to_string).collect();
+                write!(f, "the last snapshot was doubtful: {}", said.join("; "))
+            }
             Problem::Store(why) => write!(f, "the store fails ({why}): nothing is started"),
         }
     }

@@ -128,6 +128,12 @@ impl Ledger {
         self.bound(Kind::Measurements);
     }
 
+    /// The same of all jobs.
+    pub fn close_rows(&mut self) {
+        self.measurements.extend(std::mem::take(&mut self.open).into_values());
+        self.bound(Kind::Measurements);
+    }
+
     /// Drops what was measured for these profiles: it would bring them back.
     pub fn forget(&mut self, filter: &ProfileFilter) {
         self.measurements.retain(|m| !filter.matches(&m.key));

@@ -21,11 +21,14 @@ static JOBS: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// The name of a reservation in a sentence.
 static RESERVATIONS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\breservation [^\s,;)]+").ok());
 
+/// The name of a node in a sentence.
+static NODES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\bnode [^\s,;]").ok());
+
 /// What stands in for a sentence that could not be cleaned.
 const WITHHELD: &str = "not shown";
 
 /// What stands in for what is wrong with jobs that are hidden.
-const OF_OTHERS: &str = "something is wrong with a job that is not shown to you";
+const OF_OTHERS: &str = "something is wrong with a job or a node that is not shown to you";
 
 /// Who reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,10 +143,13 @@ impl<'a> Sight<'a> {
         status
     }
 
-    /// What is wrong with a job may quote it.
+    /// What is wrong with a job or a node may quote it.
     fn clean_problem(&self, problem: &mut String) {
         let parts: Vec<&str> = problem.split("; ").collect();
-        let mut kept: Vec<&str> = parts.iter().copied().filter(|p| self.words(p) == *p).collect();
+        let names_a_node = |part: &str| NODES.as_ref().is_none_or(|nodes| nodes.is_match(part));
+        let is_hidden = |part: &str| self.private.nodes && !self.viewer.all && names_a_node(part);
+        let is_shown = |part: &&str| self.words(part) == **part && !is_hidden(part);
+        let mut kept: Vec<&str> = parts.iter().copied().filter(is_shown).collect();
         if kept.len() < parts.len() {
             kept.push(OF_OTHERS);
         }
@@ -214,9 +220,7 @@ impl<'a> Sight<'a> {
         if !self.job(job) {
             view.generations.clear();
         }
-        if !self.viewer.all && self.private.jobs {
-            view.generations.retain(|g| submitted.is_none_or(|at| g.started_at >= at));
-        }
+        view.generations.retain(|g| submitted.is_none_or(|at| g.started_at >= at));
         if !self.is_clear() {
             view.generations.iter_mut().for_each(|g| self.clean(&mut g.why));
         }

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 use crate::daemon::context::Context;
 use crate::model::{Credential, Secret, UserId, hello_payload};
-use crate::slurm::munge::{IdentityError, uid_of};
+use crate::slurm::identity::{IdentityError, uid_of};
 
 use super::Denial;
 

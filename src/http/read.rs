@@ -77,7 +77,11 @@ pub async fn plan(
     let none = || Denial::new(StatusCode::SERVICE_UNAVAILABLE, "no trusted snapshot yet");
     let question = question.ok_or_else(none)?;
     let view = rounds::answer(context.config.clone(), question).await;
-    let mut view = view.map_err(|e| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+    let mut view = view.map_err(|e| {
+        // It names jobs and nodes that the reader may not see.
+        tracing::error!("there is no plan to show: {e}");
+        Denial::new(StatusCode::INTERNAL_SERVER_ERROR, "the round failed: the daemon's log says why")
+    })?;
     view.report.owners = context.state().owners(&view.report);
     Ok(Json(shown(&context, &viewer, view)))
 }

@@ -14,7 +14,7 @@ use crate::api::headers;
 use crate::daemon::context::Context;
 use crate::daemon::sight::Viewer;
 use crate::model::{Credential, Readers, Secret, UserId};
-use crate::slurm::munge::name_of;
+use crate::slurm::identity::name_of;
 
 use super::access::Access;
 use super::{Denial, auth};

@@ -19,7 +19,7 @@ use crate::model::{
 };
 use crate::slurm::Privacy;
 use crate::slurm::fake::{FakeSlurm, pending_job};
-use crate::slurm::munge::{FakeIdentity, uid_of};
+use crate::slurm::identity::{FakeIdentity, uid_of};
 use crate::store::{LeadStanding, Measurement, RoundRecord};
 
 /// A user that every system has: the owner of what the others may or may not see.

@@ -1,5 +1,7 @@
 //! What Slurm said at one moment, and how far it can be trusted.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Job, Node, NodeName, UnixTime};
@@ -42,6 +44,17 @@ pub enum Doubt {
     ControllerRestarted,
     /// The answers contradict each other; the text says how.
     Inconsistent(String),
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Doubt::BackfillActive => f.write_str("backfill was planning"),
+            Doubt::BackfillMoved => f.write_str("backfill planned anew meanwhile"),
+            Doubt::ControllerRestarted => f.write_str("slurmctld restarted meanwhile"),
+            Doubt::Inconsistent(how) => f.write_str(how),
+        }
+    }
 }
 
 /// Nodes, jobs and reservations as Slurm told them in one reading.

@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq;
 
 use super::SlurmError;
 use super::command::Program;
-use super::disbelief::IdentityError;
+pub use super::disbelief::IdentityError;
 use super::munge::{self, MungeError};
 use super::rest::{Claims, RestSlurm};
 use super::tokens::Tokens;

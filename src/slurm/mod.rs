@@ -9,7 +9,7 @@ mod disbelief;
 #[doc(hidden)]
 pub mod fake;
 mod gres;
-mod identity;
+pub mod identity;
 pub mod munge;
 mod places;
 mod privacy;

@@ -8,9 +8,6 @@ use std::time::Duration;
 use super::command::{CommandError, Output, Program};
 use crate::model::Secret;
 
-pub use super::disbelief::IdentityError;
-pub use super::identity::{FakeIdentity, Identity, identity, name_of, uid_of};
-
 /// munged answers in milliseconds or is ailing.
 const LIMIT: Duration = Duration::from_secs(5);
 

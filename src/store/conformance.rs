@@ -83,8 +83,14 @@ async fn generations(store: &dyn Store) -> Result<(), String> {
     let (first, second) = (generation(1, "start"), generation(2, "grow"));
     ok(store.add_generations(&[second.clone(), first.clone()]).await)?;
     ok(store.add_generations(&[generation(2, "again")]).await)?;
-    same("generations, oldest first", &ok(store.generations(JobId(7)).await)?, &vec![first, second])?;
-    same("of another job", &ok(store.generations(JobId(8)).await)?, &vec![])
+    let listed = ok(store.generations(JobId(7)).await)?;
+    same("generations, oldest first", &listed, &vec![first.clone(), second.clone()])?;
+    same("of another job", &ok(store.generations(JobId(8)).await)?, &vec![])?;
+    // The number of a job that is gone.
+    let again = GenerationRecord { started_at: UnixTime(900), ..first.clone() };
+    ok(store.add_generations(std::slice::from_ref(&again)).await)?;
+    let listed = ok(store.generations(JobId(7)).await)?;
+    same("a number that is used again", &listed, &vec![first, second, again])
 }
 
 async fn orders(store: &dyn Store) -> Result<(), String> {
@@ -324,7 +330,7 @@ async fn prune(store: &dyn Store) -> Result<(), String> {
     same("rows deleted", &rows, &(3 + 1 + 1 + 2 + 2503 + 1))?;
     same("a round stays", &ok(rounds_until(store, None, 9).await)?, &summaries(&[round(102)]))?;
     same("a gap stays", &ok(store.gaps(9).await)?, &vec![gap(102)])?;
-    same("a generation stays", &ok(store.generations(JobId(7)).await)?.len(), &1)?;
+    same("generations stay", &ok(store.generations(JobId(7)).await)?.len(), &2)?;
     let old = ok(store.open_leads().await)?.into_iter().find(|l| l.job == JobId(21));
     same("an old open lead stays", &old, &Some(lead(21, 10, false)))?;
     let all = ProfileFilter::default();

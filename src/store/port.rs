@@ -138,7 +138,7 @@ pub trait Store: Send + Sync {
     async fn open_leads(&self) -> Result<Vec<LeadRecord>, StoreError>;
     /// Adds generations; one that is there already stays.
     async fn add_generations(&self, generations: &[GenerationRecord]) -> Result<(), StoreError>;
-    /// Generations of one lead, oldest first.
+    /// Generations of the leads that have had this number, oldest first.
     async fn generations(&self, job: JobId) -> Result<Vec<GenerationRecord>, StoreError>;
     /// Hands out `count` order numbers that were never handed out before; returns the first.
     async fn next_orders(&self, count: u64) -> Result<u64, StoreError>;

@@ -1,5 +1,5 @@
 //! The executor's guard, against anything that a plan could get wrong: no job outside the partition, and none
-//! of another malleable job, is ever acted upon.
+//! of another malleable job, is ever acted upon, and none is launched that an administrator holds.
 
 use std::sync::Mutex;
 
@@ -14,6 +14,7 @@ use proptest::prelude::*;
 struct Obedient {
     jobs: Vec<Job>,
     touched: Mutex<Vec<JobId>>,
+    launched: Mutex<Vec<JobId>>,
 }
 
 impl Obedient {
@@ -41,6 +42,7 @@ impl SlurmApi for Obedient {
         Ok(self.jobs.iter().find(|j| j.id == id).cloned())
     }
     async fn launch(&self, id: JobId, _: &NodeName, _: u32) -> Result<(), SlurmError> {
+        self.launched.lock().unwrap().push(id);
         self.touch(id)
     }
     async fn set_time_limit(&self, id: JobId, _: u32) -> Result<(), SlurmError> {
@@ -83,7 +85,10 @@ fn job(id: u32) -> impl Strategy<Value = Job> {
         Just("wing:1x".to_owned()),
     ];
     let state = prop::sample::select(vec![BaseState::Pending, BaseState::Running, BaseState::Completed]);
-    (partition, name, state, any::<bool>()).prop_map(move |(partition, name, state, held)| Job {
+    let reason = prop::sample::select(vec!["JobHeldUser", "JobHeldAdmin", "None"]);
+    let all = (partition, name, state, any::<bool>(), reason);
+    all.prop_map(move |(partition, name, state, held, reason)| Job {
+        state_reason: reason.to_owned(),
         user_id: UserId(1),
         user_name: "u".to_owned(),
         name,
@@ -118,13 +123,17 @@ proptest! {
         lead in id(),
         effects in prop::collection::vec(effect(), 1..6),
     ) {
-        let slurm = Obedient { jobs: vec![jobs.0, jobs.1, jobs.2, jobs.3], touched: Mutex::default() };
+        let slurm = Obedient { jobs: vec![jobs.0, jobs.1, jobs.2, jobs.3], touched: Mutex::default(), launched: Mutex::default() };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for effect in &effects {
             let result = runtime.block_on(perform(&slurm, "infill", lead, effect));
             let target = slurm.jobs.iter().find(|j| j.id == effect.job());
             let foreign = target.is_some_and(|j| j.partition != "infill");
             prop_assert!(!foreign || matches!(result, Err(SlurmError::Denied { .. })), "{effect:?}: {result:?}");
+        }
+        for id in slurm.launched.into_inner().unwrap() {
+            let job = slurm.jobs.iter().find(|j| j.id == id).unwrap();
+            prop_assert!(!job.held || job.state_reason != "JobHeldAdmin", "{} is held by an administrator", id);
         }
         for id in slurm.touched.into_inner().unwrap() {
             let job = slurm.jobs.iter().find(|j| j.id == id).unwrap();

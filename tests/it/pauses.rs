@@ -181,8 +181,12 @@ impl Subject {
             main_secs: None,
         });
         if self.live {
-            // In place of one of its wings the lead comes back.
-            let most = if kind == Kind::LeadLost { 2 } else { 1 };
+            let most = match kind {
+                Kind::Grow => 0,
+                // In place of one of its wings the lead comes back.
+                Kind::LeadLost => 2,
+                _ => 1,
+            };
             self.assert_survivors_stay(before.1, first.membership, most);
         }
         eprintln!("{:?}", self.changes[self.changes.len() - 1]);

@@ -41,7 +41,8 @@ PROGRAM = """
     sampler = ElasticSampler(996, 12, seed=3)
     data = torch.randn(996, 4, generator=torch.Generator().manual_seed(0))
     loader = torch.utils.data.DataLoader(data, batch_sampler=sampler)
-    run = infill.live(net, optimizer, sampler, checkpoint="live.pt", warm=lambda model: model(data[:3]).mean())
+    every = {"checkpoint_secs": float(os.environ.get("EVERY", 600)), "warm": lambda model: model(data[:3]).mean()}
+    run = infill.live(net, optimizer, sampler, checkpoint="live.pt", **every)
     trace = open(f"trace-{os.getpid()}", "w", buffering=1)
     while run.updates < int(os.environ.get("STEPS", 10**6)):
         for batch, part in run.parts(loader):
@@ -330,6 +331,21 @@ class Agents(Live):
             member.hang_up()
         self.agent.wait_step(20)
         self.assertEqual([first.process.poll(), second.process.poll()], [None, None])
+
+    def test_one_that_asks_to_save_gets_what_there_is_then(self):
+        """Checkpoints that are written all the time anyway are no answer."""
+        (member,) = self.agent.begin(PROGRAM, 1, EVERY="0")
+        self.agent.wait_step(20)
+        self.assertTrue((self.agent.directory / "live.pt").exists())
+        self.assertEqual(member.heard("saved"), None)
+        for _ in range(5):
+            member.said.clear()
+            member.send("roll")
+            before = member.hear("here")["step"]
+            member.send("save")
+            saved = member.hear("saved")["step"]
+            self.assertGreaterEqual(saved, before)
+            self.assertGreaterEqual(torch.load(self.agent.directory / "live.pt", weights_only=True)["updates"], saved)
 
     def test_one_that_asks_for_a_restart(self):
         self.agent.begin(PROGRAM, 2)

@@ -196,7 +196,8 @@ fn end_of(state: Option<&BaseState>) -> String {
         Some(BaseState::Failed) => "has failed".to_owned(),
         Some(BaseState::Timeout) => "has met its time limit".to_owned(),
         Some(BaseState::NodeFail) => "has lost its node".to_owned(),
-        Some(other) => format!("has ended: {other:?}"),
+        Some(BaseState::OutOfMemory) => "has run out of memory".to_owned(),
+        Some(_) => "has ended".to_owned(),
         None => "has ended; Slurm has forgotten how".to_owned(),
     }
 }

@@ -36,30 +36,38 @@ fn only_known_versions_are_read() {
         record["version"] = version;
         Machine::from_record(record).map_or_else(|e| e.to_string(), |_| "read".to_owned())
     };
-    let said = [json!(2), json!(3), json!(4), json!("2"), json!(null)].map(record).join("\n");
+    let said = [json!(2), json!(3), json!(4), json!(5), json!("2"), json!(null)].map(record).join("\n");
     insta::assert_snapshot!(said, @r#"
     read
     read
-    it is of version 4, written by a newer infill; this one reads up to 3
-    it is of version "2", written by a newer infill; this one reads up to 3
-    it is of version null, written by a newer infill; this one reads up to 3
+    read
+    it is of version 5, written by a newer infill; this one reads up to 4
+    it is of version "2", written by a newer infill; this one reads up to 4
+    it is of version null, written by a newer infill; this one reads up to 4
     "#);
     let error = Machine::from_record(json!({"job": 7})).unwrap_err();
     insta::assert_snapshot!(error, @"it is no record of a malleable job: missing field `phase`");
 }
 
 #[test]
-fn records_of_the_version_before_are_read() {
-    let mut record = running("1-8", &[1, 2]).m.record();
-    record["version"] = json!(2);
+fn records_of_the_versions_before_are_read() {
     let taken = |value: &mut serde_json::Value, key| value.as_object_mut().unwrap().remove(key).unwrap();
-    taken(&mut record["generation"], "store");
-    taken(&mut record["generation"], "roll");
-    for worker in record["workers"].as_object_mut().unwrap().values_mut() {
-        assert_eq!(taken(worker, "live"), json!("no"));
+    for version in [2, 3] {
+        let mut record = running("1-8", &[1, 2]).m.record();
+        record["version"] = json!(version);
+        assert_eq!(taken(&mut record["generation"], "away"), json!(null));
+        assert_eq!(taken(&mut record["submitted"], "block"), json!(1));
+        if version == 2 {
+            taken(&mut record["generation"], "store");
+            taken(&mut record["generation"], "roll");
+            for worker in record["workers"].as_object_mut().unwrap().values_mut() {
+                assert_eq!(taken(worker, "live"), json!("no"));
+            }
+        }
+        let m = Machine::from_record(record).unwrap();
+        assert_eq!((m.phase.members().len(), m.generation.number, m.submitted.block), (2, 1, 1));
+        assert_eq!((m.generation.store.is_none(), m.generation.away.is_none()), (version == 2, true));
     }
-    let m = Machine::from_record(record).unwrap();
-    assert_eq!((m.phase.members().len(), m.generation.number, m.generation.store), (2, 1, None));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::daemon::context::Services;
 use crate::daemon::state::State;
 use crate::model::{Credential, Secret, UserId};
 use crate::slurm::fake::FakeSlurm;
-use crate::slurm::munge::{FakeIdentity, uid_of};
+use crate::slurm::identity::{FakeIdentity, uid_of};
 use crate::store::LeadStanding;
 
 /// A user that every system has, and who is no administrator.

@@ -10,7 +10,7 @@ use crate::daemon::context::Services;
 use crate::daemon::state;
 use crate::model::UserId;
 use crate::slurm::fake::FakeSlurm;
-use crate::slurm::munge::FakeIdentity;
+use crate::slurm::identity::FakeIdentity;
 use crate::store::LeadStanding;
 
 /// A round of the samples so many seconds after [`NOW`].

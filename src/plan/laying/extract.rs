@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::evaluate::{Present, Value, counts, evaluate_job};
-use super::seats::{Node, seat_all};
+use super::seats::seat_all;
+use super::seeker::Node;
 use crate::model::{Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement, Plan, SolveStatus};
 use crate::plan::space::cost;
 use crate::plan::space::decision::{Schedule, Space};

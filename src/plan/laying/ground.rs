@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::seats::{Node, Seeker};
+use super::seeker::{Node, Seeker};
 use crate::plan::space::decision::Space;
 use crate::plan::space::resource::Level;
 

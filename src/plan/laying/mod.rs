@@ -5,3 +5,4 @@ pub mod evaluate;
 pub mod extract;
 mod ground;
 pub mod seats;
+mod seeker;

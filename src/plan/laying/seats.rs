@@ -9,14 +9,11 @@
 //! Where nodes of jobs are blocks of several slots of one node, the largest are seated first (see `ground`).
 
 use super::ground::Ground;
-use crate::model::{MalleableJob, NodeName};
+use super::seeker::{Node, Seeker};
+use crate::model::MalleableJob;
 use crate::plan::space::cost::Change;
 use crate::plan::space::decision::{Schedule, Space};
-use crate::plan::space::slots::{self, Slot};
-use crate::plan::space::spec::{Family, Spec};
-
-/// The slots of one node of a job: several where its nodes are blocks.
-pub type Node = Vec<usize>;
+use crate::plan::space::spec::Spec;
 
 /// A node to be found for a job.
 struct Seat {
@@ -50,43 +47,36 @@ pub fn seat_all(space: &Space<'_>, schedule: &Schedule, favoured: &[usize]) -> V
         let by_need = b.size.cmp(&a.size).then(b.steps.cmp(&a.steps)).then(b.loss.total_cmp(&a.loss));
         later(a).cmp(&later(b)).then(by_need).then(a.job.cmp(&b.job))
     });
-    let spec = |job: usize| schedule[job].first().and_then(|o| space.jobs[job].options.get(*o));
-    if space.blocks.are_any() {
-        let mut ground = Ground::new(space, &taken);
-        for seat in seats {
-            let seeker = spec(seat.job).map(|spec| Seeker { job: space.jobs[seat.job].job, spec });
-            nodes[seat.job].extend(seeker.and_then(|s| ground.take(space, s, seat.size, seat.steps)));
-        }
-        return nodes;
-    }
-    let mut pools = Pools::new(space, taken);
+    let mut free = Free::new(space, taken);
     for seat in seats {
-        let seeker = spec(seat.job).map(|spec| Seeker { job: space.jobs[seat.job].job, spec });
-        nodes[seat.job].extend(seeker.and_then(|s| pools.take(space, s)).map(|slot| vec![slot]));
+        let job = &space.jobs[seat.job];
+        let Some(spec) = schedule[seat.job].first().and_then(|o| job.options.get(*o)) else { continue };
+        nodes[seat.job].extend(free.take(space, Seeker { job: job.job, spec }, &seat));
     }
     nodes
 }
 
-/// A job that looks for nodes, and what it does with them.
-#[derive(Clone, Copy)]
-pub struct Seeker<'a> {
-    /// The job.
-    pub job: &'a MalleableJob,
-    /// Its option in the first step.
-    pub spec: &'a Spec,
+/// Slots that are free.
+enum Free {
+    /// Where each node is one slot.
+    Single(Pools),
+    /// Where some are blocks of several.
+    Blocks(Ground),
 }
 
-impl Seeker<'_> {
-    /// Whether the job may take a free slot of its type that it does not keep.
-    pub fn may_sit(self, slot: &Slot<'_>) -> bool {
-        let node = &slot.gap.node;
-        // A job that starts anew elsewhere leaves its old lead's node: with that node it would be no new
-        // start.
-        let is_lead = |lead: &NodeName| lead == node || (lead.is_block() && lead.parts().contains(node));
-        let old_lead = self.spec.family == Family::Fresh && self.job.lead_node.as_ref().is_some_and(is_lead);
-        // A block that it gives up is still there when the new one begins.
-        let own = self.job.block > 1 && slot.gap.holder == Some(self.job.id);
-        !old_lead && !own && !slots::excludes(self.job, node)
+impl Free {
+    fn new(space: &Space<'_>, taken: Vec<bool>) -> Free {
+        match space.blocks.are_any() {
+            true => Free::Blocks(Ground::new(space, &taken)),
+            false => Free::Single(Pools::new(space, taken)),
+        }
+    }
+
+    fn take(&mut self, space: &Space<'_>, seeker: Seeker<'_>, seat: &Seat) -> Option<Node> {
+        match self {
+            Free::Single(pools) => pools.take(space, seeker).map(|slot| vec![slot]),
+            Free::Blocks(ground) => ground.take(space, seeker, seat.size, seat.steps),
+        }
     }
 }
 

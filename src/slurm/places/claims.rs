@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::seats::{Holder, Lent, Place};
+use super::lent::{Holder, Lent, Place};
 use crate::model::{Job, JobId, NodeName, Resources, UnixTime};
 
 /// The places that each planned start claims, of those on which no main job is. Jobs that start earlier come

@@ -7,6 +7,7 @@
 //! as the job will find missing ([`claims`]).
 
 mod claims;
+mod lent;
 mod seats;
 #[cfg(test)]
 mod tests;

@@ -5,14 +5,8 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::claims;
-use crate::model::{
-    Allocation, Doubt, Gpus, Job, JobId, Node, NodeName, NodeState, NodeType, Reservation, Resources,
-    Snapshot, Unit, UnixTime, lead_of, place_in,
-};
-use crate::slurm::gres;
-
-/// A place: the node's place among those that are lent, and the number of the GPU.
-pub(super) type Place = (usize, usize);
+use super::lent::{Holder, Lent, Place, unit};
+use crate::model::{Allocation, Doubt, Job, JobId, Node, NodeName, Reservation, Snapshot, lead_of, place_in};
 
 /// Most leads whose places are remembered.
 const MOST_SENT: usize = 20_000;
@@ -25,42 +19,6 @@ pub struct Seats {
     taken: BTreeMap<NodeName, Vec<Option<JobId>>>,
     /// Where leads were sent.
     sent: BTreeMap<JobId, NodeName>,
-}
-
-/// A job on a node that is lent.
-#[derive(Debug)]
-pub(super) struct Holder {
-    pub job: JobId,
-    /// Whether it is one of the malleable partition.
-    pub ours: bool,
-    /// Whether it does more than clean up.
-    runs: bool,
-    /// When its time limit ends it.
-    pub end: Option<UnixTime>,
-    /// The places that it was sent to.
-    asked: Vec<usize>,
-    /// What it has of the node; `None`: all of it.
-    pub holds: Option<Resources>,
-}
-
-/// A node whose GPUs are lent.
-#[derive(Debug)]
-pub(super) struct Lent {
-    /// The node.
-    pub node: Node,
-    /// What one place of it comes with.
-    pub unit: Unit,
-    /// The type of such a place.
-    node_type: NodeType,
-    /// The job on each place.
-    pub on: Vec<Option<JobId>>,
-    /// All jobs on it.
-    pub holders: Vec<Holder>,
-    /// Places that no job is on, and that are of no use: the CPUs or the memory that belong to them has this
-    /// main job, if any has.
-    pub starved: Vec<(usize, Option<JobId>)>,
-    /// Whether the records of the node and its jobs contradict each other.
-    doubtful: bool,
 }
 
 impl Seats {
@@ -90,8 +48,9 @@ impl Seats {
         let (ours, mut others): (Vec<Node>, Vec<Node>) = nodes.into_iter().partition(is_ours);
         let mut lent = Vec::new();
         for mut node in ours {
+            let on = self.taken.get(&node.name).cloned().unwrap_or_default();
             match unit(&node) {
-                Some(unit) => lent.push(self.lend(node, unit)),
+                Some(unit) => lent.push(Lent::new(node, unit, on)),
                 None => {
                     node.partitions.retain(|p| *p != self.partition);
                     others.push(node);
@@ -115,7 +74,7 @@ impl Seats {
         let jobs: Vec<Job> = jobs.into_iter().map(|job| self.show(job, &lent, &index, &claimed)).collect();
         let reservations = reservations.into_iter().map(|r| covered(r, &lent, &index)).collect();
         let mut nodes = others;
-        nodes.extend(lent.iter().flat_map(|l| (0..l.on.len()).map(|gpu| place(l, gpu, &jobs))));
+        nodes.extend(lent.iter().flat_map(|l| (0..l.on.len()).map(|gpu| l.place(gpu, &jobs))));
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         Snapshot { nodes, jobs, reservations, ..snapshot }
     }
@@ -162,18 +121,6 @@ impl Seats {
             None => self.sent.get(&job.id).cloned(),
         };
         named.filter(|place| place.host() == *node).map(|place| place.numbers()).unwrap_or_default()
-    }
-
-    fn lend(&self, node: Node, unit: Unit) -> Lent {
-        let count = node.has.gpus.count() as usize;
-        let mut on = self.taken.get(&node.name).cloned().unwrap_or_default();
-        on.resize(count, None);
-        let gres = match node.has.gpus.only_type() {
-            Some(kind) if !kind.is_empty() => format!("gpu:{kind}:1"),
-            _ => "gpu:1".to_owned(),
-        };
-        let node_type = gres::node_type(&gres, i64::from(unit.cpus), &node.features);
-        Lent { node, unit, node_type, on, holders: Vec::new(), starved: Vec::new(), doubtful: false }
     }
 
     /// Gives every job that occupies nodes its places: those it had, those it was meant to have, then the
@@ -225,156 +172,6 @@ impl Seats {
         job.batch_host = self.batch_place(&job);
         job
     }
-}
-
-impl Lent {
-    /// Gives the jobs on the node their places.
-    fn seat(&mut self) {
-        for on in &mut self.on {
-            on.take_if(|job| !self.holders.iter().any(|h| h.job == *job));
-        }
-        self.seat_those_sent();
-        let mut holders = std::mem::take(&mut self.holders);
-        for holder in &mut holders {
-            self.sit(holder);
-        }
-        self.holders = holders;
-        self.settle();
-    }
-
-    /// Those whose place somebody knows come first: others go where they are not. Of two that were sent to
-    /// one place, the one that is there has it, unless it has ended already and cleans up.
-    fn seat_those_sent(&mut self) {
-        let mut sent: Vec<(bool, bool, JobId, &[usize])> = Vec::new();
-        for holder in &self.holders {
-            let Some(first) = holder.asked.first() else { continue };
-            if holder.asked.iter().all(|place| *place < self.on.len()) {
-                let is_there = self.on[*first] == Some(holder.job);
-                sent.push((!holder.runs, !is_there, holder.job, &holder.asked));
-            }
-        }
-        sent.sort_unstable();
-        let mut fixed = vec![false; self.on.len()];
-        for (_, _, job, places) in sent {
-            if places.iter().any(|place| fixed[*place]) {
-                continue;
-            }
-            // It has no others.
-            self.on.iter_mut().filter(|on| **on == Some(job)).for_each(|on| *on = None);
-            for place in places {
-                (self.on[*place], fixed[*place]) = (Some(job), true);
-            }
-        }
-    }
-
-    /// Gives a job so many places as it has GPUs; it may have some already. Sets what it holds by that, where
-    /// Slurm does not say it.
-    fn sit(&mut self, holder: &mut Holder) {
-        let mut mine: Vec<usize> =
-            (0..self.on.len()).filter(|gpu| self.on[*gpu] == Some(holder.job)).collect();
-        let said = holder.holds.as_ref().map(|h| h.gpus.count() as usize);
-        let count = match said {
-            // One of ours that has its nodes for itself is none that we have sent so.
-            None if holder.ours => holder.asked.len().max(1),
-            None => self.on.len(),
-            Some(said) if holder.runs => said,
-            // While a job cleans up its record has no GPUs any more, but its node's has.
-            Some(said) => said.max(mine.len()).max(holder.asked.len()),
-        };
-        self.doubtful |= said.is_none() && holder.ours;
-        for gpu in mine.split_off(count.min(mine.len())) {
-            self.on[gpu] = None;
-        }
-        let missing = count - mine.len();
-        let is_free = |gpu: &usize| self.on[*gpu].is_none();
-        let gets: Vec<usize> = (0..self.on.len()).filter(is_free).take(missing).collect();
-        self.doubtful |= gets.len() < missing;
-        gets.into_iter().for_each(|gpu| self.on[gpu] = Some(holder.job));
-        let kind = self.node.has.gpus.only_type().unwrap_or_default();
-        match &mut holder.holds {
-            None if holder.ours => holder.holds = Some(self.unit.times(count, kind)),
-            Some(holds) if said < Some(count) => {
-                holds.gpus = Gpus::of([(kind.to_owned(), u32::try_from(count).unwrap_or(u32::MAX))]);
-            }
-            _ => {}
-        }
-    }
-
-    /// Finds out how many of the free places are of use.
-    fn settle(&mut self) {
-        let mut held = Resources::default();
-        for holder in &self.holders {
-            held.add(holder.holds.as_ref().unwrap_or(&self.node.has));
-        }
-        let left = self.node.has.without(&held);
-        let is_whole = self.holders.iter().any(|h| h.holds.is_none());
-        self.doubtful |= (left.is_none() || self.node.used != held) && !is_whole;
-        let usable = left.map_or(0, |left| self.unit.count(&left)) as usize;
-        let free: Vec<usize> = (0..self.on.len()).filter(|gpu| self.on[*gpu].is_none()).collect();
-        // Whichever main job has most CPUs keeps the last places from being of use.
-        let main = self.holders.iter().filter(|h| !h.ours);
-        let most = main.max_by_key(|h| h.holds.as_ref().map_or(u32::MAX, |holds| holds.cpus)).map(|h| h.job);
-        self.starved = free.into_iter().skip(usable).map(|gpu| (gpu, most)).collect();
-    }
-
-    /// Whether no job is on a place, but it is of no use.
-    pub(super) fn is_starved(&self, gpu: usize) -> bool {
-        self.starved.iter().any(|(starved, _)| *starved == gpu)
-    }
-
-    /// The job that is on a place, or a main job that keeps it from being of use.
-    fn user(&self, gpu: usize) -> Option<JobId> {
-        let starver = || self.starved.iter().find(|(starved, _)| *starved == gpu).and_then(|(_, job)| *job);
-        self.on[gpu].or_else(starver)
-    }
-
-    /// Whether nobody may say that a free place is one.
-    fn is_doubtful(&self, gpu: usize) -> bool {
-        self.doubtful || self.is_starved(gpu)
-    }
-}
-
-/// What one place of a node comes with; `None` where its GPUs cannot be lent one by one.
-fn unit(node: &Node) -> Option<Unit> {
-    Unit::of(&node.has).filter(|unit| unit.has_gpu && node.has.gpus.only_type().is_some())
-}
-
-/// A place as a node.
-fn place(lent: &Lent, gpu: usize, jobs: &[Job]) -> Node {
-    let node = &lent.node;
-    let has = lent.unit.resources(node.has.gpus.only_type().unwrap_or_default());
-    let user =
-        lent.user(gpu).and_then(|id| jobs.binary_search_by(|j| j.id.cmp(&id)).ok()).map(|at| &jobs[at]);
-    Node {
-        name: node.name.place(gpu),
-        state: state(lent, gpu, user),
-        node_type: lent.node_type.clone(),
-        used: if user.is_some() { has.clone() } else { Resources::default() },
-        has,
-        ..node.clone()
-    }
-}
-
-/// The node's words, but for those that tell who is on it. A free place of a node whose records contradict
-/// each other is UNKNOWN: it is waited for.
-fn state(lent: &Lent, gpu: usize, user: Option<&Job>) -> NodeState {
-    let mut state = lent.node.state.clone();
-    for word in ["IDLE", "MIXED", "ALLOCATED", "COMPLETING"] {
-        state.remove(word);
-    }
-    match user {
-        Some(job) => {
-            state.insert("ALLOCATED");
-            if !job.state.is_running() {
-                state.insert("COMPLETING");
-            }
-        }
-        None => state.insert("IDLE"),
-    }
-    if user.is_none() && lent.is_doubtful(gpu) {
-        state.insert("UNKNOWN");
-    }
-    state
 }
 
 fn covered(mut reservation: Reservation, lent: &[Lent], index: &FxHashMap<NodeName, usize>) -> Reservation {

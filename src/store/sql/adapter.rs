@@ -71,7 +71,7 @@ impl Store for Adapter {
     }
 
     async fn generations(&self, job: JobId) -> Result<Vec<GenerationRecord>, StoreError> {
-        let query = sqlx::query("SELECT * FROM generations WHERE job = $1 ORDER BY generation");
+        let query = sqlx::query("SELECT * FROM generations WHERE job = $1 ORDER BY started_at, generation");
         self.read("generations", query.bind(i64::from(job.0)), rows::generation).await
     }
 

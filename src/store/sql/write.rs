@@ -52,7 +52,7 @@ pub(super) async fn generations(tx: &mut Connection, generations: &[GenerationRe
     for g in generations {
         sqlx::query(
             "INSERT INTO generations (job, generation, started_at, nodes, why) VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT (job, generation) DO NOTHING",
+             ON CONFLICT (job, started_at, generation) DO NOTHING",
         )
         .bind(i64::from(g.job.0))
         .bind(signed(g.generation))

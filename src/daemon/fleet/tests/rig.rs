@@ -1,14 +1,14 @@
 //! A fleet with a Slurm and agents that do what they are told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::AgentReport;
 use crate::config::Config;
 use crate::daemon::fleet::{Fleet, Output};
-use crate::generation::{Arrival, Effect};
+use crate::generation::{Arrival, Effect, EffectKind};
 use crate::model::{
-    AgentEvent, BaseState, Directive, ExecPlan, Exit, Gaps, Job, JobId, JobPlan, Node, NodeName, NodeState,
-    NodeType, Placement, Snapshot, UnixTime, UserId, wing_comment, wing_name,
+    AgentEvent, BaseState, Directive, EventKind, ExecPlan, Exit, Gaps, Job, JobId, JobPlan, Member, Node,
+    NodeName, NodeState, NodeType, Placement, Snapshot, UnixTime, UserId, wing_comment, wing_name,
 };
 
 /// The first lead of every fleet here.
@@ -40,6 +40,12 @@ pub struct Rig {
     pub slurm: BTreeMap<JobId, Shown>,
     /// Running generation by agent.
     pub agents: BTreeMap<(JobId, NodeName), Option<u64>>,
+    /// Whether commands stay alive over changes.
+    pub live: bool,
+    /// What agents have reported so far.
+    pub heard: BTreeSet<EventKind>,
+    /// What was carried out or failed so far.
+    pub tried: BTreeSet<EffectKind>,
 }
 
 pub fn n(i: u32) -> NodeName {
@@ -66,7 +72,8 @@ pub fn fleet(text: &str) -> Rig {
 pub fn empty() -> Rig {
     let mut fleet = Fleet::new(&Config::default());
     fleet.orders.refill(1);
-    Rig { fleet, now: UnixTime(1000), slurm: BTreeMap::new(), agents: BTreeMap::new() }
+    let (slurm, agents, heard, tried) = Default::default();
+    Rig { fleet, now: UnixTime(1000), slurm, agents, live: false, heard, tried }
 }
 
 impl Rig {
@@ -86,11 +93,18 @@ impl Rig {
             "ending" | "ended" => &[DONE, DONE],
             _ => &[],
         };
+        self.live = ["alive", "regrouping", "leadless"].contains(&phase);
+        let more = if phase == "leadless" { vec![n(3), n(4)] } else { Vec::new() };
         for _ in 0..2 {
-            drop(self.target(lead, nodes));
+            drop(self.target(lead, &[nodes, &more].concat()));
             self.run();
         }
         match phase {
+            "regrouping" => self.warm_up(lead, &[nodes, &[n(3)]].concat()),
+            "leadless" => {
+                drop(self.report(lead, &nodes[0], AgentEvent::Leaving));
+                self.run();
+            }
             "shrinking" => drop(self.target(lead, &nodes[..1])),
             "parking" => drop(self.target(lead, &[])),
             _ => {}
@@ -110,6 +124,16 @@ impl Rig {
         drop(self.hello(lead, lead, &nodes[0], None));
         drop(self.target(lead, nodes));
         self.submit_wings(lead);
+    }
+
+    /// The lead has the last of these nodes besides, and its newcomer is ready.
+    fn warm_up(&mut self, lead: JobId, nodes: &[NodeName]) {
+        drop(self.target(lead, nodes));
+        self.submit_wings(lead);
+        self.greet();
+        let generation = self.fleet.machine(lead).unwrap().generation.number;
+        let newest = self.slurm.keys().next_back().copied().unwrap();
+        drop(self.report(newest, &nodes[nodes.len() - 1], AgentEvent::Ready { generation }));
     }
 
     /// Does what follows as Slurm would.
@@ -165,6 +189,7 @@ impl Rig {
 
     /// An agent reports. `None`: it belongs to no job.
     pub fn report(&mut self, job: JobId, node: &NodeName, event: AgentEvent) -> Option<Output> {
+        self.heard.insert(event.kind());
         let report = AgentReport { job, node: node.clone(), events: vec![event] };
         let out = self.fleet.report(&report, self.now)?;
         Some(self.settle(out))
@@ -221,11 +246,7 @@ impl Rig {
             let before: Vec<_> = self.fleet.machines().cloned().collect();
             let leads: Vec<JobId> = before.iter().map(|m| m.job).collect();
             leads.iter().for_each(|lead| self.submit_wings(*lead));
-            for (id, shown) in self.slurm.clone() {
-                for node in shown.nodes.iter().filter(|n| !before.iter().any(|m| has(m, id, n))) {
-                    drop(self.hello(shown.lead, id, node, None));
-                }
-            }
+            self.greet();
             leads.iter().for_each(|lead| self.obey(*lead));
             if self.fleet.machines().eq(&before) {
                 return;
@@ -234,15 +255,46 @@ impl Rig {
         panic!("the fleet finds no rest");
     }
 
+    /// Agents of jobs that have started come.
+    fn greet(&mut self) {
+        let known: Vec<_> = self.fleet.machines().cloned().collect();
+        for (id, shown) in self.slurm.clone() {
+            for node in shown.nodes.iter().filter(|n| !known.iter().any(|m| has(m, id, n))) {
+                drop(self.hello(shown.lead, id, node, None));
+            }
+        }
+    }
+
     fn obey(&mut self, lead: JobId) {
         for word in self.fleet.words(lead) {
             match word.directive {
+                Directive::Run(member) | Directive::Regroup(member) if self.live => {
+                    self.meet(word.agent, &member);
+                }
+                Directive::Warm(Member { generation, .. }) if self.live => {
+                    drop(self.report(word.agent.0, &word.agent.1, AgentEvent::Ready { generation }));
+                }
                 Directive::Run(member) => drop(self.agents.insert(word.agent, Some(member.generation))),
                 Directive::Stop { .. } if self.agents.get(&word.agent).is_some_and(Option::is_some) => {
                     drop(self.stopped(lead, &word.agent.1, ASKED));
                 }
                 _ => {}
             }
+        }
+    }
+}
+
+impl Rig {
+    /// What a command that stays alive does with its place.
+    fn meet(&mut self, agent: (JobId, NodeName), member: &Member) {
+        let (generation, meeting) = (member.generation, member.meeting.clone().unwrap_or_default());
+        self.agents.insert(agent.clone(), Some(generation));
+        let mut say = |event| drop(self.report(agent.0, &agent.1, event));
+        if meeting.host {
+            say(AgentEvent::Store { generation, port: 5000 });
+        }
+        if meeting.store.is_some() {
+            say(AgentEvent::Joined { generation, secs: 0.1 });
         }
     }
 }

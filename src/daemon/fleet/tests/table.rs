@@ -1,10 +1,13 @@
 //! Every input in every phase: where the job is afterwards, what follows from it, and what never may.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::daemon::fleet::Output;
-use crate::generation::Effect;
-use crate::model::{AgentEvent, BaseState, JobId, JobState, MalleableState, NodeName, Snapshot, UserId};
+use crate::generation::{Effect, EffectKind};
+use crate::model::{
+    AgentEvent, BaseState, Blame, EventKind, JobId, JobState, MalleableState, NodeName, Snapshot, UserId,
+};
 
 use super::rig::{ASKED, DONE, FAILED, LEAD, Rig, Shown, WING, drained, fleet, job, n, progress};
 
@@ -12,13 +15,25 @@ use super::rig::{ASKED, DONE, FAILED, LEAD, Rig, Shown, WING, drained, fleet, jo
 const OTHER: JobId = JobId(8);
 
 /// Worlds with the job in each phase: its lead on n1 and a wing on n2 as far as it has any.
-const PHASES: [&str; 9] =
-    ["queued", "launching", "starting", "running", "shrinking", "failing", "parking", "ending", "ended"];
+const PHASES: [&str; 12] = [
+    "queued",
+    "launching",
+    "starting",
+    "running",
+    "alive",
+    "regrouping",
+    "leadless",
+    "shrinking",
+    "failing",
+    "parking",
+    "ending",
+    "ended",
+];
 
 /// Something that happens; `None`: whoever speaks has no place.
 type Input = fn(&mut Rig) -> Option<Output>;
 
-const INPUTS: [(&str, Input); 37] = [
+const INPUTS: [(&str, Input); 53] = [
     ("lead: hello", |r| r.hello(LEAD, LEAD, &n(1), None)),
     (LATER, |r| r.hello(LEAD, LEAD, &n(1), Some(9))),
     ("wing: hello", |r| r.hello(LEAD, WING, &n(2), None)),
@@ -34,6 +49,20 @@ const INPUTS: [(&str, Input); 37] = [
     ("lead: node is taken", |r| r.report(LEAD, &n(1), AgentEvent::Leaving)),
     ("wing: node is taken", |r| r.report(WING, &n(2), AgentEvent::Leaving)),
     ("progress", |r| r.report(LEAD, &n(1), progress())),
+    ("wing is ready", |r| of_now(r, WING, 2, |generation| AgentEvent::Ready { generation })),
+    ("store is open", |r| of_now(r, LEAD, 1, |generation| AgentEvent::Store { generation, port: 9 })),
+    ("wing has joined", |r| of_now(r, WING, 2, |generation| AgentEvent::Joined { generation, secs: 0.1 })),
+    ("step is stuck", |r| of_now(r, WING, 2, |generation| AgentEvent::Stuck { generation })),
+    ("step has failed", |r| of_now(r, WING, 2, |generation| AgentEvent::Failed { generation })),
+    ("wing is hopeless", |r| {
+        of_now(r, WING, 2, |generation| AgentEvent::Hopeless { generation, why: "no way".into() })
+    }),
+    ("wing: unfit node", |r| {
+        r.report(WING, &n(2), AgentEvent::Unfit { blame: Blame::Node, why: "no dir".into() })
+    }),
+    ("wing: unfit job", |r| {
+        r.report(WING, &n(2), AgentEvent::Unfit { blame: Blame::Job, why: "no dir".into() })
+    }),
     ("wing submitted", |r| r.report(LEAD, &n(1), AgentEvent::WingSubmitted { order: 1, job: WING })),
     ("wing refused", |r| r.report(LEAD, &n(1), AgentEvent::WingRefused { order: 1, error: "no".into() })),
     ("unknown job reports", |r| r.report(JobId(998), &n(1), AgentEvent::Leaving)),
@@ -50,14 +79,28 @@ const INPUTS: [(&str, Input); 37] = [
         out.merge(look(r, |s| s.nodes.push(drained(&n(1), "Kill task failed")))?);
         Some(out)
     }),
+    ("doubtful look", |r| {
+        let snapshot = r.snapshot();
+        Some(r.fleet.renew(&snapshot, r.now, r.now))
+    }),
+    ("lead is adopted", |r| {
+        let lead = job(LEAD, r.slurm.get(&LEAD).unwrap_or(&Shown { lead: LEAD, order: 0, nodes: vec![] }));
+        Some(r.fleet.adopt(&lead, r.now))
+    }),
     ("target: the same", |r| Some(r.target(LEAD, &[n(1), n(2)]))),
     ("target: grown", |r| Some(r.target(LEAD, &[n(1), n(2), n(3)]))),
     ("target: shrunk", |r| Some(r.target(LEAD, &[n(1)]))),
     ("target: moved", |r| Some(r.target(LEAD, &[n(4), n(2)]))),
     ("target: nothing", |r| Some(r.target(LEAD, &[]))),
+    ("launched", |r| done(r, &launch())),
     ("launch failed, passing", |r| failed(r, &launch(), true)),
     ("launch failed", |r| failed(r, &launch(), false)),
+    ("requeued", |r| done(r, &Effect::RequeueHold { job: LEAD })),
     ("requeue failed", |r| failed(r, &Effect::RequeueHold { job: LEAD }, false)),
+    ("hold failed", |r| failed(r, &Effect::Hold { job: LEAD }, false)),
+    ("limit failed", |r| failed(r, &Effect::SetLimit { job: LEAD, limit_mins: 9 }, false)),
+    ("shrink failed", |r| failed(r, &Effect::ShrinkWing { job: WING, keep: vec![] }, false)),
+    ("cancel failed", |r| failed(r, &Effect::CancelWing { job: WING }, false)),
     ("tick", |r| after(r, 1)),
     (SILENCE, |r| after(r, 61)),
 ];
@@ -75,17 +118,19 @@ struct Forbidden {
     why: &'static str,
 }
 
-const FORBIDDEN: [Forbidden; 4] = {
-    use MalleableState::{Ended, Ending, Launching, Parking, Queued, Rescaling, Running, Starting};
+const FORBIDDEN: [Forbidden; 5] = {
+    use MalleableState::{
+        Ended, Ending, Launching, Parking, Queued, Regrouping, Rescaling, Running, Starting,
+    };
     [
         Forbidden {
             from: &[Ended],
-            to: &[Starting, Running, Rescaling, Parking, Ending],
+            to: &[Starting, Running, Rescaling, Regrouping, Parking, Ending],
             why: "what has ended has ended; only a new job of the same id waits or is on its way",
         },
         Forbidden {
             from: &[Ending],
-            to: &[Launching, Starting, Running, Rescaling, Parking],
+            to: &[Launching, Starting, Running, Rescaling, Regrouping, Parking],
             why: "a command that has ended is not started again",
         },
         Forbidden {
@@ -94,9 +139,14 @@ const FORBIDDEN: [Forbidden; 4] = {
             why: "only a command that ran comes to an end",
         },
         Forbidden {
-            from: &[Running, Rescaling, Parking],
+            from: &[Running, Rescaling, Regrouping, Parking],
             to: &[Launching],
             why: "a lead is sent off only from the queue",
+        },
+        Forbidden {
+            from: &[Queued, Launching, Starting, Rescaling, Parking, Ending],
+            to: &[Regrouping],
+            why: "only a command that runs is alive when its members change",
         },
     ]
 };
@@ -105,7 +155,19 @@ fn launch() -> Effect {
     Effect::Launch { job: LEAD, node: n(1), limit_mins: 10 }
 }
 
+fn done(r: &mut Rig, effect: &Effect) -> Option<Output> {
+    r.tried.insert(effect.kind());
+    Some(r.fleet.effect_done(LEAD, effect, r.now))
+}
+
+/// Something that a command which stays alive says of the present generation.
+fn of_now(r: &mut Rig, job: JobId, node: u32, what: fn(u64) -> AgentEvent) -> Option<Output> {
+    let generation = r.fleet.machine(LEAD)?.generation.number;
+    r.report(job, &n(node), what(generation))
+}
+
 fn failed(r: &mut Rig, effect: &Effect, passing: bool) -> Option<Output> {
+    r.tried.insert(effect.kind());
     Some(r.fleet.effect_failed(LEAD, effect, "no", passing, r.now))
 }
 
@@ -152,10 +214,11 @@ fn follows(out: &Output, told: bool) -> String {
     letters.into_iter().filter(|(is, _)| *is).map(|(_, letter)| letter).collect()
 }
 
-/// The first letter of a state in capitals; C is rescaling and X ended.
+/// The first letter of a state in capitals; C is rescaling, G regrouping and X ended.
 fn letter(state: MalleableState) -> char {
     match state {
         MalleableState::Rescaling => 'C',
+        MalleableState::Regrouping => 'G',
         MalleableState::Ended => 'X',
         other => other.word().chars().next().unwrap().to_ascii_uppercase(),
     }
@@ -167,10 +230,14 @@ fn state(r: &Rig, job: JobId) -> MalleableState {
 
 /// What one input leads to: the state, a dot where it was, and what follows; a dash where the
 /// speaker has no place.
-fn cell(phase: &str, (name, input): (&str, Input)) -> String {
+fn cell(phase: &str, (name, input): (&str, Input), reached: &mut Reached) -> String {
     let mut r = fleet(&format!("{phase} n1 n2; queued"));
     let (before, words) = (state(&r, LEAD), r.fleet.words(LEAD));
-    let Some(out) = input(&mut r) else { return "-".to_owned() };
+    r.heard.clear();
+    let out = input(&mut r);
+    reached.0.append(&mut r.heard);
+    reached.1.append(&mut r.tried);
+    let Some(out) = out else { return "-".to_owned() };
     let now = state(&r, LEAD);
     let told = r.fleet.words(LEAD) != words;
     for rule in FORBIDDEN.iter().filter(|_| name != LATER) {
@@ -178,72 +245,94 @@ fn cell(phase: &str, (name, input): (&str, Input)) -> String {
         assert!(!broken, "{name}: {before} → {now}: {}", rule.why);
     }
     assert_eq!(state(&r, OTHER), MalleableState::Queued, "{name}: it concerns one job");
-    let runs = out.generations.is_empty() || now == MalleableState::Running;
+    let runs = [MalleableState::Running, MalleableState::Regrouping].contains(&now);
+    let runs = out.generations.is_empty() || runs;
     assert!(runs || name == SILENCE, "{name}: a generation runs");
     assert!(now == before || out.changed.contains(&LEAD), "{name}: a new state is stored");
     let (now, follows) = (if now == before { '.' } else { letter(now) }, follows(&out, told));
     format!("{now}{follows}")
 }
 
+/// The kinds of events and of effects that the table has.
+type Reached = (BTreeSet<EventKind>, BTreeSet<EffectKind>);
+
 #[test]
 fn each_phase_is_what_it_is_called() {
     let states = PHASES.map(|phase| state(&fleet(&format!("{phase} n1 n2")), LEAD).to_string());
     insta::assert_snapshot!(
         states.join(" "),
-        @"queued launching starting running rescaling rescaling parking ending ended"
+        @"queued launching starting running running regrouping running rescaling rescaling parking ending ended"
     );
 }
 
 #[test]
 fn every_input_in_every_phase() {
     let mut table = format!("{:<22}", "");
-    let row = |table: &mut String, cells: [String; 9]| {
+    let mut reached = Reached::default();
+    let row = |table: &mut String, cells: [String; PHASES.len()]| {
         cells.iter().for_each(|cell| write!(table, " {cell:<8}").unwrap());
         *table = table.trim_end().to_owned() + "\n";
     };
     row(&mut table, PHASES.map(|phase| phase[..phase.len().min(8)].to_owned()));
     for input in INPUTS {
         write!(table, "{:<22}", input.0).unwrap();
-        row(&mut table, PHASES.map(|phase| cell(phase, input)));
+        row(&mut table, PHASES.map(|phase| cell(phase, input, &mut reached)));
     }
+    assert!(reached.0.iter().eq(EventKind::ALL) && reached.1.iter().eq(EffectKind::ALL), "{reached:?}");
     insta::assert_snapshot!(table, @r"
-                           queued   launchin starting running  shrinkin failing  parking  ending   ended
-    lead: hello            Swt      Sawt     .        Cwit     .        .        .        .        -
-    lead: hello, newer     Cwt      Cwt      Cwt      Cwit     .wt      .wt      .w       Rwgt     -
-    wing: hello            -        -        Rwgt     .        .        .        .        .        -
-    stranger: hello        -        -        -        -        -        -        -        -        -
-    unknown lead: hello    -        -        -        -        -        -        -        -        -
-    started                .        .        .        .        .        .        .        .        .e
-    lead: ended            .        .        .        .        .        Rawgbt   .        .        .e
-    lead: failed           .        .        .        Cwit     .        Rawgbt   .        .        .e
-    lead: stopped          .        .        .        Cwit     .        Rawgbt   .        .        .e
-    wing: ended            .        .        .        .        .        .        .        .        .e
-    wing: failed           .        .        .        Cwit     .        .        .        .        .e
-    wing: stopped          .        .        .        Cwit     .        .        .        .        .e
-    lead: node is taken    .        .        .aw      Cwit     .w       .w       .        .        .e
-    wing: node is taken    -        -        -        Cwit     .w       .w       .        .        -
-    progress               .        .        .        .m       .        .        .        .        .e
-    wing submitted         .        .        .        .        .        .        .        .        .e
-    wing refused           .        .        Rwgt     Cwit     .w       .w       .w       .w       .e
-    unknown job reports    -        -        -        -        -        -        -        -        -
-    look: as it is         .        .        Rawgt    .aw      .        .aw      Qwt      .wt      .e
-    look: lead waits       .        .        Qawt     Qawit    Qawt     Qawt     Qwt      Qwt      Qw
-    look: lead runs        Lw       .        Rawgt    .aw      .        .aw      .awt     .wt      Lw
-    look: lead has ended   Xwe      Xwe      Xawet    Xawiet   Xawet    Xawet    Xwet     Xwet     .e
-    look: lead is gone     Xwe      Xwe      Xawet    Xawiet   Xawet    Xawet    Xwet     Xwet     .e
-    look: wing is gone     .        .        Rwgt     Cwit     .wt      .wt      Qwt      .wt      .e
-    look: orphan wing      .a       .a       Rawgt    .aw      .a       .aw      Qawt     .awt     .ae
-    look: foreign wing     .a       .a       Rawgt    .aw      .a       .aw      Qawt     .awt     .ae
-    look: node is drained  .        .b       Rawgbt   .awb     .b       .awb     Qwt      .wbt     .e
-    target: the same       Law      .        .        .        .        .        .t       .        .e
-    target: grown          Law      .        .wt      .wt      .wt      .wt      .t       .        .e
-    target: shrunk         Law      .        Rawgt    Cwit     .        .        .        .        .e
-    target: moved          Law      Paw      Paw      Cwit     .        .        .t       .        .e
-    target: nothing        .        Paw      Paw      Cwit     .        .        .        .        .e
-    launch failed, passing .        .        .        .        .        .        .        .        .e
-    launch failed          .        Qw       .        .        .        .        .        .        .e
-    requeue failed         .        .        .        .        .        .        Swt      .        .e
-    tick                   .        .        .        .        .        .        .        .        .e
-    a minute's silence     .        .        Paw      .        Pawt     Pawt     .aw      .aw      .e
+                           queued   launchin starting running  alive    regroupi leadless shrinkin failing  parking  ending   ended
+    lead: hello            Swt      Sawt     .        Cwit     Cwit     Cwt      Cwit     .        .        .        .        -
+    lead: hello, newer     Cwt      Cwt      Cwt      Cwit     Cwit     Cwt      Cwit     .wt      .wt      .w       Rwgt     -
+    wing: hello            -        -        Rwgt     .        Gwgit    .wgt     Gwgit    .        .        .        .        -
+    stranger: hello        -        -        -        -        -        -        -        -        -        -        -        -
+    unknown lead: hello    -        -        -        -        -        -        -        -        -        -        -        -
+    started                .        .        .        .        .        .        .        .        .        .        .        .e
+    lead: ended            .        .        .        .        .        .        .        .        Rawgbt   .        .        .e
+    lead: failed           .        .        .        Cwit     Cwit     Cwt      .        .        Rawgbt   .        .        .e
+    lead: stopped          .        .        .        Cwit     Cwit     Cwt      .        .        Rawgbt   .        .        .e
+    wing: ended            .        .        .        .        .        .        .        .        .        .        .        .e
+    wing: failed           .        .        .        Cwit     Gwgit    .wgt     Gwgit    .        .        .        .        .e
+    wing: stopped          .        .        .        Cwit     Cwit     .wgt     Cwit     .        .        .        .        .e
+    lead: node is taken    .        .        .aw      Cwit     Cwit     .awgt    .        .w       .w       .        .        .e
+    wing: node is taken    -        -        -        Cwit     Gwgit    .wgt     Gwgit    .w       .w       .        .        -
+    progress               .        .        .        .m       .m       .        .        .        .        .        .        .e
+    wing is ready          -        -        -        .        .        .        .        .        .        .        .        -
+    store is open          .        .        .        .t       .t       .t       .        .        .        .        .        .e
+    wing has joined        -        -        -        .        .        .        .        .        .        .        .        -
+    step is stuck          -        -        -        .        .t       .        .t       .        .        .        .        -
+    step has failed        -        -        -        .        .t       .        .t       .        .        .        .        -
+    wing is hopeless       -        -        -        Cwit     Cwit     .        Cwit     .        .        .        .        -
+    wing: unfit node       -        -        -        Cwbit    Gwgbit   .wgbt    Gwgbit   .wbt     .wbt     .bt      .bt      -
+    wing: unfit job        -        -        -        Cwit     Gwgit    .wgt     Gwgit    .wt      .wt      .wt      .wt      -
+    wing submitted         .        .        .        .        .        .        .        .        .        .        .        .e
+    wing refused           .        .        Rwgt     Cwit     Gwgit    .w       Gwgit    .w       .w       .w       .w       .e
+    unknown job reports    -        -        -        -        -        -        -        -        -        -        -        -
+    look: as it is         .        .        Rawgt    .aw      .aw      .aw      .awt     .        .aw      Qwt      .wt      .e
+    look: lead waits       .        .        Qawt     Qawit    Qawit    Qawt     .awt     Qawt     Qawt     Qwt      Qwt      Qw
+    look: lead runs        Lw       .        Rawgt    .aw      .aw      .aw      .awt     .        .aw      .awt     .wt      Lw
+    look: lead has ended   Xwe      Xwe      Xawet    Xawiet   Xawiet   Xawet    Xawiet   Xawet    Xawet    Xwet     Xwet     .e
+    look: lead is gone     Xwe      Xwe      Xawet    Xawiet   Xawiet   Xawet    Xawiet   Xawet    Xawet    Xwet     Xwet     .e
+    look: wing is gone     .        .        Rwgt     Cwit     Gwgit    .awgt    Gawgit   .wt      .wt      Qwt      .wt      .e
+    look: orphan wing      .a       .a       Rawgt    .aw      .aw      .aw      .awt     .a       .aw      Qawt     .awt     .ae
+    look: foreign wing     .a       .a       Rawgt    .aw      .aw      .aw      .awt     .a       .aw      Qawt     .awt     .ae
+    look: node is drained  .        .b       Rawgbt   .awb     .awb     .awb     .awt     .b       .awb     Qwt      .wbt     .e
+    doubtful look          .        .        .aw      .aw      .aw      .aw      .aw      .        .aw      .        .        .e
+    lead is adopted        .        .        .        .        .        .        .        .        .        .        .        Qw
+    target: the same       Law      .        .        .        .        .        Gwgit    .        .        .t       .        .e
+    target: grown          Law      .        .wt      .wt      .wt      .        .        .wt      .wt      .t       .        .e
+    target: shrunk         Law      .        Rawgt    Cwit     Gwgit    .        Cwit     .        .        .        .        .e
+    target: moved          Law      Paw      Paw      Cwit     Cwit     .        Gwgit    .        .        .t       .        .e
+    target: nothing        .        Paw      Paw      Cwit     Cwit     .        Cwit     .        .        .        .        .e
+    launched               .        .w       .        .        .        .        .w       .        .        .        .        .e
+    launch failed, passing .        .        .        .        .        .        .        .        .        .        .        .e
+    launch failed          .        Qw       .        .        .        .        .        .        .        .        .        .e
+    requeued               .        .        .        .        .        .        .        .        .        .        .        .
+    requeue failed         .        .        .        .        .        .        .        .        .        Swt      .        .e
+    hold failed            .        .        .        .        .        .        .        .        .        .        .        .e
+    limit failed           .        .        .        .        .        .        .        .        .        .        .        .e
+    shrink failed          .        .        .        .        .        .        .        .        .        .        .        .e
+    cancel failed          .        .        .        .        .        .        .        .        .        .        .        .e
+    tick                   .        .        .        .        .        .        .        .        .        .        .        .e
+    a minute's silence     .        .        Paw      .        .        Pawt     .aw      Pawt     Pawt     .aw      .aw      .e
     ");
 }

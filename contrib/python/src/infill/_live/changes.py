@@ -305,9 +305,11 @@ class Changes:
                 self._say("saved")
             elif asked and control:
                 control.say("error", text="there is no way to save: infill.live was given no checkpoint")
-        elif asked or self.rank == 0 and checkpoint.is_due():
+        elif asked:
             step = self._state.updates
-            checkpoint.save_behind(self._state.tree(), lambda: self._say("saved", step=step))
+            checkpoint.save_for(self._state.tree(), lambda: self._say("saved", step=step))
+        elif self.rank == 0 and checkpoint.is_due():
+            checkpoint.save_behind(self._state.tree())
 
     def _leave_for_restart(self) -> NoReturn:
         RESCALE.agree()

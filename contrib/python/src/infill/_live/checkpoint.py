@@ -31,10 +31,21 @@ class Checkpoint:
         """Whether so much time has passed since the last one that it is time for another."""
         return time.monotonic() - self._saved_at >= self._every_secs
 
-    def save_behind(self, tree: Tree, then: Callable[[], object]) -> None:
-        """Copies now, writes while the training goes on, calls `then`; nothing while the last one is being written."""
-        if self._writer is not None and self._writer.is_alive():
-            return
+    def save_behind(self, tree: Tree) -> None:
+        """Copies now, and writes while the training goes on; nothing while the last one is being written."""
+        if self._writer is None or not self._writer.is_alive():
+            self._begin(tree, lambda: None)
+
+    def save_for(self, tree: Tree, then: Callable[[], object]) -> None:
+        """The same for somebody who waits for it: once the last one is written. Calls `then` when it is on disk."""
+        self._finish()
+        self._begin(tree, then)
+
+    def _finish(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+
+    def _begin(self, tree: Tree, then: Callable[[], object]) -> None:
         self._saved_at = time.monotonic()
         # It must not keep a process that leaves from its end.
         self._writer = threading.Thread(target=self._write_behind, args=(copy(tree), then), daemon=True)
@@ -42,8 +53,7 @@ class Checkpoint:
 
     def save(self, tree: Tree) -> None:
         """Writes now. Raises OSError if that fails."""
-        if self._writer is not None:
-            self._writer.join()
+        self._finish()
         self._write(tree)
         self._saved_at = time.monotonic()
 

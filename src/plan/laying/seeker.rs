@@ -1,0 +1,31 @@
+//! A job that looks for nodes, and what a node of it is.
+
+use crate::model::{MalleableJob, NodeName};
+use crate::plan::space::slots::{self, Slot};
+use crate::plan::space::spec::{Family, Spec};
+
+/// The slots of one node of a job: several where its nodes are blocks.
+pub type Node = Vec<usize>;
+
+/// A job that looks for nodes, and what it does with them.
+#[derive(Clone, Copy)]
+pub struct Seeker<'a> {
+    /// The job.
+    pub job: &'a MalleableJob,
+    /// Its option in the first step.
+    pub spec: &'a Spec,
+}
+
+impl Seeker<'_> {
+    /// Whether the job may take a free slot of its type that it does not keep.
+    pub fn may_sit(self, slot: &Slot<'_>) -> bool {
+        let node = &slot.gap.node;
+        // A job that starts anew elsewhere leaves its old lead's node: with that node it would be no new
+        // start.
+        let is_lead = |lead: &NodeName| lead == node || (lead.is_block() && lead.parts().contains(node));
+        let old_lead = self.spec.family == Family::Fresh && self.job.lead_node.as_ref().is_some_and(is_lead);
+        // A block that it gives up is still there when the new one begins.
+        let own = self.job.block > 1 && slot.gap.holder == Some(self.job.id);
+        !old_lead && !own && !slots::excludes(self.job, node)
+    }
+}

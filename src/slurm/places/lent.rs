@@ -1,0 +1,204 @@
+//! A node whose GPUs are lent one by one, and who is on which of them.
+
+use crate::model::{Gpus, Job, JobId, Node, NodeState, NodeType, Resources, Unit, UnixTime};
+use crate::slurm::gres;
+
+/// A place: the node's place among those that are lent, and the number of the GPU.
+pub(super) type Place = (usize, usize);
+
+/// A job on a node that is lent.
+#[derive(Debug)]
+pub(super) struct Holder {
+    pub job: JobId,
+    /// Whether it is one of the malleable partition.
+    pub ours: bool,
+    /// Whether it does more than clean up.
+    pub runs: bool,
+    /// When its time limit ends it.
+    pub end: Option<UnixTime>,
+    /// The places that it was sent to.
+    pub asked: Vec<usize>,
+    /// What it has of the node; `None`: all of it.
+    pub holds: Option<Resources>,
+}
+
+/// A node whose GPUs are lent.
+#[derive(Debug)]
+pub(super) struct Lent {
+    /// The node.
+    pub node: Node,
+    /// What one place of it comes with.
+    pub unit: Unit,
+    /// The type of such a place.
+    node_type: NodeType,
+    /// The job on each place.
+    pub on: Vec<Option<JobId>>,
+    /// All jobs on it.
+    pub holders: Vec<Holder>,
+    /// Places that no job is on, and that are of no use: the CPUs or the memory that belong to them has this
+    /// main job, if any has.
+    pub starved: Vec<(usize, Option<JobId>)>,
+    /// Whether the records of the node and its jobs contradict each other.
+    doubtful: bool,
+}
+
+/// What one place of a node comes with; `None` where its GPUs cannot be lent one by one.
+pub(super) fn unit(node: &Node) -> Option<Unit> {
+    Unit::of(&node.has).filter(|unit| unit.has_gpu && node.has.gpus.only_type().is_some())
+}
+
+impl Lent {
+    /// A node with this `unit`, and the jobs that were on its places.
+    pub fn new(node: Node, unit: Unit, mut on: Vec<Option<JobId>>) -> Lent {
+        on.resize(node.has.gpus.count() as usize, None);
+        let gres = match node.has.gpus.only_type() {
+            Some(kind) if !kind.is_empty() => format!("gpu:{kind}:1"),
+            _ => "gpu:1".to_owned(),
+        };
+        let node_type = gres::node_type(&gres, i64::from(unit.cpus), &node.features);
+        Lent { node, unit, node_type, on, holders: Vec::new(), starved: Vec::new(), doubtful: false }
+    }
+
+    /// Gives the jobs on the node their places.
+    pub fn seat(&mut self) {
+        for on in &mut self.on {
+            on.take_if(|job| !self.holders.iter().any(|h| h.job == *job));
+        }
+        self.seat_those_sent();
+        let mut holders = std::mem::take(&mut self.holders);
+        for holder in &mut holders {
+            self.sit(holder);
+        }
+        self.holders = holders;
+        self.settle();
+    }
+
+    /// Those whose place somebody knows come first: others go where they are not. Of two that were sent to
+    /// one place, the one that is there has it, unless it has ended already and cleans up.
+    fn seat_those_sent(&mut self) {
+        let mut sent: Vec<(bool, bool, JobId, &[usize])> = Vec::new();
+        for holder in &self.holders {
+            let Some(first) = holder.asked.first() else { continue };
+            if holder.asked.iter().all(|place| *place < self.on.len()) {
+                let is_there = self.on[*first] == Some(holder.job);
+                sent.push((!holder.runs, !is_there, holder.job, &holder.asked));
+            }
+        }
+        sent.sort_unstable();
+        let mut fixed = vec![false; self.on.len()];
+        for (_, _, job, places) in sent {
+            if places.iter().any(|place| fixed[*place]) {
+                continue;
+            }
+            // It has no others.
+            self.on.iter_mut().filter(|on| **on == Some(job)).for_each(|on| *on = None);
+            for place in places {
+                (self.on[*place], fixed[*place]) = (Some(job), true);
+            }
+        }
+    }
+
+    /// Gives a job so many places as it has GPUs; it may have some already. Sets what it holds by that, where
+    /// Slurm does not say it.
+    fn sit(&mut self, holder: &mut Holder) {
+        let mut mine: Vec<usize> =
+            (0..self.on.len()).filter(|gpu| self.on[*gpu] == Some(holder.job)).collect();
+        let said = holder.holds.as_ref().map(|h| h.gpus.count() as usize);
+        let count = match said {
+            // One of ours that has its nodes for itself is none that we have sent so.
+            None if holder.ours => holder.asked.len().max(1),
+            None => self.on.len(),
+            Some(said) if holder.runs => said,
+            // While a job cleans up its record has no GPUs any more, but its node's has.
+            Some(said) => said.max(mine.len()).max(holder.asked.len()),
+        };
+        self.doubtful |= said.is_none() && holder.ours;
+        for gpu in mine.split_off(count.min(mine.len())) {
+            self.on[gpu] = None;
+        }
+        let missing = count - mine.len();
+        let is_free = |gpu: &usize| self.on[*gpu].is_none();
+        let gets: Vec<usize> = (0..self.on.len()).filter(is_free).take(missing).collect();
+        self.doubtful |= gets.len() < missing;
+        gets.into_iter().for_each(|gpu| self.on[gpu] = Some(holder.job));
+        let kind = self.node.has.gpus.only_type().unwrap_or_default();
+        match &mut holder.holds {
+            None if holder.ours => holder.holds = Some(self.unit.times(count, kind)),
+            Some(holds) if said < Some(count) => {
+                holds.gpus = Gpus::of([(kind.to_owned(), u32::try_from(count).unwrap_or(u32::MAX))]);
+            }
+            _ => {}
+        }
+    }
+
+    /// Finds out how many of the free places are of use.
+    fn settle(&mut self) {
+        let mut held = Resources::default();
+        for holder in &self.holders {
+            held.add(holder.holds.as_ref().unwrap_or(&self.node.has));
+        }
+        let left = self.node.has.without(&held);
+        let is_whole = self.holders.iter().any(|h| h.holds.is_none());
+        self.doubtful |= (left.is_none() || self.node.used != held) && !is_whole;
+        let usable = left.map_or(0, |left| self.unit.count(&left)) as usize;
+        let free: Vec<usize> = (0..self.on.len()).filter(|gpu| self.on[*gpu].is_none()).collect();
+        // Whichever main job has most CPUs keeps the last places from being of use.
+        let main = self.holders.iter().filter(|h| !h.ours);
+        let most = main.max_by_key(|h| h.holds.as_ref().map_or(u32::MAX, |holds| holds.cpus)).map(|h| h.job);
+        self.starved = free.into_iter().skip(usable).map(|gpu| (gpu, most)).collect();
+    }
+
+    /// Whether no job is on a place, but it is of no use.
+    pub fn is_starved(&self, gpu: usize) -> bool {
+        self.starved.iter().any(|(starved, _)| *starved == gpu)
+    }
+
+    /// The job that is on a place, or a main job that keeps it from being of use.
+    pub fn user(&self, gpu: usize) -> Option<JobId> {
+        let starver = || self.starved.iter().find(|(starved, _)| *starved == gpu).and_then(|(_, job)| *job);
+        self.on[gpu].or_else(starver)
+    }
+
+    /// Whether nobody may say that a free place is one.
+    fn is_doubtful(&self, gpu: usize) -> bool {
+        self.doubtful || self.is_starved(gpu)
+    }
+
+    /// A place as a node.
+    pub fn place(&self, gpu: usize, jobs: &[Job]) -> Node {
+        let node = &self.node;
+        let has = self.unit.resources(node.has.gpus.only_type().unwrap_or_default());
+        let job = |id: JobId| jobs.binary_search_by(|j| j.id.cmp(&id)).ok().map(|at| &jobs[at]);
+        let user = self.user(gpu).and_then(job);
+        Node {
+            name: node.name.place(gpu),
+            state: self.state(gpu, user),
+            node_type: self.node_type.clone(),
+            used: if user.is_some() { has.clone() } else { Resources::default() },
+            has,
+            ..node.clone()
+        }
+    }
+
+    /// The node's words, but for those that tell who is on it. A free place of a node whose records
+    /// contradict each other is UNKNOWN: it is waited for.
+    fn state(&self, gpu: usize, user: Option<&Job>) -> NodeState {
+        let mut state = self.node.state.clone();
+        for word in ["IDLE", "MIXED", "ALLOCATED", "COMPLETING"] {
+            state.remove(word);
+        }
+        match user {
+            Some(job) => {
+                state.insert("ALLOCATED");
+                if !job.state.is_running() {
+                    state.insert("COMPLETING");
+                }
+            }
+            None => state.insert("IDLE"),
+        }
+        if user.is_none() && self.is_doubtful(gpu) {
+            state.insert("UNKNOWN");
+        }
+        state
+    }
+}
