@@ -72,8 +72,8 @@ pub struct Context {
     pub wake: Waking,
     /// Held while changes are being stored; since when the store fails.
     pub saving: tokio::sync::Mutex<Option<Instant>>,
-    /// Held while a plan is computed for somebody who asks: each takes a processor.
-    pub planning: tokio::sync::Mutex<()>,
+    /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may begin.
+    pub planning: tokio::sync::Mutex<Option<Instant>>,
     /// Prometheus.
     pub metrics: Metrics,
     /// When this daemon began, by a clock that nobody sets.

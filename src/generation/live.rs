@@ -5,7 +5,7 @@ use crate::model::{AgentEvent, Exit, NodeName, UnixTime, Way};
 use super::effect::Outcome;
 use super::machine::Machine;
 use super::phase::{Phase, StopReason};
-use super::settings::{JOIN_SECS, SILENT_SECS, Settings, WARM_SECS};
+use super::settings::{JOIN_SECS, MOST_WARM_SECS, SILENT_SECS, Settings, WARM_SECS, WARM_TIMES};
 use super::worker::{Live, Worker};
 
 /// Nobody stands still for longer: by then a restart has taken the place of the change.
@@ -48,8 +48,15 @@ impl Machine {
             && worker.live != Live::In(number)
             && !matches!(worker.live, Live::Ready { .. })
         {
+            let began = if let Live::Warming { since } = worker.live { since } else { self.since };
+            self.counts.warm_secs = self.counts.warm_secs.max(now.secs_since(began).max(0.0) as u32);
             worker.live = Live::Ready { since: now };
         }
+    }
+
+    /// Seconds that a newcomer gets to be ready.
+    fn warm_limit(&self) -> f64 {
+        (WARM_TIMES * f64::from(self.counts.warm_secs)).clamp(WARM_SECS, MOST_WARM_SECS)
     }
 
     fn joined(&mut self, node: &NodeName, secs: f64) {
@@ -161,7 +168,7 @@ impl Machine {
             self.newcomers(members).map(|(n, w)| (n.clone(), w.live)).collect();
         for (node, live) in known {
             match live {
-                Live::Warming { since } if now.secs_since(since) > WARM_SECS => {
+                Live::Warming { since } if now.secs_since(since) > self.warm_limit() => {
                     self.newcomer_failed(&node, "its command did not come up in time", now, out);
                 }
                 Live::Warming { .. } | Live::Ready { .. } => {}

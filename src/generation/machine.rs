@@ -86,6 +86,8 @@ pub struct Counts {
     pub restarts: u32,
     /// Commands that had to be killed at a rescale.
     pub kills: u32,
+    /// The longest that a command which stays alive took to be ready, seconds.
+    pub warm_secs: u32,
 }
 
 /// What the planner wants.

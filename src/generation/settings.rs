@@ -72,9 +72,13 @@ pub const BACK_SECS: f64 = 1.0;
 /// Seconds that an order or submission may take to show in Slurm's answers.
 pub const SHOW_SECS: f64 = 3.0;
 
-/// Seconds after which a newcomer is given up whose command has not said that it is ready: a large model
-/// takes minutes to build, and its node does nothing meanwhile.
+/// Seconds after which a newcomer is given up whose command has not said that it is ready, at least: a large
+/// model takes minutes to build, and its node does nothing meanwhile.
 pub const WARM_SECS: f64 = 300.0;
+
+/// It gets so many times as long as the job's command took before, up to an hour.
+pub const WARM_TIMES: f64 = 3.0;
+pub const MOST_WARM_SECS: f64 = 3600.0;
 
 /// Seconds that newcomers which are ready wait for others: a change for each would cost more.
 pub const JOIN_SECS: f64 = 5.0;

@@ -1,6 +1,7 @@
 //! What readers see of the present, and what anybody may see.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -16,6 +17,10 @@ use crate::daemon::{metrics, rounds, views};
 use crate::model::JobId;
 
 use super::Denial;
+
+/// How many times as long as a plan took it is until the next one: whoever asks for one after the other has a
+/// fifth of a processor at most.
+const REST_A_COST: u32 = 4;
 
 /// A round older than so many poll intervals means that the daemon is not well.
 const STALE_ROUNDS: f64 = 10.0;
@@ -72,11 +77,16 @@ pub async fn plan(
     Extension(viewer): Extension<Viewer>,
 ) -> Result<Json<RoundView>, Denial> {
     let busy = |_| Denial::new(StatusCode::TOO_MANY_REQUESTS, "another plan is being computed; try again");
-    let _turn = context.planning.try_lock().map_err(busy)?;
+    let mut rested = context.planning.try_lock().map_err(busy)?;
+    if let Some(rested) = *rested {
+        tokio::time::sleep_until(rested.into()).await;
+    }
+    let began = Instant::now();
     let question = context.state().question(true, now());
     let none = || Denial::new(StatusCode::SERVICE_UNAVAILABLE, "no trusted snapshot yet");
     let question = question.ok_or_else(none)?;
     let view = rounds::answer(context.config.clone(), question).await;
+    *rested = Some(Instant::now() + began.elapsed() * REST_A_COST);
     let mut view = view.map_err(|e| {
         // It names jobs and nodes that the reader may not see.
         tracing::error!("there is no plan to show: {e}");

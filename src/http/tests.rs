@@ -17,9 +17,9 @@ use crate::model::{
     BaseState, GenerationRecord, JobId, JobState, NodeName, Note, PrivateData, Readers, Reservation,
     UnixTime, UserId,
 };
-use crate::slurm::Privacy;
 use crate::slurm::fake::{FakeSlurm, pending_job};
 use crate::slurm::identity::{FakeIdentity, uid_of};
+use crate::slurm::{Privacy, SlurmApi as _};
 use crate::store::{LeadStanding, Measurement, RoundRecord};
 
 /// A user that every system has: the owner of what the others may or may not see.
@@ -339,6 +339,71 @@ async fn all_other_routes_name_nobody_to_nobody() {
             assert!(!answer.contains(secret.word()), "{} tells of {secret:?}: {answer}", route.path);
         }
     }
+}
+
+/// What is posted to each route that changes something, about the owner's things. `None` for those that only
+/// an agent's secret opens.
+fn posted(path: &str, who: Who) -> Option<serde_json::Value> {
+    let credential = match who {
+        Who::Nobody => serde_json::Value::Null,
+        Who::Admin => serde_json::json!({ "jwt": "root's" }),
+        other => serde_json::json!({ "munge": other.credential()?.strip_prefix("Munge ")? }),
+    };
+    let mut body = match path {
+        paths::CONTROL => serde_json::json!({ "control": "paused" }),
+        paths::FORGET_PROFILES => serde_json::json!({ "filter": { "user": OWNER } }),
+        paths::IMPORT_PROFILES => {
+            serde_json::json!({ "profiles": [samples::profile(OWNER, "secret-profile", "cpu")] })
+        }
+        paths::AGENT_HELLO => serde_json::json!({
+            "job": 424_201, "role": "lead", "node": "n1", "port": 29_500, "version": "test",
+        }),
+        _ => return None,
+    };
+    let fields = body.as_object_mut()?;
+    fields.insert("credential".to_owned(), credential);
+    fields.insert("nonce".to_owned(), "n".into());
+    Some(body)
+}
+
+#[tokio::test]
+async fn only_owners_and_administrators_change_anything() {
+    let daemon = Daemon::start(Readers::Proof).await;
+    daemon.slurm.launch(JobId(424_201), &NodeName::new("n1"), 10).await.unwrap();
+    let mut tables = Vec::new();
+    for private in settings() {
+        daemon.keep_private(private);
+        let mut table = String::new();
+        for route in ROUTES.iter().filter(|r| matches!(r.access, Access::Agents | Access::Changes)) {
+            table += route.path;
+            for who in Who::ALL {
+                let body = posted(route.path, who).unwrap_or_else(
+                    || serde_json::json!({ "job": 424_201, "node": "n1", "seen": 0, "wait_secs": 0, "events": [] }),
+                );
+                let request = daemon.http.post(format!("{}{}", daemon.url, route.path)).json(&body);
+                let answer = request.send().await.unwrap();
+                table += &format!(" {}", answer.status().as_u16());
+                let told = answer.text().await.unwrap();
+                let secrets = Secret::ALL.iter().filter(|s| told.contains(s.word()));
+                let leak: Vec<&Secret> =
+                    secrets.filter(|s| !s.may_be_seen_by(who, route.path, private)).collect();
+                assert!(leak.is_empty(), "{} for {who:?} tells of {leak:?}: {told}", route.path);
+            }
+            table.push('\n');
+        }
+        tables.push(table);
+    }
+    tables.dedup();
+    assert_eq!(tables.len(), 1, "what is private changes nothing of that: {tables:?}");
+    // Nobody, other, owner, operator, administrator.
+    insta::assert_snapshot!(tables[0], @r"
+    /v1/profiles/forget 400 403 200 403 200
+    /v1/profiles/import 400 403 200 403 200
+    /v1/control 400 403 403 403 204
+    /v1/agent/hello 400 401 200 401 401
+    /v1/agent/poll 401 401 401 401 401
+    /v1/agent/report 401 401 401 401 401
+    ");
 }
 
 #[tokio::test]

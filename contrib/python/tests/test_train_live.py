@@ -1,4 +1,7 @@
-"""examples/train_live.py, whose processes join, leave and die at random moments."""
+"""examples/train_live.py, whose processes join, leave and die at random moments.
+
+INFILL_TEST_CHANGES says how often (20), and INFILL_TEST_SEED which moments.
+"""
 
 import collections
 import json

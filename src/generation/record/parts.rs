@@ -77,7 +77,13 @@ impl Default for SpecRecord {
 
 record! {
     /// What has happened so far.
-    CountsRecord of Counts { rescales: u32, restarts: u32, kills: u32, }
+    CountsRecord of Counts {
+        rescales: u32,
+        restarts: u32,
+        kills: u32,
+        #[serde(default)]
+        warm_secs: u32,
+    }
 }
 
 record! {

@@ -129,7 +129,7 @@ impl From<Unversioned> for Machine {
             workers: r.workers.into_iter().map(|(node, w)| (node, w.into())).collect(),
             wings: r.wings.into_iter().map(|(order, w)| (order, w.into())).collect(),
             target: None,
-            counts: Counts { rescales: r.rescales, restarts: r.restarts, kills: r.kills },
+            counts: Counts { rescales: r.rescales, restarts: r.restarts, kills: r.kills, warm_secs: 0 },
             backoff,
             last_change: r.last_change,
             rescaled_at: r.rescaled_at,

@@ -177,6 +177,29 @@ fn a_newcomer_that_never_warms_up_costs_the_others_nothing() {
 }
 
 #[test]
+fn a_newcomer_gets_as_long_as_the_command_needs() {
+    let mut r = alive("1-8", &[1, 2]);
+    r.target(&[1, 2, 3]);
+    r.submit_wings();
+    r.say_hello();
+    r.pass(200);
+    r.event(&n(3), AgentEvent::Ready { generation: 1 });
+    r.run();
+    went_on(&r, &["n1", "n2", "n3"]);
+    // Another one: longer than the least that it gets, shorter than three times what the last one took.
+    r.hang.insert(n(4));
+    r.target(&[1, 2, 3, 4]);
+    r.run();
+    r.pass(WARM_SECS as i64 + 1);
+    r.run();
+    assert!(matches!(r.m.workers[&n(4)].live, Live::Warming { .. }));
+    r.pass(300);
+    r.run();
+    r.observe();
+    assert!(r.m.obstacles.trials.is_shunned(&n(4), r.now));
+}
+
+#[test]
 fn a_newcomer_that_fails_is_blamed_as_commands_are() {
     let mut r = alive("1-8", &[1, 2]);
     r.event(&n(1), progress(1));
