@@ -73,16 +73,14 @@ pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
         home.begin();
         let mut child = Command::from(srun(args, home.path())?).spawn()?;
         let code = end_of(&mut child, &mut signals, &mut told).await?;
-        match home.life() {
-            _ if code == 0 || told => break code,
-            Life::Ended => break code,
-            Life::Began if revivals == MAX_REVIVALS => break code,
-            Life::Began => {
+        match next(code, home.life(), revivals, since.elapsed()) {
+            _ if told => break code,
+            Next::End => break code,
+            Next::Again => {
                 (revivals, since) = (revivals + 1, Instant::now());
                 tracing::warn!(code, revivals, "the agent died; starting it again");
             }
-            Life::None if since.elapsed() >= STEP_PATIENCE => break code,
-            Life::None => {
+            Next::Later => {
                 tracing::warn!(code, "Slurm did not start the agent's step; trying again");
                 if let Ok(Some(signal)) = timeout(STEP_PAUSE, signals.recv()).await {
                     told |= ENDING.contains(&signal);
@@ -100,6 +98,32 @@ pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
         _ => {}
     }
     Ok(code)
+}
+
+/// What follows the end of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// The end of it all.
+    End,
+    /// Another step, at once.
+    Again,
+    /// Another step, when slurmctld may be back.
+    Later,
+}
+
+/// What follows the end of a step with this code, in which the agent came so far. Agents have been started
+/// anew so often before, and none has lived for so long.
+fn next(code: i32, life: Life, revivals: u32, lifeless: Duration) -> Next {
+    match life {
+        _ if code == 0 => Next::End,
+        Life::Ended => Next::End,
+        // Slurm told the step to leave before the agent could hear it. Only the next one finds out why, and a
+        // main job may be waiting.
+        Life::None if code == TERMINATED && revivals < MAX_REVIVALS => Next::Again,
+        Life::None if lifeless < STEP_PATIENCE => Next::Later,
+        Life::Began if revivals < MAX_REVIVALS => Next::Again,
+        Life::None | Life::Began => Next::End,
+    }
 }
 
 /// Waits for the end of `srun`, which gets the signals that we get; notes whether we were told to end.
@@ -195,4 +219,30 @@ fn file_behind(fd: RawFd) -> Option<PathBuf> {
         }
     }
     Some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_the_end_of_a_step() {
+        let killed = 137;
+        let (soon, long) = (Duration::from_secs(1), STEP_PATIENCE);
+        for (code, life, revivals, lifeless, want) in [
+            (0, Life::None, 0, soon, Next::End),
+            (3, Life::Ended, 0, soon, Next::End),
+            (killed, Life::Began, 0, soon, Next::Again),
+            (killed, Life::Began, MAX_REVIVALS, soon, Next::End),
+            // slurmctld is away.
+            (1, Life::None, 0, soon, Next::Later),
+            (1, Life::None, MAX_REVIVALS, soon, Next::Later),
+            (1, Life::None, 0, long, Next::End),
+            // The node is wanted in the moment in which the agent comes back.
+            (TERMINATED, Life::None, 1, soon, Next::Again),
+            (TERMINATED, Life::None, MAX_REVIVALS, soon, Next::Later),
+        ] {
+            assert_eq!(next(code, life, revivals, lifeless), want, "{code} {life:?} {revivals} {lifeless:?}");
+        }
+    }
 }

@@ -259,22 +259,28 @@ pub fn end(site: &Site, fault: &Fault) {
         let _ = wait::look(SCHEDULES_SECS, || schedules(site).then_some(()));
         let _ = wait::look(RETRY_SECS + 5.0, || (!is_retrying(site)).then_some(()));
     }
-    if let (Kind::SlurmdKilled, Some(node)) = (fault.kind, fault.victim.node()) {
+    let node = fault.victim.node();
+    // Before slurmctld is killed it saves its state, which only a reconfiguration makes it do, and that makes
+    // all slurmd begin anew.
+    if fault.kind == Kind::ControllerKilled || fault.kind == Kind::SlurmdKilled && node.is_some() {
         let _ = wait::look(LOST_SECS, || (!has_lost_a_job(site, node)).then_some(()));
     }
 }
 
-/// Whether Slurm shows a job of ours on a node on which nothing of it runs: slurmd has died in its prolog,
-/// and does not start it any more. Nobody there hears of a preemption, so a main job would wait until the end
+/// Whether Slurm shows a job of ours on a node, on this one or on any, on which nothing of it runs: slurmd has
+/// died in its prolog, and does not start it any more. Nobody there hears of a preemption, so a main job would wait until the end
 /// of the grace time, which is the site's.
-fn has_lost_a_job(site: &Site, node: &str) -> bool {
+fn has_lost_a_job(site: &Site, only: Option<&str>) -> bool {
     let processes = site.processes();
-    let runs = |id: u32| {
-        let id = id.to_string();
+    let runs = |job: &JobRow, node: &str| {
+        let id = job.id.to_string();
         processes.iter().any(|p| p.node() == Some(node) && p.env.get("SLURM_JOB_ID") == Some(&id))
     };
-    let here = |job: &JobRow| job.partition == "infill" && job.runs() && job.nodes.iter().any(|n| n == node);
-    site.queue().iter().filter(|job| here(job)).any(|job| !runs(job.id))
+    let is_lost = |job: &JobRow| {
+        let mut nodes = job.nodes.iter().filter(|node| only.is_none_or(|only| only == node.as_str()));
+        job.partition == "infill" && job.runs() && nodes.any(|node| !runs(job, node))
+    };
+    site.queue().iter().any(is_lost)
 }
 
 /// Whether slurmctld has looked for nodes for jobs that wait since it was started: at first it waits for its
