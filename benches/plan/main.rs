@@ -1,4 +1,5 @@
-//! What a plan takes and how good it is proved to be: `cargo bench --bench plan [-- --quick]`.
+//! What a plan takes and how good it is proved to be: `cargo bench --bench plan [-- --quick] [TABLE…]`, of
+//! the tables grid, shared, ten and per-node.
 //!
 //! Rounds are drawn from Summit's idle log and published scaling tables (see `instances`), which are not part
 //! of this repository: where they are absent, this says so and ends. Times are wall times of one thread.
@@ -27,15 +28,20 @@ const PER_NODE_SECS: f64 = 60.0;
 const PER_NODE_GAP: f64 = 0.001;
 
 fn main() {
-    let quick = std::env::args().any(|a| a == "--quick");
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let quick = words.iter().any(|a| a == "--quick");
+    let named: Vec<&String> = words.iter().filter(|a| !a.starts_with("--")).collect();
+    let wanted = |table: &str| named.is_empty() || named.iter().any(|n| *n == table);
     let Some(root) = common::data() else { return };
     let data = Data::load(&root).expect("data that can be read");
     let solver = Counting { solver: default_solver().expect("a solver"), calls: AtomicUsize::new(0) };
-    grid(&data, &solver, quick);
-    shared(&data, &solver, quick);
-    simulator(&data, &solver, quick);
-    beside_per_node(&data, &solver, quick);
+    let tables =
+        [("grid", grid as Table), ("shared", shared), ("ten", simulator), ("per-node", beside_per_node)];
+    tables.iter().filter(|(name, _)| wanted(name)).for_each(|(_, table)| table(&data, &solver, quick));
 }
+
+/// Draws rounds from the data and shows what they take; says whether quickly.
+type Table = fn(&Data, &Counting, bool);
 
 /// A solver that counts how often it is asked.
 struct Counting {

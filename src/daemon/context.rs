@@ -72,7 +72,8 @@ pub struct Context {
     pub wake: Waking,
     /// Held while changes are being stored; since when the store fails.
     pub saving: tokio::sync::Mutex<Option<Instant>>,
-    /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may begin.
+    /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may
+    /// begin.
     pub planning: tokio::sync::Mutex<Option<Instant>>,
     /// Prometheus.
     pub metrics: Metrics,

@@ -70,6 +70,8 @@ pub enum Prover {
     Prices,
     /// A dynamic program over all counts, which is exact where there is one step.
     Knapsack,
+    /// Prices for each of the parts into which all plans were split.
+    Branches,
     /// The solver.
     Solver,
 }

@@ -8,10 +8,11 @@
 use crate::model::Prover;
 
 use super::alike::SAME_SCORE;
+use super::branch;
 use super::exchange::{self, Terms};
 use super::first_step;
 use super::pool::Pool;
-use super::prices::{self, Priced};
+use super::prices::{self, Priced, Start};
 use super::starts::{keep_all, lay_chosen, lay_priced, rest};
 use super::sweep::{polish, sweep, sweeps};
 use crate::plan::space::decision::{Schedule, Space};
@@ -75,9 +76,9 @@ pub fn solve(space: &Space<'_>) -> InHand {
         best.offer(lay_chosen(space, &answer.choice));
     }
     let known = best.score();
-    let priced = prices::search(space, known, |iteration, prices, relaxed| {
+    let priced = prices::search(space, Start::of(space), known, |iteration, prices, relaxed| {
         if iteration % PRICES_A_SCHEDULE == PRICES_A_SCHEDULE - 1 {
-            best.offer(lay_priced(space, prices, relaxed));
+            best.offer(lay_priced(space, None, prices, relaxed));
         }
         best.score()
     });
@@ -92,6 +93,13 @@ pub fn solve(space: &Space<'_>) -> InHand {
             if let Some(optimum) = answer.optimum.filter(|optimum| *optimum < in_hand.bound) {
                 (in_hand.bound, in_hand.by) = (optimum, Prover::Knapsack);
             }
+        }
+    }
+    in_hand.score = best.score();
+    if several_steps && !in_hand.is_within(space.problem.config.mip_gap) {
+        let bound = branch::search(space, &in_hand.priced, in_hand.score, |schedule| best.offer(schedule));
+        if bound < in_hand.bound {
+            (in_hand.bound, in_hand.by) = (bound, Prover::Branches);
         }
     }
     let mut schedules = best.schedules.into_iter().map(|(_, schedule)| schedule);
@@ -118,10 +126,11 @@ impl<'a> Found<'a> {
         self.schedules.first().map_or(f64::NEG_INFINITY, |(score, _)| *score)
     }
 
-    /// Takes in a schedule, improved, if it is one of the best.
-    fn offer(&mut self, mut schedule: Schedule) {
+    /// Takes in a schedule, improved, if it is one of the best; returns the best score.
+    fn offer(&mut self, mut schedule: Schedule) -> f64 {
         sweeps(self.space, &mut schedule);
         self.insert(schedule);
+        self.score()
     }
 
     fn insert(&mut self, schedule: Schedule) {

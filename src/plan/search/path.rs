@@ -10,6 +10,14 @@
 use crate::plan::space::decision::{JobSpace, Space};
 use crate::plan::space::table::Table;
 
+/// What each job earns without prices; `None`: as much as the space allows. A branch of it forbids more.
+pub type Gains<'a> = Option<&'a [Table]>;
+
+/// What a job earns without prices.
+pub fn gains_of<'a>(space: &'a Space<'_>, gains: Gains<'a>, job: usize) -> &'a Table {
+    gains.map_or(&space.jobs[job].gains, |gains| &gains[job])
+}
+
 /// Tables that are used again and again.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
@@ -21,15 +29,16 @@ pub struct Scratch {
 /// What each option of a job earns in each step under `prices` (none: all free), without the changes; −∞
 /// where it is not allowed.
 pub fn earnings(space: &Space<'_>, job: usize, prices: Option<&[f64]>) -> Table {
-    let mut earnings = Table::default();
-    fill(space, job, prices, &mut earnings);
+    let mut earnings = space.jobs[job].gains.clone();
+    if let Some(prices) = prices {
+        pay(space, job, prices, &mut earnings);
+    }
     earnings
 }
 
-fn fill(space: &Space<'_>, job: usize, prices: Option<&[f64]>, earnings: &mut Table) {
+/// Lowers what a job earns by what it pays.
+pub fn pay(space: &Space<'_>, job: usize, prices: &[f64], earnings: &mut Table) {
     let job = &space.jobs[job];
-    earnings.copy(&job.gains);
-    let Some(prices) = prices else { return };
     for (row, limits) in earnings.rows_mut().zip(&space.limit_at) {
         for demand in &job.demands {
             let price = limits[demand.resource].map_or(0.0, |limit| prices[limit]);
@@ -84,15 +93,17 @@ pub fn best(space: &Space<'_>, job: usize, earnings: &Table) -> Option<(Vec<usiz
     Some((path, score))
 }
 
-/// The best path under prices, written to `path`; its score less what it pays.
+/// The best path of a job under prices, written to `path`; its score less what it pays.
 pub fn priced(
     space: &Space<'_>,
     job: usize,
+    gains: Gains<'_>,
     prices: &[f64],
     scratch: &mut Scratch,
     path: &mut Vec<usize>,
 ) -> Option<f64> {
-    fill(space, job, Some(prices), &mut scratch.earnings);
+    scratch.earnings.copy(gains_of(space, gains, job));
+    pay(space, job, prices, &mut scratch.earnings);
     to_the_end(&space.jobs[job], &scratch.earnings, &mut scratch.ahead, &mut scratch.onward);
     walk(&space.jobs[job], &scratch.ahead, path)
 }

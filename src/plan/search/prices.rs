@@ -6,7 +6,7 @@
 //! it: a bound, good starts, and options that provably are in no better schedule, which the program can leave
 //! out.
 
-use super::path::{self, Scratch};
+use super::path::{self, Gains, Scratch};
 use crate::plan::space::decision::{Schedule, Space};
 
 /// Iterations. The bound is within a tenth of what prices can prove by then, and mostly much nearer.
@@ -37,19 +37,43 @@ pub struct Priced {
 /// For each job, step and option whether it may be part of a better schedule.
 pub type Useful = Vec<Vec<Vec<bool>>>;
 
+/// Where a search for prices begins, and how long it may take.
+#[derive(Clone, Debug)]
+pub struct Start<'a> {
+    /// The first prices.
+    pub prices: Vec<f64>,
+    /// What each job earns.
+    pub gains: Gains<'a>,
+    /// Length of the first steps, as a share of Polyak's.
+    pub length: f64,
+    /// Most iterations.
+    pub iterations: usize,
+}
+
+impl Start<'_> {
+    /// The start in the whole space: all is free.
+    pub fn of(space: &Space<'_>) -> Self {
+        let prices = vec![0.0; space.limits.len()];
+        Start { prices, gains: None, length: FIRST_LENGTH, iterations: ITERATIONS }
+    }
+}
+
 /// Looks for prices with a low bound. `known` is the score of some feasible schedule; `visit` sees each
-/// iteration's prices and relaxed schedule, and returns the best known score afterwards.
+/// iteration's prices and relaxed schedule, and returns the best known score afterwards. The bound is −∞
+/// where some job has no path.
 pub fn search(
     space: &Space<'_>,
+    start: Start<'_>,
     known: f64,
     mut visit: impl FnMut(usize, &[f64], &Schedule) -> f64,
 ) -> Priced {
-    let mut going = Descent::new(space);
+    let Start { prices, gains, mut length, iterations } = start;
+    let mut going = Descent::new(space, prices);
     let mut best = Priced { prices: going.prices.clone(), bound: f64::INFINITY };
-    let (mut known, mut length, mut stale) = (known, FIRST_LENGTH, 0);
+    let (mut known, mut stale) = (known, 0);
     let (mut schedule, mut scratch) = (vec![Vec::new(); space.jobs.len()], Scratch::default());
-    for iteration in 0..ITERATIONS {
-        let bound = relax(space, &going.prices, &mut schedule, &mut scratch);
+    for iteration in 0..iterations {
+        let bound = relax(space, gains, &going.prices, &mut schedule, &mut scratch);
         if bound < best.bound {
             best = Priced { prices: going.prices.clone(), bound };
             stale = 0;
@@ -59,7 +83,7 @@ pub fn search(
                 length /= 2.0;
             }
         }
-        if length < LAST_LENGTH {
+        if length < LAST_LENGTH || bound == f64::NEG_INFINITY {
             break;
         }
         known = visit(iteration, &going.prices, &schedule).max(known);
@@ -79,9 +103,9 @@ struct Descent {
 }
 
 impl Descent {
-    fn new(space: &Space<'_>) -> Self {
+    fn new(space: &Space<'_>, prices: Vec<f64>) -> Self {
         let units: Vec<f64> = space.limits.iter().map(|l| f64::from(l.most.max(1))).collect();
-        Descent { prices: vec![0.0; units.len()], direction: vec![0.0; units.len()], units }
+        Descent { prices, direction: vec![0.0; units.len()], units }
     }
 
     /// Lowers the prices of what is left and raises those of what is short, so far that the bound would fall
@@ -107,11 +131,18 @@ impl Descent {
 }
 
 /// Each job's best path under the prices, written to `schedule`; returns the bound that they prove.
-fn relax(space: &Space<'_>, prices: &[f64], schedule: &mut Schedule, scratch: &mut Scratch) -> f64 {
+fn relax(
+    space: &Space<'_>,
+    gains: Gains<'_>,
+    prices: &[f64],
+    schedule: &mut Schedule,
+    scratch: &mut Scratch,
+) -> f64 {
     let mut bound: f64 = space.limits.iter().zip(prices).map(|(l, price)| f64::from(l.most) * price).sum();
     for (job, path) in schedule.iter_mut().enumerate() {
-        match path::priced(space, job, prices, scratch, path) {
+        match path::priced(space, job, gains, prices, scratch, path) {
             Some(score) => bound += score,
+            None if gains.is_some() => return f64::NEG_INFINITY,
             None => *path = vec![0; space.steps.len()],
         }
     }

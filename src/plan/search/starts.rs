@@ -1,6 +1,6 @@
 //! Schedules to start from: what is kept, what was chosen for the first step, what prices make.
 
-use super::path;
+use super::path::{self, Gains};
 use crate::plan::space::decision::{Schedule, Space};
 
 /// The schedule in which each job keeps what it has for as long as that lasts; what must change makes the
@@ -29,14 +29,15 @@ pub fn lay_chosen(space: &Space<'_>, choice: &[Option<usize>]) -> Schedule {
 
 /// Gives each job in turn its path of the relaxed schedule, or if that does not fit its best path under the
 /// prices, those first whose path earns most for each node-second.
-pub fn lay_priced(space: &Space<'_>, prices: &[f64], relaxed: &Schedule) -> Schedule {
+pub fn lay_priced(space: &Space<'_>, gains: Gains<'_>, prices: &[f64], relaxed: &Schedule) -> Schedule {
     let density = |job: usize| {
         let path = &relaxed[job];
         let nodes = |(step, o): (usize, &usize)| space.places(job, *o) * space.steps.secs(step);
         space.path_score(job, path) / path.iter().enumerate().map(nodes).sum::<f64>().max(1.0)
     };
     lay(space, density, |job, left| {
-        let mut earnings = path::earnings(space, job, Some(prices));
+        let mut earnings = path::gains_of(space, gains, job).clone();
+        path::pay(space, job, prices, &mut earnings);
         path::restrict(space, job, left, &mut earnings);
         path::best(space, job, &earnings)
     })

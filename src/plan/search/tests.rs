@@ -4,6 +4,7 @@ use super::exchange::{self, Terms};
 use super::pool::Pool;
 use super::prices::Priced;
 use super::{in_hand, path};
+use crate::model::Prover;
 use crate::plan::planner::is_trivial;
 use crate::plan::space::decision::{Schedule, Space};
 use crate::plan::space::table::Table;
@@ -135,4 +136,69 @@ fn a_pool_has_all_paths_of_little_regret_and_exchanges_only_gain() {
         gained += u32::from(better);
     }
     assert!(gained > 100 && tried > 1000, "only {gained} schedules gained; only {tried} paths were tried");
+}
+
+/// Most combinations of paths that are tried one by one.
+const MOST_COMBINATIONS: usize = 200_000;
+
+/// The best score of all schedules, by trying them; `None` where there are too many.
+fn optimum(space: &Space<'_>) -> Option<f64> {
+    let mut combinations = 1usize;
+    let paths: Vec<Vec<Vec<usize>>> = (0..space.jobs.len())
+        .map(|job| {
+            let counts = (0..space.steps.len()).map(|step| {
+                (0..space.jobs[job].options.len()).filter(|o| space.is_allowed(job, *o, step)).count()
+            });
+            combinations = counts.fold(combinations, usize::saturating_mul);
+            if combinations > MOST_COMBINATIONS { Vec::new() } else { all_paths(space, job) }
+        })
+        .collect();
+    let left: Vec<i64> = space.limits.iter().map(|limit| i64::from(limit.most)).collect();
+    (combinations <= MOST_COMBINATIONS).then(|| best_of(space, &paths, 0, &left))
+}
+
+fn best_of(space: &Space<'_>, paths: &[Vec<Vec<usize>>], job: usize, left: &[i64]) -> f64 {
+    let Some(own) = paths.get(job) else { return 0.0 };
+    let score = |path: &Vec<usize>| {
+        let mut left = left.to_vec();
+        space.take(&mut left, job, path, 1);
+        let fits = left.iter().all(|left| *left >= 0);
+        if fits {
+            space.path_score(job, path) + best_of(space, paths, job + 1, &left)
+        } else {
+            f64::NEG_INFINITY
+        }
+    };
+    own.iter().map(score).fold(f64::NEG_INFINITY, f64::max)
+}
+
+#[test]
+fn branches_find_the_best_schedule_and_prove_it() {
+    let (mut tried, mut branched, mut proved) = (0, 0, 0);
+    for seed in 43_000..44_500 {
+        let mut world = random_worlds::world(seed, 4, 9);
+        world.config.max_steps = 2 + (seed % 2) as u32;
+        let problem = world.problem();
+        let space = Space::of(&problem);
+        if is_trivial(&space) || space.steps.len() < 2 {
+            continue;
+        }
+        let Some(optimum) = optimum(&space) else { continue };
+        let in_hand = in_hand::solve(&space);
+        let error = 1e-9 * optimum.abs().max(1.0);
+        assert!(space.is_feasible(&in_hand.schedule), "seed {seed}");
+        assert!(in_hand.score <= optimum + error, "seed {seed}: {} > {optimum}", in_hand.score);
+        assert!(
+            in_hand.bound >= optimum - error,
+            "seed {seed}: no better than {} but {optimum}",
+            in_hand.bound
+        );
+        tried += 1;
+        if in_hand.by == Prover::Branches {
+            branched += 1;
+            proved += u32::from(in_hand.bound - in_hand.score <= 1e-6 * optimum.abs().max(1.0));
+        }
+    }
+    assert!(tried > 200 && branched > 20, "{tried} tried, {branched} branched");
+    assert!(proved + 2 >= branched, "{proved} of {branched} were proved to be the best");
 }

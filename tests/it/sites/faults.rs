@@ -267,9 +267,9 @@ pub fn end(site: &Site, fault: &Fault) {
     }
 }
 
-/// Whether Slurm shows a job of ours on a node, on this one or on any, on which nothing of it runs: slurmd has
-/// died in its prolog, and does not start it any more. Nobody there hears of a preemption, so a main job would wait until the end
-/// of the grace time, which is the site's.
+/// Whether Slurm shows a job of ours on a node, this one or any, on which nothing of it runs: slurmd has died
+/// in its prolog, and does not start it any more. Nobody there hears of a preemption, so a main job would
+/// wait until the end of the grace time, which is the site's.
 fn has_lost_a_job(site: &Site, only: Option<&str>) -> bool {
     let processes = site.processes();
     let runs = |job: &JobRow, node: &str| {

@@ -21,7 +21,7 @@ pub fn named<'a>(own: &[String], lines: impl Iterator<Item = (usize, &'a str)>) 
         let begins = !text[..at - word.len()].ends_with("::");
         let Some(root) = root(own, word).filter(|_| begins) else { continue };
         let mut paths = Vec::new();
-        tree(&text[at + 2..], root, own, &mut paths);
+        tree(&text[at + 2..], root, &mut paths);
         found.extend(paths.into_iter().map(|path| (line_of(at), path)));
     }
     found
@@ -42,11 +42,11 @@ fn root(own: &[String], word: &str) -> Option<Vec<String>> {
 }
 
 /// Follows a path, into its braces; returns what stands behind it.
-fn tree<'t>(text: &'t str, path: Vec<String>, own: &[String], found: &mut Vec<Vec<String>>) -> &'t str {
+fn tree<'t>(text: &'t str, path: Vec<String>, found: &mut Vec<Vec<String>>) -> &'t str {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {
         loop {
-            rest = tree(rest, path.clone(), own, found);
+            rest = tree(rest, path.clone(), found);
             // `as name` is no part of it.
             let Some(at) = rest.find([',', '}']) else { return "" };
             let end = rest[at..].starts_with('}');
@@ -65,7 +65,7 @@ fn tree<'t>(text: &'t str, path: Vec<String>, own: &[String], found: &mut Vec<Ve
         _ => longer.push(word.to_owned()),
     }
     match rest.strip_prefix("::") {
-        Some(rest) => tree(rest, longer, own, found),
+        Some(rest) => tree(rest, longer, found),
         None => {
             found.push(longer);
             rest
