@@ -53,7 +53,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         "infill serves"
     );
     let server = http::serve(listener, http::router(context.clone()), room, stop_signal());
-    // Whoever leads no more stops at once; else what is being stored is, before the end.
+    // Whoever leads no more stops at once: they end with this set.
     let mut writers = JoinSet::new();
     writers.spawn(rounds::run(context.clone()));
     writers.spawn(executor::run(context.clone(), queues));
@@ -67,9 +67,21 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         }
         () = stop_signal() => {}
     }
+    tokio::select! {
+        () = come_to_rest(&context, &mut writers) => {}
+        why = lead::keep(&context) => {
+            return Err(why).context("this daemon leads no more, or cannot be sure of it: it ends");
+        }
+    }
     executor::save_all(&context).await;
     tracing::info!("infill stops; running jobs stay as they are");
     Ok(())
+}
+
+/// Lets what is being stored be stored, and has nothing else begin.
+async fn come_to_rest(context: &Context, writers: &mut JoinSet<()>) {
+    let _nobody_stores = context.saving.lock().await;
+    writers.shutdown().await;
 }
 
 /// What a daemon is made of that has just been given the lead.

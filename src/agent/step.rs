@@ -78,7 +78,7 @@ pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
             Next::End => break code,
             Next::Again => {
                 (revivals, since) = (revivals + 1, Instant::now());
-                tracing::warn!(code, revivals, "the agent died; starting it again");
+                tracing::warn!(code, revivals, "the agent is gone; starting it again");
             }
             Next::Later => {
                 tracing::warn!(code, "Slurm did not start the agent's step; trying again");

@@ -10,7 +10,7 @@ use super::percent;
 use super::session::Session;
 use super::{gaps, jobs, plan, values};
 use crate::api::{Generations, JobView, NodeView, RoundView, SCHEMA, Status, routes};
-use crate::model::{JobId, UnixTime, hostlist};
+use crate::model::{JobId, UnixTime, hostlist, of_the_last_job};
 use crate::store::GenerationRecord;
 
 /// Flags of `infill explain`.
@@ -57,7 +57,7 @@ pub async fn run(args: ExplainArgs, session: &Session) -> CommandResult {
         None => {
             let round: Option<RoundView> = found(client.get(routes::ROUND).await)?;
             match job {
-                Some(id) => of_job(id, &status, round, generations),
+                Some(id) => of_job(id, &status, round, of_the_last_job(generations)),
                 None => of_node(&args.subject, status, round),
             }
         }
@@ -144,6 +144,7 @@ fn of_moment(
     mut generations: Vec<GenerationRecord>,
 ) -> Option<Explanation> {
     generations.retain(|g| g.started_at <= at);
+    let generations = of_the_last_job(generations);
     let told = match subject.parse().ok().map(JobId) {
         Some(id) => of_job(id, status, Some(round), generations)?,
         None => {

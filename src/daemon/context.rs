@@ -74,7 +74,7 @@ pub struct Context {
     pub saving: tokio::sync::Mutex<Option<Instant>>,
     /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may
     /// begin.
-    pub planning: tokio::sync::Mutex<Option<Instant>>,
+    pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
     /// Prometheus.
     pub metrics: Metrics,
     /// When this daemon began, by a clock that nobody sets.
@@ -101,7 +101,7 @@ impl Context {
             leadership: Leadership::new(standing),
             wake: Waking::new(interval),
             saving: tokio::sync::Mutex::default(),
-            planning: tokio::sync::Mutex::default(),
+            planning: Arc::default(),
             metrics: Metrics::default(),
             started: Instant::now(),
             values: Mutex::new(state),

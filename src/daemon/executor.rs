@@ -135,7 +135,8 @@ pub async fn perform(
         // Since the machine looked, somebody may have held it.
         Effect::Launch { .. } if job.held && job.state_reason == HELD_BY_ADMIN => {
             let doing = format!("launching job {}", job.id);
-            Err(SlurmError::Permanent { doing, what: "an administrator holds it".to_owned() })
+            // The next look tells the machine.
+            Err(SlurmError::Transient { doing, what: "an administrator holds it".to_owned() })
         }
         Effect::Launch { job, node, limit_mins } => slurm.launch(*job, node, *limit_mins).await,
         Effect::Hold { job } => slurm.hold(*job).await,

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 
 use crate::api::{Generations, NodeKind, NodeView, RoundView, RoundsView, Status};
-use crate::model::{JobId, PrivateData, ProfileFilter, ProfileKey, UnixTime, UserId};
+use crate::model::{JobId, PrivateData, ProfileFilter, ProfileKey, UnixTime, UserId, of_the_last_job};
 
 /// Numbers of jobs in a sentence. Wherever infill names a job in words, one of these stands before the
 /// number.
@@ -22,7 +22,7 @@ static JOBS: LazyLock<Option<Regex>> = LazyLock::new(|| {
 static RESERVATIONS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\breservation [^\s,;)]+").ok());
 
 /// The name of a node in a sentence.
-static NODES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\bnode [^\s,;]").ok());
+static NODES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\bnode ([^\s,;]+)").ok());
 
 /// What stands in for a sentence that could not be cleaned.
 const WITHHELD: &str = "not shown";
@@ -146,8 +146,11 @@ impl<'a> Sight<'a> {
     /// What is wrong with a job or a node may quote it.
     fn clean_problem(&self, problem: &mut String) {
         let parts: Vec<&str> = problem.split("; ").collect();
-        let names_a_node = |part: &str| NODES.as_ref().is_none_or(|nodes| nodes.is_match(part));
-        let is_hidden = |part: &str| self.private.nodes && !self.viewer.all && names_a_node(part);
+        // Slurm that shows "no node at all" names none.
+        let is_name = |found: Captures<'_>| &found[1] != "at";
+        let names_a_node =
+            |part: &str| NODES.as_ref().is_none_or(|nodes| nodes.captures_iter(part).any(is_name));
+        let is_hidden = |part: &str| self.private.nodes && names_a_node(part);
         let is_shown = |part: &&str| self.words(part) == **part && !is_hidden(part);
         let mut kept: Vec<&str> = parts.iter().copied().filter(is_shown).collect();
         if kept.len() < parts.len() {
@@ -220,7 +223,10 @@ impl<'a> Sight<'a> {
         if !self.job(job) {
             view.generations.clear();
         }
-        view.generations.retain(|g| submitted.is_none_or(|at| g.started_at >= at));
+        if !self.viewer.all && self.private.jobs {
+            view.generations = of_the_last_job(view.generations);
+            view.generations.retain(|g| submitted.is_none_or(|at| g.started_at >= at));
+        }
         if !self.is_clear() {
             view.generations.iter_mut().for_each(|g| self.clean(&mut g.why));
         }

@@ -1,13 +1,14 @@
 //! What readers see of the present, and what anybody may see.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
+use tokio::sync::OwnedMutexGuard;
 
 use crate::api::{Generations, RoundView, SCHEMA, Status};
 use crate::clock::now;
@@ -21,6 +22,9 @@ use super::Denial;
 /// How many times as long as a plan took it is until the next one: whoever asks for one after the other has a
 /// fifth of a processor at most.
 const REST_A_COST: u32 = 4;
+
+/// The longest that somebody waits for that.
+const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// A round older than so many poll intervals means that the daemon is not well.
 const STALE_ROUNDS: f64 = 10.0;
@@ -77,7 +81,18 @@ pub async fn plan(
     Extension(viewer): Extension<Viewer>,
 ) -> Result<Json<RoundView>, Denial> {
     let busy = |_| Denial::new(StatusCode::TOO_MANY_REQUESTS, "another plan is being computed; try again");
-    let mut rested = context.planning.try_lock().map_err(busy)?;
+    let turn = context.planning.clone().try_lock_owned().map_err(busy)?;
+    // A reader who hangs up has the plan computed all the same: the rest that follows is due.
+    let planned = tokio::spawn(plan_in_turn(context.clone(), turn)).await;
+    let view = planned.map_err(|e| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))??;
+    Ok(Json(shown(&context, &viewer, view)))
+}
+
+/// Computes a plan once the last one is long enough ago.
+async fn plan_in_turn(
+    context: Arc<Context>,
+    mut rested: OwnedMutexGuard<Option<Instant>>,
+) -> Result<RoundView, Denial> {
     if let Some(rested) = *rested {
         tokio::time::sleep_until(rested.into()).await;
     }
@@ -86,14 +101,14 @@ pub async fn plan(
     let none = || Denial::new(StatusCode::SERVICE_UNAVAILABLE, "no trusted snapshot yet");
     let question = question.ok_or_else(none)?;
     let view = rounds::answer(context.config.clone(), question).await;
-    *rested = Some(Instant::now() + began.elapsed() * REST_A_COST);
+    *rested = Some(Instant::now() + (began.elapsed() * REST_A_COST).min(LONGEST_REST));
     let mut view = view.map_err(|e| {
         // It names jobs and nodes that the reader may not see.
         tracing::error!("there is no plan to show: {e}");
         Denial::new(StatusCode::INTERNAL_SERVER_ERROR, "the round failed: the daemon's log says why")
     })?;
     view.report.owners = context.state().owners(&view.report);
-    Ok(Json(shown(&context, &viewer, view)))
+    Ok(view)
 }
 
 /// `GET /v1/jobs/{id}/generations`.

@@ -48,7 +48,7 @@ pub use control::{Control, Lend, Mode, Readers};
 pub use credential::{Credential, Secret, hello_payload};
 pub use event::{AgentEvent, Blame, EventKind, Opening};
 pub use gap::{EndedGap, Gap, Gaps};
-pub use generation::GenerationRecord;
+pub use generation::{GenerationRecord, of_the_last_job};
 pub use ids::{JobId, NodeName, NodeType, UserId};
 pub use job::{Asks, BaseState, Job, JobState};
 pub use keep_idle::KeepIdle;

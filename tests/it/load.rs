@@ -37,8 +37,8 @@ const WATCHED: Duration = Duration::from_secs(8);
 /// A new lead's hello must be through by then. The goal is a second; a machine that tests may be busy.
 const HELLO: Duration = Duration::from_secs(3);
 
-/// What a machine on which other tests run may add to a round, seconds.
-const HICCUP_SECS: f64 = 0.1;
+/// What a machine on which other tests run may add to a round, seconds: the goal is twice the time, without.
+const HICCUP_SECS: f64 = 0.5;
 
 /// Counts dumps.
 struct Counting {
@@ -254,7 +254,6 @@ async fn a_crowd_and_a_loop_keep_nobody_waiting() {
         "a round took {alone:.3} s alone and {crowded:.3} s in the crowd; {said} reports of leaving; dumps were {shortest:?} \
          apart at least; a hello took {hello:?}"
     );
-    // So many looks a second at so many jobs take little; what a busy machine adds to both is no part of it.
     assert!(
         crowded < 2.0 * alone + HICCUP_SECS,
         "a round took {alone:.3} s alone and {crowded:.3} s in the crowd"

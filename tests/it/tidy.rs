@@ -246,7 +246,7 @@ fn no_files_import_each_other_in_a_circle() {
         let text = read(&repository().join(path));
         for (_, named) in imports::named(own, code(&text)) {
             let file = (1..=named.len()).rev().find_map(|n| files.get_key_value(&named[..n]));
-            // What a folder's `mod.rs` hands on is its files', and these are seen by themselves.
+            // What a folder's `mod.rs` hands on counts as the folder's: a file and its folder are no circle.
             let other = file.filter(|(m, _)| !own.starts_with(m) && !m.starts_with(own));
             uses.entry(path).or_default().extend(other.map(|(_, other)| other.as_str()));
         }

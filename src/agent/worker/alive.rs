@@ -197,7 +197,7 @@ impl Worker {
             }
             Said::Hopeless { .. } if self.alive.is_saving() || self.alive.parting => {}
             Said::Hopeless { why } => self.hopeless(&why, &voice),
-            // Checkpoints that nobody asked for, and those that were under way, do not count.
+            // Checkpoints that nobody asked for do not count.
             Said::Saved if self.alive.saving != Saving::Asked => {}
             Said::Saved => {
                 self.alive.saving = Saving::Done;

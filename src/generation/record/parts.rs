@@ -1,4 +1,4 @@
-//! Parts of a record that have not changed since the first version.
+//! Parts of a record that have hardly changed since the first version.
 
 use serde::{Deserialize, Serialize};
 

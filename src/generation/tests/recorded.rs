@@ -57,6 +57,7 @@ fn records_of_the_versions_before_are_read() {
         record["version"] = json!(version);
         assert_eq!(taken(&mut record["generation"], "away"), json!(null));
         assert_eq!(taken(&mut record["submitted"], "block"), json!(1));
+        assert_eq!(taken(&mut record["counts"], "warm_secs"), json!(0));
         if version == 2 {
             taken(&mut record["generation"], "store");
             taken(&mut record["generation"], "roll");

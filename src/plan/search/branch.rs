@@ -17,7 +17,7 @@ use super::wavering::{Split, Wavering};
 use crate::plan::space::decision::{Schedule, Space};
 use crate::plan::space::table::Table;
 
-/// Most options that are looked at in all branches together: less than a tenth of a second.
+/// Most options that prices look at in all branches together: about a tenth of a second.
 const MOST_OPERATIONS: usize = 60_000_000;
 
 /// Most branches: what is not closed by then rarely is later.
