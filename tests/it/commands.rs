@@ -55,6 +55,8 @@ fn rounds_that_are_over_say_why() {
     assert!(site.must("bob", &["infill", "rounds", "-n", "1"]).lines().count() == 2, "a header and a round");
     let before_all = ["infill", "explain", &id, "--at", "1000"];
     assert_eq!(site.exec("bob", &before_all).status.code(), Some(5), "nothing is kept from 1970");
+    // Moments are whole seconds, and the last round of this one shall be one in which it ran.
+    site.until("the next second", 5.0, || crate::harness::jobs::clock() > at.0 as f64 + 1.0);
     site.completes(job);
     let then = site.must("bob", &["infill", "explain", &id, "--at", &text]);
     assert!(then.contains("gets 4: "), "it has ended, and what was said of it stays: {then}");
