@@ -112,9 +112,6 @@ async fn carry_out(context: &Context, job: JobId, effect: &Effect) {
     }
 }
 
-/// Why a job waits that only an administrator may release, in Slurm's word.
-const HELD_BY_ADMIN: &str = "JobHeldAdmin";
-
 /// Does one effect, after making sure that its Slurm job is ours to touch.
 ///
 /// # Errors
@@ -133,7 +130,7 @@ pub async fn perform(
     }
     match effect {
         // Since the machine looked, somebody may have held it.
-        Effect::Launch { .. } if job.held && job.state_reason == HELD_BY_ADMIN => {
+        Effect::Launch { .. } if job.held && job.is_held_by_admin() => {
             let doing = format!("launching job {}", job.id);
             // The next look tells the machine.
             Err(SlurmError::Transient { doing, what: "an administrator holds it".to_owned() })

@@ -62,7 +62,7 @@ impl Obstacles {
         let failed = lead.state_description.starts_with(LAUNCH_FAILED);
         let by = match lead.state_reason.as_str() {
             _ if failed => None,
-            "JobHeldAdmin" => Some(Hold::Admin),
+            _ if lead.is_held_by_admin() => Some(Hold::Admin),
             "JobHeldUser" if !ours => Some(Hold::Owner),
             _ => None,
         };
@@ -97,7 +97,7 @@ impl Obstacles {
     /// Takes in that it runs.
     pub(super) fn note_running(&mut self, lead: &Job) {
         // A hold of a job that runs counts when it comes to wait again.
-        let held_by = (lead.state_reason == "JobHeldAdmin").then_some(Hold::Admin);
+        let held_by = lead.is_held_by_admin().then_some(Hold::Admin);
         let suspended = lead.state.base == BaseState::Suspended;
         *self = Obstacles {
             held_by,

@@ -173,6 +173,11 @@ impl Job {
         self.state.is_pending() && !self.held && self.partition.split(',').any(|p| p.trim() != malleable)
     }
 
+    /// Whether Slurm's word for why it waits, or will wait, is that an administrator holds it.
+    pub fn is_held_by_admin(&self) -> bool {
+        self.state_reason == "JobHeldAdmin"
+    }
+
     /// A job of which nothing more is known: no owner, no times, no nodes.
     pub fn new(id: JobId, partition: &str, state: BaseState) -> Job {
         Job {

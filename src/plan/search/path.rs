@@ -14,7 +14,7 @@ use crate::plan::space::table::Table;
 pub type Gains<'a> = Option<&'a [Table]>;
 
 /// What a job earns without prices.
-pub fn gains_of<'a>(space: &'a Space<'_>, gains: Gains<'a>, job: usize) -> &'a Table {
+fn gains_of<'a>(space: &'a Space<'_>, gains: Gains<'a>, job: usize) -> &'a Table {
     gains.map_or(&space.jobs[job].gains, |gains| &gains[job])
 }
 
@@ -29,15 +29,21 @@ pub struct Scratch {
 /// What each option of a job earns in each step under `prices` (none: all free), without the changes; −∞
 /// where it is not allowed.
 pub fn earnings(space: &Space<'_>, job: usize, prices: Option<&[f64]>) -> Table {
-    let mut earnings = space.jobs[job].gains.clone();
-    if let Some(prices) = prices {
-        pay(space, job, prices, &mut earnings);
+    match prices {
+        Some(prices) => earnings_of(space, job, None, prices),
+        None => space.jobs[job].gains.clone(),
     }
+}
+
+/// The same under prices, of what it earns without them.
+pub fn earnings_of(space: &Space<'_>, job: usize, gains: Gains<'_>, prices: &[f64]) -> Table {
+    let mut earnings = gains_of(space, gains, job).clone();
+    pay(space, job, prices, &mut earnings);
     earnings
 }
 
 /// Lowers what a job earns by what it pays.
-pub fn pay(space: &Space<'_>, job: usize, prices: &[f64], earnings: &mut Table) {
+fn pay(space: &Space<'_>, job: usize, prices: &[f64], earnings: &mut Table) {
     let job = &space.jobs[job];
     for (row, limits) in earnings.rows_mut().zip(&space.limit_at) {
         for demand in &job.demands {

@@ -59,8 +59,8 @@ impl Start<'_> {
 }
 
 /// Looks for prices with a low bound. `known` is the score of some feasible schedule; `visit` sees each
-/// iteration's prices and relaxed schedule, and returns the best known score afterwards. The bound is −∞
-/// where some job has no path.
+/// iteration's prices and relaxed schedule, and returns the best known score afterwards. The bound of a
+/// branch is −∞ where some job has no path in it.
 pub fn search(
     space: &Space<'_>,
     start: Start<'_>,

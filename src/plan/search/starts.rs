@@ -36,8 +36,7 @@ pub fn lay_priced(space: &Space<'_>, gains: Gains<'_>, prices: &[f64], relaxed: 
         space.path_score(job, path) / path.iter().enumerate().map(nodes).sum::<f64>().max(1.0)
     };
     lay(space, density, |job, left| {
-        let mut earnings = path::gains_of(space, gains, job).clone();
-        path::pay(space, job, prices, &mut earnings);
+        let mut earnings = path::earnings_of(space, job, gains, prices);
         path::restrict(space, job, left, &mut earnings);
         path::best(space, job, &earnings)
     })
