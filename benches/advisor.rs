@@ -212,6 +212,7 @@ fn times() {
         error: 0.01,
         secs: 10.0,
         step_samples: None,
+        hosts: None,
         at: UnixTime(0),
     };
     let measured: Vec<SizePoint> = [1, 8, 24, 64].iter().map(point).collect();

@@ -45,6 +45,7 @@ fn profile(number: u32) -> Profile {
         error: 0.0123,
         secs: 613.5,
         step_samples: Some(256.0),
+        hosts: None,
         at,
     };
     Profile {

@@ -11,6 +11,7 @@
 --     --comment=infill:KEY=VALUE;…      infill:nodes=…;KEY=VALUE;…
 --     --comment=infill:gpus=1-16        infill:gpus=1-16        where GPUs are lent (LEND); so does --gpus=4, one size
 --     --gpus-per-node=2                 infill:gpus=…;each=2    each worker has two GPUs of one node; so does the comment
+--     --comment=infill:cpus=8-64        infill:cpus=8-64;each=8 on nodes without GPUs (CPUS); --cpus-per-task=16 for larger workers
 --     --time=90                         infill:nodes=…;time=90  its lead never gets a longer time limit
 --     --hold                            infill:nodes=…;held=owner  not started before its owner releases it
 --     a job named wing:123 (infill's own, for job 123)    infill:wing=123, not held
@@ -27,13 +28,20 @@ local ACCOUNT = nil
 -- What is lent, as gaps.lend in infill.toml has it: "nodes", whole ones; or "gpus", each with its share of a node. The share
 -- is what the partition says (DefCpuPerGPU, DefMemPerGPU), or the user (--cpus-per-gpu, --mem-per-gpu).
 local LEND = "nodes"
+-- Where GPUs are lent: of how many CPUs the parts are in which nodes without GPUs are lent, as nodes.cpus in infill.toml has it;
+-- nil: such nodes are not lent.
+local CPUS = nil
 -- The largest number of nodes that a job may name. A typo should not make the planner think about a million nodes.
 local MAX_NODES = 10000
 -- A comment is a few options; longer ones are refused rather than parsed under slurmctld's locks.
 local MAX_COMMENT_BYTES = 512
 local MAX_SIZES = 64
--- No node has more GPUs.
+-- No node has more GPUs, or CPUs.
 local MAX_GPUS_A_NODE = 64
+local MAX_CPUS_A_NODE = 4096
+
+-- Words of a comment that count something.
+local NAMES_SIZES = { nodes = true, gpus = true, cpus = true }
 
 local WING_NAME = "^wing:(%d+)$"
 
@@ -95,25 +103,31 @@ local function sizes_from_nodes(job)
    return check_range(string.format("%d", job.min_nodes), string.format("%d", last))
 end
 
--- What the comment says to infill: sizes (or nil) and further options, or nil, nil and the reason.
+-- Whether a word of the comment names sizes: of what is lent, or CPUs where these are, too.
+local function names_sizes(key)
+   return key == LEND or key == "cpus" and LEND == "gpus" and CPUS ~= nil
+end
+
+-- What the comment says to infill: sizes (or nil) and further options, or nil, nil and the reason; then what the sizes count.
 -- A comment that does not begin with "infill:" is the user's own business.
 local function options_from_comment(comment)
    local text = comment and string.match(comment, "^infill:(.*)$")
    if not text then return nil, "" end
    if #text > MAX_COMMENT_BYTES then return nil, nil, "the comment is longer than " .. MAX_COMMENT_BYTES .. " bytes" end
-   local sizes, options, reason = nil, ""
+   local sizes, options, reason, what = nil, "", nil, LEND
    for word in string.gmatch(text, "[^;]+") do
       local key, value = string.match(word, "^([a-z_]+)=([%w%.,:/_+-]+)$")
-      if key == LEND and not sizes then
+      if names_sizes(key) and not sizes then
+         what = key
          sizes, reason = check_sizes(value)
          if not sizes then return nil, nil, reason end
-      elseif key and key ~= "nodes" and key ~= "gpus" and key ~= "wing" and (key ~= "each" or LEND == "gpus") then
+      elseif key and not NAMES_SIZES[key] and key ~= "wing" and (key ~= "each" or LEND == "gpus") then
          options = options .. ";" .. key .. "=" .. value
       else
          return nil, nil, "cannot read '" .. word .. "' in the comment; expected infill:" .. LEND .. "=SIZES;KEY=VALUE"
       end
    end
-   return sizes, options
+   return sizes, options, nil, what
 end
 
 -- What else of the request infill would otherwise change, or could not tell from what it does itself.
@@ -184,11 +198,15 @@ local function has_multiples(sizes, each)
    return true
 end
 
--- The lead is one worker, however many the job may grow to.
-local function make_one_worker(job, each)
+-- What a worker must not ask for that has a part of a node; or nil.
+local function wants_it_whole(job)
    -- 1 is --oversubscribe; all else keeps a node to somebody.
    if given(job.shared) and job.shared ~= 1 then return "GPUs are lent here, not nodes: leave out --exclusive" end
    if job.pn_min_memory == 0 then return "GPUs are lent here, not nodes: leave out --mem=0" end
+end
+
+-- The lead is one worker, however many the job may grow to.
+local function make_one_worker(job, each)
    job.min_nodes = 1
    job.max_nodes = 1
    job.tres_per_job = ""
@@ -207,11 +225,48 @@ local function make_lead_of_gpus(job, sizes, options)
    if not has_multiples(sizes, each) then
       return nil, nil, "no size of " .. sizes .. " GPUs is a multiple of " .. each .. ", which each worker has"
    end
-   reason = make_one_worker(job, each)
-   if reason then return nil, nil, reason end
+   make_one_worker(job, each)
    options = string.gsub(options, ";each=[^;]*", "")
    if each > 1 then options = options .. string.format(";each=%d", each) end
    return sizes, options
+end
+
+-- How many CPUs each worker has, by --cpus-per-task and by the comment; or nil and the reason.
+local function cpus_each(job, options)
+   local said = tonumber(string.match(options, ";each=([^;]*)") or "")
+   local asked = given(job.cpus_per_task) and job.cpus_per_task or nil
+   if said and asked and said ~= asked then return nil, "--cpus-per-task=" .. asked .. " is not each=" .. said end
+   local each = asked or said or CPUS
+   if each < 1 or each > MAX_CPUS_A_NODE or each ~= math.floor(each) then
+      return nil, "each worker has 1 to " .. MAX_CPUS_A_NODE .. " CPUs of one node"
+   end
+   return each
+end
+
+-- Sizes and options of a lead on nodes without GPUs, or nil, nil and the reason.
+local function make_lead_of_cpus(job, sizes, options)
+   local each, reason = cpus_each(job, options)
+   if not each then return nil, nil, reason end
+   if string.find((job.tres_per_job or "") .. (job.tres_per_node or ""), "gpu", 1, true) then
+      return nil, nil, "cpus= is for nodes without GPUs: leave out --gpus and --gres=gpu"
+   end
+   if not has_multiples(sizes, each) then
+      return nil, nil, "no size of " .. sizes .. " CPUs is a multiple of " .. each .. ", which each worker has"
+   end
+   job.min_nodes = 1
+   job.max_nodes = 1
+   job.num_tasks = 1
+   job.cpus_per_task = each
+   job.min_cpus = each
+   return sizes, string.gsub(options, ";each=[^;]*", "") .. string.format(";each=%d", each)
+end
+
+-- Sizes and options of a lead that has a part of a node, or nil, nil and the reason.
+local function make_lead_of_part(job, sizes, options, what)
+   local reason = wants_it_whole(job)
+   if reason then return nil, nil, reason end
+   if what == "cpus" then return make_lead_of_cpus(job, sizes, options) end
+   return make_lead_of_gpus(job, sizes, options)
 end
 
 local function make_lead(job)
@@ -224,16 +279,17 @@ local function make_lead(job)
    if job.reservation ~= nil and job.reservation ~= "" then
       return refuse("only what nobody has reserved is filled; leave out --reservation")
    end
-   local sizes, options, reason = options_from_comment(job.comment)
+   local sizes, options, reason, what = options_from_comment(job.comment)
    if not options then return refuse(reason) end
+   what = what or LEND
    if LEND == "gpus" then
-      sizes, options, reason = make_lead_of_gpus(job, sizes, options)
+      sizes, options, reason = make_lead_of_part(job, sizes, options, what)
    else
       if not sizes then sizes, reason = sizes_from_nodes(job) end
       if sizes then make_one_node(job) end
    end
    if not sizes then return refuse(reason) end
-   job.admin_comment = "infill:" .. LEND .. "=" .. sizes .. options .. wishes(job)
+   job.admin_comment = "infill:" .. what .. "=" .. sizes .. options .. wishes(job)
    job.priority = 0
    -- Also when the user said no: a lead that cannot be requeued can neither be moved nor parked.
    job.requeue = 1

@@ -4,6 +4,7 @@
 //! the default.
 
 mod http;
+mod nodes;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Curve, KeepIdle, Lend, LiveCosts, Mode, RescaleCosts};
+use crate::model::{Curve, KeepIdle, Lend, LiveCosts, Mode, Parts, RescaleCosts};
 pub use http::HttpConfig;
 use rule::{Rule, first_broken};
 
@@ -36,6 +37,8 @@ pub struct Config {
     pub slurm: SlurmConfig,
     /// The gap finder.
     pub gaps: GapsConfig,
+    /// What parts of nodes are lent, where it is not whole ones.
+    pub nodes: Parts,
     /// The planner.
     pub planner: PlannerConfig,
     /// The job profiling advisor.
@@ -447,6 +450,7 @@ impl Config {
             .or_else(|| first_broken(HttpConfig::RULES, &self.http))
             .or_else(|| first_broken(SlurmConfig::RULES, &self.slurm))
             .or_else(|| first_broken(GapsConfig::RULES, &self.gaps))
+            .or_else(|| first_broken(nodes::RULES, &self.nodes))
             .or_else(|| first_broken(PlannerConfig::RULES, &self.planner))
             .or_else(|| first_broken(AdvisorConfig::RULES, &self.advisor))
             .or_else(|| first_broken(AgentConfig::RULES, &self.agent));

@@ -106,7 +106,8 @@ fn lending(slurm: RestSlurm, config: &Config, leads: BTreeMap<JobId, NodeName>) 
         Lend::Nodes => Arc::new(slurm),
         Lend::Gpus => {
             let slurm = Arc::new(slurm.telling_of_shares());
-            Arc::new(PlacesSlurm::new(slurm, &config.slurm.partition, leads))
+            let parts = config.nodes.clone();
+            Arc::new(PlacesSlurm::new(slurm, &config.slurm.partition, parts, leads))
         }
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use infill::config::Config;
 use infill::model::{
-    Curve, ExecPlan, HeldNode, JobId, NodeName, Plan, Sizes, Snapshot, Standing, UnixTime, UserId,
+    Curve, ExecPlan, HeldNode, JobId, NodeName, Parts, Plan, Sizes, Snapshot, Standing, UnixTime, UserId,
 };
 use infill::round::{Advice, Changing, Claims, JobFacts, Place, Program, Scene, Terms, judge};
 use infill::slurm::Seats;
@@ -196,7 +196,7 @@ fn show(rounds: &[Stages]) {
 
 fn show_site(site: Site, config: &Arc<Config>) {
     let jobs: Vec<JobFacts> = (0..JOBS).map(|n| facts(site, n, n < JOBS / 2)).collect();
-    let seats = (site == Site::Shared).then(|| Seats::new("infill", BTreeMap::new()));
+    let seats = (site == Site::Shared).then(|| Seats::new("infill", Parts::default(), BTreeMap::new()));
     let scene = Scene::new(config.clone(), UnixTime(answers::NOW));
     let mut kept = Kept { scene, seats, snapshot: None };
     let (_, about) = round(site, 0, &mut kept, config, &jobs);

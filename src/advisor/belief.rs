@@ -121,6 +121,7 @@ fn declared_points(curve: &Curve, sizes: &Sizes) -> Vec<SizePoint> {
         error: DECLARED_ERROR,
         secs: 0.0,
         step_samples: None,
+        hosts: None,
         at: UnixTime::default(),
     };
     named.map(point).collect()

@@ -62,18 +62,25 @@ pub enum Learned {
 /// Measurements that contradict what is known, by size: kept aside until the next ones say which is right.
 pub type Doubts = BTreeMap<u32, SizePoint>;
 
-/// Takes a measurement at a size into a profile.
+/// Takes a measurement at a size, of so many nodes on so many hosts, into a profile.
 pub fn learn(
     profile: &mut Profile,
     doubts: &mut Doubts,
-    nodes: u32,
+    (nodes, hosts): (u32, u32),
     stretch: &Stretch,
     at: UnixTime,
 ) -> Learned {
     let rate = &stretch.rate;
     let error = rate.error.max(FLOOR);
-    let new =
-        SizePoint { nodes, rate: rate.rate, error, secs: rate.secs, step_samples: stretch.step_samples, at };
+    let new = SizePoint {
+        nodes,
+        rate: rate.rate,
+        error,
+        secs: rate.secs,
+        step_samples: stretch.step_samples,
+        hosts: (hosts < nodes).then_some(f64::from(hosts)),
+        at,
+    };
     let Some(old) = profile.points.iter_mut().find(|p| p.nodes == nodes) else {
         profile.points.push(new);
         profile.points.sort_by_key(|p| p.nodes);
@@ -143,8 +150,17 @@ fn merged(old: &SizePoint, new: &SizePoint) -> SizePoint {
         error: (a + b).powf(-0.5).max(FLOOR),
         secs: (old.secs + new.secs).min(MOST_SECS),
         step_samples: new.step_samples.or(old.step_samples),
+        hosts: hosts(old, new),
         at: new.at.max(old.at),
     }
+}
+
+/// On how many hosts the nodes of both were on average, by the seconds that each rests on.
+fn hosts(old: &SizePoint, new: &SizePoint) -> Option<f64> {
+    let of = |p: &SizePoint| p.hosts.unwrap_or(f64::from(p.nodes));
+    let secs = old.secs + new.secs;
+    let mean = if secs > 0.0 { (of(old) * old.secs + of(new) * new.secs) / secs } else { of(new) };
+    (old.hosts.is_some() || new.hosts.is_some()).then_some(mean)
 }
 
 /// The job runs at another speed: `now` is measured, the others are guessed from it.

@@ -12,6 +12,7 @@ use super::learn::Learned;
 use super::probing::{EndedProbe, LONGEST_PROBE_SECS, Probing};
 use super::profiles::Profiles;
 use super::prospect::Prospect;
+use super::room::Room;
 use super::scaling::Fitted;
 use super::subject::{News, Progress, Subject};
 use super::supply::Supplies;
@@ -228,21 +229,22 @@ impl Library {
     }
 
     /// One round: notes the supply of nodes, gives up probes that come to nothing, and begins new ones.
-    /// `usable`: nodes that malleable jobs hold or could; `free`: those that none holds.
-    pub fn round(&mut self, subjects: &[Subject], usable: u32, free: u32, may_probe: bool, now: UnixTime) {
-        self.supplies.note(usable);
+    pub fn round(&mut self, subjects: &[Subject], room: Room, may_probe: bool, now: UnixTime) {
+        self.supplies.note(&room);
         let jobs: BTreeSet<JobId> = subjects.iter().map(|s| s.job).collect();
         self.probing.retain(|job| jobs.contains(&job));
         for ended in self.probing.give_up_late(now) {
             self.profiles.count_probe(&ended.key, ended.secs);
         }
         self.use_secs = self.prospects(subjects);
-        let mut free = free;
+        let mut room = room;
         for subject in subjects {
             let present = subject.running.unwrap_or(0);
-            let thought = self.consider(subject, free, may_probe, now);
+            let node_type = &subject.key.node_type;
+            let thought = self.consider(subject, room.free(node_type), may_probe, now);
             // What one probe needs is not free for another.
-            free = free.saturating_sub(self.probe_of(subject.job).map_or(0, |n| n.saturating_sub(present)));
+            let more = self.probe_of(subject.job).map_or(0, |n| n.saturating_sub(present));
+            room.take(node_type, more);
             self.thoughts.insert(subject.job, thought);
         }
     }

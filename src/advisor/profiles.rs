@@ -151,7 +151,8 @@ impl Profiles {
     pub(super) fn learn(&mut self, measured: &Measured, now: UnixTime) -> Learned {
         let known = self.changed(&measured.key, now);
         let profile = &mut known.profile;
-        let learned = learn(profile, &mut known.doubts, measured.nodes, &measured.stretch, now);
+        let size = (measured.nodes, measured.hosts);
+        let learned = learn(profile, &mut known.doubts, size, &measured.stretch, now);
         profile.jobs += u32::from(measured.new_job);
         if let Some(change) = measured.change {
             costs::learn(change.mean_of(&mut profile.costs), &change.cost);

@@ -60,6 +60,7 @@ mod tests {
             error: 0.01,
             secs: *secs,
             step_samples: None,
+            hosts: None,
             at: UnixTime(0),
         };
         Profile { points: (1..).zip(secs).map(point).collect(), probes, ..Profile::new(key) }

@@ -27,6 +27,8 @@ pub struct Progress<'a> {
     pub generation: u64,
     /// Its number of nodes.
     pub nodes: u32,
+    /// On how many hosts they are: fewer, where parts of nodes are lent.
+    pub hosts: u32,
     /// The worker.
     pub node: &'a NodeName,
     /// Samples since its last word.

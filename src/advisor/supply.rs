@@ -1,15 +1,19 @@
 //! How many nodes a job can usually get, and so what is at stake when it tries a size.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::probing::USUAL_PROBE_SECS;
+use super::room::Room;
 use super::scaling::sizes_of_interest;
 use super::subject::Subject;
 use super::worth::Stakes;
-use crate::model::SizePoint;
+use crate::model::{NodeType, SizePoint};
 
 /// Rounds from which the usual supply of nodes is known.
 const SUPPLIES_REMEMBERED: usize = 512;
+
+/// Most types of nodes whose supply is remembered.
+const MOST_TYPES: usize = 256;
 
 /// Shares of the time at which the usual supply is looked at.
 const SUPPLY_QUANTILES: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
@@ -17,19 +21,30 @@ const SUPPLY_QUANTILES: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
 /// Most sizes between which a choice is weighed; more are thinned out.
 const MOST_SIZES: usize = 16;
 
-/// The supply of the last rounds.
+/// The supply of the last rounds, by type of nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Supplies {
-    seen: VecDeque<u32>,
+    seen: BTreeMap<NodeType, VecDeque<u32>>,
 }
 
 impl Supplies {
-    /// Notes how many nodes malleable jobs hold or could.
-    pub(super) fn note(&mut self, usable: u32) {
-        self.seen.push_back(usable);
-        if self.seen.len() > SUPPLIES_REMEMBERED {
-            self.seen.pop_front();
+    /// Notes how many nodes malleable jobs hold or could. Of a type that was there before and is not in it,
+    /// there are none now.
+    pub(super) fn note(&mut self, room: &Room) {
+        let now: BTreeMap<&NodeType, u32> = room.usable().collect();
+        for node_type in now.keys() {
+            if self.seen.len() < MOST_TYPES && !self.seen.contains_key(*node_type) {
+                self.seen.insert((*node_type).clone(), VecDeque::new());
+            }
         }
+        for (node_type, seen) in &mut self.seen {
+            seen.push_back(now.get(node_type).copied().unwrap_or(0));
+            if seen.len() > SUPPLIES_REMEMBERED {
+                seen.pop_front();
+            }
+        }
+        // Those that have long gone.
+        self.seen.retain(|_, seen| seen.len() < SUPPLIES_REMEMBERED || seen.iter().any(|n| *n > 0));
     }
 
     /// What is at stake for a job at its `present` size, of which these sizes were `measured`; nothing is
@@ -44,7 +59,7 @@ impl Supplies {
         let sizes = thinned(sizes_of_interest(&subject.sizes, measured), present);
         // What the main queue leaves is one thing, what other jobs leave of that another: any size may be the
         // largest.
-        let supplies = [halved(&self.usual()), halved(&sizes)].concat();
+        let supplies = [halved(&self.usual(&subject.key.node_type)), halved(&sizes)].concat();
         Stakes {
             triable: Vec::new(),
             sizes,
@@ -56,8 +71,11 @@ impl Supplies {
         }
     }
 
-    fn usual(&self) -> Vec<u32> {
-        let mut seen: Vec<u32> = self.seen.iter().copied().collect();
+    /// In nodes of this type, which may be several places.
+    fn usual(&self, node_type: &NodeType) -> Vec<u32> {
+        let (one, width) = node_type.one_of();
+        let seen = self.seen.get(&one).into_iter().flatten();
+        let mut seen: Vec<u32> = seen.map(|places| places / width.max(1)).collect();
         seen.sort_unstable();
         let last = (seen.len().max(1) - 1) as f64;
         let quantile = |q: &f64| seen.get((last * q).round() as usize).copied();

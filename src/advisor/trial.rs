@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use super::library::Library;
+use super::room::Room;
 use super::scaling::Fitted;
 use super::subject::{Progress, Subject};
 use crate::config::AdvisorConfig;
@@ -173,8 +174,16 @@ impl<'a> Imagined<'a> {
         let slow = if self.held_secs <= WARMUP_SECS { 0.5 } else { 1.0 };
         let samples = self.truth() * slow * self.noise();
         let (generation, nodes, node) = (self.generation, self.nodes, NodeName::new("n"));
-        let progress =
-            Progress { generation, nodes, node: &node, samples, secs: 1.0, step: None, opening: None };
+        let progress = Progress {
+            generation,
+            nodes,
+            hosts: nodes,
+            node: &node,
+            samples,
+            secs: 1.0,
+            step: None,
+            opening: None,
+        };
         let news = self.library.progress(JOB, &self.subject.key, &progress, UnixTime(self.clock));
         if let Some((nodes, stretch)) = news.stretch.filter(|_| news.probe || self.measured.is_empty()) {
             let seconds = f64::from(self.held_secs);
@@ -189,7 +198,8 @@ impl<'a> Imagined<'a> {
         let turn = self.clock.unsigned_abs() as usize % sizes.len();
         let free = self.subject.sizes.max() - self.nodes;
         let (subject, may_probe) = (std::slice::from_ref(&self.subject), self.trial.settings.probe);
-        self.library.round(subject, sizes[turn].nodes, free, may_probe, UnixTime(self.clock));
+        let room = Room::of_one(self.subject.key.node_type.clone(), sizes[turn].nodes, free);
+        self.library.round(subject, room, may_probe, UnixTime(self.clock));
     }
 
     /// Brings the job to a size. Nobody else wants nodes: there it stays.

@@ -14,6 +14,8 @@ pub(super) struct Measured {
     pub(super) key: ProfileKey,
     /// The size.
     pub(super) nodes: u32,
+    /// On how many hosts.
+    pub(super) hosts: u32,
     /// What was measured.
     pub(super) stretch: Stretch,
     /// Whether it is the first that was measured of the job.
@@ -53,6 +55,7 @@ impl MeasuredChange {
 struct Watch {
     generation: u64,
     nodes: u32,
+    hosts: u32,
     /// Nodes of the generation before.
     before: u32,
     /// To which profile it counts.
@@ -66,7 +69,7 @@ impl Watch {
     fn measured(&mut self, key: &ProfileKey, nodes: u32, stretch: Stretch) -> Measured {
         let change = if stretch.first { self.change(&stretch) } else { None };
         let new_job = self.generation == 1 && stretch.first;
-        Measured { key: key.clone(), nodes, stretch, new_job, change }
+        Measured { key: key.clone(), nodes, hosts: self.hosts, stretch, new_job, change }
     }
 
     /// What the change to this generation cost, now that its steady rate is known.
@@ -131,17 +134,19 @@ impl Watching {
             return None;
         }
         let last = watch.meter.finish().zip(watch.key.take());
-        let (nodes, before) = (watch.nodes, if watch.any { watch.nodes } else { 0 });
+        let (nodes, hosts) = (watch.nodes, watch.hosts);
+        let before = if watch.any { nodes } else { 0 };
         *watch = Watch {
             generation: progress.generation,
             nodes: progress.nodes,
+            hosts: progress.hosts,
             before,
             any: true,
             key: Some(key.clone()),
             ..Watch::default()
         };
         // Whether the job is new, and what it cost to come there, is told by a generation that still runs.
-        last.map(|(stretch, key)| Measured { key, nodes, stretch, new_job: false, change: None })
+        last.map(|(stretch, key)| Measured { key, nodes, hosts, stretch, new_job: false, change: None })
     }
 
     /// Takes in a report of the present generation; returns what was measured when a stretch is complete.

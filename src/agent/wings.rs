@@ -180,7 +180,7 @@ impl Submitter {
         match place {
             // All of the node's memory, as it has all of its processors.
             None => args.extend(["--exclusive", "--mem=0"].map(str::to_owned)),
-            Some(_) => args.extend(self.job.share.iter().cloned()),
+            Some(_) => args.extend(self.share_of(order)),
         }
         args.extend([
             format!("--nodelist={nodes}"),
@@ -200,6 +200,18 @@ impl Submitter {
         // Where that is not there, Slurm takes /tmp.
         args.extend(self.job.dir.as_ref().map(|(dir, _)| format!("--chdir={}", dir.display())));
         args
+    }
+
+    /// What comes with a place, as sbatch's options.
+    fn share_of(&self, order: &WingOrder) -> Vec<String> {
+        let given = self.job.share.iter();
+        match order.cpus {
+            None => given.cloned().collect(),
+            Some(cpus) => {
+                let others = given.filter(|option| !option.starts_with("--cpus-per-"));
+                others.cloned().chain([format!("--cpus-per-task={cpus}")]).collect()
+            }
+        }
     }
 
     /// The batch script of a wing: one worker on each of its nodes. What it prints goes where the lead's

@@ -229,6 +229,7 @@ pub fn profile(user: &str, name: &str, node_type: &str) -> Profile {
         error,
         secs: 60.0 * f64::from(nodes),
         step_samples: Some(256.0 * f64::from(nodes)),
+        hosts: None,
         at: NOW + -600,
     };
     let grown =

@@ -34,6 +34,7 @@ fn a_refusal_names_key_value_and_what_is_expected() {
         "[slurm]\nrest = \"ftp://x\"",
         "[gaps]\nmin_window_secs = 5",
         "[gaps]\nconfidence = 1.5",
+        "[nodes.gpus]\na100 = { cpus = 0 }",
         "[planner]\nmax_steps = 0",
         "[planner]\nmip_gap = -1.0",
         "[planner.costs]\nup_secs = -1.0\ndown_secs = 1.0\nstart_secs = 1.0",
@@ -49,6 +50,7 @@ fn a_refusal_names_key_value_and_what_is_expected() {
     x.toml: slurm.rest = ftp://x: expected unix:/path, http://host:port or https://host:port
     x.toml: gaps.min_window_secs = 5: expected 60 to 86400 seconds
     x.toml: gaps.confidence = 1.5: expected a chance between 0.01 and 0.99
+    x.toml: nodes.gpus = {a100 = {cpus = 0}}: expected 1 to 65536 CPUs with a GPU
     x.toml: planner.max_steps = 0: expected 1 to 24 steps
     x.toml: planner.mip_gap = -1: expected a share between 0 and 1
     x.toml: planner.costs.up_secs = -1: expected seconds between 0 and 86400

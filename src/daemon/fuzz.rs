@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::state::State;
 use crate::config::Config;
-use crate::model::{Doubt, JobId, Lend, MalleableState, NodeName, Snapshot, UnixTime};
+use crate::model::{Doubt, JobId, Lend, MalleableState, NodeName, Parts, Snapshot, UnixTime};
 use crate::round::judge;
 use crate::slurm::Seats;
 use crate::slurm::rest::offline;
@@ -338,7 +338,7 @@ fn wrong_records_cost_only_themselves() {
         config.gaps.lend = lend;
         State::new(Arc::new(config), UnixTime(NOW))
     });
-    let mut seats = Seats::new("infill", BTreeMap::new());
+    let mut seats = Seats::new("infill", Parts::default(), BTreeMap::new());
     let places = seats.places(whole.clone());
     let free = places.nodes.iter().filter(|n| n.state.is_idle()).count() as u64;
     assert_eq!(free, 4 * IDLE + 3, "a GPU of the last node is taken: {places:?}");

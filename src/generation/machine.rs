@@ -51,8 +51,10 @@ pub struct Submitted {
     pub qos: String,
     /// GRES per node.
     pub gres: String,
-    /// Where GPUs are lent, how many each of its nodes has; else 1.
+    /// Where parts of nodes are lent, how many each of its nodes is; else 1.
     pub block: u32,
+    /// How many CPUs each has, where they are parts of nodes without GPUs.
+    pub cpus: Option<u32>,
     /// `--constraint` and `--exclude`, for the wings.
     pub nodes: NodesWanted,
     /// The user's own time limit of the lead, minutes.
@@ -63,8 +65,16 @@ impl Submitted {
     /// Nothing but these sizes.
     pub fn of(sizes: Sizes) -> Self {
         let none = String::new;
-        let (account, qos, gres) = (none(), none(), none());
-        Submitted { sizes, account, qos, gres, block: 1, nodes: NodesWanted::default(), limit_mins: None }
+        Submitted {
+            sizes,
+            account: none(),
+            qos: none(),
+            gres: none(),
+            block: 1,
+            cpus: None,
+            nodes: NodesWanted::default(),
+            limit_mins: None,
+        }
     }
 }
 

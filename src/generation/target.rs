@@ -106,6 +106,12 @@ impl Machine {
             .flatten()
     }
 
+    /// What a wing asks for that is to have places of a shared node, where its lead asked for nothing.
+    fn gres_of_a_place(&self, block: &[Placement]) -> Option<String> {
+        let place = block.first().filter(|p| p.node.is_place() && self.submitted.cpus.is_none())?;
+        Some(format!("gpu:{}", place.node.parts().len()))
+    }
+
     fn order(&mut self, number: u64, block: &[Placement], settings: &Settings, now: UnixTime) {
         let lease = block.iter().map(|p| p.lease_until).min().unwrap_or(now);
         let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
@@ -116,7 +122,8 @@ impl Machine {
             partition: settings.partition.clone(),
             qos: settings.qos.clone().or_else(|| some(&self.submitted.qos)),
             account: some(&self.submitted.account),
-            gres: some(&self.submitted.gres).or_else(|| gres_of_a_place(block)),
+            gres: some(&self.submitted.gres).or_else(|| self.gres_of_a_place(block)),
+            cpus: self.submitted.cpus,
             constraint: some(&self.submitted.nodes.constraint).filter(|c| Constraint::is_simple(c)),
             exclude: some(&self.submitted.nodes.exclude),
         };
@@ -130,11 +137,6 @@ impl Machine {
         };
         self.wings.insert(number, wing);
     }
-}
-
-/// What a wing asks for that is to have places of a shared node, where its lead asked for nothing.
-fn gres_of_a_place(block: &[Placement]) -> Option<String> {
-    block.first().filter(|p| p.node.is_place()).map(|p| format!("gpu:{}", p.node.parts().len()))
 }
 
 /// Groups new nodes into wings: one for each known window end, one for each node without. If that were more

@@ -105,6 +105,7 @@ impl Machine {
             qos: some(&job.qos),
             account: some(&job.account),
             gres: some(&job.gres),
+            cpus: self.submitted.cpus,
             constraint: None,
             exclude: None,
         };

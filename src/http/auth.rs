@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::daemon::context::Context;
 use crate::model::{Credential, Secret, UserId, hello_payload};
@@ -61,10 +61,15 @@ pub async fn verified(
     credential: &Credential,
     payload: &str,
 ) -> Result<UserId, IdentityError> {
-    let crowded = || IdentityError::Unavailable("too many wait to be checked".to_owned());
-    let turn = tokio::time::timeout(GATE_PATIENCE, gate.acquire()).await;
-    let _turn = turn.map_err(|_| crowded())?.map_err(|_| crowded())?;
+    let _turn = turn_at(gate, GATE_PATIENCE).await?;
     context.identity.verify(credential, payload).await
+}
+
+/// A turn at a gate, if it comes within this time.
+async fn turn_at(gate: &Semaphore, patience: Duration) -> Result<SemaphorePermit<'_>, IdentityError> {
+    let crowded = || IdentityError::Unavailable("too many wait to be checked".to_owned());
+    let turn = tokio::time::timeout(patience, gate.acquire()).await;
+    turn.map_err(|_| crowded())?.map_err(|_| crowded())
 }
 
 impl From<IdentityError> for Denial {
@@ -112,4 +117,27 @@ pub async fn owns(context: &Context, uid: UserId, owners: Option<BTreeSet<&str>>
     tracing::warn!(%uid, ?owners, "a request was refused: not their own, and not an administrator");
     let what = "only administrators may change other users' profiles (--me chooses your own)";
     Err(Denial::new(StatusCode::FORBIDDEN, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_crowd_at_one_gate_waits_and_is_sent_away_and_keeps_the_other_free() {
+        let doors = crate::daemon::doors::Doors::default();
+        let patience = Duration::from_millis(50);
+        let mut inside = Vec::new();
+        while let Ok(turn) = turn_at(&doors.people, patience).await {
+            inside.push(turn);
+            assert!(inside.len() <= 4, "each is a process");
+        }
+        let denial = Denial::from(turn_at(&doors.people, patience).await.unwrap_err());
+        assert_eq!(denial.into_response().status(), StatusCode::SERVICE_UNAVAILABLE, "the proof may be good");
+        assert!(turn_at(&doors.hellos, patience).await.is_ok(), "agents have a gate of their own");
+        inside.pop();
+        assert!(turn_at(&doors.people, patience).await.is_ok());
+    }
 }

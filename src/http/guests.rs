@@ -353,6 +353,23 @@ mod tests {
         assert!(book.guests.is_empty() && book.idle.is_empty() && book.hosts.is_empty(), "{book:?}");
     }
 
+    #[test]
+    fn who_says_nothing_for_long_goes_and_who_is_busy_stays() {
+        let guests = Arc::new(Guests { room: ROOM, book: Mutex::default() });
+        let long_ago = Instant::now().checked_sub(PATIENCE).expect("the machine runs for so long");
+        let id = guests.book().admit(HERE, ROOM, long_ago).unwrap();
+        let seat = Seat { id, guests };
+        let look = || seat.look(Waker::noop()).map_err(|e| e.kind());
+        assert_eq!(look().unwrap_err(), io::ErrorKind::TimedOut);
+        seat.guests.book().turn(id, true, long_ago);
+        assert!(look().is_ok(), "a request is under way");
+        seat.guests.book().turn(id, false, Instant::now());
+        assert!(look().unwrap() <= Instant::now() + PATIENCE, "its answer is the beginning of another wait");
+        seat.guests.book().turn(id, true, long_ago);
+        seat.guests.book().turn(id, false, long_ago);
+        assert!(look().is_err());
+    }
+
     #[tokio::test]
     async fn a_crowd_that_says_nothing_keeps_nobody_out() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -126,9 +126,48 @@ where
     type Rejection = Denial;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Denial> {
-        let body = tokio::time::timeout(BODY_PATIENCE, axum::Json::<T>::from_request(request, state)).await;
-        let late = |_| Denial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time");
-        let axum::Json(value) = body.map_err(late)??;
-        Ok(Body(value))
+        body_within(BODY_PATIENCE, request, state).await.map(Body)
+    }
+}
+
+/// A request's body, if it comes within this time.
+async fn body_within<T, S>(patience: Duration, request: Request, state: &S) -> Result<T, Denial>
+where
+    S: Send + Sync,
+    axum::Json<T>: FromRequest<S, Rejection = JsonRejection>,
+{
+    let body = tokio::time::timeout(patience, axum::Json::<T>::from_request(request, state)).await;
+    let late = |_| Denial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time");
+    let axum::Json(value) = body.map_err(late)??;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod patience {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_does_not_come_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let take = |request: Request| async {
+            body_within::<u32, _>(Duration::from_millis(50), request, &())
+                .await
+                .map(|number| number.to_string())
+        };
+        let router = Router::new().route("/", axum::routing::post(take));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        for (body, expected) in [("12", "HTTP/1.1 200 "), ("1", "HTTP/1.1 408 ")] {
+            let mut guest = TcpStream::connect(address).await.unwrap();
+            let head =
+                "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n";
+            guest.write_all(format!("{head}Content-Length: 2\r\n\r\n{body}").as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            guest.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with(expected), "{answer}");
+        }
     }
 }

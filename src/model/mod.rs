@@ -66,8 +66,10 @@ pub use profile::{
 pub use reason::{JobReason, JobReasonKind, Leaving, Shortage, Size};
 pub use refusal::Refusal;
 pub use report::{JobVerdict, NodeVerdict, Report};
-pub use request::{Request, RequestError, Wishes, lead_of, order_in, place_in, wing_comment, wing_name};
-pub use resources::{Allocation, Gpus, Resources, Unit};
+pub use request::{
+    Request, RequestError, Share, Wishes, lead_of, order_in, place_in, wing_comment, wing_name,
+};
+pub use resources::{Allocation, Gpus, Parts, Resources, Unit, WithGpu};
 pub use round::RoundSummary;
 pub use sizes::{MAX_NODES_A_JOB, Sizes, SizesError};
 pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};

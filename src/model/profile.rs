@@ -272,6 +272,9 @@ pub struct SizePoint {
     /// Samples of one step, where the job counts steps.
     #[serde(default)]
     pub step_samples: Option<f64>,
+    /// On how many hosts they were on average, where parts of nodes are lent and several may be on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<f64>,
     /// Last measured.
     pub at: UnixTime,
 }

@@ -5,8 +5,12 @@
 //! - A wing's name is `wing:LEAD`, and its comment `infill:order=NUMBER;wing=LEAD`, both written by the
 //!   lead's agent; the plug-in adds an `infill:wing=LEAD` that nobody but an administrator can change.
 //!
+//! Where parts of nodes are lent, sizes may be numbers of GPUs (`gpus=SIZES`) or of CPUs (`cpus=SIZES`), and
+//! `each=N` says how many of them each worker has.
+//!
 //! Comments may have further `;key=value` options: the plug-in writes `time=MINUTES` for `--time`,
-//! `held=owner` for `--hold`, and `each=GPUS` for `--gpus-per-node`. Others are kept for later versions.
+//! `held=owner` for `--hold`, and `each=N` for `--gpus-per-node` and `--cpus-per-task`. Others are kept for
+//! later versions.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +21,9 @@ const TAG: &str = "infill:";
 
 /// Most GPUs that a node may be thought to have. The job_submit plug-in has the same bound.
 const MOST_GPUS_A_NODE: u32 = 64;
+
+/// Most CPUs that a worker may have of one. So does the plug-in.
+const MOST_CPUS_A_NODE: u32 = 4096;
 
 /// What the names of wings begin with.
 const WING: &str = "wing:";
@@ -37,6 +44,9 @@ pub enum RequestError {
     /// The list of sizes is wrong.
     #[error(transparent)]
     Sizes(#[from] SizesError),
+    /// It does not say how many CPUs each worker has.
+    #[error("{0:?} does not say how many CPUs each worker has (each=CPUS, or --cpus-per-task)")]
+    NoShare(String),
     /// The tag names nothing that we know.
     #[error("{0:?} has neither infill:nodes=SIZES nor infill:wing=JOBID")]
     Unknown(String),
@@ -67,8 +77,12 @@ impl Request {
             match key {
                 "nodes" => return Ok(Some(Request::Lead(Sizes::parse(value)?))),
                 "gpus" => {
-                    let each = each_in(text).unwrap_or(1);
+                    let each = share_in(text).map_or(1, |share| share.count());
                     return Ok(Some(Request::Lead(Sizes::parse(value)?.in_blocks_of(each)?)));
+                }
+                "cpus" => {
+                    let share = share_in(text).ok_or_else(|| RequestError::NoShare(text.to_owned()))?;
+                    return Ok(Some(Request::Lead(Sizes::parse(value)?.in_blocks_of(share.count())?)));
                 }
                 "wing" => {
                     return value.parse().map(|id| Some(Request::Wing(JobId(id)))).map_err(|_| unknown());
@@ -87,8 +101,26 @@ pub struct Wishes {
     pub limit_mins: Option<u32>,
     /// `held=owner`: submitted with `--hold`.
     pub held: bool,
-    /// `each=GPUS`: how many GPUs each of its nodes has, where GPUs are lent; `None` means one.
-    pub each: Option<u32>,
+    /// `each=N`: what each worker has, where parts of nodes are lent; `None` means one GPU.
+    pub share: Option<Share>,
+}
+
+/// What each worker of a job has of a node, where parts of nodes are lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// So many GPUs, each with what comes with it.
+    Gpus(u32),
+    /// So many CPUs of a node without GPUs, with their memory.
+    Cpus(u32),
+}
+
+impl Share {
+    /// How many of them.
+    pub fn count(self) -> u32 {
+        match self {
+            Share::Gpus(count) | Share::Cpus(count) => count,
+        }
+    }
 }
 
 impl Wishes {
@@ -99,16 +131,20 @@ impl Wishes {
         Wishes {
             limit_mins: value("time").and_then(|mins| mins.parse().ok()).filter(|mins| *mins > 0),
             held: value("held") == Some("owner"),
-            each: tagged(the_comment(job)).and_then(each_in),
+            share: tagged(the_comment(job)).and_then(share_in),
         }
     }
 }
 
-/// How many GPUs each node has, by a comment's word; `None` where it does not say, or nothing that can be.
-fn each_in(text: &str) -> Option<u32> {
-    options(text).find(|(key, _)| *key == "gpus")?;
+/// What each worker has, by a comment's word; `None` where it does not say, or nothing that can be.
+fn share_in(text: &str) -> Option<Share> {
+    let (kind, _) = options(text).find(|(key, _)| matches!(*key, "gpus" | "cpus"))?;
     let (_, each) = options(text).find(|(key, _)| *key == "each")?;
-    each.parse().ok().filter(|each| (1..=MOST_GPUS_A_NODE).contains(each))
+    let each = |most| each.parse().ok().filter(|each| (1..=most).contains(each));
+    match kind {
+        "gpus" => each(MOST_GPUS_A_NODE).map(Share::Gpus),
+        _ => each(MOST_CPUS_A_NODE).map(Share::Cpus),
+    }
 }
 
 /// The comment that speaks to infill: the plug-in's, else the user's.
@@ -198,6 +234,13 @@ mod tests {
                 r#"node sizes "2,3": no multiples of 2, which is what each node has (expected N, MIN-MAX or a list like 1,2,4)"#,
             ),
             ("train", "infill:gpus=1-7;each=2", "", "lead 1-3"),
+            ("train", "infill:cpus=8-64;each=8", "", "lead 1-8"),
+            (
+                "train",
+                "",
+                "infill:cpus=8-64",
+                r#""cpus=8-64" does not say how many CPUs each worker has (each=CPUS, or --cpus-per-task)"#,
+            ),
             (
                 "train",
                 "",
@@ -231,12 +274,15 @@ mod tests {
     #[test]
     fn what_else_a_job_wishes() {
         let wishes = |admin_comment, comment| {
-            let Wishes { limit_mins, held, each } = Wishes::of(&job("train", admin_comment, comment));
-            let each = each.map(|each| format!(" {each} each")).unwrap_or_default();
-            format!("{limit_mins:?} {held}{each}")
+            let Wishes { limit_mins, held, share } = Wishes::of(&job("train", admin_comment, comment));
+            let share = share.map(|share| format!(" {share:?}")).unwrap_or_default();
+            format!("{limit_mins:?} {held}{share}")
         };
-        assert_eq!(wishes("infill:gpus=2-8;each=2", ""), "None false 2 each");
-        for nonsense in ["infill:gpus=2;each=0", "infill:gpus=2;each=65", "infill:gpus=2;each=x"] {
+        assert_eq!(wishes("infill:gpus=2-8;each=2", ""), "None false Gpus(2)");
+        assert_eq!(wishes("", "infill:each=128;cpus=128-1024"), "None false Cpus(128)");
+        for nonsense in
+            ["infill:gpus=2;each=0", "infill:gpus=2;each=65", "infill:gpus=2;each=x", "infill:nodes=2;each=2"]
+        {
             assert_eq!(wishes(nonsense, ""), "None false", "{nonsense}");
         }
         assert_eq!(wishes("infill:nodes=2-8", "infill:time=3"), "None false");
@@ -272,8 +318,12 @@ mod tests {
     fn the_plug_in_has_the_same_bound_and_writes_what_is_read_here() {
         let bound = PLUGIN.lines().find_map(|l| l.strip_prefix("local MAX_NODES = ")).expect("a bound");
         assert_eq!(bound.parse(), Ok(MAX_NODES_A_JOB));
+        for (name, most) in [("MAX_GPUS_A_NODE", MOST_GPUS_A_NODE), ("MAX_CPUS_A_NODE", MOST_CPUS_A_NODE)] {
+            let line = format!("local {name} = {most}");
+            assert!(PLUGIN.lines().any(|l| l == line), "the plug-in has no {line:?}");
+        }
         for text in
-            [format!("\"^{WING}(%d+)$\""), format!("\"{TAG}\" .. LEND .. \"=\""), format!("\"{TAG}wing=\"")]
+            [format!("\"^{WING}(%d+)$\""), format!("\"{TAG}\" .. what .. \"=\""), format!("\"{TAG}wing=\"")]
         {
             assert!(PLUGIN.contains(&text), "the plug-in says nothing of {text}");
         }

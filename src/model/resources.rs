@@ -1,5 +1,6 @@
 //! What a node has and jobs hold of it, and the units that a share of it is counted in.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -118,9 +119,46 @@ pub struct Allocation {
     pub holds: Resources,
 }
 
-/// What one GPU comes with on a node, or one CPU where there are none: an equal part of its CPUs and memory,
-/// rounded down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What parts of nodes a site lends, beside the rule that a GPU comes with an equal part of its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parts {
+    /// What a GPU comes with, by its type as Slurm has it; the empty one is for GPUs without a type.
+    pub gpus: BTreeMap<String, WithGpu>,
+    /// Of how many CPUs the parts of a node without GPUs are, each with its share of the memory; 0: such
+    /// nodes are not lent.
+    pub cpus: u32,
+}
+
+/// What a site gives with a GPU; an equal part of its node's, where it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WithGpu {
+    /// CPUs, at least 1.
+    pub cpus: Option<u32>,
+    /// Memory, MiB.
+    pub memory_mib: Option<u64>,
+}
+
+impl Parts {
+    /// What each part of a node is that has this; `None` where it cannot be lent in parts: with GPUs of
+    /// several types nobody can tell which one a job gets.
+    pub fn unit(&self, node: &Resources) -> Option<Unit> {
+        if node.gpus.count() == 0 {
+            return Unit::of_cpus(node, self.cpus);
+        }
+        let given = self.gpus.get(node.gpus.only_type()?).copied().unwrap_or_default();
+        let even = Unit::of(node)?;
+        let cpus = given.cpus.unwrap_or(even.cpus).max(1);
+        // Where memory is not shared out nobody holds any.
+        let memory = given.memory_mib.filter(|_| node.memory_mib > 0);
+        Some(Unit { cpus, memory_mib: memory.unwrap_or(even.memory_mib), ..even })
+    }
+}
+
+/// What one GPU comes with on a node, or some CPUs where there are none: an equal part of its CPUs and
+/// memory, rounded down, or what the site says ([`Parts`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
     /// Whether a GPU is part of it.
     pub has_gpu: bool,
@@ -138,6 +176,18 @@ impl Unit {
         let memory_mib = node.memory_mib.checked_div(u64::from(parts))?;
         let cpus = node.cpus.checked_div(parts).filter(|_| node.cpus > 0)?.max(1);
         Some(Unit { has_gpu: gpus > 0, cpus, memory_mib })
+    }
+
+    /// So many CPUs of a node that has this, with their share of its memory; `None` for none, or if the node
+    /// has fewer.
+    fn of_cpus(node: &Resources, cpus: u32) -> Option<Unit> {
+        let parts = node.cpus.checked_div(cpus).filter(|parts| *parts > 0)?;
+        Some(Unit { has_gpu: false, cpus, memory_mib: node.memory_mib / u64::from(parts) })
+    }
+
+    /// How many parts a node is lent in: its GPUs, or as many times its CPUs as there are.
+    pub fn parts_of(&self, node: &Resources) -> u32 {
+        if self.has_gpu { node.gpus.count() } else { node.cpus / self.cpus.max(1) }
     }
 
     /// What one unit is, with a GPU of this type if it has one.
@@ -159,6 +209,14 @@ impl Unit {
         let memory = u32::try_from(memory).unwrap_or(u32::MAX);
         let gpus = if self.has_gpu { wants.gpus.count() } else { 0 };
         wants.cpus.div_ceil(self.cpus).max(memory).max(gpus).max(1)
+    }
+
+    /// How many such units have the CPUs and the memory of this, to the nearest whole number: one that has
+    /// nearly enough will do, for then the last on a node is left over, and not every second one.
+    pub fn nearest(&self, wants: &Resources) -> u32 {
+        let ratio = |wants: f64, has: f64| if has > 0.0 { wants / has } else { 0.0 };
+        let memory = ratio(wants.memory_mib as f64, self.memory_mib as f64);
+        ratio(wants.cpus.into(), self.cpus.into()).max(memory).round() as u32
     }
 
     /// How many such units what is free makes.
@@ -228,10 +286,36 @@ mod tests {
     }
 
     #[test]
+    fn a_site_says_what_its_parts_are() {
+        let given = |cpus, memory_mib| WithGpu { cpus, memory_mib };
+        let gpus = [("a100", given(Some(2), None)), ("t4", given(None, Some(500)))];
+        let gpus = gpus.map(|(kind, with)| (kind.to_owned(), with));
+        let parts = Parts { gpus: BTreeMap::from(gpus), cpus: 6 };
+        let unit = |has: &str| {
+            let unit = parts.unit(&resources(has))?;
+            Some((unit.cpus, unit.memory_mib, unit.parts_of(&resources(has))))
+        };
+        assert_eq!(unit("16 16000 a100=4"), Some((2, 4000, 4)));
+        assert_eq!(unit("16 16000 t4=2"), Some((8, 500, 2)));
+        assert_eq!(unit("16 0 t4=2"), Some((8, 0, 2)), "memory is not shared out");
+        assert_eq!(unit("16 16000 h100=4"), Some((4, 4000, 4)), "an equal part");
+        assert_eq!(unit("16 16000 a100=4 t4=2"), None);
+        assert_eq!(unit("16 16000"), Some((6, 8000, 2)), "four CPUs are left over");
+        assert_eq!(unit("5 16000"), None, "too few for one");
+        assert_eq!(Parts::default().unit(&resources("16 16000")), None);
+    }
+
+    #[test]
     fn units_that_hold_a_request() {
         let needed = |wants: &str| Unit::of(&resources("16 16000 a100=4")).unwrap().needed(&resources(wants));
         assert_eq!((needed("0 0"), needed("1 100 a100=1"), needed("4 4000 a100=1")), (1, 1, 1));
         assert_eq!((needed("5 100 a100=1"), needed("1 4001 a100=1"), needed("1 0 a100=3")), (2, 2, 3));
+        let nearest =
+            |wants: &str| Unit::of(&resources("16 16000 a100=4")).unwrap().nearest(&resources(wants));
+        assert_eq!(
+            (nearest("0 0"), nearest("5 100 a100=3"), nearest("6 100"), nearest("1 9999")),
+            (0, 1, 2, 2)
+        );
         let without = Unit::of(&resources("16 0")).unwrap();
         assert_eq!(without.needed(&resources("3 500")), 3);
     }

@@ -105,6 +105,9 @@ pub struct WingOrder {
     pub account: Option<String>,
     /// Generic resources per node, as for `--gres`.
     pub gres: Option<String>,
+    /// CPUs of each node, as for `--cpus-per-task`, where they are lent and not whole nodes or GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
     /// Features that its nodes must have, as for `--constraint`.
     #[serde(default)]
     pub constraint: Option<String>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::curves::{self, MOST_MEASURED};
 use super::facts::JobFacts;
 use super::risk;
-use crate::advisor::{Library, Subject};
+use crate::advisor::{Library, Room, Subject};
 use crate::config::PlannerConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{ExecPlan, Gaps, MalleableJob, NodeType, RescaleCosts, Sizes, Standing, UnixTime};
@@ -33,15 +33,15 @@ pub(super) fn jobs(
     }
     let share =
         |user: &str| config.shares.get(user).copied().unwrap_or(1.0) / jobs_of.get(user).unwrap_or(&1.0);
-    let free = gaps.gaps.iter().filter(|g| g.holder.is_none()).count();
+    let room = Room::of(gaps);
     let job = |candidate: Candidate<'_>| {
         let rates = rates(&candidate.subject, candidate.facts.place.block.max(1), library);
         let block = candidate.facts.place.block.max(1);
         let share = share(&candidate.subject.key.user) * f64::from(block);
         let weight = weight(&rates, &candidate.subject.sizes, share);
         // It never takes another job's node.
-        let reachable = candidate.facts.place.held.len() + free / candidate.facts.place.block.max(1) as usize;
-        let probe = library.probe_of(candidate.subject.job).filter(|n| *n as usize <= reachable);
+        let reachable = candidate.facts.place.held.len() as u32 + room.free(&candidate.subject.key.node_type);
+        let probe = library.probe_of(candidate.subject.job).filter(|n| *n <= reachable);
         let rates = raised(rates, &candidate, probe, config, now);
         let probing = library.is_probing(candidate.subject.job, now);
         let last_change = candidate.facts.last_change.filter(|_| !probing);

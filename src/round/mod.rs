@@ -6,6 +6,7 @@
 //! [`Scene::question`] asks, [`Question::solve`] and [`judge`] answer.
 
 pub mod breaker;
+mod clearing;
 pub mod curves;
 pub mod demand;
 mod experience;

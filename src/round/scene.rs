@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::breaker::Breaker;
+use super::clearing;
 use super::curves::believed;
 use super::demand::{self, Candidate};
 use super::experience::Experience;
@@ -18,7 +19,7 @@ use super::leaving::SiteStops;
 use super::node_times::NodeTimes;
 use super::question::{Question, Terms};
 use super::warning::Warning;
-use crate::advisor::{Library, News, Progress, Subject};
+use crate::advisor::{Library, News, Progress, Room, Subject};
 use crate::config::Config;
 use crate::gaps::{self, Beside, GapContext, Holders, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use crate::model::{
@@ -130,14 +131,20 @@ impl Scene {
 
     /// What the planner is to be asked at this moment about the snapshot that was last looked at.
     pub fn question(&self, jobs: &[JobFacts], terms: Terms, now: UnixTime) -> Question {
-        let gaps = self.gaps_now(jobs, now);
+        let mut gaps = self.gaps_now(jobs, now);
         let candidate = |facts| Candidate { subject: self.subject(facts), facts };
         let candidates = jobs.iter().filter(|j| !j.ending).map(candidate).collect();
+        let since: FxHashMap<JobId, UnixTime> = jobs.iter().map(|j| (j.job, j.since)).collect();
         let mut jobs = demand::jobs(candidates, &self.library, &gaps, &self.config.planner, now);
         for job in jobs.iter_mut().filter(|j| self.leave.is_slow(j.id)) {
             self.exclude_short(job, &gaps, now);
         }
         jobs.iter_mut().for_each(|job| self.keep_off(job, &gaps, now));
+        if terms.trusted && terms.may_grow && jobs.iter().any(|job| job.block > 1) {
+            let waited_secs = |job: JobId| since.get(&job).map_or(0.0, |since| now.secs_since(*since));
+            let least_secs = self.config.gaps.min_window_secs;
+            clearing::clear(&mut jobs, Arc::make_mut(&mut gaps), waited_secs, least_secs, now);
+        }
         let doubt = (!terms.trusted).then(|| DOUBTFUL.to_owned());
         let notes = self.notes.iter().cloned().chain(doubt).collect();
         let may_grow = terms.may_grow && terms.trusted;
@@ -388,10 +395,8 @@ impl Scene {
             return;
         }
         let subjects: Vec<Subject> = jobs.iter().filter(|j| !j.ending).map(|j| self.subject(j)).collect();
-        let usable = self.gaps.gaps.len() as u32;
-        let free = self.gaps.gaps.iter().filter(|g| g.holder.is_none()).count() as u32;
         let may_probe = advice == Advice::Probe && self.config.advisor.probe;
-        self.library.round(&subjects, usable, free, may_probe, now);
+        self.library.round(&subjects, Room::of(&self.gaps), may_probe, now);
     }
 
     /// The gaps as of now: what has happened since the snapshot is taken in, nodes that were given up,
@@ -448,7 +453,7 @@ impl Departures {
         if self.taken.contains(node) {
             return Some("Slurm is taking it back".to_owned().into());
         }
-        self.left.get(node).map(|job| format!("job {job} is just leaving it").into())
+        self.left.get(node).map(|job| Refusal::Departing(*job))
     }
 }
 

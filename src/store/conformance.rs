@@ -227,6 +227,7 @@ fn profile(key: ProfileKey, rate: f64, at: i64) -> Profile {
         error: 0.01 / 3.0,
         secs: 60.5,
         step_samples,
+        hosts: None,
         at: UnixTime(at - 1),
     };
     Profile {

@@ -17,6 +17,8 @@ fn growth_onto_a_bad_node_goes_on_without_it() {
     // It was growth: what the others had done was saved.
     assert!(site.diary(job).lost().iter().all(|lost| *lost <= 1), "{:?}", site.diary(job).lost());
     assert!(!site.logged(&["n5", "the command has not run there before"]).is_empty());
+    let bad = site.run("infill", &["infill", "nodes", "--bad"]);
+    assert!(bad.lines().any(|line| line.starts_with("n5 ")), "it is shown: {bad}");
     // Another job may use it: one job's word does not close a node to everybody.
     let other = Train::on("1").user("bob").option("--exclude=n[1-4,6-8]").submit(&site);
     site.until("the other job to train", 60.0, || site.diary(other).last_step() > 0);

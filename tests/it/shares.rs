@@ -18,6 +18,12 @@ fn site() -> Site {
     Site::on(&slurm, |s| s.set("gaps.lend", "gpus"))
 }
 
+/// The same, and the last node has no GPUs.
+fn site_with_a_cpu_node() -> Site {
+    let slurm = Slurm::default().nodes(NODES).set("Epilog=/bin/true").lends_gpus().cpu_nodes(1);
+    Site::on(&slurm, |s| s.set("gaps.lend", "gpus").set("nodes.cpus", 4))
+}
+
 /// A training of alice's on 1 to 16 GPUs.
 fn train(site: &Site) -> u32 {
     let curve = "--grace 10 --curve 1:10,2:19,4:36,8:68,16:120";
@@ -151,6 +157,88 @@ fn two_jobs_beside_each_other_and_a_daemon_that_is_killed() {
     site.until("the second to be gone", 20.0, || site.parts(second).is_empty());
     assert!(site.parts(first).len() >= 10);
     site.completes(first);
+}
+
+/// A main job with so many CPUs of the node that has no GPUs, which starts at once.
+fn main_job_without_gpus(site: &Site, cpus: u32) -> MainJob {
+    let (cpus, memory) = (format!("--cpus-per-task={cpus}"), format!("--mem={}", 1000 * cpus));
+    let main = site.main_job(600, &["-N1", "-n1", "-w", "n3", &cpus, &memory]);
+    site.starts_within(main, LATE_SECS);
+    main
+}
+
+#[test]
+fn gpus_and_parts_of_nodes_without_gpus_are_in_one_plan() {
+    let site = site_with_a_cpu_node();
+    main_job_without_gpus(&site, 5);
+    let gpus = train(&site);
+    let cpus = Train::on("1")
+        .user("bob")
+        .option("--comment=infill:cpus=4-16")
+        .option("--mem-per-cpu=900")
+        .run("--grace 10 --curve 1:10,2:19,3:27,4:36")
+        .submit(&site);
+    let view = site.until_trains_on(cpus, 2, 60.0);
+    assert!(places(&view).iter().all(|p| p.starts_with("n3:")), "{view:?}");
+    let view = site.until_trains_on(gpus, 8, 60.0);
+    assert!(places(&view).iter().all(|p| !p.starts_with("n3:")), "{view:?}");
+    for part in site.parts(cpus) {
+        let text = site.run("root", &["scontrol", "-d", "-o", "show", "job", &part.id.to_string()]);
+        assert!(text.contains("NumCPUs=4 ") && !text.contains("gres/gpu"), "{text}");
+        assert!(text.contains("mem=3600M"), "its share of the memory is the lead's: {text}");
+    }
+
+    // A main job takes the CPUs of one worker, and no GPU.
+    let before = [cpus, gpus].map(|job| ids(&site.parts(job)));
+    let main = main_job_without_gpus(&site, 4);
+    site.until_trains_on(cpus, 1, 30.0);
+    let after = [cpus, gpus].map(|job| ids(&site.parts(job)));
+    assert_eq!(before[0].difference(&after[0]).count(), 1, "one worker was enough");
+    assert_eq!(before[1], after[1], "GPUs are others' business");
+
+    let generation = site.view(cpus).expect("the job").generation;
+    site.kill_daemon();
+    site.start();
+    site.rounds_go_by(3);
+    assert_eq!(site.view(cpus).expect("the job").generation, generation, "it trains on");
+    site.must("root", &["scancel", &main.id.to_string()]);
+    site.until_trains_on(cpus, 2, 40.0);
+    for job in [cpus, gpus] {
+        assert!(site.diary(job).lost().iter().all(|lost| *lost == 0), "steps were lost");
+        site.completes(job);
+    }
+}
+
+#[test]
+fn what_users_ask_for_on_nodes_without_gpus() {
+    let site = site_with_a_cpu_node();
+    let comment_of = |options: &[&str]| match site.try_sbatch("alice", options, "sleep 60") {
+        Ok(job) => site.field(job, "AdminComment"),
+        Err(said) => said.lines().next().unwrap_or_default().to_owned(),
+    };
+    for (options, expected) in [
+        (&["--comment=infill:cpus=4-16"][..], "infill:cpus=4-16;each=4"),
+        (&["--comment=infill:cpus=8,16;profile=md", "-c8"], "infill:cpus=8,16;profile=md;each=8"),
+        (&["--comment=infill:cpus=8-64;each=8", "--time=30"], "infill:cpus=8-64;each=8;time=30"),
+        (&["--comment=infill:cpus=8-64;each=8", "--mem-per-cpu=500"], "infill:cpus=8-64;each=8"),
+        (&["--comment=infill:cpus=8-64;each=8", "-c4"], "--cpus-per-task=4 is not each=8"),
+        (&["--comment=infill:cpus=6"], "no size of 6 CPUs is a multiple of 4, which each worker has"),
+        (&["--comment=infill:cpus=4-8;each=5000"], "each worker has 1 to 4096 CPUs of one node"),
+        (&["--comment=infill:cpus=0"], "bad number of nodes '0'"),
+        (&["--comment=infill:cpus=4-8", "--gpus=1"], "leave out --gpus and --gres=gpu"),
+        (&["--comment=infill:cpus=4-8", "--exclusive"], "leave out --exclusive"),
+        (&["--comment=infill:gpus=1-4;cpus=8"], "cannot read 'cpus=8' in the comment"),
+        (&["--gpus=2"], "infill:gpus=2"),
+    ] {
+        let options: Vec<&str> = ["-p", "infill"].iter().chain(options).copied().collect();
+        let said = comment_of(&options);
+        assert!(said == expected || said.contains(expected), "{options:?}: {said}");
+    }
+    let lead = site.sbatch("alice", &["-p", "infill", "--comment=infill:cpus=8-16", "-c8"], "true");
+    assert_eq!([site.field(lead, "NumCPUs"), site.field(lead, "CPUs/Task")], ["8", "8"]);
+    // What the site's settings say agrees with its plug-in.
+    let doctor = site.run("infill", &["infill", "doctor"]);
+    assert!(doctor.contains("slurmctld runs infill's job_submit plug-in"), "{doctor}");
 }
 
 #[test]

@@ -258,6 +258,7 @@ fn profiles(of: &Malleable) -> impl Iterator<Item = Profile> {
             error,
             secs,
             step_samples: None,
+            hosts: None,
             at: moment(0),
         };
         let points = curve.points().iter().map(point).collect();

@@ -32,12 +32,18 @@ await_dying_init() {
 
 process_is_gone() { [[ ! -e /proc/$1 ]]; }
 
-# Nodes with GPUs, which jobs share. What is said by --set comes after, and so counts.
+# node_names FIRST LAST: what a line of slurm.conf for these nodes begins with.
+node_names() {
+    if (($1 == $2)); then echo "NodeName=n$1"; else echo "NodeName=n[$1-$2]"; fi
+}
+
+# Nodes with GPUs, and some without, which jobs share. What is said by --set comes after, and so counts.
 share_gpus() {
-    local list="NodeName=n[1-$NODES]" gpu
-    ((NODES > 1)) || list=NodeName=n1
+    local all list gpu
+    all=$(node_names 1 "$NODES") list=$(node_names 1 $((NODES - CPU_NODES)))
     SETTINGS=(
-        "$list CPUs=$((4 * GPUS)) RealMemory=$((4000 * GPUS)) Gres=gpu:a100:$GPUS"
+        "$all CPUs=$((4 * GPUS)) RealMemory=$((4000 * GPUS))"
+        "$list Gres=gpu:a100:$GPUS"
         GresTypes=gpu
         AccountingStorageTRES=gres/gpu
         SelectTypeParameters=CR_CPU_Memory
@@ -49,7 +55,8 @@ share_gpus() {
     mkdir -p "$DIR/state/files"
     echo "$list Name=gpu Type=a100 File=/etc/slurm/gpu[0-$((GPUS - 1))]" >"$DIR/state/files/gres.conf"
     for ((gpu = 0; gpu < GPUS; gpu++)); do : >"$DIR/state/files/gpu$gpu"; done
-    sed 's/^local LEND = "nodes"$/local LEND = "gpus"/' "$REPOSITORY/slurm/job_submit.lua" >"$DIR/state/files/job_submit.lua"
+    sed -e 's/^local LEND = "nodes"$/local LEND = "gpus"/' -e 's/^local CPUS = nil$/local CPUS = 4/' \
+        "$REPOSITORY/slurm/job_submit.lua" >"$DIR/state/files/job_submit.lua"
     cp "$DIR/state/files/job_submit.lua" "$DIR/state/files/infill.lua"
 }
 

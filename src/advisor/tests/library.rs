@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::advisor::{Library, News, Progress, Startup, Subject};
+use crate::advisor::{Library, News, Progress, Room, Startup, Subject};
 use crate::config::AdvisorConfig;
 use crate::model::{
     BatchMode, Curve, ExecPlan, JobId, LiveChange, LiveCosts, NodeName, NodeType, ProfileFilter, ProfileKey,
@@ -51,7 +51,16 @@ impl Play {
         let (generation, nodes) = self.jobs[&job];
         let samples = self.truth.rate(nodes) * factor * secs;
         let node = NodeName::new("n1");
-        let progress = Progress { generation, nodes, node: &node, samples, secs, step: None, opening: None };
+        let progress = Progress {
+            generation,
+            nodes,
+            hosts: nodes,
+            node: &node,
+            samples,
+            secs,
+            step: None,
+            opening: None,
+        };
         self.library.progress(job, &key("alice"), &progress, UnixTime(self.clock))
     }
 
@@ -63,7 +72,8 @@ impl Play {
         }
         let subjects: Vec<Subject> =
             self.jobs.iter().map(|(job, (_, n))| self.subject(*job, Some(*n))).collect();
-        self.library.round(&subjects, 8, 8, true, UnixTime(self.clock));
+        let room = Room::of_one(key("").node_type, 8, 8);
+        self.library.round(&subjects, room, true, UnixTime(self.clock));
         for (job, (generation, nodes)) in &mut self.jobs {
             let wanted = self.library.probe_of(*job).unwrap_or(8);
             if wanted != *nodes {
@@ -138,8 +148,16 @@ fn rescale_costs_are_told_apart_and_split() {
     let node = NodeName::new("n1");
     let mut clock = 0;
     let mut run = |generation, nodes, opening: Startup| {
-        let base =
-            Progress { generation, nodes, node: &node, samples: 20.0, secs: 1.0, step: None, opening: None };
+        let base = Progress {
+            generation,
+            nodes,
+            hosts: nodes,
+            node: &node,
+            samples: 20.0,
+            secs: 1.0,
+            step: None,
+            opening: None,
+        };
         let first = Progress { opening: Some(opening), ..base };
         let _ = library.progress(JobId(1), &key("alice"), &first, UnixTime(clock));
         for _ in 0..20 {

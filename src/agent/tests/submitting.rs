@@ -20,6 +20,7 @@ fn order(order: u64) -> WingOrder {
         qos: Some("infill".to_owned()),
         account: None,
         gres: Some("gpu:4".to_owned()),
+        cpus: None,
         constraint: None,
         exclude: None,
     }

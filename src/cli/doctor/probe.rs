@@ -92,7 +92,7 @@ async fn site(config: &Config, scontrol: &str) -> Vec<Finding> {
             findings.extend(conf.judge());
             findings.extend(conf.judge_size(config.slurm.max_wings));
             findings.extend(programs::judge(conf, config));
-            let trial = plugin::trial(&config.slurm.partition, config.gaps.lend);
+            let trial = plugin::trial(&config.slurm.partition, config.gaps.lend, config.nodes.cpus > 0);
             findings.push(plugin::judge(&command::run("sbatch", &trial, "").await, conf.submit_plugins()));
         }
         Err(why) => findings.push(unchecked("preempt", why)),

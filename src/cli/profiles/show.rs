@@ -60,6 +60,7 @@ struct Size {
 
 const SIZES: &[Column<Size>] = &[
     Column { letter: 'n', header: "NODES", help: "", cell: |s| s.point.nodes.to_string() },
+    Column { letter: 'o', header: "HOSTS", help: "", cell: |s| hosts(&s.point) },
     Column { letter: 'r', header: "RATE", help: "", cell: |s| output::number(s.point.rate) },
     Column { letter: 'l', header: "LOW", help: "", cell: |s| output::number(interval(&s.point).0) },
     Column { letter: 'h', header: "HIGH", help: "", cell: |s| output::number(interval(&s.point).1) },
@@ -92,6 +93,11 @@ const CHANGES: &[Column<Change>] = &[
 
 fn secs(change: &Change, secs: f64) -> String {
     if change.cost.count == 0 { "-".to_owned() } else { output::number(secs) }
+}
+
+/// On how many hosts the nodes were.
+fn hosts(point: &SizePoint) -> String {
+    output::number(point.hosts.unwrap_or(f64::from(point.nodes)))
 }
 
 fn interval(point: &SizePoint) -> (f64, f64) {
@@ -168,12 +174,20 @@ fn show(view: &ProfileView, page: Page) -> Result<String, Failure> {
         let _ = write!(
             text,
             "\n{drawn}\n{}",
-            filter::whole("%.n %.r %.l %.h %.e %.b %.s %a", SIZES, &sizes(profile, page.when))?
+            filter::whole(columns(profile), SIZES, &sizes(profile, page.when))?
         );
         let _ = writeln!(text, "model: {}", view.model);
     }
     let _ = write!(text, "\n{}", filter::whole("%w %.c %.e %.s %.u %.t %.n", CHANGES, &changes(profile))?);
     Ok(text)
+}
+
+/// The columns of the measured sizes; where parts of nodes are lent, on how many hosts those were.
+fn columns(profile: &Profile) -> &'static str {
+    match profile.points.iter().any(|p| p.hosts.is_some()) {
+        true => "%.n %.o %.r %.l %.h %.e %.b %.s %a",
+        false => "%.n %.r %.l %.h %.e %.b %.s %a",
+    }
 }
 
 /// Where it comes from.

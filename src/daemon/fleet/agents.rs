@@ -1,5 +1,7 @@
 //! What agents say: hellos, signs of life, events.
 
+use std::collections::BTreeSet;
+
 use super::entry::Entry;
 use super::jobs::Fleet;
 use super::output::{Measured, Output};
@@ -90,6 +92,7 @@ impl Entry {
             return None;
         }
         let nodes = members.len() as u32;
+        let hosts: BTreeSet<NodeName> = members.iter().map(NodeName::host).collect();
         let opening = told.opening.map(|opening| {
             // It makes samples again, whatever such a change was expected to take.
             self.pause = None;
@@ -103,6 +106,7 @@ impl Entry {
             node: node.clone(),
             generation,
             nodes,
+            hosts: hosts.len() as u32,
             samples,
             secs,
             step: told.step,

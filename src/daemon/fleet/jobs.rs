@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::daemon::lines::{Agent, Word};
 use crate::daemon::orders::Orders;
 use crate::generation::{CLAIM_SECS, Effect, Ground, Machine, Outcome, Settings};
-use crate::model::{Gaps, JobId, JobPlan, Lend, NodeName, Report, UnixTime, WindowEnd};
+use crate::model::{Gaps, JobId, JobPlan, Lend, NodeName, Parts, Report, Share, UnixTime, WindowEnd};
 use crate::round::Strike;
 use crate::store::{GenerationRecord, LeadRecord};
 
@@ -35,8 +35,8 @@ const MAX_ENDED: usize = 200;
 #[derive(Clone, Debug)]
 pub struct Fleet {
     pub(super) settings: Settings,
-    /// Whether places of nodes are lent: only then a node of a job may be several.
-    pub(super) lends_gpus: bool,
+    /// What parts of nodes are lent, if it is not whole ones.
+    parts: Option<Parts>,
     /// Most wings of all jobs together.
     max_wings: usize,
     /// Wings that have ended and that slurmctld still keeps.
@@ -67,7 +67,7 @@ impl Fleet {
         };
         Fleet {
             settings,
-            lends_gpus: config.gaps.lend == Lend::Gpus,
+            parts: (config.gaps.lend == Lend::Gpus).then(|| config.nodes.clone()),
             max_wings: config.slurm.max_wings as usize,
             ended_wings: 0,
             jobs: BTreeMap::new(),
@@ -83,6 +83,15 @@ impl Fleet {
         let most_secs = least_secs.max(MOST_START_SECS);
         self.settings.prolog_secs = (START_TIMES * measured_secs).clamp(least_secs, most_secs);
         self.settings.claim_secs = (CLAIM_SECS + measured_secs).min(most_secs);
+    }
+
+    /// How many places of a node each worker of a job has that asks for this.
+    pub(super) fn block(&self, share: Option<Share>) -> u32 {
+        match (&self.parts, share) {
+            (Some(_), Some(Share::Gpus(gpus))) => gpus,
+            (Some(parts), Some(Share::Cpus(cpus))) if parts.cpus > 0 => cpus.div_ceil(parts.cpus),
+            _ => 1,
+        }
     }
 
     /// Takes up what the last daemon stored of its jobs.

@@ -8,7 +8,9 @@ use super::entry::{About, Entry};
 use super::jobs::Fleet;
 use super::output::{Batch, Output};
 use crate::generation::{Effect, Machine, Outcome, Sight};
-use crate::model::{BaseState, Doubt, Hold, Job, JobId, Request, Sizes, Snapshot, UnixTime, Wishes, lead_of};
+use crate::model::{
+    BaseState, Doubt, Hold, Job, JobId, Request, Share, Sizes, Snapshot, UnixTime, Wishes, lead_of,
+};
 
 /// Seconds after which a wing without its lead is cancelled again, if it is still there.
 const ORPHAN_RETRY_SECS: f64 = 30.0;
@@ -121,7 +123,11 @@ impl Fleet {
             let mut machine = Machine::new(job.id, sizes, now);
             let wishes = Wishes::of(job);
             machine.submitted.limit_mins = wishes.limit_mins;
-            machine.submitted.block = wishes.each.filter(|_| self.lends_gpus).unwrap_or(1);
+            machine.submitted.block = self.block(wishes.share);
+            machine.submitted.cpus = match wishes.share {
+                Some(Share::Cpus(cpus)) => Some(cpus),
+                _ => None,
+            };
             machine.obstacles.held_by = wishes.held.then_some(Hold::Owner);
             let entry = Entry::new(machine, About::default());
             self.jobs.insert(job.id, entry);

@@ -45,6 +45,8 @@ pub struct Measured {
     pub generation: u64,
     /// Its number of nodes.
     pub nodes: u32,
+    /// On how many hosts they are.
+    pub hosts: u32,
     /// Samples since its last word.
     pub samples: f64,
     /// Seconds since its last word.
@@ -61,6 +63,7 @@ impl Measured {
         Progress {
             generation: self.generation,
             nodes: self.nodes,
+            hosts: self.hosts,
             node: &self.node,
             samples: self.samples,
             secs: self.secs,

@@ -29,6 +29,7 @@ fn wing() -> WingOrder {
         qos: None,
         account: None,
         gres: None,
+        cpus: None,
         constraint: None,
         exclude: None,
     }

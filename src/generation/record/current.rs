@@ -12,7 +12,7 @@ use crate::model::{ExecPlan, Hold, JobId, NodeName, Sizes, UnixTime};
 use super::parts::{BackoffRecord, CountsRecord, SpecRecord, WingRecord, WorkerRecord, record};
 
 /// Version of what is written. The form without a version counts as 1.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 
 /// The oldest version of this form: it knew no command that stays alive over changes.
 pub const FIRST_VERSION: u64 = 2;
@@ -65,6 +65,8 @@ record! {
         limit_mins: Option<u32>,
         #[serde(default = "one")]
         block: u32,
+        #[serde(default)]
+        cpus: Option<u32>,
     }
 }
 

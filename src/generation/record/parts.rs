@@ -49,6 +49,8 @@ record! {
         qos: Option<String>,
         account: Option<String>,
         gres: Option<String>,
+        #[serde(default)]
+        cpus: Option<u32>,
         constraint: Option<String>,
         exclude: Option<String>,
     }

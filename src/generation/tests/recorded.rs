@@ -36,14 +36,14 @@ fn only_known_versions_are_read() {
         record["version"] = version;
         Machine::from_record(record).map_or_else(|e| e.to_string(), |_| "read".to_owned())
     };
-    let said = [json!(2), json!(3), json!(4), json!(5), json!("2"), json!(null)].map(record).join("\n");
+    let said = [json!(2), json!(3), json!(5), json!(6), json!("2"), json!(null)].map(record).join("\n");
     insta::assert_snapshot!(said, @r#"
     read
     read
     read
-    it is of version 5, written by a newer infill; this one reads up to 4
-    it is of version "2", written by a newer infill; this one reads up to 4
-    it is of version null, written by a newer infill; this one reads up to 4
+    it is of version 6, written by a newer infill; this one reads up to 5
+    it is of version "2", written by a newer infill; this one reads up to 5
+    it is of version null, written by a newer infill; this one reads up to 5
     "#);
     let error = Machine::from_record(json!({"job": 7})).unwrap_err();
     insta::assert_snapshot!(error, @"it is no record of a malleable job: missing field `phase`");
@@ -52,11 +52,12 @@ fn only_known_versions_are_read() {
 #[test]
 fn records_of_the_versions_before_are_read() {
     let taken = |value: &mut serde_json::Value, key| value.as_object_mut().unwrap().remove(key).unwrap();
-    for version in [2, 3] {
+    for version in [2, 3, 4] {
         let mut record = running("1-8", &[1, 2]).m.record();
         record["version"] = json!(version);
         assert_eq!(taken(&mut record["generation"], "away"), json!(null));
         assert_eq!(taken(&mut record["submitted"], "block"), json!(1));
+        assert_eq!(taken(&mut record["submitted"], "cpus"), json!(null));
         assert_eq!(taken(&mut record["counts"], "warm_secs"), json!(0));
         if version == 2 {
             taken(&mut record["generation"], "store");

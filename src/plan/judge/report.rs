@@ -59,11 +59,22 @@ impl<'a> Round<'a> {
     }
 
     /// How many nodes the job could start on if no other job had them, and how many of them the plan uses.
-    /// Where its nodes are blocks, at the very most.
     fn startable(&self, job: &MalleableJob) -> (usize, usize) {
-        let block = job.block.max(1) as usize;
-        let (all, taken) = self.startable_places(job);
-        (all / block, all / block - (all - taken) / block)
+        if job.block > 1 { self.startable_blocks(job) } else { self.startable_places(job) }
+    }
+
+    /// The same where its nodes are blocks of places of one node each.
+    fn startable_blocks(&self, job: &MalleableJob) -> (usize, usize) {
+        let block = job.block as usize;
+        let alike = |a: &&Gap, b: &&Gap| a.node.host() == b.node.host() && a.node_type == b.node_type;
+        let count = |host: &[&Gap], free: bool| {
+            let is_taken = |g: &Gap| free && self.users.contains_key(&g.node);
+            let fits = |g: &&&Gap| !excludes(job, &g.node) && !is_taken(g);
+            host.iter().filter(fits).count() / block
+        };
+        let hosts = self.startable.chunk_by(alike);
+        let (all, free) = hosts.fold((0, 0), |(all, free), h| (all + count(h, false), free + count(h, true)));
+        (all, all - free)
     }
 
     fn startable_places(&self, job: &MalleableJob) -> (usize, usize) {

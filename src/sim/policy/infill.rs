@@ -189,6 +189,7 @@ impl Policy for Infill {
         let progress = Progress {
             generation: job.generation,
             nodes: job.members(),
+            hosts: job.members(),
             node: &node,
             samples,
             secs,

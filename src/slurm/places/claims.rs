@@ -118,7 +118,8 @@ impl<'a> Ground<'a> {
         let (left, unit) = (self.left(at), self.lent.unit);
         let mib = i64::try_from(unit.memory_mib).unwrap_or(i64::MAX);
         let memory = if mib > 0 { left.memory_mib / mib } else { i64::MAX };
-        left.gpus.min(left.cpus / i64::from(unit.cpus.max(1))).min(memory).max(0)
+        let gpus = if unit.has_gpu { left.gpus } else { i64::MAX };
+        gpus.min(left.cpus / i64::from(unit.cpus.max(1))).min(memory).max(0)
     }
 
     /// Claims as many free places as are more than what is left makes. Those on which a main job still is

@@ -1,9 +1,9 @@
-//! A node whose GPUs are lent one by one, and who is on which of them.
+//! A node that is lent in parts, its GPUs or some of its CPUs at a time, and who is on which of them.
 
 use crate::model::{Gpus, Job, JobId, Node, NodeState, NodeType, Resources, Unit, UnixTime};
 use crate::slurm::gres;
 
-/// A place: the node's place among those that are lent, and the number of the GPU.
+/// A place: the node's place among those that are lent, and the number of the part.
 pub(super) type Place = (usize, usize);
 
 /// A job on a node that is lent.
@@ -22,7 +22,7 @@ pub(super) struct Holder {
     pub holds: Option<Resources>,
 }
 
-/// A node whose GPUs are lent.
+/// A node that is lent in parts.
 #[derive(Debug)]
 pub(super) struct Lent {
     /// The node.
@@ -42,18 +42,14 @@ pub(super) struct Lent {
     doubtful: bool,
 }
 
-/// What one place of a node comes with; `None` where its GPUs cannot be lent one by one.
-pub(super) fn unit(node: &Node) -> Option<Unit> {
-    Unit::of(&node.has).filter(|unit| unit.has_gpu && node.has.gpus.only_type().is_some())
-}
-
 impl Lent {
     /// A node with this `unit`, and the jobs that were on its places.
     pub fn new(node: Node, unit: Unit, mut on: Vec<Option<JobId>>) -> Lent {
-        on.resize(node.has.gpus.count() as usize, None);
+        on.resize(unit.parts_of(&node.has) as usize, None);
         let gres = match node.has.gpus.only_type() {
             Some(kind) if !kind.is_empty() => format!("gpu:{kind}:1"),
-            _ => "gpu:1".to_owned(),
+            Some(_) => "gpu:1".to_owned(),
+            None => String::new(),
         };
         let node_type = gres::node_type(&gres, i64::from(unit.cpus), &node.features);
         Lent { node, unit, node_type, on, holders: Vec::new(), starved: Vec::new(), doubtful: false }
@@ -98,16 +94,39 @@ impl Lent {
         }
     }
 
-    /// Gives a job so many places as it has GPUs; it may have some already. Sets what it holds by that, where
-    /// Slurm does not say it.
+    /// Of how many places a job has something, by what it holds; `None` where Slurm does not say it.
+    fn said(&self, holder: &Holder) -> Option<usize> {
+        let holds = holder.holds.as_ref()?;
+        let count = match self.unit.has_gpu {
+            true => holds.gpus.count(),
+            // Main jobs may share one: all that they leave together counts ([`Lent::settle`]).
+            false if !holder.ours => 0,
+            // Slurm gives whole cores, so that it may have a CPU more than it asked for.
+            false if !holder.asked.is_empty() => return Some(holder.asked.len()),
+            false => self.unit.needed(holds),
+        };
+        Some(count as usize)
+    }
+
+    /// How many places have the CPUs and the memory that a job has.
+    fn nearest(&self, holder: &Holder) -> usize {
+        holder.holds.as_ref().map_or(0, |holds| self.unit.nearest(holds) as usize)
+    }
+
+    /// Gives a job so many places as it has GPUs, or CPUs where there are none; it may have some already.
+    /// Sets what it holds by that, where Slurm does not say it.
     fn sit(&mut self, holder: &mut Holder) {
         let mut mine: Vec<usize> =
             (0..self.on.len()).filter(|gpu| self.on[*gpu] == Some(holder.job)).collect();
-        let said = holder.holds.as_ref().map(|h| h.gpus.count() as usize);
+        let said = self.said(holder);
         let count = match said {
             // One of ours that has its nodes for itself is none that we have sent so.
             None if holder.ours => holder.asked.len().max(1),
             None => self.on.len(),
+            // A worker with the CPUs or the memory of several has as many, whatever GPUs it asked for.
+            Some(said) if holder.runs && holder.ours => {
+                said.max(holder.asked.len().min(self.nearest(holder)))
+            }
             Some(said) if holder.runs => said,
             // While a job cleans up its record has no GPUs any more, but its node's has.
             Some(said) => said.max(mine.len()).max(holder.asked.len()),
@@ -124,7 +143,7 @@ impl Lent {
         let kind = self.node.has.gpus.only_type().unwrap_or_default();
         match &mut holder.holds {
             None if holder.ours => holder.holds = Some(self.unit.times(count, kind)),
-            Some(holds) if said < Some(count) => {
+            Some(holds) if said < Some(count) && self.unit.has_gpu && !holder.runs => {
                 holds.gpus = Gpus::of([(kind.to_owned(), u32::try_from(count).unwrap_or(u32::MAX))]);
             }
             _ => {}

@@ -1,5 +1,5 @@
-//! Slurm as a site shows it that lends GPUs: each GPU with its share of a node is a place, and everything
-//! else in infill takes places for nodes.
+//! Slurm as a site shows it that lends parts of nodes: each GPU with its share of a node is a place, or some
+//! CPUs of a node without GPUs, and everything else in infill takes places for nodes.
 //!
 //! A node `n1` with four GPUs becomes `n1:0` to `n1:3`. Which job is on which place is ours to say, for what
 //! counts is how much each has: a job keeps its places as long as it runs ([`Seats`]), a wing is on the
@@ -19,7 +19,7 @@ use async_trait::async_trait;
 
 pub use self::seats::Seats;
 use super::{Endpoint, Privacy, SlurmApi, SlurmError};
-use crate::model::{Job, JobId, NodeName, Snapshot};
+use crate::model::{Job, JobId, NodeName, Parts, Snapshot};
 
 /// Slurm with places for nodes.
 pub struct PlacesSlurm {
@@ -28,10 +28,15 @@ pub struct PlacesSlurm {
 }
 
 impl PlacesSlurm {
-    /// The places of the nodes of this partition. `known`: which lead is on which place, as far as anybody
-    /// remembers.
-    pub fn new(slurm: Arc<dyn SlurmApi>, partition: &str, known: BTreeMap<JobId, NodeName>) -> Self {
-        PlacesSlurm { slurm, seats: Arc::new(Mutex::new(Seats::new(partition, known))) }
+    /// The places of the nodes of this partition, which are such parts of them. `known`: which lead is on
+    /// which place, as far as anybody remembers.
+    pub fn new(
+        slurm: Arc<dyn SlurmApi>,
+        partition: &str,
+        parts: Parts,
+        known: BTreeMap<JobId, NodeName>,
+    ) -> Self {
+        PlacesSlurm { slurm, seats: Arc::new(Mutex::new(Seats::new(partition, parts, known))) }
     }
 
     fn seats(&self) -> MutexGuard<'_, Seats> {

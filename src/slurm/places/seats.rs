@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::claims;
-use super::lent::{Holder, Lent, Place, unit};
-use crate::model::{Allocation, Doubt, Job, JobId, Node, NodeName, Reservation, Snapshot, lead_of, place_in};
+use super::lent::{Holder, Lent, Place};
+use crate::model::{
+    Allocation, Doubt, Job, JobId, Node, NodeName, Parts, Reservation, Snapshot, lead_of, place_in,
+};
 
 /// Most leads whose places are remembered.
 const MOST_SENT: usize = 20_000;
@@ -15,6 +17,8 @@ const MOST_SENT: usize = 20_000;
 #[derive(Debug, Default)]
 pub struct Seats {
     partition: String,
+    /// What nodes are lent in.
+    parts: Parts,
     /// The jobs on the places of each node, as they were last seen.
     taken: BTreeMap<NodeName, Vec<Option<JobId>>>,
     /// Where leads were sent.
@@ -22,10 +26,10 @@ pub struct Seats {
 }
 
 impl Seats {
-    /// The places of the nodes of this partition. `known`: which lead is on which place, as far as anybody
-    /// remembers.
-    pub fn new(partition: &str, known: BTreeMap<JobId, NodeName>) -> Seats {
-        Seats { partition: partition.to_owned(), taken: BTreeMap::new(), sent: known }
+    /// The places of the nodes of this partition, which are such parts of them. `known`: which lead is on
+    /// which place, as far as anybody remembers.
+    pub fn new(partition: &str, parts: Parts, known: BTreeMap<JobId, NodeName>) -> Seats {
+        Seats { partition: partition.to_owned(), parts, taken: BTreeMap::new(), sent: known }
     }
 
     /// From now on this lead is on this place.
@@ -37,8 +41,7 @@ impl Seats {
         }
     }
 
-    /// The snapshot with places for nodes. Nodes of our partition that have no GPUs, or GPUs of several
-    /// types, are not lent: they leave the partition.
+    /// The snapshot with places for nodes. Nodes of our partition that cannot be lent in parts leave it.
     pub fn places(&mut self, snapshot: Snapshot) -> Snapshot {
         // An answer that says nothing of jobs, or contradicts itself, says nothing of places either.
         let odd = |d: &Doubt| matches!(d, Doubt::Inconsistent(_));
@@ -49,7 +52,7 @@ impl Seats {
         let mut lent = Vec::new();
         for mut node in ours {
             let on = self.taken.get(&node.name).cloned().unwrap_or_default();
-            match unit(&node) {
+            match self.parts.unit(&node.has) {
                 Some(unit) => lent.push(Lent::new(node, unit, on)),
                 None => {
                     node.partitions.retain(|p| *p != self.partition);

@@ -2,7 +2,7 @@
 
 use super::seats::Seats;
 use crate::model::{
-    Allocation, BaseState, Gpus, Job, JobId, Node, NodeName, NodeState, NodeType, Resources, Snapshot,
+    Allocation, BaseState, Gpus, Job, JobId, Node, NodeName, NodeState, NodeType, Parts, Resources, Snapshot,
     UnixTime,
 };
 
@@ -40,6 +40,20 @@ impl Cluster {
             }
         }
         job.comment = words.get(3).copied().unwrap_or_default().to_owned();
+        if job.comment.contains("wing=") {
+            job.name = "wing:5".to_owned();
+        }
+        self.insert(job)
+    }
+
+    /// A job with so many CPUs of a node, 100 MiB and no GPU: `ID PARTITION NODE CPUS`. Its comment may
+    /// follow.
+    fn holds(&mut self, text: &str) -> &mut Cluster {
+        let words: Vec<&str> = text.splitn(5, ' ').collect();
+        let mut job = Job::new(JobId(words[0].parse().unwrap()), words[1], BaseState::Running);
+        job.nodes.push(NodeName::new(words[2]));
+        self.give(words[2], job.id, &mut job.allocations, resources(words[3].parse().unwrap(), 100, 0));
+        job.comment = words.get(4).copied().unwrap_or_default().to_owned();
         if job.comment.contains("wing=") {
             job.name = "wing:5".to_owned();
         }
@@ -101,7 +115,7 @@ impl Cluster {
 }
 
 fn seats() -> Seats {
-    Seats::new("infill", BTreeMap::new())
+    Seats::new("infill", Parts::default(), BTreeMap::new())
 }
 
 #[test]
@@ -236,6 +250,20 @@ fn nodes_that_cannot_be_lent_leave_the_partition() {
 }
 
 #[test]
+fn a_worker_with_the_cpus_of_two_has_two_places_and_words_alone_give_none() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    for (id, cpus, place) in [(6, 8, "n1:0+1"), (7, 4, "n1:2+3")] {
+        let mut wing = Job::new(JobId(id), "infill", BaseState::Running);
+        (wing.name, wing.nodes) = ("wing:5".to_owned(), vec![NodeName::new("n1")]);
+        wing.comment = format!("infill:order={id};wing=5;place={place}");
+        cluster.give("n1", JobId(id), &mut wing.allocations, resources(cpus, 4000, 1));
+        cluster.insert(wing);
+    }
+    assert_eq!(cluster.seen(&mut seats), "6 on n1:0,n1:1; 7 on n1:2");
+    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:3");
+}
+
+#[test]
 fn a_planned_start_claims_cpus_too() {
     let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
     // Ours has the CPUs of two GPUs: of the 8 that are left the start wants 12.
@@ -298,7 +326,8 @@ fn nobody_is_pushed_off_a_place_by_words() {
 #[test]
 fn places_outlast_an_answer_that_says_nothing_and_a_daemon_that_begins() {
     let mut cluster = Cluster::of(&["n1"]);
-    let mut seats = Seats::new("infill", BTreeMap::from([(JobId(7), NodeName::new("n1:2"))]));
+    let mut seats =
+        Seats::new("infill", Parts::default(), BTreeMap::from([(JobId(7), NodeName::new("n1:2"))]));
     let other = cluster.runs("7 infill n1=1").runs("8 infill n1=1").job(8).clone();
     let lead = cluster.job(7).clone();
     assert_eq!(seats.seated(lead.clone()).unwrap().nodes, [NodeName::new("n1:2")]);
@@ -308,4 +337,66 @@ fn places_outlast_an_answer_that_says_nothing_and_a_daemon_that_begins() {
     assert_eq!(cluster.seen(&mut seats), "");
     cluster.snapshot.jobs = jobs;
     assert_eq!(cluster.seen(&mut seats), "7 on n1:2; 8 on n1:0");
+}
+
+/// A cluster of nodes with 16 CPUs and 16,000 MiB without GPUs, lent by four CPUs.
+fn cpus(names: &[&str]) -> (Cluster, Seats) {
+    let mut cluster = Cluster::of(names);
+    cluster.snapshot.nodes.iter_mut().for_each(|node| node.has = resources(16, 16_000, 0));
+    let parts = Parts { cpus: 4, ..Parts::default() };
+    (cluster, Seats::new("infill", parts, BTreeMap::new()))
+}
+
+#[test]
+fn nodes_without_gpus_are_lent_by_some_cpus() {
+    let (mut cluster, mut seats) = cpus(&["n1"]);
+    let shown = seats.places(cluster.holds("1 main n1 5").snapshot.clone());
+    let free = &shown.nodes[0];
+    assert_eq!((free.name.as_str(), free.node_type.as_str()), ("n1:0", "cpu4"));
+    assert_eq!((&free.has, free.used.is_none()), (&resources(4, 4000, 0), true));
+    // Five CPUs are of two parts, and the main job is on both.
+    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:0,n1:1");
+    assert_eq!(cluster.seen(&mut seats), "1 on n1:2,n1:3");
+    // Another one takes of what the first has left of its part.
+    cluster.holds("2 main n1 3");
+    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:0,n1:1");
+    cluster.holds("3 main n1 1");
+    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:0");
+}
+
+#[test]
+fn ours_keep_their_cpus_beside_main_jobs() {
+    let (mut cluster, mut seats) = cpus(&["n1", "n2"]);
+    cluster.holds("5 infill n1 4 infill:order=1;wing=5;place=n1:3");
+    // Slurm gives whole cores: it may have a CPU more than it asked for.
+    cluster.holds("6 infill n2 5 infill:order=2;wing=5;place=n2:1");
+    cluster.holds("1 main n1 1");
+    assert_eq!(cluster.seen(&mut seats), "1 on n1:2; 5 on n1:3; 6 on n2:1");
+    assert_eq!(
+        cluster.places(&mut seats, "IDLE"),
+        "n1:0,n1:1,n2:0,n2:2",
+        "and its core leaves one too small"
+    );
+    // A worker of two parts.
+    cluster.holds("7 infill n1 8 infill:order=3;wing=5;place=n1:0+1");
+    assert_eq!(cluster.seen(&mut seats), "1 on n1:2; 5 on n1:3; 6 on n2:1; 7 on n1:0,n1:1");
+    // While it cleans up it has what it had.
+    cluster.job(7).state.flags.insert("COMPLETING".to_owned());
+    assert_eq!(cluster.places(&mut seats, "ALLOCATED+COMPLETING"), "n1:0,n1:1");
+}
+
+#[test]
+fn a_planned_start_claims_parts_of_nodes_without_gpus() {
+    let (mut cluster, mut seats) = cpus(&["n1"]);
+    cluster.holds("1 main n1 5").holds("5 infill n1 4 infill:order=1;wing=5;place=n1:0").waits("8 500 n1 0");
+    cluster.job(1).end_time = Some(UnixTime(900));
+    let running = "1 on n1:2,n1:3; 5 on n1:0";
+    for (wants, claims) in [(3, ""), (4, "n1:1"), (8, "n1:0,n1:1"), (11, "n1:0,n1:1")] {
+        cluster.job(8).wants = Some(resources(wants, 100, 0));
+        assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants {claims}"), "{wants} CPUs");
+    }
+    // The main job there will have ended by then.
+    cluster.job(1).end_time = Some(UnixTime(500));
+    cluster.job(8).wants = Some(resources(10, 100, 0));
+    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:1"));
 }

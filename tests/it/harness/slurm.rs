@@ -77,6 +77,12 @@ impl Slurm {
         self
     }
 
+    /// The last of these nodes have no GPUs.
+    pub fn cpu_nodes(mut self, count: usize) -> Slurm {
+        self.options.extend(["--cpu-nodes".to_owned(), count.to_string()]);
+        self
+    }
+
     /// Nodes without work for `secs` are switched off (their slurmd is killed), and booted when Slurm wants
     /// them.
     pub fn saves_power(self, secs: u32) -> Slurm {

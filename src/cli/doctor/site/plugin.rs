@@ -15,10 +15,12 @@ const SAYS: &str = "infill: bad number of nodes";
 const MEND: &str = "set JobSubmitPlugins=lua with infill's job_submit.lua beside slurm.conf, or call it from \
                     your own (slurm/README.md); until then users write sbatch -H -N1 --comment=infill:nodes=1-8";
 
-/// The arguments of the sbatch that tells, with a size that no job has.
-pub fn trial(partition: &str, lend: Lend) -> [&str; 7] {
+/// The arguments of the sbatch that tells, with a size that no job has. `lends_cpus`: parts of nodes without
+/// GPUs, too.
+pub fn trial(partition: &str, lend: Lend, lends_cpus: bool) -> [&str; 7] {
     let bad_size = match lend {
         Lend::Nodes => "--comment=infill:nodes=0",
+        Lend::Gpus if lends_cpus => "--comment=infill:cpus=0",
         Lend::Gpus => "--comment=infill:gpus=0",
     };
     ["--test-only", "--partition", partition, "-N1", bad_size, "--wrap", "true"]
@@ -32,8 +34,9 @@ pub fn judge(answer: &Result<String, String>, plugins: &str) -> Finding {
         }
         Err(said) if said.contains(LENDS_OTHERS) => Finding::error(
             "plugin",
-            "infill's job_submit plug-in lends something else than gaps.lend says",
-            "set LEND in job_submit.lua to what gaps.lend is in infill.toml, and `scontrol reconfigure`",
+            "infill's job_submit plug-in lends something else than gaps.lend and nodes.cpus say",
+            "set LEND and CPUS in job_submit.lua to what gaps.lend and nodes.cpus are in infill.toml, and `scontrol \
+             reconfigure`",
         ),
         Ok(_) => Finding::warn(
             "plugin",
@@ -63,7 +66,7 @@ mod tests {
         let refused = "sbatch --test-only: infill: bad number of nodes '0': sizes are 1 to 10000";
         assert_eq!(told(Err(refused)), "slurmctld runs infill's job_submit plug-in");
         let other = "sbatch: error: infill: cannot read 'gpus=0' in the comment; expected infill:nodes=SIZES";
-        assert!(told(Err(other)).ends_with("lends something else than gaps.lend says"));
+        assert!(told(Err(other)).ends_with("lends something else than gaps.lend and nodes.cpus say"));
         assert!(told(Ok("Job 7 to start at 2026-01-01")).starts_with("slurmctld does not run infill's"));
         assert!(told(Err("sbatch: error: invalid partition")).ends_with("sbatch: error: invalid partition"));
     }

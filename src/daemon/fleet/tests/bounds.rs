@@ -1,8 +1,10 @@
-//! How many Slurm jobs there may be.
+//! How many Slurm jobs there may be, and what keeps a job from starting.
 
-use crate::model::{BaseState, Job, JobId, JobState};
+use crate::config::Config;
+use crate::daemon::fleet::Fleet;
+use crate::model::{Bar, BaseState, Gpus, Job, JobId, JobState, Lend, Node, NodeType, Resources, Standing};
 
-use super::rig::{LEAD, Rig, Shown, fleet, job, n};
+use super::rig::{LEAD, Rig, Shown, empty, fleet, job, n};
 
 /// How many wings the job orders for two more nodes, when Slurm shows so many that have ended.
 fn ordered(ended: u32) -> usize {
@@ -24,4 +26,41 @@ fn wings_that_have_ended_fill_slurm_as_others_do() {
     assert_eq!(ordered(2000), 2, "a thousand more may come");
     assert_eq!(ordered(2999), 1, "one for both nodes");
     assert_eq!(ordered(3000), 0, "until Slurm forgets some");
+}
+
+#[test]
+fn a_job_that_names_a_reservation_is_not_started() {
+    let mut rig: Rig = fleet("queued; queued");
+    let mut snapshot = rig.snapshot();
+    let lead = snapshot.jobs.iter_mut().find(|j| j.id == LEAD).unwrap();
+    lead.asks.reservation = "maintenance".to_owned();
+    drop(rig.look_at(snapshot));
+    let standing = |id: JobId| rig.fleet.facts_of(id, rig.now).unwrap().standing;
+    assert_eq!(standing(LEAD), Standing::Barred(Bar::Reservation("maintenance".to_owned())));
+    assert_eq!(standing(JobId(LEAD.0 + 1)), Standing::Waiting);
+}
+
+#[test]
+fn a_worker_that_asks_for_more_than_comes_with_its_places_takes_more_of_them() {
+    let mut config = Config::default();
+    config.gaps.lend = Lend::Gpus;
+    let place = |gpu: usize| Node {
+        partitions: vec![config.slurm.partition.clone()],
+        has: Resources { cpus: 4, memory_mib: 4000, gpus: Gpus::of([("a100".to_owned(), 1)]) },
+        ..Node::new(n(1).place(gpu), NodeType::new("gpu:a100:1/cpu4"))
+    };
+    let block = |cpus: u32, memory_mib: u64, each: &str| {
+        let mut rig: Rig = empty();
+        rig.fleet = Fleet::new(&config);
+        rig.submit(LEAD);
+        let mut snapshot = rig.snapshot();
+        snapshot.nodes = (0..4).map(place).collect();
+        let lead = &mut snapshot.jobs[0];
+        lead.comment = format!("infill:gpus=4-8{each}");
+        lead.wants = Some(Resources { cpus, memory_mib, gpus: Gpus::default() });
+        drop(rig.look_at(snapshot));
+        rig.fleet.machine(LEAD).unwrap().submitted.block
+    };
+    assert_eq!([block(1, 0, ""), block(5, 4100, ""), block(8, 0, ""), block(1, 11_000, "")], [1, 1, 2, 3]);
+    assert_eq!([block(8, 0, ";each=2"), block(16, 0, ";each=2")], [2, 4]);
 }

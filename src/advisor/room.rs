@@ -1,0 +1,120 @@
+//! What malleable jobs have at a moment, and what they could have, by type of nodes.
+
+use std::collections::BTreeMap;
+
+use crate::model::{Gaps, NodeType};
+
+/// Nodes that malleable jobs hold or could, by type; or places of shared nodes. A type of several places
+/// (`gpu:a100:1/cpu4*2`) is counted in nodes that have so many free together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Room {
+    types: BTreeMap<NodeType, Stock>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Stock {
+    /// Held or free.
+    usable: u32,
+    /// The free ones of each host that has any.
+    free: Vec<u32>,
+}
+
+impl Room {
+    /// What these gaps are.
+    pub fn of(gaps: &Gaps) -> Room {
+        let mut room = Room::default();
+        // Places of one host stand together.
+        let mut last = None;
+        for gap in &gaps.gaps {
+            let stock = room.types.entry(gap.node_type.clone()).or_default();
+            stock.usable += 1;
+            if gap.holder.is_some() {
+                continue;
+            }
+            let host = Some((gap.node.host(), gap.node_type.clone()));
+            match stock.free.last_mut() {
+                Some(free) if last == host => *free += 1,
+                _ => stock.free.push(1),
+            }
+            last = host;
+        }
+        room
+    }
+
+    /// Nodes of one type only, of which so many are free.
+    pub fn of_one(node_type: NodeType, usable: u32, free: u32) -> Room {
+        let free = (0..free).map(|_| 1).collect();
+        Room { types: BTreeMap::from([(node_type, Stock { usable, free })]) }
+    }
+
+    /// How many nodes of this type are free.
+    pub fn free(&self, node_type: &NodeType) -> u32 {
+        let (one, width) = node_type.one_of();
+        let stock = self.types.get(&one);
+        stock.map_or(0, |stock| stock.free.iter().map(|free| free / width.max(1)).sum())
+    }
+
+    /// So many nodes of this type are free no more.
+    pub(super) fn take(&mut self, node_type: &NodeType, nodes: u32) {
+        let (one, width) = node_type.one_of();
+        let Some(stock) = self.types.get_mut(&one) else { return };
+        let (width, mut missing) = (width.max(1), nodes);
+        for free in &mut stock.free {
+            let taken = missing.min(*free / width);
+            *free -= taken * width;
+            missing -= taken;
+        }
+    }
+
+    /// The types, with how many nodes of each are held or free.
+    pub(super) fn usable(&self) -> impl Iterator<Item = (&NodeType, u32)> {
+        self.types.iter().map(|(node_type, stock)| (node_type, stock.usable))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Gap, JobId, NodeName, UnixTime, WindowEnd};
+
+    /// `n1:0 gpu` or, held, `n1:0 gpu 7`.
+    fn gaps(lines: &[&str]) -> Gaps {
+        let gap = |line: &&str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            Gap {
+                node: NodeName::new(words[0]),
+                node_type: NodeType::new(words[1]),
+                holder: words.get(2).map(|id| JobId(id.parse().expect("a job"))),
+                since: UnixTime(0),
+                end: WindowEnd::Unknown,
+                vacate_by: None,
+                usable_until: UnixTime(100),
+                expected_secs: 100.0,
+            }
+        };
+        Gaps { gaps: lines.iter().map(gap).collect(), ..Gaps::default() }
+    }
+
+    #[test]
+    fn each_type_has_its_own_nodes() {
+        let mut room = Room::of(&gaps(&[
+            "n1:0 gpu",
+            "n1:1 gpu 7",
+            "n1:2 gpu",
+            "n2:0 gpu",
+            "n2:1 gpu",
+            "n2:2 gpu",
+            "n3:0 cpu4",
+            "n3:1 cpu4 9",
+        ]));
+        let free =
+            |room: &Room| ["gpu", "gpu*2", "gpu*3", "cpu4", "cpu4*2", "v100"].map(|t| room.free(&t.into()));
+        assert_eq!(free(&room), [5, 2, 1, 1, 0, 0], "two and three free on two hosts");
+        let usable: Vec<(&str, u32)> = room.usable().map(|(t, n)| (t.as_str(), n)).collect();
+        assert_eq!(usable, [("cpu4", 2), ("gpu", 6)]);
+        room.take(&"gpu*2".into(), 1);
+        assert_eq!(free(&room), [3, 1, 1, 1, 0, 0], "of the first host");
+        room.take(&"gpu".into(), 9);
+        assert_eq!(free(&room), [0, 0, 0, 1, 0, 0], "no more than there is");
+    }
+}
