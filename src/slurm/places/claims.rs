@@ -1,8 +1,8 @@
 //! Which places planned starts claim.
 //!
 //! Backfill's plan names nodes, and on each the job takes what it asked for. By then the main jobs will be
-//! gone whose time is over. What is still missing of CPUs, memory or GPUs is had from ours, the youngest
-//! first; and free places that lose their share by it are no places any more.
+//! gone whose time is over. What is still missing of CPUs, memory or GPUs is had from ours: those that leave
+//! anyway, then the youngest; and free places that lose their share by it are no places any more.
 
 use std::collections::BTreeMap;
 
@@ -85,10 +85,12 @@ impl<'a> Ground<'a> {
         let wants = Amount::of(wants.unwrap_or(&self.lent.node.has));
         while self.left(at).less(wants).is_debt() {
             let ours = self.lent.holders.iter().filter(|h| h.ours && !self.leaving.contains(&h.job));
-            let Some(youngest) = ours.map(|h| h.job).max() else { break };
-            self.leaving.push(youngest);
+            // Who leaves anyway makes room before anybody else does.
+            let first = ours.map(|h| (h.leaves, h.job)).max();
+            let Some((_, first)) = first else { break };
+            self.leaving.push(first);
             for (on, spoken) in self.lent.on.iter().zip(&mut self.spoken) {
-                *spoken |= *on == Some(youngest);
+                *spoken |= *on == Some(first);
             }
         }
         let Amount { cpus, memory_mib, gpus } = wants;

@@ -14,6 +14,8 @@ pub(super) struct Holder {
     pub ours: bool,
     /// Whether it does more than clean up.
     pub runs: bool,
+    /// Whether it is on its way off the node: it cleans up, or Slurm has told it to leave.
+    pub leaves: bool,
     /// When its time limit ends it.
     pub end: Option<UnixTime>,
     /// The places that it was sent to.

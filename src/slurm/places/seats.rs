@@ -137,6 +137,7 @@ impl Seats {
                     job: job.id,
                     ours: job.partition == self.partition,
                     runs: job.state.is_running(),
+                    leaves: !job.state.is_running() || job.was_told_to_leave(),
                     end: job.end_time,
                     asked: self.asked(job, node),
                     holds: part.map(|part| job.allocations[part].holds.clone()),

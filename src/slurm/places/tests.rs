@@ -279,6 +279,21 @@ fn a_planned_start_claims_cpus_too() {
 }
 
 #[test]
+fn who_was_told_to_leave_makes_room_before_the_youngest() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    cluster.runs("5 infill n1=2 infill:order=1;wing=5;place=n1:0+1");
+    cluster.runs("6 infill n1=2 infill:order=2;wing=5;place=n1:2+3").waits("8 500 n1 1");
+    let running = "5 on n1:0,n1:1; 6 on n1:2,n1:3";
+    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:2,n1:3"));
+    // Slurm has chosen the other: nobody else needs to go.
+    let told = cluster.job(5);
+    (told.start_time, told.preempt_time) = (Some(UnixTime(100)), Some(UnixTime(400)));
+    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:0,n1:1"));
+    cluster.job(5).state.flags.insert("COMPLETING".to_owned());
+    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:0,n1:1"));
+}
+
+#[test]
 fn a_start_that_finds_too_little_when_main_jobs_have_ended_claims_ours() {
     let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
     for (id, cpus, end) in [(1, 7, 500), (2, 5, 9000)] {
