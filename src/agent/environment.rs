@@ -24,6 +24,8 @@ pub struct Surroundings<'a> {
     pub control: Option<&'a Path>,
     /// `SLURM_CPUS_PER_TASK` of the batch script.
     pub cpus_per_task: Option<String>,
+    /// CPUs of all its processes on this node together, if they shall not start more threads than that.
+    pub threads: Option<u32>,
     /// `TORCHELASTIC_SIGNALS_TO_HANDLE` of the user.
     pub elastic_signals: Option<String>,
     /// Name of the rescale signal, without SIG.
@@ -45,6 +47,8 @@ impl Surroundings<'_> {
             // Generations before this one; the first is number 1.
             ("INFILL_RESCALES", member.generation.saturating_sub(1).to_string()),
         ]);
+        let threads = self.threads.map(|cpus| (cpus / self.local_ranks.max(1)).max(1));
+        all.extend(threads.map(|threads| ("OMP_NUM_THREADS", threads.to_string())));
         // Without a meeting nobody would tell processes their place, and they would wait for ever.
         let control = self.control.filter(|_| member.meeting.is_some());
         all.extend(control.map(|path| ("INFILL_CONTROL", path.display().to_string())));
@@ -135,6 +139,12 @@ pub fn kept_cpus_per_task() -> Option<String> {
     std::env::var(KEPT_CPUS_PER_TASK).ok()
 }
 
+/// How many threads the command may start where it has so many CPUs of a shared node; its owner may have said
+/// it.
+pub fn threads(cpus: Option<u32>) -> Option<u32> {
+    cpus.filter(|_| std::env::var_os("OMP_NUM_THREADS").is_none())
+}
+
 #[cfg(test)]
 mod tests {
     use crate::model::Meeting;
@@ -160,6 +170,7 @@ mod tests {
             progress: Path::new("/run/p"),
             control: None,
             cpus_per_task: None,
+            threads: Some(5),
             elastic_signals: None,
             signal: "USR1".to_owned(),
         };
@@ -168,6 +179,7 @@ mod tests {
         let told =
             ["LOCAL_RANK", "RANK", "PET_NNODES", "SLURM_NNODES", "SLURM_LOCALID", "SLURM_JOB_NODELIST"];
         assert_eq!(told.map(value), ["0", "1", "3", "3", "0", "n1,n1,n2"].map(Some));
+        assert_eq!(value("OMP_NUM_THREADS"), Some("5"));
     }
 
     #[test]
@@ -189,6 +201,7 @@ mod tests {
             progress: Path::new("/run/p"),
             control: Some(Path::new("/run/c")),
             cpus_per_task: Some("8".to_owned()),
+            threads: None,
             elastic_signals: None,
             signal: "USR1".to_owned(),
         };

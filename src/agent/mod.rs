@@ -17,6 +17,7 @@
 //! | `identity` | proof of who we are |
 //! | `command`, `processes`, `environment`, `output`, `progress` | the user's command |
 //! | `control` | what is said with a command that stays alive over changes |
+//! | `cpus` | keeps to the CPUs that Slurm gave, where it has a part of its node |
 //! | `unfit` | a wing that can start nothing on its node |
 //! | `wings`, `programs` | submits the lead's wings; runs Slurm's programs |
 //! | `standalone` | `infill run` outside Slurm |
@@ -25,6 +26,7 @@ mod alone;
 mod args;
 mod command;
 mod control;
+mod cpus;
 mod duty;
 mod environment;
 mod home;
@@ -151,8 +153,13 @@ async fn serve(
         identity: Box::new(identity::Slurm::default()),
     })?;
     let submitter = wings.map(|job| Submitter::new(job, home.notes(), Programs::default()));
+    // Before anything takes time.
+    let signals = signals::signals().context("cannot listen for signals")?;
+    let var = |name: &str| std::env::var(name).ok();
+    let cpus = cpus::keep_to_share(&place, &Programs::default(), var).await;
     let config = WorkerConfig {
         alone,
+        cpus,
         left: place::time_left(|name| std::env::var(name).ok()),
         job: place.job,
         node: place.node,
@@ -168,7 +175,6 @@ async fn serve(
         home: home.clone(),
         common,
     };
-    let signals = signals::signals().context("cannot listen for signals")?;
     let served = Worker::new(config, link, submitter)?.serve(signals).await;
     if is_own {
         home.remove();

@@ -43,6 +43,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
         progress: &socket,
         control: None,
         cpus_per_task: None,
+        threads: None,
         elastic_signals: None,
         signal: common.signal.to_string(),
     };

@@ -20,7 +20,7 @@ use super::args::CommandArgs;
 use super::command::{Ended, Launch, Running};
 use super::control;
 use super::duty::{Act, Present, decide};
-use super::environment::{Surroundings, kept_cpus_per_task};
+use super::environment::{Surroundings, kept_cpus_per_task, threads};
 use super::home::Home;
 use super::limit::{self, Limit};
 use super::link::{Link, free_port, is_taken};
@@ -66,6 +66,8 @@ pub struct WorkerConfig {
     pub patience: Duration,
     /// Of a lead that may train alone then: how many failures of its command are retried.
     pub alone: Option<u32>,
+    /// How many CPUs we have, if that is a part of the node's.
+    pub cpus: Option<u32>,
     /// What was left of the Slurm job when we began, if it has a limit.
     pub left: Option<Duration>,
     /// Our Slurm job.
@@ -408,6 +410,7 @@ impl Worker {
             progress: &self.config.home.socket(),
             control: Some(&self.config.home.control()),
             cpus_per_task: kept_cpus_per_task(),
+            threads: threads(self.config.cpus),
             elastic_signals: std::env::var("TORCHELASTIC_SIGNALS_TO_HANDLE").ok(),
             signal: common.signal.to_string(),
         };

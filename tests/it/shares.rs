@@ -210,6 +210,28 @@ fn gpus_and_parts_of_nodes_without_gpus_are_in_one_plan() {
 }
 
 #[test]
+fn a_worker_keeps_to_the_cpus_that_it_was_given() {
+    let slurm = Slurm::default().nodes(2).set("Epilog=/bin/true").lends_gpus().cpu_nodes(1);
+    let slurm = slurm.set("NodeName=n2 CPUs=2 RealMemory=4000");
+    let site = Site::on(&slurm, |s| s.set("gaps.lend", "gpus").set("nodes.cpus", 1));
+    let machine = std::thread::available_parallelism().map_or(1, usize::from);
+    assert!(machine > 1, "with one CPU there is nothing to keep to");
+    // Both workers write what they may use, and wait for each other.
+    let command = "grep Cpus_allowed_list /proc/self/status >/scratch/cpus.$RANK; \
+                   echo \"threads $OMP_NUM_THREADS\" >>/scratch/cpus.$RANK; sleep 600";
+    let script = format!("exec infill run --curve 1:1,2:2 -- sh -c '{}'", command.replace('\'', "'\\''"));
+    let options = ["-p", "infill", "--comment=infill:cpus=2;each=1", "-c1", "--output=/scratch/cpus.out"];
+    let job = site.sbatch("alice", &options, &script);
+    let read = |rank: u32| site.run("root", &["cat", &format!("/scratch/cpus.{rank}")]);
+    site.until("two workers to tell their CPUs", 60.0, || (0..2).all(|rank| read(rank).contains("threads")));
+    let mut cpus: Vec<String> = (0..2).map(read).collect();
+    cpus.sort();
+    let said = |cpu: u32| format!("Cpus_allowed_list:\t{cpu}\nthreads 1\n");
+    assert_eq!(cpus, [said(0), said(1)]);
+    site.must("root", &["scancel", &job.to_string()]);
+}
+
+#[test]
 fn what_users_ask_for_on_nodes_without_gpus() {
     let site = site_with_a_cpu_node();
     let comment_of = |options: &[&str]| match site.try_sbatch("alice", options, "sleep 60") {

@@ -187,6 +187,7 @@ impl Subject {
         let output = Kept::default();
         let mut config = WorkerConfig {
             alone: None,
+            cpus: None,
             left: None,
             job: LEAD,
             node: NodeName::new("n1"),
