@@ -233,7 +233,9 @@ end
 
 -- How many CPUs each worker has, by --cpus-per-task and by the comment; or nil and the reason.
 local function cpus_each(job, options)
-   local said = tonumber(string.match(options, ";each=([^;]*)") or "")
+   local text = string.match(options, ";each=([^;]*)")
+   local said = text and tonumber(text)
+   if text and not said then return nil, "cannot read each=" .. text .. " in the comment" end
    local asked = given(job.cpus_per_task) and job.cpus_per_task or nil
    if said and asked and said ~= asked then return nil, "--cpus-per-task=" .. asked .. " is not each=" .. said end
    local each = asked or said or CPUS
@@ -247,7 +249,8 @@ end
 local function make_lead_of_cpus(job, sizes, options)
    local each, reason = cpus_each(job, options)
    if not each then return nil, nil, reason end
-   if string.find((job.tres_per_job or "") .. (job.tres_per_node or ""), "gpu", 1, true) then
+   local tres = (job.tres_per_job or "") .. (job.tres_per_node or "") .. (job.tres_per_task or "")
+   if string.find(tres, "gpu", 1, true) then
       return nil, nil, "cpus= is for nodes without GPUs: leave out --gpus and --gres=gpu"
    end
    if not has_multiples(sizes, each) then

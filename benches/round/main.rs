@@ -92,7 +92,13 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
     JobFacts {
         job: JobId(id),
         user: UserId(6000 + n),
-        program: Program { user: format!("user{n}"), job_name: format!("train{n}"), told: None, block: 1 },
+        program: Program {
+            user: format!("user{n}"),
+            job_name: format!("train{n}"),
+            told: None,
+            block: 1,
+            on_cpus: false,
+        },
         sizes: Sizes::Range { min: 1, max: 64 },
         claims: Claims { curve: Some(curve), ..Claims::default() },
         standing: if holds { Standing::Running } else { Standing::Waiting },

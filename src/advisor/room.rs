@@ -24,19 +24,14 @@ impl Room {
     pub fn of(gaps: &Gaps) -> Room {
         let mut room = Room::default();
         // Places of one host stand together.
-        let mut last = None;
-        for gap in &gaps.gaps {
-            let stock = room.types.entry(gap.node_type.clone()).or_default();
-            stock.usable += 1;
-            if gap.holder.is_some() {
-                continue;
-            }
-            let host = Some((gap.node.host(), gap.node_type.clone()));
-            match stock.free.last_mut() {
-                Some(free) if last == host => *free += 1,
-                _ => stock.free.push(1),
-            }
-            last = host;
+        for host in gaps.gaps.chunk_by(|a, b| a.node.is_with(&b.node) && a.node_type == b.node_type) {
+            let free = host.iter().filter(|gap| gap.holder.is_none()).count() as u32;
+            let stock = match room.types.get_mut(&host[0].node_type) {
+                Some(stock) => stock,
+                None => room.types.entry(host[0].node_type.clone()).or_default(),
+            };
+            stock.usable += host.len() as u32;
+            stock.free.extend((free > 0).then_some(free));
         }
         room
     }

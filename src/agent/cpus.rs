@@ -31,7 +31,10 @@ pub async fn keep_to_share(
             Some(ids) if ids.len() == given as usize => bind(&ids),
             ids => tracing::warn!(given, ?ids, "Slurm's words for our CPUs are not understood: using any"),
         },
-        Err(error) => tracing::warn!(%error, "cannot ask Slurm for our CPUs: using any of the node's"),
+        Err(error) => {
+            tracing::warn!(%error, "cannot ask Slurm for our CPUs: using any of the node's");
+            return None;
+        }
     }
     Some(given)
 }
@@ -101,7 +104,7 @@ fn bind(ids: &[usize]) {
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
     let may_be_used = allowed();
     let ours: Vec<usize> = ids.iter().copied().filter(|id| may_be_used.contains(id)).collect();
-    if ours.is_empty() || may_be_used.len() <= ours.len() {
+    if ours.is_empty() || may_be_used.len() <= ours.len() || !is_counted_by_core() {
         return;
     }
     // SAFETY: the numbers are below the size of a set.
@@ -112,6 +115,13 @@ fn bind(ids: &[usize]) {
         unsafe { libc::sched_setaffinity(thread, mem::size_of_val(&set), &raw const set) };
     }
     tracing::debug!(cpus = ?ours, "keeping to our CPUs");
+}
+
+/// Whether the machine counts CPUs as Slurm does, the threads of a core together. Where it counts all first
+/// threads first, two jobs' CPUs would be threads of the same cores.
+fn is_counted_by_core() -> bool {
+    let siblings = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list");
+    siblings.is_ok_and(|list| numbers(list.trim()).is_some_and(|all| all.iter().copied().eq(0..all.len())))
 }
 
 #[cfg(test)]

@@ -83,6 +83,12 @@ impl NodeName {
         self.0.split_once(':').map_or_else(|| self.clone(), |(host, _)| NodeName::new(host))
     }
 
+    /// Whether it is the same node, or places of the same.
+    pub fn is_with(&self, other: &NodeName) -> bool {
+        let host = |name: &NodeName| name.0.find(':').unwrap_or(name.0.len());
+        self.0[..host(self)] == other.0[..host(other)]
+    }
+
     /// Whether it is meant by this name: its own, or that of the node that it is a place on.
     pub fn is_called(&self, name: &str) -> bool {
         let is_place = |(host, _): (&str, &str)| host == name;
@@ -182,6 +188,12 @@ impl NodeType {
         if count > 1 { NodeType::new(format!("{self}*{count}")) } else { self }
     }
 
+    /// Whether it has GPUs.
+    pub fn has_gpus(&self) -> bool {
+        let generic = self.0.split_once('/').map_or("", |(generic, _)| generic);
+        generic.split('+').any(|gres| gres == "gpu" || gres.starts_with("gpu:"))
+    }
+
     /// The type of one place, and how many it is.
     pub fn one_of(&self) -> (NodeType, u32) {
         let times = self.0.rsplit_once('*').and_then(|(one, count)| Some((one, count.parse().ok()?)));
@@ -223,6 +235,7 @@ mod tests {
         assert_eq!((place.as_str(), place.host(), place.numbers()), ("n1:2", node.clone(), vec![2]));
         assert_eq!((node.host(), node.numbers(), node.parts()), (node.clone(), vec![], vec![node.clone()]));
         assert!(place.is_place() && !node.is_place() && !place.is_block());
+        assert!(place.is_with(&node) && place.is_with(&node.place(7)) && !place.is_with(&"n10:2".into()));
         assert!(place.is_called("n1:2") && place.is_called("n1") && node.is_called("n1"));
         assert!(!place.is_called("n1:") && !place.is_called("n12") && !node.is_called("n1:2"));
     }

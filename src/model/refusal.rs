@@ -24,8 +24,6 @@ pub enum Refusal {
     Unexplained,
     /// A job of ours is cleaning up on it.
     Leaving(JobId),
-    /// A job of ours has given it up, though a part of it is still there.
-    Departing(JobId),
     /// A job of ours is on it that no malleable job holds.
     NotOurs(JobId),
     /// This reservation covers it now.
@@ -66,7 +64,6 @@ impl fmt::Display for Refusal {
             Refusal::Unsound(state) => write!(f, "not usable: {state}"),
             Refusal::Unexplained => f.write_str("allocated, but no job of the snapshot is on it"),
             Refusal::Leaving(job) => write!(f, "job {job} of ours is still cleaning up on it"),
-            Refusal::Departing(job) => write!(f, "job {job} is just leaving it"),
             Refusal::NotOurs(job) => write!(f, "held by job {job}, not ours to plan yet"),
             Refusal::Reserved(name) => write!(f, "covered by reservation {name}"),
             Refusal::Young { free_secs, settle_secs } => {

@@ -14,7 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Job, JobId, NodeName, Sizes, SizesError};
+use super::{Job, JobId, NodeName, Parts, Sizes, SizesError};
 
 /// What comments for infill begin with.
 const TAG: &str = "infill:";
@@ -119,6 +119,16 @@ impl Share {
     pub fn count(self) -> u32 {
         match self {
             Share::Gpus(count) | Share::Cpus(count) => count,
+        }
+    }
+
+    /// How many places of a node that is, where such parts are lent.
+    pub fn places(self, parts: &Parts) -> u32 {
+        match self {
+            Share::Gpus(gpus) => gpus,
+            // They are not lent.
+            Share::Cpus(_) if parts.cpus == 0 => 1,
+            Share::Cpus(cpus) => cpus.div_ceil(parts.cpus),
         }
     }
 }

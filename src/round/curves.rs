@@ -26,7 +26,7 @@ const PROBE_MARGIN: f64 = 0.05;
 
 /// Seconds for which a job waits like any other: jobs that take turns sooner than that train less than they
 /// start.
-pub(super) const PATIENCE_SECS: f64 = 300.0;
+const PATIENCE_SECS: f64 = 300.0;
 
 /// Seconds of waiting beyond that after which the smallest size of a job counts twice.
 const BONUS_SECS: f64 = 60.0;

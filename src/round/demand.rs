@@ -1,6 +1,6 @@
 //! From what is known of the malleable jobs to what the planner asks for: weights, rates and standing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::curves::{self, MOST_MEASURED};
 use super::facts::JobFacts;
@@ -8,7 +8,7 @@ use super::risk;
 use crate::advisor::{Library, Room, Subject};
 use crate::config::PlannerConfig;
 use crate::model::malleable::RateCurve;
-use crate::model::{ExecPlan, Gaps, MalleableJob, NodeType, RescaleCosts, Sizes, Standing, UnixTime};
+use crate::model::{Curve, ExecPlan, Gaps, MalleableJob, NodeType, RescaleCosts, Sizes, Standing, UnixTime};
 
 /// A malleable job before it is known what it may ask for.
 #[derive(Clone, Debug)]
@@ -33,9 +33,10 @@ pub(super) fn jobs(
     }
     let share =
         |user: &str| config.shares.get(user).copied().unwrap_or(1.0) / jobs_of.get(user).unwrap_or(&1.0);
-    let room = Room::of(gaps);
+    let (room, types) = (Room::of(gaps), lent_types(gaps));
     let job = |candidate: Candidate<'_>| {
         let rates = rates(&candidate.subject, candidate.facts.place.block.max(1), library);
+        let rates = on_its_kind(rates, candidate.facts.program.on_cpus, types.as_deref());
         let block = candidate.facts.place.block.max(1);
         let share = share(&candidate.subject.key.user) * f64::from(block);
         let weight = weight(&rates, &candidate.subject.sizes, share);
@@ -79,6 +80,32 @@ fn rates(subject: &Subject, block: u32, library: &Library) -> Vec<RateCurve> {
         rates.push(RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve });
     }
     rates
+}
+
+/// The types of the places that are lent, where these are parts of nodes.
+fn lent_types(gaps: &Gaps) -> Option<Vec<NodeType>> {
+    let types: BTreeSet<&NodeType> = gaps.gaps.iter().map(|gap| &gap.node_type).collect();
+    gaps.gaps.first()?.node.is_place().then(|| types.into_iter().cloned().collect())
+}
+
+/// The same rates, but none on parts of nodes that are for others: those with GPUs, or those without.
+fn on_its_kind(rates: Vec<RateCurve>, on_cpus: bool, types: Option<&[NodeType]>) -> Vec<RateCurve> {
+    let Some(types) = types else { return rates };
+    let fits = |node_type: &NodeType| node_type.has_gpus() != on_cpus;
+    let everywhere = rates.iter().find(|rate| rate.node_type.is_none());
+    let is_known = |t: &&NodeType| rates.iter().any(|rate| rate.node_type.as_ref() == Some(*t));
+    let others = types.iter().filter(|t| fits(t) && !is_known(t));
+    let on = |(t, rate): (&NodeType, &RateCurve)| RateCurve { node_type: Some(t.clone()), ..rate.clone() };
+    let others: Vec<RateCurve> = others.filter_map(|t| Some(on((t, everywhere?)))).collect();
+    let known = rates.into_iter().filter(|rate| rate.node_type.as_ref().is_some_and(fits));
+    let mut all: Vec<RateCurve> = known.chain(others).collect();
+    if all.is_empty() {
+        // Nothing is lent now that is for it.
+        let curve = Curve::linear();
+        let node_type = Some(NodeType::new(""));
+        all.push(RateCurve { exec_plan: ExecPlan::default(), node_type, curve });
+    }
+    all
 }
 
 /// Jobs count their samples in different units. A node-second at its smallest size weighs the same for all of
@@ -146,5 +173,42 @@ fn malleable(
         last_change,
         stay_secs: 0.0,
         excluded: facts.excluded.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `TYPE=RATE`, with `any` for every type.
+    fn rates(text: &str) -> Vec<RateCurve> {
+        let rate = |word: &str| {
+            let (node_type, rate) = word.split_once('=').expect("TYPE=RATE");
+            let node_type = (node_type != "any").then(|| NodeType::new(node_type));
+            let curve = Curve::parse(&format!("1:{rate}")).expect("a curve");
+            RateCurve { exec_plan: ExecPlan::default(), node_type, curve }
+        };
+        text.split_whitespace().map(rate).collect()
+    }
+
+    #[test]
+    fn parts_of_nodes_with_gpus_and_without_are_for_those_who_ask_for_them() {
+        let types = ["cpu4", "gpu:a100:1/cpu4", "gpu:t4:1/cpu2"].map(NodeType::new);
+        let left = |text: &str, on_cpus: bool| {
+            let name = |t: &Option<NodeType>| t.as_ref().map_or("any".to_owned(), NodeType::to_string);
+            let rates = on_its_kind(rates(text), on_cpus, Some(&types));
+            let said = rates.iter().map(|r| format!("{}={}", name(&r.node_type), r.curve.rate(1)));
+            said.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(left("any=3", false), "gpu:a100:1/cpu4=3 gpu:t4:1/cpu2=3");
+        assert_eq!(left("any=3", true), "cpu4=3");
+        assert_eq!(
+            left("gpu:a100:1/cpu4=9 any=9 cpu4=1", false),
+            "gpu:a100:1/cpu4=9 gpu:t4:1/cpu2=9",
+            "what is known of a type holds there"
+        );
+        assert_eq!(left("gpu:a100:1/cpu4=9 any=9 cpu4=1", true), "cpu4=1");
+        assert_eq!(left("gpu:a100:1/cpu4=9", true), "=1", "nowhere");
+        assert_eq!(on_its_kind(rates("any=3"), true, None), rates("any=3"), "whole nodes are for all");
     }
 }

@@ -65,6 +65,8 @@ pub struct Program {
     pub told: Option<(String, BatchMode)>,
     /// How many places of one node each of its nodes takes; 0 or 1 where that is a node.
     pub block: u32,
+    /// Whether these are parts of nodes without GPUs. Else they have GPUs.
+    pub on_cpus: bool,
 }
 
 /// Where a job is.

@@ -6,7 +6,6 @@
 //! [`Scene::question`] asks, [`Question::solve`] and [`judge`] answer.
 
 pub mod breaker;
-mod clearing;
 pub mod curves;
 pub mod demand;
 mod experience;

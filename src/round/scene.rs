@@ -10,7 +10,6 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::breaker::Breaker;
-use super::clearing;
 use super::curves::believed;
 use super::demand::{self, Candidate};
 use super::experience::Experience;
@@ -73,6 +72,8 @@ struct NodeTypes {
     of_leads: BTreeMap<NodeName, NodeType>,
     /// The type of most gaps: where a job that waits would most likely run.
     usual: Option<NodeType>,
+    /// The same of parts of nodes without GPUs.
+    usual_on_cpus: Option<NodeType>,
 }
 
 impl Scene {
@@ -131,20 +132,14 @@ impl Scene {
 
     /// What the planner is to be asked at this moment about the snapshot that was last looked at.
     pub fn question(&self, jobs: &[JobFacts], terms: Terms, now: UnixTime) -> Question {
-        let mut gaps = self.gaps_now(jobs, now);
+        let gaps = self.gaps_now(jobs, now);
         let candidate = |facts| Candidate { subject: self.subject(facts), facts };
         let candidates = jobs.iter().filter(|j| !j.ending).map(candidate).collect();
-        let since: FxHashMap<JobId, UnixTime> = jobs.iter().map(|j| (j.job, j.since)).collect();
         let mut jobs = demand::jobs(candidates, &self.library, &gaps, &self.config.planner, now);
         for job in jobs.iter_mut().filter(|j| self.leave.is_slow(j.id)) {
             self.exclude_short(job, &gaps, now);
         }
         jobs.iter_mut().for_each(|job| self.keep_off(job, &gaps, now));
-        if terms.trusted && terms.may_grow && jobs.iter().any(|job| job.block > 1) {
-            let waited_secs = |job: JobId| since.get(&job).map_or(0.0, |since| now.secs_since(*since));
-            let least_secs = self.config.gaps.min_window_secs;
-            clearing::clear(&mut jobs, Arc::make_mut(&mut gaps), waited_secs, least_secs, now);
-        }
         let doubt = (!terms.trusted).then(|| DOUBTFUL.to_owned());
         let notes = self.notes.iter().cloned().chain(doubt).collect();
         let may_grow = terms.may_grow && terms.trusted;
@@ -218,7 +213,7 @@ impl Scene {
         let last = || self.library.last_of(&program.user, &program.job_name);
         let guessed = || last().map(|k| (k.name.clone(), k.batch));
         let (name, batch) = program.told.clone().or_else(guessed).unwrap_or_default();
-        let one = self.type_of(lead_now).cloned().unwrap_or_else(|| NodeType::new(""));
+        let one = self.type_of(lead_now, program.on_cpus).cloned().unwrap_or_else(|| NodeType::new(""));
         let node_type = one.times(program.block);
         // Execution plans other than the program's own come in here.
         ProfileKey { user: program.user.clone(), name, node_type, exec_plan: ExecPlan::default(), batch }
@@ -273,8 +268,9 @@ impl Scene {
         facts.claims.curve.as_ref().or_else(configured).and_then(|c| believed(c, &facts.sizes))
     }
 
-    fn type_of(&self, lead_now: Option<&NodeName>) -> Option<&NodeType> {
-        lead_now.and_then(|n| self.type_at(n)).or(self.types.usual.as_ref())
+    fn type_of(&self, lead_now: Option<&NodeName>, on_cpus: bool) -> Option<&NodeType> {
+        let usual = if on_cpus { &self.types.usual_on_cpus } else { &self.types.usual };
+        lead_now.and_then(|n| self.type_at(n)).or(usual.as_ref())
     }
 
     /// The type of a node that a lead was on at the last look, or that was a gap then.
@@ -287,10 +283,19 @@ impl Scene {
         let leads = jobs.iter().filter_map(|j| j.place.lead_now.as_ref());
         let node_type = |n: &NodeName| Some(snapshot.node(n.parts().first()?)?.node_type.clone());
         let known = leads.filter_map(|n| Some((n.clone(), node_type(n)?)));
+        let of_leads = known.collect();
+        let usual = self.most_gaps(false).or(self.types.usual.take());
+        let usual_on_cpus = self.most_gaps(true).or(self.types.usual_on_cpus.take());
+        self.types = NodeTypes { of_leads, usual, usual_on_cpus };
+    }
+
+    /// The type of most gaps, of those that are parts of nodes without GPUs or of the others.
+    fn most_gaps(&self, on_cpus: bool) -> Option<NodeType> {
+        let is_on_cpus = |gap: &Gap| gap.node.is_place() && !gap.node_type.has_gpus();
         let mut counts: BTreeMap<&NodeType, usize> = BTreeMap::new();
-        self.gaps.gaps.iter().for_each(|gap| *counts.entry(&gap.node_type).or_default() += 1);
-        let most = counts.into_iter().max_by_key(|(_, n)| *n).map(|(t, _)| t.clone());
-        self.types = NodeTypes { of_leads: known.collect(), usual: most.or(self.types.usual.take()) };
+        let gaps = self.gaps.gaps.iter().filter(|gap| is_on_cpus(gap) == on_cpus);
+        gaps.for_each(|gap| *counts.entry(&gap.node_type).or_default() += 1);
+        counts.into_iter().max_by_key(|(_, n)| *n).map(|(t, _)| t.clone())
     }
 
     fn find(&self, occupancy: &Occupancy<'_>, jobs: &[JobFacts], now: UnixTime) -> Gaps {
@@ -381,7 +386,9 @@ impl Scene {
         if job.excluded.is_empty() {
             return;
         }
-        let avoided: Vec<NodeName> = job.excluded.iter().flat_map(|node| places_on(node, gaps)).collect();
+        // Of places there are no places.
+        let nodes = job.excluded.iter().filter(|node| !node.is_place());
+        let avoided: Vec<NodeName> = nodes.flat_map(|node| places_on(node, gaps)).collect();
         job.excluded.extend(avoided);
         if job.excluded.len() > before {
             job.excluded.sort_unstable();
@@ -453,7 +460,7 @@ impl Departures {
         if self.taken.contains(node) {
             return Some("Slurm is taking it back".to_owned().into());
         }
-        self.left.get(node).map(|job| Refusal::Departing(*job))
+        self.left.get(node).map(|job| format!("job {job} is just leaving it").into())
     }
 }
 

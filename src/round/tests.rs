@@ -39,7 +39,13 @@ fn job(id: u32, nodes: &str) -> JobFacts {
     JobFacts {
         job: JobId(id),
         user: UserId(1),
-        program: Program { user: "alice".to_owned(), job_name: "bert".to_owned(), told: None, block: 1 },
+        program: Program {
+            user: "alice".to_owned(),
+            job_name: "bert".to_owned(),
+            told: None,
+            block: 1,
+            on_cpus: false,
+        },
         sizes: Sizes::Range { min: 1, max: 4 },
         claims: Claims::default(),
         standing: if nodes.is_empty() { Standing::Waiting } else { Standing::Running },

@@ -240,7 +240,13 @@ impl<'a> Job<'a> {
 
 fn program(of: &Malleable) -> Program {
     let name = format!("program {}", of.id);
-    Program { user: of.user.clone(), job_name: name.clone(), told: Some((name, BatchMode::Auto)), block: 1 }
+    Program {
+        user: of.user.clone(),
+        job_name: name.clone(),
+        told: Some((name, BatchMode::Auto)),
+        block: 1,
+        on_cpus: false,
+    }
 }
 
 fn key(of: &Malleable, node_type: NodeType) -> ProfileKey {

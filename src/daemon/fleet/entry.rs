@@ -156,7 +156,8 @@ impl Entry {
         let spec = &self.machine.spec;
         let hash = Some(&spec.command_hash).filter(|hash| !hash.is_empty());
         let told = spec.profile.as_ref().or(hash).map(|name| (name.clone(), spec.batch));
-        let block = self.machine.submitted.block;
-        Program { user: self.about.user.clone(), job_name: self.about.name.clone(), told, block }
+        let (user, job_name) = (self.about.user.clone(), self.about.name.clone());
+        let submitted = &self.machine.submitted;
+        Program { user, job_name, told, block: submitted.block, on_cpus: submitted.cpus.is_some() }
     }
 }

@@ -36,7 +36,7 @@ const MAX_ENDED: usize = 200;
 pub struct Fleet {
     pub(super) settings: Settings,
     /// What parts of nodes are lent, if it is not whole ones.
-    parts: Option<Parts>,
+    pub(super) parts: Option<Parts>,
     /// Most wings of all jobs together.
     max_wings: usize,
     /// Wings that have ended and that slurmctld still keeps.
@@ -87,11 +87,7 @@ impl Fleet {
 
     /// How many places of a node each worker of a job has that asks for this.
     pub(super) fn block(&self, share: Option<Share>) -> u32 {
-        match (&self.parts, share) {
-            (Some(_), Some(Share::Gpus(gpus))) => gpus,
-            (Some(parts), Some(Share::Cpus(cpus))) if parts.cpus > 0 => cpus.div_ceil(parts.cpus),
-            _ => 1,
-        }
+        share.zip(self.parts.as_ref()).map_or(1, |(share, parts)| share.places(parts))
     }
 
     /// Takes up what the last daemon stored of its jobs.

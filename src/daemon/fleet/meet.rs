@@ -125,7 +125,7 @@ impl Fleet {
             machine.submitted.limit_mins = wishes.limit_mins;
             machine.submitted.block = self.block(wishes.share);
             machine.submitted.cpus = match wishes.share {
-                Some(Share::Cpus(cpus)) => Some(cpus),
+                Some(Share::Cpus(cpus)) if self.parts.is_some() => Some(cpus),
                 _ => None,
             };
             machine.obstacles.held_by = wishes.held.then_some(Hold::Owner);

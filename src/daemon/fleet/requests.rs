@@ -7,8 +7,8 @@ use super::entry::Entry;
 use super::jobs::Fleet;
 use crate::generation::Phase;
 use crate::model::{
-    Bar, Constraint, Job, Node, NodeName, NodeType, Resources, Share, Snapshot, Unit, UnixTime, Wishes,
-    dependency, hostlist,
+    Bar, Constraint, Job, Node, NodeName, NodeType, Resources, Snapshot, Unit, UnixTime, Wishes, dependency,
+    hostlist,
 };
 
 /// Slurm lets a job that it requeues begin after two minutes. A moment that is further off was chosen by a
@@ -21,30 +21,45 @@ impl Fleet {
         let partition = &self.settings.partition;
         let mine = |n: &&Node| n.partitions.iter().any(|p| p == partition);
         let nodes: Vec<&Node> = snapshot.nodes.iter().filter(mine).collect();
-        let unit = |n: &&Node| {
-            let Resources { cpus, memory_mib, ref gpus } = n.has;
-            Unit { has_gpu: gpus.count() > 0, cpus, memory_mib }
-        };
-        let units: BTreeSet<Unit> = nodes.iter().filter(|n| n.name.is_place()).map(unit).collect();
+        let is_on_cpus = |n: &&Node| n.name.is_place() && !n.node_type.has_gpus();
+        // Where parts of nodes are lent, GPUs are for jobs that ask for them, and the others for those that
+        // ask for CPUs.
+        let lends_parts = nodes.iter().any(|n| n.name.is_place());
+        let (on_cpus, others): (Vec<&Node>, Vec<&Node>) = nodes.into_iter().partition(is_on_cpus);
+        let parts = self.parts.clone();
         for (id, entry) in self.jobs.iter_mut().filter(|(_, e)| !e.has_ended()) {
-            if let Some(lead) = snapshot.job(*id).filter(|j| j.partition == *partition) {
-                entry.read_request(lead, &nodes, snapshot);
-                entry.widen(lead, &units);
+            let Some(lead) = snapshot.job(*id).filter(|j| j.partition == *partition) else { continue };
+            let (nodes, what) = match entry.machine.submitted.cpus {
+                Some(_) if lends_parts => (&on_cpus, "CPUs of nodes without GPUs"),
+                _ => (&others, "GPUs"),
+            };
+            entry.read_request(lead, nodes, snapshot);
+            if lends_parts && nodes.is_empty() && entry.about.bar.is_none() {
+                entry.about.bar = Some(Bar::NoNode(what.to_owned()));
             }
+            let block =
+                Wishes::of(lead).share.zip(parts.as_ref()).map_or(1, |(share, parts)| share.places(parts));
+            entry.widen(lead, block, nodes);
         }
     }
 }
 
 impl Entry {
-    /// A worker that asks for more CPUs or memory than come with its places takes as many as have that. While
-    /// the job holds something, that stays.
-    fn widen(&mut self, lead: &Job, units: &BTreeSet<Unit>) {
+    /// A worker that asks for more CPUs or memory than come with its places takes as many as have that.
+    /// While the job holds something, that stays.
+    fn widen(&mut self, lead: &Job, block: u32, nodes: &[&Node]) {
         let waits = matches!(self.machine.phase, Phase::Queued { .. }) && self.machine.wings.is_empty();
         let Some(wants) = lead.wants.as_ref().filter(|_| waits && lead.state.is_pending()) else { return };
-        let submitted = &mut self.machine.submitted;
-        let fits = units.iter().filter(|unit| unit.has_gpu == submitted.cpus.is_none());
-        let most = fits.map(|unit| unit.nearest(wants)).max().unwrap_or(1);
-        submitted.block = submitted.block.max(most);
+        let mut units: Vec<Unit> = Vec::new();
+        for node in nodes.iter().filter(|n| n.name.is_place()) {
+            let Resources { cpus, memory_mib, ref gpus } = node.has;
+            let unit = Unit { has_gpu: gpus.count() > 0, cpus, memory_mib };
+            if !units.contains(&unit) && self.about.excluded.binary_search(&node.name).is_err() {
+                units.push(unit);
+            }
+        }
+        let most = units.into_iter().map(|unit| unit.nearest(wants)).max().unwrap_or(1);
+        self.machine.submitted.block = most.max(block);
     }
 
     fn read_request(&mut self, lead: &Job, nodes: &[&Node], snapshot: &Snapshot) {
@@ -81,8 +96,7 @@ impl Places {
     /// By what the lead asks for of so many places of a node, of these nodes; `here` is the node that it is
     /// on.
     fn of(lead: &Job, block: u32, nodes: &[&Node], here: Option<&NodeName>) -> Places {
-        let lends_parts = nodes.iter().any(|n| n.name.is_place());
-        let asked = match Asked::of(lead, block, lends_parts) {
+        let asked = match Asked::of(lead, block) {
             Ok(asked) => asked,
             Err(why) => {
                 let excluded = nodes.iter().map(|n| n.name.clone()).collect();
@@ -91,7 +105,13 @@ impl Places {
         };
         let Some(asked) = asked else { return Places::default() };
         let alternative = asked.alternative(nodes, here);
-        let out = nodes.iter().filter(|n| !asked.admits(alternative, n));
+        // Neighbours are mostly of one type.
+        let mut last: Option<(&NodeType, bool)> = None;
+        let mut is_of_use = |node_type| match last {
+            Some((known, is_of_use)) if known == node_type => is_of_use,
+            _ => last.insert((node_type, has_gres(node_type, block, &asked.gres))).1,
+        };
+        let out = nodes.iter().filter(|n| !is_of_use(&n.node_type) || !asked.admits(alternative, n));
         let excluded: Vec<NodeName> = out.map(|n| n.name.clone()).collect();
         let nowhere = !nodes.is_empty() && excluded.len() == nodes.len();
         Places { excluded, bar: nowhere.then_some(Bar::NoNode(asked.text)) }
@@ -106,33 +126,24 @@ struct Asked {
     gres: String,
     /// How many places of a node have that together.
     block: u32,
-    /// Where parts of nodes are lent, whether it shall be parts of nodes without GPUs.
-    on_cpus: Option<bool>,
     /// As the user wrote it.
     text: String,
 }
 
 impl Asked {
-    /// `Ok(None)` if every node will do; or what cannot be understood. Where parts of nodes are lent, GPUs
-    /// are for jobs that ask for them.
-    fn of(lead: &Job, block: u32, lends_parts: bool) -> Result<Option<Asked>, String> {
+    /// `Ok(None)` if every node will do; or what cannot be understood.
+    fn of(lead: &Job, block: u32) -> Result<Option<Asked>, String> {
         let asks = &lead.asks;
         let constraint = Constraint::parse(&asks.constraint).map_err(|e| e.to_string())?;
         let exclude = hostlist::expand(&asks.exclude).map_err(|e| format!("--exclude: {e}"))?;
-        if constraint.is_none() && exclude.is_empty() && lead.gres.is_empty() && !lends_parts {
+        if constraint.is_none() && exclude.is_empty() && lead.gres.is_empty() {
             return Ok(None);
         }
         let options = [("constraint", &asks.constraint), ("exclude", &asks.exclude), ("gres", &lead.gres)];
         let given = options.iter().filter(|(_, value)| !value.is_empty());
-        let mut text: Vec<String> = given.map(|(name, value)| format!("--{name}={value}")).collect();
-        let on_cpus = lends_parts.then(|| matches!(Wishes::of(lead).share, Some(Share::Cpus(_))));
-        match on_cpus {
-            Some(true) => text.push("CPUs of nodes without GPUs".to_owned()),
-            Some(false) if lead.gres.is_empty() => text.push("GPUs".to_owned()),
-            _ => {}
-        }
+        let text = given.map(|(name, value)| format!("--{name}={value}")).collect::<Vec<_>>().join(" ");
         let (exclude, gres) = (exclude.into_iter().collect(), lead.gres.clone());
-        Ok(Some(Asked { constraint, exclude, gres, block, on_cpus, text: text.join(" ") }))
+        Ok(Some(Asked { constraint, exclude, gres, block, text }))
     }
 
     /// The alternative that all nodes of the job shall meet: the one that its lead is in already, else the
@@ -142,23 +153,18 @@ impl Asked {
         let here = here.and_then(|here| here.parts().into_iter().next());
         let here = nodes.iter().find(|n| Some(&n.name) == here.as_ref());
         let meets = |n: &usize| here.is_some_and(|node| constraint.admits(*n, &node.features));
-        let size = |n: &usize| nodes.iter().filter(|node| self.admits(*n, node)).count();
+        let has_all = |node: &Node| has_gres(&node.node_type, self.block, &self.gres);
+        let size = |n: &usize| nodes.iter().filter(|node| has_all(node) && self.admits(*n, node)).count();
         let all = || 0..constraint.alternatives();
         // The first of those with as many.
         all().find(meets).or_else(|| all().rev().max_by_key(size)).unwrap_or(0)
     }
 
+    /// Whether it wants to be on this node, if that has what it needs.
     fn admits(&self, alternative: usize, node: &Node) -> bool {
         self.constraint.as_ref().is_none_or(|c| c.admits(alternative, &node.features))
-            && !self.exclude.contains(&node.name.host())
-            && self.on_cpus.is_none_or(|on_cpus| on_cpus != has_gpus(&node.node_type))
-            && has_gres(&node.node_type, self.block, &self.gres)
+            && (self.exclude.is_empty() || !self.exclude.contains(&node.name.host()))
     }
-}
-
-/// Whether places of this type are GPUs.
-fn has_gpus(node_type: &NodeType) -> bool {
-    has_gres(node_type, 1, "gpu:1")
 }
 
 /// Whether so many places of this type, or one node, have what `--gres` asks for: `gpu:a100:4/cpu64` has
@@ -280,29 +286,6 @@ mod tests {
         let place = |kind: &str| has_gres(&NodeType::new(kind), 2, "gpu:2");
         assert!(place("gpu:a100:1/cpu4") && !place("cpu4"));
         assert!(!has_gres(&NodeType::new("gpu:a100:1/cpu4"), 1, "gpu:2"), "one place is not enough");
-    }
-
-    #[test]
-    fn parts_of_nodes_without_gpus_are_for_those_who_ask_for_cpus() {
-        let nodes = nodes(&["n1:0 big gpu:a100:1", "n1:1 big gpu:a100:1", "n2:0", "n2:1 big"]);
-        let left = |comment: &str, constraint: &str, nodes: &[Node]| {
-            let nodes: Vec<&Node> = nodes.iter().collect();
-            let lead = Job { comment: comment.to_owned(), ..lead(constraint, "", "") };
-            let places = Places::of(&lead, 1, &nodes, None);
-            let left = nodes.iter().filter(|n| !places.excluded.contains(&n.name)).map(|n| n.name.as_str());
-            places.bar.map_or_else(|| left.collect::<Vec<_>>().join(" "), |bar| bar.at(UnixTime(0)))
-        };
-        assert_eq!(left("infill:cpus=2-8;each=2", "", &nodes), "n2:0 n2:1");
-        assert_eq!(left("infill:cpus=2-8;each=2", "big", &nodes), "n2:1");
-        assert_eq!(left("infill:gpus=1-8", "", &nodes), "n1:0 n1:1");
-        assert_eq!(
-            left("infill:cpus=2;each=2", "", &nodes[..2]),
-            "asks for CPUs of nodes without GPUs, and no node of the partition has that"
-        );
-        assert_eq!(
-            left("infill:gpus=1-8", "", &nodes[2..]),
-            "asks for GPUs, and no node of the partition has that"
-        );
     }
 
     #[test]

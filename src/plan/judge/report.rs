@@ -66,7 +66,7 @@ impl<'a> Round<'a> {
     /// The same where its nodes are blocks of places of one node each.
     fn startable_blocks(&self, job: &MalleableJob) -> (usize, usize) {
         let block = job.block as usize;
-        let alike = |a: &&Gap, b: &&Gap| a.node.host() == b.node.host() && a.node_type == b.node_type;
+        let alike = |a: &&Gap, b: &&Gap| a.node.is_with(&b.node) && a.node_type == b.node_type;
         let count = |host: &[&Gap], free: bool| {
             let is_taken = |g: &Gap| free && self.users.contains_key(&g.node);
             let fits = |g: &&&Gap| !excludes(job, &g.node) && !is_taken(g);

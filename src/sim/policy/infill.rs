@@ -239,7 +239,7 @@ fn stopped_at(job: &SimJob) -> i64 {
 /// What a job runs.
 fn program(job: &SimJob) -> Program {
     let told = Some((job.submitted.program.clone(), BatchMode::Auto));
-    Program { user: USER.to_owned(), job_name: job.submitted.name.clone(), told, block: 1 }
+    Program { user: USER.to_owned(), job_name: job.submitted.name.clone(), told, block: 1, on_cpus: false }
 }
 
 /// What a daemon would know of the job.

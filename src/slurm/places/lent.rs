@@ -104,7 +104,7 @@ impl Lent {
             // Main jobs may share one: all that they leave together counts ([`Lent::settle`]).
             false if !holder.ours => 0,
             // Slurm gives whole cores, so that it may have a CPU more than it asked for.
-            false if !holder.asked.is_empty() => return Some(holder.asked.len()),
+            false if !holder.asked.is_empty() => self.unit.needed(holds).min(holder.asked.len() as u32),
             false => self.unit.needed(holds),
         };
         Some(count as usize)

@@ -64,3 +64,30 @@ fn a_worker_that_asks_for_more_than_comes_with_its_places_takes_more_of_them() {
     assert_eq!([block(1, 0, ""), block(5, 4100, ""), block(8, 0, ""), block(1, 11_000, "")], [1, 1, 2, 3]);
     assert_eq!([block(8, 0, ";each=2"), block(16, 0, ";each=2")], [2, 4]);
 }
+
+#[test]
+fn a_job_for_which_nothing_is_lent_is_told_so() {
+    let mut config = Config::default();
+    config.gaps.lend = Lend::Gpus;
+    let bar = |comment: &str, gpus: u32| {
+        let mut rig: Rig = empty();
+        rig.fleet = Fleet::new(&config);
+        rig.submit(LEAD);
+        let mut snapshot = rig.snapshot();
+        let has = Resources { cpus: 4, memory_mib: 4000, gpus: Gpus::of([("a100".to_owned(), gpus)]) };
+        let node_type = NodeType::new(if gpus > 0 { "gpu:a100:1/cpu4" } else { "cpu4" });
+        let partitions = vec![config.slurm.partition.clone()];
+        snapshot.nodes = vec![Node { partitions, has, ..Node::new(n(1).place(0), node_type) }];
+        snapshot.jobs[0].comment = comment.to_owned();
+        drop(rig.look_at(snapshot));
+        match rig.fleet.facts_of(LEAD, rig.now).unwrap().standing {
+            Standing::Barred(bar) => bar.at(rig.now),
+            standing => format!("{standing:?}"),
+        }
+    };
+    let nowhere = |what| format!("asks for {what}, and no node of the partition has that");
+    assert_eq!(bar("infill:gpus=1-4", 1), "Waiting");
+    assert_eq!(bar("infill:gpus=1-4", 0), nowhere("GPUs"));
+    assert_eq!(bar("infill:cpus=4-8;each=4", 0), "Waiting");
+    assert_eq!(bar("infill:cpus=4-8;each=4", 1), nowhere("CPUs of nodes without GPUs"));
+}
