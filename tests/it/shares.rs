@@ -246,7 +246,7 @@ fn what_users_ask_for_on_nodes_without_gpus() {
         (&["--comment=infill:cpus=8-64;each=8", "-c4"], "--cpus-per-task=4 is not each=8"),
         (&["--comment=infill:cpus=6"], "no size of 6 CPUs is a multiple of 4, which each worker has"),
         (&["--comment=infill:cpus=4-8;each=few"], "cannot read each=few in the comment"),
-        (&["--comment=infill:cpus=4-8", "--gpus-per-task=1"], "leave out --gpus and --gres=gpu"),
+        (&["--comment=infill:cpus=4-8", "-n1", "--gpus-per-task=1"], "leave out --gpus and --gres=gpu"),
         (&["--comment=infill:cpus=4-8;each=5000"], "each worker has 1 to 4096 CPUs of one node"),
         (&["--comment=infill:cpus=0"], "bad number of nodes '0'"),
         (&["--comment=infill:cpus=4-8", "--gpus=1"], "leave out --gpus and --gres=gpu"),
