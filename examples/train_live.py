@@ -108,7 +108,8 @@ class Training:
     def trace_line(self, **what):
         if self.trace:
             run = self.run
-            place = {"membership": run.epoch, "world": run.world, "rank": run.rank, "pid": os.getpid()}
+            place = {"membership": run.epoch, "world": run.world, "rank": run.rank, "pid": os.getpid(),
+                     "node": os.environ.get("SLURMD_NODENAME")}  # fmt: skip
             self.trace.write(json.dumps({**place, **what, "step": run.updates + ("mine" in what)}) + "\n")
 
     def train(self):

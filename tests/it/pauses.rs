@@ -103,6 +103,7 @@ impl Line {
 struct Traced {
     membership: u64,
     pid: u32,
+    node: String,
 }
 
 /// The training under test, on a cluster of its own.
@@ -181,26 +182,22 @@ impl Subject {
             main_secs: None,
         });
         if self.live {
-            let most = match kind {
-                Kind::Grow => 0,
-                // In place of one of its wings the lead comes back.
-                Kind::LeadLost => 2,
-                _ => 1,
-            };
-            self.assert_survivors_stay(before.1, first.membership, most);
+            self.assert_survivors_stay(before.1, first.membership);
         }
         eprintln!("{:?}", self.changes[self.changes.len() - 1]);
         self.changes.len() - 1
     }
 
-    /// At most so many processes are not among the members any more, which may have newcomers in their place.
-    fn assert_survivors_stay(&self, before: u64, after: u64, most: usize) {
+    /// On a node that is in both memberships the process is the same.
+    fn assert_survivors_stay(&self, before: u64, after: u64) {
         let traced = self.read::<Traced>("train.trace");
-        let of = |membership| -> BTreeSet<u32> {
-            traced.iter().filter(|t| t.membership == membership).map(|t| t.pid).collect()
+        let of = |membership| -> BTreeMap<&str, u32> {
+            traced.iter().filter(|t| t.membership == membership).map(|t| (t.node.as_str(), t.pid)).collect()
         };
         let (old, new) = (of(before), of(after));
-        assert!(old.difference(&new).count() <= most, "{old:?} became {new:?}");
+        let stays: BTreeSet<&str> = old.keys().filter(|n| new.contains_key(*n)).copied().collect();
+        assert!(!stays.is_empty(), "nobody stayed: {old:?} became {new:?}");
+        assert!(stays.iter().all(|n| old[n] == new[n]), "{old:?} became {new:?}");
     }
 
     /// A main job takes a node; it is gone at the end.
