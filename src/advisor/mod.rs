@@ -18,6 +18,7 @@ mod learn;
 mod library;
 mod meter;
 mod models;
+pub mod plans;
 mod probing;
 mod profiles;
 mod prospect;

@@ -52,6 +52,16 @@ pub enum TraceError {
         /// What was found and what was expected.
         what: String,
     },
+    /// It says nothing of what was asked for.
+    #[error("{path}: no row of the model {model:?}; found rows of {found}")]
+    NoSuchModel {
+        /// The file.
+        path: PathBuf,
+        /// The model that was asked for.
+        model: String,
+        /// The models that it has rows of.
+        found: String,
+    },
     /// More lines are malformed than a log of this length may have.
     #[error("{path}: too many malformed lines, {count} of {lines}: {}", list(.first))]
     TooManyMalformed {

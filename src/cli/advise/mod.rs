@@ -1,10 +1,12 @@
 //! `infill advise`: what the advisor would do with a job whose throughput is known at every size, and how
-//! well it would know the curve then. Needs no daemon.
+//! well it would know the curve then; or, of a table of execution plans, which it would measure, and how well
+//! it would know the others. Needs no daemon.
 
+mod plans;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
@@ -28,9 +30,12 @@ const MAX_NOISE: f64 = 1.0;
 pub struct AdviseArgs {
     /// CSV with the columns `nodes` and `throughput` (samples/s; 0 or nothing for sizes that were not
     /// measured)
-    #[arg(long, value_name = "FILE")]
-    curve: PathBuf,
-    /// How much a report of one second varies (standard deviation of its logarithm)
+    #[arg(long, value_name = "FILE", required_unless_present = "plans", conflicts_with = "plans")]
+    curve: Option<PathBuf>,
+    #[command(flatten)]
+    plans: plans::PlansArgs,
+    /// How much a report of one second, or a measurement of a plan, varies (standard deviation of its
+    /// logarithm)
     #[arg(long, default_value_t = 0.05, value_name = "SHARE", allow_negative_numbers = true, value_parser = noise)]
     noise: f64,
     /// Seed of the noise: with the same one, the output is the same
@@ -40,7 +45,7 @@ pub struct AdviseArgs {
     #[arg(long, default_value_t = MAX_NODES_A_JOB, value_name = "M", hide_default_value = true)]
     max_nodes: u32,
     /// Draw the curve as well
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["json", "plans"])]
     draw: bool,
     /// The verdict as JSON
     #[arg(long)]
@@ -84,8 +89,15 @@ fn noise(text: &str) -> Result<f64, String> {
 
 /// Runs `infill advise`, within the bounds that the site sets on the advisor.
 pub fn run(args: &AdviseArgs, session: &Session) -> CommandResult {
+    match &args.curve {
+        Some(curve) => of_curve(args, curve, session),
+        None => plans::run(args),
+    }
+}
+
+fn of_curve(args: &AdviseArgs, curve: &Path, session: &Session) -> CommandResult {
     let config = session.config()?;
-    let table = traces::read_throughputs(&args.curve, args.max_nodes).map_err(|e| Exit::Input.because(e))?;
+    let table = traces::read_throughputs(curve, args.max_nodes).map_err(|e| Exit::Input.because(e))?;
     let verdict = verdict(args, &config, &table)?;
     if args.json {
         let document = Document { schema: SCHEMA, verdict: &verdict, unmeasured: table.unmeasured };

@@ -11,7 +11,15 @@ fn table() -> Throughputs {
 }
 
 fn args(seed: u64) -> AdviseArgs {
-    AdviseArgs { curve: PathBuf::new(), noise: 0.05, seed, max_nodes: 32, draw: false, json: false }
+    AdviseArgs {
+        curve: None,
+        plans: plans::PlansArgs::default(),
+        noise: 0.05,
+        seed,
+        max_nodes: 32,
+        draw: false,
+        json: false,
+    }
 }
 
 /// A verdict that is written down: the page must not change with how curves are fitted.

@@ -1,0 +1,110 @@
+//! Made-up jobs: what is learned of plans that nobody measured.
+
+use super::trial::{PlanTrial, PlanVerdict};
+use crate::model::{ExecPlan, ModelFacts, Parallelism, PlanRun};
+
+const PARAMS_MI: f64 = 300.0;
+
+/// Plans on 1, 2, 4 and 8 GPUs of one node, and on 2 and 4 nodes of 2 and 4; their times follow other
+/// formulas than the terms do.
+fn table() -> Vec<PlanRun> {
+    let plain = Parallelism { dp: 1, tp: 1, pp: 1, zero: false, offload: false, recompute: false };
+    let plans = [
+        ("ddp", plain),
+        ("zero", Parallelism { zero: true, ..plain }),
+        ("recompute", Parallelism { recompute: true, ..plain }),
+        ("offload", Parallelism { zero: true, offload: true, ..plain }),
+    ];
+    let places: [&[u32]; 8] = [&[1], &[2], &[4], &[8], &[1, 1], &[2, 2], &[4, 4], &[2, 2, 2, 2]];
+    let mut runs = Vec::new();
+    for (name, parallelism) in plans {
+        for place in places {
+            let gpus: u32 = place.iter().sum();
+            let parallelism = Parallelism { dp: gpus, ..parallelism };
+            let rate = 32.0 / seconds(parallelism, place);
+            let plan = ExecPlan(name.to_owned());
+            runs.push(PlanRun { plan, parallelism, global_batch: 32.0, gpus_by_node: place.to_vec(), rate });
+        }
+    }
+    runs
+}
+
+fn seconds(plan: Parallelism, place: &[u32]) -> f64 {
+    let gpus = f64::from(plan.dp);
+    let compute = if plan.recompute { 0.9 } else { 0.68 } / gpus;
+    let network = if place.len() > 1 { 0.13 / f64::from(place[0]).powf(0.6) } else { 0.06 };
+    let network = if gpus > 1.0 { network * (1.0 - 1.0 / gpus) } else { 0.0 };
+    let optimize = match (plan.offload, plan.zero) {
+        (true, _) => 0.11 + 0.25 / gpus,
+        (false, true) => 0.03 / gpus,
+        (false, false) => 0.02,
+    };
+    compute.max(network) + 0.8 * compute.min(network) + optimize
+}
+
+fn trial(measurements: usize, seed: u64) -> PlanTrial {
+    let facts = Some(ModelFacts { params_mi: PARAMS_MI });
+    PlanTrial { runs: table(), facts, noise: 0.05, seed, measurements }
+}
+
+fn run(measurements: usize, seed: u64) -> PlanVerdict {
+    trial(measurements, seed).run().unwrap()
+}
+
+#[test]
+fn a_few_measurements_tell_of_all_plans() {
+    let mapes: Vec<f64> = (1..=10).map(|seed| run(7, seed).mape).collect();
+    let mean = mapes.iter().sum::<f64>() / mapes.len() as f64;
+    assert!(mean < 0.1, "{mapes:?}");
+    let more = (1..=10).map(|seed| run(16, seed).mape).sum::<f64>() / 10.0;
+    assert!(more < mean, "{more} after 16 measurements, {mean} after 7");
+}
+
+#[test]
+fn without_facts_it_learns_them() {
+    let blind = |seed| PlanTrial { facts: None, ..trial(7, seed) }.run().unwrap().mape;
+    let mean = (1..=10).map(blind).sum::<f64>() / 10.0;
+    assert!(mean < 0.15, "{mean}");
+}
+
+#[test]
+fn some_measurements_are_on_several_nodes_and_none_comes_twice() {
+    for measurements in 3..=7 {
+        let verdict = run(measurements, 1);
+        assert_eq!(verdict.probes.len(), measurements);
+        assert!(verdict.probes.iter().filter(|p| p.place.nodes > 1).count() >= 2, "{:?}", verdict.probes);
+        assert_eq!(verdict.points.iter().filter(|p| p.measured).count(), measurements);
+        assert_eq!(verdict.probes[0].place.gpus, 1);
+    }
+}
+
+#[test]
+fn the_plan_that_is_chosen_is_nearly_the_best() {
+    let verdict = run(7, 1);
+    let gpus: Vec<u32> = verdict.chosen.iter().map(|c| c.place.gpus).collect();
+    assert_eq!(gpus, [1, 2, 4, 8]);
+    let shares: Vec<f64> = verdict.chosen.iter().map(|c| c.true_share_of_best).collect();
+    assert!(shares.iter().all(|s| *s <= 1.0) && shares.iter().sum::<f64>() / 4.0 > 0.95, "{shares:?}");
+}
+
+#[test]
+fn intervals_hold_the_truth() {
+    let points: Vec<_> = (1..=10).flat_map(|seed| run(7, seed).points).filter(|p| !p.measured).collect();
+    let inside = points.iter().filter(|p| (p.low..=p.high).contains(&p.truth)).count();
+    assert!(inside as f64 >= 0.8 * points.len() as f64, "{inside} of {}", points.len());
+}
+
+#[test]
+fn a_table_of_one_row_is_measured_and_that_is_all() {
+    let runs = table()[..1].to_vec();
+    let verdict = PlanTrial { runs, ..trial(7, 1) }.run().unwrap();
+    assert_eq!((verdict.probes.len(), verdict.mape), (1, 0.0));
+    assert!(PlanTrial { runs: Vec::new(), ..trial(7, 1) }.run().is_none());
+}
+
+#[test]
+fn a_job_of_another_magnitude_is_learned_as_well() {
+    let slow = table().into_iter().map(|r| PlanRun { rate: r.rate / 1e4, ..r }).collect();
+    let verdict = PlanTrial { runs: slow, facts: None, ..trial(7, 1) }.run().unwrap();
+    assert!(verdict.mape < 0.2, "{}", verdict.mape);
+}

@@ -1,0 +1,194 @@
+//! The model of execution plans against a table of measurements, as if it were a job: what
+//! `infill advise --plans` runs.
+
+use std::collections::BTreeMap;
+
+use nalgebra::DVector;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF as _, Normal};
+
+use super::choice;
+use super::fit::{Belief, Observed};
+use super::terms::Terms;
+use crate::advisor::scaling::Estimate;
+use crate::model::{ExecPlan, ModelFacts, PlanRun};
+
+/// Measurements on several nodes, of all: what lies between nodes cannot be told from one.
+const LEAST_ON_SEVERAL_NODES: usize = 2;
+
+/// A job as it is imagined.
+#[derive(Clone, Debug)]
+pub struct PlanTrial {
+    /// What would be measured, by plan and placement: at least one row.
+    pub runs: Vec<PlanRun>,
+    /// What is known of its model.
+    pub facts: Option<ModelFacts>,
+    /// Standard deviation of the logarithm of a measurement.
+    pub noise: f64,
+    /// Seed of the noise.
+    pub seed: u64,
+    /// Most measurements.
+    pub measurements: usize,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanProbe {
+    /// What was measured.
+    #[serde(flatten)]
+    pub place: PlanPlace,
+    /// The rate that was measured, samples a second.
+    pub rate: f64,
+}
+
+/// A plan on a placement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlanPlace {
+    /// The plan.
+    pub plan: ExecPlan,
+    /// GPUs on all nodes.
+    pub gpus: u32,
+    /// Nodes.
+    pub nodes: u32,
+    /// GPUs on each of them.
+    pub gpus_by_node: Vec<u32>,
+}
+
+/// Truth and prediction of one row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanPoint {
+    /// The row.
+    #[serde(flatten)]
+    pub place: PlanPlace,
+    /// Whether it was one of the measurements.
+    pub measured: bool,
+    /// The table's rate, samples a second.
+    #[serde(rename = "true")]
+    pub truth: f64,
+    /// The predicted rate.
+    pub predicted: f64,
+    /// Lower end of the 90 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// What would be run on so many GPUs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanChosen {
+    /// The plan of the best predicted rate, and its placement.
+    #[serde(flatten)]
+    pub place: PlanPlace,
+    /// Its true rate ÷ the best true rate at so many GPUs.
+    pub true_share_of_best: f64,
+}
+
+/// How a trial went.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanVerdict {
+    /// What was measured, in order.
+    pub probes: Vec<PlanProbe>,
+    /// All rows of the table.
+    pub points: Vec<PlanPoint>,
+    /// Mean absolute relative error of the rates of all rows that were not measured, a fraction; 0 where all
+    /// were.
+    pub mape: f64,
+    /// By GPUs, ascending.
+    pub chosen: Vec<PlanChosen>,
+}
+
+impl PlanPlace {
+    fn of(run: &PlanRun) -> Self {
+        let (plan, gpus_by_node) = (run.plan.clone(), run.gpus_by_node.clone());
+        PlanPlace { plan, gpus: run.gpus(), nodes: run.nodes(), gpus_by_node }
+    }
+}
+
+impl PlanTrial {
+    /// Runs it. `None` when there is nothing to measure, or numbers overflow.
+    pub fn run(&self) -> Option<PlanVerdict> {
+        let mut random = StdRng::seed_from_u64(self.seed);
+        let mut terms = Terms::new(&self.runs, self.facts);
+        let mut seen = vec![self.measure(choice::first(&self.runs)?, &mut random)];
+        terms.begin_with(seen[0].row, seen[0].log_secs);
+        let mut belief = Belief::fit(&terms, &seen, self.noise)?;
+        while let Some(row) = self.next(&terms, &belief, &seen) {
+            seen.push(self.measure(row, &mut random));
+            belief = Belief::fit(&terms, &seen, self.noise)?;
+        }
+        Some(self.verdict(&terms, &belief, &seen))
+    }
+
+    fn next(&self, terms: &Terms, belief: &Belief, seen: &[Observed]) -> Option<usize> {
+        let left = self.measurements.checked_sub(seen.len()).filter(|left| *left > 0)?;
+        let several = |row: usize| self.runs[row].nodes() > 1;
+        let measured = |row: usize| seen.iter().any(|o| o.row == row);
+        let lacking = LEAST_ON_SEVERAL_NODES.saturating_sub(seen.iter().filter(|o| several(o.row)).count());
+        let must = lacking >= left && (0..self.runs.len()).any(|r| several(r) && !measured(r));
+        choice::next(terms, belief, self.noise, |r| !measured(r) && (!must || several(r)))
+    }
+
+    fn measure(&self, row: usize, random: &mut StdRng) -> Observed {
+        // The open interval: neither end has a finite quantile.
+        let uniform: f64 = random.random_range(1e-12..1.0 - 1e-12);
+        let noise = self.noise * Normal::standard().inverse_cdf(uniform);
+        let run = &self.runs[row];
+        Observed { row, log_secs: (run.global_batch / run.rate).ln() + noise }
+    }
+
+    fn verdict(&self, terms: &Terms, belief: &Belief, seen: &[Observed]) -> PlanVerdict {
+        let estimates: Vec<Estimate> = self.estimates(terms, belief, &belief.log_secs);
+        let point = |(i, (run, estimate)): (usize, (&PlanRun, &Estimate))| {
+            let (low, high) = estimate.interval();
+            let measured = seen.iter().any(|o| o.row == i);
+            PlanPoint {
+                place: PlanPlace::of(run),
+                measured,
+                truth: run.rate,
+                predicted: estimate.rate,
+                low,
+                high,
+            }
+        };
+        let points: Vec<PlanPoint> = self.runs.iter().zip(&estimates).enumerate().map(point).collect();
+        let others: Vec<&PlanPoint> = points.iter().filter(|p| !p.measured).collect();
+        let wrong: f64 = others.iter().map(|p| (p.predicted / p.truth - 1.0).abs()).sum();
+        let probe = |o: &Observed| {
+            let run = &self.runs[o.row];
+            PlanProbe { place: PlanPlace::of(run), rate: run.global_batch / o.log_secs.exp() }
+        };
+        PlanVerdict {
+            probes: seen.iter().map(probe).collect(),
+            mape: wrong / others.len().max(1) as f64,
+            chosen: chosen(&points),
+            points,
+        }
+    }
+
+    fn estimates(&self, terms: &Terms, belief: &Belief, log_secs: &DVector<f64>) -> Vec<Estimate> {
+        let of = |(i, run): (usize, &PlanRun)| {
+            let misfit = terms.rows[i].variance(&belief.theta, 0.0);
+            let error = (belief.covariance[(i, i)].max(0.0) + misfit).sqrt();
+            Estimate { rate: run.global_batch / log_secs[i].exp(), error }
+        };
+        self.runs.iter().enumerate().map(of).collect()
+    }
+}
+
+fn chosen(points: &[PlanPoint]) -> Vec<PlanChosen> {
+    let mut by_gpus: BTreeMap<u32, (&PlanPoint, f64)> = BTreeMap::new();
+    for point in points {
+        let (best, truth) = by_gpus.entry(point.place.gpus).or_insert((point, point.truth));
+        *truth = truth.max(point.truth);
+        if point.predicted > best.predicted {
+            *best = point;
+        }
+    }
+    let share = |(best, truth): (&PlanPoint, f64)| PlanChosen {
+        place: best.place.clone(),
+        true_share_of_best: best.truth / truth,
+    };
+    by_gpus.into_values().map(share).collect()
+}

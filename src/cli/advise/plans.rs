@@ -1,0 +1,195 @@
+//! `infill advise --plans`: which execution plans would be measured, and how well the others would be known.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::AdviseArgs;
+use crate::advisor::plans::trial::{PlanChosen, PlanPlace, PlanPoint, PlanProbe, PlanTrial, PlanVerdict};
+use crate::api::SCHEMA;
+use crate::cli::exit::{CommandResult, Exit, Failure};
+use crate::cli::table::Column;
+use crate::cli::{filter, output, percent};
+use crate::traces;
+
+/// Flags for execution plans.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct PlansArgs {
+    /// CSV of measured execution plans, a row for each on each placement: `model`, `plan`, `gpus`, `nodes`,
+    /// `dp`, `tp`, `pp`, `global_batch`, `iter_time_s`, and perhaps `placement`, `zero`, `offload`, `gc`
+    #[arg(long, value_name = "FILE", requires = "model")]
+    plans: Option<PathBuf>,
+    /// The model whose rows of --plans are read
+    #[arg(long, value_name = "NAME", requires = "plans")]
+    model: Option<String>,
+    /// CSV of what is known of models beforehand: `model` and `params_mi`, millions of parameters
+    #[arg(long, value_name = "FILE", requires = "plans")]
+    facts: Option<PathBuf>,
+    /// Most measurements of --plans
+    #[arg(long, value_name = "N", requires = "plans", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=64))]
+    measurements: u32,
+}
+
+/// `infill advise --plans --json`.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    #[serde(flatten)]
+    verdict: &'a PlanVerdict,
+}
+
+const PROBES: &[Column<PlanProbe>] = &[
+    Column { letter: 'p', header: "MEASURED", help: "", cell: |p| p.place.plan.0.clone() },
+    Column { letter: 'g', header: "GPUS", help: "", cell: |p| p.place.gpus.to_string() },
+    Column { letter: 'n', header: "ON", help: "", cell: |p| on(&p.place) },
+    Column { letter: 'r', header: "RATE", help: "", cell: |p| output::number(p.rate) },
+];
+
+const POINTS: &[Column<PlanPoint>] = &[
+    Column { letter: 'p', header: "PLAN", help: "", cell: |p| p.place.plan.0.clone() },
+    Column { letter: 'g', header: "GPUS", help: "", cell: |p| p.place.gpus.to_string() },
+    Column { letter: 'n', header: "ON", help: "", cell: |p| on(&p.place) },
+    Column { letter: 't', header: "TRUE", help: "", cell: |p| output::number(p.truth) },
+    Column { letter: 'r', header: "PREDICTED", help: "", cell: |p| output::number(p.predicted) },
+    Column { letter: 'l', header: "LOW", help: "", cell: |p| output::number(p.low) },
+    Column { letter: 'h', header: "HIGH", help: "", cell: |p| output::number(p.high) },
+    Column { letter: 'e', header: "ERROR", help: "", cell: |p| percent::signed(p.predicted / p.truth - 1.0) },
+];
+
+const CHOSEN: &[Column<PlanChosen>] = &[
+    Column { letter: 'g', header: "GPUS", help: "", cell: |c| c.place.gpus.to_string() },
+    Column { letter: 'p', header: "BEST", help: "", cell: |c| c.place.plan.0.clone() },
+    Column { letter: 'n', header: "ON", help: "", cell: |c| on(&c.place) },
+    Column {
+        letter: 's',
+        header: "OF TRUE BEST",
+        help: "",
+        cell: |c| percent::in_text(c.true_share_of_best),
+    },
+];
+
+/// GPUs of each node, `4+2+2`.
+fn on(place: &PlanPlace) -> String {
+    let each: Vec<String> = place.gpus_by_node.iter().rev().map(u32::to_string).collect();
+    each.join("+")
+}
+
+/// Runs `infill advise --plans`.
+pub(super) fn run(args: &AdviseArgs) -> CommandResult {
+    let verdict = verdict(args)?;
+    if args.json {
+        output::print_json(&Document { schema: SCHEMA, verdict: &verdict })?;
+    } else {
+        output::print(&show(&verdict)?)?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+fn verdict(args: &AdviseArgs) -> Result<PlanVerdict, Failure> {
+    let missing = || Exit::Usage.because(anyhow::anyhow!("--plans needs --model"));
+    let (plans, model) = args.plans.plans.as_ref().zip(args.plans.model.as_deref()).ok_or_else(missing)?;
+    let runs = traces::read_plans(plans, model).map_err(|e| Exit::Input.because(e))?;
+    let facts = args.plans.facts.as_ref().map(|path| traces::read_model_facts(path, model)).transpose();
+    let trial = PlanTrial {
+        runs,
+        facts: facts.map_err(|e| Exit::Input.because(e))?,
+        noise: args.noise,
+        seed: args.seed,
+        measurements: args.plans.measurements as usize,
+    };
+    let nothing = || Exit::Failed.because(anyhow::anyhow!("no model fits such measurements"));
+    trial.run().ok_or_else(nothing)
+}
+
+fn show(verdict: &PlanVerdict) -> Result<String, Failure> {
+    let unmeasured = verdict.points.iter().filter(|p| !p.measured).count();
+    Ok(format!(
+        "rows    {}, {} of them measured\nerror   {} on average over the other {unmeasured}\n\n{}\n{}\n{}",
+        verdict.points.len(),
+        verdict.probes.len(),
+        percent::in_text(verdict.mape),
+        filter::whole("%p %.g %n %.r", PROBES, &verdict.probes)?,
+        filter::whole("%.g %p %n %.s", CHOSEN, &verdict.chosen)?,
+        filter::whole("%p %.g %n %.t %.r %.l %.h %.e", POINTS, &verdict.points)?,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ExecPlan;
+
+    fn place(plan: &str, gpus_by_node: &[u32]) -> PlanPlace {
+        let (gpus, nodes) = (gpus_by_node.iter().sum(), gpus_by_node.len() as u32);
+        PlanPlace { plan: ExecPlan(plan.to_owned()), gpus, nodes, gpus_by_node: gpus_by_node.to_vec() }
+    }
+
+    fn point(place: PlanPlace, measured: bool, truth: f64, predicted: f64) -> PlanPoint {
+        PlanPoint { place, measured, truth, predicted, low: predicted * 0.9, high: predicted * 1.1 }
+    }
+
+    fn sample() -> PlanVerdict {
+        let (one, several) = (place("ddp", &[1]), place("zero-offload", &[2, 2, 4]));
+        PlanVerdict {
+            probes: vec![PlanProbe { place: one.clone(), rate: 48.0 }],
+            points: vec![point(one.clone(), true, 50.0, 48.5), point(several.clone(), false, 200.0, 210.0)],
+            mape: 0.05,
+            chosen: vec![
+                PlanChosen { place: one, true_share_of_best: 1.0 },
+                PlanChosen { place: several, true_share_of_best: 0.97 },
+            ],
+        }
+    }
+
+    #[test]
+    fn the_page() {
+        insta::assert_snapshot!(show(&sample()).unwrap(), @r"
+        rows    2, 1 of them measured
+        error   5.0 % on average over the other 1
+
+        MEASURED GPUS ON RATE
+        ddp         1 1  48.0
+
+        GPUS BEST         ON    OF TRUE BEST
+           1 ddp          1          100.0 %
+           8 zero-offload 4+2+2       97.0 %
+
+        PLAN         GPUS ON    TRUE PREDICTED  LOW HIGH ERROR
+        ddp             1 1     50.0      48.5 43.6 53.4 -3.0%
+        zero-offload    8 4+2+2  200       210  189  231 +5.0%
+        ");
+    }
+
+    /// Rubick's tables, where they are at hand (`INFILL_DATA`, else `../shared/data`). With its own terms
+    /// alone the rates that were not fitted on come out 18.8 % wrong at best.
+    #[test]
+    fn published_plans_are_known_after_seven_measurements() {
+        let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data");
+        let data = std::env::var_os("INFILL_DATA").map_or_else(|| PathBuf::from(beside), PathBuf::from);
+        let file = |name| Some(data.join("plans/rubick").join(name)).filter(|path| path.exists());
+        let (Some(plans), Some(facts)) = (file("plans.csv"), file("models.csv")) else {
+            eprintln!("SKIPPED: plans/rubick is not here (INFILL_DATA says where the data is)");
+            return;
+        };
+        let mape = |model: &str| {
+            let runs = traces::read_plans(&plans, model).unwrap();
+            let facts = Some(traces::read_model_facts(&facts, model).unwrap());
+            let trial = |seed| PlanTrial { runs: runs.clone(), facts, noise: 0.05, seed, measurements: 7 };
+            (1..=5).map(|seed| trial(seed).run().unwrap().mape).sum::<f64>() / 5.0
+        };
+        let mut mapes = ["vit", "roberta", "bert", "t5"].map(mape);
+        mapes.sort_by(f64::total_cmp);
+        assert!((mapes[1] + mapes[2]) / 2.0 < 0.074 && mapes[3] < 0.15, "{mapes:?}");
+    }
+
+    #[test]
+    fn the_document() {
+        let verdict = sample();
+        let json = serde_json::to_value(Document { schema: SCHEMA, verdict: &verdict }).unwrap();
+        assert_eq!(json["probes"][0]["plan"], "ddp");
+        assert_eq!(json["points"][1]["true"], 200.0);
+        assert_eq!(json["chosen"][1]["true_share_of_best"], 0.97);
+        assert_eq!((&json["points"][1]["gpus"], &json["points"][1]["nodes"]), (&8.into(), &3.into()));
+    }
+}

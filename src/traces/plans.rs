@@ -1,0 +1,234 @@
+//! Measured execution plans: CSV with a row for each plan on each placement, and another with facts of
+//! models.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::error::TraceError;
+use super::field::{count, positive, shortened, wrong};
+use super::open::Source;
+use super::table::{Dialect, Row, Table};
+use crate::model::{ExecPlan, MAX_NODES_A_JOB, ModelFacts, Parallelism, PlanRun};
+
+/// Most rows of a model: weighing what each would teach of all others takes time by the square of their
+/// number.
+const MAX_ROWS: usize = 1000;
+
+/// Models that a message names.
+const MAX_NAMED: usize = 20;
+
+/// Most GPUs of a node, and most ways of splitting a model.
+const MAX_GPUS: u32 = 4096;
+
+/// Reads what was measured of a model: columns `model`, `gpus`, `nodes`, `plan`, `dp`, `tp`, `pp`,
+/// `global_batch` and `iter_time_s`; where there are any, `placement` (a digit a node: its GPUs), `zero` (the
+/// stage), `offload` and `gc` (0 or 1). Other columns and models are passed over.
+///
+/// # Errors
+/// When the file cannot be read, lacks a column, has no row of this model, or any of them is malformed.
+pub fn read_plans(path: &Path, model: &str) -> Result<Vec<PlanRun>, TraceError> {
+    parse_plans(Source::open(path)?, model)
+}
+
+fn parse_plans(source: Source, model: &str) -> Result<Vec<PlanRun>, TraceError> {
+    let table = Table::open(source, Dialect::Csv)?;
+    let (columns, mut others) = (Columns::of(&table)?, Others::of(&table, model));
+    let mut found = Vec::new();
+    let tally = table.each(|row| {
+        if others.has(row.get(columns.model)) {
+            return Ok(());
+        }
+        if found.len() == MAX_ROWS {
+            return Err(format!("more than {MAX_ROWS} rows of {model}"));
+        }
+        found.push(columns.read(row)?);
+        Ok(())
+    })?;
+    let some = !found.is_empty();
+    let found = tally.none_malformed()?.finish(found, true, "row")?.value;
+    if some { Ok(found) } else { Err(others.only()) }
+}
+
+/// Reads the facts of a model: columns `model` and `params_mi` (millions of parameters).
+///
+/// # Errors
+/// When the file cannot be read, lacks a column, does not know the model, or knows it wrongly.
+pub fn read_model_facts(path: &Path, model: &str) -> Result<ModelFacts, TraceError> {
+    let table = Table::open(Source::open(path)?, Dialect::Csv)?;
+    let (name, params) = (table.require("model")?, table.require("params_mi")?);
+    let (mut found, mut others) = (None, Others::of(&table, model));
+    let tally = table.each(|row| {
+        if !others.has(row.get(name)) {
+            found = Some(ModelFacts { params_mi: positive("params_mi", row.get(params))? });
+        }
+        Ok(())
+    })?;
+    tally.none_malformed()?.finish(found, true, "row")?.value.ok_or_else(|| others.only())
+}
+
+/// The models of a file that are not the one that was asked for.
+struct Others {
+    path: PathBuf,
+    model: String,
+    names: BTreeSet<String>,
+}
+
+impl Others {
+    fn of(table: &Table, model: &str) -> Others {
+        Others { path: table.path(), model: model.to_owned(), names: BTreeSet::new() }
+    }
+
+    /// Whether a row is of another model.
+    fn has(&mut self, name: &str) -> bool {
+        let other = name != self.model;
+        if other && self.names.len() <= MAX_NAMED && !self.names.contains(name) {
+            self.names.insert(shortened(name, 40));
+        }
+        other
+    }
+
+    /// The error for a file that has no others.
+    fn only(self) -> TraceError {
+        let mut names: Vec<String> = self.names.into_iter().collect();
+        if names.len() > MAX_NAMED {
+            names[MAX_NAMED] = "…".to_owned();
+        }
+        let found = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        TraceError::NoSuchModel { path: self.path, model: self.model, found }
+    }
+}
+
+/// Where the columns are.
+struct Columns {
+    model: usize,
+    plan: usize,
+    gpus: usize,
+    nodes: usize,
+    split: [usize; 3],
+    global_batch: usize,
+    secs: usize,
+    placement: Option<usize>,
+    zero: Option<usize>,
+    offload: Option<usize>,
+    recompute: Option<usize>,
+}
+
+impl Columns {
+    fn of(table: &Table) -> Result<Columns, TraceError> {
+        Ok(Columns {
+            model: table.require("model")?,
+            plan: table.require("plan")?,
+            gpus: table.require("gpus")?,
+            nodes: table.require("nodes")?,
+            split: [table.require("dp")?, table.require("tp")?, table.require("pp")?],
+            global_batch: table.require("global_batch")?,
+            secs: table.require("iter_time_s")?,
+            placement: table.find("placement"),
+            zero: table.find("zero"),
+            offload: table.find("offload"),
+            recompute: table.find("gc"),
+        })
+    }
+
+    fn read(&self, row: &Row) -> Result<PlanRun, String> {
+        let [dp, tp, pp] = self.split;
+        let parallelism = Parallelism {
+            dp: count("dp", row.get(dp), MAX_GPUS)?,
+            tp: count("tp", row.get(tp), MAX_GPUS)?,
+            pp: count("pp", row.get(pp), MAX_GPUS)?,
+            zero: stage("zero", row.get_if(self.zero), 3)? > 0,
+            offload: stage("offload", row.get_if(self.offload), 1)? > 0,
+            recompute: stage("gc", row.get_if(self.recompute), 1)? > 0,
+        };
+        let gpus_by_node = self.placement(row)?;
+        let gpus: u32 = gpus_by_node.iter().sum();
+        if parallelism.gpus() != gpus {
+            let Parallelism { dp, tp, pp, .. } = parallelism;
+            return Err(format!(
+                "dp × tp × pp is {dp} × {tp} × {pp}; expected {gpus}, as many as there are GPUs"
+            ));
+        }
+        if row.get(self.plan).is_empty() {
+            return Err("no plan; expected its name".to_owned());
+        }
+        let global_batch = positive("global_batch", row.get(self.global_batch))?;
+        let rate = global_batch / positive("iter_time_s", row.get(self.secs))?;
+        let plan = ExecPlan(row.get(self.plan).to_owned());
+        Ok(PlanRun { plan, parallelism, global_batch, gpus_by_node, rate })
+    }
+
+    /// GPUs of each node: as the placement says, else as many on each.
+    fn placement(&self, row: &Row) -> Result<Vec<u32>, String> {
+        let gpus = count("gpus", row.get(self.gpus), MAX_GPUS)?;
+        let nodes = count("nodes", row.get(self.nodes), MAX_NODES_A_JOB)?;
+        let text = row.get_if(self.placement);
+        if text.is_empty() {
+            return match gpus % nodes {
+                0 => Ok(vec![gpus / nodes; nodes as usize]),
+                _ => Err(format!("{gpus} GPUs on {nodes} nodes; expected a placement where they differ")),
+            };
+        }
+        let by_node: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(10).filter(|d| *d > 0)).collect();
+        let fits =
+            |by_node: &Vec<u32>| by_node.len() == nodes as usize && by_node.iter().sum::<u32>() == gpus;
+        let expected = || format!("a digit for each of {nodes} nodes, its GPUs, {gpus} together");
+        by_node.filter(fits).ok_or_else(|| wrong("placement", text, &expected()))
+    }
+}
+
+/// A number from 0; nothing is 0.
+fn stage(name: &str, text: &str, most: u32) -> Result<u32, String> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let stage = text.parse().ok().filter(|s| *s <= most);
+    stage.ok_or_else(|| wrong(name, text, &format!("a whole number from 0 to {most}, or nothing")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str =
+        "model,global_batch,gpus,nodes,placement,plan,dp,tp,pp,zero,offload,gc,iter_time_s\n";
+
+    fn read(rows: &str) -> Result<Vec<PlanRun>, String> {
+        let bytes = format!("{HEADER}{rows}").into_bytes();
+        let source = Source::bytes("plans.csv", bytes, 1 << 20).unwrap();
+        parse_plans(source, "bert").map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_row_is_read_whole() {
+        let rows = read("bert,32,4,3,112,zero,4,1,1,2,1,,0.5\nvit,64,1,1,1,ga,1,1,1,,,,0.1\n").unwrap();
+        let parallelism = Parallelism { dp: 4, tp: 1, pp: 1, zero: true, offload: true, recompute: false };
+        let plan = ExecPlan("zero".to_owned());
+        let (global_batch, rate) = (32.0, 64.0);
+        assert_eq!(rows, [PlanRun { plan, parallelism, global_batch, gpus_by_node: vec![1, 1, 2], rate }]);
+    }
+
+    #[test]
+    fn without_a_placement_nodes_are_alike() {
+        assert_eq!(read("bert,32,4,2,,ga,4,1,1,,,,0.5\n").unwrap()[0].gpus_by_node, [2, 2]);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_line() {
+        for (row, says) in [
+            ("bert,32,4,2,13,ga,2,1,1,,,,0.5", "dp × tp × pp is 2 × 1 × 1; expected 4"),
+            ("bert,32,4,2,112,ga,4,1,1,,,,0.5", "expected a digit for each of 2 nodes"),
+            ("bert,32,4,3,,ga,4,1,1,,,,0.5", "expected a placement where they differ"),
+            ("bert,32,4,2,22,ga,4,1,1,7,,,0.5", "zero is \"7\""),
+            ("bert,32,4,2,22,ga,4,1,1,,,,0", "iter_time_s is \"0\""),
+            ("bert,32,4,2,22,,4,1,1,,,,1", "no plan"),
+        ] {
+            let error = read(&format!("{row}\n")).unwrap_err();
+            assert!(error.contains(says) && error.contains("line 2"), "{row}: {error}");
+        }
+        assert!(
+            read("vit,64,1,1,1,ga,1,1,1,,,,0.1\n")
+                .unwrap_err()
+                .contains("no row of the model \"bert\"; found rows of vit")
+        );
+    }
+}
