@@ -107,12 +107,14 @@ impl Machine {
     /// Takes in who holds the lead, which waits.
     fn note_hold(&mut self, lead: &Job, read_at: UnixTime, out: &mut Outcome) {
         let before = self.obstacles.held_by;
+        // Its own agent may have had it requeued, held; that is told from `scontrol hold` by what Slurm says
+        // of it.
+        let by_agent = !lead.state_description.is_empty();
         let ours = match &self.phase {
             Phase::Queued { .. } | Phase::Requeueing { .. } => true,
-            Phase::Launching { .. } => !self.obstacles.was_released(read_at),
-            // Its own agent may have had it requeued, held; that is told from `scontrol hold` by what Slurm
-            // says of it.
-            _ => self.holds_lead(read_at).unwrap_or(!lead.state_description.is_empty()),
+            // It may have run for a while that nobody saw.
+            Phase::Launching { .. } => by_agent || !self.obstacles.was_released(read_at),
+            _ => self.holds_lead(read_at).unwrap_or(by_agent),
         };
         self.obstacles.note_hold(lead, ours);
         match (before, self.obstacles.held_by) {

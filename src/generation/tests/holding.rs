@@ -80,6 +80,17 @@ fn before_infill_has_released_it_the_lead_is_still_held_by_infill() {
 }
 
 #[test]
+fn a_lead_that_ran_and_went_back_while_the_daemon_was_away_is_not_held_by_its_owner() {
+    let mut r = released();
+    r.now = r.now.plus_secs(61.0);
+    waits(&mut r, true, "JobHeldUser", "job requeued in held state");
+    assert_eq!((r.m.obstacles.held_by, r.m.state().word()), (None, "queued"));
+    r.now = r.now.plus_secs(60.0);
+    r.target(&[1]);
+    assert_eq!(launches(&r), 2, "it is never started again");
+}
+
+#[test]
 fn a_lead_that_slurm_refuses_gives_its_nodes_back_at_once_and_waits_longer_each_time() {
     for (reason, held) in [("QOSMaxJobsPerUserLimit", false), ("Licenses", false), ("BadConstraints", true)] {
         let mut r = released();
