@@ -18,6 +18,7 @@ mod learn;
 mod library;
 mod meter;
 mod models;
+mod noise;
 pub mod plans;
 mod probing;
 mod profiles;

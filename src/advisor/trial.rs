@@ -1,11 +1,11 @@
 //! The advisor against a table of measured throughputs, as if it were a job: what `infill advise` runs.
 
+use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use super::library::Library;
+use super::noise::normal;
 use super::room::Room;
 use super::scaling::Fitted;
 use super::subject::{Progress, Subject};
@@ -221,8 +221,6 @@ impl<'a> Imagined<'a> {
         if self.trial.noise <= 0.0 {
             return 1.0;
         }
-        // The open interval: neither end has a finite quantile.
-        let uniform: f64 = self.random.random_range(1e-12..1.0 - 1e-12);
-        (self.trial.noise * Normal::standard().inverse_cdf(uniform)).exp()
+        (self.trial.noise * normal(&mut self.random)).exp()
     }
 }

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use nalgebra::DVector;
+use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use super::choice;
 use super::fit::{Belief, Observed};
 use super::terms::Terms;
+use crate::advisor::noise::normal;
 use crate::advisor::scaling::Estimate;
 use crate::model::{ExecPlan, ModelFacts, PlanRun};
 
@@ -131,9 +131,7 @@ impl PlanTrial {
     }
 
     fn measure(&self, row: usize, random: &mut StdRng) -> Observed {
-        // The open interval: neither end has a finite quantile.
-        let uniform: f64 = random.random_range(1e-12..1.0 - 1e-12);
-        let noise = self.noise * Normal::standard().inverse_cdf(uniform);
+        let noise = self.noise * normal(random);
         let run = &self.runs[row];
         Observed { row, log_secs: (run.global_batch / run.rate).ln() + noise }
     }
