@@ -4,6 +4,19 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// A file of the logs and tables that are not part of this repository: in `INFILL_DATA`, else in the folder
+/// beside it. `None`, and a word on stderr, where it is not there.
+pub fn data(name: &str) -> Option<PathBuf> {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data");
+    let dir = std::env::var_os("INFILL_DATA").map_or_else(|| PathBuf::from(beside), PathBuf::from);
+    let path = dir.join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("SKIPPED: {} is not here (INFILL_DATA says where the data is)", path.display());
+    None
+}
+
 /// Makes an executable shell script.
 ///
 /// A child process writes it: a file that this process has open for writing is inherited by whatever another

@@ -383,12 +383,11 @@ fn the_default_has_the_shape_of_summits_gaps() {
     assert!(survival.quantile(3600.0, 1, 0, 0.5) > 3.0 * survival.quantile(0.0, 1, 0, 0.5));
 }
 
-/// Reads start and end of the idle intervals of Summit's log; says why there is none.
-fn summit() -> Result<Vec<(f64, f64)>, String> {
-    let folder = std::env::var("INFILL_DATA").unwrap_or_else(|_| "../shared/data".to_owned());
-    let path = format!("{folder}/idle/summit-2021-02-week1.csv.xz");
-    let reading = crate::traces::read_idle(path.as_ref()).map_err(|e| e.to_string())?;
-    Ok(reading.value.intervals.iter().map(|i| (i.start as f64, i.end as f64)).collect())
+/// Start and end of the idle intervals of Summit's log, where it is at hand.
+fn summit() -> Option<Vec<(f64, f64)>> {
+    let path = crate::test_support::data("idle/summit-2021-02-week1.csv.xz")?;
+    let reading = crate::traces::read_idle(&path).unwrap();
+    Some(reading.value.intervals.iter().map(|i| (i.start as f64, i.end as f64)).collect())
 }
 
 /// Mean squared error of the predicted chance, and the largest difference between prediction and truth among
@@ -418,13 +417,7 @@ fn calibration(survival: &Survival, gaps: &[(f64, f64, u32)]) -> (f64, f64) {
 
 #[test]
 fn on_held_out_gaps_of_summit_the_chances_come_true() {
-    let intervals = match summit() {
-        Ok(intervals) => intervals,
-        Err(why) => {
-            eprintln!("SKIPPED: Summit's log is not here: {why}");
-            return;
-        }
-    };
+    let Some(intervals) = summit() else { return };
     let mut together: BTreeMap<i64, u32> = BTreeMap::new();
     for (start, _) in &intervals {
         *together.entry(*start as i64).or_insert(0) += 1;

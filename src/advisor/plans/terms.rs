@@ -120,6 +120,8 @@ pub(super) struct Features {
     gpus: f64,
     /// [dp, tp, pp].
     split: [f64; 3],
+    /// Whether the model is divided, and not only the batch.
+    divided: bool,
     /// Fewest and most GPUs of a node.
     fewest: f64,
     most: f64,
@@ -192,6 +194,7 @@ impl Features {
         Features {
             gpus: f64::from(run.gpus()),
             split: [plan.dp, plan.tp, plan.pp].map(f64::from),
+            divided: plan.divides_model(),
             fewest: f64::from(by_node.iter().min().copied().unwrap_or(1)),
             most: f64::from(by_node.iter().max().copied().unwrap_or(1)),
             several_nodes,
@@ -207,7 +210,7 @@ impl Features {
     /// Logarithm of the seconds of a step.
     pub(super) fn log_secs(&self, theta: &[f64]) -> f64 {
         let at = At { row: self, theta };
-        if self.split[1] > 1.0 || self.split[2] > 1.0 { at.divided().ln() } else { at.replicated().ln() }
+        if self.divided { at.divided().ln() } else { at.replicated().ln() }
     }
 
     /// Variance of the logarithm of a measurement whose own noise is known: what no term says is in it.
@@ -278,7 +281,7 @@ impl At<'_> {
 
     /// Seconds that odd nodes add.
     fn odd(&self) -> f64 {
-        if !self.row.odd || self.row.split[1] > 1.0 || self.row.split[2] > 1.0 {
+        if !self.row.odd || self.row.divided {
             return 0.0;
         }
         let most = self.row.most.powf(self.log(Shared::OddPower));

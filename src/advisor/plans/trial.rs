@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use nalgebra::DVector;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde::Serialize;
@@ -137,7 +136,7 @@ impl PlanTrial {
     }
 
     fn verdict(&self, terms: &Terms, belief: &Belief, seen: &[Observed]) -> PlanVerdict {
-        let estimates: Vec<Estimate> = self.estimates(terms, belief, &belief.log_secs);
+        let estimates = self.estimates(terms, belief);
         let point = |(i, (run, estimate)): (usize, (&PlanRun, &Estimate))| {
             let (low, high) = estimate.interval();
             let measured = seen.iter().any(|o| o.row == i);
@@ -165,11 +164,11 @@ impl PlanTrial {
         }
     }
 
-    fn estimates(&self, terms: &Terms, belief: &Belief, log_secs: &DVector<f64>) -> Vec<Estimate> {
+    fn estimates(&self, terms: &Terms, belief: &Belief) -> Vec<Estimate> {
         let of = |(i, run): (usize, &PlanRun)| {
             let misfit = terms.rows[i].variance(&belief.theta, 0.0);
             let error = (belief.covariance[(i, i)].max(0.0) + misfit).sqrt();
-            Estimate { rate: run.global_batch / log_secs[i].exp(), error }
+            Estimate { rate: run.global_batch / belief.log_secs[i].exp(), error }
         };
         self.runs.iter().enumerate().map(of).collect()
     }

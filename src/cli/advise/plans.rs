@@ -119,6 +119,7 @@ fn show(verdict: &PlanVerdict) -> Result<String, Failure> {
 mod tests {
     use super::*;
     use crate::model::ExecPlan;
+    use crate::test_support::data;
 
     fn place(plan: &str, gpus_by_node: &[u32]) -> PlanPlace {
         let (gpus, nodes) = (gpus_by_node.iter().sum(), gpus_by_node.len() as u32);
@@ -165,13 +166,8 @@ mod tests {
     /// alone the rates that were not fitted on come out 18.8 % wrong at best.
     #[test]
     fn published_plans_are_known_after_seven_measurements() {
-        let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data");
-        let data = std::env::var_os("INFILL_DATA").map_or_else(|| PathBuf::from(beside), PathBuf::from);
-        let file = |name| Some(data.join("plans/rubick").join(name)).filter(|path| path.exists());
-        let (Some(plans), Some(facts)) = (file("plans.csv"), file("models.csv")) else {
-            eprintln!("SKIPPED: plans/rubick is not here (INFILL_DATA says where the data is)");
-            return;
-        };
+        let (plans, facts) = (data("plans/rubick/plans.csv"), data("plans/rubick/models.csv"));
+        let Some((plans, facts)) = plans.zip(facts) else { return };
         let mape = |model: &str| {
             let runs = traces::read_plans(&plans, model).unwrap();
             let facts = Some(traces::read_model_facts(&facts, model).unwrap());

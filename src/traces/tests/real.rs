@@ -1,22 +1,10 @@
 //! Real logs and curves, where they are at hand (`INFILL_DATA`, else `../shared/data`).
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::model::{JobLog, Reading};
+use crate::test_support::data;
 use crate::traces::{SwfOptions, TraceError, read_curves, read_idle, read_swf};
-
-/// A file of the data, or `None` and a word on stderr.
-fn data(name: &str) -> Option<PathBuf> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data");
-    let dir = std::env::var_os("INFILL_DATA").map_or_else(|| PathBuf::from(beside), PathBuf::from);
-    let path = dir.join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("SKIPPED: {} is not here (INFILL_DATA says where the data is)", path.display());
-    None
-}
 
 /// Reads a file and says how long it took. Unoptimised code is some twenty times as slow.
 fn timed<T>(name: &str, read: impl Fn() -> Result<Reading<T>, TraceError>) -> T {
