@@ -122,8 +122,8 @@ fn times(name: &str) -> usize {
 impl Subject {
     fn start(model: Model, live: bool) -> Subject {
         let site = Site::on(&Slurm::default().nodes(NODES), |s| s.set("agent.preempt_leave_secs", 2.5));
-        // Without the agent's socket it restarts, as any other program. Its steps take as long on any number of
-        // nodes: what it would report says that more of them are worth nothing.
+        // Without the agent's socket it restarts, as any other program. Its steps take as long on any number
+        // of nodes: what it would report says that more of them are worth nothing.
         let way = if live { "env -u INFILL_PROGRESS" } else { "env -u INFILL_PROGRESS -u INFILL_CONTROL" };
         let script = format!(
             "cd /scratch\n infill run --grace 20 --curve 1:10,2:19,3:27,4:35 -- {way} \
