@@ -244,7 +244,27 @@ impl Site {
             at.trim().parse().is_ok_and(|at: f64| at > begun)
         };
         wait::look(30.0, || saved().then_some(()));
+        // Between two renames of its state it could not start again.
+        let whole = || {
+            self.stall("slurmctld");
+            let whole = self.state_is_whole();
+            if !whole {
+                self.resume("slurmctld");
+            }
+            whole.then_some(())
+        };
+        wait::look(30.0, whole).expect("slurmctld's state to be whole at some moment");
         self.kill("slurmctld");
+        self.stalled.borrow_mut().remove("slurmctld");
+    }
+
+    /// Whether each of slurmctld's files is there that it renames when it saves, and no renaming is under way.
+    fn state_is_whole(&self) -> bool {
+        let said = self.run("root", &["ls", "/var/spool/minicluster/ctld"]);
+        let names: BTreeSet<&str> = said.lines().collect();
+        names.contains("node_state")
+            && names.iter().filter_map(|n| n.strip_suffix(".old")).all(|n| names.contains(n))
+            && !names.iter().any(|n| n.ends_with(".new"))
     }
 
     /// `minicluster start`.
