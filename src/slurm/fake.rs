@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Endpoint, Privacy, SlurmApi, SlurmError};
+use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
 use crate::model::{BaseState, Job, JobId, JobState, Node, NodeName, NodeType, Snapshot, UnixTime, UserId};
 
 /// A change that was asked for and accepted.
@@ -215,7 +215,7 @@ impl SlurmApi for FakeSlurm {
         self.read(|state| state.world.job(id).cloned())
     }
 
-    async fn exclusive_partitions(&self) -> Result<Vec<String>, SlurmError> {
+    async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {
         Ok(Vec::new())
     }
 

@@ -73,6 +73,17 @@ pub struct Endpoint {
     pub cluster: String,
 }
 
+/// What a partition says of how its jobs share nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Partition {
+    /// Name.
+    pub name: String,
+    /// Whether its jobs have their nodes for themselves (`OverSubscribe=EXCLUSIVE`).
+    pub exclusive: bool,
+    /// Most CPUs of one node that all its jobs have together (`MaxCPUsPerNode`).
+    pub max_cpus_per_node: Option<u32>,
+}
+
 /// Everything that infill asks of Slurm. Acts refuse, with `Denied`, jobs outside the malleable partition,
 /// and with `Permanent` those in a state in which the act makes no sense. Two implementations: slurmrestd,
 /// and the fake of the unit tests.
@@ -86,8 +97,8 @@ pub trait SlurmApi: Send + Sync {
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError>;
     /// What users may see of each other, and who sees everything.
     async fn privacy(&self) -> Result<Privacy, SlurmError>;
-    /// Partitions whose jobs have their nodes for themselves (`OverSubscribe=EXCLUSIVE`).
-    async fn exclusive_partitions(&self) -> Result<Vec<String>, SlurmError>;
+    /// What partitions say of how their jobs share nodes.
+    async fn partitions(&self) -> Result<Vec<Partition>, SlurmError>;
     /// Pins a pending job to one node, sets its time limit, clears its begin time and releases it.
     /// `Transient` while a requeued job still leaves its former node: Slurm would then make it wait for two
     /// minutes.

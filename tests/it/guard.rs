@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use infill::daemon::executor::perform;
 use infill::generation::Effect;
 use infill::model::{BaseState, Job, JobId, NodeName, Snapshot, UserId};
-use infill::slurm::{Endpoint, Privacy, SlurmApi, SlurmError};
+use infill::slurm::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
 use proptest::prelude::*;
 
 /// A Slurm that does anything to any job, and remembers to which.
@@ -35,7 +35,7 @@ impl SlurmApi for Obedient {
     async fn privacy(&self) -> Result<Privacy, SlurmError> {
         unreachable!("the executor does not ask for this")
     }
-    async fn exclusive_partitions(&self) -> Result<Vec<String>, SlurmError> {
+    async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {
         unreachable!("the executor does not ask for this")
     }
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {

@@ -16,7 +16,7 @@ use infill::http::{self, Room};
 use infill::model::{AgentEvent, Credential, Job, JobId, NodeName, Secret, Snapshot, UnixTime, UserId};
 use infill::slurm::fake::FakeSlurm;
 use infill::slurm::identity::FakeIdentity;
-use infill::slurm::{Endpoint, Privacy, SlurmApi, SlurmError};
+use infill::slurm::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
 use infill::store::{self, LeadStanding};
 use serde_json::json;
 use tokio::net::TcpStream;
@@ -68,8 +68,8 @@ impl SlurmApi for Counting {
     async fn privacy(&self) -> Result<Privacy, SlurmError> {
         self.slurm.privacy().await
     }
-    async fn exclusive_partitions(&self) -> Result<Vec<String>, SlurmError> {
-        self.slurm.exclusive_partitions().await
+    async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {
+        self.slurm.partitions().await
     }
     async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
         self.slurm.launch(id, node, limit_mins).await

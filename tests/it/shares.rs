@@ -83,6 +83,20 @@ fn workers_of_two_gpus_are_on_one_node_each() {
     site.completes(job);
 }
 
+#[test]
+fn the_partition_s_limit_on_the_cpus_of_a_node_is_kept() {
+    // Four CPUs with a GPU: two of the four GPUs of each node.
+    let slurm = Slurm::default().nodes(NODES).set("Epilog=/bin/true").lends_gpus();
+    let slurm = slurm.set("PartitionName=infill MaxCPUsPerNode=8");
+    let site = Site::on(&slurm, |s| s.set("gaps.lend", "gpus"));
+    let job = train(&site);
+    site.until_trains_on(job, 2 * NODES, 60.0);
+    site.rounds_go_by(3);
+    let parts = site.parts(job);
+    assert!(parts.len() == 2 * NODES && parts.iter().all(JobRow::runs), "none waits for more: {parts:?}");
+    site.completes(job);
+}
+
 /// The GPU that a job has, as Slurm numbers it on its node: `(node, index)`.
 fn gpu_of(site: &Site, job: &JobRow) -> (String, String) {
     let text = site.run("root", &["scontrol", "-d", "-o", "show", "job", &job.id.to_string()]);

@@ -12,7 +12,7 @@ use crate::api::{Status, routes};
 use crate::cli::client::{Client, ClientError};
 use crate::clock;
 use crate::config::Config;
-use crate::model::Snapshot;
+use crate::model::{Lend, Snapshot};
 use crate::slurm::rest::RestSlurm;
 use crate::slurm::{SlurmApi, SlurmError};
 
@@ -107,6 +107,11 @@ async fn site(config: &Config, scontrol: &str) -> Vec<Finding> {
     };
     let qos = partition::qos_of(partitions.as_deref().unwrap_or(&[]), name, &config.slurm.qos);
     findings.extend(partitions.iter().flat_map(|all| partition::judge(all, name, &qos, config.gaps.lend)));
+    let lends_parts = config.gaps.lend == Lend::Gpus;
+    if lends_parts && conf.as_ref().is_ok_and(SlurmConf::gives_all_memory) {
+        let on_cpus = config.nodes.cpus > 0;
+        findings.extend(partitions.iter().flat_map(|all| partition::judge_memory(all, name, on_cpus)));
+    }
     match command::run("sacctmgr", &["-nP", "show", "qos", accounting::QOS_FIELDS], "").await {
         Ok(text) => {
             let preemption = match &conf {

@@ -57,8 +57,8 @@ impl Lent {
         Lent { node, unit, node_type, on, holders: Vec::new(), starved: Vec::new(), doubtful: false }
     }
 
-    /// Gives the jobs on the node their places.
-    pub fn seat(&mut self) {
+    /// Gives the jobs on the node their places; all of ours together may have so many CPUs.
+    pub fn seat(&mut self, max_cpus: Option<u32>) {
         for on in &mut self.on {
             on.take_if(|job| !self.holders.iter().any(|h| h.job == *job));
         }
@@ -68,7 +68,7 @@ impl Lent {
             self.sit(holder);
         }
         self.holders = holders;
-        self.settle();
+        self.settle(max_cpus);
     }
 
     /// Those whose place somebody knows come first: others go where they are not. Of two that were sent to
@@ -153,14 +153,20 @@ impl Lent {
     }
 
     /// Finds out how many of the free places are of use.
-    fn settle(&mut self) {
-        let mut held = Resources::default();
+    fn settle(&mut self, max_cpus: Option<u32>) {
+        let (mut held, mut held_by_ours) = (Resources::default(), Resources::default());
         for holder in &self.holders {
-            held.add(holder.holds.as_ref().unwrap_or(&self.node.has));
+            let holds = holder.holds.as_ref().unwrap_or(&self.node.has);
+            held.add(holds);
+            if holder.ours {
+                held_by_ours.add(holds);
+            }
         }
         let left = self.node.has.without(&held);
         let is_whole = self.holders.iter().any(|h| h.holds.is_none());
         self.doubtful |= (left.is_none() || self.node.used != held) && !is_whole;
+        let may_have = max_cpus.map_or(u32::MAX, |most| most.saturating_sub(held_by_ours.cpus));
+        let left = left.map(|left| Resources { cpus: left.cpus.min(may_have), ..left });
         let usable = left.map_or(0, |left| self.unit.count(&left)) as usize;
         let free: Vec<usize> = (0..self.on.len()).filter(|gpu| self.on[*gpu].is_none()).collect();
         // Whichever main job has most CPUs keeps the last places from being of use.

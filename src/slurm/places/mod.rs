@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 
 pub use self::seats::Seats;
-use super::{Endpoint, Privacy, SlurmApi, SlurmError};
+use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
 use crate::model::{Job, JobId, NodeName, Parts, Snapshot};
 
 /// Slurm with places for nodes.
@@ -56,11 +56,13 @@ impl SlurmApi for PlacesSlurm {
     }
 
     async fn snapshot(&self) -> Result<Snapshot, SlurmError> {
-        let exclusive = self.slurm.exclusive_partitions().await?;
+        let partitions = self.slurm.partitions().await?;
         let mut snapshot = self.slurm.snapshot().await?;
+        let exclusive: Vec<&Partition> = partitions.iter().filter(|p| p.exclusive).collect();
         let is_exclusive =
-            |job: &Job| job.partition.split(',').any(|p| exclusive.iter().any(|e| e == p.trim()));
+            |job: &Job| job.partition.split(',').any(|p| exclusive.iter().any(|e| e.name == p.trim()));
         snapshot.jobs.iter_mut().filter(|j| is_exclusive(j)).for_each(|j| j.wants = None);
+        self.seats().limit(&partitions);
         let seats = self.seats.clone();
         let seated = tokio::task::spawn_blocking(move || locked(&seats).places(snapshot)).await;
         seated.map_err(|e| SlurmError::Transient { doing: "seating jobs".to_owned(), what: e.to_string() })
@@ -78,8 +80,8 @@ impl SlurmApi for PlacesSlurm {
         self.slurm.privacy().await
     }
 
-    async fn exclusive_partitions(&self) -> Result<Vec<String>, SlurmError> {
-        self.slurm.exclusive_partitions().await
+    async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {
+        self.slurm.partitions().await
     }
 
     async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {

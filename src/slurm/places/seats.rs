@@ -9,6 +9,7 @@ use super::lent::{Holder, Lent, Place};
 use crate::model::{
     Allocation, Doubt, Job, JobId, Node, NodeName, Parts, Reservation, Snapshot, lead_of, place_in,
 };
+use crate::slurm::Partition;
 
 /// Most leads whose places are remembered.
 const MOST_SENT: usize = 20_000;
@@ -19,6 +20,8 @@ pub struct Seats {
     partition: String,
     /// What nodes are lent in.
     parts: Parts,
+    /// Most CPUs of one node that the partition's jobs may have together.
+    max_cpus: Option<u32>,
     /// The jobs on the places of each node, as they were last seen.
     taken: BTreeMap<NodeName, Vec<Option<JobId>>>,
     /// Where leads were sent.
@@ -29,7 +32,14 @@ impl Seats {
     /// The places of the nodes of this partition, which are such parts of them. `known`: which lead is on
     /// which place, as far as anybody remembers.
     pub fn new(partition: &str, parts: Parts, known: BTreeMap<JobId, NodeName>) -> Seats {
-        Seats { partition: partition.to_owned(), parts, taken: BTreeMap::new(), sent: known }
+        let partition = partition.to_owned();
+        Seats { partition, parts, max_cpus: None, taken: BTreeMap::new(), sent: known }
+    }
+
+    /// From now on the partition's own limit on the CPUs of one node counts.
+    pub(super) fn limit(&mut self, partitions: &[Partition]) {
+        let ours = partitions.iter().find(|p| p.name == self.partition);
+        self.max_cpus = ours.and_then(|p| p.max_cpus_per_node);
     }
 
     /// From now on this lead is on this place.
@@ -144,7 +154,7 @@ impl Seats {
                 });
             }
         }
-        lent.iter_mut().for_each(Lent::seat);
+        lent.iter_mut().for_each(|lent| lent.seat(self.max_cpus));
     }
 
     /// The job with places for nodes.

@@ -5,6 +5,7 @@ use crate::model::{
     Allocation, BaseState, Gpus, Job, JobId, Node, NodeName, NodeState, NodeType, Parts, Resources, Snapshot,
     UnixTime,
 };
+use crate::slurm::Partition;
 
 use std::collections::BTreeMap;
 
@@ -414,4 +415,22 @@ fn a_planned_start_claims_parts_of_nodes_without_gpus() {
     cluster.job(1).end_time = Some(UnixTime(500));
     cluster.job(8).wants = Some(resources(10, 100, 0));
     assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:1"));
+}
+
+#[test]
+fn the_partition_limits_the_cpus_of_a_node() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    let limit = |name: &str, most| Partition {
+        name: name.to_owned(),
+        max_cpus_per_node: most,
+        ..Partition::default()
+    };
+    seats.limit(&[limit("main", Some(1)), limit("infill", Some(9))]);
+    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:0,n1:1", "CPUs for two");
+    cluster.runs("1 main n1=1");
+    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:1,n1:2", "main jobs have a limit of their own");
+    cluster.runs("2 infill n1=1");
+    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:2");
+    seats.limit(&[limit("infill", None)]);
+    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:2,n1:3");
 }

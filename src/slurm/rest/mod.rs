@@ -40,9 +40,8 @@ use self::plans::Plans;
 use self::reading::{ExitWatch, Pulse, Reading};
 use self::record::{Record, Shared};
 use self::session::Session;
-use self::shares::Partition;
 use self::token::Tokens;
-use super::{Endpoint, Privacy, SlurmApi, SlurmError, privacy};
+use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError, privacy};
 use crate::config::SlurmConfig;
 use crate::model::{Backfill, Doubt, Job, JobId, NodeName, Snapshot};
 
@@ -201,12 +200,11 @@ impl SlurmApi for RestSlurm {
         privacy::read(&self.scontrol).await
     }
 
-    async fn exclusive_partitions(&self) -> Result<Vec<String>, SlurmError> {
+    async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {
         let Listed { records, bad, .. } = self.list::<Partition>("partitions/", &Arc::default()).await?;
         // Of one that cannot be read nobody knows that its jobs share.
         let bad = bad.into_iter().filter_map(|bad| bad.rest);
-        let exclusive = records.into_iter().filter(|p| p.exclusive);
-        Ok(exclusive.chain(bad).map(|p| p.name).collect())
+        Ok(records.into_iter().chain(bad.map(|p| Partition { exclusive: true, ..p })).collect())
     }
 
     async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {

@@ -7,18 +7,11 @@ use super::field::{List, Number, Object, Text, Words};
 use super::record::{Flaws, Record, Shared};
 use super::wire;
 use crate::model::{Allocation, Gpus, NodeName, Resources};
-use crate::slurm::gres;
+use crate::slurm::{Partition, gres};
 
 /// A word of a job's `shared` that leaves its nodes open to other jobs; all others keep them to the job, its
 /// user or some group.
 const OPEN: &str = "oversubscribe";
-
-/// A partition, and whether its jobs have their nodes for themselves.
-#[derive(Debug)]
-pub(super) struct Partition {
-    pub name: String,
-    pub exclusive: bool,
-}
 
 impl Record for Partition {
     const LIST: &'static str = "partitions";
@@ -32,12 +25,22 @@ impl Record for Partition {
     /// Slurm writes EXCLUSIVE as 0 jobs that share.
     fn convert(wire: &wire::Partition<'_>, _: &mut Shared, flaws: &mut Flaws) -> Self {
         let name = Self::name(wire).ok_or("name");
-        let jobs = match &wire.maximums {
-            Object::Value(wire::Maximums { oversubscribe: Object::Value(most) }) => natural(most.jobs),
+        let maximums = if let Object::Value(maximums) = &wire.maximums { Some(maximums) } else { None };
+        let jobs = maximums.and_then(|maximums| match &maximums.oversubscribe {
+            Object::Value(most) => natural(most.jobs),
             _ => None,
-        };
+        });
         let exclusive = jobs.map(|jobs| jobs == 0).ok_or("maximums.oversubscribe.jobs");
-        Partition { name: flaws.or_default(name), exclusive: flaws.or_default(exclusive) }
+        let max_cpus_per_node = match maximums.map_or(Number::Bad, |maximums| maximums.cpus_per_node) {
+            Number::Unset | Number::Infinite => Ok(None),
+            Number::Value(n) => u32::try_from(n).map(Some).map_err(|_| "maximums.cpus_per_node"),
+            Number::Bad => Err("maximums.cpus_per_node"),
+        };
+        Partition {
+            name: flaws.or_default(name),
+            exclusive: flaws.or_default(exclusive),
+            max_cpus_per_node: flaws.or_default(max_cpus_per_node),
+        }
     }
 }
 

@@ -180,6 +180,7 @@ pub(super) struct Partition<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Maximums {
+    pub cpus_per_node: Number,
     pub oversubscribe: Object<Oversubscribe>,
 }
 

@@ -92,6 +92,23 @@ fn shared(ours: &Partition, name: &str) -> Vec<Finding> {
     findings
 }
 
+/// Judges how much memory jobs get that do not say it, on a site that lends parts of nodes and whose
+/// slurm.conf gives such jobs all of a node's. `on_cpus`: parts of nodes without GPUs are lent.
+pub fn judge_memory(all: &[Partition], name: &str, on_cpus: bool) -> Option<Finding> {
+    let is_set = |p: &Partition, key: &str| get(p, key).parse::<u64>().is_ok_and(|mib| mib > 0);
+    let has_default = |p: &&Partition| ["DefMemPerCPU", "DefMemPerNode"].iter().any(|key| is_set(p, key));
+    let is_meant = |p: &&Partition| on_cpus || get(p, "PartitionName") != name;
+    let without: Vec<&str> =
+        all.iter().filter(|p| !has_default(p)).filter(is_meant).map(|p| get(p, "PartitionName")).collect();
+    (!without.is_empty()).then(|| {
+        let what = format!(
+            "a job in {} that does not say how much memory it needs gets all of a node's, and nothing is left to lend",
+            without.join(" or ")
+        );
+        Finding::warn("partition", what, "set DefMemPerCPU in slurm.conf, to a CPU's share of a node's memory")
+    })
+}
+
 /// Judges who pushes malleable jobs away where partitions say it (PreemptType=preempt/partition_prio).
 pub fn judge_preemption(all: &[Partition], name: &str) -> Vec<Finding> {
     let Some(ours) = all.iter().find(|p| get(p, "PartitionName") == name) else { return Vec::new() };
@@ -210,6 +227,17 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
 
         errors: 0, warnings: 0
         ");
+    }
+
+    #[test]
+    fn memory_that_nobody_asked_for() {
+        let said = |text: &str, on_cpus| judge_memory(&parse(text), "infill", on_cpus).map(|f| f.what);
+        assert!(said(BOTH, true).unwrap().starts_with("a job in main or infill that"));
+        assert!(said(BOTH, false).unwrap().starts_with("a job in main that"));
+        let unset = BOTH.replace(" OverTime", " DefMemPerNode=UNLIMITED OverTime");
+        assert!(said(&unset, true).is_some());
+        assert_eq!(said(&BOTH.replace(" OverTime", " DefMemPerCPU=500 OverTime"), true), None);
+        assert_eq!(said(&BOTH.replace(" OverTime", " DefMemPerNode=500 OverTime"), true), None);
     }
 
     #[test]

@@ -53,6 +53,13 @@ impl SlurmConf {
         lists(self.get("PreemptMode"), "REQUEUE")
     }
 
+    /// Whether Slurm gives a job that does not say how much memory it needs all of a node's.
+    pub fn gives_all_memory(&self) -> bool {
+        let counts = self.get("SelectTypeParameters").to_uppercase().contains("MEMORY");
+        let has_default = ["DefMemPerCPU", "DefMemPerNode"].iter().any(|key| self.number(key) > Some(0));
+        counts && !has_default
+    }
+
     /// What JobSubmitPlugins is, as Slurm shows it.
     pub fn submit_plugins(&self) -> &str {
         named(self.get("JobSubmitPlugins"))
@@ -299,6 +306,14 @@ Slurmctld(primary) at minicluster is UP
         errors: 1, warnings: 4
         ");
         assert!(judged(&[("PreemptParameters", "(null)")]).contains("lacks youngest_first"));
+    }
+
+    #[test]
+    fn memory_that_nobody_asked_for() {
+        let gives = |text: &str| SlurmConf::parse(text).gives_all_memory();
+        assert!(gives("SelectTypeParameters = CR_CPU_MEMORY\nDefMemPerNode = UNLIMITED\n"));
+        assert!(!gives("SelectTypeParameters = CR_CPU_MEMORY\nDefMemPerCPU = 500\n"));
+        assert!(!gives("SelectTypeParameters = CR_CPU\nDefMemPerNode = UNLIMITED\n"));
     }
 
     #[test]
