@@ -22,11 +22,13 @@ pub fn plan(problem: &Problem<'_>, solver: &dyn Solver) -> Plan {
     if in_hand.is_within(problem.config.mip_gap) {
         return lay(&space, None, &in_hand, known(SolveStatus::Optimal));
     }
+    let unproved = || known(SolveStatus::TimeLimit { gap: in_hand.gap() });
     if problem.config.solve_secs <= 0.0 {
-        return lay(&space, None, &in_hand, known(SolveStatus::TimeLimit { gap: in_hand.gap() }));
+        return lay(&space, None, &in_hand, unproved());
     }
     match improve::ask(&space, solver, &in_hand) {
-        Ok((found, known)) => lay(&space, Some(&found), &in_hand, known),
+        Ok(Some((found, known))) => lay(&space, Some(&found), &in_hand, known),
+        Ok(None) => lay(&space, None, &in_hand, unproved()),
         Err(why) => lay(&space, None, &in_hand, known(SolveStatus::Fallback(why))),
     }
 }

@@ -20,13 +20,19 @@ const MOST_OPTIONS: usize = 4_000;
 /// What is left of the slack when options must be left out, each time.
 const NARROWER: f64 = 0.7;
 
-/// Asks the solver for something better than the schedule in hand; also says what is known then.
+/// Asks the solver for something better than the schedule in hand; also says what is known then. `None` where
+/// it is not worth its time: workers are blocks, and their jobs have so many options that the program could
+/// not consider all. There it neither proves anything nor, on rounds drawn at random, ever found anything
+/// better.
 pub fn ask(
     space: &Space<'_>,
     solver: &dyn Solver,
     in_hand: &in_hand::InHand,
-) -> Result<(Schedule, Known), String> {
+) -> Result<Option<(Schedule, Known)>, String> {
     let (useful, whole) = useful(space, in_hand);
+    if !whole && space.blocks.are_any() {
+        return Ok(None);
+    }
     let (milp, index) = write(space, &useful);
     let start = variables::encode(space, &index, &milp, &in_hand.schedule);
     let config = space.problem.config;
@@ -46,7 +52,7 @@ pub fn ask(
     let good = whole && solution.optimal || gap.is_some_and(|gap| gap <= limits.mip_gap);
     let gap = solution.gap.filter(|_| whole).or(gap);
     let status = if good { SolveStatus::Optimal } else { SolveStatus::TimeLimit { gap } };
-    Ok((schedule, Known { status, bound, by }))
+    Ok(Some((schedule, Known { status, bound, by })))
 }
 
 /// The options that the program considers, and whether these are all that can be part of a better schedule.

@@ -8,12 +8,19 @@
 
 use super::path::{self, Gains, Scratch};
 use crate::plan::space::decision::{Schedule, Space};
+use crate::plan::space::table::Table;
 
 /// Iterations. The bound is within a tenth of what prices can prove by then, and mostly much nearer.
 const ITERATIONS: usize = 100;
 
 /// Iterations without a better bound after which steps are halved.
 const PATIENCE: usize = 6;
+
+/// The same where workers of many jobs are blocks of places: rows for each size of blocks nest, and prices
+/// wander from one to the other before they settle. Of few jobs branches settle it sooner.
+const BLOCK_ITERATIONS: usize = 300;
+const BLOCK_PATIENCE: usize = 12;
+const MANY_JOBS: usize = 32;
 
 /// Length of steps, as a share of Polyak's, at which the bound hardly moves any more.
 const LAST_LENGTH: f64 = 0.02;
@@ -48,13 +55,24 @@ pub struct Start<'a> {
     pub length: f64,
     /// Most iterations.
     pub iterations: usize,
+    /// Iterations without a better bound after which steps are halved.
+    pub patience: usize,
 }
 
 impl Start<'_> {
     /// The start in the whole space: all is free.
     pub fn of(space: &Space<'_>) -> Self {
         let prices = vec![0.0; space.limits.len()];
-        Start { prices, gains: None, length: FIRST_LENGTH, iterations: ITERATIONS }
+        let (iterations, patience) = match space.blocks.are_any() && space.jobs.len() >= MANY_JOBS {
+            true => (BLOCK_ITERATIONS, BLOCK_PATIENCE),
+            false => (ITERATIONS, PATIENCE),
+        };
+        Start { prices, gains: None, length: FIRST_LENGTH, iterations, patience }
+    }
+
+    /// The start in a branch: with the prices of what it is a part of.
+    pub fn in_branch<'a>(prices: Vec<f64>, gains: &'a [Table], length: f64, iterations: usize) -> Start<'a> {
+        Start { prices, gains: Some(gains), length, iterations, patience: PATIENCE }
     }
 }
 
@@ -67,7 +85,7 @@ pub fn search(
     known: f64,
     mut visit: impl FnMut(usize, &[f64], &Schedule) -> f64,
 ) -> Priced {
-    let Start { prices, gains, mut length, iterations } = start;
+    let Start { prices, gains, mut length, iterations, patience } = start;
     let mut going = Descent::new(space, prices);
     let mut best = Priced { prices: going.prices.clone(), bound: f64::INFINITY };
     let (mut known, mut stale) = (known, 0);
@@ -79,7 +97,7 @@ pub fn search(
             stale = 0;
         } else {
             stale += 1;
-            if stale % PATIENCE == 0 {
+            if stale % patience == 0 {
                 length /= 2.0;
             }
         }

@@ -258,7 +258,8 @@ impl Site {
         self.stalled.borrow_mut().remove("slurmctld");
     }
 
-    /// Whether each of slurmctld's files is there that it renames when it saves, and no renaming is under way.
+    /// Whether each of slurmctld's files is there that it renames when it saves, and no renaming is under
+    /// way.
     fn state_is_whole(&self) -> bool {
         let said = self.run("root", &["ls", "/var/spool/minicluster/ctld"]);
         let names: BTreeSet<&str> = said.lines().collect();
