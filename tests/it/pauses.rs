@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | `INFILL_PAUSES` | 20 | changes that are asked for, of each kind |
 //! | `INFILL_PAUSES_FAULTS` | 20 | losses, of each kind |
+//! | `INFILL_PAUSES_ONLY` | all parts | parts with this in their name: `small`, `large killed`, `restart` |
 //! | `INFILL_PAUSES_JSON` | `target/pauses.json` | where all of them go |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -336,14 +337,21 @@ fn table(changes: &[Change]) -> String {
 #[test]
 #[ignore = "takes long: tests/run.sh --pauses"]
 fn how_long_changes_take() {
-    let mut changes = measure(SMALL, true);
-    for kind in [Kind::Killed, Kind::Stopped, Kind::NodeDied, Kind::LeadLost] {
-        changes.extend(lose(SMALL, kind));
-    }
-    changes.extend(measure(SMALL, false));
-    changes.extend(measure(LARGE, true));
-    changes.extend(lose(LARGE, Kind::Killed));
-    changes.extend(measure(LARGE, false));
+    let parts: [(&str, &dyn Fn() -> Vec<Change>); 9] = [
+        ("small live", &|| measure(SMALL, true)),
+        ("small killed", &|| lose(SMALL, Kind::Killed)),
+        ("small stopped", &|| lose(SMALL, Kind::Stopped)),
+        ("small node", &|| lose(SMALL, Kind::NodeDied)),
+        ("small lead", &|| lose(SMALL, Kind::LeadLost)),
+        ("small restart", &|| measure(SMALL, false)),
+        ("large live", &|| measure(LARGE, true)),
+        ("large killed", &|| lose(LARGE, Kind::Killed)),
+        ("large restart", &|| measure(LARGE, false)),
+    ];
+    let only = std::env::var("INFILL_PAUSES_ONLY").unwrap_or_default();
+    let wanted = parts.iter().filter(|(name, _)| name.contains(&only));
+    let changes: Vec<Change> = wanted.flat_map(|(_, part)| part()).collect();
+    assert!(!changes.is_empty(), "no part is called {only:?}");
     println!("{}", table(&changes));
     let path = write_summary("INFILL_PAUSES_JSON", "pauses.json", &changes);
     println!("seconds; all of them are in {}", path.display());

@@ -170,6 +170,18 @@ fn start_guard() {
 }
 
 impl Cluster {
+    /// Copies the logs of its daemons to a folder of this name below `target`, which outlives it.
+    pub fn keep_logs(&self, name: &str) -> PathBuf {
+        let kept = repository().join("target/kept-logs").join(name);
+        let _ = std::fs::remove_dir_all(&kept);
+        std::fs::create_dir_all(&kept).unwrap_or_else(|e| panic!("{}: {e}", kept.display()));
+        for entry in std::fs::read_dir(self.dir.join("log")).into_iter().flatten().flatten() {
+            // Some may be sockets, or gone by now.
+            let _ = std::fs::copy(entry.path(), kept.join(entry.file_name()));
+        }
+        kept
+    }
+
     fn up(number: usize, slurm: Option<&Slurm>) -> Result<Cluster, String> {
         let dir = base().join(format!("{}-{number}", std::process::id()));
         let files = dir.with_extension("files");

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::drive::Plan;
-use super::faults::Kind;
+use super::faults::{Kind, Past};
 use super::gauge::{Gauge, Look};
 use super::queue::Queue;
 use super::spec::Spec;
@@ -16,6 +16,9 @@ const P99_SECS: f64 = 1.0;
 
 /// Fewer main jobs than this have no 99th percentile of their own.
 const ENOUGH_FOR_P99: usize = 100;
+
+/// Faults that were mended up to so long before a late main job came are told of, seconds.
+const LATELY_SECS: f64 = 60.0;
 
 /// Steps that one job did again.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +66,7 @@ pub struct Balance {
 
 impl Balance {
     /// Faults and delays.
-    pub fn new(spec: &Spec, plan: &Plan, queue: &Queue<'_>, kinds: &[Kind]) -> Balance {
+    pub fn new(spec: &Spec, plan: &Plan, queue: &Queue<'_>, kinds: &[Kind], past: &[Past]) -> Balance {
         let mut faults = BTreeMap::new();
         for kind in kinds {
             *faults.entry(format!("{kind:?}")).or_default() += 1;
@@ -77,9 +80,9 @@ impl Balance {
         for (id, secs) in queue.delays() {
             let most_secs = plan.most_late_secs;
             if secs > most_secs {
-                balance
-                    .broken
-                    .push(format!("main job {id} was {secs:.2} s late; at most {most_secs} s are allowed"));
+                let why = circumstances(queue, id, past);
+                let late = format!("main job {id} was {secs:.2} s late; at most {most_secs} s are allowed");
+                balance.broken.push(format!("{late}{why}"));
             }
             balance.delays.push(secs);
         }
@@ -186,6 +189,18 @@ impl Balance {
             self.broken.push(format!("one main job in a hundred was {late:.2} s late or more"));
         }
     }
+}
+
+/// When a main job waited, and what was broken shortly before it came.
+fn circumstances(queue: &Queue<'_>, id: u32, past: &[Past]) -> String {
+    let Some((submitted, started)) = queue.waited(id) else { return String::new() };
+    let lately = past.iter().rev().take_while(|p| submitted - p.mended.1 < LATELY_SECS);
+    let faults: Vec<String> = lately.map(|p| p.seen_at(submitted)).collect();
+    let at = |secs: f64| {
+        let moment = chrono::DateTime::from_timestamp_micros((1e6 * secs) as i64).unwrap_or_default();
+        moment.format("%H:%M:%S%.3f").to_string()
+    };
+    format!(" (submitted at {}, started at {}; {})", at(submitted), at(started), faults.join(", "))
 }
 
 /// The 99th percentile, by nearest rank.

@@ -106,10 +106,11 @@ pub fn run(spec: &Spec, plan: &Plan) -> Balance {
     let first = 120.0 + 2.0 * f64::from(spec.prolog_secs);
     site.until("a malleable job to train", first, || jobs.iter().any(|j| site.diary(*j).last_step() > 0));
     let (mut gauge, mut fault, mut kinds) = (Gauge::new(), None::<Fault>, Vec::new());
+    let mut past = Vec::new();
     let (end, mut next_fault) = (clock() + plan.secs, clock() + plan.fault_every_secs / 2.0);
     while clock() < end || fault.is_some() {
         let over = fault.take_if(|f| clock() >= f.until.min(end));
-        over.iter().for_each(|f| faults::end(&site, f));
+        past.extend(over.iter().map(|f| faults::end(&site, f)));
         // A main job that waits while Slurm is broken would be late by that.
         if fault.is_none() && clock() >= next_fault && clock() < end && queue.waiting().is_none() {
             fault = faults::begin(&site, &relay, &mut random, plan.longest_fault_secs);
@@ -133,7 +134,7 @@ pub fn run(spec: &Spec, plan: &Plan) -> Balance {
         wait::look(IDLE_SECS + 3.0 * f64::from(spec.prolog_secs), all);
     }
     let ends = finish(&site, spec, &jobs);
-    let mut balance = Balance::new(spec, plan, &queue, &kinds);
+    let mut balance = Balance::new(spec, plan, &queue, &kinds, &past);
     balance.take_losses(jobs.iter().map(|j| losses(&site.diary(*j))), plan);
     if spec.live {
         balance.take_departures(jobs.iter().map(|j| site.diary(*j).all("left").len()).sum());
@@ -141,6 +142,10 @@ pub fn run(spec: &Spec, plan: &Plan) -> Balance {
     balance.take_ends(&ends, leaks(&site));
     balance.take_gauge(&gauge, jobs.len());
     balance.judge(plan);
+    if !balance.broken.is_empty() {
+        let kept = site.cluster().keep_logs(&format!("{}-{}", spec.name, plan.seed));
+        eprintln!("site {}: its logs are in {}", spec.name, kept.display());
+    }
     balance
 }
 

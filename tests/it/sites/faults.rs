@@ -107,6 +107,24 @@ pub struct Fault {
     victim: Victim,
 }
 
+/// A fault that is over, for those who look for the cause of something.
+pub struct Past {
+    /// What it was.
+    pub kind: Kind,
+    /// When it began to be mended, and when Slurm was whole again, by `clock`.
+    pub mended: (f64, f64),
+    /// Of what it was, in words.
+    pub of: String,
+}
+
+impl Past {
+    /// As it is shown for a moment after it: what it was, how long ago it was mended, and what that took.
+    pub fn seen_at(&self, at: f64) -> String {
+        let (begun, whole) = self.mended;
+        format!("{:?}{} {:.1} s before (mended in {:.1} s)", self.kind, self.of, at - whole, whole - begun)
+    }
+}
+
 enum Victim {
     None,
     Daemon(String),
@@ -234,7 +252,13 @@ impl Victim {
 }
 
 /// Mends it, and waits until Slurm is whole again.
-pub fn end(site: &Site, fault: &Fault) {
+pub fn end(site: &Site, fault: &Fault) -> Past {
+    let begun = clock();
+    mend(site, fault);
+    Past { kind: fault.kind, mended: (begun, clock()), of: fault.victim.text() }
+}
+
+fn mend(site: &Site, fault: &Fault) {
     match (&fault.kind, &fault.victim) {
         (Kind::DaemonKilled, _) => site.start(),
         (Kind::DaemonFrozen, _) => site.thaw_daemon(),

@@ -149,6 +149,12 @@ impl<'a> Queue<'a> {
         self.entries.iter().filter(slept).map(|e| e.id).collect()
     }
 
+    /// When a job was submitted, and when it started or now, by `clock`.
+    pub fn waited(&self, id: u32) -> Option<(f64, f64)> {
+        let entry = self.entries.iter().find(|e| e.id == id)?;
+        Some((entry.submitted_at, self.note("started", id).unwrap_or_else(clock)))
+    }
+
     /// By how much later than without infill each other job started, beyond prolog and epilog, seconds.
     pub fn delays(&self) -> Vec<(u32, f64)> {
         let unknown = [self.requeued(), self.slept()].concat();
