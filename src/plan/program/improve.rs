@@ -22,17 +22,13 @@ const NARROWER: f64 = 0.7;
 
 /// Asks the solver for something better than the schedule in hand; also says what is known then. `None` where
 /// it is not worth its time: workers are blocks, and their jobs have so many options that the program could
-/// not consider all. There it neither proves anything nor, on rounds drawn at random, ever found anything
-/// better.
+/// not consider all. There it proves nothing, and changed little in rounds drawn at random.
 pub fn ask(
     space: &Space<'_>,
     solver: &dyn Solver,
     in_hand: &in_hand::InHand,
 ) -> Result<Option<(Schedule, Known)>, String> {
-    let (useful, whole) = useful(space, in_hand);
-    if !whole && space.blocks.are_any() {
-        return Ok(None);
-    }
+    let Some((useful, whole)) = useful(space, in_hand) else { return Ok(None) };
     let (milp, index) = write(space, &useful);
     let start = variables::encode(space, &index, &milp, &in_hand.schedule);
     let config = space.problem.config;
@@ -55,13 +51,17 @@ pub fn ask(
     Ok(Some((schedule, Known { status, bound, by })))
 }
 
-/// The options that the program considers, and whether these are all that can be part of a better schedule.
-fn useful(space: &Space<'_>, in_hand: &in_hand::InHand) -> (Useful, bool) {
+/// The options that the program considers, and whether these are all that can be part of a better schedule;
+/// `None` where it is not to consider but a part of them.
+fn useful(space: &Space<'_>, in_hand: &in_hand::InHand) -> Option<(Useful, bool)> {
     let count = |useful: &Useful| useful.iter().flatten().flatten().filter(|u| **u).count();
     let mut slack = in_hand.priced.bound - in_hand.score;
     let mut useful = prices::useful(space, &in_hand.priced, in_hand.score);
     let mut whole = true;
     while count(&useful) > MOST_OPTIONS && slack > f64::EPSILON * in_hand.score.abs() {
+        if space.blocks.are_any() {
+            return None;
+        }
         (slack, whole) = (slack * NARROWER, false);
         useful = prices::useful(space, &in_hand.priced, in_hand.priced.bound - slack);
     }
@@ -69,7 +69,7 @@ fn useful(space: &Space<'_>, in_hand: &in_hand::InHand) -> (Useful, bool) {
     for (useful, path) in useful.iter_mut().zip(&in_hand.schedule) {
         useful.iter_mut().zip(path).for_each(|(useful, option)| useful[*option] = true);
     }
-    (useful, whole)
+    Some((useful, whole))
 }
 
 /// What the solver proves of a program of which it found a solution with this gain.

@@ -167,7 +167,13 @@ impl<'a, F: FnMut(Schedule) -> f64> Search<'a, F> {
     fn explore(&mut self, branch: Branch) {
         let gains = branch.gains(self.space, &self.whole);
         let (mut wavering, mut relaxed) = (Wavering::new(self.space), Schedule::new());
-        let start = Start::in_branch(branch.prices, &gains, FIRST_LENGTH, ITERATIONS);
+        let start = Start {
+            prices: branch.prices,
+            gains: Some(&gains),
+            length: FIRST_LENGTH,
+            iterations: ITERATIONS,
+            patience: prices::PATIENCE,
+        };
         let (known, left) = (self.known, &mut self.iterations);
         let Priced { prices, bound } = prices::search(self.space, start, known, |_, _, schedule| {
             *left -= 1;

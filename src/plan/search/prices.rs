@@ -8,13 +8,12 @@
 
 use super::path::{self, Gains, Scratch};
 use crate::plan::space::decision::{Schedule, Space};
-use crate::plan::space::table::Table;
 
 /// Iterations. The bound is within a tenth of what prices can prove by then, and mostly much nearer.
 const ITERATIONS: usize = 100;
 
 /// Iterations without a better bound after which steps are halved.
-const PATIENCE: usize = 6;
+pub(super) const PATIENCE: usize = 6;
 
 /// The same where workers of many jobs are blocks of places: rows for each size of blocks nest, and prices
 /// wander from one to the other before they settle. Of few jobs branches settle it sooner.
@@ -68,11 +67,6 @@ impl Start<'_> {
             false => (ITERATIONS, PATIENCE),
         };
         Start { prices, gains: None, length: FIRST_LENGTH, iterations, patience }
-    }
-
-    /// The start in a branch: with the prices of what it is a part of.
-    pub fn in_branch<'a>(prices: Vec<f64>, gains: &'a [Table], length: f64, iterations: usize) -> Start<'a> {
-        Start { prices, gains: Some(gains), length, iterations, patience: PATIENCE }
     }
 }
 

@@ -154,18 +154,18 @@ impl Lent {
 
     /// Finds out how many of the free places are of use.
     fn settle(&mut self, max_cpus: Option<u32>) {
-        let (mut held, mut held_by_ours) = (Resources::default(), Resources::default());
+        let (mut held, mut cpus_of_ours) = (Resources::default(), 0u32);
         for holder in &self.holders {
             let holds = holder.holds.as_ref().unwrap_or(&self.node.has);
             held.add(holds);
             if holder.ours {
-                held_by_ours.add(holds);
+                cpus_of_ours = cpus_of_ours.saturating_add(holds.cpus);
             }
         }
         let left = self.node.has.without(&held);
         let is_whole = self.holders.iter().any(|h| h.holds.is_none());
         self.doubtful |= (left.is_none() || self.node.used != held) && !is_whole;
-        let may_have = max_cpus.map_or(u32::MAX, |most| most.saturating_sub(held_by_ours.cpus));
+        let may_have = max_cpus.map_or(u32::MAX, |most| most.saturating_sub(cpus_of_ours));
         let left = left.map(|left| Resources { cpus: left.cpus.min(may_have), ..left });
         let usable = left.map_or(0, |left| self.unit.count(&left)) as usize;
         let free: Vec<usize> = (0..self.on.len()).filter(|gpu| self.on[*gpu].is_none()).collect();

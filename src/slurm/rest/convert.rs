@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::field::{Number, Text, Words};
-use super::record::{Field, Flaws, Record, Shared};
+use super::record::{Field, Flaws, Record, Shared, natural};
 use super::{shares, wire};
 use crate::model::{
     Asks, BaseState, Job, JobId, JobState, Node, NodeName, NodeState, Reservation, UnixTime, UserId, hostlist,
@@ -260,14 +260,6 @@ pub(super) fn time(n: Number, field: &'static str) -> Field<Option<UnixTime>> {
         Number::Value(secs) => Ok(Some(UnixTime(secs)).filter(|t| t.0 > 0)),
         Number::Unset | Number::Infinite => Ok(None),
         Number::Bad => Err(field),
-    }
-}
-
-fn natural(n: Number, field: &'static str) -> Field<Option<u32>> {
-    match n {
-        Number::Value(n) => u32::try_from(n).map(Some).map_err(|_| field),
-        Number::Unset => Ok(None),
-        Number::Infinite | Number::Bad => Err(field),
     }
 }
 

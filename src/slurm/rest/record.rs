@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::de::Deserialize;
 
+use super::field::Number;
 use crate::model::{NodeName, NodeType};
 
 /// A record of a list: how it looks on the wire, and what it becomes.
@@ -47,6 +48,15 @@ impl<M: Record> fmt::Display for BadRecord<M> {
 
 /// Which field is bad; the caller knows of which record.
 pub(super) type Field<T> = Result<T, &'static str>;
+
+/// A whole number, if there is one; `field` where it is none.
+pub(super) fn natural(n: Number, field: &'static str) -> Field<Option<u32>> {
+    match n {
+        Number::Value(n) => u32::try_from(n).map(Some).map_err(|_| field),
+        Number::Unset => Ok(None),
+        Number::Infinite | Number::Bad => Err(field),
+    }
+}
 
 /// The fields of one record that cannot be read.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 //! clearly what a job has of a node, the job counts as having all of it: nobody else is sent there then.
 
 use super::field::{List, Number, Object, Text, Words};
-use super::record::{Flaws, Record, Shared};
+use super::record::{self, Flaws, Record, Shared};
 use super::wire;
 use crate::model::{Allocation, Gpus, NodeName, Resources};
 use crate::slurm::{Partition, gres};
@@ -32,9 +32,8 @@ impl Record for Partition {
         });
         let exclusive = jobs.map(|jobs| jobs == 0).ok_or("maximums.oversubscribe.jobs");
         let max_cpus_per_node = match maximums.map_or(Number::Bad, |maximums| maximums.cpus_per_node) {
-            Number::Unset | Number::Infinite => Ok(None),
-            Number::Value(n) => u32::try_from(n).map(Some).map_err(|_| "maximums.cpus_per_node"),
-            Number::Bad => Err("maximums.cpus_per_node"),
+            Number::Infinite => Ok(None),
+            most => record::natural(most, "maximums.cpus_per_node"),
         };
         Partition {
             name: flaws.or_default(name),

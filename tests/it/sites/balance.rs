@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::drive::Plan;
-use super::faults::{Kind, Past};
+use super::faults::Past;
 use super::gauge::{Gauge, Look};
 use super::queue::Queue;
 use super::spec::Spec;
@@ -66,15 +66,15 @@ pub struct Balance {
 
 impl Balance {
     /// Faults and delays.
-    pub fn new(spec: &Spec, plan: &Plan, queue: &Queue<'_>, kinds: &[Kind], past: &[Past]) -> Balance {
+    pub fn new(spec: &Spec, plan: &Plan, queue: &Queue<'_>, past: &[Past]) -> Balance {
         let mut faults = BTreeMap::new();
-        for kind in kinds {
-            *faults.entry(format!("{kind:?}")).or_default() += 1;
+        for fault in past {
+            *faults.entry(format!("{:?}", fault.kind)).or_default() += 1;
         }
         let mut balance = Balance {
             calm_secs: queue.calm_secs(),
             faults,
-            hard_faults: kinds.iter().filter(|k| k.takes_work()).count(),
+            hard_faults: past.iter().filter(|f| f.kind.takes_work()).count(),
             ..Balance::nothing(spec, plan)
         };
         for (id, secs) in queue.delays() {
@@ -94,7 +94,7 @@ impl Balance {
                 spec.name, balance.slept
             );
         }
-        let nodes_broke = kinds.iter().filter(|k| k.breaks_nodes()).count();
+        let nodes_broke = past.iter().filter(|f| f.kind.breaks_nodes()).count();
         if balance.requeued > nodes_broke {
             let many = balance.requeued;
             balance.broken.push(format!("Slurm requeued {many} main jobs, and {nodes_broke} nodes broke"));
@@ -191,10 +191,10 @@ impl Balance {
     }
 }
 
-/// When a main job waited, and what was broken shortly before it came.
+/// When a main job waited, and what was mended shortly before it came or meanwhile.
 fn circumstances(queue: &Queue<'_>, id: u32, past: &[Past]) -> String {
     let Some((submitted, started)) = queue.waited(id) else { return String::new() };
-    let lately = past.iter().rev().take_while(|p| submitted - p.mended.1 < LATELY_SECS);
+    let lately = past.iter().filter(|p| (submitted - LATELY_SECS..=started).contains(&p.mended.1));
     let faults: Vec<String> = lately.map(|p| p.seen_at(submitted)).collect();
     let at = |secs: f64| {
         let moment = chrono::DateTime::from_timestamp_micros((1e6 * secs) as i64).unwrap_or_default();

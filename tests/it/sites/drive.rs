@@ -105,8 +105,7 @@ pub fn run(spec: &Spec, plan: &Plan) -> Balance {
     let jobs = submit(&site, spec);
     let first = 120.0 + 2.0 * f64::from(spec.prolog_secs);
     site.until("a malleable job to train", first, || jobs.iter().any(|j| site.diary(*j).last_step() > 0));
-    let (mut gauge, mut fault, mut kinds) = (Gauge::new(), None::<Fault>, Vec::new());
-    let mut past = Vec::new();
+    let (mut gauge, mut fault, mut past) = (Gauge::new(), None::<Fault>, Vec::new());
     let (end, mut next_fault) = (clock() + plan.secs, clock() + plan.fault_every_secs / 2.0);
     while clock() < end || fault.is_some() {
         let over = fault.take_if(|f| clock() >= f.until.min(end));
@@ -114,7 +113,6 @@ pub fn run(spec: &Spec, plan: &Plan) -> Balance {
         // A main job that waits while Slurm is broken would be late by that.
         if fault.is_none() && clock() >= next_fault && clock() < end && queue.waiting().is_none() {
             fault = faults::begin(&site, &relay, &mut random, plan.longest_fault_secs);
-            kinds.extend(fault.iter().map(|f| f.kind));
             next_fault += plan.fault_every_secs * random.random_range(0.8..1.2);
             next_fault = next_fault.max(clock());
         }
@@ -134,7 +132,7 @@ pub fn run(spec: &Spec, plan: &Plan) -> Balance {
         wait::look(IDLE_SECS + 3.0 * f64::from(spec.prolog_secs), all);
     }
     let ends = finish(&site, spec, &jobs);
-    let mut balance = Balance::new(spec, plan, &queue, &kinds, &past);
+    let mut balance = Balance::new(spec, plan, &queue, &past);
     balance.take_losses(jobs.iter().map(|j| losses(&site.diary(*j))), plan);
     if spec.live {
         balance.take_departures(jobs.iter().map(|j| site.diary(*j).all("left").len()).sum());

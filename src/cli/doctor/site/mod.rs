@@ -12,6 +12,9 @@ pub fn is_unset(value: &str) -> bool {
     matches!(value, "" | "(null)" | "N/A" | "None" | "NONE")
 }
 
+/// What says how much memory a job gets that does not ask for any, on a partition or in slurm.conf.
+pub const DEFAULT_MEMORY: [&str; 2] = ["DefMemPerCPU", "DefMemPerNode"];
+
 /// Whether a comma-separated list contains this word, in any case.
 pub fn lists(list: &str, word: &str) -> bool {
     list.split(',').any(|w| w.trim().eq_ignore_ascii_case(word))

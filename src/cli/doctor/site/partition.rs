@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{is_unset, lists};
+use super::{DEFAULT_MEMORY, is_unset, lists};
 use crate::cli::doctor::finding::Finding;
 use crate::model::Lend;
 
@@ -96,7 +96,7 @@ fn shared(ours: &Partition, name: &str) -> Vec<Finding> {
 /// slurm.conf gives such jobs all of a node's. `on_cpus`: parts of nodes without GPUs are lent.
 pub fn judge_memory(all: &[Partition], name: &str, on_cpus: bool) -> Option<Finding> {
     let is_set = |p: &Partition, key: &str| get(p, key).parse::<u64>().is_ok_and(|mib| mib > 0);
-    let has_default = |p: &&Partition| ["DefMemPerCPU", "DefMemPerNode"].iter().any(|key| is_set(p, key));
+    let has_default = |p: &&Partition| DEFAULT_MEMORY.iter().any(|key| is_set(p, key));
     let is_meant = |p: &&Partition| on_cpus || get(p, "PartitionName") != name;
     let without: Vec<&str> =
         all.iter().filter(|p| !has_default(p)).filter(is_meant).map(|p| get(p, "PartitionName")).collect();

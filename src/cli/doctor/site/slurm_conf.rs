@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{is_unset, lists};
+use super::{DEFAULT_MEMORY, is_unset, lists};
 use crate::cli::doctor::finding::Finding;
 use crate::model::duration;
 
@@ -56,7 +56,7 @@ impl SlurmConf {
     /// Whether Slurm gives a job that does not say how much memory it needs all of a node's.
     pub fn gives_all_memory(&self) -> bool {
         let counts = self.get("SelectTypeParameters").to_uppercase().contains("MEMORY");
-        let has_default = ["DefMemPerCPU", "DefMemPerNode"].iter().any(|key| self.number(key) > Some(0));
+        let has_default = DEFAULT_MEMORY.iter().any(|key| self.number(key) > Some(0));
         counts && !has_default
     }
 
