@@ -191,11 +191,11 @@ mod tests {
     #[tokio::test]
     async fn a_token_where_there_is_no_munge() {
         let dir = tempfile::tempdir().unwrap();
-        let scontrol = script(dir.path(), "scontrol", "echo SLURM_JWT=abc");
+        let scontrol = script(dir.path(), "scontrol", "echo SLURM_JWT=xyz");
         let who = Slurm { munge: dir.path().join("munge"), scontrol };
         let proof = who.prove("control", None).await.unwrap();
-        assert!(matches!(&proof.credential, Credential::Jwt(s) if s.0 == "abc"));
-        assert!(!format!("{proof:?}").contains("abc"));
+        assert!(matches!(&proof.credential, Credential::Jwt(s) if s.0 == "xyz"));
+        assert!(!format!("{proof:?}").contains("xyz"));
     }
 
     #[tokio::test]

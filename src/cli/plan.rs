@@ -105,6 +105,10 @@ fn headline(round: &RoundView) -> String {
             format!("best in the time given, within {:.1} % of the bound", gap * 100.0)
         }
         SolveStatus::TimeLimit { gap: None } => "best in the time given".to_owned(),
+        SolveStatus::Unasked { gap: Some(gap) } => {
+            format!("the solver was not asked, within {:.1} % of the bound", gap * 100.0)
+        }
+        SolveStatus::Unasked { gap: None } => "the solver was not asked".to_owned(),
         SolveStatus::Fallback(why) => format!("without the solver, for it gave none: {why}"),
         SolveStatus::Trivial => "nothing to decide".to_owned(),
     };

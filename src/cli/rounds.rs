@@ -86,6 +86,7 @@ fn status(status: &SolveStatus) -> &'static str {
     match status {
         SolveStatus::Optimal => "optimal",
         SolveStatus::TimeLimit { .. } => "time_limit",
+        SolveStatus::Unasked { .. } => "unasked",
         SolveStatus::Fallback(_) => "fallback",
         SolveStatus::Trivial => "trivial",
     }

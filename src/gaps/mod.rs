@@ -25,7 +25,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::config::GapsConfig;
-use crate::model::{Gap, Gaps, JobId, NodeName, Refusal, Snapshot, UnixTime, WindowEnd};
+use crate::model::{Gap, Gaps, JobId, NodeName, NodeState, Refusal, Snapshot, UnixTime, WindowEnd};
 
 pub use bins::GapSample;
 pub use keeping::Kept;
@@ -170,6 +170,7 @@ impl<'a> Finder<'a> {
             Use::Asleep => {
                 self.asleep.insert(node.name.clone());
             }
+            Use::Unsound if node.state.has(NodeState::CAPPED) => return Err(Refusal::Capped),
             Use::Unsound => {
                 self.off += usize::from(node.state.has("POWERING_DOWN"));
                 return Err(Refusal::Unsound(node.state.clone()));

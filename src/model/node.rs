@@ -18,7 +18,7 @@ use Says::{Unusable, Usable};
 /// Slurm's words for states of nodes, sorted.
 ///
 /// PLANNED forbids nothing: it carries no time and may mean tomorrow.
-const WORDS: [(&str, Says); 33] = [
+const WORDS: [(&str, Says); 34] = [
     ("ALLOCATED", Usable),
     ("BLOCKED", Unusable),
     ("CLOUD", Usable),
@@ -35,6 +35,7 @@ const WORDS: [(&str, Says); 33] = [
     ("INVALID", Unusable),
     ("INVALID_REG", Unusable),
     ("MAINTENANCE", Unusable),
+    (NodeState::CAPPED, Unusable),
     ("MIXED", Usable),
     ("NOT_RESPONDING", Unusable),
     ("PARAMETERS", Usable),
@@ -110,6 +111,10 @@ impl From<NodeState> for Shown {
 }
 
 impl NodeState {
+    /// The one word that is not Slurm's: what is left of the node the malleable partition may not have
+    /// (MaxCPUsPerNode).
+    pub const CAPPED: &str = "MAX_CPUS_PER_NODE";
+
     /// Builds a state from Slurm's words.
     pub fn from_words<I: IntoIterator<Item = S>, S: AsRef<str>>(words: I) -> Self {
         let mut state = NodeState::default();

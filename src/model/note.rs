@@ -12,6 +12,11 @@ pub enum Note {
         /// Relative distance to the bound, where one is known.
         gap: Option<f64>,
     },
+    /// The solver was not asked.
+    Unasked {
+        /// Relative distance to the bound, where one is known.
+        gap: Option<f64>,
+    },
     /// The solver gave no plan, for this reason.
     NoSolver(String),
     /// All jobs are parked.
@@ -30,14 +35,8 @@ pub enum Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Note::OutOfTime { gap: Some(gap) } => write!(
-                f,
-                "the solver's time was up; the plan is within {:.2} % of the best possible",
-                gap * 100.0
-            ),
-            Note::OutOfTime { gap: None } => {
-                f.write_str("the solver's time was up; how good the plan is is not known")
-            }
+            Note::OutOfTime { gap } => write!(f, "the solver's time was up; {}", how_good(*gap)),
+            Note::Unasked { gap } => write!(f, "the solver was not asked; {}", how_good(*gap)),
             Note::NoSolver(why) => write!(f, "planned without the solver: {why}"),
             Note::Draining => f.write_str("draining: all jobs are parked"),
             Note::Paused => f.write_str("paused: nothing starts or grows"),
@@ -46,6 +45,13 @@ impl fmt::Display for Note {
             }
             Note::Said(what) => f.write_str(what),
         }
+    }
+}
+
+fn how_good(gap: Option<f64>) -> String {
+    match gap {
+        Some(gap) => format!("the plan is within {:.2} % of the best possible", gap * 100.0),
+        None => "how good the plan is is not known".to_owned(),
     }
 }
 

@@ -11,9 +11,14 @@ use super::{ExecPlan, JobId, NodeName, UnixTime};
 pub enum SolveStatus {
     /// Proved optimal within the gap that was asked for.
     Optimal,
-    /// The time limit came first, or there is no solve time at all; the plan is the best that was found, with
-    /// this relative gap if the solver knows it.
+    /// The time limit came first; the plan is the best that was found, with this relative gap if it is known.
     TimeLimit {
+        /// Relative distance to the bound; `None` if no bound is known.
+        gap: Option<f64>,
+    },
+    /// The solver was not asked: there is no solve time, or its program would be too large to prove anything.
+    /// The plan is the best that was found without it.
+    Unasked {
         /// Relative distance to the bound; `None` if no bound is known.
         gap: Option<f64>,
     },
@@ -30,6 +35,8 @@ words! {
         Optimal = "optimal",
         /// [`SolveStatus::TimeLimit`].
         TimeLimit = "time_limit",
+        /// [`SolveStatus::Unasked`].
+        Unasked = "unasked",
         /// [`SolveStatus::Fallback`].
         Fallback = "fallback",
         /// [`SolveStatus::Trivial`].
@@ -43,6 +50,7 @@ impl SolveStatus {
         match self {
             SolveStatus::Optimal => SolveKind::Optimal,
             SolveStatus::TimeLimit { .. } => SolveKind::TimeLimit,
+            SolveStatus::Unasked { .. } => SolveKind::Unasked,
             SolveStatus::Fallback(_) => SolveKind::Fallback,
             SolveStatus::Trivial => SolveKind::Trivial,
         }

@@ -20,6 +20,8 @@ pub enum Refusal {
     },
     /// Slurm's state forbids new work.
     Unsound(NodeState),
+    /// Ours have all CPUs of its node that the malleable partition may have.
+    Capped,
     /// Slurm calls it allocated, but shows no job on it.
     Unexplained,
     /// A job of ours is cleaning up on it.
@@ -62,6 +64,9 @@ impl fmt::Display for Refusal {
                 write!(f, "busy: job {job} of partition {partition} is on it")
             }
             Refusal::Unsound(state) => write!(f, "not usable: {state}"),
+            Refusal::Capped => f.write_str(
+                "jobs of ours have all CPUs of its node that the partition may have (MaxCPUsPerNode)",
+            ),
             Refusal::Unexplained => f.write_str("allocated, but no job of the snapshot is on it"),
             Refusal::Leaving(job) => write!(f, "job {job} of ours is still cleaning up on it"),
             Refusal::NotOurs(job) => write!(f, "held by job {job}, not ours to plan yet"),

@@ -34,7 +34,7 @@ impl RoundSummary {
     /// The line of a round with this plan, for these reasons.
     pub fn new(at: UnixTime, acted: bool, plan: &Plan, report: &Report) -> RoundSummary {
         let solved = match plan.status {
-            SolveStatus::TimeLimit { gap } => gap,
+            SolveStatus::TimeLimit { gap } | SolveStatus::Unasked { gap } => gap,
             _ => None,
         };
         RoundSummary {

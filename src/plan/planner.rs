@@ -22,13 +22,13 @@ pub fn plan(problem: &Problem<'_>, solver: &dyn Solver) -> Plan {
     if in_hand.is_within(problem.config.mip_gap) {
         return lay(&space, None, &in_hand, known(SolveStatus::Optimal));
     }
-    let unproved = || known(SolveStatus::TimeLimit { gap: in_hand.gap() });
+    let unasked = || known(SolveStatus::Unasked { gap: in_hand.gap() });
     if problem.config.solve_secs <= 0.0 {
-        return lay(&space, None, &in_hand, unproved());
+        return lay(&space, None, &in_hand, unasked());
     }
     match improve::ask(&space, solver, &in_hand) {
         Ok(Some((found, known))) => lay(&space, Some(&found), &in_hand, known),
-        Ok(None) => lay(&space, None, &in_hand, unproved()),
+        Ok(None) => lay(&space, None, &in_hand, unasked()),
         Err(why) => lay(&space, None, &in_hand, known(SolveStatus::Fallback(why))),
     }
 }

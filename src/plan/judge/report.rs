@@ -242,6 +242,7 @@ fn notes(round: &Round<'_>) -> Vec<Note> {
     let of_status = match &round.plan.status {
         SolveStatus::Optimal | SolveStatus::Trivial => None,
         SolveStatus::TimeLimit { gap } => Some(Note::OutOfTime { gap: *gap }),
+        SolveStatus::Unasked { gap } => Some(Note::Unasked { gap: *gap }),
         SolveStatus::Fallback(why) => Some(Note::NoSolver(why.clone())),
     };
     let of_mode = match (problem.drain, problem.may_grow) {

@@ -21,8 +21,8 @@ const MOST_OPTIONS: usize = 4_000;
 const NARROWER: f64 = 0.7;
 
 /// Asks the solver for something better than the schedule in hand; also says what is known then. `None` where
-/// it is not worth its time: workers are blocks, and their jobs have so many options that the program could
-/// not consider all. There it proves nothing, and changed little in rounds drawn at random.
+/// it is not worth its time: many jobs' workers are blocks, and they have so many options that the program
+/// could not consider all. There it proves nothing, and changed little in rounds drawn at random.
 pub fn ask(
     space: &Space<'_>,
     solver: &dyn Solver,
@@ -59,7 +59,7 @@ fn useful(space: &Space<'_>, in_hand: &in_hand::InHand) -> Option<(Useful, bool)
     let mut useful = prices::useful(space, &in_hand.priced, in_hand.score);
     let mut whole = true;
     while count(&useful) > MOST_OPTIONS && slack > f64::EPSILON * in_hand.score.abs() {
-        if space.blocks.are_any() {
+        if space.blocks.are_many() {
             return None;
         }
         (slack, whole) = (slack * NARROWER, false);

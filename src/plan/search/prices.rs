@@ -19,7 +19,6 @@ pub(super) const PATIENCE: usize = 6;
 /// wander from one to the other before they settle. Of few jobs branches settle it sooner.
 const BLOCK_ITERATIONS: usize = 300;
 const BLOCK_PATIENCE: usize = 12;
-const MANY_JOBS: usize = 32;
 
 /// Length of steps, as a share of Polyak's, at which the bound hardly moves any more.
 const LAST_LENGTH: f64 = 0.02;
@@ -62,7 +61,7 @@ impl Start<'_> {
     /// The start in the whole space: all is free.
     pub fn of(space: &Space<'_>) -> Self {
         let prices = vec![0.0; space.limits.len()];
-        let (iterations, patience) = match space.blocks.are_any() && space.jobs.len() >= MANY_JOBS {
+        let (iterations, patience) = match space.blocks.are_many() {
             true => (BLOCK_ITERATIONS, BLOCK_PATIENCE),
             false => (ITERATIONS, PATIENCE),
         };

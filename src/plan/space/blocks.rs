@@ -27,7 +27,12 @@ pub struct Blocks {
     held: Vec<Level>,
     /// Number of nodes.
     hosts: usize,
+    /// Number of jobs whose workers are blocks of more than one place.
+    jobs: usize,
 }
+
+/// From so many jobs of blocks on, prices and programs are those of blocks.
+const MANY_JOBS: usize = 32;
 
 impl Blocks {
     /// The blocks of a problem's jobs on these slots.
@@ -47,12 +52,19 @@ impl Blocks {
         let host = slots.iter().map(&mut host).collect();
         let size_of: FxHashMap<JobId, Level> = planned().map(|j| (j.id, j.block.max(1))).collect();
         let held = slots.iter().map(|s| s.gap.holder.and_then(|h| size_of.get(&h).copied()).unwrap_or(0));
-        Blocks { levels, held: held.collect(), host, hosts: numbers.len() }
+        let jobs = planned().filter(|j| j.block > 1).count();
+        Blocks { levels, held: held.collect(), host, hosts: numbers.len(), jobs }
     }
 
     /// Whether any has more than one place.
     pub fn are_any(&self) -> bool {
         self.levels.len() > 1
+    }
+
+    /// Whether many jobs have such workers: their rows, one for each size of blocks, then decide how hard the
+    /// problem is.
+    pub fn are_many(&self) -> bool {
+        self.jobs >= MANY_JOBS
     }
 
     /// How many blocks of `size` places the slots that may be used make together.

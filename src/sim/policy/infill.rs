@@ -116,7 +116,7 @@ impl Infill {
         match judge(&question, &self.config, Ok(solved)) {
             Ok(judged) => {
                 self.refused_plans += u64::from(!judged.refused.is_empty());
-                if let SolveStatus::TimeLimit { gap } = judged.plan.status {
+                if let SolveStatus::TimeLimit { gap } | SolveStatus::Unasked { gap } = judged.plan.status {
                     self.worst_gap = self.worst_gap.max(gap.unwrap_or(f64::INFINITY));
                 }
                 Some(judged.plan)

@@ -129,12 +129,11 @@ impl<'a> Ground<'a> {
     fn give_up_what_has_no_share(&mut self, at: UnixTime) {
         let stayer = |job: JobId| self.lent.holders.iter().any(|h| h.job == job && self.stays(h, at));
         let empty = |gpu: usize| self.lent.on[gpu].is_none_or(|job| !stayer(job));
-        let is_free = |gpu: usize| self.lent.on[gpu].is_none() && !self.lent.is_starved(gpu);
         let all: Vec<usize> = (0..self.lent.on.len()).filter(|gpu| empty(*gpu)).collect();
         let beyond = all.len() as i64 - self.usable(at);
-        let others = all.iter().filter(|gpu| self.spoken[**gpu] || !is_free(**gpu)).count() as i64;
+        let others = all.iter().filter(|gpu| self.spoken[**gpu] || !self.lent.is_free(**gpu)).count() as i64;
         let more = usize::try_from(beyond - others).unwrap_or(0);
-        let free = all.into_iter().rev().filter(|gpu| is_free(*gpu) && !self.spoken[*gpu]);
+        let free = all.into_iter().rev().filter(|gpu| self.lent.is_free(*gpu) && !self.spoken[*gpu]);
         let claimed: Vec<usize> = free.take(more).collect();
         claimed.into_iter().for_each(|gpu| self.spoken[gpu] = true);
     }

@@ -40,6 +40,9 @@ pub(super) struct Lent {
     /// Places that no job is on, and that are of no use: the CPUs or the memory that belong to them has this
     /// main job, if any has.
     pub starved: Vec<(usize, Option<JobId>)>,
+    /// Places that no job is on, and that nobody may be sent to: ours have all CPUs of the node that the
+    /// partition may have.
+    capped: Vec<usize>,
     /// Whether the records of the node and its jobs contradict each other.
     doubtful: bool,
 }
@@ -54,7 +57,8 @@ impl Lent {
             None => String::new(),
         };
         let node_type = gres::node_type(&gres, i64::from(unit.cpus), &node.features);
-        Lent { node, unit, node_type, on, holders: Vec::new(), starved: Vec::new(), doubtful: false }
+        let (holders, starved, capped) = (Vec::new(), Vec::new(), Vec::new());
+        Lent { node, unit, node_type, on, holders, starved, capped, doubtful: false }
     }
 
     /// Gives the jobs on the node their places; all of ours together may have so many CPUs.
@@ -166,17 +170,26 @@ impl Lent {
         let is_whole = self.holders.iter().any(|h| h.holds.is_none());
         self.doubtful |= (left.is_none() || self.node.used != held) && !is_whole;
         let may_have = max_cpus.map_or(u32::MAX, |most| most.saturating_sub(cpus_of_ours));
-        let left = left.map(|left| Resources { cpus: left.cpus.min(may_have), ..left });
-        let usable = left.map_or(0, |left| self.unit.count(&left)) as usize;
+        let usable = |most: u32| {
+            let left = left.clone().map(|left| Resources { cpus: left.cpus.min(most), ..left });
+            left.map_or(0, |left| self.unit.count(&left)) as usize
+        };
+        let (usable, allowed) = (usable(u32::MAX), usable(may_have));
         let free: Vec<usize> = (0..self.on.len()).filter(|gpu| self.on[*gpu].is_none()).collect();
         // Whichever main job has most CPUs keeps the last places from being of use.
         let main = self.holders.iter().filter(|h| !h.ours);
         let most = main.max_by_key(|h| h.holds.as_ref().map_or(u32::MAX, |holds| holds.cpus)).map(|h| h.job);
+        self.capped = free.iter().take(usable).skip(allowed).copied().collect();
         self.starved = free.into_iter().skip(usable).map(|gpu| (gpu, most)).collect();
     }
 
+    /// Whether no job is on a place, and somebody may be sent there.
+    pub fn is_free(&self, gpu: usize) -> bool {
+        self.on[gpu].is_none() && !self.is_starved(gpu) && !self.capped.contains(&gpu)
+    }
+
     /// Whether no job is on a place, but it is of no use.
-    pub fn is_starved(&self, gpu: usize) -> bool {
+    fn is_starved(&self, gpu: usize) -> bool {
         self.starved.iter().any(|(starved, _)| *starved == gpu)
     }
 
@@ -225,6 +238,9 @@ impl Lent {
         }
         if user.is_none() && self.is_doubtful(gpu) {
             state.insert("UNKNOWN");
+        }
+        if self.capped.contains(&gpu) {
+            state.insert(NodeState::CAPPED);
         }
         state
     }

@@ -427,8 +427,12 @@ fn the_partition_limits_the_cpus_of_a_node() {
     };
     seats.limit(&[limit("main", Some(1)), limit("infill", Some(9))]);
     assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:0,n1:1", "CPUs for two");
+    let capped = "IDLE+MAX_CPUS_PER_NODE";
+    assert_eq!(cluster.places(&mut seats, capped), "n1:2,n1:3", "the others are kept from us, and by nobody");
     cluster.runs("1 main n1=1");
     assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:1,n1:2", "main jobs have a limit of their own");
+    assert_eq!(cluster.places(&mut seats, "ALLOCATED"), "n1:0", "the main job is on no more than it has");
+    assert_eq!(cluster.places(&mut seats, capped), "n1:3");
     cluster.runs("2 infill n1=1");
     assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:2");
     seats.limit(&[limit("infill", None)]);

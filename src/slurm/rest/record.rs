@@ -65,9 +65,14 @@ pub(super) struct Flaws(pub Vec<&'static str>);
 impl Flaws {
     /// The field's value; its default, and a flaw more, if it cannot be read.
     pub(super) fn or_default<T: Default>(&mut self, field: Field<T>) -> T {
+        self.or(field, T::default())
+    }
+
+    /// The field's value; `instead`, and a flaw more, if it cannot be read.
+    pub(super) fn or<T>(&mut self, field: Field<T>, instead: T) -> T {
         field.unwrap_or_else(|name| {
             self.0.push(name);
-            T::default()
+            instead
         })
     }
 }

@@ -22,7 +22,8 @@ impl Record for Partition {
         if let Text::Value(name) = &wire.name { Some(name.to_string()) } else { None }
     }
 
-    /// Slurm writes EXCLUSIVE as 0 jobs that share.
+    /// Slurm writes EXCLUSIVE as 0 jobs that share. Of a limit that cannot be read nobody knows what it
+    /// leaves: nothing is lent.
     fn convert(wire: &wire::Partition<'_>, _: &mut Shared, flaws: &mut Flaws) -> Self {
         let name = Self::name(wire).ok_or("name");
         let maximums = if let Object::Value(maximums) = &wire.maximums { Some(maximums) } else { None };
@@ -38,7 +39,7 @@ impl Record for Partition {
         Partition {
             name: flaws.or_default(name),
             exclusive: flaws.or_default(exclusive),
-            max_cpus_per_node: flaws.or_default(max_cpus_per_node),
+            max_cpus_per_node: flaws.or(max_cpus_per_node, Some(0)),
         }
     }
 }

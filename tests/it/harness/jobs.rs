@@ -55,6 +55,13 @@ pub fn clock() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970").as_secs_f64()
 }
 
+/// When a line of a log of Slurm's was written, by `clock`; `None` for a line that does not say it.
+pub fn logged_at(line: &str) -> Option<f64> {
+    let stamp = line.strip_prefix('[')?.split(']').next()?;
+    let at = chrono::NaiveDateTime::parse_from_str(stamp, "%Y-%m-%dT%H:%M:%S%.f").ok()?;
+    Some(at.and_utc().timestamp_micros() as f64 / 1e6)
+}
+
 impl Site {
     /// Runs `sbatch` as `user` with this script; its error if it refuses.
     pub fn try_sbatch(&self, user: &str, options: &[&str], script: &str) -> Result<u32, String> {

@@ -10,7 +10,7 @@ use infill::model::{UnixTime, hello_payload};
 
 use super::cluster::{self, Cluster, NODES};
 use super::daemon::{self, Daemon, Settings};
-use super::jobs::clock;
+use super::jobs::logged_at;
 use super::postgres::Postgres;
 use super::processes::{self, Process};
 use super::slurm::Slurm;
@@ -18,6 +18,12 @@ use super::{http, wait};
 
 /// Seconds until a cluster must be clean again after a test.
 const MEND_SECS: f64 = 40.0;
+
+/// Longest until slurmctld has saved its jobs and does nothing to any for a moment, seconds.
+const SAVE_SECS: f64 = 60.0;
+
+/// Longest that slurmctld takes to write its jobs' state once it has read it, seconds.
+const SAVING_SECS: f64 = 0.05;
 
 /// Lines of each log that a failed test shows.
 const TAIL_LINES: usize = 60;
@@ -233,29 +239,33 @@ impl Site {
         self.cluster.control(&["kill", daemon]);
     }
 
-    /// kill -9 of slurmctld, once it has saved its state: what it has not, it forgets.
+    /// kill -9 of slurmctld at a moment at which it has saved all that it did to jobs: what it has not, it
+    /// forgets, and gives the ids of jobs once more.
     pub fn kill_slurmctld(&self) {
-        let path = "/var/spool/minicluster/ctld/job_state";
-        let begun = clock();
-        // A change makes it save, all of its state.
-        self.run("root", &["scontrol", "reconfigure"]);
-        let saved = || {
-            let at = self.run("root", &["stat", "-c", "%.9Y", path]);
-            at.trim().parse().is_ok_and(|at: f64| at > begun)
-        };
-        wait::look(30.0, || saved().then_some(()));
-        // Between two renames of its state it could not start again.
-        let whole = || {
+        let good = || {
+            if !self.jobs_are_saved() {
+                return None;
+            }
             self.stall("slurmctld");
-            let whole = self.state_is_whole();
-            if !whole {
+            // Between two renames of its state it could not start again.
+            let good = self.state_is_whole() && self.jobs_are_saved();
+            if !good {
                 self.resume("slurmctld");
             }
-            whole.then_some(())
+            good.then_some(())
         };
-        wait::look(30.0, whole).expect("slurmctld's state to be whole at some moment");
+        wait::look(SAVE_SECS, good).expect("slurmctld's state to be saved, and whole, at some moment");
         self.kill("slurmctld");
         self.stalled.borrow_mut().remove("slurmctld");
+    }
+
+    /// Whether slurmctld has saved its jobs since its log last spoke of one: within 5 s of a change it does.
+    fn jobs_are_saved(&self) -> bool {
+        let saved = self.run("root", &["stat", "-c", "%.9Y", "/var/spool/minicluster/ctld/job_state"]);
+        let log = std::fs::read(self.cluster.dir.join("log/slurmctld.log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let last = log.lines().rfind(|line| line.contains("JobId=")).and_then(logged_at);
+        saved.trim().parse().is_ok_and(|saved: f64| last.is_none_or(|last| saved > last + SAVING_SECS))
     }
 
     /// Whether each of slurmctld's files is there that it renames when it saves, and no renaming is under

@@ -17,7 +17,7 @@ const P99_SECS: f64 = 1.0;
 /// Fewer main jobs than this have no 99th percentile of their own.
 const ENOUGH_FOR_P99: usize = 100;
 
-/// Faults that were mended up to so long before a late main job came are told of, seconds.
+/// Faults that were over up to so long before a late main job came are told of, seconds.
 const LATELY_SECS: f64 = 60.0;
 
 /// Steps that one job did again.
@@ -191,16 +191,21 @@ impl Balance {
     }
 }
 
-/// When a main job waited, and what was mended shortly before it came or meanwhile.
+/// When a main job waited, and what was broken meanwhile or shortly before it came.
 fn circumstances(queue: &Queue<'_>, id: u32, past: &[Past]) -> String {
     let Some((submitted, started)) = queue.waited(id) else { return String::new() };
-    let lately = past.iter().filter(|p| (submitted - LATELY_SECS..=started).contains(&p.mended.1));
+    let lately = past.iter().filter(|p| p.begun <= started && p.mended.1 >= submitted - LATELY_SECS);
     let faults: Vec<String> = lately.map(|p| p.seen_at(submitted)).collect();
     let at = |secs: f64| {
         let moment = chrono::DateTime::from_timestamp_micros((1e6 * secs) as i64).unwrap_or_default();
         moment.format("%H:%M:%S%.3f").to_string()
     };
-    format!(" (submitted at {}, started at {}; {})", at(submitted), at(started), faults.join(", "))
+    format!(
+        " (submitted at {}, started at {}; faults by then: {})",
+        at(submitted),
+        at(started),
+        faults.join(", ")
+    )
 }
 
 /// The 99th percentile, by nearest rank.

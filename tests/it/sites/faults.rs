@@ -3,7 +3,7 @@
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 
-use crate::harness::jobs::{JobRow, clock};
+use crate::harness::jobs::{JobRow, clock, logged_at};
 use crate::harness::processes::Process;
 use crate::harness::site::Relay;
 use crate::harness::{Site, wait};
@@ -17,6 +17,9 @@ const SCHEDULES_SECS: f64 = 8.0;
 
 /// Longest that a job is looked for which slurmd has lost, seconds.
 const LOST_SECS: f64 = 90.0;
+
+/// Longest until slurmctld has asked every node for the end of its jobs, seconds.
+const COMPLETES_SECS: f64 = 65.0;
 
 /// After so many seconds a node tells slurmctld again that a job is over.
 const RETRY_SECS: f64 = 16.0;
@@ -102,6 +105,8 @@ impl Kind {
 pub struct Fault {
     /// What it is.
     pub kind: Kind,
+    /// When it began.
+    begun: f64,
     /// When it is mended.
     pub until: f64,
     victim: Victim,
@@ -111,6 +116,8 @@ pub struct Fault {
 pub struct Past {
     /// What it was.
     pub kind: Kind,
+    /// When it began, by `clock`.
+    pub begun: f64,
     /// When it began to be mended, and when Slurm was whole again, by `clock`.
     pub mended: (f64, f64),
     /// Of what it was, in words.
@@ -118,10 +125,12 @@ pub struct Past {
 }
 
 impl Past {
-    /// As it is shown for a moment after it: what it was, how long ago it was mended, and what that took.
+    /// As it is shown beside a moment: what it was, and in seconds from that moment (before it: negative)
+    /// when it began, when it began to be mended and when Slurm was whole again.
     pub fn seen_at(&self, at: f64) -> String {
-        let (begun, whole) = self.mended;
-        format!("{:?}{} {:.1} s before (mended in {:.1} s)", self.kind, self.of, at - whole, whole - begun)
+        let (mending, whole) = (self.mended.0 - at, self.mended.1 - at);
+        let begun = self.begun - at;
+        format!("{:?}{} from {begun:+.1} to {mending:+.1} s, whole at {whole:+.1} s", self.kind, self.of)
     }
 }
 
@@ -136,9 +145,10 @@ pub fn begin(site: &Site, relay: &Relay, random: &mut StdRng, longest: f64) -> O
     let (kind, _, (from, to)) = choose(random);
     let to = to.min(longest).max(from);
     let secs = if to > from { random.random_range(from..to) } else { from };
+    let begun = clock();
     let victim = hurt(site, relay, kind, random)?;
     eprintln!("fault: {kind:?} for {secs:.0} s{}", victim.text());
-    Some(Fault { kind, until: clock() + secs, victim })
+    Some(Fault { kind, begun, until: clock() + secs, victim })
 }
 
 fn choose(random: &mut StdRng) -> (Kind, u32, (f64, f64)) {
@@ -253,9 +263,10 @@ impl Victim {
 
 /// Mends it, and waits until Slurm is whole again.
 pub fn end(site: &Site, fault: &Fault) -> Past {
-    let begun = clock();
+    let mending = clock();
     mend(site, fault);
-    Past { kind: fault.kind, mended: (begun, clock()), of: fault.victim.text() }
+    let mended = (mending, clock());
+    Past { kind: fault.kind, begun: fault.begun, mended, of: fault.victim.text() }
 }
 
 fn mend(site: &Site, fault: &Fault) {
@@ -282,18 +293,19 @@ fn mend(site: &Site, fault: &Fault) {
         // Where it does not look for so long, it does not do it at all.
         let _ = wait::look(SCHEDULES_SECS, || schedules(site).then_some(()));
         let _ = wait::look(RETRY_SECS + 5.0, || (!is_retrying(site)).then_some(()));
+        // Of a job whose end it heard of and forgot it asks the node, once in a minute.
+        let _ = wait::look(COMPLETES_SECS, || (!completes(site)).then_some(()));
     }
     let node = fault.victim.node();
-    // Before slurmctld is killed it saves its state, which only a reconfiguration makes it do, and that makes
-    // all slurmd begin anew.
+    // slurmctld may die between noting where a job is and telling its nodes.
     if fault.kind == Kind::ControllerKilled || fault.kind == Kind::SlurmdKilled && node.is_some() {
         let _ = wait::look(LOST_SECS, || (!has_lost_a_job(site, node)).then_some(()));
     }
 }
 
 /// Whether Slurm shows a job of ours on a node, this one or any, on which nothing of it runs: slurmd has died
-/// in its prolog, and does not start it any more. Nobody there hears of a preemption, so a main job would
-/// wait until the end of the grace time, which is the site's.
+/// in its prolog, and does not start it any more, or was never told of it. Nobody there hears of a
+/// preemption, so a main job would wait until the end of the grace time, which is the site's.
 fn has_lost_a_job(site: &Site, only: Option<&str>) -> bool {
     let processes = site.processes();
     let runs = |job: &JobRow, node: &str| {
@@ -305,6 +317,11 @@ fn has_lost_a_job(site: &Site, only: Option<&str>) -> bool {
         job.partition == "infill" && job.runs() && nodes.any(|node| !runs(job, node))
     };
     site.queue().iter().any(is_lost)
+}
+
+/// Whether any node waits for the end of a job.
+fn completes(site: &Site) -> bool {
+    !site.run("root", &["sinfo", "-h", "-N", "-t", "completing", "-o", "%N"]).trim().is_empty()
 }
 
 /// Whether slurmctld has looked for nodes for jobs that wait since it was started: at first it waits for its
@@ -322,17 +339,12 @@ fn is_retrying(site: &Site) -> bool {
     let logs = std::fs::read_dir(site.cluster().dir.join("log")).into_iter().flatten().flatten();
     let logs = logs.map(|e| e.path()).filter(|p| p.to_string_lossy().contains("slurmd:"));
     let texts = logs.filter_map(|path| std::fs::read_to_string(path).ok());
-    let now = chrono::DateTime::from_timestamp(clock() as i64, 0).expect("a clock that is right").naive_utc();
-    texts.into_iter().any(|text| retries(&text, now))
+    texts.into_iter().any(|text| retries(&text, clock()))
 }
 
 /// The same of one node's log.
-fn retries(log: &str, now: chrono::NaiveDateTime) -> bool {
-    let is_young = |line: &str| {
-        let stamp = line.strip_prefix('[').and_then(|l| l.split(']').next()).unwrap_or_default();
-        let at = chrono::NaiveDateTime::parse_from_str(stamp, "%Y-%m-%dT%H:%M:%S%.f");
-        at.is_ok_and(|at| (now - at).as_seconds_f64() < RETRY_SECS)
-    };
+fn retries(log: &str, now: f64) -> bool {
+    let is_young = |line: &str| logged_at(line).is_some_and(|at| now - at < RETRY_SECS);
     let Some(last) = log.lines().rfind(|line| line.contains("Retrying job complete RPC")) else {
         return false;
     };
@@ -345,13 +357,12 @@ fn retries(log: &str, now: chrono::NaiveDateTime) -> bool {
 fn a_node_retries_until_its_step_is_done() {
     let said =
         "[2026-11-23T11:58:57.146] [43.batch] Retrying job complete RPC for StepId=43.batch [sleeping 15s]\n";
-    let at =
-        |secs: u32| chrono::NaiveDate::from_ymd_opt(2026, 11, 23).and_then(|d| d.and_hms_opt(11, 59, secs));
-    assert!(retries(said, at(5).expect("a time")));
-    assert!(!retries(said, at(20).expect("a time")), "it was long ago");
+    let at = |secs: u32| logged_at(&format!("[2026-11-23T11:59:{secs:02}.000] ")).expect("a time");
+    assert!(retries(said, at(5)));
+    assert!(!retries(said, at(20)), "it was long ago");
     let done = format!("{said}[2026-11-23T11:59:02.149] [43.batch] done with step\n");
-    assert!(!retries(&done, at(5).expect("a time")));
-    assert!(!retries("", at(5).expect("a time")));
+    assert!(!retries(&done, at(5)));
+    assert!(!retries("", at(5)));
 }
 
 /// slurmctld answers, no node is down, and the one that died is done with its jobs. (A node that came back

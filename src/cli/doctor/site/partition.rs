@@ -89,6 +89,15 @@ fn shared(ours: &Partition, name: &str) -> Vec<Finding> {
         let mend = "set them on the line of the partition in slurm.conf, each to a GPU's share of a node";
         findings.push(Finding::warn("partition", what, mend));
     }
+    let most = get(ours, "MaxCPUsPerSocket");
+    if most.parse::<u64>().is_ok() {
+        let what = format!(
+            "MaxCPUsPerSocket of partition {name} is {most}, which infill does not plan with: where it leaves less \
+             than is planned, a worker waits and is taken back"
+        );
+        let mend = "set MaxCPUsPerNode instead, which is planned with";
+        findings.push(Finding::warn("partition", what, mend));
+    }
     findings
 }
 
@@ -227,6 +236,16 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
 
         errors: 0, warnings: 0
         ");
+    }
+
+    #[test]
+    fn a_limit_on_sockets_is_told_of() {
+        let said = |most: &str| {
+            let text = BOTH.replace(" OverTime", &format!(" MaxCPUsPerSocket={most} OverTime"));
+            show(&judge(&parse(&text), "infill", "infill", Lend::Gpus), false)
+        };
+        assert!(said("3").contains("MaxCPUsPerSocket of partition infill is 3, "));
+        assert!(!said("UNLIMITED").contains("MaxCPUsPerSocket"));
     }
 
     #[test]
