@@ -83,7 +83,7 @@ fn slurmctld_is_killed_and_restarted() {
     let site = Site::acting();
     let job = Train::on("1-8").submit(&site);
     let before = site.until_trains_on(job, 8, 30.0);
-    site.kill_slurmctld();
+    assert!(site.kill_slurmctld(), "slurmctld saves its state at some moment");
     site.until("the daemon to notice", 30.0, || site.status().is_some_and(|s| !s.problems.is_empty()));
     site.until_trains(job, 20, 15.0);
     site.revive("slurmctld");
@@ -103,7 +103,7 @@ fn a_lead_that_begins_while_slurmctld_is_away_begins_later() {
     let job = Train::on("1-4").before(before).submit(&site);
     let scratch = site.scratch();
     site.until("the script to run", 40.0, || scratch.join("here").exists());
-    site.kill_slurmctld();
+    assert!(site.kill_slurmctld(), "slurmctld saves its state at some moment");
     std::fs::write(scratch.join("go"), "").expect("the scratch directory is ours");
     let output = || std::fs::read_to_string(scratch.join(format!("{job}.out"))).unwrap_or_default();
     site.until("a step that Slurm does not start", 90.0, || output().contains("trying again"));

@@ -240,8 +240,8 @@ impl Site {
     }
 
     /// kill -9 of slurmctld at a moment at which it has saved all that it did to jobs: what it has not, it
-    /// forgets, and gives the ids of jobs once more.
-    pub fn kill_slurmctld(&self) {
+    /// forgets, and gives the ids of jobs once more. Says whether there was such a moment.
+    pub fn kill_slurmctld(&self) -> bool {
         let good = || {
             if !self.jobs_are_saved() {
                 return None;
@@ -254,9 +254,12 @@ impl Site {
             }
             good.then_some(())
         };
-        wait::look(SAVE_SECS, good).expect("slurmctld's state to be saved, and whole, at some moment");
+        if wait::look(SAVE_SECS, good).is_none() {
+            return false;
+        }
         self.kill("slurmctld");
         self.stalled.borrow_mut().remove("slurmctld");
+        true
     }
 
     /// Whether slurmctld has saved its jobs since its log last spoke of one: within 5 s of a change it does.

@@ -185,10 +185,8 @@ fn hurt(site: &Site, relay: &Relay, kind: Kind, random: &mut StdRng) -> Option<V
             site.step_clock(secs);
             Some(Victim::None)
         }
-        Kind::ControllerKilled => {
-            site.kill_slurmctld();
-            Some(Victim::Daemon("slurmctld".to_owned()))
-        }
+        // Where it is never done with what it has to save, it is not killed.
+        Kind::ControllerKilled => site.kill_slurmctld().then(|| Victim::Daemon("slurmctld".to_owned())),
         Kind::ControllerStalled => stall("slurmctld".to_owned()),
         Kind::RestKilled => kill("slurmrestd".to_owned()),
         Kind::RestStalled => stall("slurmrestd".to_owned()),
