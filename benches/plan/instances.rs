@@ -202,7 +202,7 @@ impl Data {
             weight,
             sizes: Sizes::Range { min: min.nodes, max },
             block: 1,
-            rates: vec![RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve }],
+            rates: vec![RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve, sizes: None }],
             costs,
             reluctance: 1.0,
             standing: Standing::Waiting,

@@ -50,7 +50,7 @@ impl Belief<'_> {
             // loop goes over the pairs of node type and plan.
             let on = |node_type: Option<NodeType>| {
                 let (exec_plan, curve) = (ExecPlan::default(), curve.clone());
-                RateCurve { exec_plan, node_type, curve }
+                RateCurve { exec_plan, node_type, curve, sizes: None }
             };
             rates.push(on(Some(node_type.clone())));
             rates.extend((i == 0).then(|| on(None)));

@@ -14,6 +14,7 @@
 mod basis;
 mod belief;
 pub mod costs;
+pub mod kinship;
 mod learn;
 mod library;
 mod meter;

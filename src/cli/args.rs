@@ -119,6 +119,8 @@ mod tests {
             "infill gaps --log sacct.txt --unit gpu --gpus-per-node 8",
             "infill gaps --idle summit.csv.xz",
             "infill simulate --log kth.swf --curves a.csv --policy infill,bound -h -o %p|%e --html out.html",
+            "infill simulate --machine 8x8:a800 --workload j.csv --plans p.csv --facts f.csv --restart 260 --speed-up 4 --json",
+            "infill simulate --machine 29x4:a100,7x16:v100 --workload j.csv --plans p.csv --scale-work 0.2 --secs 150000 -h",
             "infill plan --local --json",
             "infill explain 12",
             "infill explain n7",
@@ -176,6 +178,15 @@ mod tests {
         assert_eq!(
             kind("infill simulate --idle a --curves b --json -o %p"),
             Some(ErrorKind::ArgumentConflict)
+        );
+        let machine = "infill simulate --workload j.csv --plans p.csv --machine";
+        assert_eq!(kind(&format!("{machine} 8x8")), Some(ErrorKind::ValueValidation));
+        assert_eq!(kind(&format!("{machine} 8x8:a --curves c.csv")), Some(ErrorKind::ArgumentConflict));
+        assert_eq!(kind(&format!("{machine} 8x8:a --speed-up 0")), Some(ErrorKind::ValueValidation));
+        assert_eq!(kind("infill simulate --machine 8x8:a"), Some(ErrorKind::MissingRequiredArgument));
+        assert_eq!(
+            kind("infill simulate --idle a --curves b --restart 2"),
+            Some(ErrorKind::MissingRequiredArgument)
         );
         assert_eq!(kind("infill explain 12 --at soon"), Some(ErrorKind::ValueValidation));
         assert_eq!(kind("infill rounds --before x"), Some(ErrorKind::ValueValidation));

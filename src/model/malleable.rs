@@ -38,6 +38,17 @@ pub struct RateCurve {
     pub node_type: Option<NodeType>,
     /// Throughput by number of nodes.
     pub curve: Curve,
+    /// The sizes at which the plan can run; `None` for all that the job may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<Sizes>,
+}
+
+impl RateCurve {
+    /// Samples a second on `nodes` nodes; 0 where the plan cannot run on so many.
+    pub fn rate(&self, nodes: u32) -> f64 {
+        let runs = self.sizes.as_ref().is_none_or(|sizes| sizes.allows(nodes));
+        if runs { self.curve.rate(nodes) } else { 0.0 }
+    }
 }
 
 /// A malleable job with all that the planner needs to know of it.

@@ -4,6 +4,7 @@
 //! Nothing here does I/O, reads a clock or draws a random number.
 
 pub mod bar;
+pub mod closed;
 pub mod constraint;
 pub mod control;
 pub mod credential;
@@ -44,6 +45,7 @@ pub mod words;
 pub mod worker;
 
 pub use bar::{Bar, Hold};
+pub use closed::{ClosedJob, SpeedRow};
 pub use constraint::{Constraint, ConstraintError};
 pub use control::{Control, Lend, Mode, Readers};
 pub use credential::{Credential, Secret, hello_payload};

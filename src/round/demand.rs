@@ -77,7 +77,7 @@ fn rates(subject: &Subject, block: u32, library: &Library) -> Vec<RateCurve> {
     }
     if rates.is_empty() {
         let curve = curves::prior(&subject.sizes);
-        rates.push(RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve });
+        rates.push(RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve, sizes: None });
     }
     rates
 }
@@ -103,7 +103,7 @@ fn on_its_kind(rates: Vec<RateCurve>, on_cpus: bool, types: Option<&[NodeType]>)
         // Nothing is lent now that is for it.
         let curve = Curve::linear();
         let node_type = Some(NodeType::new(""));
-        all.push(RateCurve { exec_plan: ExecPlan::default(), node_type, curve });
+        all.push(RateCurve { exec_plan: ExecPlan::default(), node_type, curve, sizes: None });
     }
     all
 }
@@ -186,7 +186,7 @@ mod tests {
             let (node_type, rate) = word.split_once('=').expect("TYPE=RATE");
             let node_type = (node_type != "any").then(|| NodeType::new(node_type));
             let curve = Curve::parse(&format!("1:{rate}")).expect("a curve");
-            RateCurve { exec_plan: ExecPlan::default(), node_type, curve }
+            RateCurve { exec_plan: ExecPlan::default(), node_type, curve, sizes: None }
         };
         text.split_whitespace().map(rate).collect()
     }

@@ -9,6 +9,7 @@
 //! The same setup has the same outcome: chance comes from seeds.
 
 mod chance;
+pub mod closed;
 mod cluster;
 mod engine;
 pub mod job;

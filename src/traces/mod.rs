@@ -5,6 +5,7 @@
 //! passed over and told in the [`Reading`](crate::model::Reading); a file with many of them is refused, for
 //! it is hardly what it is taken for.
 
+mod closed;
 mod curves;
 mod error;
 mod field;
@@ -22,6 +23,7 @@ mod tests;
 mod throughputs;
 mod workload;
 
+pub use closed::{read_closed_jobs, read_speeds};
 pub use curves::read_curves;
 pub use error::TraceError;
 pub use idle::read_idle;

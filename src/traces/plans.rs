@@ -99,7 +99,7 @@ impl Others {
 }
 
 /// Where the columns are.
-struct Columns {
+pub(super) struct Columns {
     model: usize,
     plan: usize,
     gpus: usize,
@@ -114,7 +114,8 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(table: &Table) -> Result<Columns, TraceError> {
+    /// Finds them.
+    pub(super) fn of(table: &Table) -> Result<Columns, TraceError> {
         Ok(Columns {
             model: table.require("model")?,
             plan: table.require("plan")?,
@@ -130,7 +131,16 @@ impl Columns {
         })
     }
 
-    fn read(&self, row: &Row) -> Result<PlanRun, String> {
+    /// The model of a row.
+    pub(super) fn model(&self, row: &Row) -> Result<String, String> {
+        match row.get(self.model) {
+            "" => Err(wrong("model", "", "a name")),
+            name => Ok(name.to_owned()),
+        }
+    }
+
+    /// What was measured of it.
+    pub(super) fn read(&self, row: &Row) -> Result<PlanRun, String> {
         let [dp, tp, pp] = self.split;
         let parallelism = Parallelism {
             dp: count("dp", row.get(dp), MAX_GPUS)?,

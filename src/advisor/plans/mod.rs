@@ -11,7 +11,10 @@
 
 mod choice;
 mod fit;
+mod learner;
 mod terms;
 #[cfg(test)]
 mod tests;
 pub mod trial;
+
+pub use learner::PlanLearner;

@@ -9,6 +9,7 @@ use super::show::HELP;
 use super::unit::Unit;
 use crate::cli::filter::TableArgs;
 use crate::model::trace::MAX_NODES_A_MACHINE;
+use crate::sim::closed::Machine;
 use crate::sim::job::Accounting;
 use crate::sim::supply::Worth;
 use crate::traces::SwfLayout;
@@ -86,18 +87,17 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub supply: SupplyArgs,
     #[command(flatten)]
+    pub closed: ClosedArgs,
+    #[command(flatten)]
     pub changes: ChangeArgs,
     /// What counts alike: a sample of any job, or a node-second of any job at its smallest size
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Alike::Sample)]
     pub worth: Alike,
     /// Policies, compared with the bound: infill, infill-known, infill-blind, infill-oracle,
     /// freetrain[@SECS], freetrain-linear[@SECS], malletrain[@SECS], equal-share, fcfs-max, bound
-    #[arg(
-        long,
-        value_name = "A,B",
-        value_delimiter = ',',
-        default_value = "infill,infill-known,freetrain,bound"
-    )]
+    /// [default: infill,infill-known,freetrain,bound]; for --machine infill, infill-known, static, rubick,
+    /// sia, fcfs [default: all]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Forward-looking time of the published program, where a policy names none
     #[arg(long, value_name = "S", default_value_t = crate::sim::policy::DEFAULT_TFWD_SECS, value_parser = positive)]
@@ -122,17 +122,28 @@ pub struct SimulateArgs {
     pub timings: bool,
 }
 
+impl SimulateArgs {
+    /// The policies that are named, or the usual ones.
+    pub fn policies<'a>(&'a self, usual: &'a [&'a str]) -> Vec<&'a str> {
+        match self.policy.is_empty() {
+            true => usual.to_vec(),
+            false => self.policy.iter().map(String::as_str).collect(),
+        }
+    }
+}
+
 /// Which malleable jobs there are.
 #[derive(Clone, Debug, Args)]
 pub struct SupplyArgs {
     /// CSV with the columns nodes and throughput, or model, nodes and throughput for several
-    #[arg(long, value_name = "FILE", required = true)]
+    #[arg(long, value_name = "FILE", required_unless_present = "machine")]
     pub curves: Vec<PathBuf>,
     /// Of these curves only the ones of this name
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Malleable jobs: CSV with the columns name, submit_s, samples, min_nodes, max_nodes, curve and perhaps
-    /// weight
+    /// weight; for --machine name (or job_id), submission_s, model, gpus, steps (or iterations) and perhaps
+    /// params, batch, gpu_type, plan_base
     #[arg(long, value_name = "FILE", conflicts_with_all = ["endless", "hpo", "nas"])]
     pub workload: Option<PathBuf>,
     /// So many jobs that never end, with the curves in turn [default: 10]
@@ -157,6 +168,35 @@ impl SupplyArgs {
     pub fn sizes(&self) -> (u32, u32) {
         (self.min.max(1), self.max.max(self.min).max(1))
     }
+}
+
+/// A machine without a main queue.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ClosedArgs {
+    /// A machine of its own instead of a log: NODESxGPUS:TYPE[,…], such as 8x8:a800, with the jobs of
+    /// --workload and the speeds of --plans; all its nodes are always there
+    #[arg(long, value_name = "SPEC", requires_all = ["workload", "plans"], conflicts_with_all = ["log", "idle", "curves", "html", "days", "warm"])]
+    pub machine: Option<Machine>,
+    /// CSV of how fast models train: model, plan, gpus, nodes, dp, tp, pp, global_batch, iter_time_s and
+    /// perhaps placement, zero, offload, gc, gpu_type; or of their best plans: model, params, batch,
+    /// gpu_type, gpus, nodes, iter_time_s
+    #[arg(long, value_name = "FILE", requires = "machine")]
+    pub plans: Option<PathBuf>,
+    /// CSV of what is known of models beforehand: model and params_mi, millions of parameters
+    #[arg(long, value_name = "FILE", requires = "machine")]
+    pub facts: Option<PathBuf>,
+    /// Seconds without a step at a job's start, and whenever it gets other GPUs or another plan
+    #[arg(long, value_name = "S", default_value_t = 260.0, value_parser = secs, requires = "machine")]
+    pub restart: f64,
+    /// Submission times are divided by this
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive, requires = "machine")]
+    pub speed_up: f64,
+    /// Each job has so many times its steps
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive, requires = "machine")]
+    pub scale_work: f64,
+    /// Ends the simulation after so many seconds, whether jobs are left or not
+    #[arg(long, value_name = "S", value_parser = positive_secs, requires = "machine")]
+    pub secs: Option<f64>,
 }
 
 /// What a change costs a job, and what it loses.
@@ -238,6 +278,11 @@ fn secs(text: &str) -> Result<f64, String> {
 fn positive(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok().filter(|n| *n > 0.0 && *n <= 1e6);
     number.ok_or_else(|| "expected a number above 0, 1000000 at most".to_owned())
+}
+
+fn positive_secs(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok().filter(|n| *n > 0.0 && *n <= 1e10);
+    number.ok_or_else(|| "expected seconds above 0, 10000000000 at most".to_owned())
 }
 
 fn machine(text: &str) -> Result<usize, String> {

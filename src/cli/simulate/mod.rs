@@ -2,6 +2,7 @@
 //! side. Needs neither a daemon nor Slurm.
 
 pub mod args;
+mod closed;
 mod command;
 mod document;
 mod page;
@@ -10,11 +11,8 @@ pub mod setup;
 mod show;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod unit;
-
-use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 pub use args::SimulateArgs;
 
@@ -25,15 +23,21 @@ use crate::config::Config;
 use crate::sim::{self, Balance, PolicyName, Setup};
 use document::Document;
 use page::Material;
-use progress::Progress;
+use progress::{Line, Measure, Progress};
 pub use show::Days;
 use show::Screen;
 pub use unit::Unit;
 
+/// The policies that are compared where none is named.
+const USUAL: [&str; 4] = ["infill", "infill-known", "freetrain", "bound"];
+
 /// Simulates.
 pub fn run(args: &SimulateArgs, session: &Session) -> CommandResult {
+    if let Some(machine) = &args.closed.machine {
+        return closed::run(args, machine);
+    }
     let config = session.config()?;
-    let names = args.policy.iter().map(|text| PolicyName::parse(text, args.tfwd));
+    let names = args.policies(&USUAL).into_iter().map(|text| PolicyName::parse(text, args.tfwd));
     let names: Vec<PolicyName> = names.collect::<Result<_, _>>().map_err(|e| Exit::Usage.because(e))?;
     show::check(&args.table)?;
     if let Some(path) = &args.html {
@@ -79,32 +83,12 @@ fn simulate_all(
     if !wanted.contains(&PolicyName::Bound) {
         wanted.push(PolicyName::Bound);
     }
-    let queue: Mutex<VecDeque<(usize, PolicyName)>> =
-        Mutex::new(wanted.iter().copied().enumerate().collect());
-    let done: Mutex<Vec<(usize, Balance, f64)>> = Mutex::new(Vec::new());
-    let progress = Progress::new(span_secs);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                    let Some((place, name)) = next else { break };
-                    let (clock, mut line) = (Instant::now(), progress.line(name));
-                    let outcome = sim::run(setup, name.build(config), &mut |share| line.at(share));
-                    let secs = clock.elapsed().as_secs_f64();
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((place, outcome, secs));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(place, ..)| *place);
-    for (_, outcome, secs) in &done {
-        tracing::debug!(policy = outcome.policy, secs, rounds = outcome.rounds, "simulated");
-    }
-    let bound_place = wanted.iter().position(|n| *n == PolicyName::Bound);
-    let bound = done.iter().find(|(place, ..)| Some(*place) == bound_place).map(|(_, o, _)| o.clone());
-    let outcomes = done.into_iter().filter(|(place, ..)| *place < names.len()).map(|(_, o, s)| (o, s));
-    (outcomes.collect(), bound.unwrap_or_default())
+    let progress = Progress::new(Measure::Time(span_secs));
+    let simulate =
+        |name: PolicyName, line: &mut Line| sim::run(setup, name.build(config), &mut |share| line.at(share));
+    let mut done = threads::each(&wanted, &progress, simulate);
+    let bound = wanted.iter().position(|n| *n == PolicyName::Bound).and_then(|at| done.get(at));
+    let bound = bound.map(|(outcome, _)| outcome.clone()).unwrap_or_default();
+    done.truncate(names.len());
+    (done, bound)
 }

@@ -1,12 +1,12 @@
 //! How far the simulations are: a line for each policy that runs, on stderr, if that is a terminal.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::show::Days;
 use crate::model::duration;
-use crate::sim::PolicyName;
 
 /// How often the lines are drawn anew at most, a second: a simulation has millions of events.
 const REDRAWS_HZ: u8 = 4;
@@ -17,34 +17,53 @@ const PARTS: f64 = 1000.0;
 /// Columns for a policy's name: the longest without a number.
 const LINE: &str = "{prefix:16} {wide_bar} {msg}";
 
+/// What there is to get through.
+#[derive(Clone, Copy, Debug)]
+pub enum Measure {
+    /// So many seconds of a log.
+    Time(f64),
+    /// So many jobs.
+    Jobs(usize),
+}
+
 /// All lines.
 pub struct Progress {
     lines: MultiProgress,
-    span_secs: f64,
+    measure: Measure,
 }
 
 /// The line of one policy; it goes when dropped.
 pub struct Line {
     bar: ProgressBar,
-    span_secs: f64,
+    measure: Measure,
     /// When it is drawn again; `None` where nothing is drawn.
     due: Option<Instant>,
 }
 
+impl Measure {
+    /// Where in it a share is: `day 3.2 of 7`.
+    fn reached(self, share: f64) -> String {
+        match self {
+            Measure::Time(secs) => Days(secs).reached(share),
+            Measure::Jobs(jobs) => format!("{:.0} of {jobs} jobs", share * jobs as f64),
+        }
+    }
+}
+
 impl Progress {
-    /// No line yet; `span_secs` is how long a time is simulated. Draws nothing where stderr is no terminal.
-    pub fn new(span_secs: f64) -> Self {
+    /// No line yet. Draws nothing where stderr is no terminal.
+    pub fn new(measure: Measure) -> Self {
         let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_HZ);
-        Progress { lines: MultiProgress::with_draw_target(target), span_secs }
+        Progress { lines: MultiProgress::with_draw_target(target), measure }
     }
 
     /// A line for a policy that begins.
-    pub fn line(&self, policy: PolicyName) -> Line {
+    pub fn line(&self, policy: impl Display) -> Line {
         let style = ProgressStyle::with_template(LINE).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(PARTS as u64).with_style(style.progress_chars("█▌ "));
         let bar = self.lines.add(bar.with_prefix(policy.to_string()));
         let due = (!bar.is_hidden()).then(Instant::now);
-        Line { bar, span_secs: self.span_secs, due }
+        Line { bar, measure: self.measure, due }
     }
 }
 
@@ -58,7 +77,7 @@ impl Line {
         }
         self.due = Some(now + Duration::from_secs(1) / u32::from(REDRAWS_HZ));
         self.bar.set_position((share * PARTS) as u64);
-        let reached = Days(self.span_secs).reached(share);
+        let reached = self.measure.reached(share);
         self.bar.set_message(match self.bar.eta() {
             // Nothing is known yet.
             Duration::ZERO => reached,

@@ -105,7 +105,7 @@ pub fn rate(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, node
     let mut curves = job.rates.iter().filter(|r| r.exec_plan == *exec_plan);
     let for_all = curves.clone().find(|r| r.node_type.is_none());
     let of_type = curves.find(|r| r.node_type.as_ref() == Some(node_type));
-    let rate = of_type.or(for_all).map_or(0.0, |r| r.curve.rate(nodes as u32));
+    let rate = of_type.or(for_all).map_or(0.0, |r| r.rate(nodes as u32));
     if rate.is_finite() { rate.max(0.0) } else { 0.0 }
 }
 
@@ -116,7 +116,7 @@ pub fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: usize) -> f64 
 
 /// The rate on whatever type is best, known here or not.
 pub fn top_rate(job: &MalleableJob, nodes: usize) -> f64 {
-    let rates = job.rates.iter().map(|r| r.curve.rate(nodes as u32));
+    let rates = job.rates.iter().map(|r| r.rate(nodes as u32));
     rates.filter(|rate| rate.is_finite()).fold(0.0, f64::max)
 }
 

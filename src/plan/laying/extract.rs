@@ -118,11 +118,13 @@ fn job_plan(
     let mut most = u32::MAX;
     if (nodes.len() as u32) < wanted {
         // Exclusions can make a count impossible that the limits allow: take the largest size that is
-        // possible.
-        most = job.sizes.up_to(nodes.len() as u32).last().copied().unwrap_or(0);
+        // possible, and at which some execution plan runs.
+        let node_type = type_of(space, &nodes);
+        let best = |size: u32| Some((size, cost::best_rate(job, node_type?, size)?));
+        let best = job.sizes.up_to(nodes.len() as u32).into_iter().rev().find_map(best);
+        let none = || (0, (job.exec_plan.clone(), 0.0));
+        (most, (exec_plan, rate)) = best.unwrap_or_else(none);
         nodes.truncate(most as usize);
-        let best = type_of(space, &nodes).and_then(|t| cost::best_rate(job, t, most));
-        (exec_plan, rate) = best.unwrap_or_else(|| (job.exec_plan.clone(), 0.0));
     }
     if nodes.is_empty() {
         (exec_plan, rate) = (job.exec_plan.clone(), 0.0);

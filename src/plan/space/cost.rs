@@ -78,7 +78,7 @@ pub fn rate_of(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, n
     let curve = of_plan()
         .find(|r| r.node_type.as_ref() == Some(node_type))
         .or_else(|| of_plan().find(|r| fits(&r.node_type)))?;
-    Some(curve.curve.rate(nodes)).filter(|rate| rate.is_finite() && *rate > 0.0)
+    Some(curve.rate(nodes)).filter(|rate| rate.is_finite() && *rate > 0.0)
 }
 
 /// The best execution plan for a size, with its rate; the present one wins ties, then the first in the job's

@@ -2,7 +2,7 @@
 
 use super::worlds::{NOW, World, gap, job};
 use crate::model::malleable::RateCurve;
-use crate::model::{Curve, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, NodeType, Standing};
+use crate::model::{Curve, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, NodeType, Sizes, Standing};
 
 /// A small generator, so that a seed means the same world for ever (SplitMix64).
 pub struct Random(pub u64);
@@ -64,7 +64,13 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
     if r.chance(25) {
         let node_type = Some(NodeType::new(r.pick(types)));
         let exec_plan = ExecPlan(r.pick(&["default", "other"]).to_owned());
-        job.rates.push(RateCurve { exec_plan, node_type, curve: Curve::parse("1:7,4:30").unwrap() });
+        job.rates.push(RateCurve {
+            exec_plan,
+            node_type,
+            curve: Curve::parse("1:7,4:30").unwrap(),
+            // By the job, not by chance: a seed means the same world for ever.
+            sizes: [None, Some("1,4"), Some("2-3")][id as usize % 3].map(|s| Sizes::parse(s).unwrap()),
+        });
     }
     if r.chance(30) {
         job.costs.start_secs = r.pick(&[0.0, 5.0, 60.0, 200.0]);

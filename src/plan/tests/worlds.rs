@@ -101,6 +101,7 @@ pub fn job(text: &str) -> MalleableJob {
         exec_plan: ExecPlan(plan.to_owned()),
         node_type,
         curve: curve(text),
+        sizes: None,
     };
     let mut job = MalleableJob {
         id,

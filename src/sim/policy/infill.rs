@@ -101,7 +101,7 @@ impl Infill {
             truth.submitted.curve.rate(truth.submitted.min_nodes) / f64::from(truth.submitted.min_nodes);
         if self.knows_curves() {
             let (exec_plan, curve) = (ExecPlan::default(), (*truth.submitted.curve).clone());
-            job.rates = vec![RateCurve { exec_plan, node_type: None, curve }];
+            job.rates = vec![RateCurve { exec_plan, node_type: None, curve, sizes: None }];
             job.weight = truth.submitted.weight;
         } else {
             // What it believes of the unit times what a sample is worth: of an unmeasured job it believes a

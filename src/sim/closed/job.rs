@@ -1,0 +1,71 @@
+//! A job of a closed machine: what it has to do, what it has done, where it runs.
+
+use super::machine::Seat;
+use super::speeds::Choice;
+use crate::model::ClosedJob;
+
+/// A job that has been submitted and has not ended.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Its place among the workload's jobs.
+    pub id: usize,
+    /// As it was submitted.
+    pub submitted: ClosedJob,
+    /// Steps that it has to do in all.
+    pub steps: f64,
+    /// Steps that are done.
+    pub done: f64,
+    /// Where it runs, if it does.
+    pub run: Option<Run>,
+    /// When it first got GPUs, s.
+    pub first_start: Option<f64>,
+    /// How often it was started or went elsewhere.
+    pub starts: u32,
+}
+
+/// What a job has now.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Plan, type and number of GPUs.
+    pub choice: Choice,
+    /// Its GPUs.
+    pub seat: Seat,
+    /// The row of the table by which it runs.
+    pub row: usize,
+    /// Steps a second once it runs.
+    pub rate: f64,
+    /// Since when, s.
+    pub since: f64,
+    /// When it makes its first step there, s.
+    pub ready: f64,
+}
+
+impl Job {
+    /// A job that waits.
+    pub fn new(id: usize, submitted: ClosedJob, work: f64) -> Job {
+        let steps = submitted.steps * work;
+        Job { id, submitted, steps, done: 0.0, run: None, first_start: None, starts: 0 }
+    }
+
+    /// Steps that are left.
+    pub fn left(&self) -> f64 {
+        (self.steps - self.done).max(0.0)
+    }
+
+    /// When it ends if it stays as it is; infinite while it waits.
+    pub fn ends_at(&self, now: f64) -> f64 {
+        self.run.as_ref().map_or(f64::INFINITY, |run| run.ready.max(now) + self.left() / run.rate)
+    }
+
+    /// Lets time pass. Returns the GPU-seconds that it held.
+    pub(super) fn pass(&mut self, from: f64, to: f64) -> f64 {
+        let Some(run) = &self.run else { return 0.0 };
+        self.done = (self.done + run.rate * (to - run.ready.max(from)).max(0.0)).min(self.steps);
+        f64::from(run.choice.gpus) * (to - from)
+    }
+
+    /// Whether all is done, but for what rounding leaves.
+    pub(super) fn is_over(&self) -> bool {
+        self.left() <= self.steps * 1e-9
+    }
+}

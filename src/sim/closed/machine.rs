@@ -1,0 +1,202 @@
+//! The machine: nodes with GPUs, in pools of one type each, and where jobs sit.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::model::NodeType;
+
+/// Most GPUs of a machine.
+const MAX_GPUS: u32 = 65_536;
+
+/// Nodes of one type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// Type of the GPUs.
+    pub node_type: NodeType,
+    /// GPUs of each node.
+    pub per_node: u32,
+    /// Free GPUs by node.
+    free: Vec<u32>,
+}
+
+/// All nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// By type, as they were named.
+    pub pools: Vec<Pool>,
+}
+
+/// GPUs that a job has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seat {
+    /// The pool.
+    pub pool: usize,
+    /// GPUs by node, by the node's number in the pool.
+    pub nodes: Vec<(usize, u32)>,
+}
+
+/// What is no machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected NODESxGPUS:TYPE[,…], such as 8x8:a800 or 29x4:a100,58x2:a40, with {MAX_GPUS} GPUs at most; found {0:?}"
+)]
+pub struct NoMachine(String);
+
+impl Pool {
+    /// GPUs of all nodes.
+    pub fn gpus(&self) -> u32 {
+        self.per_node * self.free.len() as u32
+    }
+
+    /// Free GPUs of all nodes.
+    pub fn free(&self) -> u32 {
+        self.free.iter().sum()
+    }
+
+    /// Free GPUs of each node.
+    pub fn free_by_node(&self) -> &[u32] {
+        &self.free
+    }
+
+    /// Finds GPUs for a job on as few nodes as there can be: on the fullest node that has room for all, else
+    /// on the emptiest nodes and for the rest on the fullest that has room. `None` where there are too few.
+    fn find(&self, gpus: u32) -> Option<Vec<(usize, u32)>> {
+        let mut rest = gpus;
+        let mut found: Vec<(usize, u32)> = Vec::new();
+        while rest > 0 {
+            let others = self.free.iter().copied().enumerate();
+            let others = others.filter(|(n, free)| *free > 0 && found.iter().all(|(f, _)| f != n));
+            let tightest =
+                others.clone().filter(|(_, free)| *free >= rest).min_by_key(|(n, free)| (*free, *n));
+            let emptiest = others.max_by_key(|(n, free)| (*free, std::cmp::Reverse(*n)));
+            let (node, free) = tightest.or(emptiest)?;
+            let taken = free.min(rest);
+            found.push((node, taken));
+            rest -= taken;
+        }
+        Some(found)
+    }
+}
+
+impl Machine {
+    /// GPUs of all pools.
+    pub fn gpus(&self) -> u32 {
+        self.pools.iter().map(Pool::gpus).sum()
+    }
+
+    /// Where a job with so many GPUs of a pool would sit; `None` where there are too few.
+    pub fn find(&self, pool: usize, gpus: u32) -> Option<Seat> {
+        let nodes = self.pools.get(pool)?.find(gpus)?;
+        Some(Seat { pool, nodes })
+    }
+
+    /// Gives GPUs that are free to a job.
+    pub fn take(&mut self, seat: &Seat) {
+        self.each(seat, |free, gpus, _| free.saturating_sub(gpus));
+    }
+
+    /// Takes them back.
+    pub fn give_back(&mut self, seat: &Seat) {
+        self.each(seat, |free, gpus, per_node| (free + gpus).min(per_node));
+    }
+
+    /// Whether all of them are free.
+    pub fn is_free(&self, seat: &Seat) -> bool {
+        let free = |node: usize| self.pools.get(seat.pool).and_then(|p| p.free.get(node)).copied();
+        seat.nodes.iter().all(|(node, gpus)| free(*node).is_some_and(|free| free >= *gpus))
+    }
+
+    fn each(&mut self, seat: &Seat, change: impl Fn(u32, u32, u32) -> u32) {
+        let Some(pool) = self.pools.get_mut(seat.pool) else { return };
+        for (node, gpus) in &seat.nodes {
+            if let Some(free) = pool.free.get_mut(*node) {
+                *free = change(*free, *gpus, pool.per_node);
+            }
+        }
+    }
+}
+
+impl Seat {
+    /// GPUs on all nodes.
+    pub fn gpus(&self) -> u32 {
+        self.nodes.iter().map(|(_, gpus)| gpus).sum()
+    }
+
+    /// GPUs on each node, ascending.
+    pub fn by_node(&self) -> Vec<u32> {
+        let mut gpus: Vec<u32> = self.nodes.iter().map(|(_, gpus)| *gpus).collect();
+        gpus.sort_unstable();
+        gpus
+    }
+}
+
+impl FromStr for Machine {
+    type Err = NoMachine;
+
+    /// Parses `8x8:a800`, or several such, a type each.
+    fn from_str(text: &str) -> Result<Machine, NoMachine> {
+        let none = || NoMachine(text.to_owned());
+        let pools: Option<Vec<Pool>> = text.split(',').map(pool).collect();
+        let machine = Machine { pools: pools.ok_or_else(none)? };
+        let mut types: Vec<&NodeType> = machine.pools.iter().map(|p| &p.node_type).collect();
+        types.sort();
+        types.dedup();
+        let gpus = machine.pools.iter().map(|p| u64::from(p.per_node) * p.free.len() as u64).sum::<u64>();
+        let good = types.len() == machine.pools.len() && gpus <= u64::from(MAX_GPUS);
+        if good { Ok(machine) } else { Err(none()) }
+    }
+}
+
+fn pool(text: &str) -> Option<Pool> {
+    let (shape, node_type) = text.trim().split_once(':')?;
+    let (nodes, gpus) = shape.split_once('x')?;
+    let number = |text: &str| text.parse::<u32>().ok().filter(|n| (1..=MAX_GPUS).contains(n));
+    let (nodes, per_node) = (number(nodes)?, number(gpus)?);
+    let good = !node_type.is_empty();
+    good.then(|| Pool { node_type: NodeType::new(node_type), per_node, free: vec![per_node; nodes as usize] })
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, pool) in self.pools.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{}x{}:{}", pool.free.len(), pool.per_node, pool.node_type)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seats(machine: &mut Machine, gpus: &[u32]) -> String {
+        let mut take = |gpus: &u32| {
+            let seat = machine.find(0, *gpus)?;
+            machine.take(&seat);
+            Some(seat.nodes.iter().map(|(n, g)| format!("{n}:{g}")).collect::<Vec<_>>().join("+"))
+        };
+        gpus.iter().map(|g| take(g).unwrap_or_else(|| "-".to_owned())).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn jobs_sit_as_close_as_they_can() {
+        let mut machine: Machine = "3x4:a".parse().unwrap();
+        assert_eq!(seats(&mut machine, &[2, 4, 1, 1, 3, 2]), "0:2 1:4 0:1 0:1 2:3 -");
+        let seat = Seat { pool: 0, nodes: vec![(0, 2)] };
+        machine.give_back(&seat);
+        assert!(machine.is_free(&seat));
+        assert_eq!(seats(&mut machine, &[3]), "0:2+2:1");
+    }
+
+    #[test]
+    fn machines_are_read_and_shown() {
+        let text = "29x4:a100,7x16:v100";
+        let machine: Machine = text.parse().unwrap();
+        assert_eq!((machine.to_string().as_str(), machine.gpus()), (text, 228));
+        for wrong in ["", "8x8", "8:a", "0x8:a", "8x0:a", "8x8:", "1x1:a,2x2:a", "65536x2:a", "99999x99999:a"]
+        {
+            assert!(wrong.parse::<Machine>().unwrap_err().to_string().contains("NODESxGPUS:TYPE"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! A closed machine: no main queue, nodes that are always there, jobs that come, train and end. Published
+//! experiments are run on such machines, and so like is compared with like.
+//!
+//! ```text
+//! jobs ─▶ engine ─▶ policy: who gets which type, how many GPUs, which plan ─▶ seats on the machine
+//!           ▲                                                                    │
+//!           └──────── time passes by what was measured of the model there ◀──────┘
+//! ```
+//!
+//! All policies pay the same for a change and run only where the table says that a model runs. What infill
+//! decides with is the daemon's planner.
+
+mod engine;
+mod job;
+mod learned;
+mod machine;
+mod outcome;
+pub mod policy;
+mod setup;
+mod speeds;
+#[cfg(test)]
+mod tests;
+
+pub use engine::run;
+pub use job::{Job, Run};
+pub use machine::{Machine, NoMachine, Pool, Seat};
+pub use outcome::{JobOutcome, Outcome};
+pub use policy::ClosedPolicy;
+pub use setup::Setup;
+pub use speeds::{Choice, Measured, ModelSpeeds, Speeds};

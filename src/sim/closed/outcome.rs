@@ -1,0 +1,96 @@
+//! What came of a simulation.
+
+/// How a job that ended fared, s since the simulation's start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobOutcome {
+    /// Its name.
+    pub name: String,
+    /// When it was submitted.
+    pub submitted: f64,
+    /// When it first got GPUs.
+    pub started: f64,
+    /// When it ended.
+    pub ended: f64,
+}
+
+impl JobOutcome {
+    /// Job completion time: from its submission to its end, s.
+    pub fn jct(&self) -> f64 {
+        self.ended - self.submitted
+    }
+}
+
+/// What one policy made of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The policy.
+    pub policy: String,
+    /// Jobs that ended, in the order of their ends.
+    pub jobs: Vec<JobOutcome>,
+    /// Jobs of the workload.
+    pub submitted: usize,
+    /// Length of the simulation: until the last job ended, or until it was ended, s.
+    pub makespan_secs: f64,
+    /// How often a job went over to other GPUs or another plan, its first start not counted.
+    pub restarts: u64,
+    /// Samples of all jobs, also of those that did not end.
+    pub samples: f64,
+    /// GPU-seconds that jobs held.
+    pub gpu_secs: f64,
+    /// The same as a share of what there was.
+    pub gpu_use: f64,
+}
+
+impl Outcome {
+    pub(super) fn new(policy: String) -> Outcome {
+        Outcome {
+            policy,
+            jobs: Vec::new(),
+            submitted: 0,
+            makespan_secs: 0.0,
+            restarts: 0,
+            samples: 0.0,
+            gpu_secs: 0.0,
+            gpu_use: 0.0,
+        }
+    }
+
+    pub(super) fn close(&mut self, now: f64, gpus: u32, submitted: usize) {
+        (self.makespan_secs, self.submitted) = (now, submitted);
+        self.gpu_use = self.gpu_secs / (f64::from(gpus) * now).max(f64::MIN_POSITIVE);
+    }
+
+    /// Job completion times, ascending, s.
+    pub fn jcts(&self) -> Vec<f64> {
+        let mut jcts: Vec<f64> = self.jobs.iter().map(JobOutcome::jct).collect();
+        jcts.sort_by(f64::total_cmp);
+        jcts
+    }
+
+    /// Average completion time, s; 0 where no job ended.
+    pub fn jct_mean(&self) -> f64 {
+        mean(self.jobs.iter().map(JobOutcome::jct))
+    }
+
+    /// Average time from submission to the first GPUs, of the jobs that ended, s.
+    pub fn queue_mean(&self) -> f64 {
+        mean(self.jobs.iter().map(|j| j.started - j.submitted))
+    }
+
+    /// The completion time that this share of the jobs does not exceed (nearest rank), s; 0 where none ended.
+    pub fn jct_at(&self, share: f64) -> f64 {
+        let jcts = self.jcts();
+        let rank = (share * jcts.len() as f64).ceil().max(1.0) as usize;
+        jcts.get(rank - 1).copied().unwrap_or(0.0)
+    }
+
+    /// Samples a second of all jobs.
+    pub fn throughput(&self) -> f64 {
+        self.samples / self.makespan_secs.max(f64::MIN_POSITIVE)
+    }
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len().max(1) as f64;
+    values.sum::<f64>() / count
+}

@@ -1,0 +1,163 @@
+//! Rubick (MLSys 2025), as far as it is public: sensitivity curves and their slopes.
+//!
+//! A job's curve is its best rate over plans at each size of the type that it asks for, made monotone; its
+//! slope is the relative gain a GPU. In each round old jobs come first: each gets the fewest GPUs that keep
+//! what was guaranteed, its rate as submitted divided by 1.5; where too few are free, whoever loses least
+//! gives some up, but nobody falls below the guarantee. What is left over goes where the slope is steepest.
+
+use std::collections::BTreeMap;
+
+use super::{Policy, View, Wish, as_submitted, fastest, offers};
+use crate::sim::closed::job::Job;
+use crate::sim::closed::speeds::Choice;
+
+/// Seconds between two rounds.
+const EVERY_SECS: f64 = 60.0;
+
+/// A job may run so many times slower than as submitted.
+const SLOWER: f64 = 1.5;
+
+/// See the module's text.
+#[derive(Clone, Copy, Debug)]
+pub struct Rubick;
+
+/// A job's sensitivity curve: sizes at which it is faster than at all smaller ones, ascending.
+struct Curve {
+    points: Vec<(Choice, f64)>,
+    /// The first point that keeps what was guaranteed.
+    least: usize,
+}
+
+impl Curve {
+    fn of(view: &View<'_>, job: &Job) -> Option<Curve> {
+        let (asked, rate) = as_submitted(view, job, false)?;
+        let mut points: Vec<(Choice, f64)> = Vec::new();
+        for (choice, rate) in fastest(offers(view, job)).into_iter().filter(|(c, _)| c.pool == asked.pool) {
+            if points.last().is_none_or(|(_, known)| rate > *known) {
+                points.push((choice, rate));
+            }
+        }
+        let least = points.iter().position(|(_, r)| *r >= rate / SLOWER)?;
+        Some(Curve { points, least })
+    }
+
+    fn gpus(&self, at: usize) -> u32 {
+        self.points.get(at).map_or(0, |(choice, _)| choice.gpus)
+    }
+
+    /// The relative gain a GPU from one point to the next.
+    fn slope(&self, at: usize) -> Option<f64> {
+        let ((_, rate), (_, next)) = (self.points.get(at)?, self.points.get(at + 1)?);
+        Some((next - rate) / rate / f64::from(self.gpus(at + 1) - self.gpus(at)))
+    }
+}
+
+/// A division of the machine as it is made.
+struct Division {
+    curves: BTreeMap<usize, Curve>,
+    /// The point of each job that has GPUs.
+    at: BTreeMap<usize, usize>,
+    /// Free GPUs by pool.
+    free: Vec<u32>,
+}
+
+impl Policy for Rubick {
+    fn name(&self) -> String {
+        "rubick".to_owned()
+    }
+
+    fn every_secs(&self) -> f64 {
+        EVERY_SECS
+    }
+
+    fn decide(&mut self, view: &View<'_>) -> Vec<Wish> {
+        let mut division = Division::now(view);
+        let waiting: Vec<usize> =
+            division.curves.keys().copied().filter(|j| !division.at.contains_key(j)).collect();
+        for job in waiting {
+            division.admit(job);
+        }
+        division.share_out();
+        let choice = |job: usize| {
+            let at = division.at.get(&job)?;
+            division.curves.get(&job)?.points.get(*at).map(|(choice, _)| choice.clone())
+        };
+        division.at.keys().map(|job| Wish::to(*job, choice(*job))).collect()
+    }
+}
+
+impl Division {
+    /// What jobs have now.
+    fn now(view: &View<'_>) -> Division {
+        let curves: BTreeMap<usize, Curve> =
+            view.jobs.values().filter_map(|j| Some((j.id, Curve::of(view, j)?))).collect();
+        let point = |job: &Job| {
+            let (run, curve) = (job.run.as_ref()?, curves.get(&job.id)?);
+            let fits = |(_, (choice, _)): &(usize, &(Choice, f64))| choice.gpus <= run.choice.gpus;
+            curve.points.iter().enumerate().filter(fits).last().map(|(at, _)| (job.id, at))
+        };
+        let at: BTreeMap<usize, usize> = view.jobs.values().filter_map(point).collect();
+        let mut free: Vec<u32> = view.machine.pools.iter().map(|p| p.gpus()).collect();
+        for (job, at) in &at {
+            if let Some((choice, _)) = curves.get(job).and_then(|c| c.points.get(*at)) {
+                free[choice.pool] = free[choice.pool].saturating_sub(choice.gpus);
+            }
+        }
+        Division { curves, at, free }
+    }
+
+    /// Gives a job that waits what it is guaranteed, if others can spare it.
+    fn admit(&mut self, job: usize) {
+        let Some(curve) = self.curves.get(&job) else { return };
+        let Some((choice, _)) = curve.points.get(curve.least) else { return };
+        let (pool, gpus, least) = (choice.pool, choice.gpus, curve.least);
+        let before = (self.at.clone(), self.free.clone());
+        while self.free[pool] < gpus {
+            let Some(loser) = self.flattest(pool) else {
+                (self.at, self.free) = before;
+                return;
+            };
+            self.go(loser, -1);
+        }
+        self.free[pool] -= gpus;
+        self.at.insert(job, least);
+    }
+
+    /// Who would lose least by one step down, and keeps what is guaranteed.
+    fn flattest(&self, pool: usize) -> Option<usize> {
+        let loss = |(job, at): (&usize, &usize)| {
+            let curve = self.curves.get(job)?;
+            let fits = curve.points.get(*at).is_some_and(|(c, _)| c.pool == pool) && *at > curve.least;
+            Some((*job, curve.slope(at.checked_sub(1).filter(|_| fits)?)?))
+        };
+        self.at.iter().filter_map(loss).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(job, _)| job)
+    }
+
+    /// Gives what is left over where it is worth most.
+    fn share_out(&mut self) {
+        loop {
+            let gain = |(job, at): (&usize, &usize)| {
+                let curve = self.curves.get(job)?;
+                let pool = curve.points.get(*at)?.0.pool;
+                let slope = curve.slope(*at)?;
+                let needs = curve.gpus(*at + 1) - curve.gpus(*at);
+                (needs <= self.free[pool]).then_some((*job, slope))
+            };
+            let Some((job, _)) = self.at.iter().filter_map(gain).max_by(|a, b| a.1.total_cmp(&b.1)) else {
+                return;
+            };
+            self.go(job, 1);
+        }
+    }
+
+    /// One point up or down a job's curve.
+    fn go(&mut self, job: usize, by: isize) {
+        let (Some(curve), Some(at)) = (self.curves.get(&job), self.at.get_mut(&job)) else { return };
+        let to = at.saturating_add_signed(by);
+        let (Some((from, _)), Some((into, _))) = (curve.points.get(*at), curve.points.get(to)) else {
+            return;
+        };
+        self.free[into.pool] = (self.free[into.pool] + from.gpus).saturating_sub(into.gpus);
+        *at = to;
+    }
+}

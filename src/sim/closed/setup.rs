@@ -1,0 +1,32 @@
+//! What is simulated: machine, jobs, speeds, and what changes cost.
+
+use std::collections::BTreeMap;
+
+use super::machine::Machine;
+use super::speeds::Speeds;
+use crate::model::{ClosedJob, ModelFacts};
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The machine, all free.
+    pub machine: Machine,
+    /// The jobs, by submission.
+    pub jobs: Vec<ClosedJob>,
+    /// How fast models truly train.
+    pub speeds: Speeds,
+    /// What is known of models beforehand.
+    pub facts: BTreeMap<String, ModelFacts>,
+    /// Seconds without a step when a job starts, or goes over to other GPUs or another plan.
+    pub restart_secs: f64,
+    /// Each job has so many times the steps that it was submitted with.
+    pub work: f64,
+    /// Submission times are divided by this.
+    pub speed_up: f64,
+    /// Ends the simulation so many seconds after its start, if jobs are left then.
+    pub most_secs: Option<f64>,
+    /// Standard deviation of the logarithm of what is measured.
+    pub noise: f64,
+    /// Seed of the noise.
+    pub seed: u64,
+}

@@ -1,0 +1,135 @@
+//! How fast models truly train: measured tables, by type, plan and placement.
+
+use std::collections::BTreeMap;
+
+use crate::model::{ExecPlan, NodeType, SpeedRow};
+
+/// A way to run a model: a pool of the machine, a plan, so many GPUs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Choice {
+    /// The pool.
+    pub pool: usize,
+    /// GPUs.
+    pub gpus: u32,
+    /// The execution plan.
+    pub plan: ExecPlan,
+}
+
+/// One measured placement of a choice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// GPUs on each node, ascending.
+    pub by_node: Vec<u32>,
+    /// Steps a second.
+    pub rate: f64,
+    /// The table's row.
+    pub row: usize,
+}
+
+/// The speeds of one model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelSpeeds {
+    /// By choice, all placements, the fewest nodes first, of as many the slowest first.
+    choices: BTreeMap<Choice, Vec<Measured>>,
+    /// Samples of a step.
+    pub batch: f64,
+}
+
+/// The speeds of all models.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Speeds {
+    /// The table's rows.
+    pub rows: Vec<SpeedRow>,
+    models: BTreeMap<String, ModelSpeeds>,
+}
+
+impl Speeds {
+    /// Of these rows, for pools of these types. A row without a type holds for all of them.
+    pub fn new(rows: Vec<SpeedRow>, types: &[NodeType]) -> Speeds {
+        let mut models: BTreeMap<String, ModelSpeeds> = BTreeMap::new();
+        for (number, row) in rows.iter().enumerate() {
+            let speeds = models.entry(row.model.clone()).or_default();
+            speeds.batch = row.batch;
+            let fits = |t: &NodeType| row.node_type.as_ref().is_none_or(|of| of == t);
+            for (pool, _) in types.iter().enumerate().filter(|(_, t)| fits(t)) {
+                let choice = Choice { pool, gpus: row.gpus(), plan: row.plan.clone() };
+                let measured =
+                    Measured { by_node: row.gpus_by_node.clone(), rate: 1.0 / row.step_secs, row: number };
+                speeds.choices.entry(choice).or_default().push(measured);
+            }
+        }
+        for measured in models.values_mut().flat_map(|m| m.choices.values_mut()) {
+            measured.sort_by(|a, b| a.by_node.len().cmp(&b.by_node.len()).then(a.rate.total_cmp(&b.rate)));
+        }
+        Speeds { rows, models }
+    }
+
+    /// What is known of a model.
+    pub fn of(&self, model: &str) -> Option<&ModelSpeeds> {
+        self.models.get(model)
+    }
+}
+
+impl ModelSpeeds {
+    /// All ways to run it, each with its placements, the closest first.
+    pub fn choices(&self) -> impl Iterator<Item = (&Choice, &[Measured])> {
+        self.choices.iter().map(|(choice, measured)| (choice, measured.as_slice()))
+    }
+
+    /// Whether it was measured with this choice at all.
+    pub fn has(&self, choice: &Choice) -> bool {
+        self.choices.contains_key(choice)
+    }
+
+    /// The measurement that holds for a placement: its own, else the slowest on as many nodes, else on the
+    /// next greater number of nodes. `None` where it was measured on fewer nodes only: nobody knows whether
+    /// it runs there.
+    pub fn on(&self, choice: &Choice, by_node: &[u32]) -> Option<&Measured> {
+        let all = self.choices.get(choice)?;
+        let same = all.iter().find(|m| m.by_node == by_node);
+        same.or_else(|| all.iter().find(|m| m.by_node.len() >= by_node.len()))
+    }
+
+    /// The measurement on the closest placement.
+    pub fn closest(&self, choice: &Choice) -> Option<&Measured> {
+        let all = self.choices.get(choice)?;
+        let fewest = all.first()?.by_node.len();
+        all.iter().take_while(|m| m.by_node.len() == fewest).last()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(plan: &str, by_node: &[u32], step_secs: f64) -> SpeedRow {
+        SpeedRow {
+            model: "m".to_owned(),
+            node_type: None,
+            plan: ExecPlan(plan.to_owned()),
+            parallelism: None,
+            batch: 8.0,
+            gpus_by_node: by_node.to_vec(),
+            step_secs,
+        }
+    }
+
+    #[test]
+    fn a_placement_has_the_rate_of_the_nearest_that_is_no_closer() {
+        let rows =
+            vec![row("p", &[4], 1.0), row("p", &[2, 2], 2.0), row("p", &[1, 3], 4.0), row("q", &[1; 4], 5.0)];
+        let speeds = Speeds::new(rows, &[NodeType::new("a"), NodeType::new("b")]);
+        let model = speeds.of("m").unwrap();
+        let on = |plan: &str, by_node: &[u32]| {
+            let choice = Choice { pool: 1, gpus: 4, plan: ExecPlan(plan.to_owned()) };
+            model.on(&choice, by_node).map(|m| m.rate)
+        };
+        assert_eq!(on("p", &[4]), Some(1.0));
+        assert_eq!(on("p", &[2, 2]), Some(0.5));
+        assert_eq!(on("p", &[1, 1, 2]), None, "it was never spread so far");
+        assert_eq!(on("q", &[2, 2]), Some(0.2));
+        let closest = Choice { pool: 0, gpus: 4, plan: ExecPlan("p".to_owned()) };
+        assert_eq!(model.closest(&closest).map(|m| m.row), Some(0));
+        assert_eq!(model.choices().count(), 4, "two plans on two types");
+    }
+}
