@@ -46,6 +46,9 @@ pub struct GapContext<'a> {
     pub config: &'a GapsConfig,
     /// Nodes that our malleable jobs hold, with the lead's id.
     pub holders: &'a Holders,
+    /// Those of them that a job is only on its way to: while another part of ours cleans up there, they stay
+    /// its own.
+    pub promised: &'a FxHashSet<NodeName>,
     /// Knows since when each node has been a gap; one that it does not know became one now. Nodes with the
     /// same moment became free together.
     pub tracker: &'a Tracker,
@@ -176,11 +179,13 @@ impl<'a> Finder<'a> {
                 return Err(Refusal::Unsound(node.state.clone()));
             }
             Use::Unexplained => return Err(Refusal::Unexplained),
-            Use::Leaving(job) => return Err(Refusal::Leaving(job)),
+            Use::Leaving(job) if !self.context.promised.contains(&node.name) => {
+                return Err(Refusal::Leaving(job));
+            }
             Use::Ours(job) if !self.context.holders.contains_key(&node.name) => {
                 return Err(Refusal::NotOurs(job));
             }
-            Use::Ours(_) | Use::Free => {}
+            Use::Ours(_) | Use::Leaving(_) | Use::Free => {}
         }
         match self.windows.ongoing(at) {
             Some(reservation) => Err(Refusal::Reserved(reservation.name.as_str().into())),

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rustc_hash::FxHashSet;
+
 use super::*;
 use crate::model::{BaseState, Job, JobState, KeepIdle, Node, NodeState, NodeType, Reservation, UserId};
 
@@ -66,6 +68,7 @@ fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> G
     let context = GapContext {
         config,
         holders: &holders,
+        promised: &FxHashSet::default(),
         tracker: &tracker,
         kept: &Kept::default(),
         survival: &survival,

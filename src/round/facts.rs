@@ -43,6 +43,14 @@ pub struct JobFacts {
     pub ending: bool,
 }
 
+impl JobFacts {
+    /// Nodes, or places of such, that the job counts as holding, though no part of it is there yet.
+    pub fn promised(&self) -> impl Iterator<Item = NodeName> + '_ {
+        let comes = |h: &&HeldNode| h.slurm_job == self.job && Some(&h.node) != self.place.lead_now.as_ref();
+        self.place.held.iter().filter(comes).flat_map(|h| h.node.parts())
+    }
+}
+
 /// What the owner of a job declares of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claims {

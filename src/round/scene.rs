@@ -304,6 +304,7 @@ impl Scene {
         let context = GapContext {
             config: &self.config.gaps,
             holders: &holders(jobs),
+            promised: &jobs.iter().flat_map(JobFacts::promised).collect(),
             tracker: &self.tracker,
             kept: &self.kept,
             survival: self.experience.survival(),

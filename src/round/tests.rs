@@ -119,6 +119,28 @@ fn what_a_job_leaves_that_has_ended_is_nobody_s_yet() {
     );
 }
 
+/// A part of a malleable job that has ended and cleans up on this node.
+fn cleans_up(id: u32, node: &str) -> crate::model::Job {
+    let mut ours = pending_job(id, 1);
+    ours.state = crate::model::JobState::of(crate::model::BaseState::Completed);
+    ours.state.flags.insert("COMPLETING".to_owned());
+    (ours.partition, ours.nodes) = ("infill".to_owned(), vec![NodeName::from(node)]);
+    ours
+}
+
+#[test]
+fn a_node_stays_promised_while_another_part_of_ours_cleans_up_there() {
+    let mut scene = scene();
+    let coming = [JobFacts { standing: Standing::Busy, ..job(2, "n2 n3") }];
+    let mut snapshot = snapshot();
+    snapshot.jobs.extend([cleans_up(71, "n1"), cleans_up(72, "n3")]);
+    let _ = scene.look(&snapshot, &coming, Advice::Watch, NOW);
+    let question = scene.question(&coming, Terms::FREE, NOW);
+    assert_eq!(gaps(&question), "n2: 2\nn3: 2\nn4: free\nn1: job 71 of ours is still cleaning up on it");
+    let plan = question.solve(&Config::default());
+    assert_eq!(plan.job(JobId(2)).map(|j| j.nodes.len()), Some(2), "its second node is still its own");
+}
+
 #[test]
 fn without_a_trusted_snapshot_nothing_may_grow_and_doubt_makes_nobody_leave() {
     let mut scene = scene();
