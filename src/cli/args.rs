@@ -62,7 +62,7 @@ pub enum Command {
     /// Show what would be learned of a job whose throughput is known, and how well
     Advise(advise::AdviseArgs),
     /// Show what would be harvested on a machine whose log is known, under several policies
-    Simulate(simulate::SimulateArgs),
+    Simulate(Box<simulate::SimulateArgs>),
     /// Start nothing and grow nothing; what runs, runs on
     Pause,
     /// Work again as the configuration says

@@ -22,6 +22,9 @@ const MAX_GPUS: u32 = 65_536;
 /// The plan of a table that names none: whichever was best.
 const BEST_PLAN: &str = "best";
 
+/// Reads a row; there may be nothing in it.
+type ReadRow = dyn Fn(&Row) -> Result<Option<SpeedRow>, String>;
+
 /// Reads how fast models train. With a column `plan` it is a table of execution plans (see
 /// [`read_plans`](super::read_plans)) of all its models; else one of the best plans, with the columns
 /// `model`, `gpu_type`, `gpus`, `nodes`, `batch` and `iter_time_s`. Where there is a column `params`, model,
@@ -35,7 +38,7 @@ pub fn read_speeds(path: &Path) -> Result<Vec<SpeedRow>, TraceError> {
 
 fn parse_speeds(source: Source) -> Result<Vec<SpeedRow>, TraceError> {
     let table = Table::open(source, Dialect::Csv)?;
-    let read: Box<dyn Fn(&Row) -> Result<Option<SpeedRow>, String>> = match table.find("plan") {
+    let read: Box<ReadRow> = match table.find("plan") {
         Some(_) => {
             let columns = plans::Columns::of(&table)?;
             let node_type = table.find("gpu_type");

@@ -94,7 +94,7 @@ impl Division {
         let point = |job: &Job| {
             let (run, curve) = (job.run.as_ref()?, curves.get(&job.id)?);
             let fits = |(_, (choice, _)): &(usize, &(Choice, f64))| choice.gpus <= run.choice.gpus;
-            curve.points.iter().enumerate().filter(fits).last().map(|(at, _)| (job.id, at))
+            curve.points.iter().enumerate().rfind(fits).map(|(at, _)| (job.id, at))
         };
         let at: BTreeMap<usize, usize> = view.jobs.values().filter_map(point).collect();
         let mut free: Vec<u32> = view.machine.pools.iter().map(|p| p.gpus()).collect();
