@@ -7,18 +7,22 @@ use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::args::RunArgs;
 use super::home::{End, Home, Life};
+use super::limit;
 use super::place::Place;
+use super::programs::Programs;
 use super::script;
 use super::signals::TERMINATED;
+use crate::model::JobId;
 
 /// Options of `srun` for one task a node that has the whole node and outlives the loss of other nodes.
 pub const SRUN_OPTIONS: [&str; 7] = [
@@ -57,6 +61,14 @@ const STEP_PATIENCE: Duration = Duration::from_secs(600);
 /// that comes then asks again only after a minute.
 const STEP_PAUSE: Duration = Duration::from_secs(5);
 
+/// An agent that has not begun for so long may wait for Slurm while its node is wanted: from then on Slurm is
+/// asked after each such time. Nobody else tells the script before the end of the grace time, and the daemon may
+/// not see it.
+const BEGINS_WITHIN: Duration = Duration::from_secs(3);
+
+/// An srun that is told to end is killed after this.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
 /// Runs `srun … infill run --in-step …` with the same arguments and returns its exit code. An agent that dies
 /// without a proper end (killed for memory, say) is started again, and so is one that never began because
 /// slurmctld or slurmd were away: its job would end with it, and the training with that.
@@ -66,24 +78,31 @@ pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
     let mut signals = forwarded()?;
     let (mut revivals, mut told) = (0, false);
     let mut since = Instant::now();
-    let code = loop {
-        if told {
-            break TERMINATED;
-        }
-        home.begin();
-        let mut child = Command::from(srun(args, home.path())?).spawn()?;
-        let code = end_of(&mut child, &mut signals, &mut told).await?;
-        match next(code, home.life(), revivals, since.elapsed()) {
-            _ if told => break code,
-            Next::End => break code,
-            Next::Again => {
-                (revivals, since) = (revivals + 1, Instant::now());
-                tracing::warn!(code, revivals, "the agent is gone; starting it again");
+    let code = {
+        let wanted = wanted(&home, place.job);
+        tokio::pin!(wanted);
+        loop {
+            if told {
+                break TERMINATED;
             }
-            Next::Later => {
-                tracing::warn!(code, "Slurm did not start the agent's step; trying again");
-                if let Ok(Some(signal)) = timeout(STEP_PAUSE, signals.recv()).await {
-                    told |= ENDING.contains(&signal);
+            home.begin();
+            let mut child = Command::from(srun(args, home.path())?).spawn()?;
+            let code = end_of(&mut child, &mut signals, &mut told, wanted.as_mut()).await?;
+            match next(code, home.life(), revivals, since.elapsed()) {
+                _ if told => break code,
+                Next::End => break code,
+                Next::Again => {
+                    (revivals, since) = (revivals + 1, Instant::now());
+                    tracing::warn!(code, revivals, "the agent is gone; starting it again");
+                }
+                Next::Later => {
+                    tracing::warn!(code, "Slurm did not start the agent's step; trying again");
+                    tokio::select! {
+                        biased;
+                        Some(signal) = signals.recv() => told |= ENDING.contains(&signal),
+                        () = wanted.as_mut() => break TERMINATED,
+                        () = sleep(STEP_PAUSE) => {}
+                    }
                 }
             }
         }
@@ -126,8 +145,14 @@ fn next(code: i32, life: Life, revivals: u32, lifeless: Duration) -> Next {
     }
 }
 
-/// Waits for the end of `srun`, which gets the signals that we get; notes whether we were told to end.
-async fn end_of(child: &mut Child, signals: &mut mpsc::Receiver<i32>, told: &mut bool) -> io::Result<i32> {
+/// Waits for the end of `srun`, which gets the signals that we get; notes whether we were told to end. Once
+/// the node is wanted, srun is ended.
+async fn end_of(
+    child: &mut Child,
+    signals: &mut mpsc::Receiver<i32>,
+    told: &mut bool,
+    mut wanted: Pin<&mut impl Future<Output = ()>>,
+) -> io::Result<i32> {
     let status = loop {
         tokio::select! {
             biased;
@@ -136,9 +161,30 @@ async fn end_of(child: &mut Child, signals: &mut mpsc::Receiver<i32>, told: &mut
                 forward(child, signal);
             }
             status = child.wait() => break status?,
+            () = wanted.as_mut() => {
+                forward(child, libc::SIGTERM);
+                if timeout(LAST_WORDS, child.wait()).await.is_err() {
+                    child.kill().await?;
+                }
+                return Ok(TERMINATED);
+            }
         }
     };
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+}
+
+/// Comes back when Slurm takes the node back while no agent lives here, and notes that. One that lives looks for
+/// itself.
+async fn wanted(home: &Home, job: JobId) {
+    loop {
+        sleep(BEGINS_WITHIN).await;
+        let absent = || home.life() == Life::None;
+        if absent() && limit::is_preempted(Programs::default(), job).await && absent() {
+            tracing::warn!("Slurm takes the node back, and has not begun the agent's step");
+            home.note_end(End::Left);
+            return;
+        }
+    }
 }
 
 /// The signals that Slurm and users send to batch scripts; `srun` hands them on to the step.
