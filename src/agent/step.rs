@@ -79,7 +79,7 @@ pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
     let (mut revivals, mut told) = (0, false);
     let mut since = Instant::now();
     let code = {
-        let wanted = wanted(&home, place.job);
+        let wanted = wanted(&home, place.job, Programs::default());
         tokio::pin!(wanted);
         loop {
             if told {
@@ -175,11 +175,11 @@ async fn end_of(
 
 /// Comes back when Slurm takes the node back while no agent lives here, and notes that. One that lives looks for
 /// itself.
-async fn wanted(home: &Home, job: JobId) {
+async fn wanted(home: &Home, job: JobId, programs: Programs) {
     loop {
         sleep(BEGINS_WITHIN).await;
         let absent = || home.life() == Life::None;
-        if absent() && limit::is_preempted(Programs::default(), job).await && absent() {
+        if absent() && limit::is_preempted(programs.clone(), job).await && absent() {
             tracing::warn!("Slurm takes the node back, and has not begun the agent's step");
             home.note_end(End::Left);
             return;
@@ -269,7 +269,10 @@ fn file_behind(fd: RawFd) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+    use crate::test_support::script;
 
     #[test]
     fn what_follows_the_end_of_a_step() {
@@ -290,5 +293,34 @@ mod tests {
         ] {
             assert_eq!(next(code, life, revivals, lifeless), want, "{code} {life:?} {revivals} {lifeless:?}");
         }
+    }
+
+    /// Whether a script whose agent lives or not learns in some seconds that its node is wanted, where squeue
+    /// says so or not; and what it has noted.
+    async fn learns(squeue: &str, lives: bool) -> (bool, Option<End>) {
+        let dir = tempfile::tempdir().unwrap();
+        let squeue = script(dir.path().join("squeue"), squeue);
+        let home = dir.path().join("home");
+        std::fs::create_dir(&home).unwrap();
+        std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let home = Home::given(&home).unwrap();
+        if lives {
+            std::fs::write(home.socket(), "").unwrap();
+        }
+        let programs = Programs { squeue, ..Programs::default() };
+        let learned = timeout(2 * BEGINS_WITHIN, wanted(&home, JobId(7), programs)).await.is_ok();
+        (learned, home.end())
+    }
+
+    #[tokio::test]
+    async fn a_script_whose_step_does_not_begin_looks_for_itself() {
+        let (wanted, free, lives) = tokio::join!(
+            learns("echo 2026-11-24T22:03:25", false),
+            learns("echo N/A", false),
+            learns("echo 2026-11-24T22:03:25", true),
+        );
+        assert_eq!(wanted, (true, Some(End::Left)));
+        assert_eq!(free, (false, None));
+        assert_eq!(lives, (false, None), "the agent looks for itself");
     }
 }
