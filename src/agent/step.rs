@@ -62,8 +62,8 @@ const STEP_PATIENCE: Duration = Duration::from_secs(600);
 const STEP_PAUSE: Duration = Duration::from_secs(5);
 
 /// An agent that has not begun for so long may wait for Slurm while its node is wanted: from then on Slurm is
-/// asked after each such time. Nobody else tells the script before the end of the grace time, and the daemon may
-/// not see it.
+/// asked after each such time. Nobody else tells the script before the end of the grace time, and the daemon
+/// may not see it.
 const BEGINS_WITHIN: Duration = Duration::from_secs(3);
 
 /// An srun that is told to end is killed after this.
@@ -173,8 +173,8 @@ async fn end_of(
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
 }
 
-/// Comes back when Slurm takes the node back while no agent lives here, and notes that. One that lives looks for
-/// itself.
+/// Comes back when Slurm takes the node back while no agent lives here, and notes that. One that lives looks
+/// for itself.
 async fn wanted(home: &Home, job: JobId, programs: Programs) {
     loop {
         sleep(BEGINS_WITHIN).await;
