@@ -152,10 +152,17 @@ pub async fn look(programs: Programs, job: JobId) -> Option<Left> {
 /// signal that the user asked for with `sbatch --signal`, and by nothing else until the end of the grace
 /// time.
 pub async fn is_preempted(programs: Programs, job: JobId) -> bool {
-    let args = ["--noheader", "--Format=PreemptTime:40", "--jobs", &job.to_string()];
+    let args = ["--noheader", "--Format=PreemptTime:40,StartTime:40", "--jobs", &job.to_string()];
     let said = run(&programs.squeue, &args, "", LOOK_TIMEOUT).await;
-    // A time, or N/A.
-    said.is_ok_and(|text| text.contains(|c: char| c.is_ascii_digit()))
+    said.is_ok_and(|text| tells_to_leave(&text))
+}
+
+/// Whether squeue shows a preemption, `2026-11-24T22:03:25` or `N/A`, that is not of an earlier run, before the
+/// start that stands beside it.
+fn tells_to_leave(text: &str) -> bool {
+    let mut times = text.split_whitespace();
+    let (preempted, started) = (times.next().unwrap_or_default(), times.next().unwrap_or_default());
+    preempted.starts_with(|c: char| c.is_ascii_digit()) && preempted >= started
 }
 
 /// Has Slurm requeue our own job, held, until that ends us.
@@ -191,6 +198,21 @@ fn parse(text: &str) -> Option<Left> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_preemption_of_an_earlier_run_is_none() {
+        for (text, told) in [
+            ("2026-11-24T22:03:25  2026-11-24T22:03:25 ", true),
+            ("2026-11-24T22:03:25  2026-11-24T21:59:00", true),
+            ("2026-11-24T22:03:25  2026-11-24T22:03:26", false),
+            ("N/A  2026-11-24T22:03:26", false),
+            ("2026-11-24T22:03:25  N/A", false),
+            ("2026-11-24T22:03:25", true),
+            ("", false),
+        ] {
+            assert_eq!(tells_to_leave(text), told, "{text}");
+        }
+    }
 
     const GRACE: Duration = Duration::from_secs(60);
     const NO: Duration = Duration::ZERO;

@@ -46,6 +46,7 @@ mod standalone;
 mod step;
 mod talk;
 mod unfit;
+mod watcher;
 mod wings;
 mod worker;
 
@@ -119,6 +120,7 @@ async fn lead(place: Place, args: RunArgs, home: Option<Home>) -> anyhow::Result
 pub async fn worker(args: WorkerArgs) -> anyhow::Result<i32> {
     let place = Place::from_env(|name| std::env::var(name).ok())
         .context("infill worker runs in a job step of a wing; SLURM_JOB_ID or SLURMD_NODENAME is not set")?;
+    watcher::dismiss(place.job);
     let lead = JobId(args.lead);
     let home = match unfit::fitted(&args, &place) {
         Ok(home) => home,

@@ -76,7 +76,7 @@ pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
     script::dismiss_sentries(place.job).await;
     let home = Home::make(place)?;
     let mut signals = forwarded()?;
-    let (mut revivals, mut told) = (0, false);
+    let (mut revivals, mut told, mut lost) = (0, false, false);
     let mut since = Instant::now();
     let code = {
         let wanted = wanted(&home, place.job, Programs::default());
@@ -87,7 +87,11 @@ pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
             }
             home.begin();
             let mut child = Command::from(srun(args, home.path())?).spawn()?;
-            let code = end_of(&mut child, &mut signals, &mut told, wanted.as_mut()).await?;
+            let end = end_of(&mut child, &mut signals, &mut told, wanted.as_mut()).await?;
+            let Some(code) = end else {
+                lost = true;
+                break TERMINATED;
+            };
             match next(code, home.life(), revivals, since.elapsed()) {
                 _ if told => break code,
                 Next::End => break code,
@@ -100,14 +104,17 @@ pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
                     tokio::select! {
                         biased;
                         Some(signal) = signals.recv() => told |= ENDING.contains(&signal),
-                        () = wanted.as_mut() => break TERMINATED,
+                        () = wanted.as_mut() => {
+                            lost = true;
+                            break TERMINATED;
+                        }
                         () = sleep(STEP_PAUSE) => {}
                     }
                 }
             }
         }
     };
-    let left = home.end() == Some(End::Left);
+    let left = lost || home.end() == Some(End::Left);
     home.remove();
     // A script that Slurm has told as well ends in its own way.
     let in_script = std::env::var("ENVIRONMENT").is_ok_and(|value| value == "BATCH");
@@ -145,14 +152,14 @@ fn next(code: i32, life: Life, revivals: u32, lifeless: Duration) -> Next {
     }
 }
 
-/// Waits for the end of `srun`, which gets the signals that we get; notes whether we were told to end. Once
-/// the node is wanted, srun is ended.
+/// Waits for the end of `srun`, which gets the signals that we get; notes whether we were told to end. `None`
+/// once the node is wanted: then srun is ended.
 async fn end_of(
     child: &mut Child,
     signals: &mut mpsc::Receiver<i32>,
     told: &mut bool,
     mut wanted: Pin<&mut impl Future<Output = ()>>,
-) -> io::Result<i32> {
+) -> io::Result<Option<i32>> {
     let status = loop {
         tokio::select! {
             biased;
@@ -166,22 +173,20 @@ async fn end_of(
                 if timeout(LAST_WORDS, child.wait()).await.is_err() {
                     child.kill().await?;
                 }
-                return Ok(TERMINATED);
+                return Ok(None);
             }
         }
     };
-    Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+    Ok(Some(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))))
 }
 
-/// Comes back when Slurm takes the node back while no agent lives here, and notes that. One that lives looks
-/// for itself.
+/// Comes back when Slurm takes the node back while no agent lives here. One that lives looks for itself.
 async fn wanted(home: &Home, job: JobId, programs: Programs) {
     loop {
         sleep(BEGINS_WITHIN).await;
         let absent = || home.life() == Life::None;
         if absent() && limit::is_preempted(programs.clone(), job).await && absent() {
             tracing::warn!("Slurm takes the node back, and has not begun the agent's step");
-            home.note_end(End::Left);
             return;
         }
     }
@@ -296,8 +301,8 @@ mod tests {
     }
 
     /// Whether a script whose agent lives or not learns in some seconds that its node is wanted, where squeue
-    /// says so or not; and what it has noted.
-    async fn learns(squeue: &str, lives: bool) -> (bool, Option<End>) {
+    /// says this.
+    async fn learns(squeue: &str, lives: bool) -> bool {
         let dir = tempfile::tempdir().unwrap();
         let squeue = script(dir.path().join("squeue"), squeue);
         let home = dir.path().join("home");
@@ -308,19 +313,20 @@ mod tests {
             std::fs::write(home.socket(), "").unwrap();
         }
         let programs = Programs { squeue, ..Programs::default() };
-        let learned = timeout(2 * BEGINS_WITHIN, wanted(&home, JobId(7), programs)).await.is_ok();
-        (learned, home.end())
+        timeout(2 * BEGINS_WITHIN, wanted(&home, JobId(7), programs)).await.is_ok()
     }
 
     #[tokio::test]
     async fn a_script_whose_step_does_not_begin_looks_for_itself() {
-        let (wanted, free, lives) = tokio::join!(
-            learns("echo 2026-11-24T22:03:25", false),
+        let told = "echo 2026-11-24T22:03:25 2026-11-24T22:01:00";
+        let before = "echo 2026-11-24T22:03:25 2026-11-24T22:05:00";
+        let (wanted, free, earlier, lives) = tokio::join!(
+            learns(told, false),
             learns("echo N/A", false),
-            learns("echo 2026-11-24T22:03:25", true),
+            learns(before, false),
+            learns(told, true)
         );
-        assert_eq!(wanted, (true, Some(End::Left)));
-        assert_eq!(free, (false, None));
-        assert_eq!(lives, (false, None), "the agent looks for itself");
+        assert!(wanted && !free && !earlier);
+        assert!(!lives, "the agent looks for itself");
     }
 }

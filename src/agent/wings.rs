@@ -14,6 +14,7 @@ use crate::model::{AgentEvent, JobId, WingOrder, order_in, wing_comment, wing_na
 
 use super::programs::{Programs, RunError, run};
 use super::step::{KEPT_CPUS_PER_TASK, SHARE_VARIABLES, SRUN_OPTIONS};
+use super::watcher;
 
 /// slurmctld may be busy for a while, but an order whose nodes were free a minute ago is stale.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
@@ -240,7 +241,7 @@ impl Submitter {
             let name = shlex::try_quote(&name).map_err(quoted)?;
             script += &format!("(: >>{name}) 2>/dev/null && exec {opens}{name}{also}\n");
         }
-        Ok(script + &format!("exec {line}\n"))
+        Ok(script + watcher::LINES + &format!("exec {line}\n"))
     }
 }
 
@@ -308,6 +309,11 @@ mod tests {
         unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK
         (: >>'/a/50% x.out') 2>/dev/null && exec >>'/a/50% x.out' 2>&1
         (: >>/a/err) 2>/dev/null && exec 2>>/a/err
+        (while sleep 3; do
+            squeue -h -O PreemptTime:40,StartTime:40 -j "$SLURM_JOB_ID" 2>/dev/null |
+                awk '$1 ~ /^[0-9]/ && $1 >= $2 { told = 1 } END { exit !told }' && kill $$ && exit
+        done) &
+        export INFILL_WATCHER=$!
         exec srun --overlap --no-kill '--kill-on-bad-exit=0' '--wait=0' '--ntasks-per-node=1' '--cpu-bind=none' '--input=none' /usr/bin/infill worker '--lead=100' '--url=http://ctl:6810' '--dir=/home/a b' --needs-dir '--grace=5' -- sh -c "echo 'hi' "'$HOME' ''
         "#);
     }

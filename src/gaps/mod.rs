@@ -47,7 +47,7 @@ pub struct GapContext<'a> {
     /// Nodes that our malleable jobs hold, with the lead's id.
     pub holders: &'a Holders,
     /// Those of them that a job is only on its way to: while another part of ours cleans up there, they stay
-    /// its own.
+    /// its own, unless Slurm took them from that.
     pub promised: &'a FxHashSet<NodeName>,
     /// Knows since when each node has been a gap; one that it does not know became one now. Nodes with the
     /// same moment became free together.
@@ -179,7 +179,9 @@ impl<'a> Finder<'a> {
                 return Err(Refusal::Unsound(node.state.clone()));
             }
             Use::Unexplained => return Err(Refusal::Unexplained),
-            Use::Leaving(job) if !self.context.promised.contains(&node.name) => {
+            Use::Leaving(job)
+                if !self.context.promised.contains(&node.name) || self.occupancy.is_taken_back(at) =>
+            {
                 return Err(Refusal::Leaving(job));
             }
             Use::Ours(job) if !self.context.holders.contains_key(&node.name) => {

@@ -34,7 +34,7 @@ impl Use<'_> {
 struct Here<'a> {
     main: Option<&'a Job>,
     ours: Option<JobId>,
-    completing: Option<JobId>,
+    completing: Option<&'a Job>,
 }
 
 /// The jobs on every node of a snapshot.
@@ -61,7 +61,7 @@ impl<'a> Occupancy<'a> {
                 match (is_main, runs) {
                     (true, _) => drop(here.main.get_or_insert(job)),
                     (false, true) => drop(here.ours.get_or_insert(job.id)),
-                    (false, false) => drop(here.completing.get_or_insert(job.id)),
+                    (false, false) => drop(here.completing.get_or_insert(job)),
                 }
             }
         }
@@ -92,6 +92,11 @@ impl<'a> Occupancy<'a> {
         self.usage(self.places.of_node(name)?)
     }
 
+    /// Whether a job of ours that cleans up on the node at this place was told by Slurm to leave.
+    pub(super) fn is_taken_back(&self, at: usize) -> bool {
+        self.here.get(at).and_then(|here| here.completing).is_some_and(Job::was_told_to_leave)
+    }
+
     /// What the node at this place of the snapshot's list is used for; `None` if the list is shorter.
     pub fn usage(&self, at: usize) -> Option<Use<'a>> {
         let (node, here) = (self.snapshot.nodes.get(at)?, self.here.get(at)?);
@@ -119,7 +124,7 @@ impl<'a> Occupancy<'a> {
             (None, None) if sleeps(&node.state) => Use::Asleep,
             _ if !is_sound => Use::Unsound,
             (Some(job), _) => Use::Ours(job),
-            (None, Some(job)) => Use::Leaving(job),
+            (None, Some(job)) => Use::Leaving(job.id),
             (None, None) if node.state.is_idle() => Use::Free,
             (None, None) => Use::Unexplained,
         })

@@ -134,11 +134,18 @@ fn a_node_stays_promised_while_another_part_of_ours_cleans_up_there() {
     let coming = [JobFacts { standing: Standing::Busy, ..job(2, "n2 n3") }];
     let mut snapshot = snapshot();
     snapshot.jobs.extend([cleans_up(71, "n1"), cleans_up(72, "n3")]);
+    let mut taken = snapshot.clone();
     let _ = scene.look(&snapshot, &coming, Advice::Watch, NOW);
     let question = scene.question(&coming, Terms::FREE, NOW);
     assert_eq!(gaps(&question), "n2: 2\nn3: 2\nn4: free\nn1: job 71 of ours is still cleaning up on it");
     let plan = question.solve(&Config::default());
     assert_eq!(plan.job(JobId(2)).map(|j| j.nodes.len()), Some(2), "its second node is still its own");
+    taken.jobs.iter_mut().filter(|j| j.id == JobId(72)).for_each(|j| {
+        (j.start_time, j.preempt_time) = (Some(NOW + -60), Some(NOW + -1));
+    });
+    let _ = scene.look(&taken, &coming, Advice::Watch, NOW);
+    let question = scene.question(&coming, Terms::FREE, NOW);
+    assert!(gaps(&question).contains("n3: job 72 of ours is still cleaning up on it"), "a main job comes");
 }
 
 #[test]
