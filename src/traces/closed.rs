@@ -19,6 +19,9 @@ const MAX_JOBS: usize = 100_000;
 /// Most GPUs that a job may ask for.
 const MAX_GPUS: u32 = 65_536;
 
+/// Most steps of a job.
+const MAX_STEPS: f64 = 1e12;
+
 /// The plan of a table that names none: whichever was best.
 const BEST_PLAN: &str = "best";
 
@@ -213,8 +216,17 @@ impl JobColumns {
             gpus: count("gpus", row.get(self.gpus), MAX_GPUS)?,
             node_type: type_of(row, self.node_type),
             plan: Some(row.get_if(self.plan)).filter(|p| !p.is_empty()).map(|p| ExecPlan(p.to_owned())),
-            steps: positive("steps", row.get(self.steps))?,
+            steps: positive("steps", row.get(self.steps)).and_then(bounded)?,
         })
+    }
+}
+
+/// Steps that a simulation comes to the end of.
+fn bounded(steps: f64) -> Result<f64, String> {
+    if steps <= MAX_STEPS {
+        Ok(steps)
+    } else {
+        Err(format!("steps is {steps}; expected {MAX_STEPS:e} at most"))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter::{self, TableArgs};
 use crate::cli::table::Column;
 use crate::cli::{output, percent};
-use crate::model::{ClosedJob, ModelFacts, NodeType, SpeedRow, duration};
+use crate::model::{ClosedJob, ModelFacts, SpeedRow, duration};
 use crate::sim::closed::{self, ClosedPolicy, Machine, Outcome, Setup, Speeds};
 use crate::traces::{self, TraceError};
 
@@ -165,9 +165,8 @@ fn setup(args: &SimulateArgs, machine: &Machine) -> Result<Setup, Failure> {
     let workload = args.supply.workload.as_ref().ok_or_else(|| missing("--workload"))?;
     let mut jobs = told(workload, traces::read_closed_jobs(workload))?;
     let facts = args.closed.facts.as_ref().map_or_else(|| Ok(BTreeMap::new()), |path| facts(path, &rows))?;
-    let types: Vec<NodeType> = machine.pools.iter().map(|p| p.node_type.clone()).collect();
-    let speeds = Speeds::new(rows, &types);
-    leave_out(&mut jobs, machine, &speeds)?;
+    let speeds = Speeds::new(rows, machine);
+    leave_out(&mut jobs, &speeds)?;
     Ok(Setup {
         machine: machine.clone(),
         jobs,
@@ -183,9 +182,9 @@ fn setup(args: &SimulateArgs, machine: &Machine) -> Result<Setup, Failure> {
 }
 
 /// Leaves out jobs of models that are known to run nowhere on the machine, and tells of them.
-fn leave_out(jobs: &mut Vec<ClosedJob>, machine: &Machine, speeds: &Speeds) -> Result<(), Failure> {
+fn leave_out(jobs: &mut Vec<ClosedJob>, speeds: &Speeds) -> Result<(), Failure> {
     let (fit, others): (Vec<ClosedJob>, Vec<ClosedJob>) =
-        std::mem::take(jobs).into_iter().partition(|job| can_run(machine, speeds, job));
+        std::mem::take(jobs).into_iter().partition(|job| can_run(speeds, job));
     *jobs = fit;
     let Some(first) = others.first() else { return Ok(()) };
     let what = format!(
@@ -202,9 +201,8 @@ fn leave_out(jobs: &mut Vec<ClosedJob>, machine: &Machine, speeds: &Speeds) -> R
 }
 
 /// Whether the machine could run the job if it were empty.
-fn can_run(machine: &Machine, speeds: &Speeds, job: &ClosedJob) -> bool {
-    let fits = |pool: usize, gpus: u32| machine.pools.get(pool).is_some_and(|p| p.gpus() >= gpus);
-    speeds.of(&job.model).is_some_and(|m| m.choices().any(|(choice, _)| fits(choice.pool, choice.gpus)))
+fn can_run(speeds: &Speeds, job: &ClosedJob) -> bool {
+    speeds.of(&job.model).is_some_and(|m| m.choices().next().is_some())
 }
 
 /// What the file says of the models of these rows; of some it may say nothing.
@@ -287,9 +285,8 @@ mod tests {
         let (plans, jobs) = (data("plans/rubick/plans.csv"), data("plans/rubick/jobs.csv"));
         let Some((plans, jobs)) = plans.zip(jobs) else { return };
         let machine: Machine = "8x8:a800".parse().unwrap();
-        let types: Vec<NodeType> = machine.pools.iter().map(|p| p.node_type.clone()).collect();
         let setup = Setup {
-            speeds: Speeds::new(traces::read_speeds(&plans).unwrap(), &types),
+            speeds: Speeds::new(traces::read_speeds(&plans).unwrap(), &machine),
             machine,
             jobs: traces::read_closed_jobs(&jobs).unwrap().value,
             facts: BTreeMap::new(),

@@ -127,7 +127,8 @@ fn close(said: f64, is: f64) -> bool {
 fn most_valuable(facts: &[Facts<'_>]) -> f64 {
     let sizes = |job: &MalleableJob| {
         let points = job.rates.iter().flat_map(|r| r.curve.points()).map(|p| p.nodes);
-        points.chain([job.sizes.max()]).collect::<Vec<u32>>()
+        let ends = job.rates.iter().filter_map(|r| r.sizes.as_ref()).flat_map(|s| [s.min(), s.max()]);
+        points.chain(ends).chain([job.sizes.max()]).collect::<Vec<u32>>()
     };
     let value = |f: &Facts<'_>| {
         let rates = sizes(f.job).into_iter().map(|n| top_rate(f.job, n as usize));

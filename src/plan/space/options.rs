@@ -134,6 +134,8 @@ fn sizes(space: &Space<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
     let mut special = vec![had, job.job.sizes.min(), job.job.sizes.max()];
     special.extend(&supply);
     special.extend(job.job.rates.iter().flat_map(|r| r.curve.points().iter().map(|p| p.nodes)));
+    let ends = job.job.rates.iter().filter_map(|r| r.sizes.as_ref()).flat_map(|s| [s.min(), s.max()]);
+    special.extend(ends);
     special.extend((1..64).map(|i| (f64::from(ALL_SIZES_UP_TO) * 1.125f64.powi(i)) as u32));
     special.sort_unstable();
     let wanted = |n: &u32| *n <= ALL_SIZES_UP_TO || special.binary_search(n).is_ok();

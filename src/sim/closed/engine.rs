@@ -10,7 +10,7 @@ use super::setup::Setup;
 use super::speeds::Choice;
 use crate::sim::chance::Dice;
 
-/// Seconds that a job must have run for its speed to be measured.
+/// Seconds that a job must have run for its speed to be measured, and to be measured again.
 const MEASURED_SECS: f64 = 10.0;
 
 /// After so many rounds in which no job runs and none is to come, the rest can never run.
@@ -129,7 +129,7 @@ impl<'a> Engine<'a> {
     }
 
     fn measure(&mut self, job: &Job, run: &Run) {
-        if self.policy.learns() && self.now - run.ready >= MEASURED_SECS {
+        if self.policy.learns() && self.now - run.unmeasured >= MEASURED_SECS {
             let step_secs = self.dice.factor(self.setup.noise) / run.rate;
             self.policy.measured(&job.submitted.model, run.row, step_secs);
         }
@@ -142,6 +142,7 @@ impl<'a> Engine<'a> {
             let job = Job::new(self.next_job, submitted.clone(), self.setup.work);
             self.jobs.insert(self.next_job, job);
             self.next_job += 1;
+            self.idle_rounds = 0;
         }
         self.next_job > before
     }
@@ -183,6 +184,13 @@ impl<'a> Engine<'a> {
         let running: Vec<(Job, Run)> =
             self.jobs.values().filter_map(|j| Some((j.clone(), j.run.clone()?))).collect();
         running.iter().for_each(|(job, run)| self.measure(job, run));
+        let now = self.now;
+        let due = |run: &&mut Run| now - run.unmeasured >= MEASURED_SECS;
+        self.jobs
+            .values_mut()
+            .filter_map(|j| j.run.as_mut())
+            .filter(due)
+            .for_each(|run| run.unmeasured = now);
     }
 
     fn stop(&mut self, id: usize) -> Option<Run> {
@@ -207,6 +215,7 @@ impl<'a> Engine<'a> {
             rate: measured.rate,
             since: self.now,
             ready: self.now + self.setup.restart_secs,
+            unmeasured: self.now + self.setup.restart_secs,
         });
         true
     }
@@ -222,8 +231,11 @@ impl<'a> Engine<'a> {
 
     fn finish(mut self) -> Outcome {
         let some_left = !self.jobs.is_empty() || self.submission(self.next_job).is_some();
-        if let Some(last) = self.setup.most_secs.filter(|_| some_left) {
-            self.pass(last.max(self.now));
+        match self.setup.most_secs {
+            Some(last) if some_left => self.pass(last.max(self.now)),
+            // The rounds in which nobody could run any more are no part of it.
+            None if some_left => self.now = self.outcome.jobs.last().map_or(0.0, |j| j.ended),
+            _ => {}
         }
         for job in self.jobs.values() {
             self.outcome.samples += job.done * self.batch(job);

@@ -38,6 +38,8 @@ pub struct Run {
     pub since: f64,
     /// When it makes its first step there, s.
     pub ready: f64,
+    /// From when on its speed has not been measured, s.
+    pub unmeasured: f64,
 }
 
 impl Job {
@@ -59,8 +61,13 @@ impl Job {
 
     /// Lets time pass. Returns the GPU-seconds that it held.
     pub(super) fn pass(&mut self, from: f64, to: f64) -> f64 {
+        let ends = self.ends_at(from);
         let Some(run) = &self.run else { return 0.0 };
         self.done = (self.done + run.rate * (to - run.ready.max(from)).max(0.0)).min(self.steps);
+        if ends <= to {
+            // Late in a long simulation seconds are too coarse for the last steps of a short job.
+            self.done = self.steps;
+        }
         f64::from(run.choice.gpus) * (to - from)
     }
 

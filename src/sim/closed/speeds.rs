@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{ExecPlan, NodeType, SpeedRow};
+use super::machine::{Machine, Pool};
+use crate::model::{ExecPlan, SpeedRow};
 
 /// A way to run a model: a pool of the machine, a plan, so many GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,22 +45,32 @@ pub struct Speeds {
 }
 
 impl Speeds {
-    /// Of these rows, for pools of these types. A row without a type holds for all of them.
-    pub fn new(rows: Vec<SpeedRow>, types: &[NodeType]) -> Speeds {
+    /// Of these rows, for a machine that is empty. A row without a type holds for all of its pools; what could
+    /// not be seated on it is left out.
+    pub fn new(rows: Vec<SpeedRow>, machine: &Machine) -> Speeds {
         let mut models: BTreeMap<String, ModelSpeeds> = BTreeMap::new();
         for (number, row) in rows.iter().enumerate() {
             let speeds = models.entry(row.model.clone()).or_default();
             speeds.batch = row.batch;
-            let fits = |t: &NodeType| row.node_type.as_ref().is_none_or(|of| of == t);
-            for (pool, _) in types.iter().enumerate().filter(|(_, t)| fits(t)) {
+            let fits = |p: &Pool| row.node_type.as_ref().is_none_or(|of| *of == p.node_type);
+            for (pool, _) in machine.pools.iter().enumerate().filter(|(_, p)| fits(p)) {
                 let choice = Choice { pool, gpus: row.gpus(), plan: row.plan.clone() };
                 let measured =
                     Measured { by_node: row.gpus_by_node.clone(), rate: 1.0 / row.step_secs, row: number };
                 speeds.choices.entry(choice).or_default().push(measured);
             }
         }
-        for measured in models.values_mut().flat_map(|m| m.choices.values_mut()) {
-            measured.sort_by(|a, b| a.by_node.len().cmp(&b.by_node.len()).then(a.rate.total_cmp(&b.rate)));
+        for model in models.values_mut() {
+            for measured in model.choices.values_mut() {
+                measured
+                    .sort_by(|a, b| a.by_node.len().cmp(&b.by_node.len()).then(a.rate.total_cmp(&b.rate)));
+            }
+            let all = std::mem::take(&mut model.choices);
+            let seats = |choice: &Choice, measured: &[Measured]| {
+                let seat = machine.find(choice.pool, choice.gpus);
+                seat.is_some_and(|seat| on(measured, &seat.by_node()).is_some())
+            };
+            model.choices = all.into_iter().filter(|(choice, measured)| seats(choice, measured)).collect();
         }
         Speeds { rows, models }
     }
@@ -85,9 +96,7 @@ impl ModelSpeeds {
     /// next greater number of nodes. `None` where it was measured on fewer nodes only: nobody knows whether
     /// it runs there.
     pub fn on(&self, choice: &Choice, by_node: &[u32]) -> Option<&Measured> {
-        let all = self.choices.get(choice)?;
-        let same = all.iter().find(|m| m.by_node == by_node);
-        same.or_else(|| all.iter().find(|m| m.by_node.len() >= by_node.len()))
+        on(self.choices.get(choice)?, by_node)
     }
 
     /// The measurement on the closest placement.
@@ -96,6 +105,12 @@ impl ModelSpeeds {
         let fewest = all.first()?.by_node.len();
         all.iter().take_while(|m| m.by_node.len() == fewest).last()
     }
+}
+
+/// Of a choice's measurements the one that holds for a placement; see [`ModelSpeeds::on`].
+fn on<'m>(measured: &'m [Measured], by_node: &[u32]) -> Option<&'m Measured> {
+    let same = measured.iter().find(|m| m.by_node == by_node);
+    same.or_else(|| measured.iter().find(|m| m.by_node.len() >= by_node.len()))
 }
 
 #[cfg(test)]
@@ -118,7 +133,7 @@ mod tests {
     fn a_placement_has_the_rate_of_the_nearest_that_is_no_closer() {
         let rows =
             vec![row("p", &[4], 1.0), row("p", &[2, 2], 2.0), row("p", &[1, 3], 4.0), row("q", &[1; 4], 5.0)];
-        let speeds = Speeds::new(rows, &[NodeType::new("a"), NodeType::new("b")]);
+        let mut speeds = Speeds::new(rows.clone(), &"4x4:a,4x4:b".parse().unwrap());
         let model = speeds.of("m").unwrap();
         let on = |plan: &str, by_node: &[u32]| {
             let choice = Choice { pool: 1, gpus: 4, plan: ExecPlan(plan.to_owned()) };
@@ -131,5 +146,9 @@ mod tests {
         let closest = Choice { pool: 0, gpus: 4, plan: ExecPlan("p".to_owned()) };
         assert_eq!(model.closest(&closest).map(|m| m.row), Some(0));
         assert_eq!(model.choices().count(), 4, "two plans on two types");
+        speeds = Speeds::new(rows, &"4x2:a".parse().unwrap());
+        assert_eq!(speeds.of("m").map(|m| m.choices().count()), Some(2), "p was measured on two nodes");
+        speeds = Speeds::new(vec![row("p", &[4], 1.0)], &"4x2:a".parse().unwrap());
+        assert_eq!(speeds.of("m").map(|m| m.choices().count()), Some(0), "and never on one of four");
     }
 }

@@ -42,9 +42,8 @@ fn jobs(lines: &str) -> Vec<ClosedJob> {
 
 fn setup(machine: &str, speeds: &str, workload: &str) -> Setup {
     let machine: super::Machine = machine.parse().unwrap();
-    let types: Vec<NodeType> = machine.pools.iter().map(|p| p.node_type.clone()).collect();
     Setup {
-        speeds: Speeds::new(rows(speeds), &types),
+        speeds: Speeds::new(rows(speeds), &machine),
         machine,
         jobs: jobs(workload),
         facts: BTreeMap::new(),

@@ -84,8 +84,6 @@ impl Infill {
             let rate = self.rate_of(job, run);
             found.iter_mut().filter(|(c, _)| *c == run.choice).for_each(|(_, r)| *r = rate.unwrap_or(*r));
         }
-        let fits = |c: &Choice| view.machine.pools.get(c.pool).is_some_and(|p| p.gpus() >= c.gpus);
-        found.retain(|(choice, _)| fits(choice));
         found
     }
 

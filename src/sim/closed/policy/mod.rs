@@ -171,13 +171,13 @@ fn as_submitted(view: &View<'_>, job: &Job, any_plan: bool) -> Option<(Choice, f
     let asked = &job.submitted;
     let pool = |t| view.machine.pools.iter().position(|p| p.node_type == t);
     let pool = asked.node_type.clone().and_then(pool);
-    let fits = |c: &Choice| view.machine.pools.get(c.pool).is_some_and(|p| p.gpus() >= c.gpus);
-    let all = offers(view, job).into_iter().filter(|(c, _)| fits(c));
-    all.min_by(|(a, rate_of_a), (b, rate_of_b)| {
+    offers(view, job).into_iter().min_by(|(a, rate_of_a), (b, rate_of_b)| {
         let far = |c: &Choice| {
             let plan = !any_plan && asked.plan.as_ref().is_some_and(|p| *p != c.plan);
             (pool.is_some_and(|p| p != c.pool), c.gpus.abs_diff(asked.gpus), plan)
         };
-        far(a).cmp(&far(b)).then(rate_of_b.total_cmp(rate_of_a))
+        let faster = rate_of_b.total_cmp(rate_of_a);
+        // Who does not know rates chooses by name.
+        far(a).cmp(&far(b)).then(if any_plan { faster } else { a.cmp(b) })
     })
 }

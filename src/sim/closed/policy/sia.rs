@@ -27,8 +27,9 @@ const LEAST_FACTOR: f64 = 0.01;
 /// Jobs that a program holds, by submission: those that wait beyond them are not looked at yet.
 const MOST_JOBS: usize = 128;
 
-/// How long and how precisely a program is solved.
-const LIMITS: solver::Limits = solver::Limits { secs: 10.0, mip_gap: 1e-3 };
+/// How long and how precisely a program is solved. The time is never up for so few jobs: it would make the
+/// outcome depend on the machine.
+const LIMITS: solver::Limits = solver::Limits { secs: 600.0, mip_gap: 1e-3 };
 
 /// See the module's text.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +72,8 @@ fn program(view: &View<'_>, jobs: &[&Job]) -> (Milp, Vec<Configuration>) {
         let all = fastest(offers(view, job));
         let unit = all.iter().map(|(_, rate)| *rate).fold(f64::INFINITY, f64::min);
         let mut one = Vec::new();
-        for (choice, rate) in all.into_iter().filter(|(choice, _)| may_have(job, choice)) {
+        let least = all.iter().map(|(choice, _)| choice.gpus).min().unwrap_or(1);
+        for (choice, rate) in all.into_iter().filter(|(choice, _)| choice.gpus <= most(job).max(least)) {
             let gain = LAMBDA - (factor(view, job, &choice) * rate / unit).powf(POWER);
             let variable = milp.add(Variable { lower: 0.0, upper: 1.0, integer: true, gain });
             one.push((variable, 1.0));
@@ -86,10 +88,9 @@ fn program(view: &View<'_>, jobs: &[&Job]) -> (Milp, Vec<Configuration>) {
     (milp, found)
 }
 
-/// Whether a job may have so many GPUs now: it begins small, and doubles at most.
-fn may_have(job: &Job, choice: &Choice) -> bool {
-    let most = job.run.as_ref().map_or(job.submitted.gpus, |run| 2 * run.choice.gpus);
-    choice.gpus <= most
+/// The most GPUs that a job may have now: it begins with what it asked for, and doubles at most.
+fn most(job: &Job) -> u32 {
+    job.run.as_ref().map_or(job.submitted.gpus, |run| 2 * run.choice.gpus)
 }
 
 /// What a change leaves of a rate.
@@ -98,6 +99,6 @@ fn factor(view: &View<'_>, job: &Job, choice: &Choice) -> f64 {
         return 1.0;
     }
     let age = view.now - job.first_start.unwrap_or(view.now);
-    let lost = f64::from(job.starts) * view.restart_secs;
+    let lost = f64::from(job.starts.saturating_sub(1)) * view.restart_secs;
     ((age - lost) / (age + view.restart_secs).max(1.0)).max(LEAST_FACTOR)
 }
