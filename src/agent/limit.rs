@@ -157,8 +157,8 @@ pub async fn is_preempted(programs: Programs, job: JobId) -> bool {
     said.is_ok_and(|text| tells_to_leave(&text))
 }
 
-/// Whether squeue shows a preemption, `2026-11-24T22:03:25` or `N/A`, that is not of an earlier run, before the
-/// start that stands beside it.
+/// Whether squeue shows a preemption, `2026-11-24T22:03:25` or `N/A`, that is not of an earlier run, before
+/// the start that stands beside it.
 fn tells_to_leave(text: &str) -> bool {
     let mut times = text.split_whitespace();
     let (preempted, started) = (times.next().unwrap_or_default(), times.next().unwrap_or_default());

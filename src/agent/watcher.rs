@@ -1,8 +1,8 @@
 //! What watches over a wing until its agent lives.
 //!
-//! Slurm tells a batch script of a preemption only at the end of the grace time. While slurmctld is away, or has
-//! just begun, `srun` waits, perhaps for a minute, and there is no step that could be told. So the script
-//! itself asks squeue until the agent has begun, and then ends.
+//! Slurm tells a batch script of a preemption only at the end of the grace time. While slurmctld is away, or
+//! has just begun, `srun` waits, perhaps for a minute, and there is no step that could be told. So the script
+//! itself asks squeue until the agent has begun, and is ended if the node is wanted.
 
 use super::processes::{environment, send};
 use crate::model::JobId;

@@ -45,8 +45,8 @@ pub struct Speeds {
 }
 
 impl Speeds {
-    /// Of these rows, for a machine that is empty. A row without a type holds for all of its pools; what could
-    /// not be seated on it is left out.
+    /// Of these rows, for a machine that is empty. A row without a type holds for all of its pools; what
+    /// could not be seated on it is left out.
     pub fn new(rows: Vec<SpeedRow>, machine: &Machine) -> Speeds {
         let mut models: BTreeMap<String, ModelSpeeds> = BTreeMap::new();
         for (number, row) in rows.iter().enumerate() {
