@@ -27,3 +27,38 @@ pub fn dismiss(job: JobId) {
         send(watcher, libc::SIGTERM);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::process::Command;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::test_support::script;
+
+    /// Whether a script whose `srun` waits is ended in some seconds, where squeue says this.
+    async fn is_ended(squeue: &str) -> bool {
+        let dir = tempfile::tempdir().unwrap();
+        script(dir.path().join("squeue"), squeue);
+        let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+        let mut waits = Command::new("sh");
+        waits.args(["-c", &format!("{LINES}exec sleep 60")]).env("PATH", path).env("SLURM_JOB_ID", "7");
+        let mut child = waits.process_group(0).spawn().unwrap();
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).unwrap();
+        let ended = timeout(Duration::from_secs(8), child.wait()).await.is_ok();
+        send(-group, libc::SIGKILL);
+        ended
+    }
+
+    #[tokio::test]
+    async fn a_wing_whose_node_is_wanted_is_ended_before_its_step_begins() {
+        let (wanted, free, earlier) = tokio::join!(
+            is_ended("echo 2026-11-24T22:03:25 2026-11-24T22:01:00"),
+            is_ended("echo N/A 2026-11-24T22:01:00"),
+            is_ended("echo 2026-11-24T22:03:25 2026-11-24T22:05:00"),
+        );
+        assert!(wanted && !free && !earlier);
+    }
+}
