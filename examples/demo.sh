@@ -128,7 +128,7 @@ up() {
     UP=yes
     local size=(--nodes 8)
     [[ $SHARED = no ]] || size=(--nodes 2 --gpus 4)
-    cluster up "${size[@]}" --release "$RELEASE" --bin "$REPOSITORY/target/debug/infill" --set "Epilog=$EPILOG"
+    cluster up "${size[@]}" --release "$RELEASE" --bin "${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill" --set "Epilog=$EPILOG"
     plan_by_the_second
 }
 

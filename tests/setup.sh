@@ -108,11 +108,11 @@ install_rust_components() {
 # In the development profile, whose dependencies are optimised: the tests use the same build.
 build() {
     local options=()
-    if [[ ! -x $REPOSITORY/target/debug/infill ]]; then
+    if [[ ! -x ${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill ]]; then
         say "building infill; the first time takes about eight minutes on two cores"
     fi
     # On a terminal cargo shows how far it is.
-    [[ -t 2 && ! -x $REPOSITORY/target/debug/infill ]] || options=(--quiet)
+    [[ -t 2 && ! -x ${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill ]] || options=(--quiet)
     (cd "$REPOSITORY" && cargo build --locked "${options[@]}") || die "infill could not be built"
 }
 
