@@ -9,9 +9,9 @@
 //! a program with one measurement, once the others are known, the rest comes out 13.5 % wrong there (median
 //! 9.4 %).
 
-use std::collections::BTreeMap;
-
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
+
+use super::means::Means;
 
 /// Standard deviation of what a program adds, on all types at all sizes.
 const PROGRAM: f64 = 1.6;
@@ -84,8 +84,8 @@ fn covariance(a: &Kin, b: &Kin) -> f64 {
 pub struct Kinship {
     rows: Vec<Kin>,
     noise: f64,
-    /// Mean logarithm of GPU-seconds of a step, and number of measurements, by row.
-    seen: BTreeMap<usize, (f64, u32)>,
+    /// Logarithms of the GPU-seconds of a step.
+    seen: Means,
     /// Predicted logarithms of GPU-seconds, a row each; `None` where they must be computed anew.
     predicted: Option<DVector<f64>>,
 }
@@ -93,7 +93,7 @@ pub struct Kinship {
 impl Kinship {
     /// Knows nothing yet of these rows. `noise` is the standard deviation of the logarithm of a measurement.
     pub fn new(rows: Vec<Kin>, noise: f64) -> Self {
-        Kinship { rows, noise, seen: BTreeMap::new(), predicted: None }
+        Kinship { rows, noise, seen: Means::default(), predicted: None }
     }
 
     /// A row was measured, seconds a step.
@@ -101,9 +101,7 @@ impl Kinship {
         let Some(kin) = self.rows.get(row) else { return };
         let log = (step_secs * f64::from(kin.gpus)).ln();
         if log.is_finite() {
-            let (mean, count) = self.seen.entry(row).or_insert((0.0, 0));
-            *count += 1;
-            *mean += (log - *mean) / f64::from(*count);
+            self.seen.add(row, log);
             self.predicted = None;
         }
     }
@@ -116,11 +114,8 @@ impl Kinship {
     }
 
     fn predict(&self) -> Option<DVector<f64>> {
-        let seen: Vec<(&Kin, f64, f64)> = self
-            .seen
-            .iter()
-            .filter_map(|(row, (mean, n))| Some((self.rows.get(*row)?, *mean, f64::from(*n))))
-            .collect();
+        let kin = |(row, mean, count): (usize, f64, u32)| Some((self.rows.get(row)?, mean, f64::from(count)));
+        let seen: Vec<(&Kin, f64, f64)> = self.seen.all().filter_map(kin).collect();
         let count = seen.len();
         let middle = seen.iter().map(|(_, mean, _)| mean).sum::<f64>() / (count.max(1) as f64);
         let noise = |i: usize| self.noise.powi(2) / seen[i].2;
@@ -137,9 +132,8 @@ impl Kinship {
     /// while nothing was measured of any program.
     pub fn step_secs(&self, row: usize) -> Option<f64> {
         let gpus = f64::from(self.rows.get(row)?.gpus);
-        let measured = self.seen.get(&row).map(|(mean, _)| *mean);
         let predicted = || self.predicted.as_ref().and_then(|p| p.get(row)).copied();
-        measured.or_else(predicted).map(|log| log.exp() / gpus)
+        self.seen.of(row).or_else(predicted).map(|log| log.exp() / gpus)
     }
 }
 

@@ -17,6 +17,7 @@ pub mod costs;
 pub mod kinship;
 mod learn;
 mod library;
+mod means;
 mod meter;
 mod models;
 mod noise;

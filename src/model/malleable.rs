@@ -49,6 +49,13 @@ impl RateCurve {
         let runs = self.sizes.as_ref().is_none_or(|sizes| sizes.allows(nodes));
         if runs { self.curve.rate(nodes) } else { 0.0 }
     }
+
+    /// Sizes at which the rate may turn: those that are known, and the least and the most that the plan may
+    /// have.
+    pub fn turns(&self) -> impl Iterator<Item = u32> + '_ {
+        let ends = self.sizes.iter().flat_map(|sizes| [sizes.min(), sizes.max()]);
+        self.curve.points().iter().map(|p| p.nodes).chain(ends)
+    }
 }
 
 /// A malleable job with all that the planner needs to know of it.

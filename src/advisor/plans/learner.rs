@@ -1,9 +1,8 @@
 //! The model of execution plans of one program, learned while its jobs run.
 
-use std::collections::BTreeMap;
-
 use super::fit::{Belief, Observed};
 use super::terms::Terms;
+use crate::advisor::means::Means;
 use crate::model::{ModelFacts, PlanRun};
 
 /// A row that was measured more often than that is known well enough not to be fitted anew.
@@ -14,8 +13,8 @@ const MOST_FITTED: u32 = 3;
 pub struct PlanLearner {
     terms: Terms,
     noise: f64,
-    /// Mean logarithm of the seconds of a step, and number of measurements, by row.
-    seen: BTreeMap<usize, (f64, u32)>,
+    /// Logarithms of the seconds of a step.
+    seen: Means,
     belief: Option<Belief>,
 }
 
@@ -23,7 +22,7 @@ impl PlanLearner {
     /// Knows nothing yet of these plans and placements, at least one; their rates are not looked at. `noise`
     /// is the standard deviation of the logarithm of a measurement.
     pub fn new(runs: &[PlanRun], facts: Option<ModelFacts>, noise: f64) -> Self {
-        PlanLearner { terms: Terms::new(runs, facts), noise, seen: BTreeMap::new(), belief: None }
+        PlanLearner { terms: Terms::new(runs, facts), noise, seen: Means::default(), belief: None }
     }
 
     /// A row was measured, seconds a step.
@@ -32,16 +31,12 @@ impl PlanLearner {
         if row >= self.terms.rows.len() || !log_secs.is_finite() {
             return;
         }
-        if self.seen.is_empty() {
+        if self.seen.are_none() {
             self.terms.begin_with(row, log_secs);
         }
-        let (mean, count) = self.seen.entry(row).or_insert((0.0, 0));
-        *count += 1;
-        *mean += (log_secs - *mean) / f64::from(*count);
-        if *count <= MOST_FITTED {
-            let seen =
-                self.seen.iter().map(|(row, (log_secs, _))| Observed { row: *row, log_secs: *log_secs });
-            let seen: Vec<Observed> = seen.collect();
+        if self.seen.add(row, log_secs) <= MOST_FITTED {
+            let seen: Vec<Observed> =
+                self.seen.all().map(|(row, log_secs, _)| Observed { row, log_secs }).collect();
             // Numbers that overflow teach nothing: what was believed before stays.
             if let Some(belief) = Belief::fit(&self.terms, &seen, self.noise) {
                 self.belief = Some(belief);
@@ -51,8 +46,7 @@ impl PlanLearner {
 
     /// Seconds of a step by a row: as measured, else as predicted; `None` while nothing was measured.
     pub fn step_secs(&self, row: usize) -> Option<f64> {
-        let measured = self.seen.get(&row).map(|(mean, _)| *mean);
         let believed = || self.belief.as_ref().and_then(|b| b.log_secs.get(row)).copied();
-        measured.or_else(believed).map(f64::exp)
+        self.seen.of(row).or_else(believed).map(f64::exp)
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::facts::{Facts, Patch, holds, top_rate};
 use super::rules::Violation;
 use super::worth::{self, Worth};
+use crate::model::malleable::RateCurve;
 use crate::model::{Gap, JobId, JobPlan, MalleableJob, NodeName, Plan, Proof};
 use crate::plan::space::problem::Problem;
 use crate::plan::space::steps::Steps;
@@ -126,9 +127,8 @@ fn close(said: f64, is: f64) -> bool {
 /// The most weighted samples a second that any of the jobs makes on any number of nodes.
 fn most_valuable(facts: &[Facts<'_>]) -> f64 {
     let sizes = |job: &MalleableJob| {
-        let points = job.rates.iter().flat_map(|r| r.curve.points()).map(|p| p.nodes);
-        let ends = job.rates.iter().filter_map(|r| r.sizes.as_ref()).flat_map(|s| [s.min(), s.max()]);
-        points.chain(ends).chain([job.sizes.max()]).collect::<Vec<u32>>()
+        let turns = job.rates.iter().flat_map(RateCurve::turns);
+        turns.chain([job.sizes.max()]).collect::<Vec<u32>>()
     };
     let value = |f: &Facts<'_>| {
         let rates = sizes(f.job).into_iter().map(|n| top_rate(f.job, n as usize));

@@ -8,6 +8,7 @@ use super::cost::{self, Change};
 use super::decision::{JobSpace, Space};
 use super::spec::{Family, Spec};
 use crate::model::ExecPlan;
+use crate::model::malleable::RateCurve;
 
 /// Sizes up to this are all options; beyond, they are thinned to steps of an eighth. A job on 30 nodes or on
 /// 31 is the same to a planner whose rates are known to a few per cent.
@@ -133,9 +134,7 @@ fn sizes(space: &Space<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
     let allowed = job.job.sizes.up_to(supply.first().copied().unwrap_or(0));
     let mut special = vec![had, job.job.sizes.min(), job.job.sizes.max()];
     special.extend(&supply);
-    special.extend(job.job.rates.iter().flat_map(|r| r.curve.points().iter().map(|p| p.nodes)));
-    let ends = job.job.rates.iter().filter_map(|r| r.sizes.as_ref()).flat_map(|s| [s.min(), s.max()]);
-    special.extend(ends);
+    special.extend(job.job.rates.iter().flat_map(RateCurve::turns));
     special.extend((1..64).map(|i| (f64::from(ALL_SIZES_UP_TO) * 1.125f64.powi(i)) as u32));
     special.sort_unstable();
     let wanted = |n: &u32| *n <= ALL_SIZES_UP_TO || special.binary_search(n).is_ok();

@@ -156,20 +156,20 @@ impl<'a> Engine<'a> {
             let (machine, jobs, speeds) = (&self.machine, &self.jobs, &self.setup.speeds);
             self.policy.decide(&View { now, restart_secs, machine, jobs, speeds })
         };
-        let changes = |w: &&Wish| {
+        let changes = |w: &Wish| {
             let now = self.jobs.get(&w.job).map(|j| j.run.as_ref().map(|r| &r.choice));
             now.is_some_and(|now| now != w.choice.as_ref())
         };
-        let mut wishes: Vec<Wish> = wishes.iter().filter(changes).cloned().collect();
+        let mut wishes: Vec<Wish> = wishes.into_iter().filter(changes).collect();
         // First all that is given back, then all that is taken.
-        let before: BTreeMap<usize, Run> =
+        let mut before: BTreeMap<usize, Run> =
             wishes.iter().filter_map(|w| Some((w.job, self.stop(w.job)?))).collect();
         wishes.sort_by_key(Wish::order);
         for wish in &wishes {
             let started = wish.choice.as_ref().is_some_and(|choice| self.start(wish.job, choice));
             if !started && wish.choice.is_some() {
                 // No room of the kind that it needs: it stays where it was, if nobody took that.
-                before.get(&wish.job).into_iter().for_each(|run| self.resume(wish.job, run.clone()));
+                before.remove(&wish.job).into_iter().for_each(|run| self.resume(wish.job, run));
             }
         }
         self.count_idle_rounds();
@@ -202,9 +202,8 @@ impl<'a> Engine<'a> {
     /// Starts a job, if there is room where it is known to run. Says whether there was.
     fn start(&mut self, id: usize, choice: &Choice) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
-        let Some(seat) = self.machine.find(choice.pool, choice.gpus) else { return false };
         let model = self.setup.speeds.of(&job.submitted.model);
-        let Some(measured) = model.and_then(|m| m.on(choice, &seat.by_node())) else { return false };
+        let Some((seat, measured)) = model.and_then(|m| m.seat(&self.machine, choice)) else { return false };
         self.machine.take(&seat);
         job.first_start.get_or_insert(self.now);
         job.starts += 1;
@@ -213,7 +212,6 @@ impl<'a> Engine<'a> {
             seat,
             row: measured.row,
             rate: measured.rate,
-            since: self.now,
             ready: self.now + self.setup.restart_secs,
             unmeasured: self.now + self.setup.restart_secs,
         });

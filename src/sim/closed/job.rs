@@ -34,8 +34,6 @@ pub struct Run {
     pub row: usize,
     /// Steps a second once it runs.
     pub rate: f64,
-    /// Since when, s.
-    pub since: f64,
     /// When it makes its first step there, s.
     pub ready: f64,
     /// From when on its speed has not been measured, s.

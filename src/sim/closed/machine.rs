@@ -117,11 +117,6 @@ impl Machine {
 }
 
 impl Seat {
-    /// GPUs on all nodes.
-    pub fn gpus(&self) -> u32 {
-        self.nodes.iter().map(|(_, gpus)| gpus).sum()
-    }
-
     /// GPUs on each node, ascending.
     pub fn by_node(&self) -> Vec<u32> {
         let mut gpus: Vec<u32> = self.nodes.iter().map(|(_, gpus)| *gpus).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::machine::{Machine, Pool};
+use super::machine::{Machine, Pool, Seat};
 use crate::model::{ExecPlan, SpeedRow};
 
 /// A way to run a model: a pool of the machine, a plan, so many GPUs.
@@ -66,11 +66,8 @@ impl Speeds {
                     .sort_by(|a, b| a.by_node.len().cmp(&b.by_node.len()).then(a.rate.total_cmp(&b.rate)));
             }
             let all = std::mem::take(&mut model.choices);
-            let seats = |choice: &Choice, measured: &[Measured]| {
-                let seat = machine.find(choice.pool, choice.gpus);
-                seat.is_some_and(|seat| on(measured, &seat.by_node()).is_some())
-            };
-            model.choices = all.into_iter().filter(|(choice, measured)| seats(choice, measured)).collect();
+            let fits = |choice: &Choice, measured: &[Measured]| seat(machine, choice, measured).is_some();
+            model.choices = all.into_iter().filter(|(choice, measured)| fits(choice, measured)).collect();
         }
         Speeds { rows, models }
     }
@@ -87,16 +84,10 @@ impl ModelSpeeds {
         self.choices.iter().map(|(choice, measured)| (choice, measured.as_slice()))
     }
 
-    /// Whether it was measured with this choice at all.
-    pub fn has(&self, choice: &Choice) -> bool {
-        self.choices.contains_key(choice)
-    }
-
-    /// The measurement that holds for a placement: its own, else the slowest on as many nodes, else on the
-    /// next greater number of nodes. `None` where it was measured on fewer nodes only: nobody knows whether
-    /// it runs there.
-    pub fn on(&self, choice: &Choice, by_node: &[u32]) -> Option<&Measured> {
-        on(self.choices.get(choice)?, by_node)
+    /// Where a job with this choice would sit now, and the measurement that holds there; `None` where there
+    /// is no room of a kind on which it is known to run.
+    pub fn seat(&self, machine: &Machine, choice: &Choice) -> Option<(Seat, &Measured)> {
+        seat(machine, choice, self.choices.get(choice)?)
     }
 
     /// The measurement on the closest placement.
@@ -107,7 +98,16 @@ impl ModelSpeeds {
     }
 }
 
-/// Of a choice's measurements the one that holds for a placement; see [`ModelSpeeds::on`].
+/// Where a job with this choice would sit now, and which of the choice's measurements holds there.
+fn seat<'m>(machine: &Machine, choice: &Choice, measured: &'m [Measured]) -> Option<(Seat, &'m Measured)> {
+    let seat = machine.find(choice.pool, choice.gpus)?;
+    let holds = on(measured, &seat.by_node())?;
+    Some((seat, holds))
+}
+
+/// The measurement that holds for a placement: its own, else the slowest on as many nodes, else on the next
+/// greater number of nodes. `None` where it was measured on fewer nodes only: nobody knows whether it runs
+/// there.
 fn on<'m>(measured: &'m [Measured], by_node: &[u32]) -> Option<&'m Measured> {
     let same = measured.iter().find(|m| m.by_node == by_node);
     same.or_else(|| measured.iter().find(|m| m.by_node.len() >= by_node.len()))
@@ -137,7 +137,7 @@ mod tests {
         let model = speeds.of("m").unwrap();
         let on = |plan: &str, by_node: &[u32]| {
             let choice = Choice { pool: 1, gpus: 4, plan: ExecPlan(plan.to_owned()) };
-            model.on(&choice, by_node).map(|m| m.rate)
+            on(model.choices.get(&choice)?, by_node).map(|m| m.rate)
         };
         assert_eq!(on("p", &[4]), Some(1.0));
         assert_eq!(on("p", &[2, 2]), Some(0.5));

@@ -5,13 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Policy, View, Wish, as_submitted, offers};
+use super::{Policy, View, Wish, as_submitted, offers, offers_by};
 use crate::config::PlannerConfig;
-use crate::model::Plan;
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    Curve, CurvePoint, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, RescaleCosts, Sizes,
-    Standing, UnixTime, UserId, WindowEnd,
+    Curve, CurvePoint, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, Plan, RescaleCosts,
+    Sizes, Standing, UnixTime, UserId, WindowEnd,
 };
 use crate::plan::{Problem, fallback};
 use crate::sim::closed::job::{Job, Run};
@@ -67,15 +66,7 @@ impl Infill {
     fn offers(&self, view: &View<'_>, job: &Job) -> Vec<(Choice, f64)> {
         let mut found = match &self.learned {
             None => offers(view, job),
-            Some(learned) => {
-                let speeds = view.speeds.of(&job.submitted.model);
-                let rate = |choice: &Choice| {
-                    let row = speeds?.closest(choice)?.row;
-                    learned.rate(&job.submitted.model, row)
-                };
-                let all = offers(view, job).into_iter().filter_map(|(c, _)| Some((c.clone(), rate(&c)?)));
-                all.collect()
-            }
+            Some(learned) => offers_by(view, job, |m| learned.rate(&job.submitted.model, m.row)),
         };
         if found.is_empty() {
             found.extend(as_submitted(view, job, false).map(|(choice, _)| (choice, 1.0)));
@@ -142,9 +133,9 @@ impl Policy for Infill {
     fn decide(&mut self, view: &View<'_>) -> Vec<Wish> {
         self.learned.iter_mut().for_each(Learned::update);
         let mut candidates = self.candidates(view);
-        let mut wishes = Vec::new();
+        let (places, mut wishes) = (places(view), Vec::new());
         for _ in 0..MOST_PASSES {
-            wishes = plan(view, &candidates);
+            wishes = plan(view, &candidates, &places);
             let in_vain = |c: &&mut Candidate<'_>| !c.fixed && !pays(view, c, &wishes);
             let fixed = candidates.iter_mut().filter(in_vain).map(|c| c.fixed = true).count();
             let homeless = homeless(view, &wishes);
@@ -191,38 +182,49 @@ fn homeless(view: &View<'_>, wishes: &[Wish]) -> Vec<(usize, Choice)> {
     let mut found = Vec::new();
     for (wish, choice) in changed.into_iter().filter_map(|w| Some((w, w.choice.as_ref()?))) {
         let speeds = view.jobs.get(&wish.job).and_then(|job| view.speeds.of(&job.submitted.model));
-        let seat = machine.find(choice.pool, choice.gpus);
-        match seat.filter(|seat| speeds.is_some_and(|m| m.on(choice, &seat.by_node()).is_some())) {
-            Some(seat) => machine.take(&seat),
+        match speeds.and_then(|m| m.seat(&machine, choice)) {
+            Some((seat, _)) => machine.take(&seat),
             None => found.push((wish.job, choice.clone())),
         }
     }
     found
 }
 
+/// How far ahead samples count, s.
+fn horizon_secs(view: &View<'_>) -> f64 {
+    (HORIZON.0 * view.restart_secs).max(HORIZON.1)
+}
+
 /// Plans a round.
-fn plan(view: &View<'_>, candidates: &[Candidate<'_>]) -> Vec<Wish> {
-    let horizon_secs = (HORIZON.0 * view.restart_secs).max(HORIZON.1);
+fn plan(view: &View<'_>, candidates: &[Candidate<'_>], places: &Places) -> Vec<Wish> {
     let config = PlannerConfig {
-        horizon_secs,
+        horizon_secs: horizon_secs(view),
         max_steps: 1,
         solve_secs: 0.0,
         min_stay_secs: 0.0,
         max_changes: u32::MAX,
         ..PlannerConfig::default()
     };
-    let now = UnixTime(view.now as i64);
-    let (gaps, held) = places(view, now.plus_secs(horizon_secs), now);
     let none = Vec::new();
-    let jobs: Vec<MalleableJob> =
-        candidates.iter().map(|c| malleable(view, c, held.get(&c.job.id).unwrap_or(&none))).collect();
-    let problem = Problem::new(now, &gaps, &jobs, &config, 0.0);
+    let held = |c: &Candidate<'_>| places.held.get(&c.job.id).unwrap_or(&none);
+    let jobs: Vec<MalleableJob> = candidates.iter().map(|c| malleable(view, c, held(c))).collect();
+    let problem = Problem::new(UnixTime(view.now as i64), &places.gaps, &jobs, &config, 0.0);
     let plan = fallback(&problem, "a simulation asks no solver");
-    wishes(view, candidates, &plan, &gaps)
+    wishes(view, candidates, &plan, &places.gaps)
 }
 
-/// A place for each GPU of the machine, and which places each job has.
-fn places(view: &View<'_>, until: UnixTime, now: UnixTime) -> (Gaps, BTreeMap<usize, Vec<NodeName>>) {
+/// The GPUs of the machine as the planner sees them; the same in all passes of a round.
+struct Places {
+    /// A place for each.
+    gaps: Gaps,
+    /// The places of each job, by name.
+    held: BTreeMap<usize, Vec<NodeName>>,
+}
+
+/// The places of this moment.
+fn places(view: &View<'_>) -> Places {
+    let now = UnixTime(view.now as i64);
+    let until = now.plus_secs(horizon_secs(view));
     let mut users: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for job in view.jobs.values() {
         for (pool, (node, gpus)) in job.run.iter().flat_map(|r| r.seat.nodes.iter().map(|n| (r.seat.pool, n)))
@@ -254,7 +256,7 @@ fn places(view: &View<'_>, until: UnixTime, now: UnixTime) -> (Gaps, BTreeMap<us
     }
     gaps.sort_by(|a, b| a.node.cmp(&b.node));
     held.values_mut().for_each(|names| names.sort());
-    (Gaps { gaps, refused: Vec::new() }, held)
+    Places { gaps: Gaps { gaps, refused: Vec::new() }, held }
 }
 
 fn job_id(job: usize) -> JobId {

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use super::job::Job;
 use super::machine::Machine;
 use super::setup::Setup;
-use super::speeds::{Choice, Speeds};
+use super::speeds::{Choice, Measured, Speeds};
 use infill::Infill;
 use rubick::Rubick;
 use sia::Sia;
@@ -148,9 +148,14 @@ impl FromStr for ClosedPolicy {
 
 /// Ways to run a job with their true rates, steps a second, on the closest placement.
 fn offers(view: &View<'_>, job: &Job) -> Vec<(Choice, f64)> {
+    offers_by(view, job, |measured| Some(measured.rate))
+}
+
+/// The same with other rates; ways without one are left out.
+fn offers_by(view: &View<'_>, job: &Job, rate: impl Fn(&Measured) -> Option<f64>) -> Vec<(Choice, f64)> {
     let Some(speeds) = view.speeds.of(&job.submitted.model) else { return Vec::new() };
-    let rate = |choice: &Choice| speeds.closest(choice).map(|m| m.rate);
-    speeds.choices().filter_map(|(choice, _)| Some((choice.clone(), rate(choice)?))).collect()
+    let offer = |choice: &Choice| Some((choice.clone(), rate(speeds.closest(choice)?)?));
+    speeds.choices().filter_map(|(choice, _)| offer(choice)).collect()
 }
 
 /// Of these ways the fastest for each type and size.

@@ -43,11 +43,9 @@ impl Policy for Submitted {
         let mut wishes = Vec::new();
         for job in view.jobs.values().filter(|j| j.run.is_none()) {
             let Some((choice, _)) = as_submitted(view, job, self.strict) else { continue };
-            let seat = machine.find(choice.pool, choice.gpus);
             let speeds = view.speeds.of(&job.submitted.model);
-            let seat = seat.filter(|s| speeds.is_some_and(|m| m.on(&choice, &s.by_node()).is_some()));
-            match seat {
-                Some(seat) => {
+            match speeds.and_then(|m| m.seat(&machine, &choice)) {
+                Some((seat, _)) => {
                     machine.take(&seat);
                     wishes.push(Wish::to(job.id, Some(choice)));
                 }
