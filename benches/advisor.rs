@@ -226,6 +226,8 @@ fn times() {
         triable: sizes.to_vec(),
         supplies: [8, 16, 32, 48, 64].iter().map(|n| (*n, 0.2)).collect(),
         present: 8,
+        rivals: Vec::new(),
+        elsewhere: None,
         horizon_secs: 86_400.0,
         probe_secs: 15.0,
         costs: COSTS,

@@ -98,6 +98,7 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
             told: None,
             block: 1,
             on_cpus: false,
+            exec_plan: ExecPlan::default(),
         },
         sizes: Sizes::Range { min: 1, max: 64 },
         claims: Claims { curve: Some(curve), ..Claims::default() },

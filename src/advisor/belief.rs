@@ -7,7 +7,10 @@ use super::profiles::Profiles;
 use super::scaling::{Fitted, sizes_of_interest};
 use super::subject::Subject;
 use crate::model::malleable::RateCurve;
-use crate::model::{BatchMode, Curve, ExecPlan, NodeType, Profile, ProfileKey, SizePoint, Sizes, UnixTime};
+use crate::model::{
+    BatchMode, Curve, CurvePoint, DeclaredPlan, ExecPlan, NodeType, Profile, ProfileKey, SizePoint, Sizes,
+    UnixTime,
+};
 
 /// Relative error of a curve that a user declares, where nothing was measured.
 const DECLARED_ERROR: f64 = 0.03;
@@ -15,8 +18,18 @@ const DECLARED_ERROR: f64 = 0.03;
 /// Relative error of what is known of the same program on another node type.
 const OTHER_TYPE_ERROR: f64 = 0.2;
 
+/// The same where other programs or plans, measured on both types, tell how these compare.
+const COMPARED_TYPE_ERROR: f64 = 0.1;
+
 /// Relative error of what is known of another user's program of the same name.
 const OTHER_USER_ERROR: f64 = 0.3;
+
+/// Relative error of what is known of the same program with another execution plan.
+const OTHER_PLAN_ERROR: f64 = 0.4;
+
+/// What an execution plan that was never tried is counted on to make, of what is expected: it is to be tried
+/// by a probe, which is bounded, and not by a plan that hopes for the best.
+const UNTRIED: f64 = 1.0 - OTHER_PLAN_ERROR;
 
 /// The profiles, and which of them may speak for a job.
 #[derive(Clone, Copy, Debug)]
@@ -30,32 +43,91 @@ pub(super) struct Belief<'a> {
 impl Belief<'_> {
     /// What is believed of a job's scaling on a node type; `None` when nothing is known.
     pub(super) fn fitted(&self, subject: &Subject, node_type: &NodeType) -> Option<Fitted> {
-        let key = ProfileKey { node_type: node_type.clone(), ..subject.key.clone() };
-        let mode = self.profiles.batch_mode(&key);
-        Fitted::new(&self.evidence(subject, &key), mode, subject.sizes.max())
+        self.fitted_as(subject, &ProfileKey { node_type: node_type.clone(), ..subject.key.clone() })
     }
 
-    /// The job's rates for the planner, one curve a node type of which something is known; the first also
-    /// serves for all others. Empty when nothing is known at all.
-    pub(super) fn rates(&self, subject: &Subject) -> Vec<RateCurve> {
+    /// The same with the execution plan of the key.
+    fn fitted_as(&self, subject: &Subject, key: &ProfileKey) -> Option<Fitted> {
+        Fitted::new(&self.evidence(subject, key), self.profiles.batch_mode(key), subject.sizes.max())
+    }
+
+    /// The job's rates for the planner. Of a program with one execution plan one curve a node type of which
+    /// something is known; the first also serves for all others. Of one with several, one curve for each and
+    /// each type of nodes, these types among them. Empty when nothing is known at all.
+    pub(super) fn rates(&self, subject: &Subject, types: &[NodeType]) -> Vec<RateCurve> {
         let own = self.profiles.of_user(&subject.key.user).filter(|p| p.key.name == subject.key.name);
-        let mut types: BTreeSet<&NodeType> = own.map(|p| &p.key.node_type).collect();
-        types.remove(&subject.key.node_type);
+        let mut known: BTreeSet<&NodeType> = own.map(|p| &p.key.node_type).collect();
+        if !subject.plans.is_empty() {
+            let types: Vec<NodeType> = known.into_iter().chain(types).cloned().collect();
+            return self.ways(subject, &types).iter().filter_map(|way| self.rate_of(subject, way)).collect();
+        }
+        known.remove(&subject.key.node_type);
         let mut rates = Vec::new();
-        for (i, node_type) in std::iter::once(&subject.key.node_type).chain(types).enumerate() {
+        for (i, node_type) in std::iter::once(&subject.key.node_type).chain(known).enumerate() {
             let Some(curve) = self.fitted(subject, node_type).and_then(|f| curve(&f, &subject.sizes)) else {
                 continue;
             };
-            // One plan a program so far. Where a program has several, each has a profile of its own, and this
-            // loop goes over the pairs of node type and plan.
+            let key = ProfileKey { node_type: node_type.clone(), ..subject.key.clone() };
+            let sizes = self.fitting(subject, None, &key);
             let on = |node_type: Option<NodeType>| {
-                let (exec_plan, curve) = (ExecPlan::default(), curve.clone());
-                RateCurve { exec_plan, node_type, curve, sizes: None }
+                let (exec_plan, curve, sizes) = (ExecPlan::default(), curve.clone(), sizes.clone());
+                RateCurve { exec_plan, node_type, curve, sizes }
             };
             rates.push(on(Some(node_type.clone())));
             rates.extend((i == 0).then(|| on(None)));
         }
         rates
+    }
+
+    /// What the job could run as, on its type of nodes and these others: each of its plans on each type.
+    /// Of a program with one plan only that, on its own type.
+    pub(super) fn ways(&self, subject: &Subject, types: &[NodeType]) -> Vec<WayToRun> {
+        let types: BTreeSet<&NodeType> = types.iter().filter(|t| **t != subject.key.node_type).collect();
+        let own = || std::iter::once(&subject.key.node_type);
+        if subject.plans.is_empty() {
+            return own().filter_map(|t| self.way(subject, None, t)).collect();
+        }
+        let pairs = subject.plans.iter().flat_map(|plan| {
+            own().chain(types.iter().copied()).filter(|t| plan.runs_on(t)).map(move |t| (plan, t))
+        });
+        pairs.filter_map(|(plan, node_type)| self.way(subject, Some(plan), node_type)).collect()
+    }
+
+    fn way(&self, subject: &Subject, plan: Option<&DeclaredPlan>, node_type: &NodeType) -> Option<WayToRun> {
+        let exec_plan = plan.map_or_else(|| subject.key.exec_plan.clone(), |p| p.name.clone());
+        let key = ProfileKey { node_type: node_type.clone(), exec_plan, ..subject.key.clone() };
+        let fitted = self.fitted_as(subject, &key)?;
+        let allowed = self.fitting(subject, plan, &key);
+        let mut sizes = sizes_of_interest(&subject.sizes, fitted.points());
+        sizes.retain(|n| allowed.as_ref().is_none_or(|sizes| sizes.allows(*n)));
+        (!sizes.is_empty()).then_some(WayToRun { key, fitted, sizes, allowed })
+    }
+
+    fn rate_of(&self, subject: &Subject, way: &WayToRun) -> Option<RateCurve> {
+        let curve = way.fitted.curve(&way.sizes)?;
+        let was_tried = !self.profiles.points(&way.key).is_empty()
+            || self.of_same_plan(&way.key).is_some()
+            || (subject.declared.is_some() && is_first(subject, &way.key));
+        let counted = |p: &CurvePoint| CurvePoint { rate: p.rate * UNTRIED, ..*p };
+        let curve = match was_tried {
+            true => curve,
+            false => Curve::new(curve.points().iter().map(counted).collect()).ok()?,
+        };
+        let (exec_plan, node_type) = (way.key.exec_plan.clone(), Some(way.key.node_type.clone()));
+        Some(RateCurve { exec_plan, node_type, curve, sizes: way.allowed.clone() })
+    }
+
+    /// The sizes of a job that a plan can have and at which it did not run out of memory; `None` for all.
+    fn fitting(&self, subject: &Subject, plan: Option<&DeclaredPlan>, key: &ProfileKey) -> Option<Sizes> {
+        let unfit = self.profiles.unfit(key);
+        let limits = plan.is_some_and(|plan| plan.sizes.is_some());
+        if unfit.is_empty() && !limits {
+            return None;
+        }
+        let allowed = subject.sizes.up_to(u32::MAX).into_iter();
+        let allowed = allowed.filter(|n| plan.is_none_or(|plan| plan.allows(*n)));
+        let fits = allowed.filter(|n| unfit.binary_search(n).is_err()).collect();
+        Some(Sizes::Set(fits))
     }
 
     /// In how far a job is known, for people.
@@ -73,7 +145,8 @@ impl Belief<'_> {
     /// Everything that is known of a job's scaling under a key: measured, declared, and of programs alike.
     fn evidence(&self, subject: &Subject, key: &ProfileKey) -> Vec<SizePoint> {
         let mut points = self.profiles.points(key).to_vec();
-        let declared = subject.declared.as_ref().map(|curve| declared_points(curve, &subject.sizes));
+        let declared = subject.declared.as_ref().filter(|_| is_first(subject, key));
+        let declared = declared.map(|curve| declared_points(curve, &subject.sizes));
         for more in declared.into_iter().chain(self.alike(key)) {
             let (factor, misfit) = scale(&points, &more, subject.sizes.max());
             let missing: Vec<SizePoint> = more
@@ -86,9 +159,13 @@ impl Belief<'_> {
         points
     }
 
-    /// Points of a profile that is alike: on another node type first, then another user's, each with what it
-    /// is doubted by.
+    /// Points of what is alike, each with what it is doubted by: of the same plan on another node type first,
+    /// then of another user's program, then of another plan.
     fn alike(&self, key: &ProfileKey) -> Option<Vec<SizePoint>> {
+        self.of_same_plan(key).or_else(|| self.of_other_plan(key))
+    }
+
+    fn of_same_plan(&self, key: &ProfileKey) -> Option<Vec<SizePoint>> {
         let alike = |p: &&Profile| {
             p.key.name == key.name
                 && p.key.exec_plan == key.exec_plan
@@ -96,15 +173,70 @@ impl Belief<'_> {
                 && !p.points.is_empty()
         };
         let updated = |p: &&Profile| p.updated_at;
-        let doubted = |p: &Profile, error: f64| {
-            p.points.iter().map(|p| SizePoint { error: p.error.hypot(error), ..*p }).collect()
+        let doubted = |p: &Profile, factor: f64, error: f64| {
+            let doubted =
+                |p: &SizePoint| SizePoint { rate: p.rate * factor, error: p.error.hypot(error), ..*p };
+            p.points.iter().map(doubted).collect()
         };
         if let Some(own) = self.profiles.of_user(&key.user).filter(alike).max_by_key(updated) {
-            return Some(doubted(own, OTHER_TYPE_ERROR));
+            return Some(match self.type_ratio(key, &own.key.node_type) {
+                Some(ratio) => doubted(own, ratio, COMPARED_TYPE_ERROR),
+                None => doubted(own, 1.0, OTHER_TYPE_ERROR),
+            });
         }
         let others = self.profiles.all().filter(|p| self.share_profiles && p.key.user != key.user);
-        others.filter(alike).max_by_key(updated).map(|p| doubted(p, OTHER_USER_ERROR))
+        others.filter(alike).max_by_key(updated).map(|p| doubted(p, 1.0, OTHER_USER_ERROR))
     }
+
+    /// How many times faster the user's programs run on the node type of the key than on this one, by all
+    /// that were measured on both with the same plan at the same size; the mean of logarithms.
+    fn type_ratio(&self, key: &ProfileKey, from: &NodeType) -> Option<f64> {
+        let there = self.profiles.of_user(&key.user).filter(|p| p.key.node_type == *from);
+        let ratios = |p: &Profile| {
+            let here = ProfileKey { node_type: key.node_type.clone(), ..p.key.clone() };
+            let here = self.profiles.points(&here);
+            let at = |nodes: u32| here.iter().find(|h| h.nodes == nodes);
+            p.points.iter().filter_map(|p| Some((at(p.nodes)?.rate / p.rate).ln())).collect::<Vec<f64>>()
+        };
+        let logs: Vec<f64> = there.flat_map(ratios).filter(|log| log.is_finite()).collect();
+        (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+    }
+
+    /// The fastest that the program was seen to be with another plan at its smallest measured size, on the
+    /// same type of nodes if possible: how fast it is says something of a plan, how it scales does not.
+    fn of_other_plan(&self, key: &ProfileKey) -> Option<Vec<SizePoint>> {
+        let other = |p: &&Profile| p.key.name == key.name && p.key.exec_plan != key.exec_plan;
+        let own = self.profiles.of_user(&key.user).filter(other);
+        let points = own.flat_map(|p| p.points.iter().map(move |point| (p, point)));
+        let (profile, point) = points.min_by(|(p, a), (q, b)| {
+            let elsewhere = |p: &Profile| p.key.node_type != key.node_type;
+            elsewhere(p).cmp(&elsewhere(q)).then(a.nodes.cmp(&b.nodes)).then(b.rate.total_cmp(&a.rate))
+        })?;
+        let ratio = self.type_ratio(key, &profile.key.node_type).unwrap_or(1.0);
+        Some(vec![SizePoint {
+            rate: point.rate * ratio,
+            error: point.error.hypot(OTHER_PLAN_ERROR),
+            ..*point
+        }])
+    }
+}
+
+/// An execution plan and a type of nodes with which a job could run.
+#[derive(Clone, Debug)]
+pub(super) struct WayToRun {
+    /// The signature that it has then.
+    pub(super) key: ProfileKey,
+    /// What is believed of its rates.
+    pub(super) fitted: Fitted,
+    /// The sizes that are worth a look, ascending, at least one.
+    pub(super) sizes: Vec<u32>,
+    /// The sizes at which it can run; `None` for all that the job may have.
+    allowed: Option<Sizes>,
+}
+
+/// Whether the key is of the job's first plan: what its owner declares is said of that.
+fn is_first(subject: &Subject, key: &ProfileKey) -> bool {
+    subject.plans.first().is_none_or(|first| first.name == key.exec_plan)
 }
 
 /// The curve over all sizes of interest.

@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::belief::Belief;
+use super::belief::{Belief, WayToRun};
 use super::learn::Learned;
-use super::probing::{EndedProbe, LONGEST_PROBE_SECS, Probing};
+use super::probing::{Aim, EndedProbe, LONGEST_PROBE_SECS, Probing};
 use super::profiles::Profiles;
 use super::prospect::Prospect;
 use super::room::Room;
@@ -17,12 +17,12 @@ use super::scaling::Fitted;
 use super::subject::{News, Progress, Subject};
 use super::supply::Supplies;
 use super::watching::{Measured, Watching};
-use super::worth::{Candidate, Stakes, best_probe};
+use super::worth::{Candidate, Elsewhere, Stakes, best_probe};
 use crate::config::AdvisorConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    JobId, LiveChange, LiveCosts, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, SizePoint,
-    Stop, UnixTime, Way,
+    JobId, LiveChange, LiveCosts, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, Stop, UnixTime,
+    Way,
 };
 
 /// A size counts as measured when its rate is known so well.
@@ -108,15 +108,24 @@ impl Library {
         self.belief().fitted(subject, node_type)
     }
 
-    /// The job's rates for the planner, one curve a node type of which something is known; the first also
-    /// serves for all others. Empty when nothing is known at all.
-    pub fn rates(&self, subject: &Subject) -> Vec<RateCurve> {
-        self.belief().rates(subject)
+    /// The job's rates for the planner. Of a program with one execution plan one curve a node type of which
+    /// something is known; the first also serves for all others. Of one with several, one curve for each and
+    /// each type of nodes, these types among them. Empty when nothing is known at all.
+    pub fn rates(&self, subject: &Subject, types: &[NodeType]) -> Vec<RateCurve> {
+        self.belief().rates(subject, types)
     }
 
     /// Takes in how a worker of a job of this profile has stopped.
     pub fn stopped(&mut self, key: &ProfileKey, stop: &Stop, now: UnixTime) {
         self.profiles.stopped(key, stop, now);
+    }
+
+    /// Takes in that a program of this profile ran out of memory: what does not fit is not tried again.
+    pub fn overflowed(&mut self, key: &ProfileKey, nodes: u32, now: UnixTime) {
+        self.profiles.overflowed(key, nodes, now);
+        for ended in self.probing.end_unfit(key, nodes, now) {
+            self.profiles.count_probe(&ended.key, ended.secs);
+        }
     }
 
     /// The last stops of a profile.
@@ -160,7 +169,7 @@ impl Library {
         if let Some(last) = self.watching.begin(job, key, progress) {
             self.measured(job, &last, now, &mut news);
         }
-        self.probing.arrived(job, progress.nodes, now);
+        self.probing.arrived(job, key, progress.nodes, now);
         if let Some(measured) = self.watching.report(job, key, progress) {
             self.measured(job, &measured, now, &mut news);
         }
@@ -192,8 +201,8 @@ impl Library {
             news.drift = Some(factor);
         }
         news.stretch = Some((nodes, measured.stretch));
-        news.probe = self.probe_of(job) == Some(nodes);
-        let ended = self.probing.end_at(job, nodes, now);
+        news.probe = self.aim_of(job).is_some_and(|aim| aim.nodes == nodes && aim.key == *key);
+        let ended = self.probing.end_at(job, key, nodes, now);
         news.probed |= self.count_probe(ended);
     }
 
@@ -207,9 +216,14 @@ impl Library {
 
 /// The probes.
 impl Library {
+    /// What the job shall be brought to, to measure it.
+    pub fn aim_of(&self, job: JobId) -> Option<&Aim> {
+        self.probing.aim_of(job)
+    }
+
     /// The size that the job shall be brought to, to measure it.
     pub fn probe_of(&self, job: JobId) -> Option<u32> {
-        self.probing.size_of(job)
+        self.aim_of(job).map(|aim| aim.nodes)
     }
 
     /// Whether the job tries sizes, or did so until a moment ago: then its last change says nothing against
@@ -240,17 +254,18 @@ impl Library {
         let mut room = room;
         for subject in subjects {
             let present = subject.running.unwrap_or(0);
-            let node_type = &subject.key.node_type;
-            let thought = self.consider(subject, room.free(node_type), may_probe, now);
+            let thought = self.consider(subject, &room, may_probe, now);
             // What one probe needs is not free for another.
-            let more = self.probe_of(subject.job).map_or(0, |n| n.saturating_sub(present));
-            room.take(node_type, more);
+            if let Some(Aim { key, nodes }) = self.aim_of(subject.job) {
+                let has = if key.node_type == subject.key.node_type { present } else { 0 };
+                room.take(&key.node_type, nodes.saturating_sub(has));
+            }
             self.thoughts.insert(subject.job, thought);
         }
     }
 
     /// Begins a probe of a job, if one is worth it; says why or why not.
-    fn consider(&mut self, subject: &Subject, free: u32, may_probe: bool, now: UnixTime) -> String {
+    fn consider(&mut self, subject: &Subject, room: &Room, may_probe: bool, now: UnixTime) -> String {
         if let Some(words) = self.probing.words(subject.job, now) {
             return words;
         }
@@ -264,11 +279,11 @@ impl Library {
         if let Some(why) = self.no_probe(subject, may_probe) {
             return format!("{}; no probe: {why}", self.belief().summary(subject));
         }
-        let Some(fitted) = self.fitted(subject, &subject.key.node_type) else { return String::new() };
-        match self.best(subject, &fitted, present, free) {
-            Some(Candidate { nodes, gain, cost }) => {
-                self.probing.begin(subject, nodes, now);
-                format!("tries {nodes} nodes: worth {gain:.0} samples for {cost:.0}")
+        match self.best(subject, present, room) {
+            Some((key, Candidate { nodes, gain, cost })) => {
+                let how = how(subject, &key);
+                self.probing.begin(subject, Aim { key, nodes }, now);
+                format!("tries {nodes} nodes{how}: worth {gain:.0} samples for {cost:.0}")
             }
             None => format!("{}; no probe: none is worth its cost", self.belief().summary(subject)),
         }
@@ -276,24 +291,52 @@ impl Library {
 
     /// Why no probe may begin, if so.
     fn no_probe(&self, subject: &Subject, may_probe: bool) -> Option<&'static str> {
-        let profile = self.profile(&subject.key)?;
-        if may_probe { self.probing.forbidden(profile, &self.settings) } else { Some("nothing may grow now") }
+        if !may_probe {
+            return Some("nothing may grow now");
+        }
+        // Where there are several plans, each has its own bounds.
+        let profile = self.profile(&subject.key).filter(|_| subject.plans.is_empty())?;
+        self.probing.forbidden(profile, &self.settings)
     }
 
-    /// The size that is most worth trying of those that can be reached.
-    fn best(&self, subject: &Subject, fitted: &Fitted, present: u32, free: u32) -> Option<Candidate> {
-        let key = &subject.key;
-        let stakes = self.stakes(subject, present, fitted.points());
-        let triable = |n: &u32| {
-            *n <= present + free && !self.is_measured(key, *n) && !self.probing.is_declined(key, *n)
+    /// What is most worth trying of what can be reached: a size, with the signature that the job has then.
+    fn best(&self, subject: &Subject, present: u32, room: &Room) -> Option<(ProfileKey, Candidate)> {
+        let width = subject.key.node_type.one_of().1;
+        let types: Vec<NodeType> = room.usable().map(|(t, _)| t.clone().times(width)).collect();
+        let ways = self.belief().ways(subject, &types);
+        let rate = ways.iter().find(|way| way.key == subject.key).map(|way| way.fitted.at(present).rate);
+        let best = |(i, way): (usize, &WayToRun)| {
+            let stakes = self.stakes(subject, way, present, rate?, room);
+            let others = ways.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, other)| other);
+            let rivals = others.flat_map(|w| w.sizes.iter().map(|n| (*n, w.fitted.at(*n).rate))).collect();
+            best_probe(&way.fitted, &Stakes { rivals, ..stakes }).map(|c| (way.key.clone(), c))
         };
-        let triable: Vec<u32> = stakes.sizes.iter().copied().filter(triable).collect();
-        best_probe(fitted, &Stakes { triable, ..stakes })
+        let worth = |c: &Candidate| c.gain - c.cost;
+        ways.iter().enumerate().filter_map(best).max_by(|(_, a), (_, b)| worth(a).total_cmp(&worth(b)))
     }
 
-    fn stakes(&self, subject: &Subject, present: u32, measured: &[SizePoint]) -> Stakes {
-        let use_secs = self.use_secs.get(&subject.key.user).copied();
-        self.supplies.stakes(subject, present, measured, use_secs.unwrap_or(self.settings.horizon_secs))
+    /// What is at stake for a job that makes `rate` on its `present` nodes, if it tries to run this way.
+    fn stakes(&self, subject: &Subject, way: &WayToRun, present: u32, rate: f64, room: &Room) -> Stakes {
+        let key = &way.key;
+        let use_secs = self.use_secs.get(&key.user).copied().unwrap_or(self.settings.horizon_secs);
+        let stakes = self.supplies.stakes(subject, &key.node_type, way.sizes.clone(), present, use_secs);
+        let stays = key.node_type == subject.key.node_type;
+        let most = room.free(&key.node_type) + if stays { present } else { 0 };
+        let triable =
+            |n: &u32| *n <= most && !self.is_measured(key, *n) && !self.probing.is_declined(key, *n);
+        let may = subject.plans.is_empty() || self.may_try(key);
+        let triable = stakes.sizes.iter().copied().filter(|n| may && triable(n)).collect();
+        let RescaleCosts { up_secs, start_secs, .. } = subject.costs;
+        let change_secs = if stays { up_secs } else { start_secs };
+        let elsewhere = (*key != subject.key).then_some(Elsewhere { rate, change_secs });
+        Stakes { triable, elsewhere, ..stakes }
+    }
+
+    /// Whether a probe of a job that has several plans is within the bounds that each of them has.
+    fn may_try(&self, key: &ProfileKey) -> bool {
+        let new = || Profile::new(key.clone());
+        let profile = self.profile(key).cloned().unwrap_or_else(new);
+        self.probing.forbidden(&profile, &self.settings).is_none()
     }
 
     /// For how long what is learned now of a program of these users will be of use.
@@ -309,4 +352,16 @@ impl Library {
         };
         users.into_iter().map(prospect).collect()
     }
+}
+
+/// What else than the size a job changes to be measured with this signature, for people.
+fn how(subject: &Subject, key: &ProfileKey) -> String {
+    let plan = if key.exec_plan == subject.key.exec_plan {
+        String::new()
+    } else {
+        format!(" with plan {}", key.exec_plan.0)
+    };
+    let on =
+        if key.node_type == subject.key.node_type { String::new() } else { format!(" of {}", key.node_type) };
+    format!("{on}{plan}")
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::subject::Subject;
 use crate::config::AdvisorConfig;
-use crate::model::{JobId, Profile, ProfileKey, UnixTime};
+use crate::model::{JobId, Profile, ProfileKey, RescaleCosts, UnixTime};
 
 /// Seconds that a probe may last from its first step, unless it is narrow before.
 pub(super) const LONGEST_PROBE_SECS: f64 = 30.0;
@@ -21,11 +21,19 @@ const DECLINED_SECS: f64 = 600.0;
 /// The hour of the whole budget.
 const BUDGET_SECS: f64 = 3600.0;
 
+/// What a job shall be brought to, to measure it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Aim {
+    /// The signature with the execution plan and the type of nodes.
+    pub key: ProfileKey,
+    /// The size.
+    pub nodes: u32,
+}
+
 /// A size held to measure it.
 #[derive(Clone, Debug, PartialEq)]
 struct Probe {
-    key: ProfileKey,
-    nodes: u32,
+    aim: Aim,
     chosen_at: UnixTime,
     /// Seconds that the job may take to come to that size.
     arrival_secs: f64,
@@ -63,9 +71,9 @@ pub(super) struct Probing {
 }
 
 impl Probing {
-    /// The size that a job shall be brought to.
-    pub(super) fn size_of(&self, job: JobId) -> Option<u32> {
-        self.probes.get(&job).map(|p| p.nodes)
+    /// What a job shall be brought to.
+    pub(super) fn aim_of(&self, job: JobId) -> Option<&Aim> {
+        self.probes.get(&job).map(|p| &p.aim)
     }
 
     /// Whether the job tries a size, or did so until a moment ago.
@@ -78,8 +86,8 @@ impl Probing {
     pub(super) fn words(&self, job: JobId, now: UnixTime) -> Option<String> {
         let probe = self.probes.get(&job)?;
         Some(match probe.since {
-            Some(since) => format!("measures {} nodes for {} s", probe.nodes, now.secs_since(since)),
-            None => format!("is on its way to {} nodes, to measure them", probe.nodes),
+            Some(since) => format!("measures {} nodes for {} s", probe.aim.nodes, now.secs_since(since)),
+            None => format!("is on its way to {} nodes, to measure them", probe.aim.nodes),
         })
     }
 
@@ -89,7 +97,7 @@ impl Probing {
             Some("as many sizes were tried as may be")
         } else if profile.probe_secs + USUAL_PROBE_SECS > settings.max_probe_secs {
             Some("as long was tried as may be")
-        } else if self.probes.values().any(|p| p.key == profile.key) {
+        } else if self.probes.values().any(|p| p.aim.key == profile.key) {
             Some("another job of the same kind tries a size")
         } else if self.probes.len() >= settings.max_at_once as usize {
             Some("enough other jobs try sizes")
@@ -106,23 +114,38 @@ impl Probing {
     }
 
     /// Begins one.
-    pub(super) fn begin(&mut self, subject: &Subject, nodes: u32, now: UnixTime) {
-        let changes = subject.costs.up_secs.max(subject.costs.down_secs);
-        let arrival_secs = ARRIVAL_SECS + 2.0 * changes;
-        let key = subject.key.clone();
-        self.probes.insert(subject.job, Probe { key, nodes, chosen_at: now, arrival_secs, since: None });
+    pub(super) fn begin(&mut self, subject: &Subject, aim: Aim, now: UnixTime) {
+        let RescaleCosts { up_secs, down_secs, start_secs } = subject.costs;
+        let moves = if aim.key.node_type == subject.key.node_type { 0.0 } else { start_secs };
+        let arrival_secs = ARRIVAL_SECS + 2.0 * up_secs.max(down_secs).max(moves);
+        self.probes.insert(subject.job, Probe { aim, chosen_at: now, arrival_secs, since: None });
     }
 
-    /// Notes that the job reports at this size.
-    pub(super) fn arrived(&mut self, job: JobId, nodes: u32, now: UnixTime) {
-        if let Some(probe) = self.probes.get_mut(&job).filter(|p| p.nodes == nodes && p.since.is_none()) {
+    /// Notes that the job reports with this signature and at this size.
+    pub(super) fn arrived(&mut self, job: JobId, key: &ProfileKey, nodes: u32, now: UnixTime) {
+        let there = |p: &&mut Probe| p.aim.nodes == nodes && p.aim.key == *key && p.since.is_none();
+        if let Some(probe) = self.probes.get_mut(&job).filter(there) {
             probe.since = Some(now);
         }
     }
 
+    /// Ends the probes of what does not fit into memory.
+    pub(super) fn end_unfit(&mut self, key: &ProfileKey, nodes: u32, now: UnixTime) -> Vec<EndedProbe> {
+        let of = self.probes.iter().filter(|(_, p)| p.aim.nodes == nodes && p.aim.key == *key);
+        let jobs: Vec<JobId> = of.map(|(job, _)| *job).collect();
+        jobs.into_iter().filter_map(|job| self.end(job, now)).collect()
+    }
+
     /// Ends the job's probe if it is at this size, which has been measured.
-    pub(super) fn end_at(&mut self, job: JobId, nodes: u32, now: UnixTime) -> Option<EndedProbe> {
-        let there = self.probes.get(&job).is_some_and(|p| p.nodes == nodes && p.since.is_some());
+    pub(super) fn end_at(
+        &mut self,
+        job: JobId,
+        key: &ProfileKey,
+        nodes: u32,
+        now: UnixTime,
+    ) -> Option<EndedProbe> {
+        let is_here = |p: &Probe| p.aim.nodes == nodes && p.aim.key == *key && p.since.is_some();
+        let there = self.probes.get(&job).is_some_and(is_here);
         if there { self.end(job, now) } else { None }
     }
 
@@ -154,7 +177,7 @@ impl Probing {
     /// Ends a probe of which nothing came, and leaves its size alone for a while.
     fn decline(&mut self, job: JobId, now: UnixTime) -> Option<EndedProbe> {
         if let Some(probe) = self.probes.get(&job) {
-            self.declined.insert((probe.key.clone(), probe.nodes), now);
+            self.declined.insert((probe.aim.key.clone(), probe.aim.nodes), now);
         }
         self.end(job, now)
     }
@@ -164,6 +187,6 @@ impl Probing {
         self.ended_at.insert(job, now);
         let secs = probe.since.map_or(0.0, |since| now.secs_since(since).clamp(0.0, LONGEST_PROBE_SECS));
         self.spent.push_back((now, secs));
-        Some(EndedProbe { key: probe.key, secs })
+        Some(EndedProbe { key: probe.aim.key, secs })
     }
 }

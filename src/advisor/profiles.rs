@@ -19,6 +19,9 @@ const REFILLS: f64 = 0.2;
 /// Most profiles kept in memory; those longest unused go first, once they are stored.
 const MOST_PROFILES: usize = 20_000;
 
+/// Most sizes of a profile that are remembered not to fit into memory.
+const MOST_UNFIT: usize = 64;
+
 /// A profile in memory.
 #[derive(Clone, Debug)]
 struct Known {
@@ -108,6 +111,11 @@ impl Profiles {
         self.get(key).map_or(&[], |p| &p.points)
     }
 
+    /// Sizes at which programs of a profile do not fit into memory, ascending.
+    pub(super) fn unfit(&self, key: &ProfileKey) -> &[u32] {
+        self.get(key).map_or(&[], |p| &p.unfit)
+    }
+
     /// How the work of a profile's steps grows with the size.
     pub(super) fn batch_mode(&self, key: &ProfileKey) -> BatchMode {
         self.get(key).map_or(key.batch, batch_mode)
@@ -158,6 +166,16 @@ impl Profiles {
             costs::learn(change.mean_of(&mut profile.costs), &change.cost);
         }
         learned
+    }
+
+    /// Takes in that a program of this profile ran out of memory.
+    pub(super) fn overflowed(&mut self, key: &ProfileKey, nodes: u32, now: UnixTime) {
+        let unfit = &mut self.changed(key, now).profile.unfit;
+        if let Err(at) = unfit.binary_search(&nodes)
+            && unfit.len() < MOST_UNFIT
+        {
+            unfit.insert(at, nodes);
+        }
     }
 
     /// Takes in how a worker of a job of this profile has stopped.

@@ -1,7 +1,7 @@
 //! What the advisor is told of a job, and what it makes of it.
 
 use super::meter::Stretch;
-use crate::model::{Curve, JobId, NodeName, ProfileKey, RescaleCosts, Sizes};
+use crate::model::{Curve, DeclaredPlan, JobId, NodeName, ProfileKey, RescaleCosts, Sizes};
 
 /// A job as the advisor sees it.
 #[derive(Clone, Debug)]
@@ -12,7 +12,9 @@ pub struct Subject {
     pub key: ProfileKey,
     /// Its allowed sizes.
     pub sizes: Sizes,
-    /// The curve that the user declares.
+    /// Execution plans among which infill chooses; none where the program has but one.
+    pub plans: Vec<DeclaredPlan>,
+    /// The curve that the user declares, of the first of its plans.
     pub declared: Option<Curve>,
     /// Nodes of the present generation, if it runs undisturbed.
     pub running: Option<u32>,

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::probing::USUAL_PROBE_SECS;
 use super::room::Room;
-use super::scaling::sizes_of_interest;
 use super::subject::Subject;
 use super::worth::Stakes;
-use crate::model::{NodeType, SizePoint};
+use crate::model::NodeType;
 
 /// Rounds from which the usual supply of nodes is known.
 const SUPPLIES_REMEMBERED: usize = 512;
@@ -47,24 +46,27 @@ impl Supplies {
         self.seen.retain(|_, seen| seen.len() < SUPPLIES_REMEMBERED || seen.iter().any(|n| *n > 0));
     }
 
-    /// What is at stake for a job at its `present` size, of which these sizes were `measured`; nothing is
-    /// triable yet. What is learned is of use for `horizon_secs`.
+    /// What is at stake for a job at its `present` size, which may have these sizes of a type of nodes;
+    /// nothing is triable yet. What is learned is of use for `horizon_secs`.
     pub(super) fn stakes(
         &self,
         subject: &Subject,
+        node_type: &NodeType,
+        sizes: Vec<u32>,
         present: u32,
-        measured: &[SizePoint],
         horizon_secs: f64,
     ) -> Stakes {
-        let sizes = thinned(sizes_of_interest(&subject.sizes, measured), present);
+        let sizes = thinned(sizes, present);
         // What the main queue leaves is one thing, what other jobs leave of that another: any size may be the
         // largest.
-        let supplies = [halved(&self.usual(&subject.key.node_type)), halved(&sizes)].concat();
+        let supplies = [halved(&self.usual(node_type)), halved(&sizes)].concat();
         Stakes {
             triable: Vec::new(),
             sizes,
             supplies,
             present,
+            rivals: Vec::new(),
+            elsewhere: None,
             horizon_secs,
             probe_secs: USUAL_PROBE_SECS,
             costs: subject.costs,

@@ -148,7 +148,7 @@ impl<'a> Imagined<'a> {
             trial,
             random: StdRng::seed_from_u64(trial.seed),
             library: Library::new(trial.settings.clone()),
-            subject: Subject { job: JOB, key, sizes, declared, running, costs },
+            subject: Subject { job: JOB, key, sizes, plans: Vec::new(), declared, running, costs },
             clock: 0,
             generation: 1,
             nodes,

@@ -49,12 +49,25 @@ pub struct Stakes {
     pub supplies: Vec<(u32, f64)>,
     /// Its present size.
     pub present: u32,
+    /// What its other execution plans and types of nodes would make: sizes and samples a second.
+    pub rivals: Vec<(u32, f64)>,
+    /// Where the job is now, if it is not what these sizes are of.
+    pub elsewhere: Option<Elsewhere>,
     /// Seconds for which what is learned will be of use.
     pub horizon_secs: f64,
     /// Seconds that a probe takes once the command is up.
     pub probe_secs: f64,
     /// What changes cost.
     pub costs: RescaleCosts,
+}
+
+/// Another execution plan or type of nodes, with which a job runs now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Elsewhere {
+    /// Samples a second that it makes.
+    pub rate: f64,
+    /// Seconds without samples to change from there, or back.
+    pub change_secs: f64,
 }
 
 /// A size that could be tried.
@@ -81,14 +94,18 @@ pub fn value_of_probes(fitted: &Fitted, stakes: &Stakes) -> Vec<Candidate> {
     let (covariance, shares) = (fitted.covariance(&stakes.sizes), shares(stakes));
     let variance = covariance.diagonal().sum() / covariance.nrows().max(1) as f64;
     let misjudged = MISJUDGED / (1.0 + MISJUDGED * variance / WHOLLY_MISJUDGED);
-    let present = if stakes.present == 0 { 0.0 } else { fitted.at(stakes.present).rate };
+    let present = match stakes.elsewhere {
+        Some(elsewhere) => elsewhere.rate,
+        None if stakes.present == 0 => 0.0,
+        None => fitted.at(stakes.present).rate,
+    };
     let index = |nodes: u32| stakes.sizes.binary_search(&nodes).ok();
     let tried = stakes.triable.iter().filter_map(|n| Some((*n, index(*n)?)));
     tried
         .map(|(nodes, c)| {
             let spread = (covariance[(c, c)] + PROBE_ERROR.powi(2)).sqrt();
             let moves: Vec<f64> = (0..rates.len()).map(|i| rates[i] * covariance[(i, c)] / spread).collect();
-            let clearer = misjudged * cleared(&covariance, c, spread) * mean_rate(&shares, &rates);
+            let clearer = misjudged * cleared(&covariance, c, spread) * mean_rate(stakes, &shares, &rates);
             let gain = (expected_gain(stakes, &shares, &rates, &moves) + clearer) * stakes.horizon_secs;
             Candidate { nodes, gain, cost: cost(stakes, nodes, present, rates[c]) }
         })
@@ -114,28 +131,37 @@ fn shares(stakes: &Stakes) -> Vec<f64> {
     shares
 }
 
-/// What the job makes on average over the supplies if it takes the fastest size.
-fn mean_rate(shares: &[f64], rates: &[f64]) -> f64 {
+/// What the job makes on average over the supplies if it takes the fastest size, as far as that is one of
+/// these and no rival.
+fn mean_rate(stakes: &Stakes, shares: &[f64], rates: &[f64]) -> f64 {
     let mut fastest = 0.0_f64;
-    let made = shares.iter().zip(rates).map(|(share, rate)| {
+    let made = shares.iter().zip(rates).zip(&stakes.sizes).map(|((share, rate), nodes)| {
         fastest = fastest.max(*rate);
-        share * fastest
+        let is_best = stakes.rivals.iter().all(|(n, rate)| n > nodes || *rate <= fastest);
+        if is_best { share * fastest } else { 0.0 }
     });
     made.sum()
 }
 
 /// How much better the choice becomes, samples a second, averaged over supplies and prices.
 fn expected_gain(stakes: &Stakes, shares: &[f64], rates: &[f64], moves: &[f64]) -> f64 {
-    let best_node = stakes.sizes.iter().zip(rates).map(|(n, r)| r / f64::from(*n)).fold(0.0, f64::max);
+    let own = stakes.sizes.iter().copied().zip(rates.iter().copied());
+    let best_node =
+        own.chain(stakes.rivals.iter().copied()).map(|(n, r)| r / f64::from(n)).fold(0.0, f64::max);
     let mut gain = 0.0;
     for price in PRICES.map(|p| p * best_node) {
         let net = |i: usize| rates[i] - price * f64::from(stakes.sizes[i]);
+        // Nothing at all is a choice too, worth 0.
+        let rival = |i: usize| {
+            let fits = stakes.rivals.iter().filter(|(n, _)| *n <= stakes.sizes[i]);
+            fits.map(|(n, rate)| rate - price * f64::from(*n)).fold(0.0, f64::max)
+        };
+        let others: Vec<f64> = (0..rates.len()).map(rival).collect();
         for (z, weight) in NORMAL {
-            // Nothing at all is a choice too, worth 0.
             let (mut best, mut moved) = (0.0_f64, 0.0_f64);
             for i in 0..rates.len() {
-                best = best.max(net(i));
-                moved = moved.max(net(i) + z * moves[i]);
+                best = best.max(net(i)).max(others[i]);
+                moved = moved.max(net(i) + z * moves[i]).max(others[i]);
                 gain += weight * shares[i] * (moved - best);
             }
         }
@@ -144,11 +170,15 @@ fn expected_gain(stakes: &Stakes, shares: &[f64], rates: &[f64], moves: &[f64]) 
 }
 
 fn cost(stakes: &Stakes, nodes: u32, present: f64, there: f64) -> f64 {
+    let slower = (present - there).max(0.0) * stakes.probe_secs;
+    if let Some(Elsewhere { change_secs, .. }) = stakes.elsewhere {
+        return change_secs * (present + present.min(there)) + slower;
+    }
     if nodes == stakes.present {
         return 0.0;
     }
     // Back again only if it turns out to be worse; then it makes less, there and while it changes.
     let there_and_back = stakes.costs.of(stakes.present, nodes) * present
         + stakes.costs.of(nodes, stakes.present) * present.min(there);
-    there_and_back + (present - there).max(0.0) * stakes.probe_secs
+    there_and_back + slower
 }

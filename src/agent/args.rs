@@ -163,6 +163,7 @@ impl SpecArgs {
             profile: self.profile.clone(),
             command_hash: common.command_hash(),
             batch: self.batch,
+            plans: Vec::new(),
         })
     }
 }

@@ -160,6 +160,7 @@ impl State {
         }
         out.ended.into_iter().for_each(|job| self.scene.library_mut().ended(job));
         out.stops.iter().for_each(|stopped| self.stopped(stopped, now));
+        out.overflowed.iter().for_each(|overflowed| self.overflowed(overflowed, now));
         out.lived_through.iter().for_each(|lived| self.lived_through(lived, now));
         out.arrived.iter().for_each(|(node, secs)| self.scene.arrived(node, *secs));
         for (node, strike) in out.strikes {
@@ -206,6 +207,14 @@ impl State {
         let key = self.scene.key(&lived.program, lived.lead.as_ref());
         if self.is_known(&key, lived.lead.as_ref()) {
             self.scene.library_mut().lived_through(&key, &lived.what, now);
+        }
+    }
+
+    /// Takes in that a command ran out of memory.
+    fn overflowed(&mut self, overflowed: &Lesson<u32>, now: UnixTime) {
+        let key = self.scene.key(&overflowed.program, overflowed.lead.as_ref());
+        if self.is_known(&key, overflowed.lead.as_ref()) {
+            self.scene.library_mut().overflowed(&key, overflowed.what, now);
         }
     }
 

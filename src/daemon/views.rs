@@ -98,7 +98,7 @@ fn wanted(gap: &Gap) -> (Option<UnixTime>, Option<String>) {
 fn efficiency(state: &State, machine: &Machine, now: UnixTime) -> Option<f64> {
     let Phase::Running { members } = &machine.phase else { return None };
     let facts = state.fleet.facts_of(machine.job, now)?;
-    let rates = state.scene.library().rates(&state.scene.subject(&facts));
+    let rates = state.scene.library().rates(&state.scene.subject(&facts), &[]);
     let curve = &rates.first()?.curve;
     let (min, nodes) = (machine.allowed().min(), members.len() as u32);
     let ideal = curve.rate(min) * f64::from(nodes) / f64::from(min);

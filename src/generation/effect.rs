@@ -119,6 +119,8 @@ pub struct Outcome {
     pub strikes: Vec<(NodeName, String)>,
     /// How commands came to their end that were asked to save and exit.
     pub stops: Vec<Stop>,
+    /// Nodes on which the command has run out of memory with the present execution plan.
+    pub overflowed: Option<u32>,
     /// A change of size that the command lived through.
     pub lived_through: Option<LiveChange>,
     /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.

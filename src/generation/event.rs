@@ -37,6 +37,10 @@ impl Machine {
                     self.stopped(node, &End { exit, stop_secs, port }, now, out);
                 }
             }
+            AgentEvent::OutOfMemory { generation } if generation == self.generation.number => {
+                self.obstacles.trials.overflow();
+            }
+            AgentEvent::OutOfMemory { .. } => {}
             AgentEvent::Ready { .. }
             | AgentEvent::Store { .. }
             | AgentEvent::Joined { .. }

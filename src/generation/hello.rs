@@ -94,7 +94,7 @@ impl Machine {
         let job = self.job;
         self.workers.retain(|n, w| w.slurm_job != job || n == node);
         // Whoever held it has let it go.
-        self.obstacles.held_by = None;
+        (self.obstacles.held_by, self.obstacles.seeks) = (None, false);
         match (&self.phase, running) {
             // The store knows less than the agent: take up its generation, and make a clean new one.
             (phase, Some(g)) if g > self.generation.number => {

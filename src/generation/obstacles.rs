@@ -43,6 +43,8 @@ pub struct Obstacles {
     pub(super) back_at: Option<UnixTime>,
     /// Why Slurm did not start it the last time.
     pub refusal: Option<String>,
+    /// Whether its lead waits for another plan, because the last one gave it too little or did not fit.
+    pub(super) seeks: bool,
     /// Whether it is suspended: it keeps its nodes, and its agent can neither speak nor hear.
     pub suspended: bool,
     /// Why it has fewer wings than planned, where Slurm, the site or our own bound keeps them from it.
@@ -81,6 +83,7 @@ impl Obstacles {
         Obstacles {
             trials: Trials::default(),
             back_at: None,
+            seeks: false,
             refusal: self.refusal.clone(),
             shortage: self.shortage.clone(),
             ..*self
@@ -102,6 +105,7 @@ impl Obstacles {
         *self = Obstacles {
             held_by,
             suspended,
+            seeks: self.seeks,
             shortage: self.shortage.take(),
             trials: std::mem::take(&mut self.trials),
             ..Obstacles::default()

@@ -127,13 +127,26 @@ impl Machine {
         }
     }
 
-    /// Not enough for the smallest size, and nothing on its way: gives back what is held.
+    /// Not enough for the smallest size, and nothing on its way. If no more was planned, the next plan may
+    /// give more: a lead that was on its way for long claimed only its own node in the end. Else gives back
+    /// what is held.
     fn too_few(&mut self, next: &Next, now: UnixTime) {
+        let planned = self.target.as_ref().map_or(0, |t| t.plan.nodes.len());
+        if (planned as u32) < self.allowed().min() && !self.obstacles.seeks {
+            self.seek();
+            return;
+        }
         self.phase = Phase::Idle { next: next.clone().but("too few nodes for the smallest size") };
         self.backoff.start_after = self.backoff.order_after.or(Some(now.plus_secs(SETTLE_SECS)));
         if let Some(t) = &mut self.target {
             t.plan.nodes.clear();
         }
+    }
+
+    /// Waits for another plan, with what it has.
+    pub(super) fn seek(&mut self) {
+        self.obstacles.seeks = true;
+        self.target = None;
     }
 
     /// Nodes that could be in the next generation: the lead's first, then by name.
@@ -167,6 +180,7 @@ impl Machine {
             self.counts.rescales += 1;
         }
         self.obstacles.trials.begin();
+        self.obstacles.seeks = false;
         self.last_change = Some(now);
         if !next.lost {
             self.rescaled_at = Some(now);

@@ -89,8 +89,16 @@ impl Machine {
         failed.or_else(|| exits.iter().all(|e| !e.asked).then_some(0))
     }
 
-    /// The command has failed by itself: on a node where it has never run, or as itself.
+    /// The command has failed by itself: for lack of memory, on a node where it has never run, or as itself.
     fn failed(&mut self, members: &[NodeName], code: i32, next: Next, now: UnixTime, out: &mut Outcome) {
+        if self.obstacles.trials.overflowed() {
+            // No node is to blame for it.
+            match self.has_choice() && self.obstacles.trials.may_fit_otherwise() {
+                true => self.go_on_otherwise(members, now, out),
+                false => self.retry(code, next, now, out),
+            }
+            return;
+        }
         let by_itself = |n: &&NodeName| {
             self.workers.get(*n).and_then(|w| w.stopped).is_some_and(|e| !e.asked && e.code != 0)
         };
@@ -99,6 +107,22 @@ impl Machine {
             Some(node) => self.go_on_without(&node, code, now, out),
             None => self.retry(code, next, now, out),
         }
+    }
+
+    /// Whether it could be tried with another execution plan or at another size.
+    fn has_choice(&self) -> bool {
+        let sizes = self.allowed();
+        self.spec.plans.len() > 1 || sizes.min() < sizes.max()
+    }
+
+    /// Waits for a plan that fits into memory, with what the job has.
+    fn go_on_otherwise(&mut self, members: &[NodeName], now: UnixTime, out: &mut Outcome) {
+        let (plan, nodes) = (&self.generation.exec_plan.0, members.len());
+        let why = format!("execution plan {plan} does not fit into memory on {nodes} nodes");
+        out.notes.push(format!("{why}: tried otherwise"));
+        out.overflowed = u32::try_from(nodes).ok();
+        self.seek();
+        self.enter(Phase::Idle { next: Next::because(why) }, now);
     }
 
     /// Tries the job without a node on which its command has failed, and has never run.

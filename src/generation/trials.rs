@@ -1,8 +1,9 @@
 //! Where the job's command has shown that it can run, and which nodes the job is kept from.
 //!
 //! A command that fails on a node where it has never run, while it runs elsewhere, says something of the
-//! node: the job is tried without it, and that is no restart. A command that fails wherever it is fails as
-//! itself.
+//! node: the job is tried without it, and that is no restart. A command that runs out of memory says
+//! something of its execution plan and size: it is tried with others, and that is none either. A command that
+//! fails wherever it is fails as itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +21,10 @@ const MOST_SHUNNED: usize = 64;
 /// Failures in a row that are blamed on nodes, for a command that has run somewhere.
 const MOST_BLAMED: u32 = 3;
 
+/// Times that a job may run out of memory before that is a failure like any other: it could be tried with
+/// each of a few plans on each of a few types of nodes.
+const MOST_OVERFLOWS: u32 = 24;
+
 /// Until when a job is kept from a node, and how often it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shunned {
@@ -36,12 +41,33 @@ pub struct Trials {
     blamed: u32,
     first_failed: Option<NodeName>,
     shunned: BTreeMap<NodeName, Shunned>,
+    /// Times that it has run out of memory.
+    overflows: u32,
+    /// Whether the present generation has.
+    overflowed: bool,
 }
 
 impl Trials {
     /// A generation begins.
     pub(super) fn begin(&mut self) {
-        self.first_failed = None;
+        (self.first_failed, self.overflowed) = (None, false);
+    }
+
+    /// The present generation has run out of memory.
+    pub(super) fn overflow(&mut self) {
+        self.overflowed = true;
+    }
+
+    /// Whether the present generation has run out of memory.
+    pub(super) fn overflowed(&self) -> bool {
+        self.overflowed
+    }
+
+    /// Whether what has run out of memory may be tried once more in another way.
+    pub(super) fn may_fit_otherwise(&mut self) -> bool {
+        let may = self.overflows < MOST_OVERFLOWS;
+        self.overflows += u32::from(may);
+        may
     }
 
     /// The command runs on the members of this generation.

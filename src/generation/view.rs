@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Bar, JobId, MalleableState, NodeName, Sizes, Standing, UnixTime};
+use crate::model::{Bar, ExecPlan, JobId, MalleableState, NodeName, Sizes, Standing, UnixTime};
 
 use super::machine::Machine;
 use super::phase::Phase;
@@ -59,6 +59,26 @@ impl Machine {
         }
     }
 
+    /// The execution plan that it runs, or in the middle of a change the one that it is changing to; the
+    /// first declared one before the first.
+    pub fn exec_plan(&self) -> &ExecPlan {
+        match (&self.phase, &self.target) {
+            (Phase::Running { .. }, _) | (_, None) => self.ran_plan(),
+            (_, Some(target)) => &target.plan.exec_plan,
+        }
+    }
+
+    /// The execution plan of the present generation, or of the last one; the first declared one before the
+    /// first.
+    pub fn ran_plan(&self) -> &ExecPlan {
+        let declared = |plan: &ExecPlan| self.spec.plans.iter().any(|p| p.name == *plan);
+        let ran = &self.generation.exec_plan;
+        match self.spec.plans.first() {
+            Some(first) if !declared(ran) => &first.name,
+            _ => ran,
+        }
+    }
+
     /// The node of the lead in [`Machine::held`].
     pub fn held_lead(&self, now: UnixTime) -> Option<&NodeName> {
         match (&self.phase, &self.target) {
@@ -94,6 +114,7 @@ impl Machine {
             Phase::Queued { .. } if !self.wings.is_empty() => Standing::Busy,
             Phase::Queued { .. } => self.standing_in_queue(now),
             _ if self.obstacles.suspended || self.generation.away.is_some() => Standing::Busy,
+            Phase::Idle { .. } if self.obstacles.seeks && self.target.is_none() => Standing::Running,
             Phase::Running { members } if self.is_steady(members, now) => Standing::Running,
             _ => Standing::Busy,
         }

@@ -30,6 +30,11 @@ pub enum AgentEvent {
         /// The generation that it was started for.
         generation: u64,
     },
+    /// The command of this generation says that its memory does not suffice, the GPUs' or the node's.
+    OutOfMemory {
+        /// Its generation.
+        generation: u64,
+    },
     /// It hosts the store at which this generation meets.
     Store {
         /// The generation.
@@ -109,6 +114,7 @@ impl AgentEvent {
         match self {
             AgentEvent::Started { .. } => EventKind::Started,
             AgentEvent::Stopped { .. } => EventKind::Stopped,
+            AgentEvent::OutOfMemory { .. } => EventKind::OutOfMemory,
             AgentEvent::Ready { .. } => EventKind::Ready,
             AgentEvent::Store { .. } => EventKind::Store,
             AgentEvent::Joined { .. } => EventKind::Joined,
@@ -131,6 +137,8 @@ words! {
         Started = "started",
         /// A command is gone.
         Stopped = "stopped",
+        /// A command has run out of memory.
+        OutOfMemory = "out_of_memory",
         /// A command that stays alive waits for its place.
         Ready = "ready",
         /// A command hosts the store of a generation.

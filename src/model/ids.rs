@@ -194,6 +194,11 @@ impl NodeType {
         generic.split('+').any(|gres| gres == "gpu" || gres.starts_with("gpu:"))
     }
 
+    /// Whether a word means it: its whole name, or a part of that (`a100` of `gpu:a100:4/cpu64`).
+    pub fn is_called(&self, word: &str) -> bool {
+        *self.0 == *word || self.0.split(['/', ':', '+', '*']).any(|part| part == word)
+    }
+
     /// The type of one place, and how many it is.
     pub fn one_of(&self) -> (NodeType, u32) {
         let times = self.0.rsplit_once('*').and_then(|(one, count)| Some((one, count.parse().ok()?)));
@@ -256,7 +261,9 @@ mod tests {
         assert_eq!((one.clone().times(1), one.clone().times(0)), (one.clone(), one.clone()));
         let two = one.clone().times(2);
         assert_eq!((two.as_str(), two.one_of()), ("gpu:a100:1/cpu4*2", (one.clone(), 2)));
-        assert_eq!(one.one_of(), (one, 1));
+        assert_eq!(one.one_of(), (one.clone(), 1));
+        let called = ["a100", "gpu", "cpu4", "gpu:a100:1/cpu4", "a10", ""].map(|word| one.is_called(word));
+        assert_eq!(called, [true, true, true, true, false, false]);
     }
 
     #[test]

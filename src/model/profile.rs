@@ -344,6 +344,9 @@ pub struct Profile {
     /// Its last stops, oldest first.
     #[serde(default)]
     pub stops: Vec<Stop>,
+    /// Sizes at which the program ran out of memory, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfit: Vec<u32>,
     /// Sizes that were tried only to measure them.
     pub probes: u32,
     /// Seconds that these took.
@@ -366,6 +369,7 @@ impl Profile {
             points,
             costs,
             stops: Vec::new(),
+            unfit: Vec::new(),
             probes: 0,
             probe_secs: 0.0,
             jobs: 0,

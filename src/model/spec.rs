@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BatchMode, Curve, RescaleCosts, Sizes};
+use super::{BatchMode, Curve, DeclaredPlan, RescaleCosts, Sizes, declared};
 
 /// Longest grace time that a job may ask for, seconds: a shrinking job holds its nodes for so long.
 pub const MAX_GRACE_SECS: u32 = 3600;
@@ -30,6 +30,9 @@ pub struct RunSpec {
     pub command_hash: String,
     /// How the work of a step grows with the number of nodes.
     pub batch: BatchMode,
+    /// Execution plans among which infill chooses, the one to begin with first; none where the program has
+    /// but one.
+    pub plans: Vec<DeclaredPlan>,
 }
 
 impl RunSpec {
@@ -43,6 +46,7 @@ impl RunSpec {
             grace_secs: self.grace_secs.min(MAX_GRACE_SECS),
             profile: self.profile.map(short),
             command_hash: short(self.command_hash),
+            plans: declared::bounded(self.plans),
             ..self
         }
     }
@@ -59,6 +63,7 @@ impl Default for RunSpec {
             profile: None,
             command_hash: String::new(),
             batch: BatchMode::Auto,
+            plans: Vec::new(),
         }
     }
 }

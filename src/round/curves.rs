@@ -80,11 +80,21 @@ pub(super) fn with_bonus(curve: &Curve, sizes: &Sizes, bonus: f64) -> Curve {
     Curve::new(nodes.into_iter().map(raised).collect()).unwrap_or_else(|_| curve.clone())
 }
 
+/// The highest rate at any size that the curve names.
+pub(super) fn fastest(curve: &Curve) -> f64 {
+    curve.points().iter().map(|p| p.rate).fold(0.0, f64::max)
+}
+
 /// The curve that makes the planner bring a running job to the size that the advisor wants to measure: there
-/// it seems a little faster than anywhere else, by what the change costs. The advisor has weighed what is
-/// lost meanwhile.
-pub(super) fn with_probe(curve: &Curve, nodes: u32, costs: &RescaleCosts, config: &PlannerConfig) -> Curve {
-    let fastest = curve.points().iter().map(|p| p.rate).fold(0.0, f64::max);
+/// it seems a little faster than the `fastest` elsewhere, by what the change costs. The advisor has weighed
+/// what is lost meanwhile.
+pub(super) fn with_probe(
+    curve: &Curve,
+    nodes: u32,
+    fastest: f64,
+    costs: &RescaleCosts,
+    config: &PlannerConfig,
+) -> Curve {
     let changes = costs.up_secs.max(costs.down_secs) / config.horizon_secs;
     let wanted = fastest * (1.0 + PROBE_MARGIN + config.hysteresis + 2.0 * changes);
     let others = curve.points().iter().filter(|p| p.nodes != nodes).copied();

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::curves::{self, MOST_MEASURED};
 use super::facts::JobFacts;
 use super::risk;
-use crate::advisor::{Library, Room, Subject};
+use crate::advisor::{Aim, Library, Room, Subject};
 use crate::config::PlannerConfig;
 use crate::model::malleable::RateCurve;
-use crate::model::{Curve, ExecPlan, Gaps, MalleableJob, NodeType, RescaleCosts, Sizes, Standing, UnixTime};
+use crate::model::{
+    Curve, DeclaredPlan, ExecPlan, Gaps, MalleableJob, NodeType, RescaleCosts, Sizes, Standing, UnixTime,
+};
 
 /// A malleable job before it is known what it may ask for.
 #[derive(Clone, Debug)]
@@ -33,16 +35,15 @@ pub(super) fn jobs(
     }
     let share =
         |user: &str| config.shares.get(user).copied().unwrap_or(1.0) / jobs_of.get(user).unwrap_or(&1.0);
-    let (room, types) = (Room::of(gaps), lent_types(gaps));
+    let (room, all_types) = (Room::of(gaps), types(gaps));
+    let lent = gaps.gaps.first().is_some_and(|gap| gap.node.is_place()).then_some(all_types.as_slice());
     let job = |candidate: Candidate<'_>| {
-        let rates = rates(&candidate.subject, candidate.facts.place.block.max(1), library);
-        let rates = on_its_kind(rates, candidate.facts.program.on_cpus, types.as_deref());
+        let rates = rates(&candidate.subject, candidate.facts.place.block.max(1), library, &all_types);
+        let rates = on_its_kind(rates, candidate.facts.program.on_cpus, lent);
         let block = candidate.facts.place.block.max(1);
         let share = share(&candidate.subject.key.user) * f64::from(block);
         let weight = weight(&rates, &candidate.subject.sizes, share);
-        // It never takes another job's node.
-        let reachable = candidate.facts.place.held.len() as u32 + room.free(&candidate.subject.key.node_type);
-        let probe = library.probe_of(candidate.subject.job).filter(|n| *n <= reachable);
+        let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
         let rates = raised(rates, &candidate, probe, config, now);
         let probing = library.is_probing(candidate.subject.job, now);
         let last_change = candidate.facts.last_change.filter(|_| !probing);
@@ -51,6 +52,13 @@ pub(super) fn jobs(
         job
     };
     candidates.into_iter().map(job).collect()
+}
+
+/// Whether the job can be brought there: it never takes another job's node.
+fn is_in_reach(aim: &Aim, candidate: &Candidate<'_>, room: &Room) -> bool {
+    let stays = aim.key.node_type == candidate.subject.key.node_type;
+    let held = if stays { candidate.facts.place.held.len() as u32 } else { 0 };
+    aim.nodes <= held + room.free(&aim.key.node_type)
 }
 
 /// What changes cost a job that makes no samples for so many seconds anyway.
@@ -64,9 +72,10 @@ fn beyond(costs: &RescaleCosts, secs: f64) -> RescaleCosts {
 }
 
 /// What is known of the job's rates, within reason; a prior where nothing is. `block`: how many places each
-/// of its nodes takes; what is known of others says nothing of these.
-fn rates(subject: &Subject, block: u32, library: &Library) -> Vec<RateCurve> {
-    let mut rates = library.rates(subject);
+/// of its nodes takes; what is known of others says nothing of these. `types`: all that there are now.
+fn rates(subject: &Subject, block: u32, library: &Library, types: &[NodeType]) -> Vec<RateCurve> {
+    let of_blocks: Vec<NodeType> = types.iter().map(|t| t.clone().times(block)).collect();
+    let mut rates = library.rates(subject, &of_blocks);
     rates.retain_mut(|rate| {
         let Some((one, width)) = rate.node_type.as_ref().map(NodeType::one_of) else { return true };
         rate.node_type = Some(one);
@@ -76,16 +85,40 @@ fn rates(subject: &Subject, block: u32, library: &Library) -> Vec<RateCurve> {
         rate.curve = curves::capped(&rate.curve, &subject.sizes, MOST_MEASURED);
     }
     if rates.is_empty() {
-        let curve = curves::prior(&subject.sizes);
-        rates.push(RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve, sizes: None });
+        rates = priors(subject, types);
     }
     rates
 }
 
-/// The types of the places that are lent, where these are parts of nodes.
-fn lent_types(gaps: &Gaps) -> Option<Vec<NodeType>> {
+/// The rates of a job of which nothing is known: with each of its execution plans the same.
+fn priors(subject: &Subject, types: &[NodeType]) -> Vec<RateCurve> {
+    let curve = curves::prior(&subject.sizes);
+    let one = |exec_plan: ExecPlan, node_type: Option<NodeType>, sizes: Option<Sizes>| RateCurve {
+        exec_plan,
+        node_type,
+        curve: curve.clone(),
+        sizes,
+    };
+    if subject.plans.is_empty() {
+        return vec![one(ExecPlan::default(), None, None)];
+    }
+    let on = |plan: &DeclaredPlan| match plan.node_types.is_empty() {
+        true => vec![one(plan.name.clone(), None, plan.sizes.clone())],
+        false => {
+            let suiting = types.iter().filter(|t| plan.runs_on(t));
+            suiting.map(|t| one(plan.name.clone(), Some(t.clone()), plan.sizes.clone())).collect()
+        }
+    };
+    let all: Vec<RateCurve> = subject.plans.iter().flat_map(on).collect();
+    // Where none of its plans runs on what there is now, it waits for other nodes.
+    let nowhere = || vec![one(subject.plans[0].name.clone(), Some(NodeType::new("")), None)];
+    if all.is_empty() { nowhere() } else { all }
+}
+
+/// The types of all gaps.
+fn types(gaps: &Gaps) -> Vec<NodeType> {
     let types: BTreeSet<&NodeType> = gaps.gaps.iter().map(|gap| &gap.node_type).collect();
-    gaps.gaps.first()?.node.is_place().then(|| types.into_iter().cloned().collect())
+    types.into_iter().cloned().collect()
 }
 
 /// The same rates, but none on parts of nodes that are for others: those with GPUs, or those without.
@@ -110,8 +143,11 @@ fn on_its_kind(rates: Vec<RateCurve>, on_cpus: bool, types: Option<&[NodeType]>)
 
 /// Jobs count their samples in different units. A node-second at its smallest size weighs the same for all of
 /// one share; that of a block so much as its places.
+/// Of several plans on a type the fastest counts, so that a change of plan changes no weight.
 fn weight(rates: &[RateCurve], sizes: &Sizes, share: f64) -> f64 {
-    let unit = rates.first().map_or(0.0, |r| curves::unit_rate(&r.curve, sizes));
+    let first = rates.first().and_then(|r| r.node_type.as_ref());
+    let alike = rates.iter().filter(|r| r.node_type.as_ref() == first);
+    let unit = alike.map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max);
     if unit > 0.0 { share / unit } else { share }
 }
 
@@ -119,20 +155,35 @@ fn weight(rates: &[RateCurve], sizes: &Sizes, share: f64) -> f64 {
 fn raised(
     mut rates: Vec<RateCurve>,
     candidate: &Candidate<'_>,
-    probe: Option<u32>,
+    probe: Option<&Aim>,
     config: &PlannerConfig,
     now: UnixTime,
 ) -> Vec<RateCurve> {
     let Subject { sizes, costs, .. } = &candidate.subject;
     let bonus = curves::patience_bonus(now.secs_since(candidate.facts.since));
+    let fastest = rates.iter().map(|rate| curves::fastest(&rate.curve)).fold(0.0, f64::max);
     for rate in &mut rates {
         rate.curve = match (&candidate.facts.standing, probe) {
             (Standing::Waiting, _) => curves::with_bonus(&rate.curve, sizes, bonus),
-            (_, Some(nodes)) => curves::with_probe(&rate.curve, nodes, costs, config),
+            (_, Some(aim)) if candidate.subject.plans.is_empty() => {
+                let fastest = curves::fastest(&rate.curve);
+                curves::with_probe(&rate.curve, aim.nodes, fastest, costs, config)
+            }
+            (_, Some(aim)) if is_of(aim, rate) => {
+                let moves = aim.key.node_type != candidate.subject.key.node_type;
+                let up_secs = if moves { costs.start_secs.max(costs.up_secs) } else { costs.up_secs };
+                let costs = RescaleCosts { up_secs, ..*costs };
+                curves::with_probe(&rate.curve, aim.nodes, fastest, &costs, config)
+            }
             _ => continue,
         };
     }
     rates
+}
+
+/// Whether a probe is to measure this curve.
+fn is_of(aim: &Aim, rate: &RateCurve) -> bool {
+    rate.exec_plan == aim.key.exec_plan && rate.node_type.as_ref() == Some(&aim.key.node_type.one_of().0)
 }
 
 /// How much of the configured hysteresis holds for a job: it is meant for changes that cost what is

@@ -2,8 +2,8 @@
 //! from simulated jobs, a script's from the script.
 
 use crate::model::{
-    BatchMode, Curve, ExecPlan, HeldNode, JobId, NodeName, RescaleCosts, Sizes, Standing, UnixTime, UserId,
-    Way,
+    BatchMode, Curve, DeclaredPlan, ExecPlan, HeldNode, JobId, NodeName, RescaleCosts, Sizes, Standing,
+    UnixTime, UserId, Way,
 };
 use crate::plan::Change;
 
@@ -28,7 +28,7 @@ pub struct JobFacts {
     pub running: Option<u32>,
     /// Where it is.
     pub place: Place,
-    /// Execution plan of the present generation.
+    /// Its execution plan; in the middle of a change the one that it is changing to.
     pub exec_plan: ExecPlan,
     /// How it changes its size.
     pub changing: Changing,
@@ -60,6 +60,8 @@ pub struct Claims {
     pub costs: Option<RescaleCosts>,
     /// Seconds that its command gets to save and exit.
     pub grace_secs: Option<f64>,
+    /// Execution plans among which infill chooses; none where the program has but one.
+    pub plans: Vec<DeclaredPlan>,
 }
 
 /// What a job runs: with the node type it makes the signature of a profile.
@@ -75,6 +77,8 @@ pub struct Program {
     pub block: u32,
     /// Whether these are parts of nodes without GPUs. Else they have GPUs.
     pub on_cpus: bool,
+    /// Execution plan of the present generation.
+    pub exec_plan: ExecPlan,
 }
 
 /// Where a job is.

@@ -22,8 +22,8 @@ use crate::advisor::{Library, News, Progress, Room, Subject};
 use crate::config::Config;
 use crate::gaps::{self, Beside, GapContext, Holders, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use crate::model::{
-    Curve, EndedGap, ExecPlan, Gap, Gaps, JobId, MalleableJob, NodeName, NodeType, Profile, ProfileKey,
-    Refusal, RescaleCosts, Snapshot, Stop, UnixTime, Way, WindowEnd,
+    Curve, EndedGap, Gap, Gaps, JobId, MalleableJob, NodeName, NodeType, Profile, ProfileKey, Refusal,
+    RescaleCosts, Snapshot, Stop, UnixTime, Way, WindowEnd,
 };
 
 /// What is said of a round without a trusted snapshot.
@@ -215,8 +215,8 @@ impl Scene {
         let (name, batch) = program.told.clone().or_else(guessed).unwrap_or_default();
         let one = self.type_of(lead_now, program.on_cpus).cloned().unwrap_or_else(|| NodeType::new(""));
         let node_type = one.times(program.block);
-        // Execution plans other than the program's own come in here.
-        ProfileKey { user: program.user.clone(), name, node_type, exec_plan: ExecPlan::default(), batch }
+        let (user, exec_plan) = (program.user.clone(), program.exec_plan.clone());
+        ProfileKey { user, name, node_type, exec_plan, batch }
     }
 
     /// The job as the advisor sees it.
@@ -225,6 +225,7 @@ impl Scene {
         Subject {
             job: facts.job,
             sizes: facts.sizes.clone(),
+            plans: facts.claims.plans.clone(),
             declared: self.declared(facts),
             running: facts.running,
             costs: self.costs(facts, &key),

@@ -45,6 +45,7 @@ fn job(id: u32, nodes: &str) -> JobFacts {
             told: None,
             block: 1,
             on_cpus: false,
+            exec_plan: ExecPlan::default(),
         },
         sizes: Sizes::Range { min: 1, max: 4 },
         claims: Claims::default(),

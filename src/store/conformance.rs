@@ -241,6 +241,7 @@ fn profile(key: ProfileKey, rate: f64, at: i64) -> Profile {
             live_down: change(0.25),
         },
         stops: vec![Stop { job: JobId(7), generation: 3, secs: 2.5, end: StopEnd::Killed }],
+        unfit: vec![1, 2],
         probes: 2,
         probe_secs: 33.3,
         jobs: 5,

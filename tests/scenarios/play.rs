@@ -246,6 +246,7 @@ fn program(of: &Malleable) -> Program {
         told: Some((name, BatchMode::Auto)),
         block: 1,
         on_cpus: false,
+        exec_plan: ExecPlan::default(),
     }
 }
 

@@ -92,6 +92,8 @@ fn a_size_that_is_known_is_not_worth_a_probe_and_one_in_doubt_is() {
         triable: (1..8).collect(),
         supplies: (1..=8).map(|n| (n, 0.125)).collect(),
         present: 8,
+        rivals: Vec::new(),
+        elsewhere: None,
         horizon_secs: 86_400.0,
         probe_secs: 15.0,
         costs: COSTS,

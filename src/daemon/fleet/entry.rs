@@ -158,6 +158,13 @@ impl Entry {
         let told = spec.profile.as_ref().or(hash).map(|name| (name.clone(), spec.batch));
         let (user, job_name) = (self.about.user.clone(), self.about.name.clone());
         let submitted = &self.machine.submitted;
-        Program { user, job_name, told, block: submitted.block, on_cpus: submitted.cpus.is_some() }
+        Program {
+            user,
+            job_name,
+            told,
+            block: submitted.block,
+            on_cpus: submitted.cpus.is_some(),
+            exec_plan: self.machine.ran_plan().clone(),
+        }
     }
 }

@@ -44,7 +44,7 @@ impl Entry {
         let spec = &self.machine.spec;
         let told = self.program().told.is_some();
         let grace_secs = told.then_some(f64::from(spec.grace_secs));
-        Claims { curve: spec.curve.clone(), costs: spec.costs, grace_secs }
+        Claims { curve: spec.curve.clone(), costs: spec.costs, grace_secs, plans: spec.plans.clone() }
     }
 
     fn facts(&self, now: UnixTime) -> JobFacts {
@@ -67,7 +67,7 @@ impl Entry {
             since: machine.since,
             running,
             place: place(machine, now),
-            exec_plan: machine.generation.exec_plan.clone(),
+            exec_plan: machine.exec_plan().clone(),
             changing: Changing { way: machine.way(), pause: self.pause.filter(|_| self.runs()) },
             submitted_at: about.submitted_at,
             last_change: machine.rescaled_at,

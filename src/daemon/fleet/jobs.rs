@@ -226,6 +226,8 @@ impl Fleet {
         out.stops = outcome.stops.into_iter().map(stopped).collect();
         let lived = |what| Lesson { program: program.clone(), lead: lead.clone(), what };
         out.lived_through = outcome.lived_through.into_iter().map(lived).collect();
+        let overflowed = |what| Lesson { program: program.clone(), lead: lead.clone(), what };
+        out.overflowed = outcome.overflowed.into_iter().map(overflowed).collect();
         out.arrived = outcome.arrived;
         if let Some(user) = entry.about.user_id {
             let strike = |(node, why)| (node, Strike { job, user, why, at: now });

@@ -102,6 +102,8 @@ pub struct Output {
     pub ended: Vec<JobId>,
     /// How commands came to their end that were asked to save and exit.
     pub stops: Vec<Lesson<Stop>>,
+    /// On how many nodes commands ran out of memory.
+    pub overflowed: Vec<Lesson<u32>>,
     /// Changes of size that commands lived through.
     pub lived_through: Vec<Lesson<LiveChange>>,
     /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.
@@ -128,6 +130,7 @@ impl Output {
         self.interrupted.extend(other.interrupted);
         self.ended.extend(other.ended);
         self.stops.extend(other.stops);
+        self.overflowed.extend(other.overflowed);
         self.lived_through.extend(other.lived_through);
         self.arrived.extend(other.arrived);
         self.strikes.extend(other.strikes);

@@ -6,7 +6,7 @@ use crate::generation::backoff::Backoff;
 use crate::generation::machine::Counts;
 use crate::generation::worker::{Live, Wing, Worker};
 use crate::model::{
-    BatchMode, Curve, Exit, JobId, NodeName, RescaleCosts, RunSpec, Sizes, UnixTime, WingOrder,
+    BatchMode, Curve, DeclaredPlan, Exit, JobId, NodeName, RescaleCosts, RunSpec, Sizes, UnixTime, WingOrder,
 };
 
 /// A record with the fields of a value. A field that the value gains later is missed by the compiler here,
@@ -68,6 +68,7 @@ record! {
         profile: Option<String>,
         command_hash: String,
         batch: BatchMode,
+        plans: Vec<DeclaredPlan>,
     }
 }
 

@@ -121,6 +121,9 @@ fn too_few_nodes_for_the_smallest_size_is_no_start() {
     let mut r = rig("2-4");
     r.target(&[1]);
     r.run();
+    assert_eq!(r.m.state(), MalleableState::Starting, "the next plan may have more for it");
+    r.target(&[1]);
+    r.run();
     r.pass(30);
     assert!(r.started.is_empty());
     assert_eq!(r.m.state(), MalleableState::Parking);

@@ -45,6 +45,8 @@ pub struct Rig {
     pub effects: Vec<Effect>,
     pub strikes: Vec<NodeName>,
     pub acquitted: bool,
+    /// On how many nodes the command last ran out of memory.
+    pub overflowed: Option<u32>,
     /// Nodes with a known window end.
     pub windows: BTreeMap<NodeName, UnixTime>,
     /// Wings that may still be ordered.
@@ -80,6 +82,7 @@ pub fn rig(sizes: &str) -> Rig {
         effects: Vec::new(),
         strikes: Vec::new(),
         acquitted: false,
+        overflowed: None,
         windows: BTreeMap::new(),
         wings_left: 100,
         live: false,
@@ -118,6 +121,7 @@ impl Rig {
         self.notes.extend(out.notes);
         self.strikes.extend(out.strikes.into_iter().map(|(node, _)| node));
         self.acquitted |= out.acquitted;
+        self.overflowed = out.overflowed.or(self.overflowed);
         self.lived.extend(out.lived_through);
         if let Some((_, nodes, _)) = out.started {
             self.started.push(nodes.iter().map(|n| n.to_string()).collect());

@@ -1,7 +1,7 @@
 //! Nodes on which nothing works, and jobs that work nowhere.
 
 use crate::generation::phase::Phase;
-use crate::model::{AgentEvent, Exit, JobId, MalleableState};
+use crate::model::{AgentEvent, Exit, JobId, MalleableState, Standing};
 
 use super::rig::{LEAD, Rig, n, progress, rig, running};
 
@@ -123,4 +123,86 @@ fn a_job_that_must_not_order_wings_is_not_started_for_them() {
     let mut single = rig("1-8");
     single.m.backoff.order_after = Some(single.now + 30);
     assert_eq!(single.m.standing(single.now), Standing::Waiting);
+}
+
+/// A lead that only claimed its own node in the end is not given up before a plan has said whether there are
+/// others.
+#[test]
+fn a_lead_that_came_late_waits_for_a_plan_that_gives_it_enough() {
+    let mut r = rig("2-4");
+    r.target(&[1, 2]);
+    r.target(&[1]);
+    r.run();
+    assert!(matches!(r.m.phase, Phase::Idle { .. }), "{:?}", r.m.phase);
+    assert_eq!((r.m.standing(r.now), &r.m.target), (Standing::Running, &None));
+    r.target(&[1, 3]);
+    assert_eq!(r.m.standing(r.now), Standing::Busy, "its wings are on their way");
+    r.run();
+    r.pass(30);
+    r.run();
+    assert_eq!(r.nodes_running(), ["n1", "n3"]);
+}
+
+#[test]
+fn a_lead_that_no_plan_gives_enough_is_given_back() {
+    let mut r = rig("2-4");
+    r.target(&[1, 2]);
+    r.target(&[1]);
+    r.run();
+    r.target(&[]);
+    r.run();
+    r.observe();
+    assert_eq!(r.m.state(), MalleableState::Queued);
+}
+
+fn overflows(r: &mut Rig, node: u32) {
+    let generation = r.m.generation.number;
+    r.event(&n(node), AgentEvent::OutOfMemory { generation });
+    r.stopped(&n(node), generation, FAILED);
+}
+
+#[test]
+fn what_does_not_fit_into_memory_is_tried_otherwise_and_is_no_failure() {
+    let mut r = running("1-8", &[1, 2]);
+    r.m.spec.max_restarts = 0;
+    overflows(&mut r, 1);
+    r.stopped(&n(2), 1, ASKED);
+    assert_eq!(r.m.standing(r.now), Standing::Running, "any plan will do");
+    assert!(matches!(r.m.phase, Phase::Idle { .. }), "{:?}", r.m.phase);
+    assert_eq!((r.m.counts.restarts, r.overflowed), (0, Some(2)));
+    assert!(r.strikes.is_empty());
+    r.target(&[1, 2, 3]);
+    r.run();
+    r.pass(30);
+    r.run();
+    assert_eq!(r.nodes_running(), ["n1", "n2", "n3"]);
+    r.event(&n(1), progress(r.m.generation.number));
+    // Another failure counts as ever.
+    r.stopped(&n(1), r.m.generation.number, FAILED);
+    r.stopped(&n(2), r.m.generation.number, ASKED);
+    r.stopped(&n(3), r.m.generation.number, ASKED);
+    assert_eq!(r.m.phase, Phase::Ending { code: 3 });
+}
+
+#[test]
+fn what_has_no_other_plan_or_size_fails_of_its_memory() {
+    let mut r = running("1", &[1]);
+    r.m.spec.max_restarts = 0;
+    overflows(&mut r, 1);
+    assert_eq!((r.m.phase.clone(), r.overflowed), (Phase::Ending { code: 3 }, None));
+}
+
+#[test]
+fn memory_is_no_excuse_for_ever() {
+    let mut r = running("1-2", &[1]);
+    r.m.spec.max_restarts = 0;
+    for _ in 0..100 {
+        overflows(&mut r, 1);
+        if matches!(r.m.phase, Phase::Ending { .. }) {
+            break;
+        }
+        r.target(&[1]);
+        r.run();
+    }
+    assert_eq!((r.m.phase.clone(), r.started.len()), (Phase::Ending { code: 3 }, 25));
 }

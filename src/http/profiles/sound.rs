@@ -31,6 +31,8 @@ pub fn checked(mut profile: Profile, now: UnixTime) -> Result<Profile, Unsound> 
         return Err(Unsound { user: short(&profile.key.user), name: short(&profile.key.name), what });
     }
     profile.points.sort_by_key(|p| p.nodes);
+    profile.unfit.sort_unstable();
+    profile.unfit.dedup();
     profile.points.iter_mut().for_each(|p| p.at = p.at.min(now));
     // It would be deleted at once if it counted as old as it is.
     profile.updated_at = now;
@@ -58,6 +60,7 @@ fn wrong(profile: &Profile) -> Option<String> {
             })
         })
         .or_else(|| points_wrong(&profile.points))
+        .or_else(|| unfit_wrong(&profile.unfit))
         .or_else(|| costs.into_iter().find_map(cost_wrong))
         .or_else(|| secs_wrong("seconds of probes", profile.probe_secs))
 }
@@ -75,6 +78,14 @@ fn points_wrong(points: &[SizePoint]) -> Option<String> {
     twice
         .map(|p| format!("{} nodes are there twice", p.nodes))
         .or_else(|| points.iter().find_map(point_wrong))
+}
+
+fn unfit_wrong(unfit: &[u32]) -> Option<String> {
+    if unfit.len() > MAX_POINTS {
+        return Some(format!("more than {MAX_POINTS} sizes that do not fit"));
+    }
+    let odd = unfit.iter().find(|n| !(1..=MAX_NODES_A_JOB).contains(*n));
+    odd.map(|n| format!("{n} nodes, which do not fit: the size is out of range"))
 }
 
 fn point_wrong(point: &SizePoint) -> Option<String> {

@@ -239,7 +239,14 @@ fn stopped_at(job: &SimJob) -> i64 {
 /// What a job runs.
 fn program(job: &SimJob) -> Program {
     let told = Some((job.submitted.program.clone(), BatchMode::Auto));
-    Program { user: USER.to_owned(), job_name: job.submitted.name.clone(), told, block: 1, on_cpus: false }
+    Program {
+        user: USER.to_owned(),
+        job_name: job.submitted.name.clone(),
+        told,
+        exec_plan: ExecPlan::default(),
+        block: 1,
+        on_cpus: false,
+    }
 }
 
 /// What a daemon would know of the job.

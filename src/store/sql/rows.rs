@@ -81,6 +81,7 @@ pub(super) fn profile(row: &Row) -> Result<Profile, Bad> {
         points: json(row, "points")?,
         costs: json(row, "costs")?,
         stops: json(row, "stops")?,
+        unfit: json(row, "unfit")?,
         probes: natural(row, "probes")?,
         probe_secs: column(row, "probe_secs")?,
         jobs: natural(row, "jobs")?,

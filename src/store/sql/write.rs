@@ -153,7 +153,7 @@ async fn profile_id(tx: &mut Connection, key: &ProfileKey, at: UnixTime) -> Done
 pub(super) async fn profiles(tx: &mut Connection, profiles: &[Profile]) -> Done<()> {
     for profile in profiles {
         let replace = "points = excluded.points, costs = excluded.costs, stops = excluded.stops,
-             probes = excluded.probes, probe_secs = excluded.probe_secs, jobs = excluded.jobs, job_name = excluded.job_name,
+             unfit = excluded.unfit, probes = excluded.probes, probe_secs = excluded.probe_secs, jobs = excluded.jobs, job_name = excluded.job_name,
              updated_at = excluded.updated_at";
         put_profile(tx, profile, replace).await?;
     }
@@ -163,9 +163,9 @@ pub(super) async fn profiles(tx: &mut Connection, profiles: &[Profile]) -> Done<
 /// Inserts a profile, or makes this assignment to the one that is there; returns its number.
 async fn put_profile(tx: &mut Connection, profile: &Profile, assignment: &'static str) -> Done<i64> {
     let (points, costs) = (to_json(&profile.points)?, to_json(&profile.costs)?);
-    let stops = to_json(&profile.stops)?;
+    let (stops, unfit) = (to_json(&profile.stops)?, to_json(&profile.unfit)?);
     let mut query = QueryBuilder::new(
-        "INSERT INTO profiles (owner, name, node_type, exec_plan, batch, points, costs, stops, probes, probe_secs,
+        "INSERT INTO profiles (owner, name, node_type, exec_plan, batch, points, costs, stops, unfit, probes, probe_secs,
          jobs, job_name, updated_at) ",
     );
     query.push_values([&profile.key], |mut row, key| {
@@ -177,6 +177,7 @@ async fn put_profile(tx: &mut Connection, profile: &Profile, assignment: &'stati
             .push_bind(&points)
             .push_bind(&costs)
             .push_bind(&stops)
+            .push_bind(&unfit)
             .push_bind(i64::from(profile.probes))
             .push_bind(profile.probe_secs)
             .push_bind(i64::from(profile.jobs))

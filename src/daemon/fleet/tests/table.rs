@@ -33,7 +33,7 @@ const PHASES: [&str; 12] = [
 /// Something that happens; `None`: whoever speaks has no place.
 type Input = fn(&mut Rig) -> Option<Output>;
 
-const INPUTS: [(&str, Input); 53] = [
+const INPUTS: [(&str, Input); 54] = [
     ("lead: hello", |r| r.hello(LEAD, LEAD, &n(1), None)),
     (LATER, |r| r.hello(LEAD, LEAD, &n(1), Some(9))),
     ("wing: hello", |r| r.hello(LEAD, WING, &n(2), None)),
@@ -50,6 +50,7 @@ const INPUTS: [(&str, Input); 53] = [
     ("wing: node is taken", |r| r.report(WING, &n(2), AgentEvent::Leaving)),
     ("progress", |r| r.report(LEAD, &n(1), progress())),
     ("wing is ready", |r| of_now(r, WING, 2, |generation| AgentEvent::Ready { generation })),
+    ("lead: out of memory", |r| of_now(r, LEAD, 1, |generation| AgentEvent::OutOfMemory { generation })),
     ("store is open", |r| of_now(r, LEAD, 1, |generation| AgentEvent::Store { generation, port: 9 })),
     ("wing has joined", |r| of_now(r, WING, 2, |generation| AgentEvent::Joined { generation, secs: 0.1 })),
     ("step is stuck", |r| of_now(r, WING, 2, |generation| AgentEvent::Stuck { generation })),
@@ -297,6 +298,7 @@ fn every_input_in_every_phase() {
     wing: node is taken    -        -        -        Cwit     Gwgit    .wgt     Gwgit    .w       .w       .        .        -
     progress               .        .        .        .m       .m       .        .        .        .        .        .        .e
     wing is ready          -        -        -        .        .        .        .        .        .        .        .        -
+    lead: out of memory    .        .        .        .        .        .        .        .        .        .        .        .e
     store is open          .        .        .        .t       .t       .t       .        .        .        .        .        .e
     wing has joined        -        -        -        .        .        .        .        .        .        .        .        -
     step is stuck          -        -        -        .        .t       .        .t       .        .        .        .        -
