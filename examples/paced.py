@@ -7,6 +7,7 @@ measured can be compared with the truth.
 """
 
 import argparse
+import fnmatch
 import json
 import math
 import os
@@ -38,9 +39,30 @@ def rate_at(curve, nodes):
     return curve[-1][1]
 
 
+def parse_plans(path):
+    """The curves of execution plans: {PLAN: {NODES: CURVE}}, nodes by a pattern of their names.
+
+    The curve `memory` is that of a plan that does not fit there.
+    """
+    with open(path) as file:
+        return {
+            plan: [(nodes, None if curve == "memory" else parse_curve(curve)) for nodes, curve in curves.items()]
+            for plan, curves in json.load(file).items()
+        }
+
+
+def curve_of(plans, plan, node):
+    """How this plan scales on nodes like this one."""
+    for pattern, curve in plans.get(plan, []):
+        if fnmatch.fnmatch(node, pattern):
+            return curve
+    raise SystemExit(f"no curve of plan {plan!r} on {node!r}")
+
+
 def parse_args():
     p = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     p.add_argument("--curve", type=parse_curve, default=parse_curve("1:10,2:19,4:35,8:60"), help="NODES:RATE,…")
+    p.add_argument("--plans", type=parse_plans, metavar="FILE", help="curves by execution plan and node, as JSON")
     p.add_argument("--batch", type=float, default=10, help="samples of a step, at any size")
     p.add_argument("--steps", type=int, default=100)
     p.add_argument("--total-samples", type=float, help="end after so many samples instead of --steps")
@@ -96,7 +118,10 @@ class Asked(Exception):
 
 class Paced:
     def __init__(self, args):
-        self.args, self.asked_at = args, None
+        self.args, self.asked_at, self.curve = args, None, args.curve
+        self.plan = os.environ.get("INFILL_PLAN", "default")
+        if args.plans:
+            self.curve = curve_of(args.plans, self.plan, os.environ.get("SLURMD_NODENAME", ""))
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self.generation = int(os.environ.get("INFILL_GENERATION", 0))
         for number in (signal.SIGUSR1, signal.SIGTERM):
@@ -160,9 +185,9 @@ class Paced:
         return stall[1]
 
     def lead(self):
-        a, state, rate = self.args, self.state, rate_at(self.args.curve, self.world)
+        a, state, rate = self.args, self.state, rate_at(self.curve, self.world)
         print(f"start: generation={self.generation} world={self.world} step={state['step']} rate={rate:g} "
-              f"start_secs={age_secs():.3f}", flush=True)  # fmt: skip
+              f"start_secs={age_secs():.3f} plan={self.plan}", flush=True)  # fmt: skip
         log = open(a.log, "a", buffering=1) if a.log else None
         begin = end = time.monotonic()
         while state["step"] < self.steps:
@@ -209,6 +234,9 @@ class Paced:
               f"warmup_lost_secs={self.warmup_lost_secs:.3f}", flush=True)  # fmt: skip
 
     def run(self):
+        if self.curve is None:
+            print(f"OutOfMemoryError: plan {self.plan} does not fit here", file=sys.stderr, flush=True)
+            sys.exit(1)
         try:
             if self.state["step"] < self.steps:
                 self.wait_until(time.monotonic() + self.args.start_secs)

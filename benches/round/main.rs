@@ -104,6 +104,7 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
         claims: Claims { curve: Some(curve), ..Claims::default() },
         standing: if holds { Standing::Running } else { Standing::Waiting },
         since: UnixTime(answers::NOW),
+        waits_since: (!holds).then_some(UnixTime(answers::NOW)),
         running: holds.then_some(count),
         place: Place {
             held: (0..count).map(|i| held(site, n, i)).collect(),
@@ -114,7 +115,6 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
         exec_plan: ExecPlan::default(),
         changing: Changing::default(),
         submitted_at: UnixTime(answers::NOW - 4000),
-        last_change: None,
         excluded: Vec::new(),
         ending: false,
     }

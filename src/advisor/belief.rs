@@ -126,7 +126,9 @@ impl Belief<'_> {
         }
         let allowed = subject.sizes.up_to(u32::MAX).into_iter();
         let allowed = allowed.filter(|n| plan.is_none_or(|plan| plan.allows(*n)));
-        let fits = allowed.filter(|n| unfit.binary_search(n).is_err()).collect();
+        // What does not fit on some nodes does not on fewer either.
+        let least = unfit.last().map_or(0, |n| plan.map_or(n + 1, |plan| plan.may_fit_from(*n)));
+        let fits = allowed.filter(|n| *n >= least).collect();
         Some(Sizes::Set(fits))
     }
 

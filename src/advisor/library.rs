@@ -281,9 +281,10 @@ impl Library {
         }
         match self.best(subject, present, room) {
             Some((key, Candidate { nodes, gain, cost })) => {
-                let how = how(subject, &key);
-                self.probing.begin(subject, Aim { key, nodes }, now);
-                format!("tries {nodes} nodes{how}: worth {gain:.0} samples for {cost:.0}")
+                let aim = Aim { key, nodes };
+                let thought = format!("tries {aim}: worth {gain:.0} samples for {cost:.0}");
+                self.probing.begin(subject, aim, now);
+                thought
             }
             None => format!("{}; no probe: none is worth its cost", self.belief().summary(subject)),
         }
@@ -341,27 +342,20 @@ impl Library {
 
     /// For how long what is learned now of a program of these users will be of use.
     fn prospects(&self, subjects: &[Subject]) -> BTreeMap<String, f64> {
-        let programs: BTreeSet<&ProfileKey> = subjects.iter().map(|s| &s.key).collect();
-        let users: BTreeSet<&String> = programs.iter().map(|key| &key.user).collect();
+        // A program has a profile for each of its plans on each type of nodes: its life is that of all.
+        let alive: BTreeSet<(&String, &String)> =
+            subjects.iter().map(|s| (&s.key.user, &s.key.name)).collect();
+        let users: BTreeSet<&String> = alive.iter().map(|(user, _)| *user).collect();
         let prospect = |user: &String| {
-            let mut prospect = Prospect::default();
+            let (mut prospect, mut ended) = (Prospect::default(), BTreeSet::new());
             for profile in self.profiles.of_user(user) {
-                prospect.add(profile, programs.contains(&profile.key));
+                let name = &profile.key.name;
+                let counts =
+                    !profile.points.is_empty() && !alive.contains(&(user, name)) && ended.insert(name);
+                prospect.add(profile, !counts);
             }
             (user.clone(), prospect.use_secs(self.settings.horizon_secs))
         };
         users.into_iter().map(prospect).collect()
     }
-}
-
-/// What else than the size a job changes to be measured with this signature, for people.
-fn how(subject: &Subject, key: &ProfileKey) -> String {
-    let plan = if key.exec_plan == subject.key.exec_plan {
-        String::new()
-    } else {
-        format!(" with plan {}", key.exec_plan.0)
-    };
-    let on =
-        if key.node_type == subject.key.node_type { String::new() } else { format!(" of {}", key.node_type) };
-    format!("{on}{plan}")
 }

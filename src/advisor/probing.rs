@@ -1,10 +1,11 @@
 //! The probes under way, and the bounds on them: who may try a size now, and for how long.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 
 use super::subject::Subject;
 use crate::config::AdvisorConfig;
-use crate::model::{JobId, Profile, ProfileKey, RescaleCosts, UnixTime};
+use crate::model::{ExecPlan, JobId, Profile, ProfileKey, RescaleCosts, UnixTime};
 
 /// Seconds that a probe may last from its first step, unless it is narrow before.
 pub(super) const LONGEST_PROBE_SECS: f64 = 30.0;
@@ -28,6 +29,19 @@ pub struct Aim {
     pub key: ProfileKey,
     /// The size.
     pub nodes: u32,
+}
+
+/// For people: only what is not a matter of course.
+impl fmt::Display for Aim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} nodes", self.nodes)?;
+        let plan = &self.key.exec_plan;
+        if *plan == ExecPlan::default() {
+            Ok(())
+        } else {
+            write!(f, " of {} with plan {}", self.key.node_type, plan.0)
+        }
+    }
 }
 
 /// A size held to measure it.
@@ -86,8 +100,8 @@ impl Probing {
     pub(super) fn words(&self, job: JobId, now: UnixTime) -> Option<String> {
         let probe = self.probes.get(&job)?;
         Some(match probe.since {
-            Some(since) => format!("measures {} nodes for {} s", probe.aim.nodes, now.secs_since(since)),
-            None => format!("is on its way to {} nodes, to measure them", probe.aim.nodes),
+            Some(since) => format!("measures {} for {} s", probe.aim, now.secs_since(since)),
+            None => format!("is on its way to {}, to measure them", probe.aim),
         })
     }
 

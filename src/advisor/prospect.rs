@@ -10,20 +10,21 @@ use crate::model::Profile;
 pub struct Prospect {
     /// Seconds for which they were measured.
     secs: f64,
-    /// Programs of which no job is left.
+    /// Programs of which no job is left, each once.
     ended: u32,
     /// Sizes, beyond the first of each program, at which they ran without being tried.
     sizes: u32,
 }
 
 impl Prospect {
-    /// Takes a program in, if anything was measured of how fast it runs.
-    pub fn add(&mut self, profile: &Profile, has_jobs: bool) {
+    /// Takes a profile of a program in, if anything was measured of how fast that runs. `goes_on`: jobs of
+    /// the program are left, or its end was told with another profile of it.
+    pub fn add(&mut self, profile: &Profile, goes_on: bool) {
         if profile.points.is_empty() {
             return;
         }
         self.secs += profile.points.iter().map(|p| p.secs).sum::<f64>();
-        self.ended += u32::from(!has_jobs);
+        self.ended += u32::from(!goes_on);
         let sizes = u32::try_from(profile.points.len()).unwrap_or(u32::MAX);
         self.sizes = self.sizes.saturating_add(sizes.saturating_sub(profile.probes.saturating_add(1)));
     }

@@ -110,7 +110,7 @@ async fn knock(link: Arc<Link>, tell: mpsc::Sender<News>) {
 }
 
 /// The place of a worker that trains alone.
-pub fn member(node: &NodeName) -> Member {
+pub fn member(node: &NodeName, exec_plan: String) -> Member {
     Member {
         generation: ALONE,
         rank: 0,
@@ -118,7 +118,7 @@ pub fn member(node: &NodeName) -> Member {
         master_addr: "127.0.0.1".to_owned(),
         master_port: free_port(),
         nodes: vec![node.clone()],
-        exec_plan: crate::model::ExecPlan::default().0,
+        exec_plan,
         meeting: None,
     }
 }

@@ -10,7 +10,9 @@ use regex::bytes::Regex;
 use sha2::{Digest, Sha256};
 
 use crate::config::Config;
-use crate::model::{BatchMode, Curve, RescaleCosts, RunSpec, Sizes};
+use crate::model::{BatchMode, Curve, ExecPlan, RescaleCosts, RunSpec, Sizes};
+
+use super::plans::Plans;
 
 /// Longest waiting time that a flag may name, seconds: a week, longer than any job's limit that we met.
 const MAX_WAIT_SECS: u32 = 7 * 86_400;
@@ -119,6 +121,9 @@ pub struct CommandArgs {
     /// Read progress from the command's output: a regular expression with groups samples, step and loss
     #[arg(long, value_name = "REGEX", value_parser = parse_regex)]
     pub progress_regex: Option<Regex>,
+    /// Execution plans among which infill chooses, as `infill plans --help` describes them
+    #[arg(long, value_name = "FILE", value_parser = Plans::named)]
+    pub plans: Option<Plans>,
     /// Do not put the rank before each line of output
     #[arg(long)]
     pub no_prefix: bool,
@@ -163,7 +168,10 @@ impl SpecArgs {
             profile: self.profile.clone(),
             command_hash: common.command_hash(),
             batch: self.batch,
-            plans: Vec::new(),
+            plans: common
+                .plans
+                .as_ref()
+                .map_or_else(Vec::new, |plans| plans.declared(common.local_ranks(), self.nodes.as_ref())),
         })
     }
 }
@@ -182,6 +190,17 @@ impl CommandArgs {
     /// Processes of the command on each node.
     pub fn local_ranks(&self) -> u32 {
         self.nproc_per_node.unwrap_or(1)
+    }
+
+    /// The execution plan to begin with, where no daemon says another.
+    pub fn first_plan(&self) -> String {
+        self.plans.as_ref().map_or_else(|| ExecPlan::default().0, |plans| plans.first().to_owned())
+    }
+
+    /// The command with the arguments of an execution plan.
+    pub fn words_of(&self, plan: &str) -> Vec<String> {
+        let plan = self.plans.as_ref().and_then(|plans| plans.get(plan));
+        self.command.iter().chain(plan.into_iter().flat_map(|plan| &plan.args)).cloned().collect()
     }
 
     /// The daemon's URL: flag or environment, else the configuration file.
@@ -221,6 +240,7 @@ impl CommandArgs {
         ];
         words.extend(self.nproc_per_node.map(|n| format!("--nproc-per-node={n}")));
         words.extend(self.progress_regex.as_ref().map(|r| format!("--progress-regex={}", r.as_str())));
+        words.extend(self.plans.as_ref().map(|plans| format!("--plans={}", plans.to_json())));
         words.extend(self.no_prefix.then(|| "--no-prefix".to_owned()));
         words.push("--".to_owned());
         words.extend(self.command.iter().cloned());

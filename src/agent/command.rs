@@ -1,5 +1,6 @@
 //! The user's command: starts it, asks it to stop, kills it, and sees to it that nothing of it is left.
 
+use std::borrow::Cow;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::model::Exit;
 
-use super::output::{Output, Stream};
+use super::output::{Output, Reader, Stream};
 use super::processes::{MARK_VARIABLE, Processes};
 use super::progress::Tally;
 
@@ -37,12 +38,15 @@ const STRAY_POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::f
 /// open.
 const OUTPUT_DRAIN: Duration = Duration::from_secs(1);
 
+/// A variable with its value.
+pub type Variable = (Cow<'static, str>, String);
+
 /// What to start.
 pub struct Launch {
     /// Program and arguments.
     pub words: Vec<String>,
     /// For each local rank: its rank of all, and its variables.
-    pub ranks: Vec<(u32, Vec<(&'static str, String)>)>,
+    pub ranks: Vec<(u32, Vec<Variable>)>,
     /// Value of the variable that marks its processes; unique.
     pub mark: String,
     /// The rescale signal.
@@ -162,12 +166,12 @@ impl Group {
     }
 
     fn adopt(&mut self, rank: u32, mut child: Child, launch: &Launch) {
-        let progress = || launch.regex.clone().map(|regex| (regex, launch.tally.clone()));
+        let reader = || Reader { regex: launch.regex.clone(), tally: Some(launch.tally.clone()) };
         if let Some(pipe) = child.stdout.take() {
-            self.output.spawn(launch.output.clone().forward(Stream::Out, rank, pipe, progress()));
+            self.output.spawn(launch.output.clone().forward(Stream::Out, rank, pipe, reader()));
         }
         if let Some(pipe) = child.stderr.take() {
-            self.output.spawn(launch.output.clone().forward(Stream::Err, rank, pipe, progress()));
+            self.output.spawn(launch.output.clone().forward(Stream::Err, rank, pipe, reader()));
         }
         self.children.spawn(async move {
             // Waiting fails only for a process that is not our child.
@@ -264,7 +268,7 @@ async fn at(time: Option<Instant>) {
 }
 
 /// Starts one local rank in a process group of its own, which dies with us.
-fn spawn(words: &[String], variables: &[(&'static str, String)], mark: &str) -> std::io::Result<Child> {
+fn spawn(words: &[String], variables: &[Variable], mark: &str) -> std::io::Result<Child> {
     let Some((program, args)) = words.split_first() else {
         return Err(std::io::Error::new(std::io::ErrorKind::NotFound, "no command was given"));
     };
@@ -272,7 +276,7 @@ fn spawn(words: &[String], variables: &[(&'static str, String)], mark: &str) -> 
     command
         .args(args)
         .env(MARK_VARIABLE, mark)
-        .envs(variables.iter().map(|(name, value)| (name, value)))
+        .envs(variables.iter().map(|(name, value)| (name.as_ref(), value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -3,10 +3,13 @@
 //! To the command, lead and wings are one Slurm job with one step, and so are the `SLURM_*` variables that
 //! programs read to find their peers (Lightning, JAX) or to name their files.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use crate::model::{JobId, Member, NodeName};
 
+use super::command::Variable;
+use super::plans::Plans;
 use super::step::KEPT_CPUS_PER_TASK;
 
 /// What is the same for all generations and local ranks.
@@ -30,11 +33,22 @@ pub struct Surroundings<'a> {
     pub elastic_signals: Option<String>,
     /// Name of the rescale signal, without SIG.
     pub signal: String,
+    /// The execution plans of the command, where it has several.
+    pub plans: Option<&'a Plans>,
 }
 
 impl Surroundings<'_> {
     /// The variables for one local rank.
-    pub fn variables(&self, member: &Member, local: u32) -> Vec<(&'static str, String)> {
+    pub fn variables(&self, member: &Member, local: u32) -> Vec<Variable> {
+        let plan = self.plans.and_then(|plans| plans.get(&member.exec_plan));
+        // What the plan sets comes first: nothing of it takes the place of what follows.
+        let of_plan = plan.map_or_else(Vec::new, |plan| plan.variables(self.world(member)));
+        let own = self.own_variables(member, local).into_iter();
+        of_plan.into_iter().chain(own.map(|(name, value)| (Cow::Borrowed(name), value))).collect()
+    }
+
+    /// Those that do not depend on what a plan is.
+    fn own_variables(&self, member: &Member, local: u32) -> Vec<(&'static str, String)> {
         let mut all = self.launcher(member, local);
         all.extend(self.torchrun(member));
         all.extend(self.slurm(member, local));
@@ -172,6 +186,7 @@ mod tests {
             cpus_per_task: None,
             threads: Some(5),
             elastic_signals: None,
+            plans: None,
             signal: "USR1".to_owned(),
         };
         let all = around.variables(&member, 0);
@@ -203,6 +218,7 @@ mod tests {
             cpus_per_task: Some("8".to_owned()),
             threads: None,
             elastic_signals: None,
+            plans: None,
             signal: "USR1".to_owned(),
         };
         let text: Vec<String> =

@@ -33,10 +33,12 @@ mod home;
 pub mod identity;
 mod limit;
 mod link;
+mod memory;
 mod news;
 mod outbox;
 mod output;
 mod place;
+mod plans;
 mod processes;
 mod programs;
 mod progress;
@@ -59,6 +61,7 @@ use crate::api::Role;
 use crate::model::{JobId, RunSpec};
 
 pub use args::{CommandArgs, RunArgs, RunSignal, SpecArgs, WorkerArgs};
+pub use plans::{Plans, PlansError};
 pub use script::{SentryArgs, sentry};
 
 use home::{End, Home};

@@ -27,6 +27,15 @@ pub struct Output {
     prefix: bool,
 }
 
+/// What is read from a command's output.
+#[derive(Clone, Default)]
+pub struct Reader {
+    /// Expression that finds progress in it, if there is one.
+    pub regex: Option<Regex>,
+    /// Where what was found is kept; `None` to read nothing.
+    pub tally: Option<Tally>,
+}
+
 /// Which of the command's two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
@@ -54,14 +63,8 @@ impl Output {
         Output { out: Arc::new(Mutex::new(Box::new(out))), err: Arc::new(Mutex::new(Box::new(err))), prefix }
     }
 
-    /// Forwards `from` until its end, and reads progress from its lines where there is an expression.
-    pub async fn forward(
-        self,
-        stream: Stream,
-        rank: u32,
-        mut from: impl AsyncRead + Unpin,
-        progress: Option<(Regex, Tally)>,
-    ) {
+    /// Forwards `from` until its end, and reads its lines.
+    pub async fn forward(self, stream: Stream, rank: u32, mut from: impl AsyncRead + Unpin, reader: Reader) {
         let prefix = if self.prefix { format!("[{rank}] ").into_bytes() } else { Vec::new() };
         let mut lines = Lines::default();
         let mut buffer = vec![0; READ_BYTES];
@@ -72,8 +75,8 @@ impl Output {
             let mut take = |line: &[u8]| {
                 ready.extend_from_slice(&prefix);
                 ready.extend_from_slice(line);
-                if let Some((regex, tally)) = &progress {
-                    tally.add_line(regex, line);
+                if let Some(tally) = &reader.tally {
+                    tally.add_line(reader.regex.as_ref(), line);
                 }
             };
             if count == 0 {
@@ -181,7 +184,7 @@ mod tests {
     async fn each_line_gets_its_rank() {
         let (ours, theirs) = tokio::io::duplex(1024);
         let output = Output::to(theirs, tokio::io::sink(), true);
-        output.forward(Stream::Out, 3, &b"one\ntwo"[..], None).await;
+        output.forward(Stream::Out, 3, &b"one\ntwo"[..], Reader::default()).await;
         let mut text = String::new();
         let mut ours = ours;
         ours.read_to_string(&mut text).await.unwrap();

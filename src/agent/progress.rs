@@ -12,6 +12,8 @@ use std::time::Instant;
 use regex::bytes::Regex;
 use tokio::net::UnixDatagram;
 
+use super::memory;
+
 /// Longest datagram that is read; a longer one is cut, and its last word may be lost.
 const MAX_DATAGRAM_BYTES: usize = 4096;
 
@@ -79,6 +81,8 @@ struct Counts {
     last: Option<Instant>,
     anchor: Instant,
     saved: Option<Instant>,
+    /// When its output last said that memory does not suffice.
+    overflow: Option<Instant>,
     garbage: u64,
     next_warning: u64,
 }
@@ -91,6 +95,7 @@ impl Tally {
             last: None,
             anchor: Instant::now(),
             saved: None,
+            overflow: None,
             garbage: 0,
             next_warning: FIRST_WARNING,
         })))
@@ -104,13 +109,18 @@ impl Tally {
     pub fn restart(&self) {
         let mut counts = self.counts();
         counts.sum = Message::default();
-        (counts.last, counts.saved) = (None, None);
+        (counts.last, counts.saved, counts.overflow) = (None, None, None);
         counts.anchor = Instant::now();
     }
 
     /// When the command last said that it has saved its checkpoint.
     pub fn saved_at(&self) -> Option<Instant> {
         self.counts().saved
+    }
+
+    /// Whether the command's output said lately that memory does not suffice.
+    pub fn ran_out_of_memory(&self) -> bool {
+        self.counts().overflow.is_some_and(|at| at.elapsed() < memory::LATELY)
     }
 
     /// Adds a datagram, or counts it as garbage.
@@ -121,9 +131,12 @@ impl Tally {
         }
     }
 
-    /// Adds what `regex` finds in a line of output.
-    pub fn add_line(&self, regex: &Regex, line: &[u8]) {
-        let Some(found) = regex.captures(line) else { return };
+    /// Adds what a line of output tells: of progress, where there is an expression for that.
+    pub fn add_line(&self, regex: Option<&Regex>, line: &[u8]) {
+        if memory::is_said_by(line) {
+            self.counts().overflow = Some(Instant::now());
+        }
+        let Some(found) = regex.and_then(|regex| regex.captures(line)) else { return };
         let mut message = Message::default();
         for key in ["samples", "step", "loss"] {
             let value = found.name(key).and_then(|group| std::str::from_utf8(group.as_bytes()).ok());
@@ -259,9 +272,9 @@ mod tests {
     fn lines_of_output() {
         let regex = Regex::new(r"step (?<step>\d+): (?<samples>\S+) samples").unwrap();
         let tally = Tally::new();
-        tally.add_line(&regex, b"step 3: 64 samples in 1 s\n");
-        tally.add_line(&regex, b"step 4: many samples\n");
-        tally.add_line(&regex, b"nothing\n");
+        tally.add_line(Some(&regex), b"step 3: 64 samples in 1 s\n");
+        tally.add_line(Some(&regex), b"step 4: many samples\n");
+        tally.add_line(Some(&regex), b"nothing\n");
         assert_eq!(tally.take().unwrap().0, Message { samples: 64.0, step: Some(3), ..Message::default() });
         assert_eq!(tally.counts().garbage, 1);
     }

@@ -33,7 +33,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
         master_addr: "127.0.0.1".to_owned(),
         master_port: free_port(),
         nodes: vec![NodeName::new("localhost")],
-        exec_plan: "default".to_owned(),
+        exec_plan: common.first_plan(),
         meeting: None,
     };
     let around = Surroundings {
@@ -46,11 +46,12 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
         threads: None,
         elastic_signals: None,
         signal: common.signal.to_string(),
+        plans: common.plans.as_ref(),
     };
     let prefix = !common.no_prefix && common.local_ranks() > 1;
     let output = Output::of_process(prefix).context("cannot write to our output")?;
     let mut running = Running::start(Launch {
-        words: common.command.clone(),
+        words: common.words_of(&member.exec_plan),
         ranks: (0..common.local_ranks()).map(|l| (l, around.variables(&member, l))).collect(),
         mark: home.path().display().to_string(),
         signal: common.signal.0,

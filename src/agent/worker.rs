@@ -320,6 +320,9 @@ impl Worker {
             self.stopped_alone(exit);
             return;
         }
+        if !exit.asked && exit.code != 0 && self.tally.ran_out_of_memory() {
+            self.outbox.push(AgentEvent::OutOfMemory { generation });
+        }
         // What leaves the others says nothing of what it takes to save.
         let stop_secs = if self.alive.was_let_go() { 0.0 } else { ended.stop_secs };
         let event = AgentEvent::Stopped { generation, exit, stop_secs, port: free_port() };
@@ -413,6 +416,7 @@ impl Worker {
             threads: threads(self.config.cpus),
             elastic_signals: std::env::var("TORCHELASTIC_SIGNALS_TO_HANDLE").ok(),
             signal: common.signal.to_string(),
+            plans: common.plans.as_ref(),
         };
         let ranks = (0..common.local_ranks())
             .map(|local| (around.rank(member, local), around.variables(member, local)))
@@ -429,7 +433,7 @@ impl Worker {
         let idle_secs = self.opening.idle_since.elapsed().as_secs_f64();
         self.opening.next = Some(Opening { saved_secs: saved_secs.flatten(), stop_secs, idle_secs });
         let running = Running::start(Launch {
-            words: common.command.clone(),
+            words: common.words_of(&member.exec_plan),
             ranks,
             mark: mark(self.config.home.path(), member.generation),
             signal: common.signal.0,

@@ -237,7 +237,9 @@ impl Machine {
         let Some(plan) = self.target.as_ref().map(|t| &t.plan) else { return false };
         let moves = plan.nodes.first().map(|p| &p.node) != self.lead_node();
         let kept = self.staying(members).len() as u32;
-        moves || plan.exec_plan != self.generation.exec_plan || self.allowed().up_to(kept).is_empty()
+        moves
+            || *self.declared(&plan.exec_plan) != self.generation.exec_plan
+            || self.allowed().up_to(kept).is_empty()
     }
 
     /// Whether newcomers are to be let in: all that were ordered are warm, or some have waited long enough

@@ -169,7 +169,7 @@ impl Machine {
         self.generation.master = Some((lead.address.clone(), lead.port));
         self.generation.number = self.generation.number.saturating_add(1);
         self.generation.exec_plan =
-            self.target.as_ref().map(|t| t.plan.exec_plan.clone()).unwrap_or_default();
+            self.target.as_ref().map(|t| self.declared(&t.plan.exec_plan).clone()).unwrap_or_default();
         self.generation.store = members.first().map(|node| Store { node: node.clone(), port: None });
         self.generation.roll = None;
         for worker in self.workers.values_mut() {
@@ -257,8 +257,9 @@ impl Machine {
     /// Why the planner wants another generation than the one of these members, if it does.
     fn change_wanted(&self, members: &[NodeName], settings: &Settings, now: UnixTime) -> Option<String> {
         let (plan, lead) = (&self.target.as_ref()?.plan, self.lead_node()?);
-        if plan.exec_plan != self.generation.exec_plan {
-            return Some(format!("execution plan {}", plan.exec_plan.0));
+        let exec_plan = self.declared(&plan.exec_plan);
+        if *exec_plan != self.generation.exec_plan {
+            return Some(format!("execution plan {}", exec_plan.0));
         }
         match plan.nodes.first() {
             None => return Some("parked".to_owned()),

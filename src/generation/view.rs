@@ -64,18 +64,22 @@ impl Machine {
     pub fn exec_plan(&self) -> &ExecPlan {
         match (&self.phase, &self.target) {
             (Phase::Running { .. }, _) | (_, None) => self.ran_plan(),
-            (_, Some(target)) => &target.plan.exec_plan,
+            (_, Some(target)) => self.declared(&target.plan.exec_plan),
         }
     }
 
     /// The execution plan of the present generation, or of the last one; the first declared one before the
     /// first.
     pub fn ran_plan(&self) -> &ExecPlan {
-        let declared = |plan: &ExecPlan| self.spec.plans.iter().any(|p| p.name == *plan);
-        let ran = &self.generation.exec_plan;
+        self.declared(&self.generation.exec_plan)
+    }
+
+    /// This plan, or the first declared one where it is none of these: whoever chose it did not know them
+    /// yet.
+    pub(super) fn declared<'a>(&'a self, plan: &'a ExecPlan) -> &'a ExecPlan {
         match self.spec.plans.first() {
-            Some(first) if !declared(ran) => &first.name,
-            _ => ran,
+            Some(first) if self.spec.plans.iter().all(|p| p.name != *plan) => &first.name,
+            _ => plan,
         }
     }
 

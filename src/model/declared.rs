@@ -27,6 +27,10 @@ pub struct DeclaredPlan {
     /// Types of nodes on which it can run, as whole names or words of such (`a100`); none for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub node_types: Vec<String>,
+    /// Whether it divides the model or its optimizer's state over its nodes, so that on more of them each
+    /// needs less memory.
+    #[serde(default)]
+    pub shards: bool,
 }
 
 impl DeclaredPlan {
@@ -38,6 +42,12 @@ impl DeclaredPlan {
     /// Whether it can have so many nodes.
     pub fn allows(&self, nodes: u32) -> bool {
         self.sizes.as_ref().is_none_or(|sizes| sizes.allows(nodes))
+    }
+
+    /// The sizes above this do perhaps fit into memory though so many nodes did not suffice: where each node
+    /// holds all, none; else twice as many.
+    pub fn may_fit_from(&self, unfit: u32) -> u32 {
+        if self.shards { unfit.saturating_mul(2) } else { u32::MAX }
     }
 
     /// Whether its words are such as can be kept and shown.
@@ -69,7 +79,12 @@ mod tests {
 
     fn plan(name: &str, node_types: &[&str]) -> DeclaredPlan {
         let node_types = node_types.iter().map(|t| (*t).to_owned()).collect();
-        DeclaredPlan { name: ExecPlan(name.to_owned()), sizes: Some(Sizes::Set(vec![2, 4])), node_types }
+        DeclaredPlan {
+            name: ExecPlan(name.to_owned()),
+            sizes: Some(Sizes::Set(vec![2, 4])),
+            node_types,
+            shards: false,
+        }
     }
 
     #[test]

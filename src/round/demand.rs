@@ -9,7 +9,7 @@ use crate::advisor::{Aim, Library, Room, Subject};
 use crate::config::PlannerConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    Curve, DeclaredPlan, ExecPlan, Gaps, MalleableJob, NodeType, RescaleCosts, Sizes, Standing, UnixTime,
+    Curve, DeclaredPlan, ExecPlan, Gaps, MalleableJob, NodeType, RescaleCosts, Sizes, UnixTime,
 };
 
 /// A malleable job before it is known what it may ask for.
@@ -46,7 +46,7 @@ pub(super) fn jobs(
         let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
         let rates = raised(rates, &candidate, probe, config, now);
         let probing = library.is_probing(candidate.subject.job, now);
-        let last_change = candidate.facts.last_change.filter(|_| !probing);
+        let last_change = candidate.facts.changing.last_at.filter(|_| !probing);
         let mut job = malleable(&candidate, weight, rates, last_change, &config.costs, now);
         risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
         job
@@ -160,22 +160,25 @@ fn raised(
     now: UnixTime,
 ) -> Vec<RateCurve> {
     let Subject { sizes, costs, .. } = &candidate.subject;
-    let bonus = curves::patience_bonus(now.secs_since(candidate.facts.since));
+    let bonus = candidate.facts.waits_since.map(|since| curves::patience_bonus(now.secs_since(since)));
+    let has_plans = !candidate.subject.plans.is_empty();
     let fastest = rates.iter().map(|rate| curves::fastest(&rate.curve)).fold(0.0, f64::max);
     for rate in &mut rates {
-        rate.curve = match (&candidate.facts.standing, probe) {
-            (Standing::Waiting, _) => curves::with_bonus(&rate.curve, sizes, bonus),
-            (_, Some(aim)) if candidate.subject.plans.is_empty() => {
-                let fastest = curves::fastest(&rate.curve);
-                curves::with_probe(&rate.curve, aim.nodes, fastest, costs, config)
-            }
-            (_, Some(aim)) if is_of(aim, rate) => {
+        rate.curve = match (bonus, probe) {
+            // On its way to other nodes a job waits, too.
+            (_, Some(aim)) if has_plans && is_of(aim, rate) => {
                 let moves = aim.key.node_type != candidate.subject.key.node_type;
                 let up_secs = if moves { costs.start_secs.max(costs.up_secs) } else { costs.up_secs };
                 let costs = RescaleCosts { up_secs, ..*costs };
                 curves::with_probe(&rate.curve, aim.nodes, fastest, &costs, config)
             }
-            _ => continue,
+            (_, Some(_)) if has_plans => continue,
+            (Some(bonus), _) => curves::with_bonus(&rate.curve, sizes, bonus),
+            (None, Some(aim)) => {
+                let fastest = curves::fastest(&rate.curve);
+                curves::with_probe(&rate.curve, aim.nodes, fastest, costs, config)
+            }
+            (None, None) => continue,
         };
     }
     rates

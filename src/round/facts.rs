@@ -24,6 +24,9 @@ pub struct JobFacts {
     pub standing: Standing,
     /// Since when it has been so.
     pub since: UnixTime,
+    /// Since when it waits to train: on its way to that it may have been called back, and waits all the same.
+    /// `None` once it trains, or is about to.
+    pub waits_since: Option<UnixTime>,
     /// Nodes of the present generation, if it runs undisturbed.
     pub running: Option<u32>,
     /// Where it is.
@@ -34,8 +37,6 @@ pub struct JobFacts {
     pub changing: Changing,
     /// When it entered the queue.
     pub submitted_at: UnixTime,
-    /// Its last rescale by a plan.
-    pub last_change: Option<UnixTime>,
     /// Nodes of the partition that it cannot use, sorted.
     pub excluded: Vec<NodeName>,
     /// Its command has ended, and it leaves its nodes: nobody plans it any more, and nobody has its nodes
@@ -107,6 +108,8 @@ pub struct Changing {
     pub way: Way,
     /// The pause that it is in, or that has just passed.
     pub pause: Option<Pause>,
+    /// When a plan last changed it.
+    pub last_at: Option<UnixTime>,
 }
 
 /// A change that makes the job pause.

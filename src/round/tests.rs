@@ -51,12 +51,12 @@ fn job(id: u32, nodes: &str) -> JobFacts {
         claims: Claims::default(),
         standing: if nodes.is_empty() { Standing::Waiting } else { Standing::Running },
         since: NOW,
+        waits_since: nodes.is_empty().then_some(NOW),
         running: None,
         place: Place { held, lead_now: lead.clone(), lead, ..Place::default() },
         exec_plan: ExecPlan::default(),
         changing: Changing::default(),
         submitted_at: NOW,
-        last_change: None,
         excluded: Vec::new(),
         ending: false,
     }
@@ -217,7 +217,7 @@ fn each_job_leaves_in_the_time_that_its_own_program_takes() {
 fn a_job_that_loses_its_checkpoints_is_left_alone() {
     let mut scene = scene();
     let mut facts = of_profile(1, "loses", 5.0);
-    (facts.running, facts.since, facts.last_change) = (Some(1), NOW + -100, Some(NOW + -100));
+    (facts.running, facts.since, facts.changing.last_at) = (Some(1), NOW + -100, Some(NOW + -100));
     look(&mut scene, std::slice::from_ref(&facts));
     let asked = |scene: &Scene| {
         let job = scene.question(std::slice::from_ref(&facts), Terms::FREE, NOW).jobs.remove(0);
@@ -276,7 +276,7 @@ fn a_pause_that_is_on_is_no_cost_of_a_further_change() {
 #[test]
 fn a_job_that_stays_alive_pays_for_changes_what_these_cost_alive() {
     let mut scene = scene();
-    let alive = JobFacts { changing: Changing { way: Way::Live, pause: None }, ..job(1, "n1") };
+    let alive = JobFacts { changing: Changing { way: Way::Live, ..Changing::default() }, ..job(1, "n1") };
     look(&mut scene, std::slice::from_ref(&alive));
     let costs = |scene: &Scene, job: &JobFacts| {
         let costs = scene.question(std::slice::from_ref(job), Terms::FREE, NOW).jobs[0].costs;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use infill::api::JobView;
 use infill::model::{Curve, MalleableState};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::harness::Site;
+use crate::harness::{Site, Slurm};
 
 /// Seconds in which a job must have tried what it wants to try.
 const LEARNS_SECS: f64 = 120.0;
@@ -202,7 +202,7 @@ fn rescale_costs_are_what_the_job_says_they_are() {
         }
     }
     let learned = profile(&site);
-    let text = std::fs::read_to_string(site.scratch().join(format!("paced.{job}.out"))).expect("its output");
+    let text = output(&site, job);
     // The program tells of each change how long it took from the signal to the first step, and of each stop
     // what the warm-up before it has cost.
     let words = |line: &str| -> BTreeMap<String, f64> {
@@ -233,4 +233,70 @@ fn rescale_costs_are_what_the_job_says_they_are() {
         assert!((total / mean - 1.0).abs() < 0.1, "{kind}: {total:.2} s for {mean:.2} s");
         assert!((cost("checkpoint_secs") / saving - 1.0).abs() < 0.1, "{kind}: {learned} for {saving:.2} s");
     }
+}
+
+/// Execution plans: how each scales on nodes n1 to n4, with two CPUs, and on n5 to n8, with four.
+const PLANS: [(&str, &str, &str); 3] = [
+    ("a", "1:10,2:18,3:24,4:28", "1:12,2:20,3:25,4:28"),
+    ("b", "1:5,2:12,3:22,4:34", "1:8,2:18,3:30,4:45"),
+    ("c", "memory", "1:15,2:24,3:30,4:33"),
+];
+
+fn output(site: &Site, job: u32) -> String {
+    std::fs::read_to_string(site.scratch().join(format!("paced.{job}.out"))).unwrap_or_default()
+}
+
+/// What an execution plan makes with so many nodes, by the tables above.
+fn truth(plan: &str, on_four_cpus: bool, nodes: u32) -> f64 {
+    let (_, two, four) = PLANS.into_iter().find(|(name, ..)| *name == plan).expect("a plan");
+    Curve::parse(if on_four_cpus { four } else { two }).expect("a curve").rate(nodes)
+}
+
+#[test]
+fn the_right_plan_on_the_right_nodes_is_found_and_what_does_not_fit_is_tried_once() {
+    let slurm = Slurm::default().set("NodeName=n[5-8] CPUs=4");
+    let site = Site::on(&slurm, |settings| settings.set("advisor.probe", true));
+    let curves = |(name, two, four): &(&str, &str, &str)| {
+        ((*name).to_owned(), json!({ "n[1-4]": two, "n[5-8]": four }))
+    };
+    let table: serde_json::Map<String, Value> = PLANS.iter().map(curves).collect();
+    std::fs::write(site.scratch().join("truth.json"), Value::Object(table).to_string()).expect("a file");
+    let plans: String = PLANS.iter().map(|(name, ..)| format!("[[plan]]\nname = {name:?}\n")).collect();
+    std::fs::write(site.scratch().join("plans.toml"), plans).expect("a file");
+    let flags = "--plans /scratch/truth.json --noise 0.02";
+    let job =
+        Paced { curve: "1:1", run_flags: "--nodes 1-4 --plans /scratch/plans.toml", flags }.submit(&site);
+    let advice = std::cell::RefCell::new(Vec::<String>::new());
+    let right = || {
+        let said = site.view(job)?.advice;
+        if advice.borrow().last() != Some(&said) {
+            advice.borrow_mut().push(said);
+        }
+        let starts = output(&site, job);
+        let last = starts.lines().rfind(|line| line.contains("start: "))?.to_owned();
+        (last.contains("world=4") && last.contains("plan=b")).then_some(())?;
+        let nodes = site.nodes_of(job);
+        (nodes.len() == 4 && nodes.iter().all(|n| "n5 n6 n7 n8".contains(n.as_str()))).then_some(())
+    };
+    site.wait("plan b on the four nodes with four CPUs", 600.0, right);
+    let said = output(&site, job);
+    let learned = profiles(&site);
+    let probed: f64 = learned.iter().filter_map(|p| p["probe_secs"].as_f64()).sum();
+    eprintln!("probed for {probed:.0} s:\n{said}\n{}", advice.borrow().join("\n"));
+    for profile in &learned {
+        let (plan, four) = (profile["exec_plan"].as_str().expect("a plan"), profile["node_type"] == "cpu4");
+        for (nodes, rate) in rates(profile, "points") {
+            let wrong = rate / truth(plan, four, nodes) - 1.0;
+            assert!(wrong.abs() <= 0.05, "{plan} on {nodes} nodes: wrong by {wrong:.3}");
+        }
+    }
+    let unfit: Vec<&Value> = learned.iter().filter(|p| p["unfit"].is_array()).collect();
+    for profile in &unfit {
+        assert_eq!((profile["exec_plan"].as_str(), profile["node_type"].as_str()), (Some("c"), Some("cpu2")));
+    }
+    let tried: usize = unfit.iter().map(|p| p["unfit"].as_array().map_or(0, Vec::len)).sum();
+    assert!(tried <= 1, "once is enough: {unfit:?}");
+    assert!(said.matches("OutOfMemoryError").count() <= 4, "and on at most four nodes: {said}");
+    assert!(probed <= 120.0, "{probed} s of probes");
+    assert_eq!(site.view(job).expect("the job").restarts, 0, "no failure");
 }

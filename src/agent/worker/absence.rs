@@ -41,7 +41,7 @@ impl Worker {
             return;
         };
         self.absence.alone = Alone::Yes(solitude);
-        self.start(&alone::member(&self.config.node), false);
+        self.start(&alone::member(&self.config.node, self.config.common.first_plan()), false);
     }
 
     /// The command that trained alone has ended. The daemon never hears of it.
@@ -58,7 +58,9 @@ impl Worker {
             }
             Exit { code: 0, .. } => self.exit = Some(0),
             Exit { code, .. } if self.absence.failures > most => self.exit = Some(code),
-            Exit { .. } => self.start(&alone::member(&self.config.node), false),
+            Exit { .. } => {
+                self.start(&alone::member(&self.config.node, self.config.common.first_plan()), false)
+            }
         }
     }
 

@@ -66,13 +66,15 @@ pub(super) struct Entry {
     pub pause: Option<Pause>,
     /// When its last generation was stopped, and on how many nodes it had run.
     stopped: Option<(UnixTime, u32)>,
+    /// Since when none of its commands runs; not known before a daemon's start.
+    pub waits_since: Option<UnixTime>,
     /// As it was after its last turn.
     mark: Option<Mark>,
 }
 
 impl Entry {
     pub fn new(machine: Machine, about: About) -> Self {
-        Entry { machine, about, pause: None, stopped: None, mark: None }
+        Entry { machine, about, pause: None, stopped: None, waits_since: None, mark: None }
     }
 
     /// Whether Slurm shows another job under its number: ids wrap around, or begin anew with a new slurmctld.
@@ -86,7 +88,8 @@ impl Entry {
         self.machine.forgive(secs);
         let pause = self.pause.as_mut().map(|p| &mut p.since);
         let stopped = self.stopped.as_mut().map(|(at, _)| at);
-        let times = pause.into_iter().chain(stopped).chain(&mut self.about.launched_at);
+        let times = pause.into_iter().chain(stopped);
+        let times = times.chain(&mut self.about.launched_at).chain(&mut self.waits_since);
         times.for_each(|at| *at = at.plus_secs(secs));
     }
 
@@ -126,6 +129,19 @@ impl Entry {
         let began = self.stopped.take().into_iter().chain(launched).max_by_key(|(at, _)| *at);
         let change = |had| Change::between(had, members.len() as u32, false);
         self.pause = began.map(|(since, had)| Pause { since, change: change(had) });
+    }
+
+    /// Takes note of since when no command of it runs. A start that comes to nothing is no end of waiting.
+    pub fn note_waiting(&mut self, now: UnixTime) {
+        match &self.machine.phase {
+            Phase::Queued { .. }
+            | Phase::Launching { .. }
+            | Phase::Idle { .. }
+            | Phase::Requeueing { .. } => {
+                self.waits_since.get_or_insert(now);
+            }
+            _ => self.waits_since = None,
+        }
     }
 
     pub fn runs(&self) -> bool {

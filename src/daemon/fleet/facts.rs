@@ -57,6 +57,7 @@ impl Entry {
             Phase::Running { members } if standing == Standing::Running => Some(members.len() as u32),
             _ => None,
         };
+        let waits = standing == Standing::Waiting || (standing == Standing::Running && running.is_none());
         JobFacts {
             job: machine.job,
             user: about.user_id.unwrap_or(UserId(0)),
@@ -65,12 +66,16 @@ impl Entry {
             claims: self.claims(),
             standing,
             since: machine.since,
+            waits_since: self.waits_since.filter(|_| waits),
             running,
             place: place(machine, now),
             exec_plan: machine.exec_plan().clone(),
-            changing: Changing { way: machine.way(), pause: self.pause.filter(|_| self.runs()) },
+            changing: Changing {
+                way: machine.way(),
+                pause: self.pause.filter(|_| self.runs()),
+                last_at: machine.rescaled_at,
+            },
             submitted_at: about.submitted_at,
-            last_change: machine.rescaled_at,
             excluded: self.excluded(now),
             ending: matches!(machine.phase, Phase::Ending { .. }),
         }

@@ -212,6 +212,7 @@ impl Fleet {
             out.interrupted.push(job);
         }
         entry.note_pause(now);
+        entry.note_waiting(now);
         entry.note_end();
         out.ended.extend(entry.has_ended().then_some(job));
         outcome.notes.iter().for_each(|note| out.note(Level::INFO, job, note));

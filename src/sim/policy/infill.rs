@@ -266,13 +266,13 @@ fn facts(job: &SimJob, view: &View<'_>) -> JobFacts {
         claims: Claims { costs: Some(*view.costs), ..Claims::default() },
         standing,
         since: UnixTime(job.since),
+        waits_since: (job.size() == 0).then_some(UnixTime(job.since)),
         running: job.runs(view.now).then(|| job.members()),
         place: place(job, view),
         exec_plan: ExecPlan::default(),
         // What it costs is told with the job.
-        changing: Changing { way: Way::Restart, pause: job.pause() },
+        changing: Changing { way: Way::Restart, pause: job.pause(), last_at: job.changed_at() },
         submitted_at: UnixTime(job.submitted.at),
-        last_change: job.changed_at(),
         excluded: Vec::new(),
         ending: false,
     }

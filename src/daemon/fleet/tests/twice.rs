@@ -1,6 +1,6 @@
 //! What comes twice, and what contradicts what was said before.
 
-use crate::model::{AgentEvent, BaseState, JobId, MalleableState, NodeName, Opening};
+use crate::model::{AgentEvent, BaseState, JobId, MalleableState, NodeName, Opening, Standing};
 
 use super::rig::{DONE, LEAD, Rig, WING, fleet, n};
 
@@ -119,4 +119,29 @@ fn a_number_that_is_another_users_job_now_passes_nothing_on() {
     let number = rig.fleet.machine(LEAD).unwrap().generation.number;
     drop(rig.look());
     assert_eq!(rig.fleet.machine(LEAD).unwrap().generation.number, number);
+}
+
+/// A start that comes to nothing is no end of waiting: whoever is called back again and again would wait for
+/// ever among those who train.
+#[test]
+fn a_job_that_is_called_back_has_waited_all_the_while() {
+    let mut r = fleet("queued");
+    let waits_since = |r: &Rig| r.fleet.facts_of(LEAD, r.now).unwrap().waits_since;
+    drop(r.look());
+    let began = waits_since(&r);
+    assert!(began.is_some());
+    drop(r.target(LEAD, &[n(1)]));
+    assert_eq!(waits_since(&r), None, "it is on its way");
+    drop(r.target(LEAD, &[]));
+    drop(r.look());
+    drop(r.look());
+    assert_eq!(r.fleet.facts_of(LEAD, r.now).unwrap().standing, Standing::Waiting);
+    assert_eq!(waits_since(&r), began);
+    for _ in 0..2 {
+        drop(r.target(LEAD, &[n(1)]));
+        r.run();
+    }
+    drop(r.look());
+    assert_eq!(r.fleet.facts_of(LEAD, r.now).unwrap().running, Some(1));
+    assert_eq!(waits_since(&r), None);
 }

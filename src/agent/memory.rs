@@ -1,0 +1,49 @@
+//! Whether a command has failed for lack of memory: by what it printed last.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use regex::bytes::Regex;
+
+/// What programs print then: PyTorch on CUDA and ROCm, JAX and XLA, TensorFlow, cuDNN, Python, C++, and what
+/// the C library says.
+static SAYS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(
+        r"(?i-u)out[ _]of[ _]memory|OutOfMemoryError|RESOURCE_EXHAUSTED|CUDNN_STATUS_ALLOC_FAILED|CUBLAS_STATUS_ALLOC_FAILED|\bMemoryError\b|std::bad_alloc|Cannot allocate memory",
+    )
+    .ok()
+});
+
+/// A program that goes on for longer has found a way out.
+pub const LATELY: Duration = Duration::from_secs(60);
+
+/// Whether a line of output says so.
+pub fn is_said_by(line: &[u8]) -> bool {
+    SAYS.as_ref().is_some_and(|says| says.is_match(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_programs_print_when_memory_is_out() {
+        for line in [
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+            "RuntimeError: CUDA error: out of memory",
+            "torch.cuda.OutOfMemoryError: HIP out of memory.",
+            "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate",
+            "CUDA_ERROR_OUT_OF_MEMORY",
+            "MemoryError",
+            "numpy._core._exceptions._ArrayMemoryError: Unable to allocate: Cannot allocate memory",
+            "terminate called after throwing an instance of 'std::bad_alloc'",
+            "\u{fffd} out of memory",
+        ] {
+            assert!(is_said_by(line.as_bytes()), "{line}");
+        }
+        for line in ["memory: 12 GiB", "step 7 of 9", "loss 0.1 out of 2", "NotAMemoryErrorAtAll"] {
+            assert!(!is_said_by(line.as_bytes()), "{line}");
+        }
+        assert!(is_said_by(b"\xff\xfe CUDA out of memory"));
+    }
+}
