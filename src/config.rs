@@ -160,7 +160,8 @@ pub struct AdvisorConfig {
     pub probe: bool,
     /// Most sizes tried for one profile.
     pub max_probes: u32,
-    /// Most seconds of all probes of a profile.
+    /// Most seconds of all probes of a profile; of a program with several execution plans 15 more for each
+    /// further one.
     pub max_probe_secs: f64,
     /// Most probes at a time, of all jobs.
     pub max_at_once: u32,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::belief::{Belief, WayToRun};
 use super::learn::Learned;
-use super::probing::{Aim, EndedProbe, LONGEST_PROBE_SECS, Probing};
+use super::probing::{Aim, EndedProbe, LONGEST_PROBE_SECS, Probing, USUAL_PROBE_SECS};
 use super::profiles::Profiles;
 use super::prospect::Prospect;
 use super::room::Room;
@@ -325,7 +325,7 @@ impl Library {
         let most = room.free(&key.node_type) + if stays { present } else { 0 };
         let triable =
             |n: &u32| *n <= most && !self.is_measured(key, *n) && !self.probing.is_declined(key, *n);
-        let may = subject.plans.is_empty() || self.may_try(key);
+        let may = subject.plans.is_empty() || self.may_try(key, subject.plans.len());
         let triable = stakes.sizes.iter().copied().filter(|n| may && triable(n)).collect();
         let RescaleCosts { up_secs, start_secs, .. } = subject.costs;
         let change_secs = if stays { up_secs } else { start_secs };
@@ -333,8 +333,15 @@ impl Library {
         Stakes { triable, elsewhere, ..stakes }
     }
 
-    /// Whether a probe of a job that has several plans is within the bounds that each of them has.
-    fn may_try(&self, key: &ProfileKey) -> bool {
+    /// Whether a probe of a job that has so many plans is within the bounds that each of them has, and that
+    /// all have together: each further plan allows for one more probe.
+    fn may_try(&self, key: &ProfileKey, plans: usize) -> bool {
+        let own = self.profiles.of_user(&key.user).filter(|p| p.key.name == key.name);
+        let tried_secs: f64 = own.map(|p| p.probe_secs).sum();
+        let most_secs = self.settings.max_probe_secs + plans.saturating_sub(1) as f64 * USUAL_PROBE_SECS;
+        if tried_secs + USUAL_PROBE_SECS > most_secs {
+            return false;
+        }
         let new = || Profile::new(key.clone());
         let profile = self.profile(key).cloned().unwrap_or_else(new);
         self.probing.forbidden(&profile, &self.settings).is_none()

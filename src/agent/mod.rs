@@ -61,7 +61,7 @@ use crate::api::Role;
 use crate::model::{JobId, RunSpec};
 
 pub use args::{CommandArgs, RunArgs, RunSignal, SpecArgs, WorkerArgs};
-pub use plans::{Plans, PlansError};
+pub use plans::{Plans, PlansError, RunPlan};
 pub use script::{SentryArgs, sentry};
 
 use home::{End, Home};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser, Subcommand};
 
 use super::{
-    advise, config, doctor, exit, explain, gaps, generate, jobs, nodes, plan, profiles, rounds, simulate,
-    status,
+    advise, config, doctor, exit, explain, gaps, generate, jobs, nodes, plan, plans, profiles, rounds,
+    simulate, status,
 };
 use crate::agent;
 
@@ -59,6 +59,8 @@ pub enum Command {
     Explain(explain::ExplainArgs),
     /// Show how jobs scale: what was measured of them, and the curves that follow
     Profiles(profiles::ProfilesArgs),
+    /// Read or suggest files of execution plans, for `infill run --plans`
+    Plans(plans::PlansArgs),
     /// Show what would be learned of a job whose throughput is known, and how well
     Advise(advise::AdviseArgs),
     /// Show what would be harvested on a machine whose log is known, under several policies
@@ -131,6 +133,8 @@ mod tests {
             "infill rounds --json --limit 5",
             "infill profiles",
             "infill profiles -h -o %n -u alice,bob -n bert --node-type a100 --exec-plan tp2",
+            "infill plans check plans.toml -o %p --nproc-per-node 4 --nodes 1-8",
+            "infill plans suggest --params 1500 --layers 48 --hidden 1600 --sequence 1024 --batch 64 --nodes 1-8",
             "infill profiles list --me --json",
             "infill profiles show bert --svg bert.svg",
             "infill profiles show bert --json -u alice",

@@ -21,6 +21,7 @@ mod output;
 mod pass;
 mod percent;
 mod plan;
+mod plans;
 mod profiles;
 mod rounds;
 #[cfg(test)]
@@ -91,6 +92,7 @@ fn dispatch(cli: Cli) -> CommandResult {
         Command::Nodes(args) => block_on(nodes::run(args, &session)),
         Command::Jobs(args) => block_on(jobs::run(args, &session)),
         Command::Plan(args) => block_on(plan::run(args, &session)),
+        Command::Plans(args) => plans::run(args),
         Command::Rounds(args) => block_on(rounds::run(args, &session)),
         Command::Explain(args) => block_on(explain::run(args, &session)),
         Command::Profiles(args) => block_on(profiles::run(args, &session)),

@@ -2,3 +2,4 @@
 
 mod curves;
 mod library;
+mod plans;

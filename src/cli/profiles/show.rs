@@ -167,6 +167,10 @@ fn printable(text: &str) -> String {
 fn show(view: &ProfileView, page: Page) -> Result<String, Failure> {
     let profile = &view.profile;
     let mut text = format!("{}\n{}\n", title(&profile.key), origin(view, page.when));
+    if !profile.unfit.is_empty() {
+        let sizes: Vec<String> = profile.unfit.iter().map(u32::to_string).collect();
+        let _ = writeln!(text, "ran out of memory on {} nodes", sizes.join(", "));
+    }
     if profile.points.is_empty() {
         text.push_str("no size was measured yet\n");
     } else {

@@ -1,0 +1,191 @@
+//! Execution plans that people run, for a model of which some facts are known, and the memory that each
+//! needs.
+//!
+//! Memory of a GPU in training with mixed precision and Adam: 2 bytes of each parameter for the weights, 2
+//! for the gradients and 12 for the optimizer, divided as ZeRO does (Rajbhandari et al., 2020); and
+//! activations of 34 bytes a token, hidden unit and layer, of which tensor parallelism divides 24, without the
+//! scores of attention, which are not kept (Korthikanti et al., 2022).
+
+/// Bytes of a GiB.
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// Share of a GPU's memory that a plan may count on: the rest is fragments, buffers and kernels.
+const USABLE: f64 = 0.9;
+
+/// Largest number of micro-batches that is tried.
+const MOST_ACCUMULATED: u32 = 256;
+
+/// A model, as far as its plans depend on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Described {
+    /// Parameters.
+    pub params: f64,
+    /// Layers.
+    pub layers: u32,
+    /// Hidden size.
+    pub hidden: u32,
+    /// Tokens of a sample.
+    pub sequence: u32,
+    /// Samples of a step over all GPUs.
+    pub global_batch: u32,
+}
+
+/// How a plan divides model, optimizer and batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Preset {
+    /// Its name.
+    pub name: String,
+    /// GPUs that share each layer.
+    pub tp: u32,
+    /// Stages of the pipeline.
+    pub pp: u32,
+    /// Stage of ZeRO.
+    pub zero: u32,
+    /// Whether the optimizer works on the CPUs.
+    pub offload: bool,
+    /// Micro-batches of a step.
+    pub accumulate: u32,
+    /// Whether activations are computed again.
+    pub checkpointing: bool,
+    /// Numbers of GPUs at which it can run and, as far as is known, fits; with GiB of each GPU.
+    pub sizes: Vec<(u32, f64)>,
+}
+
+/// What there is to run it on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// Numbers of GPUs that the job may have, ascending.
+    pub gpus: Vec<u32>,
+    /// GPUs of a node: tensor parallelism stays on one.
+    pub gpus_per_node: u32,
+    /// GiB of a GPU, if what does not fit is to be left out.
+    pub gpu_memory_gib: Option<f64>,
+}
+
+impl Described {
+    /// GiB of each GPU that a plan needs on so many GPUs; `None` where these cannot be divided so.
+    pub fn memory_gib(&self, plan: &Preset, gpus: u32) -> Option<f64> {
+        let ways = plan.tp.checked_mul(plan.pp)?;
+        let dp = gpus.checked_div(ways).filter(|dp| *dp > 0 && gpus.is_multiple_of(ways))?;
+        let batches = dp.checked_mul(plan.accumulate)?;
+        let micro_batch = self.global_batch.checked_div(batches).filter(|b| *b > 0)?;
+        if !self.global_batch.is_multiple_of(batches) || !self.layers.is_multiple_of(plan.pp) {
+            return None;
+        }
+        let all = f64::from(dp);
+        let bytes_of_a_parameter = match (plan.zero, plan.offload) {
+            // The optimizer's state is on the host, and gradients pass through.
+            (_, true) => 4.0,
+            (0, _) => 16.0,
+            (1, _) => 4.0 + 12.0 / all,
+            (2, _) => 2.0 + 14.0 / all,
+            (_, _) => 16.0 / all,
+        };
+        let model = bytes_of_a_parameter * self.params / f64::from(ways);
+        let units = f64::from(self.sequence) * f64::from(micro_batch) * f64::from(self.hidden);
+        let layer = units * (10.0 + 24.0 / f64::from(plan.tp));
+        // A stage keeps the activations of as many micro-batches as there are stages, each of its own layers.
+        let activations = match plan.checkpointing {
+            false => layer * f64::from(self.layers),
+            true => 2.0 * units * f64::from(self.layers) + layer,
+        };
+        Some((model + activations) / GIB)
+    }
+
+    /// The plans that are worth a try on this machine: each with the fewest micro-batches with which it fits
+    /// on the most sizes, and without those that fit nowhere.
+    pub fn presets(&self, machine: &Machine) -> Vec<Preset> {
+        let usable = machine.gpu_memory_gib.map_or(f64::INFINITY, |gib| gib * USABLE);
+        shapes(machine).into_iter().filter_map(|shape| self.fitted(shape, machine, usable)).collect()
+    }
+
+    fn fitted(&self, shape: Preset, machine: &Machine, usable: f64) -> Option<Preset> {
+        let with = |accumulate: u32| {
+            let plan = Preset { accumulate, ..shape.clone() };
+            let fits = |gpus: &u32| Some((*gpus, self.memory_gib(&plan, *gpus).filter(|m| *m <= usable)?));
+            let sizes = machine.gpus.iter().filter_map(fits).collect();
+            Preset { sizes, ..plan }
+        };
+        let all = std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n <= MOST_ACCUMULATED);
+        // The first of the best.
+        let best = all.map(with).reduce(|a, b| if b.sizes.len() > a.sizes.len() { b } else { a })?;
+        (!best.sizes.is_empty()).then_some(best)
+    }
+}
+
+/// The shapes that people run: data parallelism alone, ZeRO and FSDP, offload, and Megatron's.
+fn shapes(machine: &Machine) -> Vec<Preset> {
+    let shape = |name: &str, zero: u32, offload: bool, checkpointing: bool| Preset {
+        name: name.to_owned(),
+        tp: 1,
+        pp: 1,
+        zero,
+        offload,
+        accumulate: 1,
+        checkpointing,
+        sizes: Vec::new(),
+    };
+    let mut all = vec![
+        shape("ddp", 0, false, false),
+        shape("ddp-gc", 0, false, true),
+        shape("zero2", 2, false, false),
+        shape("fsdp", 3, false, false),
+        shape("fsdp-gc", 3, false, true),
+        shape("zero2-offload", 2, true, true),
+    ];
+    let most = machine.gpus.last().copied().unwrap_or(1);
+    for tp in [1, 2, 4, 8].into_iter().filter(|tp| *tp <= machine.gpus_per_node) {
+        for pp in [1, 2, 4, 8].into_iter().filter(|pp| tp * pp > 1 && tp * pp <= most) {
+            all.push(Preset { tp, pp, ..shape(&format!("tp{tp}-pp{pp}"), 1, false, false) });
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// GPT-2 of 1.5 billion parameters.
+    const GPT: Described =
+        Described { params: 1.5e9, layers: 48, hidden: 1600, sequence: 1024, global_batch: 64 };
+
+    fn machine(gpu_memory_gib: Option<f64>) -> Machine {
+        Machine { gpus: vec![1, 2, 4, 8, 16], gpus_per_node: 8, gpu_memory_gib }
+    }
+
+    fn plan(presets: &[Preset], name: &str) -> Option<Preset> {
+        presets.iter().find(|p| p.name == name).cloned()
+    }
+
+    #[test]
+    fn memory_is_what_the_papers_say() {
+        let presets = GPT.presets(&machine(None));
+        let states = |name: &str, gpus: u32| {
+            let still = Described { sequence: 0, ..GPT };
+            still.memory_gib(&plan(&presets, name).unwrap(), gpus).unwrap() * GIB / 1.5e9
+        };
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(
+            close(states("ddp", 8), 16.0) && close(states("zero2", 8), 3.75) && close(states("fsdp", 8), 2.0)
+        );
+        assert!(close(states("zero2-offload", 1), 4.0) && close(states("tp4-pp2", 8), 2.0));
+        let one_layer = Described { params: 0.0, layers: 1, global_batch: 1, ..GPT };
+        let bytes = one_layer.memory_gib(&plan(&presets, "ddp").unwrap(), 1).unwrap() * GIB;
+        assert!(close(bytes / (34.0 * 1024.0 * 1600.0), 1.0), "{bytes}");
+    }
+
+    #[test]
+    fn what_does_not_fit_or_divide_is_left_out() {
+        let presets = GPT.presets(&machine(Some(16.0)));
+        assert_eq!(plan(&presets, "ddp"), None, "24 GB of states alone");
+        let fsdp = plan(&presets, "fsdp").unwrap();
+        assert!(fsdp.sizes.iter().all(|(gpus, gib)| *gpus >= 2 && *gib <= 14.4), "{fsdp:?}");
+        assert!(fsdp.accumulate > 1, "micro-batches of all 64 samples do not fit");
+        let tp8 = plan(&GPT.presets(&machine(None)), "tp8-pp2").unwrap();
+        assert_eq!(tp8.sizes.iter().map(|(gpus, _)| *gpus).collect::<Vec<_>>(), [16]);
+        let odd = Described { layers: 7, ..GPT };
+        assert!(odd.presets(&machine(None)).iter().all(|p| p.pp == 1));
+        assert!(Described { params: 1e15, ..GPT }.presets(&machine(Some(16.0))).is_empty());
+    }
+}

@@ -1,0 +1,212 @@
+//! Programs with several execution plans on several types of nodes.
+
+use std::collections::BTreeMap;
+
+use crate::advisor::{Library, Progress, Room, Subject};
+use crate::config::AdvisorConfig;
+use crate::model::malleable::RateCurve;
+use crate::model::{
+    BatchMode, Curve, DeclaredPlan, ExecPlan, Gap, Gaps, JobId, NodeName, NodeType, ProfileKey, RescaleCosts,
+    Sizes, UnixTime, WindowEnd,
+};
+
+const COSTS: RescaleCosts = RescaleCosts { up_secs: 5.0, down_secs: 5.0, start_secs: 8.0 };
+const JOB: JobId = JobId(1);
+
+fn key(plan: &str, node_type: &str) -> ProfileKey {
+    ProfileKey {
+        user: "alice".to_owned(),
+        name: "train".to_owned(),
+        node_type: NodeType::new(node_type),
+        exec_plan: ExecPlan(plan.to_owned()),
+        batch: BatchMode::Auto,
+    }
+}
+
+fn plan(name: &str, sizes: Option<&str>, node_types: &[&str], shards: bool) -> DeclaredPlan {
+    DeclaredPlan {
+        name: ExecPlan(name.to_owned()),
+        sizes: sizes.map(|text| Sizes::parse(text).unwrap()),
+        node_types: node_types.iter().map(|t| (*t).to_owned()).collect(),
+        shards,
+    }
+}
+
+/// A job, and how fast it is with each plan on each type.
+struct Play {
+    library: Library,
+    subject: Subject,
+    truth: BTreeMap<ProfileKey, Curve>,
+    clock: i64,
+    generation: u64,
+    tried: Vec<String>,
+}
+
+impl Play {
+    /// `PLAN TYPE CURVE` a line; the first is how it runs at first, on the four nodes that there are of each.
+    fn new(truth: &[&str], plans: Vec<DeclaredPlan>) -> Play {
+        let row = |line: &&str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            (key(words[0], words[1]), Curve::parse(words[2]).unwrap())
+        };
+        let rows: Vec<(ProfileKey, Curve)> = truth.iter().map(row).collect();
+        let subject = Subject {
+            job: JOB,
+            key: rows[0].0.clone(),
+            sizes: Sizes::parse("1-4").unwrap(),
+            plans,
+            declared: None,
+            running: Some(4),
+            costs: COSTS,
+        };
+        let library = Library::new(AdvisorConfig::default());
+        Play {
+            library,
+            subject,
+            truth: rows.into_iter().collect(),
+            clock: 0,
+            generation: 1,
+            tried: Vec::new(),
+        }
+    }
+
+    /// One second: the job reports, and is brought to what the advisor wants to try.
+    fn second(&mut self) {
+        self.clock += 1;
+        let (node, nodes) = (NodeName::new("n1"), self.subject.running.unwrap());
+        let now = UnixTime(self.clock);
+        match self.truth.get(&self.subject.key) {
+            Some(curve) => {
+                let samples = curve.rate(nodes);
+                let (generation, hosts, secs) = (self.generation, nodes, 1.0);
+                let progress = Progress {
+                    generation,
+                    nodes,
+                    hosts,
+                    node: &node,
+                    samples,
+                    secs,
+                    step: None,
+                    opening: None,
+                };
+                let _ = self.library.progress(JOB, &self.subject.key, &progress, now);
+            }
+            None => self.library.overflowed(&self.subject.key, nodes, now),
+        }
+        let gap = |node_type: &str, n: u32| Gap {
+            node: NodeName::new(format!("{node_type}-{n}")),
+            node_type: NodeType::new(node_type),
+            holder: (self.subject.key.node_type.as_str() == node_type && n <= nodes).then_some(JOB),
+            since: UnixTime(0),
+            end: WindowEnd::Unknown,
+            vacate_by: None,
+            usable_until: UnixTime(1_000_000),
+            expected_secs: 1e6,
+        };
+        let gaps = ["new", "old"].into_iter().flat_map(|t| (1..=4).map(move |n| gap(t, n))).collect();
+        let room = Room::of(&Gaps { gaps, ..Gaps::default() });
+        self.library.round(std::slice::from_ref(&self.subject), room, true, now);
+        if let Some(aim) = self.library.aim_of(JOB).cloned()
+            && (&aim.key, aim.nodes) != (&self.subject.key, nodes)
+        {
+            self.tried.push(aim.to_string());
+            self.generation += 1;
+            (self.subject.key, self.subject.running) = (aim.key, Some(aim.nodes));
+            self.clock += 8;
+        }
+    }
+
+    fn rates(&self) -> Vec<RateCurve> {
+        self.library.rates(&self.subject, &[NodeType::new("new"), NodeType::new("old")])
+    }
+
+    /// The fastest of all that is believed, as `PLAN TYPE NODES`.
+    fn best(&self) -> String {
+        let all = self.rates().into_iter().flat_map(|r| (1..=4).map(move |n| (r.rate(n), n, r.clone())));
+        let (_, nodes, rate) = all.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
+        format!("{} {} {nodes}", rate.exec_plan.0, rate.node_type.unwrap())
+    }
+}
+
+#[test]
+fn plans_and_types_whose_curves_cross_are_told_apart_by_a_few_probes() {
+    let plans =
+        || vec![plan("a", None, &[], false), plan("b", None, &[], false), plan("c", None, &["new"], false)];
+    let mut play = Play::new(
+        &[
+            "a old 1:10,2:18,3:24,4:28",
+            "a new 1:12,2:20,3:25,4:28",
+            "b old 1:5,2:12,3:22,4:34",
+            "b new 1:8,2:18,3:30,4:45",
+            "c new 1:15,2:24,3:30,4:33",
+        ],
+        plans(),
+    );
+    (0..600).for_each(|_| play.second());
+    assert_eq!(play.best(), "b new 4");
+    let best = "4 nodes of new with plan b".to_owned();
+    assert!(play.tried.iter().take(4).any(|tried| *tried == best), "soon: {:?}", play.tried);
+    let known = |plan: &&str, t: &str| play.library.profile(&key(plan, t)).map_or(0.0, |p| p.probe_secs);
+    let probed: f64 = ["a", "b", "c"].iter().map(|plan| known(plan, "old") + known(plan, "new")).sum();
+    assert!(probed <= 120.0, "{probed} s: {:?}", play.tried);
+    assert!(play.library.aim_of(JOB).is_none(), "it rests");
+}
+
+#[test]
+fn what_does_not_fit_is_tried_once_and_not_offered() {
+    let mut play = Play::new(
+        &["a old 1:10,2:19,4:35", "a new 1:10,2:19,4:35"],
+        vec![plan("a", None, &[], false), plan("b", None, &[], false)],
+    );
+    (0..400).for_each(|_| play.second());
+    let of_b = play.tried.iter().filter(|t| t.contains("plan b")).count();
+    assert!((1..=2).contains(&of_b), "once on each type: {:?}", play.tried);
+    let unfit = |t: &str| play.library.profile(&key("b", t)).is_some_and(|p| !p.unfit.is_empty());
+    for rate in play.rates().iter().filter(|r| r.exec_plan.0 == "b") {
+        let node_type = rate.node_type.clone().unwrap();
+        assert!(!unfit(node_type.as_str()), "{rate:?}");
+    }
+    // What divides its model may fit on twice as many.
+    let mut library = Library::new(AdvisorConfig::default());
+    library.overflowed(&key("b", "old"), 2, UnixTime(1));
+    let subject =
+        Subject { plans: vec![plan("b", None, &[], true)], key: key("b", "old"), ..play.subject.clone() };
+    assert!(library.rates(&subject, &[]).is_empty(), "nothing is known of it");
+}
+
+#[test]
+fn a_plan_is_offered_where_it_can_run_and_counted_on_when_it_was_tried() {
+    let plans = vec![plan("a", Some("1-2"), &[], false), plan("b", Some("4"), &["old"], true)];
+    let mut play = Play::new(&["a old 1:10,2:20"], plans);
+    play.subject.running = Some(2);
+    let node = NodeName::new("n1");
+    for second in 1..=20 {
+        let progress = Progress {
+            generation: 1,
+            nodes: 2,
+            hosts: 2,
+            node: &node,
+            samples: 20.0,
+            secs: 1.0,
+            step: None,
+            opening: None,
+        };
+        let _ = play.library.progress(JOB, &key("a", "old"), &progress, UnixTime(second));
+    }
+    let rates = play.rates();
+    let rate = |plan: &str, t: &str, n: u32| {
+        rates
+            .iter()
+            .find(|r| r.exec_plan.0 == plan && r.node_type == Some(NodeType::new(t)))
+            .map(|r| r.rate(n))
+    };
+    assert!((rate("a", "old", 2).unwrap() / 20.0 - 1.0).abs() < 0.05);
+    assert_eq!(
+        (rate("a", "old", 4), rate("b", "old", 2)),
+        (Some(0.0), Some(0.0)),
+        "sizes that it cannot have"
+    );
+    assert_eq!(rate("b", "new", 4), None, "a type on which it cannot run");
+    let hoped = rate("b", "old", 4).unwrap();
+    assert!((15.0..30.0).contains(&hoped), "less than what a would make there: {hoped}");
+}

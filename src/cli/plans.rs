@@ -1,0 +1,302 @@
+//! `infill plans`: files of execution plans, for `infill run --plans`. Needs no daemon.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::exit::{CommandResult, Exit};
+use super::filter::{self, TableArgs};
+use super::output;
+use super::table::{Column, FieldHelp};
+use crate::advisor::plans::presets::{Described, Machine, Preset};
+use crate::agent::{Plans, RunPlan};
+use crate::api::SCHEMA;
+use crate::model::{MOST_PLANS, Sizes};
+
+/// What `infill plans` prints besides its subcommands.
+const ABOUT_FILES: &str = "\
+A file of plans is TOML, with a [[plan]] for each way in which the command can run, the one to begin with first:
+
+  [[plan]]
+  name = \"tp2\"                 # what INFILL_PLAN says
+  nodes = \"2-8\"                # sizes at which it can run [default: all of the job's]
+  types = [\"a100\"]             # node types, or words of such [default: all]
+  tp = 2                       # GPUs that share each layer; pp: stages of the pipeline
+  zero = 1                     # stage of ZeRO, 0 to 3; offload = true: optimizer on the CPUs
+  accumulate = 4               # micro-batches of a step; checkpointing = true: activations computed again
+  args = [\"--tp\", \"2\"]         # what the command gets besides its own arguments
+  env = { NCCL_ALGO = \"Ring\" } # variables; not for secrets: other users may see them
+
+The command finds INFILL_PLAN, _DP, _TP, _PP, _ZERO, _OFFLOAD, _GA and _GC in its environment. infill measures the plans on the
+node types where they can run, and changes between them as it changes sizes. A command that fails and says that its memory
+does not suffice is tried otherwise, which is no failure.";
+
+/// GPUs of a node as most have them.
+const USUAL_GPUS: u32 = 8;
+
+/// Flags of `infill plans`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = ABOUT_FILES)]
+pub struct PlansArgs {
+    #[command(subcommand)]
+    command: PlansCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum PlansCommand {
+    /// Read a file of plans as `infill run --plans` would, and show what it says
+    Check(CheckArgs),
+    /// Write a file of the plans that people run, for a model of which some facts are known
+    Suggest(SuggestArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(disable_help_flag = true, after_help = HELP.as_str())]
+struct CheckArgs {
+    #[command(flatten)]
+    table: TableArgs,
+    /// The file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Sizes that the job may have, as for `infill run --nodes`
+    #[arg(long, value_name = "SIZES", value_parser = Sizes::parse)]
+    nodes: Option<Sizes>,
+    /// Processes on each node, as for `infill run`
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    nproc_per_node: u32,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+struct ModelArgs {
+    /// Parameters of the model, millions
+    #[arg(long, value_name = "MILLIONS", value_parser = positive)]
+    params: f64,
+    /// Its layers
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    layers: u32,
+    /// Its hidden size
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    hidden: u32,
+    /// Tokens of a sample
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    sequence: u32,
+    /// Samples of a step, over all GPUs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    batch: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+struct SuggestArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Sizes that the job may have, as for `infill run --nodes`
+    #[arg(long, value_name = "SIZES", value_parser = Sizes::parse)]
+    nodes: Sizes,
+    /// GPUs of each of them; 1 where the job counts GPUs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    gpus_per_node: u32,
+    /// GiB of a GPU: plans that do not fit are left out
+    #[arg(long, value_name = "GIB", value_parser = positive)]
+    gpu_memory: Option<f64>,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "expected a number".to_owned())?;
+    if number > 0.0 && number <= 1e12 { Ok(number) } else { Err("expected a positive number".to_owned()) }
+}
+
+/// Runs `infill plans`.
+pub fn run(args: PlansArgs) -> CommandResult {
+    match args.command {
+        PlansCommand::Check(args) => check(&args),
+        PlansCommand::Suggest(args) => suggest(&args),
+    }
+}
+
+/// A plan with the sizes at which infill would offer it.
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    plan: RunPlan,
+    /// `all` for those of the job.
+    sizes: String,
+}
+
+/// `infill plans check --json`.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    plans: &'a [Row],
+}
+
+const DEFAULT: &str = "%p %s %T %.t %.P %.z %o %.a %c %g";
+
+/// The fields, for `--help`.
+static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
+
+const COLUMNS: &[Column<Row>] = &[
+    Column { letter: 'p', header: "PLAN", help: "its name", cell: |r| r.plan.name.clone() },
+    Column { letter: 's', header: "SIZES", help: "sizes at which it can run", cell: |r| r.sizes.clone() },
+    Column {
+        letter: 'T',
+        header: "TYPES",
+        help: "types of nodes on which it can run",
+        cell: |r| if r.plan.types.is_empty() { "all".to_owned() } else { r.plan.types.join(",") },
+    },
+    Column { letter: 't', header: "TP", help: "tensor parallelism", cell: |r| r.plan.tp.to_string() },
+    Column { letter: 'P', header: "PP", help: "pipeline parallelism", cell: |r| r.plan.pp.to_string() },
+    Column { letter: 'z', header: "ZERO", help: "stage of ZeRO", cell: |r| r.plan.zero.to_string() },
+    Column {
+        letter: 'o',
+        header: "OFFLOAD",
+        help: "whether the optimizer works on the CPUs",
+        cell: |r| yes(r.plan.offload),
+    },
+    Column {
+        letter: 'a',
+        header: "GA",
+        help: "micro-batches of a step",
+        cell: |r| r.plan.accumulate.to_string(),
+    },
+    Column {
+        letter: 'c',
+        header: "GC",
+        help: "whether activations are computed again",
+        cell: |r| yes(r.plan.checkpointing),
+    },
+    Column {
+        letter: 'g',
+        header: "ARGS",
+        help: "arguments besides the command's own",
+        cell: |r| if r.plan.args.is_empty() { "-".to_owned() } else { r.plan.args.join(" ") },
+    },
+];
+
+fn yes(set: bool) -> String {
+    if set { "yes" } else { "no" }.to_owned()
+}
+
+fn check(args: &CheckArgs) -> CommandResult {
+    let file = args.file.display().to_string();
+    let plans = Plans::named(&file).map_err(|e| Exit::Input.because(anyhow::anyhow!("{file}: {e}")))?;
+    let declared = plans.declared(args.nproc_per_node, args.nodes.as_ref());
+    let sizes = |sizes: &Option<Sizes>| sizes.as_ref().map_or_else(|| "all".to_owned(), Sizes::to_string);
+    let rows: Vec<Row> = plans
+        .iter()
+        .zip(&declared)
+        .map(|(plan, declared)| Row { plan: plan.clone(), sizes: sizes(&declared.sizes) })
+        .collect();
+    if args.table.json {
+        output::print_json(&Document { schema: SCHEMA, plans: &rows })?;
+    } else {
+        output::print(&filter::render(&args.table, DEFAULT, COLUMNS, &rows)?)?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+fn suggest(args: &SuggestArgs) -> CommandResult {
+    let presets = presets(args);
+    if presets.is_empty() {
+        let why = "no plan fits: more GPUs, more memory, or a batch that divides otherwise is needed";
+        return Err(Exit::Failed.because(anyhow::anyhow!(why)));
+    }
+    output::print(&file(args, &presets))?;
+    Ok(Exit::Ok.code())
+}
+
+fn presets(args: &SuggestArgs) -> Vec<Preset> {
+    let ModelArgs { params, layers, hidden, sequence, batch } = args.model;
+    let model = Described { params: params * 1e6, layers, hidden, sequence, global_batch: batch };
+    let nodes = args.nodes.up_to(u32::MAX);
+    model.presets(&Machine {
+        gpus: nodes.iter().map(|n| n.saturating_mul(args.gpus_per_node)).collect(),
+        // Where GPUs are counted, several may be on a node.
+        gpus_per_node: if args.gpus_per_node == 1 { USUAL_GPUS } else { args.gpus_per_node },
+        gpu_memory_gib: args.gpu_memory,
+    })
+}
+
+/// The suggested plans as a file.
+fn file(args: &SuggestArgs, presets: &[Preset]) -> String {
+    let ModelArgs { params, layers, hidden, sequence, batch } = args.model;
+    let mut text = format!(
+        "# {params} million parameters, {layers} layers of {hidden}, {sequence} tokens, {batch} samples a step.\n\
+         # Memory is an estimate for mixed precision and Adam. The command reads INFILL_TP and the like, or args.\n"
+    );
+    for preset in presets.iter().take(MOST_PLANS) {
+        let sizes: Vec<u32> = preset.sizes.iter().map(|(gpus, _)| gpus / args.gpus_per_node).collect();
+        let most = preset.sizes.iter().map(|(_, gib)| *gib).fold(0.0, f64::max);
+        let least = preset.sizes.iter().map(|(_, gib)| *gib).fold(f64::INFINITY, f64::min);
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n[[plan]] # {least:.0} to {most:.0} GiB of each GPU\n{}", plan(preset, sizes));
+    }
+    text
+}
+
+fn plan(preset: &Preset, sizes: Vec<u32>) -> String {
+    let mut text = format!("name = {:?}\nnodes = \"{}\"\n", preset.name, Sizes::Set(sizes));
+    let numbers = [
+        ("tp", preset.tp, 1),
+        ("pp", preset.pp, 1),
+        ("zero", preset.zero, 0),
+        ("accumulate", preset.accumulate, 1),
+    ];
+    for (name, number, _) in numbers.into_iter().filter(|(_, number, usual)| number != usual) {
+        let _ = writeln!(text, "{name} = {number}");
+    }
+    for (name, _) in
+        [("offload", preset.offload), ("checkpointing", preset.checkpointing)].into_iter().filter(|f| f.1)
+    {
+        let _ = writeln!(text, "{name} = true");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        suggest: SuggestArgs,
+    }
+
+    fn suggested(more: &str) -> String {
+        let words =
+            "infill --params 1500 --layers 48 --hidden 1600 --sequence 1024 --batch 64 ".to_owned() + more;
+        let args = Flags::parse_from(words.split_whitespace()).suggest;
+        file(&args, &presets(&args))
+    }
+
+    #[test]
+    fn what_is_suggested_is_a_sound_file() {
+        for more in [
+            "--nodes 1-4 --gpus-per-node 8 --gpu-memory 40",
+            "--nodes 1,2,4,8",
+            "--nodes 2-64 --gpus-per-node 8",
+        ] {
+            let text = suggested(more);
+            let plans = Plans::parse(&text).unwrap_or_else(|e| panic!("{e}:\n{text}"));
+            assert!(plans.iter().count() >= 3, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_suggestion_reads_like_this() {
+        let text = suggested("--nodes 1,2 --gpus-per-node 2 --gpu-memory 24");
+        let blocks: Vec<&str> = text.split("\n\n").collect();
+        assert!(
+            blocks[0].starts_with("# 1500 million parameters, 48 layers of 1600, 1024 tokens, 64 samples")
+        );
+        assert!(blocks.iter().all(|block| !block.contains("\"ddp\"")), "24 GB of states do not fit: {text}");
+        let two_stages = "[[plan]] # 12 to 21 GiB of each GPU\nname = \"tp1-pp2\"\nnodes = \"1,2\"\npp = 2\n\
+                          zero = 1\naccumulate = 16";
+        assert!(blocks.contains(&two_stages), "{text}");
+    }
+}
