@@ -9,8 +9,8 @@ use infill::config::{GapsConfig, PlannerConfig};
 use infill::gaps::{Survival, hour_of};
 use infill::model::malleable::RateCurve;
 use infill::model::{
-    Curve, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, RescaleCosts, Sizes,
-    Standing, UnixTime, UserId, WindowCause, WindowEnd,
+    Curve, CurvePoint, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan,
+    RescaleCosts, Sizes, Standing, UnixTime, UserId, WindowCause, WindowEnd,
 };
 use infill::plan::{Problem, fallback};
 use rand::rngs::StdRng;
@@ -31,23 +31,42 @@ const BLOCKS: [u32; 5] = [1, 1, 2, 4, 8];
 /// GPUs of a node.
 const GPUS: u64 = 8;
 
+/// How fast nodes of each type are.
+const TYPES: [f64; 3] = [1.0, 0.6, 1.6];
+
+/// How the execution plans of a job differ: in how fast they are on one node, and in the exponent with which
+/// they scale.
+const PLANS: [(f64, f64); 4] = [(1.0, 0.0), (1.1, -0.08), (0.85, 0.06), (0.7, 0.1)];
+
+fn node_type(number: u64) -> NodeType {
+    NodeType::new(format!("type{number}"))
+}
+
 /// What is lent.
 #[derive(Clone, Copy, PartialEq)]
 enum Lent {
     Nodes,
     Gpus,
+    /// Nodes of several types, for jobs with several execution plans.
+    Types,
 }
 
 impl Lent {
     /// The gaps that an idle node is.
     fn of(self, gaps: Gaps) -> Gaps {
-        if self == Lent::Nodes {
-            return gaps;
-        }
-        let free = |gap: &Gap| {
+        let number = |gap: &Gap| {
             let number = gap.node.as_str().bytes().fold(0u64, |sum, b| sum.wrapping_mul(31) + u64::from(b));
-            1 + (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % GPUS
+            number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
         };
+        match self {
+            Lent::Nodes => return gaps,
+            Lent::Types => {
+                let typed = |gap: Gap| Gap { node_type: node_type(number(&gap) % TYPES.len() as u64), ..gap };
+                return Gaps { gaps: gaps.gaps.into_iter().map(typed).collect(), ..gaps };
+            }
+            Lent::Gpus => {}
+        }
+        let free = |gap: &Gap| 1 + number(gap) % GPUS;
         let places = |gap: &Gap| {
             let gap = gap.clone();
             (0..free(&gap)).map(move |gpu| Gap { node: gap.node.place(gpu as usize), ..gap.clone() })
@@ -136,6 +155,11 @@ impl Data {
         self.draw_by(Lent::Gpus, seed, jobs, nodes, steps)
     }
 
+    /// The same with nodes of three types and jobs with four execution plans, whose curves cross.
+    pub fn draw_plans(&self, seed: u64, jobs: usize, nodes: usize, steps: u32) -> Case {
+        self.draw_by(Lent::Types, seed, jobs, nodes, steps)
+    }
+
     fn draw_by(&self, lent: Lent, seed: u64, jobs: usize, nodes: usize, steps: u32) -> Case {
         let mut r = StdRng::seed_from_u64(seed);
         let passed = r.random_range(30..600);
@@ -144,7 +168,8 @@ impl Data {
         let budget = std::mem::replace(&mut config.max_changes, jobs as u32);
         let job = |id: usize| {
             let block = if lent == Lent::Gpus { BLOCKS[id % BLOCKS.len()] } else { 1 };
-            MalleableJob { block, ..self.job(&mut r, id as u32) }
+            let job = MalleableJob { block, ..self.job(&mut r, id as u32) };
+            if lent == Lent::Types { with_plans(job, &mut r) } else { job }
         };
         let jobs = (1..=jobs).map(job).collect();
         let min_window_secs = GapsConfig::default().min_window_secs;
@@ -218,6 +243,28 @@ impl Data {
     }
 }
 
+/// The job with several execution plans, each on all types of nodes.
+fn with_plans(job: MalleableJob, r: &mut StdRng) -> MalleableJob {
+    let base = job.rates[0].curve.clone();
+    let mut rates = Vec::new();
+    for (number, (level, exponent)) in PLANS.into_iter().enumerate() {
+        for (of_type, speed) in TYPES.into_iter().enumerate() {
+            let factor = level * speed * r.random_range(0.85..1.15);
+            let point = |p: &CurvePoint| CurvePoint {
+                rate: p.rate * factor * f64::from(p.nodes).powf(exponent),
+                ..*p
+            };
+            rates.push(RateCurve {
+                exec_plan: ExecPlan(format!("plan{number}")),
+                node_type: Some(node_type(of_type as u64)),
+                curve: Curve::new(base.points().iter().map(point).collect()).expect("a curve"),
+                sizes: None,
+            });
+        }
+    }
+    MalleableJob { rates, exec_plan: ExecPlan("plan0".to_owned()), ..job }
+}
+
 /// The gap of an interval. Whole blocks have a planned end or none; without one the survival model tells.
 fn gap(shard: usize, interval: Interval, at: i64, now: UnixTime) -> Gap {
     let block = (interval.end as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ shard as u64;
@@ -258,6 +305,9 @@ fn hold(jobs: &mut [MalleableJob], plan: &Plan, gaps: &mut Gaps, at: UnixTime) {
         job.held.sort_by(|a, b| a.node.cmp(&b.node));
         job.standing = if lead.is_some() { Standing::Running } else { Standing::Waiting };
         job.last_change = lead.is_some().then_some(at);
+        if let Some(planned) = plan.job(job.id).filter(|_| lead.is_some()) {
+            job.exec_plan = planned.exec_plan.clone();
+        }
         job.lead_node = lead;
         let parts = job.held.iter().flat_map(|h| h.node.parts());
         holders.extend(parts.map(|part| (part, job.id)));

@@ -1,11 +1,12 @@
 //! What a plan takes and how good it is proved to be: `cargo bench --bench plan [-- --quick] [TABLE…]`, of
-//! the tables grid, shared, ten and per-node.
+//! the tables grid, shared, plans, ten and per-node.
 //!
 //! Rounds are drawn from Summit's idle log and published scaling tables (see `instances`), which are not part
 //! of this repository: where they are absent, this says so and ends. Times are wall times of one thread.
 //! Goals: 100 jobs on 4,608 nodes in 6 steps within 500 ms at the 95th percentile, proved to 0.1 %; a hundred
 //! times faster than the published program with a variable for each job and node (see `per_node`). Where GPUs
-//! are lent: 100 jobs on 1,000 nodes of 8 GPUs within 100 ms.
+//! are lent: 100 jobs on 1,000 nodes of 8 GPUs within 100 ms. With four execution plans and three types of nodes:
+//! 100 jobs on 1,000 nodes within 150 ms.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -35,8 +36,13 @@ fn main() {
     let Some(root) = common::data() else { return };
     let data = Data::load(&root).expect("data that can be read");
     let solver = Counting { solver: default_solver().expect("a solver"), calls: AtomicUsize::new(0) };
-    let tables =
-        [("grid", grid as Table), ("shared", shared), ("ten", simulator), ("per-node", beside_per_node)];
+    let tables = [
+        ("grid", grid as Table),
+        ("shared", shared),
+        ("plans", plans),
+        ("ten", simulator),
+        ("per-node", beside_per_node),
+    ];
     tables.iter().filter(|(name, _)| wanted(name)).for_each(|(_, table)| table(&data, &solver, quick));
 }
 
@@ -177,6 +183,21 @@ fn shared(data: &Data, solver: &Counting, quick: bool) {
         }
         eprint!("\r{:60}\r", "");
         column.print(&format!("{jobs:4} jobs {nodes:5} nodes × 8"));
+    }
+}
+
+/// Four execution plans of each job, on nodes of three types.
+fn plans(data: &Data, solver: &Counting, quick: bool) {
+    head("Jobs with four execution plans on nodes of three types");
+    for (jobs, nodes) in [(10, 200), (50, 1000), (100, 1000)] {
+        let mut column = Column::default();
+        let rounds = if quick { 3 } else { 40 };
+        for seed in 0..rounds {
+            eprint!("\r{jobs} jobs, {nodes} nodes of three types: {seed} of {rounds} ");
+            column.measure(&data.draw_plans(5000 + seed, jobs, nodes, 6), solver);
+        }
+        eprint!("\r{:60}\r", "");
+        column.print(&format!("{jobs:4} jobs {nodes:5} nodes 6 steps"));
     }
 }
 

@@ -76,6 +76,7 @@ impl Machine {
         now: UnixTime,
         out: &mut Outcome,
     ) {
+        self.obstacles.asked_to_hold |= self.phase.is_requeueing();
         self.note_hold(lead, read_at, out);
         if self.waits_while_others_go_on(lead, read_at, now, out) {
             return;
@@ -99,7 +100,8 @@ impl Machine {
         }
         self.forget_lead();
         self.obstacles.released_at = None;
-        if !lead.held {
+        // Held as it should be, whoever looks next knows whose hold it is.
+        if !lead.held || (self.obstacles.asked_to_hold && lead.is_held_by_admin()) {
             self.attempt(Effect::Hold { job: self.job }, now, out);
         }
     }

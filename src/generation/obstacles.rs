@@ -37,6 +37,8 @@ const LAUNCH_FAILED: &str = "launch failed";
 pub struct Obstacles {
     /// Who holds it, if it is not infill.
     pub held_by: Option<Hold>,
+    /// Whether infill has had it requeued, held, and Slurm has not shown that hold since as it should.
+    pub(super) asked_to_hold: bool,
     /// When infill last released it, if it waits to start since.
     pub released_at: Option<UnixTime>,
     /// When Slurm first showed it in its queue again, if it waits there since.
@@ -60,10 +62,14 @@ impl Obstacles {
     }
 
     /// Takes in who holds the waiting lead. `ours`: whether infill is to hold it now.
+    ///
+    /// A lead that infill has requeued, held, while Slurm preempted it in the same moment may be shown as held
+    /// by an administrator for good: Slurm's scheduler finds a priority of 0 before Slurm has said whose it is.
     pub(super) fn note_hold(&mut self, lead: &Job, ours: bool) {
         let failed = lead.state_description.starts_with(LAUNCH_FAILED);
+        self.asked_to_hold &= lead.held && lead.state_reason != "JobHeldUser";
         let by = match lead.state_reason.as_str() {
-            _ if failed => None,
+            _ if failed || self.asked_to_hold => None,
             _ if lead.is_held_by_admin() => Some(Hold::Admin),
             "JobHeldUser" if !ours => Some(Hold::Owner),
             _ => None,
@@ -84,6 +90,7 @@ impl Obstacles {
             trials: Trials::default(),
             back_at: None,
             seeks: false,
+            asked_to_hold: false,
             refusal: self.refusal.clone(),
             shortage: self.shortage.clone(),
             ..*self

@@ -3,8 +3,8 @@
 //!
 //! Memory of a GPU in training with mixed precision and Adam: 2 bytes of each parameter for the weights, 2
 //! for the gradients and 12 for the optimizer, divided as ZeRO does (Rajbhandari et al., 2020); and
-//! activations of 34 bytes a token, hidden unit and layer, of which tensor parallelism divides 24, without the
-//! scores of attention, which are not kept (Korthikanti et al., 2022).
+//! activations of 34 bytes a token, hidden unit and layer, of which tensor parallelism divides 24, without
+//! the scores of attention, which are not kept (Korthikanti et al., 2022).
 
 /// Bytes of a GiB.
 const GIB: f64 = (1u64 << 30) as f64;

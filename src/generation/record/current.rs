@@ -88,8 +88,17 @@ struct ObstaclesRecord {
 impl From<Obstacles> for ObstaclesRecord {
     fn from(o: Obstacles) -> Self {
         // That it failed somewhere an hour ago matters little to a new daemon, and a second is over by then.
-        let Obstacles { held_by, released_at, refusal, suspended, shortage, back_at: _, seeks: _, trials: _ } =
-            o;
+        let Obstacles {
+            held_by,
+            released_at,
+            refusal,
+            suspended,
+            shortage,
+            back_at: _,
+            seeks: _,
+            asked_to_hold: _,
+            trials: _,
+        } = o;
         ObstaclesRecord { held_by, released_at, refusal, suspended, shortage }
     }
 }

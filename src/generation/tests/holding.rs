@@ -150,3 +150,26 @@ fn the_users_own_time_limit_holds() {
     see(&mut r, &lead);
     assert!(!r.effects.iter().any(|e| matches!(e, Effect::SetLimit { .. })), "{:?}", r.effects);
 }
+
+/// Slurm preempts the lead in the moment in which infill has it requeued, and then shows the hold as an
+/// administrator's.
+#[test]
+fn infills_own_hold_is_no_administrators() {
+    let mut r = running("1-4", &[1]);
+    r.target(&[]);
+    r.run();
+    assert!(r.m.phase.is_requeueing());
+    r.effects.clear();
+    for _ in 0..2 {
+        waits(&mut r, true, "JobHeldAdmin", "");
+        assert_eq!(
+            (&r.m.obstacles.held_by, r.effects.len()),
+            (&None, 1),
+            "it is held once more, as it should be"
+        );
+    }
+    waits(&mut r, true, "JobHeldUser", "");
+    assert_eq!(r.m.obstacles.held_by, None);
+    waits(&mut r, true, "JobHeldAdmin", "");
+    assert_eq!(r.m.obstacles.held_by, Some(Hold::Admin), "that is one");
+}

@@ -39,10 +39,13 @@ pub fn best(
             (best, chosen) = (laid, schedule);
         }
     }
-    let mut score = best.value.score();
-    if best.short.is_empty() {
-        score = score.max(space.score(chosen) + best.busy.score());
-    }
+    let of_counts = Some(space.score(chosen) + best.busy.score()).filter(|_| best.short.is_empty());
+    let score = match of_counts {
+        // A forecast does not say on which type of nodes: its value hopes for the best one in each step.
+        Some(of_counts) if space.types.len() > 1 => of_counts,
+        Some(of_counts) => best.value.score().max(of_counts),
+        None => best.value.score(),
+    };
     let bound = known.bound + best.busy.score();
     let gap = ((bound - score) / score.abs()).max(0.0);
     best.plan.proof = gap.is_finite().then_some(Proof { bound, gap, by: known.by });
