@@ -63,8 +63,9 @@ impl Obstacles {
 
     /// Takes in who holds the waiting lead. `ours`: whether infill is to hold it now.
     ///
-    /// A lead that infill has requeued, held, while Slurm preempted it in the same moment may be shown as held
-    /// by an administrator for good: Slurm's scheduler finds a priority of 0 before Slurm has said whose it is.
+    /// A lead that infill has requeued, held, while Slurm preempted it in the same moment may be shown as
+    /// held by an administrator for good: Slurm's scheduler finds a priority of 0 before Slurm has said whose
+    /// it is.
     pub(super) fn note_hold(&mut self, lead: &Job, ours: bool) {
         let failed = lead.state_description.starts_with(LAUNCH_FAILED);
         self.asked_to_hold &= lead.held && lead.state_reason != "JobHeldUser";

@@ -240,11 +240,10 @@ impl Scene {
         self.library.costs(key, &otherwise, self.way(facts, key))
     }
 
-    /// How the job changes its size. While it waits, as the last ones of its profile did.
+    /// How the job changes: between plans it restarts. While it waits, as the last of its profile did.
     fn way(&self, facts: &JobFacts, key: &ProfileKey) -> Way {
         let lived = |p: &Profile| p.costs.live_up.count > 0 || p.costs.live_down.count > 0;
         match facts.place.lead_now {
-            // Between plans it restarts, and a plan may change at any size.
             _ if facts.claims.plans.len() > 1 => Way::Restart,
             None if self.library.profile(key).is_some_and(lived) => Way::Live,
             _ => facts.changing.way,
