@@ -68,7 +68,8 @@ impl Belief<'_> {
                 continue;
             };
             let key = ProfileKey { node_type: node_type.clone(), ..subject.key.clone() };
-            let sizes = self.fitting(subject, None, &key);
+            // Where none is left, it shall fail as itself.
+            let sizes = self.fitting(subject, None, &key).filter(|sizes| !sizes.up_to(u32::MAX).is_empty());
             let on = |node_type: Option<NodeType>| {
                 let (exec_plan, curve, sizes) = (ExecPlan::default(), curve.clone(), sizes.clone());
                 RateCurve { exec_plan, node_type, curve, sizes }

@@ -93,7 +93,7 @@ impl Machine {
     fn failed(&mut self, members: &[NodeName], code: i32, next: Next, now: UnixTime, out: &mut Outcome) {
         if self.obstacles.trials.overflowed() {
             // No node is to blame for it.
-            match self.has_choice() && self.obstacles.trials.may_fit_otherwise() {
+            match self.has_choice(members.len()) && self.obstacles.trials.may_fit_otherwise() {
                 true => self.go_on_otherwise(members, now, out),
                 false => self.retry(code, next, now, out),
             }
@@ -109,10 +109,9 @@ impl Machine {
         }
     }
 
-    /// Whether it could be tried with another execution plan or at another size.
-    fn has_choice(&self) -> bool {
-        let sizes = self.allowed();
-        self.spec.plans.len() > 1 || sizes.min() < sizes.max()
+    /// Whether it could be tried with another execution plan, or on more than so many nodes.
+    fn has_choice(&self, nodes: usize) -> bool {
+        self.spec.plans.len() > 1 || self.allowed().max() as usize > nodes
     }
 
     /// Waits for a plan that fits into memory, with what the job has.

@@ -210,3 +210,25 @@ fn a_plan_is_offered_where_it_can_run_and_counted_on_when_it_was_tried() {
     let hoped = rate("b", "old", 4).unwrap();
     assert!((15.0..30.0).contains(&hoped), "less than what a would make there: {hoped}");
 }
+
+#[test]
+fn a_program_that_fits_nowhere_is_offered_as_ever() {
+    let mut library = Library::new(AdvisorConfig::default());
+    let subject = Subject { plans: Vec::new(), ..Play::new(&["default old 1:10"], Vec::new()).subject };
+    let node = NodeName::new("n1");
+    for second in 1..=20 {
+        let (generation, nodes, hosts, samples, secs) = (1, 4, 4, 40.0, 1.0);
+        let progress =
+            Progress { generation, nodes, hosts, node: &node, samples, secs, step: None, opening: None };
+        let _ = library.progress(JOB, &subject.key, &progress, UnixTime(second));
+    }
+    let offered = |library: &Library| {
+        let rates = library.rates(&subject, &[]);
+        (1..=4).filter(|n| rates[0].rate(*n) > 0.0).collect::<Vec<u32>>()
+    };
+    assert_eq!(offered(&library), [1, 2, 3, 4]);
+    library.overflowed(&subject.key, 2, UnixTime(30));
+    assert_eq!(offered(&library), [3, 4], "fewer nodes have no more memory");
+    library.overflowed(&subject.key, 4, UnixTime(31));
+    assert_eq!(offered(&library), [1, 2, 3, 4], "it shall fail as itself");
+}
