@@ -342,9 +342,8 @@ impl Library {
         if tried_secs + USUAL_PROBE_SECS > most_secs {
             return false;
         }
-        let new = || Profile::new(key.clone());
-        let profile = self.profile(key).cloned().unwrap_or_else(new);
-        self.probing.forbidden(&profile, &self.settings).is_none()
+        let allowed = |profile: &Profile| self.probing.forbidden(profile, &self.settings).is_none();
+        self.profile(key).map_or_else(|| allowed(&Profile::new(key.clone())), allowed)
     }
 
     /// For how long what is learned now of a program of these users will be of use.

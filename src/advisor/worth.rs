@@ -99,14 +99,15 @@ pub fn value_of_probes(fitted: &Fitted, stakes: &Stakes) -> Vec<Candidate> {
         None if stakes.present == 0 => 0.0,
         None => fitted.at(stakes.present).rate,
     };
+    let (usual, prices) = (mean_rate(stakes, &shares, &rates), prices(stakes, &rates));
     let index = |nodes: u32| stakes.sizes.binary_search(&nodes).ok();
     let tried = stakes.triable.iter().filter_map(|n| Some((*n, index(*n)?)));
     tried
         .map(|(nodes, c)| {
             let spread = (covariance[(c, c)] + PROBE_ERROR.powi(2)).sqrt();
             let moves: Vec<f64> = (0..rates.len()).map(|i| rates[i] * covariance[(i, c)] / spread).collect();
-            let clearer = misjudged * cleared(&covariance, c, spread) * mean_rate(stakes, &shares, &rates);
-            let gain = (expected_gain(stakes, &shares, &rates, &moves) + clearer) * stakes.horizon_secs;
+            let clearer = misjudged * cleared(&covariance, c, spread) * usual;
+            let gain = (expected_gain(&prices, &shares, &moves) + clearer) * stakes.horizon_secs;
             Candidate { nodes, gain, cost: cost(stakes, nodes, present, rates[c]) }
         })
         .collect()
@@ -143,25 +144,40 @@ fn mean_rate(stakes: &Stakes, shares: &[f64], rates: &[f64]) -> f64 {
     made.sum()
 }
 
-/// How much better the choice becomes, samples a second, averaged over supplies and prices.
-fn expected_gain(stakes: &Stakes, shares: &[f64], rates: &[f64], moves: &[f64]) -> f64 {
+/// What the sizes yield at a price of a node, samples a second less what their nodes are worth elsewhere.
+struct Price {
+    /// The sizes, in their order.
+    own: Vec<f64>,
+    /// The best that rivals yield which fit where each of these does. Nothing at all is a choice too, worth
+    /// 0.
+    others: Vec<f64>,
+}
+
+/// What the sizes and their rivals yield at each of the [`PRICES`].
+fn prices(stakes: &Stakes, rates: &[f64]) -> [Price; PRICES.len()] {
     let own = stakes.sizes.iter().copied().zip(rates.iter().copied());
     let best_node =
-        own.chain(stakes.rivals.iter().copied()).map(|(n, r)| r / f64::from(n)).fold(0.0, f64::max);
-    let mut gain = 0.0;
-    for price in PRICES.map(|p| p * best_node) {
-        let net = |i: usize| rates[i] - price * f64::from(stakes.sizes[i]);
-        // Nothing at all is a choice too, worth 0.
-        let rival = |i: usize| {
-            let fits = stakes.rivals.iter().filter(|(n, _)| *n <= stakes.sizes[i]);
-            fits.map(|(n, rate)| rate - price * f64::from(*n)).fold(0.0, f64::max)
+        own.clone().chain(stakes.rivals.iter().copied()).map(|(n, r)| r / f64::from(n)).fold(0.0, f64::max);
+    PRICES.map(|share| {
+        let price = share * best_node;
+        let net = |(nodes, rate): (u32, f64)| rate - price * f64::from(nodes);
+        let rival = |most: &u32| {
+            let fits = stakes.rivals.iter().copied().filter(|(n, _)| n <= most);
+            fits.map(net).fold(0.0, f64::max)
         };
-        let others: Vec<f64> = (0..rates.len()).map(rival).collect();
+        Price { own: own.clone().map(net).collect(), others: stakes.sizes.iter().map(rival).collect() }
+    })
+}
+
+/// How much better the choice becomes, samples a second, averaged over supplies and prices.
+fn expected_gain(prices: &[Price], shares: &[f64], moves: &[f64]) -> f64 {
+    let mut gain = 0.0;
+    for Price { own, others } in prices {
         for (z, weight) in NORMAL {
             let (mut best, mut moved) = (0.0_f64, 0.0_f64);
-            for i in 0..rates.len() {
-                best = best.max(net(i)).max(others[i]);
-                moved = moved.max(net(i) + z * moves[i]).max(others[i]);
+            for (i, (own, other)) in own.iter().zip(others).enumerate() {
+                best = best.max(*own).max(*other);
+                moved = moved.max(own + z * moves[i]).max(*other);
                 gain += weight * shares[i] * (moved - best);
             }
         }

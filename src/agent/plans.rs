@@ -91,7 +91,8 @@ fn one() -> u32 {
 }
 
 /// The execution plans of a command, at least one, the one to begin with first.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Plans {
     plan: Vec<RunPlan>,
 }
@@ -138,12 +139,7 @@ impl Plans {
     }
 
     fn of_json(text: &str) -> Result<Plans, PlansError> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Given {
-            plan: Vec<RunPlan>,
-        }
-        let Given { plan } = serde_json::from_str(text).map_err(|e| PlansError::Syntax(e.to_string()))?;
+        let Plans { plan } = serde_json::from_str(text).map_err(|e| PlansError::Syntax(e.to_string()))?;
         let odd = plan.iter().enumerate().find_map(|(i, p)| wrong(p, &plan[..i]));
         match odd {
             _ if plan.is_empty() => Err(PlansError::Syntax("there is no plan".to_owned())),

@@ -222,13 +222,10 @@ impl Fleet {
             entry.about.rates.clear();
             out.generations.push(GenerationRecord { job, generation, started_at: now, nodes, why });
         }
-        let (program, lead) = (entry.program(), entry.machine.lead_node().cloned());
-        let stopped = |what| Lesson { program: program.clone(), lead: lead.clone(), what };
-        out.stops = outcome.stops.into_iter().map(stopped).collect();
-        let lived = |what| Lesson { program: program.clone(), lead: lead.clone(), what };
-        out.lived_through = outcome.lived_through.into_iter().map(lived).collect();
-        let overflowed = |what| Lesson { program: program.clone(), lead: lead.clone(), what };
-        out.overflowed = outcome.overflowed.into_iter().map(overflowed).collect();
+        let of = Lesson { program: entry.program(), lead: entry.machine.lead_node().cloned(), what: () };
+        out.stops = outcome.stops.into_iter().map(|stop| of.with(stop)).collect();
+        out.lived_through = outcome.lived_through.into_iter().map(|change| of.with(change)).collect();
+        out.overflowed = outcome.overflowed.into_iter().map(|nodes| of.with(nodes)).collect();
         out.arrived = outcome.arrived;
         if let Some(user) = entry.about.user_id {
             let strike = |(node, why)| (node, Strike { job, user, why, at: now });

@@ -84,6 +84,13 @@ pub struct Lesson<T> {
     pub what: T,
 }
 
+impl<T> Lesson<T> {
+    /// The same job has taught this.
+    pub fn with<U>(&self, what: U) -> Lesson<U> {
+        Lesson { program: self.program.clone(), lead: self.lead.clone(), what }
+    }
+}
+
 /// What follows from a change of the fleet, to be handed on by whoever made it.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use = "what follows must be handed on"]
