@@ -17,7 +17,7 @@ impl Machine {
     /// Takes in that the lead was released to start.
     pub fn released(&mut self, now: UnixTime) {
         if matches!(self.phase, Phase::Launching { .. }) || self.generation.away.is_some() {
-            self.obstacles.released_at = Some(now);
+            (self.obstacles.released_at, self.obstacles.requeued) = (Some(now), false);
         }
     }
 
@@ -76,7 +76,7 @@ impl Machine {
         now: UnixTime,
         out: &mut Outcome,
     ) {
-        self.obstacles.asked_to_hold |= self.phase.is_requeueing();
+        self.obstacles.requeued |= self.phase.is_requeueing();
         self.note_hold(lead, read_at, out);
         if self.waits_while_others_go_on(lead, read_at, now, out) {
             return;
@@ -101,7 +101,7 @@ impl Machine {
         self.forget_lead();
         self.obstacles.released_at = None;
         // Held as it should be, whoever looks next knows whose hold it is.
-        if !lead.held || (self.obstacles.asked_to_hold && lead.is_held_by_admin()) {
+        if !lead.held || self.obstacles.has_lost_its_hold(lead) {
             self.attempt(Effect::Hold { job: self.job }, now, out);
         }
     }

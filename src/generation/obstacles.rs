@@ -37,8 +37,8 @@ const LAUNCH_FAILED: &str = "launch failed";
 pub struct Obstacles {
     /// Who holds it, if it is not infill.
     pub held_by: Option<Hold>,
-    /// Whether infill has had it requeued, held, and Slurm has not shown that hold since as it should.
-    pub(super) asked_to_hold: bool,
+    /// Whether it waits with the hold of a requeue that infill or its agent asked for.
+    pub(super) requeued: bool,
     /// When infill last released it, if it waits to start since.
     pub released_at: Option<UnixTime>,
     /// When Slurm first showed it in its queue again, if it waits there since.
@@ -63,19 +63,27 @@ impl Obstacles {
 
     /// Takes in who holds the waiting lead. `ours`: whether infill is to hold it now.
     ///
-    /// A lead that infill has requeued, held, while Slurm preempted it in the same moment may be shown as
-    /// held by an administrator for good: Slurm's scheduler finds a priority of 0 before Slurm has said whose
-    /// it is.
+    /// Slurm forgets whose hold that of a requeue is when a node tells it late, once more, that the prolog is
+    /// over, or when it preempts the job in the moment of the requeue: its scheduler then calls the hold an
+    /// administrator's. It forgets the words that came with the requeue, too; `scontrol hold` leaves them
+    /// (tried out on 24.11; 26.05 forgets nothing).
     pub(super) fn note_hold(&mut self, lead: &Job, ours: bool) {
         let failed = lead.state_description.starts_with(LAUNCH_FAILED);
-        self.asked_to_hold &= lead.held && lead.state_reason != "JobHeldUser";
+        let by_owner = lead.state_reason == "JobHeldUser";
+        let described = !lead.state_description.is_empty();
+        self.requeued = lead.held && !failed && if by_owner { described } else { self.requeued };
         let by = match lead.state_reason.as_str() {
-            _ if failed || self.asked_to_hold => None,
+            _ if failed || self.has_lost_its_hold(lead) => None,
             _ if lead.is_held_by_admin() => Some(Hold::Admin),
             "JobHeldUser" if !ours => Some(Hold::Owner),
             _ => None,
         };
         self.held_by = if lead.held { by.or(self.held_by) } else { None };
+    }
+
+    /// Whether Slurm shows the hold of its requeue as an administrator's.
+    pub(super) fn has_lost_its_hold(&self, lead: &Job) -> bool {
+        self.requeued && lead.is_held_by_admin() && lead.state_description.is_empty()
     }
 
     /// Whether the node that it was on may still take a new start of it for the one that was ended there: a
@@ -91,7 +99,6 @@ impl Obstacles {
             trials: Trials::default(),
             back_at: None,
             seeks: false,
-            asked_to_hold: false,
             refusal: self.refusal.clone(),
             shortage: self.shortage.clone(),
             ..*self

@@ -79,6 +79,7 @@ fn one() -> u32 {
 #[serde(default)]
 struct ObstaclesRecord {
     held_by: Option<Hold>,
+    requeued: bool,
     released_at: Option<UnixTime>,
     refusal: Option<String>,
     suspended: bool,
@@ -90,23 +91,23 @@ impl From<Obstacles> for ObstaclesRecord {
         // That it failed somewhere an hour ago matters little to a new daemon, and a second is over by then.
         let Obstacles {
             held_by,
+            requeued,
             released_at,
             refusal,
             suspended,
             shortage,
             back_at: _,
             seeks: _,
-            asked_to_hold: _,
             trials: _,
         } = o;
-        ObstaclesRecord { held_by, released_at, refusal, suspended, shortage }
+        ObstaclesRecord { held_by, requeued, released_at, refusal, suspended, shortage }
     }
 }
 
 impl From<ObstaclesRecord> for Obstacles {
     fn from(o: ObstaclesRecord) -> Self {
-        let ObstaclesRecord { held_by, released_at, refusal, suspended, shortage } = o;
-        Obstacles { held_by, released_at, refusal, suspended, shortage, ..Obstacles::default() }
+        let ObstaclesRecord { held_by, requeued, released_at, refusal, suspended, shortage } = o;
+        Obstacles { held_by, requeued, released_at, refusal, suspended, shortage, ..Obstacles::default() }
     }
 }
 

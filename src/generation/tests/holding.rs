@@ -151,25 +151,53 @@ fn the_users_own_time_limit_holds() {
     assert!(!r.effects.iter().any(|e| matches!(e, Effect::SetLimit { .. })), "{:?}", r.effects);
 }
 
-/// Slurm preempts the lead in the moment in which infill has it requeued, and then shows the hold as an
-/// administrator's.
-#[test]
-fn infills_own_hold_is_no_administrators() {
+/// What Slurm says of a job that was requeued, held.
+const REQUEUED: &str = "job requeued in held state";
+
+/// A lead that infill has had requeued, held, and that Slurm has not shown since.
+fn requeued() -> Rig {
     let mut r = running("1-4", &[1]);
     r.target(&[]);
     r.run();
     assert!(r.m.phase.is_requeueing());
     r.effects.clear();
-    for _ in 0..2 {
+    r
+}
+
+#[test]
+fn infills_own_hold_is_no_administrators_where_slurm_forgets_whose_it_is() {
+    // At once, or after it has shown it as it is: for seconds, or while the daemon was away.
+    for shown in [0, 1, 20] {
+        let mut r = requeued();
+        (0..shown).for_each(|_| waits(&mut r, true, "JobHeldUser", REQUEUED));
+        r.m = crate::generation::Machine::from_record(r.m.record()).unwrap();
+        assert_eq!(r.effects.len(), 0);
+        for _ in 0..2 {
+            waits(&mut r, true, "JobHeldAdmin", "");
+            assert_eq!(r.m.obstacles.held_by, None);
+            assert_eq!(r.effects, [Effect::Hold { job: LEAD }], "it is held once more, as it should be");
+        }
+        waits(&mut r, true, "JobHeldUser", "");
+        assert_eq!(r.m.obstacles.held_by, None);
         waits(&mut r, true, "JobHeldAdmin", "");
-        assert_eq!(
-            (&r.m.obstacles.held_by, r.effects.len()),
-            (&None, 1),
-            "it is held once more, as it should be"
-        );
+        assert_eq!(r.m.obstacles.held_by, Some(Hold::Admin), "that is one");
     }
-    waits(&mut r, true, "JobHeldUser", "");
-    assert_eq!(r.m.obstacles.held_by, None);
+}
+
+#[test]
+fn an_administrators_hold_of_a_requeued_lead_counts() {
+    for shown in [0, 1] {
+        let mut r = requeued();
+        (0..shown).for_each(|_| waits(&mut r, true, "JobHeldUser", REQUEUED));
+        waits(&mut r, true, "JobHeldAdmin", REQUEUED);
+        assert_eq!((r.m.obstacles.held_by, r.effects.len()), (Some(Hold::Admin), 0));
+    }
+    // Nor is one of a lead that infill has released since taken for what the requeue left.
+    let mut r = requeued();
+    waits(&mut r, true, "JobHeldUser", REQUEUED);
+    r.now = r.now + 60;
+    r.target(&[1]);
+    r.with(|m, now, _| m.released(now));
     waits(&mut r, true, "JobHeldAdmin", "");
-    assert_eq!(r.m.obstacles.held_by, Some(Hold::Admin), "that is one");
+    assert_eq!(r.m.obstacles.held_by, Some(Hold::Admin));
 }
