@@ -109,15 +109,17 @@ async fn knock(link: Arc<Link>, tell: mpsc::Sender<News>) {
     tell.send(News::DaemonIsBack).await.ok();
 }
 
-/// The place of a worker that trains alone.
-pub fn member(node: &NodeName, exec_plan: String) -> Member {
+/// The place of a worker that trains alone: on its one node, or on all that are its job's own.
+pub fn member(node: &NodeName, own: &[NodeName], exec_plan: String) -> Member {
+    let nodes = if own.is_empty() { std::slice::from_ref(node) } else { own };
+    let is_one = nodes.len() == 1;
     Member {
         generation: ALONE,
         rank: 0,
-        world: 1,
-        master_addr: "127.0.0.1".to_owned(),
+        world: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
+        master_addr: if is_one { "127.0.0.1".to_owned() } else { node.host().to_string() },
         master_port: free_port(),
-        nodes: vec![node.clone()],
+        nodes: nodes.to_vec(),
         exec_plan,
         meeting: None,
     }

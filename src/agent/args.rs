@@ -89,6 +89,10 @@ pub struct SpecArgs {
     /// Numbers of nodes that the job may run on: 4, 2-8 or 1,2,4,8 [default: as submitted]
     #[arg(long, value_name = "SIZES", value_parser = parse_sizes)]
     pub nodes: Option<Sizes>,
+    /// In a job of the main queue: train on its own nodes, and on so many idle ones more (1-16), which leave
+    /// when they are wanted
+    #[arg(long, value_name = "SIZES", value_parser = parse_sizes, conflicts_with = "nodes")]
+    pub extend: Option<Sizes>,
     /// Known throughput by number of nodes: 1:10,2:19,4:35 (samples a second)
     #[arg(long, value_name = "NODES:RATE,…", value_parser = parse_curve)]
     pub curve: Option<Curve>,
@@ -160,7 +164,8 @@ impl SpecArgs {
     /// The declaration for the daemon. Fails when the expression for progress is none.
     pub fn to_spec(&self, common: &CommandArgs) -> anyhow::Result<RunSpec> {
         Ok(RunSpec {
-            sizes: self.nodes.clone(),
+            sizes: self.extend.as_ref().map(Sizes::beside_one).or_else(|| self.nodes.clone()),
+            extends: self.extend.is_some(),
             curve: self.curve.clone(),
             costs: self.costs,
             max_restarts: self.max_restarts,
@@ -210,6 +215,12 @@ impl CommandArgs {
         }
         let path = std::env::var_os("INFILL_CONFIG").map(PathBuf::from);
         Ok(Config::load(path.as_deref()).context("cannot read the configuration")?.agent.url)
+    }
+
+    /// The malleable partition, where the configuration says it.
+    pub fn partition(&self) -> Option<String> {
+        let path = std::env::var_os("INFILL_CONFIG").map(PathBuf::from);
+        Config::load(path.as_deref()).ok().map(|config| config.slurm.partition)
     }
 
     /// Hash of the command without what differs between the trials of a search: numbers become `#`, so that

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::model::Exit;
 
 use super::output::{Output, Reader, Stream};
-use super::processes::{MARK_VARIABLE, Processes};
+use super::processes::{MARK_VARIABLE, Processes, send};
 use super::progress::Tally;
 
 /// Exit codes with which shells say that a program is missing, or cannot be run.
@@ -47,6 +47,8 @@ pub struct Launch {
     pub words: Vec<String>,
     /// For each local rank: its rank of all, and its variables.
     pub ranks: Vec<(u32, Vec<Variable>)>,
+    /// What runs it on further nodes.
+    pub remote: Option<Remote>,
     /// Value of the variable that marks its processes; unique.
     pub mark: String,
     /// The rescale signal.
@@ -57,6 +59,17 @@ pub struct Launch {
     pub regex: Option<Regex>,
     /// Where that is added up.
     pub tally: Tally,
+}
+
+/// A program that runs the command on further nodes, and prints what it prints there. It hands the rescale
+/// signal on, and on SIGTERM it kills what it runs.
+pub struct Remote {
+    /// Program and arguments.
+    pub words: Vec<String>,
+    /// Its variables.
+    pub variables: Vec<Variable>,
+    /// Those of ours that it must not have.
+    pub without: Vec<&'static str>,
 }
 
 /// A running command.
@@ -127,10 +140,14 @@ impl Ended {
 
 /// The processes of all local ranks, and what became of them.
 struct Group {
-    children: JoinSet<ExitStatus>,
+    children: JoinSet<(Option<i32>, ExitStatus)>,
     output: JoinSet<()>,
     processes: Processes,
+    /// The process of what runs the command on further nodes, until that has ended.
+    remote: Option<i32>,
     signal: i32,
+    /// Whether that was told to end.
+    remote_told: bool,
     asked_at: Option<Instant>,
     kill_at: Option<Instant>,
     killed: bool,
@@ -147,12 +164,15 @@ impl Group {
             // When a later rank cannot start, dropping the earlier ones kills them.
             children.push(spawn(&launch.words, variables, &launch.mark)?);
         }
+        let remote = launch.remote.as_ref().map(spawn_remote).transpose()?;
         let groups = children.iter().filter_map(|c| i32::try_from(c.id()?).ok()).collect();
         let mut group = Group {
             children: JoinSet::new(),
             output: JoinSet::new(),
             processes: Processes::new(groups, &launch.mark),
+            remote: None,
             signal: launch.signal,
+            remote_told: false,
             asked_at: None,
             kill_at: None,
             killed: false,
@@ -162,20 +182,42 @@ impl Group {
         for ((rank, _), child) in launch.ranks.iter().zip(children) {
             group.adopt(*rank, child, launch);
         }
+        if let Some(child) = remote {
+            group.remote = child.id().and_then(|id| i32::try_from(id).ok());
+            group.listen_to(child, launch);
+        }
         Ok(group)
     }
 
     fn adopt(&mut self, rank: u32, mut child: Child, launch: &Launch) {
-        let reader = || Reader { regex: launch.regex.clone(), tally: Some(launch.tally.clone()) };
+        let reader =
+            || Reader { regex: launch.regex.clone(), tally: Some(launch.tally.clone()), from_afar: false };
         if let Some(pipe) = child.stdout.take() {
             self.output.spawn(launch.output.clone().forward(Stream::Out, rank, pipe, reader()));
         }
         if let Some(pipe) = child.stderr.take() {
             self.output.spawn(launch.output.clone().forward(Stream::Err, rank, pipe, reader()));
         }
+        self.wait_for(child);
+    }
+
+    /// Passes on what comes from further nodes.
+    fn listen_to(&mut self, mut child: Child, launch: &Launch) {
+        let reader = || Reader { tally: Some(launch.tally.clone()), from_afar: true, ..Reader::default() };
+        if let Some(pipe) = child.stdout.take() {
+            self.output.spawn(launch.output.clone().forward(Stream::Out, 0, pipe, reader()));
+        }
+        if let Some(pipe) = child.stderr.take() {
+            self.output.spawn(launch.output.clone().forward(Stream::Err, 0, pipe, reader()));
+        }
+        self.wait_for(child);
+    }
+
+    fn wait_for(&mut self, mut child: Child) {
+        let id = child.id().and_then(|id| i32::try_from(id).ok());
         self.children.spawn(async move {
             // Waiting fails only for a process that is not our child.
-            child.wait().await.unwrap_or_else(|_| ExitStatus::from_raw(CODE_CANNOT_RUN << 8))
+            (id, child.wait().await.unwrap_or_else(|_| ExitStatus::from_raw(CODE_CANNOT_RUN << 8)))
         });
     }
 
@@ -185,7 +227,10 @@ impl Group {
             tokio::select! {
                 biased;
                 Some(order) = orders.recv() => self.ask(order).await,
-                Some(Ok(status)) = self.children.join_next() => self.note(status).await,
+                Some(Ok((id, status))) = self.children.join_next() => {
+                    self.remote = self.remote.filter(|remote| Some(*remote) != id);
+                    self.note(status).await;
+                }
                 () = at(self.kill_at) => self.kill().await,
             }
         }
@@ -202,15 +247,30 @@ impl Group {
 
     async fn ask(&mut self, order: Order) {
         if !order.signal {
-            self.processes.signal(libc::SIGKILL).await;
+            self.signal(libc::SIGKILL).await;
             return;
         }
         let first = self.asked_at.is_none();
         self.asked_at.get_or_insert_with(Instant::now);
         self.shorten(order.kill_at);
         if first {
-            self.processes.signal(self.signal).await;
+            self.signal(self.signal).await;
         }
+    }
+
+    /// Sends a signal to all processes. What runs the command elsewhere is told to kill it before it is
+    /// killed itself.
+    async fn signal(&mut self, signal: i32) {
+        match self.remote {
+            Some(remote) if signal == libc::SIGKILL && !self.remote_told => {
+                self.remote_told = true;
+                send(remote, libc::SIGTERM);
+                self.shorten(Instant::now() + KILLED_WAIT);
+            }
+            Some(remote) => send(remote, signal),
+            None => {}
+        }
+        self.processes.signal(signal).await;
     }
 
     fn shorten(&mut self, kill_at: Instant) {
@@ -220,7 +280,7 @@ impl Group {
     async fn kill(&mut self) {
         self.killed |= self.asked_at.is_some();
         self.kill_at = None;
-        self.processes.signal(libc::SIGKILL).await;
+        self.signal(libc::SIGKILL).await;
     }
 
     /// A local rank has ended.
@@ -232,7 +292,7 @@ impl Group {
         }
         if code != 0 && self.asked_at.is_none() && !self.children.is_empty() && self.kill_at.is_none() {
             self.shorten(Instant::now() + FAILED_PEERS);
-            self.processes.signal(libc::SIGTERM).await;
+            self.signal(libc::SIGTERM).await;
         }
     }
 
@@ -267,15 +327,30 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-/// Starts one local rank in a process group of its own, which dies with us.
+/// Starts one local rank.
 fn spawn(words: &[String], variables: &[Variable], mark: &str) -> std::io::Result<Child> {
+    let mut command = program(words, variables)?;
+    command.env(MARK_VARIABLE, mark);
+    command.spawn()
+}
+
+/// Starts what runs the command on further nodes. It bears no mark: what it starts there is its own affair.
+fn spawn_remote(remote: &Remote) -> std::io::Result<Child> {
+    let mut command = program(&remote.words, &remote.variables)?;
+    for name in &remote.without {
+        command.env_remove(name);
+    }
+    command.spawn()
+}
+
+/// A program in a process group of its own, which dies with us.
+fn program(words: &[String], variables: &[Variable]) -> std::io::Result<Command> {
     let Some((program, args)) = words.split_first() else {
         return Err(std::io::Error::new(std::io::ErrorKind::NotFound, "no command was given"));
     };
     let mut command = Command::new(program);
     command
         .args(args)
-        .env(MARK_VARIABLE, mark)
         .envs(variables.iter().map(|(name, value)| (name.as_ref(), value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -294,5 +369,5 @@ fn spawn(words: &[String], variables: &[Variable], mark: &str) -> std::io::Resul
             Ok(())
         });
     }
-    command.spawn()
+    Ok(command)
 }

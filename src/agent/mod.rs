@@ -37,6 +37,7 @@ mod memory;
 mod news;
 mod outbox;
 mod output;
+mod own;
 mod place;
 mod plans;
 mod processes;
@@ -55,12 +56,15 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use anyhow::Context;
 
 use crate::api::Role;
-use crate::model::{JobId, RunSpec};
+use crate::model::{JobId, NodeName, RunSpec};
 
 pub use args::{CommandArgs, RunArgs, RunSignal, SpecArgs, WorkerArgs};
+pub use own::{OwnNodeArgs, own_node};
 pub use plans::{Plans, PlansError, RunPlan};
 pub use script::{SentryArgs, sentry};
 
@@ -71,6 +75,9 @@ use place::Place;
 use programs::Programs;
 use wings::{Submitter, WingJob};
 use worker::{Served, Worker, WorkerConfig};
+
+/// How long a main job waits for a daemon that is away before it trains on what is its own.
+const OWN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// `infill run`: runs the command as worker 0 of a malleable job. Returns the exit code for the process.
 ///
@@ -98,12 +105,17 @@ struct LeadParts {
     wings: WingJob,
     /// Failures that are retried while it trains alone, if it may.
     alone: Option<u32>,
+    /// The nodes of a job of the main queue.
+    own: Vec<NodeName>,
 }
 
 /// The lead's worker.
 async fn lead(place: Place, args: RunArgs, home: Option<Home>) -> anyhow::Result<Served> {
+    let var = |name: &str| std::env::var(name).ok();
+    let own = own::nodes(&args, &place, args.common.partition().as_deref(), var)?;
     let spec = args.spec.to_spec(&args.common)?;
-    let alone = args.alone.then_some(spec.max_restarts);
+    // What is a main job's own trains whatever becomes of the daemon.
+    let alone = (args.alone || !own.is_empty()).then_some(spec.max_restarts);
     let wings = WingJob {
         lead: place.job,
         worker_args: args.common.to_words(),
@@ -116,7 +128,7 @@ async fn lead(place: Place, args: RunArgs, home: Option<Home>) -> anyhow::Result
         output: args.output_file,
         error: args.error_file,
     };
-    serve(place, Role::Lead, args.common, home, Some(LeadParts { spec, wings, alone })).await
+    serve(place, Role::Lead, args.common, home, Some(LeadParts { spec, wings, alone, own })).await
 }
 
 /// `infill worker`: one worker of a wing. Returns the exit code for the process.
@@ -148,6 +160,7 @@ async fn serve(
         None => Home::make(&place).context("cannot make the private directory of the agent")?,
     };
     let alone = lead.as_ref().and_then(|lead| lead.alone);
+    let own = lead.as_ref().map_or_else(Vec::new, |lead| lead.own.clone());
     let (spec, wings) = lead.map(|lead| (lead.spec, lead.wings)).unzip();
     let link = Link::new(LinkConfig {
         url: common.daemon_url()?,
@@ -175,7 +188,8 @@ async fn serve(
         },
         role,
         grace: common.grace(),
-        patience: common.patience(),
+        patience: if own.is_empty() { common.patience() } else { common.patience().min(OWN_PATIENCE) },
+        own,
         output: Output::of_process(!common.no_prefix).context("cannot write to our output")?,
         home: home.clone(),
         common,

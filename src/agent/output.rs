@@ -9,10 +9,13 @@ use tokio::fs::File;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Mutex;
 
-use super::progress::Tally;
+use super::progress::{Message, Tally};
 
 /// A line longer than this is forwarded in pieces: what has no line ends must not fill our memory.
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
+
+/// What begins a line in which an agent on another node tells of progress. No program prints it.
+pub const PROGRESS_FROM_AFAR: &[u8] = b"\x1einfill-progress ";
 
 /// Bytes read from the command at a time.
 const READ_BYTES: usize = 16 * 1024;
@@ -34,6 +37,9 @@ pub struct Reader {
     pub regex: Option<Regex>,
     /// Where what was found is kept; `None` to read nothing.
     pub tally: Option<Tally>,
+    /// Whether it comes through an agent on another node: then its ranks stand there already, and lines that
+    /// begin with [`PROGRESS_FROM_AFAR`] are a message of progress.
+    pub from_afar: bool,
 }
 
 /// Which of the command's two streams.
@@ -65,7 +71,8 @@ impl Output {
 
     /// Forwards `from` until its end, and reads its lines.
     pub async fn forward(self, stream: Stream, rank: u32, mut from: impl AsyncRead + Unpin, reader: Reader) {
-        let prefix = if self.prefix { format!("[{rank}] ").into_bytes() } else { Vec::new() };
+        let shows_rank = self.prefix && !reader.from_afar;
+        let prefix = if shows_rank { format!("[{rank}] ").into_bytes() } else { Vec::new() };
         let mut lines = Lines::default();
         let mut buffer = vec![0; READ_BYTES];
         loop {
@@ -73,6 +80,11 @@ impl Output {
             let count = from.read(&mut buffer).await.unwrap_or(0);
             let mut ready = Vec::new();
             let mut take = |line: &[u8]| {
+                let told = line.strip_prefix(PROGRESS_FROM_AFAR).filter(|_| reader.from_afar);
+                if let (Some(told), Some(tally)) = (told, &reader.tally) {
+                    tally.add_datagram(told);
+                    return;
+                }
                 ready.extend_from_slice(&prefix);
                 ready.extend_from_slice(line);
                 if let Some(tally) = &reader.tally {
@@ -91,6 +103,14 @@ impl Output {
                 return;
             }
         }
+    }
+
+    /// Tells the agent to which our output goes of progress.
+    pub async fn tell_of_progress(&self, message: &Message) {
+        let mut line = PROGRESS_FROM_AFAR.to_vec();
+        line.extend_from_slice(message.to_string().as_bytes());
+        line.push(b'\n');
+        self.write(Stream::Out, &line).await;
     }
 
     async fn write(&self, stream: Stream, bytes: &[u8]) {
@@ -178,6 +198,25 @@ mod tests {
     fn a_line_without_end_comes_in_pieces() {
         let got = lines(&[&vec![b'x'; 2 * MAX_LINE_BYTES + 1]]);
         assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), [MAX_LINE_BYTES + 1, MAX_LINE_BYTES + 1, 2]);
+    }
+
+    #[tokio::test]
+    async fn progress_on_other_nodes_comes_through_their_output() {
+        let (mut sent, from) = tokio::io::duplex(1024);
+        let (sender, tally) = (Output::to(from, tokio::io::sink(), true), Tally::new());
+        let message = Message { samples: 24.5, step: Some(7), loss: Some(0.5), saved: false };
+        sender.tell_of_progress(&message).await;
+        drop(sender);
+        let mut said = Vec::new();
+        sent.read_to_end(&mut said).await.unwrap();
+        said.extend_from_slice(b"[2] a line\n");
+        let (mut ours, theirs) = tokio::io::duplex(1024);
+        let reader = Reader { tally: Some(tally.clone()), from_afar: true, ..Reader::default() };
+        Output::to(theirs, tokio::io::sink(), true).forward(Stream::Out, 0, said.as_slice(), reader).await;
+        let mut shown = String::new();
+        ours.read_to_string(&mut shown).await.unwrap();
+        assert_eq!(shown, "[2] a line\n");
+        assert_eq!(tally.take().map(|(told, _)| told), Some(message));
     }
 
     #[tokio::test]

@@ -71,6 +71,14 @@ impl Message {
     }
 }
 
+impl std::fmt::Display for Message {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "samples={}", self.samples)?;
+        self.step.iter().try_for_each(|step| write!(f, " step={step}"))?;
+        self.loss.iter().try_for_each(|loss| write!(f, " loss={loss}"))
+    }
+}
+
 /// What came in since the last report. Cheap to clone; shared with the readers.
 #[derive(Clone)]
 pub struct Tally(Arc<Mutex<Counts>>);

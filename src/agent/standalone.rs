@@ -53,6 +53,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
     let mut running = Running::start(Launch {
         words: common.words_of(&member.exec_plan),
         ranks: (0..common.local_ranks()).map(|l| (l, around.variables(&member, l))).collect(),
+        remote: None,
         mark: home.path().display().to_string(),
         signal: common.signal.0,
         output,

@@ -119,6 +119,8 @@ pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
     // A script that Slurm has told as well ends in its own way.
     let in_script = std::env::var("ENVIRONMENT").is_ok_and(|value| value == "BATCH");
     match (in_script, left) {
+        // What follows in a script of the main queue is its owner's.
+        _ if args.spec.extend.is_some() => {}
         (true, true) if !told => script::end(place.job).await,
         (true, false) => script::leave_sentry(),
         _ => {}

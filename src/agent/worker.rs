@@ -27,6 +27,7 @@ use super::link::{Link, free_port, is_taken};
 use super::news::News;
 use super::outbox::Outbox;
 use super::output::Output;
+use super::own;
 use super::programs::Programs;
 use super::progress::{self, Tally};
 use super::signals::{TERMINATED, Told};
@@ -66,6 +67,8 @@ pub struct WorkerConfig {
     pub patience: Duration,
     /// Of a lead that may train alone then: how many failures of its command are retried.
     pub alone: Option<u32>,
+    /// Of a lead that is a job of the main queue: its nodes, ours first. Else none.
+    pub own: Vec<NodeName>,
     /// How many CPUs we have, if that is a part of the node's.
     pub cpus: Option<u32>,
     /// What was left of the Slurm job when we began, if it has a limit.
@@ -435,6 +438,7 @@ impl Worker {
         let running = Running::start(Launch {
             words: common.words_of(&member.exec_plan),
             ranks,
+            remote: own::remote(&self.config.own, member, common),
             mark: mark(self.config.home.path(), member.generation),
             signal: common.signal.0,
             output: self.config.output.clone(),

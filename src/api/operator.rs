@@ -155,6 +155,9 @@ pub struct JobView {
     pub sizes: String,
     /// Nodes held, lead first.
     pub nodes: Vec<NodeName>,
+    /// Of a job of the main queue that wings extend, how many of them are its own: they come first.
+    #[serde(default, skip_serializing_if = "is_none_of_them")]
+    pub own: u32,
     /// Present generation; 0 before the first.
     pub generation: u64,
     /// Rescales so far.
@@ -190,6 +193,10 @@ pub struct JobView {
     /// How it changes its size, and what that costs.
     #[serde(default)]
     pub changing: String,
+}
+
+fn is_none_of_them(count: &u32) -> bool {
+    *count == 0
 }
 
 /// A round: `GET /v1/round` (the last one) and `GET /v1/plan` (a new one, computed without acting).

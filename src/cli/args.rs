@@ -42,6 +42,9 @@ pub enum Command {
     /// itself)
     #[command(hide = true)]
     Sentry(agent::SentryArgs),
+    /// On a further node of a main job that infill extends: runs the command (infill starts this itself)
+    #[command(hide = true)]
+    OwnNode(agent::OwnNodeArgs),
     /// Show how things stand, once or as a picture that moves
     Status(status::StatusArgs),
     /// List the gaps: nodes that the main queue does not use, and until when; or show how long those of a log

@@ -189,7 +189,13 @@ fn job_lines(job: &JobView) -> Vec<String> {
     };
     let mut lines = vec![
         format!("job {} ({}) of {}: {}", job.job, job.name, jobs::filled(&job.user), job.state),
-        format!("may have {} nodes; has {nodes}", job.sizes),
+        match job.own {
+            0 => format!("may have {} nodes; has {nodes}", job.sizes),
+            own => format!(
+                "may have {} nodes, of which {own} are a main job's own and count as one in a plan; has {nodes}",
+                job.sizes
+            ),
+        },
         format!(
             "generation {}; {} rescales ({} killed past the grace time), {} restarts after failures",
             job.generation, job.rescales, job.kills, job.restarts

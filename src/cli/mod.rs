@@ -87,6 +87,9 @@ fn dispatch(cli: Cli) -> CommandResult {
             block_on(async { Ok(exit::of_command(crate::agent::worker(args).await?)) })
         }
         Command::Sentry(args) => block_on(async { Ok(exit::of_command(crate::agent::sentry(args).await?)) }),
+        Command::OwnNode(args) => {
+            block_on(async { Ok(exit::of_command(crate::agent::own_node(args).await?)) })
+        }
         Command::Status(args) => block_on(status::run(args, &session)),
         Command::Gaps(args) => block_on(gaps::run(args, &session)),
         Command::Nodes(args) => block_on(nodes::run(args, &session)),

@@ -51,6 +51,7 @@ pub fn job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) -> JobVie
         state,
         sizes: "1-8".to_owned(),
         nodes: nodes.iter().map(|n| NodeName::from(*n)).collect(),
+        own: 0,
         generation: 0,
         rescales: 0,
         restarts: 0,

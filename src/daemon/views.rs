@@ -100,7 +100,7 @@ fn efficiency(state: &State, machine: &Machine, now: UnixTime) -> Option<f64> {
     let facts = state.fleet.facts_of(machine.job, now)?;
     let rates = state.scene.library().rates(&state.scene.subject(&facts), &[]);
     let curve = &rates.first()?.curve;
-    let (min, nodes) = (machine.allowed().min(), members.len() as u32);
+    let (min, nodes) = (facts.sizes.min(), machine.nodes_of(members.len()));
     let ideal = curve.rate(min) * f64::from(nodes) / f64::from(min);
     (ideal > 0.0).then(|| curve.rate(nodes) / ideal)
 }
@@ -118,8 +118,9 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
         name: about.name,
         user: about.user,
         state: machine.state(),
-        sizes: machine.allowed().to_string(),
-        nodes: lead.clone().into_iter().chain(wings).collect(),
+        sizes: machine.allowed().plus(machine.more_of_its_own()).to_string(),
+        nodes: machine.all_nodes(&lead.clone().into_iter().chain(wings).collect::<Vec<_>>()),
+        own: machine.submitted.own.len() as u32,
         generation: machine.generation.number,
         rescales: machine.counts.rescales,
         restarts: machine.counts.restarts,

@@ -46,6 +46,10 @@ impl Machine {
     /// The node that is given up for the lead: one of a wing of its own, and of these the one that lasts
     /// longest.
     fn place_for_lead(&self, left: &[NodeName]) -> Option<NodeName> {
+        // Where a main job goes is its own affair.
+        if self.is_extension() {
+            return None;
+        }
         let alone = |n: &NodeName| self.wings.values().any(|w| w.order.nodes.as_slice() == [n.clone()]);
         let lease = |n: &NodeName| self.placement(n).map(|p| p.lease_until);
         left.iter().max_by_key(|n| (alone(n), lease(n))).cloned()

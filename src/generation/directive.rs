@@ -68,13 +68,14 @@ impl Machine {
         let (master_addr, master_port) = self.generation.master.clone()?;
         Some(Member {
             generation: self.generation.number,
-            rank: u32::try_from(rank).ok()?,
-            world: u32::try_from(members.len()).ok()?,
+            rank: if rank == 0 { 0 } else { self.nodes_of(rank) },
+            world: self.nodes_of(members.len()),
             master_addr,
             master_port,
-            nodes: members.to_vec(),
+            nodes: self.all_nodes(members),
             exec_plan: self.generation.exec_plan.0.clone(),
-            meeting: Some(self.meeting(node, urgent)),
+            // Those on its further nodes have no agent that could tell them.
+            meeting: (self.more_of_its_own() == 0).then(|| self.meeting(node, urgent)),
         })
     }
 

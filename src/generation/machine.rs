@@ -59,6 +59,9 @@ pub struct Submitted {
     pub nodes: NodesWanted,
     /// The user's own time limit of the lead, minutes.
     pub limit_mins: Option<u32>,
+    /// Where the lead is a job of the main queue that wings extend, its nodes, the first one first. To the
+    /// planner they are one.
+    pub own: Vec<NodeName>,
 }
 
 impl Submitted {
@@ -74,6 +77,7 @@ impl Submitted {
             cpus: None,
             nodes: NodesWanted::default(),
             limit_mins: None,
+            own: Vec::new(),
         }
     }
 }
@@ -227,13 +231,21 @@ impl Machine {
         self.enter(Phase::Queued { next: Next { lost: false, ..next } }, now);
     }
 
-    /// Has the lead requeued before the next generation.
+    /// Has the lead requeued before the next generation. One of the main queue stays.
     pub(super) fn requeue(&mut self, next: Next, now: UnixTime) {
+        if self.is_extension() {
+            // It stays where it is, whatever is wanted.
+            self.enter(Phase::Idle { next }, now);
+            return;
+        }
         self.enter(Phase::Requeueing { next: Next { lost: false, ..next } }, now);
     }
 
-    /// Emits `effect` unless the same was tried a moment ago.
+    /// Emits `effect` unless the same was tried a moment ago. A lead of the main queue is never touched.
     pub(super) fn attempt(&mut self, effect: Effect, now: UnixTime, out: &mut Outcome) {
+        if self.is_extension() && effect.job() == self.job {
+            return;
+        }
         self.tries.retain(|_, t| now.secs_since(*t) < RETRY_SECS);
         if let std::collections::btree_map::Entry::Vacant(free) =
             self.tries.entry((effect.kind(), effect.job()))
@@ -247,6 +259,10 @@ impl Machine {
     /// lead.
     pub(super) fn untarget(&mut self, node: &NodeName) {
         if self.generation.away.as_ref().is_some_and(|away| away.place == *node) {
+            return;
+        }
+        // Nor the nodes that are its own.
+        if self.is_extension() && self.lead_node() == Some(node) {
             return;
         }
         if let Some(Target { plan, .. }) = &mut self.target {

@@ -23,6 +23,7 @@ mod backoff;
 mod directive;
 mod effect;
 mod event;
+mod extension;
 mod failure;
 mod hello;
 mod lease;
@@ -50,6 +51,7 @@ mod worker;
 
 pub use backoff::Backoff;
 pub use effect::{Effect, EffectKind, Outcome};
+pub use extension::nodes_of_main;
 pub use hello::{Arrival, MAX_GENERATION};
 pub use machine::{Counts, Generation, Machine, Submitted, Target};
 pub use obstacles::Obstacles;

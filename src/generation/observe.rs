@@ -52,6 +52,7 @@ impl Machine {
         now: UnixTime,
         out: &mut Outcome,
     ) {
+        self.see_own(lead);
         self.submitted.account.clone_from(&lead.account);
         self.submitted.qos.clone_from(&lead.qos);
         self.submitted.gres.clone_from(&lead.gres);

@@ -60,7 +60,7 @@ impl Machine {
         if target.blocked || self.backoff.start_barred(now).is_some() || self.obstacles.held_by.is_some() {
             return;
         }
-        if self.obstacles.is_just_back(now) {
+        if self.obstacles.is_just_back(now) || self.is_extension() {
             return;
         }
         // Our own wing must be off the node first.
@@ -185,7 +185,7 @@ impl Machine {
         if !next.lost {
             self.rescaled_at = Some(now);
         }
-        out.started = Some((self.generation.number, members.clone(), next.why.clone()));
+        out.started = Some((self.generation.number, self.all_nodes(&members), next.why.clone()));
         self.enter(Phase::Running { members }, now);
     }
 
@@ -289,6 +289,7 @@ impl Machine {
         }
         let ready = self.ready_members(lead, now);
         let size = self.allowed().up_to(ready.len() as u32).last().copied()? as usize;
-        (size > members.len()).then(|| format!("grown from {} to {size}", members.len()))
+        let nodes = |members| self.nodes_of(members);
+        (size > members.len()).then(|| format!("grown from {} to {}", nodes(members.len()), nodes(size)))
     }
 }

@@ -77,6 +77,7 @@ impl Machine {
         let shunned = planned.filter(|n| self.obstacles.trials.is_shunned(n, now));
         let lost: Vec<NodeName> = leaving.chain(shunned).cloned().collect();
         lost.iter().for_each(|n| self.untarget(n));
+        self.keep_own(now);
         if let Some(Target { plan, blocked, .. }) = &mut self.target {
             *blocked = plan.nodes.first().is_some_and(|p| !(ground.free)(&p.node));
         }
@@ -120,7 +121,8 @@ impl Machine {
             nodes: block.iter().map(|p| p.node.clone()).collect(),
             time_limit_mins: start_limit_mins(lease.secs_since(now)),
             partition: settings.partition.clone(),
-            qos: settings.qos.clone().or_else(|| some(&self.submitted.qos)),
+            // The QOS of a main job is none for wings.
+            qos: settings.qos.clone().or_else(|| some(&self.submitted.qos).filter(|_| !self.is_extension())),
             account: some(&self.submitted.account),
             gres: some(&self.submitted.gres).or_else(|| self.gres_of_a_place(block)),
             cpus: self.submitted.cpus,

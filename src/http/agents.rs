@@ -14,7 +14,7 @@ use crate::daemon::context::{Admission, Context};
 use crate::daemon::lines::NoLine;
 use crate::daemon::waking::Call;
 use crate::generation::{Arrival, MAX_GENERATION};
-use crate::model::{Job, JobId, NodeName, RunSpec, UserId, hello_payload, lead_of};
+use crate::model::{Job, JobId, Lend, NodeName, RunSpec, UserId, hello_payload, lead_of};
 
 use super::{Body, Denial, auth};
 
@@ -68,8 +68,13 @@ pub async fn hello(
 /// says.
 async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<(JobId, NodeName), Denial> {
     let job = known_job(context, hello.job).await?;
-    let partition = &context.config.slurm.partition;
-    let is_its = job.user_id == proved && job.partition == *partition && job.state.occupies_nodes();
+    let extends = hello.role == Role::Lead && hello.spec.as_ref().is_some_and(|spec| spec.extends);
+    let is_malleable = job.partition == context.config.slurm.partition;
+    let is_its = job.user_id == proved && is_malleable != extends && job.state.occupies_nodes();
+    if is_its && extends && context.config.gaps.lend != Lend::Nodes {
+        let what = "a job of the main queue can only be extended where whole nodes are lent";
+        return Err(Denial::new(StatusCode::UNPROCESSABLE_ENTITY, what));
+    }
     let node = job.worker_nodes().into_iter().find(|n| n.host() == hello.node).filter(|_| is_its);
     let Some(node) = node else {
         tracing::warn!(job = %hello.job, node = %hello.node, uid = %proved, "an agent was refused: not its job or node");

@@ -64,6 +64,39 @@ impl Sizes {
         }
     }
 
+    /// Each of them and `more`.
+    pub fn plus(&self, more: u32) -> Sizes {
+        match self {
+            Sizes::Range { min, max } => {
+                Sizes::Range { min: min.saturating_add(more), max: max.saturating_add(more) }
+            }
+            Sizes::Set(set) => Sizes::Set(set.iter().map(|n| n.saturating_add(more)).collect()),
+        }
+    }
+
+    /// One alone, or with so many others.
+    pub fn beside_one(&self) -> Sizes {
+        match self.plus(1) {
+            Sizes::Range { min: 2, max } => Sizes::Range { min: 1, max },
+            more => Sizes::Set(std::iter::once(1).chain(more.up_to(u32::MAX)).collect()),
+        }
+    }
+
+    /// Each of them less `fewer`; `None` where nothing would be left of any.
+    pub fn less(&self, fewer: u32) -> Option<Sizes> {
+        match self {
+            Sizes::Range { min, max } => {
+                let max = max.checked_sub(fewer).filter(|max| *max > 0)?;
+                Some(Sizes::Range { min: min.saturating_sub(fewer).max(1), max })
+            }
+            Sizes::Set(set) => {
+                let left: Vec<u32> =
+                    set.iter().filter_map(|n| n.checked_sub(fewer)).filter(|n| *n > 0).collect();
+                (!left.is_empty()).then_some(Sizes::Set(left))
+            }
+        }
+    }
+
     /// From numbers of GPUs to numbers of nodes that have so many each. Of a range, those that are multiples.
     ///
     /// # Errors

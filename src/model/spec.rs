@@ -33,6 +33,9 @@ pub struct RunSpec {
     /// Execution plans among which infill chooses, the one to begin with first; none where the program has
     /// but one.
     pub plans: Vec<DeclaredPlan>,
+    /// Whether the lead is a job of the main queue that wings extend: its sizes then count its own nodes as
+    /// one.
+    pub extends: bool,
 }
 
 impl RunSpec {
@@ -64,6 +67,7 @@ impl Default for RunSpec {
             command_hash: String::new(),
             batch: BatchMode::Auto,
             plans: Vec::new(),
+            extends: false,
         }
     }
 }

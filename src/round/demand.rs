@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::curves::{self, MOST_MEASURED};
+use super::extension;
 use super::facts::JobFacts;
 use super::risk;
 use crate::advisor::{Aim, Library, Room, Subject};
@@ -49,7 +50,7 @@ pub(super) fn jobs(
         let last_change = candidate.facts.changing.last_at.filter(|_| !probing);
         let mut job = malleable(&candidate, weight, rates, last_change, &config.costs, now);
         risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
-        job
+        extension::as_one(job, candidate.facts.place.more_of_its_own())
     };
     candidates.into_iter().map(job).collect()
 }
@@ -57,7 +58,8 @@ pub(super) fn jobs(
 /// Whether the job can be brought there: it never takes another job's node.
 fn is_in_reach(aim: &Aim, candidate: &Candidate<'_>, room: &Room) -> bool {
     let stays = aim.key.node_type == candidate.subject.key.node_type;
-    let held = if stays { candidate.facts.place.held.len() as u32 } else { 0 };
+    let place = &candidate.facts.place;
+    let held = if stays { place.held.len() as u32 + place.more_of_its_own() } else { 0 };
     aim.nodes <= held + room.free(&aim.key.node_type)
 }
 

@@ -27,7 +27,7 @@ pub struct JobFacts {
     /// Since when it waits to train: on its way to that it may have been called back, and waits all the same.
     /// `None` once it trains, or is about to.
     pub waits_since: Option<UnixTime>,
-    /// Nodes of the present generation, if it runs undisturbed.
+    /// Nodes of the present generation, if it runs undisturbed. Those of a main job count.
     pub running: Option<u32>,
     /// Where it is.
     pub place: Place,
@@ -87,6 +87,9 @@ pub struct Program {
 pub struct Place {
     /// How many places of one node each of its nodes takes, where places are shared out; else 0 or 1.
     pub block: u32,
+    /// Where it is a job of the main queue that wings extend, its nodes, that of its lead first. To the
+    /// planner they are one, which nobody else can have.
+    pub own: Vec<NodeName>,
     /// Nodes that it counts as holding, sorted by name.
     pub held: Vec<HeldNode>,
     /// The node of its lead among them.
@@ -99,6 +102,13 @@ pub struct Place {
     pub left: Vec<NodeName>,
     /// Nodes of which an agent has said that Slurm takes them back.
     pub taken: Vec<NodeName>,
+}
+
+impl Place {
+    /// How many nodes the lead has beyond its first, where it is a job of the main queue.
+    pub fn more_of_its_own(&self) -> u32 {
+        u32::try_from(self.own.len().saturating_sub(1)).unwrap_or(u32::MAX)
+    }
 }
 
 /// How a job changes its size.

@@ -9,6 +9,7 @@ pub mod breaker;
 pub mod curves;
 pub mod demand;
 mod experience;
+mod extension;
 mod facts;
 mod leaving;
 mod node_times;

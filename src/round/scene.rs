@@ -13,6 +13,7 @@ use super::breaker::Breaker;
 use super::curves::believed;
 use super::demand::{self, Candidate};
 use super::experience::Experience;
+use super::extension;
 use super::facts::{JobFacts, Program};
 use super::leaving::SiteStops;
 use super::node_times::NodeTimes;
@@ -131,17 +132,16 @@ impl Scene {
     }
 
     /// What the planner is to be asked at this moment about the snapshot that was last looked at.
-    pub fn question(&self, jobs: &[JobFacts], terms: Terms, now: UnixTime) -> Question {
-        let gaps = self.gaps_now(jobs, now);
+    pub fn question(&self, facts: &[JobFacts], terms: Terms, now: UnixTime) -> Question {
+        let gaps = extension::with_own(self.gaps_now(facts, now), facts, |n| self.type_at(n), now);
         let candidate = |facts| Candidate { subject: self.subject(facts), facts };
-        let candidates = jobs.iter().filter(|j| !j.ending).map(candidate).collect();
+        let candidates = facts.iter().filter(|j| !j.ending).map(candidate).collect();
         let mut jobs = demand::jobs(candidates, &self.library, &gaps, &self.config.planner, now);
-        for job in jobs.iter_mut().filter(|j| self.leave.is_slow(j.id)) {
-            self.exclude_short(job, &gaps, now);
-        }
+        let slow = jobs.iter_mut().filter(|j| self.leave.is_slow(j.id));
+        slow.for_each(|job| self.exclude_short(job, &gaps, now));
         jobs.iter_mut().for_each(|job| self.keep_off(job, &gaps, now));
-        let doubt = (!terms.trusted).then(|| DOUBTFUL.to_owned());
-        let notes = self.notes.iter().cloned().chain(doubt).collect();
+        extension::keep_from_others(&mut jobs, facts);
+        let notes = self.notes.iter().cloned().chain((!terms.trusted).then(|| DOUBTFUL.to_owned())).collect();
         let may_grow = terms.may_grow && terms.trusted;
         Question { gaps, jobs, at: now, may_grow, drain: terms.drain, notes }
     }

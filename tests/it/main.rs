@@ -16,6 +16,7 @@ mod advisor;
 mod blame;
 mod commands;
 mod conformance;
+mod extended;
 mod faults;
 mod garbage;
 mod guard;

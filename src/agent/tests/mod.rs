@@ -188,6 +188,7 @@ impl Subject {
         let mut config = WorkerConfig {
             alone: None,
             cpus: None,
+            own: Vec::new(),
             left: None,
             job: LEAD,
             node: NodeName::new("n1"),

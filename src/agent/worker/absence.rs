@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::model::Exit;
+use crate::model::{Exit, Member};
 
 use super::super::alone::{self, Alone};
 use super::super::limit::{self, Due, Limit, SILENCE};
 use super::super::news::{News, Solitude};
-use super::{Leaving, Openings, Worker};
+use super::{Leaving, Openings, Worker, WorkerConfig};
 
 /// What is kept free at the end of a job, for Slurm to requeue it: so much, or half of what is left.
 const REQUEUE_TIME: Duration = Duration::from_secs(5);
@@ -41,7 +41,12 @@ impl Worker {
             return;
         };
         self.absence.alone = Alone::Yes(solitude);
-        self.start(&alone::member(&self.config.node, self.config.common.first_plan()), false);
+        self.start(&self.alone_member(), false);
+    }
+
+    fn alone_member(&self) -> Member {
+        let WorkerConfig { node, own, common, .. } = &self.config;
+        alone::member(node, own, common.first_plan())
     }
 
     /// The command that trained alone has ended. The daemon never hears of it.
@@ -58,9 +63,7 @@ impl Worker {
             }
             Exit { code: 0, .. } => self.exit = Some(0),
             Exit { code, .. } if self.absence.failures > most => self.exit = Some(code),
-            Exit { .. } => {
-                self.start(&alone::member(&self.config.node, self.config.common.first_plan()), false)
-            }
+            Exit { .. } => self.start(&self.alone_member(), false),
         }
     }
 
@@ -99,7 +102,8 @@ impl Worker {
     /// Sees to it that the job does not meet its time limit. In time, the daemon calls a wing back itself.
     pub(super) fn mind_limit(&mut self) {
         let (away, now) = (self.link.away(), Instant::now());
-        if !self.is_lead() && away < SILENCE {
+        // What a main job's limit is, its owner has said.
+        if (!self.is_lead() && away < SILENCE) || !self.config.own.is_empty() {
             return;
         }
         match self.absence.limit.due(self.config.grace, away, now) {

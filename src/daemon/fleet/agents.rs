@@ -91,8 +91,9 @@ impl Entry {
         if generation != self.machine.generation.number || (opening.is_some() && !of_the_lead) {
             return None;
         }
-        let nodes = members.len() as u32;
-        let hosts: BTreeSet<NodeName> = members.iter().map(NodeName::host).collect();
+        let nodes = self.machine.nodes_of(members.len());
+        let all = self.machine.all_nodes(members);
+        let hosts: BTreeSet<NodeName> = all.iter().map(NodeName::host).collect();
         let opening = told.opening.map(|opening| {
             // It makes samples again, whatever such a change was expected to take.
             self.pause = None;

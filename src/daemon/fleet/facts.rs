@@ -11,7 +11,8 @@ use crate::round::{Changing, Claims, JobFacts, Place};
 impl Fleet {
     /// The jobs that have not ended, as they are now.
     pub fn facts(&self, now: UnixTime) -> Vec<JobFacts> {
-        self.jobs.values().filter(|e| !e.has_ended()).map(|e| e.facts(now)).collect()
+        let counts = |e: &&Entry| !e.has_ended() && !e.is_away_from_its_own();
+        self.jobs.values().filter(counts).map(|e| e.facts(now)).collect()
     }
 
     /// One job as it is now.
@@ -21,15 +22,20 @@ impl Fleet {
 }
 
 impl Entry {
+    /// Whether it is a job of the main queue that waits there again: nobody but Slurm starts it.
+    fn is_away_from_its_own(&self) -> bool {
+        self.machine.is_extension() && self.machine.phase.is_queued()
+    }
+
     /// The sizes that it may have now: while it must order no wings it cannot grow, and others shall have
     /// what it would get.
     fn sizes(&self, now: UnixTime) -> Sizes {
-        let allowed = self.machine.allowed();
+        let allowed = self.machine.allowed().plus(self.machine.more_of_its_own());
         if self.machine.backoff.orders_barred(now) {
-            let held = self.machine.held(now).len() as u32;
+            let held = self.machine.nodes_of(self.machine.held(now).len());
             return allowed.capped(held.max(1));
         }
-        allowed.clone()
+        allowed
     }
 
     /// Nodes that the job asked not to have, and those on which it has failed of late; by name.
@@ -54,7 +60,9 @@ impl Entry {
             (standing, _) => standing,
         };
         let running = match &machine.phase {
-            Phase::Running { members } if standing == Standing::Running => Some(members.len() as u32),
+            Phase::Running { members } if standing == Standing::Running => {
+                Some(machine.nodes_of(members.len()))
+            }
             _ => None,
         };
         let waits = standing == Standing::Waiting || (standing == Standing::Running && running.is_none());
@@ -88,6 +96,7 @@ fn place(machine: &Machine, now: UnixTime) -> Place {
     let taken = machine.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone());
     Place {
         block: machine.submitted.block,
+        own: machine.submitted.own.clone(),
         lead: machine.held_lead(now).cloned(),
         lead_away: machine.generation.away.is_some(),
         lead_now: machine.lead_node().cloned(),

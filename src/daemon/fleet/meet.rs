@@ -7,7 +7,7 @@ use tracing::Level;
 use super::entry::{About, Entry};
 use super::jobs::Fleet;
 use super::output::{Batch, Output};
-use crate::generation::{Effect, Machine, Outcome, Sight};
+use crate::generation::{Effect, Machine, Outcome, Sight, nodes_of_main};
 use crate::model::{
     BaseState, Doubt, Hold, Job, JobId, Request, Share, Sizes, Snapshot, UnixTime, Wishes, lead_of,
 };
@@ -43,7 +43,7 @@ impl Fleet {
         self.ended_wings = ours.iter().filter(|j| j.state.is_ended() && lead_of(j).is_some()).count();
         // Of a job that is new nothing younger is known than this snapshot, which says how it is.
         let unclear = self.meet(&ours, read_at + -1, &mut out);
-        for (id, sight) in self.sights(&ours, read_at) {
+        for (id, sight) in self.sights(snapshot, &ours, read_at) {
             let mut outcome = Outcome::default();
             if let Some(entry) = self.jobs.get_mut(&id) {
                 let before = entry.has_ended();
@@ -63,7 +63,7 @@ impl Fleet {
     /// Takes in of a snapshot that is doubtful only what holds all the same: that jobs run, and until when.
     pub fn renew(&mut self, snapshot: &Snapshot, read_at: UnixTime, now: UnixTime) -> Output {
         let mut out = Output::default();
-        for (id, sight) in self.sights(&self.ours(snapshot), read_at) {
+        for (id, sight) in self.sights(snapshot, &self.ours(snapshot), read_at) {
             let mut outcome = Outcome::default();
             if let Some(entry) = self.jobs.get_mut(&id) {
                 entry.machine.renew(&sight, now, &mut outcome);
@@ -79,9 +79,18 @@ impl Fleet {
     }
 
     /// What is shown of each job of the fleet.
-    fn sights<'a>(&self, ours: &[&'a Job], read_at: UnixTime) -> Vec<(JobId, Sight<'a>)> {
+    fn sights<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        ours: &[&'a Job],
+        read_at: UnixTime,
+    ) -> Vec<(JobId, Sight<'a>)> {
         let mut wings: BTreeMap<JobId, Vec<&Job>> = BTreeMap::new();
         let mut leads: BTreeMap<JobId, &Job> = BTreeMap::new();
+        let extends = |j: &&Job| self.machine(j.id).is_some_and(Machine::is_extension);
+        if self.machines().any(Machine::is_extension) {
+            leads.extend(snapshot.jobs.iter().filter(extends).map(|job| (job.id, job)));
+        }
         for job in ours {
             leads.insert(job.id, job);
             let lead = lead_of(job).filter(|l| !job.state.is_ended() && self.same_owner(*l, job));
@@ -142,7 +151,8 @@ impl Fleet {
         }
     }
 
-    /// Makes a machine for a lead whose agent is here before any snapshot showed it.
+    /// Makes a machine for a lead whose agent is here before any snapshot showed it. A lead outside the
+    /// malleable partition is one that wings extend.
     pub fn adopt(&mut self, job: &Job, now: UnixTime) -> Output {
         let mut out = Output::default();
         if self.jobs.get(&job.id).is_none_or(|e| e.has_ended() || e.is_another(job)) {
@@ -152,7 +162,11 @@ impl Fleet {
             };
             self.meet_lead(job, sizes, now, &mut out);
         }
+        let is_main = job.partition != self.settings.partition;
         if let Some(entry) = self.jobs.get_mut(&job.id) {
+            if is_main {
+                entry.machine.submitted.own = nodes_of_main(job);
+            }
             entry.about.user_id = Some(job.user_id);
         }
         out

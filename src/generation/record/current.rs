@@ -67,6 +67,8 @@ record! {
         block: u32,
         #[serde(default)]
         cpus: Option<u32>,
+        #[serde(default)]
+        own: Vec<NodeName>,
     }
 }
 

@@ -69,6 +69,7 @@ record! {
         command_hash: String,
         batch: BatchMode,
         plans: Vec<DeclaredPlan>,
+        extends: bool,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod away;
 mod disagreeing;
+mod extended;
 mod holding;
 mod leaving;
 mod live;

@@ -15,6 +15,7 @@ pub const SUBLINEAR: &str = "--grace 10 --curve 1:10,2:19,4:35,8:60";
 pub struct Train {
     user: &'static str,
     nodes: &'static str,
+    partition: &'static str,
     run_flags: String,
     flags: String,
     sbatch: Vec<&'static str>,
@@ -29,6 +30,7 @@ impl Train {
         Train {
             user: "alice",
             nodes,
+            partition: "infill",
             run_flags: "--grace 10".to_owned(),
             flags: String::new(),
             sbatch: Vec::new(),
@@ -41,6 +43,11 @@ impl Train {
     /// Another owner.
     pub fn user(self, user: &'static str) -> Train {
         Train { user, ..self }
+    }
+
+    /// A job of the main queue.
+    pub fn in_main_queue(self) -> Train {
+        Train { partition: "main", ..self }
     }
 
     /// Flags of `infill run`.
@@ -82,7 +89,7 @@ impl Train {
             self.before, self.run_flags, self.program, self.flags, self.after
         );
         let nodes = format!("--nodes={}", self.nodes);
-        let mut options = vec!["-p", "infill", "-J", "train", &nodes];
+        let mut options = vec!["-p", self.partition, "-J", "train", &nodes];
         options.extend(&self.sbatch);
         site.sbatch(self.user, &options, &script)
     }

@@ -1,0 +1,205 @@
+//! The own nodes of a job of the main queue that wings extend.
+//!
+//! The agent on the first of them runs the command there, and has `srun` run it on the others, in the job's
+//! own allocation: with them it needs neither the daemon nor anybody else. Where there are others, no process
+//! of the command stays alive over a change of size.
+//!
+//! `srun` hands the rescale signal on. On SIGTERM it kills what it has started, and slurmstepd does so when
+//! `srun` is gone (tried out on 24.11).
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use tokio::time::interval;
+
+use crate::model::{JobId, Member, NodeName, hostlist};
+
+use super::args::{CommandArgs, RunArgs};
+use super::command::{Launch, Remote, Running};
+use super::environment::{Surroundings, kept_cpus_per_task};
+use super::home::Home;
+use super::output::Output;
+use super::place::Place;
+use super::progress::{self, Tally};
+use super::signals::{Told, signals};
+use super::step::SHARE_VARIABLES;
+
+/// Carries the place of the first of the other nodes to them, as JSON.
+const MEMBER_VARIABLE: &str = "INFILL_MEMBER";
+
+/// Options of `srun` for one task on each of the other nodes: when the command fails on one, it ends on all.
+const SRUN_OPTIONS: [&str; 7] = [
+    "--overlap",
+    "--no-kill",
+    "--kill-on-bad-exit=1",
+    "--wait=0",
+    "--ntasks-per-node=1",
+    "--cpu-bind=none",
+    "--input=none",
+];
+
+/// How often the other nodes tell of progress.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Most own nodes of a job.
+const MOST_NODES: usize = 4096;
+
+/// Runs the command on one of the further nodes of a main job; infill starts it by itself
+#[derive(Args, Clone, Debug)]
+pub struct OwnNodeArgs {
+    /// How the command is run.
+    #[command(flatten)]
+    pub common: CommandArgs,
+}
+
+/// The nodes of the job in which we are, ours first. None where no wings are to extend it.
+///
+/// # Errors
+/// When that cannot be, or what Slurm says of the job cannot be read.
+pub fn nodes(
+    args: &RunArgs,
+    place: &Place,
+    malleable: Option<&str>,
+    var: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<Vec<NodeName>> {
+    if args.spec.extend.is_none() {
+        return Ok(Vec::new());
+    }
+    let partition = var("SLURM_JOB_PARTITION");
+    if let Some(partition) = partition.filter(|p| Some(p.as_str()) == malleable) {
+        bail!("--extend is for jobs of the main queue; in partition {partition} a job says --nodes");
+    }
+    let list = var("SLURM_JOB_NODELIST").context("SLURM_JOB_NODELIST is not set")?;
+    let all = hostlist::expand(&list).with_context(|| format!("SLURM_JOB_NODELIST={list:?}"))?;
+    if all.len() > MOST_NODES {
+        bail!("--extend is for jobs of at most {MOST_NODES} nodes, and this one has {}", all.len());
+    }
+    if all.len() > 1 && ![libc::SIGUSR1, libc::SIGUSR2].contains(&args.common.signal.0) {
+        bail!("--extend needs --signal USR1 or USR2 where a job has several nodes: srun hands on no other");
+    }
+    let ours = std::iter::once(place.node.clone());
+    Ok(ours.chain(all.into_iter().filter(|n| *n != place.node)).collect())
+}
+
+/// The further nodes of these on which the command runs, too, as a program that does so; `None` where there
+/// are none.
+pub fn remote(own: &[NodeName], member: &Member, common: &CommandArgs) -> Option<Remote> {
+    let others = own.get(1..).unwrap_or_default();
+    if others.is_empty() {
+        return None;
+    }
+    let count = others.len();
+    let mut words = vec!["srun".to_owned()];
+    words.extend(SRUN_OPTIONS.map(str::to_owned));
+    words.extend([
+        format!("--nodes={count}"),
+        format!("--ntasks={count}"),
+        format!("--nodelist={}", hostlist::compress(others)),
+        "--job-name=infill-own".to_owned(),
+    ]);
+    let program = std::env::current_exe().map_or_else(|_| "infill".to_owned(), |p| p.display().to_string());
+    words.extend([program, "own-node".to_owned()]);
+    words.extend(common.to_words());
+    let first = Member { rank: 1, ..member.clone() };
+    // What cannot be written cannot be read there, and the command fails on all nodes.
+    let member = serde_json::to_string(&first).unwrap_or_default();
+    Some(Remote {
+        words,
+        variables: vec![(MEMBER_VARIABLE.into(), member)],
+        without: SHARE_VARIABLES.to_vec(),
+    })
+}
+
+/// `infill own-node`: runs the command on this node until it ends. Returns the exit code for the process: 0
+/// once it was asked to save and exit, for what it then returns is nobody's failure.
+pub async fn own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
+    let var = |name: &str| std::env::var(name).ok();
+    let place = Place::from_env(var).context("infill own-node runs in a job step")?;
+    let member = member(var)?;
+    let common = &args.common;
+    let home = Home::make(&place).context("cannot make the private directory")?;
+    home.begin();
+    let (socket, tally) = (home.socket(), Tally::new());
+    let listener = progress::open_socket(&socket).context("cannot open the progress socket")?;
+    tokio::spawn(progress::listen(listener, tally.clone()));
+    let mut told = signals().context("cannot listen for signals")?;
+    let around = Surroundings {
+        lead: JobId(place.job.0),
+        local_ranks: common.local_ranks(),
+        local_ranks_given: common.nproc_per_node.is_some(),
+        progress: &socket,
+        control: None,
+        cpus_per_task: kept_cpus_per_task(),
+        threads: None,
+        elastic_signals: var("TORCHELASTIC_SIGNALS_TO_HANDLE"),
+        signal: common.signal.to_string(),
+        plans: common.plans.as_ref(),
+    };
+    let rank = |local| (around.rank(&member, local), around.variables(&member, local));
+    let output = Output::of_process(!common.no_prefix).context("cannot write to our output")?;
+    let mut running = Running::start(Launch {
+        words: common.words_of(&member.exec_plan),
+        ranks: (0..common.local_ranks()).map(rank).collect(),
+        remote: None,
+        mark: format!("{}.{}.{}", home.path().display(), member.generation, std::process::id()),
+        signal: common.signal.0,
+        output: output.clone(),
+        regex: common.progress_regex.clone(),
+        tally: tally.clone(),
+    });
+    let mut reports = interval(REPORT_INTERVAL);
+    let ended = loop {
+        tokio::select! {
+            ended = running.ended() => break ended,
+            _ = reports.tick() => {
+                if let Some((message, _)) = tally.take() {
+                    output.tell_of_progress(&message).await;
+                }
+            }
+            Some(signal) = told.recv() => {
+                if signal == Told::Leave || signal == Told::User(common.signal.0) {
+                    running.stop(common.grace());
+                }
+            }
+        }
+    };
+    if let Some((message, _)) = tally.take() {
+        output.tell_of_progress(&message).await;
+    }
+    home.remove();
+    if ended.exit.asked && ended.exit.code != 0 {
+        tracing::warn!(code = ended.exit.code, "the command did not end well after it was asked to");
+    }
+    Ok(if ended.exit.asked { 0 } else { ended.exit.code })
+}
+
+/// Our place: that of the first of the other nodes, and as many further as our node of the step is.
+fn member(var: impl Fn(&str) -> Option<String>) -> anyhow::Result<Member> {
+    let text = var(MEMBER_VARIABLE).with_context(|| format!("{MEMBER_VARIABLE} is not set"))?;
+    let member: Member = serde_json::from_str(&text).with_context(|| format!("reading {MEMBER_VARIABLE}"))?;
+    let node = var("SLURM_NODEID").context("SLURM_NODEID is not set")?;
+    let node: u32 = node.parse().with_context(|| format!("SLURM_NODEID={node:?}"))?;
+    Ok(Member { rank: member.rank.saturating_add(node), ..member })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_the_other_nodes_finds_its_place() {
+        let text = r#"{"generation":2,"rank":1,"world":6,"master_addr":"n1","master_port":4000,
+            "nodes":["n1","n2","n3","n4","n7","n8"],"exec_plan":"default"}"#;
+        let of = |node: &str| {
+            let var = |name: &str| match name {
+                MEMBER_VARIABLE => Some(text.to_owned()),
+                _ => Some(node.to_owned()),
+            };
+            member(var)
+        };
+        assert_eq!(["0", "2"].map(|node| of(node).unwrap().rank), [1, 3]);
+        assert!(of("x").is_err());
+        assert!(member(|_| None).is_err());
+    }
+}

@@ -1,0 +1,59 @@
+//! A job of the main queue that wings extend: its own nodes are guaranteed, and nothing is ever done to it.
+//!
+//! To the planner its nodes are one that nobody else can have, its first; a plan without it means that node
+//! alone. Its workers on them count as one, of rank 0, and those of its wings come after them.
+
+use crate::model::{Job, NodeName, Placement, UnixTime};
+
+use super::machine::{Machine, Target};
+
+/// How long a main job is sure of its own nodes, for the planner, seconds: it asks again long before.
+const OWN_SECS: f64 = 86_400.0;
+
+impl Machine {
+    /// Whether the lead is a job of the main queue.
+    pub fn is_extension(&self) -> bool {
+        !self.submitted.own.is_empty()
+    }
+
+    /// How many nodes the lead has beyond its first.
+    pub fn more_of_its_own(&self) -> u32 {
+        u32::try_from(self.submitted.own.len().saturating_sub(1)).unwrap_or(u32::MAX)
+    }
+
+    /// How many nodes a generation with so many members has.
+    pub fn nodes_of(&self, members: usize) -> u32 {
+        u32::try_from(members).unwrap_or(u32::MAX).saturating_add(self.more_of_its_own())
+    }
+
+    /// The nodes of a generation with these members, by rank.
+    pub fn all_nodes(&self, members: &[NodeName]) -> Vec<NodeName> {
+        let (lead, wings) = members.split_at(members.len().min(1));
+        lead.iter().chain(self.submitted.own.iter().skip(1)).chain(wings).cloned().collect()
+    }
+
+    /// Takes in which nodes a lead of the main queue has now.
+    pub(super) fn see_own(&mut self, lead: &Job) {
+        if self.is_extension() && lead.state.is_running() {
+            let own = nodes_of_main(lead);
+            if !own.is_empty() {
+                self.submitted.own = own;
+            }
+        }
+    }
+
+    /// Puts what is its own first in what the planner wants.
+    pub(super) fn keep_own(&mut self, now: UnixTime) {
+        let Some(lead) = self.lead_node().filter(|_| self.is_extension()).cloned() else { return };
+        let Some(Target { plan, .. }) = &mut self.target else { return };
+        let known = plan.nodes.iter().position(|p| p.node == lead).map(|at| plan.nodes.remove(at));
+        let own = known.unwrap_or(Placement { node: lead, lease_until: now.plus_secs(OWN_SECS) });
+        plan.nodes.insert(0, own);
+    }
+}
+
+/// The nodes of a job of the main queue, that of its script first.
+pub fn nodes_of_main(job: &Job) -> Vec<NodeName> {
+    let first = job.first_node();
+    first.into_iter().chain(job.nodes.iter().filter(|n| Some(*n) != first)).cloned().collect()
+}

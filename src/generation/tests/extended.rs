@@ -1,0 +1,92 @@
+//! Leads of the main queue.
+
+use crate::generation::effect::Effect;
+use crate::generation::phase::Phase;
+use crate::generation::sight::Sight;
+use crate::model::{Directive, JobId, Standing};
+
+use super::rig::{LEAD, Rig, job, n, rig, settings};
+
+/// A main job of one node, whose agent is here.
+fn extended(sizes: &str) -> Rig {
+    let mut r = rig(sizes);
+    r.m.submitted.own = vec![n(1)];
+    r.slurm.insert(LEAD, vec![n(1)]);
+    r.held = false;
+    r.run();
+    r
+}
+
+fn touched(r: &Rig) -> Vec<&Effect> {
+    r.effects.iter().filter(|e| e.job() == LEAD).collect()
+}
+
+#[test]
+fn a_lead_of_the_main_queue_is_never_touched_and_never_without_its_own() {
+    let mut r = extended("1-4");
+    // Nothing is planned for it, or all that it could have, or nothing again.
+    for (target, has) in [(vec![], 1), (vec![1, 3, 4], 3), (vec![3, 1], 2), (vec![], 1), (vec![4], 2)] {
+        for _ in 0..2 {
+            r.target(&target);
+            r.run();
+            r.observe();
+        }
+        assert_eq!(r.nodes_running().len(), has, "{target:?}: {:?}", r.m.phase);
+        assert!(matches!(&r.m.phase, Phase::Running { members } if members[0] == n(1)), "{target:?}");
+    }
+    assert_eq!(touched(&r), Vec::<&Effect>::new());
+    assert!(r.effects.iter().any(|e| matches!(e, Effect::CancelWing { job } if *job != LEAD)));
+    // An agent that falls silent is waited for.
+    r.now = r.now + 1000;
+    r.with(|_, _, _| {});
+    r.with(|_, _, _| {});
+    assert_eq!(touched(&r), Vec::<&Effect>::new());
+}
+
+#[test]
+fn a_main_job_that_slurm_requeues_is_slurms_to_start() {
+    let mut r = extended("1-4");
+    r.target(&[1, 3]);
+    r.run();
+    r.agents.remove(&n(1));
+    r.slurm.remove(&LEAD);
+    for held in [false, true, false] {
+        let mut lead = job(LEAD, &[], 0);
+        (lead.held, lead.state_reason) = (held, "Resources".to_owned());
+        r.now = r.now + 5;
+        let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now };
+        r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+        r.target(&[1, 3]);
+    }
+    assert!(r.m.phase.is_queued());
+    assert_eq!(touched(&r), Vec::<&Effect>::new());
+    // It runs elsewhere now.
+    r.slurm.insert(LEAD, vec![n(5)]);
+    r.observe();
+    r.run();
+    r.target(&[]);
+    r.run();
+    assert_eq!((r.m.submitted.own.clone(), r.nodes_running()), (vec![n(5)], vec!["n5".to_owned()]));
+    assert_eq!(r.m.standing(r.now), Standing::Running);
+}
+
+#[test]
+fn its_own_nodes_have_the_first_ranks() {
+    let mut r = extended("1-4");
+    r.target(&[1, 7]);
+    r.run();
+    r.observe();
+    r.m.submitted.own = vec![n(1), n(2), n(3)];
+    let member = |node| match r.m.directive(&n(node)) {
+        Directive::Run(member) => member,
+        other => panic!("{other:?}"),
+    };
+    let (lead, wing) = (member(1), member(7));
+    assert_eq!(((lead.rank, lead.world), (wing.rank, wing.world)), ((0, 4), (3, 4)));
+    assert_eq!(wing.nodes, [n(1), n(2), n(3), n(7)]);
+    assert!(wing.meeting.is_none(), "nobody could tell those on its further nodes");
+    assert!(r.m.wings.values().any(|w| w.order.qos.is_none()), "a main job's QOS is none for wings");
+    assert_ne!(r.m.job, JobId(0));
+    let read = crate::generation::Machine::from_record(r.m.record()).unwrap();
+    assert_eq!(read.submitted.own.len(), 3);
+}

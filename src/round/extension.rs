@@ -1,0 +1,111 @@
+//! Jobs of the main queue that wings extend, as the planner sees them: all their own nodes are one, a gap
+//! that nobody else can have and that never ends.
+
+use std::sync::Arc;
+
+use super::facts::JobFacts;
+use crate::model::malleable::RateCurve;
+use crate::model::{
+    Curve, CurvePoint, Gap, Gaps, MalleableJob, NodeName, NodeType, Sizes, UnixTime, WindowEnd,
+};
+
+/// For how long a main job's own nodes are counted on, seconds: for longer than any horizon.
+const OWN_SECS: f64 = 86_400.0;
+
+/// Most points of a curve.
+const MOST_POINTS: usize = 64;
+
+/// The gaps, and one for each job's own nodes. `type_at`: the type of a node that a lead is on.
+pub(super) fn with_own<'a>(
+    mut gaps: Arc<Gaps>,
+    jobs: &[JobFacts],
+    type_at: impl Fn(&NodeName) -> Option<&'a NodeType>,
+    now: UnixTime,
+) -> Arc<Gaps> {
+    let own = jobs.iter().filter_map(|j| Some((j.job, j.since, j.place.own.first()?)));
+    let known: Vec<Gap> = own
+        .filter_map(|(job, since, node)| {
+            Some(Gap {
+                node: node.clone(),
+                node_type: type_at(node)?.clone(),
+                since,
+                end: WindowEnd::Unknown,
+                vacate_by: None,
+                usable_until: now.plus_secs(OWN_SECS),
+                expected_secs: OWN_SECS,
+                holder: Some(job),
+            })
+        })
+        .collect();
+    if !known.is_empty() {
+        let all = Arc::make_mut(&mut gaps);
+        let is_own = |node: &NodeName| known.iter().any(|gap| gap.node == *node);
+        all.refused.retain(|(node, _)| !is_own(node));
+        all.gaps.retain(|gap| !is_own(&gap.node));
+        all.gaps.extend(known);
+        all.gaps.sort_by(|a, b| a.node.cmp(&b.node));
+    }
+    gaps
+}
+
+/// Keeps all jobs from what is another's own.
+pub(super) fn keep_from_others(jobs: &mut [MalleableJob], facts: &[JobFacts]) {
+    for (owner, own) in facts.iter().filter_map(|j| Some((j.job, j.place.own.first()?))) {
+        for job in jobs.iter_mut().filter(|job| job.id != owner) {
+            if let Err(at) = job.excluded.binary_search(own) {
+                job.excluded.insert(at, own.clone());
+            }
+        }
+    }
+}
+
+/// The job with its own nodes as one: sizes and rates of so many fewer. Its weight stays: what a further node
+/// is worth is what it adds to them.
+pub(super) fn as_one(job: MalleableJob, fewer: u32) -> MalleableJob {
+    let Some(sizes) = job.sizes.less(fewer).filter(|_| fewer > 0) else { return job };
+    let shifted = |rate: &RateCurve| {
+        let of_plan = match &rate.sizes {
+            Some(all) => Some(all.less(fewer)?),
+            None => None,
+        };
+        let curve = curve_less(&rate.curve, fewer, &sizes)?;
+        Some(RateCurve { curve, sizes: of_plan, ..rate.clone() })
+    };
+    let rates: Vec<RateCurve> = job.rates.iter().filter_map(shifted).collect();
+    if rates.is_empty() { job } else { MalleableJob { rates, sizes, ..job } }
+}
+
+/// The curve over so many fewer nodes: at all sizes where those are few, else at those that are known.
+fn curve_less(curve: &Curve, fewer: u32, sizes: &Sizes) -> Option<Curve> {
+    let mut nodes = sizes.up_to(sizes.max().min(sizes.min().saturating_add(MOST_POINTS as u32)));
+    nodes.extend(curve.points().iter().filter_map(|p| p.nodes.checked_sub(fewer)).filter(|n| *n > 0));
+    nodes.push(sizes.max());
+    nodes.sort_unstable();
+    nodes.dedup();
+    let point = |nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes.saturating_add(fewer)) };
+    Curve::new(nodes.into_iter().map(point).collect()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nodes_of_a_main_job_are_one() {
+        let curve = Curve::parse("1:10,2:18,4:32,8:50").unwrap();
+        let less = curve_less(&curve, 3, &Sizes::parse("1-5").unwrap()).unwrap();
+        for extra in 0..5 {
+            assert!((less.rate(1 + extra) - curve.rate(4 + extra)).abs() < 1e-9, "{extra}");
+        }
+        for (sizes, less) in
+            [("4-12", Some("1-9")), ("2-3", None), ("4,6,8", Some("1,3,5")), ("1-9", Some("1-6"))]
+        {
+            let left = Sizes::parse(sizes).unwrap().less(3).map(|s| s.to_string());
+            assert_eq!(left.as_deref(), less, "{sizes}");
+        }
+        assert_eq!(Sizes::parse("1,3,5").unwrap().plus(3).to_string(), "4,6,8");
+        for (extend, all) in [("1-16", "1-17"), ("4", "1,5"), ("2-4", "1,3,4,5"), ("1,2,4", "1,2,3,5")] {
+            assert_eq!(Sizes::parse(extend).unwrap().beside_one().to_string(), all, "{extend}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Jobs of the main queue that wings extend: their own nodes are theirs, whatever becomes of infill.
+
+use crate::harness::{Site, Train};
+
+/// A job of two nodes of the main queue that may have up to four more.
+fn extended() -> Train {
+    Train::on("2").in_main_queue().option("--time=30").run("--grace 10 --extend 1-4")
+}
+
+/// What nobody but its owner changes of a main job.
+fn untouched(site: &Site, job: u32) -> Vec<String> {
+    let fields = ["Partition", "TimeLimit", "StartTime", "Restarts", "NodeList", "Priority"];
+    fields.map(|key| site.field(job, key)).to_vec()
+}
+
+#[test]
+fn a_main_job_grows_onto_idle_nodes_and_gives_them_back() {
+    let site = Site::acting();
+    let job = extended().submit(&site);
+    site.until_trains_on(job, 6, 60.0);
+    let before = untouched(&site, job);
+    // Two nodes are idle, and it has four that are not its own.
+    let main = site.main_job(15, &["-N4"]);
+    site.starts_within(main, 4.0);
+    site.until_trains_on(job, 4, 30.0);
+    assert_eq!(site.end_of(main.id, 40.0), "COMPLETED 0:0");
+    site.until_trains_on(job, 6, 60.0);
+    let diary = site.diary(job);
+    assert_eq!(diary.lost().iter().max(), Some(&0), "{:?}", diary.lost());
+    assert!(diary.worlds().iter().all(|world| *world >= 2), "less than its own: {:?}", diary.worlds());
+    diary.assert_no_overlap();
+    assert_eq!(untouched(&site, job), before);
+    // Draining takes what is infill's, and nothing else.
+    site.must("infill", &["infill", "drain"]);
+    site.until_trains_on(job, 2, 30.0);
+    site.completes(job);
+    assert_eq!(untouched(&site, job)[..4], before[..4]);
+    site.until_nothing_leaks(10.0);
+}
+
+#[test]
+fn a_main_job_trains_on_its_own_nodes_without_a_daemon() {
+    let site = Site::acting();
+    site.kill_daemon();
+    let job = extended().submit(&site);
+    site.until("it to train on its own", 40.0, || site.diary(job).last_step() > 20);
+    assert_eq!(site.diary(job).worlds(), [2]);
+    // The daemon is back, and dies again once it has grown.
+    site.start();
+    site.until_trains_on(job, 6, 60.0);
+    let reached = site.diary(job).last_step();
+    assert!(reached > 20, "what it did alone is lost");
+    site.kill_daemon();
+    site.until_trains(job, 30, 10.0);
+    // Its command dies: nobody is there to start it but its own agent.
+    let first = site.field(job, "BatchHost");
+    let dies = |p: &&crate::harness::processes::Process| p.runs("trainee.py") && p.node() == Some(&first);
+    site.processes().iter().filter(dies).for_each(|p| p.kill());
+    site.until("it to train on its own again", 60.0, || site.diary(job).worlds().last() == Some(&2));
+    site.until_trains(job, 20, 20.0);
+    assert!(site.diary(job).last_step() > reached);
+    site.start();
+    site.until_trains_on(job, 6, 60.0);
+    site.completes(job);
+}
