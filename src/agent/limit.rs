@@ -165,12 +165,16 @@ fn tells_to_leave(text: &str) -> bool {
     preempted.starts_with(|c: char| c.is_ascii_digit()) && preempted >= started
 }
 
-/// Has Slurm requeue our own job, held, until that ends us.
-pub async fn requeue(programs: Programs, job: JobId) {
+/// Has Slurm requeue our own job, held or not, until that ends us.
+pub async fn requeue(programs: Programs, job: JobId, held: bool) {
     let mut told = false;
+    let word = if held { "requeuehold" } else { "requeue" };
     loop {
-        match run(&programs.scontrol, &["requeuehold", &job.to_string()], "", LOOK_TIMEOUT).await {
-            Ok(_) => tracing::info!("the job goes back to the queue, held, until the daemon starts it again"),
+        match run(&programs.scontrol, &[word, &job.to_string()], "", LOOK_TIMEOUT).await {
+            Ok(_) if held => {
+                tracing::info!("the job goes back to the queue, held, until the daemon starts it again");
+            }
+            Ok(_) => tracing::info!("the job goes back to the queue"),
             Err(error) if !told => {
                 told = true;
                 tracing::error!(%error, "Slurm does not requeue this job; trying again until its time is up");

@@ -18,6 +18,7 @@
 //! | `command`, `processes`, `environment`, `output`, `progress` | the user's command |
 //! | `control` | what is said with a command that stays alive over changes |
 //! | `cpus` | keeps to the CPUs that Slurm gave, where it has a part of its node |
+//! | `unasked` | a start that is in the way of a main job, while the daemon is away |
 //! | `unfit` | a wing that can start nothing on its node |
 //! | `wings`, `programs` | submits the lead's wings; runs Slurm's programs |
 //! | `standalone` | `infill run` outside Slurm |
@@ -48,6 +49,7 @@ mod signals;
 mod standalone;
 mod step;
 mod talk;
+mod unasked;
 mod unfit;
 mod watcher;
 mod wings;
@@ -180,6 +182,7 @@ async fn serve(
         cpus,
         left: place::time_left(|name| std::env::var(name).ok()),
         job: place.job,
+        partition: var("SLURM_JOB_PARTITION"),
         node: place.node,
         programs: Programs::default(),
         lead: match role {

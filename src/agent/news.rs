@@ -16,6 +16,8 @@ pub enum News {
     Looked(Option<Left>),
     /// Slurm takes the job's nodes back.
     Preempted,
+    /// A main job waits for nodes, and no daemon says what to do with this one.
+    InTheWay,
     /// Whether it may train alone, and the promise that the daemon hears nothing meanwhile.
     MayTrainAlone(Option<Solitude>),
     /// What a process of the command says.

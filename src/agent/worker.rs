@@ -75,6 +75,8 @@ pub struct WorkerConfig {
     pub left: Option<Duration>,
     /// Our Slurm job.
     pub job: JobId,
+    /// Its partition.
+    pub partition: Option<String>,
     /// Our node.
     pub node: NodeName,
     /// Slurm's programs.
@@ -102,6 +104,8 @@ enum Leaving {
     No,
     /// The job's time limit is near.
     ForLimit,
+    /// A main job waits, and there is nothing to do here.
+    ForOthers,
     /// Slurm has told us to.
     Told,
 }
@@ -221,6 +225,7 @@ impl Worker {
             News::Preempted if self.leaving != Leaving::Told => self.signalled(Told::Leave),
             News::Preempted => {}
             News::Looked(left) => self.absence.limit.answered(left, Instant::now()),
+            News::InTheWay => self.make_way(),
             News::Heard(heard) => self.heard(heard),
             News::MayTrainAlone(solitude) => self.may_train_alone(solitude),
             News::DaemonIsBack => {
@@ -291,11 +296,13 @@ impl Worker {
         }
         match self.leaving {
             Leaving::No => {}
-            Leaving::ForLimit if self.is_lead() => {
+            Leaving::ForLimit | Leaving::ForOthers if self.is_lead() => {
+                // One that trains alone is not to wait for a daemon.
+                let held = self.leaving == Leaving::ForLimit || self.config.alone.is_none();
                 // Slurm ends us once it has requeued the job.
-                self.tasks.spawn(limit::requeue(self.config.programs.clone(), self.config.job));
+                self.tasks.spawn(limit::requeue(self.config.programs.clone(), self.config.job, held));
             }
-            Leaving::ForLimit | Leaving::Told => {
+            Leaving::ForLimit | Leaving::ForOthers | Leaving::Told => {
                 self.exit = Some(if self.is_lead() { TERMINATED } else { 0 });
             }
         }
@@ -467,7 +474,10 @@ impl Worker {
                 let generation = *generation;
                 self.tell_progress(generation);
             }
-            None if self.leaving == Leaving::No => self.bear_absence(),
+            None if self.leaving == Leaving::No => {
+                self.look_who_waits();
+                self.bear_absence();
+            }
             None => {}
         }
         if self.leaving == Leaving::No && self.exit.is_none() {

@@ -100,7 +100,8 @@ pub struct Place {
     pub lead_now: Option<NodeName>,
     /// Nodes that it does not hold any more, though a part of it is still on them.
     pub left: Vec<NodeName>,
-    /// Nodes of which an agent has said that Slurm takes them back.
+    /// Nodes of which an agent has said that Slurm takes them back, or that a main job waits for: nobody's,
+    /// whoever has them.
     pub taken: Vec<NodeName>,
 }
 

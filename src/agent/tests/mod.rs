@@ -191,6 +191,7 @@ impl Subject {
             own: Vec::new(),
             left: None,
             job: LEAD,
+            partition: Some("infill".to_owned()),
             node: NodeName::new("n1"),
             programs: Programs::default(),
             lead: LEAD,

@@ -25,7 +25,8 @@ fn ends_with(code: i32) -> String {
 /// Slurm, with these answers; it takes no node back. What else it is told is kept in `site`.
 fn slurm(site: &Path, squeue: &str) -> Programs {
     let log = site.join("log").display().to_string();
-    let quiet = r#"case "$*" in *PreemptTime*) echo N/A; exit;; esac"#;
+    let quiet = r#"case "$*" in *PreemptTime*) echo N/A; exit;;
+        *PENDING*) cat $(dirname $0)/pending 2>/dev/null; exit;; esac"#;
     let program = |name: &str, answer: &str| {
         script(site.join(name), &format!("{quiet}; echo {name} \"$@\" >>{log}; {answer}"))
     };
@@ -79,6 +80,33 @@ async fn a_lead_that_starts_without_the_daemon_waits_for_it() {
     daemon.set_away(false);
     subject.says("generation 1 step 2\n").await;
     subject.task.abort();
+}
+
+#[tokio::test]
+async fn a_worker_that_starts_without_the_daemon_is_in_no_main_jobs_way() {
+    let goes = |alone: Option<u32>, away: bool, partition: &'static str| async move {
+        let site = tempfile::tempdir().unwrap();
+        let daemon = FakeDaemon::start(run(1)).await;
+        daemon.set_away(away);
+        let at = chrono::Local::now().format("%Y-%m-%dT%H:%M:%S");
+        std::fs::write(site.path().join("pending"), format!("{partition}|Resources|{at}\n")).unwrap();
+        let programs = slurm(site.path(), "");
+        let subject = Subject::lead_with(&daemon, "--daemon-patience=600", COUNTS, |config| {
+            (config.alone, config.programs) = (alone, programs.clone());
+        });
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        subject.task.abort();
+        said(site.path()).lines().find(|line| line.starts_with("scontrol")).map(str::to_owned)
+    };
+    let (waits, alone, there, others) = tokio::join!(
+        goes(None, true, "main"),
+        goes(Some(0), true, "main"),
+        goes(None, false, "main"),
+        goes(None, true, "infill")
+    );
+    assert_eq!(waits.as_deref(), Some("scontrol requeuehold 100"));
+    assert_eq!(alone.as_deref(), Some("scontrol requeue 100"), "it is not to wait for a daemon");
+    assert_eq!((there, others), (None, None));
 }
 
 #[tokio::test]

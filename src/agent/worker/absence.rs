@@ -9,6 +9,7 @@ use crate::model::{Exit, Member};
 use super::super::alone::{self, Alone};
 use super::super::limit::{self, Due, Limit, SILENCE};
 use super::super::news::{News, Solitude};
+use super::super::unasked;
 use super::{Leaving, Openings, Worker, WorkerConfig};
 
 /// What is kept free at the end of a job, for Slurm to requeue it: so much, or half of what is left.
@@ -22,6 +23,8 @@ pub(super) struct Absence {
     failures: u32,
     /// The end of the job's time.
     pub(super) limit: Limit,
+    /// When we began, until it was looked whether we are in the way.
+    began: Option<Instant>,
     /// After how long an absence it is said (again) that we wait.
     next_word: Duration,
 }
@@ -29,7 +32,7 @@ pub(super) struct Absence {
 impl Absence {
     /// Of a worker that says something after so long, and whose job has this limit.
     pub(super) fn new(patience: Duration, limit: Limit) -> Absence {
-        Absence { alone: Alone::No, failures: 0, limit, next_word: patience }
+        Absence { alone: Alone::No, failures: 0, limit, began: Some(Instant::now()), next_word: patience }
     }
 }
 
@@ -64,6 +67,37 @@ impl Worker {
             Exit { code: 0, .. } => self.exit = Some(0),
             Exit { code, .. } if self.absence.failures > most => self.exit = Some(code),
             Exit { .. } => self.start(&self.alone_member(), false),
+        }
+    }
+
+    /// Whoever has just begun and hears nothing looks once whether a main job waits. One of the main queue is
+    /// in nobody's way.
+    pub(super) fn look_who_waits(&mut self) {
+        let Some(began) = self.absence.began else { return };
+        let partition = self.config.partition.clone().filter(|_| self.config.own.is_empty());
+        let Some(partition) = partition.filter(|_| self.assignment.is_none() && self.ended.is_none()) else {
+            self.absence.began = None;
+            return;
+        };
+        if began.elapsed() < unasked::FIRST_WORD {
+            return;
+        }
+        self.absence.began = None;
+        let (link, programs) = (self.link.clone(), self.config.programs.clone());
+        let tell = self.news.0.clone();
+        self.tasks.spawn(async move {
+            if unasked::is_in_the_way(&link, &programs, &partition).await {
+                // A worker that has ended wants to know nothing more.
+                tell.send(News::InTheWay).await.ok();
+            }
+        });
+    }
+
+    /// Gives the node back on which there is nothing to do.
+    pub(super) fn make_way(&mut self) {
+        if self.running.is_none() && self.assignment.is_none() && self.leaving == Leaving::No {
+            tracing::info!("the daemon does not answer, and a main job waits: giving the node back");
+            self.leave(Leaving::ForOthers, Duration::ZERO);
         }
     }
 

@@ -50,6 +50,9 @@ impl Fleet {
         let entry = self.jobs.get_mut(&lead)?;
         let (mut outcome, mut measured) = (Outcome::default(), Vec::new());
         for event in &report.events {
+            if matches!(event, AgentEvent::Leaving) {
+                self.racing.taken(&report.node, now);
+            }
             measured.extend(entry.progress(&report.node, event, now));
             entry.machine.event(&report.node, event, &self.settings, now, &mut outcome);
         }

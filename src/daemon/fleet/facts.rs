@@ -12,7 +12,12 @@ impl Fleet {
     /// The jobs that have not ended, as they are now.
     pub fn facts(&self, now: UnixTime) -> Vec<JobFacts> {
         let counts = |e: &&Entry| !e.has_ended() && !e.is_away_from_its_own();
-        self.jobs.values().filter(counts).map(|e| e.facts(now)).collect()
+        let mut facts: Vec<JobFacts> = self.jobs.values().filter(counts).map(|e| e.facts(now)).collect();
+        // Whoever has them: they are a main job's.
+        if let Some(first) = facts.first_mut() {
+            first.place.taken.extend(self.racing.nodes.iter().cloned());
+        }
+        facts
     }
 
     /// One job as it is now.

@@ -6,6 +6,7 @@ use tracing::Level;
 
 use super::entry::{About, Entry};
 use super::output::{Batch, Lesson, Output};
+use super::racing::Racing;
 use crate::config::Config;
 use crate::daemon::lines::{Agent, Word};
 use crate::daemon::orders::Orders;
@@ -47,6 +48,8 @@ pub struct Fleet {
     pub orders: Orders,
     /// Wings without a lead that were cancelled, and when.
     pub(super) orphans: BTreeMap<JobId, UnixTime>,
+    /// What is in the way of a main job that takes nodes back.
+    pub(super) racing: Racing,
     /// When each node was last used by us.
     pub(super) left_at: BTreeMap<NodeName, UnixTime>,
 }
@@ -73,6 +76,7 @@ impl Fleet {
             jobs: BTreeMap::new(),
             orders: Orders::default(),
             orphans: BTreeMap::new(),
+            racing: Racing::default(),
             left_at: BTreeMap::new(),
         }
     }

@@ -39,6 +39,7 @@ impl Fleet {
     /// cannot be read, each with the reason.
     pub fn see(&mut self, snapshot: &Snapshot, read_at: UnixTime, now: UnixTime) -> (Output, Vec<String>) {
         let ours = self.ours(snapshot);
+        self.racing.look(snapshot, &self.settings.partition, read_at);
         let mut out = Output::default();
         self.ended_wings = ours.iter().filter(|j| j.state.is_ended() && lead_of(j).is_some()).count();
         // Of a job that is new nothing younger is known than this snapshot, which says how it is.

@@ -7,6 +7,7 @@ mod facts;
 mod jobs;
 mod meet;
 mod output;
+mod racing;
 mod requests;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -1,0 +1,78 @@
+//! A start that nobody wants any more: while a main job takes its nodes together, Slurm may start ours on one
+//! of them, and it takes that back only when it next looks at the whole queue, up to a minute later.
+//!
+//! Seen on 24.11: the main scheduler preempts for a job and goes on; backfill leaves that job out while its
+//! nodes become free, and starts what waits behind it on those that were idle. The daemon sees to it. Where
+//! it does not answer, a worker that has just begun has nothing to do, and goes.
+
+use std::time::Duration;
+
+use chrono::{Local, NaiveDateTime, TimeDelta};
+use tokio::time::timeout;
+
+use super::link::Link;
+use super::programs::{Programs, run};
+
+/// By then a daemon has said what to do.
+pub const FIRST_WORD: Duration = Duration::from_secs(1);
+
+/// A daemon that is there says so within this time, whatever becomes of Slurm.
+const WELL_WITHIN: Duration = Duration::from_millis(500);
+
+/// Slurm's program may take so long.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Main jobs that were submitted before wait for something else, seconds.
+const LATELY_SECS: i64 = 60;
+
+/// What Slurm says of jobs that wait for nodes.
+const WAITS_FOR_NODES: [&str; 3] = ["None", "Priority", "Resources"];
+
+/// Whether no daemon answers, and a main job that has come lately waits for nodes. `malleable`: our own
+/// partition.
+pub async fn is_in_the_way(link: &Link, programs: &Programs, malleable: &str) -> bool {
+    if timeout(WELL_WITHIN, link.is_well()).await.is_ok_and(|well| well) {
+        return false;
+    }
+    let args = ["--states=PENDING", "--noheader", "--format=%P|%r|%V"];
+    match run(&programs.squeue, &args, "", LOOK_TIMEOUT).await {
+        Ok(text) => text.lines().any(|line| waits_for_nodes(line, malleable, Local::now().naive_local())),
+        Err(error) => {
+            tracing::warn!(%error, "squeue does not say who waits");
+            false
+        }
+    }
+}
+
+/// Whether `PARTITION|REASON|SUBMITTED` tells of such a job. What cannot be read is none.
+fn waits_for_nodes(line: &str, malleable: &str, now: NaiveDateTime) -> bool {
+    let mut words = line.trim().split('|');
+    let (Some(partition), Some(reason), Some(at)) = (words.next(), words.next(), words.next()) else {
+        return false;
+    };
+    let lately = NaiveDateTime::parse_from_str(at, "%Y-%m-%dT%H:%M:%S")
+        .is_ok_and(|at| now.signed_duration_since(at).abs() < TimeDelta::seconds(LATELY_SECS));
+    partition != malleable && WAITS_FOR_NODES.contains(&reason) && lately
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_nodes() {
+        let now = NaiveDateTime::parse_from_str("2026-11-25T03:26:41", "%Y-%m-%dT%H:%M:%S").unwrap();
+        for (line, waits) in [
+            ("debug|Resources|2026-11-25T03:26:39", true),
+            ("main,long|Priority|2026-11-25T03:25:50", true),
+            ("main|Resources|2026-11-25T03:20:00", false),
+            ("main|Dependency|2026-11-25T03:26:39", false),
+            ("infill|Resources|2026-11-25T03:26:39", false),
+            ("main|Resources|N/A", false),
+            ("main|Resources", false),
+            ("", false),
+        ] {
+            assert_eq!(waits_for_nodes(line, "infill", now), waits, "{line}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Nodes on which ours has started in the way of a main job.
+//!
+//! While a main job takes nodes back, Slurm may start a lead or wing of ours on one that was idle: its main
+//! scheduler preempts for the job and goes on, and backfill leaves the job out until its nodes are free (seen
+//! on 24.11). The job then waits until Slurm next looks at its whole queue. What shows it: nodes that Slurm
+//! has taken back stay idle, a main job that was there before still waits for nodes, and ours have begun
+//! since.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::{Job, NodeName, Snapshot, UnixTime};
+
+/// Seconds for which a node that was taken back may wait for the job that it was taken for.
+const RACE_SECS: f64 = 30.0;
+
+/// Slurm knows whole seconds.
+const ROUNDING_SECS: f64 = 1.0;
+
+/// What Slurm says of jobs that wait for nodes.
+const WAITS_FOR_NODES: [&str; 3] = ["None", "Priority", "Resources"];
+
+/// What Slurm takes back, and what is in its way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Racing {
+    /// When an agent said of a node that Slurm takes it back.
+    taken_at: BTreeMap<NodeName, UnixTime>,
+    /// Nodes that nobody plans for now: those, and those of the jobs that are in the way.
+    pub nodes: BTreeSet<NodeName>,
+}
+
+impl Racing {
+    /// Takes in that Slurm takes a node back.
+    pub fn taken(&mut self, node: &NodeName, now: UnixTime) {
+        self.taken_at.insert(node.host(), now);
+    }
+
+    /// Looks who is in the way now, in a snapshot that was read from `read_at` on.
+    pub fn look(&mut self, snapshot: &Snapshot, malleable: &str, read_at: UnixTime) {
+        self.taken_at.retain(|_, at| read_at.secs_since(*at) < RACE_SECS);
+        self.nodes = self.in_the_way(snapshot, malleable).unwrap_or_default();
+    }
+
+    fn in_the_way(&self, snapshot: &Snapshot, malleable: &str) -> Option<BTreeSet<NodeName>> {
+        let is_idle = |node: &NodeName| snapshot.node(node).is_some_and(|n| n.state.is_idle());
+        let idle: Vec<(&NodeName, UnixTime)> =
+            self.taken_at.iter().map(|(node, at)| (node, *at)).filter(|(node, _)| is_idle(node)).collect();
+        let since = idle.iter().map(|(_, at)| *at).min()?.plus_secs(-ROUNDING_SECS);
+        let waits = |job: &&Job| {
+            job.waits_in_main_queue(malleable)
+                && WAITS_FOR_NODES.contains(&job.state_reason.as_str())
+                && job.submit_time.is_some_and(|at| at <= since.plus_secs(2.0 * ROUNDING_SECS))
+        };
+        snapshot.jobs.iter().find(waits)?;
+        let began = |job: &&Job| {
+            job.partition == malleable
+                && job.state.is_running()
+                && !job.is_preempted()
+                && job.start_time.is_some_and(|at| at >= since)
+        };
+        let theirs = snapshot.jobs.iter().filter(began).flat_map(|job| job.nodes.iter().cloned());
+        let theirs: BTreeSet<NodeName> = theirs.collect();
+        // Where nothing of ours is in the way, the job waits for something else.
+        let idle = idle.into_iter().map(|(node, _)| node.clone());
+        (!theirs.is_empty()).then(|| theirs.into_iter().chain(idle).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BaseState, JobId, Node, NodeState, NodeType};
+
+    const NOW: UnixTime = UnixTime(1000);
+
+    fn node(name: &str, state: &str) -> Node {
+        let state = NodeState::from_words([state]);
+        Node { state, ..Node::new(name.into(), NodeType::new("cpu8")) }
+    }
+
+    fn job(id: u32, partition: &str, nodes: &[&str], secs: i64) -> Job {
+        let state = if nodes.is_empty() { BaseState::Pending } else { BaseState::Running };
+        Job {
+            nodes: nodes.iter().map(|n| NodeName::from(*n)).collect(),
+            state_reason: "Resources".to_owned(),
+            submit_time: Some(NOW + secs),
+            start_time: Some(NOW + secs),
+            ..Job::new(JobId(id), partition, state)
+        }
+    }
+
+    /// Nodes that are left to a main job which came at 0 s, where n1 was taken back at 1 s, and this is seen
+    /// at 3 s.
+    fn left(n1: &str, jobs: &[Job]) -> Vec<String> {
+        let mut racing = Racing::default();
+        racing.taken(&"n1".into(), NOW + 1);
+        let nodes = vec![node("n1", n1), node("n2", "ALLOCATED"), node("n3", "IDLE")];
+        let snapshot = Snapshot { nodes, jobs: jobs.to_vec(), ..Snapshot::default() };
+        racing.look(&snapshot, "infill", NOW + 3);
+        racing.nodes.iter().map(NodeName::to_string).collect()
+    }
+
+    #[test]
+    fn what_began_while_nodes_were_taken_back_makes_way() {
+        let (main, ours) = (job(1, "main", &[], 0), job(2, "infill", &["n2"], 1));
+        assert_eq!(left("IDLE", &[main.clone(), ours.clone()]), ["n1", "n2"]);
+        // The main job has the node, or nobody waits, or for something else, or it came later.
+        assert!(left("ALLOCATED", &[main.clone(), ours.clone()]).is_empty());
+        assert!(left("IDLE", std::slice::from_ref(&ours)).is_empty());
+        let held = Job { state_reason: "Dependency".to_owned(), ..main.clone() };
+        assert!(left("IDLE", &[held, ours.clone()]).is_empty());
+        assert!(left("IDLE", &[job(1, "main", &[], 3), ours]).is_empty());
+        // What ran before is not in the way: Slurm takes it back if it wants it.
+        assert!(left("IDLE", &[main, job(2, "infill", &["n2"], -9)]).is_empty());
+    }
+}
