@@ -16,6 +16,7 @@ mod belief;
 pub mod costs;
 pub mod kinship;
 mod learn;
+pub mod length;
 mod library;
 mod means;
 mod meter;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser, Subcommand};
 
 use super::{
-    advise, config, doctor, exit, explain, gaps, generate, jobs, nodes, plan, plans, profiles, rounds,
-    simulate, status,
+    advise, config, doctor, exit, explain, gaps, generate, history, jobs, nodes, plan, plans, profiles,
+    rounds, simulate, status,
 };
 use crate::agent;
 
@@ -64,6 +64,8 @@ pub enum Command {
     Profiles(profiles::ProfilesArgs),
     /// Read or suggest files of execution plans, for `infill run --plans`
     Plans(plans::PlansArgs),
+    /// Show how well the lengths of a log's jobs can be predicted
+    History(history::HistoryArgs),
     /// Show what would be learned of a job whose throughput is known, and how well
     Advise(advise::AdviseArgs),
     /// Show what would be harvested on a machine whose log is known, under several policies
@@ -125,12 +127,14 @@ mod tests {
             "infill gaps --idle summit.csv.xz",
             "infill simulate --log kth.swf --curves a.csv --policy infill,bound -h -o %p|%e --html out.html",
             "infill simulate --machine 8x8:a800 --workload j.csv --plans p.csv --facts f.csv --restart 260 --speed-up 4 --json",
+            "infill simulate --machine 468x1 --workload h.csv --order fcfs,gittins --stop 300 --mix 50 --json",
             "infill simulate --machine 29x4:a100,7x16:v100 --workload j.csv --plans p.csv --scale-work 0.2 --secs 150000 -h",
             "infill plan --local --json",
             "infill explain 12",
             "infill explain n7",
             "infill explain 12 --at now-10minutes",
             "infill explain n7 --json --at 2026-11-20T22:10",
+            "infill history check --log h.csv.gz --train 0.3 --rows 9000 --seed 2 --json",
             "infill rounds",
             "infill rounds -h -o %t|%s -n 1000 --before 22:10",
             "infill rounds --json --limit 5",
@@ -187,7 +191,7 @@ mod tests {
             Some(ErrorKind::ArgumentConflict)
         );
         let machine = "infill simulate --workload j.csv --plans p.csv --machine";
-        assert_eq!(kind(&format!("{machine} 8x8")), Some(ErrorKind::ValueValidation));
+        assert_eq!(kind(&format!("{machine} 8")), Some(ErrorKind::ValueValidation));
         assert_eq!(kind(&format!("{machine} 8x8:a --curves c.csv")), Some(ErrorKind::ArgumentConflict));
         assert_eq!(kind(&format!("{machine} 8x8:a --speed-up 0")), Some(ErrorKind::ValueValidation));
         assert_eq!(kind("infill simulate --machine 8x8:a"), Some(ErrorKind::MissingRequiredArgument));

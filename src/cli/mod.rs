@@ -14,6 +14,7 @@ mod filter;
 mod gaps;
 mod generate;
 mod hidden;
+mod history;
 mod jobs;
 mod logging;
 mod nodes;
@@ -99,6 +100,7 @@ fn dispatch(cli: Cli) -> CommandResult {
         Command::Rounds(args) => block_on(rounds::run(args, &session)),
         Command::Explain(args) => block_on(explain::run(args, &session)),
         Command::Profiles(args) => block_on(profiles::run(args, &session)),
+        Command::History(args) => history::run(&args),
         Command::Advise(args) => advise::run(&args, &session),
         Command::Simulate(args) => simulate::run(&args, &session),
         Command::Pause => block_on(control::run(control::Order::Pause, &session)),

@@ -14,6 +14,7 @@ mod cluster;
 mod engine;
 pub mod job;
 mod newcomers;
+pub mod order;
 pub mod policy;
 pub mod queue;
 mod recorded;

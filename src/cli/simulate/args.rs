@@ -11,6 +11,7 @@ use crate::cli::filter::TableArgs;
 use crate::model::trace::MAX_NODES_A_MACHINE;
 use crate::sim::closed::Machine;
 use crate::sim::job::Accounting;
+use crate::sim::order::Order;
 use crate::sim::supply::Worth;
 use crate::traces::SwfLayout;
 
@@ -174,8 +175,9 @@ impl SupplyArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct ClosedArgs {
     /// A machine of its own instead of a log: NODESxGPUS:TYPE[,…], such as 8x8:a800, with the jobs of
-    /// --workload and the speeds of --plans; all its nodes are always there
-    #[arg(long, value_name = "SPEC", requires_all = ["workload", "plans"], conflicts_with_all = ["log", "idle", "curves", "html", "days", "warm"])]
+    /// --workload and the speeds of --plans; all its nodes are always there. With --order its GPUs are units of
+    /// one kind (468x1)
+    #[arg(long, value_name = "SPEC", requires = "workload", conflicts_with_all = ["log", "idle", "curves", "html", "days", "warm"])]
     pub machine: Option<Machine>,
     /// CSV of how fast models train: model, plan, gpus, nodes, dp, tp, pp, global_batch, iter_time_s and
     /// perhaps placement, zero, offload, gc, gpu_type; or of their best plans: model, params, batch,
@@ -185,6 +187,17 @@ pub struct ClosedArgs {
     /// CSV of what is known of models beforehand: model and params_mi, millions of parameters
     #[arg(long, value_name = "FILE", requires = "machine")]
     pub facts: Option<PathBuf>,
+    /// Compare orders in which jobs of fixed size have their turn: fcfs, las, 2d-las, srpt-oracle,
+    /// srpt-predicted, a-srpt, borda, gittins. --workload is a log as for `infill history check`, whose first 30 %
+    /// are only learned from
+    #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "machine", conflicts_with_all = ["plans", "policy"])]
+    pub order: Vec<Order>,
+    /// Seconds of work that a job has more each time it was stopped
+    #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = secs, requires = "order")]
+    pub stop: f64,
+    /// For how many of a hundred kinds of jobs (user, name and size) the prediction is used
+    #[arg(long, value_name = "PERCENT", default_value_t = 100.0, value_parser = per_cent, requires = "order")]
+    pub mix: f64,
     /// Seconds without a step at a job's start, and whenever it gets other GPUs or another plan
     #[arg(long, value_name = "S", default_value_t = 260.0, value_parser = secs, requires = "machine")]
     pub restart: f64,
@@ -273,6 +286,11 @@ impl From<Alike> for Worth {
 fn secs(text: &str) -> Result<f64, String> {
     let secs: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     if (0.0..=1e6).contains(&secs) { Ok(secs) } else { Err("expected 0 to 1000000 seconds".to_owned()) }
+}
+
+fn per_cent(text: &str) -> Result<f64, String> {
+    let share: Option<f64> = text.parse().ok().filter(|n| (0.0..=100.0).contains(n));
+    share.ok_or_else(|| "expected 0 to 100".to_owned())
 }
 
 fn positive(text: &str) -> Result<f64, String> {

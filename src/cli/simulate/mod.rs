@@ -5,6 +5,7 @@ pub mod args;
 mod closed;
 mod command;
 mod document;
+mod order;
 mod page;
 mod progress;
 pub mod setup;
@@ -34,6 +35,9 @@ const USUAL: [&str; 4] = ["infill", "infill-known", "freetrain", "bound"];
 /// Simulates.
 pub fn run(args: &SimulateArgs, session: &Session) -> CommandResult {
     if let Some(machine) = &args.closed.machine {
+        if !args.closed.order.is_empty() {
+            return order::run(args, machine);
+        }
         return closed::run(args, machine);
     }
     let config = session.config()?;

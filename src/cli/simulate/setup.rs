@@ -180,7 +180,7 @@ fn supply(args: &SimulateArgs, curves: &[NamedCurve]) -> Result<Supply, Failure>
 }
 
 /// What a file says; tells on stderr of the lines that were passed over.
-pub(super) fn told<T>(path: &Path, reading: Result<Reading<T>, TraceError>) -> Result<T, Failure> {
+pub(in crate::cli) fn told<T>(path: &Path, reading: Result<Reading<T>, TraceError>) -> Result<T, Failure> {
     let reading = reading.with_context(|| format!("cannot use {}", path.display()));
     let reading = reading.map_err(|e| Exit::Input.because(e))?;
     if reading.malformed_count > 0 {

@@ -8,6 +8,9 @@ use crate::model::NodeType;
 /// Most GPUs of a machine.
 const MAX_GPUS: u32 = 65_536;
 
+/// The type of GPUs that have no name.
+const ANY: &str = "any";
+
 /// Nodes of one type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
@@ -38,7 +41,7 @@ pub struct Seat {
 /// What is no machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected NODESxGPUS:TYPE[,…], such as 8x8:a800 or 29x4:a100,58x2:a40, with {MAX_GPUS} GPUs at most; found {0:?}"
+    "expected NODESxGPUS[:TYPE][,…], such as 8x8:a800 or 29x4:a100,58x2:a40, with {MAX_GPUS} GPUs at most; found {0:?}"
 )]
 pub struct NoMachine(String);
 
@@ -143,7 +146,8 @@ impl FromStr for Machine {
 }
 
 fn pool(text: &str) -> Option<Pool> {
-    let (shape, node_type) = text.trim().split_once(':')?;
+    // GPUs of one kind need no name.
+    let (shape, node_type) = text.trim().split_once(':').unwrap_or((text.trim(), ANY));
     let (nodes, gpus) = shape.split_once('x')?;
     let number = |text: &str| text.parse::<u32>().ok().filter(|n| (1..=MAX_GPUS).contains(n));
     let (nodes, per_node) = (number(nodes)?, number(gpus)?);
@@ -155,7 +159,10 @@ impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, pool) in self.pools.iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
-            write!(f, "{comma}{}x{}:{}", pool.free.len(), pool.per_node, pool.node_type)?;
+            write!(f, "{comma}{}x{}", pool.free.len(), pool.per_node)?;
+            if pool.node_type.as_str() != ANY {
+                write!(f, ":{}", pool.node_type)?;
+            }
         }
         Ok(())
     }
@@ -186,12 +193,16 @@ mod tests {
 
     #[test]
     fn machines_are_read_and_shown() {
+        let plain = "468x1".parse::<Machine>().map(|m| (m.to_string(), m.gpus()));
+        assert_eq!(plain, Ok(("468x1".to_owned(), 468)));
         let text = "29x4:a100,7x16:v100";
         let machine: Machine = text.parse().unwrap();
         assert_eq!((machine.to_string().as_str(), machine.gpus()), (text, 228));
-        for wrong in ["", "8x8", "8:a", "0x8:a", "8x0:a", "8x8:", "1x1:a,2x2:a", "65536x2:a", "99999x99999:a"]
-        {
-            assert!(wrong.parse::<Machine>().unwrap_err().to_string().contains("NODESxGPUS:TYPE"), "{wrong}");
+        for wrong in ["", "8", "8:a", "0x8:a", "8x0:a", "8x8:", "1x1:a,2x2:a", "65536x2:a", "99999x99999:a"] {
+            assert!(
+                wrong.parse::<Machine>().unwrap_err().to_string().contains("NODESxGPUS[:TYPE]"),
+                "{wrong}"
+            );
         }
     }
 }

@@ -1,0 +1,184 @@
+//! A distribution of lengths, as atoms of equal weight.
+
+/// No length is shorter, seconds: logarithms are taken of them.
+pub const SHORTEST_SECS: f64 = 1.0;
+
+/// How far from the middle a tail of a tenth begins, as a share of the jobs.
+const TAIL: f64 = 0.4;
+
+/// What is outlived altogether is expected to last half as long again as it has, and no less than this,
+/// seconds.
+const LEAST_MORE_SECS: f64 = 30.0;
+
+/// A distribution of a job's length: natural logarithms of seconds (or of other units of work), ascending,
+/// each as likely as the others. Never empty.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lengths(Vec<f64>);
+
+impl Lengths {
+    /// Of these logarithms; those that are no numbers are left out. `None` where nothing is left.
+    pub fn of(mut atoms: Vec<f64>) -> Option<Lengths> {
+        atoms.retain(|a| a.is_finite());
+        atoms.sort_by(f64::total_cmp);
+        (!atoms.is_empty()).then_some(Lengths(atoms))
+    }
+
+    /// Of logarithms with weights, as so many atoms: its quantiles in the middle of equal shares. `None` where
+    /// nothing has weight.
+    pub fn of_weighted(mut all: Vec<(f64, f64)>, count: usize) -> Option<Lengths> {
+        all.retain(|(at, weight)| at.is_finite() && *weight > 0.0);
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let sum: f64 = all.iter().map(|(_, weight)| weight).sum();
+        let mut from = all.iter();
+        let (mut now, mut below) = from.next().map(|(at, weight)| (*at, *weight))?;
+        let middle = |i: usize| (i as f64 + 0.5) / count as f64 * sum;
+        let atoms = (0..count).map(|i| {
+            while below < middle(i) {
+                let Some((at, weight)) = from.next() else { break };
+                (now, below) = (*at, below + weight);
+            }
+            now
+        });
+        Lengths::of(atoms.collect())
+    }
+
+    /// Both, each with half of the weight if they have as many atoms.
+    pub fn pooled(&self, other: &Lengths) -> Lengths {
+        let mut atoms = self.0.clone();
+        atoms.extend_from_slice(&other.0);
+        atoms.sort_by(f64::total_cmp);
+        Lengths(atoms)
+    }
+
+    /// The atoms, ascending.
+    pub fn atoms(&self) -> &[f64] {
+        &self.0
+    }
+
+    /// The logarithm that a share of the jobs stay below, 0 to 1, linear between the atoms, which stand in
+    /// the middle of their shares.
+    pub fn quantile(&self, share: f64) -> f64 {
+        let last = self.0.len() - 1;
+        let at = (share * self.0.len() as f64 - 0.5).clamp(0.0, last as f64);
+        let (below, above) = (self.0[at.floor() as usize], self.0[at.ceil() as usize]);
+        below + (above - below) * (at - at.floor())
+    }
+
+    /// The same in seconds.
+    pub fn secs(&self, share: f64) -> f64 {
+        self.quantile(share).exp()
+    }
+
+    /// Stretched about its median, downwards and upwards: wholly in its tails of a tenth, less towards its
+    /// middle, so that its median stays. The tails count as `least` away from that at least.
+    pub fn stretched(&self, down: f64, up: f64, least: f64) -> Lengths {
+        let (middle, count) = (self.quantile(0.5), self.0.len() as f64);
+        let stretch = |(i, atom): (usize, &f64)| {
+            let place = (i as f64 + 0.5) / count - 0.5;
+            let towards_tail = (place.abs() / TAIL).min(1.0);
+            let away = (atom - middle).abs().max(least * towards_tail);
+            let times = |stretch: f64| 1.0 + (stretch - 1.0) * towards_tail;
+            if place < 0.0 { middle - times(down) * away } else { middle + times(up) * away }
+        };
+        Lengths(self.0.iter().enumerate().map(stretch).collect())
+    }
+
+    /// No longer than the time limit, seconds.
+    pub fn capped(&self, limit_secs: Option<f64>) -> Lengths {
+        let most = limit_secs.filter(|l| *l > 0.0).map_or(f64::INFINITY, |l| l.max(SHORTEST_SECS).ln());
+        Lengths(self.0.iter().map(|a| a.min(most)).collect())
+    }
+
+    /// Whether it is narrow: the middle half lies within a factor of two.
+    pub fn is_narrow(&self) -> bool {
+        self.quantile(0.75) - self.quantile(0.25) < std::f64::consts::LN_2
+    }
+
+    /// Seconds that are left of a job that has run for so long, each as likely: the atoms that it has not
+    /// outlived. Where it has outlived all, half of what it has done.
+    pub fn left_secs(&self, done_secs: f64) -> Vec<f64> {
+        let left = self.0.iter().map(|a| a.exp() - done_secs).filter(|left| *left > 0.0);
+        let left: Vec<f64> = left.collect();
+        if left.is_empty() { vec![(done_secs / 2.0).max(LEAST_MORE_SECS)] } else { left }
+    }
+
+    /// The median of what is left, seconds.
+    pub fn median_left_secs(&self, done_secs: f64) -> f64 {
+        let left = self.left_secs(done_secs);
+        let (below, above) = (left[(left.len() - 1) / 2], left[left.len() / 2]);
+        f64::midpoint(below, above)
+    }
+
+    /// What is left by the median, doubled until it is above what was done: whoever outlives a prediction sinks
+    /// in steps. Seconds, at least one.
+    pub fn corrected_left_secs(&self, done_secs: f64) -> f64 {
+        let median = self.secs(0.5).max(SHORTEST_SECS);
+        let doublings = ((done_secs + 1.0) / median).max(1.0).log2().ceil();
+        (median * doublings.exp2() - done_secs).max(1.0)
+    }
+
+    /// The Gittins index of a job that has run for so long: the best ratio, over all times to go on for, of the
+    /// chance that it ends by then to the seconds that this takes. A scan over the atoms that it has not
+    /// outlived.
+    pub fn gittins(&self, done_secs: f64) -> f64 {
+        let left = self.left_secs(done_secs);
+        let (mut ended, mut best) = (0.0, 0.0_f64);
+        for (i, secs) in left.iter().enumerate() {
+            ended += secs;
+            let go_on = (left.len() - 1 - i) as f64;
+            best = best.max((i + 1) as f64 / (ended + go_on * secs).max(1e-9));
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_secs(secs: &[f64]) -> Lengths {
+        Lengths::of(secs.iter().map(|s| s.ln()).collect()).unwrap()
+    }
+
+    #[test]
+    fn quantiles_stand_in_the_middle_of_their_shares() {
+        let four = of_secs(&[800.0, 100.0, 200.0, 400.0]);
+        assert!((four.secs(0.125) - 100.0).abs() < 1e-9 && (four.secs(0.0) - 100.0).abs() < 1e-9);
+        assert!((four.secs(0.5) - 200.0 * 2.0_f64.sqrt()).abs() < 1e-9, "between, by the logarithm");
+        assert!(!four.is_narrow() && of_secs(&[100.0, 150.0]).is_narrow());
+        assert!((four.capped(Some(250.0)).secs(1.0) - 250.0).abs() < 1e-9);
+        assert_eq!(Lengths::of(vec![f64::NAN]), None);
+        let wide = four.stretched(1.0, 2.0, 0.0);
+        assert!((wide.quantile(0.5) - four.quantile(0.5)).abs() < 0.1 && wide.secs(1.0) > 1500.0, "{wide:?}");
+    }
+
+    #[test]
+    fn weights_are_shares_of_the_atoms() {
+        let ln = |s: f64| s.ln();
+        let lengths =
+            Lengths::of_weighted(vec![(ln(10.0), 3.0), (ln(90.0), 1.0), (ln(5.0), 0.0)], 8).unwrap();
+        let tens = lengths.atoms().iter().filter(|a| (**a - ln(10.0)).abs() < 1e-9).count();
+        assert_eq!((tens, lengths.atoms().len()), (6, 8));
+        assert_eq!(Lengths::of_weighted(Vec::new(), 8), None);
+    }
+
+    #[test]
+    fn what_is_left_is_what_was_not_outlived() {
+        let lengths = of_secs(&[100.0, 200.0, 1000.0]);
+        assert!((lengths.median_left_secs(0.0) - 200.0).abs() < 1e-6);
+        assert!((lengths.median_left_secs(150.0) - 450.0).abs() < 1e-6, "between 50 and 850");
+        assert!((lengths.median_left_secs(5000.0) - 2500.0).abs() < 1e-6);
+        let corrected = [0.0, 150.0, 250.0, 900.0].map(|done| lengths.corrected_left_secs(done).round());
+        assert_eq!(corrected, [200.0, 50.0, 150.0, 700.0], "200 s, doubled as often as it takes");
+    }
+
+    /// At any age the best time to go on for is one of the atoms.
+    #[test]
+    fn the_gittins_index_is_the_best_chance_a_second() {
+        let lengths = of_secs(&[100.0, 200.0, 1000.0]);
+        // Until 100 s: one of three ends, in 100 s each; until 200 s two in 500 s; until 1,000 s three in 1,300.
+        assert!((lengths.gittins(0.0) - 2.0 / 500.0).abs() < 1e-9);
+        assert!((lengths.gittins(200.0) - 1.0 / 800.0).abs() < 1e-9);
+        assert!(lengths.gittins(999.0) > 0.9);
+    }
+}

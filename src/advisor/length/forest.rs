@@ -1,0 +1,106 @@
+//! A random forest that gives distributions: each tree is grown until its leaves hold a few jobs, so that what it
+//! says is the length of jobs that were alike, and all trees together are a sample of such.
+
+use smartcore::ensemble::random_forest_regressor::{RandomForestRegressor, RandomForestRegressorParameters};
+use smartcore::linalg::basic::matrix::DenseMatrix;
+
+/// Trees.
+const TREES: u64 = 128;
+
+/// Jobs that a leaf holds at least. Of 1, 2 and 3, with what is pooled of it, the best on three public logs.
+const LEAF: usize = 2;
+
+/// Share of the numbers among which each branch chooses.
+const TRIED: f64 = 0.4;
+
+/// Fewer jobs than that make no forest.
+pub const FEWEST: usize = 200;
+
+type Tree = RandomForestRegressor<f64, f64, DenseMatrix<f64>, Vec<f64>>;
+
+/// Why there is no forest.
+#[derive(Debug, thiserror::Error)]
+pub enum ForestError {
+    /// Too little is known.
+    #[error("{0} jobs are too few for a forest, which needs {FEWEST}")]
+    TooFew(usize),
+    /// The library refuses the numbers.
+    #[error("growing the forest: {0}")]
+    Refused(String),
+}
+
+/// What was learned from jobs that have ended. It is grown anew from them, and never stored.
+#[derive(Debug)]
+pub struct Forest(Vec<Tree>);
+
+impl Forest {
+    /// Grows one from what was known of each job when it was submitted (rows of equally many numbers), and by
+    /// how much the logarithm of its length then differed from its mixture's median. The same rows and seed
+    /// give the same forest.
+    ///
+    /// # Errors
+    /// [`ForestError`].
+    pub fn grow(rows: &[Vec<f64>], missed: &[f64], seed: u64) -> Result<Forest, ForestError> {
+        if rows.len() < FEWEST {
+            return Err(ForestError::TooFew(rows.len()));
+        }
+        let refused = |e: smartcore::error::Failed| ForestError::Refused(e.to_string());
+        let table = table(rows).map_err(refused)?;
+        let missed = missed.to_vec();
+        let tried = (rows[0].len() as f64 * TRIED).ceil() as usize;
+        let grow = |tree: u64| {
+            let parameters = RandomForestRegressorParameters::default()
+                .with_n_trees(1)
+                .with_min_samples_leaf(LEAF)
+                .with_min_samples_split(2)
+                .with_m(tried.max(1))
+                .with_seed(seed.wrapping_mul(TREES).wrapping_add(tree));
+            Tree::fit(&table, &missed, parameters).map_err(refused)
+        };
+        (0..TREES).map(grow).collect::<Result<Vec<Tree>, ForestError>>().map(Forest)
+    }
+
+    /// For each row what each tree says.
+    ///
+    /// # Errors
+    /// [`ForestError::Refused`] where the rows do not have the numbers that the forest was grown from.
+    pub fn samples(&self, rows: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, ForestError> {
+        let refused = |e: smartcore::error::Failed| ForestError::Refused(e.to_string());
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let table = table(rows).map_err(refused)?;
+        let mut said = vec![Vec::with_capacity(self.0.len()); rows.len()];
+        for tree in &self.0 {
+            let all = tree.predict(&table).map_err(refused)?;
+            said.iter_mut().zip(all).for_each(|(row, value)| row.push(value));
+        }
+        Ok(said)
+    }
+}
+
+fn table(rows: &[Vec<f64>]) -> Result<DenseMatrix<f64>, smartcore::error::Failed> {
+    let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
+    DenseMatrix::from_2d_array(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_how_long_jobs_that_are_alike_took() {
+        // Jobs of kind 0 miss by 0, those of kind 1 by -1 or 1.
+        let rows: Vec<Vec<f64>> = (0..400).map(|i| vec![f64::from(i % 2), f64::from(i % 7)]).collect();
+        let missed: Vec<f64> = (0..400).map(|i| f64::from(i % 2) * f64::from((i / 2 % 2) * 2 - 1)).collect();
+        let forest = Forest::grow(&rows, &missed, 1).unwrap();
+        let said = forest.samples(&[vec![0.0, 3.0], vec![1.0, 3.0]]).unwrap();
+        let right = said[0].iter().filter(|m| m.abs() < 1e-9).count();
+        assert!(right * 10 > said[0].len() * 9, "{:?}", said[0]);
+        let (low, high) = (said[1].iter().any(|m| *m < -0.2), said[1].iter().any(|m| *m > 0.2));
+        assert!(low && high, "{:?}", said[1]);
+        let again = Forest::grow(&rows, &missed, 1).unwrap();
+        assert_eq!(again.samples(&rows[..5]).unwrap(), forest.samples(&rows[..5]).unwrap());
+        assert!(Forest::grow(&rows[..9], &missed[..9], 1).is_err());
+    }
+}

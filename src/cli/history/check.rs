@@ -1,0 +1,107 @@
+//! `infill history check`: predicts each job of a log when it is submitted, from those that had ended by then.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::advisor::length::{Score, Walk, score, walk};
+use crate::api::SCHEMA;
+use crate::cli::exit::{CommandResult, Exit};
+use crate::cli::output;
+use crate::cli::simulate::setup::told;
+use crate::traces;
+
+/// Most times a second that the bar is drawn anew.
+const REDRAWS_HZ: u8 = 4;
+
+/// Columns of the bar.
+const LINE: &str = "{wide_bar} {pos} of {len} jobs";
+
+/// Flags of `infill history check`.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    /// CSV with the column `duration_s` and, as far as there are any, submit_s, user, name, nodes, gpus,
+    /// limit_s and wait_s
+    #[arg(long, value_name = "FILE")]
+    log: PathBuf,
+    /// Share of the jobs that is only learned from
+    #[arg(long, value_name = "SHARE", default_value_t = 0.3, value_parser = share)]
+    train: f64,
+    /// Read only so many jobs, the first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rows: Option<u32>,
+    /// Seed of the random forests: with the same one, the output is the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `infill history check --json`.
+#[derive(Serialize)]
+struct Document {
+    schema: u32,
+    #[serde(flatten)]
+    score: Score,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|s| (0.0..1.0).contains(s));
+    share.ok_or_else(|| "expected a share from 0 to less than 1".to_owned())
+}
+
+/// Runs it.
+pub fn run(args: &CheckArgs) -> CommandResult {
+    let mut jobs = told(&args.log, traces::read_history(&args.log))?;
+    jobs.truncate(args.rows.map_or(usize::MAX, |rows| rows as usize));
+    let how = Walk { train: args.train, seed: args.seed, ..Walk::default() };
+    let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_HZ);
+    let bar = ProgressBar::with_draw_target(Some(jobs.len() as u64), target);
+    if let Ok(style) = ProgressStyle::with_template(LINE) {
+        bar.set_style(style);
+    }
+    let tell = &mut |done: usize, all: usize| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    };
+    let predicted = walk(&jobs, &how, tell).map_err(|e| Exit::Failed.because(e))?;
+    bar.finish_and_clear();
+    let none =
+        || Exit::Failed.because(anyhow::anyhow!("{}: no job is left to be predicted", args.log.display()));
+    let score = score(&jobs, &predicted).ok_or_else(none)?;
+    if args.json {
+        output::print_json(&Document { schema: SCHEMA, score })?;
+    } else {
+        output::print(&text(&score))?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+fn text(score: &Score) -> String {
+    let mut text = String::new();
+    let gain = 100.0 * (1.0 - score.pinball / score.pinball_of_history);
+    let lines = [
+        format!(
+            "{} jobs were predicted when they were submitted, from those that had ended by then",
+            score.jobs
+        ),
+        format!("mean error {:.0} s; median error {:.0} %", score.mae_s, score.median_ape),
+        format!("right within a factor of two: {:.1} %", score.within_2x),
+        format!("rank correlation {:.3}", score.spearman),
+        format!("the interval from 10 to 90 % held {:.1} %", score.coverage_80),
+        format!(
+            "{:.1} % are predictable, and of these {:.1} % were right within a factor of two",
+            score.predictable.share, score.predictable.within_2x
+        ),
+        format!("pinball loss {:.3} ({gain:.1} % less than without the forest)", score.pinball),
+    ];
+    for line in lines {
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "{line}");
+    }
+    text
+}

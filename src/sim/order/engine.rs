@@ -1,0 +1,127 @@
+//! From decision to decision: jobs come and end, and the order says who runs.
+
+use super::rules::Ranks;
+use super::{Order, Ordered, Rigid};
+
+/// While jobs wait, decisions are made at most so far apart, seconds.
+const TICK_SECS: f64 = 300.0;
+
+/// What is left of a job that is over, seconds.
+const OVER_SECS: f64 = 1e-6;
+
+/// A job that came and has not ended.
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// Its place among the jobs.
+    pub job: usize,
+    /// Seconds that are left of it.
+    pub left_secs: f64,
+    /// Seconds that it has run.
+    pub done_secs: f64,
+    /// Whether it runs.
+    pub runs: bool,
+}
+
+/// Simulates an order on a machine of so many units; whoever was stopped does `stop_secs` more. The jobs are in
+/// the order in which they come; none needs more than the machine has. `visit` sees the share of them that has
+/// ended.
+pub fn simulate(
+    jobs: &[Rigid],
+    units: u32,
+    order: Order,
+    stop_secs: f64,
+    visit: &mut dyn FnMut(f64),
+) -> Ordered {
+    let mut engine = Engine::new(jobs, units, order, stop_secs);
+    while let Some(at) = engine.next() {
+        engine.step(at);
+        visit(1.0 - engine.live.len() as f64 / jobs.len().max(1) as f64);
+    }
+    engine.outcome
+}
+
+struct Engine<'a> {
+    jobs: &'a [Rigid],
+    units: u32,
+    stop_secs: f64,
+    now: f64,
+    next_job: usize,
+    live: Vec<Live>,
+    ranks: Ranks<'a>,
+    outcome: Ordered,
+}
+
+impl<'a> Engine<'a> {
+    fn new(jobs: &'a [Rigid], units: u32, order: Order, stop_secs: f64) -> Self {
+        let outcome = Ordered { order, jct_secs: vec![0.0; jobs.len()], stops: 0, makespan_secs: 0.0 };
+        let ranks = Ranks::new(jobs, units, order);
+        let now = jobs.first().map_or(0.0, |j| j.at);
+        Engine { jobs, units, stop_secs, now, next_job: 0, live: Vec::new(), ranks, outcome }
+    }
+
+    /// When the next decision is made; `None` when all is over.
+    fn next(&self) -> Option<f64> {
+        let coming = self.jobs.get(self.next_job).map_or(f64::INFINITY, |j| j.at);
+        let ends = self.live.iter().filter(|l| l.runs).map(|l| self.now + l.left_secs);
+        let waits = self.outcome.order.stops() && self.live.iter().any(|l| !l.runs);
+        let tick = if waits { self.now + TICK_SECS } else { f64::INFINITY };
+        let at = ends.fold(coming.min(tick), f64::min).max(self.now);
+        at.is_finite().then_some(at)
+    }
+
+    fn step(&mut self, at: f64) {
+        let passed = at - self.now;
+        self.now = at;
+        for live in self.live.iter_mut().filter(|l| l.runs) {
+            live.left_secs -= passed;
+            live.done_secs += passed;
+        }
+        self.end();
+        while let Some(job) = self.jobs.get(self.next_job).filter(|j| j.at <= at) {
+            self.live.push(Live { job: self.next_job, left_secs: job.secs, done_secs: 0.0, runs: false });
+            self.next_job += 1;
+        }
+        self.decide();
+    }
+
+    fn end(&mut self) {
+        let (jobs, now, outcome) = (self.jobs, self.now, &mut self.outcome);
+        self.live.retain(|live| {
+            let is_over = live.runs && live.left_secs <= OVER_SECS;
+            if is_over {
+                outcome.jct_secs[live.job] = now - jobs[live.job].at;
+                outcome.makespan_secs = now - jobs[0].at;
+            }
+            !is_over
+        });
+    }
+
+    /// Lets those run who come first, as far as the machine goes.
+    fn decide(&mut self) {
+        let size = |live: &Live| self.jobs[live.job].size;
+        let order = self.ranks.sorted(&self.live);
+        let stays = |live: &Live| live.runs && !self.outcome.order.stops();
+        let held: u32 = self.live.iter().filter(|l| stays(l)).map(size).sum();
+        let mut free = self.units.saturating_sub(held);
+        let mut chosen = vec![false; self.live.len()];
+        for place in order {
+            let live = &self.live[place];
+            if stays(live) {
+                chosen[place] = true;
+            } else if size(live) <= free {
+                chosen[place] = true;
+                free -= size(live);
+            }
+            if free == 0 && self.outcome.order.stops() {
+                break;
+            }
+        }
+        for (live, chosen) in self.live.iter_mut().zip(chosen) {
+            if live.runs && !chosen && self.outcome.order.stops() {
+                self.outcome.stops += 1;
+                live.left_secs += self.stop_secs;
+            }
+            live.runs = chosen || (live.runs && !self.outcome.order.stops());
+        }
+    }
+}

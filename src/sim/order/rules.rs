@@ -1,0 +1,150 @@
+//! Who comes first, by each order.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::engine::Live;
+use super::{Order, Rigid};
+
+/// Levels of attained service, unit-seconds (Tiresias).
+const LEVELS: [f64; 3] = [3250.0, 7200.0, 18_000.0];
+
+/// What each job is worth, as far as it depends on it alone.
+pub struct Ranks<'a> {
+    jobs: &'a [Rigid],
+    order: Order,
+    /// When each ends on A-SRPT's virtual machine.
+    virtual_ends: Vec<f64>,
+    /// The last index of each job, and the seconds that it had run then: those that wait keep theirs.
+    known: Vec<Option<(f64, f64)>>,
+}
+
+impl<'a> Ranks<'a> {
+    /// For these jobs, on a machine of so many units.
+    pub fn new(jobs: &'a [Rigid], units: u32, order: Order) -> Self {
+        let virtual_ends = if order == Order::ASrpt { virtual_ends(jobs, units) } else { Vec::new() };
+        Ranks { jobs, order, virtual_ends, known: vec![None; jobs.len()] }
+    }
+
+    /// Places in `live`, who comes first first.
+    pub fn sorted(&mut self, live: &[Live]) -> Vec<usize> {
+        let keys = match self.order {
+            Order::Borda => self.votes(live),
+            _ => live.iter().map(|l| self.key(l)).collect::<Vec<f64>>(),
+        };
+        let mut places: Vec<usize> = (0..live.len()).collect();
+        places.sort_by(|a, b| {
+            let by_key = keys[*a].total_cmp(&keys[*b]);
+            by_key.then(live[*a].job.cmp(&live[*b].job))
+        });
+        places
+    }
+
+    /// What a job is ordered by, the smallest first.
+    fn key(&mut self, live: &Live) -> f64 {
+        let job = &self.jobs[live.job];
+        let size = f64::from(job.size);
+        match self.order {
+            Order::Fcfs => job.at,
+            Order::Las | Order::Borda => live.done_secs * size,
+            Order::TwoDLas => LEVELS.iter().filter(|level| live.done_secs * size >= **level).count() as f64,
+            Order::SrptOracle => live.left_secs * size,
+            Order::SrptPredicted => {
+                self.remembered(live, |job, done| job.lengths.corrected_left_secs(done) * size)
+            }
+            Order::ASrpt => self.virtual_ends[live.job],
+            Order::Gittins => self.remembered(live, |job, done| -job.lengths.gittins(done) / size),
+        }
+    }
+
+    /// A value that changes only while the job runs.
+    fn remembered(&mut self, live: &Live, value: impl Fn(&Rigid, f64) -> f64) -> f64 {
+        match self.known[live.job] {
+            Some((done, known)) if done == live.done_secs => known,
+            _ => {
+                let fresh = value(&self.jobs[live.job], live.done_secs);
+                self.known[live.job] = Some((live.done_secs, fresh));
+                fresh
+            }
+        }
+    }
+
+    /// The rank by attained service, and for jobs that are known the one by what is left, stretched to as many;
+    /// for others the first twice.
+    fn votes(&mut self, live: &[Live]) -> Vec<f64> {
+        let size = |l: &Live| f64::from(self.jobs[l.job].size);
+        let attained = ranks(live, |l| l.done_secs * size(l));
+        let known: Vec<usize> = (0..live.len()).filter(|i| self.jobs[live[*i].job].known).collect();
+        let left: Vec<f64> = known
+            .iter()
+            .map(|i| {
+                let l = &live[*i];
+                let size = size(l);
+                self.remembered(l, |job, done| job.lengths.corrected_left_secs(done) * size)
+            })
+            .collect();
+        let mut order: Vec<usize> = (0..known.len()).collect();
+        order.sort_by(|a, b| left[*a].total_cmp(&left[*b]).then(known[*a].cmp(&known[*b])));
+        let mut second = attained.clone();
+        let stretch = live.len() as f64 / known.len().max(1) as f64;
+        for (rank, at) in order.into_iter().enumerate() {
+            second[known[at]] = rank as f64 * stretch;
+        }
+        attained.iter().zip(second).map(|(a, b)| a + b).collect()
+    }
+}
+
+fn ranks(live: &[Live], key: impl Fn(&Live) -> f64) -> Vec<f64> {
+    let keys: Vec<f64> = live.iter().map(key).collect();
+    let mut order: Vec<usize> = (0..live.len()).collect();
+    order.sort_by(|a, b| keys[*a].total_cmp(&keys[*b]).then(live[*a].job.cmp(&live[*b].job)));
+    let mut ranks = vec![0.0; live.len()];
+    order.into_iter().enumerate().for_each(|(rank, place)| ranks[place] = rank as f64);
+    ranks
+}
+
+/// A time with a total order.
+#[derive(Clone, Copy, PartialEq)]
+struct Secs(f64);
+
+impl Eq for Secs {}
+
+impl PartialOrd for Secs {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Secs {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// When each job ends on one machine that is as fast as all units, and serves whoever has least left by what is
+/// predicted.
+fn virtual_ends(jobs: &[Rigid], units: u32) -> Vec<f64> {
+    let work = |job: &Rigid| job.lengths.secs(0.5) * f64::from(job.size) / f64::from(units.max(1));
+    let mut ends = vec![f64::INFINITY; jobs.len()];
+    let mut left: BinaryHeap<Reverse<(Secs, usize)>> = BinaryHeap::new();
+    let (mut now, mut next) = (0.0_f64, 0);
+    while next < jobs.len() || !left.is_empty() {
+        if left.is_empty() {
+            now = now.max(jobs[next].at);
+        }
+        while let Some(job) = jobs.get(next).filter(|j| j.at <= now) {
+            left.push(Reverse((Secs(work(job)), next)));
+            next += 1;
+        }
+        let coming = jobs.get(next).map_or(f64::INFINITY, |j| j.at);
+        let Some(Reverse((Secs(secs), job))) = left.pop() else { continue };
+        if now + secs <= coming {
+            now += secs;
+            ends[job] = now;
+        } else {
+            left.push(Reverse((Secs(secs - (coming - now)), job)));
+            now = coming;
+        }
+    }
+    ends
+}
