@@ -24,6 +24,7 @@ pub mod moment;
 pub mod node;
 pub mod node_reason;
 pub mod note;
+mod past;
 pub mod plan;
 pub mod private;
 pub mod profile;
@@ -63,6 +64,7 @@ pub use moment::MomentError;
 pub use node::{Node, NodeState};
 pub use node_reason::{NodeReason, NodeReasonKind, Wanted};
 pub use note::Note;
+pub use past::{Past, Submission};
 pub use plan::{JobPlan, Placement, Plan, Proof, Prover, SolveKind, SolveStatus};
 pub use private::PrivateData;
 pub use profile::{

@@ -42,6 +42,12 @@ impl Lengths {
         Lengths::of(atoms.collect())
     }
 
+    /// So many atoms, at least one, evenly within half a unit of this logarithm.
+    pub fn about(middle: f64, count: usize) -> Lengths {
+        let count = count.max(1);
+        Lengths((0..count).map(|i| middle + (i as f64 + 0.5) / count as f64 - 0.5).collect())
+    }
+
     /// Both, each with half of the weight if they have as many atoms.
     pub fn pooled(&self, other: &Lengths) -> Lengths {
         let mut atoms = self.0.clone();

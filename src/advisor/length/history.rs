@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use super::distribution::{Lengths, SHORTEST_SECS};
+use crate::model::Submission;
 
 /// Atoms of a distribution.
 pub const ATOMS: usize = 16;
@@ -53,25 +54,6 @@ const NOTHING: f64 = -1.0;
 
 /// Names, as numbers.
 type Ids = FxHashMap<String, u32>;
-
-/// A job as it is submitted.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Submission {
-    /// When, in seconds.
-    pub at: f64,
-    /// Its owner.
-    pub user: String,
-    /// Its profile's name, or Slurm's without its numbers; empty where it has none.
-    pub name: String,
-    /// Nodes.
-    pub nodes: u32,
-    /// GPUs.
-    pub gpus: u32,
-    /// Its time limit, seconds.
-    pub limit_secs: Option<f64>,
-    /// What else is known of all jobs of this history, as numbers.
-    pub more: Vec<f64>,
-}
 
 /// Jobs that are alike in one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -228,8 +210,7 @@ fn keys(job: &Submission, user: u32, name: u32) -> [Option<Key>; KINDS] {
 }
 
 fn unknown() -> Lengths {
-    let atoms = (0..ATOMS).map(|i| UNKNOWN_SECS.ln() + (i as f64 + 0.5) / ATOMS as f64 - 0.5);
-    Lengths::of(atoms.collect()).expect("there are some")
+    Lengths::about(UNKNOWN_SECS.ln(), ATOMS)
 }
 
 #[cfg(test)]

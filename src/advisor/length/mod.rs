@@ -13,6 +13,6 @@ mod walk;
 
 pub use distribution::Lengths;
 pub use forest::{Forest, ForestError};
-pub use history::{Glance, History, Submission};
+pub use history::{Glance, History};
 pub use score::{Predictable, Score, score};
-pub use walk::{Past, Predicted, Walk, walk};
+pub use walk::{Predicted, Walk, walk};

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::distribution::Lengths;
-use super::walk::{Past, Predicted};
+use super::walk::Predicted;
+use crate::model::Past;
 
 /// The interval that is to hold four of five jobs.
 const INTERVAL: (f64, f64) = (0.1, 0.9);
@@ -107,7 +108,7 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advisor::length::Submission;
+    use crate::model::Submission;
 
     #[test]
     fn what_is_said_of_three_jobs() {

@@ -4,27 +4,16 @@
 use super::calibration::Calibration;
 use super::distribution::{Lengths, SHORTEST_SECS};
 use super::forest::{FEWEST, Forest, ForestError};
-use super::history::{Glance, History, Submission};
+use super::history::{Glance, History};
+use crate::model::Past;
 
 /// Atoms of what a forest says, beside the history's [`ATOMS`](super::history::ATOMS): their numbers are weights. The
 /// history is better at hitting what recurs, the forest at telling long jobs from short ones.
 const ATOMS_OF_FOREST: usize = 11;
 
-/// A job of a log.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Past {
-    /// As it was submitted.
-    pub job: Submission,
-    /// When it ended, seconds.
-    pub ended_at: f64,
-    /// How long it ran, seconds.
-    pub secs: f64,
-}
-
-impl Past {
-    fn log(&self) -> f64 {
-        self.secs.max(SHORTEST_SECS).ln()
-    }
+/// The logarithm of how long it ran.
+fn log_of(past: &Past) -> f64 {
+    past.secs.max(SHORTEST_SECS).ln()
 }
 
 /// How a log is walked through.
@@ -137,7 +126,8 @@ fn grow(
         return Ok(None);
     }
     let rows: Vec<Vec<f64>> = last.iter().map(|i| glances[*i].features.clone()).collect();
-    let missed: Vec<f64> = last.iter().map(|i| jobs[*i].log() - glances[*i].mixture.quantile(0.5)).collect();
+    let missed: Vec<f64> =
+        last.iter().map(|i| log_of(&jobs[*i]) - glances[*i].mixture.quantile(0.5)).collect();
     Forest::grow(&rows, &missed, how.seed).map(Some)
 }
 
@@ -181,7 +171,7 @@ impl<'a> Judge<'a> {
             }
             let expected = index.checked_sub(self.first).and_then(|i| self.expected.get(i));
             if let Some(expected) = expected {
-                self.calibration.ended(expected, past.log());
+                self.calibration.ended(expected, log_of(past));
             }
             self.ended += 1;
         }
@@ -191,6 +181,7 @@ impl<'a> Judge<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Submission;
 
     /// Jobs of two users, one each minute, that take 100 s, or 1,000 s if their size is 8.
     fn log(count: usize) -> Vec<Past> {
@@ -209,7 +200,7 @@ mod tests {
         let how = Walk { refit: 300, ..Walk::default() };
         let found = walk(&jobs, &how, &mut |_, _| ()).unwrap();
         assert_eq!((found.len(), found[0].index), (630, 270));
-        let wrong = |p: &Predicted| (p.pooled.quantile(0.5) - jobs[p.index].log()).abs();
+        let wrong = |p: &Predicted| (p.pooled.quantile(0.5) - log_of(&jobs[p.index])).abs();
         assert!(found.iter().all(|p| wrong(p) < 0.1), "{:?}", found.iter().map(wrong).fold(0.0, f64::max));
         // What the last ones took changes nothing of what was expected of them.
         jobs[899].secs *= 50.0;

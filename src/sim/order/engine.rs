@@ -1,5 +1,6 @@
 //! From decision to decision: jobs come and end, and the order says who runs.
 
+use super::live::Live;
 use super::rules::Ranks;
 use super::{Order, Ordered, Rigid};
 
@@ -8,19 +9,6 @@ const TICK_SECS: f64 = 300.0;
 
 /// What is left of a job that is over, seconds.
 const OVER_SECS: f64 = 1e-6;
-
-/// A job that came and has not ended.
-#[derive(Clone, Debug)]
-pub struct Live {
-    /// Its place among the jobs.
-    pub job: usize,
-    /// Seconds that are left of it.
-    pub left_secs: f64,
-    /// Seconds that it has run.
-    pub done_secs: f64,
-    /// Whether it runs.
-    pub runs: bool,
-}
 
 /// Simulates an order on a machine of so many units; whoever was stopped does `stop_secs` more. The jobs are in
 /// the order in which they come; none needs more than the machine has. `visit` sees the share of them that has

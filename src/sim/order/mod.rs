@@ -5,6 +5,7 @@
 //! are made when a job comes or ends, and at most every five minutes while jobs wait.
 
 mod engine;
+mod live;
 mod rules;
 
 use crate::advisor::length::Lengths;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::engine::Live;
+use super::live::Live;
 use super::{Order, Rigid};
 
 /// Levels of attained service, unit-seconds (Tiresias).
