@@ -21,10 +21,10 @@ const MAX_MORE: usize = 32;
 const KNOWN_AT_THE_END: [&str; 8] =
     ["accuracy", "duration_s", "end_s", "first_submit", "loss", "state", "throughput", "unpredictable"];
 
-/// Reads a log with the columns `duration_s` and, as far as there are any, `submit_s`, `user`, `name`, `nodes`,
-/// `gpus`, `limit_s` and `wait_s`; empty fields are unknown. Where nothing says when jobs came, each comes
-/// after the one before it has ended, and a job is alike to those with the same settings: all other columns
-/// but those that only the end tells. The jobs are in the order of their submission.
+/// Reads a log with the columns `duration_s` and, as far as there are any, `submit_s`, `user`, `name`,
+/// `nodes`, `gpus`, `limit_s` and `wait_s`; empty fields are unknown. Where nothing says when jobs came, each
+/// comes after the one before it has ended, and a job is alike to those with the same settings: all other
+/// columns but those that only the end tells. The jobs are in the order of their submission.
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, has no row, or many are malformed.

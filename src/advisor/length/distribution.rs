@@ -23,8 +23,8 @@ impl Lengths {
         (!atoms.is_empty()).then_some(Lengths(atoms))
     }
 
-    /// Of logarithms with weights, as so many atoms: its quantiles in the middle of equal shares. `None` where
-    /// nothing has weight.
+    /// Of logarithms with weights, as so many atoms: its quantiles in the middle of equal shares. `None`
+    /// where nothing has weight.
     pub fn of_weighted(mut all: Vec<(f64, f64)>, count: usize) -> Option<Lengths> {
         all.retain(|(at, weight)| at.is_finite() && *weight > 0.0);
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -115,16 +115,16 @@ impl Lengths {
         f64::midpoint(below, above)
     }
 
-    /// What is left by the median, doubled until it is above what was done: whoever outlives a prediction sinks
-    /// in steps. Seconds, at least one.
+    /// What is left by the median, doubled until it is above what was done: whoever outlives a prediction
+    /// sinks in steps. Seconds, at least one.
     pub fn corrected_left_secs(&self, done_secs: f64) -> f64 {
         let median = self.secs(0.5).max(SHORTEST_SECS);
         let doublings = ((done_secs + 1.0) / median).max(1.0).log2().ceil();
         (median * doublings.exp2() - done_secs).max(1.0)
     }
 
-    /// The Gittins index of a job that has run for so long: the best ratio, over all times to go on for, of the
-    /// chance that it ends by then to the seconds that this takes. A scan over the atoms that it has not
+    /// The Gittins index of a job that has run for so long: the best ratio, over all times to go on for, of
+    /// the chance that it ends by then to the seconds that this takes. A scan over the atoms that it has not
     /// outlived.
     pub fn gittins(&self, done_secs: f64) -> f64 {
         let left = self.left_secs(done_secs);
@@ -182,7 +182,8 @@ mod tests {
     #[test]
     fn the_gittins_index_is_the_best_chance_a_second() {
         let lengths = of_secs(&[100.0, 200.0, 1000.0]);
-        // Until 100 s: one of three ends, in 100 s each; until 200 s two in 500 s; until 1,000 s three in 1,300.
+        // Until 100 s: one of three ends, in 100 s each; until 200 s two in 500 s; until 1,000 s three in
+        // 1,300.
         assert!((lengths.gittins(0.0) - 2.0 / 500.0).abs() < 1e-9);
         assert!((lengths.gittins(200.0) - 1.0 / 800.0).abs() < 1e-9);
         assert!(lengths.gittins(999.0) > 0.9);

@@ -1,5 +1,5 @@
-//! A random forest that gives distributions: each tree is grown until its leaves hold a few jobs, so that what it
-//! says is the length of jobs that were alike, and all trees together are a sample of such.
+//! A random forest that gives distributions: each tree is grown until its leaves hold a few jobs, so that
+//! what it says is the length of jobs that were alike, and all trees together are a sample of such.
 
 use smartcore::ensemble::random_forest_regressor::{RandomForestRegressor, RandomForestRegressorParameters};
 use smartcore::linalg::basic::matrix::DenseMatrix;

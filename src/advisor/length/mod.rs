@@ -1,6 +1,6 @@
-//! How long jobs will run, by what those that were alike did: a mixture of the last ones of the same user, name
-//! and size, pooled with a random forest, and held to what its intervals promise. One distribution serves jobs
-//! that can be predicted and such that cannot.
+//! How long jobs will run, by what those that were alike did: a mixture of the last ones of the same user,
+//! name and size, pooled with a random forest, and held to what its intervals promise. One distribution
+//! serves jobs that can be predicted and such that cannot.
 //!
 //! On public logs the two pooled are better than either (the project's benches and `infill history check`).
 

@@ -1,5 +1,5 @@
-//! A log of jobs walked through as it happened: each job is predicted when it is submitted, from those that had
-//! ended by then, and the forest is grown anew every so often.
+//! A log of jobs walked through as it happened: each job is predicted when it is submitted, from those that
+//! had ended by then, and the forest is grown anew every so often.
 
 use super::calibration::Calibration;
 use super::distribution::{Lengths, SHORTEST_SECS};
@@ -7,8 +7,8 @@ use super::forest::{FEWEST, Forest, ForestError};
 use super::history::{Glance, History};
 use crate::model::Past;
 
-/// Atoms of what a forest says, beside the history's [`ATOMS`](super::history::ATOMS): their numbers are weights. The
-/// history is better at hitting what recurs, the forest at telling long jobs from short ones.
+/// Atoms of what a forest says, beside the history's [`ATOMS`](super::history::ATOMS): their numbers are
+/// weights. The history is better at hitting what recurs, the forest at telling long jobs from short ones.
 const ATOMS_OF_FOREST: usize = 11;
 
 /// The logarithm of how long it ran.
@@ -55,8 +55,8 @@ impl Predicted {
     }
 }
 
-/// Predicts each job after the share that is only learned from. The jobs are in the order of their submission.
-/// `tell` hears of each that is done, and of how many there are.
+/// Predicts each job after the share that is only learned from. The jobs are in the order of their
+/// submission. `tell` hears of each that is done, and of how many there are.
 ///
 /// # Errors
 /// [`ForestError`] where the jobs know differently many numbers.

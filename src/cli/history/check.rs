@@ -1,4 +1,5 @@
-//! `infill history check`: predicts each job of a log when it is submitted, from those that had ended by then.
+//! `infill history check`: predicts each job of a log when it is submitted, from those that had ended by
+//! then.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -175,7 +175,7 @@ impl SupplyArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct ClosedArgs {
     /// A machine of its own instead of a log: NODESxGPUS:TYPE[,…], such as 8x8:a800, with the jobs of
-    /// --workload and the speeds of --plans; all its nodes are always there. With --order its GPUs are units of
+    /// --workload and the speeds of --plans; all its nodes are always there. With --order its GPUs are of
     /// one kind (468x1)
     #[arg(long, value_name = "SPEC", requires = "workload", conflicts_with_all = ["log", "idle", "curves", "html", "days", "warm"])]
     pub machine: Option<Machine>,
@@ -188,8 +188,8 @@ pub struct ClosedArgs {
     #[arg(long, value_name = "FILE", requires = "machine")]
     pub facts: Option<PathBuf>,
     /// Compare orders in which jobs of fixed size have their turn: fcfs, las, 2d-las, srpt-oracle,
-    /// srpt-predicted, a-srpt, borda, gittins. --workload is a log as for `infill history check`, whose first 30 %
-    /// are only learned from
+    /// srpt-predicted, a-srpt, borda, gittins. --workload is a log as for `infill history check`, whose first
+    /// 30 % are only learned from
     #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "machine", conflicts_with_all = ["plans", "policy"])]
     pub order: Vec<Order>,
     /// Seconds of work that a job has more each time it was stopped

@@ -10,9 +10,9 @@ const TICK_SECS: f64 = 300.0;
 /// What is left of a job that is over, seconds.
 const OVER_SECS: f64 = 1e-6;
 
-/// Simulates an order on a machine of so many units; whoever was stopped does `stop_secs` more. The jobs are in
-/// the order in which they come; none needs more than the machine has. `visit` sees the share of them that has
-/// ended.
+/// Simulates an order on a machine of so many units; whoever was stopped does `stop_secs` more. The jobs are
+/// in the order in which they come; none needs more than the machine has. `visit` sees the share of them that
+/// has ended.
 pub fn simulate(
     jobs: &[Rigid],
     units: u32,

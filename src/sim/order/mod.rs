@@ -1,8 +1,8 @@
 //! Whose turn is it: one queue of jobs of fixed size on a closed machine, under several orders.
 //!
-//! Jobs come with what was known of their lengths when they were submitted, and run one by one on any units of the
-//! machine. Where an order may stop jobs, whoever is started again does so many seconds of work more. Decisions
-//! are made when a job comes or ends, and at most every five minutes while jobs wait.
+//! Jobs come with what was known of their lengths when they were submitted, and run one by one on any units
+//! of the machine. Where an order may stop jobs, whoever is started again does so many seconds of work more.
+//! Decisions are made when a job comes or ends, and at most every five minutes while jobs wait.
 
 mod engine;
 mod live;
@@ -34,7 +34,8 @@ pub enum Order {
     Fcfs,
     /// Least attained service first.
     Las,
-    /// The same in three levels (Tiresias: 3,250, 7,200 and 18,000 unit-seconds), first come first within each.
+    /// The same in three levels (Tiresias: 3,250, 7,200 and 18,000 unit-seconds), first come first within
+    /// each.
     TwoDLas,
     /// Smallest remaining service first, lengths known.
     SrptOracle,

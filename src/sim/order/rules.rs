@@ -69,8 +69,8 @@ impl<'a> Ranks<'a> {
         }
     }
 
-    /// The rank by attained service, and for jobs that are known the one by what is left, stretched to as many;
-    /// for others the first twice.
+    /// The rank by attained service, and for jobs that are known the one by what is left, stretched to as
+    /// many; for others the first twice.
     fn votes(&mut self, live: &[Live]) -> Vec<f64> {
         let size = |l: &Live| f64::from(self.jobs[l.job].size);
         let attained = ranks(live, |l| l.done_secs * size(l));
@@ -121,8 +121,8 @@ impl Ord for Secs {
     }
 }
 
-/// When each job ends on one machine that is as fast as all units, and serves whoever has least left by what is
-/// predicted.
+/// When each job ends on one machine that is as fast as all units, and serves whoever has least left by what
+/// is predicted.
 fn virtual_ends(jobs: &[Rigid], units: u32) -> Vec<f64> {
     let work = |job: &Rigid| job.lengths.secs(0.5) * f64::from(job.size) / f64::from(units.max(1));
     let mut ends = vec![f64::INFINITY; jobs.len()];
