@@ -9,7 +9,7 @@ use clap::Args;
 use regex::bytes::Regex;
 use sha2::{Digest, Sha256};
 
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::model::{BatchMode, Curve, ExecPlan, RescaleCosts, RunSpec, Sizes};
 
 use super::plans::Plans;
@@ -213,14 +213,12 @@ impl CommandArgs {
         if let Some(url) = &self.url {
             return Ok(url.clone());
         }
-        let path = std::env::var_os("INFILL_CONFIG").map(PathBuf::from);
-        Ok(Config::load(path.as_deref()).context("cannot read the configuration")?.agent.url)
+        Ok(configured().context("cannot read the configuration")?.agent.url)
     }
 
     /// The malleable partition, where the configuration says it.
     pub fn partition(&self) -> Option<String> {
-        let path = std::env::var_os("INFILL_CONFIG").map(PathBuf::from);
-        Config::load(path.as_deref()).ok().map(|config| config.slurm.partition)
+        configured().ok().map(|config| config.slurm.partition)
     }
 
     /// Hash of the command without what differs between the trials of a search: numbers become `#`, so that
@@ -257,6 +255,12 @@ impl CommandArgs {
         words.extend(self.command.iter().cloned());
         words
     }
+}
+
+/// The configuration file of this node.
+fn configured() -> Result<Config, ConfigError> {
+    let path = std::env::var_os("INFILL_CONFIG").map(PathBuf::from);
+    Config::load(path.as_deref())
 }
 
 fn parse_sizes(text: &str) -> Result<Sizes, String> {

@@ -165,7 +165,7 @@ impl Group {
             children.push(spawn(&launch.words, variables, &launch.mark)?);
         }
         let remote = launch.remote.as_ref().map(spawn_remote).transpose()?;
-        let groups = children.iter().filter_map(|c| i32::try_from(c.id()?).ok()).collect();
+        let groups = children.iter().filter_map(pid).collect();
         let mut group = Group {
             children: JoinSet::new(),
             output: JoinSet::new(),
@@ -179,42 +179,27 @@ impl Group {
             code: 0,
             died_of_signal: false,
         };
+        let tally = Some(launch.tally.clone());
+        let here = Reader { regex: launch.regex.clone(), tally: tally.clone(), from_afar: false };
         for ((rank, _), child) in launch.ranks.iter().zip(children) {
-            group.adopt(*rank, child, launch);
+            group.adopt(*rank, child, &launch.output, &here);
         }
         if let Some(child) = remote {
-            group.remote = child.id().and_then(|id| i32::try_from(id).ok());
-            group.listen_to(child, launch);
+            group.remote = pid(&child);
+            group.adopt(0, child, &launch.output, &Reader { regex: None, tally, from_afar: true });
         }
         Ok(group)
     }
 
-    fn adopt(&mut self, rank: u32, mut child: Child, launch: &Launch) {
-        let reader =
-            || Reader { regex: launch.regex.clone(), tally: Some(launch.tally.clone()), from_afar: false };
+    /// Reads what a child prints, and waits for its end.
+    fn adopt(&mut self, rank: u32, mut child: Child, output: &Output, reader: &Reader) {
         if let Some(pipe) = child.stdout.take() {
-            self.output.spawn(launch.output.clone().forward(Stream::Out, rank, pipe, reader()));
+            self.output.spawn(output.clone().forward(Stream::Out, rank, pipe, reader.clone()));
         }
         if let Some(pipe) = child.stderr.take() {
-            self.output.spawn(launch.output.clone().forward(Stream::Err, rank, pipe, reader()));
+            self.output.spawn(output.clone().forward(Stream::Err, rank, pipe, reader.clone()));
         }
-        self.wait_for(child);
-    }
-
-    /// Passes on what comes from further nodes.
-    fn listen_to(&mut self, mut child: Child, launch: &Launch) {
-        let reader = || Reader { tally: Some(launch.tally.clone()), from_afar: true, ..Reader::default() };
-        if let Some(pipe) = child.stdout.take() {
-            self.output.spawn(launch.output.clone().forward(Stream::Out, 0, pipe, reader()));
-        }
-        if let Some(pipe) = child.stderr.take() {
-            self.output.spawn(launch.output.clone().forward(Stream::Err, 0, pipe, reader()));
-        }
-        self.wait_for(child);
-    }
-
-    fn wait_for(&mut self, mut child: Child) {
-        let id = child.id().and_then(|id| i32::try_from(id).ok());
+        let id = pid(&child);
         self.children.spawn(async move {
             // Waiting fails only for a process that is not our child.
             (id, child.wait().await.unwrap_or_else(|_| ExitStatus::from_raw(CODE_CANNOT_RUN << 8)))
@@ -325,6 +310,11 @@ async fn at(time: Option<Instant>) {
         Some(time) => sleep_until(time).await,
         None => std::future::pending().await,
     }
+}
+
+/// The id of a child that has not been waited for.
+fn pid(child: &Child) -> Option<i32> {
+    child.id().and_then(|id| i32::try_from(id).ok())
 }
 
 /// Starts one local rank.

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use crate::model::{JobId, Member, NodeName};
 
+use super::args::CommandArgs;
 use super::command::Variable;
 use super::plans::Plans;
 use super::step::KEPT_CPUS_PER_TASK;
@@ -35,6 +36,24 @@ pub struct Surroundings<'a> {
     pub signal: String,
     /// The execution plans of the command, where it has several.
     pub plans: Option<&'a Plans>,
+}
+
+impl<'a> Surroundings<'a> {
+    /// What the flags say of a command of this job, and nothing else.
+    pub fn of(common: &'a CommandArgs, lead: JobId, progress: &'a Path) -> Self {
+        Surroundings {
+            lead,
+            local_ranks: common.local_ranks(),
+            local_ranks_given: common.nproc_per_node.is_some(),
+            progress,
+            control: None,
+            cpus_per_task: None,
+            threads: None,
+            elastic_signals: None,
+            signal: common.signal.to_string(),
+            plans: common.plans.as_ref(),
+        }
+    }
 }
 
 impl Surroundings<'_> {

@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use tokio::time::interval;
 
-use crate::model::{JobId, Member, NodeName, hostlist};
+use crate::model::{Member, NodeName, hostlist};
 
 use super::args::{CommandArgs, RunArgs};
 use super::command::{Launch, Remote, Running};
@@ -125,16 +125,9 @@ pub async fn own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
     tokio::spawn(progress::listen(listener, tally.clone()));
     let mut told = signals().context("cannot listen for signals")?;
     let around = Surroundings {
-        lead: JobId(place.job.0),
-        local_ranks: common.local_ranks(),
-        local_ranks_given: common.nproc_per_node.is_some(),
-        progress: &socket,
-        control: None,
         cpus_per_task: kept_cpus_per_task(),
-        threads: None,
         elastic_signals: var("TORCHELASTIC_SIGNALS_TO_HANDLE"),
-        signal: common.signal.to_string(),
-        plans: common.plans.as_ref(),
+        ..Surroundings::of(common, place.job, &socket)
     };
     let rank = |local| (around.rank(&member, local), around.variables(&member, local));
     let output = Output::of_process(!common.no_prefix).context("cannot write to our output")?;

@@ -36,18 +36,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
         exec_plan: common.first_plan(),
         meeting: None,
     };
-    let around = Surroundings {
-        lead: JobId(0),
-        local_ranks: common.local_ranks(),
-        local_ranks_given: common.nproc_per_node.is_some(),
-        progress: &socket,
-        control: None,
-        cpus_per_task: None,
-        threads: None,
-        elastic_signals: None,
-        signal: common.signal.to_string(),
-        plans: common.plans.as_ref(),
-    };
+    let around = Surroundings::of(common, JobId(0), &socket);
     let prefix = !common.no_prefix && common.local_ranks() > 1;
     let output = Output::of_process(prefix).context("cannot write to our output")?;
     let mut running = Running::start(Launch {

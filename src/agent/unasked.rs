@@ -10,6 +10,8 @@ use std::time::Duration;
 use chrono::{Local, NaiveDateTime, TimeDelta};
 use tokio::time::timeout;
 
+use crate::model::is_for_nodes;
+
 use super::link::Link;
 use super::programs::{Programs, run};
 
@@ -24,9 +26,6 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Main jobs that were submitted before wait for something else, seconds.
 const LATELY_SECS: i64 = 60;
-
-/// What Slurm says of jobs that wait for nodes.
-const WAITS_FOR_NODES: [&str; 3] = ["None", "Priority", "Resources"];
 
 /// Whether no daemon answers, and a main job that has come lately waits for nodes. `malleable`: our own
 /// partition.
@@ -52,7 +51,7 @@ fn waits_for_nodes(line: &str, malleable: &str, now: NaiveDateTime) -> bool {
     };
     let lately = NaiveDateTime::parse_from_str(at, "%Y-%m-%dT%H:%M:%S")
         .is_ok_and(|at| now.signed_duration_since(at).abs() < TimeDelta::seconds(LATELY_SECS));
-    partition != malleable && WAITS_FOR_NODES.contains(&reason) && lately
+    partition != malleable && is_for_nodes(reason) && lately
 }
 
 #[cfg(test)]

@@ -416,17 +416,13 @@ impl Worker {
             return;
         }
         let common = &self.config.common;
+        let (socket, control) = (self.config.home.socket(), self.config.home.control());
         let around = Surroundings {
-            lead: self.config.lead,
-            local_ranks: common.local_ranks(),
-            local_ranks_given: common.nproc_per_node.is_some(),
-            progress: &self.config.home.socket(),
-            control: Some(&self.config.home.control()),
+            control: Some(&control),
             cpus_per_task: kept_cpus_per_task(),
             threads: threads(self.config.cpus),
             elastic_signals: std::env::var("TORCHELASTIC_SIGNALS_TO_HANDLE").ok(),
-            signal: common.signal.to_string(),
-            plans: common.plans.as_ref(),
+            ..Surroundings::of(common, self.config.lead, &socket)
         };
         let ranks = (0..common.local_ranks())
             .map(|local| (around.rank(member, local), around.variables(member, local)))

@@ -24,6 +24,13 @@ pub struct TableArgs {
     pub help: Option<bool>,
 }
 
+impl TableArgs {
+    /// Who asks for columns, or for no header, wants the rows alone.
+    pub fn wants_rows_alone(&self) -> bool {
+        self.format.is_some() || self.noheader
+    }
+}
+
 /// Which rows are shown. Options of different kinds must all hold.
 #[derive(Clone, Debug, Default, Args)]
 pub struct FilterArgs {

@@ -142,6 +142,11 @@ pub struct Job {
     pub asks: Asks,
 }
 
+/// Whether Slurm's word for why a job waits means that it waits for nodes only.
+pub fn is_for_nodes(reason: &str) -> bool {
+    ["None", "Priority", "Resources"].contains(&reason)
+}
+
 impl Job {
     /// The node of its batch script, or of its first task.
     pub fn first_node(&self) -> Option<&NodeName> {

@@ -57,7 +57,7 @@ pub use exec_plan::{ModelFacts, Parallelism, PlanRun};
 pub use gap::{EndedGap, Gap, Gaps};
 pub use generation::{GenerationRecord, of_the_last_job};
 pub use ids::{JobId, NodeName, NodeType, UserId};
-pub use job::{Asks, BaseState, Job, JobState};
+pub use job::{Asks, BaseState, Job, JobState, is_for_nodes};
 pub use keep_idle::KeepIdle;
 pub use malleable::{HeldNode, MalleableJob, Standing};
 pub use moment::MomentError;

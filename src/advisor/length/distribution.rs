@@ -102,17 +102,10 @@ impl Lengths {
 
     /// Seconds that are left of a job that has run for so long, each as likely: the atoms that it has not
     /// outlived. Where it has outlived all, half of what it has done.
-    pub fn left_secs(&self, done_secs: f64) -> Vec<f64> {
+    fn left_secs(&self, done_secs: f64) -> Vec<f64> {
         let left = self.0.iter().map(|a| a.exp() - done_secs).filter(|left| *left > 0.0);
         let left: Vec<f64> = left.collect();
         if left.is_empty() { vec![(done_secs / 2.0).max(LEAST_MORE_SECS)] } else { left }
-    }
-
-    /// The median of what is left, seconds.
-    pub fn median_left_secs(&self, done_secs: f64) -> f64 {
-        let left = self.left_secs(done_secs);
-        let (below, above) = (left[(left.len() - 1) / 2], left[left.len() / 2]);
-        f64::midpoint(below, above)
     }
 
     /// What is left by the median, doubled until it is above what was done: whoever outlives a prediction
@@ -171,9 +164,10 @@ mod tests {
     #[test]
     fn what_is_left_is_what_was_not_outlived() {
         let lengths = of_secs(&[100.0, 200.0, 1000.0]);
-        assert!((lengths.median_left_secs(0.0) - 200.0).abs() < 1e-6);
-        assert!((lengths.median_left_secs(150.0) - 450.0).abs() < 1e-6, "between 50 and 850");
-        assert!((lengths.median_left_secs(5000.0) - 2500.0).abs() < 1e-6);
+        let left = |done| lengths.left_secs(done).into_iter().map(f64::round).collect::<Vec<f64>>();
+        assert_eq!(left(0.0), [100.0, 200.0, 1000.0]);
+        assert_eq!(left(150.0), [50.0, 850.0]);
+        assert_eq!(left(5000.0), [2500.0]);
         let corrected = [0.0, 150.0, 250.0, 900.0].map(|done| lengths.corrected_left_secs(done).round());
         assert_eq!(corrected, [200.0, 50.0, 150.0, 700.0], "200 s, doubled as often as it takes");
     }

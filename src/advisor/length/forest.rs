@@ -2,6 +2,7 @@
 //! what it says is the length of jobs that were alike, and all trees together are a sample of such.
 
 use smartcore::ensemble::random_forest_regressor::{RandomForestRegressor, RandomForestRegressorParameters};
+use smartcore::error::Failed;
 use smartcore::linalg::basic::matrix::DenseMatrix;
 
 /// Trees.
@@ -40,13 +41,11 @@ impl Forest {
     ///
     /// # Errors
     /// [`ForestError`].
-    pub fn grow(rows: &[Vec<f64>], missed: &[f64], seed: u64) -> Result<Forest, ForestError> {
+    pub fn grow(rows: &[&[f64]], missed: Vec<f64>, seed: u64) -> Result<Forest, ForestError> {
         if rows.len() < FEWEST {
             return Err(ForestError::TooFew(rows.len()));
         }
-        let refused = |e: smartcore::error::Failed| ForestError::Refused(e.to_string());
-        let table = table(rows).map_err(refused)?;
-        let missed = missed.to_vec();
+        let table = DenseMatrix::from_2d_array(rows).map_err(refused)?;
         let tried = (rows[0].len() as f64 * TRIED).ceil() as usize;
         let grow = |tree: u64| {
             let parameters = RandomForestRegressorParameters::default()
@@ -64,12 +63,11 @@ impl Forest {
     ///
     /// # Errors
     /// [`ForestError::Refused`] where the rows do not have the numbers that the forest was grown from.
-    pub fn samples(&self, rows: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, ForestError> {
-        let refused = |e: smartcore::error::Failed| ForestError::Refused(e.to_string());
+    pub fn samples(&self, rows: &[&[f64]]) -> Result<Vec<Vec<f64>>, ForestError> {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let table = table(rows).map_err(refused)?;
+        let table = DenseMatrix::from_2d_array(rows).map_err(refused)?;
         let mut said = vec![Vec::with_capacity(self.0.len()); rows.len()];
         for tree in &self.0 {
             let all = tree.predict(&table).map_err(refused)?;
@@ -79,9 +77,8 @@ impl Forest {
     }
 }
 
-fn table(rows: &[Vec<f64>]) -> Result<DenseMatrix<f64>, smartcore::error::Failed> {
-    let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
-    DenseMatrix::from_2d_array(&rows)
+fn refused(error: Failed) -> ForestError {
+    ForestError::Refused(error.to_string())
 }
 
 #[cfg(test)]
@@ -93,14 +90,15 @@ mod tests {
         // Jobs of kind 0 miss by 0, those of kind 1 by -1 or 1.
         let rows: Vec<Vec<f64>> = (0..400).map(|i| vec![f64::from(i % 2), f64::from(i % 7)]).collect();
         let missed: Vec<f64> = (0..400).map(|i| f64::from(i % 2) * f64::from((i / 2 % 2) * 2 - 1)).collect();
-        let forest = Forest::grow(&rows, &missed, 1).unwrap();
-        let said = forest.samples(&[vec![0.0, 3.0], vec![1.0, 3.0]]).unwrap();
+        let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
+        let forest = Forest::grow(&rows, missed.clone(), 1).unwrap();
+        let said = forest.samples(&[&[0.0, 3.0], &[1.0, 3.0]]).unwrap();
         let right = said[0].iter().filter(|m| m.abs() < 1e-9).count();
         assert!(right * 10 > said[0].len() * 9, "{:?}", said[0]);
         let (low, high) = (said[1].iter().any(|m| *m < -0.2), said[1].iter().any(|m| *m > 0.2));
         assert!(low && high, "{:?}", said[1]);
-        let again = Forest::grow(&rows, &missed, 1).unwrap();
+        let again = Forest::grow(&rows, missed.clone(), 1).unwrap();
         assert_eq!(again.samples(&rows[..5]).unwrap(), forest.samples(&rows[..5]).unwrap());
-        assert!(Forest::grow(&rows[..9], &missed[..9], 1).is_err());
+        assert!(Forest::grow(&rows[..9], missed[..9].to_vec(), 1).is_err());
     }
 }

@@ -35,6 +35,13 @@ impl Default for Walk {
     }
 }
 
+impl Walk {
+    /// How many of so many jobs are only learned from.
+    pub fn only_learned(&self, jobs: usize) -> usize {
+        ((jobs as f64 * self.train) as usize).min(jobs)
+    }
+}
+
 /// What was expected of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predicted {
@@ -56,125 +63,115 @@ impl Predicted {
 }
 
 /// Predicts each job after the share that is only learned from. The jobs are in the order of their
-/// submission. `tell` hears of each that is done, and of how many there are.
+/// submission. `visit` sees the share of them that is done.
 ///
 /// # Errors
 /// [`ForestError`] where the jobs know differently many numbers.
-pub fn walk(
-    jobs: &[Past],
-    how: &Walk,
-    tell: &mut dyn FnMut(usize, usize),
-) -> Result<Vec<Predicted>, ForestError> {
-    let first = ((jobs.len() as f64 * how.train) as usize).min(jobs.len());
-    let (glances, known) = look_at_all(jobs);
+pub fn walk(jobs: &[Past], how: &Walk, visit: &mut dyn FnMut(f64)) -> Result<Vec<Predicted>, ForestError> {
+    let first = how.only_learned(jobs.len());
+    let seen = Seen::of(jobs);
     let mut found = Vec::with_capacity(jobs.len() - first);
-    let mut judge = Judge::new(jobs, first);
+    let mut judge = Judge::new(&seen, first);
     let mut from = first;
     while from < jobs.len() {
         let to = (from + how.refit.max(1)).min(jobs.len());
-        let forest = grow(jobs, &glances, &known, from, how)?;
-        let rows: Vec<Vec<f64>> = glances[from..to].iter().map(|g| g.features.clone()).collect();
+        let forest = seen.grow(from, how)?;
+        let rows: Vec<&[f64]> = seen.glances[from..to].iter().map(|g| g.features.as_slice()).collect();
         let samples = forest.map(|forest| forest.samples(&rows)).transpose()?;
         for index in from..to {
-            let glance = &glances[index];
             let sample = samples.as_ref().map(|all| all[index - from].as_slice());
-            found.push(judge.predict(index, glance, sample));
-            tell(index + 1 - first, jobs.len() - first);
+            found.push(judge.predict(index, sample));
+            visit(found.len() as f64 / (jobs.len() - first) as f64);
         }
         from = to;
     }
     Ok(found)
 }
 
-/// What was known of each job when it was submitted, and how many of [`by_end`] had ended then.
-fn look_at_all(jobs: &[Past]) -> (Vec<Glance>, Vec<usize>) {
-    let order = by_end(jobs);
-    let (mut history, mut ended) = (History::default(), 0);
-    let mut known = Vec::with_capacity(jobs.len());
-    let look = |past: &Past| {
-        while let Some(done) = order.get(ended).map(|i| &jobs[*i]).filter(|done| done.ended_at <= past.job.at)
-        {
-            history.ended(&done.job, done.ended_at, done.secs);
-            ended += 1;
-        }
-        known.push(ended);
-        history.look(&past.job)
-    };
-    let glances = jobs.iter().map(look).collect();
-    (glances, known)
+/// A log, with what was known of each job when it was submitted.
+struct Seen<'a> {
+    jobs: &'a [Past],
+    /// The places of the jobs in the order of their ends.
+    by_end: Vec<usize>,
+    /// How many of these had ended when each was submitted.
+    ended: Vec<usize>,
+    glances: Vec<Glance>,
 }
 
-/// The places of the jobs in the order of their ends.
-fn by_end(jobs: &[Past]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by(|a, b| jobs[*a].ended_at.total_cmp(&jobs[*b].ended_at));
-    order
-}
-
-/// A forest of the jobs that had ended when job `from` was submitted; `None` while these are too few.
-fn grow(
-    jobs: &[Past],
-    glances: &[Glance],
-    known: &[usize],
-    from: usize,
-    how: &Walk,
-) -> Result<Option<Forest>, ForestError> {
-    let mut learned: Vec<usize> = by_end(jobs)[..known[from]].iter().copied().filter(|i| *i < from).collect();
-    learned.sort_unstable();
-    let last = &learned[learned.len().saturating_sub(how.window)..];
-    if last.len() < FEWEST {
-        return Ok(None);
+impl<'a> Seen<'a> {
+    fn of(jobs: &'a [Past]) -> Self {
+        let mut by_end: Vec<usize> = (0..jobs.len()).collect();
+        by_end.sort_by(|a, b| jobs[*a].ended_at.total_cmp(&jobs[*b].ended_at));
+        let (mut history, mut count) = (History::default(), 0);
+        let mut ended = Vec::with_capacity(jobs.len());
+        let look = |past: &Past| {
+            let is_over = |done: &&Past| done.ended_at <= past.job.at;
+            while let Some(done) = by_end.get(count).map(|i| &jobs[*i]).filter(is_over) {
+                history.ended(&done.job, done.ended_at, done.secs);
+                count += 1;
+            }
+            ended.push(count);
+            history.look(&past.job)
+        };
+        let glances = jobs.iter().map(look).collect();
+        Seen { jobs, by_end, ended, glances }
     }
-    let rows: Vec<Vec<f64>> = last.iter().map(|i| glances[*i].features.clone()).collect();
-    let missed: Vec<f64> =
-        last.iter().map(|i| log_of(&jobs[*i]) - glances[*i].mixture.quantile(0.5)).collect();
-    Forest::grow(&rows, &missed, how.seed).map(Some)
+
+    /// A forest of the jobs that had ended when job `from` was submitted; `None` while these are too few.
+    fn grow(&self, from: usize, how: &Walk) -> Result<Option<Forest>, ForestError> {
+        let ended = self.by_end[..self.ended[from]].iter().copied();
+        let mut learned: Vec<usize> = ended.filter(|i| *i < from).collect();
+        learned.sort_unstable();
+        let last = &learned[learned.len().saturating_sub(how.window)..];
+        if last.len() < FEWEST {
+            return Ok(None);
+        }
+        let rows: Vec<&[f64]> = last.iter().map(|i| self.glances[*i].features.as_slice()).collect();
+        let missed = |i: &usize| log_of(&self.jobs[*i]) - self.glances[*i].mixture.quantile(0.5);
+        Forest::grow(&rows, last.iter().map(missed).collect(), how.seed).map(Some)
+    }
 }
 
 /// Pools what history and forest say, and keeps intervals to their word.
 struct Judge<'a> {
-    jobs: &'a [Past],
+    seen: &'a Seen<'a>,
     first: usize,
-    order: Vec<usize>,
-    ended: usize,
+    /// How many jobs it has learned from.
+    learned: usize,
     /// What was expected of the jobs from the first on, before it was stretched.
     expected: Vec<Lengths>,
     calibration: Calibration,
 }
 
 impl<'a> Judge<'a> {
-    fn new(jobs: &'a [Past], first: usize) -> Self {
-        let (order, expected, calibration) = (by_end(jobs), Vec::new(), Calibration::default());
-        Judge { jobs, first, order, ended: 0, expected, calibration }
+    fn new(seen: &'a Seen<'a>, first: usize) -> Self {
+        Judge { seen, first, learned: 0, expected: Vec::new(), calibration: Calibration::default() }
     }
 
-    fn predict(&mut self, index: usize, glance: &Glance, sample: Option<&[f64]>) -> Predicted {
-        let job = &self.jobs[index].job;
-        self.learn_until(job.at);
-        let middle = glance.mixture.quantile(0.5);
+    fn predict(&mut self, index: usize, sample: Option<&[f64]>) -> Predicted {
+        self.learn(self.seen.ended[index]);
+        let (mixture, limit_secs) = (&self.seen.glances[index].mixture, self.seen.jobs[index].job.limit_secs);
+        let middle = mixture.quantile(0.5);
         let grown = sample.and_then(|said| {
             let all = said.iter().map(|missed| (middle + missed, 1.0)).collect();
             Lengths::of_weighted(all, ATOMS_OF_FOREST)
         });
-        let pooled = grown.map_or_else(|| glance.mixture.clone(), |g| g.pooled(&glance.mixture));
-        let held = self.calibration.applied(&pooled).capped(job.limit_secs);
-        let raw = pooled.capped(job.limit_secs);
+        let both = grown.map_or_else(|| mixture.clone(), |g| g.pooled(mixture));
+        let pooled = self.calibration.applied(&both).capped(limit_secs);
+        let raw = both.capped(limit_secs);
         self.expected.push(raw.clone());
-        Predicted { index, mixture: glance.mixture.clone(), raw, pooled: held }
+        Predicted { index, mixture: mixture.clone(), raw, pooled }
     }
 
-    fn learn_until(&mut self, at: f64) {
-        while let Some(index) = self.order.get(self.ended).copied() {
-            let past = &self.jobs[index];
-            if past.ended_at > at {
-                return;
-            }
+    /// Learns from what became of the first so many jobs that ended.
+    fn learn(&mut self, ended: usize) {
+        for index in &self.seen.by_end[self.learned..ended] {
             let expected = index.checked_sub(self.first).and_then(|i| self.expected.get(i));
             if let Some(expected) = expected {
-                self.calibration.ended(expected, log_of(past));
+                self.calibration.ended(expected, log_of(&self.seen.jobs[*index]));
             }
-            self.ended += 1;
         }
+        self.learned = ended;
     }
 }
 
@@ -198,12 +195,12 @@ mod tests {
     fn nothing_is_learned_before_it_has_ended() {
         let mut jobs = log(900);
         let how = Walk { refit: 300, ..Walk::default() };
-        let found = walk(&jobs, &how, &mut |_, _| ()).unwrap();
+        let found = walk(&jobs, &how, &mut |_| ()).unwrap();
         assert_eq!((found.len(), found[0].index), (630, 270));
         let wrong = |p: &Predicted| (p.pooled.quantile(0.5) - log_of(&jobs[p.index])).abs();
         assert!(found.iter().all(|p| wrong(p) < 0.1), "{:?}", found.iter().map(wrong).fold(0.0, f64::max));
         // What the last ones took changes nothing of what was expected of them.
         jobs[899].secs *= 50.0;
-        assert!(walk(&jobs, &how, &mut |_, _| ()).unwrap() == found);
+        assert!(walk(&jobs, &how, &mut |_| ()).unwrap() == found);
     }
 }

@@ -5,21 +5,15 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::advisor::length::{Score, Walk, score, walk};
 use crate::api::SCHEMA;
 use crate::cli::exit::{CommandResult, Exit};
 use crate::cli::output;
+use crate::cli::simulate::progress::{Measure, Progress};
 use crate::cli::simulate::setup::told;
 use crate::traces;
-
-/// Most times a second that the bar is drawn anew.
-const REDRAWS_HZ: u8 = 4;
-
-/// Columns of the bar.
-const LINE: &str = "{wide_bar} {pos} of {len} jobs";
 
 /// Flags of `infill history check`.
 #[derive(Clone, Debug, Args)]
@@ -60,17 +54,10 @@ pub fn run(args: &CheckArgs) -> CommandResult {
     let mut jobs = told(&args.log, traces::read_history(&args.log))?;
     jobs.truncate(args.rows.map_or(usize::MAX, |rows| rows as usize));
     let how = Walk { train: args.train, seed: args.seed, ..Walk::default() };
-    let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_HZ);
-    let bar = ProgressBar::with_draw_target(Some(jobs.len() as u64), target);
-    if let Ok(style) = ProgressStyle::with_template(LINE) {
-        bar.set_style(style);
-    }
-    let tell = &mut |done: usize, all: usize| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-    };
-    let predicted = walk(&jobs, &how, tell).map_err(|e| Exit::Failed.because(e))?;
-    bar.finish_and_clear();
+    let progress = Progress::new(Measure::Jobs(jobs.len() - how.only_learned(jobs.len())));
+    let mut line = progress.line("predicting");
+    let predicted = walk(&jobs, &how, &mut |share| line.at(share)).map_err(|e| Exit::Failed.because(e))?;
+    drop(line);
     let none =
         || Exit::Failed.because(anyhow::anyhow!("{}: no job is left to be predicted", args.log.display()));
     let score = score(&jobs, &predicted).ok_or_else(none)?;

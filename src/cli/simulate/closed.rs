@@ -1,7 +1,6 @@
 //! `infill simulate --machine`: a closed machine, several policies side by side.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::anyhow;
@@ -10,10 +9,11 @@ use serde::Serialize;
 use super::args::SimulateArgs;
 use super::progress::{Line, Measure, Progress};
 use super::setup::told;
+use super::show;
 use super::threads;
 use crate::api::SCHEMA;
 use crate::cli::exit::{CommandResult, Exit, Failure};
-use crate::cli::filter::{self, TableArgs};
+use crate::cli::filter;
 use crate::cli::table::Column;
 use crate::cli::{output, percent};
 use crate::model::{ClosedJob, ModelFacts, SpeedRow, duration};
@@ -138,24 +138,15 @@ pub fn run(args: &SimulateArgs, machine: &Machine) -> CommandResult {
         seed: args.seed,
         policies: rows.collect(),
     };
-    if args.table.json {
-        output::print_json(&document)?;
-    } else {
-        output::print(&text(&document, &args.table)?)?;
-    }
-    Ok(Exit::Ok.code())
+    show::print(&args.table, &document, (DEFAULT, COLUMNS, &document.policies), &head(&document))
 }
 
-fn text(document: &Document, args: &TableArgs) -> Result<String, Failure> {
-    let table = filter::render(args, DEFAULT, COLUMNS, &document.policies)?;
-    if args.format.is_some() || args.noheader {
-        return Ok(table);
-    }
-    let mut text = String::new();
-    let _ = writeln!(text, "machine   {}, {} GPUs", document.machine, document.gpus);
-    let _ = writeln!(text, "jobs      {}", document.jobs);
-    let _ = writeln!(text, "restarts  {} s each; seed {}\n", document.restart_s, document.seed);
-    Ok(text + &table)
+fn head(document: &Document) -> [String; 3] {
+    [
+        format!("machine   {}, {} GPUs", document.machine, document.gpus),
+        format!("jobs      {}", document.jobs),
+        format!("restarts  {} s each; seed {}", document.restart_s, document.seed),
+    ]
 }
 
 fn setup(args: &SimulateArgs, machine: &Machine) -> Result<Setup, Failure> {
@@ -224,6 +215,7 @@ fn facts(path: &Path, rows: &[SpeedRow]) -> Result<BTreeMap<String, ModelFacts>,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::filter::TableArgs;
     use crate::sim::closed::JobOutcome;
     use crate::test_support::data;
 
@@ -256,7 +248,10 @@ mod tests {
 
     #[test]
     fn the_page() {
-        insta::assert_snapshot!(text(&document(), &TableArgs::default()).unwrap(), @r"
+        let document = document();
+        let table = (DEFAULT, COLUMNS, document.policies.as_slice());
+        let text = show::headed(&TableArgs::default(), table, &head(&document)).unwrap();
+        insta::assert_snapshot!(text, @r"
         machine   8x8:a800, 64 GPUs
         jobs      3
         restarts  260 s each; seed 1

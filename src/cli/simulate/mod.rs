@@ -7,7 +7,7 @@ mod command;
 mod document;
 mod order;
 mod page;
-mod progress;
+pub mod progress;
 pub mod setup;
 mod show;
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! `infill simulate --machine --order`: one queue of jobs of fixed size under several orders, with lengths as
 //! they can be predicted when jobs are submitted.
 
-use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 
 use anyhow::anyhow;
@@ -11,11 +10,12 @@ use serde::Serialize;
 use super::args::SimulateArgs;
 use super::progress::{Line, Measure, Progress};
 use super::setup::told;
+use super::show;
 use super::threads;
 use crate::advisor::length::{Lengths, Predicted, Walk, walk};
 use crate::api::SCHEMA;
 use crate::cli::exit::{CommandResult, Exit, Failure};
-use crate::cli::filter::{self, TableArgs};
+use crate::cli::filter;
 use crate::cli::output;
 use crate::cli::table::Column;
 use crate::model::{Past, Submission, duration};
@@ -111,26 +111,16 @@ pub fn run(args: &SimulateArgs, machine: &Machine) -> CommandResult {
         seed: args.seed,
         policies: outcomes.iter().map(|(done, _)| Row::of(done)).collect(),
     };
-    if args.table.json {
-        output::print_json(&document)?;
-    } else {
-        output::print(&text(&document, &args.table)?)?;
-    }
-    Ok(Exit::Ok.code())
+    show::print(&args.table, &document, (DEFAULT, COLUMNS, &document.policies), &head(&document))
 }
 
-fn text(document: &Document, args: &TableArgs) -> Result<String, Failure> {
-    let table = filter::render(args, DEFAULT, COLUMNS, &document.policies)?;
-    if args.format.is_some() || args.noheader {
-        return Ok(table);
-    }
+fn head(document: &Document) -> [String; 3] {
     let Document { machine, units, jobs, load, stop_s, mix, seed, .. } = document;
-    let mut text = String::new();
-    // Writing into a string cannot fail.
-    let _ = writeln!(text, "machine   {machine}, {units} units; load {load:.2}");
-    let _ = writeln!(text, "jobs      {jobs}, {mix:.0} % of their kinds predicted");
-    let _ = writeln!(text, "stops     {stop_s} s each; seed {seed}\n");
-    Ok(text + &table)
+    [
+        format!("machine   {machine}, {units} units; load {load:.2}"),
+        format!("jobs      {jobs}, {mix:.0} % of their kinds predicted"),
+        format!("stops     {stop_s} s each; seed {seed}"),
+    ]
 }
 
 /// The jobs that are simulated: those that were predicted, on GPUs where the log has any.
@@ -139,7 +129,9 @@ fn jobs(args: &SimulateArgs, units: u32) -> Result<Vec<Rigid>, Failure> {
     let path = args.supply.workload.as_ref().ok_or_else(missing)?;
     let log = told(path, traces::read_history(path))?;
     let how = Walk { seed: args.seed, ..Walk::default() };
-    let predicted = walk(&log, &how, &mut |_, _| ()).map_err(|e| Exit::Input.because(e))?;
+    let progress = Progress::new(Measure::Jobs(log.len() - how.only_learned(log.len())));
+    let mut line = progress.line("predicting");
+    let predicted = walk(&log, &how, &mut |share| line.at(share)).map_err(|e| Exit::Input.because(e))?;
     let first = predicted.first().map_or(log.len(), |p| p.index);
     let site = of_the_site(&log[first.saturating_sub(OF_THE_SITE)..first]);
     let on_gpus = log.iter().any(|past| past.job.gpus > 0);
@@ -187,6 +179,7 @@ fn share_of(job: &Submission, size: u32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::filter::TableArgs;
 
     #[test]
     fn the_page() {
@@ -203,7 +196,9 @@ mod tests {
             seed: 1,
             policies: vec![Row::of(&done)],
         };
-        insta::assert_snapshot!(text(&document, &TableArgs::default()).unwrap(), @r"
+        let table = (DEFAULT, COLUMNS, document.policies.as_slice());
+        let text = show::headed(&TableArgs::default(), table, &head(&document)).unwrap();
+        insta::assert_snapshot!(text, @r"
         machine   468x1, 468 units; load 1.30
         jobs      2, 50 % of their kinds predicted
         stops     30 s each; seed 1

@@ -4,9 +4,11 @@
 use std::fmt::Write;
 use std::sync::LazyLock;
 
+use serde::Serialize;
+
 use super::document::{Document, LossShares, PolicyRow};
 use crate::cli::bars::{self, CYAN, Colour, GREEN, Part, RED, YELLOW};
-use crate::cli::exit::Failure;
+use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter::{self, TableArgs};
 use crate::cli::output;
 use crate::cli::percent;
@@ -171,11 +173,35 @@ pub fn check(args: &TableArgs) -> Result<(), Failure> {
     filter::render(args, DEFAULT, COLUMNS, &[]).map(drop)
 }
 
+/// Prints a document: as JSON, or its table, with these lines above it unless the rows are wanted alone.
+pub fn print<R>(
+    args: &TableArgs,
+    document: &impl Serialize,
+    table: (&str, &[Column<R>], &[R]),
+    head: &[String],
+) -> CommandResult {
+    if args.json {
+        output::print_json(document)?;
+    } else {
+        output::print(&headed(args, table, head)?)?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+/// A table with these lines above it, unless the rows are wanted alone.
+pub fn headed<R>(
+    args: &TableArgs,
+    (usual, columns, rows): (&str, &[Column<R>], &[R]),
+    head: &[String],
+) -> Result<String, Failure> {
+    let table = filter::render(args, usual, columns, rows)?;
+    Ok(if args.wants_rows_alone() { table } else { format!("{}\n\n{table}", head.join("\n")) })
+}
+
 /// All of it.
 pub fn text(document: &Document, args: &TableArgs, screen: Screen) -> Result<String, Failure> {
     let table = filter::render(args, DEFAULT, COLUMNS, &document.policies)?;
-    // Who asks for columns, or for no header, wants the rows alone.
-    if args.format.is_some() || args.noheader {
+    if args.wants_rows_alone() {
         return Ok(table);
     }
     let bars = screen.width.map_or_else(String::new, |width| drawn(document, width, screen.colours));

@@ -8,16 +8,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{Job, NodeName, Snapshot, UnixTime};
+use crate::model::{Job, NodeName, Snapshot, UnixTime, is_for_nodes};
 
 /// Seconds for which a node that was taken back may wait for the job that it was taken for.
 const RACE_SECS: f64 = 30.0;
 
 /// Slurm knows whole seconds.
 const ROUNDING_SECS: f64 = 1.0;
-
-/// What Slurm says of jobs that wait for nodes.
-const WAITS_FOR_NODES: [&str; 3] = ["None", "Priority", "Resources"];
 
 /// What Slurm takes back, and what is in its way.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +44,7 @@ impl Racing {
         let since = idle.iter().map(|(_, at)| *at).min()?.plus_secs(-ROUNDING_SECS);
         let waits = |job: &&Job| {
             job.waits_in_main_queue(malleable)
-                && WAITS_FOR_NODES.contains(&job.state_reason.as_str())
+                && is_for_nodes(&job.state_reason)
                 && job.submit_time.is_some_and(|at| at <= since.plus_secs(2.0 * ROUNDING_SECS))
         };
         snapshot.jobs.iter().find(waits)?;

@@ -84,32 +84,30 @@ impl<'a> Engine<'a> {
         });
     }
 
-    /// Lets those run who come first, as far as the machine goes.
+    /// Lets those run who come first, as far as the machine goes. Where the order stops nobody, those that
+    /// run do so anyway.
     fn decide(&mut self) {
+        let stops = self.outcome.order.stops();
         let size = |live: &Live| self.jobs[live.job].size;
-        let order = self.ranks.sorted(&self.live);
-        let stays = |live: &Live| live.runs && !self.outcome.order.stops();
-        let held: u32 = self.live.iter().filter(|l| stays(l)).map(size).sum();
+        let mut chosen: Vec<bool> = self.live.iter().map(|l| l.runs && !stops).collect();
+        let held: u32 = self.live.iter().zip(&chosen).filter(|(_, c)| **c).map(|(l, _)| size(l)).sum();
         let mut free = self.units.saturating_sub(held);
-        let mut chosen = vec![false; self.live.len()];
-        for place in order {
-            let live = &self.live[place];
-            if stays(live) {
+        for place in self.ranks.sorted(&self.live) {
+            let size = size(&self.live[place]);
+            if !chosen[place] && size <= free {
                 chosen[place] = true;
-            } else if size(live) <= free {
-                chosen[place] = true;
-                free -= size(live);
+                free -= size;
             }
-            if free == 0 && self.outcome.order.stops() {
+            if free == 0 {
                 break;
             }
         }
         for (live, chosen) in self.live.iter_mut().zip(chosen) {
-            if live.runs && !chosen && self.outcome.order.stops() {
+            if live.runs && !chosen {
                 self.outcome.stops += 1;
                 live.left_secs += self.stop_secs;
             }
-            live.runs = chosen || (live.runs && !self.outcome.order.stops());
+            live.runs = chosen;
         }
     }
 }

@@ -32,12 +32,7 @@ impl<'a> Ranks<'a> {
             Order::Borda => self.votes(live),
             _ => live.iter().map(|l| self.key(l)).collect::<Vec<f64>>(),
         };
-        let mut places: Vec<usize> = (0..live.len()).collect();
-        places.sort_by(|a, b| {
-            let by_key = keys[*a].total_cmp(&keys[*b]);
-            by_key.then(live[*a].job.cmp(&live[*b].job))
-        });
-        places
+        by(&keys, |place| live[place].job)
     }
 
     /// What a job is ordered by, the smallest first.
@@ -73,7 +68,11 @@ impl<'a> Ranks<'a> {
     /// many; for others the first twice.
     fn votes(&mut self, live: &[Live]) -> Vec<f64> {
         let size = |l: &Live| f64::from(self.jobs[l.job].size);
-        let attained = ranks(live, |l| l.done_secs * size(l));
+        let service: Vec<f64> = live.iter().map(|l| l.done_secs * size(l)).collect();
+        let mut attained = vec![0.0; live.len()];
+        for (rank, place) in by(&service, |place| live[place].job).into_iter().enumerate() {
+            attained[place] = rank as f64;
+        }
         let known: Vec<usize> = (0..live.len()).filter(|i| self.jobs[live[*i].job].known).collect();
         let left: Vec<f64> = known
             .iter()
@@ -83,24 +82,20 @@ impl<'a> Ranks<'a> {
                 self.remembered(l, |job, done| job.lengths.corrected_left_secs(done) * size)
             })
             .collect();
-        let mut order: Vec<usize> = (0..known.len()).collect();
-        order.sort_by(|a, b| left[*a].total_cmp(&left[*b]).then(known[*a].cmp(&known[*b])));
         let mut second = attained.clone();
         let stretch = live.len() as f64 / known.len().max(1) as f64;
-        for (rank, at) in order.into_iter().enumerate() {
+        for (rank, at) in by(&left, |at| known[at]).into_iter().enumerate() {
             second[known[at]] = rank as f64 * stretch;
         }
         attained.iter().zip(second).map(|(a, b)| a + b).collect()
     }
 }
 
-fn ranks(live: &[Live], key: impl Fn(&Live) -> f64) -> Vec<f64> {
-    let keys: Vec<f64> = live.iter().map(key).collect();
-    let mut order: Vec<usize> = (0..live.len()).collect();
-    order.sort_by(|a, b| keys[*a].total_cmp(&keys[*b]).then(live[*a].job.cmp(&live[*b].job)));
-    let mut ranks = vec![0.0; live.len()];
-    order.into_iter().enumerate().for_each(|(rank, place)| ranks[place] = rank as f64);
-    ranks
+/// The places of these keys, the smallest first; of equal ones by what `then` says of their places.
+fn by(keys: &[f64], then: impl Fn(usize) -> usize) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..keys.len()).collect();
+    places.sort_by(|a, b| keys[*a].total_cmp(&keys[*b]).then_with(|| then(*a).cmp(&then(*b))));
+    places
 }
 
 /// A time with a total order.
