@@ -1,0 +1,76 @@
+//! A malleable job that has ended, as history keeps it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{JobId, Past, Submission, UnixTime};
+
+/// What is kept of a job that has ended: what it was, what it did, and why it ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EndedJob {
+    /// The lead's job id.
+    pub job: JobId,
+    /// Slurm's submission time: with the id it names a job for good.
+    pub submitted_at: UnixTime,
+    /// When it ended.
+    pub ended_at: UnixTime,
+    /// Owner.
+    pub user: String,
+    /// Slurm's account; empty where that is not known.
+    pub account: String,
+    /// Its profile's name, else Slurm's name of it with numbers taken out.
+    pub name: String,
+    /// Hash of its command; empty where that is not known.
+    pub command_hash: String,
+    /// Fewest nodes that it could have.
+    pub min_nodes: u32,
+    /// Most nodes that it could have.
+    pub max_nodes: u32,
+    /// GPUs of each; 0 where that is not known.
+    pub gpus_per_node: u32,
+    /// Its time limit, seconds.
+    pub limit_secs: Option<f64>,
+    /// Work that it has done: seconds that it would have taken on one node, by its own rate there; of a job
+    /// whose progress nobody knows, the seconds for which it held nodes, times these.
+    pub work_secs: f64,
+    /// Samples that it has made; 0 where it told of none.
+    pub samples: f64,
+    /// Seconds from its first start to its end.
+    pub secs: f64,
+    /// Its command's exit code; `None` where Slurm ended it, or nobody saw it.
+    pub exit_code: Option<i32>,
+    /// Why it ended, in a word or two: a state of Slurm's.
+    pub why: String,
+}
+
+impl EndedJob {
+    /// The same as what lengths are learned from: its work is its length.
+    pub fn past(&self) -> Past {
+        let job = Submission {
+            at: self.submitted_at.0 as f64,
+            user: self.user.clone(),
+            name: self.name.clone(),
+            nodes: self.max_nodes,
+            gpus: self.max_nodes.saturating_mul(self.gpus_per_node),
+            // A limit is seconds of the wall, not of work.
+            limit_secs: None,
+            more: vec![f64::from(self.min_nodes), self.limit_secs.map_or(-1.0, |l| l.max(1.0).ln())],
+        };
+        Past { job, ended_at: self.ended_at.0 as f64, secs: self.work_secs }
+    }
+}
+
+/// A name of a job without what changes from one of its kind to the next: its digits.
+pub fn without_numbers(name: &str) -> String {
+    name.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_of_a_series_have_one_name() {
+        assert_eq!(without_numbers("train_007-lr0.1"), without_numbers("train_12-lr0.05"));
+        assert_eq!(without_numbers("42"), "");
+    }
+}
