@@ -32,6 +32,8 @@ pub struct EndedJob {
     /// Work that it has done: seconds that it would have taken on one node, by its own rate there; of a job
     /// whose progress nobody knows, the seconds for which it held nodes, times these.
     pub work_secs: f64,
+    /// Work in all that it first told of, in the same seconds, if it told.
+    pub said_secs: Option<f64>,
     /// Samples that it has made; 0 where it told of none.
     pub samples: f64,
     /// Seconds from its first start to its end.
