@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Curve, KeepIdle, Lend, LiveCosts, Mode, Parts, RescaleCosts};
+use crate::model::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, RescaleCosts};
 pub use http::HttpConfig;
 use rule::{Rule, first_broken};
 
@@ -124,6 +124,10 @@ pub struct GapsConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlannerConfig {
+    /// What it strives for.
+    pub objective: Objective,
+    /// Seconds after which half of what a user has had of the gaps counts, where jobs shall end soon.
+    pub usage_half_life_secs: f64,
     /// How far ahead throughput counts, seconds.
     pub horizon_secs: f64,
     /// Most time steps that the horizon is divided into.
@@ -300,6 +304,9 @@ impl GapsConfig {
 impl Default for PlannerConfig {
     fn default() -> Self {
         PlannerConfig {
+            objective: Objective::default(),
+            // As Slurm's PriorityDecayHalfLife.
+            usage_half_life_secs: 7.0 * 86_400.0,
             horizon_secs: 1800.0,
             max_steps: 6,
             solve_secs: 0.5,
@@ -331,6 +338,12 @@ impl PlannerConfig {
         Rule::any_secs("planner.live_costs.down_secs", |c| c.live_costs.down_secs),
         Rule::share("planner.mip_gap", |c| c.mip_gap),
         Rule::within("planner.max_steps", |c| f64::from(c.max_steps), 1.0..=24.0, "expected 1 to 24 steps"),
+        Rule::within(
+            "planner.usage_half_life_secs",
+            |c| c.usage_half_life_secs,
+            60.0..=1e9,
+            "expected seconds between 60 and 1000000000",
+        ),
         Rule::share("planner.hysteresis", |c| c.hysteresis),
         Rule::other(
             "planner.shares",

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use infill::config::Config;
 use infill::model::{
-    Curve, ExecPlan, HeldNode, JobId, NodeName, Parts, Plan, Sizes, Snapshot, Standing, UnixTime, UserId,
+    Course, Curve, ExecPlan, HeldNode, JobId, NodeName, Parts, Plan, Sizes, Snapshot, Standing, UnixTime,
+    UserId,
 };
 use infill::round::{Advice, Changing, Claims, JobFacts, Place, Program, Scene, Terms, judge};
 use infill::slurm::Seats;
@@ -114,6 +115,7 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
         },
         exec_plan: ExecPlan::default(),
         changing: Changing::default(),
+        course: Course::default(),
         submitted_at: UnixTime(answers::NOW - 4000),
         excluded: Vec::new(),
         ending: false,

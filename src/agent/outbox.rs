@@ -104,8 +104,11 @@ impl Outbox {
 
 /// Adds `new` to `old` if both are progress of the same generation.
 fn merge(old: &mut AgentEvent, new: &AgentEvent) -> bool {
-    let AgentEvent::Progress { generation, samples, secs, step, loss, opening } = old else { return false };
-    let AgentEvent::Progress { generation: g, samples: n, secs: s, step: k, loss: x, opening: o } = new
+    let AgentEvent::Progress { generation, samples, secs, step, loss, total, opening } = old else {
+        return false;
+    };
+    let AgentEvent::Progress { generation: g, samples: n, secs: s, step: k, loss: x, total: t, opening: o } =
+        new
     else {
         return false;
     };
@@ -117,6 +120,7 @@ fn merge(old: &mut AgentEvent, new: &AgentEvent) -> bool {
     *secs += s;
     *step = k.or(*step);
     *loss = x.or(*loss);
+    *total = t.or(*total);
     true
 }
 
@@ -125,7 +129,15 @@ mod tests {
     use super::*;
 
     fn progress(generation: u64, samples: f64, step: u64) -> AgentEvent {
-        AgentEvent::Progress { generation, samples, secs: 1.0, step: Some(step), loss: None, opening: None }
+        AgentEvent::Progress {
+            generation,
+            samples,
+            secs: 1.0,
+            step: Some(step),
+            loss: None,
+            total: None,
+            opening: None,
+        }
     }
 
     #[tokio::test]
@@ -137,7 +149,8 @@ mod tests {
         outbox.push(progress(1, 3.0, 6));
         outbox.push(AgentEvent::Leaving);
         let (step, loss, opening) = (Some(6), None, None);
-        let sum = AgentEvent::Progress { generation: 1, samples: 5.0, secs: 2.0, step, loss, opening };
+        let sum =
+            AgentEvent::Progress { generation: 1, samples: 5.0, secs: 2.0, step, loss, total: None, opening };
         assert_eq!(outbox.take().await, [AgentEvent::Started { generation: 1 }, sum, AgentEvent::Leaving]);
     }
 

@@ -204,7 +204,7 @@ mod tests {
     async fn progress_on_other_nodes_comes_through_their_output() {
         let (mut sent, from) = tokio::io::duplex(1024);
         let (sender, tally) = (Output::to(from, tokio::io::sink(), true), Tally::new());
-        let message = Message { samples: 24.5, step: Some(7), loss: Some(0.5), saved: false };
+        let message = Message { samples: 24.5, step: Some(7), loss: Some(0.5), total: None, saved: false };
         sender.tell_of_progress(&message).await;
         drop(sender);
         let mut said = Vec::new();

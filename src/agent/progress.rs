@@ -1,7 +1,8 @@
 //! Progress of the command: datagrams to a Unix socket, or lines of its output that an expression matches.
 //!
 //! A datagram is text of words `key=value`: `samples=N` (samples processed since the sender's last datagram;
-//! the counts of all ranks are added up), `step=K`, `loss=X`, and `saved=SECS` once a checkpoint was saved
+//! the counts of all ranks are added up), `step=K`, `loss=X`, `total=N` (how
+//! many steps there will be in all; of samples, where it tells of no steps), and `saved=SECS` once a checkpoint was saved
 //! because of the rescale signal. Words with other keys are ignored.
 
 use std::io;
@@ -35,13 +36,15 @@ pub struct Message {
     pub step: Option<u64>,
     /// Present loss.
     pub loss: Option<f64>,
+    /// How many steps there will be in all, or samples.
+    pub total: Option<f64>,
     /// Whether it says that the checkpoint was saved.
     pub saved: bool,
 }
 
 impl Message {
     fn is_progress(&self) -> bool {
-        self.samples > 0.0 || self.step.is_some() || self.loss.is_some()
+        self.samples > 0.0 || self.step.is_some() || self.loss.is_some() || self.total.is_some()
     }
 
     /// Reads a datagram; `None` when it says nothing that we understand, or something senseless.
@@ -64,6 +67,9 @@ impl Message {
             "step" => self.step = Some(value.parse().ok()?),
             // A loss that diverged is worth no alarm here: it is just not shown.
             "loss" => self.loss = Some(value.parse().ok()?).filter(|x: &f64| x.is_finite()),
+            "total" => {
+                self.total = Some(value.parse().ok().filter(|n| *n > 0.0 && *n <= MAX_SAMPLES)?);
+            }
             "saved" => self.saved = value.parse::<f64>().is_ok(),
             _ => return Some(false),
         }
@@ -75,7 +81,8 @@ impl std::fmt::Display for Message {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "samples={}", self.samples)?;
         self.step.iter().try_for_each(|step| write!(f, " step={step}"))?;
-        self.loss.iter().try_for_each(|loss| write!(f, " loss={loss}"))
+        self.loss.iter().try_for_each(|loss| write!(f, " loss={loss}"))?;
+        self.total.iter().try_for_each(|total| write!(f, " total={total}"))
     }
 }
 
@@ -146,7 +153,7 @@ impl Tally {
         }
         let Some(found) = regex.and_then(|regex| regex.captures(line)) else { return };
         let mut message = Message::default();
-        for key in ["samples", "step", "loss"] {
+        for key in ["samples", "step", "loss", "total"] {
             let value = found.name(key).and_then(|group| std::str::from_utf8(group.as_bytes()).ok());
             if let Some(value) = value
                 && message.set(key, value).is_none()
@@ -170,6 +177,7 @@ impl Tally {
         counts.sum.samples += message.samples;
         counts.sum.step = message.step.or(counts.sum.step);
         counts.sum.loss = message.loss.or(counts.sum.loss);
+        counts.sum.total = message.total.or(counts.sum.total);
     }
 
     fn garbage(&self, bytes: usize) {
@@ -235,6 +243,8 @@ mod tests {
         check("step=7 colour=red", Some((0.0, Some(7), None)));
         check("samples=3 loss=nan", Some((3.0, None, None)));
         check("samples=-1", None);
+        check("total=0", None);
+        assert_eq!(Message::parse(b"step=7 total=100").and_then(|m| m.total), Some(100.0));
         check("samples=inf", None);
         check("samples=1e300", None);
         check("step=1.5", None);
@@ -251,7 +261,7 @@ mod tests {
         tally.add_datagram(b"samples=8 step=1");
         tally.add_datagram(b"garbage");
         let (sum, secs) = tally.take().unwrap();
-        assert_eq!(sum, Message { samples: 16.0, step: Some(1), loss: Some(2.0), saved: false });
+        assert_eq!(sum, Message { samples: 16.0, step: Some(1), loss: Some(2.0), total: None, saved: false });
         assert!(secs >= 0.0);
         assert_eq!(tally.counts().garbage, 1);
         assert_eq!(tally.take(), None);

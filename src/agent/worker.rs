@@ -29,7 +29,7 @@ use super::outbox::Outbox;
 use super::output::Output;
 use super::own;
 use super::programs::Programs;
-use super::progress::{self, Tally};
+use super::progress::{self, Message, Tally};
 use super::signals::{TERMINATED, Told};
 use super::talk;
 use super::wings::Submitter;
@@ -458,9 +458,9 @@ impl Worker {
     fn tell_progress(&mut self, generation: u64) {
         let generation = self.alive.generation().unwrap_or(generation);
         if let Some((sum, secs)) = self.tally.take().filter(|_| generation != ALONE) {
-            let (samples, step, loss) = (sum.samples, sum.step, sum.loss);
+            let Message { samples, step, loss, total, .. } = sum;
             let opening = self.opening.next.take();
-            self.outbox.push(AgentEvent::Progress { generation, samples, secs, step, loss, opening });
+            self.outbox.push(AgentEvent::Progress { generation, samples, secs, step, loss, total, opening });
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tracing::Level;
 
 use super::attention::Attention;
-use super::fleet::{Batch, Fleet, Lesson, Measured, Note, Output};
+use super::fleet::{Batch, Fleet, Gone, Lesson, Measured, Note, Output};
 use super::health::{Health, Problem, Topic};
 use super::ledger::Ledger;
 use super::lines::{Permit, Word};
@@ -158,6 +158,7 @@ impl State {
             }
             self.ledger.close_row(job);
         }
+        out.gone.iter().for_each(|gone| self.gone(gone, now));
         out.ended.into_iter().for_each(|job| self.scene.library_mut().ended(job));
         out.stops.iter().for_each(|stopped| self.stopped(stopped, now));
         out.overflowed.iter().for_each(|overflowed| self.overflowed(overflowed, now));
@@ -216,6 +217,13 @@ impl State {
         if self.is_known(&key, overflowed.lead.as_ref()) {
             self.scene.library_mut().overflowed(&key, overflowed.what, now);
         }
+    }
+
+    /// Takes in a job that has ended: how long jobs like it will run follows from how long it did.
+    fn gone(&mut self, gone: &Gone, now: UnixTime) {
+        let (_, unit) = self.scene.ahead(&gone.facts);
+        let ended = gone.ended_job(unit, now);
+        self.scene.turns_mut().outlook.ended(ended.job, now, ended.work_secs, ended.said_secs);
     }
 
     /// Takes in how a worker has stopped.

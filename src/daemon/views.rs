@@ -125,9 +125,9 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
         rescales: machine.counts.rescales,
         restarts: machine.counts.restarts,
         kills: machine.counts.kills,
-        step: about.step,
+        step: machine.course.step,
         loss: about.loss,
-        samples: about.samples,
+        samples: machine.course.samples,
         // A sum of nothing would be -0.0.
         rate: running.then(|| about.rates.values().fold(0.0, |sum, rate| sum + rate)),
         wings: machine.wings.values().filter_map(|w| w.job).collect(),

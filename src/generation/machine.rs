@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ExecPlan, JobId, JobPlan, NodeName, RunSpec, Sizes, UnixTime};
+use crate::model::{Course, ExecPlan, JobId, JobPlan, NodeName, RunSpec, Sizes, UnixTime};
 
 use super::backoff::Backoff;
 use super::effect::{Effect, EffectKind, Outcome};
@@ -138,6 +138,8 @@ pub struct Machine {
     pub target: Option<Target>,
     /// What has happened so far.
     pub counts: Counts,
+    /// How far it has come.
+    pub course: Course,
     /// Misfortunes in a row.
     pub backoff: Backoff,
     /// When the membership last changed.
@@ -164,6 +166,7 @@ impl Machine {
             wings: BTreeMap::new(),
             target: None,
             counts: Counts::default(),
+            course: Course::default(),
             backoff: Backoff::default(),
             last_change: None,
             rescaled_at: None,

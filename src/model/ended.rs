@@ -52,10 +52,10 @@ impl EndedJob {
             user: self.user.clone(),
             name: self.name.clone(),
             nodes: self.max_nodes,
-            gpus: self.max_nodes.saturating_mul(self.gpus_per_node),
+            gpus: 0,
             // A limit is seconds of the wall, not of work.
             limit_secs: None,
-            more: vec![f64::from(self.min_nodes), self.limit_secs.map_or(-1.0, |l| l.max(1.0).ln())],
+            more: vec![f64::from(self.min_nodes)],
         };
         Past { job, ended_at: self.ended_at.0 as f64, secs: self.work_secs }
     }

@@ -81,6 +81,9 @@ pub enum AgentEvent {
         step: Option<u64>,
         /// Last loss that it named.
         loss: Option<f64>,
+        /// How many steps it will make in all, by its own word; of samples, where it tells of no steps.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        total: Option<f64>,
         /// In the first report of a generation: how it came about.
         #[serde(default)]
         opening: Option<Opening>,

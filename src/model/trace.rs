@@ -135,6 +135,8 @@ pub struct WorkloadJob {
     pub curve: String,
     /// Weight in the objective, positive.
     pub weight: f64,
+    /// Its owner, if the file says.
+    pub user: Option<String>,
 }
 
 /// How a program scales.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use crate::config::PlannerConfig;
-use crate::model::{Curve, CurvePoint, RescaleCosts, Sizes};
+use crate::model::{Curve, CurvePoint, Objective, RescaleCosts, Sizes};
 
 /// Exponent of the curve of a job of which nothing is known. Few programs scale in proportion; with an
 /// exponent of 1 two such jobs would be worth the same however they share the nodes, and the first would keep
@@ -30,6 +30,9 @@ const PATIENCE_SECS: f64 = 300.0;
 
 /// Seconds of waiting beyond that after which the smallest size of a job counts twice.
 const BONUS_SECS: f64 = 60.0;
+
+/// So many times longer a job waits for others where jobs shall end soon: long ones then wait for short ones.
+const MORE_PATIENCE: f64 = 72.0;
 
 /// A bound, so that a job with a share of next to nothing does not outweigh everything in the end.
 const MAX_BONUS: f64 = 100.0;
@@ -67,8 +70,12 @@ pub(super) fn prior(sizes: &Sizes) -> Curve {
 
 /// How many times more the smallest size of a job counts that has waited for so long: nobody waits for ever
 /// because others make a little more of every node.
-pub(super) fn patience_bonus(waited_secs: f64) -> f64 {
-    ((waited_secs - PATIENCE_SECS) / BONUS_SECS).clamp(0.0, MAX_BONUS)
+pub(super) fn patience_bonus(waited_secs: f64, objective: Objective) -> f64 {
+    let times = match objective {
+        Objective::Throughput => 1.0,
+        Objective::Completion => MORE_PATIENCE,
+    };
+    ((waited_secs - times * PATIENCE_SECS) / (times * BONUS_SECS)).clamp(0.0, MAX_BONUS)
 }
 
 /// The curve with `bonus` times the rate at the smallest size added at every size.
@@ -110,13 +117,16 @@ mod tests {
     fn a_waiting_job_counts_more_at_every_size_by_the_same() {
         let sizes = Sizes::parse("2-8").unwrap();
         for curve in [Curve::linear(), Curve::parse("1:10,2:18,4:30").unwrap(), prior(&sizes)] {
-            let raised = with_bonus(&curve, &sizes, patience_bonus(PATIENCE_SECS + 30.0));
+            let raised =
+                with_bonus(&curve, &sizes, patience_bonus(PATIENCE_SECS + 30.0, Objective::Throughput));
             for n in 2..=8 {
                 let want = curve.rate(n) + 0.5 * curve.rate(2);
                 assert!((raised.rate(n) - want).abs() < 1e-9, "{curve} at {n}");
             }
         }
-        assert_eq!((patience_bonus(PATIENCE_SECS - 5.0), patience_bonus(1e12)), (0.0, MAX_BONUS));
+        let after = |secs| patience_bonus(secs, Objective::Throughput);
+        assert_eq!((after(PATIENCE_SECS - 5.0), after(1e12)), (0.0, MAX_BONUS));
+        assert_eq!(patience_bonus(PATIENCE_SECS * 70.0, Objective::Completion), 0.0);
     }
 
     #[test]

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::curves::{self, MOST_MEASURED};
-use super::extension;
 use super::facts::JobFacts;
-use super::risk;
+use super::turns::{self, Turns};
+use super::{ending, extension, risk};
 use crate::advisor::{Aim, Library, Room, Subject};
 use crate::config::PlannerConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    Curve, DeclaredPlan, ExecPlan, Gaps, MalleableJob, NodeType, RescaleCosts, Sizes, UnixTime,
+    Curve, DeclaredPlan, ExecPlan, Gaps, MalleableJob, NodeType, Objective, RescaleCosts, Sizes, UnixTime,
 };
 
 /// A malleable job before it is known what it may ask for.
@@ -22,37 +22,91 @@ pub(super) struct Candidate<'a> {
     pub facts: &'a JobFacts,
 }
 
+/// A candidate, with what is known of its rates.
+struct Rated<'a> {
+    candidate: Candidate<'a>,
+    rates: Vec<RateCurve>,
+    /// Samples a second on one node.
+    unit: f64,
+}
+
+impl<'a> Rated<'a> {
+    fn of(
+        candidate: Candidate<'a>,
+        library: &Library,
+        types: &[NodeType],
+        lent: Option<&[NodeType]>,
+    ) -> Self {
+        let rates = rates(&candidate.subject, candidate.block(), library, types);
+        let rates = on_its_kind(rates, candidate.facts.program.on_cpus, lent);
+        let unit = unit(&rates, &candidate.subject.sizes);
+        Rated { candidate, rates, unit }
+    }
+}
+
+/// Samples a second that are believed of a job on one node; 0 where nothing can be said.
+pub(super) fn unit_of(candidate: Candidate<'_>, library: &Library, gaps: &Gaps) -> f64 {
+    Rated::of(candidate, library, &types(gaps), None).unit
+}
+
+impl Candidate<'_> {
+    /// How many places each of its nodes takes.
+    fn block(&self) -> u32 {
+        self.facts.place.block.max(1)
+    }
+}
+
 /// The candidates as the planner sees them.
 pub(super) fn jobs(
     candidates: Vec<Candidate<'_>>,
     library: &Library,
+    turns: &Turns,
     gaps: &Gaps,
     config: &PlannerConfig,
     now: UnixTime,
 ) -> Vec<MalleableJob> {
-    let mut jobs_of: BTreeMap<String, f64> = BTreeMap::new();
-    for candidate in &candidates {
-        *jobs_of.entry(candidate.subject.key.user.clone()).or_default() += 1.0;
-    }
-    let share =
-        |user: &str| config.shares.get(user).copied().unwrap_or(1.0) / jobs_of.get(user).unwrap_or(&1.0);
     let (room, all_types) = (Room::of(gaps), types(gaps));
     let lent = gaps.gaps.first().is_some_and(|gap| gap.node.is_place()).then_some(all_types.as_slice());
-    let job = |candidate: Candidate<'_>| {
-        let rates = rates(&candidate.subject, candidate.facts.place.block.max(1), library, &all_types);
-        let rates = on_its_kind(rates, candidate.facts.program.on_cpus, lent);
-        let block = candidate.facts.place.block.max(1);
-        let share = share(&candidate.subject.key.user) * f64::from(block);
-        let weight = weight(&rates, &candidate.subject.sizes, share);
+    let rated = candidates.into_iter().map(|c| Rated::of(c, library, &all_types, lent));
+    let rated: Vec<Rated<'_>> = rated.collect();
+    let weights = weights(&rated, turns, config);
+    let job = |(Rated { candidate, rates, unit }, weight): (Rated<'_>, f64)| {
         let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
         let rates = raised(rates, &candidate, probe, config, now);
         let probing = library.is_probing(candidate.subject.job, now);
         let last_change = candidate.facts.changing.last_at.filter(|_| !probing);
         let mut job = malleable(&candidate, weight, rates, last_change, &config.costs, now);
+        let ahead = turns.ahead(candidate.facts, unit, candidate.subject.costs.start_secs);
+        ending::add(&mut job, &ahead, candidate.facts.running, unit, config.horizon_secs);
         risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
         extension::as_one(job, candidate.facts.place.more_of_its_own())
     };
-    candidates.into_iter().map(job).collect()
+    rated.into_iter().zip(weights).map(job).collect()
+}
+
+/// What a sample of each job counts. Jobs count their samples in different units: a node-second at its
+/// smallest size weighs the same for all of one share; that of a block so much as its places. A user's share
+/// is divided over the user's jobs. Where jobs shall end soon, those who may count more, and users who have
+/// had less.
+fn weights(rated: &[Rated<'_>], turns: &Turns, config: &PlannerConfig) -> Vec<f64> {
+    let mut jobs_of: BTreeMap<&str, f64> = BTreeMap::new();
+    for rated in rated {
+        *jobs_of.entry(&rated.candidate.subject.key.user).or_default() += 1.0;
+    }
+    let share = |user: &str| config.shares.get(user).copied().unwrap_or(1.0);
+    let plain = |rated: &Rated<'_>| {
+        let user = rated.candidate.subject.key.user.as_str();
+        let share = share(user) / jobs_of.get(user).unwrap_or(&1.0) * f64::from(rated.candidate.block());
+        if rated.unit > 0.0 { share / rated.unit } else { share }
+    };
+    if config.objective == Objective::Throughput {
+        return rated.iter().map(plain).collect();
+    }
+    let had = turns.usage.factors(&jobs_of.keys().map(|user| (*user, share(user))).collect());
+    let ahead = |r: &Rated<'_>| turns.ahead(r.candidate.facts, r.unit, r.candidate.subject.costs.start_secs);
+    let soon = turns::factors(&rated.iter().map(ahead).collect::<Vec<_>>());
+    let had = |r: &Rated<'_>| had.get(r.candidate.subject.key.user.as_str()).copied().unwrap_or(1.0);
+    rated.iter().zip(soon).map(|(r, soon)| plain(r) * had(r) * soon).collect()
 }
 
 /// Whether the job can be brought there: it never takes another job's node.
@@ -143,14 +197,12 @@ fn on_its_kind(rates: Vec<RateCurve>, on_cpus: bool, types: Option<&[NodeType]>)
     all
 }
 
-/// Jobs count their samples in different units. A node-second at its smallest size weighs the same for all of
-/// one share; that of a block so much as its places.
-/// Of several plans on a type the fastest counts, so that a change of plan changes no weight.
-fn weight(rates: &[RateCurve], sizes: &Sizes, share: f64) -> f64 {
+/// Samples a second and node at its smallest size. Of several plans on a type the fastest counts, so that a
+/// change of plan changes no weight.
+fn unit(rates: &[RateCurve], sizes: &Sizes) -> f64 {
     let first = rates.first().and_then(|r| r.node_type.as_ref());
     let alike = rates.iter().filter(|r| r.node_type.as_ref() == first);
-    let unit = alike.map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max);
-    if unit > 0.0 { share / unit } else { share }
+    alike.map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max)
 }
 
 /// Rates with what waiting adds to them, or the wish to measure a size.
@@ -162,7 +214,10 @@ fn raised(
     now: UnixTime,
 ) -> Vec<RateCurve> {
     let Subject { sizes, costs, .. } = &candidate.subject;
-    let bonus = candidate.facts.waits_since.map(|since| curves::patience_bonus(now.secs_since(since)));
+    let bonus = candidate
+        .facts
+        .waits_since
+        .map(|since| curves::patience_bonus(now.secs_since(since), config.objective));
     let has_plans = !candidate.subject.plans.is_empty();
     let fastest = rates.iter().map(|rate| curves::fastest(&rate.curve)).fold(0.0, f64::max);
     for rate in &mut rates {
@@ -216,7 +271,7 @@ fn malleable(
         user: facts.user,
         weight,
         sizes: subject.sizes.clone(),
-        block: facts.place.block.max(1),
+        block: candidate.block(),
         rates,
         costs: beyond(&subject.costs, pause_secs),
         reluctance: reluctance(&subject.costs, usual),

@@ -2,13 +2,13 @@
 //! from simulated jobs, a script's from the script.
 
 use crate::model::{
-    BatchMode, Curve, DeclaredPlan, ExecPlan, HeldNode, JobId, NodeName, RescaleCosts, Sizes, Standing,
-    UnixTime, UserId, Way,
+    BatchMode, Course, Curve, DeclaredPlan, ExecPlan, HeldNode, JobId, NodeName, RescaleCosts, Sizes,
+    Standing, Submission, UnixTime, UserId, Way, without_numbers,
 };
 use crate::plan::Change;
 
 /// A malleable job whose Slurm job has not ended, as it is at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct JobFacts {
     /// The lead's job id.
     pub job: JobId,
@@ -35,6 +35,8 @@ pub struct JobFacts {
     pub exec_plan: ExecPlan,
     /// How it changes its size.
     pub changing: Changing,
+    /// How far it has come.
+    pub course: Course,
     /// When it entered the queue.
     pub submitted_at: UnixTime,
     /// Nodes of the partition that it cannot use, sorted.
@@ -45,6 +47,21 @@ pub struct JobFacts {
 }
 
 impl JobFacts {
+    /// What is known of it when it comes, for what jobs that were alike took: its name is its profile's, if
+    /// it has told one, else Slurm's without numbers.
+    pub fn submission(&self) -> Submission {
+        let told = self.program.told.as_ref().map(|(name, _)| name.clone());
+        Submission {
+            at: self.submitted_at.0 as f64,
+            user: self.program.user.clone(),
+            name: told.unwrap_or_else(|| without_numbers(&self.program.job_name)),
+            nodes: self.sizes.max(),
+            gpus: 0,
+            limit_secs: None,
+            more: vec![f64::from(self.sizes.min())],
+        }
+    }
+
     /// Nodes, or places of such, that the job counts as holding, though no part of it is there yet.
     pub fn promised(&self) -> impl Iterator<Item = NodeName> + '_ {
         let comes = |h: &&HeldNode| h.slurm_job == self.job && Some(&h.node) != self.place.lead_now.as_ref();

@@ -8,6 +8,8 @@
 pub mod breaker;
 pub mod curves;
 pub mod demand;
+mod departures;
+mod ending;
 mod experience;
 mod extension;
 mod facts;
@@ -16,6 +18,8 @@ mod node_times;
 mod question;
 mod risk;
 mod scene;
+mod turns;
+mod usage;
 mod warning;
 
 pub use breaker::Strike;
@@ -23,6 +27,8 @@ pub use experience::GAPS_TO_LEARN_FROM;
 pub use facts::{Changing, Claims, JobFacts, Pause, Place, Program};
 pub use question::{Judged, Question, Terms, judge};
 pub use scene::{Advice, Scene};
+pub use turns::{Ahead, Turns};
+pub use usage::Usage;
 pub use warning::Warning;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! gaps there are, what the advisor makes of them. Then any number of questions about it, each as of its own
 //! moment: between two looks jobs move on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -12,16 +12,18 @@ use rustc_hash::FxHashMap;
 use super::breaker::Breaker;
 use super::curves::believed;
 use super::demand::{self, Candidate};
+use super::departures::{Departures, holders, refuse};
 use super::experience::Experience;
 use super::extension;
 use super::facts::{JobFacts, Program};
 use super::leaving::SiteStops;
 use super::node_times::NodeTimes;
 use super::question::{Question, Terms};
+use super::turns::{Ahead, Turns};
 use super::warning::Warning;
 use crate::advisor::{Library, News, Progress, Room, Subject};
 use crate::config::Config;
-use crate::gaps::{self, Beside, GapContext, Holders, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
+use crate::gaps::{self, Beside, GapContext, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use crate::model::{
     Curve, EndedGap, Gap, Gaps, JobId, MalleableJob, NodeName, NodeType, Profile, ProfileKey, Refusal,
     RescaleCosts, Snapshot, Stop, UnixTime, Way, WindowEnd,
@@ -64,6 +66,7 @@ pub struct Scene {
     /// What made its windows less sure than usual.
     notes: Vec<String>,
     types: NodeTypes,
+    turns: Turns,
 }
 
 /// Types of nodes, as far as signatures of jobs need them.
@@ -95,6 +98,7 @@ impl Scene {
             beside: Beside::default(),
             notes: Vec::new(),
             types: NodeTypes::default(),
+            turns: Turns::default(),
             config,
         }
     }
@@ -127,6 +131,7 @@ impl Scene {
         self.beside = gaps::beside_main(&occupancy);
         self.notes = gaps::notes(snapshot, &self.config.gaps);
         self.note_types(snapshot, jobs);
+        self.turns.look(jobs, config.planner.usage_half_life_secs, now);
         self.advise(jobs, advice, now);
         ended
     }
@@ -136,7 +141,7 @@ impl Scene {
         let gaps = extension::with_own(self.gaps_now(facts, now), facts, |n| self.type_at(n), now);
         let candidate = |facts| Candidate { subject: self.subject(facts), facts };
         let candidates = facts.iter().filter(|j| !j.ending).map(candidate).collect();
-        let mut jobs = demand::jobs(candidates, &self.library, &gaps, &self.config.planner, now);
+        let mut jobs = demand::jobs(candidates, &self.library, &self.turns, &gaps, &self.config.planner, now);
         let slow = jobs.iter_mut().filter(|j| self.leave.is_slow(j.id));
         slow.for_each(|job| self.exclude_short(job, &gaps, now));
         jobs.iter_mut().for_each(|job| self.keep_off(job, &gaps, now));
@@ -197,6 +202,16 @@ impl Scene {
         &mut self.library
     }
 
+    /// How long jobs are expected to run, and what users have had.
+    pub fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
+    /// The same, to be changed.
+    pub fn turns_mut(&mut self) -> &mut Turns {
+        &mut self.turns
+    }
+
     /// Nodes that are left alone.
     pub fn breaker(&self) -> &Breaker {
         &self.breaker
@@ -231,6 +246,14 @@ impl Scene {
             costs: self.costs(facts, &key),
             key,
         }
+    }
+
+    /// The work that a job has ahead, and how many samples a second are believed of it on one node.
+    pub fn ahead(&self, facts: &JobFacts) -> (Ahead, f64) {
+        let subject = self.subject(facts);
+        let stop_secs = subject.costs.start_secs;
+        let unit = demand::unit_of(Candidate { subject, facts }, &self.library, &self.gaps);
+        (self.turns.ahead(facts, unit, stop_secs), unit)
     }
 
     /// What the job's rescales cost: measured, else declared, else configured.
@@ -431,63 +454,6 @@ impl Scene {
             }
         }
         gaps
-    }
-}
-
-/// Nodes that jobs are about to be gone from.
-struct Departures {
-    /// Slurm takes them back.
-    taken: BTreeSet<NodeName>,
-    /// A job has left them, though a part of it is still there, and no other holds them.
-    left: BTreeMap<NodeName, JobId>,
-}
-
-impl Departures {
-    fn of(jobs: &[JobFacts], holders: &Holders) -> Self {
-        let parts = |j: &JobFacts| {
-            let job = j.job;
-            j.place.left.iter().flat_map(NodeName::parts).map(move |n| (n, job)).collect::<Vec<_>>()
-        };
-        Departures {
-            taken: jobs.iter().flat_map(|j| &j.place.taken).flat_map(NodeName::parts).collect(),
-            left: jobs.iter().flat_map(parts).filter(|(n, _)| !holders.contains_key(n)).collect(),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.taken.is_empty() && self.left.is_empty()
-    }
-
-    /// Why this node cannot be planned with, if so.
-    fn from(&self, node: &NodeName) -> Option<Refusal> {
-        if self.taken.contains(node) {
-            return Some("Slurm is taking it back".to_owned().into());
-        }
-        self.left.get(node).map(|job| format!("job {job} is just leaving it").into())
-    }
-}
-
-/// The nodes that the jobs hold, or the places where nodes are blocks of such.
-fn holders(jobs: &[JobFacts]) -> Holders {
-    let parts = |j: &JobFacts| {
-        let job = j.job;
-        j.place.held.iter().flat_map(|h| h.node.parts()).map(move |n| (n, job)).collect::<Vec<_>>()
-    };
-    jobs.iter().flat_map(parts).collect()
-}
-
-/// Refuses the gaps against which something speaks.
-fn refuse(gaps: &mut Gaps, why_not: impl Fn(&Gap) -> Option<Refusal>) {
-    let before = gaps.refused.len();
-    let refused = &mut gaps.refused;
-    gaps.gaps.retain(|gap| {
-        let why = why_not(gap);
-        let stays = why.is_none();
-        refused.extend(why.map(|why| (gap.node.clone(), why)));
-        stays
-    });
-    if refused.len() > before {
-        refused.sort_by(|a, b| a.0.cmp(&b.0));
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::*;
 use crate::config::Config;
 use crate::model::{
-    ExecPlan, HeldNode, JobId, LiveChange, NodeName, Sizes, Snapshot, Standing, Stop, StopEnd, UnixTime,
-    UserId, Way, WindowCause, WindowEnd,
+    Course, ExecPlan, HeldNode, JobId, LiveChange, NodeName, Sizes, Snapshot, Standing, Stop, StopEnd,
+    UnixTime, UserId, Way, WindowCause, WindowEnd,
 };
 use crate::plan::Change;
 use crate::slurm::fake::{FakeSlurm, pending_job};
@@ -56,6 +56,7 @@ fn job(id: u32, nodes: &str) -> JobFacts {
         place: Place { held, lead_now: lead.clone(), lead, ..Place::default() },
         exec_plan: ExecPlan::default(),
         changing: Changing::default(),
+        course: Course::default(),
         submitted_at: NOW,
         excluded: Vec::new(),
         ending: false,

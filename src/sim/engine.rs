@@ -202,7 +202,7 @@ impl<'a> Engine<'a> {
             job.done = job.submitted.budget;
             self.cluster.release(&job.nodes);
             self.reporting.remove(id);
-            self.policy.ended(*id);
+            self.policy.ended(&job, self.now);
             self.supply.ended(&job, self.now);
             let score = self.score(&job, Some(self.now as f64));
             self.books.ended.push((*id, score));

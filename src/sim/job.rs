@@ -49,6 +49,8 @@ pub struct Submitted {
     pub max_nodes: u32,
     /// What a sample is worth.
     pub weight: f64,
+    /// Its owner; all whose owner nobody knows have the same.
+    pub user: Option<String>,
     /// Samples that it has to make; infinite for one that never ends.
     pub budget: f64,
     /// When.
@@ -128,6 +130,7 @@ impl SimJob {
             min_nodes: sizes.0.max(1),
             max_nodes: sizes.1.max(sizes.0.max(1)),
             weight: 1.0,
+            user: None,
             budget: f64::INFINITY,
             at: now,
         };

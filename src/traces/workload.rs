@@ -14,7 +14,7 @@ const USUAL_WEIGHT: f64 = 1.0;
 
 /// Reads the malleable jobs of a simulation: CSV with a header; columns `name`, `submit_s` (s since the
 /// simulation's start, rounded up), `samples`, `min_nodes`, `max_nodes`, `curve` (a name in the table of
-/// curves) and perhaps `weight` (else 1), in any order, others ignored. The jobs come sorted by submission. A
+/// curves) and perhaps `weight` (else 1) and `user`, in any order, others ignored. The jobs come sorted by submission. A
 /// name that is used again is malformed.
 ///
 /// # Errors
@@ -32,6 +32,7 @@ struct Columns {
     max: usize,
     curve: usize,
     weight: Option<usize>,
+    user: Option<usize>,
 }
 
 pub(super) fn parse(source: Source) -> Result<Reading<Vec<WorkloadJob>>, TraceError> {
@@ -44,6 +45,7 @@ pub(super) fn parse(source: Source) -> Result<Reading<Vec<WorkloadJob>>, TraceEr
         max: table.require("max_nodes")?,
         curve: table.require("curve")?,
         weight: table.find("weight"),
+        user: table.find("user"),
     };
     let (mut jobs, mut names) = (Vec::new(), BTreeSet::new());
     let tally = table.each(|row| {
@@ -78,6 +80,7 @@ impl Columns {
             max_nodes,
             curve: filled("curve", row.get(self.curve))?,
             weight,
+            user: Some(row.get_if(self.user)).filter(|user| !user.is_empty()).map(str::to_owned),
         })
     }
 }

@@ -184,6 +184,7 @@ fn simulate(log: &JobLog, config: &Config, submitted: &[f64]) -> Balance {
         max_nodes: 8,
         curve: (*name).to_owned(),
         weight: 1.0,
+        user: None,
     };
     let workload: Vec<WorkloadJob> = JOBS.iter().zip(submitted).map(job).collect();
     let setup = Setup {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use infill::config::Config;
 use infill::generation::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 use infill::model::{
-    BatchMode, Control, EndedGap, ExecPlan, Gaps, HeldNode, JobId, JobPlan, MalleableJob, NodeName, NodeType,
-    Profile, ProfileKey, Report, SizePoint, Standing, UnixTime, UserId, Way,
+    BatchMode, Control, Course, EndedGap, ExecPlan, Gaps, HeldNode, JobId, JobPlan, MalleableJob, NodeName,
+    NodeType, Profile, ProfileKey, Report, SizePoint, Standing, UnixTime, UserId, Way,
 };
 use infill::plan::{Change, first_change};
 use infill::round::{Advice, Changing, Claims, JobFacts, Judged, Pause, Place, Program, Scene, Terms, judge};
@@ -211,6 +211,7 @@ impl<'a> Job<'a> {
             place: Place { held, lead_now: lead.clone(), lead, ..Place::default() },
             exec_plan: ExecPlan::default(),
             changing: Changing { way: Way::Restart, pause: self.pause, last_at: self.last_change },
+            course: Course::default(),
             submitted_at: moment(self.of.submit),
             excluded: Vec::new(),
             ending: false,

@@ -8,11 +8,15 @@ mod calibration;
 mod distribution;
 mod forest;
 mod history;
+mod outlook;
+mod pooled;
 mod score;
 mod walk;
+mod word;
 
 pub use distribution::Lengths;
 pub use forest::{Forest, ForestError};
 pub use history::{Glance, History};
+pub use outlook::{Ground, Outlook};
 pub use score::{Predictable, Score, score};
 pub use walk::{Predicted, Walk, walk};

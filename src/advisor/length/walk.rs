@@ -5,11 +5,8 @@ use super::calibration::Calibration;
 use super::distribution::{Lengths, SHORTEST_SECS};
 use super::forest::{FEWEST, Forest, ForestError};
 use super::history::{Glance, History};
+use super::pooled::pooled;
 use crate::model::Past;
-
-/// Atoms of what a forest says, beside the history's [`ATOMS`](super::history::ATOMS): their numbers are
-/// weights. The history is better at hitting what recurs, the forest at telling long jobs from short ones.
-const ATOMS_OF_FOREST: usize = 11;
 
 /// The logarithm of how long it ran.
 fn log_of(past: &Past) -> f64 {
@@ -151,12 +148,7 @@ impl<'a> Judge<'a> {
     fn predict(&mut self, index: usize, sample: Option<&[f64]>) -> Predicted {
         self.learn(self.seen.ended[index]);
         let (mixture, limit_secs) = (&self.seen.glances[index].mixture, self.seen.jobs[index].job.limit_secs);
-        let middle = mixture.quantile(0.5);
-        let grown = sample.and_then(|said| {
-            let all = said.iter().map(|missed| (middle + missed, 1.0)).collect();
-            Lengths::of_weighted(all, ATOMS_OF_FOREST)
-        });
-        let both = grown.map_or_else(|| mixture.clone(), |g| g.pooled(mixture));
+        let both = pooled(mixture, sample);
         let pooled = self.calibration.applied(&both).capped(limit_secs);
         let raw = both.capped(limit_secs);
         self.expected.push(raw.clone());

@@ -20,6 +20,7 @@ struct Progress<'a> {
     secs: f64,
     step: Option<u64>,
     loss: Option<f64>,
+    total: Option<f64>,
     opening: Option<&'a Told>,
 }
 
@@ -79,11 +80,12 @@ impl Fleet {
 impl Entry {
     /// Takes in what a worker tells of its progress. Returns what it says of the present generation.
     fn progress(&mut self, node: &NodeName, event: &AgentEvent, now: UnixTime) -> Option<Measured> {
-        let AgentEvent::Progress { generation, samples, secs, step, loss, opening } = event else {
+        let AgentEvent::Progress { generation, samples, secs, step, loss, total, opening } = event else {
             return None;
         };
         let (generation, samples, secs) = (*generation, *samples, *secs);
-        let told = Progress { samples, secs, step: *step, loss: *loss, opening: opening.as_ref() };
+        let told =
+            Progress { samples, secs, step: *step, loss: *loss, total: *total, opening: opening.as_ref() };
         if !told.is_sound() {
             return None;
         }
@@ -120,9 +122,8 @@ impl Entry {
 
     /// Adds to the sums that people are shown.
     fn add_up(&mut self, node: &NodeName, told: &Progress<'_>) {
+        self.machine.course.add(told.samples, told.step, told.total);
         let about = &mut self.about;
-        about.samples = (about.samples + told.samples).min(f64::MAX);
-        about.step = told.step.or(about.step).max(about.step);
         about.loss = told.loss.filter(|l| l.is_finite()).or(about.loss);
         if told.opening.is_none() {
             about.rates.insert(node.clone(), told.samples / told.secs);

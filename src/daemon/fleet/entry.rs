@@ -7,6 +7,15 @@ use crate::model::{Bar, Job, JobId, NodeName, UnixTime, UserId};
 use crate::plan::Change;
 use crate::round::{Pause, Program};
 
+/// Less training than that is not worth being written, node-seconds.
+const LITTLE_SECS: f64 = 600.0;
+
+/// So many times a value grows by a fifth until it has doubled.
+const FIFTHS: f64 = 3.8;
+
+/// Longest time between two turns that counts as training, seconds.
+const LONGEST_TURN_SECS: f64 = 600.0;
+
 /// What is known of a malleable job besides its generations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct About {
@@ -18,10 +27,6 @@ pub struct About {
     pub user_id: Option<UserId>,
     /// Submission.
     pub submitted_at: UnixTime,
-    /// Samples reported in all.
-    pub samples: f64,
-    /// Last step.
-    pub step: Option<u64>,
     /// Last loss.
     pub loss: Option<f64>,
     /// Samples a second over the last report of each node.
@@ -47,13 +52,16 @@ pub(super) struct Mark {
     generation: u64,
     wings: Vec<(u64, Option<JobId>)>,
     obstacles: Obstacles,
+    /// How far it has come, by steps of a fifth: not each report is worth writing.
+    fifths: u32,
 }
 
 impl Mark {
     fn of(machine: &Machine) -> Self {
         let wings = machine.wings.iter().map(|(order, w)| (*order, w.job)).collect();
         let (phase, generation) = (machine.phase.clone(), machine.generation.number);
-        Mark { phase, generation, wings, obstacles: machine.obstacles.stored() }
+        let fifths = (machine.course.held_secs.max(LITTLE_SECS).log2() * FIFTHS) as u32;
+        Mark { phase, generation, wings, obstacles: machine.obstacles.stored(), fifths }
     }
 }
 
@@ -68,13 +76,29 @@ pub(super) struct Entry {
     stopped: Option<(UnixTime, u32)>,
     /// Since when none of its commands runs; not known before a daemon's start.
     pub waits_since: Option<UnixTime>,
+    /// When its last turn was, if its command ran then, and on how many nodes.
+    trained: Option<(UnixTime, u32)>,
+    /// When its command first began to run, as far as that was seen.
+    pub began_at: Option<UnixTime>,
+    /// The code with which its command ended.
+    pub exit_code: Option<i32>,
     /// As it was after its last turn.
     mark: Option<Mark>,
 }
 
 impl Entry {
     pub fn new(machine: Machine, about: About) -> Self {
-        Entry { machine, about, pause: None, stopped: None, waits_since: None, mark: None }
+        Entry {
+            machine,
+            about,
+            pause: None,
+            stopped: None,
+            waits_since: None,
+            trained: None,
+            began_at: None,
+            exit_code: None,
+            mark: None,
+        }
     }
 
     /// Whether Slurm shows another job under its number: ids wrap around, or begin anew with a new slurmctld.
@@ -144,6 +168,18 @@ impl Entry {
         }
     }
 
+    /// Counts the time for which its command ran since the last turn.
+    pub fn note_training(&mut self, now: UnixTime) {
+        if let Some((since, nodes)) = self.trained.take() {
+            let secs = now.secs_since(since).clamp(0.0, LONGEST_TURN_SECS);
+            self.machine.course.held_secs += secs * f64::from(nodes);
+        }
+        if let Phase::Running { members } = &self.machine.phase {
+            self.trained = Some((now, self.machine.nodes_of(members.len())));
+            self.began_at.get_or_insert(now);
+        }
+    }
+
     pub fn runs(&self) -> bool {
         matches!(self.machine.phase, Phase::Running { .. })
     }
@@ -155,8 +191,14 @@ impl Entry {
     /// What its last plan said of a job says nothing of it once its command has ended.
     pub fn note_end(&mut self) {
         if let Phase::Ending { code } = self.machine.phase {
+            self.exit_code = Some(code);
             self.about.why = format!("its command has ended with code {code}");
         }
+    }
+
+    /// Whether it was here after the last turn, and has ended now.
+    pub fn has_just_ended(&self) -> bool {
+        self.has_ended() && self.mark.as_ref().is_some_and(|m| m.phase != Phase::Ended)
     }
 
     /// Remembers how it is. Says whether that is worth storing.

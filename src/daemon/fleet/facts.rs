@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::entry::Entry;
 use super::jobs::Fleet;
+use super::output::Gone;
 use crate::generation::{Machine, Phase};
 use crate::model::{HeldNode, JobId, NodeName, Sizes, Standing, UnixTime, UserId};
 use crate::round::{Changing, Claims, JobFacts, Place};
@@ -58,6 +59,20 @@ impl Entry {
         Claims { curve: spec.curve.clone(), costs: spec.costs, grace_secs, plans: spec.plans.clone() }
     }
 
+    /// What is to be kept of it, if it has just ended and has done anything.
+    pub fn gone(&self, now: UnixTime) -> Option<Gone> {
+        let machine = &self.machine;
+        let did_something = machine.course.held_secs > 0.0 || machine.course.samples > 0.0;
+        (self.has_just_ended() && did_something).then(|| Gone {
+            facts: self.facts(now),
+            account: machine.submitted.account.clone(),
+            command_hash: machine.spec.command_hash.clone(),
+            limit_secs: machine.submitted.limit_mins.map(|mins| 60.0 * f64::from(mins)),
+            began_at: self.began_at,
+            exit_code: self.exit_code,
+        })
+    }
+
     fn facts(&self, now: UnixTime) -> JobFacts {
         let (machine, about) = (&self.machine, &self.about);
         let standing = match (machine.standing(now), &about.bar) {
@@ -88,6 +103,7 @@ impl Entry {
                 pause: self.pause.filter(|_| self.runs()),
                 last_at: machine.rescaled_at,
             },
+            course: machine.course,
             submitted_at: about.submitted_at,
             excluded: self.excluded(now),
             ending: matches!(machine.phase, Phase::Ending { .. }),

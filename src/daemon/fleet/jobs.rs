@@ -217,7 +217,9 @@ impl Fleet {
         }
         entry.note_pause(now);
         entry.note_waiting(now);
+        entry.note_training(now);
         entry.note_end();
+        out.gone.extend(entry.gone(now));
         out.ended.extend(entry.has_ended().then_some(job));
         outcome.notes.iter().for_each(|note| out.note(Level::INFO, job, note));
         if let Some((generation, nodes, why)) = outcome.started {

@@ -6,8 +6,8 @@ use tracing::Level;
 
 use crate::advisor::{Progress, Startup};
 use crate::generation::Effect;
-use crate::model::{JobId, LiveChange, NodeName, Stop};
-use crate::round::{Program, Strike};
+use crate::model::{EndedJob, JobId, LiveChange, NodeName, Stop, UnixTime};
+use crate::round::{JobFacts, Program, Strike};
 use crate::store::GenerationRecord;
 
 /// The effects of one job's turn.
@@ -91,6 +91,55 @@ impl<T> Lesson<T> {
     }
 }
 
+/// A job that has just ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gone {
+    /// As it was.
+    pub facts: JobFacts,
+    /// Slurm's account.
+    pub account: String,
+    /// Hash of its command.
+    pub command_hash: String,
+    /// Its time limit, seconds.
+    pub limit_secs: Option<f64>,
+    /// When it began to train, as far as that was seen.
+    pub began_at: Option<UnixTime>,
+    /// The code with which its command ended, if it did.
+    pub exit_code: Option<i32>,
+}
+
+impl Gone {
+    /// What history keeps of it; `unit`: samples a second that it made on one node.
+    pub fn ended_job(&self, unit: f64, now: UnixTime) -> EndedJob {
+        let JobFacts { job, submitted_at, program, sizes, course, .. } = &self.facts;
+        let said = course.first_said.filter(|_| unit > 0.0);
+        EndedJob {
+            job: *job,
+            submitted_at: *submitted_at,
+            ended_at: now,
+            user: program.user.clone(),
+            account: self.account.clone(),
+            name: self.facts.submission().name,
+            command_hash: self.command_hash.clone(),
+            min_nodes: sizes.min(),
+            max_nodes: sizes.max(),
+            gpus_per_node: 0,
+            limit_secs: self.limit_secs,
+            work_secs: course.work_secs(unit),
+            said_secs: said.map(|samples| samples / unit),
+            samples: course.samples,
+            secs: self.began_at.map_or(0.0, |began| now.secs_since(began)),
+            exit_code: self.exit_code,
+            why: match self.exit_code {
+                Some(0) => "completed",
+                Some(_) => "failed",
+                None => "cancelled",
+            }
+            .to_owned(),
+        }
+    }
+}
+
 /// What follows from a change of the fleet, to be handed on by whoever made it.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use = "what follows must be handed on"]
@@ -107,6 +156,8 @@ pub struct Output {
     pub interrupted: Vec<JobId>,
     /// Jobs that have ended.
     pub ended: Vec<JobId>,
+    /// The same, once each, as they were: those that did anything.
+    pub gone: Vec<Gone>,
     /// How commands came to their end that were asked to save and exit.
     pub stops: Vec<Lesson<Stop>>,
     /// On how many nodes commands ran out of memory.
@@ -136,6 +187,7 @@ impl Output {
         self.generations.extend(other.generations);
         self.interrupted.extend(other.interrupted);
         self.ended.extend(other.ended);
+        self.gone.extend(other.gone);
         self.stops.extend(other.stops);
         self.overflowed.extend(other.overflowed);
         self.lived_through.extend(other.lived_through);

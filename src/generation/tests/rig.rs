@@ -347,7 +347,15 @@ pub fn settings() -> Settings {
 
 /// Nine samples of a generation.
 pub fn progress(generation: u64) -> AgentEvent {
-    AgentEvent::Progress { generation, samples: 9.0, secs: 1.0, step: None, loss: None, opening: None }
+    AgentEvent::Progress {
+        generation,
+        samples: 9.0,
+        secs: 1.0,
+        step: None,
+        loss: None,
+        total: None,
+        opening: None,
+    }
 }
 
 /// A job that runs on these nodes, lead first.

@@ -9,8 +9,8 @@ use crate::config::Config;
 use crate::gaps::CLEANUP_SECS;
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    BatchMode, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, Plan, ProfileKey, Sizes, SolveStatus,
-    Standing, Stop, StopEnd, UnixTime, UserId, Way,
+    BatchMode, Course, ExecPlan, HeldNode, MalleableJob, NodeName, Objective, Plan, ProfileKey, Sizes,
+    SolveStatus, Standing, Stop, StopEnd, UnixTime, UserId, Way,
 };
 use crate::round::{Advice, Changing, Claims, JobFacts, Place, Program, Question, Scene, Terms, judge};
 use crate::sim::job::{Cause, SimJob};
@@ -32,7 +32,7 @@ const LAST_STEP_SECS: i64 = 4;
 /// every 5 s.
 const STOP_SECS: f64 = 5.0;
 
-/// The owner of all simulated jobs.
+/// The owner of simulated jobs whose owner nobody knows.
 const USER: &str = "user";
 
 /// See the module's text.
@@ -97,16 +97,18 @@ impl Infill {
     /// Gives a job the weight that its samples have in this simulation, and its true curve where that is
     /// known.
     fn value(&self, job: &mut MalleableJob, truth: &SimJob) {
-        let unit =
-            truth.submitted.curve.rate(truth.submitted.min_nodes) / f64::from(truth.submitted.min_nodes);
         if self.knows_curves() {
             let (exec_plan, curve) = (ExecPlan::default(), (*truth.submitted.curve).clone());
             job.rates = vec![RateCurve { exec_plan, node_type: None, curve, sizes: None }];
+        }
+        if self.config.planner.objective == Objective::Completion {
+            // All jobs count alike, but for how soon they end, and what their owners had.
+        } else if self.knows_curves() {
             job.weight = truth.submitted.weight;
         } else {
             // What it believes of the unit times what a sample is worth: of an unmeasured job it believes a
             // rate of 1.
-            job.weight *= truth.submitted.weight * unit;
+            job.weight *= truth.submitted.weight * unit(truth);
         }
     }
 
@@ -201,8 +203,9 @@ impl Policy for Infill {
         news.probed || news.drift.is_some()
     }
 
-    fn ended(&mut self, job: JobId) {
-        self.scene.library_mut().ended(job);
+    fn ended(&mut self, job: &SimJob, now: i64) {
+        self.scene.library_mut().ended(job.id);
+        self.scene.turns_mut().outlook.ended(job.id, UnixTime(now), job.done / unit(job), None);
     }
 
     fn defects(&self) -> (u64, f64) {
@@ -220,7 +223,8 @@ impl Policy for Infill {
     fn decide(&mut self, view: &View<'_>) -> Vec<Target> {
         let (foresight, advice, now) = (self.foresight(), self.advice(), UnixTime(view.now));
         let mut mirror = self.mirror.take().unwrap_or_else(|| Mirror::new(view.cluster.names()));
-        let jobs: Vec<JobFacts> = view.jobs.values().map(|job| facts(job, view)).collect();
+        let told = self.knows_curves() && self.config.planner.objective == Objective::Completion;
+        let jobs: Vec<JobFacts> = view.jobs.values().map(|job| facts(job, told, view)).collect();
         let _ = self.scene.look(mirror.look(view, foresight), &jobs, advice, now);
         self.mirror = Some(mirror);
         let plan = self.plan(&jobs, view);
@@ -240,7 +244,7 @@ fn stopped_at(job: &SimJob) -> i64 {
 fn program(job: &SimJob) -> Program {
     let told = Some((job.submitted.program.clone(), BatchMode::Auto));
     Program {
-        user: USER.to_owned(),
+        user: job.submitted.user.clone().unwrap_or_else(|| USER.to_owned()),
         job_name: job.submitted.name.clone(),
         told,
         exec_plan: ExecPlan::default(),
@@ -249,8 +253,19 @@ fn program(job: &SimJob) -> Program {
     }
 }
 
-/// What a daemon would know of the job.
-fn facts(job: &SimJob, view: &View<'_>) -> JobFacts {
+/// Its samples a second and node at its smallest size.
+fn unit(job: &SimJob) -> f64 {
+    job.submitted.curve.rate(job.submitted.min_nodes) / f64::from(job.submitted.min_nodes)
+}
+
+/// How far the job has come. `told`: whether it says how far it will go.
+fn course(job: &SimJob, told: bool) -> Course {
+    let total = Some(job.submitted.budget).filter(|budget| told && budget.is_finite());
+    Course { samples: job.done, total, ..Course::default() }
+}
+
+/// What a daemon would know of the job. `told`: whether its owner declares how it scales, and how much it does.
+fn facts(job: &SimJob, told: bool, view: &View<'_>) -> JobFacts {
     let standing = match job.size() {
         0 => Standing::Waiting,
         // Its commands are stopping; the next round finds them started, if not ready yet.
@@ -263,7 +278,11 @@ fn facts(job: &SimJob, view: &View<'_>) -> JobFacts {
         program: program(job),
         sizes: Sizes::Range { min: job.submitted.min_nodes, max: job.submitted.max_nodes },
         // The first rescale tells the costs.
-        claims: Claims { costs: Some(*view.costs), ..Claims::default() },
+        claims: Claims {
+            curve: told.then(|| (*job.submitted.curve).clone()),
+            costs: Some(*view.costs),
+            ..Claims::default()
+        },
         standing,
         since: UnixTime(job.since),
         waits_since: (job.size() == 0).then_some(UnixTime(job.since)),
@@ -272,6 +291,7 @@ fn facts(job: &SimJob, view: &View<'_>) -> JobFacts {
         exec_plan: ExecPlan::default(),
         // What it costs is told with the job.
         changing: Changing { way: Way::Restart, pause: job.pause(), last_at: job.changed_at() },
+        course: course(job, told),
         submitted_at: UnixTime(job.submitted.at),
         excluded: Vec::new(),
         ending: false,

@@ -93,7 +93,7 @@ pub trait Policy {
     fn left(&mut self, _job: &SimJob, _secs: f64, _now: i64) {}
 
     /// Hears that a job has ended.
-    fn ended(&mut self, _job: JobId) {}
+    fn ended(&mut self, _job: &SimJob, _now: i64) {}
 
     /// How many of its plans were refused, and the largest gap to the optimum that one was left with.
     fn defects(&self) -> (u64, f64) {

@@ -38,6 +38,8 @@ pub struct Order {
     pub samples: f64,
     /// Weight of the job.
     pub weight: f64,
+    /// Its owner, if anybody knows.
+    pub user: Option<String>,
 }
 
 /// All malleable jobs of a simulation.
@@ -94,6 +96,7 @@ impl Supply {
             sizes,
             samples: f64::INFINITY,
             weight: 1.0,
+            user: None,
         };
         let orders = (0..jobs).zip(curves.iter().cycle()).map(order).collect();
         Ok(Supply::of(Source::Fixed, BTreeMap::from([(0, orders)]), worth))
@@ -116,6 +119,7 @@ impl Supply {
                 sizes: (job.min_nodes, job.max_nodes),
                 samples: job.samples,
                 weight: job.weight,
+                user: job.user.clone(),
             });
         }
         Ok(Supply::of(Source::Fixed, due, worth))
@@ -164,6 +168,7 @@ impl Supply {
             let per_sample = if worth == Worth::NodeSecond && unit > 0.0 { 1.0 / unit } else { 1.0 };
             (job.submitted.name, job.submitted.budget) = (order.name, order.samples);
             job.submitted.weight = order.weight * per_sample;
+            job.submitted.user = order.user;
             jobs.push(job);
         }
         jobs

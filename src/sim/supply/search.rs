@@ -76,6 +76,7 @@ impl Halving {
             sizes: self.sizes,
             samples,
             weight: 1.0,
+            user: None,
         };
         let orders: Vec<Order> = self.rung_trials.iter().map(order).collect();
         self.running = orders.iter().map(|o| o.name.clone()).collect();
@@ -145,6 +146,7 @@ impl Nas {
             curve: Arc::new(curve),
             sizes: self.sizes,
             weight: 1.0,
+            user: None,
         })
     }
 }

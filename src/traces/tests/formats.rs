@@ -314,8 +314,8 @@ fn workloads() {
         late,9.5,1e6,1,8,vgg16,2\nsoon,0,100,2,2,a b,\n\
         late,9,1,1,1,x,\nw,0,1,1,1,x,0\ns,0,0,1,1,x,\nm,0,1,3,2,x,\nc,0,1,1,1,,\nx,0,1,1,99999,x,\n";
     assert_snapshot!(workload(text), @r#"
-    WorkloadJob { name: "soon", submit_secs: 0, samples: 100.0, min_nodes: 2, max_nodes: 2, curve: "a b", weight: 1.0 }
-    WorkloadJob { name: "late", submit_secs: 10, samples: 1000000.0, min_nodes: 1, max_nodes: 8, curve: "vgg16", weight: 2.0 }
+    WorkloadJob { name: "soon", submit_secs: 0, samples: 100.0, min_nodes: 2, max_nodes: 2, curve: "a b", weight: 1.0, user: None }
+    WorkloadJob { name: "late", submit_secs: 10, samples: 1000000.0, min_nodes: 1, max_nodes: 8, curve: "vgg16", weight: 2.0, user: None }
     ! line 4: name is "late"; expected a name that no line before has
     ! line 5: weight is "0"; expected a positive number
     ! line 6: samples is "0"; expected a positive number

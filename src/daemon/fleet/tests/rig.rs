@@ -340,5 +340,13 @@ pub fn drained(name: &NodeName, reason: &str) -> Node {
 
 /// A word on progress of the first generation.
 pub fn progress() -> AgentEvent {
-    AgentEvent::Progress { generation: 1, samples: 9.0, secs: 1.0, step: None, loss: None, opening: None }
+    AgentEvent::Progress {
+        generation: 1,
+        samples: 9.0,
+        secs: 1.0,
+        step: None,
+        loss: None,
+        total: None,
+        opening: None,
+    }
 }

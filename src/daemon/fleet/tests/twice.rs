@@ -88,7 +88,8 @@ fn a_pause_lasts_from_the_stop_until_the_first_samples() {
     assert!(pause(&rig).is_some(), "it was launched a moment ago");
     let opening = Some(Opening::default());
     let (step, loss) = (None, None);
-    let first = AgentEvent::Progress { generation: 1, samples: 9.0, secs: 1.0, step, loss, opening };
+    let first =
+        AgentEvent::Progress { generation: 1, samples: 9.0, secs: 1.0, step, loss, total: None, opening };
     drop(rig.report(LEAD, &n(1), first));
     assert_eq!(pause(&rig), None);
 }

@@ -1,0 +1,110 @@
+//! Whose turn it is: how many times as much a sample of a job counts because the job may end soon, and because
+//! its owner has had less than a fair share.
+
+use super::facts::JobFacts;
+use super::usage::Usage;
+use crate::advisor::length::{Lengths, Outlook};
+use crate::model::UnixTime;
+
+/// Where stopping a job costs more than so many seconds, who has the best chance to end within some time
+/// changes too often: the shortest remaining work counts instead, corrected once it is outlived. On public logs
+/// the one is better at 30 s a stop, the other at 300 s.
+const CHEAP_STOP_SECS: f64 = 100.0;
+
+/// Exponent of the index: with 1 short jobs would have everything, even nodes on which they gain next to nothing.
+const KEENNESS: f64 = 0.5;
+
+/// No job counts more than so many times as much as the one in the middle, or less.
+const MOST: f64 = 32.0;
+
+/// Steps of the logarithm to base two in which it changes, so that it does not change with each round.
+const STEPS: f64 = 2.0;
+
+/// What is known of how long jobs run, and of what their owners have had.
+#[derive(Debug, Default)]
+pub struct Turns {
+    /// How long jobs are expected to run.
+    pub outlook: Outlook,
+    /// What users have had.
+    pub usage: Usage,
+}
+
+impl Turns {
+    /// Takes in the jobs that are here.
+    pub(super) fn look(&mut self, jobs: &[JobFacts], half_life_secs: f64, now: UnixTime) {
+        self.usage.look(jobs, half_life_secs, now);
+        jobs.iter().for_each(|job| self.outlook.meet(job.job, &job.submission()));
+    }
+
+    /// The work that a job has ahead, which makes `unit` samples a second on one node, and to which a start
+    /// costs so much.
+    pub fn ahead(&self, job: &JobFacts, unit: f64, stop_secs: f64) -> Ahead {
+        let said_secs = job.course.said_samples().filter(|_| unit > 0.0).map(|samples| samples / unit);
+        let lengths = self.outlook.of(job.job, said_secs);
+        Ahead { lengths, done_secs: job.course.work_secs(unit), stop_secs }
+    }
+}
+
+/// The work that a job has ahead.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ahead {
+    /// What it is expected to do in all, seconds on one node.
+    pub lengths: Lengths,
+    /// What it has done of that.
+    pub done_secs: f64,
+    /// What it costs it to be stopped and started, seconds.
+    pub stop_secs: f64,
+}
+
+impl Ahead {
+    /// Work that is left, by the median, seconds on one node.
+    pub fn left_secs(&self) -> f64 {
+        self.lengths.corrected_left_secs(self.done_secs)
+    }
+
+    /// Its index: chance to end a second of work. What a start costs counts as work.
+    fn index(&self) -> f64 {
+        let index = if self.stop_secs <= CHEAP_STOP_SECS {
+            self.lengths.gittins(self.done_secs)
+        } else {
+            self.left_secs().recip()
+        };
+        (index.recip() + self.stop_secs).recip()
+    }
+}
+
+/// How many times as much each of these jobs counts.
+pub(super) fn factors(ahead: &[Ahead]) -> Vec<f64> {
+    let indices: Vec<f64> = ahead.iter().map(Ahead::index).collect();
+    let mut sorted = indices.clone();
+    sorted.sort_by(f64::total_cmp);
+    let Some(middle) = sorted.get(sorted.len() / 2).copied() else { return Vec::new() };
+    let factor = |index: &f64| {
+        let steps = (KEENNESS * (index / middle).log2() * STEPS).round() / STEPS;
+        steps.exp2().clamp(MOST.recip(), MOST)
+    };
+    indices.iter().map(factor).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ahead(secs: f64, done_secs: f64, stop_secs: f64) -> Ahead {
+        Ahead { lengths: Lengths::of(vec![secs.ln(); 4]).unwrap(), done_secs, stop_secs }
+    }
+
+    #[test]
+    fn who_ends_soon_counts_more_and_nobody_without_bounds() {
+        for stop_secs in [10.0, 200.0] {
+            let of = |secs: f64, done: f64| ahead(secs, done, stop_secs);
+            let found = factors(&[of(1e5, 0.0), of(1e4, 0.0), of(1e3, 0.0)]);
+            assert!(found[0] < 0.4 && found[1] == 1.0 && found[2] > 2.0, "{found:?}");
+            let near = factors(&[of(1e5, 9.99e4), of(1e4, 0.0), of(1e4, 1e5)]);
+            assert!(near[0] > 4.0 && near[2] < 0.6, "what is outlived sinks: {near:?}");
+            let far = factors(&[of(1e12, 0.0), of(1e4, 0.0), of(1.0, 0.0)]);
+            assert_eq!(far[0], 1.0 / MOST);
+        }
+        assert!(factors(&[]).is_empty());
+    }
+}
