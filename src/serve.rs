@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::api::RoundView;
 use crate::clock::now;
 use crate::config::{Config, HttpConfig};
-use crate::daemon::books::NODE_TIMES_SETTING;
+use crate::daemon::books::{NODE_TIMES_SETTING, USAGE_SETTING};
 use crate::daemon::context::{CONTROL_SETTING, Context, Services};
 use crate::daemon::lanes::Queues;
 use crate::daemon::orders::ORDERS_AT_ONCE;
@@ -122,6 +122,8 @@ async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store:
     state.scene.remember(&gaps, now());
     let times = store.setting(NODE_TIMES_SETTING).await?;
     times.iter().for_each(|text| state.scene.node_times_mut().load(text));
+    let usage = store.setting(USAGE_SETTING).await?;
+    usage.iter().for_each(|text| state.scene.turns_mut().usage.load(text));
     state.fleet.orders.refill(first_order);
     let out = state.fleet.restore(leads, now());
     Ok(state.absorb(out, now()))

@@ -193,6 +193,25 @@ pub struct JobView {
     /// How it changes its size, and what that costs.
     #[serde(default)]
     pub changing: String,
+    /// When it will have ended at its present rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<EndView>,
+    /// Why its turn comes when it does: what is expected of its length, and what its owner has had.
+    #[serde(default)]
+    pub turn: String,
+}
+
+/// When a job that trains will have ended at its present rate, seconds from now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EndView {
+    /// One of ten such jobs ends sooner.
+    pub low_secs: f64,
+    /// One of two.
+    pub median_secs: f64,
+    /// One of ten later.
+    pub high_secs: f64,
+    /// Whether that is known well: the middle half lies within a factor of two.
+    pub predictable: bool,
 }
 
 fn is_none_of_them(count: &u32) -> bool {

@@ -212,6 +212,8 @@ fn job_lines(job: &JobView) -> Vec<String> {
     });
     lines.extend(job.shortage.as_ref().map(|why| format!("short of nodes: {why}")));
     lines.extend((!job.advice.is_empty()).then(|| format!("advice: {}", job.advice)));
+    lines.extend(job.ends.as_ref().map(|ends| format!("ends: in {}", jobs::ends_in_words(ends))));
+    lines.extend((!job.turn.is_empty()).then(|| format!("turn: {}", job.turn)));
     lines.extend((!job.changing.is_empty()).then(|| format!("changing: {}", job.changing)));
     lines.extend((!job.leaving.is_empty()).then(|| format!("leaving: {}", job.leaving)));
     lines

@@ -11,8 +11,8 @@ use super::output;
 use super::percent;
 use super::session::Session;
 use super::table::{Column, FieldHelp};
-use crate::api::{JobView, Status, routes};
-use crate::model::{MalleableState, hostlist};
+use crate::api::{EndView, JobView, Status, routes};
+use crate::model::{MalleableState, duration, hostlist};
 
 /// Flags of `infill jobs`.
 #[derive(Clone, Debug, Default, Args)]
@@ -70,6 +70,12 @@ const COLUMNS: &[Column<JobView>] = &[
         help: "rate now, as a share of proportional scaling from its smallest size",
         cell: |j| or_dash(j.efficiency.map(percent::whole)),
     },
+    Column {
+        letter: 'E',
+        header: "ENDS_IN",
+        help: "in what time it will have ended at its present rate, and between what times most likely",
+        cell: |j| or_dash(j.ends.as_ref().map(ends)),
+    },
     Column { letter: 'w', header: "WINGS", help: "the wings' job ids", cell: wings },
     Column { letter: 'r', header: "REASON", help: "why it has what it has", cell: |j| filled(&j.why) },
     Column {
@@ -82,6 +88,20 @@ const COLUMNS: &[Column<JobView>] = &[
 
 fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |v| v.to_string())
+}
+
+/// `40:00(25:00-1:23:20)`; `~` before what is not known well.
+fn ends(ends: &EndView) -> String {
+    let [low, median, high] = [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::show);
+    let about = if ends.predictable { "" } else { "~" };
+    format!("{about}{median}({low}-{high})")
+}
+
+/// The same as a sentence.
+pub fn ends_in_words(ends: &EndView) -> String {
+    let [low, median, high] = [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::show);
+    let known = if ends.predictable { "known well" } else { "not known well" };
+    format!("{median} at its present rate, most likely {low} to {high}: {known}")
 }
 
 /// An empty cell would shift the columns of whoever splits the line at blanks.

@@ -9,6 +9,9 @@ use crate::store::StoreError;
 /// Setting of the store that keeps how long nodes take to come up and to become free.
 pub const NODE_TIMES_SETTING: &str = "node_times";
 
+/// Setting of the store that keeps what users have had of the gaps.
+pub const USAGE_SETTING: &str = "usage";
+
 /// Seconds in a day.
 const DAY_SECS: i64 = 86_400;
 
@@ -28,6 +31,13 @@ pub async fn write(context: &Context) {
     {
         context.store_failed(&e);
         context.state().scene.node_times_mut().not_saved();
+    }
+    let usage = context.state().scene.turns_mut().usage.take_unsaved();
+    if let Some(text) = usage
+        && let Err(e) = context.store.put_setting(USAGE_SETTING, &text).await
+    {
+        context.store_failed(&e);
+        context.state().scene.turns_mut().usage.not_saved();
     }
 }
 

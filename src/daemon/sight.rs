@@ -136,6 +136,7 @@ impl<'a> Sight<'a> {
             self.clean(&mut job.why);
             self.clean(&mut job.advice);
             self.clean(&mut job.leaving);
+            self.clean(&mut job.turn);
             job.shortage.iter_mut().for_each(|what| self.clean(what));
         }
         status.nodes.iter_mut().for_each(|n| self.clean_node(n));

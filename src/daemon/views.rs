@@ -1,12 +1,12 @@
 //! What the world looks like from outside: the documents of the HTTP API.
 
-use crate::api::{Hidden, IdleShare, JobView, NodeFailure, NodeKind, NodeView, SCHEMA, Status};
+use crate::api::{EndView, Hidden, IdleShare, JobView, NodeFailure, NodeKind, NodeView, SCHEMA, Status};
 use crate::model::{Gap, Job, JobId, MalleableState, Node, UnixTime, WindowCause, WindowEnd};
 
 use super::state::State;
 use crate::gaps::{Idle, Occupancy, Use};
 use crate::generation::{Machine, Phase};
-use crate::round::Strike;
+use crate::round::{JobFacts, Strike};
 
 /// `GET /v1/status`.
 pub fn status(state: &State, now: UnixTime) -> Status {
@@ -105,6 +105,22 @@ fn efficiency(state: &State, machine: &Machine, now: UnixTime) -> Option<f64> {
     (ideal > 0.0).then(|| curve.rate(nodes) / ideal)
 }
 
+/// When a job that trains will have ended at the rate that is believed of its present size.
+fn ends(state: &State, facts: &JobFacts) -> Option<EndView> {
+    let nodes = facts.running?;
+    let (ahead, unit) = state.scene.ahead(facts);
+    let rates = state.scene.library().rates(&state.scene.subject(facts), &[]);
+    let speed = rates.first()?.curve.rate(nodes) / unit;
+    let left = ahead.left();
+    let at = |share: f64| left.secs(share) / speed;
+    (unit > 0.0 && speed > 0.0).then(|| EndView {
+        low_secs: at(0.1),
+        median_secs: at(0.5),
+        high_secs: at(0.9),
+        predictable: ahead.lengths.is_narrow(),
+    })
+}
+
 /// One malleable job.
 pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
     let machine = state.fleet.machine(id)?;
@@ -136,6 +152,8 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
         efficiency: efficiency(state, machine, now),
         advice: state.scene.library().thought(id).to_owned(),
         leaving: facts.as_ref().map(|f| state.scene.leaving_in_words(f)).unwrap_or_default(),
+        ends: facts.as_ref().and_then(|f| ends(state, f)),
+        turn: facts.as_ref().map(|f| state.scene.turn_in_words(f)).unwrap_or_default(),
         changing: facts.as_ref().map(|f| state.scene.changing_in_words(f)).unwrap_or_default(),
     })
 }

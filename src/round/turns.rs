@@ -4,7 +4,7 @@
 use super::facts::JobFacts;
 use super::usage::Usage;
 use crate::advisor::length::{Lengths, Outlook};
-use crate::model::UnixTime;
+use crate::model::{UnixTime, duration};
 
 /// Where stopping a job costs more than so many seconds, who has the best chance to end within some time
 /// changes too often: the shortest remaining work counts instead, corrected once it is outlived. On public logs
@@ -45,6 +45,24 @@ impl Turns {
     }
 }
 
+impl Turns {
+    /// Why a job's turn comes when it does, in words.
+    pub(super) fn in_words(&self, job: &JobFacts, ahead: &Ahead) -> String {
+        let whose = match (job.course.said_samples(), ahead.lengths.is_narrow()) {
+            (Some(_), _) => "by its own word, and how true such words were",
+            (None, true) => "as jobs like it did",
+            (None, false) => "if anything, for jobs like it differ",
+        };
+        let (all, done) = (duration::show(ahead.lengths.secs(0.5)), duration::show(ahead.done_secs));
+        format!(
+            "index {:.2} (chances to end an hour of one node's work): {all} of such work, {whose}; {done} done; its \
+             owner has had {:.1} node-hours lately",
+            ahead.index() * 3600.0,
+            self.usage.of(&job.program.user) / 3600.0
+        )
+    }
+}
+
 /// The work that a job has ahead.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ahead {
@@ -57,6 +75,11 @@ pub struct Ahead {
 }
 
 impl Ahead {
+    /// The work that is left.
+    pub fn left(&self) -> Lengths {
+        self.lengths.left(self.done_secs)
+    }
+
     /// Work that is left, by the median, seconds on one node.
     pub fn left_secs(&self) -> f64 {
         self.lengths.corrected_left_secs(self.done_secs)
@@ -80,10 +103,15 @@ pub(super) fn factors(ahead: &[Ahead]) -> Vec<f64> {
     sorted.sort_by(f64::total_cmp);
     let Some(middle) = sorted.get(sorted.len() / 2).copied() else { return Vec::new() };
     let factor = |index: &f64| {
-        let steps = (KEENNESS * (index / middle).log2() * STEPS).round() / STEPS;
+        let steps = (keenness(index / middle).log2() * STEPS).round() / STEPS;
         steps.exp2().clamp(MOST.recip(), MOST)
     };
     indices.iter().map(factor).collect()
+}
+
+/// What a sample counts of a job of this index.
+pub fn keenness(index: f64) -> f64 {
+    index.powf(KEENNESS)
 }
 
 #[cfg(test)]

@@ -63,7 +63,13 @@ class Reports(WithAgent):
     def test_the_words_of_a_report(self):
         infill.report(32)
         infill.report(8, step=7, loss=0.25)
-        self.assertEqual(self.agent.reports(), [{"samples": "32.0"}, {"samples": "8.0", "step": "7", "loss": "0.25"}])
+        infill.report(8, step=8, total=100)
+        words = [
+            {"samples": "32.0"},
+            {"samples": "8.0", "step": "7", "loss": "0.25"},
+            {"samples": "8.0", "step": "8", "total": "100.0"},
+        ]
+        self.assertEqual(self.agent.reports(), words)
 
     def test_what_is_no_number_is_dropped(self):
         infill.report("many")

@@ -201,6 +201,9 @@ pub struct ClosedArgs {
     /// Seconds without a step at a job's start, and whenever it gets other GPUs or another plan
     #[arg(long, value_name = "S", default_value_t = 260.0, value_parser = secs, requires = "machine")]
     pub restart: f64,
+    /// Whether infill knows how many steps jobs will make, or expects what jobs of the same model made
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Lengths::Known, requires = "machine")]
+    pub lengths: Lengths,
     /// Submission times are divided by this
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive, requires = "machine")]
     pub speed_up: f64,
@@ -210,6 +213,16 @@ pub struct ClosedArgs {
     /// Ends the simulation after so many seconds, whether jobs are left or not
     #[arg(long, value_name = "S", value_parser = positive_secs, requires = "machine")]
     pub secs: Option<f64>,
+}
+
+/// What is known of the lengths of jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Lengths {
+    /// All
+    #[default]
+    Known,
+    /// What follows from jobs that have ended
+    Learned,
 }
 
 /// What a change costs a job, and what it loses.

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::anyhow;
 use serde::Serialize;
 
-use super::args::SimulateArgs;
+use super::args::{Lengths, SimulateArgs};
 use super::progress::{Line, Measure, Progress};
 use super::setup::told;
 use super::show;
@@ -166,6 +166,7 @@ fn setup(args: &SimulateArgs, machine: &Machine) -> Result<Setup, Failure> {
         restart_secs: args.closed.restart,
         work: args.closed.scale_work,
         speed_up: args.closed.speed_up,
+        knows_lengths: args.closed.lengths == Lengths::Known,
         most_secs: args.closed.secs,
         noise: args.noise.clamp(0.0, 1.0),
         seed: args.seed,
@@ -288,6 +289,7 @@ mod tests {
             restart_secs: 260.0,
             work: 1.0,
             speed_up: 1.0,
+            knows_lengths: true,
             most_secs: None,
             noise: 0.02,
             seed: 1,

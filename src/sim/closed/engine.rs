@@ -105,6 +105,7 @@ impl<'a> Engine<'a> {
         for id in &over {
             let Some(job) = self.jobs.remove(id) else { continue };
             self.leave(&job);
+            self.policy.ended(&job, self.now);
             self.outcome.samples += job.steps * self.batch(&job);
             self.outcome.restarts += u64::from(job.starts.saturating_sub(1));
             self.outcome.jobs.push(JobOutcome {

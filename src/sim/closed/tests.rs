@@ -50,6 +50,7 @@ fn setup(machine: &str, speeds: &str, workload: &str) -> Setup {
         restart_secs: 10.0,
         work: 1.0,
         speed_up: 1.0,
+        knows_lengths: true,
         most_secs: None,
         noise: 0.02,
         seed: 1,

@@ -12,8 +12,16 @@ _socket: Optional[socket.socket] = None
 _held_back = 0.0
 
 
-def report(samples: SupportsFloat, step: Optional[int] = None, loss: Optional[SupportsFloat] = None) -> None:
+def report(
+    samples: SupportsFloat,
+    step: Optional[int] = None,
+    loss: Optional[SupportsFloat] = None,
+    total: Optional[SupportsFloat] = None,
+) -> None:
     """Reports the samples that this process has processed since its last report, and the present step and loss.
+
+    `total` is how many steps there will be in all (of samples, where no step is named): it tells infill when the job will
+    end, and counts more than anything else that infill knows of that.
 
     Every process may report what it did itself: the agent adds up. Never waits, except for the value of a `loss` that a
     device still computes, and never raises. What cannot be sent is dropped; if only because the agent is behind, its
@@ -23,13 +31,15 @@ def report(samples: SupportsFloat, step: Optional[int] = None, loss: Optional[Su
     if "INFILL_PROGRESS" not in os.environ:
         return
     try:
-        total = float(samples) + _held_back
-        words = [f"samples={total!r}"]
+        done = float(samples) + _held_back
+        words = [f"samples={done!r}"]
         if step is not None:
             words.append(f"step={int(step)}")
         if loss is not None:
             words.append(f"loss={float(loss)!r}")
-        _held_back = 0.0 if _send(words) else total
+        if total is not None:
+            words.append(f"total={float(total)!r}")
+        _held_back = 0.0 if _send(words) else done
     except Exception:  # Training never fails for the sake of a report.
         pass
 

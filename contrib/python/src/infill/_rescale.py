@@ -145,7 +145,12 @@ def leave() -> None:
     RESCALE.leave()
 
 
-def step(samples: SupportsFloat, step: Optional[int] = None, loss: Optional[SupportsFloat] = None) -> None:
+def step(
+    samples: SupportsFloat,
+    step: Optional[int] = None,
+    loss: Optional[SupportsFloat] = None,
+    total: Optional[SupportsFloat] = None,
+) -> None:
     """The end of a step, on all ranks: reports progress as `report` does, and on a rescale saves and exits.
 
     Raises RuntimeError if nothing was registered with `on_rescale`; SystemExit on a rescale. Outside infill it does
@@ -155,7 +160,7 @@ def step(samples: SupportsFloat, step: Optional[int] = None, loss: Optional[Supp
         return
     if RESCALE.save is None:
         raise RuntimeError("register what saves the checkpoint with infill.on_rescale first")
-    report(samples, step, loss)
+    report(samples, step, loss, total)
     if should_checkpoint():
         RESCALE.save()
         leave()

@@ -29,7 +29,7 @@ class InfillCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """A step boundary."""
-        report(args.train_batch_size * args.gradient_accumulation_steps, state.global_step, self._loss)
+        report(args.train_batch_size * args.gradient_accumulation_steps, state.global_step, self._loss, state.max_steps)
         if RESCALE.agreed():
             control.should_save = True
             # It would come before saving, and may take long.

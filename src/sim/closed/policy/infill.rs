@@ -6,13 +6,15 @@
 use std::collections::BTreeMap;
 
 use super::{Policy, View, Wish, as_submitted, offers, offers_by};
+use crate::advisor::length::Outlook;
 use crate::config::PlannerConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{
     Curve, CurvePoint, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, Plan, RescaleCosts,
-    Sizes, Standing, UnixTime, UserId, WindowEnd,
+    Sizes, Standing, Submission, UnixTime, UserId, WindowEnd,
 };
 use crate::plan::{Problem, fallback};
+use crate::round::keenness;
 use crate::sim::closed::job::{Job, Run};
 use crate::sim::closed::learned::Learned;
 use crate::sim::closed::setup::Setup;
@@ -38,6 +40,8 @@ const MARGIN: f64 = 0.03;
 pub struct Infill {
     /// What it has learned; `None` where it knows.
     learned: Option<Learned>,
+    /// What it expects of lengths, in steps; `None` where it knows.
+    outlook: Option<Outlook>,
 }
 
 /// A job as the policy sees it.
@@ -46,19 +50,21 @@ struct Candidate<'a> {
     offers: Vec<(Choice, f64)>,
     /// What a step counts.
     weight: f64,
+    /// Steps that are left of it, as far as is known.
+    left: f64,
     /// Whether it is to be left as it is.
     fixed: bool,
 }
 
 impl Infill {
     /// Knows how fast all models are.
-    pub fn knowing() -> Self {
-        Infill { learned: None }
+    pub fn knowing(setup: &Setup) -> Self {
+        Infill { learned: None, outlook: (!setup.knows_lengths).then(Outlook::default) }
     }
 
     /// Learns it while jobs run.
     pub fn learning(setup: &Setup) -> Self {
-        Infill { learned: Some(Learned::of(setup)) }
+        Infill { learned: Some(Learned::of(setup)), ..Infill::knowing(setup) }
     }
 
     /// Ways to run a job with what is believed of their rates; for one that runs, with the rate of where it
@@ -86,13 +92,21 @@ impl Infill {
         }
     }
 
+    /// Steps that are left of a job, as far as it knows.
+    fn left(&self, job: &Job) -> f64 {
+        let expected = self.outlook.as_ref().map(|outlook| outlook.of(job_id(job.id), None));
+        expected.map_or_else(|| job.left(), |lengths| lengths.corrected_left_secs(job.done))
+    }
+
     /// Jobs that run, and of the others those that come first.
     fn candidates<'a>(&self, view: &View<'a>) -> Vec<Candidate<'a>> {
         let candidate = |job: &'a Job| {
             let offers = self.offers(view, job);
             let best = offers.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
-            let weight = 1.0 / (best * view.restart_secs.max(1.0) + job.left());
-            (best > 0.0).then_some(Candidate { job, offers, weight, fixed: false })
+            let left = self.left(job);
+            let left_secs = left / best + view.restart_secs.max(1.0);
+            let weight = keenness(left_secs.recip()) / best;
+            (best > 0.0).then_some(Candidate { job, offers, weight, left, fixed: false })
         };
         let (mut running, mut waiting): (Vec<_>, Vec<_>) =
             view.jobs.values().filter_map(candidate).partition(|c| c.job.run.is_some());
@@ -130,7 +144,16 @@ impl Policy for Infill {
         }
     }
 
+    fn ended(&mut self, job: &Job, now: f64) {
+        if let Some(outlook) = &mut self.outlook {
+            outlook.ended(job_id(job.id), UnixTime(now as i64), job.steps, None);
+        }
+    }
+
     fn decide(&mut self, view: &View<'_>) -> Vec<Wish> {
+        if let Some(outlook) = &mut self.outlook {
+            view.jobs.values().for_each(|job| outlook.meet(job_id(job.id), &submission(job)));
+        }
         self.learned.iter_mut().for_each(Learned::update);
         let mut candidates = self.candidates(view);
         let (places, mut wishes) = (places(view), Vec::new());
@@ -153,22 +176,28 @@ impl Policy for Infill {
     }
 }
 
+/// What is known of a job when it comes.
+fn submission(job: &Job) -> Submission {
+    let submitted = &job.submitted;
+    Submission { name: submitted.model.clone(), nodes: submitted.gpus, ..Submission::default() }
+}
+
 /// Whether what is wished for a job is worth its restart. To give GPUs up is for others, and worth it unless
 /// they will be free sooner anyway.
 fn pays(view: &View<'_>, candidate: &Candidate<'_>, wishes: &[Wish]) -> bool {
-    let job = candidate.job;
+    let (job, left) = (candidate.job, candidate.left);
     let (Some(run), Some(wish)) = (&job.run, wishes.iter().find(|w| w.job == job.id)) else { return true };
     if wish.choice.as_ref() == Some(&run.choice) {
         return true;
     }
     let rate = |choice: &Choice| candidate.offers.iter().find(|(c, _)| c == choice).map(|(_, rate)| *rate);
-    let stays = (run.ready - view.now).max(0.0) + job.left() / rate(&run.choice).unwrap_or(run.rate);
+    let stays = (run.ready - view.now).max(0.0) + left / rate(&run.choice).unwrap_or(run.rate);
     let others = wish.choice.as_ref().is_none_or(|choice| choice.gpus < run.choice.gpus);
     if others {
         return stays > view.restart_secs;
     }
     let rate = wish.choice.as_ref().and_then(rate).unwrap_or(0.0);
-    rate > 0.0 && view.restart_secs + job.left() / rate < stays * (1.0 - MARGIN)
+    rate > 0.0 && view.restart_secs + left / rate < stays * (1.0 - MARGIN)
 }
 
 /// Wishes for which there would be no seats of the kind that they need: free GPUs may lie too far apart.

@@ -75,6 +75,9 @@ pub trait Policy {
     /// Hears how fast a model ran by a row of the table, seconds a step.
     fn measured(&mut self, _model: &str, _row: usize, _step_secs: f64) {}
 
+    /// Hears that a job has ended.
+    fn ended(&mut self, _job: &Job, _now: f64) {}
+
     /// What shall be changed. A job that is not named stays as it is.
     fn decide(&mut self, view: &View<'_>) -> Vec<Wish>;
 }
@@ -116,7 +119,7 @@ impl ClosedPolicy {
     pub fn build(self, setup: &Setup) -> Box<dyn Policy> {
         match self {
             ClosedPolicy::Infill => Box::new(Infill::learning(setup)),
-            ClosedPolicy::InfillKnown => Box::new(Infill::knowing()),
+            ClosedPolicy::InfillKnown => Box::new(Infill::knowing(setup)),
             ClosedPolicy::Static => Box::new(Submitted::as_they_are()),
             ClosedPolicy::Rubick => Box::new(Rubick),
             ClosedPolicy::Sia => Box::new(Sia),
