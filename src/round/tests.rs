@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::*;
 use crate::config::Config;
 use crate::model::{
-    Course, ExecPlan, HeldNode, JobId, LiveChange, NodeName, Sizes, Snapshot, Standing, Stop, StopEnd,
-    UnixTime, UserId, Way, WindowCause, WindowEnd,
+    Course, ExecPlan, HeldNode, JobId, LiveChange, NodeName, Objective, Sizes, Snapshot, Standing, Stop,
+    StopEnd, UnixTime, UserId, Way, WindowCause, WindowEnd,
 };
 use crate::plan::Change;
 use crate::slurm::fake::{FakeSlurm, pending_job};
@@ -302,4 +302,76 @@ fn a_job_that_waits_has_the_signature_of_the_last_of_its_name_on_the_usual_node(
     assert_eq!((usual.user.as_str(), usual.name.as_str()), ("alice", ""));
     let told = Program { told: Some(("bert-large".to_owned(), Default::default())), ..waiting };
     assert_eq!(scene.key(&told, None).name, "bert-large");
+}
+
+/// What a sample of each job counts, in units of that of the first.
+fn weights(scene: &Scene, jobs: &[JobFacts]) -> Vec<f64> {
+    let question = scene.question(jobs, Terms::FREE, NOW);
+    let first = question.jobs[0].weight;
+    question.jobs.iter().map(|j| j.weight / first).collect()
+}
+
+fn striving_for(objective: Objective) -> Scene {
+    let mut config = Config::default();
+    config.slurm.partition = "infill".to_owned();
+    config.planner.objective = objective;
+    Scene::new(Arc::new(config), NOW)
+}
+
+/// A job of a user that has made so many samples, and says that it will make so many.
+fn told(id: u32, user: &str, samples: f64, total: f64) -> JobFacts {
+    let mut job = job(id, "");
+    job.program.user = user.to_owned();
+    job.course.add(samples, None, Some(total));
+    job
+}
+
+#[test]
+fn where_jobs_shall_end_soon_those_that_will_count_more() {
+    let jobs = [told(1, "alice", 0.0, 90_000.0), told(2, "alice", 0.0, 900.0)];
+    for (objective, least) in [(Objective::Throughput, 1.0), (Objective::Completion, 5.0)] {
+        let mut scene = striving_for(objective);
+        look(&mut scene, &jobs);
+        let found = weights(&scene, &jobs);
+        assert!(found[1] >= least && (found[1] > 1.0) == (least > 1.0), "{objective}: {found:?}");
+    }
+}
+
+/// It says that it is short, and is not.
+#[test]
+fn nobody_gets_ahead_by_saying_that_a_job_is_short() {
+    let mut scene = striving_for(Objective::Completion);
+    let honest = told(1, "alice", 100.0, 2000.0);
+    let before = [honest.clone(), told(2, "mallory", 100.0, 110.0)];
+    look(&mut scene, &before);
+    let first = weights(&scene, &before)[1];
+    assert!(first > 1.3, "a word is believed until it is false: {first}");
+    // It outlives what it said.
+    let outlived = [honest.clone(), told(2, "mallory", 5000.0, 110.0)];
+    look(&mut scene, &outlived);
+    let second = weights(&scene, &outlived)[1];
+    assert!(second < 1.0, "{second}");
+    // It ends, and so do the next ones; then another says the same.
+    for id in 2..6 {
+        let outlook = &mut scene.turns_mut().outlook;
+        outlook.meet(JobId(id), &told(id, "mallory", 0.0, 110.0).submission());
+        outlook.ended(JobId(id), NOW, 5000.0, Some(110.0));
+    }
+    let again = [honest, told(9, "mallory", 0.0, 110.0)];
+    look(&mut scene, &again);
+    let third = weights(&scene, &again)[1];
+    assert!(third < first && third < 1.2, "{third}");
+}
+
+#[test]
+fn a_job_that_is_about_to_end_is_not_rescaled_for_what_it_could_gain_later() {
+    let scene = striving_for(Objective::Throughput);
+    let costs = |samples: f64| {
+        let mut job = told(1, "alice", samples, 10_000.0);
+        (job.running, job.standing) = (Some(1), Standing::Running);
+        job.place = self::job(1, "n1").place;
+        scene.question(&[job], Terms::FREE, NOW).jobs[0].costs
+    };
+    let (far, near) = (costs(0.0), costs(9_990.0));
+    assert!(near.up_secs > 20.0 * far.up_secs && near.start_secs == far.start_secs, "{far:?} {near:?}");
 }

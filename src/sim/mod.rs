@@ -30,3 +30,5 @@ pub use score::{Balance, JobScore, Loss, Preempted, Sample, Span};
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod turns_tests;

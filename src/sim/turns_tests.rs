@@ -1,0 +1,91 @@
+//! Whose turn it is, in whole simulations: short jobs before long ones, and users by their shares.
+
+use std::collections::BTreeMap;
+
+use super::job::{Accounting, Checkpoints};
+use super::queue::{IdleQueue, MainQueue};
+use super::supply::{Supply, Worth};
+use super::*;
+use crate::config::Config;
+use crate::model::trace::{IdleInterval, IdleLog, NamedCurve, WorkloadJob};
+use crate::model::{Curve, NodeName, Objective, RescaleCosts};
+
+/// Eight nodes that nobody else wants.
+fn setup(jobs: &[WorkloadJob], secs: i64) -> Setup {
+    let node = |n: i64| IdleInterval { start: 0, end: secs, node: NodeName::new(format!("n{n}")) };
+    let log = IdleLog { intervals: (1..9).map(node).collect(), start: 0, end: secs };
+    let curves = [
+        NamedCurve { name: "one".to_owned(), curve: Curve::parse("1:10").unwrap() },
+        NamedCurve { name: "wide".to_owned(), curve: Curve::parse("1:10,2:19,4:36,8:66").unwrap() },
+    ];
+    Setup {
+        queue: MainQueue::Idle(IdleQueue::new(&log, usize::MAX)),
+        supply: Supply::list(jobs, &curves, Worth::NodeSecond).unwrap(),
+        costs: RescaleCosts { up_secs: 6.0, down_secs: 4.0, start_secs: 6.0 },
+        accounting: Accounting::Pause,
+        warm_secs: 0.0,
+        checkpoints: Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
+        leave_secs: 5.0,
+        noise: 0.02,
+        seed: 1,
+        most_secs: None,
+        timeline_nodes: 8,
+    }
+}
+
+fn job(name: &str, user: &str, curve: &str, at: i64, samples: f64) -> WorkloadJob {
+    WorkloadJob {
+        name: name.to_owned(),
+        submit_secs: at,
+        samples,
+        min_nodes: 1,
+        max_nodes: if curve == "one" { 1 } else { 8 },
+        curve: curve.to_owned(),
+        weight: 1.0,
+        user: Some(user.to_owned()),
+    }
+}
+
+fn simulate(setup: &Setup, policy: &str, objective: Objective) -> Balance {
+    let mut config = Config::default();
+    config.planner.objective = objective;
+    let policy: PolicyName = policy.parse().unwrap();
+    run(setup, policy.build(&config), &mut |_| {})
+}
+
+/// Node-seconds of each user; who it is stands before the dash in a job's name.
+fn by_user(balance: &Balance) -> BTreeMap<&str, f64> {
+    let mut of: BTreeMap<&str, f64> = BTreeMap::new();
+    for job in &balance.jobs {
+        *of.entry(job.name.split('-').next().unwrap_or("")).or_default() += job.node_secs;
+    }
+    of
+}
+
+#[test]
+fn many_small_jobs_of_one_user_do_not_starve_the_large_one_of_another() {
+    let small = (0..20).map(|n| job(&format!("alice-{n}"), "alice", "one", 0, 1e9));
+    let jobs: Vec<WorkloadJob> = small.chain([job("bob-0", "bob", "wide", 0, 1e9)]).collect();
+    let setup = setup(&jobs, 3600);
+    for policy in ["infill", "infill-known"] {
+        let balance = simulate(&setup, policy, Objective::Completion);
+        let of = by_user(&balance);
+        let share = of["bob"] / (of["alice"] + of["bob"]);
+        assert!((0.45..=0.55).contains(&share), "{policy}: {of:?}");
+    }
+}
+
+#[test]
+fn short_jobs_end_before_long_ones() {
+    // Four long ones come first, then a short one every minute.
+    let long = (0..4).map(|n| job(&format!("long-{n}"), "alice", "wide", 0, 72_000.0));
+    let short = (0..20).map(|n| job(&format!("short-{n}"), "alice", "wide", 600 + 120 * n, 1800.0));
+    let setup = setup(&long.chain(short).collect::<Vec<_>>(), 20_000);
+    let jct = |objective| {
+        let balance = simulate(&setup, "infill-known", objective);
+        let times = balance.jobs.iter().map(|j| j.ended_at.unwrap() - j.submitted_at as f64);
+        times.sum::<f64>() / balance.jobs.len() as f64
+    };
+    let (soon, most) = (jct(Objective::Completion), jct(Objective::Throughput));
+    assert!(soon < 0.7 * most, "{soon} {most}");
+}
