@@ -64,8 +64,8 @@ pub enum Command {
     Profiles(profiles::ProfilesArgs),
     /// Read or suggest files of execution plans, for `infill run --plans`
     Plans(plans::PlansArgs),
-    /// Take in the jobs that have ended, from Slurm's accounting; or show how well the lengths of a log's jobs
-    /// can be predicted
+    /// Take in the jobs that have ended, from Slurm's accounting; or show how well the lengths of a log's
+    /// jobs can be predicted
     History(history::HistoryArgs),
     /// Show what would be learned of a job whose throughput is known, and how well
     Advise(advise::AdviseArgs),

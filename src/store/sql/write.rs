@@ -16,7 +16,8 @@ const MAX_ROUNDS: i64 = 20_000;
 /// Name of the counter of order numbers.
 const ORDERS: &str = "orders";
 
-/// Rows of one statement: with seventeen values each below what a statement may bind, which is 32766 in SQLite.
+/// Rows of one statement: with seventeen values each below what a statement may bind, which is 32766 in
+/// SQLite.
 const ROWS_AT_ONCE: usize = 1000;
 
 pub(super) type Done<T> = Result<T, sqlx::Error>;
