@@ -12,7 +12,7 @@ use infill::model::{
     BatchMode, ChangeCost, ExecPlan, JobId, MeasuredCosts, NodeType, Profile, ProfileFilter, ProfileKey,
     SizePoint, UnixTime,
 };
-use infill::store::{self, Measurement, Store, StoreError};
+use infill::store::{self, KeptSince, Measurement, Store, StoreError};
 
 const PROFILES: u32 = 2_000;
 const MEASUREMENTS: u32 = 1_000_000;
@@ -115,7 +115,8 @@ async fn measure(store: &dyn Store) -> Result<(), StoreError> {
     ask("the profiles of a job", async || Ok(store.profiles(&job, 100).await?.len())).await?;
     ask("its newest 100 measurements", async || Ok(store.measurements(&key(1234), 100).await?.len())).await?;
     let started = Instant::now();
-    let rows = store.prune(UnixTime(1_700_000_000 + 5_000), UnixTime(0)).await?;
+    let (rounds, never) = (UnixTime(1_700_000_000 + 5_000), UnixTime(0));
+    let rows = store.prune(&KeptSince { rounds, profiles: never, ended: never }).await?;
     println!("  {rows} old rows deleted in {}", millis(started.elapsed()));
     Ok(())
 }

@@ -200,6 +200,8 @@ pub struct StoreConfig {
     pub database_url: String,
     /// Days for which a profile is kept of which nothing was learned meanwhile.
     pub keep_profile_days: u32,
+    /// Days for which jobs are kept that have ended.
+    pub keep_history_days: u32,
 }
 
 impl Default for DaemonConfig {
@@ -399,8 +401,21 @@ impl AgentConfig {
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        StoreConfig { database_url: "sqlite:/var/lib/infill/infill.db".to_owned(), keep_profile_days: 365 }
+        StoreConfig {
+            database_url: "sqlite:/var/lib/infill/infill.db".to_owned(),
+            keep_profile_days: 365,
+            keep_history_days: 400,
+        }
     }
+}
+
+impl StoreConfig {
+    const RULES: &[Rule<Self>] = &[Rule::within(
+        "store.keep_history_days",
+        |c| f64::from(c.keep_history_days),
+        1.0..=36_500.0,
+        "expected 1 to 36500 days",
+    )];
 }
 
 /// What is wrong with a configuration.
@@ -467,7 +482,8 @@ impl Config {
             .or_else(|| first_broken(nodes::RULES, &self.nodes))
             .or_else(|| first_broken(PlannerConfig::RULES, &self.planner))
             .or_else(|| first_broken(AdvisorConfig::RULES, &self.advisor))
-            .or_else(|| first_broken(AgentConfig::RULES, &self.agent));
+            .or_else(|| first_broken(AgentConfig::RULES, &self.agent))
+            .or_else(|| first_broken(StoreConfig::RULES, &self.store));
         match broken {
             None => Ok(()),
             Some((key, value, what)) => Err(ConfigError::Value { path: path.to_owned(), key, value, what }),

@@ -6,6 +6,7 @@
 mod agent;
 mod document;
 pub mod headers;
+mod history;
 mod operator;
 mod profiles;
 mod rounds;
@@ -13,6 +14,7 @@ pub mod routes;
 
 pub use agent::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
 pub use document::{ErrorBody, SCHEMA};
+pub use history::{EndedTaken, ImportEndedRequest, MAX_ENDED};
 pub use operator::{
     ControlRequest, EndView, Generations, Hidden, IdleShare, JobView, NodeFailure, NodeKind, NodeView,
     RoundView, Status,

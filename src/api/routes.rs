@@ -32,6 +32,9 @@ pub const FORGET_PROFILES: &str = "/v1/profiles/forget";
 /// Takes profiles in (`POST`).
 pub const IMPORT_PROFILES: &str = "/v1/profiles/import";
 
+/// Takes jobs in that have ended (`POST`).
+pub const IMPORT_HISTORY: &str = "/v1/history/import";
+
 /// An administrator's order (`POST`).
 pub const CONTROL: &str = "/v1/control";
 

@@ -64,7 +64,8 @@ pub enum Command {
     Profiles(profiles::ProfilesArgs),
     /// Read or suggest files of execution plans, for `infill run --plans`
     Plans(plans::PlansArgs),
-    /// Show how well the lengths of a log's jobs can be predicted
+    /// Take in the jobs that have ended, from Slurm's accounting; or show how well the lengths of a log's
+    /// jobs can be predicted
     History(history::HistoryArgs),
     /// Show what would be learned of a job whose throughput is known, and how well
     Advise(advise::AdviseArgs),
@@ -135,6 +136,9 @@ mod tests {
             "infill explain 12 --at now-10minutes",
             "infill explain n7 --json --at 2026-11-20T22:10",
             "infill history check --log h.csv.gz --train 0.3 --rows 9000 --seed 2 --json",
+            "infill history import",
+            "infill history import --since now-90days --json",
+            "infill history import --from - --since 2026-01-01",
             "infill rounds",
             "infill rounds -h -o %t|%s -n 1000 --before 22:10",
             "infill rounds --json --limit 5",
@@ -200,6 +204,7 @@ mod tests {
             Some(ErrorKind::MissingRequiredArgument)
         );
         assert_eq!(kind("infill explain 12 --at soon"), Some(ErrorKind::ValueValidation));
+        assert_eq!(kind("infill history import --since x"), Some(ErrorKind::ValueValidation));
         assert_eq!(kind("infill rounds --before x"), Some(ErrorKind::ValueValidation));
         assert_eq!(kind("infill rounds -n 1001"), Some(ErrorKind::ValueValidation));
         assert_eq!(kind("infill profiles show b --history --svg -"), Some(ErrorKind::ArgumentConflict));

@@ -4,6 +4,7 @@ mod advise;
 pub mod args;
 mod bars;
 mod client;
+mod command;
 mod config;
 mod control;
 mod curve;
@@ -100,7 +101,7 @@ fn dispatch(cli: Cli) -> CommandResult {
         Command::Rounds(args) => block_on(rounds::run(args, &session)),
         Command::Explain(args) => block_on(explain::run(args, &session)),
         Command::Profiles(args) => block_on(profiles::run(args, &session)),
-        Command::History(args) => history::run(&args),
+        Command::History(args) => block_on(history::run(args, &session)),
         Command::Advise(args) => advise::run(&args, &session),
         Command::Simulate(args) => simulate::run(&args, &session),
         Command::Pause => block_on(control::run(control::Order::Pause, &session)),

@@ -10,9 +10,9 @@ use crate::api::{
     ProfilesView, RoundView, RoundsView, SCHEMA, Status,
 };
 use crate::model::{
-    BatchMode, ChangeCost, Control, ExecPlan, JobId, JobPlan, JobVerdict, MalleableState, MeasuredCosts,
-    Mode, NodeName, NodeType, NodeVerdict, Placement, Plan, Profile, ProfileKey, Report, RoundSummary,
-    SizePoint, SolveStatus, UnixTime,
+    BatchMode, ChangeCost, Control, EndedJob, ExecPlan, JobId, JobPlan, JobVerdict, MalleableState,
+    MeasuredCosts, Mode, NodeName, NodeType, NodeVerdict, Placement, Plan, Profile, ProfileKey, Report,
+    RoundSummary, SizePoint, SolveStatus, UnixTime,
 };
 
 /// The moment of the samples: 2026-11-20 22:10:17 UTC.
@@ -276,4 +276,27 @@ pub fn profiles() -> ProfilesView {
         model: String::new(),
     };
     ProfilesView { schema: SCHEMA, profiles: vec![measured, unknown] }
+}
+
+/// A job that has ended a while ago.
+pub fn ended(id: u32) -> EndedJob {
+    EndedJob {
+        job: JobId(id),
+        submitted_at: NOW + -7200,
+        ended_at: NOW + -60,
+        user: "alice".to_owned(),
+        account: "physics".to_owned(),
+        name: "train-".to_owned(),
+        command_hash: "0a1b".to_owned(),
+        min_nodes: 2,
+        max_nodes: 2,
+        gpus_per_node: 4,
+        limit_secs: Some(86_400.0),
+        work_secs: 7200.0,
+        said_secs: None,
+        samples: 0.0,
+        secs: 3600.0,
+        exit_code: Some(0),
+        why: "completed".to_owned(),
+    }
 }

@@ -133,6 +133,8 @@ fn each_failure_has_its_code() {
     check("profiles show bert -u bob --svg -", Exit::NotFound);
     check("profiles import /nonexistent/profiles.json", Exit::Input);
     check("advise --curve /nonexistent/curve.csv", Exit::Input);
+    check("history import --from /nonexistent/log", Exit::Input);
+    check("history import --since 1", Exit::Usage);
     check("profiles -o %q", Exit::Usage);
     check("jobs -o %q", Exit::Usage);
     check("--config /nonexistent/infill.toml config check", Exit::Config);

@@ -41,6 +41,7 @@ fn a_refusal_names_key_value_and_what_is_expected() {
         "[planner.shares]\nalice = -1.0",
         "[advisor]\nmax_probe_secs = 1e9",
         "[agent]\nwing_start_secs = 0",
+        "[store]\nkeep_history_days = 0",
     ];
     insta::assert_snapshot!(all.map(said).join("\n"), @"
     x.toml: daemon.poll_interval_secs = NaN: expected seconds between 0.05 and 86400
@@ -57,6 +58,7 @@ fn a_refusal_names_key_value_and_what_is_expected() {
     x.toml: planner.shares = {alice = -1}: expected a positive share
     x.toml: advisor.max_probe_secs = 1000000000: expected seconds between 0 and 86400
     x.toml: agent.wing_start_secs = 0: expected seconds between 0.05 and 86400
+    x.toml: store.keep_history_days = 0: expected 1 to 36500 days
     ");
 }
 

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::ledger::{Kind, Pages};
 use crate::clock::now;
 use crate::model::UnixTime;
-use crate::store::StoreError;
+use crate::store::{KeptSince, StoreError};
 
 /// Setting of the store that keeps how long nodes take to come up and to become free.
 pub const NODE_TIMES_SETTING: &str = "node_times";
@@ -51,6 +51,11 @@ async fn write_pages(context: &Context, pages: &mut Pages) -> Result<(), StoreEr
         settle(context, Kind::Gaps, pages.gaps.len(), context.store.add_gaps(&pages.gaps).await)?;
         pages.gaps.clear();
     }
+    if !pages.ended.is_empty() {
+        let result = context.store.add_ended(&pages.ended).await.map(drop);
+        settle(context, Kind::Ended, pages.ended.len(), result)?;
+        pages.ended.clear();
+    }
     if !pages.measurements.is_empty() {
         let result = context.store.add_measurements(&pages.measurements).await;
         settle(context, Kind::Measurements, pages.measurements.len(), result)?;
@@ -79,8 +84,12 @@ fn settle(
 /// Forgets what is old.
 pub async fn prune(context: &Context) {
     let days_ago = |days: u32| UnixTime(now().0 - i64::from(days) * DAY_SECS);
-    let (days, profile_days) = (context.config.daemon.keep_days, context.config.store.keep_profile_days);
-    match context.store.prune(days_ago(days), days_ago(profile_days)).await {
+    let since = KeptSince {
+        rounds: days_ago(context.config.daemon.keep_days),
+        profiles: days_ago(context.config.store.keep_profile_days),
+        ended: days_ago(context.config.store.keep_history_days),
+    };
+    match context.store.prune(&since).await {
         Ok(rows) => tracing::debug!(rows, "old rows deleted"),
         Err(e) => tracing::warn!("old rows could not be deleted: {e}"),
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::model::words::words;
-use crate::model::{EndedGap, JobId, ProfileFilter};
+use crate::model::{EndedGap, EndedJob, JobId, ProfileFilter};
 use crate::store::{GenerationRecord, Measurement, RoundRecord};
 
 /// Rows of any kind that wait in memory while the store is away: an hour of a job that reports every second,
@@ -28,6 +28,8 @@ words! {
         Measurements = "measurements",
         /// Generations.
         Generations = "generations",
+        /// Jobs that have ended.
+        Ended = "ended",
     }
 }
 
@@ -40,6 +42,8 @@ pub struct Pages {
     pub gaps: Vec<EndedGap>,
     /// Measurements.
     pub measurements: Vec<Measurement>,
+    /// Jobs that have ended.
+    pub ended: Vec<EndedJob>,
 }
 
 /// Everything that waits for the store.
@@ -51,6 +55,7 @@ pub struct Ledger {
     rounds: VecDeque<RoundRecord>,
     gaps: VecDeque<EndedGap>,
     measurements: VecDeque<Measurement>,
+    ended: VecDeque<EndedJob>,
     /// Measurements by job that are not a row yet.
     open: BTreeMap<JobId, Measurement>,
     /// Rows that found no room, by kind.
@@ -102,6 +107,12 @@ impl Ledger {
         self.bound(Kind::Gaps);
     }
 
+    /// Takes in a job that has ended. The store keeps what it is told first of a job.
+    pub fn add_ended(&mut self, job: EndedJob) {
+        self.ended.push_back(job);
+        self.bound(Kind::Ended);
+    }
+
     /// Takes in what was measured of a job. What is alike is added up until it makes a row.
     pub fn add_measurement(&mut self, new: Measurement) {
         let job = new.job;
@@ -146,6 +157,7 @@ impl Ledger {
             rounds: std::mem::take(&mut self.rounds),
             gaps: std::mem::take(&mut self.gaps).into(),
             measurements: std::mem::take(&mut self.measurements).into(),
+            ended: std::mem::take(&mut self.ended).into(),
         }
     }
 
@@ -154,7 +166,10 @@ impl Ledger {
         put_back(&mut self.rounds, pages.rounds);
         put_back(&mut self.gaps, pages.gaps);
         put_back(&mut self.measurements, pages.measurements);
-        [Kind::Rounds, Kind::Gaps, Kind::Measurements].into_iter().for_each(|kind| self.bound(kind));
+        put_back(&mut self.ended, pages.ended);
+        [Kind::Rounds, Kind::Gaps, Kind::Measurements, Kind::Ended]
+            .into_iter()
+            .for_each(|kind| self.bound(kind));
     }
 
     /// Counts history that is lost.
@@ -174,6 +189,7 @@ impl Ledger {
             Kind::Gaps => drop_oldest(&mut self.gaps, MAX_WAITING_ROWS),
             Kind::Measurements => drop_oldest(&mut self.measurements, MAX_WAITING_ROWS),
             Kind::Generations => drop_oldest(&mut self.generations, MAX_WAITING_ROWS),
+            Kind::Ended => drop_oldest(&mut self.ended, MAX_WAITING_ROWS),
         };
         if rows > 0 {
             self.lose(kind, rows);

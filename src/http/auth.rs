@@ -90,8 +90,17 @@ pub fn is_own(uid: UserId) -> bool {
     uid.0 == 0 || uid.0 == unsafe { libc::geteuid() }
 }
 
+/// Refuses whoever is no administrator.
+pub async fn administers(context: &Context, uid: UserId) -> Result<(), Denial> {
+    if is_admin(context, uid).await {
+        return Ok(());
+    }
+    tracing::warn!(%uid, "a request was refused: no administrator");
+    Err(Denial::new(StatusCode::FORBIDDEN, "only administrators may do that"))
+}
+
 /// Root, the daemon's own user, and those whom the configuration names.
-pub async fn is_admin(context: &Context, uid: UserId) -> bool {
+async fn is_admin(context: &Context, uid: UserId) -> bool {
     if is_own(uid) {
         return true;
     }

@@ -17,10 +17,7 @@ pub async fn control(
     Body(request): Body<ControlRequest>,
 ) -> Result<StatusCode, Denial> {
     let uid = auth::proved(&context, "control", &request.credential, &request.nonce).await?;
-    if !auth::is_admin(&context, uid).await {
-        tracing::warn!(%uid, "an order was refused: no administrator");
-        return Err(Denial::new(StatusCode::FORBIDDEN, "only administrators may do that"));
-    }
+    auth::administers(&context, uid).await?;
     let word = request.control.word();
     if let Err(e) = context.store.put_setting(CONTROL_SETTING, word).await {
         // The order is obeyed all the same: stopping must work when the disk is full.

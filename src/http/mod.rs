@@ -10,6 +10,7 @@ mod agents;
 mod auth;
 mod control;
 mod guests;
+mod history;
 mod profiles;
 mod read;
 mod readers;

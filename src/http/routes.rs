@@ -10,7 +10,7 @@ use crate::api::routes as paths;
 use crate::daemon::context::Context;
 
 use super::access::Access;
-use super::{agents, control, profiles, read, readers, rounds, standby};
+use super::{agents, control, history, profiles, read, readers, rounds, standby};
 
 /// A route.
 pub struct Route {
@@ -41,6 +41,9 @@ pub const ROUTES: &[Route] = &[
     route(paths::FORGET_PROFILES, Access::Changes, || post(profiles::forget)),
     route(paths::IMPORT_PROFILES, Access::Changes, || {
         post(profiles::import).layer(DefaultBodyLimit::max(profiles::MAX_IMPORT_BODY))
+    }),
+    route(paths::IMPORT_HISTORY, Access::Changes, || {
+        post(history::import).layer(DefaultBodyLimit::max(history::MAX_IMPORT_BODY))
     }),
     route(paths::CONTROL, Access::Changes, || post(control::control)),
     route(paths::AGENT_HELLO, Access::Agents, || post(agents::hello)),

@@ -355,6 +355,7 @@ fn posted(path: &str, who: Who) -> Option<serde_json::Value> {
         paths::IMPORT_PROFILES => {
             serde_json::json!({ "profiles": [samples::profile(OWNER, "secret-profile", "cpu")] })
         }
+        paths::IMPORT_HISTORY => serde_json::json!({ "jobs": [samples::ended(424_201)] }),
         paths::AGENT_HELLO => serde_json::json!({
             "job": 424_201, "role": "lead", "node": "n1", "port": 29_500, "version": "test",
         }),
@@ -399,6 +400,7 @@ async fn only_owners_and_administrators_change_anything() {
     insta::assert_snapshot!(tables[0], @r"
     /v1/profiles/forget 400 403 200 403 200
     /v1/profiles/import 400 403 200 403 200
+    /v1/history/import 400 403 403 403 200
     /v1/control 400 403 403 403 204
     /v1/agent/hello 400 401 200 401 401
     /v1/agent/poll 401 401 401 401 401

@@ -81,7 +81,7 @@ pub use reason::{JobReason, JobReasonKind, Leaving, Shortage, Size};
 pub use refusal::Refusal;
 pub use report::{JobVerdict, NodeVerdict, Report};
 pub use request::{
-    Request, RequestError, Share, Wishes, lead_of, order_in, place_in, wing_comment, wing_name,
+    Request, RequestError, Share, Wishes, lead_in, lead_of, order_in, place_in, wing_comment, wing_name,
 };
 pub use resources::{Allocation, Gpus, Parts, Resources, Unit, WithGpu};
 pub use round::RoundSummary;
@@ -91,7 +91,9 @@ pub use spec::{MAX_GRACE_SECS, MAX_NAME_CHARS, RunSpec};
 pub use state::MalleableState;
 pub use stops::{Stop, StopEnd};
 pub use time::UnixTime;
-pub use trace::{IdleInterval, IdleLog, JobLog, LoggedJob, Malformed, NamedCurve, Reading, WorkloadJob};
+pub use trace::{
+    EndedLog, IdleInterval, IdleLog, JobLog, LoggedJob, Malformed, NamedCurve, Reading, WorkloadJob,
+};
 pub use window::{WindowCause, WindowEnd};
 pub use words::UnknownWord;
 pub use worker::{Directive, Exit, Meeting, Member, WingOrder};

@@ -162,9 +162,14 @@ fn the_comment(job: &Job) -> &str {
     if job.admin_comment.contains(TAG) { &job.admin_comment } else { &job.comment }
 }
 
-/// The lead that a wing's name names.
+/// The lead of this job, if it is a wing.
 pub fn lead_of(job: &Job) -> Option<JobId> {
-    job.name.strip_prefix(WING)?.parse().ok().map(JobId)
+    lead_in(&job.name)
+}
+
+/// The lead that a wing's name names.
+pub fn lead_in(name: &str) -> Option<JobId> {
+    name.strip_prefix(WING)?.parse().ok().map(JobId)
 }
 
 /// The name of a wing of this lead.

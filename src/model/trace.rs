@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::{Curve, JobId, NodeName};
+use super::{Curve, EndedJob, JobId, NodeName};
 
 /// A node was idle from `start` up to, not including, `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +83,16 @@ pub struct JobLog {
     pub complete_from: Option<i64>,
     /// Entries left out though nothing is wrong with them: cancelled before they ran, no time to run, or
     /// parts of a job.
+    pub left_out: usize,
+}
+
+/// The jobs of a log that have ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EndedLog {
+    /// In the log's order.
+    pub jobs: Vec<EndedJob>,
+    /// Entries left out though nothing is wrong with them: steps, jobs that have not ended or never ran, and
+    /// wings.
     pub left_out: usize,
 }
 

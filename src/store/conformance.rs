@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::port::{
-    GenerationRecord, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError,
+    GenerationRecord, KeptSince, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store,
+    StoreError,
 };
 use crate::model::{
-    BatchMode, ChangeCost, EndedGap, ExecPlan, JobId, MeasuredCosts, NodeName, NodeType, Plan, Profile,
-    ProfileFilter, ProfileKey, Report, RoundSummary, SizePoint, SolveStatus, Stop, StopEnd, UnixTime, UserId,
-    WindowCause, WindowEnd,
+    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, JobId, MeasuredCosts, NodeName, NodeType, Plan,
+    Profile, ProfileFilter, ProfileKey, Report, RoundSummary, SizePoint, SolveStatus, Stop, StopEnd,
+    UnixTime, UserId, WindowCause, WindowEnd,
 };
 
 /// Runs the suite on an empty store.
@@ -22,6 +23,7 @@ pub async fn run(store: Arc<dyn Store>) -> Result<(), String> {
     orders(store).await?;
     rounds(store).await?;
     gaps(store).await?;
+    ended(store).await?;
     measurements(store).await?;
     profiles(store).await?;
     settings(store).await?;
@@ -167,6 +169,57 @@ fn gap(end: i64) -> EndedGap {
 async fn gaps(store: &dyn Store) -> Result<(), String> {
     ok(store.add_gaps(&[gap(102), gap(100), gap(101)]).await)?;
     same("newest gaps, oldest first", &ok(store.gaps(2).await)?, &vec![gap(101), gap(102)])
+}
+
+/// A job in which every field differs from the others.
+fn ended_job(job: u32, submitted: i64, ended: i64) -> EndedJob {
+    EndedJob {
+        job: JobId(job),
+        submitted_at: UnixTime(submitted),
+        ended_at: UnixTime(ended),
+        user: "ann".to_owned(),
+        account: "it's \"physics\"".to_owned(),
+        name: "train_-lr. – ü|%_".to_owned(),
+        command_hash: "0a1b".to_owned(),
+        min_nodes: 1,
+        max_nodes: u32::MAX,
+        gpus_per_node: 8,
+        limit_secs: Some(3600.5),
+        work_secs: 1e9 / 3.0,
+        said_secs: Some(2e9 / 3.0),
+        samples: 0.1 + 0.2,
+        secs: 1e-9,
+        exit_code: Some(-7),
+        why: "out of memory".to_owned(),
+    }
+}
+
+async fn ended(store: &dyn Store) -> Result<(), String> {
+    same("no job yet", &ok(store.ended(9).await)?, &vec![])?;
+    same("none added", &ok(store.add_ended(&[]).await)?, &0)?;
+    let unknown = EndedJob { limit_secs: None, said_secs: None, exit_code: None, ..ended_job(7, 50, 101) };
+    let (first, last) = (ended_job(u32::MAX, 50, 100), ended_job(7, 60, 102));
+    let all = [last.clone(), first.clone(), unknown.clone()];
+    same("all are new", &ok(store.add_ended(&all).await)?, &3)?;
+    same("newest, oldest first", &ok(store.ended(2).await)?, &vec![unknown.clone(), last.clone()])?;
+    same("none asked for", &ok(store.ended(0).await)?, &vec![])?;
+    // Told again, in another way, and twice at once.
+    let (again, new) = (EndedJob { why: "failed".to_owned(), ..last.clone() }, ended_job(9, 70, 102));
+    let told = [again, new.clone(), new.clone()];
+    same("what is known stays", &ok(store.add_ended(&told).await)?, &1)?;
+    let odd = EndedJob { name: "a\0b".to_owned(), ..ended_job(10, 70, 99) };
+    let useless = EndedJob { work_secs: f64::NAN, ..ended_job(11, 70, 103) };
+    let endless = EndedJob { limit_secs: Some(f64::INFINITY), ..ended_job(12, 70, 98) };
+    same("no number is no job", &ok(store.add_ended(&[odd, useless, endless.clone()]).await)?, &2)?;
+    let listed = ok(store.ended(9).await)?;
+    same("a limit that is none", &listed[0], &EndedJob { limit_secs: None, ..endless })?;
+    same("a name with a zero byte", &listed[1].name, &"a\u{fffd}b".to_owned())?;
+    same("in the order of their ends", &listed[2..].to_vec(), &vec![first, unknown, last, new])?;
+    // More than one statement can hold.
+    let many: Vec<_> = (0..2500).map(|n| ended_job(100 + n, 10, 90)).collect();
+    same("many at once", &ok(store.add_ended(&many).await)?, &2500)?;
+    same("and again", &ok(store.add_ended(&many).await)?, &0)?;
+    same("all are there", &ok(store.ended(9999).await)?[..2500].to_vec(), &many)
 }
 
 fn key(user: &str, name: &str) -> ProfileKey {
@@ -324,12 +377,12 @@ async fn settings(store: &dyn Store) -> Result<(), String> {
     same("can be forgotten", &ok(store.forget_profiles(&named).await)?, &1)
 }
 
-/// Of what the tests before have left: what is older than 102 goes, open leads stay, and of bob's profiles
-/// `a`, which was learned of at 140, and not `b`.
+/// Of what the tests before have left: what is older than 102 goes, open leads stay, of bob's profiles `a`,
+/// which was learned of at 140, and not `b`, and the jobs that ended from 101 on.
 async fn prune(store: &dyn Store) -> Result<(), String> {
     ok(store.put_leads(&[lead(20, 10, true), lead(21, 10, false)]).await)?;
-    let rows = ok(store.prune(UnixTime(102), UnixTime(140)).await)?;
-    same("rows deleted", &rows, &(3 + 1 + 1 + 2 + 2503 + 1))?;
+    let rows = ok(prune_before(store, 102, 140, 101).await)?;
+    same("rows deleted", &rows, &(3 + 1 + 1 + 2 + 2503 + 1 + 2503))?;
     same("a round stays", &ok(rounds_until(store, None, 9).await)?, &summaries(&[round(102)]))?;
     same("a gap stays", &ok(store.gaps(9).await)?, &vec![gap(102)])?;
     same("generations stay", &ok(store.generations(JobId(7)).await)?.len(), &2)?;
@@ -338,9 +391,18 @@ async fn prune(store: &dyn Store) -> Result<(), String> {
     let all = ProfileFilter::default();
     same("a profile stays", &ok(store.profiles(&all, 9).await)?.len(), &1)?;
     same("with what was measured since", &ok(store.measurements(&key("bob", "a"), 9).await)?.len(), &2)?;
-    same("nothing is left to delete", &ok(store.prune(UnixTime(102), UnixTime(140)).await)?, &0)?;
+    let jobs: Vec<i64> = ok(store.ended(9).await)?.iter().map(|j| j.ended_at.0).collect();
+    same("ended jobs stay", &jobs, &vec![101, 102, 102])?;
+    same("nothing is left to delete", &ok(prune_before(store, 102, 140, 101).await)?, &0)?;
     ok(store.add_measurements(&[measurement("a", 145, 2)]).await)?;
-    same("measured since, and so kept", &ok(store.prune(UnixTime(102), UnixTime(141)).await)?, &0)?;
-    same("all is old", &ok(store.prune(UnixTime(146), UnixTime(146)).await)?, &(1 + 1 + 1 + 1 + 3 + 1))?;
+    same("measured since, and so kept", &ok(prune_before(store, 102, 141, 101).await)?, &0)?;
+    let rows = ok(prune_before(store, 146, 146, 146).await)?;
+    same("all is old", &rows, &(1 + 1 + 1 + 1 + 3 + 1 + 3))?;
+    same("no ended job is left", &ok(store.ended(9).await)?, &vec![])?;
     same("no profile is left", &ok(store.profiles(&all, 9).await)?, &vec![])
+}
+
+async fn prune_before(store: &dyn Store, rounds: i64, profiles: i64, ended: i64) -> Result<u64, StoreError> {
+    let [rounds, profiles, ended] = [rounds, profiles, ended].map(UnixTime);
+    store.prune(&KeptSince { rounds, profiles, ended }).await
 }

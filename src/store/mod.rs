@@ -1,5 +1,5 @@
-//! What Slurm forgets: generations, rounds with their reports, profiles, measurements, gap history, orders of
-//! an administrator.
+//! What Slurm forgets: generations, rounds with their reports, profiles, measurements, gap history, jobs that
+//! have ended, orders of an administrator.
 //!
 //! One trait, one adapter for each database, one conformance suite for all.
 
@@ -13,7 +13,8 @@ mod sqlite;
 use std::sync::Arc;
 
 pub use port::{
-    GenerationRecord, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError,
+    GenerationRecord, KeptSince, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store,
+    StoreError,
 };
 
 /// Opens the database that a URL names, brings its schema up to date, and makes this process the one that

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::model::GenerationRecord;
 use crate::model::{
-    EndedGap, JobId, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, UnixTime, UserId,
+    EndedGap, EndedJob, JobId, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, UnixTime,
+    UserId,
 };
 
 /// What went wrong at the store.
@@ -105,6 +106,17 @@ pub struct RoundsAsked {
     pub limit: u32,
 }
 
+/// The moments since when things are kept: what is older is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptSince {
+    /// Rounds, generations, ended leads, gaps and measurements.
+    pub rounds: UnixTime,
+    /// Profiles, since something was last learned of them.
+    pub profiles: UnixTime,
+    /// Jobs that have ended, since then.
+    pub ended: UnixTime,
+}
+
 /// Throughput measured during a stretch of one generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
@@ -153,6 +165,11 @@ pub trait Store: Send + Sync {
     async fn add_gaps(&self, gaps: &[EndedGap]) -> Result<(), StoreError>;
     /// The newest ended gaps, oldest first, at most `limit`.
     async fn gaps(&self, limit: u32) -> Result<Vec<EndedGap>, StoreError>;
+    /// Adds jobs that have ended; one that is there already, by its number and submission, stays. Returns how
+    /// many are new.
+    async fn add_ended(&self, jobs: &[EndedJob]) -> Result<u64, StoreError>;
+    /// The jobs that ended last, oldest first, at most `limit`.
+    async fn ended(&self, limit: u32) -> Result<Vec<EndedJob>, StoreError>;
     /// Adds measurements. Where the store has no such profile yet, it gets one without points, so that what
     /// was measured is listed and can be forgotten.
     async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError>;
@@ -168,7 +185,6 @@ pub trait Store: Send + Sync {
     async fn setting(&self, key: &str) -> Result<Option<String>, StoreError>;
     /// Writes a setting.
     async fn put_setting(&self, key: &str, value: &str) -> Result<(), StoreError>;
-    /// Deletes rounds, generations, ended leads, gaps and measurements older than `before`, and profiles that
-    /// nothing was learned of since `profiles_before`; returns how many rows.
-    async fn prune(&self, before: UnixTime, profiles_before: UnixTime) -> Result<u64, StoreError>;
+    /// Deletes what is older than it is to be kept; returns how many rows.
+    async fn prune(&self, since: &KeptSince) -> Result<u64, StoreError>;
 }

@@ -7,6 +7,7 @@
 
 mod closed;
 mod curves;
+mod ended;
 mod error;
 mod field;
 mod history;
@@ -26,6 +27,7 @@ mod workload;
 
 pub use closed::{read_closed_jobs, read_speeds};
 pub use curves::read_curves;
+pub use ended::{SACCT_FORMAT, read_ended, read_ended_from};
 pub use error::TraceError;
 pub use history::read_history;
 pub use idle::read_idle;

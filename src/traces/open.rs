@@ -37,9 +37,14 @@ pub(super) struct Source {
 impl Source {
     /// Opens a file.
     pub(super) fn open(path: &Path) -> Result<Source, TraceError> {
-        let unpacked = File::open(path).and_then(unpack);
-        let inner = unpacked.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
-        Ok(Source { path: path.to_owned(), reader: Bounded { inner, left: MAX_BYTES } })
+        let raw = File::open(path).map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
+        Source::of(path, raw)
+    }
+
+    /// What comes from elsewhere, such as standard input, under a name.
+    pub(super) fn of(name: &Path, raw: impl Read + Send + 'static) -> Result<Source, TraceError> {
+        let inner = unpack(raw).map_err(|source| TraceError::Open { path: name.to_owned(), source })?;
+        Ok(Source { path: name.to_owned(), reader: Bounded { inner, left: MAX_BYTES } })
     }
 
     /// Bytes in place of a file, with another bound on their number when unpacked.

@@ -34,6 +34,9 @@ pub fn read_sacct(path: &Path) -> Result<Reading<JobLog>, TraceError> {
     parse(Source::open(path)?)
 }
 
+/// Columns in which a user may have written anything, bars included; those first that have them most often.
+pub(super) const TEXTS: [&str; 3] = ["JobName", "SubmitLine", "WorkDir"];
+
 /// Where the columns are.
 struct Columns {
     job: usize,
@@ -62,7 +65,7 @@ struct Log {
 }
 
 pub(super) fn parse(source: Source) -> Result<Reading<JobLog>, TraceError> {
-    let table = Table::open(source, Dialect::Bars)?;
+    let table = Table::open(source, Dialect::Bars)?.with_texts(&TEXTS);
     let columns = Columns::find(&table)?;
     let mut log = Log::default();
     let tally = table.each(|row| log.add(&columns, row))?;
@@ -154,7 +157,7 @@ impl Log {
 }
 
 /// Seconds since 1970 of a time such as `2026-03-01T10:00:00`; `None` where there is none.
-fn time(name: &str, text: &str) -> Result<Option<i64>, String> {
+pub(super) fn time(name: &str, text: &str) -> Result<Option<i64>, String> {
     if matches!(text, "" | "Unknown" | "None" | "N/A") {
         return Ok(None);
     }
@@ -164,7 +167,7 @@ fn time(name: &str, text: &str) -> Result<Option<i64>, String> {
 }
 
 /// The GPUs of `cpu=8,gres/gpu:a100=2,gres/gpu=2,node=1`, where each may come with its type and without.
-fn gpus(tres: &str) -> Result<u32, String> {
+pub(super) fn gpus(tres: &str) -> Result<u32, String> {
     let (mut all, mut typed) = (None, 0u32);
     for (name, value) in tres.split(',').filter_map(|item| item.split_once('=')) {
         let kind = match name.trim().strip_prefix("gres/gpu") {
@@ -183,7 +186,7 @@ fn gpus(tres: &str) -> Result<u32, String> {
 }
 
 /// Seconds of a limit `[DD-]HH:MM:SS`; `None` where there is no limit, or where it is the partition's.
-fn limit(text: &str) -> Result<Option<i64>, String> {
+pub(super) fn limit(text: &str) -> Result<Option<i64>, String> {
     if matches!(text, "" | "UNLIMITED" | "Partition_Limit" | "INVALID" | "Unknown" | "None") {
         return Ok(None);
     }

@@ -16,6 +16,9 @@ pub(super) enum Dialect {
     Bars,
 }
 
+/// Most bars of one line that stand in texts: each has to be tried in each text.
+const MOST_BARS: usize = 16;
+
 /// A table whose header is read.
 pub(super) struct Table {
     lines: Lines,
@@ -23,6 +26,7 @@ pub(super) struct Table {
     line: usize,
     columns: Vec<String>,
     ragged: bool,
+    texts: Vec<usize>,
 }
 
 /// The fields of one row, in the header's order and number.
@@ -34,15 +38,62 @@ pub(super) struct Row<'a> {
 impl Row<'_> {
     /// A field without blanks at its ends; empty where there is no such column.
     pub(super) fn get(&self, column: usize) -> &str {
+        self.field(column).trim()
+    }
+
+    fn field(&self, column: usize) -> &str {
         let start = column.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
-        let field = self.ends.get(column).and_then(|end| self.text.get(start..*end));
-        field.unwrap_or_default().trim()
+        self.ends.get(column).and_then(|end| self.text.get(start..*end)).unwrap_or_default()
     }
 
     /// A field that not every table has.
     pub(super) fn get_if(&self, column: Option<usize>) -> &str {
         column.map_or("", |c| self.get(c))
     }
+
+    /// Text and ends of the same row, where each of these columns has so many bars in it.
+    fn joined(&self, bars: &[(usize, usize)]) -> (String, Vec<usize>) {
+        let (mut text, mut ends, mut next) = (String::new(), Vec::new(), 0);
+        while next < self.ends.len() {
+            let within = bars.iter().find(|(column, _)| *column == ends.len()).map_or(0, |(_, bars)| *bars);
+            let fields: Vec<&str> = (next..=next + within).map(|i| self.field(i)).collect();
+            text += &fields.join("|");
+            ends.push(text.len());
+            next += within + 1;
+        }
+        (text, ends)
+    }
+
+    /// Shows the row once it is read in a way that it can be, where so many of its bars stand in texts.
+    fn show_joined(
+        &self,
+        bars: usize,
+        texts: &[usize],
+        show: &mut impl FnMut(&Row) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut first = None;
+        for shares in shares(bars, texts.len()) {
+            let bars: Vec<(usize, usize)> = texts.iter().copied().zip(shares).collect();
+            let (text, ends) = self.joined(&bars);
+            match show(&Row { text: &text, ends: &ends }) {
+                Ok(()) => return Ok(()),
+                Err(what) => first = first.or(Some(what)),
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+}
+
+/// All ways to share so many things out, those first in which the first one gets the most.
+fn shares(things: usize, among: usize) -> Vec<Vec<usize>> {
+    if among <= 1 {
+        return vec![vec![things]];
+    }
+    let with_last = |last: usize| {
+        let others = shares(things - last, among - 1).into_iter();
+        others.map(move |others| others.into_iter().chain([last]).collect())
+    };
+    (0..=things).flat_map(with_last).collect()
 }
 
 impl Table {
@@ -62,12 +113,19 @@ impl Table {
             break;
         }
         let line = lines.number().max(1);
-        Ok(Table { lines, splitter, line, columns, ragged: false })
+        Ok(Table { lines, splitter, line, columns, ragged: false, texts: Vec::new() })
     }
 
     /// The same, but rows may have more or fewer fields than the header: what is not there is empty.
     pub(super) fn ragged(self) -> Table {
         Table { ragged: true, ..self }
+    }
+
+    /// The same, but the columns of these names, as far as there are any, are texts of which nobody takes the
+    /// bars out: a row with more fields than the header is read in the first way in which the rest of it is
+    /// what it should be.
+    pub(super) fn with_texts(self, names: &[&str]) -> Table {
+        Table { texts: names.iter().filter_map(|name| self.find(name)).collect(), ..self }
     }
 
     /// The names in the header.
@@ -97,14 +155,19 @@ impl Table {
     }
 
     /// Shows every row; an error is what is malformed about it. Rows with more or fewer fields than the
-    /// header are malformed, unless the table is [`Table::ragged`].
+    /// header are malformed, unless the table is [`Table::ragged`] or has texts ([`Table::with_texts`]).
     pub(super) fn each(self, mut show: impl FnMut(&Row) -> Result<(), String>) -> Result<Tally, TraceError> {
-        let Table { lines, mut splitter, columns, ragged, .. } = self;
+        let Table { lines, mut splitter, columns, ragged, texts, .. } = self;
         lines.each(|_, text| {
             if splitter.is_comment(text) {
                 return Ok(());
             }
             let row = splitter.split(text)?;
+            if let Some(bars @ 1..=MOST_BARS) = row.ends.len().checked_sub(columns.len())
+                && !texts.is_empty()
+            {
+                return row.show_joined(bars, &texts, &mut show);
+            }
             if !ragged && row.ends.len() != columns.len() {
                 return Err(format!("{} fields; expected {}", row.ends.len(), columns.len()));
             }

@@ -3,7 +3,6 @@
 //! `site` judges what Slurm's commands print and `host` what this machine says, both pure; `probe` runs and
 //! looks.
 
-mod command;
 mod finding;
 mod host;
 mod probe;

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::command;
 use super::finding::Finding;
 use super::host;
 use super::site::accounting::{self, Preemption};
 use super::site::{limits, partition, plugin, programs, slurm_conf::SlurmConf};
 use crate::api::{Status, routes};
 use crate::cli::client::{Client, ClientError};
+use crate::cli::command;
 use crate::clock;
 use crate::config::Config;
 use crate::model::{Lend, Snapshot};

@@ -1,10 +1,12 @@
-//! `infill history`: what is known of the lengths of jobs. Needs no daemon.
+//! `infill history`: the jobs that have ended, and what follows from them for the lengths of the next ones.
 
 mod check;
+mod import;
 
 use clap::{Args, Subcommand};
 
 use super::exit::CommandResult;
+use super::session::Session;
 
 /// Flags of `infill history`.
 #[derive(Clone, Debug, Args)]
@@ -15,13 +17,17 @@ pub struct HistoryArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum HistoryCommand {
-    /// Predict the lengths of a log's jobs as they came, and show how well
+    /// Predict the lengths of a log's jobs as they came, and show how well; needs no daemon
     Check(check::CheckArgs),
+    /// Take in the jobs that have ended, of all partitions, from Slurm's accounting; for administrators. What
+    /// is known already stays, so that it can be repeated
+    Import(import::ImportArgs),
 }
 
 /// Runs it.
-pub fn run(args: &HistoryArgs) -> CommandResult {
-    match &args.command {
-        HistoryCommand::Check(args) => check::run(args),
+pub async fn run(args: HistoryArgs, session: &Session) -> CommandResult {
+    match args.command {
+        HistoryCommand::Check(args) => check::run(&args),
+        HistoryCommand::Import(args) => import::run(args, session).await,
     }
 }

@@ -54,6 +54,7 @@ fn add(ledger: &mut Ledger, kind: Kind, number: &mut i64) {
             nodes: Vec::new(),
             why: String::new(),
         }]),
+        Kind::Ended => ledger.add_ended(ended(job, at)),
     }
 }
 
@@ -65,6 +66,7 @@ fn numbers(ledger: &mut Ledger, kind: Kind) -> Vec<i64> {
         Kind::Gaps => pages.gaps.iter().map(|g| g.end.0).collect(),
         Kind::Measurements => pages.measurements.iter().map(|m| m.at.0).collect(),
         Kind::Generations => generations.iter().map(|g| g.started_at.0).collect(),
+        Kind::Ended => pages.ended.iter().map(|j| j.ended_at.0).collect(),
     }
 }
 
@@ -83,6 +85,28 @@ fn gap(end: UnixTime) -> EndedGap {
         taken: true,
         block: 1,
         planned: WindowEnd::Unknown,
+    }
+}
+
+fn ended(job: JobId, ended_at: UnixTime) -> EndedJob {
+    EndedJob {
+        job,
+        submitted_at: UnixTime(0),
+        ended_at,
+        user: "alice".to_owned(),
+        account: String::new(),
+        name: "train".to_owned(),
+        command_hash: String::new(),
+        min_nodes: 1,
+        max_nodes: 4,
+        gpus_per_node: 0,
+        limit_secs: None,
+        work_secs: 60.0,
+        said_secs: None,
+        samples: 0.0,
+        secs: 30.0,
+        exit_code: Some(0),
+        why: "completed".to_owned(),
     }
 }
 

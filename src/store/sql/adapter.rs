@@ -5,9 +5,10 @@ use sqlx::QueryBuilder;
 use sqlx::query::Query;
 
 use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
-use crate::model::{EndedGap, JobId, Profile, ProfileFilter, ProfileKey, RoundSummary, UnixTime};
+use crate::model::{EndedGap, EndedJob, JobId, Profile, ProfileFilter, ProfileKey, RoundSummary, UnixTime};
 use crate::store::port::{
-    GenerationRecord, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError,
+    GenerationRecord, KeptSince, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store,
+    StoreError,
 };
 
 /// Does `$work` in one transaction `$tx` of the store `$store`: all of it happens or nothing.
@@ -105,6 +106,19 @@ impl Store for Adapter {
         Ok(gaps)
     }
 
+    async fn add_ended(&self, jobs: &[EndedJob]) -> Result<u64, StoreError> {
+        written!(self, "writing ended jobs", |tx| write::ended(&mut tx, jobs))
+    }
+
+    async fn ended(&self, limit: u32) -> Result<Vec<EndedJob>, StoreError> {
+        let query = sqlx::query(
+            "SELECT * FROM ended_jobs ORDER BY ended_at DESC, job DESC, submitted_at DESC LIMIT $1",
+        );
+        let mut jobs = self.read("ended_jobs", query.bind(i64::from(limit)), rows::ended).await?;
+        jobs.reverse();
+        Ok(jobs)
+    }
+
     async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError> {
         written!(self, "writing measurements", |tx| write::measurements(&mut tx, measurements))
     }
@@ -145,7 +159,7 @@ impl Store for Adapter {
         written!(self, "writing a setting", |tx| write::setting(&mut tx, key, value))
     }
 
-    async fn prune(&self, before: UnixTime, profiles_before: UnixTime) -> Result<u64, StoreError> {
-        written!(self, "deleting old history", |tx| write::prune(&mut tx, before, profiles_before))
+    async fn prune(&self, since: &KeptSince) -> Result<u64, StoreError> {
+        written!(self, "deleting old history", |tx| write::prune(&mut tx, since))
     }
 }

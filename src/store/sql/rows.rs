@@ -5,7 +5,9 @@ use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 
 use super::{Db, Row};
-use crate::model::{EndedGap, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileKey, UnixTime, UserId};
+use crate::model::{
+    EndedGap, EndedJob, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileKey, UnixTime, UserId,
+};
 use crate::store::port::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
 /// Why a row cannot be read, in words.
@@ -60,6 +62,28 @@ pub(super) fn gap(row: &Row) -> Result<EndedGap, Bad> {
         taken: column(row, "taken")?,
         block: natural(row, "block")?,
         planned: json(row, "planned")?,
+    })
+}
+
+pub(super) fn ended(row: &Row) -> Result<EndedJob, Bad> {
+    Ok(EndedJob {
+        job: job(row)?,
+        submitted_at: time(row, "submitted_at")?,
+        ended_at: time(row, "ended_at")?,
+        user: column(row, "owner")?,
+        account: column(row, "account")?,
+        name: column(row, "name")?,
+        command_hash: column(row, "command_hash")?,
+        min_nodes: natural(row, "min_nodes")?,
+        max_nodes: natural(row, "max_nodes")?,
+        gpus_per_node: natural(row, "gpus_per_node")?,
+        limit_secs: column(row, "limit_secs")?,
+        work_secs: column(row, "work_secs")?,
+        said_secs: column(row, "said_secs")?,
+        samples: column(row, "samples")?,
+        secs: column(row, "secs")?,
+        exit_code: column::<Option<i64>>(row, "exit_code")?.and_then(|code| code.try_into().ok()),
+        why: column(row, "why")?,
     })
 }
 

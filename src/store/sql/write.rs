@@ -6,8 +6,8 @@ use sqlx::QueryBuilder;
 
 use super::rows::{signed, to_json};
 use super::{Connection, filter, text};
-use crate::model::{EndedGap, Profile, ProfileFilter, ProfileKey, UnixTime};
-use crate::store::port::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
+use crate::model::{EndedGap, EndedJob, Profile, ProfileFilter, ProfileKey, UnixTime};
+use crate::store::port::{GenerationRecord, KeptSince, LeadRecord, Measurement, RoundRecord};
 
 /// Most rounds that are kept, besides what `prune` deletes by age: a day of rounds every five seconds. On a
 /// large machine a round's report has a hundred kilobytes, so that these have up to 2 GB.
@@ -16,7 +16,8 @@ const MAX_ROUNDS: i64 = 20_000;
 /// Name of the counter of order numbers.
 const ORDERS: &str = "orders";
 
-/// Rows of one statement: with seven values each below what a statement may bind, which is 32766 in SQLite.
+/// Rows of one statement: with seventeen values each below what a statement may bind, which is 32766 in
+/// SQLite.
 const ROWS_AT_ONCE: usize = 1000;
 
 pub(super) type Done<T> = Result<T, sqlx::Error>;
@@ -107,6 +108,43 @@ pub(super) async fn gaps(tx: &mut Connection, gaps: &[EndedGap]) -> Done<()> {
         .await?;
     }
     Ok(())
+}
+
+/// Jobs that are there already stay as they are; returns how many are new.
+pub(super) async fn ended(tx: &mut Connection, jobs: &[EndedJob]) -> Done<u64> {
+    // SQLite keeps no NaN, and nobody could use one.
+    let finite = |secs: Option<f64>| secs.filter(|s| s.is_finite());
+    let is_sound = |j: &&EndedJob| [j.work_secs, j.samples, j.secs].iter().all(|x| x.is_finite());
+    let sound: Vec<_> = jobs.iter().filter(is_sound).collect();
+    let mut new = 0;
+    for rows in sound.chunks(ROWS_AT_ONCE) {
+        let mut query = QueryBuilder::new(
+            "INSERT INTO ended_jobs (job, submitted_at, ended_at, owner, account, name, command_hash, min_nodes,
+             max_nodes, gpus_per_node, limit_secs, work_secs, said_secs, samples, secs, exit_code, why) ",
+        );
+        query.push_values(rows, |mut row, job| {
+            row.push_bind(i64::from(job.job.0))
+                .push_bind(job.submitted_at.0)
+                .push_bind(job.ended_at.0)
+                .push_bind(text(&job.user))
+                .push_bind(text(&job.account))
+                .push_bind(text(&job.name))
+                .push_bind(text(&job.command_hash))
+                .push_bind(i64::from(job.min_nodes))
+                .push_bind(i64::from(job.max_nodes))
+                .push_bind(i64::from(job.gpus_per_node))
+                .push_bind(finite(job.limit_secs))
+                .push_bind(job.work_secs)
+                .push_bind(finite(job.said_secs))
+                .push_bind(job.samples)
+                .push_bind(job.secs)
+                .push_bind(job.exit_code.map(i64::from))
+                .push_bind(text(&job.why));
+        });
+        query.push(" ON CONFLICT (job, submitted_at) DO NOTHING");
+        new += query.build().execute(&mut *tx).await?.rows_affected();
+    }
+    Ok(new)
 }
 
 pub(super) async fn measurements(tx: &mut Connection, measurements: &[Measurement]) -> Done<()> {
@@ -208,7 +246,8 @@ pub(super) async fn setting(tx: &mut Connection, key: &str, value: &str) -> Done
     .map(drop)
 }
 
-pub(super) async fn prune(tx: &mut Connection, before: UnixTime, profiles_before: UnixTime) -> Done<u64> {
+pub(super) async fn prune(tx: &mut Connection, since: &KeptSince) -> Done<u64> {
+    let KeptSince { rounds: before, profiles: profiles_before, ended: ended_before } = *since;
     let mut rows = 0;
     for (statement, before) in [
         ("DELETE FROM rounds WHERE planned_at < $1", before),
@@ -227,6 +266,7 @@ pub(super) async fn prune(tx: &mut Connection, before: UnixTime, profiles_before
              AND NOT EXISTS (SELECT 1 FROM measurements WHERE profile = profiles.id AND measured_at >= $1)",
             profiles_before,
         ),
+        ("DELETE FROM ended_jobs WHERE ended_at < $1", ended_before),
     ] {
         rows += sqlx::query(statement).bind(before.0).execute(&mut *tx).await?.rows_affected();
     }

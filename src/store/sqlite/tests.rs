@@ -9,7 +9,9 @@ use sqlx::{AssertSqlSafe, Connection as _};
 use tempfile::TempDir;
 
 use super::{Adapter, open};
-use crate::model::{BatchMode, ExecPlan, JobId, NodeType, Profile, ProfileFilter, ProfileKey, UnixTime};
+use crate::model::{
+    BatchMode, EndedJob, ExecPlan, JobId, NodeType, Profile, ProfileFilter, ProfileKey, UnixTime,
+};
 use crate::store::{LeadRecord, Measurement, Store, StoreError, conformance};
 
 async fn open_in(dir: &Path) -> Adapter {
@@ -34,6 +36,28 @@ fn key(name: &str) -> ProfileKey {
 fn measurement(name: &str, at: i64) -> Measurement {
     let (key, job, at) = (key(name), JobId(1), UnixTime(at));
     Measurement { key, job, nodes: 1, samples: 1.0, secs: 1.0, probe: false, at }
+}
+
+fn ended(job: u32) -> EndedJob {
+    EndedJob {
+        job: JobId(job),
+        submitted_at: UnixTime(0),
+        ended_at: UnixTime(i64::from(job)),
+        user: "alice".to_owned(),
+        account: String::new(),
+        name: "train".to_owned(),
+        command_hash: String::new(),
+        min_nodes: 1,
+        max_nodes: 4,
+        gpus_per_node: 0,
+        limit_secs: None,
+        work_secs: 60.0,
+        said_secs: None,
+        samples: 0.0,
+        secs: 30.0,
+        exit_code: Some(0),
+        why: "completed".to_owned(),
+    }
 }
 
 #[tokio::test]
@@ -144,6 +168,10 @@ async fn a_damaged_row_is_passed_over_and_kept() {
     let writer = &store.writer;
     sqlx::query("UPDATE leads SET state = '{' WHERE job = 1").execute(writer).await.unwrap();
     sqlx::query("UPDATE measurements SET nodes = -4 WHERE measured_at = 1").execute(writer).await.unwrap();
+    store.add_ended(&[ended(1), ended(2), ended(3)]).await.unwrap();
+    sqlx::query("UPDATE ended_jobs SET max_nodes = -4 WHERE job = 1").execute(writer).await.unwrap();
+    sqlx::query("UPDATE ended_jobs SET secs = 'long' WHERE job = 3").execute(writer).await.unwrap();
+    assert_eq!(store.ended(10).await.unwrap(), [ended(2)]);
     let leads = store.open_leads().await.unwrap();
     assert_eq!(leads.iter().map(|l| l.job.0).collect::<Vec<_>>(), [2]);
     assert_eq!(store.measurements(&key("s"), 10).await.unwrap(), [measurement("s", 2)]);
@@ -181,7 +209,7 @@ async fn plan(store: &Adapter, statement: &'static str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn among_many_an_index_finds_rounds_profiles_and_their_measurements() {
+async fn among_many_an_index_finds_rounds_ended_jobs_profiles_and_their_measurements() {
     let store = open("sqlite::memory:").await.unwrap();
     let many: Vec<Measurement> = (0..20_000).map(|n| measurement(&format!("s{}", n % 100), n)).collect();
     store.add_measurements(&many).await.unwrap();
@@ -201,6 +229,8 @@ async fn among_many_an_index_finds_rounds_profiles_and_their_measurements() {
         plan(&store, rounds).await,
         ["SEARCH rounds USING COVERING INDEX rounds_by_time (planned_at<?)"]
     );
+    let ended = "SELECT * FROM ended_jobs ORDER BY ended_at DESC, job DESC, submitted_at DESC LIMIT 5";
+    assert_eq!(plan(&store, ended).await, ["SCAN ended_jobs USING INDEX ended_jobs_by_end"]);
     let of_a_job = plan(&store, "SELECT * FROM profiles WHERE TRUE AND owner = 'a' AND name = 's7'").await;
     assert!(of_a_job[0].ends_with("(owner=? AND name=?)"), "{of_a_job:?}");
 }

@@ -3,20 +3,21 @@
 use proptest::prelude::*;
 
 use super::source;
-use crate::model::JobLog;
-use crate::traces::{SwfLayout, SwfOptions, curves, idle, sacct, swf, workload};
+use crate::model::{EndedJob, JobLog};
+use crate::traces::{SwfLayout, SwfOptions, curves, ended, idle, sacct, swf, workload};
 
 /// Text that gets past the headers.
 fn almost() -> impl Strategy<Value = Vec<u8>> {
     let header = prop_oneof![
         Just("start_s,end_s,node\n"),
         Just("JobID|Start|End|NNodes|NodeList|Timelimit\n"),
+        Just("JobID|JobName|Submit|WorkDir|Start|End|SubmitLine|User|NNodes|State\n"),
         Just("nodes,throughput\n"),
         Just("b,1,2\n"),
         Just("name,submit_s,samples,min_nodes,max_nodes,curve\n"),
         Just("; MaxNodes: 7\n; MaxProcs: 20\n"),
     ];
-    let known = ["-1", "1e300", "NaN", "\"", "n[1-9]", "2026-03-01T10:00:00", "9-99:00:00"];
+    let known = ["-1", "1e300", "NaN", "\"", "n[1-9]", "2026-03-01T10:00:00", "9-99:00:00", "FAILED"];
     let known = proptest::sample::select(known.to_vec()).prop_map(str::to_owned);
     let word = prop_oneof![known, "[0-9]{1,12}", ".{0,3}"];
     let end =
@@ -53,6 +54,10 @@ fn read_all(bytes: &[u8]) -> Result<(), TestCaseError> {
     }
     if let Ok(reading) = sacct::parse(source("a.txt", bytes)) {
         check_jobs(&reading.value)?;
+    }
+    if let Ok(reading) = ended::parse(source("a.txt", bytes)) {
+        let job_is_one = |j: &EndedJob| j.max_nodes > 0 && j.work_secs >= 0.0 && j.secs >= 0.0;
+        prop_assert!(reading.value.jobs.iter().all(job_is_one));
     }
     if let Ok(reading) = curves::parse(source("a.csv", bytes)) {
         prop_assert!(reading.value.iter().all(|c| c.curve.rate(1) > 0.0));

@@ -1,5 +1,6 @@
 //! Tests of the readers: formats, compression, garbage, and real logs.
 
+mod ended;
 mod formats;
 mod garbage;
 mod packed;

@@ -1,0 +1,31 @@
+//! What administrators bring of jobs that have ended.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Credential, EndedJob};
+
+/// Most jobs that one request may bring; an import of more is sent in parts.
+pub const MAX_ENDED: usize = 1000;
+
+/// Takes in jobs that have ended: `POST /v1/history/import`, for administrators. The credential's purpose is
+/// `history`. Those that are known already, by number and submission, stay as they are.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ImportEndedRequest {
+    /// Proof of who speaks.
+    pub credential: Credential,
+    /// Bound into the credential.
+    pub nonce: String,
+    /// The jobs.
+    pub jobs: Vec<EndedJob>,
+}
+
+/// What became of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedTaken {
+    /// [`SCHEMA`](super::SCHEMA).
+    pub schema: u32,
+    /// How many are new, and kept.
+    pub taken: u64,
+    /// How many were known already.
+    pub known: u64,
+}

@@ -1,0 +1,112 @@
+//! Runs one of Slurm's commands within a time limit.
+
+use std::io;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+/// Time for one command. slurmctld answers in milliseconds, a busy one in seconds.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Most bytes that a command may print.
+const MAX_OUTPUT_BYTES: u64 = 256 << 20;
+
+/// Runs a command and returns what it printed; the error says what happened, in words.
+pub async fn run(program: &str, args: &[&str], input: &str) -> Result<String, String> {
+    let child = command(program, args);
+    said(program, args, output_within(TIMEOUT, program, child, input).await?)
+}
+
+/// The same with as long a time limit, and with times in UTC.
+pub async fn run_in_utc(limit: Duration, program: &str, args: &[&str]) -> Result<String, String> {
+    let mut child = command(program, args);
+    child.env("TZ", "UTC");
+    said(program, args, output_within(limit, program, child, "").await?)
+}
+
+fn command(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        // Slurm's own variables change what its commands print.
+        .env_remove("SLURM_TIME_FORMAT")
+        .env("LC_ALL", "C")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+async fn output_within(
+    limit: Duration,
+    program: &str,
+    command: Command,
+    input: &str,
+) -> Result<Output, String> {
+    match tokio::time::timeout(limit, output(command, input)).await {
+        Ok(Ok(out)) if out.stdout.len() as u64 > MAX_OUTPUT_BYTES => {
+            Err(format!("{program} printed more than {MAX_OUTPUT_BYTES} bytes"))
+        }
+        Ok(out) => out.map_err(|e| format!("cannot run {program}: {e}")),
+        // Dropping the future has killed it.
+        Err(_) => Err(format!("{program} did not answer within {} s", limit.as_secs())),
+    }
+}
+
+async fn output(mut command: Command, input: &str) -> io::Result<Output> {
+    let mut child = command.spawn()?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let write = async {
+        if let Some(mut stdin) = stdin {
+            // A command that does not read its input closes it; what it answers counts.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+    };
+    let ((), stdout, stderr) = tokio::join!(write, bounded(stdout), bounded(stderr));
+    Ok(Output { stdout: stdout?, stderr: stderr?, status: child.wait().await? })
+}
+
+/// One byte more than may be, at most: whoever prints that is cut off.
+async fn bounded(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        pipe.take(MAX_OUTPUT_BYTES + 1).read_to_end(&mut bytes).await?;
+    }
+    Ok(bytes)
+}
+
+fn said(program: &str, args: &[&str], out: Output) -> Result<String, String> {
+    let (stdout, stderr) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    if out.status.success() {
+        return Ok(stdout.into_owned());
+    }
+    let said = if stderr.trim().is_empty() { stdout } else { stderr };
+    Err(format!("{program} {}: {}", args.join(" "), said.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_it_printed_or_why_not() {
+        assert_eq!(run("cat", &[], "hello").await.unwrap(), "hello");
+        assert_eq!(
+            run("sh", &["-c", "echo no >&2; exit 3"], "").await.unwrap_err(),
+            "sh -c echo no >&2; exit 3: no"
+        );
+        let missing = run("infill-no-such-command", &[], "").await.unwrap_err();
+        assert!(missing.starts_with("cannot run infill-no-such-command: "), "{missing}");
+    }
+
+    #[tokio::test]
+    async fn times_are_in_utc_and_there_is_a_limit() {
+        let long = Duration::from_secs(10);
+        assert_eq!(run_in_utc(long, "date", &["-d", "@0", "+%H %Z"]).await.unwrap(), "00 UTC\n");
+        let late = run_in_utc(Duration::from_millis(50), "sleep", &["60"]).await.unwrap_err();
+        assert_eq!(late, "sleep did not answer within 0 s");
+    }
+}

@@ -1,0 +1,265 @@
+//! `infill history import`: jobs that have ended, from Slurm's accounting to the daemon's store.
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use serde::Serialize;
+
+use crate::agent::identity::Proof;
+use crate::api::{EndedTaken, ImportEndedRequest, MAX_ENDED, SCHEMA, routes};
+use crate::cli::client::Client;
+use crate::cli::command;
+use crate::cli::exit::{CommandResult, Exit, Failure};
+use crate::cli::output;
+use crate::cli::session::Session;
+use crate::cli::simulate::progress::{Measure, Progress};
+use crate::cli::simulate::setup::told;
+use crate::cli::values;
+use crate::clock::now;
+use crate::model::{EndedJob, EndedLog, UnixTime};
+use crate::traces;
+
+const DAY_SECS: i64 = 86_400;
+
+/// How far back Slurm is asked, days, where nobody says: as long as the daemon keeps what it learns from.
+const DAYS: i64 = 400;
+
+/// The furthest that Slurm is asked, days.
+const MOST_DAYS: i64 = 3660;
+
+/// Time for one day of sacct. A busy slurmdbd takes a minute for a hundred thousand jobs.
+const SACCT_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Flags of `infill history import`.
+#[derive(Clone, Debug, Args)]
+pub struct ImportArgs {
+    /// Read this in place of asking Slurm, `-` for standard input: what `TZ=UTC sacct -aXP` prints, with its
+    /// header. It needs JobIDRaw, User, Submit, Start, End, NNodes and State, and may have Account, JobName,
+    /// WorkDir, SubmitLine, ElapsedRaw, Timelimit, AllocTRES and ExitCode; plain, .gz, .xz or .zst
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Only jobs that ended since then: YYYY-MM-DD[THH:MM[:SS]], now-90days, or seconds since 1970 [default:
+    /// 400 days ago, of a file all]
+    #[arg(long, value_name = "TIME", value_parser = values::moment)]
+    since: Option<UnixTime>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `infill history import --json`: what was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Totals {
+    schema: u32,
+    /// Jobs that have ended.
+    read: u64,
+    taken: u64,
+    known: u64,
+    /// What else the file has: steps, jobs that have not ended or never ran, wings.
+    left_out: u64,
+}
+
+/// Runs `infill history import`.
+pub async fn run(args: ImportArgs, session: &Session) -> CommandResult {
+    let client = session.client()?;
+    let send = async |jobs: &[EndedJob]| send(&client, jobs).await;
+    let totals = match &args.from {
+        Some(path) => from_file(path, args.since, send).await?,
+        None => {
+            let until = now();
+            let since = args.since.unwrap_or(until + -DAYS * DAY_SECS);
+            from_slurm("sacct", (since, until), send).await?
+        }
+    };
+    if args.json {
+        output::print_json(&totals)?;
+    } else {
+        output::print(&text(&totals))?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+/// Brings jobs to the daemon, which alone writes to its store.
+async fn send(client: &Client, jobs: &[EndedJob]) -> Result<EndedTaken, Failure> {
+    let proof = client.prove("history").await;
+    let Proof { credential, nonce } =
+        proof.context("cannot prove to the daemon who asks (is munged running here?)")?;
+    let request = ImportEndedRequest { credential, nonce, jobs: jobs.to_vec() };
+    Ok(client.ask(routes::IMPORT_HISTORY, &request).await?)
+}
+
+async fn from_file(
+    path: &Path,
+    since: Option<UnixTime>,
+    mut send: impl AsyncFnMut(&[EndedJob]) -> Result<EndedTaken, Failure>,
+) -> Result<Totals, Failure> {
+    let reading = match path.as_os_str() == "-" {
+        true => traces::read_ended_from(Path::new("standard input"), std::io::stdin()),
+        false => traces::read_ended(path),
+    };
+    let EndedLog { mut jobs, left_out } = told(path, reading)?;
+    jobs.retain(|job| since.is_none_or(|since| job.ended_at >= since));
+    let mut totals = Totals { schema: SCHEMA, left_out: left_out as u64, ..Totals::default() };
+    let progress = Progress::new(Measure::Jobs(jobs.len()));
+    let mut line = progress.line("taking in");
+    for part in jobs.chunks(MAX_ENDED) {
+        totals.count(part, send(part).await?);
+        line.at(totals.read as f64 / jobs.len() as f64);
+    }
+    Ok(totals)
+}
+
+/// Asks day by day: no answer is too large then, and slurmdbd is not kept busy with one question.
+async fn from_slurm(
+    sacct: &str,
+    (since, until): (UnixTime, UnixTime),
+    mut send: impl AsyncFnMut(&[EndedJob]) -> Result<EndedTaken, Failure>,
+) -> Result<Totals, Failure> {
+    let secs = until.secs_since(since);
+    if secs > (MOST_DAYS * DAY_SECS) as f64 {
+        return Err(Exit::Usage.because(anyhow!("--since is more than {MOST_DAYS} days ago")));
+    }
+    let mut totals = Totals { schema: SCHEMA, ..Totals::default() };
+    let progress = Progress::new(Measure::Time(secs));
+    let mut line = progress.line("asking sacct");
+    let mut from = since;
+    while from < until {
+        let to = (from + DAY_SECS).min(until);
+        for part in day(sacct, from, to).await?.chunks(MAX_ENDED) {
+            totals.count(part, send(part).await?);
+        }
+        line.at(to.secs_since(since) / secs);
+        from = to;
+    }
+    Ok(totals)
+}
+
+/// The jobs that ended from one moment on and before another.
+async fn day(sacct: &str, from: UnixTime, to: UnixTime) -> Result<Vec<EndedJob>, Failure> {
+    let moment = |t: UnixTime| t.to_string().trim_end_matches('Z').to_owned();
+    let (start, end) = (format!("--starttime={}", moment(from)), format!("--endtime={}", moment(to)));
+    let format = format!("--format={}", traces::SACCT_FORMAT);
+    let args = ["--allusers", "--allocations", "--parsable2", &format, &start, &end];
+    let text = command::run_in_utc(SACCT_TIMEOUT, sacct, &args).await;
+    let text = text.map_err(|e| Exit::Failed.because(anyhow!(e)))?;
+    // It also lists who ran then and ended later, or runs on: each job is of one day only.
+    let name = Path::new(sacct);
+    let mut jobs = told(name, traces::read_ended_from(name, Cursor::new(text)))?.jobs;
+    jobs.retain(|job| (from..to).contains(&job.ended_at));
+    Ok(jobs)
+}
+
+impl Totals {
+    fn count(&mut self, jobs: &[EndedJob], answer: EndedTaken) {
+        self.read += jobs.len() as u64;
+        self.taken += answer.taken;
+        self.known += answer.known;
+    }
+}
+
+fn text(totals: &Totals) -> String {
+    let Totals { read, taken, known, left_out, .. } = *totals;
+    let read = output::counted(read, "job");
+    let rest = match left_out {
+        0 => String::new(),
+        n => format!("; {} left out (steps, wings, not ended or never run)", output::counted(n, "line")),
+    };
+    format!("{read} read, {taken} taken in, {known} known already{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::JobId;
+    use crate::test_support::script;
+
+    const HEADER: &str = "JobIDRaw|User|Submit|Start|End|NNodes|State";
+
+    /// 2026-03-01 00:00:00 UTC.
+    const MARCH: UnixTime = UnixTime(1_772_323_200);
+
+    /// A daemon that knows the job of number 1.
+    async fn take(jobs: &[EndedJob], seen: &mut Vec<u32>) -> Result<EndedTaken, Failure> {
+        seen.extend(jobs.iter().map(|job| job.job.0));
+        let known = jobs.iter().filter(|job| job.job == JobId(1)).count() as u64;
+        Ok(EndedTaken { schema: SCHEMA, taken: jobs.len() as u64 - known, known })
+    }
+
+    fn job(id: u32, end: &str) -> String {
+        format!("{id}|ann|2026-02-28T10:00:00|2026-02-28T10:00:01|{end}|1|COMPLETED")
+    }
+
+    #[tokio::test]
+    async fn a_file_is_sent_in_parts() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let jobs: Vec<String> = (1..=2500).map(|id| job(id, "2026-03-01T10:00:00")).collect();
+        std::fs::write(&path, format!("{HEADER}\n{}\n3|ann|x\n4|bob|||Unknown|1|PENDING\n", jobs.join("\n")))
+            .unwrap();
+        let (mut seen, mut parts) = (Vec::new(), Vec::new());
+        let send = async |jobs: &[EndedJob]| {
+            parts.push(jobs.len());
+            take(jobs, &mut seen).await
+        };
+        let totals = from_file(&path, None, send).await.unwrap();
+        assert_eq!((parts, seen), (vec![1000, 1000, 500], (1..=2500).collect()));
+        assert_eq!(
+            text(&totals),
+            "2500 jobs read, 2499 taken in, 1 known already; 1 line left out (steps, wings, not ended or never run)"
+        );
+        let none = from_file(&path, Some(MARCH + DAY_SECS), async |jobs| take(jobs, &mut Vec::new()).await);
+        assert_eq!(none.await.unwrap().read, 0);
+    }
+
+    #[tokio::test]
+    async fn slurm_is_asked_day_by_day_and_each_job_is_of_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let asked = dir.path().join("asked");
+        // Whatever is asked, all are told.
+        let ends =
+            ["2026-03-01T00:00:00", "2026-03-01T23:59:59", "2026-03-02T00:00:00", "2026-03-02T13:00:00"];
+        let lines: Vec<String> = (1..).zip(ends).map(|(id, end)| job(id, end)).collect();
+        let body = format!(
+            "echo \"$TZ $4 $5 $6\" >> {}\ncat <<END\n{HEADER}\n{}\nEND",
+            asked.display(),
+            lines.join("\n")
+        );
+        let sacct = script(dir.path().join("sacct"), &body);
+        let mut seen = Vec::new();
+        let span = (MARCH, MARCH + 36 * 3600);
+        let send = async |jobs: &[EndedJob]| take(jobs, &mut seen).await;
+        let totals = from_slurm(&sacct.to_string_lossy(), span, send).await.unwrap();
+        assert_eq!((totals.read, totals.taken, totals.known, seen), (3, 2, 1, vec![1, 2, 3]));
+        let format = format!("--format={}", traces::SACCT_FORMAT);
+        assert_eq!(
+            std::fs::read_to_string(asked).unwrap(),
+            format!(
+                "UTC {format} --starttime=2026-03-01T00:00:00 --endtime=2026-03-02T00:00:00\n\
+                 UTC {format} --starttime=2026-03-02T00:00:00 --endtime=2026-03-02T12:00:00\n"
+            )
+        );
+    }
+
+    #[tokio::test]
+    async fn failures_have_their_codes() {
+        let dir = tempfile::tempdir().unwrap();
+        let none = async |_: &[EndedJob]| Err(Exit::Denied.because(anyhow!("no")));
+        let failed = script(dir.path().join("failed"), "echo 'accounting is disabled' >&2; exit 1");
+        let span = (MARCH, MARCH + 60);
+        let failure = from_slurm(&failed.to_string_lossy(), span, none).await.unwrap_err();
+        assert!(failure.exit == Exit::Failed && failure.to_string().ends_with("accounting is disabled"));
+        let garbled = script(dir.path().join("garbled"), "echo hello");
+        let failure = from_slurm(&garbled.to_string_lossy(), span, none).await.unwrap_err();
+        assert_eq!(failure.exit, Exit::Input);
+        let failure = from_slurm("sacct", (UnixTime(0), MARCH), none).await.unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        let failure = from_file(Path::new("/nonexistent/log"), None, none).await.unwrap_err();
+        assert_eq!(failure.exit, Exit::Input);
+        let path = dir.path().join("log");
+        std::fs::write(&path, format!("{HEADER}\n{}\n", job(1, "2026-03-01T10:00:00"))).unwrap();
+        assert_eq!(from_file(&path, None, none).await.unwrap_err().exit, Exit::Denied);
+    }
+}

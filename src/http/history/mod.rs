@@ -1,0 +1,42 @@
+//! Jobs that have ended, brought by administrators from Slurm's accounting.
+
+mod sound;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+
+use crate::api::{EndedTaken, ImportEndedRequest, MAX_ENDED, SCHEMA};
+use crate::clock::now;
+use crate::daemon::context::Context;
+
+use super::{Body, Denial, auth};
+
+/// Purpose of the credential.
+const PURPOSE: &str = "history";
+
+/// Largest body of an import: [`MAX_ENDED`] jobs of five texts, each of 200 characters of four bytes.
+pub const MAX_IMPORT_BODY: usize = 6 * 1024 * 1024;
+
+/// `POST /v1/history/import`.
+pub async fn import(
+    State(context): State<Arc<Context>>,
+    Body(request): Body<ImportEndedRequest>,
+) -> Result<Json<EndedTaken>, Denial> {
+    let uid = auth::proved(&context, PURPOSE, &request.credential, &request.nonce).await?;
+    auth::administers(&context, uid).await?;
+    let jobs = request.jobs;
+    if jobs.len() > MAX_ENDED {
+        let what = format!("more than {MAX_ENDED} jobs at once");
+        return Err(Denial::new(StatusCode::PAYLOAD_TOO_LARGE, what));
+    }
+    sound::check(&jobs, now()).map_err(|e| Denial::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string()))?;
+    let taken = context.store.add_ended(&jobs).await?;
+    let known = (jobs.len() as u64).saturating_sub(taken);
+    tracing::info!(%uid, taken, known, "jobs that have ended were brought");
+    Ok(Json(EndedTaken { schema: SCHEMA, taken, known }))
+}

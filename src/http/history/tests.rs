@@ -1,0 +1,75 @@
+//! The route from the request to the store: who may, what is refused, what is kept.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::cli::samples;
+use crate::config::Config;
+use crate::daemon::context::Services;
+use crate::daemon::state::State as Values;
+use crate::model::{Credential, EndedJob, Secret, UserId};
+use crate::slurm::fake::FakeSlurm;
+use crate::slurm::identity::{FakeIdentity, uid_of};
+use crate::store::LeadStanding;
+
+/// A daemon that knows root and somebody who is no administrator.
+async fn daemon() -> Arc<Context> {
+    let other = uid_of("nobody").await.unwrap();
+    let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("other's".to_owned(), other)]);
+    let services = Services {
+        slurm: Arc::new(FakeSlurm::new(1, "infill")),
+        store: crate::store::open("sqlite::memory:", || ()).await.unwrap(),
+        identity: Arc::new(FakeIdentity { users }),
+    };
+    let state = Values::new(Arc::new(Config::default()), now());
+    Arc::new(Context::new(services, state, LeadStanding::Alone, now()).0)
+}
+
+async fn bring(context: &Arc<Context>, who: &str, jobs: Vec<EndedJob>) -> Result<(u64, u64), u16> {
+    let credential = Credential::Munge(Secret(who.to_owned()));
+    let request = ImportEndedRequest { credential, nonce: "n".to_owned(), jobs };
+    let answer = import(State(context.clone()), Body(request)).await;
+    answer.map(|Json(taken)| (taken.taken, taken.known)).map_err(|denial| denial.status.as_u16())
+}
+
+#[tokio::test]
+async fn administrators_bring_jobs_and_bring_them_again() {
+    let daemon = daemon().await;
+    let two = vec![samples::ended(1), samples::ended(2)];
+    assert_eq!(bring(&daemon, "root's", two.clone()).await, Ok((2, 0)));
+    let three = [two.clone(), vec![samples::ended(3)]].concat();
+    assert_eq!(bring(&daemon, "root's|infill1 history 0 n", three.clone()).await, Ok((1, 2)));
+    assert_eq!(daemon.store.ended(9).await.unwrap(), three);
+}
+
+#[tokio::test]
+async fn nobody_else_does_nor_all_at_once() {
+    let daemon = daemon().await;
+    assert_eq!(bring(&daemon, "forged", vec![samples::ended(1)]).await, Err(401));
+    assert_eq!(bring(&daemon, "root's|infill1 control 0 n", vec![samples::ended(1)]).await, Err(401));
+    assert_eq!(bring(&daemon, "other's", vec![samples::ended(1)]).await, Err(403));
+    assert_eq!(bring(&daemon, "root's", vec![samples::ended(1); MAX_ENDED + 1]).await, Err(413));
+    let odd = EndedJob { min_nodes: 0, ..samples::ended(2) };
+    assert_eq!(bring(&daemon, "root's", vec![samples::ended(1), odd]).await, Err(422));
+    assert_eq!(daemon.store.ended(9).await.unwrap(), []);
+}
+
+#[test]
+fn the_largest_jobs_fit_into_a_request() {
+    let wide = || "\u{10348}".repeat(crate::model::MAX_NAME_CHARS);
+    let job = EndedJob {
+        user: wide(),
+        account: wide(),
+        name: wide(),
+        command_hash: wide(),
+        why: wide(),
+        ..samples::ended(1)
+    };
+    let jobs = vec![job; MAX_ENDED];
+    let request = ImportEndedRequest {
+        credential: Credential::Munge(Secret("x".repeat(1000))),
+        nonce: "n".to_owned(),
+        jobs,
+    };
+    assert!(serde_json::to_vec(&request).unwrap().len() < MAX_IMPORT_BODY);
+}

@@ -1,0 +1,226 @@
+//! Jobs that have ended, as Slurm's accounting prints them: what lengths are learned from.
+
+use std::io::Read;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::error::TraceError;
+use super::field::{count, wrong};
+use super::open::Source;
+use super::sacct::{TEXTS, gpus, limit, time};
+use super::table::{Dialect, Row, Table};
+use crate::model::trace::MAX_NODES_A_MACHINE;
+use crate::model::{EndedJob, EndedLog, JobId, MAX_NAME_CHARS, Reading, UnixTime, lead_in, without_numbers};
+
+/// What `sacct --format` is to print. What users write (name, folder, command) has a time behind it each, so
+/// that there is one way only to read a line with bars in them.
+pub const SACCT_FORMAT: &str = "JobIDRaw,JobName,Submit,WorkDir,Start,SubmitLine,End,ElapsedRaw,User,Account,\
+                                Timelimit,NNodes,AllocTRES,State,ExitCode";
+
+/// Most jobs of a log.
+const MAX_JOBS: usize = 1_000_000;
+
+/// Longest that a job can have run, s: three hundred years.
+const MAX_SECS: f64 = 1e10;
+
+/// States of jobs that have ended and will not run again.
+const ENDED: [&str; 11] = [
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "LAUNCH_FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "RECONFIG_FAIL",
+    "TIMEOUT",
+];
+
+/// Reads what `sacct --parsable2` prints with its header, for instance `TZ=UTC sacct -aXPo` and
+/// [`SACCT_FORMAT`]. Columns may be in any order, and others are ignored. `JobIDRaw`, or `JobID` where no job
+/// is of an array, `User`, `Submit`, `Start`, `End`, `NNodes` and `State` must be; `Account`, `JobName`,
+/// `WorkDir`, `SubmitLine`, `ElapsedRaw`, `Timelimit`, `AllocTRES` and `ExitCode` may be. Times have no zone,
+/// and are taken for UTC. A job that was requeued counts with its last run.
+///
+/// # Errors
+/// When the file cannot be read, lacks a column, or has too many malformed lines.
+pub fn read_ended(path: &Path) -> Result<Reading<EndedLog>, TraceError> {
+    parse(Source::open(path)?)
+}
+
+/// The same of what comes from elsewhere, under a name.
+///
+/// # Errors
+/// As of [`read_ended`].
+pub fn read_ended_from(
+    name: &Path,
+    text: impl Read + Send + 'static,
+) -> Result<Reading<EndedLog>, TraceError> {
+    parse(Source::of(name, text)?)
+}
+
+pub(super) fn parse(source: Source) -> Result<Reading<EndedLog>, TraceError> {
+    let table = Table::open(source, Dialect::Bars)?.with_texts(&TEXTS);
+    let columns = Columns::find(&table)?;
+    let mut log = EndedLog::default();
+    let tally = table.each(|row| {
+        match columns.read(row)? {
+            Some(_) if log.jobs.len() == MAX_JOBS => return Err(format!("more than {MAX_JOBS} jobs")),
+            Some(job) => log.jobs.push(job),
+            None => log.left_out += 1,
+        }
+        Ok(())
+    })?;
+    // On a quiet day nothing has ended, and nothing is wrong with that.
+    tally.finish(log, true, "job")
+}
+
+/// Where the columns are.
+struct Columns {
+    job: usize,
+    user: usize,
+    submit: usize,
+    start: usize,
+    end: usize,
+    nodes: usize,
+    state: usize,
+    account: Option<usize>,
+    name: Option<usize>,
+    folder: Option<usize>,
+    line: Option<usize>,
+    elapsed: Option<usize>,
+    limit: Option<usize>,
+    tres: Option<usize>,
+    exit: Option<usize>,
+}
+
+impl Columns {
+    fn find(table: &Table) -> Result<Columns, TraceError> {
+        Ok(Columns {
+            job: table.find("JobIDRaw").map_or_else(|| table.require("JobID"), Ok)?,
+            user: table.require("User")?,
+            submit: table.require("Submit")?,
+            start: table.require("Start")?,
+            end: table.require("End")?,
+            nodes: table.require("NNodes")?,
+            state: table.require("State")?,
+            account: table.find("Account"),
+            name: table.find("JobName"),
+            folder: table.find("WorkDir"),
+            line: table.find("SubmitLine"),
+            elapsed: table.find("ElapsedRaw"),
+            limit: table.find("Timelimit"),
+            tres: table.find("AllocTRES"),
+            exit: table.find("ExitCode"),
+        })
+    }
+
+    /// The job of a row; `None` where it is none that has ended.
+    fn read(&self, row: &Row) -> Result<Option<EndedJob>, String> {
+        let submit = time("Submit", row.get(self.submit))?;
+        let (start, end) = (time("Start", row.get(self.start))?, time("End", row.get(self.end))?);
+        let (number, state) = (row.get(self.job), first_word(row.get(self.state)));
+        let has_ended = ENDED.contains(&state) && !number.contains('.');
+        let is_wing = lead_in(row.get_if(self.name)).is_some();
+        let Some((start, end)) = start.zip(end).filter(|_| has_ended && !is_wing) else { return Ok(None) };
+        if end < start {
+            return Err(wrong("End", row.get(self.end), "a time after Start"));
+        }
+        let ran = self.ran(row, start, end)?;
+        // Whoever is cancelled in the queue has a start and an end, too.
+        if ran == 0.0 && matches!(state, "CANCELLED" | "DEADLINE") {
+            return Ok(None);
+        }
+        let submit = submit.ok_or_else(|| wrong("Submit", row.get(self.submit), "a time"))?;
+        self.job(row, submit, (start, end), ran).map(Some)
+    }
+
+    /// Seconds for which it had its nodes and was not suspended.
+    fn ran(&self, row: &Row, start: i64, end: i64) -> Result<f64, String> {
+        let text = row.get_if(self.elapsed);
+        if text.is_empty() {
+            return Ok((end - start) as f64);
+        }
+        let secs = text.parse::<u32>().ok().map(f64::from);
+        secs.ok_or_else(|| wrong("ElapsedRaw", text, "whole seconds"))
+    }
+
+    fn job(&self, row: &Row, submit: i64, (start, end): (i64, i64), ran: f64) -> Result<EndedJob, String> {
+        let nodes = count("NNodes", row.get(self.nodes), MAX_NODES_A_MACHINE)?;
+        let gpus = self.tres.map_or(Ok(0), |column| gpus(row.get(column)))?;
+        let state = first_word(row.get(self.state));
+        let secs = (end - start) as f64;
+        if secs > MAX_SECS {
+            return Err(wrong("End", row.get(self.end), "a time within three hundred years of Start"));
+        }
+        Ok(EndedJob {
+            job: job_id(row.get(self.job))?,
+            submitted_at: UnixTime(submit),
+            ended_at: UnixTime(end),
+            user: user(row.get(self.user))?,
+            account: short(row.get_if(self.account)),
+            name: short(&without_numbers(row.get_if(self.name))),
+            command_hash: hash(row.get_if(self.folder), row.get_if(self.line)),
+            min_nodes: nodes,
+            max_nodes: nodes,
+            gpus_per_node: gpus.div_ceil(nodes),
+            limit_secs: limit(row.get_if(self.limit))?.map(|secs| secs as f64),
+            work_secs: ran * f64::from(nodes),
+            said_secs: None,
+            samples: 0.0,
+            secs,
+            exit_code: exit_code(state, row.get_if(self.exit))?,
+            why: state.to_ascii_lowercase().replace('_', " "),
+        })
+    }
+}
+
+/// `CANCELLED` of `CANCELLED by 123`.
+fn first_word(state: &str) -> &str {
+    state.split_whitespace().next().unwrap_or_default()
+}
+
+fn job_id(text: &str) -> Result<JobId, String> {
+    let id = text.parse().ok().map(JobId);
+    id.ok_or_else(|| wrong("the job's id", text, "a number, which JobIDRaw has for tasks of arrays, too"))
+}
+
+fn user(text: &str) -> Result<String, String> {
+    let user = short(text);
+    if user.is_empty() { Err(wrong("User", text, "a user")) } else { Ok(user) }
+}
+
+/// What can be printed of a text, cut to what the store takes.
+fn short(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect()
+}
+
+/// What tells one recurring job from another: the folder and the command by which it was submitted, without
+/// numbers. Empty where the command is not known.
+fn hash(folder: &str, line: &str) -> String {
+    if line.is_empty() {
+        return String::new();
+    }
+    let mut hash = Sha256::new();
+    for text in [folder, line] {
+        hash.update(without_numbers(text));
+        hash.update([0]);
+    }
+    hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The command's own code, of `1:0`; behind the colon stands the signal that ended it. Where Slurm has ended
+/// the job, there is none.
+fn exit_code(state: &str, text: &str) -> Result<Option<i32>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let codes = text
+        .split_once(':')
+        .and_then(|(code, signal)| Some((code.parse::<i32>().ok()?, signal.parse::<u32>().ok()?)));
+    let (code, signal) = codes.ok_or_else(|| wrong("ExitCode", text, "a code and a signal, as in 1:0"))?;
+    Ok(Some(code).filter(|_| signal == 0 && matches!(state, "COMPLETED" | "FAILED")))
+}
