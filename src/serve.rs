@@ -17,10 +17,10 @@ use crate::daemon::context::{CONTROL_SETTING, Context, Services};
 use crate::daemon::lanes::Queues;
 use crate::daemon::orders::ORDERS_AT_ONCE;
 use crate::daemon::state::{Errands, State};
-use crate::daemon::{executor, lead, privacy, rounds, ticks};
+use crate::daemon::{executor, forests, lead, privacy, rounds, ticks};
 use crate::http::{self, Room};
-use crate::model::{Control, JobId, Lend, NodeName};
-use crate::round::GAPS_TO_LEARN_FROM;
+use crate::model::{Control, EndedJob, JobId, Lend, NodeName};
+use crate::round::{ENDED_TO_LEARN_FROM, GAPS_TO_LEARN_FROM};
 use crate::slurm::identity;
 use crate::slurm::rest::RestSlurm;
 use crate::slurm::{PlacesSlurm, SlurmApi};
@@ -62,6 +62,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         Some(ended) = writers.join_next() => ended.context("the daemon broke")?,
         () = ticks::run(context.clone()) => {}
         () = privacy::keep(context.clone()) => {}
+        () = forests::keep(context.clone()) => {}
         why = lead::keep(&context) => {
             return Err(why).context("this daemon leads no more, or cannot be sure of it: it ends");
         }
@@ -122,6 +123,8 @@ async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store:
     state.scene.remember(&gaps, now());
     let times = store.setting(NODE_TIMES_SETTING).await?;
     times.iter().for_each(|text| state.scene.node_times_mut().load(text));
+    let ended = store.ended(ENDED_TO_LEARN_FROM).await?;
+    state.scene.turns_mut().outlook.remember(&ended.iter().map(EndedJob::past).collect::<Vec<_>>());
     let usage = store.setting(USAGE_SETTING).await?;
     usage.iter().for_each(|text| state.scene.turns_mut().usage.load(text));
     state.fleet.orders.refill(first_order);

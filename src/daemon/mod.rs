@@ -11,6 +11,7 @@ pub mod context;
 pub mod doors;
 pub mod executor;
 pub mod fleet;
+pub mod forests;
 #[cfg(test)]
 mod fuzz;
 mod gauges;

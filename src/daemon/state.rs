@@ -224,6 +224,7 @@ impl State {
         let (_, unit) = self.scene.ahead(&gone.facts);
         let ended = gone.ended_job(unit, now);
         self.scene.turns_mut().outlook.ended(ended.job, now, ended.work_secs, ended.said_secs);
+        self.ledger.add_ended(ended);
     }
 
     /// Takes in how a worker has stopped.

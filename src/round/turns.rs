@@ -6,6 +6,9 @@ use super::usage::Usage;
 use crate::advisor::length::{Lengths, Outlook};
 use crate::model::{UnixTime, duration};
 
+/// Ended jobs from which a daemon learns at its start: the last so many.
+pub const ENDED_TO_LEARN_FROM: u32 = 100_000;
+
 /// Where stopping a job costs more than so many seconds, who has the best chance to end within some time
 /// changes too often: the shortest remaining work counts instead, corrected once it is outlived. On public logs
 /// the one is better at 30 s a stop, the other at 300 s.

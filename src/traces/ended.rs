@@ -16,7 +16,7 @@ use crate::model::{EndedJob, EndedLog, JobId, MAX_NAME_CHARS, Reading, UnixTime,
 /// What `sacct --format` is to print. What users write (name, folder, command) has a time behind it each, so
 /// that there is one way only to read a line with bars in them.
 pub const SACCT_FORMAT: &str = "JobIDRaw,JobName,Submit,WorkDir,Start,SubmitLine,End,ElapsedRaw,User,Account,\
-                                Timelimit,NNodes,AllocTRES,State,ExitCode";
+                                Timelimit,NNodes,AllocTRES,State,ExitCode,Partition";
 
 /// Most jobs of a log.
 const MAX_JOBS: usize = 1_000_000;
@@ -42,13 +42,14 @@ const ENDED: [&str; 11] = [
 /// Reads what `sacct --parsable2` prints with its header, for instance `TZ=UTC sacct -aXPo` and
 /// [`SACCT_FORMAT`]. Columns may be in any order, and others are ignored. `JobIDRaw`, or `JobID` where no job
 /// is of an array, `User`, `Submit`, `Start`, `End`, `NNodes` and `State` must be; `Account`, `JobName`,
-/// `WorkDir`, `SubmitLine`, `ElapsedRaw`, `Timelimit`, `AllocTRES` and `ExitCode` may be. Times have no zone,
+/// `WorkDir`, `SubmitLine`, `ElapsedRaw`, `Timelimit`, `AllocTRES`, `ExitCode` and `Partition` may be. Jobs of the partition `without`
+/// are left out, if it is named. Times have no zone,
 /// and are taken for UTC. A job that was requeued counts with its last run.
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, or has too many malformed lines.
-pub fn read_ended(path: &Path) -> Result<Reading<EndedLog>, TraceError> {
-    parse(Source::open(path)?)
+pub fn read_ended(path: &Path, without: &str) -> Result<Reading<EndedLog>, TraceError> {
+    parse(Source::open(path)?, without)
 }
 
 /// The same of what comes from elsewhere, under a name.
@@ -58,16 +59,17 @@ pub fn read_ended(path: &Path) -> Result<Reading<EndedLog>, TraceError> {
 pub fn read_ended_from(
     name: &Path,
     text: impl Read + Send + 'static,
+    without: &str,
 ) -> Result<Reading<EndedLog>, TraceError> {
-    parse(Source::of(name, text)?)
+    parse(Source::of(name, text)?, without)
 }
 
-pub(super) fn parse(source: Source) -> Result<Reading<EndedLog>, TraceError> {
+pub(super) fn parse(source: Source, without: &str) -> Result<Reading<EndedLog>, TraceError> {
     let table = Table::open(source, Dialect::Bars)?.with_texts(&TEXTS);
     let columns = Columns::find(&table)?;
     let mut log = EndedLog::default();
     let tally = table.each(|row| {
-        match columns.read(row)? {
+        match columns.read(row, without)? {
             Some(_) if log.jobs.len() == MAX_JOBS => return Err(format!("more than {MAX_JOBS} jobs")),
             Some(job) => log.jobs.push(job),
             None => log.left_out += 1,
@@ -95,6 +97,7 @@ struct Columns {
     limit: Option<usize>,
     tres: Option<usize>,
     exit: Option<usize>,
+    partition: Option<usize>,
 }
 
 impl Columns {
@@ -115,17 +118,19 @@ impl Columns {
             limit: table.find("Timelimit"),
             tres: table.find("AllocTRES"),
             exit: table.find("ExitCode"),
+            partition: table.find("Partition"),
         })
     }
 
     /// The job of a row; `None` where it is none that has ended.
-    fn read(&self, row: &Row) -> Result<Option<EndedJob>, String> {
+    fn read(&self, row: &Row, without: &str) -> Result<Option<EndedJob>, String> {
         let submit = time("Submit", row.get(self.submit))?;
         let (start, end) = (time("Start", row.get(self.start))?, time("End", row.get(self.end))?);
         let (number, state) = (row.get(self.job), first_word(row.get(self.state)));
         let has_ended = ENDED.contains(&state) && !number.contains('.');
         let is_wing = lead_in(row.get_if(self.name)).is_some();
-        let Some((start, end)) = start.zip(end).filter(|_| has_ended && !is_wing) else { return Ok(None) };
+        let counts = has_ended && !is_wing && (without.is_empty() || row.get_if(self.partition) != without);
+        let Some((start, end)) = start.zip(end).filter(|_| counts) else { return Ok(None) };
         if end < start {
             return Err(wrong("End", row.get(self.end), "a time after Start"));
         }

@@ -66,12 +66,14 @@ struct Totals {
 pub async fn run(args: ImportArgs, session: &Session) -> CommandResult {
     let client = session.client()?;
     let send = async |jobs: &[EndedJob]| send(&client, jobs).await;
+    // What became of its own jobs the daemon knows better: to Slurm each of their runs is one.
+    let ours = session.config()?.slurm.partition;
     let totals = match &args.from {
-        Some(path) => from_file(path, args.since, send).await?,
+        Some(path) => from_file(path, &ours, args.since, send).await?,
         None => {
             let until = now();
             let since = args.since.unwrap_or(until + -DAYS * DAY_SECS);
-            from_slurm("sacct", (since, until), send).await?
+            from_slurm("sacct", &ours, (since, until), send).await?
         }
     };
     if args.json {
@@ -93,12 +95,13 @@ async fn send(client: &Client, jobs: &[EndedJob]) -> Result<EndedTaken, Failure>
 
 async fn from_file(
     path: &Path,
+    ours: &str,
     since: Option<UnixTime>,
     mut send: impl AsyncFnMut(&[EndedJob]) -> Result<EndedTaken, Failure>,
 ) -> Result<Totals, Failure> {
     let reading = match path.as_os_str() == "-" {
-        true => traces::read_ended_from(Path::new("standard input"), std::io::stdin()),
-        false => traces::read_ended(path),
+        true => traces::read_ended_from(Path::new("standard input"), std::io::stdin(), ours),
+        false => traces::read_ended(path, ours),
     };
     let EndedLog { mut jobs, left_out } = told(path, reading)?;
     jobs.retain(|job| since.is_none_or(|since| job.ended_at >= since));
@@ -115,6 +118,7 @@ async fn from_file(
 /// Asks day by day: no answer is too large then, and slurmdbd is not kept busy with one question.
 async fn from_slurm(
     sacct: &str,
+    ours: &str,
     (since, until): (UnixTime, UnixTime),
     mut send: impl AsyncFnMut(&[EndedJob]) -> Result<EndedTaken, Failure>,
 ) -> Result<Totals, Failure> {
@@ -128,7 +132,7 @@ async fn from_slurm(
     let mut from = since;
     while from < until {
         let to = (from + DAY_SECS).min(until);
-        for part in day(sacct, from, to).await?.chunks(MAX_ENDED) {
+        for part in day(sacct, ours, from, to).await?.chunks(MAX_ENDED) {
             totals.count(part, send(part).await?);
         }
         line.at(to.secs_since(since) / secs);
@@ -138,7 +142,7 @@ async fn from_slurm(
 }
 
 /// The jobs that ended from one moment on and before another.
-async fn day(sacct: &str, from: UnixTime, to: UnixTime) -> Result<Vec<EndedJob>, Failure> {
+async fn day(sacct: &str, ours: &str, from: UnixTime, to: UnixTime) -> Result<Vec<EndedJob>, Failure> {
     let moment = |t: UnixTime| t.to_string().trim_end_matches('Z').to_owned();
     let (start, end) = (format!("--starttime={}", moment(from)), format!("--endtime={}", moment(to)));
     let format = format!("--format={}", traces::SACCT_FORMAT);
@@ -147,7 +151,7 @@ async fn day(sacct: &str, from: UnixTime, to: UnixTime) -> Result<Vec<EndedJob>,
     let text = text.map_err(|e| Exit::Failed.because(anyhow!(e)))?;
     // It also lists who ran then and ended later, or runs on: each job is of one day only.
     let name = Path::new(sacct);
-    let mut jobs = told(name, traces::read_ended_from(name, Cursor::new(text)))?.jobs;
+    let mut jobs = told(name, traces::read_ended_from(name, Cursor::new(text), ours))?.jobs;
     jobs.retain(|job| (from..to).contains(&job.ended_at));
     Ok(jobs)
 }
@@ -204,13 +208,14 @@ mod tests {
             parts.push(jobs.len());
             take(jobs, &mut seen).await
         };
-        let totals = from_file(&path, None, send).await.unwrap();
+        let totals = from_file(&path, "", None, send).await.unwrap();
         assert_eq!((parts, seen), (vec![1000, 1000, 500], (1..=2500).collect()));
         assert_eq!(
             text(&totals),
             "2500 jobs read, 2499 taken in, 1 known already; 1 line left out (steps, wings, not ended or never run)"
         );
-        let none = from_file(&path, Some(MARCH + DAY_SECS), async |jobs| take(jobs, &mut Vec::new()).await);
+        let none =
+            from_file(&path, "", Some(MARCH + DAY_SECS), async |jobs| take(jobs, &mut Vec::new()).await);
         assert_eq!(none.await.unwrap().read, 0);
     }
 
@@ -231,7 +236,7 @@ mod tests {
         let mut seen = Vec::new();
         let span = (MARCH, MARCH + 36 * 3600);
         let send = async |jobs: &[EndedJob]| take(jobs, &mut seen).await;
-        let totals = from_slurm(&sacct.to_string_lossy(), span, send).await.unwrap();
+        let totals = from_slurm(&sacct.to_string_lossy(), "", span, send).await.unwrap();
         assert_eq!((totals.read, totals.taken, totals.known, seen), (3, 2, 1, vec![1, 2, 3]));
         let format = format!("--format={}", traces::SACCT_FORMAT);
         assert_eq!(
@@ -249,17 +254,17 @@ mod tests {
         let none = async |_: &[EndedJob]| Err(Exit::Denied.because(anyhow!("no")));
         let failed = script(dir.path().join("failed"), "echo 'accounting is disabled' >&2; exit 1");
         let span = (MARCH, MARCH + 60);
-        let failure = from_slurm(&failed.to_string_lossy(), span, none).await.unwrap_err();
+        let failure = from_slurm(&failed.to_string_lossy(), "", span, none).await.unwrap_err();
         assert!(failure.exit == Exit::Failed && failure.to_string().ends_with("accounting is disabled"));
         let garbled = script(dir.path().join("garbled"), "echo hello");
-        let failure = from_slurm(&garbled.to_string_lossy(), span, none).await.unwrap_err();
+        let failure = from_slurm(&garbled.to_string_lossy(), "", span, none).await.unwrap_err();
         assert_eq!(failure.exit, Exit::Input);
-        let failure = from_slurm("sacct", (UnixTime(0), MARCH), none).await.unwrap_err();
+        let failure = from_slurm("sacct", "", (UnixTime(0), MARCH), none).await.unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
-        let failure = from_file(Path::new("/nonexistent/log"), None, none).await.unwrap_err();
+        let failure = from_file(Path::new("/nonexistent/log"), "", None, none).await.unwrap_err();
         assert_eq!(failure.exit, Exit::Input);
         let path = dir.path().join("log");
         std::fs::write(&path, format!("{HEADER}\n{}\n", job(1, "2026-03-01T10:00:00"))).unwrap();
-        assert_eq!(from_file(&path, None, none).await.unwrap_err().exit, Exit::Denied);
+        assert_eq!(from_file(&path, "", None, none).await.unwrap_err().exit, Exit::Denied);
     }
 }

@@ -29,7 +29,7 @@ fn shown(log: &EndedLog) -> String {
 }
 
 fn read(text: &str) -> String {
-    said(ended::parse(source("sacct.txt", text)), shown)
+    said(ended::parse(source("sacct.txt", text), ""), shown)
 }
 
 /// A job as `sacct` prints it in the format that we ask for.
@@ -39,7 +39,7 @@ fn line(name: &str, folder: &str, command: &str, rest: &str) -> String {
 }
 
 fn jobs(lines: &str) -> Vec<EndedJob> {
-    ended::parse(source("s", format!("{}\n{lines}", SACCT_FORMAT.replace(',', "|")))).unwrap().value.jobs
+    ended::parse(source("s", format!("{}\n{lines}", SACCT_FORMAT.replace(',', "|"))), "").unwrap().value.jobs
 }
 
 const REST: &str = "3600|ann|phys|1-00:00:00|2|cpu=8,gres/gpu:a100=8,gres/gpu=8|COMPLETED|0:0";

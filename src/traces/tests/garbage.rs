@@ -55,7 +55,7 @@ fn read_all(bytes: &[u8]) -> Result<(), TestCaseError> {
     if let Ok(reading) = sacct::parse(source("a.txt", bytes)) {
         check_jobs(&reading.value)?;
     }
-    if let Ok(reading) = ended::parse(source("a.txt", bytes)) {
+    if let Ok(reading) = ended::parse(source("a.txt", bytes), "") {
         let job_is_one = |j: &EndedJob| j.max_nodes > 0 && j.work_secs >= 0.0 && j.secs >= 0.0;
         prop_assert!(reading.value.jobs.iter().all(job_is_one));
     }
