@@ -66,6 +66,7 @@ def parse_args():
     p.add_argument("--batch", type=float, default=10, help="samples of a step, at any size")
     p.add_argument("--steps", type=int, default=100)
     p.add_argument("--total-samples", type=float, help="end after so many samples instead of --steps")
+    p.add_argument("--tell-total", action="store_true", help="tell infill how many steps there will be")
     p.add_argument("--checkpoint", default="paced.json")
     p.add_argument("--log", help="one line a step, appended")
     p.add_argument("--start-secs", type=float, default=0.0, help="time before the first step")
@@ -201,7 +202,8 @@ class Paced:
             state["step"] += 1
             state["secs"] += secs
             self.warmup_lost_secs += slow - secs
-            tell(f"samples={a.batch:g}", f"step={state['step']}")
+            total = [f"total={self.steps}"] if a.tell_total else []
+            tell(f"samples={a.batch:g}", f"step={state['step']}", *total)
             if log:
                 line = {"step": state["step"], "generation": self.generation, "world": self.world,
                         "time": time.time()}  # fmt: skip

@@ -117,7 +117,7 @@ fn ends(state: &State, facts: &JobFacts) -> Option<EndView> {
         low_secs: at(0.1),
         median_secs: at(0.5),
         high_secs: at(0.9),
-        predictable: ahead.lengths.is_narrow(),
+        predictable: ahead.is_sure(),
     })
 }
 

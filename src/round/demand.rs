@@ -77,7 +77,10 @@ pub(super) fn jobs(
         let last_change = candidate.facts.changing.last_at.filter(|_| !probing);
         let mut job = malleable(&candidate, weight, rates, last_change, &config.costs, now);
         let ahead = turns.ahead(candidate.facts, unit, candidate.subject.costs.start_secs);
-        ending::add(&mut job, &ahead, candidate.facts.running, unit, config.horizon_secs);
+        // What others of its name took says too little to leave it as it is for that alone.
+        if ahead.said || config.objective == Objective::Completion {
+            ending::add(&mut job, &ahead, candidate.facts.running, unit, config.horizon_secs);
+        }
         risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
         extension::as_one(job, candidate.facts.place.more_of_its_own())
     };

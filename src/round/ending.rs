@@ -9,7 +9,7 @@ const MOST: f64 = 30.0;
 /// Where it is known how long the job goes on, and that is less than the horizon over which its gains count,
 /// its changes cost in proportion more. `running`: its nodes, if it trains.
 pub(super) fn add(job: &mut MalleableJob, ahead: &Ahead, running: Option<u32>, unit: f64, horizon_secs: f64) {
-    let Some(nodes) = running.filter(|_| unit > 0.0 && ahead.lengths.is_narrow()) else { return };
+    let Some(nodes) = running.filter(|_| unit > 0.0 && ahead.is_sure()) else { return };
     let plan = |r: &&crate::model::malleable::RateCurve| r.exec_plan == job.exec_plan;
     let Some(rate) = job.rates.iter().find(plan).map(|r| r.curve.rate(nodes)) else { return };
     let left_secs = ahead.left_secs() * unit / rate.max(f64::MIN_POSITIVE);

@@ -44,17 +44,17 @@ impl Turns {
     pub fn ahead(&self, job: &JobFacts, unit: f64, stop_secs: f64) -> Ahead {
         let said_secs = job.course.said_samples().filter(|_| unit > 0.0).map(|samples| samples / unit);
         let lengths = self.outlook.of(job.job, said_secs);
-        Ahead { lengths, done_secs: job.course.work_secs(unit), stop_secs }
+        Ahead { lengths, done_secs: job.course.work_secs(unit), stop_secs, said: said_secs.is_some() }
     }
 }
 
 impl Turns {
     /// Why a job's turn comes when it does, in words.
     pub(super) fn in_words(&self, job: &JobFacts, ahead: &Ahead) -> String {
-        let whose = match (job.course.said_samples(), ahead.lengths.is_narrow()) {
-            (Some(_), _) => "by its own word, and how true such words were",
-            (None, true) => "as jobs like it did",
-            (None, false) => "if anything, for jobs like it differ",
+        let whose = match (ahead.said, ahead.lengths.is_narrow()) {
+            (true, _) => "by its own word, and how true such words were",
+            (false, true) => "as jobs like it did",
+            (false, false) => "if anything, for jobs like it differ",
         };
         let (all, done) = (duration::show(ahead.lengths.secs(0.5)), duration::show(ahead.done_secs));
         format!(
@@ -75,9 +75,16 @@ pub struct Ahead {
     pub done_secs: f64,
     /// What it costs it to be stopped and started, seconds.
     pub stop_secs: f64,
+    /// Whether it says so itself.
+    pub said: bool,
 }
 
 impl Ahead {
+    /// Whether it is known well when it ends: it has not outlived what was expected.
+    pub fn is_sure(&self) -> bool {
+        self.lengths.is_narrow() && self.done_secs < self.lengths.secs(0.9)
+    }
+
     /// The work that is left.
     pub fn left(&self) -> Lengths {
         self.lengths.left(self.done_secs)
@@ -122,7 +129,7 @@ mod tests {
     use super::*;
 
     fn ahead(secs: f64, done_secs: f64, stop_secs: f64) -> Ahead {
-        Ahead { lengths: Lengths::of(vec![secs.ln(); 4]).unwrap(), done_secs, stop_secs }
+        Ahead { lengths: Lengths::of(vec![secs.ln(); 4]).unwrap(), done_secs, stop_secs, said: false }
     }
 
     #[test]

@@ -42,3 +42,4 @@ mod sites;
 mod standby;
 mod staying;
 mod tidy;
+mod turns;
