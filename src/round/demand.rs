@@ -89,27 +89,27 @@ pub(super) fn jobs(
 
 /// What a sample of each job counts. Jobs count their samples in different units: a node-second at its
 /// smallest size weighs the same for all of one share; that of a block so much as its places. A user's share
-/// is divided over the user's jobs. Where jobs shall end soon, those who may count more, and users who have
-/// had less.
+/// is divided over the user's jobs; where jobs shall end soon, what users have had sees to their shares, and
+/// those count more that may end soon.
 fn weights(rated: &[Rated<'_>], turns: &Turns, config: &PlannerConfig) -> Vec<f64> {
     let mut jobs_of: BTreeMap<&str, f64> = BTreeMap::new();
     for rated in rated {
         *jobs_of.entry(&rated.candidate.subject.key.user).or_default() += 1.0;
     }
     let share = |user: &str| config.shares.get(user).copied().unwrap_or(1.0);
-    let plain = |rated: &Rated<'_>| {
-        let user = rated.candidate.subject.key.user.as_str();
-        let share = share(user) / jobs_of.get(user).unwrap_or(&1.0) * f64::from(rated.candidate.block());
+    let of_one = |rated: &Rated<'_>, jobs: f64| {
+        let share = share(&rated.candidate.subject.key.user) / jobs * f64::from(rated.candidate.block());
         if rated.unit > 0.0 { share / rated.unit } else { share }
     };
     if config.objective == Objective::Throughput {
-        return rated.iter().map(plain).collect();
+        let jobs = |r: &Rated<'_>| jobs_of.get(r.candidate.subject.key.user.as_str()).copied().unwrap_or(1.0);
+        return rated.iter().map(|r| of_one(r, jobs(r))).collect();
     }
     let had = turns.usage.factors(&jobs_of.keys().map(|user| (*user, share(user))).collect());
     let ahead = |r: &Rated<'_>| turns.ahead(r.candidate.facts, r.unit, r.candidate.subject.costs.start_secs);
     let soon = turns::factors(&rated.iter().map(ahead).collect::<Vec<_>>());
     let had = |r: &Rated<'_>| had.get(r.candidate.subject.key.user.as_str()).copied().unwrap_or(1.0);
-    rated.iter().zip(soon).map(|(r, soon)| plain(r) * had(r) * soon).collect()
+    rated.iter().zip(soon).map(|(r, soon)| of_one(r, 1.0) * had(r) * soon).collect()
 }
 
 /// Whether the job can be brought there: it never takes another job's node.

@@ -341,7 +341,7 @@ fn where_jobs_shall_end_soon_those_that_will_count_more() {
 #[test]
 fn nobody_gets_ahead_by_saying_that_a_job_is_short() {
     let mut scene = striving_for(Objective::Completion);
-    let honest = told(1, "alice", 100.0, 2000.0);
+    let honest = told(1, "alice", 100.0, 1200.0);
     let before = [honest.clone(), told(2, "mallory", 100.0, 110.0)];
     look(&mut scene, &before);
     let first = weights(&scene, &before)[1];
@@ -350,7 +350,7 @@ fn nobody_gets_ahead_by_saying_that_a_job_is_short() {
     let outlived = [honest.clone(), told(2, "mallory", 5000.0, 110.0)];
     look(&mut scene, &outlived);
     let second = weights(&scene, &outlived)[1];
-    assert!(second < 1.0, "{second}");
+    assert!(second < 1.0, "what was outlived sinks: {second}");
     // It ends, and so do the next ones; then another says the same.
     for id in 2..6 {
         let outlook = &mut scene.turns_mut().outlook;
@@ -360,7 +360,7 @@ fn nobody_gets_ahead_by_saying_that_a_job_is_short() {
     let again = [honest, told(9, "mallory", 0.0, 110.0)];
     look(&mut scene, &again);
     let third = weights(&scene, &again)[1];
-    assert!(third < first && third < 1.2, "{third}");
+    assert!(third < 0.5 * first, "{third} {first}");
 }
 
 #[test]

@@ -42,10 +42,10 @@ impl Lengths {
         Lengths::of(atoms.collect())
     }
 
-    /// So many atoms, at least one, evenly within half a unit of this logarithm.
+    /// So many atoms, at least one, evenly within two units of this logarithm: next to nothing is known.
     pub fn about(middle: f64, count: usize) -> Lengths {
         let count = count.max(1);
-        Lengths((0..count).map(|i| middle + (i as f64 + 0.5) / count as f64 - 0.5).collect())
+        Lengths((0..count).map(|i| middle + 4.0 * ((i as f64 + 0.5) / count as f64 - 0.5)).collect())
     }
 
     /// Both, each with half of the weight if they have as many atoms.

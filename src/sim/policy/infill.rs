@@ -20,6 +20,9 @@ use crate::sim::queue::{Foresight, NodeIx};
 /// to the most.
 const QUIET_SECS: (i64, i64) = (600, 3600);
 
+/// The same where jobs have their turns: these change though nothing happens.
+const TURN_SECS: (i64, i64) = (60, 300);
+
 /// The solver is not asked: its time limit would make plans depend on how fast this machine is, and the plan
 /// that is in hand before it is asked is mostly proved to be within per mille.
 const SOLVE_SECS: f64 = 0.0;
@@ -142,7 +145,11 @@ impl Infill {
         let changes = view.jobs.values().filter(|j| j.size() > 0).map(may_change);
         let probes = view.jobs.values().filter(|j| self.scene.library().probe_of(j.id).is_some());
         let probes = probes.map(|_| now + self.config.daemon.poll_interval_secs.ceil() as i64);
-        self.quiet_secs = if acted { QUIET_SECS.0 } else { (self.quiet_secs * 2).min(QUIET_SECS.1) };
+        let (least, most) = match self.config.planner.objective {
+            Objective::Throughput => QUIET_SECS,
+            Objective::Completion => TURN_SECS,
+        };
+        self.quiet_secs = if acted { least } else { (self.quiet_secs * 2).min(most) };
         let quiet = (!view.jobs.is_empty()).then_some(now + self.quiet_secs);
         let all = leave.chain(changes).chain(probes).chain(quiet);
         self.wake = all.filter(|at| *at > now).min();

@@ -39,10 +39,16 @@ fn line(name: &str, folder: &str, command: &str, rest: &str) -> String {
 }
 
 fn jobs(lines: &str) -> Vec<EndedJob> {
-    ended::parse(source("s", format!("{}\n{lines}", SACCT_FORMAT.replace(',', "|"))), "").unwrap().value.jobs
+    of_others(lines, "")
 }
 
-const REST: &str = "3600|ann|phys|1-00:00:00|2|cpu=8,gres/gpu:a100=8,gres/gpu=8|COMPLETED|0:0";
+/// Those that are not of a partition.
+fn of_others(lines: &str, without: &str) -> Vec<EndedJob> {
+    let text = format!("{}\n{lines}", SACCT_FORMAT.replace(',', "|"));
+    ended::parse(source("s", text), without).unwrap().value.jobs
+}
+
+const REST: &str = "3600|ann|phys|1-00:00:00|2|cpu=8,gres/gpu:a100=8,gres/gpu=8|COMPLETED|0:0|main";
 
 #[test]
 fn jobs_that_have_ended_are_read() {
@@ -151,7 +157,7 @@ fn what_users_write_may_hold_bars() {
     let text = format!("{}\n{many}", SACCT_FORMAT.replace(',', "|"));
     assert_snapshot!(read(&text), @r#"
     left_out=0
-    ! line 2: 32 fields; expected 15
+    ! line 2: 33 fields; expected 16
     "#);
 }
 
@@ -167,4 +173,12 @@ fn a_log_to_be_replayed_may_have_such_names() {
     let text = format!("JobID|JobName|Start|End|NNodes\n1|{rest}2|2|x|{rest}");
     let log = sacct::parse(source("s", text)).unwrap().value;
     assert_eq!(log.jobs.iter().map(|j| (j.name.as_str(), j.nodes)).collect::<Vec<_>>(), [("1", 2), ("2", 2)]);
+}
+
+#[test]
+fn jobs_of_one_partition_may_be_left_out() {
+    let ours = REST.replace("|main", "|infill");
+    let lines = line("a", "/x", "sbatch t.sh", REST) + &line("b", "/x", "sbatch t.sh", &ours);
+    let names = |without| of_others(&lines, without).into_iter().map(|job| job.name).collect::<Vec<_>>();
+    assert_eq!((names(""), names("infill")), (vec!["a".to_owned(), "b".to_owned()], vec!["a".to_owned()]));
 }
