@@ -136,10 +136,21 @@ pub struct Balance {
     pub jobs: Vec<JobScore>,
     /// Jobs that came to an end.
     pub finished: usize,
+    /// When the simulation ended, s.
+    pub until: f64,
     /// Over time.
     pub series: Vec<Sample>,
     /// Who was on each of the first nodes.
     pub timeline: Vec<Span>,
+}
+
+impl Balance {
+    /// Mean seconds from a job's submission to its end, or to that of the simulation; `None` where none ended.
+    pub fn jct_mean_secs(&self) -> Option<f64> {
+        let secs = |job: &JobScore| job.ended_at.unwrap_or(self.until) - job.submitted_at as f64;
+        let sum: f64 = self.jobs.iter().map(secs).sum();
+        (self.finished > 0).then(|| sum / self.jobs.len() as f64)
+    }
 }
 
 /// Means over time, with a bound on how many are kept.

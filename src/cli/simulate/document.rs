@@ -45,6 +45,8 @@ pub struct PolicyRow {
     pub rescales: u64,
     /// Jobs that came to an end.
     pub finished: usize,
+    /// Mean seconds from a job's submission to its end, or to that of the simulation; `null` where none ended.
+    pub jct_mean_s: Option<f64>,
     /// Rounds.
     pub rounds: u64,
     /// Plans that the checker refused.
@@ -133,6 +135,7 @@ fn row(outcome: &Balance, bound: &Balance, wall_s: Option<f64>) -> PolicyRow {
         preempted: outcome.preempted,
         rescales: outcome.rescales,
         finished: outcome.finished,
+        jct_mean_s: outcome.jct_mean_secs(),
         rounds: outcome.rounds,
         refused_plans: outcome.refused_plans,
         wall_s,

@@ -106,6 +106,12 @@ const COLUMNS: &[Column<PolicyRow>] = &[
         help: "jobs that came to their end",
         cell: |r| r.finished.to_string(),
     },
+    Column {
+        letter: 'J',
+        header: "JCT",
+        help: "mean time from a job's submission to its end, or to that of the simulation",
+        cell: |r| r.jct_mean_s.map_or_else(|| "-".to_owned(), duration::show),
+    },
     Column { letter: 'n', header: "ROUNDS", help: "rounds", cell: |r| r.rounds.to_string() },
     Column {
         letter: 'R',

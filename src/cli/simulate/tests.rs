@@ -36,6 +36,7 @@ pub fn row(policy: &str, efficiency: f64) -> PolicyRow {
         preempted: Preempted { jobs: 4321, late: 0, unforeseen: 321, longest_secs: 3.0, total_secs: 900.0 },
         rescales: 1234,
         finished: 0,
+        jct_mean_s: None,
         rounds: 5678,
         refused_plans: 0,
         wall_s: None,
@@ -115,7 +116,7 @@ fn the_document_has_these_keys() {
     let json = serde_json::to_value(document()).unwrap();
     insta::assert_snapshot!(keys(&json), @"idle_node_secs policies schema subject");
     insta::assert_snapshot!(keys(&json["subject"]), @"idle_log log malleable nodes rescales seed span_secs unit");
-    insta::assert_snapshot!(keys(&json["policies"][0]), @"efficiency finished harvest_ratio held_node_secs late_vacates loss policy preempted refused_plans rescales rounds samples wall_s work");
+    insta::assert_snapshot!(keys(&json["policies"][0]), @"efficiency finished harvest_ratio held_node_secs jct_mean_s late_vacates loss policy preempted refused_plans rescales rounds samples wall_s work");
     insta::assert_snapshot!(keys(&json["policies"][0]["loss"]), @"preemption probing rescale unused");
     insta::assert_snapshot!(keys(&json["policies"][0]["preempted"]), @"jobs late longest_secs total_secs unforeseen");
 }
