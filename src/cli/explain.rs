@@ -240,7 +240,7 @@ fn round_lines(round: &RoundView, which: &str, when: When) -> Vec<String> {
     let mut lines = vec![format!("{which} {} ({} ago, {acted}):", when.clock(at), when.ago(at))];
     for verdict in &round.report.jobs {
         let change = format!("job {}: had {}, gets {}", verdict.job, verdict.had, verdict.gets);
-        lines.push(format!("  {change}: {}", verdict.why));
+        lines.push(format!("  {change}: {}", verdict.words()));
         let forecast = round.plan.job(verdict.job).filter(|p| !p.forecast.is_empty());
         lines.extend(forecast.map(|p| format!("  forecast: {}", plan::forecast(p, when))));
     }

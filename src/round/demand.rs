@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::assured::{There, Wish};
 use super::curves::{self, MOST_MEASURED};
 use super::extension;
 use super::facts::JobFacts;
@@ -38,17 +39,23 @@ pub(super) fn jobs(
         |user: &str| config.shares.get(user).copied().unwrap_or(1.0) / jobs_of.get(user).unwrap_or(&1.0);
     let (room, all_types) = (Room::of(gaps), types(gaps));
     let lent = gaps.gaps.first().is_some_and(|gap| gap.node.is_place()).then_some(all_types.as_slice());
+    let there = There::of(gaps, candidates.iter().map(|c| c.facts));
+    let most_share = candidates.iter().map(|c| share(&c.subject.key.user)).fold(0.0, f64::max);
     let job = |candidate: Candidate<'_>| {
         let rates = rates(&candidate.subject, candidate.facts.place.block.max(1), library, &all_types);
         let rates = on_its_kind(rates, candidate.facts.program.on_cpus, lent);
         let block = candidate.facts.place.block.max(1);
-        let share = share(&candidate.subject.key.user) * f64::from(block);
+        let share = share(&candidate.subject.key.user);
+        let wish = Wish::of((&candidate.subject, candidate.facts), &rates, &there, most_share / share);
+        let share = share * f64::from(block);
         let weight = weight(&rates, &candidate.subject.sizes, share);
         let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
-        let rates = raised(rates, &candidate, probe, config, now);
+        let mut rates = raised(rates, &candidate, probe, config, now);
+        let assured = wish.map(|wish| wish.grant(&mut rates, &candidate.subject.sizes));
         let probing = library.is_probing(candidate.subject.job, now);
         let last_change = candidate.facts.changing.last_at.filter(|_| !probing);
         let mut job = malleable(&candidate, weight, rates, last_change, &config.costs, now);
+        job.assured = assured;
         risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
         extension::as_one(job, candidate.facts.place.more_of_its_own())
     };
@@ -227,6 +234,7 @@ fn malleable(
         held: facts.place.held.clone(),
         submitted_at: facts.submitted_at,
         last_change,
+        assured: None,
         stay_secs: 0.0,
         excluded: facts.excluded.clone(),
     }

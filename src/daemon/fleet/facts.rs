@@ -55,7 +55,8 @@ impl Entry {
         let spec = &self.machine.spec;
         let told = self.program().told.is_some();
         let grace_secs = told.then_some(f64::from(spec.grace_secs));
-        Claims { curve: spec.curve.clone(), costs: spec.costs, grace_secs, plans: spec.plans.clone() }
+        let (curve, plans) = (spec.curve.clone(), spec.plans.clone());
+        Claims { curve, costs: spec.costs, at_least: spec.at_least, grace_secs, plans }
     }
 
     fn facts(&self, now: UnixTime) -> JobFacts {
