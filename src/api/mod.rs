@@ -14,8 +14,8 @@ pub mod routes;
 pub use agent::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
 pub use document::{ErrorBody, SCHEMA};
 pub use operator::{
-    ControlRequest, Generations, Hidden, IdleShare, JobView, NodeFailure, NodeKind, NodeView, RoundView,
-    Status,
+    ControlRequest, Generations, Hidden, IdleShare, JobView, NodeFailure, NodeKind, NodeView, PlanView,
+    RoundView, Status,
 };
 pub use profiles::{
     Counted, CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED,

@@ -67,6 +67,7 @@ pub fn job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) -> JobVie
         advice: String::new(),
         leaving: String::new(),
         changing: String::new(),
+        plans: vec![],
     }
 }
 
