@@ -237,6 +237,7 @@ impl Data {
             held: Vec::new(),
             submitted_at: WEEK_START + -r.random_range(0..10_000),
             last_change: None,
+            assured: None,
             stay_secs: 0.0,
             excluded: Vec::new(),
         }

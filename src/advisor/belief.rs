@@ -104,6 +104,11 @@ impl Belief<'_> {
         (!sizes.is_empty()).then_some(WayToRun { key, fitted, sizes, allowed })
     }
 
+    /// The rates of one of the job's plans on its own type of nodes.
+    pub(super) fn rate_with(&self, subject: &Subject, plan: &DeclaredPlan) -> Option<RateCurve> {
+        self.rate_of(subject, &self.way(subject, Some(plan), &subject.key.node_type)?)
+    }
+
     fn rate_of(&self, subject: &Subject, way: &WayToRun) -> Option<RateCurve> {
         let curve = way.fitted.curve(&way.sizes)?;
         let was_tried = !self.profiles.points(&way.key).is_empty()

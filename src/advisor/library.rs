@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::belief::{Belief, WayToRun};
 use super::learn::Learned;
+use super::offers::Offer;
 use super::probing::{Aim, EndedProbe, LONGEST_PROBE_SECS, Probing, USUAL_PROBE_SECS};
 use super::profiles::Profiles;
 use super::prospect::Prospect;
@@ -113,6 +114,12 @@ impl Library {
     /// each type of nodes, these types among them. Empty when nothing is known at all.
     pub fn rates(&self, subject: &Subject, types: &[NodeType]) -> Vec<RateCurve> {
         self.belief().rates(subject, types)
+    }
+
+    /// What each execution plan of a job gives on so many nodes of its type, the best first; none of a
+    /// program with but one.
+    pub fn offers(&self, subject: &Subject, nodes: u32) -> Vec<Offer> {
+        self.belief().offers(subject, nodes)
     }
 
     /// Takes in how a worker of a job of this profile has stopped.

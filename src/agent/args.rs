@@ -10,7 +10,7 @@ use regex::bytes::Regex;
 use sha2::{Digest, Sha256};
 
 use crate::config::{Config, ConfigError};
-use crate::model::{BatchMode, Curve, ExecPlan, RescaleCosts, RunSpec, Sizes};
+use crate::model::{BatchMode, Curve, ExecPlan, RescaleCosts, RunSpec, Sizes, is_rate};
 
 use super::plans::Plans;
 
@@ -99,6 +99,9 @@ pub struct SpecArgs {
     /// Known seconds without useful work when growing, shrinking and starting: 18,12,18
     #[arg(long, value_name = "UP,DOWN,START", value_parser = parse_costs)]
     pub costs: Option<RescaleCosts>,
+    /// Samples a second that the job shall make at the least, while others have more than their smallest size
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub at_least: Option<f64>,
     /// Failures of the command that are retried before the job fails; rescaling never counts
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub max_restarts: u32,
@@ -168,6 +171,7 @@ impl SpecArgs {
             extends: self.extend.is_some(),
             curve: self.curve.clone(),
             costs: self.costs,
+            at_least: self.at_least,
             max_restarts: self.max_restarts,
             grace_secs: common.grace,
             profile: self.profile.clone(),
@@ -271,6 +275,11 @@ fn parse_curve(text: &str) -> Result<Curve, String> {
     Curve::parse(text).map_err(|e| e.to_string())
 }
 
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate = text.trim().parse().ok().filter(|rate| is_rate(*rate));
+    rate.ok_or_else(|| "expected a positive number of samples a second".to_owned())
+}
+
 fn parse_regex(text: &str) -> Result<Regex, String> {
     let regex = Regex::new(text).map_err(|e| e.to_string())?;
     let known = regex.capture_names().flatten().any(|name| ["samples", "step", "loss"].contains(&name));
@@ -338,6 +347,14 @@ mod tests {
         ] {
             let words = ["infill", "--"].into_iter().chain(line.split(' '));
             assert_eq!(Flags::parse_from(words).common.names_files_in(dir.path()), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_a_positive_number() {
+        assert_eq!(parse_rate("400"), Ok(400.0));
+        for text in ["", "0", "-1", "inf", "NaN", "1e999", "fast"] {
+            assert!(parse_rate(text).is_err_and(|what| what.contains("expected")), "{text:?}");
         }
     }
 

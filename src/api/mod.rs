@@ -17,7 +17,7 @@ pub use document::{ErrorBody, SCHEMA};
 pub use history::{EndedTaken, ImportEndedRequest, MAX_ENDED};
 pub use operator::{
     ControlRequest, EndView, Generations, Hidden, IdleShare, JobView, NodeFailure, NodeKind, NodeView,
-    RoundView, Status,
+    PlanView, RoundView, Status,
 };
 pub use profiles::{
     Counted, CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Control, Credential, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, Report, UnixTime,
+    Control, Credential, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, Report,
+    UnixTime,
 };
 
 /// An administrator's order: `POST /v1/control`. The credential's purpose is `control`.
@@ -199,6 +200,10 @@ pub struct JobView {
     /// Why its turn comes when it does: what is expected of its length, and what its owner has had.
     #[serde(default)]
     pub turn: String,
+    /// Its execution plans on the nodes that it has, where it holds any and has several: the one
+    /// that it runs, and then the best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plans: Vec<PlanView>,
 }
 
 /// When a job that trains will have ended at its present rate, seconds from now.
@@ -212,6 +217,27 @@ pub struct EndView {
     pub high_secs: f64,
     /// Whether that is known well: the middle half lies within a factor of two.
     pub predictable: bool,
+}
+
+/// What one execution plan of a job would give on the nodes that the job has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanView {
+    /// Its name.
+    pub plan: ExecPlan,
+    /// Whether it is the one that the job runs.
+    pub runs: bool,
+    /// Samples a second, as far as is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// The same as a share of what the present plan gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
+    /// Whether it was measured; else the rate is a cautious guess.
+    #[serde(default)]
+    pub is_measured: bool,
+    /// What it lacks, where it cannot run there or nothing is known of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<String>,
 }
 
 fn is_none_of_them(count: &u32) -> bool {

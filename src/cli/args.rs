@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser, Subcommand};
 
 use super::{
-    advise, config, doctor, exit, explain, gaps, generate, history, jobs, nodes, plan, plans, profiles,
-    rounds, simulate, status,
+    advise, collectives, config, doctor, exit, explain, gaps, generate, history, jobs, nodes, plan, plans,
+    profiles, rounds, simulate, status,
 };
 use crate::agent;
 
@@ -64,6 +64,8 @@ pub enum Command {
     Profiles(profiles::ProfilesArgs),
     /// Read or suggest files of execution plans, for `infill run --plans`
     Plans(plans::PlansArgs),
+    /// Measure how long collectives take on the nodes of a job
+    Collectives(collectives::CollectivesArgs),
     /// Take in the jobs that have ended, from Slurm's accounting; or show how well the lengths of a log's
     /// jobs can be predicted
     History(history::HistoryArgs),

@@ -9,7 +9,7 @@ use super::output::{self, When};
 use super::percent;
 use super::session::Session;
 use super::{gaps, jobs, plan, values};
-use crate::api::{Generations, JobView, NodeView, RoundView, SCHEMA, Status, routes};
+use crate::api::{Generations, JobView, NodeView, PlanView, RoundView, SCHEMA, Status, routes};
 use crate::model::{JobId, UnixTime, hostlist, of_the_last_job};
 use crate::store::GenerationRecord;
 
@@ -215,8 +215,31 @@ fn job_lines(job: &JobView) -> Vec<String> {
     lines.extend(job.ends.as_ref().map(|ends| format!("ends: in {}", jobs::ends_in_words(ends))));
     lines.extend((!job.turn.is_empty()).then(|| format!("turn: {}", job.turn)));
     lines.extend((!job.changing.is_empty()).then(|| format!("changing: {}", job.changing)));
+    lines.extend(job.plans.iter().map(|plan| plan_line(plan, &job.plans)));
     lines.extend((!job.leaving.is_empty()).then(|| format!("leaving: {}", job.leaving)));
     lines
+}
+
+/// What an execution plan gives on the nodes that the job has, compared with the one that it runs.
+fn plan_line(plan: &PlanView, all: &[PlanView]) -> String {
+    let next = all.iter().find(|p| !p.runs && p.rate.is_some());
+    let which = match next {
+        _ if plan.runs => "runs with plan",
+        Some(next) if next.plan == plan.plan => "next best plan",
+        _ => "plan",
+    };
+    let mut line = format!("{which} {}: ", plan.plan.0);
+    match (plan.rate, &plan.lacks) {
+        (Some(rate), _) => line += &format!("{} samples/s", output::number(rate)),
+        (None, lacks) => line += lacks.as_deref().unwrap_or("nothing is known of it"),
+    }
+    if let Some(share) = plan.share.filter(|_| !plan.runs) {
+        line += &format!(", {} of that", percent::whole(share));
+    }
+    if plan.rate.is_some() && !plan.is_measured {
+        line += ", never measured there: a guess";
+    }
+    line
 }
 
 fn node_lines(node: &NodeView, when: When) -> Vec<String> {
@@ -242,7 +265,7 @@ fn round_lines(round: &RoundView, which: &str, when: When) -> Vec<String> {
     let mut lines = vec![format!("{which} {} ({} ago, {acted}):", when.clock(at), when.ago(at))];
     for verdict in &round.report.jobs {
         let change = format!("job {}: had {}, gets {}", verdict.job, verdict.had, verdict.gets);
-        lines.push(format!("  {change}: {}", verdict.why));
+        lines.push(format!("  {change}: {}", verdict.words()));
         let forecast = round.plan.job(verdict.job).filter(|p| !p.forecast.is_empty());
         lines.extend(forecast.map(|p| format!("  forecast: {}", plan::forecast(p, when))));
     }
@@ -272,7 +295,7 @@ fn generation_lines(generations: &[GenerationRecord], when: When) -> Vec<String>
 mod tests {
     use super::*;
     use crate::cli::samples::{self, NOW};
-    use crate::model::NodeName;
+    use crate::model::{ExecPlan, NodeName};
 
     fn generation(number: u64) -> GenerationRecord {
         GenerationRecord {
@@ -318,6 +341,31 @@ mod tests {
             4  22:04:17  2 on n[1-2]: grown
             3  22:03:17  2 on n[1-2]: grown
           and 2 older (--json lists all)
+        ");
+    }
+
+    #[test]
+    fn why_this_plan() {
+        let plan = |name: &str, rate: Option<f64>, is_measured, lacks: Option<&str>| PlanView {
+            plan: ExecPlan(name.to_owned()),
+            runs: name == "ddp",
+            rate,
+            share: rate.map(|rate| rate / 800.0),
+            is_measured,
+            lacks: lacks.map(str::to_owned),
+        };
+        let plans = [
+            plan("ddp", Some(800.0), true, None),
+            plan("zero3", Some(600.0), true, None),
+            plan("tp2", Some(300.0), false, None),
+            plan("pp4", None, false, Some("cannot have so many nodes")),
+        ];
+        let lines: Vec<String> = plans.iter().map(|p| plan_line(p, &plans)).collect();
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        runs with plan ddp: 800 samples/s
+        next best plan zero3: 600 samples/s, 75% of that
+        plan tp2: 300 samples/s, 38% of that, never measured there: a guess
+        plan pp4: cannot have so many nodes
         ");
     }
 

@@ -4,6 +4,7 @@ mod advise;
 pub mod args;
 mod bars;
 mod client;
+mod collectives;
 mod command;
 mod config;
 mod control;
@@ -98,6 +99,7 @@ fn dispatch(cli: Cli) -> CommandResult {
         Command::Jobs(args) => block_on(jobs::run(args, &session)),
         Command::Plan(args) => block_on(plan::run(args, &session)),
         Command::Plans(args) => plans::run(args),
+        Command::Collectives(args) => collectives::run(args),
         Command::Rounds(args) => block_on(rounds::run(args, &session)),
         Command::Explain(args) => block_on(explain::run(args, &session)),
         Command::Profiles(args) => block_on(profiles::run(args, &session)),

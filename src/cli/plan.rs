@@ -131,7 +131,7 @@ fn job_rows(round: &RoundView, when: When) -> Vec<JobRow> {
             nodes: if nodes.is_empty() { "-".to_owned() } else { hostlist::compress(&nodes) },
             rate: plan.map_or_else(|| "-".to_owned(), |p| output::number(p.rate)),
             forecast: plan.map_or_else(|| "-".to_owned(), |p| forecast(p, when)),
-            why: verdict.why.to_string(),
+            why: verdict.words(),
         }
     };
     round.report.jobs.iter().map(row).collect()

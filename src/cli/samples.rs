@@ -69,6 +69,7 @@ pub fn job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) -> JobVie
         ends: None,
         turn: String::new(),
         changing: String::new(),
+        plans: vec![],
     }
 }
 
@@ -142,8 +143,13 @@ pub fn round() -> RoundView {
         rate,
         forecast,
     };
-    let verdict =
-        |id, had, gets, why: &str| JobVerdict { job: JobId(id), had, gets, why: why.to_owned().into() };
+    let verdict = |id, had, gets, why: &str| JobVerdict {
+        job: JobId(id),
+        had,
+        gets,
+        why: why.to_owned().into(),
+        assured: None,
+    };
     let node = |name: &str, job: Option<u32>, why: &str| NodeVerdict {
         node: NodeName::from(name),
         job: job.map(JobId),

@@ -1,9 +1,12 @@
 //! What the world looks like from outside: the documents of the HTTP API.
 
-use crate::api::{EndView, Hidden, IdleShare, JobView, NodeFailure, NodeKind, NodeView, SCHEMA, Status};
+use crate::api::{
+    EndView, Hidden, IdleShare, JobView, NodeFailure, NodeKind, NodeView, PlanView, SCHEMA, Status,
+};
 use crate::model::{Gap, Job, JobId, MalleableState, Node, UnixTime, WindowCause, WindowEnd};
 
 use super::state::State;
+use crate::advisor::Offer;
 use crate::gaps::{Idle, Occupancy, Use};
 use crate::generation::{Machine, Phase};
 use crate::round::{JobFacts, Strike};
@@ -155,5 +158,27 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
         ends: facts.as_ref().and_then(|f| ends(state, f)),
         turn: facts.as_ref().map(|f| state.scene.turn_in_words(f)).unwrap_or_default(),
         changing: facts.as_ref().map(|f| state.scene.changing_in_words(f)).unwrap_or_default(),
+        plans: facts.as_ref().map(|f| plans(state, f)).unwrap_or_default(),
     })
+}
+
+/// The job's execution plans on the nodes that it has.
+fn plans(state: &State, facts: &JobFacts) -> Vec<PlanView> {
+    let nodes = facts.place.held.len() as u32 + facts.place.more_of_its_own();
+    if facts.place.held.is_empty() || facts.claims.plans.len() < 2 {
+        return Vec::new();
+    }
+    let offers = state.scene.library().offers(&state.scene.subject(facts), nodes);
+    let present = offers.iter().find(|o| o.plan == facts.exec_plan).and_then(|o| o.rate.ok());
+    let view = |offer: Offer| PlanView {
+        runs: offer.plan == facts.exec_plan,
+        rate: offer.rate.ok(),
+        share: offer.rate.ok().zip(present).map(|(rate, present)| rate / present),
+        is_measured: offer.is_measured,
+        lacks: offer.rate.err().map(|lack| lack.to_string()),
+        plan: offer.plan,
+    };
+    let mut views: Vec<PlanView> = offers.into_iter().map(view).collect();
+    views.sort_by_key(|view| !view.runs);
+    views
 }

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Bar, Curve, ExecPlan, JobId, NodeName, NodeType, RescaleCosts, Sizes, UnixTime, UserId};
+use super::{
+    Assured, Bar, Curve, ExecPlan, JobId, NodeName, NodeType, RescaleCosts, Sizes, UnixTime, UserId,
+};
 
 /// A node that a malleable job holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,6 +76,9 @@ pub struct MalleableJob {
     pub block: u32,
     /// Rates, at least one entry.
     pub rates: Vec<RateCurve>,
+    /// What it shall make at the least; the sizes that do count more in `rates`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assured: Option<Assured>,
     /// Rescale costs.
     pub costs: RescaleCosts,
     /// How much of the configured hysteresis, and of the least time between changes, holds for it, 0 to 1:
@@ -97,4 +102,11 @@ pub struct MalleableJob {
     pub stay_secs: f64,
     /// Nodes of the partition that the job cannot use (features, GRES), sorted.
     pub excluded: Vec<NodeName>,
+}
+
+impl MalleableJob {
+    /// What it makes where the planner counts so much, samples a second.
+    pub fn known_rate(&self, counted: f64) -> f64 {
+        self.assured.map_or(counted, |assured| assured.known(counted))
+    }
 }

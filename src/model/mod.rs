@@ -3,6 +3,7 @@
 //!
 //! Nothing here does I/O, reads a clock or draws a random number.
 
+mod assured;
 pub mod bar;
 pub mod closed;
 pub mod constraint;
@@ -49,6 +50,7 @@ pub mod window;
 pub mod words;
 pub mod worker;
 
+pub use assured::{Assured, AssuredReason, Prospect};
 pub use bar::{Bar, Hold};
 pub use closed::{ClosedJob, SpeedRow};
 pub use constraint::{Constraint, ConstraintError};
@@ -87,7 +89,7 @@ pub use resources::{Allocation, Gpus, Parts, Resources, Unit, WithGpu};
 pub use round::RoundSummary;
 pub use sizes::{MAX_NODES_A_JOB, Sizes, SizesError};
 pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};
-pub use spec::{MAX_GRACE_SECS, MAX_NAME_CHARS, RunSpec};
+pub use spec::{MAX_GRACE_SECS, MAX_NAME_CHARS, RunSpec, is_rate};
 pub use state::MalleableState;
 pub use stops::{Stop, StopEnd};
 pub use time::UnixTime;

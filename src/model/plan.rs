@@ -103,7 +103,7 @@ pub struct JobPlan {
     pub nodes: Vec<Placement>,
     /// Execution plan to run.
     pub exec_plan: ExecPlan,
-    /// Rate that the planner expects, samples a second.
+    /// Rate that the planner expects, samples a second; what the planner counts, until the plan is judged.
     pub rate: f64,
     /// Sizes that are foreseen for the later steps (the forecast), as (step's end, nodes).
     pub forecast: Vec<(UnixTime, u32)>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobId, JobReason, NodeName, NodeReason, Note, UnixTime, UserId};
+use super::{AssuredReason, JobId, JobReason, NodeName, NodeReason, Note, UnixTime, UserId};
 
 /// Why a job got what it got.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,19 @@ pub struct JobVerdict {
     pub gets: u32,
     /// The reason, with its numbers.
     pub why: JobReason,
+    /// Whether it gets what its owner wants at the least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assured: Option<AssuredReason>,
+}
+
+impl JobVerdict {
+    /// All of it in one sentence.
+    pub fn words(&self) -> String {
+        match &self.assured {
+            Some(assured) => format!("{}; {assured}", self.why),
+            None => self.why.to_string(),
+        }
+    }
 }
 
 /// Why an idle node got the job it got, or none.

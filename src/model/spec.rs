@@ -10,6 +10,11 @@ pub const MAX_GRACE_SECS: u32 = 3600;
 /// Longest name of a profile or hash of a command.
 pub const MAX_NAME_CHARS: usize = 200;
 
+/// Whether a number can be a rate: positive and finite.
+pub fn is_rate(rate: f64) -> bool {
+    rate.is_finite() && rate > 0.0
+}
+
 /// What the lead's agent declares about the job, from the flags of `infill run`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -20,6 +25,8 @@ pub struct RunSpec {
     pub curve: Option<Curve>,
     /// Declared rescale costs.
     pub costs: Option<RescaleCosts>,
+    /// What it shall make at the least while others have more than their least, samples a second.
+    pub at_least: Option<f64>,
     /// Failures that are retried before the job fails. Scaling events never count.
     pub max_restarts: u32,
     /// Seconds that the command gets to save and exit after the rescale signal.
@@ -46,6 +53,7 @@ impl RunSpec {
         let sound = |secs: f64| (0.0..=86_400.0).contains(&secs);
         RunSpec {
             costs: self.costs.filter(|c| sound(c.up_secs) && sound(c.down_secs) && sound(c.start_secs)),
+            at_least: self.at_least.filter(|rate| is_rate(*rate)),
             grace_secs: self.grace_secs.min(MAX_GRACE_SECS),
             profile: self.profile.map(short),
             command_hash: short(self.command_hash),
@@ -61,6 +69,7 @@ impl Default for RunSpec {
             sizes: None,
             curve: None,
             costs: None,
+            at_least: None,
             max_restarts: 3,
             grace_secs: 60,
             profile: None,

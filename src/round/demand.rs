@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::assured::{There, Wish};
 use super::curves::{self, MOST_MEASURED};
 use super::facts::JobFacts;
 use super::turns::{self, Turns};
@@ -70,12 +71,24 @@ pub(super) fn jobs(
     let rated = candidates.into_iter().map(|c| Rated::of(c, library, &all_types, lent));
     let rated: Vec<Rated<'_>> = rated.collect();
     let weights = weights(&rated, turns, config);
-    let job = |(Rated { candidate, rates, unit }, weight): (Rated<'_>, f64)| {
+    // What a node-second of a job counts.
+    let worth = |rated: &Rated<'_>, weight: f64| match rated.unit {
+        unit if unit > 0.0 => weight * unit / f64::from(rated.candidate.block()),
+        _ => weight,
+    };
+    let there = There::of(gaps, rated.iter().map(|r| r.candidate.facts));
+    let most = rated.iter().zip(&weights).map(|(r, weight)| worth(r, *weight)).fold(0.0, f64::max);
+    let job = |(rated, weight): (Rated<'_>, f64)| {
+        let outweighs = most / worth(&rated, weight);
+        let Rated { candidate, rates, unit } = rated;
+        let wish = Wish::of((&candidate.subject, candidate.facts), &rates, &there, outweighs);
         let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
-        let rates = raised(rates, &candidate, probe, config, now);
+        let mut rates = raised(rates, &candidate, probe, config, now);
+        let assured = wish.map(|wish| wish.grant(&mut rates, &candidate.subject.sizes));
         let probing = library.is_probing(candidate.subject.job, now);
         let last_change = candidate.facts.changing.last_at.filter(|_| !probing);
         let mut job = malleable(&candidate, weight, rates, last_change, &config.costs, now);
+        job.assured = assured;
         let ahead = turns.ahead(candidate.facts, unit, candidate.subject.costs.start_secs);
         // What others of its name took says too little to leave it as it is for that alone.
         if ahead.said || config.objective == Objective::Completion {
@@ -285,6 +298,7 @@ fn malleable(
         held: facts.place.held.clone(),
         submitted_at: facts.submitted_at,
         last_change,
+        assured: None,
         stay_secs: 0.0,
         excluded: facts.excluded.clone(),
     }

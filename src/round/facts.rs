@@ -76,6 +76,8 @@ pub struct Claims {
     pub curve: Option<Curve>,
     /// What its rescales cost.
     pub costs: Option<RescaleCosts>,
+    /// What it shall make at the least, samples a second.
+    pub at_least: Option<f64>,
     /// Seconds that its command gets to save and exit.
     pub grace_secs: Option<f64>,
     /// Execution plans among which infill chooses; none where the program has but one.

@@ -5,6 +5,7 @@
 //! in where their jobs and nodes come from, and in nothing else. [`Scene::look`] takes in a snapshot,
 //! [`Scene::question`] asks, [`Question::solve`] and [`judge`] answer.
 
+mod assured;
 pub mod breaker;
 pub mod curves;
 pub mod demand;

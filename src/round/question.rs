@@ -1,9 +1,10 @@
 //! The question that a round asks of the planner, and the answer judged.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::config::Config;
-use crate::model::{Gaps, MalleableJob, Note, Plan, Report, UnixTime};
+use crate::model::{Gaps, JobId, MalleableJob, Note, Plan, Report, UnixTime};
 use crate::plan::{Problem, Violation, check, explain, fallback, plan, solver};
 
 /// What may be done in a round.
@@ -87,12 +88,21 @@ pub fn judge(
     let problem = question.problem(config);
     let (why, refused) = match solved {
         Ok(plan) => match check(&problem, &plan) {
-            Ok(()) => return Ok(Judged { plan, refused: Vec::new() }),
+            Ok(()) => return Ok(Judged { plan: known(plan, question), refused: Vec::new() }),
             Err(violations) => ("the checker refused the solver's plan", violations),
         },
         Err(why) => (why, Vec::new()),
     };
     let plan = fallback(&problem, why);
     check(&problem, &plan)?;
-    Ok(Judged { plan, refused })
+    Ok(Judged { plan: known(plan, question), refused })
+}
+
+/// The plan with the rates that jobs make, rather than those that are counted where some are assured.
+fn known(mut plan: Plan, question: &Question) -> Plan {
+    let by_id: BTreeMap<JobId, &MalleableJob> = question.jobs.iter().map(|job| (job.id, job)).collect();
+    for planned in &mut plan.jobs {
+        planned.rate = by_id.get(&planned.job).map_or(planned.rate, |job| job.known_rate(planned.rate));
+    }
+    plan
 }

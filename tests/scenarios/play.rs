@@ -203,7 +203,7 @@ impl<'a> Job<'a> {
             user: UserId(0),
             program: program(self.of),
             sizes: self.of.sizes.clone(),
-            claims: Claims { curve: self.of.curve.clone(), ..Claims::default() },
+            claims: Claims { curve: self.of.curve.clone(), at_least: self.of.at_least, ..Claims::default() },
             running: (standing == Standing::Running).then_some(held.len() as u32),
             waits_since: (standing == Standing::Waiting).then_some(self.since),
             standing,

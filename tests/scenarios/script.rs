@@ -186,6 +186,8 @@ pub struct Malleable {
     pub sizes: Sizes,
     /// The curve that it declares; absent: none.
     pub curve: Option<Curve>,
+    /// Samples a second that it shall make at the least; absent: none.
+    pub at_least: Option<f64>,
     /// What was measured of its program before, by node type.
     #[serde(default)]
     pub measured: BTreeMap<NodeType, Curve>,

@@ -184,7 +184,7 @@ fn changes(round: &Round) -> impl Iterator<Item = String> {
 /// The report's verdicts, without what the refusals say already.
 fn why(round: &Round) -> impl Iterator<Item = String> {
     let report = &round.report;
-    let alike = |v: &JobVerdict| (v.had, v.gets, v.why.to_string());
+    let alike = |v: &JobVerdict| (v.had, v.gets, v.words());
     let jobs = report.jobs.chunk_by(move |a, b| alike(a) == alike(b));
     let jobs = jobs.filter_map(|same| {
         let (first, last) = (same.first()?, same.last()?);
@@ -192,7 +192,7 @@ fn why(round: &Round) -> impl Iterator<Item = String> {
             1 => format!("job {}", first.job),
             _ => format!("jobs {} to {}", first.job, last.job),
         };
-        Some(format!("{who} ({} -> {}): {}", first.had, first.gets, first.why))
+        Some(format!("{who} ({} -> {}): {}", first.had, first.gets, first.words()))
     });
     let told = |node: &NodeName, why: &str| {
         round.gaps.refusal(node).is_some_and(|refusal| refusal.to_string() == why)

@@ -136,6 +136,17 @@ class ThePlan(unittest.TestCase):
             plan = infill.plan()
         self.assertTrue(plan.active)
         self.assertEqual(plan, infill.Plan(3, 12, 2, "default", 8, 5, 4, 1, ("n1", "n7")))
+        self.assertEqual((plan.dp, plan.tp, plan.pp, plan.zero, plan.offload), (8, 1, 1, 0, False))
+
+    def test_its_execution_plan(self):
+        variables = {
+            "INFILL_GENERATION": "1", "INFILL_PLAN": "mixed", "WORLD_SIZE": "16", "INFILL_DP": "4", "INFILL_TP": "2",
+            "INFILL_PP": "2", "INFILL_ZERO": "3", "INFILL_OFFLOAD": "1", "INFILL_GA": "8", "INFILL_GC": "1",
+        }  # fmt: skip
+        with mock.patch.dict(os.environ, variables):
+            plan = infill.plan()
+        self.assertEqual((plan.exec_plan, plan.dp, plan.tp, plan.pp, plan.zero), ("mixed", 4, 2, 2, 3))
+        self.assertEqual((plan.offload, plan.accumulate, plan.checkpointing), (True, 8, True))
 
 
 class Leaving(WithAgent):

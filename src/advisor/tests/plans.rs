@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::advisor::{Library, Progress, Room, Subject};
+use crate::advisor::{Library, Offer, Progress, Room, Subject};
 use crate::config::AdvisorConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{
@@ -209,6 +209,41 @@ fn a_plan_is_offered_where_it_can_run_and_counted_on_when_it_was_tried() {
     assert_eq!(rate("b", "new", 4), None, "a type on which it cannot run");
     let hoped = rate("b", "old", 4).unwrap();
     assert!((15.0..30.0).contains(&hoped), "less than what a would make there: {hoped}");
+}
+
+#[test]
+fn what_each_plan_gives_on_the_nodes_at_hand_is_told() {
+    let plans = vec![
+        plan("a", None, &[], false),
+        plan("b", None, &[], false),
+        plan("c", None, &["new"], false),
+        plan("d", Some("4"), &[], false),
+        plan("e", None, &[], false),
+    ];
+    let mut play = Play::new(&["a old 1:10,2:20", "e old 1:20,2:40"], plans);
+    play.subject.running = Some(2);
+    let offers = |play: &Play| play.library.offers(&play.subject, 2);
+    assert!(offers(&play).iter().all(|o| !o.is_measured && o.rate.is_err()), "nothing is known");
+    let node = NodeName::new("n1");
+    for (generation, plan, samples) in [(1, "a", 20.0), (2, "e", 40.0)] {
+        for second in 1..=20 {
+            let (nodes, hosts, secs, now) = (2, 2, 1.0, 100 * generation + second);
+            let progress =
+                Progress { generation, nodes, hosts, node: &node, samples, secs, step: None, opening: None };
+            let _ = play.library.progress(JOB, &key(plan, "old"), &progress, UnixTime(now as i64));
+        }
+    }
+    play.library.overflowed(&key("b", "old"), 1, UnixTime(500));
+    let said = |offer: &Offer| {
+        let what = offer.rate.map_or_else(|lack| lack.to_string(), |rate| format!("{rate:.0}"));
+        format!("{} {what} {}", offer.plan.0, offer.is_measured)
+    };
+    let mut said: Vec<String> = offers(&play).iter().map(said).collect();
+    assert_eq!(said[..2], ["e 40 true", "a 20 true"], "the best first");
+    said.sort();
+    assert_eq!(said[1], "b does not fit into memory: it ran out of it on 1 node false");
+    assert_eq!(said[2], "c is not for nodes of this type false");
+    assert_eq!(said[3], "d cannot have so many nodes false");
 }
 
 #[test]

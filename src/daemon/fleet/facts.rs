@@ -56,7 +56,8 @@ impl Entry {
         let spec = &self.machine.spec;
         let told = self.program().told.is_some();
         let grace_secs = told.then_some(f64::from(spec.grace_secs));
-        Claims { curve: spec.curve.clone(), costs: spec.costs, grace_secs, plans: spec.plans.clone() }
+        let (curve, plans) = (spec.curve.clone(), spec.plans.clone());
+        Claims { curve, costs: spec.costs, at_least: spec.at_least, grace_secs, plans }
     }
 
     /// What is to be kept of it, if it has just ended and has done anything.

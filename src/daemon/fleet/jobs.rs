@@ -283,7 +283,7 @@ impl Fleet {
     pub fn remember_why(&mut self, report: &Report) {
         for verdict in &report.jobs {
             if let Some(entry) = self.jobs.get_mut(&verdict.job) {
-                entry.about.why = verdict.why.to_string();
+                entry.about.why = verdict.words();
             }
         }
     }

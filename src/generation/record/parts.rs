@@ -63,6 +63,7 @@ record! {
         sizes: Option<Sizes>,
         curve: Option<Curve>,
         costs: Option<RescaleCosts>,
+        at_least: Option<f64>,
         max_restarts: u32,
         grace_secs: u32,
         profile: Option<String>,

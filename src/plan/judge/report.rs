@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use crate::model::{
-    Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving, MalleableJob, NodeName, NodeReason,
-    NodeVerdict, Note, Placement, Plan, Report, Shortage, Size, SolveStatus, Standing, UnixTime, Wanted,
-    WindowEnd,
+    AssuredReason, Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving, MalleableJob, NodeName,
+    NodeReason, NodeVerdict, Note, Placement, Plan, Report, Shortage, Size, SolveStatus, Standing, UnixTime,
+    Wanted, WindowEnd,
 };
 use crate::plan::space::cost::{self, Change};
 use crate::plan::space::problem::Problem;
@@ -22,7 +22,8 @@ pub fn explain(problem: &Problem<'_>, plan: &Plan) -> Report {
         let planned = plan.job(job.id)?;
         let why = job_reason(&round, job, planned);
         let (had, gets) = (job.held.len() as u32, planned.nodes.len() as u32);
-        Some(JobVerdict { job: job.id, had, gets, why })
+        let assured = assured(job, planned, &why);
+        Some(JobVerdict { job: job.id, had, gets, why, assured })
     };
     let jobs = jobs.into_iter().filter_map(verdict).collect();
     Report { at: problem.now, jobs, nodes: nodes(&round), notes: notes(&round), ..Report::default() }
@@ -132,10 +133,19 @@ fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> JobRe
     }
 }
 
+/// What became of what the job shall make at the least, unless something else than the plan decides.
+fn assured(job: &MalleableJob, planned: &JobPlan, why: &JobReason) -> Option<AssuredReason> {
+    use JobReason::{BacksOff, Barred, Busy, Drained};
+    let assured = job.assured.as_ref()?;
+    let decided = !matches!(why, Busy { .. } | Drained | BacksOff { .. } | Barred { .. });
+    decided.then(|| assured.outcome(planned.rate))
+}
+
 fn present_rate(problem: &Problem<'_>, job: &MalleableJob) -> f64 {
     let gap = job.held.first().and_then(|h| problem.gap(&h.node));
     let nodes = job.held.len() as u32;
-    gap.and_then(|g| cost::rate_of(job, &g.node_type, &job.exec_plan, nodes)).unwrap_or(0.0)
+    let counted = gap.and_then(|g| cost::rate_of(job, &g.node_type, &job.exec_plan, nodes));
+    counted.map_or(0.0, |rate| job.known_rate(rate))
 }
 
 fn keeps(problem: &Problem<'_>, job: &MalleableJob, size: Size) -> JobReason {

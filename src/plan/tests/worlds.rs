@@ -119,6 +119,7 @@ pub fn job(text: &str) -> MalleableJob {
         held: Vec::new(),
         submitted_at: NOW + -1000,
         last_change: None,
+        assured: None,
         stay_secs: 0.0,
         excluded: Vec::new(),
     };

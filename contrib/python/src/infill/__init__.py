@@ -10,6 +10,8 @@
 `infill.step` at each step boundary reports progress, and when the job gets another size lets all ranks call `save`
 after the same step and exit. Outside `infill run` it does nothing.
 
+`infill.run` in a batch script starts a command with execution plans that are declared in Python.
+
 `infill.live` goes further: processes stay alive while others join and leave.
 
 Callbacks are in `infill.lightning`, `infill.transformers` and `infill.keras`, a sampler in `infill.torch`; each is
@@ -24,10 +26,23 @@ import types
 from . import _children
 from ._live import live
 from ._plan import Plan, plan
+from ._plans import Way, plans, run
 from ._progress import report
 from ._rescale import leave, on_rescale, should_checkpoint, step
 
-__all__ = ["Plan", "leave", "live", "on_rescale", "plan", "report", "should_checkpoint", "step"]
+__all__ = [
+    "Plan",
+    "Way",
+    "leave",
+    "live",
+    "on_rescale",
+    "plan",
+    "plans",
+    "report",
+    "run",
+    "should_checkpoint",
+    "step",
+]
 
 _SUBMODULES = ("keras", "lightning", "torch", "transformers")
 

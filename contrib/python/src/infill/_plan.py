@@ -29,6 +29,20 @@ class Plan:
     local_rank: int
     #: Names of the job's nodes, in the order of their ranks.
     nodes: Tuple[str, ...]
+    #: What the execution plan says: processes that share each layer, stages that the layers are divided into,
+    #: stage of ZeRO, whether the optimizer works on the CPUs, micro-batches of a step, and whether activations
+    #: are computed again.
+    tp: int = 1
+    pp: int = 1
+    zero: int = 0
+    offload: bool = False
+    accumulate: int = 1
+    checkpointing: bool = False
+
+    @property
+    def dp(self) -> int:
+        """Replicas of the model."""
+        return max(1, self.world_size // max(1, self.tp * self.pp))
 
     @property
     def active(self) -> bool:
@@ -58,6 +72,12 @@ def plan() -> Plan:
         local_world_size=_number("LOCAL_WORLD_SIZE", 1),
         local_rank=_number("LOCAL_RANK", 0),
         nodes=tuple(nodes.split(",")) if nodes else (socket.gethostname(),),
+        tp=_number("INFILL_TP", 1),
+        pp=_number("INFILL_PP", 1),
+        zero=_number("INFILL_ZERO", 0),
+        offload=_number("INFILL_OFFLOAD", 0) > 0,
+        accumulate=_number("INFILL_GA", 1),
+        checkpointing=_number("INFILL_GC", 0) > 0,
     )
     return dataclasses.replace(started, **_moved)
 
