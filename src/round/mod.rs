@@ -28,7 +28,7 @@ pub use experience::GAPS_TO_LEARN_FROM;
 pub use facts::{Changing, Claims, JobFacts, Pause, Place, Program};
 pub use question::{Judged, Question, Terms, judge};
 pub use scene::{Advice, Scene};
-pub use turns::{Ahead, ENDED_TO_LEARN_FROM, Turns, keenness};
+pub use turns::{Ahead, ENDED_TO_LEARN_FROM, Turns};
 pub use usage::Usage;
 pub use warning::Warning;
 

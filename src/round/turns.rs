@@ -113,15 +113,10 @@ pub(super) fn factors(ahead: &[Ahead]) -> Vec<f64> {
     sorted.sort_by(f64::total_cmp);
     let Some(middle) = sorted.get(sorted.len() / 2).copied() else { return Vec::new() };
     let factor = |index: &f64| {
-        let steps = (keenness(index / middle).log2() * STEPS).round() / STEPS;
+        let steps = (KEENNESS * (index / middle).log2() * STEPS).round() / STEPS;
         steps.exp2().clamp(MOST.recip(), MOST)
     };
     indices.iter().map(factor).collect()
-}
-
-/// What a sample counts of a job of this index.
-pub fn keenness(index: f64) -> f64 {
-    index.powf(KEENNESS)
 }
 
 #[cfg(test)]

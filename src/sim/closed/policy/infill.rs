@@ -14,7 +14,6 @@ use crate::model::{
     Sizes, Standing, Submission, UnixTime, UserId, WindowEnd,
 };
 use crate::plan::{Problem, fallback};
-use crate::round::keenness;
 use crate::sim::closed::job::{Job, Run};
 use crate::sim::closed::learned::Learned;
 use crate::sim::closed::setup::Setup;
@@ -104,8 +103,7 @@ impl Infill {
             let offers = self.offers(view, job);
             let best = offers.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
             let left = self.left(job);
-            let left_secs = left / best + view.restart_secs.max(1.0);
-            let weight = keenness(left_secs.recip()) / best;
+            let weight = 1.0 / (best * view.restart_secs.max(1.0) + left);
             (best > 0.0).then_some(Candidate { job, offers, weight, left, fixed: false })
         };
         let (mut running, mut waiting): (Vec<_>, Vec<_>) =

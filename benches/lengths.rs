@@ -1,0 +1,95 @@
+//! How long it takes to learn how long jobs run: `cargo bench --bench lengths`.
+//!
+//! A hundred thousand jobs of five hundred users that have ended. Goals: at most 50 µs to take one in, at most 100 µs
+//! to say what is expected of one, with a forest; at most 60 s and 500 MiB to grow the forest anew. The same history
+//! and seed give the same answer.
+
+#[path = "common/mod.rs"]
+mod common;
+
+use std::time::Instant;
+
+use infill::advisor::length::Outlook;
+use infill::model::{JobId, Past, Submission};
+
+const JOBS: usize = 100_000;
+
+/// Jobs that are looked up.
+const ASKED: u32 = 2_000;
+
+/// A number between 0 and 1 that follows from others (SplitMix64).
+fn chance(of: u64) -> f64 {
+    let mut z = of.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+fn past(number: usize) -> Past {
+    let dice = |what: u64| chance(number as u64 * 16 + what);
+    let (user, kind) = ((dice(0) * 500.0) as u32, (dice(1) * 4.0) as u32);
+    let at = 60.0 * number as f64;
+    let usual = 10f64.powf(1.5 + 3.0 * chance(u64::from(user * 4 + kind)));
+    let secs = usual * (0.6 * (dice(2) + dice(3) - 1.0)).exp();
+    let job = Submission {
+        at,
+        user: format!("user{user:03}"),
+        name: format!("train-{kind}"),
+        nodes: 1 << (dice(4) * 4.0) as u32,
+        more: vec![1.0],
+        ..Submission::default()
+    };
+    Past { job, ended_at: at + secs, secs }
+}
+
+/// Says how long something took, and whether that is within its goal.
+fn tell(what: &str, value: f64, unit: &str, goal: f64) {
+    let verdict = if value <= goal { "within" } else { "BEYOND" };
+    println!("{what:<44} {value:9.2} {unit}  ({verdict} its goal of {goal} {unit})");
+}
+
+fn median_us(outlook: &mut Outlook, from: usize) -> f64 {
+    let mut times: Vec<f64> = (0..ASKED)
+        .map(|n| {
+            let job = past(from + n as usize).job;
+            let began = Instant::now();
+            outlook.meet(JobId(n + 1), &job);
+            began.elapsed().as_secs_f64() * 1e6
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn main() {
+    let history: Vec<Past> = (0..JOBS).map(past).collect();
+    let mut outlook = Outlook::default();
+    let began = Instant::now();
+    outlook.remember(&history);
+    let learned_us = began.elapsed().as_secs_f64() * 1e6 / JOBS as f64;
+    let alone_us = median_us(&mut outlook, JOBS);
+    outlook.retain(|_| false);
+    let memory = || common::most_resident_kib().map_or(0.0, |kib| kib as f64 / 1024.0);
+    let before = memory();
+    let began = Instant::now();
+    let forest = outlook.ground().grow(1).expect("a forest").expect("jobs enough");
+    let grown_secs = began.elapsed().as_secs_f64();
+    let grown_mib = memory() - before;
+    outlook.plant(forest);
+    let with_forest_us = median_us(&mut outlook, JOBS);
+    let said: Vec<f64> = (1..=ASKED).map(|n| outlook.of(JobId(n), None).secs(0.5)).collect();
+    tell("to take in a job that has ended", learned_us, "us", 50.0);
+    tell("to say what is expected, without a forest", alone_us, "us", 100.0);
+    tell("to say what is expected, with a forest", with_forest_us, "us", 100.0);
+    tell("to grow the forest anew", grown_secs, "s", 60.0);
+    tell("memory that this takes at most", grown_mib, "MiB", 500.0);
+    let mut again = Outlook::default();
+    again.remember(&history);
+    again.plant(again.ground().grow(1).expect("a forest").expect("jobs enough"));
+    (1..=ASKED).for_each(|n| again.meet(JobId(n), &past(JOBS + n as usize - 1).job));
+    let same = (1..=ASKED).zip(&said).all(|(n, said)| again.of(JobId(n), None).secs(0.5) == *said);
+    println!("the same history and seed give the same answer: {same}");
+    let right = |(n, said): (usize, &f64)| (past(JOBS + n).secs / said).ln().abs() < std::f64::consts::LN_2;
+    let within = said.iter().enumerate().filter(|(n, said)| right((*n, said))).count();
+    println!("within a factor of two: {:.0} % of {ASKED}", 100.0 * within as f64 / f64::from(ASKED));
+}
