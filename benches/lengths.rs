@@ -1,8 +1,8 @@
 //! How long it takes to learn how long jobs run: `cargo bench --bench lengths`.
 //!
-//! A hundred thousand jobs of five hundred users that have ended. Goals: at most 50 µs to take one in, at most 100 µs
-//! to say what is expected of one, with a forest; at most 60 s and 500 MiB to grow the forest anew. The same history
-//! and seed give the same answer.
+//! A hundred thousand jobs of five hundred users that have ended. Goals: at most 50 µs to take one in, at
+//! most 100 µs to say what is expected of one, with a forest; at most 60 s and 500 MiB to grow the forest
+//! anew. The same history and seed give the same answer.
 
 #[path = "common/mod.rs"]
 mod common;

@@ -113,7 +113,6 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
             lead,
             ..Place::default()
         },
-        exec_plan: ExecPlan::default(),
         changing: Changing::default(),
         course: Course::default(),
         submitted_at: UnixTime(answers::NOW - 4000),

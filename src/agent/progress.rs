@@ -1,9 +1,9 @@
 //! Progress of the command: datagrams to a Unix socket, or lines of its output that an expression matches.
 //!
 //! A datagram is text of words `key=value`: `samples=N` (samples processed since the sender's last datagram;
-//! the counts of all ranks are added up), `step=K`, `loss=X`, `total=N` (how
-//! many steps there will be in all; of samples, where it tells of no steps), and `saved=SECS` once a checkpoint was saved
-//! because of the rescale signal. Words with other keys are ignored.
+//! the counts of all ranks are added up), `step=K`, `loss=X`, `total=N` (how many steps there will be in all;
+//! of samples, where it tells of no steps), and `saved=SECS` once a checkpoint was saved because of the
+//! rescale signal. Words with other keys are ignored.
 
 use std::io;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The forest that helps to expect how long jobs run: grown anew each day from what ended, off the rounds, and never
-//! stored.
+//! The forest that helps to expect how long jobs run: grown anew each day from what ended, off the rounds,
+//! and never stored.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tracing::Level;
 
 use super::attention::Attention;
-use super::fleet::{Batch, Fleet, Gone, Lesson, Measured, Note, Output};
+use super::fleet::{Batch, Ended, Fleet, Gone, Lesson, Measured, Note, Output};
 use super::health::{Health, Problem, Topic};
 use super::ledger::Ledger;
 use super::lines::{Permit, Word};
@@ -158,8 +158,10 @@ impl State {
             }
             self.ledger.close_row(job);
         }
-        out.gone.iter().for_each(|gone| self.gone(gone, now));
-        out.ended.into_iter().for_each(|job| self.scene.library_mut().ended(job));
+        for Ended { job, gone } in out.ended {
+            gone.iter().for_each(|gone| self.gone(gone, now));
+            self.scene.library_mut().ended(job);
+        }
         out.stops.iter().for_each(|stopped| self.stopped(stopped, now));
         out.overflowed.iter().for_each(|overflowed| self.overflowed(overflowed, now));
         out.lived_through.iter().for_each(|lived| self.lived_through(lived, now));

@@ -144,9 +144,9 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
         rescales: machine.counts.rescales,
         restarts: machine.counts.restarts,
         kills: machine.counts.kills,
-        step: machine.course.step,
+        step: machine.counts.course.step,
         loss: about.loss,
-        samples: machine.course.samples,
+        samples: machine.counts.course.samples,
         // A sum of nothing would be -0.0.
         rate: running.then(|| about.rates.values().fold(0.0, |sum, rate| sum + rate)),
         wings: machine.wings.values().filter_map(|w| w.job).collect(),
@@ -169,9 +169,9 @@ fn plans(state: &State, facts: &JobFacts) -> Vec<PlanView> {
         return Vec::new();
     }
     let offers = state.scene.library().offers(&state.scene.subject(facts), nodes);
-    let present = offers.iter().find(|o| o.plan == facts.exec_plan).and_then(|o| o.rate.ok());
+    let present = offers.iter().find(|o| o.plan == facts.changing.exec_plan).and_then(|o| o.rate.ok());
     let view = |offer: Offer| PlanView {
-        runs: offer.plan == facts.exec_plan,
+        runs: offer.plan == facts.changing.exec_plan,
         rate: offer.rate.ok(),
         share: offer.rate.ok().zip(present).map(|(rate, present)| rate / present),
         is_measured: offer.is_measured,

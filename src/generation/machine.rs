@@ -92,7 +92,7 @@ pub struct NodesWanted {
 }
 
 /// What has happened to the job so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Changes of membership after the first generation.
     pub rescales: u32,
@@ -102,6 +102,8 @@ pub struct Counts {
     pub kills: u32,
     /// The longest that a command which stays alive took to be ready, seconds.
     pub warm_secs: u32,
+    /// How far it has come.
+    pub course: Course,
 }
 
 /// What the planner wants.
@@ -138,8 +140,6 @@ pub struct Machine {
     pub target: Option<Target>,
     /// What has happened so far.
     pub counts: Counts,
-    /// How far it has come.
-    pub course: Course,
     /// Misfortunes in a row.
     pub backoff: Backoff,
     /// When the membership last changed.
@@ -166,7 +166,6 @@ impl Machine {
             wings: BTreeMap::new(),
             target: None,
             counts: Counts::default(),
-            course: Course::default(),
             backoff: Backoff::default(),
             last_change: None,
             rescaled_at: None,

@@ -292,7 +292,7 @@ fn malleable(
         costs: beyond(&subject.costs, pause_secs),
         reluctance: reluctance(&subject.costs, usual),
         standing: facts.standing.clone(),
-        exec_plan: facts.exec_plan.clone(),
+        exec_plan: facts.changing.exec_plan.clone(),
         lead_node: facts.place.lead.clone(),
         lead_away: facts.place.lead_away,
         held: facts.place.held.clone(),

@@ -1,4 +1,5 @@
-//! What has happened to gaps since they were found: who holds them now, and who is about to be gone from them.
+//! What has happened to gaps since they were found: who holds them now, and who is about to be gone from
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -31,8 +31,6 @@ pub struct JobFacts {
     pub running: Option<u32>,
     /// Where it is.
     pub place: Place,
-    /// Its execution plan; in the middle of a change the one that it is changing to.
-    pub exec_plan: ExecPlan,
     /// How it changes its size.
     pub changing: Changing,
     /// How far it has come.
@@ -132,8 +130,10 @@ impl Place {
 }
 
 /// How a job changes its size.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changing {
+    /// Its execution plan; in the middle of a change the one that it is changing to.
+    pub exec_plan: ExecPlan,
     /// In which way it would now.
     pub way: Way,
     /// The pause that it is in, or that has just passed.

@@ -61,12 +61,18 @@ pub struct Scene {
     /// The gaps of the last trusted snapshot, and when they were found.
     gaps: Arc<Gaps>,
     gaps_at: UnixTime,
-    /// What was idle beside main jobs at the last look.
-    beside: Beside,
-    /// What made its windows less sure than usual.
-    notes: Vec<String>,
+    margin: Margin,
     types: NodeTypes,
     turns: Turns,
+}
+
+/// What the last look found besides gaps.
+#[derive(Debug, Default)]
+struct Margin {
+    /// What was idle beside main jobs.
+    beside: Beside,
+    /// What made windows less sure than usual.
+    notes: Vec<String>,
 }
 
 /// Types of nodes, as far as signatures of jobs need them.
@@ -95,8 +101,7 @@ impl Scene {
             leave: TimesToLeave::default(),
             gaps: Arc::default(),
             gaps_at: now,
-            beside: Beside::default(),
-            notes: Vec::new(),
+            margin: Margin::default(),
             types: NodeTypes::default(),
             turns: Turns::default(),
             config,
@@ -128,8 +133,8 @@ impl Scene {
         self.kept = Kept::of(&found);
         self.gaps = Arc::new(self.without_blocked(found, now));
         self.gaps_at = now;
-        self.beside = gaps::beside_main(&occupancy);
-        self.notes = gaps::notes(snapshot, &self.config.gaps);
+        let (beside, notes) = (gaps::beside_main(&occupancy), gaps::notes(snapshot, &self.config.gaps));
+        self.margin = Margin { beside, notes };
         self.note_types(snapshot, jobs);
         self.turns.look(jobs, config.planner.usage_half_life_secs, now);
         self.advise(jobs, advice, now);
@@ -146,7 +151,8 @@ impl Scene {
         slow.for_each(|job| self.exclude_short(job, &gaps, now));
         jobs.iter_mut().for_each(|job| self.keep_off(job, &gaps, now));
         extension::keep_from_others(&mut jobs, facts);
-        let notes = self.notes.iter().cloned().chain((!terms.trusted).then(|| DOUBTFUL.to_owned())).collect();
+        let notes =
+            self.margin.notes.iter().cloned().chain((!terms.trusted).then(|| DOUBTFUL.to_owned())).collect();
         let may_grow = terms.may_grow && terms.trusted;
         Question { gaps, jobs, at: now, may_grow, drain: terms.drain, notes }
     }
@@ -189,7 +195,7 @@ impl Scene {
 
     /// What was idle beside jobs of the main queue at the last look.
     pub fn beside_main(&self) -> &Beside {
-        &self.beside
+        &self.margin.beside
     }
 
     /// What is known of how jobs scale.

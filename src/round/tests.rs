@@ -54,7 +54,6 @@ fn job(id: u32, nodes: &str) -> JobFacts {
         waits_since: nodes.is_empty().then_some(NOW),
         running: None,
         place: Place { held, lead_now: lead.clone(), lead, ..Place::default() },
-        exec_plan: ExecPlan::default(),
         changing: Changing::default(),
         course: Course::default(),
         submitted_at: NOW,

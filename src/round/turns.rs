@@ -1,5 +1,5 @@
-//! Whose turn it is: how many times as much a sample of a job counts because the job may end soon, and because
-//! its owner has had less than a fair share.
+//! Whose turn it is: how many times as much a sample of a job counts because the job may end soon, and
+//! because its owner has had less than a fair share.
 
 use super::facts::JobFacts;
 use super::usage::Usage;
@@ -10,11 +10,12 @@ use crate::model::{UnixTime, duration};
 pub const ENDED_TO_LEARN_FROM: u32 = 100_000;
 
 /// Where stopping a job costs more than so many seconds, who has the best chance to end within some time
-/// changes too often: the shortest remaining work counts instead, corrected once it is outlived. On public logs
-/// the one is better at 30 s a stop, the other at 300 s.
+/// changes too often: the shortest remaining work counts instead, corrected once it is outlived. On public
+/// logs the one is better at 30 s a stop, the other at 300 s.
 const CHEAP_STOP_SECS: f64 = 100.0;
 
-/// Exponent of the index: with 1 short jobs would have everything, even nodes on which they gain next to nothing.
+/// Exponent of the index: with 1 short jobs would have everything, even nodes on which they gain next to
+/// nothing.
 const KEENNESS: f64 = 0.5;
 
 /// No job counts more than so many times as much as the one in the middle, or less.

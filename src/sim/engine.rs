@@ -93,7 +93,7 @@ impl Books {
     fn close(mut self, living: Vec<(JobId, JobScore)>, end: i64) -> Balance {
         let mut scores = self.ended;
         let balance = &mut self.balance;
-        (balance.finished, balance.until) = (scores.len(), end as f64);
+        balance.finished = scores.len();
         scores.extend(living);
         scores.sort_by_key(|(id, _)| *id);
         balance.jobs = scores.into_iter().map(|(_, score)| score).collect();

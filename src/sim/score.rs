@@ -136,8 +136,6 @@ pub struct Balance {
     pub jobs: Vec<JobScore>,
     /// Jobs that came to an end.
     pub finished: usize,
-    /// When the simulation ended, s.
-    pub until: f64,
     /// Over time.
     pub series: Vec<Sample>,
     /// Who was on each of the first nodes.
@@ -145,9 +143,11 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// Mean seconds from a job's submission to its end, or to that of the simulation; `None` where none ended.
+    /// Mean seconds from a job's submission to its end, or to that of the simulation; `None` where none
+    /// ended.
     pub fn jct_mean_secs(&self) -> Option<f64> {
-        let secs = |job: &JobScore| job.ended_at.unwrap_or(self.until) - job.submitted_at as f64;
+        let until = self.series.last().map_or(0.0, |last| last.at + last.secs);
+        let secs = |job: &JobScore| job.ended_at.unwrap_or(until) - job.submitted_at as f64;
         let sum: f64 = self.jobs.iter().map(secs).sum();
         (self.finished > 0).then(|| sum / self.jobs.len() as f64)
     }

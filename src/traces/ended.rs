@@ -42,9 +42,9 @@ const ENDED: [&str; 11] = [
 /// Reads what `sacct --parsable2` prints with its header, for instance `TZ=UTC sacct -aXPo` and
 /// [`SACCT_FORMAT`]. Columns may be in any order, and others are ignored. `JobIDRaw`, or `JobID` where no job
 /// is of an array, `User`, `Submit`, `Start`, `End`, `NNodes` and `State` must be; `Account`, `JobName`,
-/// `WorkDir`, `SubmitLine`, `ElapsedRaw`, `Timelimit`, `AllocTRES`, `ExitCode` and `Partition` may be. Jobs of the partition `without`
-/// are left out, if it is named. Times have no zone,
-/// and are taken for UTC. A job that was requeued counts with its last run.
+/// `WorkDir`, `SubmitLine`, `ElapsedRaw`, `Timelimit`, `AllocTRES`, `ExitCode` and `Partition` may be. Jobs
+/// of the partition `without` are left out, if it is named. Times have no zone, and are taken for UTC. A job
+/// that was requeued counts with its last run.
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, or has too many malformed lines.
@@ -85,8 +85,8 @@ struct Columns {
     job: usize,
     user: usize,
     submit: usize,
-    start: usize,
-    end: usize,
+    /// Start and end.
+    ran: (usize, usize),
     nodes: usize,
     state: usize,
     account: Option<usize>,
@@ -106,8 +106,7 @@ impl Columns {
             job: table.find("JobIDRaw").map_or_else(|| table.require("JobID"), Ok)?,
             user: table.require("User")?,
             submit: table.require("Submit")?,
-            start: table.require("Start")?,
-            end: table.require("End")?,
+            ran: (table.require("Start")?, table.require("End")?),
             nodes: table.require("NNodes")?,
             state: table.require("State")?,
             account: table.find("Account"),
@@ -125,14 +124,14 @@ impl Columns {
     /// The job of a row; `None` where it is none that has ended.
     fn read(&self, row: &Row, without: &str) -> Result<Option<EndedJob>, String> {
         let submit = time("Submit", row.get(self.submit))?;
-        let (start, end) = (time("Start", row.get(self.start))?, time("End", row.get(self.end))?);
+        let (start, end) = (time("Start", row.get(self.ran.0))?, time("End", row.get(self.ran.1))?);
         let (number, state) = (row.get(self.job), first_word(row.get(self.state)));
         let has_ended = ENDED.contains(&state) && !number.contains('.');
         let is_wing = lead_in(row.get_if(self.name)).is_some();
         let counts = has_ended && !is_wing && (without.is_empty() || row.get_if(self.partition) != without);
         let Some((start, end)) = start.zip(end).filter(|_| counts) else { return Ok(None) };
         if end < start {
-            return Err(wrong("End", row.get(self.end), "a time after Start"));
+            return Err(wrong("End", row.get(self.ran.1), "a time after Start"));
         }
         let ran = self.ran(row, start, end)?;
         // Whoever is cancelled in the queue has a start and an end, too.
@@ -159,7 +158,7 @@ impl Columns {
         let state = first_word(row.get(self.state));
         let secs = (end - start) as f64;
         if secs > MAX_SECS {
-            return Err(wrong("End", row.get(self.end), "a time within three hundred years of Start"));
+            return Err(wrong("End", row.get(self.ran.1), "a time within three hundred years of Start"));
         }
         Ok(EndedJob {
             job: job_id(row.get(self.job))?,

@@ -14,8 +14,8 @@ const USUAL_WEIGHT: f64 = 1.0;
 
 /// Reads the malleable jobs of a simulation: CSV with a header; columns `name`, `submit_s` (s since the
 /// simulation's start, rounded up), `samples`, `min_nodes`, `max_nodes`, `curve` (a name in the table of
-/// curves) and perhaps `weight` (else 1) and `user`, in any order, others ignored. The jobs come sorted by submission. A
-/// name that is used again is malformed.
+/// curves) and perhaps `weight` (else 1) and `user`, in any order, others ignored. The jobs come sorted by
+/// submission. A name that is used again is malformed.
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, has too many malformed lines, or no job.

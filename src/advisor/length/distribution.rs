@@ -108,8 +108,8 @@ impl Lengths {
         if left.is_empty() { vec![(done_secs / 2.0).max(LEAST_MORE_SECS)] } else { left }
     }
 
-    /// What is left of a job that has run for so long: the atoms that it has not outlived; where it has outlived
-    /// all, half of what it has done.
+    /// What is left of a job that has run for so long: the atoms that it has not outlived; where it has
+    /// outlived all, half of what it has done.
     pub fn left(&self, done_secs: f64) -> Lengths {
         let left = self.left_secs(done_secs).into_iter().map(|secs| secs.max(SHORTEST_SECS).ln());
         Lengths(left.collect())

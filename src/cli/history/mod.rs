@@ -19,8 +19,8 @@ pub struct HistoryArgs {
 enum HistoryCommand {
     /// Predict the lengths of a log's jobs as they came, and show how well; needs no daemon
     Check(check::CheckArgs),
-    /// Take in the jobs that have ended, of all partitions but the malleable one, from Slurm's accounting; for administrators. What
-    /// is known already stays, so that it can be repeated
+    /// Take in the jobs that have ended, of all partitions but the malleable one, from Slurm's accounting;
+    /// for administrators. What is known already stays, so that it can be repeated
     Import(import::ImportArgs),
 }
 

@@ -45,7 +45,8 @@ pub struct PolicyRow {
     pub rescales: u64,
     /// Jobs that came to an end.
     pub finished: usize,
-    /// Mean seconds from a job's submission to its end, or to that of the simulation; `null` where none ended.
+    /// Mean seconds from a job's submission to its end, or to that of the simulation; `null` where none
+    /// ended.
     pub jct_mean_s: Option<f64>,
     /// Rounds.
     pub rounds: u64,

@@ -122,7 +122,7 @@ impl Entry {
 
     /// Adds to the sums that people are shown.
     fn add_up(&mut self, node: &NodeName, told: &Progress<'_>) {
-        self.machine.course.add(told.samples, told.step, told.total);
+        self.machine.counts.course.add(told.samples, told.step, told.total);
         let about = &mut self.about;
         about.loss = told.loss.filter(|l| l.is_finite()).or(about.loss);
         if told.opening.is_none() {

@@ -60,7 +60,7 @@ impl Mark {
     fn of(machine: &Machine) -> Self {
         let wings = machine.wings.iter().map(|(order, w)| (*order, w.job)).collect();
         let (phase, generation) = (machine.phase.clone(), machine.generation.number);
-        let fifths = (machine.course.held_secs.max(LITTLE_SECS).log2() * FIFTHS) as u32;
+        let fifths = (machine.counts.course.held_secs.max(LITTLE_SECS).log2() * FIFTHS) as u32;
         Mark { phase, generation, wings, obstacles: machine.obstacles.stored(), fifths }
     }
 }
@@ -172,7 +172,7 @@ impl Entry {
     pub fn note_training(&mut self, now: UnixTime) {
         if let Some((since, nodes)) = self.trained.take() {
             let secs = now.secs_since(since).clamp(0.0, LONGEST_TURN_SECS);
-            self.machine.course.held_secs += secs * f64::from(nodes);
+            self.machine.counts.course.held_secs += secs * f64::from(nodes);
         }
         if let Phase::Running { members } = &self.machine.phase {
             self.trained = Some((now, self.machine.nodes_of(members.len())));

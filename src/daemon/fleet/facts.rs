@@ -63,7 +63,7 @@ impl Entry {
     /// What is to be kept of it, if it has just ended and has done anything.
     pub fn gone(&self, now: UnixTime) -> Option<Gone> {
         let machine = &self.machine;
-        let did_something = machine.course.held_secs > 0.0 || machine.course.samples > 0.0;
+        let did_something = machine.counts.course.held_secs > 0.0 || machine.counts.course.samples > 0.0;
         (self.has_just_ended() && did_something).then(|| Gone {
             facts: self.facts(now),
             account: machine.submitted.account.clone(),
@@ -98,13 +98,13 @@ impl Entry {
             waits_since: self.waits_since.filter(|_| waits),
             running,
             place: place(machine, now),
-            exec_plan: machine.exec_plan().clone(),
             changing: Changing {
+                exec_plan: machine.exec_plan().clone(),
                 way: machine.way(),
                 pause: self.pause.filter(|_| self.runs()),
                 last_at: machine.rescaled_at,
             },
-            course: machine.course,
+            course: machine.counts.course,
             submitted_at: about.submitted_at,
             excluded: self.excluded(now),
             ending: matches!(machine.phase, Phase::Ending { .. }),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tracing::Level;
 
 use super::entry::{About, Entry};
-use super::output::{Batch, Lesson, Output};
+use super::output::{Batch, Ended, Lesson, Output};
 use super::racing::Racing;
 use crate::config::Config;
 use crate::daemon::lines::{Agent, Word};
@@ -219,8 +219,7 @@ impl Fleet {
         entry.note_waiting(now);
         entry.note_training(now);
         entry.note_end();
-        out.gone.extend(entry.gone(now));
-        out.ended.extend(entry.has_ended().then_some(job));
+        out.ended.extend(entry.has_ended().then(|| Ended { job, gone: entry.gone(now).map(Box::new) }));
         outcome.notes.iter().for_each(|note| out.note(Level::INFO, job, note));
         if let Some((generation, nodes, why)) = outcome.started {
             let text = format!("generation {generation} begins on {} nodes: {why}", nodes.len());

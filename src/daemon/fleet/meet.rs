@@ -6,7 +6,7 @@ use tracing::Level;
 
 use super::entry::{About, Entry};
 use super::jobs::Fleet;
-use super::output::{Batch, Output};
+use super::output::{Batch, Ended, Output};
 use crate::generation::{Effect, Machine, Outcome, Sight, nodes_of_main};
 use crate::model::{
     BaseState, Doubt, Hold, Job, JobId, Request, Share, Sizes, Snapshot, UnixTime, Wishes, lead_of,
@@ -127,7 +127,7 @@ impl Fleet {
                     job.id,
                     "this number is another user's job now: the former one is gone",
                 );
-                out.ended.push(job.id);
+                out.ended.push(Ended { job: job.id, gone: None });
             }
             out.note(Level::INFO, job.id, format!("a malleable job of {} for {sizes} nodes", job.user_name));
             let mut machine = Machine::new(job.id, sizes, now);

@@ -14,4 +14,4 @@ pub(crate) mod tests;
 
 pub use entry::About;
 pub use jobs::Fleet;
-pub use output::{Batch, Gone, Lesson, Measured, Note, Output};
+pub use output::{Batch, Ended, Gone, Lesson, Measured, Note, Output};

@@ -91,7 +91,16 @@ impl<T> Lesson<T> {
     }
 }
 
-/// A job that has just ended.
+/// A job that has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// Which.
+    pub job: JobId,
+    /// Once, as it was, if it did anything.
+    pub gone: Option<Box<Gone>>,
+}
+
+/// A job that has just ended, and what it did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gone {
     /// As it was.
@@ -155,9 +164,7 @@ pub struct Output {
     /// Jobs whose generation was interrupted.
     pub interrupted: Vec<JobId>,
     /// Jobs that have ended.
-    pub ended: Vec<JobId>,
-    /// The same, once each, as they were: those that did anything.
-    pub gone: Vec<Gone>,
+    pub ended: Vec<Ended>,
     /// How commands came to their end that were asked to save and exit.
     pub stops: Vec<Lesson<Stop>>,
     /// On how many nodes commands ran out of memory.
@@ -187,7 +194,6 @@ impl Output {
         self.generations.extend(other.generations);
         self.interrupted.extend(other.interrupted);
         self.ended.extend(other.ended);
-        self.gone.extend(other.gone);
         self.stops.extend(other.stops);
         self.overflowed.extend(other.overflowed);
         self.lived_through.extend(other.lived_through);

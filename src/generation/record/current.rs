@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::generation::machine::{Generation, Machine, NodesWanted, Store, Submitted};
 use crate::generation::obstacles::Obstacles;
 use crate::generation::phase::{Away, Next, Phase, Regroup, StopReason};
-use crate::model::{Course, ExecPlan, Hold, JobId, NodeName, Sizes, UnixTime};
+use crate::model::{ExecPlan, Hold, JobId, NodeName, Sizes, UnixTime};
 
 use super::parts::{BackoffRecord, CountsRecord, SpecRecord, WingRecord, WorkerRecord, record};
 
@@ -30,8 +30,6 @@ pub struct Record {
     workers: BTreeMap<NodeName, WorkerRecord>,
     wings: BTreeMap<u64, WingRecord>,
     counts: CountsRecord,
-    #[serde(default)]
-    course: Course,
     backoff: BackoffRecord,
     last_change: Option<UnixTime>,
     rescaled_at: Option<UnixTime>,
@@ -183,7 +181,6 @@ impl From<&Machine> for Record {
             workers: m.workers.into_iter().map(|(node, w)| (node, w.into())).collect(),
             wings: m.wings.into_iter().map(|(order, w)| (order, w.into())).collect(),
             counts: m.counts.into(),
-            course: m.course,
             backoff: m.backoff.into(),
             last_change: m.last_change,
             rescaled_at: m.rescaled_at,
@@ -205,7 +202,6 @@ impl From<Record> for Machine {
             wings: r.wings.into_iter().map(|(order, w)| (order, w.into())).collect(),
             target: None,
             counts: r.counts.into(),
-            course: r.course,
             backoff: r.backoff.into(),
             last_change: r.last_change,
             rescaled_at: r.rescaled_at,

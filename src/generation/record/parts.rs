@@ -6,7 +6,8 @@ use crate::generation::backoff::Backoff;
 use crate::generation::machine::Counts;
 use crate::generation::worker::{Live, Wing, Worker};
 use crate::model::{
-    BatchMode, Curve, DeclaredPlan, Exit, JobId, NodeName, RescaleCosts, RunSpec, Sizes, UnixTime, WingOrder,
+    BatchMode, Course, Curve, DeclaredPlan, Exit, JobId, NodeName, RescaleCosts, RunSpec, Sizes, UnixTime,
+    WingOrder,
 };
 
 /// A record with the fields of a value. A field that the value gains later is missed by the compiler here,
@@ -88,6 +89,8 @@ record! {
         kills: u32,
         #[serde(default)]
         warm_secs: u32,
+        #[serde(default)]
+        course: Course,
     }
 }
 

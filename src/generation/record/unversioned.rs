@@ -8,7 +8,7 @@ use crate::generation::backoff::Backoff;
 use crate::generation::machine::{Counts, Generation, Machine, Submitted};
 use crate::generation::obstacles::Obstacles;
 use crate::generation::phase::{Next, Phase, StopReason};
-use crate::model::{Course, ExecPlan, JobId, NodeName, Sizes, UnixTime};
+use crate::model::{ExecPlan, JobId, NodeName, Sizes, UnixTime};
 
 use super::parts::{SpecRecord, WingRecord, WorkerRecord};
 
@@ -129,8 +129,12 @@ impl From<Unversioned> for Machine {
             workers: r.workers.into_iter().map(|(node, w)| (node, w.into())).collect(),
             wings: r.wings.into_iter().map(|(order, w)| (order, w.into())).collect(),
             target: None,
-            course: Course::default(),
-            counts: Counts { rescales: r.rescales, restarts: r.restarts, kills: r.kills, warm_secs: 0 },
+            counts: Counts {
+                rescales: r.rescales,
+                restarts: r.restarts,
+                kills: r.kills,
+                ..Counts::default()
+            },
             backoff,
             last_change: r.last_change,
             rescaled_at: r.rescaled_at,

@@ -17,8 +17,8 @@ pub struct Setup {
     pub speeds: Speeds,
     /// What is known of models beforehand.
     pub facts: BTreeMap<String, ModelFacts>,
-    /// Whether policies of infill know how many steps jobs will make; else they expect what jobs of the same model
-    /// made that ended before.
+    /// Whether policies of infill know how many steps jobs will make; else they expect what jobs of the same
+    /// model made that ended before.
     pub knows_lengths: bool,
     /// Seconds without a step when a job starts, or goes over to other GPUs or another plan.
     pub restart_secs: f64,

@@ -271,7 +271,8 @@ fn course(job: &SimJob, told: bool) -> Course {
     Course { samples: job.done, total, ..Course::default() }
 }
 
-/// What a daemon would know of the job. `told`: whether its owner declares how it scales, and how much it does.
+/// What a daemon would know of the job. `told`: whether its owner declares how it scales, and how much it
+/// does.
 fn facts(job: &SimJob, told: bool, view: &View<'_>) -> JobFacts {
     let standing = match job.size() {
         0 => Standing::Waiting,
@@ -295,9 +296,13 @@ fn facts(job: &SimJob, told: bool, view: &View<'_>) -> JobFacts {
         waits_since: (job.size() == 0).then_some(UnixTime(job.since)),
         running: job.runs(view.now).then(|| job.members()),
         place: place(job, view),
-        exec_plan: ExecPlan::default(),
         // What it costs is told with the job.
-        changing: Changing { way: Way::Restart, pause: job.pause(), last_at: job.changed_at() },
+        changing: Changing {
+            exec_plan: ExecPlan::default(),
+            way: Way::Restart,
+            pause: job.pause(),
+            last_at: job.changed_at(),
+        },
         course: course(job, told),
         submitted_at: UnixTime(job.submitted.at),
         excluded: Vec::new(),

@@ -107,7 +107,7 @@ fn a_number_that_is_another_users_job_now_passes_nothing_on() {
         let lead = snapshot.jobs.iter_mut().find(|j| j.id == LEAD).unwrap();
         *lead = crate::model::Job { user_id: crate::model::UserId(1002), ..pending(LEAD) };
         let (out, _) = rig.fleet.see(&snapshot, rig.now, rig.now);
-        assert_eq!(out.ended, [LEAD], "the former job is over");
+        assert_eq!(out.ended.iter().map(|e| e.job).collect::<Vec<_>>(), [LEAD], "the former job is over");
         let machine = rig.fleet.machine(LEAD).unwrap();
         assert_eq!((machine.state(), machine.generation.number), (MalleableState::Queued, 0));
         assert!(machine.workers.is_empty() && !rig.fleet.has_agent(&(LEAD, n(1))));
