@@ -67,9 +67,8 @@ impl Message {
             "step" => self.step = Some(value.parse().ok()?),
             // A loss that diverged is worth no alarm here: it is just not shown.
             "loss" => self.loss = Some(value.parse().ok()?).filter(|x: &f64| x.is_finite()),
-            "total" => {
-                self.total = Some(value.parse().ok().filter(|n| *n > 0.0 && *n <= MAX_SAMPLES)?);
-            }
+            // Some say -1 or infinity where they do not know.
+            "total" => self.total = value.parse().ok().filter(|n| *n > 0.0 && *n <= MAX_SAMPLES),
             "saved" => self.saved = value.parse::<f64>().is_ok(),
             _ => return Some(false),
         }
@@ -243,7 +242,7 @@ mod tests {
         check("step=7 colour=red", Some((0.0, Some(7), None)));
         check("samples=3 loss=nan", Some((3.0, None, None)));
         check("samples=-1", None);
-        check("total=0", None);
+        check("samples=3 total=-1", Some((3.0, None, None)));
         assert_eq!(Message::parse(b"step=7 total=100").and_then(|m| m.total), Some(100.0));
         check("samples=inf", None);
         check("samples=1e300", None);

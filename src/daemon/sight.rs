@@ -136,6 +136,15 @@ impl<'a> Sight<'a> {
             self.clean(&mut job.why);
             self.clean(&mut job.advice);
             self.clean(&mut job.leaving);
+            if !self.owns(job.job) {
+                // What it rests on is others' use, and what was measured of their programs.
+                if self.private.usage || self.private.users {
+                    job.turn.clear();
+                }
+                if self.private.profiles() {
+                    (job.ends, job.plans) = (None, Vec::new());
+                }
+            }
             self.clean(&mut job.turn);
             job.shortage.iter_mut().for_each(|what| self.clean(what));
         }

@@ -113,10 +113,12 @@ fn ends(state: &State, facts: &JobFacts) -> Option<EndView> {
     let nodes = facts.running?;
     let (ahead, unit) = state.scene.ahead(facts);
     let rates = state.scene.library().rates(&state.scene.subject(facts), &[]);
-    let speed = rates.first()?.curve.rate(nodes) / unit;
+    let now = rates.iter().find(|r| r.exec_plan == facts.changing.exec_plan);
+    let speed = now.or(rates.first())?.curve.rate(nodes) / unit;
     let left = ahead.left();
     let at = |share: f64| left.secs(share) / speed;
-    (unit > 0.0 && speed > 0.0).then(|| EndView {
+    let is_sound = unit > 0.0 && speed > 0.0 && (0.0..1e12).contains(&at(0.9));
+    is_sound.then(|| EndView {
         low_secs: at(0.1),
         median_secs: at(0.5),
         high_secs: at(0.9),

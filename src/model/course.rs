@@ -2,40 +2,60 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Steps from which it can be told how many samples a step has.
+const FEW_STEPS: u64 = 5;
+
+/// Larger totals are none.
+const MAX_TOTAL: f64 = 1e15;
+
+/// A total is raised if it grows by more than this share.
+const RAISED: f64 = 0.01;
+
 /// What a job has done, and what it says of its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Course {
-    /// Samples that it has made.
+    /// Samples that it has made, as far as anybody heard.
     pub samples: f64,
     /// Node-seconds for which it has trained.
     pub held_secs: f64,
     /// Its last step.
     pub step: Option<u64>,
+    /// The first step of which anybody heard, and the samples by then.
+    pub from: Option<(u64, f64)>,
     /// How many steps it will make in all, by its own word; of samples, where it tells of no steps.
     pub total: Option<f64>,
+    /// Whether it has raised that: its word is not believed any more.
+    pub raised: bool,
     /// Samples in all that follow from what it said first.
     pub first_said: Option<f64>,
 }
 
 impl Course {
-    /// Samples that it will have made in all, by its own word. Of steps as many samples are to come each as
-    /// came so far.
+    /// Samples that it will have made in all, by its own word, if that can be believed. Of steps as many
+    /// samples are to come each as came since it was first heard.
     pub fn said_samples(&self) -> Option<f64> {
-        let total = self.total.filter(|total| total.is_finite() && *total > 0.0)?;
-        let samples = match self.step {
-            Some(step) if step > 0 && self.samples > 0.0 => self.samples * total / step as f64,
-            Some(_) => return None,
-            None => total,
+        let total = self.total.filter(|_| !self.raised)?;
+        let samples = match (self.step, self.from) {
+            (Some(step), Some((from, before))) if step >= from + FEW_STEPS => {
+                let a_step = (self.samples - before) / (step - from) as f64;
+                self.samples + (total - step as f64).max(0.0) * a_step
+            }
+            (Some(_), _) => return None,
+            (None, _) => total,
         };
-        samples.is_finite().then_some(samples)
+        (samples.is_finite() && samples > 0.0).then_some(samples)
     }
 
     /// Takes in further progress: samples, the last step, and what is said of the total.
     pub fn add(&mut self, samples: f64, step: Option<u64>, total: Option<f64>) {
         self.samples = (self.samples + samples).min(f64::MAX);
         self.step = step.or(self.step).max(self.step);
-        self.total = total.filter(|t| t.is_finite() && *t > 0.0).or(self.total);
+        self.from = self.from.or(self.step.map(|step| (step, self.samples)));
+        if let Some(total) = total.filter(|total| *total > 0.0 && *total <= MAX_TOTAL) {
+            self.raised |= self.total.is_some_and(|before| total > before * (1.0 + RAISED));
+            self.total = Some(total);
+        }
         self.first_said = self.first_said.or(self.said_samples());
     }
 
@@ -53,20 +73,33 @@ mod tests {
     #[test]
     fn a_total_of_steps_is_one_of_samples() {
         let mut course = Course::default();
-        course.add(0.0, Some(0), Some(100.0));
+        // It goes on from a checkpoint.
+        course.add(64.0, Some(9000), Some(10_000.0));
         assert_eq!((course.said_samples(), course.first_said), (None, None), "nothing to reckon with");
-        course.add(640.0, Some(10), Some(100.0));
-        assert_eq!(course.said_samples(), Some(6400.0));
-        course.add(640.0, Some(20), Some(200.0));
-        assert_eq!((course.said_samples(), course.first_said), (Some(12_800.0), Some(6400.0)));
-        course.add(64.0, Some(15), Some(f64::NAN));
-        assert_eq!((course.step, course.total), (Some(20), Some(200.0)));
+        course.add(640.0, Some(9010), Some(10_000.0));
+        assert_eq!(course.said_samples(), Some(704.0 + 990.0 * 64.0));
+        course.add(640.0, Some(9020), Some(f64::NAN));
+        course.add(64.0, Some(9015), Some(1e300));
+        assert_eq!((course.step, course.total), (Some(9020), Some(10_000.0)));
+        assert_eq!(course.first_said, Some(704.0 + 990.0 * 64.0));
         let mut samples = Course::default();
         samples.add(10.0, None, Some(50.0));
         assert_eq!(samples.said_samples(), Some(50.0));
-        assert_eq!(
-            (samples.work_secs(2.0), Course { held_secs: 7.0, ..Course::default() }.work_secs(2.0)),
-            (5.0, 7.0)
-        );
+        let held = Course { held_secs: 7.0, ..Course::default() };
+        assert_eq!((samples.work_secs(2.0), held.work_secs(2.0)), (5.0, 7.0));
+    }
+
+    #[test]
+    fn a_word_that_is_raised_is_none() {
+        let mut course = Course::default();
+        for step in 0..20 {
+            course.add(8.0, Some(step), Some((step + 1) as f64));
+        }
+        assert_eq!(course.said_samples(), None);
+        let mut shortened = Course::default();
+        for (step, total) in [(0, 100.0), (10, 100.0), (20, 60.0)] {
+            shortened.add(80.0, Some(step), Some(total));
+        }
+        assert_eq!(shortened.said_samples(), Some(240.0 + 40.0 * 8.0));
     }
 }

@@ -16,6 +16,12 @@ use crate::model::{Assured, Curve, CurvePoint, Gaps, JobId, NodeName, NodeType, 
 /// a node than of their first, and have changes to pay for, too.
 const MARGIN: f64 = 3.0;
 
+/// No rate counts more than so many times a node: who waits for very long counts more in the end.
+const MOST: f64 = 80.0;
+
+/// Nor does it for the sake of others' shares.
+const MOST_MORE: f64 = 1e6;
+
 /// Nodes, or places of such, that there are, and who has them.
 pub(super) struct There<'a> {
     types: BTreeMap<&'a NodeName, &'a NodeType>,
@@ -86,7 +92,7 @@ impl Wish {
             assured.prospect = prospect(&offers);
             if let Prospect::Open { needs } = assured.prospect {
                 let unit = rates.iter().map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max);
-                assured.bonus = MARGIN * f64::from(needs) * unit * more.max(1.0);
+                assured.bonus = (MARGIN * f64::from(needs)).min(MOST) * unit * more.clamp(1.0, MOST_MORE);
             }
             let fits = |offer: Offer| if offer.fits() { offer.sizes } else { BTreeSet::new() };
             raised = offers.into_iter().map(fits).collect();

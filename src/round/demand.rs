@@ -27,8 +27,10 @@ pub(super) struct Candidate<'a> {
 struct Rated<'a> {
     candidate: Candidate<'a>,
     rates: Vec<RateCurve>,
-    /// Samples a second on one node.
+    /// Samples a second on one node, or a guess.
     unit: f64,
+    /// The same; 0 where it is a guess.
+    known_unit: f64,
 }
 
 impl<'a> Rated<'a> {
@@ -41,13 +43,15 @@ impl<'a> Rated<'a> {
         let rates = rates(&candidate.subject, candidate.block(), library, types);
         let rates = on_its_kind(rates, candidate.facts.program.on_cpus, lent);
         let unit = unit(&rates, &candidate.subject.sizes);
-        Rated { candidate, rates, unit }
+        let prior = curves::prior(&candidate.subject.sizes);
+        let known_unit = if rates.iter().all(|r| r.curve == prior) { 0.0 } else { unit };
+        Rated { candidate, rates, unit, known_unit }
     }
 }
 
 /// Samples a second that are believed of a job on one node; 0 where nothing can be said.
 pub(super) fn unit_of(candidate: Candidate<'_>, library: &Library, gaps: &Gaps) -> f64 {
-    Rated::of(candidate, library, &types(gaps), None).unit
+    Rated::of(candidate, library, &types(gaps), None).known_unit
 }
 
 impl Candidate<'_> {
@@ -80,7 +84,7 @@ pub(super) fn jobs(
     let most = rated.iter().zip(&weights).map(|(r, weight)| worth(r, *weight)).fold(0.0, f64::max);
     let job = |(rated, weight): (Rated<'_>, f64)| {
         let outweighs = most / worth(&rated, weight);
-        let Rated { candidate, rates, unit } = rated;
+        let Rated { candidate, rates, known_unit: unit, .. } = rated;
         let wish = Wish::of((&candidate.subject, candidate.facts), &rates, &there, outweighs);
         let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
         let mut rates = raised(rates, &candidate, probe, config, now);
@@ -119,7 +123,8 @@ fn weights(rated: &[Rated<'_>], turns: &Turns, config: &PlannerConfig) -> Vec<f6
         return rated.iter().map(|r| of_one(r, jobs(r))).collect();
     }
     let had = turns.usage.factors(&jobs_of.keys().map(|user| (*user, share(user))).collect());
-    let ahead = |r: &Rated<'_>| turns.ahead(r.candidate.facts, r.unit, r.candidate.subject.costs.start_secs);
+    let ahead =
+        |r: &Rated<'_>| turns.ahead(r.candidate.facts, r.known_unit, r.candidate.subject.costs.start_secs);
     let soon = turns::factors(&rated.iter().map(ahead).collect::<Vec<_>>());
     let had = |r: &Rated<'_>| had.get(r.candidate.subject.key.user.as_str()).copied().unwrap_or(1.0);
     rated.iter().zip(soon).map(|(r, soon)| of_one(r, 1.0) * had(r) * soon).collect()

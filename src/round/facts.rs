@@ -48,11 +48,10 @@ impl JobFacts {
     /// What is known of it when it comes, for what jobs that were alike took: its name is its profile's, if
     /// it has told one, else Slurm's without numbers.
     pub fn submission(&self) -> Submission {
-        let told = self.program.told.as_ref().map(|(name, _)| name.clone());
         Submission {
             at: self.submitted_at.0 as f64,
             user: self.program.user.clone(),
-            name: told.unwrap_or_else(|| without_numbers(&self.program.job_name)),
+            name: self.claims.profile.clone().unwrap_or_else(|| without_numbers(&self.program.job_name)),
             nodes: self.sizes.max(),
             gpus: 0,
             limit_secs: None,
@@ -70,6 +69,8 @@ impl JobFacts {
 /// What the owner of a job declares of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claims {
+    /// The name of its profile.
+    pub profile: Option<String>,
     /// How it scales.
     pub curve: Option<Curve>,
     /// What its rescales cost.

@@ -1,10 +1,12 @@
 //! Whose turn it is: how many times as much a sample of a job counts because the job may end soon, and
 //! because its owner has had less than a fair share.
 
+use std::collections::BTreeSet;
+
 use super::facts::JobFacts;
 use super::usage::Usage;
 use crate::advisor::length::{Lengths, Outlook};
-use crate::model::{UnixTime, duration};
+use crate::model::{JobId, UnixTime, duration};
 
 /// Ended jobs from which a daemon learns at its start: the last so many.
 pub const ENDED_TO_LEARN_FROM: u32 = 100_000;
@@ -37,6 +39,8 @@ impl Turns {
     /// Takes in the jobs that are here.
     pub(super) fn look(&mut self, jobs: &[JobFacts], half_life_secs: f64, now: UnixTime) {
         self.usage.look(jobs, half_life_secs, now);
+        let here: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
+        self.outlook.retain(|job| here.contains(&job));
         jobs.iter().for_each(|job| self.outlook.meet(job.job, &job.submission()));
     }
 
@@ -112,8 +116,12 @@ pub(super) fn factors(ahead: &[Ahead]) -> Vec<f64> {
     let indices: Vec<f64> = ahead.iter().map(Ahead::index).collect();
     let mut sorted = indices.clone();
     sorted.sort_by(f64::total_cmp);
-    let Some(middle) = sorted.get(sorted.len() / 2).copied() else { return Vec::new() };
+    let middle = sorted.get(sorted.len() / 2).copied().unwrap_or(1.0);
     let factor = |index: &f64| {
+        let is_sound = |index: f64| index.is_finite() && index > 0.0;
+        if !is_sound(*index) || !is_sound(middle) {
+            return 1.0;
+        }
         let steps = (KEENNESS * (index / middle).log2() * STEPS).round() / STEPS;
         steps.exp2().clamp(MOST.recip(), MOST)
     };
@@ -140,5 +148,7 @@ mod tests {
             assert_eq!(far[0], 1.0 / MOST);
         }
         assert!(factors(&[]).is_empty());
+        assert_eq!(factors(&[ahead(1e308, 0.0, 1.0)]), [1.0]);
+        assert!(factors(&vec![ahead(f64::MAX, 1e300, 1.0); 3]).iter().all(|f| f.is_finite()));
     }
 }

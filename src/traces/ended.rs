@@ -139,6 +139,9 @@ impl Columns {
             return Ok(None);
         }
         let submit = submit.ok_or_else(|| wrong("Submit", row.get(self.submit), "a time"))?;
+        if end < submit {
+            return Err(wrong("End", row.get(self.ran.1), "a time after Submit"));
+        }
         self.job(row, submit, (start, end), ran).map(Some)
     }
 

@@ -78,6 +78,8 @@ pub(super) struct Entry {
     pub waits_since: Option<UnixTime>,
     /// When its last turn was, if its command ran then, and on how many nodes.
     trained: Option<(UnixTime, u32)>,
+    /// Where its lead was when its command last ran.
+    pub last_lead: Option<NodeName>,
     /// When its command first began to run, as far as that was seen.
     pub began_at: Option<UnixTime>,
     /// The code with which its command ended.
@@ -95,6 +97,7 @@ impl Entry {
             stopped: None,
             waits_since: None,
             trained: None,
+            last_lead: None,
             began_at: None,
             exit_code: None,
             mark: None,
@@ -177,6 +180,7 @@ impl Entry {
         if let Phase::Running { members } = &self.machine.phase {
             self.trained = Some((now, self.machine.nodes_of(members.len())));
             self.began_at.get_or_insert(now);
+            self.last_lead = self.machine.lead_node().cloned().or(self.last_lead.take());
         }
     }
 

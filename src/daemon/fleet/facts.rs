@@ -56,16 +56,20 @@ impl Entry {
         let spec = &self.machine.spec;
         let told = self.program().told.is_some();
         let grace_secs = told.then_some(f64::from(spec.grace_secs));
-        let (curve, plans) = (spec.curve.clone(), spec.plans.clone());
-        Claims { curve, costs: spec.costs, at_least: spec.at_least, grace_secs, plans }
+        let (profile, curve, plans) = (spec.profile.clone(), spec.curve.clone(), spec.plans.clone());
+        Claims { profile, curve, costs: spec.costs, at_least: spec.at_least, grace_secs, plans }
     }
 
     /// What is to be kept of it, if it has just ended and has done anything.
     pub fn gone(&self, now: UnixTime) -> Option<Gone> {
         let machine = &self.machine;
         let did_something = machine.counts.course.held_secs > 0.0 || machine.counts.course.samples > 0.0;
-        (self.has_just_ended() && did_something).then(|| Gone {
-            facts: self.facts(now),
+        // A daemon that was away when it ended does not know whose it was.
+        let counts = self.has_just_ended() && did_something && !self.about.user.is_empty();
+        let mut facts = self.facts(now);
+        facts.place.lead_now = facts.place.lead_now.or(self.last_lead.clone());
+        counts.then(|| Gone {
+            facts,
             account: machine.submitted.account.clone(),
             command_hash: machine.spec.command_hash.clone(),
             limit_secs: machine.submitted.limit_mins.map(|mins| 60.0 * f64::from(mins)),

@@ -287,6 +287,7 @@ fn facts(job: &SimJob, told: bool, view: &View<'_>) -> JobFacts {
         sizes: Sizes::Range { min: job.submitted.min_nodes, max: job.submitted.max_nodes },
         // The first rescale tells the costs.
         claims: Claims {
+            profile: Some(job.submitted.program.clone()),
             curve: told.then(|| (*job.submitted.curve).clone()),
             costs: Some(*view.costs),
             ..Claims::default()
