@@ -52,7 +52,8 @@ impl Fleet {
         let (mut outcome, mut measured) = (Outcome::default(), Vec::new());
         for event in &report.events {
             if matches!(event, AgentEvent::Leaving) {
-                self.racing.taken(&report.node, now);
+                let here = entry.machine.workers.values().map(|w| w.slurm_job);
+                self.racing.taken(&report.node, here, now);
             }
             measured.extend(entry.progress(&report.node, event, now));
             entry.machine.event(&report.node, event, &self.settings, now, &mut outcome);

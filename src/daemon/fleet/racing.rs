@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{Job, NodeName, Snapshot, UnixTime, is_for_nodes};
+use crate::model::{Job, JobId, NodeName, Snapshot, UnixTime, is_for_nodes};
 
 /// Seconds for which a node that was taken back may wait for the job that it was taken for.
 const RACE_SECS: f64 = 30.0;
@@ -21,13 +21,18 @@ const ROUNDING_SECS: f64 = 1.0;
 pub(super) struct Racing {
     /// When an agent said of a node that Slurm takes it back.
     taken_at: BTreeMap<NodeName, UnixTime>,
+    /// Parts of the job whose node was the first to be taken that had said hello by then: Slurm knew of them.
+    here: BTreeSet<JobId>,
     /// Nodes that nobody plans for now: those, and those of the jobs that are in the way.
     pub nodes: BTreeSet<NodeName>,
 }
 
 impl Racing {
-    /// Takes in that Slurm takes a node back.
-    pub fn taken(&mut self, node: &NodeName, now: UnixTime) {
+    /// Takes in that Slurm takes a node back, while these parts of the job that had it are here.
+    pub fn taken(&mut self, node: &NodeName, here: impl Iterator<Item = JobId>, now: UnixTime) {
+        if self.taken_at.is_empty() {
+            self.here = here.collect();
+        }
         self.taken_at.insert(node.host(), now);
     }
 
@@ -52,6 +57,7 @@ impl Racing {
             job.partition == malleable
                 && job.state.is_running()
                 && !job.is_preempted()
+                && !self.here.contains(&job.id)
                 && job.start_time.is_some_and(|at| at >= since)
         };
         let theirs = snapshot.jobs.iter().filter(began).flat_map(|job| job.nodes.iter().cloned());
@@ -65,7 +71,7 @@ impl Racing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BaseState, JobId, Node, NodeState, NodeType};
+    use crate::model::{BaseState, Node, NodeState, NodeType};
 
     const NOW: UnixTime = UnixTime(1000);
 
@@ -88,8 +94,13 @@ mod tests {
     /// Nodes that are left to a main job which came at 0 s, where n1 was taken back at 1 s, and this is seen
     /// at 3 s.
     fn left(n1: &str, jobs: &[Job]) -> Vec<String> {
+        left_beside(&[], n1, jobs)
+    }
+
+    /// The same where these were here before.
+    fn left_beside(here: &[u32], n1: &str, jobs: &[Job]) -> Vec<String> {
         let mut racing = Racing::default();
-        racing.taken(&"n1".into(), NOW + 1);
+        racing.taken(&"n1".into(), here.iter().map(|id| JobId(*id)), NOW + 1);
         let nodes = vec![node("n1", n1), node("n2", "ALLOCATED"), node("n3", "IDLE")];
         let snapshot = Snapshot { nodes, jobs: jobs.to_vec(), ..Snapshot::default() };
         racing.look(&snapshot, "infill", NOW + 3);
@@ -100,6 +111,8 @@ mod tests {
     fn what_began_while_nodes_were_taken_back_makes_way() {
         let (main, ours) = (job(1, "main", &[], 0), job(2, "infill", &["n2"], 1));
         assert_eq!(left("IDLE", &[main.clone(), ours.clone()]), ["n1", "n2"]);
+        // It had begun just before.
+        assert!(left_beside(&[2], "IDLE", &[main.clone(), ours.clone()]).is_empty());
         // The main job has the node, or nobody waits, or for something else, or it came later.
         assert!(left("ALLOCATED", &[main.clone(), ours.clone()]).is_empty());
         assert!(left("IDLE", std::slice::from_ref(&ours)).is_empty());
