@@ -9,7 +9,7 @@ use super::state::State;
 use crate::advisor::Offer;
 use crate::gaps::{Idle, Occupancy, Use};
 use crate::generation::{Machine, Phase};
-use crate::round::{JobFacts, Strike};
+use crate::round::{Ahead, JobFacts, Strike};
 
 /// `GET /v1/status`.
 pub fn status(state: &State, now: UnixTime) -> Status {
@@ -109,9 +109,8 @@ fn efficiency(state: &State, machine: &Machine, now: UnixTime) -> Option<f64> {
 }
 
 /// When a job that trains will have ended at the rate that is believed of its present size.
-fn ends(state: &State, facts: &JobFacts) -> Option<EndView> {
+fn ends(state: &State, facts: &JobFacts, ahead: &Ahead, unit: f64) -> Option<EndView> {
     let nodes = facts.running?;
-    let (ahead, unit) = state.scene.ahead(facts);
     let rates = state.scene.library().rates(&state.scene.subject(facts), &[]);
     let now = rates.iter().find(|r| r.exec_plan == facts.changing.exec_plan);
     let speed = now.or(rates.first())?.curve.rate(nodes) / unit;
@@ -134,6 +133,10 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
     let wings = machine.occupied().into_keys().filter(|n| Some(n) != lead.as_ref());
     let running = machine.state() == MalleableState::Running;
     let facts = state.fleet.facts_of(id, now);
+    let ahead = facts.as_ref().map(|f| {
+        let (ahead, unit) = state.scene.ahead(f);
+        (f, ahead, unit)
+    });
     Some(JobView {
         job: id,
         name: about.name,
@@ -157,8 +160,8 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
         efficiency: efficiency(state, machine, now),
         advice: state.scene.library().thought(id).to_owned(),
         leaving: facts.as_ref().map(|f| state.scene.leaving_in_words(f)).unwrap_or_default(),
-        ends: facts.as_ref().and_then(|f| ends(state, f)),
-        turn: facts.as_ref().map(|f| state.scene.turn_in_words(f)).unwrap_or_default(),
+        ends: ahead.as_ref().and_then(|(f, ahead, unit)| ends(state, f, ahead, *unit)),
+        turn: ahead.as_ref().map(|(f, ahead, _)| state.scene.turns().in_words(f, ahead)).unwrap_or_default(),
         changing: facts.as_ref().map(|f| state.scene.changing_in_words(f)).unwrap_or_default(),
         plans: facts.as_ref().map(|f| plans(state, f)).unwrap_or_default(),
     })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::assured::{There, Wish};
 use super::curves::{self, MOST_MEASURED};
 use super::facts::JobFacts;
-use super::turns::{self, Turns};
+use super::turns::{self, Ahead, Turns};
 use super::{ending, extension, risk};
 use crate::advisor::{Aim, Library, Room, Subject};
 use crate::config::PlannerConfig;
@@ -74,7 +74,10 @@ pub(super) fn jobs(
     let lent = gaps.gaps.first().is_some_and(|gap| gap.node.is_place()).then_some(all_types.as_slice());
     let rated = candidates.into_iter().map(|c| Rated::of(c, library, &all_types, lent));
     let rated: Vec<Rated<'_>> = rated.collect();
-    let weights = weights(&rated, turns, config);
+    let ahead =
+        |r: &Rated<'_>| turns.ahead(r.candidate.facts, r.known_unit, r.candidate.subject.costs.start_secs);
+    let ahead: Vec<Ahead> = rated.iter().map(ahead).collect();
+    let weights = weights(&rated, &ahead, turns, config);
     // What a node-second of a job counts.
     let worth = |rated: &Rated<'_>, weight: f64| match rated.unit {
         unit if unit > 0.0 => weight * unit / f64::from(rated.candidate.block()),
@@ -82,7 +85,7 @@ pub(super) fn jobs(
     };
     let there = There::of(gaps, rated.iter().map(|r| r.candidate.facts));
     let most = rated.iter().zip(&weights).map(|(r, weight)| worth(r, *weight)).fold(0.0, f64::max);
-    let job = |(rated, weight): (Rated<'_>, f64)| {
+    let job = |((rated, ahead), weight): ((Rated<'_>, Ahead), f64)| {
         let outweighs = most / worth(&rated, weight);
         let Rated { candidate, rates, known_unit: unit, .. } = rated;
         let wish = Wish::of((&candidate.subject, candidate.facts), &rates, &there, outweighs);
@@ -93,7 +96,6 @@ pub(super) fn jobs(
         let last_change = candidate.facts.changing.last_at.filter(|_| !probing);
         let mut job = malleable(&candidate, weight, rates, last_change, &config.costs, now);
         job.assured = assured;
-        let ahead = turns.ahead(candidate.facts, unit, candidate.subject.costs.start_secs);
         // What others of its name took says too little to leave it as it is for that alone.
         if ahead.said || config.objective == Objective::Completion {
             ending::add(&mut job, &ahead, candidate.facts.running, unit, config.horizon_secs);
@@ -101,14 +103,14 @@ pub(super) fn jobs(
         risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
         extension::as_one(job, candidate.facts.place.more_of_its_own())
     };
-    rated.into_iter().zip(weights).map(job).collect()
+    rated.into_iter().zip(ahead).zip(weights).map(job).collect()
 }
 
 /// What a sample of each job counts. Jobs count their samples in different units: a node-second at its
 /// smallest size weighs the same for all of one share; that of a block so much as its places. A user's share
 /// is divided over the user's jobs; where jobs shall end soon, what users have had sees to their shares, and
 /// those count more that may end soon.
-fn weights(rated: &[Rated<'_>], turns: &Turns, config: &PlannerConfig) -> Vec<f64> {
+fn weights(rated: &[Rated<'_>], ahead: &[Ahead], turns: &Turns, config: &PlannerConfig) -> Vec<f64> {
     let mut jobs_of: BTreeMap<&str, f64> = BTreeMap::new();
     for rated in rated {
         *jobs_of.entry(&rated.candidate.subject.key.user).or_default() += 1.0;
@@ -123,9 +125,7 @@ fn weights(rated: &[Rated<'_>], turns: &Turns, config: &PlannerConfig) -> Vec<f6
         return rated.iter().map(|r| of_one(r, jobs(r))).collect();
     }
     let had = turns.usage.factors(&jobs_of.keys().map(|user| (*user, share(user))).collect());
-    let ahead =
-        |r: &Rated<'_>| turns.ahead(r.candidate.facts, r.known_unit, r.candidate.subject.costs.start_secs);
-    let soon = turns::factors(&rated.iter().map(ahead).collect::<Vec<_>>());
+    let soon = turns::factors(ahead);
     let had = |r: &Rated<'_>| had.get(r.candidate.subject.key.user.as_str()).copied().unwrap_or(1.0);
     rated.iter().zip(soon).map(|(r, soon)| of_one(r, 1.0) * had(r) * soon).collect()
 }

@@ -262,11 +262,6 @@ impl Scene {
         (self.turns.ahead(facts, unit, stop_secs), unit)
     }
 
-    /// Why the job's turn comes when it does, in words.
-    pub fn turn_in_words(&self, facts: &JobFacts) -> String {
-        self.turns.in_words(facts, &self.ahead(facts).0)
-    }
-
     /// What the job's rescales cost: measured, else declared, else configured.
     fn costs(&self, facts: &JobFacts, key: &ProfileKey) -> RescaleCosts {
         let planner = &self.config.planner;

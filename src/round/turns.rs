@@ -55,7 +55,7 @@ impl Turns {
 
 impl Turns {
     /// Why a job's turn comes when it does, in words.
-    pub(super) fn in_words(&self, job: &JobFacts, ahead: &Ahead) -> String {
+    pub fn in_words(&self, job: &JobFacts, ahead: &Ahead) -> String {
         let whose = match (ahead.said, ahead.lengths.is_narrow()) {
             (true, _) => "by its own word, and how true such words were",
             (false, true) => "as jobs like it did",

@@ -3,6 +3,11 @@
 /// No length is shorter, seconds: logarithms are taken of them.
 pub const SHORTEST_SECS: f64 = 1.0;
 
+/// The logarithm of a length, seconds (or other units of work).
+pub(super) fn log_of(secs: f64) -> f64 {
+    secs.max(SHORTEST_SECS).ln()
+}
+
 /// How far from the middle a tail of a tenth begins, as a share of the jobs.
 const TAIL: f64 = 0.4;
 
@@ -111,7 +116,7 @@ impl Lengths {
     /// What is left of a job that has run for so long: the atoms that it has not outlived; where it has
     /// outlived all, half of what it has done.
     pub fn left(&self, done_secs: f64) -> Lengths {
-        let left = self.left_secs(done_secs).into_iter().map(|secs| secs.max(SHORTEST_SECS).ln());
+        let left = self.left_secs(done_secs).into_iter().map(log_of);
         Lengths(left.collect())
     }
 

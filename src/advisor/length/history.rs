@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::distribution::{Lengths, SHORTEST_SECS};
-use crate::model::Submission;
+use super::distribution::{Lengths, log_of};
+use crate::model::{Past, Submission};
 
 /// Atoms of a distribution.
 pub const ATOMS: usize = 16;
@@ -82,6 +82,13 @@ pub struct Glance {
     pub features: Vec<f64>,
 }
 
+impl Glance {
+    /// By how much the logarithm of what a job took differed from the median that was expected.
+    pub(super) fn missed(&self, past: &Past) -> f64 {
+        log_of(past.secs) - self.mixture.quantile(0.5)
+    }
+}
+
 /// Jobs that have ended.
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -96,7 +103,7 @@ pub struct History {
 impl History {
     /// Takes in that a job has ended, at a time, after so many seconds (or other units of work).
     pub fn ended(&mut self, job: &Submission, ended_at: f64, length: f64) {
-        let log = length.max(SHORTEST_SECS).ln();
+        let log = log_of(length);
         if !log.is_finite() {
             return;
         }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use super::calibration::Calibration;
-use super::distribution::{Lengths, SHORTEST_SECS};
+use super::distribution::{Lengths, log_of};
 use super::forest::{FEWEST, Forest, ForestError};
 use super::history::{Glance, History};
 use super::pooled::pooled;
@@ -96,7 +96,7 @@ impl Outlook {
             self.words.ended(&expected.submission.user, said, secs);
         }
         let past = Past { job: expected.submission, ended_at: at.0 as f64, secs };
-        self.calibration.ended(&expected.raw, log_of(&past));
+        self.calibration.ended(&expected.raw, log_of(past.secs));
         self.learn(&expected.glance, &past);
     }
 
@@ -109,8 +109,7 @@ impl Outlook {
         if self.seen.len() == WINDOW {
             self.seen.pop_front();
         }
-        let missed = log_of(past) - glance.mixture.quantile(0.5);
-        self.seen.push_back((glance.features.clone(), missed));
+        self.seen.push_back((glance.features.clone(), glance.missed(past)));
         self.history.ended(&past.job, past.ended_at, past.secs);
     }
 
@@ -124,10 +123,6 @@ impl Outlook {
     pub fn plant(&mut self, forest: Forest) {
         self.forest = Some(forest);
     }
-}
-
-fn log_of(past: &Past) -> f64 {
-    past.secs.max(SHORTEST_SECS).ln()
 }
 
 #[cfg(test)]

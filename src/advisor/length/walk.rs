@@ -2,16 +2,11 @@
 //! had ended by then, and the forest is grown anew every so often.
 
 use super::calibration::Calibration;
-use super::distribution::{Lengths, SHORTEST_SECS};
+use super::distribution::{Lengths, log_of};
 use super::forest::{FEWEST, Forest, ForestError};
 use super::history::{Glance, History};
 use super::pooled::pooled;
 use crate::model::Past;
-
-/// The logarithm of how long it ran.
-fn log_of(past: &Past) -> f64 {
-    past.secs.max(SHORTEST_SECS).ln()
-}
 
 /// How a log is walked through.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -124,7 +119,7 @@ impl<'a> Seen<'a> {
             return Ok(None);
         }
         let rows: Vec<&[f64]> = last.iter().map(|i| self.glances[*i].features.as_slice()).collect();
-        let missed = |i: &usize| log_of(&self.jobs[*i]) - self.glances[*i].mixture.quantile(0.5);
+        let missed = |i: &usize| self.glances[*i].missed(&self.jobs[*i]);
         Forest::grow(&rows, last.iter().map(missed).collect(), how.seed).map(Some)
     }
 }
@@ -160,7 +155,7 @@ impl<'a> Judge<'a> {
         for index in &self.seen.by_end[self.learned..ended] {
             let expected = index.checked_sub(self.first).and_then(|i| self.expected.get(i));
             if let Some(expected) = expected {
-                self.calibration.ended(expected, log_of(&self.seen.jobs[*index]));
+                self.calibration.ended(expected, log_of(self.seen.jobs[*index].secs));
             }
         }
         self.learned = ended;
@@ -189,7 +184,7 @@ mod tests {
         let how = Walk { refit: 300, ..Walk::default() };
         let found = walk(&jobs, &how, &mut |_| ()).unwrap();
         assert_eq!((found.len(), found[0].index), (630, 270));
-        let wrong = |p: &Predicted| (p.pooled.quantile(0.5) - log_of(&jobs[p.index])).abs();
+        let wrong = |p: &Predicted| (p.pooled.quantile(0.5) - log_of(jobs[p.index].secs)).abs();
         assert!(found.iter().all(|p| wrong(p) < 0.1), "{:?}", found.iter().map(wrong).fold(0.0, f64::max));
         // What the last ones took changes nothing of what was expected of them.
         jobs[899].secs *= 50.0;

@@ -4,6 +4,7 @@ use super::*;
 use crate::model::{
     BatchMode, ExecPlan, NodeName, NodeType, Plan, ProfileKey, Report, SolveStatus, UnixTime, WindowEnd,
 };
+use crate::test_support::ended_job;
 
 /// What can happen to the rows of a kind, one letter each: `a` a row comes, `t` all are taken to be written,
 /// `b` those that were taken come back, `f` as many rows come as may wait, `l` one is lost.
@@ -54,7 +55,7 @@ fn add(ledger: &mut Ledger, kind: Kind, number: &mut i64) {
             nodes: Vec::new(),
             why: String::new(),
         }]),
-        Kind::Ended => ledger.add_ended(ended(job, at)),
+        Kind::Ended => ledger.add_ended(ended_job(job, at)),
     }
 }
 
@@ -85,28 +86,6 @@ fn gap(end: UnixTime) -> EndedGap {
         taken: true,
         block: 1,
         planned: WindowEnd::Unknown,
-    }
-}
-
-fn ended(job: JobId, ended_at: UnixTime) -> EndedJob {
-    EndedJob {
-        job,
-        submitted_at: UnixTime(0),
-        ended_at,
-        user: "alice".to_owned(),
-        account: String::new(),
-        name: "train".to_owned(),
-        command_hash: String::new(),
-        min_nodes: 1,
-        max_nodes: 4,
-        gpus_per_node: 0,
-        limit_secs: None,
-        work_secs: 60.0,
-        said_secs: None,
-        samples: 0.0,
-        secs: 30.0,
-        exit_code: Some(0),
-        why: "completed".to_owned(),
     }
 }
 

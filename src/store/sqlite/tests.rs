@@ -13,6 +13,7 @@ use crate::model::{
     BatchMode, EndedJob, ExecPlan, JobId, NodeType, Profile, ProfileFilter, ProfileKey, UnixTime,
 };
 use crate::store::{LeadRecord, Measurement, Store, StoreError, conformance};
+use crate::test_support::ended_job;
 
 async fn open_in(dir: &Path) -> Adapter {
     open(&format!("sqlite:{}", dir.join("state/infill.db").display())).await.unwrap()
@@ -39,25 +40,7 @@ fn measurement(name: &str, at: i64) -> Measurement {
 }
 
 fn ended(job: u32) -> EndedJob {
-    EndedJob {
-        job: JobId(job),
-        submitted_at: UnixTime(0),
-        ended_at: UnixTime(i64::from(job)),
-        user: "alice".to_owned(),
-        account: String::new(),
-        name: "train".to_owned(),
-        command_hash: String::new(),
-        min_nodes: 1,
-        max_nodes: 4,
-        gpus_per_node: 0,
-        limit_secs: None,
-        work_secs: 60.0,
-        said_secs: None,
-        samples: 0.0,
-        secs: 30.0,
-        exit_code: Some(0),
-        why: "completed".to_owned(),
-    }
+    ended_job(JobId(job), UnixTime(i64::from(job)))
 }
 
 #[tokio::test]
