@@ -36,6 +36,7 @@ mod supply;
 #[cfg(test)]
 mod tests;
 pub mod trial;
+pub mod types;
 mod watching;
 mod worth;
 

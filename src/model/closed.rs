@@ -41,6 +41,23 @@ pub struct SpeedRow {
     pub step_secs: f64,
 }
 
+/// What was estimated of one way to run a model, without running it on so many GPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EstimateRow {
+    /// The model.
+    pub model: String,
+    /// The type of GPU.
+    pub node_type: NodeType,
+    /// How the model is split.
+    pub parallelism: Parallelism,
+    /// GPUs on each node, ascending; at least one node, none without GPUs.
+    pub gpus_by_node: Vec<u32>,
+    /// Seconds that a GPU computes in a step, as it was profiled on one.
+    pub compute_secs: f64,
+    /// Seconds of a step.
+    pub step_secs: f64,
+}
+
 impl SpeedRow {
     /// GPUs on all nodes.
     pub fn gpus(&self) -> u32 {

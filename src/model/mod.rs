@@ -52,7 +52,7 @@ pub mod worker;
 
 pub use assured::{Assured, AssuredReason, Prospect};
 pub use bar::{Bar, Hold};
-pub use closed::{ClosedJob, SpeedRow};
+pub use closed::{ClosedJob, EstimateRow, SpeedRow};
 pub use constraint::{Constraint, ConstraintError};
 pub use control::{Control, Lend, Mode, Readers};
 pub use course::Course;

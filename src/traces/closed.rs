@@ -82,20 +82,22 @@ fn type_of(row: &Row, column: Option<usize>) -> Option<NodeType> {
 }
 
 /// What names a model.
-struct ModelColumns {
+pub(super) struct ModelColumns {
     model: usize,
     params: Option<usize>,
     batch: Option<usize>,
 }
 
 impl ModelColumns {
-    fn of(table: &Table) -> Result<ModelColumns, TraceError> {
+    /// Finds them.
+    pub(super) fn of(table: &Table) -> Result<ModelColumns, TraceError> {
         let params = table.find("params");
         let batch = table.find("batch").filter(|_| params.is_some());
         Ok(ModelColumns { model: table.require("model")?, params, batch })
     }
 
-    fn read(&self, row: &Row) -> Result<String, String> {
+    /// The model of a row.
+    pub(super) fn read(&self, row: &Row) -> Result<String, String> {
         let parts = [Some(self.model), self.params, self.batch].map(|column| row.get_if(column));
         let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         if row.get(self.model).is_empty() { Err(wrong("model", "", "a name")) } else { Ok(parts.join("-")) }

@@ -1,10 +1,12 @@
 //! `infill advise`: what the advisor would do with a job whose throughput is known at every size, and how
-//! well it would know the curve then; or, of a table of execution plans, which it would measure, and how well
-//! it would know the others. Needs no daemon.
+//! well it would know the curve then; of a table of execution plans, which it would measure, and how well it
+//! would know the others; of one of types of GPUs, what estimates and a measurement a type tell. Needs no
+//! daemon.
 
 mod plans;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use std::path::{Path, PathBuf};
 
@@ -30,10 +32,12 @@ const MAX_NOISE: f64 = 1.0;
 pub struct AdviseArgs {
     /// CSV with the columns `nodes` and `throughput` (samples/s; 0 or nothing for sizes that were not
     /// measured)
-    #[arg(long, value_name = "FILE", required_unless_present = "plans", conflicts_with = "plans")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["plans", "types"], conflicts_with_all = ["plans", "types"])]
     curve: Option<PathBuf>,
     #[command(flatten)]
     plans: plans::PlansArgs,
+    #[command(flatten)]
+    types: types::TypesArgs,
     /// How much a report of one second, or a measurement of a plan, varies (standard deviation of its
     /// logarithm)
     #[arg(long, default_value_t = 0.05, value_name = "SHARE", allow_negative_numbers = true, value_parser = noise)]
@@ -45,7 +49,7 @@ pub struct AdviseArgs {
     #[arg(long, default_value_t = MAX_NODES_A_JOB, value_name = "M", hide_default_value = true)]
     max_nodes: u32,
     /// Draw the curve as well
-    #[arg(long, conflicts_with_all = ["json", "plans"])]
+    #[arg(long, conflicts_with_all = ["json", "plans", "types"])]
     draw: bool,
     /// The verdict as JSON
     #[arg(long)]
@@ -89,9 +93,10 @@ fn noise(text: &str) -> Result<f64, String> {
 
 /// Runs `infill advise`, within the bounds that the site sets on the advisor.
 pub fn run(args: &AdviseArgs, session: &Session) -> CommandResult {
-    match &args.curve {
-        Some(curve) => of_curve(args, curve, session),
-        None => plans::run(args),
+    match (&args.curve, args.types.wanted()) {
+        (Some(curve), _) => of_curve(args, curve, session),
+        (None, true) => types::run(args),
+        (None, false) => plans::run(args),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::traces;
 pub(super) struct PlansArgs {
     /// CSV of measured execution plans, a row for each on each placement: `model`, `plan`, `gpus`, `nodes`,
     /// `dp`, `tp`, `pp`, `global_batch`, `iter_time_s`, and perhaps `placement`, `zero`, `offload`, `gc`
-    #[arg(long, value_name = "FILE", requires = "model")]
+    #[arg(long, value_name = "FILE", requires = "model", conflicts_with = "types")]
     plans: Option<PathBuf>,
     /// The model whose rows of --plans are read
     #[arg(long, value_name = "NAME", requires = "plans")]

@@ -14,6 +14,7 @@ fn args(seed: u64) -> AdviseArgs {
     AdviseArgs {
         curve: None,
         plans: plans::PlansArgs::default(),
+        types: types::TypesArgs::default(),
         noise: 0.05,
         seed,
         max_nodes: 32,

@@ -187,6 +187,10 @@ pub struct ClosedArgs {
     /// CSV of what is known of models beforehand: model and params_mi, millions of parameters
     #[arg(long, value_name = "FILE", requires = "machine")]
     pub facts: Option<PathBuf>,
+    /// CSV of how fast models were estimated to train on types of GPUs, as for `infill advise --types`: what
+    /// `infill` begins with
+    #[arg(long, value_name = "FILE", requires = "plans")]
+    pub estimates: Option<PathBuf>,
     /// Compare orders in which jobs of fixed size have their turn: fcfs, las, 2d-las, srpt-oracle,
     /// srpt-predicted, a-srpt, borda, gittins. --workload is a log as for `infill history check`, whose first
     /// 30 % are only learned from

@@ -11,6 +11,7 @@ use super::progress::{Line, Measure, Progress};
 use super::setup::told;
 use super::show;
 use super::threads;
+use crate::advisor::types::best_estimates;
 use crate::api::SCHEMA;
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter;
@@ -156,6 +157,9 @@ fn setup(args: &SimulateArgs, machine: &Machine) -> Result<Setup, Failure> {
     let workload = args.supply.workload.as_ref().ok_or_else(|| missing("--workload"))?;
     let mut jobs = told(workload, traces::read_closed_jobs(workload))?;
     let facts = args.closed.facts.as_ref().map_or_else(|| Ok(BTreeMap::new()), |path| facts(path, &rows))?;
+    let estimates = args.closed.estimates.as_deref().map(traces::read_estimates).transpose();
+    let estimates =
+        best_estimates(&rows, &estimates.map_err(|e| Exit::Input.because(e))?.unwrap_or_default());
     let speeds = Speeds::new(rows, machine);
     leave_out(&mut jobs, &speeds)?;
     Ok(Setup {
@@ -163,6 +167,7 @@ fn setup(args: &SimulateArgs, machine: &Machine) -> Result<Setup, Failure> {
         jobs,
         speeds,
         facts,
+        estimates,
         restart_secs: args.closed.restart,
         work: args.closed.scale_work,
         speed_up: args.closed.speed_up,
@@ -286,6 +291,7 @@ mod tests {
             machine,
             jobs: traces::read_closed_jobs(&jobs).unwrap().value,
             facts: BTreeMap::new(),
+            estimates: Vec::new(),
             restart_secs: 260.0,
             work: 1.0,
             speed_up: 1.0,

@@ -33,7 +33,10 @@ impl Learned {
         let split = setup.speeds.rows.iter().all(|row| row.parallelism.is_some());
         match split && setup.machine.pools.len() == 1 {
             true => Learned::Plans(models(&setup.speeds, &setup.facts, setup.noise)),
-            false => Learned::Kin(Kinship::new(kin(&setup.speeds, &setup.machine), setup.noise)),
+            false => {
+                let kinship = Kinship::new(kin(&setup.speeds, &setup.machine), setup.noise);
+                Learned::Kin(kinship.with_estimates(&setup.estimates))
+            }
         }
     }
 

@@ -17,6 +17,8 @@ pub struct Setup {
     pub speeds: Speeds,
     /// What is known of models beforehand.
     pub facts: BTreeMap<String, ModelFacts>,
+    /// Seconds of a step as estimated beforehand, a row of the speeds each.
+    pub estimates: Vec<Option<f64>>,
     /// Whether policies of infill know how many steps jobs will make; else they expect what jobs of the same
     /// model made that ended before.
     pub knows_lengths: bool,

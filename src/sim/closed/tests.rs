@@ -47,6 +47,7 @@ fn setup(machine: &str, speeds: &str, workload: &str) -> Setup {
         machine,
         jobs: jobs(workload),
         facts: BTreeMap::new(),
+        estimates: Vec::new(),
         restart_secs: 10.0,
         work: 1.0,
         speed_up: 1.0,

@@ -1,0 +1,139 @@
+//! Estimates of how fast models train on types of GPUs, made from profiles on one GPU and from how long
+//! collectives take: CSV.
+
+use std::path::Path;
+
+use super::closed::ModelColumns;
+use super::error::TraceError;
+use super::field::{count, positive, wrong};
+use super::open::Source;
+use super::table::{Dialect, Row, Table};
+use crate::model::{EstimateRow, MAX_NODES_A_JOB, NodeType, Parallelism};
+
+/// Most rows of a table.
+const MAX_ROWS: usize = 20_000;
+
+/// Most GPUs of a node, and most ways of splitting a model.
+const MAX_GPUS: u32 = 4096;
+
+/// Reads estimates, a row for each way to split a model over so many GPUs of a type: columns `model` (with
+/// `params` and `batch`, if there are any, as for [`read_speeds`](super::read_speeds)), `gpu_type`, `gpus`,
+/// `nodes`, `pp`, `dp`, `tp`, `compute_s` and `iter_time_s`. What does not fit, whose times are `inf` or −1,
+/// is left out.
+///
+/// # Errors
+/// When the file cannot be read, lacks a column, has no row, or any of them is malformed.
+pub fn read_estimates(path: &Path) -> Result<Vec<EstimateRow>, TraceError> {
+    parse(Source::open(path)?)
+}
+
+fn parse(source: Source) -> Result<Vec<EstimateRow>, TraceError> {
+    let table = Table::open(source, Dialect::Csv)?;
+    let columns = Columns::of(&table)?;
+    let mut found = Vec::new();
+    let tally = table.each(|row| {
+        if found.len() == MAX_ROWS {
+            return Err(format!("more than {MAX_ROWS} rows"));
+        }
+        found.extend(columns.read(row)?);
+        Ok(())
+    })?;
+    let some = !found.is_empty();
+    Ok(tally.none_malformed()?.finish(found, some, "row")?.value)
+}
+
+/// Where the columns are.
+struct Columns {
+    model: ModelColumns,
+    node_type: usize,
+    gpus: usize,
+    nodes: usize,
+    split: [usize; 3],
+    compute: usize,
+    secs: usize,
+}
+
+impl Columns {
+    fn of(table: &Table) -> Result<Columns, TraceError> {
+        Ok(Columns {
+            model: ModelColumns::of(table)?,
+            node_type: table.require("gpu_type")?,
+            gpus: table.require("gpus")?,
+            nodes: table.require("nodes")?,
+            split: [table.require("dp")?, table.require("tp")?, table.require("pp")?],
+            compute: table.require("compute_s")?,
+            secs: table.require("iter_time_s")?,
+        })
+    }
+
+    /// A row; `None` for what does not fit.
+    fn read(&self, row: &Row) -> Result<Option<EstimateRow>, String> {
+        if matches!(row.get(self.secs).parse(), Ok(-1.0) | Ok(f64::INFINITY)) {
+            return Ok(None);
+        }
+        let gpus = count("gpus", row.get(self.gpus), MAX_GPUS)?;
+        let nodes = count("nodes", row.get(self.nodes), MAX_NODES_A_JOB)?;
+        let [dp, tp, pp] = self.split;
+        let parallelism = Parallelism {
+            dp: count("dp", row.get(dp), MAX_GPUS)?,
+            tp: count("tp", row.get(tp), MAX_GPUS)?,
+            pp: count("pp", row.get(pp), MAX_GPUS)?,
+            zero: false,
+            offload: false,
+            recompute: false,
+        };
+        if gpus % nodes != 0 || parallelism.gpus() != gpus {
+            let Parallelism { dp, tp, pp, .. } = parallelism;
+            return Err(format!(
+                "{gpus} GPUs on {nodes} nodes, dp × tp × pp is {dp} × {tp} × {pp}; expected as many on each node, \
+                 {gpus} in all"
+            ));
+        }
+        let node_type = match row.get(self.node_type) {
+            "" => return Err(wrong("gpu_type", "", "a name")),
+            name => NodeType::new(name),
+        };
+        Ok(Some(EstimateRow {
+            model: self.model.read(row)?,
+            node_type,
+            parallelism,
+            gpus_by_node: vec![gpus / nodes; nodes as usize],
+            compute_secs: positive("compute_s", row.get(self.compute))?,
+            step_secs: positive("iter_time_s", row.get(self.secs))?,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = "model,params,batch,gpu_type,gpus,nodes,pp,dp,tp,compute_s,iter_time_s\n";
+
+    fn read(rows: &str) -> Result<Vec<EstimateRow>, String> {
+        let source = Source::bytes("estimates.csv", format!("{HEADER}{rows}").into_bytes(), 1 << 20).unwrap();
+        parse(source).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out() {
+        let rows = read("bert,1.3B,128,a100,4,2,2,1,2,5.5,7\nbert,1.3B,128,a10,1,1,1,1,1,inf,inf\n").unwrap();
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].model.as_str(), rows[0].gpus_by_node.as_slice()), ("bert-1.3B-128", &[2, 2][..]));
+        assert_eq!((rows[0].parallelism.pp, rows[0].compute_secs, rows[0].step_secs), (2, 5.5, 7.0));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_line() {
+        for (row, says) in [
+            ("bert,,,a100,4,3,1,4,1,1,1", "4 GPUs on 3 nodes"),
+            ("bert,,,a100,4,2,1,2,1,1,1", "dp × tp × pp is 2 × 1 × 1"),
+            ("bert,,,,4,2,1,4,1,1,1", "gpu_type"),
+            ("bert,,,a100,4,2,1,4,1,0,1", "compute_s is \"0\""),
+            ("bert,,,a100,4,2,1,4,1,1,x", "iter_time_s is \"x\""),
+        ] {
+            let error = read(&format!("{row}\n")).unwrap_err();
+            assert!(error.contains(says) && error.contains("line 2"), "{row}: {error}");
+        }
+    }
+}
