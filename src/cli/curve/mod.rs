@@ -1,5 +1,5 @@
 //! A throughput curve as a picture: what is drawn, and on which axes. `terminal` draws it with characters,
-//! `svg` with lines.
+//! `svg` with lines, several on the same axes, too.
 
 mod svg;
 mod terminal;

@@ -20,20 +20,32 @@ const GREY: RGBColor = RGBColor(120, 120, 120);
 /// Length of the ideal line's dashes and of the gaps between them.
 const DASH: (i32, i32) = (6, 5);
 
+/// Most curves on the same axes that the eye tells apart.
+const MOST_TOGETHER: usize = 12;
+
+/// Radius of a measured size of one of these.
+const DOT: i32 = 3;
+
 /// Width of the ends of an interval.
 const CAP: u32 = 10;
 
-/// The pictures one below the other.
+/// The pictures one below the other. Where there are several, but not more than can be told apart, the first
+/// panel has the curves of all of them, under the title `together`.
 ///
 /// # Errors
 /// When one of them has nothing to show.
-pub fn svg(pictures: &[Picture]) -> anyhow::Result<String> {
+pub fn svg(pictures: &[Picture], together: &str) -> anyhow::Result<String> {
     let mut text = String::new();
     {
-        let rows = u32::try_from(pictures.len())?.max(1);
+        let all = (2..=MOST_TOGETHER).contains(&pictures.len());
+        let rows = u32::try_from(pictures.len())?.max(1) + u32::from(all);
         let root = SVGBackend::with_string(&mut text, (SIZE.0, SIZE.1 * rows)).into_drawing_area();
         root.fill(&WHITE).map_err(failed)?;
-        for (area, picture) in root.split_evenly((rows as usize, 1)).iter().zip(pictures) {
+        let areas = root.split_evenly((rows as usize, 1));
+        for area in areas.iter().take(usize::from(all)) {
+            panel_of_all(area, together, pictures)?;
+        }
+        for (area, picture) in areas.iter().skip(usize::from(all)).zip(pictures) {
             panel(area, picture)?;
         }
         root.present().map_err(failed)?;
@@ -92,6 +104,46 @@ fn panel<'a>(area: &Area<'a>, picture: &Picture) -> anyhow::Result<()> {
         .border_style(GREY.mix(0.4))
         .draw()
         .map_err(failed)
+}
+
+/// Several pictures on the same axes, so that they can be compared: what a program makes with each of its
+/// plans on each type of nodes. Each has a colour of its own, and dots where it was measured.
+fn panel_of_all<'a>(area: &Area<'a>, title: &str, pictures: &[Picture]) -> anyhow::Result<()> {
+    let axes: Vec<(Axis, Axis)> = pictures.iter().filter_map(Picture::axes).collect();
+    let largest = |of: fn(&(Axis, Axis)) -> f64| axes.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
+    let nodes = Axis::of_nodes(largest(|(nodes, _)| nodes.max).max(1.0));
+    let rates = Axis::of_rates(largest(|(_, rates)| rates.max));
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, (FONT, 21))
+        .margin(14)
+        .x_label_area_size(46)
+        .y_label_area_size(70)
+        .build_cartesian_2d(nodes, rates)
+        .map_err(failed)?;
+    mesh(&mut chart)?;
+    for (number, picture) in pictures.iter().enumerate() {
+        one_of_all(&mut chart, number, picture)?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .label_font((FONT, 16))
+        .background_style(WHITE.mix(0.85))
+        .border_style(GREY.mix(0.4))
+        .draw()
+        .map_err(failed)
+}
+
+fn one_of_all(chart: &mut Chart<'_, '_>, number: usize, picture: &Picture) -> anyhow::Result<()> {
+    let colour = Palette99::pick(number).to_rgba();
+    let line = picture.curve.iter().map(|r| (f64::from(r.nodes), r.rate));
+    let drawn = chart.draw_series(LineSeries::new(line, colour.stroke_width(2))).map_err(failed)?;
+    drawn
+        .label(&picture.title)
+        .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+    let dot = |r: &CurveRow| Circle::new((f64::from(r.nodes), r.rate), DOT, colour.filled());
+    chart.draw_series(picture.measured.iter().map(dot)).map_err(failed)?;
+    Ok(())
 }
 
 fn mesh(chart: &mut Chart<'_, '_>) -> anyhow::Result<()> {

@@ -26,7 +26,7 @@ fn axes_end_at_round_numbers() {
 #[test]
 fn what_is_not_measured_is_not_drawn() {
     assert_eq!(draw(&Picture::default(), 80, false), "");
-    assert!(svg(&[Picture::default()]).is_err());
+    assert!(svg(&[Picture::default()], "").is_err());
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn one_size_is_enough() {
     one.curve.truncate(1);
     one.truth.clear();
     assert!(draw(&one, 80, false).contains('●'));
-    assert!(svg(&[one]).unwrap().contains("circle"));
+    assert!(svg(&[one], "one").unwrap().contains("circle"));
 }
 
 #[test]
@@ -83,10 +83,15 @@ fn any_width_will_do() {
 
 #[test]
 fn as_svg() {
-    let text = svg(&[picture(), picture()]).unwrap();
+    let text = svg(&[picture(), picture()], "both").unwrap();
     assert!(text.contains("bert &lt;large&gt; &amp; more"), "{text}");
     assert!(!text.contains("href") && !text.contains("<script"), "it must need no other file");
     // The numbers are the drawing library's; what is drawn is ours.
     let count = |what: &str| text.matches(what).count();
-    assert_eq!((count("<polygon"), count("throughput, samples/s")), (2, 2));
+    assert_eq!((count("<polygon"), count("throughput, samples/s")), (2, 3));
+    assert!(text.contains("both"), "all curves on the same axes come first");
+    let alone = svg(&[picture()], "alone").unwrap();
+    assert!(!alone.contains("alone"), "{alone}");
+    let many = vec![picture(); 13];
+    assert!(!svg(&many, "all of them").unwrap().contains("all of them"), "too many to be told apart");
 }

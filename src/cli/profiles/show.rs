@@ -30,7 +30,8 @@ pub struct ShowArgs {
     pub(super) name: String,
     #[command(flatten)]
     pub(super) choose: ChooseArgs,
-    /// Draw the curves into this file as SVG instead; `-` for standard output
+    /// Draw the curves into this file as SVG instead, several (of plans, of node types) on the same axes
+    /// first; `-` for standard output
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     svg: Option<PathBuf>,
     /// List instead what was measured last, stretch by stretch
@@ -114,7 +115,7 @@ pub async fn run(args: ShowArgs, session: &Session) -> CommandResult {
     if args.json {
         output::print_json(&ProfilesView { schema: SCHEMA, profiles })?;
     } else if let Some(path) = &args.svg {
-        draw(&profiles, path)?;
+        draw(&profiles, &printable(&args.name), path)?;
     } else {
         let width = output::terminal_width().unwrap_or(output::DEFAULT_WIDTH);
         let page = Page { when: When::now(), width, colour: output::colours(&std::io::stdout()) };
@@ -124,13 +125,13 @@ pub async fn run(args: ShowArgs, session: &Session) -> CommandResult {
     Ok(Exit::Ok.code())
 }
 
-fn draw(profiles: &[ProfileView], path: &std::path::Path) -> Result<(), Failure> {
+fn draw(profiles: &[ProfileView], name: &str, path: &std::path::Path) -> Result<(), Failure> {
     let measured = profiles.iter().filter(|p| !p.curve.is_empty());
     let pictures: Vec<Picture> = measured.take(MAX_DRAWN).map(picture).collect();
     if pictures.is_empty() {
         return Err(Exit::NotFound.because(anyhow::anyhow!("nothing was measured yet, so there is no curve")));
     }
-    let svg = curve::svg(&pictures)?;
+    let svg = curve::svg(&pictures, name)?;
     if path.as_os_str() == "-" {
         output::print(&svg)?;
     } else {
