@@ -123,9 +123,8 @@ impl TypesTrial {
             (0..self.rows.len()).filter(has).map(|row| self.rows[row].model.as_str()).collect();
         let mut points = Vec::new();
         for model in &models {
-            let of_it: Vec<usize> =
-                (0..self.rows.len()).filter(|row| self.rows[*row].model == *model).collect();
-            let own: Vec<usize> = of_it.into_iter().filter(has).collect();
+            let is_own = |row: &usize| has(row) && self.rows[*row].model == *model;
+            let own: Vec<usize> = (0..self.rows.len()).filter(is_own).collect();
             points.extend(self.of_model(kinship.clone(), &own, &estimates, &seen));
         }
         Some(TypesVerdict {

@@ -81,6 +81,11 @@ fn type_of(row: &Row, column: Option<usize>) -> Option<NodeType> {
     Some(row.get_if(column)).filter(|text| !text.is_empty()).map(NodeType::new)
 }
 
+/// Whether a time of a step says that the model does not fit there: −1 or `inf`.
+pub(super) fn does_not_fit(secs: &str) -> bool {
+    matches!(secs.parse(), Ok(-1.0) | Ok(f64::INFINITY))
+}
+
 /// What names a model.
 pub(super) struct ModelColumns {
     model: usize,
@@ -128,7 +133,7 @@ impl BestColumns {
 
     /// A row; `None` for a model that does not fit there, whose time is written as −1 or `inf`.
     fn read(&self, row: &Row) -> Result<Option<SpeedRow>, String> {
-        if matches!(row.get(self.secs).parse(), Ok(-1.0) | Ok(f64::INFINITY)) {
+        if does_not_fit(row.get(self.secs)) {
             return Ok(None);
         }
         let gpus = count("gpus", row.get(self.gpus), MAX_GPUS)?;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::closed::ModelColumns;
+use super::closed::{ModelColumns, does_not_fit};
 use super::error::TraceError;
 use super::field::{count, positive, wrong};
 use super::open::Source;
@@ -68,7 +68,7 @@ impl Columns {
 
     /// A row; `None` for what does not fit.
     fn read(&self, row: &Row) -> Result<Option<EstimateRow>, String> {
-        if matches!(row.get(self.secs).parse(), Ok(-1.0) | Ok(f64::INFINITY)) {
+        if does_not_fit(row.get(self.secs)) {
             return Ok(None);
         }
         let gpus = count("gpus", row.get(self.gpus), MAX_GPUS)?;

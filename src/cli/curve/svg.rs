@@ -83,27 +83,13 @@ fn panel<'a>(area: &Area<'a>, picture: &Picture) -> anyhow::Result<()> {
     let axes = picture.axes().ok_or_else(|| {
         anyhow::anyhow!("{}: nothing was measured yet, so there is no curve", picture.title)
     })?;
-    let mut chart = ChartBuilder::on(area)
-        .caption(&picture.title, (FONT, 21))
-        .margin(14)
-        .x_label_area_size(46)
-        .y_label_area_size(70)
-        .build_cartesian_2d(axes.0, axes.1)
-        .map_err(failed)?;
-    mesh(&mut chart)?;
+    let mut chart = chart_on(area, &picture.title, axes)?;
     band(&mut chart, picture, axes.1)?;
     ideal(&mut chart, picture, axes)?;
     curve(&mut chart, picture)?;
     measured(&mut chart, picture, axes.1)?;
     truth(&mut chart, picture)?;
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .label_font((FONT, 16))
-        .background_style(WHITE.mix(0.85))
-        .border_style(GREY.mix(0.4))
-        .draw()
-        .map_err(failed)
+    legend(&mut chart)
 }
 
 /// Several pictures on the same axes, so that they can be compared: what a program makes with each of its
@@ -113,25 +99,11 @@ fn panel_of_all<'a>(area: &Area<'a>, title: &str, pictures: &[Picture]) -> anyho
     let largest = |of: fn(&(Axis, Axis)) -> f64| axes.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
     let nodes = Axis::of_nodes(largest(|(nodes, _)| nodes.max).max(1.0));
     let rates = Axis::of_rates(largest(|(_, rates)| rates.max));
-    let mut chart = ChartBuilder::on(area)
-        .caption(title, (FONT, 21))
-        .margin(14)
-        .x_label_area_size(46)
-        .y_label_area_size(70)
-        .build_cartesian_2d(nodes, rates)
-        .map_err(failed)?;
-    mesh(&mut chart)?;
+    let mut chart = chart_on(area, title, (nodes, rates))?;
     for (number, picture) in pictures.iter().enumerate() {
         one_of_all(&mut chart, number, picture)?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .label_font((FONT, 16))
-        .background_style(WHITE.mix(0.85))
-        .border_style(GREY.mix(0.4))
-        .draw()
-        .map_err(failed)
+    legend(&mut chart)
 }
 
 fn one_of_all(chart: &mut Chart<'_, '_>, number: usize, picture: &Picture) -> anyhow::Result<()> {
@@ -144,6 +116,31 @@ fn one_of_all(chart: &mut Chart<'_, '_>, number: usize, picture: &Picture) -> an
     let dot = |r: &CurveRow| Circle::new((f64::from(r.nodes), r.rate), DOT, colour.filled());
     chart.draw_series(picture.measured.iter().map(dot)).map_err(failed)?;
     Ok(())
+}
+
+/// An empty chart with its title, axes and grid.
+fn chart_on<'a, 'b>(area: &'b Area<'a>, title: &str, axes: (Axis, Axis)) -> anyhow::Result<Chart<'a, 'b>> {
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, (FONT, 21))
+        .margin(14)
+        .x_label_area_size(46)
+        .y_label_area_size(70)
+        .build_cartesian_2d(axes.0, axes.1)
+        .map_err(failed)?;
+    mesh(&mut chart)?;
+    Ok(chart)
+}
+
+/// Says what each line and mark is.
+fn legend<'a: 'b, 'b>(chart: &mut Chart<'a, 'b>) -> anyhow::Result<()> {
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .label_font((FONT, 16))
+        .background_style(WHITE.mix(0.85))
+        .border_style(GREY.mix(0.4))
+        .draw()
+        .map_err(failed)
 }
 
 fn mesh(chart: &mut Chart<'_, '_>) -> anyhow::Result<()> {
