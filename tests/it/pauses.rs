@@ -32,6 +32,10 @@ const STEPS_BETWEEN: u64 = 15;
 /// Newcomers warm up for about so long before they are let in, seconds.
 const WARM_SECS: f64 = 4.0;
 
+/// Losses of a training, after which the next ones are another's, on a new cluster: a node on which the command
+/// has failed is left alone for a while, and for longer each time.
+const LOSSES_EACH: usize = 6;
+
 /// Longest until a change has come about, with all that Slurm does, seconds.
 const CHANGE_SECS: f64 = 150.0;
 
@@ -238,6 +242,13 @@ impl Subject {
         });
     }
 
+    /// Those of its nodes that make steps: a newcomer that still warms up is none of them.
+    fn members(&self) -> BTreeSet<String> {
+        let membership = self.lines().last().map(|l| l.membership);
+        let traced = self.read::<Traced>("train.trace").into_iter();
+        traced.filter(|t| Some(t.membership) == membership).map(|t| t.node).collect()
+    }
+
     fn command_on(&self, node: &str) -> Process {
         let is_it = |p: &Process| p.node() == Some(node) && p.runs("train_live.py");
         self.site.processes().into_iter().find(is_it).unwrap_or_else(|| panic!("nothing runs on {node}"))
@@ -255,7 +266,8 @@ impl Subject {
             self.site.revive(&daemon);
             self.site.until("the node to be up again", CHANGE_SECS, || {
                 self.site.run("root", &["scontrol", "update", &format!("node={node}"), "state=resume"]);
-                self.site.run("root", &["sinfo", "-h", "-n", node, "-o", "%T"]).starts_with("idle")
+                let state = self.site.run("root", &["sinfo", "-h", "-n", node, "-o", "%T"]);
+                ["idle", "mixed", "allocated"].contains(&state.trim())
             });
         }
     }
@@ -287,19 +299,26 @@ fn measure(model: Model, live: bool) -> Vec<Change> {
     subject.end()
 }
 
-/// Losses of one kind, on a cluster of their own: a node on which the command has failed is left alone for a
-/// while, and for longer each time.
+/// Losses of one kind.
 fn lose(model: Model, kind: Kind) -> Vec<Change> {
     let begun = clock();
+    let rounds: Vec<usize> = (0..times("INFILL_PAUSES_FAULTS")).collect();
+    let changes = rounds.chunks(LOSSES_EACH).flat_map(|some| lose_some(model, kind, some)).collect();
+    eprintln!("{}, {kind:?} took {:.0} s", model.name, clock() - begun);
+    changes
+}
+
+fn lose_some(model: Model, kind: Kind, rounds: &[usize]) -> Vec<Change> {
     let mut subject = Subject::start(model, true);
-    for round in 0..times("INFILL_PAUSES_FAULTS") {
-        let (lead, wings) = subject.until_settled(if kind == Kind::LeadLost { NODES } else { NODES - 1 });
+    for round in rounds {
+        let (lead, mut wings) = subject.until_settled(if kind == Kind::LeadLost { NODES } else { NODES - 1 });
+        let members = subject.members();
+        wings.retain(|node| members.contains(node));
         match kind {
             Kind::LeadLost => subject.preempt(kind, &lead),
             _ => subject.lose(kind, &wings[round % wings.len()]),
         }
     }
-    eprintln!("{}, {kind:?} took {:.0} s", model.name, clock() - begun);
     subject.end()
 }
 
