@@ -10,7 +10,7 @@
 //! | `INFILL_PAUSES_ONLY` | all parts | parts with this in their name: `small`, `large killed`, `restart` |
 //! | `INFILL_PAUSES_JSON` | `target/pauses.json` | where all of them go |
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
@@ -32,8 +32,8 @@ const STEPS_BETWEEN: u64 = 15;
 /// Newcomers warm up for about so long before they are let in, seconds.
 const WARM_SECS: f64 = 4.0;
 
-/// Losses of a training, after which the next ones are another's, on a new cluster: a node on which the command
-/// has failed is left alone for a while, and for longer each time.
+/// Losses of a training, after which the next ones are another's, on a new cluster: a node on which the
+/// command has failed is left alone for a while, and for longer each time.
 const LOSSES_EACH: usize = 6;
 
 /// Longest until a change has come about, with all that Slurm does, seconds.
@@ -196,14 +196,10 @@ impl Subject {
 
     /// On a node that is in both memberships the process is the same.
     fn assert_survivors_stay(&self, before: u64, after: u64) {
-        let traced = self.read::<Traced>("train.trace");
-        let of = |membership| -> BTreeMap<&str, u32> {
-            traced.iter().filter(|t| t.membership == membership).map(|t| (t.node.as_str(), t.pid)).collect()
-        };
-        let (old, new) = (of(before), of(after));
-        let stays: BTreeSet<&str> = old.keys().filter(|n| new.contains_key(*n)).copied().collect();
+        let (old, new) = (self.members(before), self.members(after));
+        let stays: Vec<&String> = old.keys().filter(|n| new.contains_key(*n)).collect();
         assert!(!stays.is_empty(), "nobody stayed: {old:?} became {new:?}");
-        assert!(stays.iter().all(|n| old[n] == new[n]), "{old:?} became {new:?}");
+        assert!(stays.iter().all(|n| old[*n] == new[*n]), "{old:?} became {new:?}");
     }
 
     /// A main job takes a node; it is gone at the end.
@@ -242,11 +238,19 @@ impl Subject {
         });
     }
 
-    /// Those of its nodes that make steps: a newcomer that still warms up is none of them.
-    fn members(&self) -> BTreeSet<String> {
-        let membership = self.lines().last().map(|l| l.membership);
+    /// The processes of a membership, by their nodes: a newcomer that still warms up is none of them.
+    fn members(&self, membership: u64) -> BTreeMap<String, u32> {
         let traced = self.read::<Traced>("train.trace").into_iter();
-        traced.filter(|t| Some(t.membership) == membership).map(|t| t.node).collect()
+        traced.filter(|t| t.membership == membership).map(|t| (t.node, t.pid)).collect()
+    }
+
+    /// A wing that makes steps; which of them changes with the round.
+    fn wing(&self, mut wings: Vec<String>, round: usize) -> String {
+        let last = self.lines().pop().expect("it has made steps");
+        let members = self.members(last.membership);
+        wings.retain(|node| members.contains_key(node));
+        assert!(!wings.is_empty(), "no wing makes steps: {members:?} do");
+        wings.swap_remove(round % wings.len())
     }
 
     fn command_on(&self, node: &str) -> Process {
@@ -311,12 +315,10 @@ fn lose(model: Model, kind: Kind) -> Vec<Change> {
 fn lose_some(model: Model, kind: Kind, rounds: &[usize]) -> Vec<Change> {
     let mut subject = Subject::start(model, true);
     for round in rounds {
-        let (lead, mut wings) = subject.until_settled(if kind == Kind::LeadLost { NODES } else { NODES - 1 });
-        let members = subject.members();
-        wings.retain(|node| members.contains(node));
+        let (lead, wings) = subject.until_settled(if kind == Kind::LeadLost { NODES } else { NODES - 1 });
         match kind {
             Kind::LeadLost => subject.preempt(kind, &lead),
-            _ => subject.lose(kind, &wings[round % wings.len()]),
+            _ => subject.lose(kind, &subject.wing(wings, *round)),
         }
     }
     subject.end()

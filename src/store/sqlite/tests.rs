@@ -4,6 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection as _};
 use tempfile::TempDir;
@@ -17,6 +18,21 @@ use crate::test_support::ended_job;
 
 async fn open_in(dir: &Path) -> Adapter {
     open(&format!("sqlite:{}", dir.join("state/infill.db").display())).await.unwrap()
+}
+
+/// Opens a file whose store was dropped. A child that another test has forked meanwhile holds the lock, too,
+/// until it has become its program.
+async fn open_again(dir: &Path) -> Result<Adapter, StoreError> {
+    let url = format!("sqlite:{}", dir.join("state/infill.db").display());
+    let patience = Instant::now() + Duration::from_secs(10);
+    loop {
+        let opened = open(&url).await;
+        let held = opened.as_ref().err().is_some_and(|e| e.to_string().contains("another daemon uses"));
+        if !held || Instant::now() > patience {
+            return opened;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 fn lead(job: u32, state: serde_json::Value) -> LeadRecord {
@@ -92,7 +108,7 @@ async fn a_second_daemon_is_refused_while_the_first_lives() {
     assert!(e.to_string().contains("another daemon uses"), "{e}");
     assert_eq!(first.standing().await.unwrap(), crate::store::LeadStanding::Alone);
     drop(first);
-    open_in(dir.path()).await;
+    open_again(dir.path()).await.unwrap();
 }
 
 #[tokio::test]
@@ -174,8 +190,7 @@ async fn what_is_no_database_of_ours_is_refused() {
                  VALUES (9999, 'x', TRUE, x'00', 0)";
     sqlx::query(newer).execute(&store.writer).await.unwrap();
     drop(store);
-    let url = format!("sqlite:{}", dir.path().join("state/infill.db").display());
-    let e = open(&url).await.err().unwrap();
+    let e = open_again(dir.path()).await.err().unwrap();
     assert!(matches!(&e, StoreError::Corrupt { what, .. } if what.contains("newer infill")), "{e}");
     let e = open("sqlite:/proc/no/such/infill.db").await.err().unwrap();
     assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
