@@ -244,6 +244,10 @@ impl Machine {
         if self.target.is_some() {
             self.greet(members, now, out);
         }
+        // A change that begins before it is known who is lost would wait for whoever that is.
+        if self.may_miss_somebody(members, now) {
+            return;
+        }
         if let Some((to, why)) = self.wanted_alive(members, settings, now) {
             self.change_alive(members, to, why, now, out);
         }
