@@ -30,7 +30,6 @@ mod prospect;
 mod rate;
 mod room;
 mod scaling;
-mod spread;
 pub mod stops;
 mod subject;
 mod supply;

@@ -19,7 +19,6 @@ mod node_times;
 mod question;
 mod risk;
 mod scene;
-mod spread;
 mod turns;
 mod usage;
 mod warning;

@@ -29,7 +29,6 @@ mod load;
 mod orders;
 mod outliving;
 mod pauses;
-mod placement;
 mod plugin;
 mod privacy;
 mod profiles;

@@ -45,8 +45,8 @@ pub struct Measured {
     pub generation: u64,
     /// Its number of nodes.
     pub nodes: u32,
-    /// The hosts that they are on.
-    pub hosts: Vec<NodeName>,
+    /// On how many hosts they are.
+    pub hosts: u32,
     /// Samples since its last word.
     pub samples: f64,
     /// Seconds since its last word.
@@ -58,13 +58,12 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The same in the advisor's terms. `crosses`: whether the hosts hang on several leaf switches.
-    pub fn progress(&self, crosses: bool) -> Progress<'_> {
+    /// The same in the advisor's terms.
+    pub fn progress(&self) -> Progress<'_> {
         Progress {
             generation: self.generation,
             nodes: self.nodes,
-            hosts: self.hosts.len() as u32,
-            crosses,
+            hosts: self.hosts,
             node: &self.node,
             samples: self.samples,
             secs: self.secs,
@@ -122,7 +121,7 @@ impl Gone {
     /// What history keeps of it; `unit`: samples a second that it made on one node.
     pub fn ended_job(&self, unit: f64, now: UnixTime) -> EndedJob {
         let JobFacts { job, submitted_at, program, sizes, course, .. } = &self.facts;
-        let word = course.first_word(unit);
+        let said = course.first_said.filter(|_| unit > 0.0);
         EndedJob {
             job: *job,
             submitted_at: *submitted_at,
@@ -136,8 +135,7 @@ impl Gone {
             gpus_per_node: 0,
             limit_secs: self.limit_secs,
             work_secs: course.work_secs(unit),
-            said_secs: word.said_secs,
-            flat_secs: word.flat_secs,
+            said_secs: said.map(|samples| samples / unit),
             samples: course.samples,
             secs: self.began_at.map_or(0.0, |began| now.secs_since(began)),
             exit_code: self.exit_code,

@@ -35,11 +35,7 @@ fn play(kind: Kind, events: &str) -> String {
 }
 
 fn most(kind: Kind) -> usize {
-    match kind {
-        Kind::Rounds => MAX_WAITING_ROUNDS,
-        Kind::Hours => MAX_WAITING_HOURS,
-        _ => MAX_WAITING_ROWS,
-    }
+    if kind == Kind::Rounds { MAX_WAITING_ROUNDS } else { MAX_WAITING_ROWS }
 }
 
 fn add(ledger: &mut Ledger, kind: Kind, number: &mut i64) {
@@ -60,11 +56,6 @@ fn add(ledger: &mut Ledger, kind: Kind, number: &mut i64) {
             why: String::new(),
         }]),
         Kind::Ended => ledger.add_ended(ended_job(job, at)),
-        Kind::Hours => {
-            let mut hour = Hour::default();
-            hour.from = at;
-            ledger.add_hours(vec![hour]);
-        }
     }
 }
 
@@ -77,7 +68,6 @@ fn numbers(ledger: &mut Ledger, kind: Kind) -> Vec<i64> {
         Kind::Measurements => pages.measurements.iter().map(|m| m.at.0).collect(),
         Kind::Generations => generations.iter().map(|g| g.started_at.0).collect(),
         Kind::Ended => pages.ended.iter().map(|j| j.ended_at.0).collect(),
-        Kind::Hours => pages.hours.iter().map(|h| h.from.0).collect(),
     }
 }
 

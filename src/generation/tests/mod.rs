@@ -3,7 +3,6 @@
 mod away;
 mod disagreeing;
 mod extended;
-mod growing;
 mod holding;
 mod leaving;
 mod live;

@@ -4,6 +4,5 @@ pub mod choice;
 pub mod evaluate;
 pub mod extract;
 mod ground;
-mod near;
 pub mod seats;
 mod seeker;

@@ -5,6 +5,5 @@ mod learned;
 mod random;
 pub mod random_worlds;
 mod scenarios;
-mod switches;
 mod timing;
 pub mod worlds;
