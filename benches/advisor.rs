@@ -213,6 +213,7 @@ fn times() {
         secs: 10.0,
         step_samples: None,
         hosts: None,
+        spread: infill::model::Spread::Near,
         at: UnixTime(0),
     };
     let measured: Vec<SizePoint> = [1, 8, 24, 64].iter().map(point).collect();

@@ -10,7 +10,7 @@ mod common;
 use std::time::Instant;
 
 use infill::advisor::length::Outlook;
-use infill::model::{JobId, Past, Submission};
+use infill::model::{JobId, OwnWord, Past, Submission};
 
 const JOBS: usize = 100_000;
 
@@ -39,7 +39,7 @@ fn past(number: usize) -> Past {
         more: vec![1.0],
         ..Submission::default()
     };
-    Past { job, ended_at: at + secs, secs }
+    Past { job, ended_at: at + secs, secs, word: OwnWord::default() }
 }
 
 /// Says how long something took, and whether that is within its goal.
@@ -77,7 +77,7 @@ fn main() {
     let grown_mib = memory() - before;
     outlook.plant(forest);
     let with_forest_us = median_us(&mut outlook, JOBS);
-    let said: Vec<f64> = (1..=ASKED).map(|n| outlook.of(JobId(n), None).secs(0.5)).collect();
+    let said: Vec<f64> = (1..=ASKED).map(|n| outlook.of(JobId(n), &OwnWord::default()).secs(0.5)).collect();
     tell("to take in a job that has ended", learned_us, "us", 50.0);
     tell("to say what is expected, without a forest", alone_us, "us", 100.0);
     tell("to say what is expected, with a forest", with_forest_us, "us", 100.0);
@@ -87,7 +87,8 @@ fn main() {
     again.remember(&history);
     again.plant(again.ground().grow(1).expect("a forest").expect("jobs enough"));
     (1..=ASKED).for_each(|n| again.meet(JobId(n), &past(JOBS + n as usize - 1).job));
-    let same = (1..=ASKED).zip(&said).all(|(n, said)| again.of(JobId(n), None).secs(0.5) == *said);
+    let same =
+        (1..=ASKED).zip(&said).all(|(n, said)| again.of(JobId(n), &OwnWord::default()).secs(0.5) == *said);
     println!("the same history and seed give the same answer: {same}");
     let right = |(n, said): (usize, &f64)| (past(JOBS + n).secs / said).ln().abs() < std::f64::consts::LN_2;
     let within = said.iter().enumerate().filter(|(n, said)| right((*n, said))).count();

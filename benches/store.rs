@@ -46,6 +46,7 @@ fn profile(number: u32) -> Profile {
         secs: 613.5,
         step_samples: Some(256.0),
         hosts: None,
+        spread: infill::model::Spread::Near,
         at,
     };
     Profile {
@@ -116,7 +117,7 @@ async fn measure(store: &dyn Store) -> Result<(), StoreError> {
     ask("its newest 100 measurements", async || Ok(store.measurements(&key(1234), 100).await?.len())).await?;
     let started = Instant::now();
     let (rounds, never) = (UnixTime(1_700_000_000 + 5_000), UnixTime(0));
-    let rows = store.prune(&KeptSince { rounds, profiles: never, ended: never }).await?;
+    let rows = store.prune(&KeptSince { rounds, profiles: never, ended: never, hours: never }).await?;
     println!("  {rows} old rows deleted in {}", millis(started.elapsed()));
     Ok(())
 }

@@ -59,10 +59,24 @@ def curve_of(plans, plan, node):
     raise SystemExit(f"no curve of plan {plan!r} on {node!r}")
 
 
+def parse_leaves(text):
+    return text.split(";")
+
+
+def crosses(leaves, nodes):
+    """Whether these nodes are of several leaves, each of which is a pattern of their names."""
+    on = {next((i for i, leaf in enumerate(leaves) if fnmatch.fnmatch(node, leaf)), node) for node in nodes}
+    return len(on) > 1
+
+
 def parse_args():
     p = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     p.add_argument("--curve", type=parse_curve, default=parse_curve("1:10,2:19,4:35,8:60"), help="NODES:RATE,…")
     p.add_argument("--plans", type=parse_plans, metavar="FILE", help="curves by execution plan and node, as JSON")
+    p.add_argument("--leaves", type=parse_leaves, default=[], metavar="NODES;NODES;…",
+                   help="nodes of each leaf switch, by patterns of their names")  # fmt: skip
+    p.add_argument("--spread", type=float, default=1.0, metavar="FACTOR",
+                   help="steps take so many times as long on nodes of several leaves")  # fmt: skip
     p.add_argument("--batch", type=float, default=10, help="samples of a step, at any size")
     p.add_argument("--steps", type=int, default=100)
     p.add_argument("--total-samples", type=float, help="end after so many samples instead of --steps")
@@ -175,6 +189,8 @@ class Paced:
         """How long the next step takes when everything is warm."""
         a = self.args
         slower = a.drift[1] if a.drift and self.state["secs"] >= a.drift[0] else 1.0
+        if a.leaves and crosses(a.leaves, os.environ.get("SLURM_JOB_NODELIST", "").split(",")):
+            slower *= a.spread
         return a.batch / rate * noise(a.noise, a.seed, self.state["step"]) * slower
 
     def stall_secs(self):

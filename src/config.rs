@@ -192,6 +192,10 @@ pub struct AgentConfig {
     pub lead_start_secs: f64,
 }
 
+/// How many days something may be kept.
+const DAYS: std::ops::RangeInclusive<f64> = 1.0..=36_500.0;
+const DAYS_EXPECTED: &str = "expected 1 to 36500 days";
+
 /// `[store]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -202,6 +206,8 @@ pub struct StoreConfig {
     pub keep_profile_days: u32,
     /// Days for which jobs are kept that have ended.
     pub keep_history_days: u32,
+    /// Days for which it is kept what nodes were used for.
+    pub keep_node_days: u32,
 }
 
 impl Default for DaemonConfig {
@@ -405,17 +411,16 @@ impl Default for StoreConfig {
             database_url: "sqlite:/var/lib/infill/infill.db".to_owned(),
             keep_profile_days: 365,
             keep_history_days: 400,
+            keep_node_days: 14,
         }
     }
 }
 
 impl StoreConfig {
-    const RULES: &[Rule<Self>] = &[Rule::within(
-        "store.keep_history_days",
-        |c| f64::from(c.keep_history_days),
-        1.0..=36_500.0,
-        "expected 1 to 36500 days",
-    )];
+    const RULES: &[Rule<Self>] = &[
+        Rule::within("store.keep_history_days", |c| f64::from(c.keep_history_days), DAYS, DAYS_EXPECTED),
+        Rule::within("store.keep_node_days", |c| f64::from(c.keep_node_days), DAYS, DAYS_EXPECTED),
+    ];
 }
 
 /// What is wrong with a configuration.

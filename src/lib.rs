@@ -1,7 +1,7 @@
 //! Infill: fills the idle nodes of a Slurm cluster with malleable deep-learning jobs.
 //!
-//! The core (`model`, `gaps`, `advisor`, `plan`, `round`, `sim`, `generation`) is pure: no I/O, no async, no
-//! clock, no randomness. The edges (`slurm`, `store`, `agent`, `traces`) speak to the outside; the shells
+//! The core (`model`, `gaps`, `advisor`, `plan`, `round`, `sim`, `generation`, `timeline`) is pure: no I/O, no
+//! async, no clock, no randomness. The edges (`slurm`, `store`, `agent`, `traces`) speak to the outside; the shells
 //! (`http`, `daemon`, `cli`) put them together.
 
 #![warn(missing_docs)]
@@ -27,4 +27,5 @@ pub mod slurm;
 pub mod store;
 #[cfg(test)]
 mod test_support;
+pub mod timeline;
 pub mod traces;

@@ -17,14 +17,15 @@ use crate::daemon::context::{CONTROL_SETTING, Context, Services};
 use crate::daemon::lanes::Queues;
 use crate::daemon::orders::ORDERS_AT_ONCE;
 use crate::daemon::state::{Errands, State};
-use crate::daemon::{executor, forests, lead, privacy, rounds, ticks};
+use crate::daemon::{executor, forests, lead, privacy, rounds, switches, ticks};
 use crate::http::{self, Room};
-use crate::model::{Control, EndedJob, JobId, Lend, NodeName};
+use crate::model::{Control, EndedJob, JobId, Lend, NodeName, UnixTime};
 use crate::round::{ENDED_TO_LEARN_FROM, GAPS_TO_LEARN_FROM};
 use crate::slurm::identity;
 use crate::slurm::rest::RestSlurm;
 use crate::slurm::{PlacesSlurm, SlurmApi};
 use crate::store::{self, LeadStanding, Store};
+use crate::timeline::{HOUR_SECS, Hour};
 
 /// Descriptors that are not for connections: the store, slurmrestd, programs and their pipes.
 const FILES_FOR_OURSELVES: u32 = 256;
@@ -52,6 +53,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         version = env!("CARGO_PKG_VERSION"),
         "infill serves"
     );
+    let told = switches::begin(&context).await;
     let server = http::serve(listener, http::router(context.clone()), room, stop_signal());
     // Whoever leads no more stops at once: they end with this set.
     let mut writers = JoinSet::new();
@@ -62,6 +64,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         Some(ended) = writers.join_next() => ended.context("the daemon broke")?,
         () = ticks::run(context.clone()) => {}
         () = privacy::keep(context.clone()) => {}
+        () = switches::keep(context.clone(), told) => {}
         () = forests::keep(context.clone()) => {}
         why = lead::keep(&context) => {
             return Err(why).context("this daemon leads no more, or cannot be sure of it: it ends");
@@ -127,9 +130,21 @@ async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store:
     state.scene.turns_mut().outlook.remember(&ended.iter().map(EndedJob::past).collect::<Vec<_>>());
     let usage = store.setting(USAGE_SETTING).await?;
     usage.iter().for_each(|text| state.scene.turns_mut().usage.load(text));
+    resume_hour(state, store).await?;
     state.fleet.orders.refill(first_order);
     let out = state.fleet.restore(leads, now());
     Ok(state.absorb(out, now()))
+}
+
+/// Goes on with the hour in which the last daemon noted what nodes were used for.
+async fn resume_hour(state: &mut State, store: &dyn Store) -> Result<(), store::StoreError> {
+    let lately = now().plus_secs(-(HOUR_SECS as f64));
+    let Some(packed) = store.hours(lately, UnixTime(i64::MAX), 2).await?.pop() else { return Ok(()) };
+    match Hour::unpack(&packed) {
+        Ok(hour) => state.chronicle.resume(hour),
+        Err(e) => tracing::warn!("what nodes were used for in the last hour cannot be read: {e}"),
+    }
+    Ok(())
 }
 
 /// Opens the store and waits until this daemon leads on it; `None` if it was told to stop before. Where

@@ -52,6 +52,7 @@ pub fn ended_job(job: JobId, ended_at: UnixTime) -> EndedJob {
         limit_secs: None,
         work_secs: 60.0,
         said_secs: None,
+        flat_secs: None,
         samples: 0.0,
         secs: 30.0,
         exit_code: Some(0),

@@ -10,7 +10,7 @@ use infill::gaps::{Survival, hour_of};
 use infill::model::malleable::RateCurve;
 use infill::model::{
     Curve, CurvePoint, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan,
-    RescaleCosts, Sizes, Standing, UnixTime, UserId, WindowCause, WindowEnd,
+    RescaleCosts, Sizes, Standing, SwitchRecord, Topology, UnixTime, UserId, WindowCause, WindowEnd,
 };
 use infill::plan::{Problem, fallback};
 use rand::rngs::StdRng;
@@ -99,6 +99,7 @@ pub struct Case {
     jobs: Vec<MalleableJob>,
     config: PlannerConfig,
     min_window_secs: f64,
+    topology: Option<Topology>,
 }
 
 impl Case {
@@ -114,7 +115,23 @@ impl Case {
 
     /// What the planner is asked.
     pub fn problem(&self) -> Problem<'_> {
-        Problem::new(self.now, &self.gaps, &self.jobs, &self.config, self.min_window_secs)
+        let mut problem = Problem::new(self.now, &self.gaps, &self.jobs, &self.config, self.min_window_secs);
+        problem.topology = self.topology.as_ref();
+        problem
+    }
+
+    /// The same round with the nodes on so many leaf switches, by their order.
+    pub fn on_switches(mut self, leaves: usize) -> Case {
+        let nodes: Vec<NodeName> = self.gaps.gaps.iter().map(|gap| gap.node.clone()).collect();
+        let of_leaf = |(number, nodes): (usize, &[NodeName])| SwitchRecord {
+            name: format!("leaf{number}"),
+            nodes: nodes.to_vec(),
+            below: Vec::new(),
+        };
+        let records: Vec<SwitchRecord> =
+            nodes.chunks(nodes.len().div_ceil(leaves).max(1)).enumerate().map(of_leaf).collect();
+        self.topology = Some(Topology::of(&records).expect("leaves without switches below them"));
+        self
     }
 
     /// The same round after its own plan was carried out in no time: nothing can change.
@@ -174,7 +191,7 @@ impl Data {
         let jobs = (1..=jobs).map(job).collect();
         let min_window_secs = GapsConfig::default().min_window_secs;
         let gaps = lent.of(self.gaps(&shards, 0, nodes, &BTreeSet::new()));
-        let mut case = Case { now: WEEK_START, gaps, jobs, config, min_window_secs };
+        let mut case = Case { now: WEEK_START, gaps, jobs, config, min_window_secs, topology: None };
         let plan = fallback(&case.problem(), "a first round");
         let held: BTreeSet<NodeName> =
             plan.jobs.iter().flat_map(|j| &j.nodes).map(|p| p.node.host()).collect();

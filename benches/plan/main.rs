@@ -1,5 +1,5 @@
 //! What a plan takes and how good it is proved to be: `cargo bench --bench plan [-- --quick] [TABLE…]`, of
-//! the tables grid, shared, plans, ten and per-node.
+//! the tables grid, shared, plans, switches, ten and per-node.
 //!
 //! Rounds are drawn from Summit's idle log and published scaling tables (see `instances`), which are not part
 //! of this repository: where they are absent, this says so and ends. Times are wall times of one thread.
@@ -40,6 +40,7 @@ fn main() {
         ("grid", grid as Table),
         ("shared", shared),
         ("plans", plans),
+        ("switches", switches),
         ("ten", simulator),
         ("per-node", beside_per_node),
     ];
@@ -198,6 +199,28 @@ fn plans(data: &Data, solver: &Counting, quick: bool) {
         }
         eprint!("\r{:60}\r", "");
         column.print(&format!("{jobs:4} jobs {nodes:5} nodes 6 steps"));
+    }
+}
+
+/// What it takes to lay plans on few switches: the same rounds with and without.
+fn switches(data: &Data, _: &Counting, quick: bool) {
+    println!(
+        "\n200 jobs on 10,000 nodes, laid on 500 switches and without regard to them, without the solver, ms"
+    );
+    println!("             median      p95    worst");
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for seed in 0..if quick { 3 } else { 20 } {
+        eprint!("\r200 jobs, 10,000 nodes: {seed} ");
+        let case = data.draw(7000 + seed, 200, 10_000, 6);
+        without.push(1e3 * median_secs(|| fallback(&case.problem(), "measured")));
+        let case = case.on_switches(500);
+        with.push(1e3 * median_secs(|| fallback(&case.problem(), "measured")));
+    }
+    eprint!("\r{:60}\r", "");
+    let more: Vec<f64> = with.iter().zip(&without).map(|(with, without)| with - without).collect();
+    for (title, millis) in [("without", &without), ("with", &with), ("difference", &more)] {
+        let [half, most, worst] = [0.5, 0.95, 1.0].map(|share| quantile(millis, share));
+        println!("{title:10} {half:8.1} {most:8.1} {worst:8.1}");
     }
 }
 

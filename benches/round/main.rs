@@ -3,8 +3,10 @@
 //! From the bytes that slurmrestd sends for 10,000 nodes, 20,000 running and 20,000 pending jobs to what
 //! changes for 20 malleable jobs. Goals: at most 1 s, half of it for reading; at most 300 MiB of memory with
 //! the last round's snapshot still held. The same where all that runs shares nodes and GPUs are lent: at most
-//! 1.2 s. Also the gap finder alone, as often as the simulator calls it.
+//! 1.2 s. The same for 200 jobs that shall end soon, of which a forest says how long they will be: at most
+//! 1.1 s. Also the gap finder alone, as often as the simulator calls it.
 
+mod ahead;
 mod answers;
 #[path = "../common/mod.rs"]
 mod common;
@@ -16,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use infill::config::Config;
 use infill::model::{
-    Course, Curve, ExecPlan, HeldNode, JobId, NodeName, Parts, Plan, Sizes, Snapshot, Standing, UnixTime,
-    UserId,
+    Course, Curve, ExecPlan, HeldNode, JobId, NodeName, Objective, Parts, Plan, Sizes, Snapshot, Standing,
+    UnixTime, UserId,
 };
 use infill::round::{Advice, Changing, Claims, JobFacts, Place, Program, Scene, Terms, judge};
 use infill::slurm::Seats;
@@ -33,7 +35,10 @@ static MEMORY: PeakAlloc = PeakAlloc;
 const ROUNDS: usize = 7;
 
 /// Malleable jobs: as many wait as hold nodes.
-const JOBS: u32 = 20;
+const JOBS: u32 = 2 * HOLDING;
+
+/// Those that hold nodes.
+const HOLDING: u32 = 10;
 
 /// Stages of a round with what each took.
 #[derive(Default)]
@@ -202,10 +207,13 @@ fn show(rounds: &[Stages]) {
     println!("{:<14} {:>10.2} {:>10.2} {:>12.1}", "whole round", ms(median(totals)), ms(least), mib(peak));
 }
 
-fn show_site(site: Site, config: &Arc<Config>) {
-    let jobs: Vec<JobFacts> = (0..JOBS).map(|n| facts(site, n, n < JOBS / 2)).collect();
+fn show_site(site: Site, config: &Arc<Config>, count: u32) {
+    let jobs: Vec<JobFacts> = (0..count).map(|n| facts(site, n, n < HOLDING)).collect();
     let seats = (site == Site::Shared).then(|| Seats::new("infill", Parts::default(), BTreeMap::new()));
-    let scene = Scene::new(config.clone(), UnixTime(answers::NOW));
+    let mut scene = Scene::new(config.clone(), UnixTime(answers::NOW));
+    if config.planner.objective == Objective::Completion {
+        ahead::learn(&mut scene.turns_mut().outlook, answers::NOW);
+    }
     let mut kept = Kept { scene, seats, snapshot: None };
     let (_, about) = round(site, 0, &mut kept, config, &jobs);
     println!("{about}");
@@ -217,14 +225,18 @@ fn main() {
     let mut config = Config::default();
     // Jobs that are all worth the same could be exchanged for each other, which is a case of its own.
     let share = |n: u32| (format!("user{n}"), 100.0 / (100.0 + f64::from(n)));
-    config.planner.shares = (0..JOBS).map(share).collect();
+    config.planner.shares = (0..ahead::JOBS).map(share).collect();
+    let mut soon = config.clone();
+    soon.planner.objective = Objective::Completion;
     let config = Arc::new(config);
-    show_site(Site::Whole, &config);
+    show_site(Site::Whole, &config, JOBS);
     println!(
         "most resident, the solver and the program itself included: {}",
         common::most_resident_kib().map_or_else(String::new, |kib| format!("{kib} kB"))
     );
     println!("\nGPUs are lent:");
-    show_site(Site::Shared, &config);
+    show_site(Site::Shared, &config, JOBS);
+    println!("\nJobs shall end soon:");
+    show_site(Site::Whole, &Arc::new(soon), ahead::JOBS);
     small::show();
 }

@@ -134,6 +134,11 @@ class Paced(unittest.TestCase):
         second.until_step(30)
         self.assertLess(time.monotonic() - second.began, 26 * 0.05 + LATE_SECS)
 
+    def test_nodes_of_several_leaves_are_told(self):
+        leaves = paced.parse_leaves("n[12];n[34]")
+        told = [paced.crosses(leaves, nodes.split(",")) for nodes in ("n1,n2", "n3", "n2,n3", "n1,n9")]
+        self.assertEqual(told, [False, False, True, True])
+
     def test_noise_does_not_change_the_mean(self):
         factors = [paced.noise(0.3, 1, step) for step in range(20_000)]
         # Four standard errors: exp(0.3²) - 1 is the relative variance of a step.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::profiles::Profiles;
 use super::scaling::{Fitted, sizes_of_interest};
+use super::spread;
 use super::subject::Subject;
 use crate::model::malleable::RateCurve;
 use crate::model::{
@@ -152,7 +153,7 @@ impl Belief<'_> {
 
     /// Everything that is known of a job's scaling under a key: measured, declared, and of programs alike.
     fn evidence(&self, subject: &Subject, key: &ProfileKey) -> Vec<SizePoint> {
-        let mut points = self.profiles.points(key).to_vec();
+        let mut points = spread::on_one_switch(self.profiles.points(key).to_vec());
         let declared = subject.declared.as_ref().filter(|_| is_first(subject, key));
         let declared = declared.map(|curve| declared_points(curve, &subject.sizes));
         for more in declared.into_iter().chain(self.alike(key)) {
@@ -262,6 +263,7 @@ fn declared_points(curve: &Curve, sizes: &Sizes) -> Vec<SizePoint> {
         secs: 0.0,
         step_samples: None,
         hosts: None,
+        spread: crate::model::Spread::Near,
         at: UnixTime::default(),
     };
     named.map(point).collect()

@@ -3,16 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::meter::Stretch;
-use crate::model::{BatchMode, Profile, SizePoint, UnixTime};
-
-/// A point is never taken to be more exact than this, so that later measurements still move it.
-const FLOOR: f64 = 0.006;
-
-/// A measurement that differs by less (relatively) is no reason to doubt anything.
-const SMALL: f64 = 0.05;
-
-/// How many standard errors apart two rates must be to contradict each other.
-const CONTRADICTS: f64 = 4.0;
+use super::rate::{FLOOR, contradict};
+use super::spread;
+use crate::model::{BatchMode, Profile, SizePoint, Spread, UnixTime};
 
 /// A rate with a larger relative error says nothing against what is known: half of it was a stall.
 const VAGUE: f64 = 0.1;
@@ -62,11 +55,22 @@ pub enum Learned {
 /// Measurements that contradict what is known, by size: kept aside until the next ones say which is right.
 pub type Doubts = BTreeMap<u32, SizePoint>;
 
-/// Takes a measurement at a size, of so many nodes on so many hosts, into a profile.
+/// On what something was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Number of nodes.
+    pub nodes: u32,
+    /// On how many hosts they are.
+    pub hosts: u32,
+    /// Whether these hang on several leaf switches.
+    pub crosses: bool,
+}
+
+/// Takes a measurement at a size into a profile.
 pub fn learn(
     profile: &mut Profile,
     doubts: &mut Doubts,
-    (nodes, hosts): (u32, u32),
+    Size { nodes, hosts, crosses }: Size,
     stretch: &Stretch,
     at: UnixTime,
 ) -> Learned {
@@ -79,6 +83,7 @@ pub fn learn(
         secs: rate.secs,
         step_samples: stretch.step_samples,
         hosts: (hosts < nodes).then_some(f64::from(hosts)),
+        spread: if crosses { Spread::Across } else { Spread::Near },
         at,
     };
     let Some(old) = profile.points.iter_mut().find(|p| p.nodes == nodes) else {
@@ -86,7 +91,8 @@ pub fn learn(
         profile.points.sort_by_key(|p| p.nodes);
         return Learned::New;
     };
-    if !contradict(old, &new) {
+    let is_other = spread::is_other(old, &new);
+    if !is_other && !contradict((old.rate, old.error), (new.rate, new.error)) {
         *old = merged(old, &new);
         doubts.remove(&nodes);
         return Learned::Agrees;
@@ -95,7 +101,15 @@ pub fn learn(
     if new.error > VAGUE || stretch.age_secs < SETTLED_SECS {
         return Learned::Doubted;
     }
-    let fresh = |d: &SizePoint| (0.0..DOUBT_SECS).contains(&at.secs_since(d.at)) && !contradict(d, &new);
+    if is_other {
+        *old = spread::beside(old, &new);
+        doubts.remove(&nodes);
+        return Learned::Agrees;
+    }
+    let fresh = |d: &SizePoint| {
+        (0.0..DOUBT_SECS).contains(&at.secs_since(d.at))
+            && !contradict((d.rate, d.error), (new.rate, new.error))
+    };
     let Some(first) = doubts.get(&nodes).copied().filter(fresh) else {
         doubts.insert(nodes, new);
         return Learned::Doubted;
@@ -106,7 +120,7 @@ pub fn learn(
     doubts.remove(&nodes);
     let (now, factor) = (merged(&first, &new), new.rate / old.rate);
     if old.secs < LITTLE_SECS {
-        *old = now;
+        *old = SizePoint { spread: old.spread, ..now };
         return Learned::Agrees;
     }
     drift(profile, &now, factor);
@@ -135,11 +149,6 @@ pub fn batch_mode(profile: &Profile) -> BatchMode {
     }
 }
 
-fn contradict(a: &SizePoint, b: &SizePoint) -> bool {
-    let apart = (a.rate / b.rate).ln().abs();
-    apart > SMALL && apart > CONTRADICTS * a.error.hypot(b.error)
-}
-
 /// Both, weighted by how exact they are.
 fn merged(old: &SizePoint, new: &SizePoint) -> SizePoint {
     let weight = |p: &SizePoint| p.error.max(FLOOR).powi(-2);
@@ -151,6 +160,7 @@ fn merged(old: &SizePoint, new: &SizePoint) -> SizePoint {
         secs: (old.secs + new.secs).min(MOST_SECS),
         step_samples: new.step_samples.or(old.step_samples),
         hosts: hosts(old, new),
+        spread: old.spread,
         at: new.at.max(old.at),
     }
 }
@@ -166,8 +176,9 @@ fn hosts(old: &SizePoint, new: &SizePoint) -> Option<f64> {
 /// The job runs at another speed: `now` is measured, the others are guessed from it.
 fn drift(profile: &mut Profile, now: &SizePoint, factor: f64) {
     for point in &mut profile.points {
+        point.spread = spread::drifted(point.spread, factor);
         if point.nodes == now.nodes {
-            *point = *now;
+            *point = SizePoint { spread: point.spread, ..*now };
         } else {
             point.rate *= factor;
             point.error = point.error.hypot(DRIFT_DOUBT * factor.ln().abs()).min(1.0);

@@ -116,6 +116,12 @@ impl Library {
         self.belief().rates(subject, types)
     }
 
+    /// How many times as long a step of a program takes on several leaf switches as on one; 1 where that was
+    /// not measured.
+    pub fn slowdown(&self, key: &ProfileKey) -> f64 {
+        self.profiles.slowdown(key)
+    }
+
     /// What each execution plan of a job gives on so many nodes of its type, the best first; none of a
     /// program with but one.
     pub fn offers(&self, subject: &Subject, nodes: u32) -> Vec<Offer> {

@@ -30,6 +30,7 @@ mod prospect;
 mod rate;
 mod room;
 mod scaling;
+mod spread;
 pub mod stops;
 mod subject;
 mod supply;

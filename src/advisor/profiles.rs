@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::learn::{Doubts, Learned, batch_mode, learn};
+use super::learn::{Doubts, Learned, Size, batch_mode, learn};
 use super::watching::Measured;
-use super::{costs, stops};
+use super::{costs, spread, stops};
 use crate::model::{
     BatchMode, ExecPlan, LiveChange, LiveCosts, MeasuredCosts, NodeType, Profile, ProfileFilter, ProfileKey,
     RescaleCosts, SizePoint, Stop, UnixTime, Way,
@@ -116,6 +116,11 @@ impl Profiles {
         self.get(key).map_or(&[], |p| &p.unfit)
     }
 
+    /// How many times as long a step of a profile takes on several leaf switches; 1 where nobody knows.
+    pub(super) fn slowdown(&self, key: &ProfileKey) -> f64 {
+        spread::slowdown(self.points(key))
+    }
+
     /// How the work of a profile's steps grows with the size.
     pub(super) fn batch_mode(&self, key: &ProfileKey) -> BatchMode {
         self.get(key).map_or(key.batch, batch_mode)
@@ -159,7 +164,7 @@ impl Profiles {
     pub(super) fn learn(&mut self, measured: &Measured, now: UnixTime) -> Learned {
         let known = self.changed(&measured.key, now);
         let profile = &mut known.profile;
-        let size = (measured.nodes, measured.hosts);
+        let size = Size { nodes: measured.nodes, hosts: measured.hosts, crosses: measured.crosses };
         let learned = learn(profile, &mut known.doubts, size, &measured.stretch, now);
         profile.jobs += u32::from(measured.new_job);
         if let Some(change) = measured.change {

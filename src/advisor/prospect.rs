@@ -62,6 +62,7 @@ mod tests {
             secs: *secs,
             step_samples: None,
             hosts: None,
+            spread: crate::model::Spread::Near,
             at: UnixTime(0),
         };
         Profile { points: (1..).zip(secs).map(point).collect(), probes, ..Profile::new(key) }

@@ -2,6 +2,21 @@
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
+/// No rate is taken to be more exact than this (relatively), so that later measurements still move it.
+pub const FLOOR: f64 = 0.006;
+
+/// A rate that differs by less (relatively) is no reason to doubt another.
+const SMALL: f64 = 0.05;
+
+/// How many standard errors apart two rates must be to contradict each other.
+const CONTRADICTS: f64 = 4.0;
+
+/// Whether two rates with their relative errors cannot both be right.
+pub fn contradict(a: (f64, f64), b: (f64, f64)) -> bool {
+    let apart = (a.0 / b.0).ln().abs();
+    apart > SMALL && apart > CONTRADICTS * a.1.hypot(b.1)
+}
+
 /// Reports that say something: fewer make no rate.
 pub const FEWEST_REPORTS: usize = 3;
 

@@ -31,6 +31,8 @@ pub struct Progress<'a> {
     pub nodes: u32,
     /// On how many hosts they are: fewer, where parts of nodes are lent.
     pub hosts: u32,
+    /// Whether these hang on several leaf switches.
+    pub crosses: bool,
     /// The worker.
     pub node: &'a NodeName,
     /// Samples since its last word.

@@ -178,6 +178,7 @@ impl<'a> Imagined<'a> {
             generation,
             nodes,
             hosts: nodes,
+            crosses: false,
             node: &node,
             samples,
             secs: 1.0,

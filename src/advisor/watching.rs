@@ -16,6 +16,8 @@ pub(super) struct Measured {
     pub(super) nodes: u32,
     /// On how many hosts.
     pub(super) hosts: u32,
+    /// Whether on several leaf switches.
+    pub(super) crosses: bool,
     /// What was measured.
     pub(super) stretch: Stretch,
     /// Whether it is the first that was measured of the job.
@@ -56,6 +58,7 @@ struct Watch {
     generation: u64,
     nodes: u32,
     hosts: u32,
+    crosses: bool,
     /// Nodes of the generation before.
     before: u32,
     /// To which profile it counts.
@@ -69,7 +72,8 @@ impl Watch {
     fn measured(&mut self, key: &ProfileKey, nodes: u32, stretch: Stretch) -> Measured {
         let change = if stretch.first { self.change(&stretch) } else { None };
         let new_job = self.generation == 1 && stretch.first;
-        Measured { key: key.clone(), nodes, hosts: self.hosts, stretch, new_job, change }
+        let (hosts, crosses) = (self.hosts, self.crosses);
+        Measured { key: key.clone(), nodes, hosts, crosses, stretch, new_job, change }
     }
 
     /// What the change to this generation cost, now that its steady rate is known.
@@ -134,19 +138,21 @@ impl Watching {
             return None;
         }
         let last = watch.meter.finish().zip(watch.key.take());
-        let (nodes, hosts) = (watch.nodes, watch.hosts);
+        let (nodes, hosts, crosses) = (watch.nodes, watch.hosts, watch.crosses);
         let before = if watch.any { nodes } else { 0 };
         *watch = Watch {
             generation: progress.generation,
             nodes: progress.nodes,
             hosts: progress.hosts,
+            crosses: progress.crosses,
             before,
             any: true,
             key: Some(key.clone()),
             ..Watch::default()
         };
         // Whether the job is new, and what it cost to come there, is told by a generation that still runs.
-        last.map(|(stretch, key)| Measured { key, nodes, hosts, stretch, new_job: false, change: None })
+        let (new_job, change) = (false, None);
+        last.map(|(stretch, key)| Measured { key, nodes, hosts, crosses, stretch, new_job, change })
     }
 
     /// Takes in a report of the present generation; returns what was measured when a stretch is complete.

@@ -16,8 +16,8 @@ pub use agent::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll,
 pub use document::{ErrorBody, SCHEMA};
 pub use history::{EndedTaken, ImportEndedRequest, MAX_ENDED};
 pub use operator::{
-    ControlRequest, EndView, Generations, Hidden, IdleShare, JobView, NodeFailure, NodeKind, NodeView,
-    PlanView, RoundView, Status,
+    ControlRequest, EndView, Generations, Hidden, IdleShare, JobView, LengthsView, NodeFailure, NodeKind,
+    NodeView, PlanView, RoundView, Status,
 };
 pub use profiles::{
     Counted, CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED,

@@ -41,6 +41,9 @@ pub struct Status {
     pub last_round: Option<UnixTime>,
     /// What is wrong now, each a sentence: doubtful snapshots, unreachable parts, open circuit breakers.
     pub problems: Vec<String>,
+    /// How true what was expected of jobs came out lately; `None` before one has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lengths: Option<LengthsView>,
     /// All nodes of the malleable partition.
     pub nodes: Vec<NodeView>,
     /// All malleable jobs.
@@ -48,6 +51,19 @@ pub struct Status {
     /// What is not shown to this reader.
     #[serde(default, skip_serializing_if = "Hidden::is_nothing")]
     pub hidden: Hidden,
+}
+
+/// How true the lengths came out that were expected of the last jobs that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LengthsView {
+    /// Jobs that count.
+    pub jobs: usize,
+    /// Share of them that was expected within a factor of two, 0 to 1.
+    pub within_2x: f64,
+    /// Share within the interval from 10 to 90 %, 0 to 1: 0.8 if it is what it says.
+    pub in_interval: f64,
+    /// Share that counted as predictable, 0 to 1.
+    pub predictable: f64,
 }
 
 /// What Slurm's `PrivateData` keeps from a reader: counted, and not named.

@@ -129,6 +129,7 @@ pub fn status() -> Status {
             refused,
         ],
         jobs: vec![running, waiting],
+        lengths: None,
         hidden: Hidden::default(),
     }
 }
@@ -241,6 +242,7 @@ pub fn profile(user: &str, name: &str, node_type: &str) -> Profile {
         secs: 60.0 * f64::from(nodes),
         step_samples: Some(256.0 * f64::from(nodes)),
         hosts: None,
+        spread: crate::model::Spread::Near,
         at: NOW + -600,
     };
     let grown =
@@ -300,6 +302,7 @@ pub fn ended(id: u32) -> EndedJob {
         limit_secs: Some(86_400.0),
         work_secs: 7200.0,
         said_secs: None,
+        flat_secs: None,
         samples: 0.0,
         secs: 3600.0,
         exit_code: Some(0),

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::exit::Failure;
 use super::hidden::hidden;
 use super::output::When;
-use super::{gaps, jobs};
-use crate::api::{IdleShare, NodeKind, Status};
+use super::{gaps, jobs, percent};
+use crate::api::{IdleShare, LengthsView, NodeKind, Status};
 use crate::model::{Control, Mode};
 
 /// The summary and the jobs.
@@ -32,16 +32,27 @@ fn head(status: &Status, url: &str, when: When) -> String {
     };
     let or_unknown = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
     let up = when.ago(status.started_at);
-    [
+    let lines = [
         format!("daemon  infill {} at {url}, up {up}", status.version),
         format!("mode    {}", mode(status)),
         format!("slurm   {}, REST {}", or_unknown(&status.slurm), or_unknown(&status.rest)),
         format!("rounds  {round}"),
         format!("nodes   {}{}", line_up(status), beside(status)),
         format!("jobs    {}", job_line_up(status)),
-        String::new(),
-    ]
-    .join("\n")
+    ];
+    let lengths = status.lengths.iter().map(|l| format!("lengths {}", lengths(l)));
+    lines.into_iter().chain(lengths).map(|line| line + "\n").collect()
+}
+
+/// `of the last 512 jobs 58.0 % were expected within a factor of two, 79.2 % in their interval (of 80 %); …`.
+fn lengths(lengths: &LengthsView) -> String {
+    let [near, held, predictable] =
+        [lengths.within_2x, lengths.in_interval, lengths.predictable].map(percent::in_text);
+    format!(
+        "of the last {} that ended {near} were expected within a factor of two, {held} in their interval (which \
+         promises 80 %); {predictable} counted as predictable",
+        lengths.jobs
+    )
 }
 
 /// `; beside main jobs 3 GPUs, 12 CPUs, 11.7 GiB are idle on 2 nodes`, where any are.
@@ -116,6 +127,14 @@ mod tests {
         101   train-101 alice running 2     1-8   4200 812  87%   n[1-2]   2 of 3 gaps: the third closes in 4:00
         102   train-102 bob   queued  0     1-8   -    -    -     -        no gap lasts a minute
         ");
+    }
+
+    #[test]
+    fn how_true_expected_lengths_were() {
+        let lengths = LengthsView { jobs: 512, within_2x: 0.58, in_interval: 0.792, predictable: 0.45 };
+        let status = Status { lengths: Some(lengths), problems: vec![], jobs: vec![], ..samples::status() };
+        let text = summary(&status, "http://ctl:6810", samples::when()).unwrap();
+        insta::assert_snapshot!(text.lines().last().unwrap(), @"lengths of the last 512 that ended 58.0 % were expected within a factor of two, 79.2 % in their interval (which promises 80 %); 45.0 % counted as predictable");
     }
 
     #[test]

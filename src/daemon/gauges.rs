@@ -13,6 +13,7 @@ use crate::model::{EventKind, MalleableState, NodeName, Snapshot};
 pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView) {
     nodes(&metrics.nodes, state, view);
     jobs(&metrics.jobs, state);
+    state.chronicle.take_started().iter().for_each(|delay| metrics.main.started(delay));
     metrics.rounds.solved(view.plan.status.kind(), view.secs.get("plan").copied().unwrap_or(0.0));
     for (event, n) in std::mem::take(&mut state.heard) {
         let word = event.map_or(HELLO, EventKind::word);
@@ -49,6 +50,11 @@ fn jobs(metrics: &JobMetrics, state: &State) {
     }
     let rescales: u64 = state.fleet.machines().map(|m| u64::from(m.counts.rescales)).sum();
     metrics.rescales.inc_by(rescales.saturating_sub(metrics.rescales.get()));
+    let (lengths, tally) = (&metrics.lengths, state.scene.turns().outlook.tally());
+    lengths.jobs.set(tally.jobs as i64);
+    lengths.within_2x.set(tally.within_2x as i64);
+    lengths.in_interval.set(tally.in_interval as i64);
+    lengths.predictable.set(tally.predictable as i64);
 }
 
 /// Nodes of the partition on which a main job runs.

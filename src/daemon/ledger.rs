@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::model::words::words;
 use crate::model::{EndedGap, EndedJob, JobId, ProfileFilter};
 use crate::store::{GenerationRecord, Measurement, RoundRecord};
+use crate::timeline::Hour;
 
 /// Rows of any kind that wait in memory while the store is away: an hour of a job that reports every second,
 /// and some megabytes.
@@ -13,6 +14,9 @@ pub const MAX_WAITING_ROWS: usize = 10_000;
 
 /// Rounds that wait: each may have a hundred kilobytes.
 pub const MAX_WAITING_ROUNDS: usize = 100;
+
+/// Hours of what nodes were used for that wait: each may have some megabytes.
+pub const MAX_WAITING_HOURS: usize = 24;
 
 /// Seconds of measuring that make one row of history.
 const ROW_SECS: f64 = 60.0;
@@ -30,6 +34,8 @@ words! {
         Generations = "generations",
         /// Jobs that have ended.
         Ended = "ended",
+        /// What nodes were used for.
+        Hours = "hours",
     }
 }
 
@@ -44,6 +50,8 @@ pub struct Pages {
     pub measurements: Vec<Measurement>,
     /// Jobs that have ended.
     pub ended: Vec<EndedJob>,
+    /// What nodes were used for, the earliest hour first.
+    pub hours: VecDeque<Hour>,
 }
 
 /// Everything that waits for the store.
@@ -56,6 +64,7 @@ pub struct Ledger {
     gaps: VecDeque<EndedGap>,
     measurements: VecDeque<Measurement>,
     ended: VecDeque<EndedJob>,
+    hours: VecDeque<Hour>,
     /// Measurements by job that are not a row yet.
     open: BTreeMap<JobId, Measurement>,
     /// Rows that found no room, by kind.
@@ -113,6 +122,13 @@ impl Ledger {
         self.bound(Kind::Ended);
     }
 
+    /// Takes in what nodes were used for. An hour that waits already is known better now.
+    pub fn add_hours(&mut self, hours: Vec<Hour>) {
+        self.hours.retain(|waiting| hours.iter().all(|hour| hour.from != waiting.from));
+        self.hours.extend(hours);
+        self.bound(Kind::Hours);
+    }
+
     /// Takes in what was measured of a job. What is alike is added up until it makes a row.
     pub fn add_measurement(&mut self, new: Measurement) {
         let job = new.job;
@@ -158,6 +174,7 @@ impl Ledger {
             gaps: std::mem::take(&mut self.gaps).into(),
             measurements: std::mem::take(&mut self.measurements).into(),
             ended: std::mem::take(&mut self.ended).into(),
+            hours: std::mem::take(&mut self.hours),
         }
     }
 
@@ -167,6 +184,8 @@ impl Ledger {
         put_back(&mut self.gaps, pages.gaps);
         put_back(&mut self.measurements, pages.measurements);
         put_back(&mut self.ended, pages.ended);
+        let newer = std::mem::replace(&mut self.hours, pages.hours);
+        self.add_hours(newer.into());
         [Kind::Rounds, Kind::Gaps, Kind::Measurements, Kind::Ended]
             .into_iter()
             .for_each(|kind| self.bound(kind));
@@ -190,6 +209,7 @@ impl Ledger {
             Kind::Measurements => drop_oldest(&mut self.measurements, MAX_WAITING_ROWS),
             Kind::Generations => drop_oldest(&mut self.generations, MAX_WAITING_ROWS),
             Kind::Ended => drop_oldest(&mut self.ended, MAX_WAITING_ROWS),
+            Kind::Hours => drop_oldest(&mut self.hours, MAX_WAITING_HOURS),
         };
         if rows > 0 {
             self.lose(kind, rows);

@@ -13,6 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::ledger::Kind;
+use crate::gaps::Delay;
 use crate::generation::EffectKind;
 use crate::model::words::words;
 use crate::model::{EventKind, MalleableState, SolveKind};
@@ -28,6 +29,9 @@ type Seconds = Counter<f64, AtomicU64>;
 
 /// Buckets for the duration of rounds and solves, seconds: from a small site to the outer deadline.
 const SECONDS: [f64; 10] = [0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
+
+/// Buckets for how long main jobs waited for nodes of ours, seconds: Slurm tells whole ones.
+const DELAYS: [f64; 9] = [0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// The word for an agent's hello among the kinds of events.
 pub const HELLO: &str = "hello";
@@ -77,6 +81,19 @@ pub struct NodeMetrics {
     pub gap_seconds: Seconds,
 }
 
+/// What was expected of the last jobs that ended, and how true that was.
+#[derive(Default)]
+pub struct LengthMetrics {
+    /// Jobs that count.
+    pub jobs: Gauge,
+    /// Of these, those whose length was expected within a factor of two.
+    pub within_2x: Gauge,
+    /// Those that ended within the interval from 10 to 90 %.
+    pub in_interval: Gauge,
+    /// Those that counted as predictable.
+    pub predictable: Gauge,
+}
+
 /// The malleable jobs.
 #[derive(Default)]
 pub struct JobMetrics {
@@ -88,6 +105,16 @@ pub struct JobMetrics {
     pub actions: Counters,
     /// What agents reported.
     pub agent_events: Counters,
+    /// How long they were expected to run.
+    pub lengths: LengthMetrics,
+}
+
+/// Main jobs that started on nodes that ours were on.
+pub struct MainMetrics {
+    /// How long they waited for that.
+    pub delay_seconds: Histogram,
+    /// Those that started later than planned.
+    pub missed_planned_starts: Counter,
 }
 
 /// The rounds.
@@ -120,6 +147,8 @@ pub struct Metrics {
     pub nodes: NodeMetrics,
     /// The malleable jobs.
     pub jobs: JobMetrics,
+    /// Main jobs that started on nodes of ours.
+    pub main: MainMetrics,
     /// The rounds.
     pub rounds: RoundMetrics,
     /// The store.
@@ -128,6 +157,22 @@ pub struct Metrics {
     pub leading: Gauge,
     /// Whether another daemon waits to take over.
     pub standby: Gauge,
+}
+
+impl Default for MainMetrics {
+    fn default() -> Self {
+        MainMetrics { delay_seconds: Histogram::new(DELAYS), missed_planned_starts: Counter::default() }
+    }
+}
+
+impl MainMetrics {
+    /// Counts one.
+    pub fn started(&self, delay: &Delay) {
+        self.delay_seconds.observe(delay.secs);
+        if delay.planned && delay.secs > 0.0 {
+            self.missed_planned_starts.inc();
+        }
+    }
 }
 
 impl Default for RoundMetrics {
@@ -176,6 +221,7 @@ impl Default for Metrics {
             registry: Mutex::new(Registry::with_prefix("infill")),
             nodes: NodeMetrics::default(),
             jobs: JobMetrics::default(),
+            main: MainMetrics::default(),
             rounds: RoundMetrics::default(),
             store: StoreMetrics::default(),
             leading: Gauge::default(),
@@ -189,7 +235,7 @@ impl Default for Metrics {
 
 impl Metrics {
     fn register(&self) {
-        let Metrics { registry, nodes, jobs, rounds, store, leading, standby } = self;
+        let Metrics { registry, nodes, jobs, main, rounds, store, leading, standby } = self;
         let mut r = registry.lock().unwrap_or_else(PoisonError::into_inner);
         r.register("gap_nodes", "Usable nodes that nobody uses", nodes.gaps.clone());
         r.register("held_nodes", "Nodes that infill uses", nodes.held.clone());
@@ -198,6 +244,10 @@ impl Metrics {
         r.register("idle_beside_gpus", "GPUs idle on nodes that main jobs share", gpus);
         r.register("idle_beside_cpus", "CPUs that come with them, or are idle without GPUs", cpus);
         r.register("jobs", "Malleable jobs by state", jobs.by_state.clone());
+        let waited = "From when infill was to leave their nodes until main jobs started there";
+        r.register("main_job_delay_seconds", waited, main.delay_seconds.clone());
+        let late = "Main jobs that started later than planned on nodes that infill was on";
+        r.register("missed_planned_starts", late, main.missed_planned_starts.clone());
         r.register("rounds", "Rounds by outcome", rounds.ends.clone());
         r.register("rescales", "Generations after a job's first", jobs.rescales.clone());
         r.register("round_seconds", "Duration of a round", rounds.seconds.clone());
@@ -211,6 +261,24 @@ impl Metrics {
         r.register("leading", "Whether this daemon leads", leading.clone());
         r.register("standby", "Whether another daemon waits to take over", standby.clone());
         r.register("lost_rows", "History that could not be stored", store.lost_rows.clone());
+        let lengths = &jobs.lengths;
+        let held = "Of these, those within their interval from 10 to 90 %";
+        r.register(
+            "expected_jobs",
+            "Jobs that ended lately and whose lengths were expected",
+            lengths.jobs.clone(),
+        );
+        r.register(
+            "expected_within_2x_jobs",
+            "Of these, those right within a factor of two",
+            lengths.within_2x.clone(),
+        );
+        r.register("expected_in_interval_jobs", held, lengths.in_interval.clone());
+        r.register(
+            "expected_predictable_jobs",
+            "Of these, those that counted as predictable",
+            lengths.predictable.clone(),
+        );
         r.register("harvested_node_seconds", "Node-seconds that infill used", nodes.harvested.clone());
         r.register("gap_node_seconds", "Node-seconds left by the main queue", nodes.gap_seconds.clone());
     }

@@ -7,6 +7,7 @@
 
 pub mod attention;
 pub mod books;
+pub mod chronicle;
 pub mod context;
 pub mod doors;
 pub mod executor;
@@ -29,6 +30,7 @@ pub mod profiles;
 pub mod rounds;
 pub mod sight;
 pub mod state;
+pub mod switches;
 pub mod ticks;
 pub mod views;
 pub mod waking;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tracing::Level;
 
 use super::attention::Attention;
+use super::chronicle::Chronicle;
 use super::fleet::{Batch, Ended, Fleet, Gone, Lesson, Measured, Note, Output};
 use super::health::{Health, Problem, Topic};
 use super::ledger::Ledger;
@@ -65,6 +66,8 @@ pub struct State {
     pub started_at: UnixTime,
     /// Whether the daemon could have heard what was said.
     pub attention: Attention,
+    /// What is recorded for people.
+    pub chronicle: Chronicle,
     /// What agents said since the last round, for the metrics; `None`: hello.
     pub heard: BTreeMap<Option<EventKind>, u64>,
 }
@@ -84,6 +87,7 @@ impl State {
             endpoint: None,
             started_at: now,
             attention: Attention::default(),
+            chronicle: Chronicle::default(),
             heard: BTreeMap::new(),
             config,
         }
@@ -126,6 +130,10 @@ impl State {
         if let Some(secs) = self.scene.node_times().start_secs() {
             self.fleet.set_start_secs(secs);
         }
+        let lead_of = |job| self.fleet.lead_of(job);
+        let (partition, gaps) = (&self.config.slurm.partition, self.scene.gaps());
+        let hours = self.chronicle.look(&snapshot, partition, gaps, lead_of, now);
+        self.ledger.add_hours(hours);
         self.snapshot = Some(Arc::new(snapshot));
     }
 
@@ -225,7 +233,8 @@ impl State {
     fn gone(&mut self, gone: &Gone, now: UnixTime) {
         let (_, unit) = self.scene.ahead(&gone.facts);
         let ended = gone.ended_job(unit, now);
-        self.scene.turns_mut().outlook.ended(ended.job, now, ended.work_secs, ended.said_secs);
+        let word = gone.facts.course.first_word(unit);
+        self.scene.turns_mut().outlook.ended(ended.job, now, ended.work_secs, &word);
         self.ledger.add_ended(ended);
     }
 
@@ -247,7 +256,8 @@ impl State {
         if !lead_is_known || !self.lookups.covers(&key) {
             return false;
         }
-        let news = self.scene.progress(measured.job, &key, &measured.progress(), now);
+        let crosses = self.scene.crosses(&measured.hosts);
+        let news = self.scene.progress(measured.job, &key, &measured.progress(crosses), now);
         let urgent = news.probed || news.drift.is_some();
         self.take_news(measured.job, &key, news, now, notes);
         urgent

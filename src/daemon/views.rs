@@ -1,12 +1,14 @@
 //! What the world looks like from outside: the documents of the HTTP API.
 
 use crate::api::{
-    EndView, Hidden, IdleShare, JobView, NodeFailure, NodeKind, NodeView, PlanView, SCHEMA, Status,
+    EndView, Hidden, IdleShare, JobView, LengthsView, NodeFailure, NodeKind, NodeView, PlanView, SCHEMA,
+    Status,
 };
 use crate::model::{Gap, Job, JobId, MalleableState, Node, UnixTime, WindowCause, WindowEnd};
 
 use super::state::State;
 use crate::advisor::Offer;
+use crate::advisor::length::Tally;
 use crate::gaps::{Idle, Occupancy, Use};
 use crate::generation::{Machine, Phase};
 use crate::round::{Ahead, JobFacts, Strike};
@@ -24,10 +26,21 @@ pub fn status(state: &State, now: UnixTime) -> Status {
         started_at: state.started_at,
         last_round: state.round.as_ref().map(|r| r.report.at),
         problems: state.health.sentences(),
+        lengths: lengths(&state.scene.turns().outlook.tally()),
         nodes: nodes(state, now),
         jobs: state.fleet.machines().filter_map(|m| job(state, m.job, now)).collect(),
         hidden: Hidden::default(),
     }
+}
+
+fn lengths(tally: &Tally) -> Option<LengthsView> {
+    let share = |jobs: usize| jobs as f64 / tally.jobs as f64;
+    (tally.jobs > 0).then(|| LengthsView {
+        jobs: tally.jobs,
+        within_2x: share(tally.within_2x),
+        in_interval: share(tally.in_interval),
+        predictable: share(tally.predictable),
+    })
 }
 
 fn nodes(state: &State, now: UnixTime) -> Vec<NodeView> {

@@ -6,6 +6,7 @@
 //! for people.
 
 mod bins;
+mod delays;
 mod hazards;
 mod keeping;
 mod leaving;
@@ -28,6 +29,7 @@ use crate::config::GapsConfig;
 use crate::model::{Gap, Gaps, JobId, NodeName, NodeState, Refusal, Snapshot, UnixTime, WindowEnd};
 
 pub use bins::GapSample;
+pub use delays::{Delay, Delays};
 pub use keeping::Kept;
 pub use leaving::{CLEANUP_SECS, TimesToLeave};
 pub use lookahead::Lookahead;

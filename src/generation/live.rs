@@ -35,6 +35,11 @@ impl Machine {
                 self.call_the_roll(now);
             }
             AgentEvent::Stuck { generation } if generation == number => self.call_the_roll(now),
+            AgentEvent::Failed { generation } | AgentEvent::Stuck { generation }
+                if generation < number && self.waits_for_a_step() =>
+            {
+                self.call_the_roll(now);
+            }
             AgentEvent::Hopeless { generation, ref why } if generation == number => {
                 self.despair(node, why, now, out);
             }
@@ -81,10 +86,16 @@ impl Machine {
         let called = self.generation.roll.map_or(0, |(times, _)| times);
         let lately = self.generation.roll.is_some_and(|(_, at)| now.secs_since(at) < SILENT_SECS);
         let runs = matches!(&self.phase, Phase::Running { members } if self.lives_on(members));
-        if runs && !lately {
+        if (runs || self.waits_for_a_step()) && !lately {
             self.generation.roll = Some((called.saturating_add(1), now));
             self.workers.values_mut().for_each(|w| w.answered = false);
         }
+    }
+
+    /// Whether a change has begun for which the members first end their step: one that is lost meanwhile holds
+    /// all of them up, those who wait for it in their generation as well as those who wait for its successor.
+    fn waits_for_a_step(&self) -> bool {
+        matches!(&self.phase, Phase::Regrouping { regroup, .. } if !regroup.urgent)
     }
 
     /// Whether the command is alive on this worker, in whatever generation, and may be taken along.

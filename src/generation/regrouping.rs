@@ -68,6 +68,12 @@ impl Machine {
         self.regroup(members.to_vec(), regroup, next, now, out);
     }
 
+    /// Whether it will be known in a moment who is lost: a step has failed, or the roll is being called.
+    pub(super) fn may_miss_somebody(&self, members: &[NodeName], now: UnixTime) -> bool {
+        let calls = self.generation.roll.is_some_and(|(_, at)| now.secs_since(at) < ROLL_SECS);
+        calls || members.iter().any(|n| self.workers.get(n).is_some_and(|w| w.doubt.is_some()))
+    }
+
     /// Whether a member has not answered since the roll was called.
     pub(super) fn misses_the_roll(&self, node: &NodeName, now: UnixTime) -> bool {
         let Some((_, at)) = self.generation.roll else { return false };
@@ -152,7 +158,8 @@ impl Machine {
         let Some(worker) = self.workers.get(node) else { return true };
         let unheard = how.urgent && !worker.answered && now.secs_since(self.since) >= ROLL_SECS;
         let ended = how.reason != StopReason::Rescale && worker.stopped.is_some();
-        ended || unheard || self.has_fallen(node) || worker.silent_secs(now) > SILENT_SECS
+        let missing = unheard || self.misses_the_roll(node, now) || worker.silent_secs(now) > SILENT_SECS;
+        ended || missing || self.has_fallen(node)
     }
 
     fn try_again(

@@ -1,6 +1,6 @@
 //! One step from what is towards what the planner wants.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{NodeName, UnixTime};
 
@@ -149,12 +149,17 @@ impl Machine {
         self.target = None;
     }
 
-    /// Nodes that could be in the next generation: the lead's first, then by name.
+    /// Nodes that could be in the next generation: the lead's first, then in the plan's order, in which those
+    /// on one switch follow each other.
     fn ready_members(&self, lead: &NodeName, now: UnixTime) -> Vec<NodeName> {
         let wings = self.workers.iter().filter(|(n, w)| {
             *n != lead && self.wants_wing_on(n) && !w.leaving && w.silent_secs(now) < SILENT_SECS
         });
-        std::iter::once(lead).chain(wings.map(|(n, _)| n)).cloned().collect()
+        let planned = self.target.iter().flat_map(|t| &t.plan.nodes).map(|p| &p.node);
+        let places: BTreeMap<&NodeName, usize> = planned.zip(0..).collect();
+        let mut wings: Vec<&NodeName> = wings.map(|(n, _)| n).collect();
+        wings.sort_by_key(|node| places.get(node).copied().unwrap_or(usize::MAX));
+        std::iter::once(lead).chain(wings).cloned().collect()
     }
 
     pub(super) fn wings_under_way(&self, settings: &Settings, now: UnixTime) -> bool {
@@ -238,6 +243,10 @@ impl Machine {
         }
         if self.target.is_some() {
             self.greet(members, now, out);
+        }
+        // A change that begins before it is known who is lost would wait for whoever that is.
+        if self.may_miss_somebody(members, now) {
+            return;
         }
         if let Some((to, why)) = self.wanted_alive(members, settings, now) {
             self.change_alive(members, to, why, now, out);

@@ -29,6 +29,19 @@ pub struct Course {
     pub raised: bool,
     /// Samples in all that follow from what it said first.
     pub first_said: Option<f64>,
+    /// Samples in all after which its loss will be flat, by its curve so far.
+    pub flat: Option<f64>,
+    /// The same, as it was first.
+    pub first_flat: Option<f64>,
+}
+
+/// What a job itself tells of its length, in seconds of one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OwnWord {
+    /// How long it says that it will be.
+    pub said_secs: Option<f64>,
+    /// After how long its loss will be flat.
+    pub flat_secs: Option<f64>,
 }
 
 impl Course {
@@ -59,11 +72,31 @@ impl Course {
         self.first_said = self.first_said.or(self.said_samples());
     }
 
+    /// Takes in when its loss will be flat; where its curve tells nothing, nothing changes.
+    pub fn will_be_flat(&mut self, samples: Option<f64>) {
+        self.flat = samples.or(self.flat);
+        self.first_flat = self.first_flat.or(self.flat);
+    }
+
+    /// What it tells now, where it makes `unit` samples a second on one node.
+    pub fn own_word(&self, unit: f64) -> OwnWord {
+        OwnWord { said_secs: secs(self.said_samples(), unit), flat_secs: secs(self.flat, unit) }
+    }
+
+    /// What it told first: how true such a word was is judged by that, for later ones know more.
+    pub fn first_word(&self, unit: f64) -> OwnWord {
+        OwnWord { said_secs: secs(self.first_said, unit), flat_secs: secs(self.first_flat, unit) }
+    }
+
     /// Work that it has done: seconds that it would have taken on one node where it makes `unit` samples a
     /// second; of a job that tells of none, the node-seconds that it has trained.
     pub fn work_secs(&self, unit: f64) -> f64 {
         if self.samples > 0.0 && unit > 0.0 { self.samples / unit } else { self.held_secs }
     }
+}
+
+fn secs(samples: Option<f64>, unit: f64) -> Option<f64> {
+    samples.filter(|_| unit > 0.0).map(|samples| samples / unit)
 }
 
 #[cfg(test)]
@@ -87,6 +120,20 @@ mod tests {
         assert_eq!(samples.said_samples(), Some(50.0));
         let held = Course { held_secs: 7.0, ..Course::default() };
         assert_eq!((samples.work_secs(2.0), held.work_secs(2.0)), (5.0, 7.0));
+    }
+
+    #[test]
+    fn what_it_told_first_is_kept() {
+        let mut course = Course::default();
+        course.will_be_flat(None);
+        course.add(10.0, None, Some(50.0));
+        for flat in [Some(300.0), None, Some(200.0)] {
+            course.will_be_flat(flat);
+        }
+        course.add(10.0, None, Some(40.0));
+        let word = |said, flat| OwnWord { said_secs: Some(said), flat_secs: Some(flat) };
+        assert_eq!((course.own_word(2.0), course.first_word(2.0)), (word(20.0, 100.0), word(25.0, 150.0)));
+        assert_eq!(course.own_word(0.0), OwnWord::default());
     }
 
     #[test]

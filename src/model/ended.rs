@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobId, Past, Submission, UnixTime};
+use super::{JobId, OwnWord, Past, Submission, UnixTime};
 
 /// What is kept of a job that has ended: what it was, what it did, and why it ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +34,9 @@ pub struct EndedJob {
     pub work_secs: f64,
     /// Work in all that it first told of, in the same seconds, if it told.
     pub said_secs: Option<f64>,
+    /// Work in all after which its loss would have been flat, as was first seen, if it told of losses.
+    #[serde(default)]
+    pub flat_secs: Option<f64>,
     /// Samples that it has made; 0 where it told of none.
     pub samples: f64,
     /// Seconds from its first start to its end.
@@ -57,7 +60,8 @@ impl EndedJob {
             limit_secs: None,
             more: vec![f64::from(self.min_nodes)],
         };
-        Past { job, ended_at: self.ended_at.0 as f64, secs: self.work_secs }
+        let word = OwnWord { said_secs: self.said_secs, flat_secs: self.flat_secs };
+        Past { job, ended_at: self.ended_at.0 as f64, secs: self.work_secs, word }
     }
 }
 

@@ -19,6 +19,7 @@ pub mod exec_plan;
 pub mod gap;
 pub mod generation;
 pub mod hostlist;
+mod hour;
 pub mod ids;
 pub mod job;
 mod keep_idle;
@@ -45,6 +46,7 @@ pub mod spec;
 pub mod state;
 pub mod stops;
 pub mod time;
+mod topology;
 pub mod trace;
 pub mod window;
 pub mod words;
@@ -55,7 +57,7 @@ pub use bar::{Bar, Hold};
 pub use closed::{ClosedJob, EstimateRow, SpeedRow};
 pub use constraint::{Constraint, ConstraintError};
 pub use control::{Control, Lend, Mode, Readers};
-pub use course::Course;
+pub use course::{Course, OwnWord};
 pub use credential::{Credential, Secret, hello_payload};
 pub use declared::{DeclaredPlan, MOST_PLAN_CHARS, MOST_PLAN_TYPES, MOST_PLANS};
 pub use ended::{EndedJob, without_numbers};
@@ -63,6 +65,7 @@ pub use event::{AgentEvent, Blame, EventKind, Opening};
 pub use exec_plan::{ModelFacts, Parallelism, PlanRun};
 pub use gap::{EndedGap, Gap, Gaps};
 pub use generation::{GenerationRecord, of_the_last_job};
+pub use hour::PackedHour;
 pub use ids::{JobId, NodeName, NodeType, UserId};
 pub use job::{Asks, BaseState, Job, JobState, is_for_nodes};
 pub use keep_idle::KeepIdle;
@@ -77,7 +80,7 @@ pub use plan::{JobPlan, Placement, Plan, Proof, Prover, SolveKind, SolveStatus};
 pub use private::PrivateData;
 pub use profile::{
     BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, LiveChange, LiveCosts, MeasuredCosts, Profile,
-    ProfileFilter, ProfileKey, RescaleCosts, SizePoint, Way,
+    ProfileFilter, ProfileKey, RescaleCosts, SizePoint, Spread, Way,
 };
 pub use reason::{JobReason, JobReasonKind, Leaving, Shortage, Size};
 pub use refusal::Refusal;
@@ -93,6 +96,7 @@ pub use spec::{MAX_GRACE_SECS, MAX_NAME_CHARS, RunSpec, is_rate};
 pub use state::MalleableState;
 pub use stops::{Stop, StopEnd};
 pub use time::UnixTime;
+pub use topology::{Oddity, SwitchId, SwitchRecord, Topology, TopologyError};
 pub use trace::{
     EndedLog, IdleInterval, IdleLog, JobLog, LoggedJob, Malformed, NamedCurve, Reading, WorkloadJob,
 };

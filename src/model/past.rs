@@ -1,5 +1,7 @@
 //! Jobs as they were submitted, and what became of them.
 
+use super::OwnWord;
+
 /// A job as it is submitted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Submission {
@@ -28,4 +30,6 @@ pub struct Past {
     pub ended_at: f64,
     /// How long it ran, seconds.
     pub secs: f64,
+    /// What it first told of that itself.
+    pub word: OwnWord,
 }

@@ -275,8 +275,36 @@ pub struct SizePoint {
     /// On how many hosts they were on average, where parts of nodes are lent and several may be on one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<f64>,
+    /// Where in the network they were.
+    #[serde(default, skip_serializing_if = "Spread::is_near")]
+    pub spread: Spread,
     /// Last measured.
     pub at: UnixTime,
+}
+
+/// On how many leaf switches the nodes were on which a rate was measured, where Slurm knows of switches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Spread {
+    /// On one, or nobody knows.
+    #[default]
+    Near,
+    /// On several.
+    Across,
+    /// The rate is that on one; on several it was measured, too.
+    Both {
+        /// Samples a second there.
+        rate: f64,
+        /// Relative standard error of it.
+        error: f64,
+    },
+}
+
+impl Spread {
+    /// Whether it was measured on one switch only.
+    pub fn is_near(&self) -> bool {
+        *self == Spread::Near
+    }
 }
 
 /// Mean seconds without useful work at one kind of change, by part.

@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::assured::{There, Wish};
 use super::curves::{self, MOST_MEASURED};
 use super::facts::JobFacts;
+use super::spread::{Asking, Leaves};
 use super::turns::{self, Ahead, Turns};
 use super::{ending, extension, risk};
 use crate::advisor::{Aim, Library, Room, Subject};
 use crate::config::PlannerConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    Curve, DeclaredPlan, ExecPlan, Gaps, MalleableJob, NodeType, Objective, RescaleCosts, Sizes, UnixTime,
+    Curve, DeclaredPlan, ExecPlan, Gaps, MalleableJob, NodeType, Objective, ProfileKey, RescaleCosts, Sizes,
+    Topology, UnixTime,
 };
 
 /// A malleable job before it is known what it may ask for.
@@ -66,10 +68,13 @@ pub(super) fn jobs(
     candidates: Vec<Candidate<'_>>,
     library: &Library,
     turns: &Turns,
-    gaps: &Gaps,
+    (gaps, topology): (&Gaps, &Topology),
     config: &PlannerConfig,
     now: UnixTime,
 ) -> Vec<MalleableJob> {
+    // Only programs that are known to be slower across switches need it.
+    let leaves = std::cell::OnceCell::new();
+    let leaves = || leaves.get_or_init(|| Leaves::of(gaps, topology)).as_ref();
     let (room, all_types) = (Room::of(gaps), types(gaps));
     let lent = gaps.gaps.first().is_some_and(|gap| gap.node.is_place()).then_some(all_types.as_slice());
     let rated = candidates.into_iter().map(|c| Rated::of(c, library, &all_types, lent));
@@ -88,6 +93,7 @@ pub(super) fn jobs(
     let job = |((rated, ahead), weight): ((Rated<'_>, Ahead), f64)| {
         let outweighs = most / worth(&rated, weight);
         let Rated { candidate, rates, known_unit: unit, .. } = rated;
+        let rates = narrowed(rates, &candidate, &leaves, library);
         let wish = Wish::of((&candidate.subject, candidate.facts), &rates, &there, outweighs);
         let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
         let mut rates = raised(rates, &candidate, probe, config, now);
@@ -97,7 +103,7 @@ pub(super) fn jobs(
         let mut job = malleable(&candidate, weight, rates, last_change, &config.costs, now);
         job.assured = assured;
         // What others of its name took says too little to leave it as it is for that alone.
-        if ahead.said || config.objective == Objective::Completion {
+        if ahead.word.said_secs.is_some() || config.objective == Objective::Completion {
             ending::add(&mut job, &ahead, candidate.facts.running, unit, config.horizon_secs);
         }
         risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
@@ -163,6 +169,29 @@ fn rates(subject: &Subject, block: u32, library: &Library, types: &[NodeType]) -
     }
     if rates.is_empty() {
         rates = priors(subject, types);
+    }
+    rates
+}
+
+/// The rates, less where the job would be on several leaf switches and is slower there.
+fn narrowed<'l>(
+    mut rates: Vec<RateCurve>,
+    candidate: &Candidate<'_>,
+    leaves: &impl Fn() -> Option<&'l Leaves<'l>>,
+    library: &Library,
+) -> Vec<RateCurve> {
+    let (key, block) = (&candidate.subject.key, candidate.block());
+    let (job, lead) = (candidate.subject.job, candidate.facts.place.lead.as_ref());
+    let asking = Asking { job, lead, sizes: &candidate.subject.sizes, block };
+    for rate in &mut rates {
+        let node_type = rate.node_type.as_ref().map_or(key.node_type.clone(), |t| t.clone().times(block));
+        let key = ProfileKey { node_type, exec_plan: rate.exec_plan.clone(), ..key.clone() };
+        let slowdown = library.slowdown(&key);
+        if slowdown > 1.0
+            && let Some(leaves) = leaves()
+        {
+            rate.curve = leaves.narrowed(&rate.curve, &asking, rate.node_type.as_ref(), slowdown);
+        }
     }
     rates
 }

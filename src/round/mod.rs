@@ -19,6 +19,7 @@ mod node_times;
 mod question;
 mod risk;
 mod scene;
+mod spread;
 mod turns;
 mod usage;
 mod warning;

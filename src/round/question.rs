@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::config::Config;
-use crate::model::{Gaps, JobId, MalleableJob, Note, Plan, Report, UnixTime};
+use crate::model::{Gaps, JobId, MalleableJob, Note, Plan, Report, Topology, UnixTime};
 use crate::plan::{Problem, Violation, check, explain, fallback, plan, solver};
 
 /// What may be done in a round.
@@ -30,6 +30,8 @@ pub struct Question {
     pub gaps: Arc<Gaps>,
     /// Malleable jobs.
     pub jobs: Vec<MalleableJob>,
+    /// How nodes hang together.
+    pub topology: Arc<Topology>,
     /// Moment of the round.
     pub at: UnixTime,
     /// Whether jobs may start and grow.
@@ -46,6 +48,7 @@ impl Question {
         let (gaps, jobs) = (&self.gaps, &self.jobs);
         let mut problem = Problem::new(self.at, gaps, jobs, &config.planner, config.gaps.min_window_secs);
         (problem.may_grow, problem.drain) = (self.may_grow, self.drain);
+        problem.topology = Some(&self.topology);
         problem
     }
 

@@ -26,7 +26,7 @@ use crate::config::Config;
 use crate::gaps::{self, Beside, GapContext, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use crate::model::{
     Curve, EndedGap, Gap, Gaps, JobId, MalleableJob, NodeName, NodeType, Profile, ProfileKey, Refusal,
-    RescaleCosts, Snapshot, Stop, UnixTime, Way, WindowEnd,
+    RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, WindowEnd,
 };
 
 /// What is said of a round without a trusted snapshot.
@@ -62,7 +62,7 @@ pub struct Scene {
     gaps: Arc<Gaps>,
     gaps_at: UnixTime,
     margin: Margin,
-    types: NodeTypes,
+    nodes: Nodes,
     turns: Turns,
 }
 
@@ -75,15 +75,17 @@ struct Margin {
     notes: Vec<String>,
 }
 
-/// Types of nodes, as far as signatures of jobs need them.
+/// What is known of nodes besides gaps: types, as far as signatures of jobs need them, and switches.
 #[derive(Clone, Debug, Default)]
-struct NodeTypes {
-    /// Of the nodes that leads are on.
+struct Nodes {
+    /// Types of the nodes that leads are on.
     of_leads: BTreeMap<NodeName, NodeType>,
     /// The type of most gaps: where a job that waits would most likely run.
     usual: Option<NodeType>,
     /// The same of parts of nodes without GPUs.
     usual_on_cpus: Option<NodeType>,
+    /// How they hang together.
+    topology: Arc<Topology>,
 }
 
 impl Scene {
@@ -102,7 +104,7 @@ impl Scene {
             gaps: Arc::default(),
             gaps_at: now,
             margin: Margin::default(),
-            types: NodeTypes::default(),
+            nodes: Nodes::default(),
             turns: Turns::default(),
             config,
         }
@@ -111,6 +113,21 @@ impl Scene {
     /// Learns from gaps that ended before, oldest first.
     pub fn remember(&mut self, ended: &[EndedGap], now: UnixTime) {
         self.experience.note(ended, now);
+    }
+
+    /// From now on nodes hang together like this. Says whether that is new.
+    pub fn know_switches(&mut self, topology: Topology) -> bool {
+        let is_new = *self.nodes.topology != topology;
+        if is_new {
+            self.nodes.topology = Arc::new(topology);
+        }
+        is_new
+    }
+
+    /// Whether nodes hang on several leaf switches.
+    pub fn crosses(&self, nodes: &[NodeName]) -> bool {
+        let topology = &self.nodes.topology;
+        !topology.is_empty() && topology.spans(nodes) > 1
     }
 
     /// Takes in a trusted snapshot and the jobs as they are now. Returns the gaps that have ended since the
@@ -146,7 +163,9 @@ impl Scene {
         let gaps = extension::with_own(self.gaps_now(facts, now), facts, |n| self.type_at(n), now);
         let candidate = |facts| Candidate { subject: self.subject(facts), facts };
         let candidates = facts.iter().filter(|j| !j.ending).map(candidate).collect();
-        let mut jobs = demand::jobs(candidates, &self.library, &self.turns, &gaps, &self.config.planner, now);
+        let ground = (&*gaps, &*self.nodes.topology);
+        let mut jobs =
+            demand::jobs(candidates, &self.library, &self.turns, ground, &self.config.planner, now);
         let slow = jobs.iter_mut().filter(|j| self.leave.is_slow(j.id));
         slow.for_each(|job| self.exclude_short(job, &gaps, now));
         jobs.iter_mut().for_each(|job| self.keep_off(job, &gaps, now));
@@ -154,7 +173,8 @@ impl Scene {
         let notes =
             self.margin.notes.iter().cloned().chain((!terms.trusted).then(|| DOUBTFUL.to_owned())).collect();
         let may_grow = terms.may_grow && terms.trusted;
-        Question { gaps, jobs, at: now, may_grow, drain: terms.drain, notes }
+        let topology = self.nodes.topology.clone();
+        Question { gaps, jobs, topology, at: now, may_grow, drain: terms.drain, notes }
     }
 
     /// Takes in how a job runs, and under which signature that is known.
@@ -300,14 +320,14 @@ impl Scene {
     }
 
     fn type_of(&self, lead_now: Option<&NodeName>, on_cpus: bool) -> Option<&NodeType> {
-        let usual = if on_cpus { &self.types.usual_on_cpus } else { &self.types.usual };
+        let usual = if on_cpus { &self.nodes.usual_on_cpus } else { &self.nodes.usual };
         lead_now.and_then(|n| self.type_at(n)).or(usual.as_ref())
     }
 
     /// The type of a node that a lead was on at the last look, or that was a gap then.
     pub fn type_at(&self, node: &NodeName) -> Option<&NodeType> {
         let gap = || self.gaps.get(node.parts().first()?).map(|g| &g.node_type);
-        self.types.of_leads.get(node).or_else(gap)
+        self.nodes.of_leads.get(node).or_else(gap)
     }
 
     fn note_types(&mut self, snapshot: &Snapshot, jobs: &[JobFacts]) {
@@ -315,9 +335,10 @@ impl Scene {
         let node_type = |n: &NodeName| Some(snapshot.node(n.parts().first()?)?.node_type.clone());
         let known = leads.filter_map(|n| Some((n.clone(), node_type(n)?)));
         let of_leads = known.collect();
-        let usual = self.most_gaps(false).or(self.types.usual.take());
-        let usual_on_cpus = self.most_gaps(true).or(self.types.usual_on_cpus.take());
-        self.types = NodeTypes { of_leads, usual, usual_on_cpus };
+        let usual = self.most_gaps(false).or(self.nodes.usual.take());
+        let usual_on_cpus = self.most_gaps(true).or(self.nodes.usual_on_cpus.take());
+        let topology = self.nodes.topology.clone();
+        self.nodes = Nodes { of_leads, usual, usual_on_cpus, topology };
     }
 
     /// The type of most gaps, of those that are parts of nodes without GPUs or of the others.

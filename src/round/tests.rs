@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::*;
 use crate::config::Config;
 use crate::model::{
-    Course, ExecPlan, HeldNode, JobId, LiveChange, NodeName, Objective, Sizes, Snapshot, Standing, Stop,
-    StopEnd, UnixTime, UserId, Way, WindowCause, WindowEnd,
+    Course, ExecPlan, HeldNode, JobId, LiveChange, NodeName, Objective, OwnWord, Sizes, Snapshot, Standing,
+    Stop, StopEnd, UnixTime, UserId, Way, WindowCause, WindowEnd,
 };
 use crate::plan::Change;
 use crate::slurm::fake::{FakeSlurm, pending_job};
@@ -355,7 +355,8 @@ fn nobody_gets_ahead_by_saying_that_a_job_is_short() {
     for id in 2..6 {
         let outlook = &mut scene.turns_mut().outlook;
         outlook.meet(JobId(id), &told(id, "mallory", 0.0, 110.0).submission());
-        outlook.ended(JobId(id), NOW, 5000.0, Some(110.0));
+        let word = OwnWord { said_secs: Some(110.0), ..OwnWord::default() };
+        outlook.ended(JobId(id), NOW, 5000.0, &word);
     }
     let again = [honest, told(9, "mallory", 0.0, 110.0)];
     look(&mut scene, &again);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::facts::JobFacts;
 use super::usage::Usage;
 use crate::advisor::length::{Lengths, Outlook};
-use crate::model::{JobId, UnixTime, duration};
+use crate::model::{JobId, OwnWord, UnixTime, duration};
 
 /// Ended jobs from which a daemon learns at its start: the last so many.
 pub const ENDED_TO_LEARN_FROM: u32 = 100_000;
@@ -47,19 +47,20 @@ impl Turns {
     /// The work that a job has ahead, which makes `unit` samples a second on one node, and to which a start
     /// costs so much.
     pub fn ahead(&self, job: &JobFacts, unit: f64, stop_secs: f64) -> Ahead {
-        let said_secs = job.course.said_samples().filter(|_| unit > 0.0).map(|samples| samples / unit);
-        let lengths = self.outlook.of(job.job, said_secs);
-        Ahead { lengths, done_secs: job.course.work_secs(unit), stop_secs, said: said_secs.is_some() }
+        let word = job.course.own_word(unit);
+        let lengths = self.outlook.of(job.job, &word);
+        Ahead { lengths, done_secs: job.course.work_secs(unit), stop_secs, word }
     }
 }
 
 impl Turns {
     /// Why a job's turn comes when it does, in words.
     pub fn in_words(&self, job: &JobFacts, ahead: &Ahead) -> String {
-        let whose = match (ahead.said, ahead.lengths.is_narrow()) {
-            (true, _) => "by its own word, and how true such words were",
-            (false, true) => "as jobs like it did",
-            (false, false) => "if anything, for jobs like it differ",
+        let whose = match (&ahead.word, ahead.lengths.is_narrow()) {
+            (OwnWord { said_secs: Some(_), .. }, _) => "by its own word, and how true such words were",
+            (OwnWord { flat_secs: Some(_), .. }, _) => "by its loss, which flattens, and by jobs like it",
+            (_, true) => "as jobs like it did",
+            (_, false) => "if anything, for jobs like it differ",
         };
         let (all, done) = (duration::show(ahead.lengths.secs(0.5)), duration::show(ahead.done_secs));
         format!(
@@ -80,8 +81,8 @@ pub struct Ahead {
     pub done_secs: f64,
     /// What it costs it to be stopped and started, seconds.
     pub stop_secs: f64,
-    /// Whether it says so itself.
-    pub said: bool,
+    /// What it tells of that itself.
+    pub word: OwnWord,
 }
 
 impl Ahead {
@@ -133,7 +134,12 @@ mod tests {
     use super::*;
 
     fn ahead(secs: f64, done_secs: f64, stop_secs: f64) -> Ahead {
-        Ahead { lengths: Lengths::of(vec![secs.ln(); 4]).unwrap(), done_secs, stop_secs, said: false }
+        Ahead {
+            lengths: Lengths::of(vec![secs.ln(); 4]).unwrap(),
+            done_secs,
+            stop_secs,
+            word: OwnWord::default(),
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ const LONGEST_SECS: f64 = 600.0;
 const AT_FIRST_SECS: f64 = 600.0;
 
 /// Exponent of how far a user's use is from its share.
-const FORCE: f64 = 6.0;
+const FORCE: f64 = 12.0;
 
 /// No user counts more than so many times as much because of it, or less.
 const MOST: f64 = 64.0;
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn who_had_more_than_a_fair_share_counts_less() {
         let usage = used(0, &[("alice", 9000.0), ("bob", 3000.0)]);
-        assert_eq!(factors(&usage, &[("alice", 1.0), ("bob", 1.0)]), [0.1, 48.41]);
+        assert_eq!(factors(&usage, &[("alice", 1.0), ("bob", 1.0)]), [0.02, 64.0]);
         assert_eq!(factors(&usage, &[("alice", 3.0), ("bob", 1.0)]), [1.0, 1.0], "as their shares are");
         assert_eq!(factors(&usage, &[("alice", 1.0)]), [1.0], "alone");
         assert_eq!(factors(&Usage::default(), &[("alice", 1.0), ("bob", 1.0)]), [1.0, 1.0]);

@@ -16,7 +16,7 @@ const MAX_OUTPUT_BYTES: u64 = 64 * 1024;
 pub(super) struct Output {
     /// Exit code; `None` when a signal ended it.
     pub code: Option<i32>,
-    /// What it printed, cut at [`MAX_OUTPUT_BYTES`].
+    /// What it printed, cut at so many bytes as are wanted.
     pub stdout: Vec<u8>,
     /// What it complained about, as text, cut alike.
     pub stderr: String,
@@ -51,17 +51,22 @@ pub(super) struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// Runs it to its end.
+    /// Runs it to its end; keeps [`MAX_OUTPUT_BYTES`] of what it prints.
     pub(super) async fn run(&self) -> Result<Output, CommandError> {
+        self.run_for(MAX_OUTPUT_BYTES).await
+    }
+
+    /// Runs it to its end; keeps so many bytes of what it prints.
+    pub(super) async fn run_for(&self, bytes: u64) -> Result<Output, CommandError> {
         let name = self.path.display().to_string();
-        match tokio::time::timeout(self.limit, self.run_unlimited(&name)).await {
+        match tokio::time::timeout(self.limit, self.run_unlimited(&name, bytes)).await {
             Ok(result) => result,
             // Dropping the future has killed the program.
             Err(_) => Err(CommandError::TimedOut { program: name, secs: self.limit.as_secs_f64() }),
         }
     }
 
-    async fn run_unlimited(&self, name: &str) -> Result<Output, CommandError> {
+    async fn run_unlimited(&self, name: &str, bytes: u64) -> Result<Output, CommandError> {
         let mut child = Command::new(self.path)
             .args(self.args)
             .envs(self.env.iter().copied())
@@ -78,7 +83,7 @@ impl Program<'_> {
                 let _ = stdin.write_all(self.stdin).await;
             }
         };
-        let (_, out, err) = tokio::join!(write, bounded(stdout), bounded(stderr));
+        let (_, out, err) = tokio::join!(write, bounded(stdout, bytes), bounded(stderr, MAX_OUTPUT_BYTES));
         let pipe = |source| CommandError::Pipe { program: name.to_owned(), source };
         let (stdout, stderr) = (out.map_err(pipe)?, err.map_err(pipe)?);
         let status = child.wait().await.map_err(pipe)?;
@@ -88,10 +93,10 @@ impl Program<'_> {
 }
 
 /// Keeps the first bytes and drops the rest, so that the program is not blocked by a full pipe.
-async fn bounded(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
+async fn bounded(pipe: Option<impl AsyncRead + Unpin>, bytes: u64) -> std::io::Result<Vec<u8>> {
     let mut kept = Vec::new();
     if let Some(mut pipe) = pipe {
-        (&mut pipe).take(MAX_OUTPUT_BYTES).read_to_end(&mut kept).await?;
+        (&mut pipe).take(bytes).read_to_end(&mut kept).await?;
         tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await?;
     }
     Ok(kept)

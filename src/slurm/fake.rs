@@ -8,7 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
-use crate::model::{BaseState, Job, JobId, JobState, Node, NodeName, NodeType, Snapshot, UnixTime, UserId};
+use crate::model::{
+    BaseState, Job, JobId, JobState, Node, NodeName, NodeType, Snapshot, Topology, UnixTime, UserId,
+};
 
 /// A change that was asked for and accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,6 +219,10 @@ impl SlurmApi for FakeSlurm {
 
     async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {
         Ok(Vec::new())
+    }
+
+    async fn topology(&self) -> Result<Topology, SlurmError> {
+        Ok(Topology::default())
     }
 
     async fn privacy(&self) -> Result<Privacy, SlurmError> {

@@ -15,6 +15,7 @@ mod places;
 mod privacy;
 pub mod rest;
 mod tokens;
+mod topology;
 
 pub use places::{PlacesSlurm, Seats};
 pub use privacy::Privacy;
@@ -22,7 +23,7 @@ pub use rest::RestSlurm;
 
 use async_trait::async_trait;
 
-use crate::model::{Job, JobId, NodeName, Snapshot};
+use crate::model::{Job, JobId, NodeName, Snapshot, Topology};
 
 /// What went wrong at Slurm, and whether trying again can help.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +100,8 @@ pub trait SlurmApi: Send + Sync {
     async fn privacy(&self) -> Result<Privacy, SlurmError>;
     /// What partitions say of how their jobs share nodes.
     async fn partitions(&self) -> Result<Vec<Partition>, SlurmError>;
+    /// Which switch each node hangs on; empty where Slurm knows of none.
+    async fn topology(&self) -> Result<Topology, SlurmError>;
     /// Pins a pending job to one node, sets its time limit, clears its begin time and releases it.
     /// `Transient` while a requeued job still leaves its former node: Slurm would then make it wait for two
     /// minutes.

@@ -7,9 +7,9 @@ use super::port::{
     StoreError,
 };
 use crate::model::{
-    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, JobId, MeasuredCosts, NodeName, NodeType, Plan,
-    Profile, ProfileFilter, ProfileKey, Report, RoundSummary, SizePoint, SolveStatus, Stop, StopEnd,
-    UnixTime, UserId, WindowCause, WindowEnd,
+    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, JobId, MeasuredCosts, NodeName, NodeType,
+    PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, SizePoint, SolveStatus, Stop,
+    StopEnd, UnixTime, UserId, WindowCause, WindowEnd,
 };
 
 /// Runs the suite on an empty store.
@@ -24,6 +24,7 @@ pub async fn run(store: Arc<dyn Store>) -> Result<(), String> {
     rounds(store).await?;
     gaps(store).await?;
     ended(store).await?;
+    hours(store).await?;
     measurements(store).await?;
     profiles(store).await?;
     settings(store).await?;
@@ -187,6 +188,7 @@ fn ended_job(job: u32, submitted: i64, ended: i64) -> EndedJob {
         limit_secs: Some(3600.5),
         work_secs: 1e9 / 3.0,
         said_secs: Some(2e9 / 3.0),
+        flat_secs: Some(1e9 / 7.0),
         samples: 0.1 + 0.2,
         secs: 1e-9,
         exit_code: Some(-7),
@@ -198,6 +200,7 @@ async fn ended(store: &dyn Store) -> Result<(), String> {
     same("no job yet", &ok(store.ended(9).await)?, &vec![])?;
     same("none added", &ok(store.add_ended(&[]).await)?, &0)?;
     let unknown = EndedJob { limit_secs: None, said_secs: None, exit_code: None, ..ended_job(7, 50, 101) };
+    let unknown = EndedJob { flat_secs: None, ..unknown };
     let (first, last) = (ended_job(u32::MAX, 50, 100), ended_job(7, 60, 102));
     let all = [last.clone(), first.clone(), unknown.clone()];
     same("all are new", &ok(store.add_ended(&all).await)?, &3)?;
@@ -220,6 +223,22 @@ async fn ended(store: &dyn Store) -> Result<(), String> {
     same("many at once", &ok(store.add_ended(&many).await)?, &2500)?;
     same("and again", &ok(store.add_ended(&many).await)?, &0)?;
     same("all are there", &ok(store.ended(9999).await)?[..2500].to_vec(), &many)
+}
+
+async fn hours(store: &dyn Store) -> Result<(), String> {
+    let hour = |from, packed: &[u8]| PackedHour { from: UnixTime(from), packed: packed.to_vec() };
+    let all: Vec<_> = [3600, 7200, 10_800].map(|from| hour(from, &[0, 255, from as u8])).into();
+    for hour in all.iter().rev() {
+        ok(store.put_hour(hour).await)?;
+    }
+    let between = async |from, to, limit| store.hours(UnixTime(from), UnixTime(to), limit).await;
+    same("all hours", &ok(between(0, i64::MAX, 9).await)?, &all)?;
+    same("from one to before another", &ok(between(3600, 7200, 9).await)?, &all[..1].to_vec())?;
+    same("the first of them", &ok(between(3601, i64::MAX, 1).await)?, &all[1..2].to_vec())?;
+    let longer = hour(7200, &vec![7; 100_000]);
+    ok(store.put_hour(&longer).await)?;
+    same("an hour that goes on", &ok(between(7200, 7201, 9).await)?, &vec![longer])?;
+    same("no hour twice", &ok(between(0, i64::MAX, 9).await)?.len(), &3)
 }
 
 fn key(user: &str, name: &str) -> ProfileKey {
@@ -281,6 +300,7 @@ fn profile(key: ProfileKey, rate: f64, at: i64) -> Profile {
         secs: 60.5,
         step_samples,
         hosts: None,
+        spread: crate::model::Spread::Near,
         at: UnixTime(at - 1),
     };
     Profile {
@@ -378,11 +398,11 @@ async fn settings(store: &dyn Store) -> Result<(), String> {
 }
 
 /// Of what the tests before have left: what is older than 102 goes, open leads stay, of bob's profiles `a`,
-/// which was learned of at 140, and not `b`, and the jobs that ended from 101 on.
+/// which was learned of at 140, and not `b`, the jobs that ended from 101 on, and all hours but the first.
 async fn prune(store: &dyn Store) -> Result<(), String> {
     ok(store.put_leads(&[lead(20, 10, true), lead(21, 10, false)]).await)?;
     let rows = ok(prune_before(store, 102, 140, 101).await)?;
-    same("rows deleted", &rows, &(3 + 1 + 1 + 2 + 2503 + 1 + 2503))?;
+    same("rows deleted", &rows, &(3 + 1 + 1 + 2 + 2503 + 1 + 2503 + 1))?;
     same("a round stays", &ok(rounds_until(store, None, 9).await)?, &summaries(&[round(102)]))?;
     same("a gap stays", &ok(store.gaps(9).await)?, &vec![gap(102)])?;
     same("generations stay", &ok(store.generations(JobId(7)).await)?.len(), &2)?;
@@ -393,6 +413,8 @@ async fn prune(store: &dyn Store) -> Result<(), String> {
     same("with what was measured since", &ok(store.measurements(&key("bob", "a"), 9).await)?.len(), &2)?;
     let jobs: Vec<i64> = ok(store.ended(9).await)?.iter().map(|j| j.ended_at.0).collect();
     same("ended jobs stay", &jobs, &vec![101, 102, 102])?;
+    let hours = ok(store.hours(UnixTime(0), UnixTime(i64::MAX), 9).await)?;
+    same("hours stay", &hours.iter().map(|h| h.from.0).collect::<Vec<_>>(), &vec![7200, 10_800])?;
     same("nothing is left to delete", &ok(prune_before(store, 102, 140, 101).await)?, &0)?;
     ok(store.add_measurements(&[measurement("a", 145, 2)]).await)?;
     same("measured since, and so kept", &ok(prune_before(store, 102, 141, 101).await)?, &0)?;
@@ -403,6 +425,6 @@ async fn prune(store: &dyn Store) -> Result<(), String> {
 }
 
 async fn prune_before(store: &dyn Store, rounds: i64, profiles: i64, ended: i64) -> Result<u64, StoreError> {
-    let [rounds, profiles, ended] = [rounds, profiles, ended].map(UnixTime);
-    store.prune(&KeptSince { rounds, profiles, ended }).await
+    let [rounds, profiles, ended, hours] = [rounds, profiles, ended, 3601].map(UnixTime);
+    store.prune(&KeptSince { rounds, profiles, ended, hours }).await
 }

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::model::GenerationRecord;
 use crate::model::{
-    EndedGap, EndedJob, JobId, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, UnixTime,
-    UserId,
+    EndedGap, EndedJob, JobId, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary,
+    UnixTime, UserId,
 };
 
 /// What went wrong at the store.
@@ -115,6 +115,8 @@ pub struct KeptSince {
     pub profiles: UnixTime,
     /// Jobs that have ended, since then.
     pub ended: UnixTime,
+    /// What nodes were used for.
+    pub hours: UnixTime,
 }
 
 /// Throughput measured during a stretch of one generation.
@@ -170,6 +172,10 @@ pub trait Store: Send + Sync {
     async fn add_ended(&self, jobs: &[EndedJob]) -> Result<u64, StoreError>;
     /// The jobs that ended last, oldest first, at most `limit`.
     async fn ended(&self, limit: u32) -> Result<Vec<EndedJob>, StoreError>;
+    /// Inserts or replaces what nodes were used for in an hour.
+    async fn put_hour(&self, hour: &PackedHour) -> Result<(), StoreError>;
+    /// The hours that began from `from` on and before `to`, the earliest first, at most `limit`.
+    async fn hours(&self, from: UnixTime, to: UnixTime, limit: u32) -> Result<Vec<PackedHour>, StoreError>;
     /// Adds measurements. Where the store has no such profile yet, it gets one without points, so that what
     /// was measured is listed and can be forgotten.
     async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError>;

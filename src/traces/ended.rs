@@ -177,6 +177,7 @@ impl Columns {
             limit_secs: limit(row.get_if(self.limit))?.map(|secs| secs as f64),
             work_secs: ran * f64::from(nodes),
             said_secs: None,
+            flat_secs: None,
             samples: 0.0,
             secs,
             exit_code: exit_code(state, row.get_if(self.exit))?,

@@ -6,7 +6,7 @@ use super::error::TraceError;
 use super::field::{positive, secs, wrong};
 use super::open::Source;
 use super::table::{Dialect, Row, Table};
-use crate::model::{Past, Reading, Submission};
+use crate::model::{OwnWord, Past, Reading, Submission};
 
 /// Most jobs of a log.
 const MAX_JOBS: usize = 1_000_000;
@@ -117,7 +117,7 @@ impl Columns {
         };
         // Before the next one comes, and after it came itself.
         let ended_at = at + if self.submit.is_some() { wait.max(0.0) + length } else { 0.5 };
-        Ok(Past { job, ended_at, secs: length })
+        Ok(Past { job, ended_at, secs: length, word: OwnWord::default() })
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use infill::daemon::executor::perform;
 use infill::generation::Effect;
-use infill::model::{BaseState, Job, JobId, NodeName, Snapshot, UserId};
+use infill::model::{BaseState, Job, JobId, NodeName, Snapshot, Topology, UserId};
 use infill::slurm::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
 use proptest::prelude::*;
 
@@ -36,6 +36,9 @@ impl SlurmApi for Obedient {
         unreachable!("the executor does not ask for this")
     }
     async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {
+        unreachable!("the executor does not ask for this")
+    }
+    async fn topology(&self) -> Result<Topology, SlurmError> {
         unreachable!("the executor does not ask for this")
     }
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {

@@ -13,7 +13,9 @@ use infill::daemon::context::{Context, Services};
 use infill::daemon::state::State;
 use infill::daemon::{executor, rounds, ticks};
 use infill::http::{self, Room};
-use infill::model::{AgentEvent, Credential, Job, JobId, NodeName, Secret, Snapshot, UnixTime, UserId};
+use infill::model::{
+    AgentEvent, Credential, Job, JobId, NodeName, Secret, Snapshot, Topology, UnixTime, UserId,
+};
 use infill::slurm::fake::FakeSlurm;
 use infill::slurm::identity::FakeIdentity;
 use infill::slurm::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
@@ -70,6 +72,9 @@ impl SlurmApi for Counting {
     }
     async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {
         self.slurm.partitions().await
+    }
+    async fn topology(&self) -> Result<Topology, SlurmError> {
+        self.slurm.topology().await
     }
     async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
         self.slurm.launch(id, node, limit_mins).await

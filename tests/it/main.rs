@@ -29,6 +29,7 @@ mod load;
 mod orders;
 mod outliving;
 mod pauses;
+mod placement;
 mod plugin;
 mod privacy;
 mod profiles;

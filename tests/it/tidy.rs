@@ -10,7 +10,8 @@ mod imports;
 
 /// Modules without I/O, async, clock or randomness of their own. Those that are not written yet are kept pure
 /// too.
-const CORE: [&str; 8] = ["model", "gaps", "plan", "generation", "advisor", "round", "sim", "daemon/fleet"];
+const CORE: [&str; 9] =
+    ["model", "gaps", "plan", "generation", "advisor", "round", "sim", "timeline", "daemon/fleet"];
 
 /// What the core may not name, and why.
 const FORBIDDEN: [(&str, &str); 14] = [
@@ -121,7 +122,7 @@ fn the_core_does_nothing_but_compute() {
 
 /// What each module may use of the others. Upwards in this list nothing may be used, so that there is no
 /// circle among modules.
-const MAY_USE: [(&str, &[&str]); 20] = [
+const MAY_USE: [(&str, &[&str]); 21] = [
     ("model", &[]),
     ("addresses", &[]),
     ("causes", &[]),
@@ -134,6 +135,7 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     ("round", &["advisor", "config", "gaps", "model", "plan"]),
     ("generation", &["model"]),
     ("sim", &["advisor", "config", "gaps", "generation", "model", "plan", "round"]),
+    ("timeline", &["model"]),
     ("traces", &["model"]),
     ("slurm", &["addresses", "causes", "clock", "config", "model"]),
     ("store", &["model"]),
@@ -152,10 +154,11 @@ const MAY_USE: [(&str, &[&str]); 20] = [
             "round",
             "slurm",
             "store",
+            "timeline",
         ],
     ),
     ("http", &["advisor", "api", "clock", "daemon", "generation", "model", "slurm", "store"]),
-    ("serve", &["api", "clock", "config", "daemon", "http", "model", "round", "slurm", "store"]),
+    ("serve", &["api", "clock", "config", "daemon", "http", "model", "round", "slurm", "store", "timeline"]),
     (
         "cli",
         &[

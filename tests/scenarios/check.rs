@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use infill::model::NodeName;
 
-use crate::script::{Hosts, Main, Script};
+use crate::script::{Hosts, Main, Malleable, Script};
 
 /// Most rounds of a script: a golden that nobody reads shows nothing.
 const MOST_ROUNDS: usize = 40;
@@ -29,6 +29,7 @@ impl Script {
             }
         }
         self.main.iter().try_for_each(Main::check)?;
+        self.malleable.iter().try_for_each(Malleable::check)?;
         self.check_orders()?;
         self.check_ids()?;
         self.check_overlaps()
@@ -111,6 +112,20 @@ impl Main {
         }
         if self.limit_mins == 0 || self.nodes.0.is_empty() {
             return wrong("it needs nodes and a time limit");
+        }
+        Ok(())
+    }
+}
+
+impl Malleable {
+    fn check(&self) -> Result<(), String> {
+        let wrong = |what: &str| Err(format!("job {}: {what}", self.id));
+        let is_sound = |samples: Option<f64>| samples.is_none_or(|s| s.is_finite() && s > 0.0);
+        if !is_sound(self.makes) || !is_sound(self.says) {
+            return wrong("makes, says: expected samples, more than none");
+        }
+        if (self.makes.is_some() || self.says.is_some()) && self.curve.is_none() {
+            return wrong("it cannot make samples without a curve");
         }
         Ok(())
     }

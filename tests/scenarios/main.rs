@@ -12,7 +12,7 @@ mod script;
 mod show;
 mod slurm;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use script::Script;
@@ -83,6 +83,32 @@ fn every_scenario_says_what_its_golden_says() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
+/// Node-seconds that each user's jobs held up to a moment.
+fn held_by_user(script: &Script, rounds: &[play::Round]) -> BTreeMap<String, f64> {
+    let users = script.malleable.iter().flat_map(|m| m.ids().map(|id| (id, m.user.clone())));
+    let users: BTreeMap<_, _> = users.collect();
+    let mut held = BTreeMap::new();
+    for (round, next) in rounds.iter().zip(&rounds[1..]) {
+        for plan in &round.judged.plan.jobs {
+            let secs = (next.at - round.at) as f64 * plan.nodes.len() as f64;
+            *held.entry(users[&plan.job].clone()).or_insert(0.0) += secs;
+        }
+    }
+    held
+}
+
+#[test]
+fn two_users_have_their_shares_by_use_after_an_hour() {
+    let path = directory().join("shares_by_use.toml");
+    let text = std::fs::read_to_string(&path).expect("it can be read");
+    let script = Script::parse(&text, &path).expect("it is sound");
+    let rounds = play::play(&script).expect("every plan passes");
+    assert_eq!(rounds.last().map(|r| r.at), Some(3600));
+    let held = held_by_user(&script, &rounds);
+    let share = held["alice"] / held.values().sum::<f64>();
+    assert!((0.45..=0.55).contains(&share), "{held:?}");
+}
+
 #[test]
 fn every_golden_has_its_script() {
     let orphans: Vec<String> = names("txt").difference(&names("toml")).cloned().collect();
@@ -108,6 +134,9 @@ fn mistakes_in_scripts_are_told_with_their_place() {
         ("[[main]]\nid = 1\nnodes = 'n[1'\nlimit_mins = 1".to_owned(), "line 7"),
         ("[[malleable]]\nid = 1\nsizes = '3-2'".to_owned(), "line 7"),
         ("[[malleable]]\nid = 1\nsizes = '1'\ncurve = '1:'".to_owned(), "line 8"),
+        ("[[malleable]]\nid = 1\nsizes = '1'\nmakes = 5".to_owned(), "job 1: it cannot make samples"),
+        ("[[malleable]]\nid = 1\nsizes = '1'\nsays = 0".to_owned(), "job 1: makes, says: expected samples"),
+        ("[[malleable]]\nid = 1\nsizes = '1'\nsays = 9".to_owned(), "job 1: it cannot make samples"),
         ("[config.planner]\nhorizon = 3".to_owned(), "line 6"),
         ("[config.planner]\nmax_steps = 99".to_owned(), "planner.max_steps = 99"),
         ("[[nodes]]\nnames = 'n2'".to_owned(), "nodes: n2 is there twice"),

@@ -12,7 +12,7 @@ use infill::config::Config;
 use infill::generation::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 use infill::model::{
     BatchMode, Control, Course, EndedGap, ExecPlan, Gaps, HeldNode, JobId, JobPlan, MalleableJob, NodeName,
-    NodeType, Profile, ProfileKey, Report, SizePoint, Standing, UnixTime, UserId, Way,
+    NodeType, Objective, Profile, ProfileKey, Report, SizePoint, Standing, UnixTime, UserId, Way,
 };
 use infill::plan::{Change, first_change};
 use infill::round::{Advice, Changing, Claims, JobFacts, Judged, Pause, Place, Program, Scene, Terms, judge};
@@ -44,6 +44,8 @@ pub struct Round {
     pub report: Report,
     /// What changed by that: the job, nodes that it takes, nodes that it leaves.
     pub changes: Vec<(JobId, Change, Vec<NodeName>, Vec<NodeName>)>,
+    /// Where jobs shall end soon: why whose turn it is, in words.
+    pub turns: Vec<(JobId, String)>,
 }
 
 /// A malleable job in its present state.
@@ -59,6 +61,9 @@ struct Job<'a> {
     backoff_until: UnixTime,
     preemptions: i32,
     last_change: Option<UnixTime>,
+    course: Course,
+    /// Up to when its course is known.
+    seen_at: UnixTime,
 }
 
 /// Everything that lasts from round to round.
@@ -108,7 +113,16 @@ impl<'a> World<'a> {
             question.jobs.iter().filter_map(|job| self.carry_out(job, judged.plan.job(job.id)?, now));
         let changes = changes.collect();
         let report = question.explain(&self.config, &judged.plan);
-        Ok(Round { at, happened, ended, gaps: question.gaps, judged, report, changes })
+        let turns = self.turns(&jobs);
+        Ok(Round { at, happened, ended, gaps: question.gaps, judged, report, changes, turns })
+    }
+
+    fn turns(&self, jobs: &[JobFacts]) -> Vec<(JobId, String)> {
+        if self.config.planner.objective != Objective::Completion {
+            return Vec::new();
+        }
+        let turn = |job| self.scene.turns().in_words(job, &self.scene.ahead(job).0);
+        jobs.iter().map(|job| (job.job, turn(job))).collect()
     }
 
     /// Lets everything happen up to this moment.
@@ -116,6 +130,7 @@ impl<'a> World<'a> {
         let script = self.script;
         let mut said = Vec::new();
         for Happening { at, event, text } in between(script, self.last, to) {
+            said.extend(self.train(moment(at)));
             said.push((at, text));
             match event {
                 Event::Seen => {}
@@ -124,8 +139,28 @@ impl<'a> World<'a> {
                 Event::MainStarts(main) => said.extend(self.preempt(main, at).map(|text| (at, text))),
             }
         }
+        said.extend(self.train(moment(to)));
         // All that was there when infill came is no news.
         if self.last.replace(to).is_none() { Vec::new() } else { said }
+    }
+
+    /// Lets the jobs make samples up to this moment. Those that have made all of them end, and are learned
+    /// from.
+    fn train(&mut self, to: UnixTime) -> Vec<(i64, String)> {
+        let done = self.jobs.iter_mut().filter_map(|(id, job)| Some((*id, job.train(to)?)));
+        let mut done: Vec<(JobId, UnixTime)> = done.collect();
+        done.sort_by_key(|(_, at)| *at);
+        done.into_iter().map(|(id, at)| (at.secs_since(moment(0)) as i64, self.end(id, at))).collect()
+    }
+
+    fn end(&mut self, id: JobId, at: UnixTime) -> String {
+        let Some(job) = self.jobs.remove(&id) else { return String::new() };
+        let facts = job.facts(id, at);
+        self.scene.library_mut().ended(id);
+        let unit = self.scene.ahead(&facts).1;
+        let (secs, word) = (job.course.work_secs(unit), job.course.first_word(unit));
+        self.scene.turns_mut().outlook.ended(id, at, secs, &word);
+        format!("job {id} ends: it has made {:.0} samples", job.course.samples)
     }
 
     fn preempt(&mut self, main: &Main, at: i64) -> impl Iterator<Item = String> {
@@ -179,7 +214,27 @@ impl<'a> Job<'a> {
             backoff_until: long_ago,
             preemptions: 0,
             last_change: None,
+            course: Course::default(),
+            seen_at: moment(of.submit),
         }
+    }
+
+    /// Makes samples up to this moment, if its script tells of any; when it has made all of them, if that is
+    /// before.
+    fn train(&mut self, to: UnixTime) -> Option<UnixTime> {
+        let from = std::mem::replace(&mut self.seen_at, to).max(self.busy_until);
+        let all = self.of.makes.or(self.of.says.map(|_| f64::INFINITY))?;
+        let nodes = self.nodes.len() as u32;
+        let rate = self.of.curve.as_ref()?.rate(nodes);
+        let has_secs = to.secs_since(from);
+        if nodes == 0 || has_secs <= 0.0 {
+            return None;
+        }
+        let needs_secs = (all - self.course.samples).max(0.0) / rate;
+        let secs = has_secs.min(needs_secs);
+        self.course.held_secs += secs * f64::from(nodes);
+        self.course.add(secs * rate, None, self.of.says);
+        (needs_secs <= has_secs).then(|| from.plus_secs(secs))
     }
 
     fn standing(&self, now: UnixTime) -> Standing {
@@ -215,7 +270,7 @@ impl<'a> Job<'a> {
                 pause: self.pause,
                 last_at: self.last_change,
             },
-            course: Course::default(),
+            course: self.course,
             submitted_at: moment(self.of.submit),
             excluded: Vec::new(),
             ending: false,
@@ -271,6 +326,7 @@ fn profiles(of: &Malleable) -> impl Iterator<Item = Profile> {
             secs,
             step_samples: None,
             hosts: None,
+            spread: infill::model::Spread::Near,
             at: moment(0),
         };
         let points = curve.points().iter().map(point).collect();

@@ -186,6 +186,11 @@ pub struct Malleable {
     pub sizes: Sizes,
     /// The curve that it declares; absent: none.
     pub curve: Option<Curve>,
+    /// Samples in all after which it ends, at the rate of its curve; absent: it makes samples for ever if it says
+    /// how many it will make, else it tells of none.
+    pub makes: Option<f64>,
+    /// Samples in all that it says that it will make; absent: it says nothing.
+    pub says: Option<f64>,
     /// Samples a second that it shall make at the least; absent: none.
     pub at_least: Option<f64>,
     /// What was measured of its program before, by node type.

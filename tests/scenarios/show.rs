@@ -70,6 +70,7 @@ fn one(round: &Round) -> String {
     text += &plan(round);
     section(&mut text, "changes", changes(round));
     section(&mut text, "why", why(round));
+    section(&mut text, "turns", turns(round));
     section(&mut text, "notes", round.report.notes.iter().map(ToString::to_string));
     text
 }
@@ -178,6 +179,19 @@ fn changes(round: &Round) -> impl Iterator<Item = String> {
             nodes => format!(", {verb} {}", hosts(nodes)),
         };
         format!("job {job} {word}{}{}", part("takes", takes), part("leaves", leaves))
+    })
+}
+
+/// Whose turn it is, jobs of which the same is said in one line.
+fn turns(round: &Round) -> impl Iterator<Item = String> {
+    let same = round.turns.chunk_by(|(_, a), (_, b)| a == b);
+    same.filter_map(|same| {
+        let ((first, why), (last, _)) = (same.first()?, same.last()?);
+        Some(if first == last {
+            format!("job {first}: {why}")
+        } else {
+            format!("jobs {first} to {last}: {why}")
+        })
     })
 }
 

@@ -3,16 +3,13 @@
 
 use std::collections::VecDeque;
 
-use super::distribution::Lengths;
+use super::distribution::{INTERVAL, Lengths};
 
 /// Jobs that count.
 const RECENT: usize = 2000;
 
 /// Fewer say nothing.
 const ENOUGH: usize = 100;
-
-/// The interval whose ends are held to their word.
-const TAILS: (f64, f64) = (0.1, 0.9);
 
 /// No side of a distribution counts as narrower than this, as a logarithm.
 const NARROWEST: f64 = 0.02;
@@ -46,12 +43,12 @@ impl Calibration {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back(((middle - log) / side(TAILS.0), (log - middle) / side(TAILS.1)));
+        self.recent.push_back(((middle - log) / side(INTERVAL.0), (log - middle) / side(INTERVAL.1)));
         self.since += 1;
         if self.since >= EVERY && self.recent.len() >= ENOUGH {
             self.since = 0;
             let of = |all: Vec<f64>| {
-                Lengths::of(all).map_or(1.0, |l| l.quantile(TAILS.1)).clamp(STRETCH.0, STRETCH.1)
+                Lengths::of(all).map_or(1.0, |l| l.quantile(INTERVAL.1)).clamp(STRETCH.0, STRETCH.1)
             };
             let (down, up) = self.recent.iter().copied().unzip();
             self.stretch = (of(down), of(up));

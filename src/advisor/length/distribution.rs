@@ -15,6 +15,12 @@ const TAIL: f64 = 0.4;
 /// seconds.
 const LEAST_MORE_SECS: f64 = 30.0;
 
+/// The interval that is to hold four of five jobs.
+pub(super) const INTERVAL: (f64, f64) = (0.1, 0.9);
+
+/// The end of an interval may be met exactly, by a limit.
+const AT_THE_END: f64 = 1.000_001;
+
 /// A distribution of a job's length: natural logarithms of seconds (or of other units of work), ascending,
 /// each as likely as the others. Never empty.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,6 +104,17 @@ impl Lengths {
     pub fn capped(&self, limit_secs: Option<f64>) -> Lengths {
         let most = limit_secs.filter(|l| *l > 0.0).map_or(f64::INFINITY, |l| l.max(SHORTEST_SECS).ln());
         Lengths(self.0.iter().map(|a| a.min(most)).collect())
+    }
+
+    /// Whether its median is within a factor of two of a job that took so long.
+    pub fn is_near(&self, secs: f64) -> bool {
+        (0.5..=2.0).contains(&(self.secs(0.5) / secs.max(SHORTEST_SECS)))
+    }
+
+    /// Whether its interval from 10 to 90 % holds a job that took so long.
+    pub fn holds(&self, secs: f64) -> bool {
+        let (low, high) = (self.secs(INTERVAL.0), self.secs(INTERVAL.1));
+        (low / AT_THE_END..=high * AT_THE_END).contains(&secs.max(SHORTEST_SECS))
     }
 
     /// Whether it is narrow: the middle half lies within a factor of two.

@@ -14,7 +14,10 @@ use crate::model::{Past, Submission};
 pub const ATOMS: usize = 16;
 
 /// Last lengths that are kept of each key.
-const RECENT: usize = 20;
+const RECENT: usize = 50;
+
+/// Of these, those that a forest is told of.
+const RECENT_TOLD: usize = 20;
 
 /// Weights of what is alike: user, name and size; user and name; name; user and size; user.
 const WEIGHTS: [f64; KINDS] = [8.0, 4.0, 1.0, 2.0, 1.0];
@@ -22,8 +25,12 @@ const WEIGHTS: [f64; KINDS] = [8.0, 4.0, 1.0, 2.0, 1.0];
 /// In how many ways jobs are alike.
 const KINDS: usize = 5;
 
-/// What each further step back counts for.
-const FADES: f64 = 0.8;
+/// What each further step back counts for, in two ways: where jobs change, the last ones tell most; where the
+/// same recur, all of them do. Whichever was nearer to what came lately counts.
+const FADES: [f64; 2] = [0.8, 1.0];
+
+/// What an earlier miss counts for, after each further job.
+const MISS_FADES: f64 = 0.998;
 
 /// Weight of the whole site.
 const SITE_WEIGHT: f64 = 0.15;
@@ -98,6 +105,8 @@ pub struct History {
     site: VecDeque<f64>,
     site_atoms: Vec<f64>,
     ended: u64,
+    /// By how much each of [`FADES`] missed lately.
+    missed: [f64; FADES.len()],
 }
 
 impl History {
@@ -108,7 +117,13 @@ impl History {
             return;
         }
         let (user, name) = (id_of(&mut self.users, &job.user), id_of(&mut self.names, &job.name));
-        for key in keys(job, user, name).into_iter().flatten() {
+        let keys = keys(job, user, name);
+        if let Some(recent) = keys.iter().flatten().find_map(|key| self.recent.get(key)) {
+            for (missed, fades) in self.missed.iter_mut().zip(FADES) {
+                *missed = *missed * MISS_FADES + (log - recent.median(fades)).abs();
+            }
+        }
+        for key in keys.into_iter().flatten() {
             let recent = self.recent.entry(key).or_default();
             if recent.logs.len() == RECENT {
                 recent.logs.pop_front();
@@ -140,6 +155,12 @@ impl History {
         }
     }
 
+    /// What each further step back counts for.
+    fn fades(&self) -> f64 {
+        let best = self.missed.iter().zip(FADES).min_by(|a, b| a.0.total_cmp(b.0));
+        best.map_or(FADES[0], |(_, fades)| fades)
+    }
+
     /// The distribution of all jobs of the site, lately.
     pub fn of_the_site(&self) -> Lengths {
         Lengths::of(self.site_atoms.clone()).unwrap_or_else(unknown)
@@ -153,13 +174,14 @@ impl History {
         let mut weighted: Vec<(f64, f64)> = Vec::new();
         let mut features = Vec::with_capacity(KINDS * OF_A_KIND + OF_THE_JOB + TOLD.len() + job.more.len());
         let mut base = None;
+        let fades = self.fades();
         for (kind, key) in keys(job, user, name).into_iter().enumerate() {
             let Some(recent) = key.and_then(|key| self.recent.get(&key)) else {
                 features.extend([NOTHING; OF_A_KIND]);
                 continue;
             };
             let newest_first = recent.logs.iter().rev().enumerate();
-            weighted.extend(newest_first.map(|(back, log)| (*log, WEIGHTS[kind] * FADES.powi(back as i32))));
+            weighted.extend(newest_first.map(|(back, log)| (*log, WEIGHTS[kind] * fades.powi(back as i32))));
             let told = recent.told(job.at);
             base = base.or(Some(f64::midpoint(told[0], told[1])));
             features.extend(told);
@@ -183,13 +205,19 @@ impl History {
 }
 
 impl Recent {
+    /// The logarithm in the middle where each step back counts for so much.
+    fn median(&self, fades: f64) -> f64 {
+        let all = self.logs.iter().rev().enumerate().map(|(back, log)| (*log, fades.powi(back as i32)));
+        Lengths::of_weighted(all.collect(), 1).map_or(0.0, |one| one.quantile(0.5))
+    }
+
     /// What a forest is told: the last two, median, least, most, spread, how many there were, how long ago.
     fn told(&self, now: f64) -> [f64; OF_A_KIND] {
-        let mut sorted: Vec<f64> = self.logs.iter().copied().collect();
+        let mut sorted: Vec<f64> = self.logs.iter().rev().take(RECENT_TOLD).copied().collect();
         sorted.sort_by(f64::total_cmp);
         let count = sorted.len();
         let last = self.logs.back().copied().unwrap_or(NOTHING);
-        let before = count.checked_sub(2).and_then(|i| self.logs.get(i)).copied().unwrap_or(last);
+        let before = self.logs.iter().rev().nth(1).copied().unwrap_or(last);
         let median = f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]);
         let mean = sorted.iter().sum::<f64>() / count as f64;
         let spread = (sorted.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / count as f64).sqrt();
@@ -244,6 +272,21 @@ mod tests {
         assert!((median(&job("carol", "train", 1)) - 1000.0).abs() < 1.0, "others of the name");
         let limited = Submission { limit_secs: Some(60.0), ..job("alice", "train", 4) };
         assert!((median(&limited) - 60.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_recurs_without_change_counts_however_old_it_is() {
+        let (mut changing, mut recurring) = (History::default(), History::default());
+        let alice = job("alice", "train", 4);
+        for i in 0..200 {
+            // One doubles every ten jobs; the other takes 100 s, and at times more, in no order.
+            changing.ended(&alice, 0.0, 100.0 * 2f64.powi(i / 10));
+            recurring.ended(&alice, 0.0, if i * 7919 % 10 < 6 { 100.0 } else { 900.0 });
+        }
+        assert_eq!((changing.fades(), recurring.fades()), (FADES[0], FADES[1]));
+        let median = |history: &History| history.look(&alice).mixture.secs(0.5);
+        assert!((median(&recurring) - 100.0).abs() < 1.0);
+        assert!(median(&changing) > 100.0 * 2f64.powi(18));
     }
 
     #[test]

@@ -10,8 +10,9 @@ use super::distribution::{Lengths, log_of};
 use super::forest::{FEWEST, Forest, ForestError};
 use super::history::{Glance, History};
 use super::pooled::pooled;
+use super::trueness::{Tally, Trueness};
 use super::word::Words;
-use crate::model::{JobId, Past, Submission, UnixTime};
+use crate::model::{JobId, OwnWord, Past, Submission, UnixTime};
 
 /// Ended jobs that a forest is grown from: the last so many.
 const WINDOW: usize = 20_000;
@@ -55,17 +56,43 @@ pub struct Outlook {
     calibration: Calibration,
     expected: FxHashMap<JobId, Expected>,
     words: Words,
+    /// How far losses were flat when jobs ended.
+    losses: Words,
+    trueness: Trueness,
     /// What was known of the jobs that ended when they came, and by how much the logarithm of their length
     /// then differed from the mixture's median.
     seen: VecDeque<(Vec<f64>, f64)>,
 }
 
 impl Outlook {
-    /// Learns from jobs that ended before, the first to end first.
+    /// Learns from jobs that ended before, the first to end first; also how far it was true what history alone
+    /// expected of each when it was submitted, and what each told itself.
     pub fn remember(&mut self, past: &[Past]) {
-        for past in past {
-            let glance = self.history.look(&past.job);
-            self.learn(&glance, past);
+        let mut by_start: Vec<usize> = (0..past.len()).collect();
+        by_start.sort_by(|a, b| past[*a].job.at.total_cmp(&past[*b].job.at));
+        let mut to_come = by_start.into_iter().peekable();
+        let mut met = FxHashMap::default();
+        for (index, done) in past.iter().enumerate() {
+            while let Some(next) = to_come.next_if(|i| past[*i].job.at <= done.ended_at) {
+                let glance = self.history.look(&past[next].job);
+                let expected = self.calibration.applied(&glance.mixture);
+                met.insert(next, (glance, expected));
+            }
+            // One that is said to have been submitted after its end was met by nobody.
+            let Some((glance, expected)) = met.remove(&index) else { continue };
+            self.trueness.ended(&expected, done.secs);
+            self.calibration.ended(&glance.mixture, log_of(done.secs));
+            self.heard(&done.job.user, done.secs, &done.word);
+            self.learn(&glance, done);
+        }
+    }
+
+    /// Takes in how true what a user's job told itself was.
+    fn heard(&mut self, user: &str, secs: f64, word: &OwnWord) {
+        for (words, said) in [(&mut self.words, word.said_secs), (&mut self.losses, word.flat_secs)] {
+            if let Some(said) = said {
+                words.ended(user, said, secs);
+            }
         }
     }
 
@@ -81,21 +108,25 @@ impl Outlook {
         self.expected.insert(job, Expected { submission: submission.clone(), glance, raw, lengths });
     }
 
-    /// Work that a job is expected to do in all. `said_secs`: what it says itself of that.
-    pub fn of(&self, job: JobId, said_secs: Option<f64>) -> Lengths {
+    /// Work that a job is expected to do in all. What it says itself counts most; where its loss will be flat
+    /// counts as much as what jobs like it did.
+    pub fn of(&self, job: JobId, word: &OwnWord) -> Lengths {
         let expected = self.expected.get(&job);
         let user = expected.map_or("", |e| &e.submission.user);
-        let said = said_secs.and_then(|secs| self.words.lengths(user, secs));
-        said.or_else(|| expected.map(|e| e.lengths.clone())).unwrap_or_else(|| self.history.of_the_site())
+        if let Some(said) = word.said_secs.and_then(|secs| self.words.lengths(user, secs)) {
+            return said;
+        }
+        let others = expected.map_or_else(|| self.history.of_the_site(), |e| e.lengths.clone());
+        let flat = word.flat_secs.and_then(|secs| self.losses.lengths(user, secs));
+        flat.map_or_else(|| others.clone(), |flat| flat.pooled(&others))
     }
 
-    /// Takes in that a job that was met has ended, how long it was, and what it first said of that.
-    pub fn ended(&mut self, job: JobId, at: UnixTime, secs: f64, said_secs: Option<f64>) {
+    /// Takes in that a job that was met has ended, how long it was, and what it first told of that.
+    pub fn ended(&mut self, job: JobId, at: UnixTime, secs: f64, word: &OwnWord) {
         let Some(expected) = self.expected.remove(&job) else { return };
-        if let Some(said) = said_secs {
-            self.words.ended(&expected.submission.user, said, secs);
-        }
-        let past = Past { job: expected.submission, ended_at: at.0 as f64, secs };
+        self.heard(&expected.submission.user, secs, word);
+        self.trueness.ended(&expected.lengths, secs);
+        let past = Past { job: expected.submission, ended_at: at.0 as f64, secs, word: *word };
         self.calibration.ended(&expected.raw, log_of(past.secs));
         self.learn(&expected.glance, &past);
     }
@@ -111,6 +142,11 @@ impl Outlook {
         }
         self.seen.push_back((glance.features.clone(), glance.missed(past)));
         self.history.ended(&past.job, past.ended_at, past.secs);
+    }
+
+    /// How true what was expected came out lately.
+    pub fn tally(&self) -> Tally {
+        self.trueness.tally()
     }
 
     /// What a forest would be grown from now.
@@ -131,7 +167,11 @@ mod tests {
 
     fn past(user: &str, secs: f64) -> Past {
         let job = Submission { user: user.to_owned(), nodes: 4, ..Submission::default() };
-        Past { job, ended_at: 0.0, secs }
+        Past { job, ended_at: 0.0, secs, word: OwnWord::default() }
+    }
+
+    fn said(secs: f64) -> OwnWord {
+        OwnWord { said_secs: Some(secs), ..OwnWord::default() }
     }
 
     #[test]
@@ -141,18 +181,22 @@ mod tests {
         outlook.remember(&vec![past("bob", 50.0); 5]);
         let alice = past("alice", 0.0).job;
         outlook.meet(JobId(1), &alice);
-        let median = |o: &Outlook, said| o.of(JobId(1), said).secs(0.5);
-        assert!((median(&outlook, None) - 1000.0).abs() < 1.0);
-        assert!((median(&outlook, Some(300.0)) - 300.0).abs() < 1.0, "its own word counts most");
+        let nothing = OwnWord::default();
+        let median = |o: &Outlook| o.of(JobId(1), &nothing).secs(0.5);
+        assert!((median(&outlook) - 1000.0).abs() < 1.0);
+        let told = outlook.of(JobId(1), &said(300.0)).secs(0.5);
+        assert!((told - 300.0).abs() < 1.0, "its own word counts most");
         // What ends meanwhile changes nothing of what was expected.
         for job in 10..19 {
             outlook.meet(JobId(job), &alice);
-            outlook.ended(JobId(job), UnixTime(5), 10.0, None);
+            outlook.ended(JobId(job), UnixTime(5), 10.0, &nothing);
         }
         outlook.meet(JobId(1), &alice);
-        assert!((median(&outlook, None) - 1000.0).abs() < 1.0);
+        assert!((median(&outlook) - 1000.0).abs() < 1.0);
         outlook.meet(JobId(2), &alice);
-        assert!(outlook.of(JobId(2), None).secs(0.5) < 20.0);
+        assert!(outlook.of(JobId(2), &nothing).secs(0.5) < 20.0);
+        let tally = outlook.tally();
+        assert_eq!((tally.jobs, tally.predictable > 0), (19, true), "{tally:?}");
         outlook.retain(|job| job == JobId(2));
         assert_eq!(outlook.expected.len(), 1);
     }
@@ -163,13 +207,38 @@ mod tests {
         let alice = past("alice", 0.0).job;
         for job in 1..6 {
             outlook.meet(JobId(job), &alice);
-            outlook.ended(JobId(job), UnixTime(9), 5000.0, Some(100.0));
+            outlook.ended(JobId(job), UnixTime(9), 5000.0, &said(100.0));
         }
         outlook.meet(JobId(7), &alice);
-        let said = outlook.of(JobId(7), Some(100.0)).secs(0.5);
-        assert!(said > 2000.0, "{said}");
+        let expected = outlook.of(JobId(7), &said(100.0)).secs(0.5);
+        assert!(expected > 2000.0, "{expected}");
+        // So it is after a restart.
+        let mut next = Outlook::default();
+        next.remember(&vec![Past { word: said(100.0), ..past("alice", 5000.0) }; 5]);
+        next.meet(JobId(7), &alice);
+        assert_eq!(next.of(JobId(7), &said(100.0)), outlook.of(JobId(7), &said(100.0)));
         let other = outlook.words.lengths("bob", 100.0).unwrap();
         assert!((other.secs(0.5) - 100.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_loss_that_flattens_counts_beside_others_and_by_when_its_owner_had_enough() {
+        let mut outlook = Outlook::default();
+        outlook.remember(&vec![past("bob", 1000.0); 5]);
+        let flat = |secs: f64| OwnWord { flat_secs: Some(secs), ..OwnWord::default() };
+        let alice = past("alice", 0.0).job;
+        outlook.meet(JobId(1), &alice);
+        let alone = outlook.of(JobId(1), &OwnWord::default());
+        let first = outlook.of(JobId(1), &flat(20_000.0));
+        assert!(first.secs(0.9) > 10_000.0 && first.secs(0.1) < 2.0 * alone.secs(0.1), "{first:?}");
+        // Alice stops at a tenth of that.
+        for job in 2..12 {
+            outlook.meet(JobId(job), &alice);
+            outlook.ended(JobId(job), UnixTime(9), 2000.0, &flat(20_000.0));
+        }
+        outlook.meet(JobId(20), &alice);
+        let then = outlook.of(JobId(20), &flat(60_000.0));
+        assert!((5000.0..=7000.0).contains(&then.secs(0.7)), "{then:?}");
     }
 
     #[test]
@@ -180,6 +249,7 @@ mod tests {
         let of = |i: usize| {
             let secs = [100.0, 3000.0][(i * 7919 % 13) % 2];
             let mut past = past("alice", secs);
+            (past.job.at, past.ended_at) = (60.0 * i as f64, 60.0 * i as f64 + 30.0);
             past.job.more = vec![secs];
             past
         };
@@ -189,7 +259,7 @@ mod tests {
         let mut medians = Vec::new();
         for i in 0..2 {
             outlook.meet(JobId(i as u32 + 1), &of([0, 7][i]).job);
-            medians.push(outlook.of(JobId(i as u32 + 1), None).secs(0.5));
+            medians.push(outlook.of(JobId(i as u32 + 1), &OwnWord::default()).secs(0.5));
         }
         assert!(medians[0] * 3.0 < medians[1], "{medians:?}");
     }

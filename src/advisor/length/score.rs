@@ -6,12 +6,6 @@ use super::distribution::Lengths;
 use super::walk::Predicted;
 use crate::model::Past;
 
-/// The interval that is to hold four of five jobs.
-const INTERVAL: (f64, f64) = (0.1, 0.9);
-
-/// The end of an interval may be met exactly, by a limit.
-const AT_THE_END: f64 = 1.000_001;
-
 /// How good predictions were. Errors are those of the median.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Score {
@@ -53,17 +47,14 @@ pub fn score(jobs: &[Past], predicted: &[Predicted]) -> Option<Score> {
     let truth: Vec<f64> = predicted.iter().map(|p| jobs[p.index].secs.max(1.0)).collect();
     let said: Vec<f64> = predicted.iter().map(|p| p.pooled.secs(0.5)).collect();
     let errors: Vec<f64> = truth.iter().zip(&said).map(|(t, s)| (t - s).abs()).collect();
-    let is_near = |i: usize| (0.5..=2.0).contains(&(said[i] / truth[i]));
+    let is_near = |i: usize| predicted[i].pooled.is_near(truth[i]);
     let shares = errors.iter().zip(&truth).map(|(e, t)| e / t).collect();
     let per_cent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
     let pinball = |of: &dyn Fn(&Predicted) -> &Lengths| {
         let loss = |(p, t): (&Predicted, &f64)| 0.5 * (t.ln() - of(p).quantile(0.5)).abs();
         predicted.iter().zip(&truth).map(loss).sum::<f64>() / count as f64
     };
-    let is_held = |(p, t): &(&Predicted, &f64)| {
-        let (low, high) = (p.pooled.secs(INTERVAL.0), p.pooled.secs(INTERVAL.1));
-        (low / AT_THE_END..=high * AT_THE_END).contains(*t)
-    };
+    let is_held = |(p, t): &(&Predicted, &f64)| p.pooled.holds(**t);
     let narrow: Vec<usize> = (0..count).filter(|i| predicted[*i].is_predictable()).collect();
     Some(Score {
         jobs: count,
@@ -108,11 +99,12 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Submission;
+    use crate::model::{OwnWord, Submission};
 
     #[test]
     fn what_is_said_of_three_jobs() {
-        let past = |secs: f64| Past { job: Submission::default(), ended_at: 0.0, secs };
+        let past =
+            |secs: f64| Past { job: Submission::default(), ended_at: 0.0, secs, word: OwnWord::default() };
         let jobs = [past(100.0), past(200.0), past(1000.0)];
         let of = |secs: &[f64]| Lengths::of(secs.iter().map(|s: &f64| s.ln()).collect()).unwrap();
         let predicted =

@@ -165,7 +165,7 @@ impl<'a> Judge<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Submission;
+    use crate::model::{OwnWord, Submission};
 
     /// Jobs of two users, one each minute, that take 100 s, or 1,000 s if their size is 8.
     fn log(count: usize) -> Vec<Past> {
@@ -173,7 +173,8 @@ mod tests {
             let nodes = [1, 8][i % 2];
             let (at, secs) = (60.0 * i as f64, [100.0, 1000.0][i % 2] * (1.0 + 0.01 * (i % 5) as f64));
             let user = ["alice", "bob"][i / 2 % 2].to_owned();
-            Past { job: Submission { at, user, nodes, ..Submission::default() }, ended_at: at + secs, secs }
+            let job = Submission { at, user, nodes, ..Submission::default() };
+            Past { job, ended_at: at + secs, secs, word: OwnWord::default() }
         };
         (0..count).map(past).collect()
     }

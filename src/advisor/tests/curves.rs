@@ -10,7 +10,16 @@ use crate::model::{BatchMode, CurvePoint, RescaleCosts, SizePoint, Sizes, UnixTi
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
 
 fn point(nodes: u32, rate: f64, error: f64) -> SizePoint {
-    SizePoint { nodes, rate, error, secs: 10.0, step_samples: None, hosts: None, at: UnixTime(0) }
+    SizePoint {
+        nodes,
+        rate,
+        error,
+        secs: 10.0,
+        step_samples: None,
+        hosts: None,
+        spread: crate::model::Spread::Near,
+        at: UnixTime(0),
+    }
 }
 
 fn trial(rates: &[(u32, f64)], noise: f64, seed: u64) -> Trial {

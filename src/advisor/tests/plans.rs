@@ -83,6 +83,7 @@ impl Play {
                     generation,
                     nodes,
                     hosts,
+                    crosses: false,
                     node: &node,
                     samples,
                     secs,
@@ -185,6 +186,7 @@ fn a_plan_is_offered_where_it_can_run_and_counted_on_when_it_was_tried() {
             generation: 1,
             nodes: 2,
             hosts: 2,
+            crosses: false,
             node: &node,
             samples: 20.0,
             secs: 1.0,
@@ -228,8 +230,17 @@ fn what_each_plan_gives_on_the_nodes_at_hand_is_told() {
     for (generation, plan, samples) in [(1, "a", 20.0), (2, "e", 40.0)] {
         for second in 1..=20 {
             let (nodes, hosts, secs, now) = (2, 2, 1.0, 100 * generation + second);
-            let progress =
-                Progress { generation, nodes, hosts, node: &node, samples, secs, step: None, opening: None };
+            let progress = Progress {
+                generation,
+                nodes,
+                hosts,
+                crosses: false,
+                node: &node,
+                samples,
+                secs,
+                step: None,
+                opening: None,
+            };
             let _ = play.library.progress(JOB, &key(plan, "old"), &progress, UnixTime(now as i64));
         }
     }
@@ -253,8 +264,17 @@ fn a_program_that_fits_nowhere_is_offered_as_ever() {
     let node = NodeName::new("n1");
     for second in 1..=20 {
         let (generation, nodes, hosts, samples, secs) = (1, 4, 4, 40.0, 1.0);
-        let progress =
-            Progress { generation, nodes, hosts, node: &node, samples, secs, step: None, opening: None };
+        let progress = Progress {
+            generation,
+            nodes,
+            hosts,
+            crosses: false,
+            node: &node,
+            samples,
+            secs,
+            step: None,
+            opening: None,
+        };
         let _ = library.progress(JOB, &subject.key, &progress, UnixTime(second));
     }
     let offered = |library: &Library| {

@@ -17,7 +17,7 @@ use crate::cli::output::{self, When};
 use crate::cli::percent;
 use crate::cli::session::Session;
 use crate::cli::table::Column;
-use crate::model::{BatchMode, ChangeCost, Profile, ProfileKey, SizePoint, duration};
+use crate::model::{BatchMode, ChangeCost, Profile, ProfileKey, SizePoint, Spread, duration};
 
 /// Most curves that one drawing holds.
 const MAX_DRAWN: usize = 50;
@@ -181,10 +181,25 @@ fn show(view: &ProfileView, page: Page) -> Result<String, Failure> {
             "\n{drawn}\n{}",
             filter::whole(columns(profile), SIZES, &sizes(profile, page.when))?
         );
+        for line in across(profile) {
+            let _ = writeln!(text, "{line}");
+        }
         let _ = writeln!(text, "model: {}", view.model);
     }
     let _ = write!(text, "\n{}", filter::whole("%w %.c %.e %.s %.u %.t %.n", CHANGES, &changes(profile))?);
     Ok(text)
+}
+
+/// What was measured on several leaf switches, a line for each size.
+fn across(profile: &Profile) -> Vec<String> {
+    let line = |point: &SizePoint| match point.spread {
+        Spread::Near => None,
+        Spread::Across => Some(format!("{} nodes: measured on several switches only", point.nodes)),
+        Spread::Both { rate, .. } => {
+            Some(format!("{} nodes: {} samples/s on several switches", point.nodes, output::number(rate)))
+        }
+    };
+    profile.points.iter().filter_map(line).collect()
 }
 
 /// The columns of the measured sizes; where parts of nodes are lent, on how many hosts those were.

@@ -69,7 +69,7 @@ impl Fleet {
     }
 
     /// The malleable job to which a Slurm job belongs.
-    fn lead_of(&self, job: JobId) -> Option<JobId> {
+    pub fn lead_of(&self, job: JobId) -> Option<JobId> {
         if self.jobs.contains_key(&job) {
             return Some(job);
         }
@@ -113,7 +113,7 @@ impl Entry {
             node: node.clone(),
             generation,
             nodes,
-            hosts: hosts.len() as u32,
+            hosts: hosts.into_iter().collect(),
             samples,
             secs,
             step: told.step,
@@ -124,6 +124,10 @@ impl Entry {
     /// Adds to the sums that people are shown.
     fn add_up(&mut self, node: &NodeName, told: &Progress<'_>) {
         self.machine.counts.course.add(told.samples, told.step, told.total);
+        let course = &mut self.machine.counts.course;
+        if told.loss.is_some_and(|loss| self.losses.add(course.samples, loss)) {
+            course.will_be_flat(self.losses.flattens());
+        }
         let about = &mut self.about;
         about.loss = told.loss.filter(|l| l.is_finite()).or(about.loss);
         if told.opening.is_none() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::advisor::length::LossCurve;
 use crate::generation::{Machine, Obstacles, Phase};
 use crate::model::{Bar, Job, JobId, NodeName, UnixTime, UserId};
 use crate::plan::Change;
@@ -84,6 +85,8 @@ pub(super) struct Entry {
     pub began_at: Option<UnixTime>,
     /// The code with which its command ended.
     pub exit_code: Option<i32>,
+    /// The losses that it told of, since the daemon's start.
+    pub losses: LossCurve,
     /// As it was after its last turn.
     mark: Option<Mark>,
 }
@@ -100,6 +103,7 @@ impl Entry {
             last_lead: None,
             began_at: None,
             exit_code: None,
+            losses: LossCurve::default(),
             mark: None,
         }
     }

@@ -45,8 +45,8 @@ pub struct Measured {
     pub generation: u64,
     /// Its number of nodes.
     pub nodes: u32,
-    /// On how many hosts they are.
-    pub hosts: u32,
+    /// The hosts that they are on.
+    pub hosts: Vec<NodeName>,
     /// Samples since its last word.
     pub samples: f64,
     /// Seconds since its last word.
@@ -58,12 +58,13 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The same in the advisor's terms.
-    pub fn progress(&self) -> Progress<'_> {
+    /// The same in the advisor's terms. `crosses`: whether the hosts hang on several leaf switches.
+    pub fn progress(&self, crosses: bool) -> Progress<'_> {
         Progress {
             generation: self.generation,
             nodes: self.nodes,
-            hosts: self.hosts,
+            hosts: self.hosts.len() as u32,
+            crosses,
             node: &self.node,
             samples: self.samples,
             secs: self.secs,
@@ -121,7 +122,7 @@ impl Gone {
     /// What history keeps of it; `unit`: samples a second that it made on one node.
     pub fn ended_job(&self, unit: f64, now: UnixTime) -> EndedJob {
         let JobFacts { job, submitted_at, program, sizes, course, .. } = &self.facts;
-        let said = course.first_said.filter(|_| unit > 0.0);
+        let word = course.first_word(unit);
         EndedJob {
             job: *job,
             submitted_at: *submitted_at,
@@ -135,7 +136,8 @@ impl Gone {
             gpus_per_node: 0,
             limit_secs: self.limit_secs,
             work_secs: course.work_secs(unit),
-            said_secs: said.map(|samples| samples / unit),
+            said_secs: word.said_secs,
+            flat_secs: word.flat_secs,
             samples: course.samples,
             secs: self.began_at.map_or(0.0, |began| now.secs_since(began)),
             exit_code: self.exit_code,

@@ -19,9 +19,10 @@ const ROUNDING_SECS: f64 = 1.0;
 /// What Slurm takes back, and what is in its way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Racing {
-    /// When an agent said of a node that Slurm takes it back.
+    /// When Slurm took a node back, as its agent said, or as Slurm shows.
     taken_at: BTreeMap<NodeName, UnixTime>,
-    /// Parts of the job whose node was the first to be taken that had said hello by then: Slurm knew of them.
+    /// Parts of the job whose node was the first to be taken that had said hello by then, or all that had begun:
+    /// Slurm knew of them.
     here: BTreeSet<JobId>,
     /// Nodes that nobody plans for now: those, and those of the jobs that are in the way.
     pub nodes: BTreeSet<NodeName>,
@@ -36,8 +37,28 @@ impl Racing {
         self.taken_at.insert(node.host(), now);
     }
 
+    /// Takes in what Slurm shows to have taken back, where no agent has said so: it may be stopped, or dead.
+    fn shown(&mut self, snapshot: &Snapshot, malleable: &str) {
+        let ours = || snapshot.jobs.iter().filter(|job| job.partition == malleable);
+        let told =
+            ours().filter(|job| job.was_told_to_leave()).filter_map(|job| Some((job, job.preempt_time?)));
+        for (job, at) in told {
+            for node in job.nodes.iter().map(NodeName::host) {
+                if self.taken_at.contains_key(&node) {
+                    continue;
+                }
+                if self.taken_at.is_empty() {
+                    let before = |job: &&Job| job.start_time.is_some_and(|start| start < at);
+                    self.here = ours().filter(before).map(|job| job.id).collect();
+                }
+                self.taken_at.insert(node, at);
+            }
+        }
+    }
+
     /// Looks who is in the way now, in a snapshot that was read from `read_at` on.
     pub fn look(&mut self, snapshot: &Snapshot, malleable: &str, read_at: UnixTime) {
+        self.shown(snapshot, malleable);
         self.taken_at.retain(|_, at| read_at.secs_since(*at) < RACE_SECS);
         self.nodes = self.in_the_way(snapshot, malleable).unwrap_or_default();
     }
@@ -121,5 +142,27 @@ mod tests {
         assert!(left("IDLE", &[job(1, "main", &[], 3), ours]).is_empty());
         // What ran before is not in the way: Slurm takes it back if it wants it.
         assert!(left("IDLE", &[main, job(2, "infill", &["n2"], -9)]).is_empty());
+    }
+
+    #[test]
+    fn what_slurm_shows_counts_where_no_agent_has_said_so() {
+        let told = Job { preempt_time: Some(NOW + 1), ..job(3, "infill", &["n1"], -60) };
+        let (main, ours) = (job(1, "main", &[], 0), job(2, "infill", &["n2"], 2));
+        let left = |jobs: &[Job], at| {
+            let nodes = vec![node("n1", "IDLE"), node("n2", "ALLOCATED"), node("n3", "IDLE")];
+            let snapshot = Snapshot { nodes, jobs: jobs.to_vec(), ..Snapshot::default() };
+            let mut racing = Racing::default();
+            racing.look(&snapshot, "infill", NOW + at);
+            racing.nodes.iter().map(NodeName::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&[main.clone(), told.clone(), ours.clone()], 3), ["n1", "n2"]);
+        assert!(
+            left(&[main.clone(), told.clone(), job(2, "infill", &["n2"], 0)], 3).is_empty(),
+            "it was here"
+        );
+        assert!(left(&[main.clone(), told.clone(), ours.clone()], 90).is_empty(), "long ago");
+        // An earlier run's preemption.
+        let again = Job { start_time: Some(NOW + 2), ..told };
+        assert!(left(&[main, again, ours], 3).is_empty());
     }
 }

@@ -35,7 +35,11 @@ fn play(kind: Kind, events: &str) -> String {
 }
 
 fn most(kind: Kind) -> usize {
-    if kind == Kind::Rounds { MAX_WAITING_ROUNDS } else { MAX_WAITING_ROWS }
+    match kind {
+        Kind::Rounds => MAX_WAITING_ROUNDS,
+        Kind::Hours => MAX_WAITING_HOURS,
+        _ => MAX_WAITING_ROWS,
+    }
 }
 
 fn add(ledger: &mut Ledger, kind: Kind, number: &mut i64) {
@@ -56,6 +60,11 @@ fn add(ledger: &mut Ledger, kind: Kind, number: &mut i64) {
             why: String::new(),
         }]),
         Kind::Ended => ledger.add_ended(ended_job(job, at)),
+        Kind::Hours => {
+            let mut hour = Hour::default();
+            hour.from = at;
+            ledger.add_hours(vec![hour]);
+        }
     }
 }
 
@@ -68,6 +77,7 @@ fn numbers(ledger: &mut Ledger, kind: Kind) -> Vec<i64> {
         Kind::Measurements => pages.measurements.iter().map(|m| m.at.0).collect(),
         Kind::Generations => generations.iter().map(|g| g.started_at.0).collect(),
         Kind::Ended => pages.ended.iter().map(|j| j.ended_at.0).collect(),
+        Kind::Hours => pages.hours.iter().map(|h| h.from.0).collect(),
     }
 }
 

@@ -16,12 +16,12 @@ fn let_go(generation: u64) -> AgentEvent {
     AgentEvent::Stopped { generation, exit, stop_secs: 0.0, port: 4000 }
 }
 
-fn last(r: &Rig) -> Vec<&str> {
+pub(super) fn last(r: &Rig) -> Vec<&str> {
     r.started.last().unwrap().iter().map(String::as_str).collect()
 }
 
 #[track_caller]
-fn went_on(r: &Rig, nodes: &[&str]) {
+pub(super) fn went_on(r: &Rig, nodes: &[&str]) {
     assert_eq!((r.m.state(), last(r)), (MalleableState::Running, nodes.to_vec()), "{:?}", r.notes);
     assert_eq!((r.stops, r.m.counts.restarts), (0, 0), "{:?}", r.notes);
 }

@@ -3,6 +3,7 @@
 mod away;
 mod disagreeing;
 mod extended;
+mod growing;
 mod holding;
 mod leaving;
 mod live;

@@ -33,7 +33,10 @@ fn wrong(job: &EndedJob, now: UnixTime) -> Option<&'static str> {
         (times.is_sorted(), "its times are not in their order, or lie in the future"),
         ([1, job.min_nodes, job.max_nodes, MAX_NODES_A_MACHINE].is_sorted(), "its nodes are out of range"),
         (job.gpus_per_node <= MAX_NODES_A_MACHINE, "its GPUs are out of range"),
-        ([job.limit_secs, job.said_secs].into_iter().flatten().all(is_amount), "its length is out of range"),
+        (
+            [job.limit_secs, job.said_secs, job.flat_secs].into_iter().flatten().all(is_amount),
+            "its length is out of range",
+        ),
         ([job.work_secs, job.samples, job.secs].into_iter().all(is_amount), "its work is out of range"),
     ];
     rules.into_iter().find(|(holds, _)| !holds).map(|(_, what)| what)

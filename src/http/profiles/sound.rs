@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::model::{
-    ChangeCost, MAX_NAME_CHARS, MAX_NODES_A_JOB, MeasuredCosts, Profile, SizePoint, UnixTime,
+    ChangeCost, MAX_NAME_CHARS, MAX_NODES_A_JOB, MeasuredCosts, Profile, SizePoint, Spread, UnixTime,
 };
 
 /// Most measured sizes of a profile.
@@ -95,10 +95,18 @@ fn point_wrong(point: &SizePoint) -> Option<String> {
         (positive(point.rate), "the rate is no positive finite number"),
         ((0.0..=MAX_ERROR).contains(&point.error), "the error is out of range"),
         ((0.0..=MAX_SECS).contains(&point.secs), "the seconds are out of range"),
+        (spread_is_sound(&point.spread), "what was measured on several switches is out of range"),
         (point.step_samples.is_none_or(positive), "the samples of a step are no positive finite number"),
     ];
     let broken = rules.into_iter().find(|(holds, _)| !holds);
     broken.map(|(_, what)| format!("{} nodes: {what}", point.nodes))
+}
+
+fn spread_is_sound(spread: &Spread) -> bool {
+    match spread {
+        Spread::Near | Spread::Across => true,
+        Spread::Both { rate, error } => rate.is_normal() && *rate > 0.0 && (0.0..=MAX_ERROR).contains(error),
+    }
 }
 
 fn cost_wrong(cost: &ChangeCost) -> Option<String> {

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::evaluate::{Present, Value, counts, evaluate_job};
-use super::seats::seat_all;
+use super::seats::{Regard, seat_all};
 use super::seeker::Node;
-use crate::model::{Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement, Plan, SolveStatus};
+use crate::model::{
+    Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement, Plan, SolveStatus, SwitchId, Topology,
+};
 use crate::plan::space::cost;
 use crate::plan::space::decision::{Schedule, Space};
 use crate::plan::space::problem::Problem;
@@ -15,6 +17,9 @@ use crate::plan::space::spec::{Family, Spec};
 /// Most attempts at seating. Another one is needed only when jobs must avoid nodes: then a job can be left
 /// without seats that the counts promise, and gets the first choice next time.
 const MAX_ATTEMPTS: usize = 4;
+
+/// Difference between two values that are the same but for rounding, as a share.
+const ROUNDING: f64 = 1e-9;
 
 /// A plan with what it is worth.
 #[derive(Clone, Debug)]
@@ -35,10 +40,23 @@ pub fn plan(space: &Space<'_>, schedule: &Schedule, status: SolveStatus) -> Plan
     lay(space, schedule, &status).plan
 }
 
-/// Lays a schedule on nodes.
+/// Lays a schedule on nodes: on few switches, unless that is worth less than laying it without regard to
+/// them.
 pub fn lay(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus) -> Laid {
+    let anywhere = lay_by(space, schedule, status, Regard::Windows);
+    // Blocks of places are laid so that few nodes are broken.
+    if space.problem.topology.is_none_or(Topology::is_empty) || space.blocks.are_any() {
+        return anywhere;
+    }
+    let near = lay_by(space, schedule, status, Regard::Switches);
+    let least = anywhere.value.score() - ROUNDING * anywhere.value.score().abs();
+    if near.value.score() >= least { near } else { anywhere }
+}
+
+fn lay_by(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus, regard: Regard) -> Laid {
+    let attempt = |favoured: &[usize]| attempt(space, schedule, status, favoured, regard);
     let mut favoured = Vec::new();
-    let mut best = attempt(space, schedule, status, &favoured);
+    let mut best = attempt(&favoured);
     let mut short = best.short.clone();
     for _ in 1..MAX_ATTEMPTS {
         short.retain(|job| !favoured.contains(job));
@@ -46,7 +64,7 @@ pub fn lay(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus) -> Laid
             break;
         }
         favoured.append(&mut short);
-        let next = attempt(space, schedule, status, &favoured);
+        let next = attempt(&favoured);
         short.clone_from(&next.short);
         if next.value.score() > best.value.score() {
             best = next;
@@ -56,11 +74,17 @@ pub fn lay(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus) -> Laid
 }
 
 /// One attempt, in which `favoured` jobs choose first.
-fn attempt(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus, favoured: &[usize]) -> Laid {
+fn attempt(
+    space: &Space<'_>,
+    schedule: &Schedule,
+    status: &SolveStatus,
+    favoured: &[usize],
+    regard: Regard,
+) -> Laid {
     let (problem, counts) = (space.problem, counts(space.problem, &space.steps));
     let (mut jobs, mut short) = (Vec::with_capacity(problem.jobs.len()), Vec::new());
     let (mut value, mut busy) = (Value::default(), Value::default());
-    for (number, nodes) in seat_all(space, schedule, favoured).into_iter().enumerate() {
+    for (number, nodes) in seat_all(space, schedule, favoured, regard).into_iter().enumerate() {
         let job = &space.jobs[number];
         let specs: Vec<&Spec> = schedule[number].iter().filter_map(|o| job.options.get(*o)).collect();
         if nodes.len() < specs.first().map_or(0, |s| s.nodes as usize) {
@@ -136,10 +160,12 @@ fn job_plan(
         };
         nodes.sort_by(|a, b| slots::stability(gap(b), gap(a)));
     }
-    // The lead stays first; the others are sorted by name, as slots are, so that equal plans are equal
-    // values.
-    if let Some(others) = nodes.get_mut(1..) {
-        others.sort_unstable();
+    // The lead stays first; of others of one switch the slots are sorted as names are, so that equal plans are
+    // equal values.
+    if let Some((lead, others)) = nodes.split_first_mut() {
+        let first = |node: &Node| node.first().map(|slot| &space.slots[*slot].gap.node);
+        let lead = first(lead);
+        others.sort_by_cached_key(|node| (by_leaf(space, lead, first(node)), node.clone()));
     }
     let later = specs.iter().zip(space.steps.ends()).skip(1);
     let forecast = later.map(|(spec, end)| (*end, spec.nodes.min(most))).collect();
@@ -158,6 +184,9 @@ fn busy_plan<'a>(space: &Space<'a>, job: &MalleableJob) -> (JobPlan, Vec<&'a Gap
     if lead.is_none() && !job.lead_away {
         held.clear();
     }
+    let first = lead.map(|(name, _)| name);
+    let mut held: Vec<(&NodeName, &Gap)> = held.into_iter().collect();
+    held.sort_by_key(|(name, _)| by_leaf(space, first, Some(*name)));
     let (names, gaps): (Vec<&NodeName>, Vec<&Gap>) = lead.into_iter().chain(held).unzip();
     let lasting = |step: usize| gaps.iter().filter(|g| space.steps.through(g.usable_until) > step).count();
     let ends = space.steps.ends().iter().enumerate().skip(1);
@@ -170,6 +199,13 @@ fn busy_plan<'a>(space: &Space<'a>, job: &MalleableJob) -> (JobPlan, Vec<&'a Gap
         forecast: ends.map(|(step, end)| (*end, lasting(step) as u32)).collect(),
     };
     (planned, gaps)
+}
+
+/// Ranks follow the plan's order, and rings of workers follow ranks: so the nodes of a job that hang on one leaf
+/// come one after the other, those on the lead's first.
+fn by_leaf(space: &Space<'_>, lead: Option<&NodeName>, node: Option<&NodeName>) -> (bool, Option<SwitchId>) {
+    let leaf = |node: Option<&NodeName>| space.problem.topology?.leaf(node?);
+    (leaf(node) != leaf(lead), leaf(node))
 }
 
 fn placement_on(space: &Space<'_>, node: &Node) -> Placement {

@@ -4,5 +4,6 @@ pub mod choice;
 pub mod evaluate;
 pub mod extract;
 mod ground;
+mod near;
 pub mod seats;
 mod seeker;

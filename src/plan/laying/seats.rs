@@ -6,14 +6,26 @@
 //! seats of one job, so a block goes to as few jobs as possible; among seats needed equally long, the most
 //! stable nodes go to jobs that lose most by a rescale.
 //!
+//! Where switches are known, jobs come by size, and each goes where it spans the fewest of them (see `near`).
+//!
 //! Where nodes of jobs are blocks of several slots of one node, the largest are seated first (see `ground`).
 
 use super::ground::Ground;
+use super::near::Near;
 use super::seeker::{Node, Seeker};
 use crate::model::MalleableJob;
 use crate::plan::space::cost::Change;
 use crate::plan::space::decision::{Schedule, Space};
 use crate::plan::space::spec::Spec;
+
+/// What a plan is laid by, besides counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Regard {
+    /// How long nodes last.
+    Windows,
+    /// How long they last, and on which switches they hang. As `Windows` where that is of no use.
+    Switches,
+}
 
 /// A node to be found for a job.
 struct Seat {
@@ -27,7 +39,12 @@ struct Seat {
 }
 
 /// The nodes of each job in the first step: those it keeps, in kept order, then its seats.
-pub fn seat_all(space: &Space<'_>, schedule: &Schedule, favoured: &[usize]) -> Vec<Vec<Node>> {
+pub fn seat_all(
+    space: &Space<'_>,
+    schedule: &Schedule,
+    favoured: &[usize],
+    regard: Regard,
+) -> Vec<Vec<Node>> {
     let mut nodes: Vec<Vec<Node>> = Vec::with_capacity(space.jobs.len());
     let mut taken = vec![false; space.slots.len()];
     let mut seats = Vec::new();
@@ -47,13 +64,61 @@ pub fn seat_all(space: &Space<'_>, schedule: &Schedule, favoured: &[usize]) -> V
         let by_need = b.size.cmp(&a.size).then(b.steps.cmp(&a.steps)).then(b.loss.total_cmp(&a.loss));
         later(a).cmp(&later(b)).then(by_need).then(a.job.cmp(&b.job))
     });
+    let seeker = |number: usize| {
+        let job = &space.jobs[number];
+        let spec = schedule[number].first().and_then(|option| job.options.get(*option))?;
+        Some(Seeker { job: job.job, spec })
+    };
+    if regard == Regard::Switches
+        && let Some(near) = Near::new(space, &taken)
+    {
+        seat_near(space, near, &seats, favoured, seeker, &mut nodes);
+        return nodes;
+    }
     let mut free = Free::new(space, taken);
     for seat in seats {
-        let job = &space.jobs[seat.job];
-        let Some(spec) = schedule[seat.job].first().and_then(|o| job.options.get(*o)) else { continue };
-        nodes[seat.job].extend(free.take(space, Seeker { job: job.job, spec }, &seat));
+        let Some(seeker) = seeker(seat.job) else { continue };
+        nodes[seat.job].extend(free.take(space, seeker, &seat));
     }
     nodes
+}
+
+/// Seats each job where it spans few switches: those that want most nodes first, or those that want fewest,
+/// or in the order of the seats, whatever spans the fewest in all.
+fn seat_near<'s>(
+    space: &Space<'_>,
+    mut near: Near<'_>,
+    seats: &[Seat],
+    favoured: &[usize],
+    seeker: impl Fn(usize) -> Option<Seeker<'s>>,
+    nodes: &mut Vec<Vec<Node>>,
+) {
+    let mut steps: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
+    for seat in seats {
+        let Some(seeker) = seeker(seat.job) else { continue };
+        near.expect(seeker.spec.node_type, seat.steps);
+        steps[seat.job].push(seat.steps);
+    }
+    let mut jobs: Vec<(usize, Vec<usize>)> =
+        steps.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()).collect();
+    let mut best: Option<(usize, Vec<Vec<Node>>)> = None;
+    for order in [|seats: usize| -(seats as i64), |seats| seats as i64, |_| 0] {
+        jobs.sort_by_key(|(job, steps)| (!favoured.contains(job), order(steps.len()), *job));
+        let (mut near, mut seated, mut crossings) = (near.clone(), nodes.clone(), 0);
+        for (job, steps) in &jobs {
+            let Some(seeker) = seeker(*job) else { continue };
+            let kept: Vec<usize> = seated[*job].iter().flatten().copied().collect();
+            let found = near.take(space, seeker, steps, &kept);
+            crossings += near.crossings(space, kept.into_iter().chain(found.iter().copied()));
+            seated[*job].extend(found.into_iter().map(|slot| vec![slot]));
+        }
+        if best.as_ref().is_none_or(|(least, _)| crossings < *least) {
+            best = Some((crossings, seated));
+        }
+    }
+    if let Some((_, seated)) = best {
+        *nodes = seated;
+    }
 }
 
 /// Slots that are free.

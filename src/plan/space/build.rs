@@ -83,8 +83,11 @@ impl<'a> Space<'a> {
         let held = job.held.iter().filter_map(|h| self.slots_of(&h.node)).filter(is_whole);
         let mut order: Vec<Kept> = held.map(|slots| Kept { lasts: lasts(&slots), slots }).collect();
         order.dedup();
+        let leaf = |slots: &[usize]| self.problem.topology?.leaf(&self.slots[*slots.first()?].gap.node);
+        let near = leaf(&lead);
         order.sort_by(|a, b| {
-            let key = |kept: &Kept| (kept.slots != lead, std::cmp::Reverse(kept.lasts));
+            let is_far = |kept: &Kept| leaf(&kept.slots) != near;
+            let key = |kept: &Kept| (kept.slots != lead, std::cmp::Reverse(kept.lasts), is_far(kept));
             let gap = |kept: &Kept| self.slots[kept.slots[0]].gap;
             key(a).cmp(&key(b)).then_with(|| stability(gap(b), gap(a)))
         });

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::config::PlannerConfig;
-use crate::model::{Gap, Gaps, MalleableJob, NodeName, Standing, UnixTime};
+use crate::model::{Gap, Gaps, MalleableJob, NodeName, Standing, Topology, UnixTime};
 
 /// Everything that the planner looks at. The same problem always has the same plan.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct Problem<'a> {
     pub may_grow: bool,
     /// Whether all jobs shall be parked.
     pub drain: bool,
+    /// How nodes hang together, where that is known.
+    pub topology: Option<&'a Topology>,
     /// Where each node's gap is: they are asked for again and again.
     places: FxHashMap<&'a NodeName, usize>,
 }
@@ -36,7 +38,8 @@ impl<'a> Problem<'a> {
         min_window_secs: f64,
     ) -> Self {
         let places = gaps.gaps.iter().enumerate().map(|(at, gap)| (&gap.node, at)).collect();
-        Problem { now, gaps, jobs, config, min_window_secs, may_grow: true, drain: false, places }
+        let (may_grow, drain, topology) = (true, false, None);
+        Problem { now, gaps, jobs, config, min_window_secs, may_grow, drain, topology, places }
     }
 
     /// The gap of this node. Of several places it is the one that ends first; `None` unless all are gaps.

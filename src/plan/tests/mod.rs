@@ -5,5 +5,6 @@ mod learned;
 mod random;
 pub mod random_worlds;
 mod scenarios;
+mod switches;
 mod timing;
 pub mod worlds;

@@ -9,8 +9,8 @@ use crate::config::Config;
 use crate::gaps::CLEANUP_SECS;
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    BatchMode, Course, ExecPlan, HeldNode, MalleableJob, NodeName, Objective, Plan, ProfileKey, Sizes,
-    SolveStatus, Standing, Stop, StopEnd, UnixTime, UserId, Way,
+    BatchMode, Course, ExecPlan, HeldNode, MalleableJob, NodeName, Objective, OwnWord, Plan, ProfileKey,
+    Sizes, SolveStatus, Standing, Stop, StopEnd, UnixTime, UserId, Way,
 };
 use crate::round::{Advice, Changing, Claims, JobFacts, Place, Program, Question, Scene, Terms, judge};
 use crate::sim::job::{Cause, SimJob};
@@ -199,6 +199,7 @@ impl Policy for Infill {
             generation: job.generation,
             nodes: job.members(),
             hosts: job.members(),
+            crosses: false,
             node: &node,
             samples,
             secs,
@@ -212,7 +213,12 @@ impl Policy for Infill {
 
     fn ended(&mut self, job: &SimJob, now: i64) {
         self.scene.library_mut().ended(job.id);
-        self.scene.turns_mut().outlook.ended(job.id, UnixTime(now), job.done / unit(job), None);
+        self.scene.turns_mut().outlook.ended(
+            job.id,
+            UnixTime(now),
+            job.done / unit(job),
+            &OwnWord::default(),
+        );
     }
 
     fn defects(&self) -> (u64, f64) {

@@ -19,7 +19,7 @@ use async_trait::async_trait;
 
 pub use self::seats::Seats;
 use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
-use crate::model::{Job, JobId, NodeName, Parts, Snapshot};
+use crate::model::{Job, JobId, NodeName, Parts, Snapshot, Topology};
 
 /// Slurm with places for nodes.
 pub struct PlacesSlurm {
@@ -82,6 +82,10 @@ impl SlurmApi for PlacesSlurm {
 
     async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {
         self.slurm.partitions().await
+    }
+
+    async fn topology(&self) -> Result<Topology, SlurmError> {
+        self.slurm.topology().await
     }
 
     async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {

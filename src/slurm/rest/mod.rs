@@ -41,9 +41,9 @@ use self::reading::{ExitWatch, Pulse, Reading};
 use self::record::{Record, Shared};
 use self::session::Session;
 use self::token::Tokens;
-use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError, privacy};
+use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError, privacy, topology};
 use crate::config::SlurmConfig;
-use crate::model::{Backfill, Doubt, Job, JobId, NodeName, Snapshot};
+use crate::model::{Backfill, Doubt, Job, JobId, NodeName, Snapshot, Topology};
 
 /// Readings in one call of `snapshot`, the first included, while backfill is in the way.
 const READINGS: u32 = 3;
@@ -205,6 +205,10 @@ impl SlurmApi for RestSlurm {
         // Of one that cannot be read nobody knows that its jobs share.
         let bad = bad.into_iter().filter_map(|bad| bad.rest);
         Ok(records.into_iter().chain(bad.map(|p| Partition { exclusive: true, ..p })).collect())
+    }
+
+    async fn topology(&self) -> Result<Topology, SlurmError> {
+        topology::read(&self.scontrol).await
     }
 
     async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {

@@ -5,7 +5,9 @@ use sqlx::QueryBuilder;
 use sqlx::query::Query;
 
 use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
-use crate::model::{EndedGap, EndedJob, JobId, Profile, ProfileFilter, ProfileKey, RoundSummary, UnixTime};
+use crate::model::{
+    EndedGap, EndedJob, JobId, PackedHour, Profile, ProfileFilter, ProfileKey, RoundSummary, UnixTime,
+};
 use crate::store::port::{
     GenerationRecord, KeptSince, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store,
     StoreError,
@@ -117,6 +119,17 @@ impl Store for Adapter {
         let mut jobs = self.read("ended_jobs", query.bind(i64::from(limit)), rows::ended).await?;
         jobs.reverse();
         Ok(jobs)
+    }
+
+    async fn put_hour(&self, hour: &PackedHour) -> Result<(), StoreError> {
+        written!(self, "writing what nodes were used for", |tx| write::hour(&mut tx, hour))
+    }
+
+    async fn hours(&self, from: UnixTime, to: UnixTime, limit: u32) -> Result<Vec<PackedHour>, StoreError> {
+        let query = sqlx::query(
+            "SELECT * FROM node_hours WHERE began_at >= $1 AND began_at < $2 ORDER BY began_at LIMIT $3",
+        );
+        self.read("node_hours", query.bind(from.0).bind(to.0).bind(i64::from(limit)), rows::hour).await
     }
 
     async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError> {

@@ -6,7 +6,8 @@ use sqlx::Row as _;
 
 use super::{Db, Row};
 use crate::model::{
-    EndedGap, EndedJob, ExecPlan, JobId, NodeName, NodeType, Profile, ProfileKey, UnixTime, UserId,
+    EndedGap, EndedJob, ExecPlan, JobId, NodeName, NodeType, PackedHour, Profile, ProfileKey, UnixTime,
+    UserId,
 };
 use crate::store::port::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
@@ -80,11 +81,16 @@ pub(super) fn ended(row: &Row) -> Result<EndedJob, Bad> {
         limit_secs: column(row, "limit_secs")?,
         work_secs: column(row, "work_secs")?,
         said_secs: column(row, "said_secs")?,
+        flat_secs: column(row, "flat_secs")?,
         samples: column(row, "samples")?,
         secs: column(row, "secs")?,
         exit_code: column::<Option<i64>>(row, "exit_code")?.and_then(|code| code.try_into().ok()),
         why: column(row, "why")?,
     })
+}
+
+pub(super) fn hour(row: &Row) -> Result<PackedHour, Bad> {
+    Ok(PackedHour { from: time(row, "began_at")?, packed: column(row, "packed")? })
 }
 
 pub(super) fn measurement(row: &Row) -> Result<Measurement, Bad> {

@@ -6,7 +6,7 @@ use sqlx::QueryBuilder;
 
 use super::rows::{signed, to_json};
 use super::{Connection, filter, text};
-use crate::model::{EndedGap, EndedJob, Profile, ProfileFilter, ProfileKey, UnixTime};
+use crate::model::{EndedGap, EndedJob, PackedHour, Profile, ProfileFilter, ProfileKey, UnixTime};
 use crate::store::port::{GenerationRecord, KeptSince, LeadRecord, Measurement, RoundRecord};
 
 /// Most rounds that are kept, besides what `prune` deletes by age: a day of rounds every five seconds. On a
@@ -120,7 +120,8 @@ pub(super) async fn ended(tx: &mut Connection, jobs: &[EndedJob]) -> Done<u64> {
     for rows in sound.chunks(ROWS_AT_ONCE) {
         let mut query = QueryBuilder::new(
             "INSERT INTO ended_jobs (job, submitted_at, ended_at, owner, account, name, command_hash, min_nodes,
-             max_nodes, gpus_per_node, limit_secs, work_secs, said_secs, samples, secs, exit_code, why) ",
+             max_nodes, gpus_per_node, limit_secs, work_secs, said_secs, flat_secs, samples, secs, exit_code,
+             why) ",
         );
         query.push_values(rows, |mut row, job| {
             row.push_bind(i64::from(job.job.0))
@@ -136,6 +137,7 @@ pub(super) async fn ended(tx: &mut Connection, jobs: &[EndedJob]) -> Done<u64> {
                 .push_bind(finite(job.limit_secs))
                 .push_bind(job.work_secs)
                 .push_bind(finite(job.said_secs))
+                .push_bind(finite(job.flat_secs))
                 .push_bind(job.samples)
                 .push_bind(job.secs)
                 .push_bind(job.exit_code.map(i64::from))
@@ -145,6 +147,18 @@ pub(super) async fn ended(tx: &mut Connection, jobs: &[EndedJob]) -> Done<u64> {
         new += query.build().execute(&mut *tx).await?.rows_affected();
     }
     Ok(new)
+}
+
+pub(super) async fn hour(tx: &mut Connection, hour: &PackedHour) -> Done<()> {
+    sqlx::query(
+        "INSERT INTO node_hours (began_at, packed) VALUES ($1, $2)
+         ON CONFLICT (began_at) DO UPDATE SET packed = excluded.packed",
+    )
+    .bind(hour.from.0)
+    .bind(hour.packed.as_slice())
+    .execute(tx)
+    .await
+    .map(drop)
 }
 
 pub(super) async fn measurements(tx: &mut Connection, measurements: &[Measurement]) -> Done<()> {
@@ -247,7 +261,7 @@ pub(super) async fn setting(tx: &mut Connection, key: &str, value: &str) -> Done
 }
 
 pub(super) async fn prune(tx: &mut Connection, since: &KeptSince) -> Done<u64> {
-    let KeptSince { rounds: before, profiles: profiles_before, ended: ended_before } = *since;
+    let KeptSince { rounds: before, profiles: profiles_before, ended: ended_before, hours } = *since;
     let mut rows = 0;
     for (statement, before) in [
         ("DELETE FROM rounds WHERE planned_at < $1", before),
@@ -267,6 +281,7 @@ pub(super) async fn prune(tx: &mut Connection, since: &KeptSince) -> Done<u64> {
             profiles_before,
         ),
         ("DELETE FROM ended_jobs WHERE ended_at < $1", ended_before),
+        ("DELETE FROM node_hours WHERE began_at < $1", hours),
     ] {
         rows += sqlx::query(statement).bind(before.0).execute(&mut *tx).await?.rows_affected();
     }

@@ -10,8 +10,8 @@ use crate::advisor::length::Outlook;
 use crate::config::PlannerConfig;
 use crate::model::malleable::RateCurve;
 use crate::model::{
-    Curve, CurvePoint, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, Plan, RescaleCosts,
-    Sizes, Standing, Submission, UnixTime, UserId, WindowEnd,
+    Curve, CurvePoint, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, OwnWord, Plan,
+    RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, WindowEnd,
 };
 use crate::plan::{Problem, fallback};
 use crate::sim::closed::job::{Job, Run};
@@ -93,7 +93,7 @@ impl Infill {
 
     /// Steps that are left of a job, as far as it knows.
     fn left(&self, job: &Job) -> f64 {
-        let expected = self.outlook.as_ref().map(|outlook| outlook.of(job_id(job.id), None));
+        let expected = self.outlook.as_ref().map(|outlook| outlook.of(job_id(job.id), &OwnWord::default()));
         expected.map_or_else(|| job.left(), |lengths| lengths.corrected_left_secs(job.done))
     }
 
@@ -144,7 +144,7 @@ impl Policy for Infill {
 
     fn ended(&mut self, job: &Job, now: f64) {
         if let Some(outlook) = &mut self.outlook {
-            outlook.ended(job_id(job.id), UnixTime(now as i64), job.steps, None);
+            outlook.ended(job_id(job.id), UnixTime(now as i64), job.steps, &OwnWord::default());
         }
     }
 

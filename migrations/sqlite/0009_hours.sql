@@ -1,0 +1,5 @@
+-- What nodes were used for, an hour a row.
+CREATE TABLE node_hours (
+    began_at BIGINT PRIMARY KEY,
+    packed BLOB NOT NULL
+);

@@ -1,0 +1,164 @@
+//! Laying on few switches: against trying everything on a real cluster's switches, and against laying without
+//! regard to them.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
+use super::random_worlds::{self, Random};
+use super::worlds::*;
+use crate::model::{SwitchRecord, Topology};
+use crate::plan::Problem;
+
+/// Hosts by leaf, in the order of the file; `None` where it is not here.
+fn real_leaves() -> Option<BTreeMap<String, Vec<String>>> {
+    let path = crate::test_support::data("topology/lingjun-hosts.csv.gz")?;
+    let (mut unpacked, _) = niffler::from_path(path).expect("a packed file");
+    let mut text = String::new();
+    unpacked.read_to_string(&mut text).expect("text");
+    let mut leaves: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in text.lines().skip(1) {
+        let (host, leaf) = line.split_once(',').expect("a host and its switches");
+        leaves.entry(leaf.to_owned()).or_default().push(host[..12].to_owned());
+    }
+    Some(leaves)
+}
+
+fn topology(leaves: &BTreeMap<String, Vec<String>>) -> Topology {
+    let leaf = |(name, hosts): (&String, &Vec<String>)| SwitchRecord {
+        name: name.clone(),
+        nodes: hosts.iter().map(NodeName::new).collect(),
+        below: Vec::new(),
+    };
+    // Core and pod stand before the leaf: `G6,P10,S14`.
+    let above = |name: &str| name.rsplit_once(',').map(|(above, _)| above.to_owned());
+    let mut pods: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    leaves
+        .keys()
+        .for_each(|name| pods.entry(above(name).unwrap_or_default()).or_default().push(name.clone()));
+    let pod = |(name, below)| SwitchRecord { name, nodes: Vec::new(), below };
+    let records: Vec<SwitchRecord> = leaves.iter().map(leaf).chain(pods.into_iter().map(pod)).collect();
+    Topology::of(&records).expect("a forest")
+}
+
+/// Bytes that cross leaves for a byte of gradients: a ring of `n` nodes on `leaves` of them goes from leaf to
+/// leaf so often, and each link carries 2(n−1)/n of it.
+fn crossing(nodes: usize, leaves: usize) -> f64 {
+    let links = if leaves > 1 { leaves as f64 } else { 0.0 };
+    links * 2.0 * (nodes as f64 - 1.0) / nodes as f64
+}
+
+/// The least that jobs of these sizes can make cross, by trying everything.
+fn least(free: &[usize], sizes: &[usize], known: &mut BTreeMap<(usize, Vec<usize>), f64>) -> f64 {
+    let Some((size, rest)) = sizes.split_first() else { return 0.0 };
+    let mut free = free.to_vec();
+    free.sort_unstable();
+    if let Some(least) = known.get(&(sizes.len(), free.clone())) {
+        return *least;
+    }
+    let mut best = f64::INFINITY;
+    let mut ways = vec![(0, *size, 0, free.clone())];
+    while let Some((at, wanted, leaves, left)) = ways.pop() {
+        if wanted == 0 {
+            best = best.min(crossing(*size, leaves) + least(&left, rest, known));
+        } else if let Some(here) = left.get(at).copied() {
+            for taken in 0..=here.min(wanted) {
+                let mut left = left.clone();
+                left[at] -= taken;
+                ways.push((at + 1, wanted - taken, leaves + usize::from(taken > 0), left));
+            }
+        }
+    }
+    known.insert((sizes.len(), free), best);
+    best
+}
+
+fn crossing_of(plan: &Plan, topology: &Topology) -> f64 {
+    let of = |nodes: Vec<&NodeName>| crossing(nodes.len().max(1), topology.spans(nodes));
+    plan.jobs.iter().map(|job| of(job.nodes.iter().map(|p| &p.node).collect())).sum()
+}
+
+fn with<'a>(world: &'a World, topology: &'a Topology) -> Problem<'a> {
+    let mut problem = world.problem();
+    problem.topology = Some(topology);
+    problem
+}
+
+#[test]
+fn next_to_nothing_more_crosses_leaves_than_must() {
+    let Some(leaves) = real_leaves() else { return };
+    let topology = topology(&leaves);
+    let names: Vec<&String> = leaves.keys().collect();
+    let (mut ours, mut by_name, mut optimum) = (0.0, 0.0, 0.0);
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let r = &mut random;
+        // Of two to five leaves some hosts are free, twelve in all at most.
+        let mut free: Vec<String> = Vec::new();
+        for _ in 0..2 + r.below(4) {
+            let hosts = &leaves[names[r.below(names.len() as u64) as usize]];
+            free.extend(hosts.iter().filter(|_| r.chance(60)).cloned());
+        }
+        free.sort();
+        free.dedup();
+        while free.len() > 12 {
+            free.remove(r.below(free.len() as u64) as usize);
+        }
+        let (mut left, mut sizes) = (free.len(), Vec::new());
+        while left > 1 && sizes.len() < 4 {
+            let size = (2 + r.below(6) as usize).min(left);
+            sizes.push(size);
+            left -= size;
+        }
+        let gaps: Vec<String> = free.iter().map(|host| format!("{host}:900")).collect();
+        let jobs: Vec<String> =
+            sizes.iter().enumerate().map(|(id, size)| format!("{} {size} linear", id + 1)).collect();
+        let mut world = World::new(&gaps.join(" "), &jobs.iter().map(String::as_str).collect::<Vec<_>>());
+        world.config.max_changes = 100;
+        let problem = with(&world, &topology);
+        let plan = fallback(&problem, "test");
+        passes(&world, &plan);
+        let mut in_order = free.iter().map(NodeName::new);
+        for (job, size) in plan.jobs.iter().zip(&sizes) {
+            assert_eq!(job.nodes.len(), *size, "seed {seed}");
+            let nodes: Vec<NodeName> = in_order.by_ref().take(*size).collect();
+            by_name += crossing(*size, topology.spans(&nodes));
+        }
+        let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+        free.iter().for_each(|host| *counts.entry(topology.leaf(&NodeName::new(host))).or_default() += 1);
+        let counts: Vec<usize> = counts.into_values().collect();
+        optimum += least(&counts, &sizes, &mut BTreeMap::new());
+        ours += crossing_of(&plan, &topology);
+    }
+    println!("crossing: {ours:.1}, at least {optimum:.1}, in the order of names {by_name:.1}");
+    assert!(ours <= 1.05 * optimum, "{ours} where {optimum} would do");
+    assert!(ours <= 0.7 * by_name, "{ours} against {by_name} in the order of names");
+}
+
+#[test]
+fn switches_cost_nothing_else() {
+    let (mut near, mut anywhere) = (0, 0);
+    for seed in 71_000..71_150 {
+        let world = random_worlds::world(seed, 6, 40);
+        let mut random = Random(seed);
+        let mut leaves: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for gap in &world.gaps.gaps {
+            if random.chance(10) {
+                continue;
+            }
+            let leaf = format!("G,P{},S{}", random.below(2), random.below(4));
+            leaves.entry(leaf).or_default().push(gap.node.to_string());
+        }
+        let topology = topology(&leaves);
+        let problem = with(&world, &topology);
+        let plan = fallback(&problem, "test");
+        passes(&world, &plan);
+        let without = fallback(&world.problem(), "test");
+        let worth = |plan: &Plan| evaluate(&problem, &Steps::of(&problem), plan).score();
+        let (with, least) = (worth(&plan), worth(&without));
+        assert!(with >= least - 1e-6 * least.abs(), "seed {seed}: {with} instead of {least}");
+        near += plan.jobs.iter().map(|j| topology.spans(j.nodes.iter().map(|p| &p.node))).sum::<usize>();
+        anywhere +=
+            without.jobs.iter().map(|j| topology.spans(j.nodes.iter().map(|p| &p.node))).sum::<usize>();
+    }
+    assert!(near * 100 < anywhere * 95, "jobs span {near} leaves, and {anywhere} without regard to them");
+}

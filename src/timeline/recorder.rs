@@ -1,0 +1,204 @@
+//! Notes what nodes are used for, from round to round.
+
+use rustc_hash::FxHashMap;
+
+use super::chunk::{Change, Hour, MOST_NODES};
+use super::uses::NodeUse;
+use crate::model::{NodeName, UnixTime};
+
+/// Seconds of a chunk. Hours begin with those of the clock.
+pub const HOUR_SECS: i64 = 3600;
+
+/// For so many seconds after a look what was seen is taken to have stayed as it was.
+const HOLDS_SECS: f64 = 120.0;
+
+/// See the module's text.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder {
+    hour: Hour,
+    places: FxHashMap<NodeName, u32>,
+    /// What each node was used for last.
+    last: Vec<NodeUse>,
+    seen_at: Option<UnixTime>,
+}
+
+impl Recorder {
+    /// Goes on with an hour that another daemon has begun.
+    pub fn resume(hour: Hour) -> Recorder {
+        let places = hour.names.iter().cloned().zip(0..).collect();
+        let mut last = hour.first.clone();
+        hour.changes.iter().for_each(|change| last[change.node as usize] = change.to);
+        let seen_at = Some(hour.from.plus_secs(f64::from(hour.secs)));
+        Recorder { hour, places, last, seen_at }
+    }
+
+    /// Takes in what nodes are used for now; of a node that is not named nothing is known. Returns the hours
+    /// that are over by that, the earliest first. A look of before the last one changes nothing.
+    pub fn look(&mut self, now: UnixTime, uses: impl Iterator<Item = (NodeName, NodeUse)>) -> Vec<Hour> {
+        if self.seen_at.is_some_and(|at| now < at) {
+            return Vec::new();
+        }
+        let over = self.go_on_to(now);
+        let mut seen = vec![NodeUse::Unknown; self.last.len()];
+        for (name, each) in uses {
+            let Some(place) = self.place(name) else { continue };
+            seen.resize(self.last.len(), NodeUse::Unknown);
+            seen[place as usize] = each;
+        }
+        let secs = self.secs(now);
+        for (node, each) in (0..).zip(seen) {
+            self.change(secs, node, each);
+        }
+        self.hour.secs = secs;
+        self.seen_at = Some(now);
+        over
+    }
+
+    /// The hour that is under way.
+    pub fn hour(&self) -> &Hour {
+        &self.hour
+    }
+
+    /// Ends hours until this moment's, and forgets what was seen too long ago.
+    fn go_on_to(&mut self, now: UnixTime) -> Vec<Hour> {
+        let begins = UnixTime(now.0 - now.0.rem_euclid(HOUR_SECS));
+        let Some(seen_at) = self.seen_at else {
+            self.begin(begins);
+            return Vec::new();
+        };
+        let until = seen_at.plus_secs(HOLDS_SECS).min(now);
+        let mut over = Vec::new();
+        // What was seen last may still hold beyond the end of its hour.
+        while self.hour.from < begins {
+            let end = self.hour.from + HOUR_SECS;
+            if until < end {
+                self.lose_sight(until);
+            }
+            self.hour.secs = HOUR_SECS as u32;
+            let next = if end < until { end } else { begins };
+            over.push(self.begin(next));
+        }
+        if until < now {
+            self.lose_sight(until.max(begins));
+        }
+        over
+    }
+
+    /// Nothing is known from this moment on.
+    fn lose_sight(&mut self, at: UnixTime) {
+        let secs = self.secs(at);
+        (0..self.last.len() as u32).for_each(|node| self.change(secs, node, NodeUse::Unknown));
+    }
+
+    /// Begins an hour with what is known; returns the one before.
+    fn begin(&mut self, from: UnixTime) -> Hour {
+        let next = Hour { from, names: self.hour.names.clone(), first: self.last.clone(), ..Hour::default() };
+        std::mem::replace(&mut self.hour, next)
+    }
+
+    fn secs(&self, at: UnixTime) -> u32 {
+        at.secs_since(self.hour.from).clamp(0.0, HOUR_SECS as f64) as u32
+    }
+
+    fn change(&mut self, secs: u32, node: u32, to: NodeUse) {
+        let last = &mut self.last[node as usize];
+        if *last != to {
+            *last = to;
+            self.hour.changes.push(Change { secs, node, to });
+        }
+    }
+
+    /// A node's place; `None` for one too many.
+    fn place(&mut self, name: NodeName) -> Option<u32> {
+        if let Some(place) = self.places.get(&name) {
+            return Some(*place);
+        }
+        let place = self.last.len();
+        if place == MOST_NODES {
+            return None;
+        }
+        self.hour.names.push(name.clone());
+        self.hour.first.push(NodeUse::Unknown);
+        self.last.push(NodeUse::Unknown);
+        self.places.insert(name, place as u32);
+        Some(place as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::JobId;
+
+    const JOB: NodeUse = NodeUse::Job(JobId(7));
+
+    fn look(recorder: &mut Recorder, at: i64, uses: &[(&str, NodeUse)]) -> Vec<Hour> {
+        recorder.look(UnixTime(at), uses.iter().map(|(name, each)| (NodeName::new(name), *each)))
+    }
+
+    /// Its spans in words: `n1 0-60 Idle`.
+    fn spans(hour: &Hour) -> Vec<String> {
+        let mut spans = hour.spans();
+        spans.sort_by_key(|(node, from, ..)| (*node, *from));
+        let word = |(node, from, to, each): &(u32, u32, u32, NodeUse)| {
+            format!("{} {from}-{to} {each:?}", hour.names[*node as usize])
+        };
+        spans.iter().map(word).collect()
+    }
+
+    #[test]
+    fn only_changes_are_noted_and_hours_follow_each_other() {
+        let mut recorder = Recorder::default();
+        for (at, uses) in [
+            (3600, vec![("n1", NodeUse::Idle)]),
+            (3660, vec![("n1", NodeUse::Idle), ("n2", NodeUse::Main)]),
+            (3720, vec![("n1", JOB), ("n2", NodeUse::Main)]),
+            (3780, vec![("n2", NodeUse::Main)]),
+        ] {
+            assert!(look(&mut recorder, at, &uses).is_empty());
+        }
+        assert_eq!(recorder.hour().changes.len(), 4);
+        let expected = ["n1 0-120 Idle", "n1 120-180 Job(JobId(7))", "n2 0-60 Unknown", "n2 60-180 Main"];
+        assert_eq!(spans(recorder.hour()), expected);
+        (3840..7200).step_by(60).for_each(|at| drop(look(&mut recorder, at, &[("n2", NodeUse::Main)])));
+        let over = look(&mut recorder, 7230, &[("n2", JOB)]);
+        assert_eq!(over.len(), 1);
+        assert_eq!((over[0].from, over[0].secs), (UnixTime(3600), 3600));
+        let expected = ["n1 0-30 Unknown", "n2 0-30 Main"];
+        assert_eq!(spans(recorder.hour()), expected);
+        assert_eq!(recorder.hour().changes.len(), 1);
+    }
+
+    #[test]
+    fn what_nobody_looked_at_is_unknown_and_no_hour_is_idle_by_that() {
+        let mut recorder = Recorder::default();
+        look(&mut recorder, 3600, &[("n1", NodeUse::Idle)]);
+        let over = look(&mut recorder, 3600 * 5 + 10, &[("n1", NodeUse::Main)]);
+        assert_eq!(over.len(), 1, "hours of which nothing is known are none");
+        assert_eq!(spans(&over[0]), ["n1 0-120 Idle", "n1 120-3600 Unknown"]);
+        assert_eq!(spans(recorder.hour()), ["n1 0-10 Unknown"]);
+        // Clocks are set back.
+        assert!(look(&mut recorder, 3600, &[("n1", JOB)]).is_empty());
+        assert_eq!(recorder.hour().from, UnixTime(5 * 3600));
+    }
+
+    #[test]
+    fn what_was_seen_just_before_the_hour_holds_into_the_next() {
+        let mut recorder = Recorder::default();
+        look(&mut recorder, 7170, &[("n1", JOB)]);
+        let over = look(&mut recorder, 7400, &[("n1", JOB)]);
+        assert_eq!(spans(&over[0]), ["n1 0-3570 Unknown", "n1 3570-3600 Job(JobId(7))"]);
+        assert_eq!(spans(recorder.hour()), ["n1 0-90 Job(JobId(7))", "n1 90-200 Unknown"]);
+    }
+
+    #[test]
+    fn the_next_daemon_goes_on_with_the_hour() {
+        let mut recorder = Recorder::default();
+        look(&mut recorder, 3600, &[("n1", JOB), ("n2", NodeUse::Idle)]);
+        look(&mut recorder, 3700, &[("n1", JOB), ("n2", NodeUse::Main)]);
+        let hour = Hour::unpack(&recorder.hour().pack().unwrap()).unwrap();
+        let mut next = Recorder::resume(hour);
+        look(&mut next, 3750, &[("n1", JOB), ("n2", NodeUse::Main)]);
+        assert_eq!(spans(next.hour()), ["n1 0-150 Job(JobId(7))", "n2 0-100 Idle", "n2 100-150 Main"]);
+    }
+}
