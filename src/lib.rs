@@ -1,8 +1,8 @@
 //! Infill: fills the idle nodes of a Slurm cluster with malleable deep-learning jobs.
 //!
-//! The core (`model`, `gaps`, `advisor`, `plan`, `round`, `sim`, `generation`, `timeline`) is pure: no I/O, no
-//! async, no clock, no randomness. The edges (`slurm`, `store`, `agent`, `traces`) speak to the outside; the shells
-//! (`http`, `daemon`, `cli`) put them together.
+//! The core (`model`, `gaps`, `advisor`, `plan`, `round`, `sim`, `generation`, `timeline`) is pure: no I/O,
+//! no async, no clock, no randomness. The edges (`slurm`, `store`, `agent`, `traces`) speak to the outside;
+//! the shells (`http`, `daemon`, `cli`) put them together.
 
 #![warn(missing_docs)]
 

@@ -14,8 +14,8 @@ pub fn is_other(old: &SizePoint, new: &SizePoint) -> bool {
     (old.spread == Spread::Across) != (new.spread == Spread::Across)
 }
 
-/// A point, and a new measurement of the other kind. What was measured on one switch is the point's rate. A rate
-/// on several that contradicts the one that was known replaces it.
+/// A point, and a new measurement of the other kind. What was measured on one switch is the point's rate. A
+/// rate on several that contradicts the one that was known replaces it.
 pub fn beside(old: &SizePoint, new: &SizePoint) -> SizePoint {
     let (here, there) = ((old.rate, old.error), (new.rate, new.error));
     let (near, (rate, error)) = match old.spread {

@@ -29,9 +29,9 @@ impl Chronicle {
         std::mem::take(&mut self.started)
     }
 
-    /// Takes in a trusted snapshot and what was found in it. Returns the hours that are to be stored: those that
-    /// are over by that, and at times the one that is under way. `lead_of`: the malleable job to which a Slurm
-    /// job belongs.
+    /// Takes in a trusted snapshot and what was found in it. Returns the hours that are to be stored: those
+    /// that are over by that, and at times the one that is under way. `lead_of`: the malleable job to which a
+    /// Slurm job belongs.
     pub fn look(
         &mut self,
         snapshot: &Snapshot,

@@ -36,7 +36,8 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// Takes in a trusted snapshot. Returns the main jobs that have started since the last one where ours were.
+    /// Takes in a trusted snapshot. Returns the main jobs that have started since the last one where ours
+    /// were.
     pub fn look(&mut self, snapshot: &Snapshot, occupancy: &Occupancy<'_>, now: UnixTime) -> Vec<Delay> {
         let partition = occupancy.partition();
         self.wanted.retain(|_, wanted| now.secs_since(wanted.since) < REMEMBERED_SECS);

@@ -92,8 +92,9 @@ impl Machine {
         }
     }
 
-    /// Whether a change has begun for which the members first end their step: one that is lost meanwhile holds
-    /// all of them up, those who wait for it in their generation as well as those who wait for its successor.
+    /// Whether a change has begun for which the members first end their step: one that is lost meanwhile
+    /// holds all of them up, those who wait for it in their generation as well as those who wait for its
+    /// successor.
     fn waits_for_a_step(&self) -> bool {
         matches!(&self.phase, Phase::Regrouping { regroup, .. } if !regroup.urgent)
     }

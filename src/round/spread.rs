@@ -59,8 +59,8 @@ impl<'a> Leaves<'a> {
         }
     }
 
-    /// The most nodes that a job can have on one leaf now, of this type or of any. One that keeps its lead keeps
-    /// what it holds, too: where that is on several leaves already, only so many as hang on the lead's.
+    /// The most nodes that a job can have on one leaf now, of this type or of any. One that keeps its lead
+    /// keeps what it holds, too: where that is on several leaves already, only so many as hang on the lead's.
     fn room(&self, job: &Asking<'_>, node_type: Option<&NodeType>) -> u32 {
         let is_it = |other: &NodeType| node_type.is_none_or(|t| t == other);
         let held = self.held.get(&job.job).into_iter().flatten().filter(|((t, _), _)| is_it(t));

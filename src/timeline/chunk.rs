@@ -1,5 +1,5 @@
-//! An hour of all nodes, and how it is packed: names, what each node was used for at its begin, and changes by
-//! the second, column by column, as numbers of a few bits, then xz.
+//! An hour of all nodes, and how it is packed: names, what each node was used for at its begin, and changes
+//! by the second, column by column, as numbers of a few bits, then xz.
 //!
 //! A day of 10,000 nodes with 250,000 changes takes less than 2 MB.
 

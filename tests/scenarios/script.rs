@@ -186,8 +186,8 @@ pub struct Malleable {
     pub sizes: Sizes,
     /// The curve that it declares; absent: none.
     pub curve: Option<Curve>,
-    /// Samples in all after which it ends, at the rate of its curve; absent: it makes samples for ever if it says
-    /// how many it will make, else it tells of none.
+    /// Samples in all after which it ends, at the rate of its curve; absent: it makes samples for ever if it
+    /// says how many it will make, else it tells of none.
     pub makes: Option<f64>,
     /// Samples in all that it says that it will make; absent: it says nothing.
     pub says: Option<f64>,

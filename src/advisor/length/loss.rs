@@ -1,8 +1,8 @@
 //! When a job's loss will have flattened, by the curve that it has followed so far.
 //!
 //! After k samples the loss is 1 ÷ (β0·k + β1) + β2, which AITurbo (HPDC 2021, doi 10.1145/3431379.3460639)
-//! fits to steps. Nobody knows when an owner has had enough: where the curve is flat is a measure that the same
-//! owner's jobs have in common, and by how much they differ from it is learned when they end.
+//! fits to steps. Nobody knows when an owner has had enough: where the curve is flat is a measure that the
+//! same owner's jobs have in common, and by how much they differ from it is learned when they end.
 
 /// Points that are kept; of more, two become one.
 const POINTS: usize = 64;
@@ -20,12 +20,12 @@ const NEAREST: f64 = 0.002;
 /// Share of the variance of the losses that the curve must explain.
 const EXPLAINS: f64 = 0.8;
 
-/// It is flat at this β0·k ÷ β1: twice as much training would gain 2 % of all that there was to gain, which is
-/// x ÷ ((1 + x)(1 + 2x)) = 0.02.
+/// It is flat at this β0·k ÷ β1: twice as much training would gain 2 % of all that there was to gain, which
+/// is x ÷ ((1 + x)(1 + 2x)) = 0.02.
 const FLAT: f64 = 23.48;
 
-/// The curve is believed from so many times what was seen of it on, up to so many: of one that has been flat for
-/// long, few points are left of how it fell.
+/// The curve is believed from so many times what was seen of it on, up to so many: of one that has been flat
+/// for long, few points are left of how it fell.
 const BELIEVED: (f64, f64) = (0.5, 12.0);
 
 /// Means over some reports.

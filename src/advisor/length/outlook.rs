@@ -65,8 +65,8 @@ pub struct Outlook {
 }
 
 impl Outlook {
-    /// Learns from jobs that ended before, the first to end first; also how far it was true what history alone
-    /// expected of each when it was submitted, and what each told itself.
+    /// Learns from jobs that ended before, the first to end first; also how far it was true what history
+    /// alone expected of each when it was submitted, and what each told itself.
     pub fn remember(&mut self, past: &[Past]) {
         let mut by_start: Vec<usize> = (0..past.len()).collect();
         by_start.sort_by(|a, b| past[*a].job.at.total_cmp(&past[*b].job.at));

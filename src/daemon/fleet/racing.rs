@@ -21,8 +21,8 @@ const ROUNDING_SECS: f64 = 1.0;
 pub(super) struct Racing {
     /// When Slurm took a node back, as its agent said, or as Slurm shows.
     taken_at: BTreeMap<NodeName, UnixTime>,
-    /// Parts of the job whose node was the first to be taken that had said hello by then, or all that had begun:
-    /// Slurm knew of them.
+    /// Parts of the job whose node was the first to be taken that had said hello by then, or all that had
+    /// begun: Slurm knew of them.
     here: BTreeSet<JobId>,
     /// Nodes that nobody plans for now: those, and those of the jobs that are in the way.
     pub nodes: BTreeSet<NodeName>,

@@ -160,8 +160,8 @@ fn job_plan(
         };
         nodes.sort_by(|a, b| slots::stability(gap(b), gap(a)));
     }
-    // The lead stays first; of others of one switch the slots are sorted as names are, so that equal plans are
-    // equal values.
+    // The lead stays first; of others of one switch the slots are sorted as names are, so that equal plans
+    // are equal values.
     if let Some((lead, others)) = nodes.split_first_mut() {
         let first = |node: &Node| node.first().map(|slot| &space.slots[*slot].gap.node);
         let lead = first(lead);
@@ -201,8 +201,8 @@ fn busy_plan<'a>(space: &Space<'a>, job: &MalleableJob) -> (JobPlan, Vec<&'a Gap
     (planned, gaps)
 }
 
-/// Ranks follow the plan's order, and rings of workers follow ranks: so the nodes of a job that hang on one leaf
-/// come one after the other, those on the lead's first.
+/// Ranks follow the plan's order, and rings of workers follow ranks: so the nodes of a job that hang on one
+/// leaf come one after the other, those on the lead's first.
 fn by_leaf(space: &Space<'_>, lead: Option<&NodeName>, node: Option<&NodeName>) -> (bool, Option<SwitchId>) {
     let leaf = |node: Option<&NodeName>| space.problem.topology?.leaf(node?);
     (leaf(node) != leaf(lead), leaf(node))

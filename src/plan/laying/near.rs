@@ -134,7 +134,7 @@ impl<'t> Near<'t> {
     }
 
     /// Counts a seat that will be looked for.
-    pub fn expect(&mut self, node_type: usize, steps: usize) {
+    pub fn expect_seat(&mut self, node_type: usize, steps: usize) {
         self.slack[node_type][..=steps].iter_mut().for_each(|slack| *slack -= 1);
     }
 
@@ -202,9 +202,9 @@ impl<'t> Near<'t> {
         avoided
     }
 
-    /// The leaf that is best for some of a job's seats: one that it is on already, else the tightest that takes
-    /// all, else the smallest with which no more leaves are needed than with the largest; of equal ones the
-    /// nearest, then the most stable. Last come slots that hang on no switch that is known.
+    /// The leaf that is best for some of a job's seats: one that it is on already, else the tightest that
+    /// takes all, else the smallest with which no more leaves are needed than with the largest; of equal ones
+    /// the nearest, then the most stable. Last come slots that hang on no switch that is known.
     fn best(&self, search: &Search<'_>) -> Option<usize> {
         let wanted = search.wanted();
         if wanted == 0 {

@@ -96,7 +96,7 @@ fn seat_near<'s>(
     let mut steps: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     for seat in seats {
         let Some(seeker) = seeker(seat.job) else { continue };
-        near.expect(seeker.spec.node_type, seat.steps);
+        near.expect_seat(seeker.spec.node_type, seat.steps);
         steps[seat.job].push(seat.steps);
     }
     let mut jobs: Vec<(usize, Vec<usize>)> =

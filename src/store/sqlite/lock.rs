@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Held for as long as it lives.
-pub(super) struct Lock(#[expect(dead_code, reason = "closing it gives the lock back")] File);
+pub(super) struct Lock(File);
 
 impl Lock {
     /// Takes the lock of the database at `path`; `None` if another process has it.
@@ -25,5 +25,14 @@ impl Lock {
             e if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
             e => Err(e),
         }
+    }
+}
+
+impl Drop for Lock {
+    /// Given back in so many words: closing would leave it to a child that was forked meanwhile and has not
+    /// become its program yet.
+    fn drop(&mut self) {
+        // SAFETY: as in `take`. If it fails, closing the file gives the lock back.
+        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
     }
 }

@@ -4,7 +4,6 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection as _};
 use tempfile::TempDir;
@@ -16,23 +15,13 @@ use crate::model::{
 use crate::store::{LeadRecord, Measurement, Store, StoreError, conformance};
 use crate::test_support::ended_job;
 
-async fn open_in(dir: &Path) -> Adapter {
-    open(&format!("sqlite:{}", dir.join("state/infill.db").display())).await.unwrap()
+/// The address of the store in `dir`.
+fn url_in(dir: &Path) -> String {
+    format!("sqlite:{}", dir.join("state/infill.db").display())
 }
 
-/// Opens a file whose store was dropped. A child that another test has forked meanwhile holds the lock, too,
-/// until it has become its program.
-async fn open_again(dir: &Path) -> Result<Adapter, StoreError> {
-    let url = format!("sqlite:{}", dir.join("state/infill.db").display());
-    let patience = Instant::now() + Duration::from_secs(10);
-    loop {
-        let opened = open(&url).await;
-        let held = opened.as_ref().err().is_some_and(|e| e.to_string().contains("another daemon uses"));
-        if !held || Instant::now() > patience {
-            return opened;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+async fn open_in(dir: &Path) -> Adapter {
+    open(&url_in(dir)).await.unwrap()
 }
 
 fn lead(job: u32, state: serde_json::Value) -> LeadRecord {
@@ -103,12 +92,11 @@ async fn what_was_written_survives_a_crash() {
 async fn a_second_daemon_is_refused_while_the_first_lives() {
     let dir = TempDir::new().unwrap();
     let first = open_in(dir.path()).await;
-    let url = format!("sqlite:{}", dir.path().join("state/infill.db").display());
-    let e = crate::store::open(&url, || ()).await.err().unwrap();
+    let e = crate::store::open(&url_in(dir.path()), || ()).await.err().unwrap();
     assert!(e.to_string().contains("another daemon uses"), "{e}");
     assert_eq!(first.standing().await.unwrap(), crate::store::LeadStanding::Alone);
     drop(first);
-    open_again(dir.path()).await.unwrap();
+    open_in(dir.path()).await;
 }
 
 #[tokio::test]
@@ -136,8 +124,7 @@ async fn a_locked_file_is_unavailable_and_comes_back() {
     let writer = &store.writer;
     sqlx::query("PRAGMA busy_timeout = 50").execute(writer).await.unwrap();
     // Somebody who looks into the file with another program.
-    let url = format!("sqlite:{}", dir.path().join("state/infill.db").display());
-    let mut other = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    let mut other = sqlx::SqliteConnection::connect(&url_in(dir.path())).await.unwrap();
     sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     let e = store.put_setting("a", "b").await.unwrap_err();
     assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
@@ -190,7 +177,7 @@ async fn what_is_no_database_of_ours_is_refused() {
                  VALUES (9999, 'x', TRUE, x'00', 0)";
     sqlx::query(newer).execute(&store.writer).await.unwrap();
     drop(store);
-    let e = open_again(dir.path()).await.err().unwrap();
+    let e = open(&url_in(dir.path())).await.err().unwrap();
     assert!(matches!(&e, StoreError::Corrupt { what, .. } if what.contains("newer infill")), "{e}");
     let e = open("sqlite:/proc/no/such/infill.db").await.err().unwrap();
     assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");

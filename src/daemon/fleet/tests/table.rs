@@ -301,8 +301,8 @@ fn every_input_in_every_phase() {
     lead: out of memory    .        .        .        .        .        .        .        .        .        .        .        .e
     store is open          .        .        .        .t       .t       .t       .        .        .        .        .        .e
     wing has joined        -        -        -        .        .        .        .        .        .        .        .        -
-    step is stuck          -        -        -        .        .t       .        .t       .        .        .        .        -
-    step has failed        -        -        -        .        .t       .        .t       .        .        .        .        -
+    step is stuck          -        -        -        .        .t       .t       .t       .        .        .        .        -
+    step has failed        -        -        -        .        .t       .t       .t       .        .        .        .        -
     wing is hopeless       -        -        -        Cwit     Cwit     .        Cwit     .        .        .        .        -
     wing: unfit node       -        -        -        Cwbit    Gwgbit   .wgbt    Gwgbit   .wbt     .wbt     .bt      .bt      -
     wing: unfit job        -        -        -        Cwit     Gwgit    .wgt     Gwgit    .wt      .wt      .wt      .wt      -
