@@ -1,5 +1,7 @@
 //! A distribution of lengths, as atoms of equal weight.
 
+use std::f64::consts::LN_2;
+
 /// No length is shorter, seconds: logarithms are taken of them.
 pub const SHORTEST_SECS: f64 = 1.0;
 
@@ -106,9 +108,23 @@ impl Lengths {
         Lengths(self.0.iter().map(|a| a.min(most)).collect())
     }
 
-    /// Whether its median is within a factor of two of a job that took so long.
+    /// The length that is the likeliest to be right within a factor of two, seconds: where lengths have
+    /// several modes the median may lie between them. The middle of the atoms within a factor of four that are
+    /// most; of several as many, those nearest to the median.
+    pub fn likeliest_secs(&self) -> f64 {
+        let (atoms, median) = (&self.0, self.quantile(0.5));
+        let middle_of = |from: usize| {
+            let count = atoms[from..].partition_point(|a| *a <= atoms[from] + 2.0 * LN_2);
+            (count, f64::midpoint(atoms[from], atoms[from + count - 1]))
+        };
+        let nearer = |a: f64, b: f64| (b - median).abs().total_cmp(&(a - median).abs());
+        let best = (0..atoms.len()).map(middle_of).max_by(|a, b| a.0.cmp(&b.0).then(nearer(a.1, b.1)));
+        best.map_or(median, |(_, middle)| middle).exp()
+    }
+
+    /// Whether its likeliest length is within a factor of two of a job that took so long.
     pub fn is_near(&self, secs: f64) -> bool {
-        (0.5..=2.0).contains(&(self.secs(0.5) / secs.max(SHORTEST_SECS)))
+        (0.5..=2.0).contains(&(self.likeliest_secs() / secs.max(SHORTEST_SECS)))
     }
 
     /// Whether its interval from 10 to 90 % holds a job that took so long.
@@ -119,7 +135,7 @@ impl Lengths {
 
     /// Whether it is narrow: the middle half lies within a factor of two.
     pub fn is_narrow(&self) -> bool {
-        self.quantile(0.75) - self.quantile(0.25) < std::f64::consts::LN_2
+        self.quantile(0.75) - self.quantile(0.25) < LN_2
     }
 
     /// Seconds that are left of a job that has run for so long, each as likely: the atoms that it has not

@@ -6,7 +6,7 @@ use smartcore::error::Failed;
 use smartcore::linalg::basic::matrix::DenseMatrix;
 
 /// Trees.
-const TREES: u64 = 128;
+const TREES: u64 = 64;
 
 /// Jobs that a leaf holds at least. Of 1, 2 and 3, with what is pooled of it, the best on three public logs.
 const LEAF: usize = 2;

@@ -25,9 +25,9 @@ const WEIGHTS: [f64; KINDS] = [8.0, 4.0, 1.0, 2.0, 1.0];
 /// In how many ways jobs are alike.
 const KINDS: usize = 5;
 
-/// What each further step back counts for, in two ways: where jobs change, the last ones tell most; where the
-/// same recur, all of them do. Whichever was nearer to what came lately counts.
-const FADES: [f64; 2] = [0.8, 1.0];
+/// How much the past counts, in two ways: where jobs change, the last ones tell most; where the same recur,
+/// all of them do. Whichever was nearer to what came lately counts.
+const MEMORIES: [Memory; 2] = [Memory { fades: 0.8, last: 20 }, Memory { fades: 1.0, last: RECENT }];
 
 /// What an earlier miss counts for, after each further job.
 const MISS_FADES: f64 = 0.998;
@@ -71,6 +71,15 @@ struct Key {
     size: (u32, u32),
 }
 
+/// How much the past counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Memory {
+    /// What each further step back counts for.
+    fades: f64,
+    /// How many steps back count.
+    last: usize,
+}
+
 /// The last of them.
 #[derive(Clone, Debug, Default)]
 struct Recent {
@@ -105,8 +114,8 @@ pub struct History {
     site: VecDeque<f64>,
     site_atoms: Vec<f64>,
     ended: u64,
-    /// By how much each of [`FADES`] missed lately.
-    missed: [f64; FADES.len()],
+    /// By how much each of [`MEMORIES`] missed lately.
+    missed: [f64; MEMORIES.len()],
 }
 
 impl History {
@@ -119,8 +128,8 @@ impl History {
         let (user, name) = (id_of(&mut self.users, &job.user), id_of(&mut self.names, &job.name));
         let keys = keys(job, user, name);
         if let Some(recent) = keys.iter().flatten().find_map(|key| self.recent.get(key)) {
-            for (missed, fades) in self.missed.iter_mut().zip(FADES) {
-                *missed = *missed * MISS_FADES + (log - recent.median(fades)).abs();
+            for (missed, memory) in self.missed.iter_mut().zip(MEMORIES) {
+                *missed = *missed * MISS_FADES + (log - recent.median(memory)).abs();
             }
         }
         for key in keys.into_iter().flatten() {
@@ -155,10 +164,10 @@ impl History {
         }
     }
 
-    /// What each further step back counts for.
-    fn fades(&self) -> f64 {
-        let best = self.missed.iter().zip(FADES).min_by(|a, b| a.0.total_cmp(b.0));
-        best.map_or(FADES[0], |(_, fades)| fades)
+    /// How much the past counts here.
+    fn memory(&self) -> Memory {
+        let best = self.missed.iter().zip(MEMORIES).min_by(|a, b| a.0.total_cmp(b.0));
+        best.map_or(MEMORIES[0], |(_, memory)| memory)
     }
 
     /// The distribution of all jobs of the site, lately.
@@ -174,14 +183,13 @@ impl History {
         let mut weighted: Vec<(f64, f64)> = Vec::new();
         let mut features = Vec::with_capacity(KINDS * OF_A_KIND + OF_THE_JOB + TOLD.len() + job.more.len());
         let mut base = None;
-        let fades = self.fades();
+        let memory = self.memory();
         for (kind, key) in keys(job, user, name).into_iter().enumerate() {
             let Some(recent) = key.and_then(|key| self.recent.get(&key)) else {
                 features.extend([NOTHING; OF_A_KIND]);
                 continue;
             };
-            let newest_first = recent.logs.iter().rev().enumerate();
-            weighted.extend(newest_first.map(|(back, log)| (*log, WEIGHTS[kind] * fades.powi(back as i32))));
+            weighted.extend(recent.weighted(memory).map(|(log, weight)| (log, WEIGHTS[kind] * weight)));
             let told = recent.told(job.at);
             base = base.or(Some(f64::midpoint(told[0], told[1])));
             features.extend(told);
@@ -205,10 +213,15 @@ impl History {
 }
 
 impl Recent {
-    /// The logarithm in the middle where each step back counts for so much.
-    fn median(&self, fades: f64) -> f64 {
-        let all = self.logs.iter().rev().enumerate().map(|(back, log)| (*log, fades.powi(back as i32)));
-        Lengths::of_weighted(all.collect(), 1).map_or(0.0, |one| one.quantile(0.5))
+    /// Logarithms and weights, the newest first.
+    fn weighted(&self, memory: Memory) -> impl Iterator<Item = (f64, f64)> {
+        let newest_first = self.logs.iter().rev().take(memory.last).enumerate();
+        newest_first.map(move |(back, log)| (*log, memory.fades.powi(back as i32)))
+    }
+
+    /// The logarithm in the middle where the past counts so much.
+    fn median(&self, memory: Memory) -> f64 {
+        Lengths::of_weighted(self.weighted(memory).collect(), 1).map_or(0.0, |one| one.quantile(0.5))
     }
 
     /// What a forest is told: the last two, median, least, most, spread, how many there were, how long ago.
@@ -231,16 +244,17 @@ fn id_of(ids: &mut Ids, text: &str) -> u32 {
     *ids.entry(text.to_owned()).or_insert(next)
 }
 
-/// In which ways jobs are alike to this one, in the order of [`WEIGHTS`]. Where it has no name, not by that.
+/// In which ways jobs are alike to this one, in the order of [`WEIGHTS`]. Where it has no name, or nobody is
+/// known to have submitted it, not by that.
 fn keys(job: &Submission, user: u32, name: u32) -> [Option<Key>; KINDS] {
     let size = (job.nodes, job.gpus);
-    let named = !job.name.is_empty();
+    let (named, owned) = (!job.name.is_empty(), !job.user.is_empty());
     [
         named.then_some(Key { kind: 0, user, name, size }),
         named.then_some(Key { kind: 1, user, name, size: (0, 0) }),
         named.then_some(Key { kind: 2, user: 0, name, size: (0, 0) }),
-        Some(Key { kind: 3, user, name: 0, size }),
-        Some(Key { kind: 4, user, name: 0, size: (0, 0) }),
+        owned.then_some(Key { kind: 3, user, name: 0, size }),
+        owned.then_some(Key { kind: 4, user, name: 0, size: (0, 0) }),
     ]
 }
 
@@ -283,7 +297,7 @@ mod tests {
             changing.ended(&alice, 0.0, 100.0 * 2f64.powi(i / 10));
             recurring.ended(&alice, 0.0, if i * 7919 % 10 < 6 { 100.0 } else { 900.0 });
         }
-        assert_eq!((changing.fades(), recurring.fades()), (FADES[0], FADES[1]));
+        assert_eq!([changing.memory(), recurring.memory()], MEMORIES);
         let median = |history: &History| history.look(&alice).mixture.secs(0.5);
         assert!((median(&recurring) - 100.0).abs() < 1.0);
         assert!(median(&changing) > 100.0 * 2f64.powi(18));
