@@ -153,7 +153,8 @@ impl Belief<'_> {
 
     /// Everything that is known of a job's scaling under a key: measured, declared, and of programs alike.
     fn evidence(&self, subject: &Subject, key: &ProfileKey) -> Vec<SizePoint> {
-        let mut points = spread::on_one_switch(self.profiles.points(key).to_vec());
+        let mode = self.profiles.batch_mode(key);
+        let mut points = spread::on_one_switch(self.profiles.points(key).to_vec(), mode);
         let declared = subject.declared.as_ref().filter(|_| is_first(subject, key));
         let declared = declared.map(|curve| declared_points(curve, &subject.sizes));
         for more in declared.into_iter().chain(self.alike(key)) {

@@ -116,8 +116,8 @@ impl Library {
         self.belief().rates(subject, types)
     }
 
-    /// How many times as long a step of a program takes on several leaf switches as on one; 1 where that was
-    /// not measured.
+    /// How many times as long a step of a program takes on several leaf switches as on one; 1 where
+    /// nothing tells.
     pub fn slowdown(&self, key: &ProfileKey) -> f64 {
         self.profiles.slowdown(key)
     }

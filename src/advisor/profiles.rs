@@ -118,7 +118,7 @@ impl Profiles {
 
     /// How many times as long a step of a profile takes on several leaf switches; 1 where nobody knows.
     pub(super) fn slowdown(&self, key: &ProfileKey) -> f64 {
-        spread::slowdown(self.points(key))
+        spread::slowdown(self.points(key), self.batch_mode(key))
     }
 
     /// How the work of a profile's steps grows with the size.

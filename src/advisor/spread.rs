@@ -1,8 +1,9 @@
-//! What it costs a program that its nodes hang on several leaf switches: measured, where one size ran both
-//! ways.
+//! What it costs a program that its nodes hang on several leaf switches: measured where one size ran both ways,
+//! else estimated from sizes that ran on one switch and others that ran on several.
 
 use super::rate::{FLOOR, contradict};
-use crate::model::{SizePoint, Spread};
+use super::scaling::Fitted;
+use crate::model::{BatchMode, SizePoint, Spread};
 
 /// How far steps across switches are from those on one before anything is measured: standard deviation of the
 /// logarithm. Published ratios lie between 0.7 and 7.5, and most of them near 1.
@@ -44,18 +45,19 @@ pub fn drifted(spread: Spread, factor: f64) -> Spread {
 }
 
 /// How many times as long a step takes on several leaf switches as on one, by all sizes that were measured
-/// both ways; 1 where none was.
-pub fn slowdown(points: &[SizePoint]) -> f64 {
-    crossing(points).map_or(1.0, |(times, _)| times)
+/// both ways, and by what those on one switch let expect of one that was measured across; 1 where neither is
+/// known.
+pub fn slowdown(points: &[SizePoint], mode: BatchMode) -> f64 {
+    crossing(points, mode).map_or(1.0, |(times, _)| times)
 }
 
-/// The same with its relative error; `None` where no size was measured both ways.
-fn crossing(points: &[SizePoint]) -> Option<(f64, f64)> {
-    let ratios = points.iter().filter_map(|point| match point.spread {
+/// The same with its relative error; `None` where nothing tells.
+fn crossing(points: &[SizePoint], mode: BatchMode) -> Option<(f64, f64)> {
+    let both = points.iter().filter_map(|point| match point.spread {
         Spread::Both { rate, error } => Some(((point.rate / rate).ln(), point.error.hypot(error).max(FLOOR))),
         _ => None,
     });
-    let mut ratios = ratios.peekable();
+    let mut ratios = both.chain(missed(points, mode)).peekable();
     ratios.peek()?;
     let (sum, weight) = ratios.fold((0.0, PRIOR.powi(-2)), |(sum, weight), (ratio, error)| {
         let w = error.powi(-2);
@@ -64,9 +66,23 @@ fn crossing(points: &[SizePoint]) -> Option<(f64, f64)> {
     Some(((sum / weight).exp(), weight.powf(-0.5)))
 }
 
+/// By how much a size that ran across switches only is below what those on one let expect of it (logarithm,
+/// relative error): of several the one of which they tell most. That it is above says nothing.
+fn missed(points: &[SizePoint], mode: BatchMode) -> Option<(f64, f64)> {
+    let (across, near): (Vec<SizePoint>, Vec<SizePoint>) =
+        points.iter().partition(|point| point.spread == Spread::Across);
+    let largest = across.iter().map(|point| point.nodes).max()?;
+    let fitted = Fitted::new(&near, mode, largest)?;
+    let ratio = |point: &SizePoint| {
+        let expected = fitted.at(point.nodes);
+        ((expected.rate / point.rate).ln().max(0.0), expected.error.hypot(point.error).max(FLOOR))
+    };
+    across.iter().map(ratio).min_by(|a, b| a.1.total_cmp(&b.1))
+}
+
 /// The points as they would be on one switch, as far as that is known: a curve is of such.
-pub fn on_one_switch(mut points: Vec<SizePoint>) -> Vec<SizePoint> {
-    let Some((times, doubt)) = crossing(&points) else { return points };
+pub fn on_one_switch(mut points: Vec<SizePoint>, mode: BatchMode) -> Vec<SizePoint> {
+    let Some((times, doubt)) = crossing(&points, mode) else { return points };
     for point in points.iter_mut().filter(|point| point.spread == Spread::Across) {
         (point.rate, point.error) = (point.rate * times, point.error.hypot(doubt));
     }
@@ -85,7 +101,7 @@ mod tests {
 
     #[test]
     fn what_crossing_costs_is_measured_where_a_size_ran_both_ways() {
-        assert_eq!(slowdown(&[point(10.0, Spread::Near), point(5.0, Spread::Across)]), 1.0);
+        assert_eq!(slowdown(&[point(5.0, Spread::Across)], BatchMode::Auto), 1.0);
         for (old, new) in [
             (point(10.0, Spread::Near), point(5.0, Spread::Across)),
             (point(5.0, Spread::Across), point(10.0, Spread::Near)),
@@ -93,7 +109,11 @@ mod tests {
             assert!(is_other(&old, &new));
             let both = beside(&old, &new);
             assert_eq!((both.rate, both.spread), (10.0, Spread::Both { rate: 5.0, error: 0.02 }));
-            assert!((1.95..2.0).contains(&slowdown(&[both])), "{}", slowdown(&[both]));
+            assert!(
+                (1.95..2.0).contains(&slowdown(&[both], BatchMode::Auto)),
+                "{}",
+                slowdown(&[both], BatchMode::Auto)
+            );
             let more = beside(&both, &point(5.2, Spread::Across));
             assert!(matches!(more.spread, Spread::Both { rate, error } if rate > 5.0 && error < 0.02));
             assert_eq!(drifted(both.spread, 2.0), Spread::Both { rate: 10.0, error: 0.02 });
@@ -103,12 +123,30 @@ mod tests {
     #[test]
     fn a_curve_is_of_one_switch() {
         let across = SizePoint { nodes: 8, ..point(8.0, Spread::Across) };
-        assert_eq!(on_one_switch(vec![across]), [across], "nobody knows what it costs");
+        let of = |points: &[SizePoint]| on_one_switch(points.to_vec(), BatchMode::Auto);
+        assert_eq!(of(&[across]), [across], "nobody knows what it costs");
         let both = point(10.0, Spread::Both { rate: 5.0, error: 0.02 });
-        let found = on_one_switch(vec![both, across]);
+        let found = of(&[both, across]);
         assert_eq!(found[0], both);
-        assert!((15.5..16.0).contains(&found[1].rate) && found[1].error > across.error, "{found:?}");
+        assert!((15.5..16.5).contains(&found[1].rate) && found[1].error > across.error, "{found:?}");
         assert_eq!(found[1].nodes, 8);
+    }
+
+    #[test]
+    fn other_sizes_let_expect_what_crossing_costs() {
+        let near = |nodes, rate| SizePoint { nodes, ..point(rate, Spread::Near) };
+        let across = |nodes, rate| SizePoint { nodes, ..point(rate, Spread::Across) };
+        let of = |points: &[SizePoint]| slowdown(points, BatchMode::Auto);
+        // Four nodes make 36, and so eight would make some 65.
+        let known = [near(1, 10.0), near(2, 19.0), near(4, 36.0)];
+        let slow = of(&[known.as_slice(), &[across(8, 16.0)]].concat());
+        assert!((2.0..4.0).contains(&slow), "{slow}");
+        let one = [near(3, 28.0), across(6, 13.0)];
+        assert!((1.5..4.0).contains(&of(&one)), "{}", of(&one));
+        let fitted = Fitted::new(&on_one_switch(one.to_vec(), BatchMode::Auto), BatchMode::Auto, 6).unwrap();
+        assert!(fitted.at(1).rate < 20.0, "fewer nodes are not thought to be quicker: {:?}", fitted.at(1));
+        let quick = of(&[known.as_slice(), &[across(8, 75.0)]].concat());
+        assert!((0.99..1.01).contains(&quick), "{quick}");
     }
 
     #[test]
