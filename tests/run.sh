@@ -17,7 +17,7 @@ Usage: tests/run.sh [ARG…]
        tests/run.sh --preemption [SECONDS [NAME]]
        tests/run.sh --pauses
 
-Without arguments: rustfmt, shellcheck, clippy, the tests of the Python package and the examples, unit tests, and the
+Without arguments: rustfmt, shellcheck, promtool on the alerts, clippy, the tests of the Python package and the examples, unit tests, and the
 integration tests on a real Slurm cluster, which they start themselves. A few of these that fail are tried again alone.
 --sites: the made-up sites of tests/sites, all or these, each with a main queue, four malleable jobs (the live site:
 two that stay alive) and random faults for five minutes; ends with a table of which kept their promises, and
@@ -61,6 +61,13 @@ check_shell() {
 
 # The root from which all clusters start. Built here, so that its minutes are no test's.
 build_root() { "$MINICLUSTER" build; }
+
+# Each alert fires and clears. tests/setup.sh has put promtool there.
+check_alerts() {
+    local promtool=${XDG_CACHE_HOME:-$HOME/.cache}/infill/promtool
+    "$promtool" check rules contrib/prometheus/infill.rules.yml >/dev/null &&
+        "$promtool" test rules contrib/prometheus/infill.test.yml
+}
 
 # In a small cluster: there, Python is recent and has PyTorch.
 check_python() {
@@ -145,6 +152,7 @@ main() {
     fi
     check "rustfmt" cargo fmt --check
     check "shellcheck" check_shell
+    check "alerts" check_alerts
     check "clippy" cargo clippy --locked --quiet --all-targets -- -D warnings
     check "cluster root" build_root
     check "python" check_python

@@ -13,7 +13,7 @@ setup.sh: installs what infill needs to be built and tried on this machine, and 
 
 Usage: tests/setup.sh [--tests] [--no-build]
 
-  --tests      also what the tests need: shellcheck, PostgreSQL's programs, rustfmt, clippy
+  --tests      also what the tests need: shellcheck, PostgreSQL's programs, promtool, rustfmt, clippy
   --no-build   only install
 
 Needs root on Debian 12 or 13, Rust (cargo), and apt sources that work.
@@ -90,6 +90,26 @@ refresh_lists() {
     [[ -n $fresh ]] || apt-get update -qq >/dev/null || die "apt-get update failed: are the apt sources right, and is there a network?"
 }
 
+# Alone, out of the package that has it: installed whole, that would run a server and start it with the machine.
+readonly PROMTOOL=${XDG_CACHE_HOME:-$HOME/.cache}/infill/promtool
+
+install_promtool() (
+    [[ ! -x $PROMTOOL ]] || return 0
+    mkdir -p "${PROMTOOL%/*}"
+    if command -v promtool >/dev/null; then
+        ln -sf "$(command -v promtool)" "$PROMTOOL"
+        return
+    fi
+    say "fetching promtool"
+    refresh_lists
+    dir=$(mktemp -d)
+    trap 'rm -rf --one-file-system "$dir"' EXIT
+    cd "$dir"
+    apt-get download -qq prometheus >/dev/null 2>&1 || die "apt-get could not fetch prometheus, whose promtool tests the alerts"
+    dpkg-deb -x prometheus_*.deb .
+    mv usr/bin/promtool "$PROMTOOL"
+)
+
 find_cargo() {
     command -v cargo >/dev/null || PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
     command -v cargo >/dev/null || die "no cargo in PATH: install Rust, from 1.88"
@@ -138,6 +158,7 @@ main() {
     if [[ $with_tests = yes ]]; then
         forbid_postgres_server
         install_packages "${TEST_NEEDS[@]}"
+        install_promtool
         install_rust_components
     fi
     [[ $with_build = no ]] || build

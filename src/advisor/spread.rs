@@ -1,5 +1,5 @@
-//! What it costs a program that its nodes hang on several leaf switches: measured where one size ran both ways,
-//! else estimated from sizes that ran on one switch and others that ran on several.
+//! What it costs a program that its nodes hang on several leaf switches: measured where one size ran both
+//! ways, else estimated from sizes that ran on one switch and others that ran on several.
 
 use super::rate::{FLOOR, contradict};
 use super::scaling::Fitted;

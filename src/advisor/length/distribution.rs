@@ -109,8 +109,8 @@ impl Lengths {
     }
 
     /// The length that is the likeliest to be right within a factor of two, seconds: where lengths have
-    /// several modes the median may lie between them. The middle of the atoms within a factor of four that are
-    /// most; of several as many, those nearest to the median.
+    /// several modes the median may lie between them. The middle of the atoms within a factor of four that
+    /// are most; of several as many, those nearest to the median.
     pub fn likeliest_secs(&self) -> f64 {
         let (atoms, median) = (&self.0, self.quantile(0.5));
         let middle_of = |from: usize| {

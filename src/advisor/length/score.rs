@@ -6,7 +6,8 @@ use super::distribution::Lengths;
 use super::walk::Predicted;
 use crate::model::Past;
 
-/// How good predictions were. Errors are those of the median.
+/// How good predictions were. Errors are those of the median; whether one was right within a factor of two is
+/// judged by the length that is the likeliest to be ([`Lengths::likeliest_secs`]).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Score {
     /// Jobs that were predicted.

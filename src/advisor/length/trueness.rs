@@ -25,7 +25,7 @@ pub(super) struct Trueness(VecDeque<Outcome>);
 pub struct Tally {
     /// All that count.
     pub jobs: usize,
-    /// The median was within a factor of two.
+    /// The likeliest length was within a factor of two.
     pub within_2x: usize,
     /// The interval from 10 to 90 % held them: four of five, if it is what it says.
     pub in_interval: usize,
