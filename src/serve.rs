@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::api::RoundView;
@@ -19,13 +19,13 @@ use crate::daemon::orders::ORDERS_AT_ONCE;
 use crate::daemon::state::{Errands, State};
 use crate::daemon::{executor, forests, lead, privacy, rounds, switches, ticks};
 use crate::http::{self, Room};
-use crate::model::{Control, EndedJob, JobId, Lend, NodeName, UnixTime};
+use crate::model::{Control, EndedJob, JobId, Lend, NodeName};
 use crate::round::{ENDED_TO_LEARN_FROM, GAPS_TO_LEARN_FROM};
 use crate::slurm::identity;
 use crate::slurm::rest::RestSlurm;
 use crate::slurm::{PlacesSlurm, SlurmApi};
 use crate::store::{self, LeadStanding, Store};
-use crate::timeline::{HOUR_SECS, Hour};
+use crate::timeline::{HOLDS_SECS, HOUR_SECS, Hour};
 
 /// Descriptors that are not for connections: the store, slurmrestd, programs and their pipes.
 const FILES_FOR_OURSELVES: u32 = 256;
@@ -35,13 +35,14 @@ const FILES_FOR_OURSELVES: u32 = 256;
 /// # Errors
 /// When it cannot start, and when another daemon has taken over or may have: started again, it stands by.
 pub async fn serve(config: Config) -> anyhow::Result<()> {
+    let stop = told_to_stop();
     let listen = config.daemon.listen.clone();
     let room = room(&config.http);
     let listener = tokio::net::TcpListener::bind(&listen)
         .await
         .with_context(|| format!("cannot listen on {listen}"))?
         .into_std()?;
-    let Some(store) = wait_for_lead(&config.store.database_url, &listener, room).await? else {
+    let Some(store) = wait_for_lead(&config.store.database_url, &listener, room, stop.clone()).await? else {
         return Ok(());
     };
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -54,7 +55,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         "infill serves"
     );
     let told = switches::begin(&context).await;
-    let server = http::serve(listener, http::router(context.clone()), room, stop_signal());
+    let server = http::serve(listener, http::router(context.clone()), room, stopped(stop.clone()));
     // Whoever leads no more stops at once: they end with this set.
     let mut writers = JoinSet::new();
     writers.spawn(rounds::run(context.clone()));
@@ -69,7 +70,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         why = lead::keep(&context) => {
             return Err(why).context("this daemon leads no more, or cannot be sure of it: it ends");
         }
-        () = stop_signal() => {}
+        () = stopped(stop) => {}
     }
     tokio::select! {
         () = come_to_rest(&context, &mut writers) => {}
@@ -138,8 +139,9 @@ async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store:
 
 /// Goes on with the hour in which the last daemon noted what nodes were used for.
 async fn resume_hour(state: &mut State, store: &dyn Store) -> Result<(), store::StoreError> {
-    let lately = now().plus_secs(-(HOUR_SECS as f64));
-    let Some(packed) = store.hours(lately, UnixTime(i64::MAX), 2).await?.pop() else { return Ok(()) };
+    // Not what a clock that was wrong has noted for later.
+    let (now, reach) = (now(), (HOUR_SECS + HOLDS_SECS) as f64);
+    let Some(packed) = store.hours(now.plus_secs(-reach), now, 2).await?.pop() else { return Ok(()) };
     match Hour::unpack(&packed) {
         Ok(hour) => state.chronicle.resume(hour),
         Err(e) => tracing::warn!("what nodes were used for in the last hour cannot be read: {e}"),
@@ -157,6 +159,7 @@ async fn wait_for_lead(
     database_url: &str,
     listener: &TcpListener,
     room: Room,
+    stop: watch::Receiver<bool>,
 ) -> anyhow::Result<Option<Arc<dyn Store>>> {
     let (tell, told) = oneshot::channel();
     let stand_by = move || {
@@ -167,7 +170,7 @@ async fn wait_for_lead(
     tokio::select! {
         store = store::open(database_url, stand_by) => store.map(Some).context("cannot open the store"),
         failed = answer_meanwhile(told, listener, room) => match failed? {},
-        () = stop_signal() => Ok(None),
+        () = stopped(stop) => Ok(None),
     }
 }
 
@@ -216,16 +219,26 @@ fn raise_open_files() -> u32 {
     u32::try_from(soft).unwrap_or(u32::MAX)
 }
 
-async fn stop_signal() {
+/// Becomes true once SIGTERM or SIGINT has come, from now on: none is missed between two waits.
+fn told_to_stop() -> watch::Receiver<bool> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-    }
+    let (tell, told) = watch::channel(false);
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    tokio::spawn(async move {
+        let (Ok(mut term), Ok(mut int)) = signals else { return std::future::pending().await };
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        // If nobody listens any more, the daemon ends already.
+        let _ = tell.send(true);
+    });
+    told
+}
+
+async fn stopped(mut told: watch::Receiver<bool>) {
+    // The sender lives until it has told.
+    let _ = told.wait_for(|told| *told).await;
 }
 
 /// One round against the live cluster, without a daemon and without acting: what `infill plan --local` shows.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::meter::Stretch;
-use super::rate::{FLOOR, contradict};
+use super::rate::{FLOOR, contradict, mean};
 use super::spread;
 use crate::model::{BatchMode, Profile, SizePoint, Spread, UnixTime};
 
@@ -151,12 +151,11 @@ pub fn batch_mode(profile: &Profile) -> BatchMode {
 
 /// Both, weighted by how exact they are.
 fn merged(old: &SizePoint, new: &SizePoint) -> SizePoint {
-    let weight = |p: &SizePoint| p.error.max(FLOOR).powi(-2);
-    let (a, b) = (weight(old), weight(new));
+    let (rate, error) = mean((old.rate, old.error), (new.rate, new.error));
     SizePoint {
         nodes: new.nodes,
-        rate: ((a * old.rate.ln() + b * new.rate.ln()) / (a + b)).exp(),
-        error: (a + b).powf(-0.5).max(FLOOR),
+        rate,
+        error,
         secs: (old.secs + new.secs).min(MOST_SECS),
         step_samples: new.step_samples.or(old.step_samples),
         hosts: hosts(old, new),

@@ -17,6 +17,13 @@ pub fn contradict(a: (f64, f64), b: (f64, f64)) -> bool {
     apart > SMALL && apart > CONTRADICTS * a.1.hypot(b.1)
 }
 
+/// Both rates with their relative errors, weighted by how exact they are.
+pub fn mean(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
+    let weight = |error: f64| error.max(FLOOR).powi(-2);
+    let (wa, wb) = (weight(a.1), weight(b.1));
+    (((wa * a.0.ln() + wb * b.0.ln()) / (wa + wb)).exp(), (wa + wb).powf(-0.5).max(FLOOR))
+}
+
 /// Reports that say something: fewer make no rate.
 pub const FEWEST_REPORTS: usize = 3;
 

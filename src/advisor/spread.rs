@@ -1,7 +1,7 @@
 //! What it costs a program that its nodes hang on several leaf switches: measured where one size ran both
 //! ways, else estimated from sizes that ran on one switch and others that ran on several.
 
-use super::rate::{FLOOR, contradict};
+use super::rate::{FLOOR, contradict, mean};
 use super::scaling::Fitted;
 use crate::model::{BatchMode, SizePoint, Spread};
 
@@ -26,14 +26,8 @@ pub fn beside(old: &SizePoint, new: &SizePoint) -> SizePoint {
         }
         _ => (old, there),
     };
-    SizePoint { spread: Spread::Both { rate, error }, ..*near }
-}
-
-/// Both rates with their relative errors, weighted by how exact they are.
-fn mean(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
-    let weight = |error: f64| error.max(FLOOR).powi(-2);
-    let (wa, wb) = (weight(a.1), weight(b.1));
-    (((wa * a.0.ln() + wb * b.0.ln()) / (wa + wb)).exp(), (wa + wb).powf(-0.5).max(FLOOR))
+    let (step_samples, at) = (new.step_samples.or(old.step_samples), new.at.max(old.at));
+    SizePoint { spread: Spread::Both { rate, error }, step_samples, at, ..*near }
 }
 
 /// The same of a program that runs at this multiple of its old speed.
@@ -75,9 +69,9 @@ fn missed(points: &[SizePoint], mode: BatchMode) -> Option<(f64, f64)> {
     let fitted = Fitted::new(&near, mode, largest)?;
     let ratio = |point: &SizePoint| {
         let expected = fitted.at(point.nodes);
-        ((expected.rate / point.rate).ln().max(0.0), expected.error.hypot(point.error).max(FLOOR))
+        ((expected.rate / point.rate).ln(), expected.error.hypot(point.error).max(FLOOR))
     };
-    across.iter().map(ratio).min_by(|a, b| a.1.total_cmp(&b.1))
+    across.iter().map(ratio).filter(|(ratio, _)| *ratio > 0.0).min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 /// The points as they would be on one switch, as far as that is known: a curve is of such.

@@ -1,7 +1,7 @@
 //! What is recorded for people: what each node was used for, round by round.
 
 use crate::gaps::{Delay, Delays, Occupancy, Use};
-use crate::model::{Gaps, JobId, NodeName, Refusal, Snapshot, UnixTime};
+use crate::model::{Gaps, JobId, NodeName, Refusal, Snapshot, UnixTime, lead_of};
 use crate::timeline::{Hour, NodeUse, Recorder};
 
 /// How often the hour that is under way is stored, seconds: so much is lost of it when the daemon is killed.
@@ -30,16 +30,8 @@ impl Chronicle {
     }
 
     /// Takes in a trusted snapshot and what was found in it. Returns the hours that are to be stored: those
-    /// that are over by that, and at times the one that is under way. `lead_of`: the malleable job to which a
-    /// Slurm job belongs.
-    pub fn look(
-        &mut self,
-        snapshot: &Snapshot,
-        partition: &str,
-        gaps: &Gaps,
-        lead_of: impl Fn(JobId) -> Option<JobId>,
-        now: UnixTime,
-    ) -> Vec<Hour> {
+    /// that are over by that, and at times the one that is under way.
+    pub fn look(&mut self, snapshot: &Snapshot, partition: &str, gaps: &Gaps, now: UnixTime) -> Vec<Hour> {
         let occupancy = Occupancy::of(snapshot, partition);
         self.started.extend(self.delays.look(snapshot, &occupancy, now));
         let ours = snapshot.nodes.iter().enumerate();
@@ -47,7 +39,7 @@ impl Chronicle {
         let used = |(at, node): (usize, &crate::model::Node)| {
             let used = match occupancy.usage(at)? {
                 Use::Main(_) => NodeUse::Main,
-                Use::Ours(job) | Use::Leaving(job) => NodeUse::Job(lead_of(job).unwrap_or(job)),
+                Use::Ours(job) | Use::Leaving(job) => NodeUse::Job(whose(snapshot, job)),
                 Use::Asleep | Use::Unsound | Use::Unexplained => NodeUse::Down,
                 Use::Free => idle(gaps, &node.name),
             };
@@ -60,13 +52,26 @@ impl Chronicle {
         }
         hours
     }
+
+    /// The hour that is under way, to be stored at the end; `None` where nobody has looked.
+    pub fn under_way(&self) -> Option<Hour> {
+        self.stored_at.map(|_| self.recorder.hour().clone())
+    }
+}
+
+/// The malleable job to which one of ours belongs. Wings are named after their leads, and whoever names a job
+/// after somebody else's has one of its own.
+fn whose(snapshot: &Snapshot, job: JobId) -> JobId {
+    let lead = || {
+        let wing = snapshot.job(job)?;
+        snapshot.job(lead_of(wing)?).filter(|lead| lead.user_id == wing.user_id)
+    };
+    lead().map_or(job, |lead| lead.id)
 }
 
 /// What an idle node is for.
 fn idle(gaps: &Gaps, node: &NodeName) -> NodeUse {
-    let refused =
-        gaps.refused.binary_search_by(|(name, _)| name.cmp(node)).ok().map(|at| &gaps.refused[at].1);
-    match refused {
+    match gaps.refusal(node) {
         None => NodeUse::Idle,
         Some(Refusal::Reserved(_) | Refusal::Short { .. }) => NodeUse::Wanted,
         Some(_) => NodeUse::Refused,
@@ -76,7 +81,7 @@ fn idle(gaps: &Gaps, node: &NodeName) -> NodeUse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BaseState, Job, Node, NodeState, NodeType};
+    use crate::model::{BaseState, Job, Node, NodeState, NodeType, UserId, wing_name};
 
     fn snapshot() -> Snapshot {
         let node = |name: &str, state: &str| Node {
@@ -84,10 +89,13 @@ mod tests {
             state: NodeState::from_words([state]),
             ..Node::new(NodeName::new(name), NodeType::new("a"))
         };
-        let job = |id, partition: &str, node: &str| Job {
+        let job = |id, partition: &str, node: &str, name: &str| Job {
             nodes: vec![NodeName::new(node)],
+            name: name.to_owned(),
             ..Job::new(JobId(id), partition, BaseState::Running)
         };
+        let wing = job(8, "infill", "n2", &wing_name(JobId(7)));
+        let theirs = Job { user_id: UserId(5), ..job(9, "infill", "n7", &wing_name(JobId(7))) };
         let elsewhere = Node { partitions: vec!["main".to_owned()], ..node("n0", "IDLE") };
         let states = [
             ("n1", "ALLOCATED"),
@@ -96,11 +104,12 @@ mod tests {
             ("n4", "IDLE"),
             ("n5", "IDLE"),
             ("n6", "DOWN"),
+            ("n7", "ALLOCATED"),
         ];
         let nodes = states.map(|(name, state)| node(name, state));
         Snapshot {
             nodes: std::iter::once(elsewhere).chain(nodes).collect(),
-            jobs: vec![job(1, "main", "n1"), job(8, "infill", "n2")],
+            jobs: vec![job(1, "main", "n1", ""), job(7, "infill", "", ""), wing, theirs],
             ..Snapshot::default()
         }
     }
@@ -109,8 +118,7 @@ mod tests {
         let short = Refusal::Short { window_secs: 5.0, cause: None, worth_secs: 60.0 };
         let refused = vec![(NodeName::new("n4"), short), (NodeName::new("n5"), Refusal::Kept { nodes: 1 })];
         let gaps = Gaps { gaps: Vec::new(), refused };
-        let lead_of = |job| (job == JobId(8)).then_some(JobId(7));
-        chronicle.look(&snapshot(), "infill", &gaps, lead_of, UnixTime(at))
+        chronicle.look(&snapshot(), "infill", &gaps, UnixTime(at))
     }
 
     #[test]
@@ -130,6 +138,7 @@ mod tests {
             "n4 0-60 Wanted",
             "n5 0-60 Refused",
             "n6 0-60 Down",
+            "n7 0-60 Job(JobId(9))",
         ];
         assert_eq!(said, expected);
     }

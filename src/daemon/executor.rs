@@ -225,7 +225,7 @@ async fn write(
 /// Stores everything that has changed, and history, at the end. What is being stored by others is waited for.
 pub async fn save_all(context: &Context) {
     if save(context).await {
-        context.state().ledger.close_rows();
+        context.state().close_books();
         books::write(context).await;
         profiles::save(context).await;
     } else {

@@ -130,11 +130,16 @@ impl State {
         if let Some(secs) = self.scene.node_times().start_secs() {
             self.fleet.set_start_secs(secs);
         }
-        let lead_of = |job| self.fleet.lead_of(job);
         let (partition, gaps) = (&self.config.slurm.partition, self.scene.gaps());
-        let hours = self.chronicle.look(&snapshot, partition, gaps, lead_of, now);
+        let hours = self.chronicle.look(&snapshot, partition, gaps, now);
         self.ledger.add_hours(hours);
         self.snapshot = Some(Arc::new(snapshot));
+    }
+
+    /// Has everything that goes on stored as it is: the daemon ends.
+    pub fn close_books(&mut self) {
+        self.ledger.add_hours(self.chronicle.under_way().into_iter().collect());
+        self.ledger.close_rows();
     }
 
     fn advice(&self) -> Advice {

@@ -1,7 +1,7 @@
 //! How long main jobs waited for nodes that ours were on: from the moment when ours were to leave until the
 //! main job started there.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Occupancy, Use};
 use crate::model::{Job, JobId, NodeName, Snapshot, UnixTime};
@@ -9,6 +9,9 @@ use crate::model::{Job, JobId, NodeName, Snapshot, UnixTime};
 /// For so long a node that ours were told to leave is remembered: by then another job has started there, or
 /// nobody wants it any more.
 const REMEMBERED_SECS: f64 = 900.0;
+
+/// A node that ours have left is wanted by whoever takes it within so many seconds.
+const HANDOVER_SECS: f64 = 10.0;
 
 /// A main job has started on a node that ours were on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,12 +29,16 @@ pub struct Delay {
 struct Wanted {
     since: UnixTime,
     planned: bool,
+    /// When it was first seen free after that.
+    free_since: Option<UnixTime>,
 }
 
 /// See the module's text. A value that lasts from round to round.
 #[derive(Clone, Debug, Default)]
 pub struct Delays {
     wanted: FxHashMap<NodeName, Wanted>,
+    /// Preemptions that have been taken in, by jobs: Slurm shows them for minutes after their end.
+    told: FxHashMap<JobId, UnixTime>,
     seen_at: Option<UnixTime>,
 }
 
@@ -40,31 +47,54 @@ impl Delays {
     /// were.
     pub fn look(&mut self, snapshot: &Snapshot, occupancy: &Occupancy<'_>, now: UnixTime) -> Vec<Delay> {
         let partition = occupancy.partition();
-        self.wanted.retain(|_, wanted| now.secs_since(wanted.since) < REMEMBERED_SECS);
-        for job in snapshot.jobs.iter().filter(|j| j.partition == partition && j.was_told_to_leave()) {
-            let told = job.preempt_time.filter(|at| now.secs_since(*at) < REMEMBERED_SECS);
-            for (node, since) in job.nodes.iter().zip(std::iter::repeat(told)) {
-                self.is_wanted(node, since, false);
-            }
-        }
-        for job in snapshot.jobs.iter().filter(|j| j.waits_in_main_queue(partition)) {
-            let due = job.start_time.filter(|at| *at <= now);
-            let ours =
-                |node: &&NodeName| matches!(occupancy.of_node(node), Some(Use::Ours(_) | Use::Leaving(_)));
-            for node in job.scheduled_nodes.iter().filter(ours) {
-                self.is_wanted(node, due, true);
-            }
-        }
+        self.hear_preemptions(snapshot, partition, now);
+        let planned = self.hear_plans(snapshot, occupancy, now);
         let seen_at = self.seen_at.replace(now);
         let began = |j: &&Job| seen_at.is_some_and(|at| j.start_time.is_some_and(|start| start + 1 >= at));
         let main = snapshot.jobs.iter().filter(|j| j.partition != partition && j.state.is_running());
-        main.filter(began).filter_map(|job| self.started(job)).collect()
+        let started = main.filter(began).filter_map(|job| self.started(job)).collect();
+        self.wanted.retain(|node, wanted| {
+            let is_backed = !wanted.planned || planned.contains(node);
+            is_backed && wanted.lasts(snapshot, occupancy.of_node(node), now)
+        });
+        started
     }
 
-    fn is_wanted(&mut self, node: &NodeName, since: Option<UnixTime>, planned: bool) {
-        if let Some(since) = since {
-            self.wanted.entry(node.clone()).or_insert(Wanted { since, planned });
+    /// Takes in whom Slurm has told to leave, each once. Of those before the first look only such as are
+    /// still there.
+    fn hear_preemptions(&mut self, snapshot: &Snapshot, partition: &str, now: UnixTime) {
+        let is_recent = |at: &UnixTime| now.secs_since(*at) < REMEMBERED_SECS;
+        self.told.retain(|_, at| is_recent(at));
+        for job in snapshot.jobs.iter().filter(|j| j.partition == partition && j.was_told_to_leave()) {
+            let Some(at) = job.preempt_time.filter(is_recent) else { continue };
+            let is_new = self.told.insert(job.id, at) != Some(at);
+            if is_new && (self.seen_at.is_some() || job.state.occupies_nodes()) {
+                let wanted = Wanted { since: at, planned: false, free_since: None };
+                self.wanted.extend(job.nodes.iter().map(|node| (node.clone(), wanted)));
+            }
         }
+    }
+
+    /// Takes in planned starts that are due where ours still are. Returns all nodes that are planned for
+    /// somebody.
+    fn hear_plans<'s>(
+        &mut self,
+        snapshot: &'s Snapshot,
+        occupancy: &Occupancy<'_>,
+        now: UnixTime,
+    ) -> FxHashSet<&'s NodeName> {
+        let mut planned = FxHashSet::default();
+        for job in snapshot.jobs.iter().filter(|j| j.waits_in_main_queue(occupancy.partition())) {
+            planned.extend(&job.scheduled_nodes);
+            let Some(since) = job.start_time.filter(|at| *at <= now) else { continue };
+            let ours =
+                |node: &&NodeName| matches!(occupancy.of_node(node), Some(Use::Ours(_) | Use::Leaving(_)));
+            for node in job.scheduled_nodes.iter().filter(ours) {
+                let wanted = Wanted { since, planned: true, free_since: None };
+                self.wanted.entry(node.clone()).or_insert(wanted);
+            }
+        }
+        planned
     }
 
     /// What a main job that has started waited for nodes of ours.
@@ -76,10 +106,28 @@ impl Delays {
     }
 }
 
+impl Wanted {
+    /// Whether somebody still waits for the node: ours have not come back to it, and it is not left free.
+    fn lasts(&mut self, snapshot: &Snapshot, used: Option<Use<'_>>, now: UnixTime) -> bool {
+        if let Some(Use::Free) = used {
+            self.free_since = self.free_since.or(Some(now));
+        }
+        let is_back = |job: JobId| {
+            let job = snapshot.job(job).filter(|job| !job.was_told_to_leave());
+            job.and_then(|job| job.start_time).is_some_and(|start| start > self.since)
+        };
+        let is_over = match used {
+            Some(Use::Ours(job)) => is_back(job),
+            _ => self.free_since.is_some_and(|since| now.secs_since(since) > HANDOVER_SECS),
+        };
+        !is_over && now.secs_since(self.since) < REMEMBERED_SECS
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BaseState, Node, NodeState, NodeType};
+    use crate::model::{BaseState, JobState, Node, NodeState, NodeType};
 
     const NOW: UnixTime = UnixTime(1000);
 
@@ -101,9 +149,11 @@ mod tests {
     }
 
     fn look(delays: &mut Delays, at: i64, jobs: &[Job]) -> Vec<Delay> {
-        let node = |name: &str| Node {
-            state: NodeState::from_words(["ALLOCATED"]),
-            ..Node::new(NodeName::new(name), NodeType::new("a"))
+        let node = |name: &str| {
+            let name = NodeName::new(name);
+            let used = jobs.iter().any(|job| job.state.occupies_nodes() && job.nodes.contains(&name));
+            let state = NodeState::from_words([if used { "ALLOCATED" } else { "IDLE" }]);
+            Node { state, ..Node::new(name, NodeType::new("a")) }
         };
         let nodes = vec![node("n1"), node("n2")];
         let snapshot = Snapshot { nodes, jobs: jobs.to_vec(), ..Snapshot::default() };
@@ -115,14 +165,41 @@ mod tests {
         let mut delays = Delays::default();
         assert!(look(&mut delays, 0, &[ours("n1", None)]).is_empty());
         assert!(look(&mut delays, 5, &[ours("n1", Some(4))]).is_empty());
-        let main = main_job(1, BaseState::Running, &["n1", "n2"], 6);
-        assert_eq!(
-            look(&mut delays, 10, std::slice::from_ref(&main)),
-            [Delay { job: JobId(1), secs: 2.0, planned: false }]
-        );
-        assert!(look(&mut delays, 15, &[main]).is_empty(), "once");
+        // Slurm goes on to show the one that it preempted.
+        let gone = || Job { state: JobState::of(BaseState::Preempted), ..ours("n1", Some(4)) };
+        let main = || main_job(1, BaseState::Running, &["n1", "n2"], 6);
+        let delay = Delay { job: JobId(1), secs: 2.0, planned: false };
+        assert_eq!(look(&mut delays, 10, &[gone(), main()]), [delay]);
+        assert!(look(&mut delays, 15, &[gone(), main()]).is_empty(), "once");
         let next = main_job(2, BaseState::Running, &["n1"], 17);
-        assert!(look(&mut delays, 20, &[next]).is_empty(), "ours were not there before that one");
+        assert!(look(&mut delays, 20, &[gone(), next]).is_empty(), "ours were not there before that one");
+        let mut next_daemon = Delays::default();
+        assert!(look(&mut next_daemon, 8, &[gone()]).is_empty());
+        assert!(look(&mut next_daemon, 10, &[gone(), main()]).is_empty(), "who knows");
+    }
+
+    #[test]
+    fn what_nobody_takes_is_wanted_no_more() {
+        let other = |start: i64| Job { id: JobId(91), start_time: Some(NOW + start), ..ours("n1", None) };
+        let after = |looks: &[(i64, Vec<Job>)]| {
+            let mut delays = Delays::default();
+            look(&mut delays, 0, &[ours("n1", None)]);
+            look(&mut delays, 5, &[ours("n1", Some(4))]);
+            looks.iter().for_each(|(at, jobs)| drop(look(&mut delays, *at, jobs)));
+            look(&mut delays, 300, &[main_job(2, BaseState::Running, &["n1"], 299)]).len()
+        };
+        assert_eq!(after(&[(299, vec![ours("n1", Some(4))])]), 1, "ours stay for long");
+        assert_eq!(after(&[(10, vec![]), (30, vec![])]), 0, "it is left free");
+        assert_eq!(after(&[(10, vec![other(8)])]), 0, "ours have it again");
+    }
+
+    #[test]
+    fn a_plan_that_goes_elsewhere_is_not_missed() {
+        let mut delays = Delays::default();
+        let held = || ours("n2", None);
+        look(&mut delays, 31, &[held(), main_job(1, BaseState::Pending, &["n2"], 30)]);
+        look(&mut delays, 36, &[held(), main_job(1, BaseState::Pending, &["n1"], 90)]);
+        assert!(look(&mut delays, 200, &[main_job(1, BaseState::Running, &["n2"], 199)]).is_empty());
     }
 
     #[test]

@@ -227,7 +227,8 @@ impl Machine {
         if gone > 0 || self.is_time_to_join(members, settings, now) {
             let ready =
                 |(_, w): &(&NodeName, &Worker)| Machine::is_alive(w) && w.silent_secs(now) < SILENT_SECS;
-            wanted.extend(self.newcomers(members).filter(ready).map(|(n, _)| n.clone()));
+            let ready = self.newcomers(members).filter(ready).map(|(n, _)| n);
+            wanted.extend(self.in_plan_order(ready).into_iter().cloned());
         }
         let to = self.takeable(wanted)?;
         match (gone, members.iter().find(|n| !to.contains(n))) {

@@ -149,17 +149,21 @@ impl Machine {
         self.target = None;
     }
 
-    /// Nodes that could be in the next generation: the lead's first, then in the plan's order, in which those
-    /// on one switch follow each other.
+    /// Nodes that could be in the next generation: the lead's first, then in the plan's order.
     fn ready_members(&self, lead: &NodeName, now: UnixTime) -> Vec<NodeName> {
         let wings = self.workers.iter().filter(|(n, w)| {
             *n != lead && self.wants_wing_on(n) && !w.leaving && w.silent_secs(now) < SILENT_SECS
         });
+        std::iter::once(lead).chain(self.in_plan_order(wings.map(|(n, _)| n))).cloned().collect()
+    }
+
+    /// These nodes in the plan's order, in which those on one switch follow each other.
+    pub(super) fn in_plan_order<'n>(&self, nodes: impl Iterator<Item = &'n NodeName>) -> Vec<&'n NodeName> {
         let planned = self.target.iter().flat_map(|t| &t.plan.nodes).map(|p| &p.node);
         let places: BTreeMap<&NodeName, usize> = planned.zip(0..).collect();
-        let mut wings: Vec<&NodeName> = wings.map(|(n, _)| n).collect();
-        wings.sort_by_key(|node| places.get(node).copied().unwrap_or(usize::MAX));
-        std::iter::once(lead).chain(wings).cloned().collect()
+        let mut nodes: Vec<&NodeName> = nodes.collect();
+        nodes.sort_by_key(|node| places.get(node).copied().unwrap_or(usize::MAX));
+        nodes
     }
 
     pub(super) fn wings_under_way(&self, settings: &Settings, now: UnixTime) -> bool {

@@ -33,7 +33,7 @@ struct Switch {
 /// What is odd about switches that somebody described. Slurm takes them all the same, and so do we.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Oddity {
-    /// Two have one name: the first counts.
+    /// Two have one name: they count as one.
     Twice(String),
     /// A node hangs on two leaves: the first counts.
     TwoLeaves(NodeName),
@@ -86,8 +86,8 @@ impl Topology {
                 by_name.insert(record.name.as_str(), id);
             }
         }
-        for (record, id) in records.iter().zip((0..).map(SwitchId)) {
-            topology.hang(id, record, &by_name);
+        for record in records {
+            topology.hang(by_name[record.name.as_str()], record, &by_name);
         }
         topology.check_rings()?;
         Ok(topology)

@@ -7,6 +7,7 @@ use std::io::Read as _;
 
 use liblzma::read::{XzDecoder, XzEncoder};
 
+use super::HOUR_SECS;
 use super::uses::NodeUse;
 use crate::model::{NodeName, PackedHour, UnixTime};
 
@@ -14,7 +15,7 @@ use crate::model::{NodeName, PackedHour, UnixTime};
 pub(super) const MOST_NODES: usize = 100_000;
 
 /// Most changes of a chunk: a thousandfold of a day's on a large machine.
-const MOST_CHANGES: usize = 10_000_000;
+pub(super) const MOST_CHANGES: usize = 10_000_000;
 
 /// Most bytes of names.
 const MOST_NAMES: usize = 16 * 1024 * 1024;
@@ -107,7 +108,7 @@ impl Hour {
             VERSION => {}
             other => return Err(ChunkError::Version(other)),
         }
-        let secs = rest.small("seconds of an hour")?;
+        let secs = rest.count(HOUR_SECS as usize, "seconds of an hour")? as u32;
         let nodes = rest.count(MOST_NODES, "a number of nodes")?;
         let length = rest.count(MOST_NAMES, "the length of the names")?;
         let names = rest.text(length)?;

@@ -5,5 +5,5 @@ mod recorder;
 mod uses;
 
 pub use chunk::{ChunkError, Hour};
-pub use recorder::{HOUR_SECS, Recorder};
+pub use recorder::{HOLDS_SECS, HOUR_SECS, Recorder};
 pub use uses::NodeUse;

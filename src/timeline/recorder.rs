@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::chunk::{Change, Hour, MOST_NODES};
+use super::chunk::{Change, Hour, MOST_CHANGES, MOST_NODES};
 use super::uses::NodeUse;
 use crate::model::{NodeName, UnixTime};
 
@@ -10,7 +10,7 @@ use crate::model::{NodeName, UnixTime};
 pub const HOUR_SECS: i64 = 3600;
 
 /// For so many seconds after a look what was seen is taken to have stayed as it was.
-const HOLDS_SECS: f64 = 120.0;
+pub const HOLDS_SECS: i64 = 120;
 
 /// See the module's text.
 #[derive(Clone, Debug, Default)]
@@ -66,7 +66,7 @@ impl Recorder {
             self.begin(begins);
             return Vec::new();
         };
-        let until = seen_at.plus_secs(HOLDS_SECS).min(now);
+        let until = (seen_at + HOLDS_SECS).min(now);
         let mut over = Vec::new();
         // What was seen last may still hold beyond the end of its hour.
         while self.hour.from < begins {
@@ -90,10 +90,14 @@ impl Recorder {
         (0..self.last.len() as u32).for_each(|node| self.change(secs, node, NodeUse::Unknown));
     }
 
-    /// Begins an hour with what is known; returns the one before.
+    /// Begins an hour with what is known; returns the one before. Nodes of which nothing is known are
+    /// forgotten: Slurm may have them no more.
     fn begin(&mut self, from: UnixTime) -> Hour {
-        let next = Hour { from, names: self.hour.names.clone(), first: self.last.clone(), ..Hour::default() };
-        std::mem::replace(&mut self.hour, next)
+        let all = self.hour.names.iter().cloned().zip(self.last.iter().copied());
+        let (names, first): (Vec<_>, Vec<_>) = all.filter(|(_, each)| *each != NodeUse::Unknown).unzip();
+        self.places = names.iter().cloned().zip(0..).collect();
+        self.last.clone_from(&first);
+        std::mem::replace(&mut self.hour, Hour { from, names, first, ..Hour::default() })
     }
 
     fn secs(&self, at: UnixTime) -> u32 {
@@ -102,7 +106,7 @@ impl Recorder {
 
     fn change(&mut self, secs: u32, node: u32, to: NodeUse) {
         let last = &mut self.last[node as usize];
-        if *last != to {
+        if *last != to && self.hour.changes.len() < MOST_CHANGES {
             *last = to;
             self.hour.changes.push(Change { secs, node, to });
         }
@@ -164,8 +168,7 @@ mod tests {
         let over = look(&mut recorder, 7230, &[("n2", JOB)]);
         assert_eq!(over.len(), 1);
         assert_eq!((over[0].from, over[0].secs), (UnixTime(3600), 3600));
-        let expected = ["n1 0-30 Unknown", "n2 0-30 Main"];
-        assert_eq!(spans(recorder.hour()), expected);
+        assert_eq!(spans(recorder.hour()), ["n2 0-30 Main"], "who is gone is forgotten");
         assert_eq!(recorder.hour().changes.len(), 1);
     }
 

@@ -5,8 +5,7 @@ use crate::model::JobId;
 /// Codes below this are no jobs.
 const JOBS_FROM: u64 = 6;
 
-/// What a node was used for. Where main jobs and parts of malleable ones share a node, it is the malleable
-/// job's.
+/// What a node was used for. Where main jobs and parts of malleable ones share a node, it is the main jobs'.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeUse {
     /// Nobody looked, or Slurm did not answer.

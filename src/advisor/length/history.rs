@@ -244,8 +244,8 @@ fn id_of(ids: &mut Ids, text: &str) -> u32 {
     *ids.entry(text.to_owned()).or_insert(next)
 }
 
-/// In which ways jobs are alike to this one, in the order of [`WEIGHTS`]. Where it has no name, or nobody is
-/// known to have submitted it, not by that.
+/// In which ways jobs are alike to this one, in the order of [`WEIGHTS`]. Where it has no name, not by that;
+/// where nobody is known to have submitted it, not by that alone.
 fn keys(job: &Submission, user: u32, name: u32) -> [Option<Key>; KINDS] {
     let size = (job.nodes, job.gpus);
     let (named, owned) = (!job.name.is_empty(), !job.user.is_empty());

@@ -73,18 +73,23 @@ impl Outlook {
         let mut to_come = by_start.into_iter().peekable();
         let mut met = FxHashMap::default();
         for (index, done) in past.iter().enumerate() {
-            while let Some(next) = to_come.next_if(|i| past[*i].job.at <= done.ended_at) {
-                let glance = self.history.look(&past[next].job);
-                let expected = self.calibration.applied(&glance.mixture);
-                met.insert(next, (glance, expected));
+            // Who comes in the moment of an end knows of it, and none is met after its own.
+            while let Some(next) = to_come.next_if(|i| past[*i].job.at < done.ended_at) {
+                met.insert(next, self.expects(&past[next].job));
             }
-            // One that is said to have been submitted after its end was met by nobody.
-            let Some((glance, expected)) = met.remove(&index) else { continue };
+            let (glance, expected) = met.remove(&index).unwrap_or_else(|| self.expects(&done.job));
             self.trueness.ended(&expected, done.secs);
             self.calibration.ended(&glance.mixture, log_of(done.secs));
             self.heard(&done.job.user, done.secs, &done.word);
             self.learn(&glance, done);
         }
+    }
+
+    /// What history alone expects of a submission now.
+    fn expects(&self, job: &Submission) -> (Glance, Lengths) {
+        let glance = self.history.look(job);
+        let expected = self.calibration.applied(&glance.mixture);
+        (glance, expected)
     }
 
     /// Takes in how true what a user's job told itself was.

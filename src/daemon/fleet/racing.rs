@@ -38,10 +38,11 @@ impl Racing {
     }
 
     /// Takes in what Slurm shows to have taken back, where no agent has said so: it may be stopped, or dead.
-    fn shown(&mut self, snapshot: &Snapshot, malleable: &str) {
+    fn shown(&mut self, snapshot: &Snapshot, malleable: &str, read_at: UnixTime) {
         let ours = || snapshot.jobs.iter().filter(|job| job.partition == malleable);
-        let told =
-            ours().filter(|job| job.was_told_to_leave()).filter_map(|job| Some((job, job.preempt_time?)));
+        let lately = |at: &UnixTime| read_at.secs_since(*at) < RACE_SECS;
+        let told = ours().filter(|job| job.was_told_to_leave());
+        let told = told.filter_map(|job| Some((job, job.preempt_time.filter(lately)?)));
         for (job, at) in told {
             for node in job.nodes.iter().map(NodeName::host) {
                 if self.taken_at.contains_key(&node) {
@@ -58,8 +59,8 @@ impl Racing {
 
     /// Looks who is in the way now, in a snapshot that was read from `read_at` on.
     pub fn look(&mut self, snapshot: &Snapshot, malleable: &str, read_at: UnixTime) {
-        self.shown(snapshot, malleable);
         self.taken_at.retain(|_, at| read_at.secs_since(*at) < RACE_SECS);
+        self.shown(snapshot, malleable, read_at);
         self.nodes = self.in_the_way(snapshot, malleable).unwrap_or_default();
     }
 

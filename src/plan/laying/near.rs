@@ -64,9 +64,9 @@ struct Search<'s> {
     /// Its seats that have no slot yet, by the steps that they are needed through.
     needs: Vec<usize>,
     avoided: Avoided,
-    /// Leaf switches that it is on.
-    chosen: BTreeSet<SwitchId>,
-    /// The switches that are above all of these, the topmost first.
+    /// Leaf switches that it was on and that were not asked yet.
+    own: BTreeSet<SwitchId>,
+    /// The switches that are above all of its leaves, the topmost first.
     above: Option<Vec<SwitchId>>,
 }
 
@@ -75,9 +75,9 @@ impl Search<'_> {
         self.needs.iter().sum()
     }
 
+    /// It is on this leaf.
     fn choose(&mut self, path: &[SwitchId]) {
-        let Some(leaf) = path.last() else { return };
-        if self.chosen.insert(*leaf) {
+        if !path.is_empty() {
             let shared = self.nearness(path);
             self.above = Some(path[..shared].to_vec());
         }
@@ -151,12 +151,13 @@ impl<'t> Near<'t> {
             seeker,
             needs: vec![0; space.steps.len() + 1],
             avoided: self.avoided(space, seeker),
-            chosen: BTreeSet::new(),
+            own: BTreeSet::new(),
             above: None,
         };
         seats.iter().for_each(|steps| search.needs[*steps] += 1);
         let leaves = kept.iter().filter_map(|slot| self.topology.leaf(&space.slots[*slot].gap.node));
-        for leaf in leaves.collect::<BTreeSet<SwitchId>>() {
+        search.own = leaves.collect();
+        for leaf in search.own.clone() {
             let mut path: Vec<SwitchId> = self.topology.path(leaf).collect();
             path.reverse();
             search.choose(&path);
@@ -167,7 +168,10 @@ impl<'t> Near<'t> {
                 search.needs[need] -= count;
                 found.extend(self.give(space, seeker, at, (need, lasts), count));
             }
-            search.choose(&self.leaves[at].path);
+            // A leaf that has given what it could gives no more.
+            let path = &self.leaves[at].path;
+            path.last().map(|leaf| search.own.remove(leaf));
+            search.choose(path);
         }
         for need in (0..search.needs.len()).rev() {
             found.extend((0..search.needs[need]).map_while(|_| self.longest(space, seeker, need)));
@@ -212,7 +216,7 @@ impl<'t> Near<'t> {
         }
         let takes = |at: usize| self.matched(search, at).iter().map(|(.., count)| count).sum::<usize>();
         let node_type = search.seeker.spec.node_type;
-        let own = search.chosen.iter().filter_map(|leaf| self.places.get(&(Some(*leaf), node_type)).copied());
+        let own = search.own.iter().filter_map(|leaf| self.places.get(&(Some(*leaf), node_type)).copied());
         let own = own.map(|at| (takes(at), std::cmp::Reverse(at))).max().filter(|(takes, _)| *takes > 0);
         if let Some((_, std::cmp::Reverse(at))) = own {
             return Some(at);
@@ -238,8 +242,9 @@ impl<'t> Near<'t> {
         found.map(|(.., at)| at)
     }
 
-    /// The fewest seats that a leaf must take so that no more leaves are needed than with the largest first;
-    /// one, where not all find a place. `None` where no leaf takes any.
+    /// The fewest seats that a leaf must take so that no more leaves are needed than with the largest first:
+    /// as many as it takes, where more leaves are needed than are looked at; one, where not all find a place.
+    /// `None` where no leaf takes any.
     fn least_of_them(
         &self,
         search: &Search<'_>,
@@ -249,14 +254,14 @@ impl<'t> Near<'t> {
         let by_size = &self.by_size[search.seeker.spec.node_type];
         let mut most: Vec<usize> = by_size.iter().rev().take(CANDIDATES).map(|(.., at)| takes(*at)).collect();
         most.sort_unstable_by(|a, b| b.cmp(a));
-        let (mut left, any) = (wanted, most.first().is_some_and(|takes| *takes > 0));
+        let (mut left, largest) = (wanted, most.first().copied().filter(|takes| *takes > 0)?);
         for takes in most {
             if takes >= left {
                 return Some(left);
             }
             left -= takes;
         }
-        any.then_some(1)
+        Some(if by_size.len() > CANDIDATES { largest } else { 1 })
     }
 
     /// Which seats get which slots of a leaf: each the first to end of those that may go to it.

@@ -84,7 +84,7 @@ pub fn seat_all(
 }
 
 /// Seats each job where it spans few switches: those that want most nodes first, or those that want fewest,
-/// or in the order of the seats, whatever spans the fewest in all.
+/// or as they come, whatever spans the fewest in all.
 fn seat_near<'s>(
     space: &Space<'_>,
     mut near: Near<'_>,

@@ -162,3 +162,21 @@ fn switches_cost_nothing_else() {
     }
     assert!(near * 100 < anywhere * 95, "jobs span {near} leaves, and {anywhere} without regard to them");
 }
+
+#[test]
+fn a_job_on_many_switches_is_on_no_more_than_must() {
+    for (big, small, wanted, fewest) in [(50, 50, 300, 38), (40, 0, 320, 40), (2, 60, 40, 26)] {
+        let host = |leaf: usize, i: usize| format!("l{leaf}h{i}");
+        let free = |leaf: usize| if leaf < big { 8 } else { 1 };
+        let hosts = |leaf: usize| (0..free(leaf)).map(|i| host(leaf, i)).collect::<Vec<String>>();
+        let leaves: BTreeMap<String, Vec<String>> =
+            (0..big + small).map(|leaf| (format!("G,P{},S{leaf}", leaf % 7), hosts(leaf))).collect();
+        let gaps: Vec<String> = leaves.values().flatten().map(|host| format!("{host}:900")).collect();
+        let world = World::new(&gaps.join(" "), &[&format!("1 {wanted} linear")]);
+        let topology = topology(&leaves);
+        let plan = fallback(&with(&world, &topology), "test");
+        passes(&world, &plan);
+        let nodes: Vec<&NodeName> = plan.jobs[0].nodes.iter().map(|p| &p.node).collect();
+        assert_eq!((nodes.len(), topology.spans(nodes)), (wanted, fewest));
+    }
+}
