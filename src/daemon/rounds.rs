@@ -102,9 +102,7 @@ async fn take_in(context: &Context, mut snapshot: Snapshot, read_at: UnixTime) -
     // Whoever is to leave must not wait for the rest.
     let errands = state.see(&snapshot, read_at, now());
     context.run_errands(errands);
-    let at = now();
-    state.look(snapshot, at);
-    context.looked.send_replace(at);
+    state.look(snapshot, now());
     true
 }
 

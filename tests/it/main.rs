@@ -28,7 +28,6 @@ mod live;
 mod load;
 mod orders;
 mod outliving;
-mod page;
 mod pauses;
 mod placement;
 mod plugin;
