@@ -5,7 +5,8 @@ set -euo pipefail
 HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 REPOSITORY=$(cd "$HERE/.." && pwd)
 MINICLUSTER=$REPOSITORY/slurm/minicluster/minicluster
-readonly HERE REPOSITORY MINICLUSTER
+PROMTOOL=${XDG_CACHE_HOME:-$HOME/.cache}/infill/promtool
+readonly HERE REPOSITORY MINICLUSTER PROMTOOL
 
 usage() {
     cat <<'END_OF_USAGE'
@@ -17,8 +18,9 @@ Usage: tests/run.sh [ARG…]
        tests/run.sh --preemption [SECONDS [NAME]]
        tests/run.sh --pauses
 
-Without arguments: rustfmt, shellcheck, promtool on the alerts, clippy, the tests of the Python package and the examples, unit tests, and the
-integration tests on a real Slurm cluster, which they start themselves. A few of these that fail are tried again alone.
+Without arguments: rustfmt, shellcheck, promtool on the alerts, clippy, the tests of the Python package and the
+examples, unit tests, and the integration tests on a real Slurm cluster, which they start themselves. A few of these
+that fail are tried again alone.
 --sites: the made-up sites of tests/sites, all or these, each with a main queue, four malleable jobs (the live site:
 two that stay alive) and random faults for five minutes; ends with a table of which kept their promises, and
 target/sites.json. As many at a time as INFILL_TEST_CLUSTERS says (2). --soak: one of them (plain) with a fault every
@@ -62,11 +64,10 @@ check_shell() {
 # The root from which all clusters start. Built here, so that its minutes are no test's.
 build_root() { "$MINICLUSTER" build; }
 
-# Each alert fires and clears. tests/setup.sh has put promtool there.
+# Each alert fires and clears.
 check_alerts() {
-    local promtool=${XDG_CACHE_HOME:-$HOME/.cache}/infill/promtool
-    "$promtool" check rules contrib/prometheus/infill.rules.yml >/dev/null &&
-        "$promtool" test rules contrib/prometheus/infill.test.yml
+    "$PROMTOOL" check rules contrib/prometheus/infill.rules.yml >/dev/null &&
+        "$PROMTOOL" test rules contrib/prometheus/infill.test.yml
 }
 
 # In a small cluster: there, Python is recent and has PyTorch.
@@ -138,7 +139,7 @@ main() {
     esac
     cd "$REPOSITORY"
     PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
-    check "set-up" "$HERE/setup.sh" --tests
+    check "set-up" "$HERE/setup.sh" --tests --promtool "$PROMTOOL"
     if (($#)); then
         check "cluster root" build_root
         case $1 in

@@ -11,9 +11,10 @@ usage() {
     cat <<'END_OF_USAGE'
 setup.sh: installs what infill needs to be built and tried on this machine, and builds it
 
-Usage: tests/setup.sh [--tests] [--no-build]
+Usage: tests/setup.sh [--tests] [--promtool FILE] [--no-build]
 
-  --tests      also what the tests need: shellcheck, PostgreSQL's programs, promtool, rustfmt, clippy
+  --tests      also what the tests need: shellcheck, PostgreSQL's programs, rustfmt, clippy
+  --promtool   also Prometheus' promtool, as this file
   --no-build   only install
 
 Needs root on Debian 12 or 13, Rust (cargo), and apt sources that work.
@@ -91,13 +92,12 @@ refresh_lists() {
 }
 
 # Alone, out of the package that has it: installed whole, that would run a server and start it with the machine.
-readonly PROMTOOL=${XDG_CACHE_HOME:-$HOME/.cache}/infill/promtool
-
 install_promtool() (
-    [[ ! -x $PROMTOOL ]] || return 0
-    mkdir -p "${PROMTOOL%/*}"
+    file=$1
+    [[ ! -x $file ]] || return 0
+    mkdir -p "${file%/*}"
     if command -v promtool >/dev/null; then
-        ln -sf "$(command -v promtool)" "$PROMTOOL"
+        ln -sf "$(command -v promtool)" "$file"
         return
     fi
     say "fetching promtool"
@@ -107,7 +107,7 @@ install_promtool() (
     cd "$dir"
     apt-get download -qq prometheus >/dev/null 2>&1 || die "apt-get could not fetch prometheus, whose promtool tests the alerts"
     dpkg-deb -x prometheus_*.deb .
-    mv usr/bin/promtool "$PROMTOOL"
+    mv usr/bin/promtool "$file"
 )
 
 find_cargo() {
@@ -137,10 +137,14 @@ build() {
 }
 
 main() {
-    local with_tests=no with_build=yes
+    local with_tests=no with_build=yes promtool=
     while (($#)); do
         case $1 in
         --tests) with_tests=yes ;;
+        --promtool)
+            promtool=${2:?"--promtool wants a file"}
+            shift
+            ;;
         --no-build) with_build=no ;;
         -h | --help)
             usage
@@ -158,9 +162,9 @@ main() {
     if [[ $with_tests = yes ]]; then
         forbid_postgres_server
         install_packages "${TEST_NEEDS[@]}"
-        install_promtool
         install_rust_components
     fi
+    [[ -z $promtool ]] || install_promtool "$promtool"
     [[ $with_build = no ]] || build
 }
 

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use super::learn::batch_mode;
 use super::profiles::Profiles;
 use super::scaling::{Fitted, sizes_of_interest};
 use super::spread;
@@ -154,7 +153,7 @@ impl Belief<'_> {
 
     /// Everything that is known of a job's scaling under a key: measured, declared, and of programs alike.
     fn evidence(&self, subject: &Subject, key: &ProfileKey) -> Vec<SizePoint> {
-        let mut points = self.profiles.get(key).map_or_else(Vec::new, near);
+        let mut points: Vec<SizePoint> = self.profiles.near(key).collect();
         let declared = subject.declared.as_ref().filter(|_| is_first(subject, key));
         let declared = declared.map(|curve| declared_points(curve, &subject.sizes));
         for more in declared.into_iter().chain(self.alike(key)) {
@@ -185,8 +184,8 @@ impl Belief<'_> {
         let updated = |p: &&Profile| p.updated_at;
         let doubted = |p: &Profile, factor: f64, error: f64| {
             let doubted =
-                |p: &SizePoint| SizePoint { rate: p.rate * factor, error: p.error.hypot(error), ..*p };
-            near(p).iter().map(doubted).collect()
+                |p: SizePoint| SizePoint { rate: p.rate * factor, error: p.error.hypot(error), ..p };
+            self.profiles.near(&p.key).map(doubted).collect()
         };
         if let Some(own) = self.profiles.of_user(&key.user).filter(alike).max_by_key(updated) {
             return Some(match self.type_ratio(key, &own.key.node_type) {
@@ -217,7 +216,7 @@ impl Belief<'_> {
     fn of_other_plan(&self, key: &ProfileKey) -> Option<Vec<SizePoint>> {
         let other = |p: &&Profile| p.key.name == key.name && p.key.exec_plan != key.exec_plan;
         let own = self.profiles.of_user(&key.user).filter(other);
-        let points = own.flat_map(|p| near(p).into_iter().map(move |point| (p, point)));
+        let points = own.flat_map(|p| self.profiles.near(&p.key).map(move |point| (p, point)));
         let (profile, point) = points.min_by(|(p, a), (q, b)| {
             let elsewhere = |p: &Profile| p.key.node_type != key.node_type;
             elsewhere(p).cmp(&elsewhere(q)).then(a.nodes.cmp(&b.nodes)).then(b.rate.total_cmp(&a.rate))
@@ -242,11 +241,6 @@ pub(super) struct WayToRun {
     pub(super) sizes: Vec<u32>,
     /// The sizes at which it can run; `None` for all that the job may have.
     allowed: Option<Sizes>,
-}
-
-/// What was measured of a program, as it would be on one switch.
-fn near(profile: &Profile) -> Vec<SizePoint> {
-    spread::on_one_switch(profile.points.clone(), batch_mode(profile))
 }
 
 /// Whether the key is of the job's first plan: what its owner declares is said of that.

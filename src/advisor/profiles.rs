@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::learn::{Doubts, Learned, Size, batch_mode, learn};
+use super::spread::{self, Crossing};
 use super::watching::Measured;
-use super::{costs, spread, stops};
+use super::{costs, stops};
 use crate::model::{
     BatchMode, ExecPlan, LiveChange, LiveCosts, MeasuredCosts, NodeType, Profile, ProfileFilter, ProfileKey,
     RescaleCosts, SizePoint, Stop, UnixTime, Way,
@@ -26,6 +27,8 @@ const MOST_UNFIT: usize = 64;
 #[derive(Clone, Debug)]
 struct Known {
     profile: Profile,
+    /// What its points tell of what crossing switches costs.
+    crossing: Option<Crossing>,
     doubts: Doubts,
     unsaved: bool,
     used_at: UnixTime,
@@ -35,8 +38,13 @@ struct Known {
 
 impl Known {
     fn new(profile: Profile, now: UnixTime) -> Self {
-        Known { profile, doubts: Doubts::new(), unsaved: false, used_at: now, refilled_at: None }
+        let crossing = crossing_of(&profile);
+        Known { profile, crossing, doubts: Doubts::new(), unsaved: false, used_at: now, refilled_at: None }
     }
+}
+
+fn crossing_of(profile: &Profile) -> Option<Crossing> {
+    spread::crossing(&profile.points, batch_mode(profile))
 }
 
 /// All of them.
@@ -118,7 +126,13 @@ impl Profiles {
 
     /// How many times as long a step of a profile takes on several leaf switches; 1 where nobody knows.
     pub(super) fn slowdown(&self, key: &ProfileKey) -> f64 {
-        spread::slowdown(self.points(key), self.batch_mode(key))
+        self.known.get(key).and_then(|k| k.crossing).map_or(1.0, |crossing| crossing.times)
+    }
+
+    /// The measured sizes of a profile as they would be on one switch.
+    pub(super) fn near(&self, key: &ProfileKey) -> impl Iterator<Item = SizePoint> {
+        let known = self.known.get(key);
+        known.into_iter().flat_map(|k| spread::on_one_switch(&k.profile.points, k.crossing))
     }
 
     /// How the work of a profile's steps grows with the size.
@@ -166,6 +180,7 @@ impl Profiles {
         let profile = &mut known.profile;
         let size = Size { nodes: measured.nodes, hosts: measured.hosts, crosses: measured.crosses };
         let learned = learn(profile, &mut known.doubts, size, &measured.stretch, now);
+        known.crossing = crossing_of(profile);
         profile.jobs += u32::from(measured.new_job);
         if let Some(change) = measured.change {
             costs::learn(change.mean_of(&mut profile.costs), &change.cost);

@@ -61,7 +61,7 @@ impl Delays {
     }
 
     /// Takes in whom Slurm has told to leave, each once. Of those before the first look only such as are
-    /// still there.
+    /// still there. Where a planned start is due already, that came first.
     fn hear_preemptions(&mut self, snapshot: &Snapshot, partition: &str, now: UnixTime) {
         let is_recent = |at: &UnixTime| now.secs_since(*at) < REMEMBERED_SECS;
         self.told.retain(|_, at| is_recent(at));
@@ -70,7 +70,10 @@ impl Delays {
             let is_new = self.told.insert(job.id, at) != Some(at);
             if is_new && (self.seen_at.is_some() || job.state.occupies_nodes()) {
                 let wanted = Wanted { since: at, planned: false, free_since: None };
-                self.wanted.extend(job.nodes.iter().map(|node| (node.clone(), wanted)));
+                for node in &job.nodes {
+                    let entry = self.wanted.entry(node.clone()).or_insert(wanted);
+                    *entry = if entry.planned { *entry } else { wanted };
+                }
             }
         }
     }
@@ -211,6 +214,11 @@ mod tests {
         look(&mut delays, 31, &[held(), main_job(1, BaseState::Pending, &["n2"], 30)]);
         let started = look(&mut delays, 40, &[main_job(1, BaseState::Running, &["n2"], 37)]);
         assert_eq!(started, [Delay { job: JobId(1), secs: 7.0, planned: true }]);
+        let mut delays = Delays::default();
+        look(&mut delays, 31, &[held(), main_job(1, BaseState::Pending, &["n2"], 30)]);
+        look(&mut delays, 36, &[ours("n2", Some(35)), main_job(1, BaseState::Pending, &["n2"], 30)]);
+        let started = look(&mut delays, 40, &[main_job(1, BaseState::Running, &["n2"], 37)]);
+        assert_eq!(started, [Delay { job: JobId(1), secs: 7.0, planned: true }], "preempted for it");
         look(&mut delays, 50, &[ours("n1", Some(45))]);
         assert!(
             look(&mut delays, 2000, &[]).is_empty() && delays.wanted.is_empty(),

@@ -26,10 +26,8 @@ const NODES: usize = 4;
 /// Shortest time of a step, seconds.
 const STEP_SECS: f64 = 0.2;
 
-/// Steps at one size before the next change.
-const STEPS_BETWEEN: u64 = 15;
-
-/// Newcomers warm up for about so long before they are let in, seconds.
+/// Newcomers warm up for about so long before they are let in, seconds; for less where the nodes come to a
+/// membership that is younger.
 const WARM_SECS: f64 = 4.0;
 
 /// Losses of a training, after which the next ones are another's, on a new cluster: a node on which the
@@ -44,10 +42,12 @@ const CHANGE_SECS: f64 = 150.0;
 struct Model {
     name: &'static str,
     width: usize,
+    /// Steps at one size before the next change.
+    steps_between: u64,
 }
 
-const SMALL: Model = Model { name: "small", width: 64 };
-const LARGE: Model = Model { name: "25 M parameters", width: 5000 };
+const SMALL: Model = Model { name: "small", width: 64, steps_between: 15 };
+const LARGE: Model = Model { name: "25 M parameters", width: 5000, steps_between: 5 };
 
 /// What makes the training change its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -156,7 +156,7 @@ impl Subject {
         self.site.until(&format!("the training to have {nodes} nodes"), CHANGE_SECS, || {
             let lines = self.lines();
             let Some(last) = lines.last().filter(|l| l.world >= nodes) else { return false };
-            lines.iter().filter(|l| l.place() == last.place()).count() as u64 >= STEPS_BETWEEN
+            lines.iter().filter(|l| l.place() == last.place()).count() as u64 >= self.model.steps_between
         });
         let view = self.site.view(self.job).expect("the training is known");
         let mut nodes = view.nodes.iter().map(ToString::to_string);
@@ -176,7 +176,9 @@ impl Subject {
         let (last, first) = (&lines[at], &lines[at + 1]);
         let old: Vec<&Line> = lines[..=at].iter().filter(|l| l.place() == before).collect();
         let step_secs = median(old.windows(2).map(|two| two[1].time - two[0].time));
-        let warming = old.iter().filter(|l| l.time > last.time - WARM_SECS).count() as f64;
+        let age = old.last().zip(old.first()).map_or(0.0, |(last, first)| last.time - first.time + step_secs);
+        let warm_secs = WARM_SECS.min(age);
+        let warming = old.iter().filter(|l| l.time > last.time - warm_secs).count() as f64;
         self.changes.push(Change {
             model: self.model.name,
             live: self.live,
@@ -184,7 +186,7 @@ impl Subject {
             pause_secs: first.time - last.time - step_secs,
             step_secs,
             lost: (last.step + 1).saturating_sub(first.step),
-            while_warming: (kind == Kind::Grow && self.live).then_some(warming * step_secs / WARM_SECS),
+            while_warming: (kind == Kind::Grow && self.live).then_some(warming * step_secs / warm_secs),
             main_secs: None,
         });
         if self.live {

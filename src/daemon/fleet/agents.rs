@@ -69,7 +69,7 @@ impl Fleet {
     }
 
     /// The malleable job to which a Slurm job belongs.
-    pub fn lead_of(&self, job: JobId) -> Option<JobId> {
+    fn lead_of(&self, job: JobId) -> Option<JobId> {
         if self.jobs.contains_key(&job) {
             return Some(job);
         }

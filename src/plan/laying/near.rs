@@ -170,7 +170,9 @@ impl<'t> Near<'t> {
             }
             // A leaf that has given what it could gives no more.
             let path = &self.leaves[at].path;
-            path.last().map(|leaf| search.own.remove(leaf));
+            if let Some(leaf) = path.last() {
+                search.own.remove(leaf);
+            }
             search.choose(path);
         }
         for need in (0..search.needs.len()).rev() {
