@@ -19,7 +19,7 @@ use crate::daemon::orders::ORDERS_AT_ONCE;
 use crate::daemon::state::{Errands, State};
 use crate::daemon::{executor, forests, lead, privacy, rounds, switches, ticks};
 use crate::http::{self, Room};
-use crate::model::{Control, EndedJob, JobId, Lend, NodeName};
+use crate::model::{Control, EndedJob, JobId, Lend, NodeName, UnixTime};
 use crate::round::{ENDED_TO_LEARN_FROM, GAPS_TO_LEARN_FROM};
 use crate::slurm::identity;
 use crate::slurm::rest::RestSlurm;
@@ -132,6 +132,8 @@ async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store:
     let usage = store.setting(USAGE_SETTING).await?;
     usage.iter().for_each(|text| state.scene.turns_mut().usage.load(text));
     resume_hour(state, store).await?;
+    let hour = UnixTime(now().0 - now().0.rem_euclid(HOUR_SECS));
+    state.chronicle.resume_spending(store.spent(hour, hour + HOUR_SECS).await?);
     state.fleet.orders.refill(first_order);
     let out = state.fleet.restore(leads, now());
     Ok(state.absorb(out, now()))

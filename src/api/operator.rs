@@ -20,6 +20,18 @@ pub struct ControlRequest {
     pub control: Control,
 }
 
+/// What of `GET /v1/status` is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusQuery {
+    /// Whether its nodes are.
+    #[serde(default = "yes")]
+    pub nodes: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
 /// `GET /v1/status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {

@@ -68,6 +68,14 @@ async fn write_pages(context: &Context, pages: &mut Pages) -> Result<(), StoreEr
         settle(context, Kind::Hours, 1, write_hour(context, hour.clone()).await)?;
         pages.hours.pop_front();
     }
+    if !pages.delays.is_empty() {
+        settle(context, Kind::Delays, pages.delays.len(), context.store.add_delays(&pages.delays).await)?;
+        pages.delays.clear();
+    }
+    if !pages.spent.is_empty() {
+        settle(context, Kind::Spent, pages.spent.len(), context.store.put_spent(&pages.spent).await)?;
+        pages.spent.clear();
+    }
     Ok(())
 }
 

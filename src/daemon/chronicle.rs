@@ -1,8 +1,9 @@
-//! What is recorded for people: what each node was used for, round by round.
+//! What is recorded for people, round by round: what each node was used for, and what became of the node-time that
+//! malleable jobs held.
 
-use crate::gaps::{Delay, Delays, Occupancy, Use};
-use crate::model::{Gaps, JobId, NodeName, Refusal, Snapshot, UnixTime, lead_of};
-use crate::timeline::{Hour, NodeUse, Recorder};
+use crate::gaps::{Delays, Occupancy, Use};
+use crate::model::{Gaps, Job, JobId, MainDelay, Node, NodeName, Refusal, Snapshot, SpentRow, UnixTime, lead_of};
+use crate::timeline::{Doing, Holding, Hour, NodeUse, Recorder, Spending};
 
 /// How often the hour that is under way is stored, seconds: so much is lost of it when the daemon is killed.
 const STORED_EVERY_SECS: f64 = 60.0;
@@ -11,11 +12,23 @@ const STORED_EVERY_SECS: f64 = 60.0;
 #[derive(Debug, Default)]
 pub struct Chronicle {
     recorder: Recorder,
+    spending: Spending,
     delays: Delays,
     /// Main jobs that have started where ours were, and are not counted yet.
-    started: Vec<Delay>,
+    started: Vec<MainDelay>,
     /// When the hour that is under way was to be stored last.
     stored_at: Option<UnixTime>,
+}
+
+/// What is to be stored: hours that are over, and at times the one that is under way.
+#[derive(Debug, Default, PartialEq)]
+pub struct Noted {
+    /// What nodes were used for.
+    pub hours: Vec<Hour>,
+    /// What became of node-time.
+    pub spent: Vec<SpentRow>,
+    /// Main jobs that have started where ours were.
+    pub delays: Vec<MainDelay>,
 }
 
 impl Chronicle {
@@ -24,19 +37,32 @@ impl Chronicle {
         self.recorder = Recorder::resume(hour);
     }
 
+    /// Goes on with what became of node-time in this hour.
+    pub fn resume_spending(&mut self, rows: Vec<SpentRow>) {
+        self.spending = Spending::resume(rows);
+    }
+
     /// How long main jobs waited that have started since the last call.
-    pub fn take_started(&mut self) -> Vec<Delay> {
+    pub fn take_started(&mut self) -> Vec<MainDelay> {
         std::mem::take(&mut self.started)
     }
 
-    /// Takes in a trusted snapshot and what was found in it. Returns the hours that are to be stored: those
-    /// that are over by that, and at times the one that is under way.
-    pub fn look(&mut self, snapshot: &Snapshot, partition: &str, gaps: &Gaps, now: UnixTime) -> Vec<Hour> {
+    /// Takes in a trusted snapshot and what was found in it; `doing`: what a malleable job does. Returns what is
+    /// to be stored.
+    pub fn look(
+        &mut self,
+        snapshot: &Snapshot,
+        partition: &str,
+        gaps: &Gaps,
+        doing: impl Fn(JobId) -> Doing,
+        now: UnixTime,
+    ) -> Noted {
         let occupancy = Occupancy::of(snapshot, partition);
-        self.started.extend(self.delays.look(snapshot, &occupancy, now));
+        let delays = self.delays.look(snapshot, &occupancy, now);
+        self.started.extend_from_slice(&delays);
         let ours = snapshot.nodes.iter().enumerate();
         let ours = ours.filter(|(_, node)| node.partitions.iter().any(|p| p == partition));
-        let used = |(at, node): (usize, &crate::model::Node)| {
+        let used = |(at, node): (usize, &Node)| {
             let used = match occupancy.usage(at)? {
                 Use::Main(_) => NodeUse::Main,
                 Use::Ours(job) | Use::Leaving(job) => NodeUse::Job(whose(snapshot, job)),
@@ -45,18 +71,46 @@ impl Chronicle {
             };
             Some((node.name.clone(), used))
         };
-        let mut hours = self.recorder.look(now, ours.filter_map(used));
+        let hours = self.recorder.look(now, ours.filter_map(used));
+        let spent = self.spending.look(now, holdings(snapshot, partition, doing));
+        let mut noted = Noted { hours, spent, delays };
         if self.stored_at.is_none_or(|at| now.secs_since(at) >= STORED_EVERY_SECS) {
             self.stored_at = Some(now);
-            hours.push(self.recorder.hour().clone());
+            let Noted { hours, spent, .. } = self.under_way();
+            noted.hours.extend(hours);
+            noted.spent.extend(spent);
         }
-        hours
+        noted
     }
 
-    /// The hour that is under way, to be stored at the end; `None` where nobody has looked.
-    pub fn under_way(&self) -> Option<Hour> {
+    /// What is under way; nothing where nobody has looked.
+    pub fn under_way(&self) -> Noted {
+        Noted { hours: self.hour().into_iter().collect(), spent: self.spending.rows(), delays: Vec::new() }
+    }
+
+    /// What nodes are used for in the hour that is under way; `None` where nobody has looked.
+    pub fn hour(&self) -> Option<Hour> {
         self.stored_at.map(|_| self.recorder.hour().clone())
     }
+}
+
+/// What malleable jobs hold, node by node.
+fn holdings(snapshot: &Snapshot, partition: &str, doing: impl Fn(JobId) -> Doing) -> Vec<Holding> {
+    let ours = snapshot.jobs.iter().filter(|job| job.partition == partition && job.state.occupies_nodes());
+    let of_job = |job: &Job| {
+        let doing = doing(whose(snapshot, job.id));
+        let nodes = job.nodes.iter().filter_map(|name| snapshot.node(name));
+        let holding = |node: &Node| Holding {
+            account: job.account.clone(),
+            user: job.user_name.clone(),
+            node_type: node.node_type.to_string(),
+            nodes: 1,
+            gpus: node.has.gpus.count(),
+            doing,
+        };
+        nodes.map(holding).collect::<Vec<Holding>>()
+    };
+    ours.flat_map(of_job).collect()
 }
 
 /// The malleable job to which one of ours belongs. Wings are named after their leads, and whoever names a job
@@ -81,7 +135,7 @@ fn idle(gaps: &Gaps, node: &NodeName) -> NodeUse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BaseState, Job, Node, NodeState, NodeType, UserId, wing_name};
+    use crate::model::{BaseState, NodeState, NodeType, UserId, wing_name};
 
     fn snapshot() -> Snapshot {
         let node = |name: &str, state: &str| Node {
@@ -92,6 +146,7 @@ mod tests {
         let job = |id, partition: &str, node: &str, name: &str| Job {
             nodes: vec![NodeName::new(node)],
             name: name.to_owned(),
+            user_name: "alice".to_owned(),
             ..Job::new(JobId(id), partition, BaseState::Running)
         };
         let wing = job(8, "infill", "n2", &wing_name(JobId(7)));
@@ -118,7 +173,8 @@ mod tests {
         let short = Refusal::Short { window_secs: 5.0, cause: None, worth_secs: 60.0 };
         let refused = vec![(NodeName::new("n4"), short), (NodeName::new("n5"), Refusal::Kept { nodes: 1 })];
         let gaps = Gaps { gaps: Vec::new(), refused };
-        chronicle.look(&snapshot(), "infill", &gaps, UnixTime(at))
+        let doing = |job| if job == JobId(7) { Doing::Steps } else { Doing::Changing };
+        chronicle.look(&snapshot(), "infill", &gaps, doing, UnixTime(at)).hours
     }
 
     #[test]
@@ -154,5 +210,15 @@ mod tests {
         assert_eq!(stored(7160), [(3600, 3560)]);
         assert_eq!(stored(7205), [(3600, 3600)]);
         assert_eq!(stored(7220), [(7200, 20)]);
+    }
+
+    #[test]
+    fn what_became_of_node_time_follows_from_what_jobs_do() {
+        let mut chronicle = Chronicle::default();
+        look(&mut chronicle, 3600);
+        look(&mut chronicle, 3650);
+        let spent = chronicle.under_way().spent;
+        let said: Vec<_> = spent.iter().map(|row| (row.spent.useful_secs, row.spent.rescale_secs)).collect();
+        assert_eq!(said, [(50.0, 50.0)], "n2 makes steps, and n7 does not yet: {spent:?}");
     }
 }

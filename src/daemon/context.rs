@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tracing::Level;
 
 use super::doors::Doors;
@@ -14,6 +14,7 @@ use super::leadership::Leadership;
 use super::lines::Lines;
 use super::metrics::Metrics;
 use super::state::{Errands, State};
+use super::timelines::Timelines;
 use super::waking::{Call, Waking};
 use crate::api::AgentReport;
 use crate::clock::now;
@@ -75,6 +76,10 @@ pub struct Context {
     /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may
     /// begin.
     pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
+    /// What nodes were used for, unpacked.
+    pub timelines: Timelines,
+    /// The last moment at which somebody looked at Slurm.
+    pub looked: watch::Sender<UnixTime>,
     /// Prometheus.
     pub metrics: Metrics,
     /// When this daemon began, by a clock that nobody sets.
@@ -102,6 +107,8 @@ impl Context {
             wake: Waking::new(interval),
             saving: tokio::sync::Mutex::default(),
             planning: Arc::default(),
+            timelines: Timelines::default(),
+            looked: watch::Sender::new(UnixTime(0)),
             metrics: Metrics::default(),
             started: Instant::now(),
             values: Mutex::new(state),

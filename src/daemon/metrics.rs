@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::ledger::Kind;
-use crate::gaps::Delay;
+use crate::model::MainDelay;
 use crate::generation::EffectKind;
 use crate::model::words::words;
 use crate::model::{EventKind, MalleableState, SolveKind};
@@ -167,7 +167,7 @@ impl Default for MainMetrics {
 
 impl MainMetrics {
     /// Counts one.
-    pub fn started(&self, delay: &Delay) {
+    pub fn started(&self, delay: &MainDelay) {
         self.delay_seconds.observe(delay.secs);
         if delay.planned && delay.secs > 0.0 {
             self.missed_planned_starts.inc();

@@ -102,7 +102,9 @@ async fn take_in(context: &Context, mut snapshot: Snapshot, read_at: UnixTime) -
     // Whoever is to leave must not wait for the rest.
     let errands = state.see(&snapshot, read_at, now());
     context.run_errands(errands);
-    state.look(snapshot, now());
+    let at = now();
+    state.look(snapshot, at);
+    context.looked.send_replace(at);
     true
 }
 

@@ -9,8 +9,9 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-use crate::api::{Generations, NodeKind, NodeView, RoundView, RoundsView, Status};
-use crate::model::{JobId, PrivateData, ProfileFilter, ProfileKey, UnixTime, UserId, of_the_last_job};
+use crate::api::{Generations, NodeKind, NodeView, ReportView, RoundView, RoundsView, Status};
+use crate::model::{JobId, PrivateData, ProfileFilter, ProfileKey, Spent, SpentKey, SpentRow, UnixTime, UserId, of_the_last_job};
+use crate::timeline::{Map, NodeUse, Rows};
 
 /// Numbers of jobs in a sentence. Wherever infill names a job in words, one of these stands before the
 /// number.
@@ -241,6 +242,34 @@ impl<'a> Sight<'a> {
             view.generations.iter_mut().for_each(|g| self.clean(&mut g.why));
         }
         view
+    }
+
+    /// What became of node-time: where usage or users are private, that of others is one row without names.
+    pub fn report(&self, mut view: ReportView) -> ReportView {
+        if self.viewer.all || !(self.private.usage || self.private.users) {
+            return view;
+        }
+        let own = |row: &SpentRow| self.viewer.name.as_ref() == Some(&row.key.user);
+        let (own, others): (Vec<SpentRow>, Vec<SpentRow>) = view.spent.into_iter().partition(own);
+        let key = SpentKey { from: view.from, account: String::new(), user: String::new(), node_type: String::new() };
+        let spent = others.iter().fold(Spent::default(), |sum, row| sum.plus(&row.spent));
+        view.spent = own;
+        view.spent.extend((!others.is_empty()).then_some(SpentRow { key, spent }));
+        view
+    }
+
+    /// What nodes were used for: of jobs that are hidden only that they are malleable ones. Where nodes are
+    /// private, whoever asks is given all of them as one.
+    pub fn map(&self, map: &mut Map) {
+        let Rows::Nodes(rows) = &mut map.rows else { return };
+        if !self.viewer.all && self.private.nodes {
+            rows.clear();
+        }
+        for run in rows.iter_mut().flat_map(|(_, runs)| runs) {
+            if let NodeUse::Job(job) = &mut run.used {
+                *job = if self.job(*job) { *job } else { JobId(0) };
+            }
+        }
     }
 
     /// Which of the profiles that a reader asks for they may see; `None` for none of them.

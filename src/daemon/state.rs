@@ -131,14 +131,16 @@ impl State {
             self.fleet.set_start_secs(secs);
         }
         let (partition, gaps) = (&self.config.slurm.partition, self.scene.gaps());
-        let hours = self.chronicle.look(&snapshot, partition, gaps, now);
-        self.ledger.add_hours(hours);
+        let library = self.scene.library();
+        let doing = |job| self.fleet.doing(job, library.probe_of(job).is_some());
+        let noted = self.chronicle.look(&snapshot, partition, gaps, doing, now);
+        self.ledger.add_noted(noted);
         self.snapshot = Some(Arc::new(snapshot));
     }
 
     /// Has everything that goes on stored as it is: the daemon ends.
     pub fn close_books(&mut self) {
-        self.ledger.add_hours(self.chronicle.under_way().into_iter().collect());
+        self.ledger.add_noted(self.chronicle.under_way());
         self.ledger.close_rows();
     }
 

@@ -14,7 +14,7 @@ use crate::generation::{Machine, Phase};
 use crate::round::{Ahead, JobFacts, Strike};
 
 /// `GET /v1/status`.
-pub fn status(state: &State, now: UnixTime) -> Status {
+pub fn status(state: &State, with_nodes: bool, now: UnixTime) -> Status {
     let (slurm, rest) = state.endpoint.clone().unzip();
     Status {
         schema: SCHEMA,
@@ -27,7 +27,7 @@ pub fn status(state: &State, now: UnixTime) -> Status {
         last_round: state.round.as_ref().map(|r| r.report.at),
         problems: state.health.sentences(),
         lengths: lengths(&state.scene.turns().outlook.tally()),
-        nodes: nodes(state, now),
+        nodes: if with_nodes { nodes(state, now) } else { Vec::new() },
         jobs: state.fleet.machines().filter_map(|m| job(state, m.job, now)).collect(),
         hidden: Hidden::default(),
     }

@@ -8,15 +8,19 @@
 mod access;
 mod agents;
 mod auth;
+mod browsers;
 mod control;
 mod guests;
 mod history;
 mod profiles;
 mod read;
 mod readers;
+mod report;
 mod rounds;
 mod routes;
 mod standby;
+mod timeline;
+mod web;
 #[cfg(test)]
 mod tests;
 

@@ -46,15 +46,17 @@ pub async fn numbers(State(context): State<Arc<Context>>) -> impl IntoResponse {
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], context.metrics.text())
 }
 
-/// `GET /v1/status`.
+/// `GET /v1/status`; `?nodes=false`: without the nodes.
 pub async fn status(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
-) -> Json<Status> {
+    query: Result<Query<StatusQuery>, QueryRejection>,
+) -> Result<Json<Status>, Denial> {
+    let Query(StatusQuery { nodes }) = query?;
     let private = context.doors.private();
     let state = context.state();
-    let status = views::status(&state, now());
-    Json(Sight::new(&viewer, private, &|job| state.owner(job)).status(status))
+    let status = views::status(&state, nodes, now());
+    Ok(Json(Sight::new(&viewer, private, &|job| state.owner(job)).status(status)))
 }
 
 /// `GET /v1/round`: the last round.

@@ -1,5 +1,5 @@
 //! Readers: who they are, by a MUNGE credential or a token of Slurm's with the first request, and by the
-//! ticket that it is answered with in those that follow.
+//! ticket that it is answered with in those that follow; browsers by the session that a link has given them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,8 +12,9 @@ use axum::response::Response;
 
 use crate::api::headers;
 use crate::daemon::context::Context;
+use crate::daemon::passes::Person;
 use crate::daemon::sight::Viewer;
-use crate::model::{Credential, Readers, Secret, UserId};
+use crate::model::{Credential, Readers, Secret};
 use crate::slurm::identity::name_of;
 
 use super::access::Access;
@@ -58,9 +59,9 @@ async fn viewer(
     let (scheme, text) = value.to_str().ok().and_then(|v| v.split_once(' ')).ok_or_else(Denial::unproved)?;
     let secret = Secret(text.to_owned());
     if scheme == headers::TICKET_SCHEME {
-        let known = context.doors.recall(&auth::bearer(sent)?, Instant::now());
-        let (uid, name) = known.ok_or_else(Denial::unproved)?;
-        return Ok((of(context, uid, name), None));
+        let (doors, secret, now) = (&context.doors, auth::bearer(sent)?, Instant::now());
+        let known = doors.tickets.recall(&secret, now).or_else(|| doors.sessions.recall(&secret, now));
+        return Ok((of(context, known.ok_or_else(Denial::unproved)?), None));
     }
     let credential = match scheme {
         headers::MUNGE_SCHEME => Credential::Munge(secret),
@@ -69,13 +70,14 @@ async fn viewer(
     };
     let nonce = sent.get(headers::NONCE).and_then(|v| v.to_str().ok()).filter(|n| n.len() <= MAX_NONCE);
     let uid = auth::proved(context, PURPOSE, &credential, nonce.unwrap_or_default()).await?;
-    let name = name_of(uid).await;
+    let person = Person { uid, name: name_of(uid).await };
     let ticket = auth::new_secret()?;
-    context.doors.admit(&ticket, uid, name.clone(), Instant::now());
-    Ok((of(context, uid, name), Some(ticket)))
+    context.doors.tickets.admit(&ticket, person.clone(), Instant::now());
+    Ok((of(context, person), Some(ticket)))
 }
 
-fn of(context: &Context, uid: UserId, name: Option<String>) -> Viewer {
-    let named = name.as_ref().is_some_and(|n| context.config.daemon.admins.contains(n));
-    context.doors.viewer(uid, name, named || auth::is_own(uid))
+fn of(context: &Context, person: Person) -> Viewer {
+    let named = person.name.as_ref().is_some_and(|n| context.config.daemon.admins.contains(n));
+    let trusted = named || auth::is_own(person.uid);
+    context.doors.viewer(person, trusted)
 }

@@ -10,7 +10,7 @@ use crate::api::routes as paths;
 use crate::daemon::context::Context;
 
 use super::access::Access;
-use super::{agents, control, history, profiles, read, readers, rounds, standby};
+use super::{agents, browsers, control, history, profiles, read, readers, report, rounds, standby, timeline, web};
 
 /// A route.
 pub struct Route {
@@ -30,6 +30,13 @@ const fn route(path: &'static str, access: Access, handler: fn() -> MethodRouter
 pub const ROUTES: &[Route] = &[
     route(paths::HEALTHZ, Access::Open, || get(read::healthz)),
     route(paths::METRICS, Access::Open, || get(read::numbers)),
+    route(paths::PAGE, Access::Open, || get(web::page)),
+    route(paths::PAGE_SCRIPT, Access::Open, || get(web::script)),
+    route(paths::PAGE_STYLE, Access::Open, || get(web::style)),
+    route(paths::WEB_LINKS, Access::Changes, || post(web::link)),
+    route(paths::WEB_SESSIONS, Access::Changes, || post(web::session)),
+    route(paths::REPORT, Access::Reads, || get(report::report)),
+    route(paths::TIMELINE, Access::Reads, || get(timeline::timeline)),
     route(paths::STATUS, Access::Reads, || get(read::status)),
     route(paths::ROUND, Access::Reads, || get(read::round)),
     route(paths::ROUNDS, Access::Reads, || get(rounds::list)),
@@ -64,7 +71,8 @@ pub fn table(context: &Arc<Context>) -> Router<Arc<Context>> {
             let leads = middleware::from_fn_with_state(context.clone(), standby::leader_only);
             methods = methods.route_layer(leads);
         }
-        router = router.route(path, methods);
+        let guard = middleware::from_fn_with_state(context.clone(), browsers::only_ours);
+        router = router.route(path, methods.route_layer(guard));
     }
     router
 }

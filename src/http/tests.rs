@@ -14,7 +14,7 @@ use crate::daemon::context::{Context, Services};
 use crate::daemon::rounds;
 use crate::daemon::state::State;
 use crate::model::{
-    BaseState, GenerationRecord, JobId, JobState, NodeName, Note, PrivateData, Readers, Reservation,
+    BaseState, GenerationRecord, JobId, JobState, NodeName, Note, PrivateData, Readers, Reservation, Spent, SpentKey, SpentRow,
     UnixTime, UserId,
 };
 use crate::slurm::fake::{FakeSlurm, pending_job};
@@ -104,6 +104,9 @@ impl Secret {
     }
 
     fn is_private(self, path: &str, private: PrivateData) -> bool {
+        if path == paths::REPORT {
+            return private.usage || private.users;
+        }
         if path == paths::PROFILES || path == paths::PROFILE_HISTORY {
             return private.profiles();
         }
@@ -144,6 +147,11 @@ fn told(path: &str) -> Option<(String, Vec<Secret>)> {
         paths::GENERATIONS => (paths::generations(JobId(424_201)), vec![Job, Generation]),
         paths::PROFILES => (path.to_owned(), vec![User, Profile]),
         paths::PROFILE_HISTORY => (format!("{path}?{key}"), vec![Job]),
+        paths::REPORT => (format!("{path}?from=0&to=2000000000"), vec![User]),
+        paths::TIMELINE => {
+            let end = now().0 + 60;
+            (format!("{path}?from={}&to={end}", end - 3600), vec![Node])
+        }
         _ => return None,
     };
     Some((asked, secrets))
@@ -263,6 +271,8 @@ async fn remember(context: &Context) {
     let why = "secret-reason".to_owned();
     let generation = GenerationRecord { job, generation: 1, started_at: at, nodes, why };
     context.store.add_generations(&[generation]).await.unwrap();
+    let key = SpentKey { from: at, account: String::new(), user: OWNER.to_owned(), node_type: "cpu".to_owned() };
+    context.store.put_spent(&[SpentRow { key, spent: Spent::default() }]).await.unwrap();
     let view = context.state().round.clone().unwrap();
     let mut report = view.report;
     report.notes.push(Note::Said("job 424999 is in the way".to_owned()));
@@ -351,6 +361,8 @@ fn posted(path: &str, who: Who) -> Option<serde_json::Value> {
     };
     let mut body = match path {
         paths::CONTROL => serde_json::json!({ "control": "paused" }),
+        paths::WEB_LINKS => serde_json::json!({}),
+        paths::WEB_SESSIONS => serde_json::json!({ "ticket": "guessed" }),
         paths::FORGET_PROFILES => serde_json::json!({ "filter": { "user": OWNER } }),
         paths::IMPORT_PROFILES => {
             serde_json::json!({ "profiles": [samples::profile(OWNER, "secret-profile", "cpu")] })

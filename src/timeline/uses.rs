@@ -27,7 +27,7 @@ pub enum NodeUse {
 
 impl NodeUse {
     /// As a number, small where it is frequent.
-    pub(super) fn code(self) -> u64 {
+    pub fn code(self) -> u64 {
         match self {
             NodeUse::Unknown => 0,
             NodeUse::Main => 1,

@@ -28,6 +28,7 @@ mod live;
 mod load;
 mod orders;
 mod outliving;
+mod page;
 mod pauses;
 mod placement;
 mod plugin;

@@ -1,0 +1,131 @@
+//! What nodes were used for over time.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::extract::rejection::QueryRejection;
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::api::{
+    LONGEST_TIMELINE_SECS, MOST_PIXELS, NodeRow, SCHEMA, TimelineQuery, TimelineRows, TimelineView,
+};
+use crate::clock::now;
+use crate::daemon::context::Context;
+use crate::daemon::sight::{Sight, Viewer};
+use crate::model::UnixTime;
+use crate::timeline::{self, Asked, Hour, Map, PARTS, Rows};
+
+use super::Denial;
+
+/// Longest wait for something new.
+const PATIENCE: Duration = Duration::from_secs(25);
+
+/// Shares are told in so many steps.
+const STEPS: f32 = 15.0;
+
+/// `GET /v1/timeline`.
+pub async fn timeline(
+    State(context): State<Arc<Context>>,
+    Extension(viewer): Extension<Viewer>,
+    query: Result<Query<TimelineQuery>, QueryRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Denial> {
+    let Query(query) = query?;
+    check(&query)?;
+    if let Some(after) = query.after {
+        let mut looked = context.looked.subscribe();
+        // Whoever has waited for long enough gets what there is.
+        let _ = tokio::time::timeout(PATIENCE, looked.wait_for(|at| *at > after)).await;
+    }
+    let under_way = context.state().chronicle.hour();
+    let seen = under_way.as_ref().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs));
+    let hours = context.timelines.between(context.store.as_ref(), under_way, query.from, query.to, now()).await?;
+    let private = context.doors.private();
+    // Of nodes that are private only all together are shown.
+    let is_whole = private.nodes && !viewer.all;
+    let packs = headers.get(ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"));
+    let made = tokio::task::spawn_blocking(move || {
+        let mut map = timeline::map(&hours, &asked(&query, is_whole));
+        {
+            let state = context.state();
+            Sight::new(&viewer, private, &|job| state.owner(job)).map(&mut map);
+        }
+        body(&view(&query, seen, map), packs)
+    });
+    let body = made.await.map_err(|e| broken(&e))?.map_err(|e| broken(&e))?;
+    let head = [(CONTENT_TYPE, "application/json"), (VARY, "accept-encoding")];
+    let encoding = packs.then_some([(CONTENT_ENCODING, "gzip")]);
+    Ok((head, encoding, body).into_response())
+}
+
+fn broken(e: &dyn std::error::Error) -> Denial {
+    Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string())
+}
+
+fn check(query: &TimelineQuery) -> Result<(), Denial> {
+    let bad = |what: String| Err(Denial::new(StatusCode::BAD_REQUEST, what));
+    let secs = query.to.0.saturating_sub(query.from.0);
+    if !(1..=LONGEST_TIMELINE_SECS).contains(&secs) || query.from.0 < 0 {
+        return bad(format!("from, to: expected 1 to {LONGEST_TIMELINE_SECS} seconds, not {secs}"));
+    }
+    for (name, count) in [("rows", query.rows), ("columns", query.columns)] {
+        if !(1..=MOST_PIXELS).contains(&count) {
+            return bad(format!("{name}: expected 1 to {MOST_PIXELS}, not {count}"));
+        }
+    }
+    Ok(())
+}
+
+fn asked(query: &TimelineQuery, is_whole: bool) -> Asked {
+    let TimelineQuery { from, to, columns, .. } = *query;
+    match is_whole {
+        true => Asked { from, to, first: 0, count: usize::MAX, rows: 1, columns },
+        false => {
+            let count = query.count.unwrap_or(usize::MAX);
+            Asked { from, to, first: query.first, count, rows: query.rows, columns }
+        }
+    }
+}
+
+fn view(query: &TimelineQuery, seen: UnixTime, map: Map) -> TimelineView {
+    let Map { nodes, first, count, rows } = map;
+    let rows = match rows {
+        Rows::Nodes(rows) => {
+            let row = |(node, runs): (_, Vec<timeline::Run>)| NodeRow {
+                node,
+                runs: runs.into_iter().map(|run| (run.from, run.to, run.used.code())).collect(),
+            };
+            TimelineRows::Nodes { rows: rows.into_iter().map(row).collect() }
+        }
+        Rows::Mixtures { nodes, shares } => {
+            let shares = base64::engine::general_purpose::STANDARD.encode(packed(&shares));
+            TimelineRows::Mixtures { rows: nodes, columns: query.columns, shares }
+        }
+    };
+    TimelineView { schema: SCHEMA, from: query.from, to: query.to, seen, nodes, first, count, rows }
+}
+
+/// Two shares a byte.
+fn packed(shares: &[f32]) -> Vec<u8> {
+    const { assert!(PARTS.is_multiple_of(2)) };
+    let step = |share: f32| (share * STEPS).round() as u8;
+    shares.chunks_exact(2).map(|two| step(two[0]) << 4 | step(two[1])).collect()
+}
+
+fn body(view: &TimelineView, packs: bool) -> std::io::Result<Vec<u8>> {
+    let text = serde_json::to_vec(view)?;
+    if !packs {
+        return Ok(text);
+    }
+    let mut packed = GzEncoder::new(Vec::with_capacity(text.len() / 4), Compression::fast());
+    packed.write_all(&text)?;
+    packed.finish()
+}
