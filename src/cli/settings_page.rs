@@ -55,7 +55,8 @@ impl<'l> Line<'l> {
             None => (line.trim(), false),
         };
         let name = words.trim_start_matches('[').split([']', '=']).next().unwrap_or_default().trim();
-        let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._\"".contains(c));
+        let is_name = !name.is_empty()
+            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._\"".contains(c));
         match words {
             "" => Line::Blank,
             _ if words.starts_with('[') && words.ends_with(']') && is_name => Line::Section(name),

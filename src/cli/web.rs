@@ -11,7 +11,10 @@ use crate::api::{LINK_PURPOSE, Link, LinkRequest, daemon_urls, routes};
 /// Prints a link, and how to open it on another machine.
 pub async fn run(session: &Session) -> CommandResult {
     let client = session.client()?;
-    let proof = client.prove(LINK_PURPOSE).await.context("cannot prove to the daemon who asks (is munged running here?)")?;
+    let proof = client
+        .prove(LINK_PURPOSE)
+        .await
+        .context("cannot prove to the daemon who asks (is munged running here?)")?;
     let request = LinkRequest { credential: proof.credential, nonce: proof.nonce };
     let link: Link = client.ask(routes::WEB_LINKS, &request).await?;
     let urls = daemon_urls(&session.url()?);

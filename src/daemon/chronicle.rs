@@ -2,7 +2,9 @@
 //! malleable jobs held.
 
 use crate::gaps::{Delays, Occupancy, Use};
-use crate::model::{Gaps, Job, JobId, MainDelay, Node, NodeName, Refusal, Snapshot, SpentRow, UnixTime, lead_of};
+use crate::model::{
+    Gaps, Job, JobId, MainDelay, Node, NodeName, Refusal, Snapshot, SpentRow, UnixTime, lead_of,
+};
 use crate::timeline::{Doing, Holding, Hour, NodeUse, Recorder, Spending};
 
 /// How often the hour that is under way is stored, seconds: so much is lost of it when the daemon is killed.

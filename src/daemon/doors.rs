@@ -114,7 +114,9 @@ mod tests {
         let operators = ["ann".to_owned()].into();
         assert!(doors.set_privacy(Privacy { private: PrivateData::default(), operators }));
         assert!(doors.private().is_nothing() && doors.is_operator("ann") && !doors.is_operator("bob"));
-        let all = |name: &str, trusted| doors.viewer(Person { uid: UserId(7), name: Some(name.to_owned()) }, trusted).all;
+        let all = |name: &str, trusted| {
+            doors.viewer(Person { uid: UserId(7), name: Some(name.to_owned()) }, trusted).all
+        };
         assert_eq!((all("ann", false), all("bob", false), all("bob", true)), (true, false, true));
     }
 }

@@ -194,7 +194,10 @@ impl Ledger {
             measurements: std::mem::take(&mut self.measurements).into(),
             ended: std::mem::take(&mut self.ended).into(),
             hours: std::mem::take(&mut self.hours),
-            spent: std::mem::take(&mut self.spent).into_iter().map(|(key, spent)| SpentRow { key, spent }).collect(),
+            spent: std::mem::take(&mut self.spent)
+                .into_iter()
+                .map(|(key, spent)| SpentRow { key, spent })
+                .collect(),
             delays: std::mem::take(&mut self.delays).into(),
         }
     }

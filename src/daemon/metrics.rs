@@ -13,8 +13,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::ledger::Kind;
-use crate::model::MainDelay;
 use crate::generation::EffectKind;
+use crate::model::MainDelay;
 use crate::model::words::words;
 use crate::model::{EventKind, MalleableState, SolveKind};
 use crate::plan::{Rule, Violation};

@@ -10,7 +10,10 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 
 use crate::api::{Generations, NodeKind, NodeView, ReportView, RoundView, RoundsView, Status};
-use crate::model::{JobId, PrivateData, ProfileFilter, ProfileKey, Spent, SpentKey, SpentRow, UnixTime, UserId, of_the_last_job};
+use crate::model::{
+    JobId, PrivateData, ProfileFilter, ProfileKey, Spent, SpentKey, SpentRow, UnixTime, UserId,
+    of_the_last_job,
+};
 use crate::timeline::{Map, NodeUse, Rows};
 
 /// Numbers of jobs in a sentence. Wherever infill names a job in words, one of these stands before the
@@ -251,7 +254,12 @@ impl<'a> Sight<'a> {
         }
         let own = |row: &SpentRow| self.viewer.name.as_ref() == Some(&row.key.user);
         let (own, others): (Vec<SpentRow>, Vec<SpentRow>) = view.spent.into_iter().partition(own);
-        let key = SpentKey { from: view.from, account: String::new(), user: String::new(), node_type: String::new() };
+        let key = SpentKey {
+            from: view.from,
+            account: String::new(),
+            user: String::new(),
+            node_type: String::new(),
+        };
         let spent = others.iter().fold(Spent::default(), |sum, row| sum.plus(&row.spent));
         view.spent = own;
         view.spent.extend((!others.is_empty()).then_some(SpentRow { key, spent }));

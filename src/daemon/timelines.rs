@@ -43,7 +43,8 @@ impl Timelines {
             self.keep(&missing, unpacked, now);
         }
         let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut hours: Vec<Arc<Hour>> = begins().filter_map(|begin| over.get(&begin).cloned().flatten()).collect();
+        let mut hours: Vec<Arc<Hour>> =
+            begins().filter_map(|begin| over.get(&begin).cloned().flatten()).collect();
         hours.extend(under_way.filter(|hour| hour.from < to && hour.from + HOUR_SECS > from).map(Arc::new));
         Ok(hours)
     }
@@ -71,7 +72,8 @@ impl Timelines {
 /// The begins of the hours that reach into a stretch of time.
 fn begins(from: UnixTime, to: UnixTime) -> impl Iterator<Item = UnixTime> {
     let first = from.0 - from.0.rem_euclid(HOUR_SECS);
-    std::iter::successors(Some(UnixTime(first)), |begin| Some(*begin + HOUR_SECS)).take_while(move |begin| *begin < to)
+    std::iter::successors(Some(UnixTime(first)), |begin| Some(*begin + HOUR_SECS))
+        .take_while(move |begin| *begin < to)
 }
 
 /// Those that can be read.

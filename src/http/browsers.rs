@@ -43,7 +43,8 @@ fn is_ours(config: &Config, headers: &HeaderMap) -> Result<(), Denial> {
         let what = format!("{host:?} is no name of this daemon (http.hosts names more)");
         return Err(Denial::new(StatusCode::MISDIRECTED_REQUEST, what));
     }
-    let is_own_page = origin.is_none_or(|origin| origin.split_once("://").is_some_and(|(_, from)| from == host));
+    let is_own_page =
+        origin.is_none_or(|origin| origin.split_once("://").is_some_and(|(_, from)| from == host));
     if is_own_page && site.is_none_or(|site| matches!(site, "same-origin" | "none")) {
         return Ok(());
     }
@@ -56,7 +57,10 @@ fn names(config: &Config) -> Vec<String> {
     let of_url = |url: &String| url.split_once("://").map(|(_, rest)| without_port(rest).to_owned());
     let own = OWN_NAMES.iter().map(|name| (*name).to_owned());
     let listens = without_port(&config.daemon.listen).to_owned();
-    own.chain(urls.iter().filter_map(of_url)).chain([listens]).chain(config.http.hosts.iter().cloned()).collect()
+    own.chain(urls.iter().filter_map(of_url))
+        .chain([listens])
+        .chain(config.http.hosts.iter().cloned())
+        .collect()
 }
 
 /// `ctl` of `ctl:6810/x`; an address of version 6 stands in brackets.
@@ -86,7 +90,14 @@ mod tests {
     #[test]
     fn programs_are_not_asked_and_browsers_come_by_a_name_of_ours() {
         assert_eq!(answer(&[("host", "evil.example")]), 200);
-        for host in ["localhost:8000", "127.0.0.1:1", "[::1]:6810", "CTL:6810", "[fd00::7]:6810", "infill.site.example"] {
+        for host in [
+            "localhost:8000",
+            "127.0.0.1:1",
+            "[::1]:6810",
+            "CTL:6810",
+            "[fd00::7]:6810",
+            "infill.site.example",
+        ] {
             assert_eq!(answer(&[("host", host), ("sec-fetch-site", "none")]), 200, "{host}");
         }
         for host in ["evil.example", "ctl.evil.example:6810", "", "localhost.evil.example"] {
@@ -97,11 +108,17 @@ mod tests {
 
     #[test]
     fn other_pages_are_refused() {
-        let from = |origin: &str, site: &str| answer(&[("host", "ctl:6810"), ("origin", origin), ("sec-fetch-site", site)]);
+        let from = |origin: &str, site: &str| {
+            answer(&[("host", "ctl:6810"), ("origin", origin), ("sec-fetch-site", site)])
+        };
         assert_eq!(from("http://ctl:6810", "same-origin"), 200);
         assert_eq!(from("http://evil.example", "cross-site"), 403);
         assert_eq!(from("http://ctl:6810", "cross-site"), 403);
         assert_eq!(from("null", "same-origin"), 403);
-        assert_eq!(answer(&[("host", "ctl:6810"), ("sec-fetch-site", "cross-site")]), 403, "a link or a picture");
+        assert_eq!(
+            answer(&[("host", "ctl:6810"), ("sec-fetch-site", "cross-site")]),
+            403,
+            "a link or a picture"
+        );
     }
 }

@@ -19,10 +19,10 @@ mod report;
 mod rounds;
 mod routes;
 mod standby;
-mod timeline;
-mod web;
 #[cfg(test)]
 mod tests;
+mod timeline;
+mod web;
 
 pub use guests::Room;
 pub use standby::standby_router;

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{Path, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use tokio::sync::OwnedMutexGuard;
 
-use crate::api::{Generations, RoundView, SCHEMA, Status};
+use crate::api::{Generations, RoundView, SCHEMA, Status, StatusQuery};
 use crate::clock::now;
 use crate::daemon::context::Context;
 use crate::daemon::sight::{Sight, Viewer};

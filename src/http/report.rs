@@ -20,7 +20,10 @@ pub async fn report(
 ) -> Result<Json<ReportView>, Denial> {
     let Query(ReportQuery { from, to }) = query?;
     if from >= to {
-        return Err(Denial::new(StatusCode::BAD_REQUEST, format!("from {}: expected a moment before {}", from.0, to.0)));
+        return Err(Denial::new(
+            StatusCode::BAD_REQUEST,
+            format!("from {}: expected a moment before {}", from.0, to.0),
+        ));
     }
     let spent = context.store.spent(from, to).await?;
     let delays = context.store.delays(from, to, MOST_DELAYS).await?;

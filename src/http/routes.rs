@@ -10,7 +10,9 @@ use crate::api::routes as paths;
 use crate::daemon::context::Context;
 
 use super::access::Access;
-use super::{agents, browsers, control, history, profiles, read, readers, report, rounds, standby, timeline, web};
+use super::{
+    agents, browsers, control, history, profiles, read, readers, report, rounds, standby, timeline, web,
+};
 
 /// A route.
 pub struct Route {

@@ -14,8 +14,8 @@ use crate::daemon::context::{Context, Services};
 use crate::daemon::rounds;
 use crate::daemon::state::State;
 use crate::model::{
-    BaseState, GenerationRecord, JobId, JobState, NodeName, Note, PrivateData, Readers, Reservation, Spent, SpentKey, SpentRow,
-    UnixTime, UserId,
+    BaseState, GenerationRecord, JobId, JobState, NodeName, Note, PrivateData, Readers, Reservation, Spent,
+    SpentKey, SpentRow, UnixTime, UserId,
 };
 use crate::slurm::fake::{FakeSlurm, pending_job};
 use crate::slurm::identity::{FakeIdentity, uid_of};
@@ -271,7 +271,8 @@ async fn remember(context: &Context) {
     let why = "secret-reason".to_owned();
     let generation = GenerationRecord { job, generation: 1, started_at: at, nodes, why };
     context.store.add_generations(&[generation]).await.unwrap();
-    let key = SpentKey { from: at, account: String::new(), user: OWNER.to_owned(), node_type: "cpu".to_owned() };
+    let key =
+        SpentKey { from: at, account: String::new(), user: OWNER.to_owned(), node_type: "cpu".to_owned() };
     context.store.put_spent(&[SpentRow { key, spent: Spent::default() }]).await.unwrap();
     let view = context.state().round.clone().unwrap();
     let mut report = view.report;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::{Query, State};
 use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -21,7 +21,7 @@ use crate::clock::now;
 use crate::daemon::context::Context;
 use crate::daemon::sight::{Sight, Viewer};
 use crate::model::UnixTime;
-use crate::timeline::{self, Asked, Hour, Map, PARTS, Rows};
+use crate::timeline::{self, Asked, Map, PARTS, Rows};
 
 use super::Denial;
 
@@ -47,11 +47,13 @@ pub async fn timeline(
     }
     let under_way = context.state().chronicle.hour();
     let seen = under_way.as_ref().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs));
-    let hours = context.timelines.between(context.store.as_ref(), under_way, query.from, query.to, now()).await?;
+    let hours =
+        context.timelines.between(context.store.as_ref(), under_way, query.from, query.to, now()).await?;
     let private = context.doors.private();
     // Of nodes that are private only all together are shown.
     let is_whole = private.nodes && !viewer.all;
-    let packs = headers.get(ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"));
+    let packs =
+        headers.get(ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"));
     let made = tokio::task::spawn_blocking(move || {
         let mut map = timeline::map(&hours, &asked(&query, is_whole));
         {

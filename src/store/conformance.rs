@@ -8,9 +8,8 @@ use super::port::{
 };
 use crate::model::{
     BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, JobId, MainDelay, MeasuredCosts, NodeName, NodeType,
-    PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, SizePoint, SolveStatus, Spent,
-    SpentKey, SpentRow, Stop,
-    StopEnd, UnixTime, UserId, WindowCause, WindowEnd,
+    PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, SizePoint, SolveStatus,
+    Spent, SpentKey, SpentRow, Stop, StopEnd, UnixTime, UserId, WindowCause, WindowEnd,
 };
 
 /// Runs the suite on an empty store.
@@ -248,11 +247,21 @@ async fn spent(store: &dyn Store) -> Result<(), String> {
     let row = |from, user: &str, node_type: &str, useful_secs| {
         let (account, user, node_type) = ("ml".to_owned(), user.to_owned(), node_type.to_owned());
         let key = SpentKey { from: UnixTime(from), account, user, node_type };
-        let spent =
-            Spent { useful_secs, rescale_secs: 1.5, preempted_secs: 0.5, probing_secs: 0.25, gpu_secs: 4.0 * useful_secs };
+        let spent = Spent {
+            useful_secs,
+            rescale_secs: 1.5,
+            preempted_secs: 0.5,
+            probing_secs: 0.25,
+            gpu_secs: 4.0 * useful_secs,
+        };
         SpentRow { key, spent }
     };
-    let rows = [row(3600, "alice", "a", 10.0), row(3600, "bob", "a", 20.0), row(7200, "alice", "a", 30.0), row(7200, "alice", "b", 1.0)];
+    let rows = [
+        row(3600, "alice", "a", 10.0),
+        row(3600, "bob", "a", 20.0),
+        row(7200, "alice", "a", 30.0),
+        row(7200, "alice", "b", 1.0),
+    ];
     ok(store.put_spent(&rows).await)?;
     let between = async |from, to| store.spent(UnixTime(from), UnixTime(to)).await;
     same("an hour", &ok(between(3600, 7200).await)?, &rows[..2].to_vec())?;

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::model::GenerationRecord;
 use crate::model::{
-    EndedGap, EndedJob, JobId, MainDelay, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary,
-    SpentRow, UnixTime, UserId,
+    EndedGap, EndedJob, JobId, MainDelay, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report,
+    RoundSummary, SpentRow, UnixTime, UserId,
 };
 
 /// What went wrong at the store.

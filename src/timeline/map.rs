@@ -89,7 +89,9 @@ struct Roster<'h> {
 impl<'h> Roster<'h> {
     fn of(hours: &'h [Arc<Hour>]) -> Roster<'h> {
         let mut places: FxHashMap<&NodeName, usize> = FxHashMap::default();
-        hours.iter().flat_map(|hour| &hour.names).for_each(|name| drop(places.insert(name, 0)));
+        hours.iter().flat_map(|hour| &hour.names).for_each(|name| {
+            places.insert(name, 0);
+        });
         let mut names: Vec<&NodeName> = places.keys().copied().collect();
         names.sort_by(|a, b| a.cmp_natural(b));
         for (place, name) in names.iter().enumerate() {

@@ -101,8 +101,12 @@ impl Spending {
 
     /// Takes the rows of hours before this one out.
     fn take_over(&mut self, hour: UnixTime) -> Vec<SpentRow> {
-        let under_way: BTreeMap<SpentKey, Spent> =
-            self.hour.iter().filter(|(key, _)| key.from >= hour).map(|(key, spent)| (key.clone(), *spent)).collect();
+        let under_way: BTreeMap<SpentKey, Spent> = self
+            .hour
+            .iter()
+            .filter(|(key, _)| key.from >= hour)
+            .map(|(key, spent)| (key.clone(), *spent))
+            .collect();
         let all = std::mem::replace(&mut self.hour, under_way);
         let over = all.into_iter().filter(|(key, _)| key.from < hour);
         over.map(|(key, spent)| SpentRow { key, spent }).collect()
@@ -120,7 +124,14 @@ mod tests {
 
     fn holding(nodes: u32, doing: Doing) -> Holding {
         let text = |text: &str| text.to_owned();
-        Holding { account: text("ml"), user: text("alice"), node_type: text("a100"), nodes, gpus: 4 * nodes, doing }
+        Holding {
+            account: text("ml"),
+            user: text("alice"),
+            node_type: text("a100"),
+            nodes,
+            gpus: 4 * nodes,
+            doing,
+        }
     }
 
     fn of(rows: &[SpentRow]) -> Vec<(i64, [f64; 5])> {

@@ -14,7 +14,8 @@ fn ticket(site: &Site, user: &str) -> String {
 
 fn open(site: &Site, ticket: &str, headers: &[(&str, &str)]) -> http::Answer {
     let body = json!({ "ticket": ticket }).to_string();
-    let headers: Vec<(&str, &str)> = headers.iter().copied().chain([("content-type", "application/json")]).collect();
+    let headers: Vec<(&str, &str)> =
+        headers.iter().copied().chain([("content-type", "application/json")]).collect();
     http::send(site.port(), "POST", "/v1/web/sessions", &headers, body.as_bytes()).expect("an answer")
 }
 
@@ -48,7 +49,10 @@ fn a_link_opens_one_session_which_reads_as_its_owner() {
     let secret = session["secret"].as_str().expect("a secret").to_owned();
     assert_eq!(open(&site, &ticket, &[]).status, 401, "a link is for once");
     let status = read(&site, &secret, "/v1/status?nodes=false").json();
-    assert_eq!((status["jobs"][0]["job"].as_u64(), status["nodes"].as_array().map(Vec::len)), (Some(u64::from(job)), Some(0)));
+    assert_eq!(
+        (status["jobs"][0]["job"].as_u64(), status["nodes"].as_array().map(Vec::len)),
+        (Some(u64::from(job)), Some(0))
+    );
     // It reads, and nothing else.
     let order = json!({ "control": "paused" });
     let answer = http::post(site.port(), "/v1/control", &order, Some(&secret)).expect("an answer");
@@ -56,11 +60,19 @@ fn a_link_opens_one_session_which_reads_as_its_owner() {
     assert!(!site.log().contains(&secret) && !site.log().contains(&ticket), "secrets are in no log");
     // Bob's session does not show alice's job.
     let bobs = open(&site, &self::ticket(&site, "bob"), &[]).json();
-    let map = read(&site, bobs["secret"].as_str().expect("a secret"), &format!("/v1/timeline?from={}&to={}", clock() - 600, clock()));
+    let map = read(
+        &site,
+        bobs["secret"].as_str().expect("a secret"),
+        &format!("/v1/timeline?from={}&to={}", clock() - 600, clock()),
+    );
     let codes = codes(&map.json());
     assert!(codes.contains(&6) && codes.iter().all(|code| *code <= 6), "hers is one of somebody: {codes:?}");
     let page = http::get(site.port(), "/").expect("the page");
-    assert!(page.status == 200 && page.body.contains("page.js") && !page.body.contains("alice"), "{}", page.body);
+    assert!(
+        page.status == 200 && page.body.contains("page.js") && !page.body.contains("alice"),
+        "{}",
+        page.body
+    );
 }
 
 /// What nodes were used for, as codes.
@@ -89,10 +101,17 @@ fn the_map_and_the_report_agree_with_accounting() {
     for row in map["rows"].as_array().expect("rows") {
         for run in row["runs"].as_array().expect("runs") {
             let [from, to, code] = [0, 1, 2].map(|i| run[i].as_u64().expect("a number"));
-            secs[match code { 1 => 0, 2..=5 => 1, _ => 2 }] += to - from;
+            secs[match code {
+                1 => 0,
+                2..=5 => 1,
+                _ => 2,
+            }] += to - from;
         }
     }
-    let report = site.must("root", &["infill", "report", "--since", &begin.to_string(), "--until", &end.to_string(), "--json"]);
+    let report = site.must(
+        "root",
+        &["infill", "report", "--since", &begin.to_string(), "--until", &end.to_string(), "--json"],
+    );
     let report: Value = serde_json::from_str(&report).expect("a report");
     let hours = |name: &str| report[name].as_f64().expect("hours") * 3600.0;
     let near = |map: u64, accounting: f64| (map as f64 - accounting).abs() <= 0.1 * accounting + 16.0;

@@ -56,7 +56,8 @@ pub struct ReportArgs {
 }
 
 fn month(text: &str) -> Result<NaiveDate, String> {
-    NaiveDate::parse_from_str(&format!("{text}-01"), "%Y-%m-%d").map_err(|_| "expected YYYY-MM, such as 2026-10".to_owned())
+    NaiveDate::parse_from_str(&format!("{text}-01"), "%Y-%m-%d")
+        .map_err(|_| "expected YYYY-MM, such as 2026-10".to_owned())
 }
 
 /// Runs `infill report`.
@@ -94,7 +95,8 @@ fn stretch(args: &ReportArgs, now: UnixTime) -> (UnixTime, UnixTime) {
     let begin = |day: NaiveDate| UnixTime(day.and_time(chrono::NaiveTime::MIN).and_utc().timestamp());
     let today = chrono::DateTime::from_timestamp(now.0, 0).map_or(NaiveDate::MIN, |at| at.date_naive());
     let this_month = today.with_day(1).unwrap_or(today);
-    let month = args.month.unwrap_or_else(|| this_month.checked_sub_months(Months::new(1)).unwrap_or(this_month));
+    let month =
+        args.month.unwrap_or_else(|| this_month.checked_sub_months(Months::new(1)).unwrap_or(this_month));
     let next = month.checked_add_months(Months::new(1)).unwrap_or(month);
     (begin(month), begin(next))
 }
@@ -114,17 +116,21 @@ async fn ask_slurm(sacct: &str, (from, to): (UnixTime, UnixTime), sums: &mut Sum
     let mut day = from;
     while day < to {
         let end = (day + DAY_SECS).min(to);
-        let text = command::run_in_utc(SACCT_TIMEOUT, sacct, &asked(day, end).each_ref().map(String::as_str)).await;
+        let text =
+            command::run_in_utc(SACCT_TIMEOUT, sacct, &asked(day, end).each_ref().map(String::as_str)).await;
         let text = text.map_err(|e| Exit::Failed.because(anyhow!(e)))?;
         let name = Path::new(sacct);
         let is_last = end == to;
-        told(name, traces::read_runs(name, Cursor::new(text), |run| {
-            let ended_here = run.end.is_some_and(|at| (day..end).contains(&at));
-            let runs_on = is_last && run.end.is_none_or(|at| at >= end);
-            if ended_here || runs_on {
-                sums.add(&run);
-            }
-        }))?;
+        told(
+            name,
+            traces::read_runs(name, Cursor::new(text), |run| {
+                let ended_here = run.end.is_some_and(|at| (day..end).contains(&at));
+                let runs_on = is_last && run.end.is_none_or(|at| at >= end);
+                if ended_here || runs_on {
+                    sums.add(&run);
+                }
+            }),
+        )?;
         line.at(end.secs_since(from) / secs);
         day = end;
     }

@@ -40,7 +40,9 @@ pub struct Waits {
 impl Waits {
     fn of(mut secs: Vec<f64>) -> Waits {
         secs.sort_by(f64::total_cmp);
-        let rank = |share: f64| secs.get(((secs.len() as f64 * share).ceil() as usize).max(1) - 1).copied().unwrap_or(0.0);
+        let rank = |share: f64| {
+            secs.get(((secs.len() as f64 * share).ceil() as usize).max(1) - 1).copied().unwrap_or(0.0)
+        };
         Waits { count: secs.len(), median_s: rank(0.5), p99_s: rank(0.99), max_s: rank(1.0) }
     }
 }
@@ -119,7 +121,17 @@ impl Sums {
     /// Of a stretch of time; `ours` is the malleable partition.
     pub fn new(from: UnixTime, to: UnixTime, now: UnixTime, ours: &str) -> Sums {
         let ours = ours.to_owned();
-        Sums { from, to, now, ours, waits: Vec::new(), main_secs: 0.0, secs: 0.0, gpu_secs: 0.0, joules: None }
+        Sums {
+            from,
+            to,
+            now,
+            ours,
+            waits: Vec::new(),
+            main_secs: 0.0,
+            secs: 0.0,
+            gpu_secs: 0.0,
+            joules: None,
+        }
     }
 
     /// Takes in a run. Wings count as node-time, and as no jobs.
@@ -161,7 +173,8 @@ impl Sums {
             gpu_hours: self.gpu_secs / HOUR_SECS,
             like_nodes: self.secs / HOUR_SECS / hours,
             seen_node_hours: seen.held_secs() / HOUR_SECS,
-            useful: (seen.held_secs() > 0.0).then(|| (seen.useful_secs + seen.probing_secs) / seen.held_secs()),
+            useful: (seen.held_secs() > 0.0)
+                .then(|| (seen.useful_secs + seen.probing_secs) / seen.held_secs()),
             kwh: self.joules.map(|joules| joules / 3.6e6),
             rows: rows(view, by),
         }

@@ -6,7 +6,8 @@ use sqlx::query::Query;
 
 use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
 use crate::model::{
-    EndedGap, EndedJob, JobId, MainDelay, PackedHour, Profile, ProfileFilter, ProfileKey, RoundSummary, SpentRow, UnixTime,
+    EndedGap, EndedJob, JobId, MainDelay, PackedHour, Profile, ProfileFilter, ProfileKey, RoundSummary,
+    SpentRow, UnixTime,
 };
 use crate::store::port::{
     GenerationRecord, KeptSince, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store,

@@ -6,9 +6,8 @@ use sqlx::Row as _;
 
 use super::{Db, Row};
 use crate::model::{
-    EndedGap, EndedJob, ExecPlan, JobId, MainDelay, NodeName, NodeType, PackedHour, Profile, ProfileKey, Spent, SpentKey, SpentRow,
-    UnixTime,
-    UserId,
+    EndedGap, EndedJob, ExecPlan, JobId, MainDelay, NodeName, NodeType, PackedHour, Profile, ProfileKey,
+    Spent, SpentKey, SpentRow, UnixTime, UserId,
 };
 use crate::store::port::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 

@@ -6,7 +6,9 @@ use sqlx::QueryBuilder;
 
 use super::rows::{signed, to_json};
 use super::{Connection, filter, text};
-use crate::model::{EndedGap, EndedJob, MainDelay, PackedHour, Profile, ProfileFilter, ProfileKey, SpentRow, UnixTime};
+use crate::model::{
+    EndedGap, EndedJob, MainDelay, PackedHour, Profile, ProfileFilter, ProfileKey, SpentRow, UnixTime,
+};
 use crate::store::port::{GenerationRecord, KeptSince, LeadRecord, Measurement, RoundRecord};
 
 /// Most rounds that are kept, besides what `prune` deletes by age: a day of rounds every five seconds. On a
@@ -163,8 +165,10 @@ pub(super) async fn hour(tx: &mut Connection, hour: &PackedHour) -> Done<()> {
 
 pub(super) async fn spent(tx: &mut Connection, rows: &[SpentRow]) -> Done<()> {
     // SQLite keeps no NaN, and nobody could use one.
-    let sound: Vec<_> =
-        rows.iter().filter(|row| row.spent.held_secs().is_finite() && row.spent.gpu_secs.is_finite()).collect();
+    let sound: Vec<_> = rows
+        .iter()
+        .filter(|row| row.spent.held_secs().is_finite() && row.spent.gpu_secs.is_finite())
+        .collect();
     for rows in sound.chunks(ROWS_AT_ONCE) {
         let mut query = QueryBuilder::new(
             "INSERT INTO node_time (began_at, account, owner, node_type, useful_secs, rescale_secs, preempted_secs, \
