@@ -5,6 +5,7 @@
 
 mod agent;
 mod document;
+mod figures;
 pub mod headers;
 mod history;
 mod operator;
@@ -17,6 +18,7 @@ mod web;
 
 pub use agent::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
 pub use document::{ErrorBody, SCHEMA};
+pub use figures::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS, LONGEST_OF_NODES_SECS};
 pub use history::{EndedTaken, ImportEndedRequest, MAX_ENDED};
 pub use operator::{
     ControlRequest, EndView, Generations, Hidden, IdleShare, JobView, LengthsView, NodeFailure, NodeKind,
@@ -24,7 +26,7 @@ pub use operator::{
 };
 pub use profiles::{
     Counted, CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED,
-    MAX_PROFILES, ProfileView, ProfilesView,
+    MAX_PROFILES, ProfileFigureQuery, ProfileView, ProfilesView,
 };
 pub use report::{MOST_DELAYS, ReportQuery, ReportView};
 pub use rounds::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView};

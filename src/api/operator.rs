@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Control, Credential, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, Report,
-    UnixTime,
+    Control, Credential, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, ProfileKey,
+    Report, UnixTime,
 };
 
 /// An administrator's order: `POST /v1/control`. The credential's purpose is `control`.
@@ -228,6 +228,9 @@ pub struct JobView {
     /// Why its turn comes when it does: what is expected of its length, and what its owner has had.
     #[serde(default)]
     pub turn: String,
+    /// The profile that it measures, on its usual type of nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileKey>,
     /// Its execution plans on the nodes that it has, where it holds any and has several: the one
     /// that it runs, and then the best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -29,6 +29,12 @@ pub const PROFILE_HISTORY: &str = "/v1/profiles/history";
 /// What nodes were used for over time (`GET`).
 pub const TIMELINE: &str = "/v1/timeline";
 
+/// Drawings over time (`GET`), as a pattern.
+pub const FIGURE: &str = "/v1/figures/{kind}";
+
+/// A profile's curve as a drawing (`GET`).
+pub const PROFILE_FIGURE: &str = "/v1/profiles/figure";
+
 /// What came of lending idle nodes, in numbers (`GET`).
 pub const REPORT: &str = "/v1/report";
 

@@ -146,7 +146,7 @@ impl<'a> Sight<'a> {
                     job.turn.clear();
                 }
                 if self.private.profiles() {
-                    (job.ends, job.plans) = (None, Vec::new());
+                    (job.ends, job.plans, job.profile) = (None, Vec::new(), None);
                 }
             }
             self.clean(&mut job.turn);

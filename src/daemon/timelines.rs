@@ -2,69 +2,146 @@
 //! for those who ask next.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::model::{PackedHour, UnixTime};
 use crate::store::{Store, StoreError};
-use crate::timeline::{HOUR_SECS, Hour};
+use crate::timeline::{self, HOUR_SECS, Hour, PARTS};
 
 /// Most hours that are kept unpacked: on a large machine some hundred kilobytes each.
 const MOST_KEPT: usize = 96;
+
+/// Most hours of which sums are kept: a month.
+const MOST_SUMS: usize = 31 * 24;
+
+/// Hours that are read at once.
+const AT_ONCE: usize = 12;
 
 /// An hour of which the store has nothing may still be on its way there for so long after its end, seconds.
 const ON_ITS_WAY_SECS: i64 = HOUR_SECS;
 
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Timelines {
-    /// By their begins; `None` where the store has nothing.
-    over: Mutex<BTreeMap<UnixTime, Option<Arc<Hour>>>>,
+    hours: Kept<Arc<Hour>>,
+    sums: Kept<[f64; PARTS]>,
+}
+
+impl Default for Timelines {
+    fn default() -> Self {
+        Timelines { hours: Kept::new(MOST_KEPT), sums: Kept::new(MOST_SUMS) }
+    }
+}
+
+/// A stretch of time that is asked about, and what is under way in it.
+#[derive(Clone, Debug)]
+pub struct Stretch {
+    /// The present hour, as far as it is known.
+    pub under_way: Option<Hour>,
+    /// Begin.
+    pub from: UnixTime,
+    /// End.
+    pub to: UnixTime,
+    /// The moment.
+    pub now: UnixTime,
+}
+
+impl Stretch {
+    /// The begins of the hours that are over.
+    fn over(&self) -> impl Iterator<Item = UnixTime> {
+        let present = self.under_way.as_ref().map_or(self.now, |hour| hour.from);
+        begins(self.from, self.to).take_while(move |begin| *begin < present)
+    }
+
+    /// The present hour, if it reaches into the stretch.
+    fn present(self) -> Option<Hour> {
+        self.under_way.filter(|hour| hour.from < self.to && hour.from + HOUR_SECS > self.from)
+    }
 }
 
 impl Timelines {
-    /// The hours that reach into a stretch of time, the earliest first; `under_way` is the present one.
+    /// The hours that reach into a stretch of time, the earliest first.
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn between(
-        &self,
-        store: &dyn Store,
-        under_way: Option<Hour>,
-        from: UnixTime,
-        to: UnixTime,
-        now: UnixTime,
-    ) -> Result<Vec<Arc<Hour>>, StoreError> {
-        let present = under_way.as_ref().map_or(now, |hour| hour.from);
-        let begins = || begins(from, to).filter(|begin| *begin < present);
-        let missing: Vec<UnixTime> = begins().filter(|begin| !self.knows(*begin)).collect();
-        if let (Some(first), Some(last)) = (missing.first(), missing.last()) {
-            let packed = store.hours(*first, *last + 1, missing.len() as u32).await?;
-            let unpacked = tokio::task::spawn_blocking(move || unpack(&packed)).await.unwrap_or_default();
-            self.keep(&missing, unpacked, now);
-        }
-        let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut hours: Vec<Arc<Hour>> =
-            begins().filter_map(|begin| over.get(&begin).cloned().flatten()).collect();
-        hours.extend(under_way.filter(|hour| hour.from < to && hour.from + HOUR_SECS > from).map(Arc::new));
+    pub async fn between(&self, store: &dyn Store, stretch: Stretch) -> Result<Vec<Arc<Hour>>, StoreError> {
+        self.hours.fill(store, &stretch, Arc::new).await?;
+        let mut hours: Vec<Arc<Hour>> = stretch.over().filter_map(|begin| self.hours.get(begin)).collect();
+        hours.extend(stretch.present().map(Arc::new));
         Ok(hours)
     }
 
-    fn knows(&self, begin: UnixTime) -> bool {
-        self.over.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&begin)
+    /// The same hours' node-seconds by what they went into, with the begin of each.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn sums(
+        &self,
+        store: &dyn Store,
+        stretch: Stretch,
+    ) -> Result<Vec<(UnixTime, [f64; PARTS])>, StoreError> {
+        self.sums.fill(store, &stretch, |hour| timeline::sums(&hour)).await?;
+        let over = stretch.over().filter_map(|begin| self.sums.get(begin).map(|sums| (begin, sums)));
+        let mut sums: Vec<(UnixTime, [f64; PARTS])> = over.collect();
+        sums.extend(stretch.present().map(|hour| (hour.from, timeline::sums(&hour))));
+        Ok(sums)
+    }
+}
+
+/// Something of each hour that is over, by their begins; `None` where the store has nothing.
+#[derive(Debug)]
+struct Kept<T> {
+    known: Mutex<BTreeMap<UnixTime, Option<T>>>,
+    most: usize,
+}
+
+impl<T: Clone + Send + 'static> Kept<T> {
+    fn new(most: usize) -> Kept<T> {
+        Kept { known: Mutex::default(), most }
+    }
+
+    /// Each value is replaced at once: a thread that panicked leaves all whole.
+    fn known(&self) -> MutexGuard<'_, BTreeMap<UnixTime, Option<T>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, begin: UnixTime) -> Option<T> {
+        self.known().get(&begin).cloned().flatten()
+    }
+
+    /// Reads what is not known yet of the hours that are over.
+    async fn fill(
+        &self,
+        store: &dyn Store,
+        stretch: &Stretch,
+        make: fn(Hour) -> T,
+    ) -> Result<(), StoreError> {
+        let missing: Vec<UnixTime> = {
+            let known = self.known();
+            stretch.over().filter(|begin| !known.contains_key(begin)).collect()
+        };
+        for some in missing.chunks(AT_ONCE) {
+            let (first, last) = (some[0], some[some.len() - 1]);
+            let reach = (last.0 - first.0) / HOUR_SECS + 1;
+            let packed = store.hours(first, last + 1, reach as u32).await?;
+            let found = tokio::task::spawn_blocking(move || unpack(&packed, make)).await.unwrap_or_default();
+            self.keep(some, found, stretch.now);
+        }
+        Ok(())
     }
 
     /// Keeps what the store had of these hours; the earliest of all make room.
-    fn keep(&self, asked: &[UnixTime], mut found: BTreeMap<UnixTime, Arc<Hour>>, now: UnixTime) {
-        let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+    fn keep(&self, asked: &[UnixTime], mut found: BTreeMap<UnixTime, T>, now: UnixTime) {
+        let mut known = self.known();
         for begin in asked {
             let hour = found.remove(begin);
             let is_settled = hour.is_some() || *begin + HOUR_SECS + ON_ITS_WAY_SECS < now;
             if is_settled {
-                over.insert(*begin, hour);
+                known.insert(*begin, hour);
             }
         }
-        while over.len() > MOST_KEPT.max(asked.len()) {
-            over.pop_first();
+        while known.len() > self.most.max(asked.len()) {
+            known.pop_first();
         }
     }
 }
@@ -77,9 +154,9 @@ fn begins(from: UnixTime, to: UnixTime) -> impl Iterator<Item = UnixTime> {
 }
 
 /// Those that can be read.
-fn unpack(packed: &[PackedHour]) -> BTreeMap<UnixTime, Arc<Hour>> {
+fn unpack<T>(packed: &[PackedHour], make: fn(Hour) -> T) -> BTreeMap<UnixTime, T> {
     let read = |packed: &PackedHour| match Hour::unpack(packed) {
-        Ok(hour) => Some((hour.from, Arc::new(hour))),
+        Ok(hour) => Some((hour.from, make(hour))),
         Err(e) => {
             tracing::warn!("what nodes were used for from {} on cannot be read: {e}", packed.from);
             None
@@ -113,8 +190,14 @@ mod tests {
         let (timelines, now) = (Timelines::default(), UnixTime(7200 + 5 * 3600 + 600));
         let between = async |from: i64, to: i64| -> Vec<i64> {
             let under_way = Some(hours(7200 + 5 * 3600, 1).remove(0));
-            let (from, to) = (UnixTime(from), UnixTime(to));
-            let found = timelines.between(store.as_ref(), under_way, from, to, now).await.unwrap();
+            let stretch = Stretch { under_way, from: UnixTime(from), to: UnixTime(to), now };
+            let sums = timelines.sums(store.as_ref(), stretch.clone()).await.unwrap();
+            let found = timelines.between(store.as_ref(), stretch).await.unwrap();
+            let sums: Vec<(UnixTime, f64)> =
+                sums.iter().map(|(begin, sums)| (*begin, sums.iter().sum())).collect();
+            let whole: Vec<(UnixTime, f64)> =
+                found.iter().map(|hour| (hour.from, f64::from(hour.secs))).collect();
+            assert_eq!(sums, whole, "of one idle node");
             found.iter().map(|hour| (hour.from.0 - 7200) / 3600).collect()
         };
         assert_eq!(between(7300, 100_000).await, [0, 1, 5]);
@@ -128,10 +211,10 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let (timelines, now) = (Timelines::default(), UnixTime(10_000_000));
-        let asked: Vec<UnixTime> = (0..MOST_KEPT as i64 * 2).map(|hour| UnixTime(hour * HOUR_SECS)).collect();
-        asked.iter().for_each(|begin| timelines.keep(&[*begin], BTreeMap::new(), now));
-        assert!(!timelines.knows(asked[0]) && timelines.knows(asked[asked.len() - 1]));
-        assert_eq!(timelines.over.lock().unwrap().len(), MOST_KEPT);
+        let (kept, now) = (Kept::<u8>::new(96), UnixTime(10_000_000));
+        let asked: Vec<UnixTime> = (0..192).map(|hour| UnixTime(hour * HOUR_SECS)).collect();
+        asked.iter().for_each(|begin| kept.keep(&[*begin], BTreeMap::new(), now));
+        assert!(!kept.known().contains_key(&asked[0]) && kept.known().contains_key(&asked[191]));
+        assert_eq!(kept.known().len(), 96);
     }
 }

@@ -176,6 +176,7 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
         ends: ahead.as_ref().and_then(|(f, ahead, unit)| ends(state, f, ahead, *unit)),
         turn: ahead.as_ref().map(|(f, ahead, _)| state.scene.turns().in_words(f, ahead)).unwrap_or_default(),
         changing: facts.as_ref().map(|f| state.scene.changing_in_words(f)).unwrap_or_default(),
+        profile: facts.as_ref().map(|f| state.scene.subject(f).key),
         plans: facts.as_ref().map(|f| plans(state, f)).unwrap_or_default(),
     })
 }

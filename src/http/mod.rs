@@ -10,6 +10,7 @@ mod agents;
 mod auth;
 mod browsers;
 mod control;
+mod figures;
 mod guests;
 mod history;
 mod profiles;

@@ -11,7 +11,8 @@ use crate::daemon::context::Context;
 
 use super::access::Access;
 use super::{
-    agents, browsers, control, history, profiles, read, readers, report, rounds, standby, timeline, web,
+    agents, browsers, control, figures, history, profiles, read, readers, report, rounds, standby, timeline,
+    web,
 };
 
 /// A route.
@@ -39,6 +40,7 @@ pub const ROUTES: &[Route] = &[
     route(paths::WEB_SESSIONS, Access::Changes, || post(web::session)),
     route(paths::REPORT, Access::Reads, || get(report::report)),
     route(paths::TIMELINE, Access::Reads, || get(timeline::timeline)),
+    route(paths::FIGURE, Access::Reads, || get(figures::figure)),
     route(paths::STATUS, Access::Reads, || get(read::status)),
     route(paths::ROUND, Access::Reads, || get(read::round)),
     route(paths::ROUNDS, Access::Reads, || get(rounds::list)),
@@ -47,6 +49,7 @@ pub const ROUTES: &[Route] = &[
     route(paths::GENERATIONS, Access::Reads, || get(read::generations)),
     route(paths::PROFILES, Access::Computes, || get(profiles::list)),
     route(paths::PROFILE_HISTORY, Access::Reads, || get(profiles::history)),
+    route(paths::PROFILE_FIGURE, Access::Computes, || get(profiles::figure)),
     route(paths::FORGET_PROFILES, Access::Changes, || post(profiles::forget)),
     route(paths::IMPORT_PROFILES, Access::Changes, || {
         post(profiles::import).layer(DefaultBodyLimit::max(profiles::MAX_IMPORT_BODY))

@@ -107,7 +107,7 @@ impl Secret {
         if path == paths::REPORT {
             return private.usage || private.users;
         }
-        if path == paths::PROFILES || path == paths::PROFILE_HISTORY {
+        if [paths::PROFILES, paths::PROFILE_HISTORY, paths::PROFILE_FIGURE].contains(&path) {
             return private.profiles();
         }
         match self {
@@ -147,11 +147,10 @@ fn told(path: &str) -> Option<(String, Vec<Secret>)> {
         paths::GENERATIONS => (paths::generations(JobId(424_201)), vec![Job, Generation]),
         paths::PROFILES => (path.to_owned(), vec![User, Profile]),
         paths::PROFILE_HISTORY => (format!("{path}?{key}"), vec![Job]),
+        paths::FIGURE => ("/v1/figures/nodes?from=997200&to=1000800".to_owned(), vec![]),
+        paths::PROFILE_FIGURE => (format!("{path}?{key}"), vec![Profile]),
         paths::REPORT => (format!("{path}?from=0&to=2000000000"), vec![User]),
-        paths::TIMELINE => {
-            let end = now().0 + 60;
-            (format!("{path}?from={}&to={end}", end - 3600), vec![Node])
-        }
+        paths::TIMELINE => (format!("{path}?from=997200&to=1000800"), vec![Node]),
         _ => return None,
     };
     Some((asked, secrets))
@@ -212,6 +211,9 @@ impl Daemon {
         let state = State::new(Arc::new(config), now());
         let (context, _queue) = Context::new(services, state, LeadStanding::Alone, now());
         let context = Arc::new(context);
+        look(&context).await;
+        // What nodes are used for lasts from look to look.
+        slurm.edit(|world| world.taken_at = world.taken_at + 30);
         look(&context).await;
         remember(&context).await;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -411,6 +413,8 @@ async fn only_owners_and_administrators_change_anything() {
     assert_eq!(tables.len(), 1, "what is private changes nothing of that: {tables:?}");
     // Nobody, other, owner, operator, administrator.
     insta::assert_snapshot!(tables[0], @r"
+    /v1/web/links 400 200 200 200 200
+    /v1/web/sessions 401 401 401 401 401
     /v1/profiles/forget 400 403 200 403 200
     /v1/profiles/import 400 403 200 403 200
     /v1/history/import 400 403 403 403 200

@@ -20,6 +20,7 @@ use crate::api::{
 use crate::clock::now;
 use crate::daemon::context::Context;
 use crate::daemon::sight::{Sight, Viewer};
+use crate::daemon::timelines::Stretch;
 use crate::model::UnixTime;
 use crate::timeline::{self, Asked, Map, PARTS, Rows};
 
@@ -47,8 +48,8 @@ pub async fn timeline(
     }
     let under_way = context.state().chronicle.hour();
     let seen = under_way.as_ref().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs));
-    let hours =
-        context.timelines.between(context.store.as_ref(), under_way, query.from, query.to, now()).await?;
+    let stretch = Stretch { under_way, from: query.from, to: query.to, now: now() };
+    let hours = context.timelines.between(context.store.as_ref(), stretch).await?;
     let private = context.doors.private();
     // Of nodes that are private only all together are shown.
     let is_whole = private.nodes && !viewer.all;

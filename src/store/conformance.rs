@@ -269,6 +269,14 @@ async fn spent(store: &dyn Store) -> Result<(), String> {
     let all = vec![both, rows[3].clone(), rows[1].clone()];
     same("all hours together", &ok(between(0, i64::MAX).await)?, &all)?;
     same("none", &ok(between(7201, i64::MAX).await)?, &Vec::new())?;
+    let by_hour = async |from, to, limit| store.spent_by_hour(UnixTime(from), UnixTime(to), limit).await;
+    let hours = vec![
+        (UnixTime(3600), rows[0].spent.plus(&rows[1].spent)),
+        (UnixTime(7200), rows[2].spent.plus(&rows[3].spent)),
+    ];
+    same("hour by hour", &ok(by_hour(0, i64::MAX, 9).await)?, &hours)?;
+    same("the first hour", &ok(by_hour(0, i64::MAX, 1).await)?, &hours[..1].to_vec())?;
+    same("the second hour", &ok(by_hour(3601, 7201, 9).await)?, &hours[1..].to_vec())?;
     let more = row(7200, "alice", "b", 5.0);
     ok(store.put_spent(std::slice::from_ref(&more)).await)?;
     same("an hour that goes on", &ok(between(7200, 7201).await)?, &vec![rows[2].clone(), more])

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::model::GenerationRecord;
 use crate::model::{
     EndedGap, EndedJob, JobId, MainDelay, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report,
-    RoundSummary, SpentRow, UnixTime, UserId,
+    RoundSummary, Spent, SpentRow, UnixTime, UserId,
 };
 
 /// What went wrong at the store.
@@ -181,6 +181,13 @@ pub trait Store: Send + Sync {
     /// What became of the node-time of the hours that began from `from` on and before `to`, of each account,
     /// user and type of nodes in all; ordered by these.
     async fn spent(&self, from: UnixTime, to: UnixTime) -> Result<Vec<SpentRow>, StoreError>;
+    /// The same by the hour, of everybody together, the earliest first, at most `limit`.
+    async fn spent_by_hour(
+        &self,
+        from: UnixTime,
+        to: UnixTime,
+        limit: u32,
+    ) -> Result<Vec<(UnixTime, Spent)>, StoreError>;
     /// Adds main jobs that started where ours were; one that is there already stays.
     async fn add_delays(&self, delays: &[MainDelay]) -> Result<(), StoreError>;
     /// Those that started from `from` on and before `to`, the earliest first, at most `limit`.

@@ -179,6 +179,15 @@ fn mixed(hours: &[Arc<Hour>], asked: &Asked, roster: &Roster<'_>, range: std::op
     Rows::Mixtures { nodes, shares }
 }
 
+/// Node-seconds of an hour by the [`PARTS`].
+pub fn sums(hour: &Hour) -> [f64; PARTS] {
+    let mut sums = [0.0; PARTS];
+    for (_, from, to, used) in hour.spans().into_iter().filter(|(.., used)| *used != NodeUse::Unknown) {
+        sums[part(used)] += f64::from(to - from);
+    }
+    sums
+}
+
 fn part(used: NodeUse) -> usize {
     match used {
         NodeUse::Main => 0,
@@ -257,6 +266,12 @@ mod tests {
         let sums: Vec<f32> = shares.chunks(PARTS).map(|parts| parts.iter().sum()).collect();
         assert!((sums[0] - 1.0).abs() < 1e-4 && (sums[1] - 0.5).abs() < 1e-4, "{sums:?}");
         assert!((shares[PARTS + 2] - 0.5).abs() < 1e-4, "n10 was there for half of it");
+    }
+
+    #[test]
+    fn an_hour_is_added_up() {
+        assert_eq!(sums(&hours()[0]), [3600.0, 1800.0, 1800.0, 0.0, 0.0, 0.0]);
+        assert_eq!(sums(&Hour::default()), [0.0; PARTS]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod spending;
 mod uses;
 
 pub use chunk::{ChunkError, Hour};
-pub use map::{Asked, Map, PARTS, Rows, Run, map};
+pub use map::{Asked, Map, PARTS, Rows, Run, map, sums};
 pub use recorder::{HOLDS_SECS, HOUR_SECS, Recorder};
 pub use spending::{Doing, Holding, Spending};
 pub use uses::NodeUse;

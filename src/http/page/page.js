@@ -13,13 +13,16 @@ const WORDS = {
   refused: "idle, and not for infill", down: "down", unknown: "unknown",
 };
 const KEPT = "infill-session";
+const FIGURES = ["nodes", "node_time", "delays"];
+const FIGURES_EVERY = 300; // seconds
+const MOST_ROWS = 500;
 
 const at = (id) => document.getElementById(id);
 const seconds = () => Math.floor(Date.now() / 1000);
 
 /** What is shown, and what is known. */
 const view = { span: 6 * 3600, end: null, first: 0, count: null };
-const known = { status: null, map: null, nodes: 0, live: true, chosen: null, skew: 0 };
+const known = { status: null, map: null, nodes: 0, live: true, chosen: null, skew: 0, days: 1, drawnAt: 0 };
 
 // Who asks.
 
@@ -94,7 +97,7 @@ async function loadStatus() {
   if (last) known.skew = Math.min(0, last - seconds()) < -3600 ? last - seconds() : 0;
   showStanding();
   showJobs();
-  showDetail();
+  await showDetail();
 }
 
 // Drawing.
@@ -255,11 +258,11 @@ function fill(table, heads, rows) {
   table.tBodies[0].replaceChildren(...rows.map((row) => cells("td", row)));
 }
 
-function chooser(kind, name) {
+function chooser(kind, name, profile) {
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = name;
-  button.addEventListener("click", () => choose({ kind, name: String(name) }, true));
+  button.addEventListener("click", () => choose({ kind, name: String(name), profile }, true));
   return button;
 }
 
@@ -301,9 +304,65 @@ function showJobs() {
   fill(at("jobs"), ["Job", "Name", "User", "State", "Nodes", "Samples/s", "Rescales", "Why"], rows);
 }
 
+// Figures, which the daemon draws.
+
+/** A drawing with its numbers as a table. */
+function figure(told) {
+  const box = document.createElement("figure");
+  if (told.svg) {
+    const drawing = document.createElement("img");
+    drawing.alt = told.title;
+    drawing.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(told.svg)}`;
+    box.append(drawing);
+  } else {
+    box.append(told.title);
+  }
+  const [more, summary, table] = ["details", "summary", "table"].map((name) => document.createElement(name));
+  summary.textContent = `As a table: ${told.title}`;
+  table.append(document.createElement("thead"), document.createElement("tbody"));
+  const isTime = (head) => head === "from" || head === "at";
+  const word = (value, column) => (column === 0 && isTime(told.heads[0]) ? clock(value) : String(value));
+  fill(table, told.heads, told.rows.slice(-MOST_ROWS).map((row) => row.map(word)));
+  const wide = document.createElement("div");
+  wide.className = "wide";
+  wide.append(table);
+  more.append(summary, wide);
+  box.append(more);
+  return box;
+}
+
+async function loadFigures() {
+  known.drawnAt = seconds();
+  const to = seconds() + known.skew;
+  const zone = -new Date().getTimezoneOffset() * 60;
+  const query = new URLSearchParams({ from: to - known.days * 86400, to, zone });
+  const told = await Promise.all(FIGURES.map((kind) => ask(`v1/figures/${kind}?${query}`)));
+  const open = [...at("figures").querySelectorAll("details")].map((more) => more.open);
+  at("figures").replaceChildren(...told.map(figure));
+  at("figures").querySelectorAll("details").forEach((more, i) => { more.open = open[i] ?? false; });
+}
+
+/** Profiles are shown to those whom the daemon knows. */
+async function loadProfiles() {
+  if (!sessionStorage.getItem(KEPT)) return;
+  const { profiles } = await ask("v1/profiles");
+  at("profiles-section").hidden = false;
+  const row = (p) => [
+    chooser("profile", p.name, p), p.user, p.node_type, p.exec_plan, p.points.length, p.jobs, clock(p.updated_at),
+  ];
+  fill(at("profiles"), ["Profile", "User", "Type of nodes", "Plan", "Sizes measured", "Jobs", "Last learned"], profiles.slice(0, MOST_ROWS).map(row));
+}
+
+const keyOf = ({ user, name, node_type, exec_plan, batch }) => ({ user, name, node_type, exec_plan, batch });
+
+async function profileFigure(profile, job) {
+  const here = job?.rate ? { at: job.nodes.length, rate: job.rate } : {};
+  return figure(await ask(`v1/profiles/figure?${new URLSearchParams({ ...keyOf(profile), ...here })}`));
+}
+
 function choose(what, focus) {
-  known.chosen = what;
-  showDetail(focus);
+  [known.chosen, known.more] = [what, null];
+  showDetail(focus).catch(complain);
 }
 
 async function showDetail(focus) {
@@ -311,9 +370,10 @@ async function showDetail(focus) {
   at("detail").hidden = !chosen;
   if (!chosen) return;
   const { kind, name } = chosen;
-  at("detail-title").textContent = kind === "job" ? `Job ${name}` : `Node ${name}`;
+  at("detail-title").textContent = `${{ job: "Job", node: "Node", profile: "Profile" }[kind]} ${name}`;
   if (focus) at("detail-title").focus();
-  const entries = kind === "job" ? jobWords(name) : nodeWords(name);
+  const words = { job: jobWords, node: nodeWords, profile: () => [] }[kind];
+  const entries = words(name);
   const list = [];
   for (const [term, words] of entries.filter(([, words]) => words !== null && words !== undefined && words !== "")) {
     const [dt, dd] = [document.createElement("dt"), document.createElement("dd")];
@@ -322,11 +382,30 @@ async function showDetail(focus) {
     list.push(dt, dd);
   }
   at("detail-words").replaceChildren(...list);
-  if (kind !== "job") return fill(at("detail-table"), [], []);
-  const { generations } = await ask(`v1/jobs/${encodeURIComponent(name)}/generations`);
+  await showMore(chosen);
+}
+
+/** What is asked for once, and again when a job has another generation. */
+async function showMore(chosen) {
+  const job = chosen.kind === "job" ? known.status?.jobs.find((j) => String(j.job) === chosen.name) : null;
+  const state = `${chosen.kind} ${chosen.name} ${JSON.stringify(chosen.profile ?? null)} ${job?.generation}`;
+  if (known.more === state) return;
+  known.more = state;
+  fill(at("detail-table"), [], []);
+  await showCurve(chosen, job);
+  if (chosen.kind !== "job") return;
+  const { generations } = await ask(`v1/jobs/${encodeURIComponent(chosen.name)}/generations`);
   if (known.chosen !== chosen) return;
   const rows = generations.slice(-50).reverse();
   fill(at("detail-table"), ["Generation", "Began", "Nodes", "Why"], rows.map((g) => [g.generation, clock(g.started_at), g.nodes.length, g.why]));
+}
+
+/** The curve of a profile, or of a job's, with where the job is on it. */
+async function showCurve(chosen, job) {
+  const profile = chosen.profile ?? job?.profile;
+  const asks = profile && sessionStorage.getItem(KEPT);
+  const drawn = asks ? await profileFigure(profile, job) : null;
+  if (known.chosen === chosen) at("detail-figure").replaceChildren(...(drawn ? [drawn] : []));
 }
 
 function jobWords(name) {
@@ -417,6 +496,9 @@ function press() {
   for (const button of document.querySelectorAll("[data-hours]")) {
     button.setAttribute("aria-pressed", String(view.span === button.dataset.hours * 3600));
   }
+  for (const button of document.querySelectorAll("[data-days]")) {
+    button.setAttribute("aria-pressed", String(known.days === Number(button.dataset.days)));
+  }
 }
 
 function pointed(event) {
@@ -428,6 +510,13 @@ function listen() {
   const map = at("map");
   for (const button of document.querySelectorAll("[data-hours]")) {
     button.addEventListener("click", () => { view.span = button.dataset.hours * 3600; again(); });
+  }
+  for (const button of document.querySelectorAll("[data-days]")) {
+    button.addEventListener("click", () => {
+      known.days = Number(button.dataset.days);
+      press();
+      loadFigures().catch(complain);
+    });
   }
   at("closer").addEventListener("click", () => zoomNodes(0.5, 0));
   at("wider").addEventListener("click", () => zoomNodes(2, 0));
@@ -489,6 +578,7 @@ async function follow() {
       if (known.live && !document.hidden) await load(known.map?.seen);
       else await new Promise((done) => setTimeout(done, 2000));
       await loadStatus();
+      if (seconds() - known.drawnAt > FIGURES_EVERY) await loadSlowly();
       notice(null);
     } catch (error) {
       if (error instanceof Refused) return notice(error);
@@ -498,6 +588,12 @@ async function follow() {
       await new Promise((done) => setTimeout(done, 3000));
     }
   }
+}
+
+/** What changes slowly. */
+async function loadSlowly() {
+  await loadFigures();
+  await loadProfiles();
 }
 
 showLegend();

@@ -7,7 +7,7 @@ use sqlx::query::Query;
 use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
 use crate::model::{
     EndedGap, EndedJob, JobId, MainDelay, PackedHour, Profile, ProfileFilter, ProfileKey, RoundSummary,
-    SpentRow, UnixTime,
+    Spent, SpentRow, UnixTime,
 };
 use crate::store::port::{
     GenerationRecord, KeptSince, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store,
@@ -23,6 +23,23 @@ macro_rules! written {
             $store.end($tx, result, $doing).await
         })
         .await
+    };
+}
+
+/// What became of node-time from $1 on and before $2: these columns, and sums by `$by`, at most $3 of them.
+macro_rules! spent_by {
+    ($columns:literal, $by:literal) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            ", SUM(useful_secs) AS useful_secs, SUM(rescale_secs) AS rescale_secs,
+             SUM(preempted_secs) AS preempted_secs, SUM(probing_secs) AS probing_secs, SUM(gpu_secs) AS gpu_secs
+             FROM node_time WHERE began_at >= $1 AND began_at < $2 GROUP BY ",
+            $by,
+            " ORDER BY ",
+            $by,
+            " LIMIT $3"
+        )
     };
 }
 
@@ -138,14 +155,22 @@ impl Store for Adapter {
     }
 
     async fn spent(&self, from: UnixTime, to: UnixTime) -> Result<Vec<SpentRow>, StoreError> {
-        let query = sqlx::query(
-            "SELECT account, owner, node_type, SUM(useful_secs) AS useful_secs, SUM(rescale_secs) AS rescale_secs,
-                 SUM(preempted_secs) AS preempted_secs, SUM(probing_secs) AS probing_secs, SUM(gpu_secs) AS gpu_secs,
-                 MIN(began_at) AS began_at
-             FROM node_time WHERE began_at >= $1 AND began_at < $2
-             GROUP BY account, owner, node_type ORDER BY account, owner, node_type",
-        );
-        self.read("node_time", query.bind(from.0).bind(to.0), rows::spent).await
+        let query = sqlx::query(spent_by!(
+            "account, owner, node_type, MIN(began_at) AS began_at",
+            "account, owner, node_type"
+        ));
+        self.read("node_time", query.bind(from.0).bind(to.0).bind(i64::MAX), rows::spent_row).await
+    }
+
+    async fn spent_by_hour(
+        &self,
+        from: UnixTime,
+        to: UnixTime,
+        limit: u32,
+    ) -> Result<Vec<(UnixTime, Spent)>, StoreError> {
+        let query = sqlx::query(spent_by!("began_at", "began_at"));
+        self.read("node_time", query.bind(from.0).bind(to.0).bind(i64::from(limit)), rows::spent_in_hour)
+            .await
     }
 
     async fn add_delays(&self, delays: &[MainDelay]) -> Result<(), StoreError> {

@@ -93,21 +93,28 @@ pub(super) fn hour(row: &Row) -> Result<PackedHour, Bad> {
     Ok(PackedHour { from: time(row, "began_at")?, packed: column(row, "packed")? })
 }
 
-pub(super) fn spent(row: &Row) -> Result<SpentRow, Bad> {
+pub(super) fn spent_row(row: &Row) -> Result<SpentRow, Bad> {
     let key = SpentKey {
         from: time(row, "began_at")?,
         account: column(row, "account")?,
         user: column(row, "owner")?,
         node_type: column(row, "node_type")?,
     };
-    let spent = Spent {
+    Ok(SpentRow { key, spent: spent(row)? })
+}
+
+pub(super) fn spent_in_hour(row: &Row) -> Result<(UnixTime, Spent), Bad> {
+    Ok((time(row, "began_at")?, spent(row)?))
+}
+
+fn spent(row: &Row) -> Result<Spent, Bad> {
+    Ok(Spent {
         useful_secs: column(row, "useful_secs")?,
         rescale_secs: column(row, "rescale_secs")?,
         preempted_secs: column(row, "preempted_secs")?,
         probing_secs: column(row, "probing_secs")?,
         gpu_secs: column(row, "gpu_secs")?,
-    };
-    Ok(SpentRow { key, spent })
+    })
 }
 
 pub(super) fn delay(row: &Row) -> Result<MainDelay, Bad> {
