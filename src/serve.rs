@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use tokio::sync::{oneshot, watch};
@@ -16,6 +17,7 @@ use crate::daemon::books::{NODE_TIMES_SETTING, USAGE_SETTING};
 use crate::daemon::context::{CONTROL_SETTING, Context, Services};
 use crate::daemon::lanes::Queues;
 use crate::daemon::orders::ORDERS_AT_ONCE;
+use crate::daemon::passes::SESSIONS_SETTING;
 use crate::daemon::state::{Errands, State};
 use crate::daemon::{executor, forests, lead, privacy, rounds, switches, ticks};
 use crate::http::{self, Room};
@@ -98,9 +100,11 @@ async fn context(config: Config, store: Arc<dyn Store>) -> anyhow::Result<(Conte
     let errands = restore(&mut state, store.as_ref()).await.context("cannot read the store")?;
     let leads = state.fleet.machines().filter_map(|m| Some((m.job, m.lead_node()?.clone()))).collect();
     let slurm = lending(slurm, &config, leads);
+    let sessions = store.setting(SESSIONS_SETTING).await.context("cannot read the store")?;
     // Until the first look somebody may wait.
     let services = Services { slurm, store, identity };
     let (context, queues) = Context::new(services, state, LeadStanding::Watched, now());
+    sessions.iter().for_each(|text| context.doors.sessions.load(text, Instant::now(), now()));
     context.run_errands(errands);
     Ok((context, queues))
 }

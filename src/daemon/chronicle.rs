@@ -1,11 +1,13 @@
 //! What is recorded for people, round by round: what each node was used for, and what became of the node-time that
 //! malleable jobs held.
 
+use rustc_hash::FxHashMap;
+
 use crate::gaps::{Delays, Occupancy, Use};
 use crate::model::{
     Gaps, Job, JobId, MainDelay, Node, NodeName, Refusal, Snapshot, SpentRow, UnixTime, lead_of,
 };
-use crate::timeline::{Doing, Holding, Hour, NodeUse, Recorder, Spending};
+use crate::timeline::{Doing, Holding, Hour, NodeUse, Recorder, Seen, Spending};
 
 /// How often the hour that is under way is stored, seconds: so much is lost of it when the daemon is killed.
 const STORED_EVERY_SECS: f64 = 60.0;
@@ -64,16 +66,23 @@ impl Chronicle {
         self.started.extend_from_slice(&delays);
         let ours = snapshot.nodes.iter().enumerate();
         let ours = ours.filter(|(_, node)| node.partitions.iter().any(|p| p == partition));
-        let used = |(at, node): (usize, &Node)| {
-            let used = match occupancy.usage(at)? {
-                Use::Main(_) => NodeUse::Main,
-                Use::Ours(job) | Use::Leaving(job) => NodeUse::Job(whose(snapshot, job)),
-                Use::Asleep | Use::Unsound | Use::Unexplained => NodeUse::Down,
-                Use::Free => idle(gaps, &node.name),
+        let ends = ends(snapshot);
+        let seen = |(at, node): (usize, &Node)| {
+            let end = ends.get(&node.name).copied();
+            let (used, since) = match occupancy.usage(at)? {
+                Use::Main(job) if job.state.is_running() => (NodeUse::Main, job.start_time),
+                // Nobody uses it, but its last job is still being cleaned up.
+                Use::Main(_) | Use::Leaving(_) => (NodeUse::Refused, end),
+                Use::Ours(job) => {
+                    let since = snapshot.job(job).and_then(|job| job.start_time);
+                    (NodeUse::Job(whose(snapshot, job)), since)
+                }
+                Use::Asleep | Use::Unsound | Use::Unexplained => (NodeUse::Down, end),
+                Use::Free => (idle(gaps, &node.name), end),
             };
-            Some((node.name.clone(), used))
+            Some(Seen { node: node.name.clone(), used, since })
         };
-        let hours = self.recorder.look(now, ours.filter_map(used));
+        let hours = self.recorder.look(now, ours.filter_map(seen));
         let spent = self.spending.look(now, holdings(snapshot, partition, doing));
         let mut noted = Noted { hours, spent, delays };
         if self.stored_at.is_none_or(|at| now.secs_since(at) >= STORED_EVERY_SECS) {
@@ -94,6 +103,22 @@ impl Chronicle {
     pub fn hour(&self) -> Option<Hour> {
         self.stored_at.map(|_| self.recorder.hour().clone())
     }
+}
+
+/// When the last job of each node ended, of those that Slurm still shows; also of those that it cleans up
+/// after.
+fn ends(snapshot: &Snapshot) -> FxHashMap<&NodeName, UnixTime> {
+    let mut ends = FxHashMap::default();
+    for job in &snapshot.jobs {
+        let Some(end) = job.end_time.filter(|_| !job.state.is_running() && !job.state.is_pending()) else {
+            continue;
+        };
+        for node in &job.nodes {
+            let last = ends.entry(node).or_insert(end);
+            *last = end.max(*last);
+        }
+    }
+    ends
 }
 
 /// What malleable jobs hold, node by node.
@@ -137,7 +162,7 @@ fn idle(gaps: &Gaps, node: &NodeName) -> NodeUse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BaseState, NodeState, NodeType, UserId, wing_name};
+    use crate::model::{BaseState, JobState, NodeState, NodeType, UserId, wing_name};
 
     fn snapshot() -> Snapshot {
         let node = |name: &str, state: &str| Node {
@@ -199,6 +224,28 @@ mod tests {
             "n7 0-60 Job(JobId(9))",
         ];
         assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn what_changes_does_so_when_slurm_says() {
+        let mut chronicle = Chronicle::default();
+        let look = |chronicle: &mut Chronicle, at: i64, state: JobState, end: Option<i64>| {
+            let mut snapshot = snapshot();
+            let main = &mut snapshot.jobs[0];
+            (main.start_time, main.end_time, main.state) = (Some(UnixTime(3607)), end.map(UnixTime), state);
+            let gaps = Gaps { gaps: Vec::new(), refused: Vec::new() };
+            chronicle.look(&snapshot, "infill", &gaps, |_| Doing::Steps, UnixTime(at));
+            let hour = chronicle.hour().unwrap();
+            let of_first = hour.spans().into_iter().filter(|(node, ..)| *node == 0);
+            of_first.map(|(_, from, to, used)| format!("{from}-{to} {used:?}")).collect::<Vec<_>>().join(", ")
+        };
+        let running = || JobState::of(BaseState::Running);
+        look(&mut chronicle, 3600, running(), Some(9000));
+        assert_eq!(look(&mut chronicle, 3630, running(), Some(9000)), "0-30 Main");
+        let completing =
+            JobState { flags: ["COMPLETING".to_owned()].into(), ..JobState::of(BaseState::Completed) };
+        let found = look(&mut chronicle, 3660, completing, Some(3641));
+        assert_eq!(found, "0-41 Main, 41-60 Refused", "it is cleaned up after");
     }
 
     #[test]

@@ -4,7 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::model::{Secret, UserId};
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Secret, UnixTime, UserId};
+
+/// Under which name browsers' sessions are kept in the store.
+pub const SESSIONS_SETTING: &str = "web_sessions";
 
 /// Most of all users.
 const MOST: usize = 8192;
@@ -69,10 +74,53 @@ impl Passes {
         (until > now).then_some(person)
     }
 
+    /// All that still count, to be kept: no secret is among them.
+    pub fn kept(&self, now: Instant, clock: UnixTime) -> String {
+        let known = self.known();
+        let kept = known.iter().filter(|(_, (_, until))| *until > now).map(|(key, (person, until))| Kept {
+            key: key.iter().map(|b| format!("{b:02x}")).collect(),
+            uid: person.uid,
+            name: person.name.clone(),
+            until: clock.plus_secs((*until - now).as_secs_f64()),
+        });
+        serde_json::to_string(&kept.collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    /// Takes in what was kept. What cannot be read counts no more: its owners prove who they are again.
+    pub fn load(&self, text: &str, now: Instant, clock: UnixTime) {
+        let kept: Vec<Kept> = serde_json::from_str(text).unwrap_or_default();
+        let mut known = self.known();
+        for Kept { key, uid, name, until } in kept.into_iter().take(MOST) {
+            let left = until.secs_since(clock);
+            let Some(key) = from_hex(&key).filter(|_| left > 0.0) else { continue };
+            let left = Duration::from_secs_f64(left).min(self.lasts);
+            known.insert(key, (Person { uid, name }, now + left));
+        }
+    }
+
     /// Everything is replaced at once: a thread that panicked leaves it whole.
     fn known(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], (Person, Instant)>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// One that is kept.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    /// The secret's hash.
+    key: String,
+    uid: UserId,
+    name: Option<String>,
+    until: UnixTime,
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let bytes: Option<Vec<u8>> = text
+        .as_bytes()
+        .chunks(2)
+        .map(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok())
+        .collect();
+    bytes?.try_into().ok()
 }
 
 /// Secrets are looked up by what is none.
@@ -111,6 +159,25 @@ mod tests {
         assert_eq!(passes.redeem(&secret(0), now), Some(person(7)));
         assert_eq!(passes.redeem(&secret(0), now), None);
         assert_eq!(passes.redeem(&secret(1), now + LASTS), None);
+    }
+
+    #[test]
+    fn what_is_kept_counts_for_as_long_as_it_would_have() {
+        let (passes, now, clock) = (Passes::new(LASTS, 32), Instant::now(), UnixTime(1_000_000));
+        passes.admit(&secret(0), person(7), now);
+        passes.admit(&secret(1), person(8), now + Duration::from_secs(300));
+        let kept = passes.kept(now + Duration::from_secs(301), clock);
+        assert!(!kept.contains("secret") && kept.contains("user7"), "{kept}");
+        let (next, later) = (Passes::new(LASTS, 32), now + Duration::from_secs(10_000));
+        next.load(&kept, later, clock + 400);
+        assert_eq!(next.recall(&secret(0), later), None, "it has ended meanwhile");
+        assert_eq!(next.recall(&secret(1), later), Some(person(8)));
+        assert_eq!(next.recall(&secret(1), later + Duration::from_secs(200)), None);
+        for bad in ["", "{}", "[{\"key\":\"zz\"}]", &kept.replace("\"key\":\"", "\"key\":\"é")] {
+            let other = Passes::new(LASTS, 32);
+            other.load(bad, later, clock);
+            assert_eq!(other.recall(&secret(1), later), None, "{bad}");
+        }
     }
 
     #[test]

@@ -169,12 +169,15 @@ fn unpack<T>(packed: &[PackedHour], make: fn(Hour) -> T) -> BTreeMap<UnixTime, T
 mod tests {
     use super::*;
     use crate::model::NodeName;
-    use crate::timeline::{NodeUse, Recorder};
+    use crate::timeline::{NodeUse, Recorder, Seen};
 
     /// Hours of one node that is idle, from this moment on.
     fn hours(from: i64, count: i64) -> Vec<Hour> {
         let mut recorder = Recorder::default();
-        let idle = || std::iter::once((NodeName::new("n1"), NodeUse::Idle));
+        let idle = || {
+            let (node, used) = (NodeName::new("n1"), NodeUse::Idle);
+            std::iter::once(Seen { node, used, since: None })
+        };
         let looks = (0..=count * 60).map(|minute| from + 60 * minute);
         looks.flat_map(|at| recorder.look(UnixTime(at), idle())).collect()
     }

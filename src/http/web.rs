@@ -11,8 +11,9 @@ use axum::response::IntoResponse;
 use axum::{Json, http::HeaderName};
 
 use crate::api::{LINK_PURPOSE, Link, LinkRequest, Session, SessionRequest};
+use crate::clock;
 use crate::daemon::context::Context;
-use crate::daemon::passes::Person;
+use crate::daemon::passes::{Person, SESSIONS_SETTING};
 use crate::slurm::identity::name_of;
 
 use super::{Body, Denial, auth};
@@ -71,5 +72,9 @@ pub async fn session(
     let (secret, sessions) = (auth::new_secret()?, &context.doors.sessions);
     tracing::info!(uid = %person.uid, "a browser reads");
     sessions.admit(&secret, person.clone(), now);
+    // The next daemon on this store knows them, too. Where that fails now they ask for a new link then.
+    if let Err(e) = context.store.put_setting(SESSIONS_SETTING, &sessions.kept(now, clock::now())).await {
+        tracing::warn!("a browser's session is not kept: {e}");
+    }
     Ok(Json(Session { secret, user: person.name, lasts_secs: sessions.lasts().as_secs() }))
 }

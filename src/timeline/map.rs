@@ -201,7 +201,7 @@ fn part(used: NodeUse) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Recorder;
+    use super::super::{Recorder, Seen};
     use super::*;
     use crate::model::JobId;
 
@@ -215,7 +215,8 @@ mod tests {
             let first = if at < 1800 { NodeUse::Idle } else { JOB };
             let mut uses = vec![("n1", first), ("n2", NodeUse::Main)];
             uses.extend((at >= 3600).then_some(("n10", NodeUse::Idle)));
-            let uses = uses.into_iter().map(|(name, used)| (NodeName::new(name), used));
+            let seen = |(name, used)| Seen { node: NodeName::new(name), used, since: None };
+            let uses = uses.into_iter().map(seen);
             hours.extend(recorder.look(UnixTime(at), uses).into_iter().map(Arc::new));
         }
         hours.push(Arc::new(recorder.hour().clone()));

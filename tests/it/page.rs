@@ -3,13 +3,18 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Site, Slurm, Train, http};
+use crate::harness::{Browser, Screen, Site, Slurm, Train, http};
 
-/// The ticket of a link that this user asks for.
-fn ticket(site: &Site, user: &str) -> String {
+/// A link that this user asks for.
+fn link(site: &Site, user: &str) -> String {
     let text = site.must(user, &["infill", "web"]);
-    let rest = text.split_once("#ticket=").unwrap_or_else(|| panic!("no link: {text}")).1;
-    rest.lines().next().unwrap_or_default().trim().to_owned()
+    let link = text.lines().next().filter(|line| line.contains("#ticket="));
+    link.unwrap_or_else(|| panic!("no link: {text}")).trim().to_owned()
+}
+
+/// The ticket of one.
+fn ticket(site: &Site, user: &str) -> String {
+    link(site, user).split_once("#ticket=").expect("a ticket").1.to_owned()
 }
 
 fn open(site: &Site, ticket: &str, headers: &[(&str, &str)]) -> http::Answer {
@@ -17,6 +22,26 @@ fn open(site: &Site, ticket: &str, headers: &[(&str, &str)]) -> http::Answer {
     let headers: Vec<(&str, &str)> =
         headers.iter().copied().chain([("content-type", "application/json")]).collect();
     http::send(site.port(), "POST", "/v1/web/sessions", &headers, body.as_bytes()).expect("an answer")
+}
+
+/// Shows a user's page in a browser of their own.
+fn shown(site: &Site, user: &str, name: &'static str, screen: Screen) -> Browser {
+    let browser = Browser::open(name, screen);
+    browser.go_to(&link(site, user));
+    browser.until("the page to know the daemon", 20.0, &contains("#standing", "mode act"));
+    browser
+}
+
+fn contains(selector: &str, words: &str) -> String {
+    format!("return document.querySelector({selector:?})?.innerText.includes({words:?}) ?? false")
+}
+
+/// A cell of a job's row says this.
+fn says(job: u32, column: usize, words: &str) -> String {
+    let row = format!(
+        "[...document.querySelectorAll('#jobs tbody tr')].find(r => r.cells[0].innerText === '{job}')"
+    );
+    format!("return {row}?.cells[{column}].innerText.startsWith({words:?}) ?? false")
 }
 
 fn read(site: &Site, secret: &str, path: &str) -> http::Answer {
@@ -80,6 +105,82 @@ fn codes(map: &Value) -> Vec<u64> {
     let rows = map["rows"].as_array().expect("rows");
     let runs = rows.iter().flat_map(|row| row["runs"].as_array().cloned().unwrap_or_default());
     runs.map(|run| run[2].as_u64().expect("a code")).collect()
+}
+
+#[test]
+fn what_happens_is_on_the_page_as_it_happens() {
+    let site = Site::with(|s| s.set("http.read", "proof"));
+    let browser = shown(&site, "alice", "life", Screen::DESK);
+    assert!(
+        !browser.run("return location.href").to_string().contains("ticket"),
+        "no secret stays in the URL"
+    );
+    let evil = "</script><img src=x onerror=alert(1)>";
+    let job = Train::on("1-4").option("--job-name=</script><img src=x onerror=alert(1)>").submit(&site);
+    browser.until("the job to appear", 10.0, &says(job, 1, evil));
+    browser.until("the job to grow", 60.0, &says(job, 4, "4 of 1-4"));
+    assert_eq!(browser.run("return document.querySelectorAll('table img').length"), 0);
+    let main = site.main_job(30, &["--nodes=6"]);
+    site.wait("the main job to start", 60.0, || site.started_at(main));
+    browser.until("the job to have fewer nodes", 20.0, &says(job, 4, "2 of 1-4"));
+    browser.run(&format!(
+        "[...document.querySelectorAll('#jobs button')].find(b => b.innerText === '{job}').click()"
+    ));
+    browser.until("the job's life", 10.0, &contains("#detail-table", "Generation"));
+    browser.until("the figures", 20.0, "return document.querySelectorAll('#figures img').length === 3");
+    let elsewhere = "return performance.getEntriesByType('resource').map(e => e.name)
+        .filter(name => !name.startsWith(location.origin) && !name.startsWith('data:'))";
+    assert_eq!(browser.run(elsewhere), json!([]), "asked of others");
+    assert_eq!(browser.complaints(), [""; 0]);
+    browser.keep("shown");
+    site.kill_daemon();
+    browser.until("the page to say so", 20.0, &contains("#notice", "What is shown is old"));
+    site.start();
+    browser.until("the page to go on", 10.0, "return document.querySelector('#notice').hidden");
+    browser.until("the job to be there again", 10.0, &says(job, 1, evil));
+}
+
+#[test]
+fn the_page_is_for_all_screens_and_for_the_keyboard() {
+    let site = Site::acting();
+    let job = Train::on("1-2").submit(&site);
+    site.until_trains_on(job, 2, 60.0);
+    let browser = shown(&site, "alice", "screens", Screen::PHONE);
+    browser.until("the job", 10.0, &says(job, 4, "2 of"));
+    let reach = "return document.documentElement.scrollWidth";
+    assert!(browser.run(reach).as_u64() <= Some(360), "it is scrolled sideways: {}", browser.run(reach));
+    browser.keep("phone");
+    let paper = "return getComputedStyle(document.body).backgroundColor";
+    let light = browser.run(paper);
+    browser.show_on(Screen { dark: true, ..Screen::DESK });
+    assert_ne!(browser.run(paper), light);
+    browser.keep("dark");
+    // The map is reached by the keyboard alone, and so is what is known of the job.
+    let focused = "return document.activeElement.id || document.activeElement.innerText";
+    let reached: Vec<String> = (0..40)
+        .map(|_| {
+            browser.press(&["Tab"]);
+            browser.run(focused).as_str().unwrap_or_default().to_owned()
+        })
+        .collect();
+    assert!(reached.contains(&"map".to_owned()) && reached.contains(&job.to_string()), "{reached:?}");
+    browser.run("document.getElementById('map').focus()");
+    let words = browser.text("#map-words");
+    browser.press(&["["]);
+    browser.until(
+        "a shorter stretch",
+        10.0,
+        &format!("return document.querySelector('#map-words').innerText !== {words:?}"),
+    );
+    browser.run(&format!(
+        "[...document.querySelectorAll('#jobs button')].find(b => b.innerText === '{job}').focus()"
+    ));
+    browser.press(&["Enter"]);
+    browser.until("the job's words", 10.0, &contains("#detail-title", &format!("Job {job}")));
+    assert_eq!(browser.run(focused), "detail-title");
+    let pdf = browser.command("Page.printToPDF", &json!({ "preferCSSPageSize": true }));
+    assert!(pdf["data"].as_str().is_some_and(|data| data.len() > 10_000), "nothing to print");
+    assert_eq!(browser.complaints(), [""; 0]);
 }
 
 #[test]
