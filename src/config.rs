@@ -5,6 +5,7 @@
 
 mod http;
 mod nodes;
+mod notify;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, RescaleCosts};
 pub use http::HttpConfig;
+pub use notify::NotifyConfig;
 use rule::{Rule, first_broken};
 
 /// The commented default file.
@@ -47,6 +49,8 @@ pub struct Config {
     pub agent: AgentConfig,
     /// The store.
     pub store: StoreConfig,
+    /// Who is told of what administrators should know.
+    pub notify: NotifyConfig,
 }
 
 /// `[daemon]`
@@ -488,7 +492,8 @@ impl Config {
             .or_else(|| first_broken(PlannerConfig::RULES, &self.planner))
             .or_else(|| first_broken(AdvisorConfig::RULES, &self.advisor))
             .or_else(|| first_broken(AgentConfig::RULES, &self.agent))
-            .or_else(|| first_broken(StoreConfig::RULES, &self.store));
+            .or_else(|| first_broken(StoreConfig::RULES, &self.store))
+            .or_else(|| first_broken(NotifyConfig::RULES, &self.notify));
         match broken {
             None => Ok(()),
             Some((key, value, what)) => Err(ConfigError::Value { path: path.to_owned(), key, value, what }),

@@ -19,7 +19,7 @@ use crate::daemon::lanes::Queues;
 use crate::daemon::orders::ORDERS_AT_ONCE;
 use crate::daemon::passes::SESSIONS_SETTING;
 use crate::daemon::state::{Errands, State};
-use crate::daemon::{executor, forests, lead, privacy, rounds, switches, ticks};
+use crate::daemon::{executor, forests, lead, notices, privacy, rounds, switches, ticks};
 use crate::http::{self, Room};
 use crate::model::{Control, EndedJob, JobId, Lend, NodeName, UnixTime};
 use crate::round::{ENDED_TO_LEARN_FROM, GAPS_TO_LEARN_FROM};
@@ -69,6 +69,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         () = privacy::keep(context.clone()) => {}
         () = switches::keep(context.clone(), told) => {}
         () = forests::keep(context.clone()) => {}
+        () = notices::tell(context.clone()) => {}
         why = lead::keep(&context) => {
             return Err(why).context("this daemon leads no more, or cannot be sure of it: it ends");
         }
@@ -104,6 +105,7 @@ async fn context(config: Config, store: Arc<dyn Store>) -> anyhow::Result<(Conte
     // Until the first look somebody may wait.
     let services = Services { slurm, store, identity };
     let (context, queues) = Context::new(services, state, LeadStanding::Watched, now());
+    context.notices.leads(now());
     sessions.iter().for_each(|text| context.doors.sessions.load(text, Instant::now(), now()));
     context.run_errands(errands);
     Ok((context, queues))

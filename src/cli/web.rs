@@ -6,6 +6,7 @@ use reqwest::Url;
 use super::exit::{CommandResult, Exit};
 use super::output;
 use super::session::Session;
+use crate::addresses::this_host;
 use crate::api::{LINK_PURPOSE, Link, LinkRequest, daemon_urls, routes};
 
 /// Prints a link, and how to open it on another machine.
@@ -19,7 +20,7 @@ pub async fn run(session: &Session) -> CommandResult {
     let link: Link = client.ask(routes::WEB_LINKS, &request).await?;
     let urls = daemon_urls(&session.url()?);
     let url = urls.first().and_then(|url| Url::parse(url).ok()).context("there is no URL of a daemon")?;
-    output::print(&in_words(&url, &link, &this_host()))?;
+    output::print(&in_words(&url, &link, this_host().as_deref().unwrap_or("LOGIN-NODE")))?;
     Ok(Exit::Ok.code())
 }
 
@@ -38,12 +39,6 @@ fn in_words(url: &Url, link: &Link, this_host: &str) -> String {
         page(url),
         link.lasts_secs
     )
-}
-
-/// The name of this machine, to be reached by ssh.
-fn this_host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    Some(name.trim()).filter(|name| !name.is_empty()).unwrap_or("LOGIN-NODE").to_owned()
 }
 
 #[cfg(test)]

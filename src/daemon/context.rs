@@ -13,6 +13,7 @@ use super::lanes::{Lanes, Queues};
 use super::leadership::Leadership;
 use super::lines::Lines;
 use super::metrics::Metrics;
+use super::notices::Notices;
 use super::state::{Errands, State};
 use super::timelines::Timelines;
 use super::waking::{Call, Waking};
@@ -80,6 +81,8 @@ pub struct Context {
     pub timelines: Timelines,
     /// The last moment at which somebody looked at Slurm.
     pub looked: watch::Sender<UnixTime>,
+    /// Who is told of what administrators should know.
+    pub notices: Notices,
     /// Prometheus.
     pub metrics: Metrics,
     /// When this daemon began, by a clock that nobody sets.
@@ -109,6 +112,7 @@ impl Context {
             planning: Arc::default(),
             timelines: Timelines::default(),
             looked: watch::Sender::new(UnixTime(0)),
+            notices: Notices::new(&state.config.notify),
             metrics: Metrics::default(),
             started: Instant::now(),
             values: Mutex::new(state),

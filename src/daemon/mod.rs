@@ -24,6 +24,7 @@ pub mod ledger;
 pub mod lines;
 pub mod lookups;
 pub mod metrics;
+pub mod notices;
 pub mod orders;
 pub mod passes;
 pub mod privacy;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use super::health::{Problem, Topic};
 use super::metrics::RoundEnd;
+use super::notices::Happened;
 use super::orders::ORDERS_AT_ONCE;
 use super::state::State;
 use super::{books, executor, gauges, profiles};
@@ -56,7 +57,10 @@ async fn one(context: &Context) {
     };
     let snapshot_secs = clock.elapsed().as_secs_f64();
     profiles::load(context).await;
-    let Some(question) = context.state().question(trusted, now()) else { return };
+    let Some(question) = context.state().question(trusted, now()) else {
+        let state = context.state();
+        return context.notices.look(&state, &Happened::default(), now());
+    };
     match decide(context.config.clone(), question).await {
         Ok(Decision { mut view, refused }) => {
             context.metrics.rounds.refused(&refused);
@@ -199,7 +203,9 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
             set_targets(context, &mut state, &view.plan);
         }
         state.fleet.remember_why(&view.report);
-        gauges::set(&context.metrics, &mut state, &view);
+        let happened = Happened { delays: state.chronicle.take_started(), lost: state.ledger.take_lost() };
+        gauges::set(&context.metrics, &mut state, &view, &happened);
+        context.notices.look(&state, &happened, now());
         state.round = Some(view.clone());
         state.sweep();
         context.lines.keep(|agent| state.fleet.has_agent(agent));
