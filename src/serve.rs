@@ -58,12 +58,15 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     );
     let told = switches::begin(&context).await;
     let server = http::serve(listener, http::router(context.clone()), room, stopped(stop.clone()));
+    let web = http::proxy::listen(&context.config.web).await?;
+    let web = http::proxy::serve(web, context.clone(), stopped(stop.clone()));
     // Whoever leads no more stops at once: they end with this set.
     let mut writers = JoinSet::new();
     writers.spawn(rounds::run(context.clone()));
     writers.spawn(executor::run(context.clone(), queues));
     tokio::select! {
         result = server => result.context("the HTTP server failed")?,
+        result = web => result.context("the server on web.socket failed")?,
         Some(ended) = writers.join_next() => ended.context("the daemon broke")?,
         () = ticks::run(context.clone()) => {}
         () = privacy::keep(context.clone()) => {}

@@ -21,11 +21,14 @@ pub struct ControlRequest {
 }
 
 /// What of `GET /v1/status` is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StatusQuery {
     /// Whether its nodes are.
     #[serde(default = "yes")]
     pub nodes: bool,
+    /// Whether that will do which others were told since the last look at Slurm.
+    #[serde(default)]
+    pub shared: bool,
 }
 
 fn yes() -> bool {

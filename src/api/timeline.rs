@@ -28,6 +28,8 @@ pub struct TimelineQuery {
     /// Columns of mixtures.
     #[serde(default = "some_columns")]
     pub columns: usize,
+    /// Rows are those of all nodes from this earlier moment on: of one who knows what was before.
+    pub nodes_since: Option<UnixTime>,
     /// Waits until something is known of later than this.
     pub after: Option<UnixTime>,
 }

@@ -10,6 +10,7 @@ mod config;
 mod control;
 mod curve;
 mod doctor;
+mod escape;
 pub mod exit;
 mod explain;
 mod filter;

@@ -7,7 +7,7 @@ use super::exit::{CommandResult, Exit};
 use super::output;
 use super::session::Session;
 use crate::addresses::this_host;
-use crate::api::{LINK_PURPOSE, Link, LinkRequest, daemon_urls, routes};
+use crate::api::{LINK_PURPOSE, Link, LinkRequest, routes};
 
 /// Prints a link, and how to open it on another machine.
 pub async fn run(session: &Session) -> CommandResult {
@@ -18,8 +18,8 @@ pub async fn run(session: &Session) -> CommandResult {
         .context("cannot prove to the daemon who asks (is munged running here?)")?;
     let request = LinkRequest { credential: proof.credential, nonce: proof.nonce };
     let link: Link = client.ask(routes::WEB_LINKS, &request).await?;
-    let urls = daemon_urls(&session.url()?);
-    let url = urls.first().and_then(|url| Url::parse(url).ok()).context("there is no URL of a daemon")?;
+    // The one that leads: it alone knows the link.
+    let url = Url::parse(&client.url()).context("the daemon's URL is none")?;
     output::print(&in_words(&url, &link, this_host().as_deref().unwrap_or("LOGIN-NODE")))?;
     Ok(Exit::Ok.code())
 }

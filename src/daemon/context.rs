@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tracing::Level;
 
+use super::answers::Answers;
 use super::doors::Doors;
 use super::fleet::{Note, Output};
 use super::health::Problem;
@@ -14,10 +15,11 @@ use super::leadership::Leadership;
 use super::lines::Lines;
 use super::metrics::Metrics;
 use super::notices::Notices;
+use super::sight::Class;
 use super::state::{Errands, State};
 use super::timelines::Timelines;
 use super::waking::{Call, Waking};
-use crate::api::AgentReport;
+use crate::api::{AgentReport, StatusQuery, TimelineQuery};
 use crate::clock::now;
 use crate::config::Config;
 use crate::generation::Arrival;
@@ -37,6 +39,17 @@ pub struct Services {
     pub store: Arc<dyn Store>,
     /// Who speaks?
     pub identity: Arc<dyn Identity>,
+}
+
+/// A map of what nodes were used for, as it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MapAsked {
+    /// What of it.
+    pub query: TimelineQuery,
+    /// By readers who see this.
+    pub class: Class,
+    /// Whether it is to be packed.
+    pub packed: bool,
 }
 
 /// Whether an agent has a place in its job.
@@ -79,6 +92,10 @@ pub struct Context {
     pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
     /// What nodes were used for, unpacked.
     pub timelines: Timelines,
+    /// What readers of that were told since the last look.
+    pub maps: Answers<MapAsked>,
+    /// What readers of a status were told since then who take what others were told.
+    pub statuses: Answers<(StatusQuery, Class)>,
     /// The last moment at which somebody looked at Slurm.
     pub looked: watch::Sender<UnixTime>,
     /// Who is told of what administrators should know.
@@ -111,6 +128,8 @@ impl Context {
             saving: tokio::sync::Mutex::default(),
             planning: Arc::default(),
             timelines: Timelines::default(),
+            maps: Answers::default(),
+            statuses: Answers::default(),
             looked: watch::Sender::new(UnixTime(0)),
             notices: Notices::new(&state.config.notify),
             metrics: Metrics::default(),

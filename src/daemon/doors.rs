@@ -26,6 +26,12 @@ const MOST_LINKS: usize = 4;
 /// How long a browser that has opened one may read.
 const SESSION: Duration = Duration::from_secs(8 * 3600);
 
+/// Requests of the site's web server at a time; each page waits with one.
+const VOUCHED_AT_ONCE: usize = 1024;
+
+/// How long the number of a user is believed.
+const LOOKED_UP: Duration = Duration::from_secs(300);
+
 /// Most sessions of one user.
 const MOST_SESSIONS: usize = 20;
 
@@ -53,6 +59,10 @@ pub struct Doors {
     pub links: Passes,
     /// Of browsers that have opened one.
     pub sessions: Passes,
+    /// Gate of the requests of the site's web server.
+    pub vouching: Semaphore,
+    /// Readers whom the site's web server vouches for, by their names.
+    pub vouched: Passes,
     privacy: Mutex<Arc<Privacy>>,
 }
 
@@ -65,6 +75,8 @@ impl Default for Doors {
             tickets: Passes::new(TICKET, MOST_OF_A_USER),
             links: Passes::new(LINK, MOST_LINKS),
             sessions: Passes::new(SESSION, MOST_SESSIONS),
+            vouching: Semaphore::new(VOUCHED_AT_ONCE),
+            vouched: Passes::new(LOOKED_UP, 1),
             privacy: Mutex::new(Arc::new(Privacy::unknown())),
         }
     }

@@ -5,6 +5,7 @@
 //! [`context::Context`]: services, and a [`state::State`] of values (fleet, scene, ledger, health) behind a
 //! lock that is never held over an await.
 
+pub mod answers;
 pub mod attention;
 pub mod books;
 pub mod chronicle;

@@ -45,6 +45,22 @@ pub struct Viewer {
     pub all: bool,
 }
 
+/// Readers who see the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Everything.
+    All,
+    /// What is not private, and this user's own.
+    Own(Option<UserId>),
+}
+
+impl Class {
+    /// Of a reader.
+    pub fn of(viewer: &Viewer, private: PrivateData) -> Class {
+        if viewer.all || private.is_nothing() { Class::All } else { Class::Own(viewer.uid) }
+    }
+}
+
 /// What one reader may see of other people's jobs.
 pub struct Sight<'a> {
     viewer: &'a Viewer,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::config::StoreConfig;
 use crate::model::{PackedHour, UnixTime};
 use crate::store::{Store, StoreError};
 use crate::timeline::{self, HOUR_SECS, Hour, PARTS};
@@ -13,6 +14,8 @@ const MOST_KEPT: usize = 96;
 
 /// Most hours of which sums are kept: a month.
 const MOST_SUMS: usize = 31 * 24;
+
+const DAY_SECS: i64 = 86_400;
 
 /// Hours that are read at once.
 const AT_ONCE: usize = 12;
@@ -47,6 +50,13 @@ pub struct Stretch {
 }
 
 impl Stretch {
+    /// As much of it as the store may have.
+    pub fn kept(self, store: &StoreConfig) -> Stretch {
+        let days = i64::from(store.keep_node_days) + 1;
+        let from = self.from.max(UnixTime(self.now.0 - days * DAY_SECS));
+        Stretch { from, to: self.to.min(self.now + HOUR_SECS), ..self }
+    }
+
     /// The begins of the hours that are over.
     fn over(&self) -> impl Iterator<Item = UnixTime> {
         let present = self.under_way.as_ref().map_or(self.now, |hour| hour.from);

@@ -88,7 +88,7 @@ async fn find(context: &Context, kind: FigureKind, query: &FigureQuery) -> Resul
     Ok(match kind {
         FigureKind::Nodes => {
             let under_way = context.state().chronicle.hour();
-            let stretch = Stretch { under_way, from, to, now: now() };
+            let stretch = Stretch { under_way, from, to, now: now() }.kept(&context.config.store);
             let sums = context.timelines.sums(store, stretch).await?;
             Found::Hours(sums.into_iter().map(|(begin, sums)| (begin, sums.to_vec())).collect())
         }

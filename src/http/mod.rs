@@ -14,6 +14,7 @@ mod figures;
 mod guests;
 mod history;
 mod profiles;
+pub mod proxy;
 mod read;
 mod readers;
 mod report;

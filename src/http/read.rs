@@ -7,16 +7,17 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use bytes::Bytes;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::api::{Generations, RoundView, SCHEMA, Status, StatusQuery};
 use crate::clock::now;
 use crate::daemon::context::Context;
-use crate::daemon::sight::{Sight, Viewer};
+use crate::daemon::sight::{Class, Sight, Viewer};
 use crate::daemon::{metrics, rounds, views};
-use crate::model::JobId;
+use crate::model::{JobId, PrivateData};
 
 use super::Denial;
 
@@ -47,17 +48,32 @@ pub async fn numbers(State(context): State<Arc<Context>>) -> impl IntoResponse {
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], context.metrics.text())
 }
 
-/// `GET /v1/status`; `?nodes=false`: without the nodes.
+/// `GET /v1/status`; `?nodes=false`: without the nodes; `?shared=true`: made once for all who see the same.
 pub async fn status(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
     query: Result<Query<StatusQuery>, QueryRejection>,
-) -> Result<Json<Status>, Denial> {
-    let Query(StatusQuery { nodes }) = query?;
+) -> Result<Response, Denial> {
+    let Query(query) = query?;
     let private = context.doors.private();
+    if !query.shared {
+        return Ok(Json(seen_by(&context, &viewer, private, query)).into_response());
+    }
+    let looked = *context.looked.borrow();
+    let answer = context.statuses.of(looked, (query, Class::of(&viewer, private)));
+    let body = answer
+        .get_or_try_init(async || {
+            serde_json::to_vec(&seen_by(&context, &viewer, private, query)).map(Bytes::from)
+        })
+        .await
+        .map_err(|e| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+    Ok(([(CONTENT_TYPE, "application/json")], body.clone()).into_response())
+}
+
+fn seen_by(context: &Context, viewer: &Viewer, private: PrivateData, query: StatusQuery) -> Status {
     let state = context.state();
-    let status = views::status(&state, nodes, now());
-    Ok(Json(Sight::new(&viewer, private, &|job| state.owner(job)).status(status)))
+    let status = views::status(&state, query.nodes, now());
+    Sight::new(viewer, private, &|job| state.owner(job)).status(status)
 }
 
 /// `GET /v1/round`: the last round.

@@ -63,10 +63,16 @@ pub const ROUTES: &[Route] = &[
     route(paths::AGENT_REPORT, Access::Agents, || post(agents::report)),
 ];
 
-/// The table as a router: whoever is not let in reaches no handler.
+/// The table as a router: whoever is not let in reaches no handler, nor do browsers that come from elsewhere.
 pub fn table(context: &Arc<Context>) -> Router<Arc<Context>> {
+    let guard = middleware::from_fn_with_state(context.clone(), browsers::only_ours);
+    some(context, |_| true).route_layer(guard)
+}
+
+/// Some of it.
+pub fn some(context: &Arc<Context>, is_one: impl Fn(Access) -> bool) -> Router<Arc<Context>> {
     let mut router = Router::new();
-    for Route { path, access, handler } in ROUTES {
+    for Route { path, access, handler } in ROUTES.iter().filter(|route| is_one(route.access)) {
         let mut methods = handler();
         if matches!(access, Access::Reads | Access::Computes) {
             let known = middleware::from_fn_with_state((context.clone(), *access), readers::known);
@@ -76,8 +82,7 @@ pub fn table(context: &Arc<Context>) -> Router<Arc<Context>> {
             let leads = middleware::from_fn_with_state(context.clone(), standby::leader_only);
             methods = methods.route_layer(leads);
         }
-        let guard = middleware::from_fn_with_state(context.clone(), browsers::only_ours);
-        router = router.route(path, methods.route_layer(guard));
+        router = router.route(path, methods);
     }
     router
 }

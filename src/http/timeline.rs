@@ -11,6 +11,7 @@ use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
+use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -18,11 +19,11 @@ use crate::api::{
     LONGEST_TIMELINE_SECS, MOST_PIXELS, NodeRow, SCHEMA, TimelineQuery, TimelineRows, TimelineView,
 };
 use crate::clock::now;
-use crate::daemon::context::Context;
-use crate::daemon::sight::{Sight, Viewer};
+use crate::daemon::context::{Context, MapAsked};
+use crate::daemon::sight::{Class, Sight, Viewer};
 use crate::daemon::timelines::Stretch;
-use crate::model::UnixTime;
-use crate::timeline::{self, Asked, Map, PARTS, Rows};
+use crate::model::{PrivateData, UnixTime};
+use crate::timeline::{self, Asked, Hour, Map, PARTS, Rows};
 
 use super::Denial;
 
@@ -46,27 +47,49 @@ pub async fn timeline(
         // Whoever has waited for long enough gets what there is.
         let _ = tokio::time::timeout(PATIENCE, looked.wait_for(|at| *at > after)).await;
     }
-    let under_way = context.state().chronicle.hour();
+    let packed = accepts_gzip(&headers);
+    let (under_way, private) = (context.state().chronicle.hour(), context.doors.private());
     let seen = under_way.as_ref().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs));
-    let stretch = Stretch { under_way, from: query.from, to: query.to, now: now() };
+    let asked = MapAsked {
+        query: TimelineQuery { after: None, ..query },
+        class: Class::of(&viewer, private),
+        packed,
+    };
+    let answer = context.maps.of(seen, asked);
+    let body = answer.get_or_try_init(|| made(&context, viewer, private, &asked, under_way)).await?.clone();
+    let head = [(CONTENT_TYPE, "application/json"), (VARY, "accept-encoding")];
+    Ok((head, packed.then_some([(CONTENT_ENCODING, "gzip")]), body).into_response())
+}
+
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    headers.get(ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"))
+}
+
+/// Makes an answer, off the threads that serve agents.
+async fn made(
+    context: &Arc<Context>,
+    viewer: Viewer,
+    private: PrivateData,
+    asked: &MapAsked,
+    under_way: Option<Hour>,
+) -> Result<Bytes, Denial> {
+    let MapAsked { query, packed, .. } = *asked;
+    let seen = under_way.as_ref().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs));
+    let from = query.nodes_since.map_or(query.from, |since| since.min(query.from));
+    let stretch = Stretch { under_way, from, to: query.to, now: now() };
     let hours = context.timelines.between(context.store.as_ref(), stretch).await?;
-    let private = context.doors.private();
     // Of nodes that are private only all together are shown.
     let is_whole = private.nodes && !viewer.all;
-    let packs =
-        headers.get(ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"));
-    let made = tokio::task::spawn_blocking(move || {
-        let mut map = timeline::map(&hours, &asked(&query, is_whole));
+    let context = context.clone();
+    let making = tokio::task::spawn_blocking(move || {
+        let mut map = timeline::map(&hours, &self::asked(&query, is_whole));
         {
             let state = context.state();
             Sight::new(&viewer, private, &|job| state.owner(job)).map(&mut map);
         }
-        body(&view(&query, seen, map), packs)
+        body(&view(&query, seen, map), packed)
     });
-    let body = made.await.map_err(|e| broken(&e))?.map_err(|e| broken(&e))?;
-    let head = [(CONTENT_TYPE, "application/json"), (VARY, "accept-encoding")];
-    let encoding = packs.then_some([(CONTENT_ENCODING, "gzip")]);
-    Ok((head, encoding, body).into_response())
+    Ok(making.await.map_err(|e| broken(&e))?.map_err(|e| broken(&e))?.into())
 }
 
 fn broken(e: &dyn std::error::Error) -> Denial {
@@ -78,6 +101,12 @@ fn check(query: &TimelineQuery) -> Result<(), Denial> {
     let secs = query.to.0.saturating_sub(query.from.0);
     if !(1..=LONGEST_TIMELINE_SECS).contains(&secs) || query.from.0 < 0 {
         return bad(format!("from, to: expected 1 to {LONGEST_TIMELINE_SECS} seconds, not {secs}"));
+    }
+    let before = query.nodes_since.map_or(0, |since| query.to.0.saturating_sub(since.0));
+    if before > LONGEST_TIMELINE_SECS {
+        return bad(format!(
+            "nodes_since: expected at most {LONGEST_TIMELINE_SECS} seconds before to, not {before}"
+        ));
     }
     for (name, count) in [("rows", query.rows), ("columns", query.columns)] {
         if !(1..=MOST_PIXELS).contains(&count) {

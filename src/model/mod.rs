@@ -32,8 +32,9 @@ pub mod note;
 mod objective;
 mod past;
 pub mod plan;
+pub mod prices;
 pub mod private;
-pub mod profile;
+mod profile;
 pub mod reason;
 pub mod refusal;
 pub mod report;
@@ -81,6 +82,7 @@ pub use note::Note;
 pub use objective::Objective;
 pub use past::{Past, Submission};
 pub use plan::{JobPlan, Placement, Plan, Proof, Prover, SolveKind, SolveStatus};
+pub use prices::Prices;
 pub use private::PrivateData;
 pub use profile::{
     BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, LiveChange, LiveCosts, MeasuredCosts, Profile,

@@ -105,6 +105,20 @@ pub async fn uid_of(name: &str) -> Option<UserId> {
     (out.code == Some(0)).then(|| text.trim().parse().ok().map(UserId))?
 }
 
+/// The id of a group, by its name or its number. `None` as with users.
+pub async fn gid_of(name: &str) -> Option<u32> {
+    if let Ok(number) = name.parse() {
+        return Some(number);
+    }
+    let args = ["group", name];
+    let program =
+        Program { path: Path::new("getent"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
+    let out = program.run().await.inspect_err(|e| tracing::warn!("cannot look up group {name}: {e}")).ok()?;
+    // name:password:number:members
+    let text = std::str::from_utf8(&out.stdout).ok()?;
+    text.split(':').nth(2)?.trim().parse().ok().filter(|_| out.code == Some(0))
+}
+
 /// The login name of a user id, by this node's name service. `None` if there is none, or if the name service
 /// does not answer.
 pub async fn name_of(uid: UserId) -> Option<String> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::{Hour, NodeUse};
+use super::{HOUR_SECS, Hour, NodeUse};
 use crate::model::{NodeName, UnixTime};
 
 /// What a mixture tells apart: main jobs, malleable ones, idle, wanted, refused, down. What is missing of the
@@ -67,7 +67,8 @@ pub struct Map {
     pub rows: Rows,
 }
 
-/// The map of these hours, the earliest first.
+/// The map of these hours, the earliest first. All nodes of any of them have their rows in it, those that were
+/// there before or after what is asked for as well.
 pub fn map(hours: &[Arc<Hour>], asked: &Asked) -> Map {
     let roster = Roster::of(hours);
     let nodes = roster.names.len();
@@ -89,9 +90,13 @@ struct Roster<'h> {
 impl<'h> Roster<'h> {
     fn of(hours: &'h [Arc<Hour>]) -> Roster<'h> {
         let mut places: FxHashMap<&NodeName, usize> = FxHashMap::default();
-        hours.iter().flat_map(|hour| &hour.names).for_each(|name| {
-            places.insert(name, 0);
-        });
+        let mut last: &[NodeName] = &[];
+        // Most hours have the nodes of the one before.
+        for hour in
+            hours.iter().filter(|hour| std::mem::replace(&mut last, hour.names.as_slice()) != hour.names)
+        {
+            places.extend(hour.names.iter().map(|name| (name, 0)));
+        }
         let mut names: Vec<&NodeName> = places.keys().copied().collect();
         names.sort_by(|a, b| a.cmp_natural(b));
         for (place, name) in names.iter().enumerate() {
@@ -109,7 +114,7 @@ impl<'h> Roster<'h> {
         mut visit: impl FnMut(usize, u32, u32, NodeUse),
     ) {
         let length = asked.to.secs_since(asked.from).max(0.0) as i64;
-        for hour in hours {
+        for hour in hours.iter().filter(|hour| hour.from < asked.to && hour.from + HOUR_SECS > asked.from) {
             let places: Vec<usize> = hour.names.iter().map(|name| self.places[name]).collect();
             let begin = hour.from.0 - asked.from.0;
             let within = |secs: u32| (begin + i64::from(secs)).clamp(0, length) as u32;

@@ -29,6 +29,7 @@ mod load;
 mod orders;
 mod outliving;
 mod page;
+mod page_speed;
 mod pauses;
 mod placement;
 mod plugin;

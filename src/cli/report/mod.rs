@@ -1,5 +1,7 @@
 //! `infill report`: what came of lending idle nodes.
 
+mod cluster;
+mod html;
 mod sums;
 mod text;
 
@@ -11,6 +13,7 @@ use anyhow::{Context as _, anyhow};
 use chrono::{Datelike as _, Months, NaiveDate};
 use clap::Args;
 
+use super::client::{Client, ClientError};
 use super::command;
 use super::exit::{CommandResult, Exit, Failure};
 use super::output::{self, When};
@@ -22,7 +25,7 @@ use crate::api::{ReportQuery, ReportView, routes};
 use crate::clock::now;
 use crate::model::UnixTime;
 use crate::traces;
-use sums::{By, Report, Sums};
+use sums::{By, Month, Report, Sums};
 
 const DAY_SECS: i64 = 86_400;
 
@@ -47,6 +50,12 @@ pub struct ReportArgs {
     /// Read this in place of asking Slurm: what `TZ=UTC sacct -aXDP` prints, with its header
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
+    /// Say how long main jobs waited in this month, too: one before infill came
+    #[arg(long, value_name = "YYYY-MM", value_parser = month, conflicts_with = "from")]
+    compare: Option<NaiveDate>,
+    /// Write it as a page of HTML: one file, made to be printed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv"])]
+    html: Option<PathBuf>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -60,23 +69,70 @@ fn month(text: &str) -> Result<NaiveDate, String> {
         .map_err(|_| "expected YYYY-MM, such as 2026-10".to_owned())
 }
 
+/// Months that are told before the one that is asked about, with it.
+const MONTHS: u32 = 12;
+
 /// Runs `infill report`.
 pub async fn run(args: ReportArgs, session: &Session) -> CommandResult {
     let (from, to) = stretch(&args, now());
-    let ours = session.config()?.slurm.partition;
-    let view: ReportView = session.client()?.get_with(routes::REPORT, &ReportQuery { from, to }).await?;
-    let mut sums = Sums::new(from, to, now(), &ours);
-    match &args.from {
+    let client = session.client()?;
+    let view = known(&client, from, to).await?;
+    let ours = view.partition.as_str();
+    let mut report = accounts(args.from.as_deref(), from, to, ours).await?.report(&view, args.by);
+    if args.from.is_none() {
+        match cluster::ask("sreport", from, to.min(now())).await {
+            Ok(found) => report.cluster = Some(found),
+            Err(why) => output::note(Some(format!("Slurm's own sums of the cluster are left out: {why}"))),
+        }
+    }
+    if let Some(month) = args.compare {
+        let (from, to) = (begin(month), begin(after(month)));
+        report.before = Some(accounts(None, from, to, ours).await?.main_waits());
+    }
+    for month in months_until(to) {
+        report.months.push(Month::of(&known(&client, begin(month), begin(after(month))).await?));
+    }
+    show(&args, &report)?;
+    Ok(Exit::Ok.code())
+}
+
+async fn known(client: &Client, from: UnixTime, to: UnixTime) -> Result<ReportView, ClientError> {
+    client.get_with(routes::REPORT, &ReportQuery { from, to }).await
+}
+
+/// What accounting has of a stretch of time.
+async fn accounts(file: Option<&Path>, from: UnixTime, to: UnixTime, ours: &str) -> Result<Sums, Failure> {
+    let mut sums = Sums::new(from, to, now(), ours);
+    match file {
         Some(path) => read_file(path, &mut sums)?,
         None => ask_slurm("sacct", (from, to.min(now())), &mut sums).await?,
     }
-    show(&args, &sums.report(&view, args.by))?;
-    Ok(Exit::Ok.code())
+    Ok(sums)
+}
+
+/// The last months, with the one in which this moment lies.
+fn months_until(end: UnixTime) -> Vec<NaiveDate> {
+    let last = chrono::DateTime::from_timestamp(end.0 - 1, 0).map_or(NaiveDate::MIN, |at| at.date_naive());
+    let last = last.with_day(1).unwrap_or(last);
+    let back = (0..MONTHS).rev();
+    back.filter_map(|months| last.checked_sub_months(Months::new(months))).collect()
+}
+
+fn begin(day: NaiveDate) -> UnixTime {
+    UnixTime(day.and_time(chrono::NaiveTime::MIN).and_utc().timestamp())
+}
+
+fn after(month: NaiveDate) -> NaiveDate {
+    month.checked_add_months(Months::new(1)).unwrap_or(month)
 }
 
 fn show(args: &ReportArgs, report: &Report) -> anyhow::Result<()> {
     if args.json {
         return output::print_json(report);
+    }
+    if let Some(path) = &args.html {
+        let page = html::page(report, When::now());
+        return std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()));
     }
     if args.csv {
         let mut csv = csv::Writer::from_writer(Vec::new());
@@ -92,13 +148,11 @@ fn stretch(args: &ReportArgs, now: UnixTime) -> (UnixTime, UnixTime) {
     if let Some(since) = args.since {
         return (since, args.until.unwrap_or(now));
     }
-    let begin = |day: NaiveDate| UnixTime(day.and_time(chrono::NaiveTime::MIN).and_utc().timestamp());
     let today = chrono::DateTime::from_timestamp(now.0, 0).map_or(NaiveDate::MIN, |at| at.date_naive());
     let this_month = today.with_day(1).unwrap_or(today);
     let month =
         args.month.unwrap_or_else(|| this_month.checked_sub_months(Months::new(1)).unwrap_or(this_month));
-    let next = month.checked_add_months(Months::new(1)).unwrap_or(month);
-    (begin(month), begin(next))
+    (begin(month), begin(after(month)))
 }
 
 fn read_file(path: &Path, sums: &mut Sums) -> Result<(), Failure> {
@@ -155,6 +209,8 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::api::UsesView;
+    use crate::model::Prices;
 
     #[derive(Parser)]
     struct Line {
@@ -175,6 +231,11 @@ mod tests {
         assert_eq!(of("--month 2025-12"), (UnixTime(day("2025-12")), UnixTime(day("2026-01"))));
         assert_eq!(of("--since 100 --until 200"), (UnixTime(100), UnixTime(200)));
         assert!(month("2026-13").is_err() && month("march").is_err());
+        let months = months_until(UnixTime(day("2026-03")));
+        assert_eq!(
+            (months.len(), begin(months[0]), begin(months[11])),
+            (12, UnixTime(day("2025-03")), UnixTime(day("2026-02")))
+        );
     }
 
     #[tokio::test]
@@ -187,8 +248,10 @@ mod tests {
         let to = UnixTime(2 * DAY_SECS);
         let mut sums = Sums::new(UnixTime(0), to, to, "infill");
         ask_slurm(sacct.to_str().unwrap(), (UnixTime(0), to), &mut sums).await.unwrap();
-        let view = ReportView { schema: 1, from: UnixTime(0), to, spent: Vec::new(), delays: Vec::new() };
-        let report = sums.report(&view, By::Account);
+        let uses = UsesView::default();
+        let view =
+            ReportView { schema: 1, from: UnixTime(0), to, spent: Vec::new(), uses, delays: Vec::new() };
+        let report = sums.report(&view, By::Account, &Prices::default());
         assert_eq!((report.main_node_hours, report.node_hours, report.gpu_hours), (4.0, 25.0, 100.0));
     }
 }

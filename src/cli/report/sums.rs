@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::api::{ReportView, SCHEMA};
-use crate::model::{Run, Spent, UnixTime};
+use crate::api::{ReportView, SCHEMA, UsesView};
+use crate::model::{Prices, Run, Spent, UnixTime};
 
 const HOUR_SECS: f64 = 3600.0;
 
@@ -66,6 +66,127 @@ pub struct Row {
     pub probing_hours: f64,
 }
 
+/// Energy.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Energy {
+    /// kWh.
+    pub kwh: f64,
+    /// Whether that follows from `report.node_watts`, and was not measured by Slurm.
+    pub is_estimated: bool,
+}
+
+/// What something cost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// How much.
+    pub amount: f64,
+    /// In what.
+    pub currency: String,
+}
+
+/// Node-hours of the malleable partition's nodes, by what they were used for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Uses {
+    /// Hours of which something is known.
+    pub hours_known: u32,
+    /// Main jobs.
+    pub main_hours: f64,
+    /// Malleable jobs.
+    pub malleable_hours: f64,
+    /// Idle, and infill could have used it.
+    pub idle_hours: f64,
+    /// Idle, and wanted by the main queue too soon to be worth anything.
+    pub wanted_hours: f64,
+    /// Idle, and something forbade that infill used it.
+    pub refused_hours: f64,
+    /// Down, drained, or switched off.
+    pub down_hours: f64,
+    /// Share of what main jobs left idle that malleable ones used, 0 to 1.
+    pub harvested: Option<f64>,
+}
+
+impl Uses {
+    fn of(view: &UsesView) -> Option<Uses> {
+        let idle = view.idle_secs + view.wanted_secs + view.refused_secs;
+        let left = idle + view.malleable_secs;
+        (view.hours > 0).then(|| Uses {
+            hours_known: view.hours,
+            main_hours: view.main_secs / HOUR_SECS,
+            malleable_hours: view.malleable_secs / HOUR_SECS,
+            idle_hours: view.idle_secs / HOUR_SECS,
+            wanted_hours: view.wanted_secs / HOUR_SECS,
+            refused_hours: view.refused_secs / HOUR_SECS,
+            down_hours: view.down_secs / HOUR_SECS,
+            harvested: (left > 0.0).then(|| view.malleable_secs / left),
+        })
+    }
+}
+
+/// What `sreport cluster utilization` says, in node-hours.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cluster {
+    /// Of all jobs.
+    pub allocated_hours: f64,
+    /// Idle.
+    pub idle_hours: f64,
+    /// Idle for jobs that were to start.
+    pub planned_hours: f64,
+    /// Down.
+    pub down_hours: f64,
+}
+
+/// Main jobs of another time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Before {
+    /// Its begin.
+    pub from: UnixTime,
+    /// Its end.
+    pub to: UnixTime,
+    /// How long they waited.
+    pub main_waits: Waits,
+}
+
+/// A month in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Month {
+    /// Its begin.
+    pub from: UnixTime,
+    /// Node-hours of malleable jobs, as the daemon saw them.
+    pub node_hours: f64,
+    /// GPU-hours of these.
+    pub gpu_hours: f64,
+    /// Share in which steps were made.
+    pub useful: Option<f64>,
+    /// Main jobs that waited for longer than a second for nodes of malleable ones.
+    pub delayed: usize,
+    /// The longest that one did, seconds.
+    pub longest_s: f64,
+}
+
+impl Month {
+    /// Of what the daemon knows of it.
+    pub fn of(view: &ReportView) -> Month {
+        let seen = seen(view);
+        let secs = || view.delays.iter().map(|(secs, _)| *secs);
+        Month {
+            from: view.from,
+            node_hours: seen.held_secs() / HOUR_SECS,
+            gpu_hours: seen.gpu_secs / HOUR_SECS,
+            useful: useful(&seen),
+            delayed: secs().filter(|secs| *secs > DELAYED_SECS).count(),
+            longest_s: secs().fold(0.0, f64::max),
+        }
+    }
+}
+
+fn seen(view: &ReportView) -> Spent {
+    view.spent.iter().fold(Spent::default(), |sum, row| sum.plus(&row.spent))
+}
+
+fn useful(spent: &Spent) -> Option<f64> {
+    (spent.held_secs() > 0.0).then(|| (spent.useful_secs + spent.probing_secs) / spent.held_secs())
+}
+
 /// The whole of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
@@ -97,8 +218,18 @@ pub struct Report {
     pub seen_node_hours: f64,
     /// Of these the share in which steps were made, 0 to 1; `None` where it saw none.
     pub useful: Option<f64>,
-    /// Energy of malleable jobs, kWh, where Slurm measures it.
-    pub kwh: Option<f64>,
+    /// Energy of malleable jobs.
+    pub energy: Option<Energy>,
+    /// What their node-hours cost, where the configuration has a price.
+    pub cost: Option<Cost>,
+    /// What nodes were used for, as far as the daemon still knows.
+    pub nodes: Option<Uses>,
+    /// What Slurm's own sums say, where it was asked.
+    pub cluster: Option<Cluster>,
+    /// Main jobs' waits of the time that this one is compared with.
+    pub before: Option<Before>,
+    /// The months until this one, the earliest first, as the daemon saw them.
+    pub months: Vec<Month>,
     /// By account, user or type of nodes, the largest first.
     pub rows: Vec<Row>,
 }
@@ -153,9 +284,23 @@ impl Sums {
         }
     }
 
+    /// How long main jobs waited that started in the time.
+    pub fn main_waits(self) -> Before {
+        Before { from: self.from, to: self.to, main_waits: Waits::of(self.waits) }
+    }
+
+    fn energy(&self, prices: &Prices) -> Option<Energy> {
+        let measured = self.joules.map(|joules| Energy { kwh: joules / 3.6e6, is_estimated: false });
+        let estimate = Energy { kwh: self.secs / HOUR_SECS * prices.node_watts / 1000.0, is_estimated: true };
+        measured.or((prices.node_watts > 0.0).then_some(estimate))
+    }
+
     /// With what the daemon knows.
     pub fn report(self, view: &ReportView, by: By) -> Report {
-        let seen = view.spent.iter().fold(Spent::default(), |sum, row| sum.plus(&row.spent));
+        let prices = &view.prices;
+        let (seen, energy) = (seen(view), self.energy(prices));
+        let amount = self.secs / HOUR_SECS * prices.node_hour_cost;
+        let cost = Cost { amount, currency: prices.currency.clone() };
         let delays: Vec<f64> = view.delays.iter().map(|(secs, _)| *secs).collect();
         let is_late = |secs: f64| secs > DELAYED_SECS;
         let hours = self.to.min(self.now).secs_since(self.from).max(1.0) / HOUR_SECS;
@@ -173,9 +318,13 @@ impl Sums {
             gpu_hours: self.gpu_secs / HOUR_SECS,
             like_nodes: self.secs / HOUR_SECS / hours,
             seen_node_hours: seen.held_secs() / HOUR_SECS,
-            useful: (seen.held_secs() > 0.0)
-                .then(|| (seen.useful_secs + seen.probing_secs) / seen.held_secs()),
-            kwh: self.joules.map(|joules| joules / 3.6e6),
+            useful: useful(&seen),
+            energy,
+            cost: (prices.node_hour_cost > 0.0).then_some(cost),
+            nodes: Uses::of(&view.uses),
+            cluster: None,
+            before: None,
+            months: Vec::new(),
             rows: rows(view, by),
         }
     }
@@ -226,6 +375,20 @@ mod tests {
         }
     }
 
+    /// Of two hours of which nothing is known.
+    fn view() -> ReportView {
+        ReportView {
+            schema: SCHEMA,
+            from: UnixTime(0),
+            to: UnixTime(7200),
+            partition: "infill".to_owned(),
+            prices: Prices::default(),
+            spent: Vec::new(),
+            uses: UsesView::default(),
+            delays: Vec::new(),
+        }
+    }
+
     #[test]
     fn accounting_says_how_much_and_the_daemon_what_became_of_it() {
         let mut sums = Sums::new(UnixTime(0), UnixTime(7200), UnixTime(100_000), "infill");
@@ -251,15 +414,50 @@ mod tests {
             SpentRow { key: key("bob", "a"), spent: spent(7200.0) },
         ];
         let delays = vec![(0.5, false), (2.0, true), (3.0, false)];
-        let view = ReportView { schema: SCHEMA, from: UnixTime(0), to: UnixTime(7200), spent, delays };
-        let report = sums.report(&view, By::User);
+        let uses = UsesView { hours: 2, malleable_secs: 9000.0, idle_secs: 1000.0, ..UsesView::default() };
+        let prices = Prices { node_hour_cost: 2.0, node_watts: 500.0, ..Prices::default() };
+        let report = sums.report(&ReportView { spent, uses, delays, prices, ..view() }, By::User);
         assert_eq!((report.main_jobs, report.main_waits.median_s, report.main_waits.max_s), (2, 10.0, 30.0));
         assert!((report.main_node_hours - (3600.0 + 7000.0 + 100.0) / 3600.0).abs() < 1e-9, "{report:?}");
         assert!((report.node_hours - 2.5).abs() < 1e-9 && (report.like_nodes - 1.25).abs() < 1e-9);
         assert_eq!((report.delayed, report.missed, report.delays.count), (2, 1, 3));
         assert!((report.useful.unwrap() - 0.8).abs() < 1e-9);
-        assert!(report.kwh.unwrap() < 2.0, "only what is of this time");
+        let energy = report.energy.unwrap();
+        assert!(energy.kwh < 2.0 && !energy.is_estimated, "only what is of this time");
+        assert_eq!(report.cost, Some(Cost { amount: 5.0, currency: "EUR".to_owned() }));
+        assert_eq!(report.nodes.and_then(|nodes| nodes.harvested), Some(0.9));
         let names: Vec<&str> = report.rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["bob", "alice"]);
+    }
+
+    #[test]
+    fn what_nobody_knows_is_left_out() {
+        let sums = || Sums::new(UnixTime(0), UnixTime(7200), UnixTime(100_000), "infill");
+        let report = sums().report(&view(), By::Account);
+        assert!(report.energy.is_none() && report.cost.is_none() && report.nodes.is_none());
+        assert!(report.useful.is_none() && report.rows.is_empty());
+        let mut busy = sums();
+        busy.add(&run("infill", 5, 0, Some(7200), 2));
+        let prices = Prices { node_watts: 500.0, ..Prices::default() };
+        let energy = busy.report(&ReportView { prices, ..view() }, By::Account).energy;
+        assert_eq!(energy, Some(Energy { kwh: 2.0, is_estimated: true }));
+    }
+
+    #[test]
+    fn a_month_in_a_line() {
+        let key = SpentKey {
+            from: UnixTime(0),
+            account: String::new(),
+            user: "a".to_owned(),
+            node_type: "n".to_owned(),
+        };
+        let spent = Spent { useful_secs: 3600.0, rescale_secs: 3600.0, ..Spent::default() };
+        let delays = vec![(0.5, false), (4.0, true)];
+        let view = ReportView { spent: vec![SpentRow { key, spent }], delays, ..view() };
+        let month = Month::of(&view);
+        assert_eq!(
+            (month.node_hours, month.useful, month.delayed, month.longest_s),
+            (2.0, Some(0.5), 1, 4.0)
+        );
     }
 }

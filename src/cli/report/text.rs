@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::sums::{Report, Row, Waits};
+use super::sums::{Cluster, Energy, Report, Row, Uses, Waits};
 use crate::cli::output::{self, When};
 use crate::cli::percent;
 use crate::model::duration;
@@ -42,13 +42,55 @@ pub fn text(report: &Report, when: When) -> String {
             format!("{} of it made steps (infill saw {seen} of these node-hours)", percent::whole(useful)),
         );
     }
-    if let Some(kwh) = report.kwh {
-        line("energy", format!("{} kWh, as Slurm measured it", output::number(kwh)));
+    if let Some(nodes) = &report.nodes {
+        line("of the nodes' time", uses(nodes));
+    }
+    if let Some(energy) = report.energy {
+        line("energy", self::energy(energy));
+    }
+    if let Some(cost) = &report.cost {
+        line("worth", format!("{:.0} {}", cost.amount, cost.currency));
+    }
+    if let Some(cluster) = &report.cluster {
+        line("sreport", self::cluster(cluster));
+    }
+    if let Some(before) = &report.before {
+        let (from, to) = (when.moment(before.from), when.moment(before.to));
+        line("main jobs before", format!("{from} to {to}: wait {}", waits(&before.main_waits)));
     }
     text + &table(&report.rows)
 }
 
-fn waits(waits: &Waits) -> String {
+/// Of what main jobs left idle, what became of it.
+pub fn uses(nodes: &Uses) -> String {
+    let [idle, wanted, refused] =
+        [nodes.idle_hours, nodes.wanted_hours, nodes.refused_hours].map(output::number);
+    let harvested = nodes.harvested.map_or_else(|| "-".to_owned(), percent::whole);
+    format!(
+        "{harvested} of what main jobs left was used; left idle: {idle} node-hours that could have been, {wanted} that \
+         were wanted too soon, {refused} that something forbade ({} hours are known)",
+        nodes.hours_known
+    )
+}
+
+/// How much, and whether it was measured.
+pub fn energy(energy: Energy) -> String {
+    let how = if energy.is_estimated { "estimated by report.node_watts" } else { "as Slurm measured it" };
+    format!("{} kWh, {how}", output::number(energy.kwh))
+}
+
+/// Slurm's own sums.
+pub fn cluster(cluster: &Cluster) -> String {
+    let Cluster { allocated_hours, idle_hours, planned_hours, down_hours } = *cluster;
+    let [allocated, idle, planned, down] =
+        [allocated_hours, idle_hours, planned_hours, down_hours].map(output::number);
+    format!(
+        "{allocated} node-hours allocated, {idle} idle, {planned} planned, {down} down, on the whole cluster"
+    )
+}
+
+/// In words.
+pub fn waits(waits: &Waits) -> String {
     if waits.count == 0 {
         return "none".to_owned();
     }

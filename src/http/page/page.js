@@ -3,6 +3,7 @@
 const PIXELS_A_NODE = 4;
 const PIXELS_A_NAME = 11;
 const AHEAD = 1 / 8; // share of the map that shows what is planned
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600]; // seconds of a column
 const LONGEST = 48 * 3600;
 const LEAST = 300;
 const KINDS = [null, "main", "idle", "wanted", "refused", "down"];
@@ -59,9 +60,14 @@ function notice(error) {
 
 // The stretch of time and the nodes that are shown.
 
+/** Begin and end are whole columns: what is known of them stays known as time goes on. */
 function stretch() {
-  const end = known.live ? Math.ceil(seconds() + known.skew + view.span * AHEAD) : view.end;
-  return { from: Math.floor(end - view.span), to: end };
+  const { width } = room();
+  const step = STEPS.find((secs) => view.span / secs <= width) ?? STEPS[STEPS.length - 1];
+  const end = known.live ? seconds() + known.skew + view.span * AHEAD : view.end;
+  const to = Math.ceil(end / step) * step;
+  const from = to - Math.ceil(view.span / step) * step;
+  return { from, to, step, columns: (to - from) / step };
 }
 
 function room() {
@@ -71,27 +77,67 @@ function room() {
 
 let asking = null;
 
+/** Loads what is shown; of a stretch that goes on (`after`: what is known ends there) only what is new. */
 async function load(after) {
   asking?.abort();
   const mine = (asking = new AbortController());
-  const { from, to } = stretch();
-  const { width, height } = room();
+  const want = { ...stretch(), first: view.first, count: view.count, rows: Math.floor(room().height / PIXELS_A_NODE) };
+  const old = after === undefined ? null : goesOn(known.map, want);
+  const begin = old ? Math.max(want.from, Math.floor(old.seen / want.step) * want.step) : want.from;
   const query = new URLSearchParams({
-    from, to, first: view.first, rows: Math.floor(height / PIXELS_A_NODE), columns: Math.min(width, 4096),
+    from: begin, to: want.to, first: want.first, rows: want.rows, columns: (want.to - begin) / want.step,
   });
-  if (view.count !== null) query.set("count", view.count);
+  if (want.count !== null) query.set("count", want.count);
+  if (old) query.set("nodes_since", want.from);
   if (after !== undefined) query.set("after", after);
   const map = await ask(`v1/timeline?${query}`, mine.signal);
   if (mine !== asking) return;
   if (map.shares) map.cells = Uint8Array.from(atob(map.shares), (c) => c.charCodeAt(0));
-  known.map = map;
+  delete map.shares;
+  const whole = old ? joined(old, map, want) : map;
+  if (!whole) return load();
+  known.map = { ...whole, want };
   known.nodes = map.nodes;
   draw();
 }
 
+/** The map, if it only has to be gone on with. */
+function goesOn(map, want) {
+  const alike = map && ["step", "first", "count", "rows"].every((name) => map.want[name] === want[name]);
+  return alike && want.from >= map.from && map.seen >= want.from && map.seen < want.to ? map : null;
+}
+
+/** What was known and what is new; nothing where these are not of the same rows. */
+function joined(old, map, want) {
+  const same = old.detail === map.detail && old.nodes === map.nodes && old.count === map.count;
+  if (!same) return null;
+  const all = { ...map, from: want.from, columns: want.columns };
+  if (map.detail === "mixtures") {
+    all.cells = new Uint8Array(map.rows.length * want.columns * 3);
+    const [skip, begin] = [(want.from - old.from) / want.step, (map.from - want.from) / want.step];
+    for (let row = 0; row < map.rows.length; row++) {
+      const kept = old.cells.subarray((row * old.columns + skip) * 3, (row * old.columns + skip + begin) * 3);
+      all.cells.set(kept, row * want.columns * 3);
+      all.cells.set(map.cells.subarray(row * map.columns * 3, (row + 1) * map.columns * 3), (row * want.columns + begin) * 3);
+    }
+    return all;
+  }
+  if (map.rows.some((row, i) => row.node !== old.rows[i].node)) return null;
+  const [later, newer] = [want.from - old.from, map.from - want.from];
+  const runs = (row, i) => {
+    const kept = old.rows[i].runs.map(([from, to, code]) => [Math.max(0, from - later), Math.min(newer, to - later), code]);
+    const next = row.runs.map(([from, to, code]) => [from + newer, to + newer, code]);
+    const last = kept.filter(([from, to]) => from < to);
+    if (last.length && next.length && last.at(-1)[1] === next[0][0] && last.at(-1)[2] === next[0][2]) next[0][0] = last.pop()[0];
+    return { node: row.node, runs: [...last, ...next] };
+  };
+  all.rows = map.rows.map(runs);
+  return all;
+}
+
 async function loadStatus() {
   const few = known.nodes > 0 && known.nodes <= 2000;
-  known.status = await ask(`v1/status?nodes=${few}`);
+  known.status = await ask(`v1/status?nodes=${few}&shared=true`);
   known.windows = new Map(known.status.nodes.map((node) => [node.node, node]));
   const last = known.status.last_round;
   if (last) known.skew = Math.min(0, last - seconds()) < -3600 ? last - seconds() : 0;
@@ -117,6 +163,7 @@ function colourOf(code, paint) {
 }
 
 function draw() {
+  const begun = performance.now();
   const canvas = at("map");
   const { width, height } = room();
   const scale = window.devicePixelRatio || 1;
@@ -140,6 +187,8 @@ function draw() {
   }
   drawTimes(from, to, width);
   describe(map);
+  canvas.dataset.drawn = performance.now();
+  canvas.dataset.took = performance.now() - begun;
 }
 
 function drawNodes(pen, map, paint, x, width, height) {
