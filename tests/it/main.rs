@@ -20,6 +20,7 @@ mod extended;
 mod faults;
 mod garbage;
 mod guard;
+mod guides;
 mod harness;
 mod identity;
 mod leaving;
