@@ -249,9 +249,10 @@ mod tests {
         let mut sums = Sums::new(UnixTime(0), to, to, "infill");
         ask_slurm(sacct.to_str().unwrap(), (UnixTime(0), to), &mut sums).await.unwrap();
         let uses = UsesView::default();
-        let view =
-            ReportView { schema: 1, from: UnixTime(0), to, spent: Vec::new(), uses, delays: Vec::new() };
-        let report = sums.report(&view, By::Account, &Prices::default());
+        let (partition, prices) = ("infill".to_owned(), Prices::default());
+        let (spent, delays) = (Vec::new(), Vec::new());
+        let view = ReportView { schema: 1, from: UnixTime(0), to, partition, prices, spent, uses, delays };
+        let report = sums.report(&view, By::Account);
         assert_eq!((report.main_node_hours, report.node_hours, report.gpu_hours), (4.0, 25.0, 100.0));
     }
 }

@@ -58,7 +58,8 @@ pub fn text(report: &Report, when: When) -> String {
         let (from, to) = (when.moment(before.from), when.moment(before.to));
         line("main jobs before", format!("{from} to {to}: wait {}", waits(&before.main_waits)));
     }
-    text + &table(&report.rows)
+    text.push_str(&table(&report.rows));
+    text
 }
 
 /// Of what main jobs left idle, what became of it.
