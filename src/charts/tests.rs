@@ -86,5 +86,5 @@ fn days_and_weeks_have_dates() {
     let day = over_a_day(Marks::Dots(&[]));
     let week = OverTime { to: day.from + 14 * 86_400, ..over_a_day(Marks::Dots(&[])) };
     let text = week.svg().unwrap();
-    assert!(text.contains("\n03-03\n") && !text.contains("00:00"), "{text}");
+    assert!(text.contains("\n03-04\n") && !text.contains("00:00"), "{text}");
 }

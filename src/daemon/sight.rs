@@ -51,13 +51,13 @@ pub enum Class {
     /// Everything.
     All,
     /// What is not private, and this user's own.
-    Own(Option<UserId>),
+    Own(Option<UserId>, PrivateData),
 }
 
 impl Class {
     /// Of a reader.
     pub fn of(viewer: &Viewer, private: PrivateData) -> Class {
-        if viewer.all || private.is_nothing() { Class::All } else { Class::Own(viewer.uid) }
+        if viewer.all || private.is_nothing() { Class::All } else { Class::Own(viewer.uid, private) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a site keeps private: Slurm's `PrivateData`.
 
 /// What users may not see of each other. What infill shows of no kind of data is left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PrivateData {
     /// Other users' jobs.
     pub jobs: bool,

@@ -6,9 +6,13 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use fantoccini::error::CmdError;
+use fantoccini::wd::{Capabilities, WebDriverCompatibleCommand};
+use fantoccini::{Client, ClientBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use reqwest::{Method, Url};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use thirtyfour::{ChromeCapabilities, ChromiumLikeCapabilities as _, DesiredCapabilities, WebDriver};
 use tokio::runtime::Runtime;
 
 use super::wait::{self, PATIENCE};
@@ -21,7 +25,7 @@ const START_SECS: f64 = 20.0;
 pub struct Browser {
     name: &'static str,
     process: Child,
-    driver: WebDriver,
+    driver: Client,
     runtime: Runtime,
     /// Its profile, and the log of its console.
     dir: TempDir,
@@ -61,7 +65,9 @@ impl Browser {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("no runtime");
         let url = format!("http://127.0.0.1:{port}");
         let capabilities = capabilities(&dir);
-        let started = || runtime.block_on(WebDriver::new(url.as_str(), capabilities.clone())).ok();
+        let mut builder = ClientBuilder::new(HttpConnector::new());
+        builder.capabilities(capabilities);
+        let started = || runtime.block_on(builder.connect(&url)).ok();
         let driver = wait::look(START_SECS * PATIENCE, started).expect("the browser does not start");
         let browser = Browser { name, process, driver, runtime, dir };
         browser.show_on(screen);
@@ -79,7 +85,8 @@ impl Browser {
 
     /// A command of the browser's own protocol.
     pub fn command(&self, name: &str, parameters: &Value) -> Value {
-        let answer = self.runtime.block_on(self.driver.cdp().send_raw(name, parameters));
+        let command = OfChrome(json!({ "cmd": name, "params": parameters }));
+        let answer = self.runtime.block_on(self.driver.issue_cmd(command));
         answer.unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
@@ -91,7 +98,7 @@ impl Browser {
     /// What a script returns in the page.
     pub fn run(&self, script: &str) -> Value {
         let answer = self.runtime.block_on(self.driver.execute(script, Vec::new()));
-        answer.unwrap_or_else(|e| panic!("{script}: {e}")).json().clone()
+        answer.unwrap_or_else(|e: CmdError| panic!("{script}: {e}"))
     }
 
     /// The text of the first element that a selector names; empty where there is none.
@@ -128,7 +135,9 @@ impl Browser {
         let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/browser");
         let path = |end: &str| dir.join(format!("{}-{what}.{end}", self.name));
         let _ = std::fs::create_dir_all(&dir);
-        let _ = self.runtime.block_on(self.driver.screenshot(&path("png")));
+        if let Ok(picture) = self.runtime.block_on(self.driver.screenshot()) {
+            let _ = std::fs::write(path("png"), picture);
+        }
         if let Ok(source) = self.runtime.block_on(self.driver.source()) {
             let _ = std::fs::write(path("html"), source);
         }
@@ -141,17 +150,30 @@ impl Drop for Browser {
         if std::thread::panicking() {
             self.keep("failed");
         }
-        let _ = self.runtime.block_on(self.driver.clone().quit());
+        let _ = self.runtime.block_on(self.driver.clone().close());
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
+/// A command of Chrome's own protocol.
+#[derive(Debug)]
+struct OfChrome(Value);
+
+impl WebDriverCompatibleCommand for OfChrome {
+    fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, <Url as std::str::FromStr>::Err> {
+        base.join(&format!("session/{}/goog/cdp/execute", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
+        (Method::POST, Some(self.0.to_string()))
+    }
+}
+
 /// It reaches this machine only.
-fn capabilities(dir: &TempDir) -> ChromeCapabilities {
-    let mut capabilities = DesiredCapabilities::chrome();
-    let profile = dir.path().join("profile");
-    for argument in [
+fn capabilities(dir: &TempDir) -> Capabilities {
+    let profile = format!("--user-data-dir={}", dir.path().join("profile").display());
+    let arguments = [
         "--headless=new",
         "--no-sandbox",
         "--disable-gpu",
@@ -160,11 +182,13 @@ fn capabilities(dir: &TempDir) -> ChromeCapabilities {
         "--enable-logging",
         "--v=0",
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
-        &format!("--user-data-dir={}", profile.display()),
-    ] {
-        capabilities.add_arg(argument).expect("an argument of the browser");
-    }
-    capabilities
+        &profile,
+    ];
+    let options = json!({ "args": arguments });
+    Capabilities::from_iter([
+        ("browserName".to_owned(), "chrome".into()),
+        ("goog:chromeOptions".to_owned(), options),
+    ])
 }
 
 fn free_port() -> u16 {
