@@ -5,8 +5,10 @@ set -euo pipefail
 HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 REPOSITORY=$(cd "$HERE/.." && pwd)
 MINICLUSTER=$REPOSITORY/slurm/minicluster/minicluster
-PROMTOOL=${XDG_CACHE_HOME:-$HOME/.cache}/infill/promtool
-readonly HERE REPOSITORY MINICLUSTER PROMTOOL
+TOOLS=${XDG_CACHE_HOME:-$HOME/.cache}/infill
+readonly HERE REPOSITORY MINICLUSTER TOOLS
+# The tests of the page have axe-core look at it.
+export INFILL_AXE=$TOOLS/axe.min.js
 
 usage() {
     cat <<'END_OF_USAGE'
@@ -67,8 +69,8 @@ build_root() { "$MINICLUSTER" build; }
 
 # Each alert fires and clears.
 check_alerts() {
-    "$PROMTOOL" check rules contrib/prometheus/infill.rules.yml >/dev/null &&
-        "$PROMTOOL" test rules contrib/prometheus/infill.test.yml
+    "$TOOLS/promtool" check rules contrib/prometheus/infill.rules.yml >/dev/null &&
+        "$TOOLS/promtool" test rules contrib/prometheus/infill.test.yml
 }
 
 # In a small cluster: there, Python is recent and has PyTorch.
@@ -144,7 +146,7 @@ main() {
     esac
     cd "$REPOSITORY"
     PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
-    check "set-up" "$HERE/setup.sh" --tests --promtool "$PROMTOOL"
+    check "set-up" "$HERE/setup.sh" --tests --tools "$TOOLS"
     if (($#)); then
         check "cluster root" build_root
         case $1 in

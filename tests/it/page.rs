@@ -1,6 +1,9 @@
 //! The page and the report on a real cluster: a link opens one session, which reads as its owner; what the map
 //! tells agrees with accounting.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
 use serde_json::{Value, json};
 
 use crate::harness::{Browser, Screen, Site, Slurm, Train, http};
@@ -58,7 +61,7 @@ fn a_link_opens_one_session_which_reads_as_its_owner() {
     let slurm = Slurm::default().set("PrivateData=jobs,users");
     let site = Site::on(&slurm, |s| s.set("http.read", "proof"));
     let job = Train::on("1-2").submit(&site);
-    site.until_trains_on(job, 2, 60.0);
+    site.until("the job to have two nodes", 60.0, || site.nodes_of(job).len() == 2);
     let ticket = ticket(&site, "alice");
     for headers in [
         vec![("host", "evil.example"), ("sec-fetch-site", "same-origin")],
@@ -105,6 +108,47 @@ fn codes(map: &Value) -> Vec<u64> {
     let rows = map["rows"].as_array().expect("rows");
     let runs = rows.iter().flat_map(|row| row["runs"].as_array().cloned().unwrap_or_default());
     runs.map(|run| run[2].as_u64().expect("a code")).collect()
+}
+
+/// The status and the text with which `web.socket` answers.
+fn vouched(site: &Site, request: &str, user: Option<&str>) -> (String, String) {
+    let mut stream = UnixStream::connect(site.scratch().join("web.sock")).expect("the socket");
+    let user = user.map(|user| format!("X-Remote-User: {user}\r\n")).unwrap_or_default();
+    let text = format!("{request} HTTP/1.1\r\nHost: site\r\n{user}Connection: close\r\nContent-Length: 0\r\n\r\n");
+    stream.write_all(text.as_bytes()).expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    (head.split(' ').nth(1).unwrap_or_default().to_owned(), body.to_owned())
+}
+
+#[test]
+fn a_web_server_of_the_sites_says_who_reads_and_nobody_is_root_by_that() {
+    let slurm = Slurm::default().set("PrivateData=jobs,users");
+    let site = Site::on(&slurm, |s| s.set("http.read", "proof").set("web.socket", "/scratch/web.sock"));
+    let job = Train::on("1").submit(&site);
+    site.until("the job to have a node", 60.0, || site.nodes_of(job).len() == 1);
+    let jobs = |user| {
+        let (code, body) = vouched(&site, "GET /v1/status", Some(user));
+        assert_eq!(code, "200", "{body}");
+        serde_json::from_str::<Value>(&body).expect("a status")["jobs"].as_array().map(Vec::len)
+    };
+    site.until("alice to see her job", 20.0, || jobs("alice") == Some(1));
+    assert_eq!(jobs("bob"), Some(0), "hers is private");
+    for user in [None, Some("root"), Some("infill"), Some("nobody-of-that-name"), Some("-u"), Some("0")] {
+        assert_eq!(vouched(&site, "GET /v1/status", user).0, "401", "{user:?}");
+    }
+    let (code, page) = vouched(&site, "GET /", Some("alice"));
+    assert!(code == "200" && page.contains("page.js"));
+    for request in ["POST /v1/control", "POST /v1/web/links", "POST /v1/agent/hello", "POST /v1/profiles/forget"] {
+        assert_eq!(vouched(&site, request, Some("alice")).0, "404", "{request}");
+    }
+    let mode = site.must("root", &["stat", "-c", "%a %U", "/scratch/web.sock"]);
+    assert_eq!(mode.trim(), "660 infill");
+    // The next daemon opens it anew.
+    site.kill_daemon();
+    site.start();
+    site.until("alice to see her job again", 30.0, || jobs("alice") == Some(1));
 }
 
 #[test]
@@ -184,6 +228,31 @@ fn the_page_is_for_all_screens_and_for_the_keyboard() {
 }
 
 #[test]
+fn nobody_is_kept_out_of_the_page() {
+    let Some(axe) = std::env::var_os("INFILL_AXE") else {
+        eprintln!("skipped: INFILL_AXE does not say where axe-core is (tests/run.sh puts it there)");
+        return;
+    };
+    let axe = std::fs::read_to_string(&axe).unwrap_or_else(|e| panic!("{}: {e}", axe.display()));
+    let site = Site::acting();
+    let job = Train::on("1-2").submit(&site);
+    site.until_trains_on(job, 2, 60.0);
+    let browser = shown(&site, "alice", "axe", Screen::DESK);
+    browser.until("the job", 10.0, &says(job, 4, "2 of"));
+    browser.run(&format!("[...document.querySelectorAll('#jobs button')].find(b => b.innerText === '{job}').click()"));
+    browser.until("the job's life", 10.0, &contains("#detail-table", "Generation"));
+    browser.until("the figures", 20.0, "return document.querySelectorAll('#figures img').length === 3");
+    for dark in [false, true] {
+        browser.show_on(Screen { dark, ..Screen::DESK });
+        let script = "return axe.run().then((found) => found.violations
+            .filter((v) => ['serious', 'critical'].includes(v.impact))
+            .map((v) => `${v.id}: ${v.nodes.map((n) => n.target.join(' ')).join(', ')}`))";
+        let found = browser.run(&format!("{axe};\n{script}"));
+        assert_eq!(found, json!([]), "dark: {dark}");
+    }
+}
+
+#[test]
 fn the_map_and_the_report_agree_with_accounting() {
     let site = Site::acting();
     let begin = clock();
@@ -191,7 +260,7 @@ fn the_map_and_the_report_agree_with_accounting() {
     site.until_trains_on(job, 4, 60.0);
     let main = site.main_job(20, &["--nodes=2"]);
     site.wait("the main job to start", 60.0, || site.started_at(main));
-    site.until("the main job to be over", 60.0, || site.end_of(main.id, 1.0).contains("COMPLETED"));
+    assert!(site.end_of(main.id, 60.0).contains("COMPLETED"));
     site.must("root", &["scancel", &job.to_string()]);
     site.until("all to be idle", 60.0, || site.nodes_of(job).is_empty());
     site.rounds_go_by(3);

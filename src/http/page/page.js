@@ -1,6 +1,7 @@
 // The page of a cluster in time. It asks only the daemon that it came from, and writes what it is told as text.
 
 const PIXELS_A_NODE = 4;
+const MOST_PIXELS_A_NODE = 28;
 const PIXELS_A_NAME = 11;
 const AHEAD = 1 / 8; // share of the map that shows what is planned
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600]; // seconds of a column
@@ -165,6 +166,7 @@ function colourOf(code, paint) {
 function draw() {
   const begun = performance.now();
   const canvas = at("map");
+  fit(canvas);
   const { width, height } = room();
   const scale = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * scale);
@@ -191,8 +193,15 @@ function draw() {
   canvas.dataset.took = performance.now() - begun;
 }
 
+/** Few nodes need no high map. */
+function fit(canvas) {
+  const rows = known.map?.detail === "nodes" ? known.map.rows.length : Infinity;
+  canvas.style.maxHeight = rows < 400 ? `${Math.max(4, rows) * MOST_PIXELS_A_NODE}px` : "";
+  canvas.style.minHeight = rows < 10 ? "0" : "";
+}
+
 function drawNodes(pen, map, paint, x, width, height) {
-  const high = Math.min(28, height / Math.max(1, map.rows.length));
+  const high = Math.min(MOST_PIXELS_A_NODE, height / Math.max(1, map.rows.length));
   map.rows.forEach((row, i) => {
     const y = i * high;
     for (const [begin, end, code] of row.runs) {
@@ -611,7 +620,7 @@ function pick({ x, y, high }) {
   const map = known.map;
   if (!map) return;
   if (map.detail !== "nodes") return zoomNodes(0.25, y);
-  const row = map.rows[Math.floor((y * high) / Math.min(28, high / Math.max(1, map.rows.length)))];
+  const row = map.rows[Math.floor((y * high) / Math.min(MOST_PIXELS_A_NODE, high / Math.max(1, map.rows.length)))];
   if (!row) return;
   const secs = x * (map.to - map.from);
   const run = row.runs.find(([begin, end]) => begin <= secs && secs < end);
