@@ -14,6 +14,8 @@ pub struct HttpConfig {
     /// Names under which browsers may ask for the page, besides `localhost` and those in `agent.url` and
     /// `daemon.listen`.
     pub hosts: Vec<String>,
+    /// Whether metrics tell accounts, where nothing that tells of users is private.
+    pub account_metrics: bool,
     /// Most connections at a time.
     pub max_connections: u32,
     /// Most connections of one other machine at a time.
@@ -25,6 +27,7 @@ impl Default for HttpConfig {
         HttpConfig {
             read: Readers::Proof,
             hosts: Vec::new(),
+            account_metrics: false,
             max_connections: 16_384,
             max_connections_a_host: 1024,
         }

@@ -1,11 +1,13 @@
 //! What is recorded for people, round by round: what each node was used for, and what became of the node-time that
 //! malleable jobs held.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::FxHashMap;
 
 use crate::gaps::{Delays, Occupancy, Use};
 use crate::model::{
-    Gaps, Job, JobId, MainDelay, Node, NodeName, Refusal, Snapshot, SpentRow, UnixTime, lead_of,
+    Gaps, Job, JobId, MainDelay, Node, NodeName, Refusal, Snapshot, Spent, SpentRow, UnixTime, lead_of,
 };
 use crate::timeline::{Doing, Holding, Hour, NodeUse, Recorder, Seen, Spending};
 
@@ -49,6 +51,11 @@ impl Chronicle {
     /// How long main jobs waited that have started since the last call.
     pub fn take_started(&mut self) -> Vec<MainDelay> {
         std::mem::take(&mut self.started)
+    }
+
+    /// What malleable jobs held since the last call, by accounts.
+    pub fn take_spent(&mut self) -> BTreeMap<String, Spent> {
+        self.spending.take_added()
     }
 
     /// Takes in a trusted snapshot and what was found in it; `doing`: what a malleable job does. Returns what is

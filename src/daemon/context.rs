@@ -153,6 +153,12 @@ impl Context {
         state
     }
 
+    /// Whether metrics tell accounts: the site wants it, and keeps nothing private that would tell of users.
+    pub fn tells_accounts(&self) -> bool {
+        let private = self.doors.private();
+        self.config.http.account_metrics && !(private.usage || private.users || private.jobs)
+    }
+
     /// Changes the fleet and runs what follows from it, in one go: nobody is told of an older state after a
     /// newer one.
     pub fn change(&self, now: UnixTime, change: impl FnOnce(&mut State) -> Output) {

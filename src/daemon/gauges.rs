@@ -25,6 +25,13 @@ pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView, happened: &Ha
     }
 }
 
+/// Counts what malleable jobs held; by account where that may be told.
+pub fn spent(metrics: &NodeMetrics, happened: &Happened, by_account: bool) {
+    for (account, spent) in &happened.spent {
+        metrics.spent(by_account.then_some(account.as_str()), spent);
+    }
+}
+
 fn nodes(metrics: &NodeMetrics, state: &State, view: &RoundView) {
     let gaps = &state.scene.gaps().gaps;
     let held = gaps.iter().filter(|g| g.holder.is_some()).count();

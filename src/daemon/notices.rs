@@ -19,7 +19,7 @@ use crate::api::SCHEMA;
 use crate::causes;
 use crate::config::NotifyConfig;
 use crate::model::words::words;
-use crate::model::{MainDelay, UnixTime};
+use crate::model::{MainDelay, Spent, UnixTime};
 
 /// Of each thing people are told once in this time.
 const QUIET: Duration = Duration::from_secs(900);
@@ -121,6 +121,8 @@ pub struct Happened {
     pub delays: Vec<MainDelay>,
     /// Rows of history that are lost.
     pub lost: BTreeMap<Kind, usize>,
+    /// What malleable jobs held, by accounts.
+    pub spent: BTreeMap<String, Spent>,
 }
 
 impl Happened {
@@ -272,9 +274,9 @@ mod tests {
         assert!(noticed(&notices, &state, &nothing).is_empty(), "a quarter of an hour of quiet");
         let delay = |secs| MainDelay { job: JobId(7), at: now(), secs, planned: false };
         let lost = BTreeMap::from([(Kind::Rounds, 3)]);
-        let happened = Happened { delays: vec![delay(2.0)], lost: lost.clone() };
+        let happened = Happened { delays: vec![delay(2.0)], lost: lost.clone(), ..Happened::default() };
         assert_eq!(noticed(&notices, &state, &happened), ["rows_lost"]);
-        let happened = Happened { delays: vec![delay(2.0), delay(12.0)], lost };
+        let happened = Happened { delays: vec![delay(2.0), delay(12.0)], lost, ..Happened::default() };
         assert_eq!(noticed(&notices, &state, &happened), ["main_job_delayed"]);
     }
 

@@ -203,8 +203,11 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
             set_targets(context, &mut state, &view.plan);
         }
         state.fleet.remember_why(&view.report);
-        let happened = Happened { delays: state.chronicle.take_started(), lost: state.ledger.take_lost() };
+        let chronicle = &mut state.chronicle;
+        let (delays, spent) = (chronicle.take_started(), chronicle.take_spent());
+        let happened = Happened { delays, spent, lost: state.ledger.take_lost() };
         gauges::set(&context.metrics, &mut state, &view, &happened);
+        gauges::spent(&context.metrics.nodes, &happened, context.tells_accounts());
         context.notices.look(&state, &happened, now());
         state.round = Some(view.clone());
         state.sweep();

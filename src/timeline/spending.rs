@@ -45,6 +45,8 @@ pub struct Spending {
     seen_at: Option<UnixTime>,
     /// What was held at the last look.
     held: Vec<Holding>,
+    /// What was added since somebody asked last, by accounts.
+    added: BTreeMap<String, Spent>,
 }
 
 impl Spending {
@@ -74,6 +76,11 @@ impl Spending {
         self.take_over(begin(now))
     }
 
+    /// What was added since the last call, by accounts.
+    pub fn take_added(&mut self) -> BTreeMap<String, Spent> {
+        std::mem::take(&mut self.added)
+    }
+
     /// The rows of the hours that are under way.
     pub fn rows(&self) -> Vec<SpentRow> {
         self.hour.iter().map(|(key, spent)| SpentRow { key: key.clone(), spent: *spent }).collect()
@@ -94,6 +101,10 @@ impl Spending {
                 Doing::Recovering => more.preempted_secs = held,
             }
             more.gpu_secs = f64::from(*gpus) * secs;
+            if self.added.len() < MOST_ROWS || self.added.contains_key(&key.account) {
+                let added = self.added.entry(key.account.clone()).or_default();
+                *added = added.plus(&more);
+            }
             let spent = self.hour.entry(key).or_default();
             *spent = spent.plus(&more);
         }
@@ -156,6 +167,9 @@ mod tests {
         }
         assert_eq!(of(&over), [(0, [180.0, 20.0, 0.0, 0.0, 800.0])]);
         assert_eq!(of(&spending.rows()), [(3600, [40.0, 0.0, 20.0, 20.0, 320.0])]);
+        let added = spending.take_added();
+        assert_eq!((added.len(), added["ml"].held_secs()), (1, 280.0));
+        assert!(spending.take_added().is_empty());
         let mut next = Spending::resume(spending.rows());
         next.look(UnixTime(3650), vec![holding(1, Doing::Steps)]);
         next.look(UnixTime(3660), Vec::new());
