@@ -72,7 +72,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         () = privacy::keep(context.clone()) => {}
         () = switches::keep(context.clone(), told) => {}
         () = forests::keep(context.clone()) => {}
-        () = notices::tell(context.clone()) => {}
+        () = notices::tell(&context.notices, &context.config.notify) => {}
         why = lead::keep(&context) => {
             return Err(why).context("this daemon leads no more, or cannot be sure of it: it ends");
         }

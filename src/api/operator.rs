@@ -46,6 +46,9 @@ pub struct Status {
     pub slurm: Option<String>,
     /// REST version in use, such as `v0.0.42`.
     pub rest: Option<String>,
+    /// The number of the user that the daemon runs as; `None` of an older daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_as: Option<UserId>,
     /// Mode from the configuration.
     pub mode: Mode,
     /// Order of an administrator.

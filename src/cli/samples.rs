@@ -118,6 +118,7 @@ pub fn status() -> Status {
         version: "0.1.0".to_owned(),
         slurm: Some("24.11.5".to_owned()),
         rest: Some("v0.0.42".to_owned()),
+        runs_as: None,
         mode: Mode::Act,
         control: Control::Normal,
         started_at: NOW + -90_000,

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 
-use super::context::Context;
 use super::health::Topic;
 use super::ledger::Kind;
 use super::state::State;
@@ -192,11 +191,11 @@ impl Notices {
 }
 
 /// Tells what comes, one after the other, for ever.
-pub async fn tell(context: Arc<Context>) {
-    let end = context.notices.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+pub async fn tell(notices: &Notices, config: &NotifyConfig) {
+    let end = notices.end.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(mut queue) = end else { return std::future::pending().await };
     while let Some(notice) = queue.recv().await {
-        tell_one(&context.config.notify, &notice).await;
+        tell_one(config, &notice).await;
     }
 }
 
@@ -243,6 +242,8 @@ async fn post(url: &str, text: String) -> Result<(), reqwest::Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::clock::now;
     use crate::config::Config;

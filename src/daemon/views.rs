@@ -5,6 +5,7 @@ use crate::api::{
     Status,
 };
 use crate::model::{Gap, Job, JobId, MalleableState, Node, UnixTime, WindowCause, WindowEnd};
+use crate::slurm::identity::own_uid;
 
 use super::state::State;
 use crate::advisor::Offer;
@@ -21,6 +22,7 @@ pub fn status(state: &State, with_nodes: bool, now: UnixTime) -> Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         slurm,
         rest,
+        runs_as: Some(own_uid()),
         mode: state.config.daemon.mode,
         control: state.control,
         started_at: state.started_at,

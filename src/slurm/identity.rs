@@ -92,6 +92,12 @@ impl System {
     }
 }
 
+/// The user that this process is.
+pub fn own_uid() -> UserId {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    UserId(unsafe { libc::geteuid() })
+}
+
 /// The user id that belongs to a login name, by this node's name service. `None` if there is no such user, or
 /// if the name service does not answer.
 pub async fn uid_of(name: &str) -> Option<UserId> {

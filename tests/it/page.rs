@@ -4,6 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
+use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::harness::{Browser, Screen, Site, Slurm, Train, http};
@@ -290,4 +291,14 @@ fn the_map_and_the_report_agree_with_accounting() {
     assert_eq!(report["main_jobs"], 1, "{report}");
     let table = site.must("root", &["infill", "report", "--since", &begin.to_string(), "--by", "user"]);
     assert!(table.contains("alice") && table.contains("node-hours"), "{table}");
+    site.must("root", &["infill", "report", "--since", &begin.to_string(), "--html", "/scratch/report.html"]);
+    let browser = Browser::open("report", Screen::DESK);
+    browser.go_to(&format!("file://{}", site.scratch().join("report.html").display()));
+    assert!(browser.text("body").contains("more nodes would have given as much"), "{}", browser.text("body"));
+    let pdf = browser.command("Page.printToPDF", &json!({ "preferCSSPageSize": true, "printBackground": true }));
+    let pdf = base64::engine::general_purpose::STANDARD.decode(pdf["data"].as_str().expect("a document"));
+    let pdf = String::from_utf8_lossy(&pdf.expect("base64")).into_owned();
+    let sheets = pdf.matches("/Type /Page").count() - pdf.matches("/Type /Pages").count();
+    assert_eq!(sheets, 1, "what a director asks is on one sheet");
+    browser.keep("shown");
 }
