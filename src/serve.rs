@@ -14,6 +14,7 @@ use crate::api::RoundView;
 use crate::clock::now;
 use crate::config::{Config, HttpConfig};
 use crate::daemon::books::{NODE_TIMES_SETTING, USAGE_SETTING};
+use crate::daemon::doors::VOUCHED_AT_ONCE;
 use crate::daemon::context::{CONTROL_SETTING, Context, Services};
 use crate::daemon::lanes::Queues;
 use crate::daemon::orders::ORDERS_AT_ONCE;
@@ -39,7 +40,7 @@ const FILES_FOR_OURSELVES: u32 = 256;
 pub async fn serve(config: Config) -> anyhow::Result<()> {
     let stop = told_to_stop();
     let listen = config.daemon.listen.clone();
-    let room = room(&config.http);
+    let room = room(&config.http, if config.web.socket.as_os_str().is_empty() { 0 } else { VOUCHED_AT_ONCE });
     let listener = tokio::net::TcpListener::bind(&listen)
         .await
         .with_context(|| format!("cannot listen on {listen}"))?
@@ -199,10 +200,11 @@ async fn answer_meanwhile(
     anyhow::bail!("the HTTP server ended")
 }
 
-/// How many connections there may be: as many as the configuration says, and descriptors allow.
-fn room(config: &HttpConfig) -> Room {
+/// How many connections there may be, beside those of the site's web server: as many as the configuration says, and descriptors allow.
+fn room(config: &HttpConfig, vouched: usize) -> Room {
     let files = raise_open_files();
-    let connections = config.max_connections.min(files.saturating_sub(FILES_FOR_OURSELVES).max(1));
+    let kept = FILES_FOR_OURSELVES + vouched as u32;
+    let connections = config.max_connections.min(files.saturating_sub(kept).max(1));
     if connections < config.max_connections {
         tracing::warn!(
             "{files} open files are allowed: {connections} connections at a time instead of {} \

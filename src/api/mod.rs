@@ -28,10 +28,10 @@ pub use profiles::{
     Counted, CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED,
     MAX_PROFILES, ProfileFigureQuery, ProfileView, ProfilesView,
 };
-pub use report::{MOST_DELAYS, ReportQuery, ReportView, UsesView};
+pub use report::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, UsesView};
 pub use rounds::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView};
 pub use routes::daemon_urls;
-pub use timeline::{LONGEST_TIMELINE_SECS, MOST_PIXELS, NodeRow, TimelineQuery, TimelineRows, TimelineView};
+pub use timeline::{LONGEST_TIMELINE_SECS, MOST_CELLS, MOST_PIXELS, NodeRow, TimelineQuery, TimelineRows, TimelineView};
 pub use web::{LINK_PURPOSE, Link, LinkRequest, Session, SessionRequest};
 
 /// Values that messages carry.

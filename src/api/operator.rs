@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{
     Control, Credential, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, ProfileKey,
-    Report, UnixTime,
+    Report, UnixTime, UserId,
 };
 
 /// An administrator's order: `POST /v1/control`. The credential's purpose is `control`.

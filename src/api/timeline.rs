@@ -10,6 +10,9 @@ pub const LONGEST_TIMELINE_SECS: i64 = 48 * 3600;
 /// Most rows and columns.
 pub const MOST_PIXELS: usize = 4096;
 
+/// Most cells of rows and columns: of a large screen.
+pub const MOST_CELLS: usize = 1_000_000;
+
 /// `GET /v1/timeline?from=…&to=…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TimelineQuery {

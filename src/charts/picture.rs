@@ -11,6 +11,9 @@ const HEADROOM: f64 = 1.25;
 /// Ticks that an axis has, about.
 const TICKS: f64 = 8.0;
 
+/// Most ticks, whatever the numbers are.
+const MOST_TICKS: f64 = 100.0;
+
 /// Steps of an axis of rates, within a power of ten.
 const ROUND_STEPS: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
 
@@ -125,7 +128,7 @@ impl Axis {
     /// From 0 to its end.
     pub fn ticks(self) -> impl Iterator<Item = f64> {
         // Rounded: `ceil` in `to` made the end a multiple of the step.
-        let last = (self.max / self.step).round() as u32;
+        let last = (self.max / self.step).round().min(MOST_TICKS) as u32;
         (0..=last).map(move |i| f64::from(i) * self.step)
     }
 }

@@ -19,7 +19,7 @@ pub async fn run(session: &Session) -> CommandResult {
     let request = LinkRequest { credential: proof.credential, nonce: proof.nonce };
     let link: Link = client.ask(routes::WEB_LINKS, &request).await?;
     // The one that leads: it alone knows the link.
-    let url = Url::parse(&client.url()).context("the daemon's URL is none")?;
+    let url = Url::parse(client.answering()).context("the daemon's URL is none")?;
     output::print(&in_words(&url, &link, this_host().as_deref().unwrap_or("LOGIN-NODE")))?;
     Ok(Exit::Ok.code())
 }

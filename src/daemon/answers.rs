@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use crate::model::UnixTime;
 
 /// Most that are kept at a time: others are made for one alone.
-const MOST: usize = 256;
+const MOST: usize = 32;
 
 /// An answer, made or in the making.
 pub type Answer = Arc<OnceCell<Bytes>>;

@@ -1,5 +1,7 @@
 //! History: written after each round, kept in memory while the store is away, thrown away where it is old.
 
+use std::sync::Arc;
+
 use super::context::Context;
 use super::ledger::{Kind, Pages};
 use crate::clock::now;
@@ -80,7 +82,7 @@ async fn write_pages(context: &Context, pages: &mut Pages) -> Result<(), StoreEr
 }
 
 /// Packs an hour, which takes a tenth of a second for a large machine, and writes it.
-async fn write_hour(context: &Context, hour: Hour) -> Result<(), StoreError> {
+async fn write_hour(context: &Context, hour: Arc<Hour>) -> Result<(), StoreError> {
     let refused = |what: String| StoreError::Corrupt { doing: PACKING.to_owned(), what };
     let packed =
         tokio::task::spawn_blocking(move || hour.pack()).await.map_err(|e| refused(e.to_string()))?;

@@ -2,6 +2,7 @@
 //! malleable jobs held.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -24,13 +25,15 @@ pub struct Chronicle {
     started: Vec<MainDelay>,
     /// When the hour that is under way was to be stored last.
     stored_at: Option<UnixTime>,
+    /// The hour that is under way as of the last look, for those who ask.
+    shown: Option<Arc<Hour>>,
 }
 
 /// What is to be stored: hours that are over, and at times the one that is under way.
 #[derive(Debug, Default, PartialEq)]
 pub struct Noted {
     /// What nodes were used for.
-    pub hours: Vec<Hour>,
+    pub hours: Vec<Arc<Hour>>,
     /// What became of node-time.
     pub spent: Vec<SpentRow>,
     /// Main jobs that have started where ours were.
@@ -89,10 +92,11 @@ impl Chronicle {
             };
             Some(Seen { node: node.name.clone(), used, since })
         };
-        let hours = self.recorder.look(now, ours.filter_map(seen));
+        let hours = self.recorder.look(now, ours.filter_map(seen)).into_iter().map(Arc::new).collect();
+        self.shown = Some(Arc::new(self.recorder.hour().clone()));
         let spent = self.spending.look(now, holdings(snapshot, partition, doing));
         let mut noted = Noted { hours, spent, delays };
-        if self.stored_at.is_none_or(|at| now.secs_since(at) >= STORED_EVERY_SECS) {
+        if self.stored_at.is_none_or(|at| now.age_of(at) >= STORED_EVERY_SECS) {
             self.stored_at = Some(now);
             let Noted { hours, spent, .. } = self.under_way();
             noted.hours.extend(hours);
@@ -107,8 +111,8 @@ impl Chronicle {
     }
 
     /// What nodes are used for in the hour that is under way; `None` where nobody has looked.
-    pub fn hour(&self) -> Option<Hour> {
-        self.stored_at.map(|_| self.recorder.hour().clone())
+    pub fn hour(&self) -> Option<Arc<Hour>> {
+        self.shown.clone()
     }
 }
 
@@ -203,7 +207,7 @@ mod tests {
         }
     }
 
-    fn look(chronicle: &mut Chronicle, at: i64) -> Vec<Hour> {
+    fn look(chronicle: &mut Chronicle, at: i64) -> Vec<Arc<Hour>> {
         let short = Refusal::Short { window_secs: 5.0, cause: None, worth_secs: 60.0 };
         let refused = vec![(NodeName::new("n4"), short), (NodeName::new("n5"), Refusal::Kept { nodes: 1 })];
         let gaps = Gaps { gaps: Vec::new(), refused };

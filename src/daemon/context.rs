@@ -23,7 +23,7 @@ use crate::api::{AgentReport, StatusQuery, TimelineQuery};
 use crate::clock::now;
 use crate::config::Config;
 use crate::generation::Arrival;
-use crate::model::{AgentEvent, JobId, Secret, UnixTime};
+use crate::model::{AgentEvent, Control, JobId, Secret, UnixTime};
 use crate::slurm::SlurmApi;
 use crate::slurm::identity::Identity;
 use crate::store::{LeadStanding, Store, StoreError};
@@ -39,6 +39,17 @@ pub struct Services {
     pub store: Arc<dyn Store>,
     /// Who speaks?
     pub identity: Arc<dyn Identity>,
+}
+
+/// What a status must show at once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stand {
+    /// The last round.
+    pub round: UnixTime,
+    /// The administrator's order.
+    pub control: Control,
+    /// What is wrong.
+    pub problems: Vec<String>,
 }
 
 /// A map of what nodes were used for, as it is asked for.
@@ -95,7 +106,7 @@ pub struct Context {
     /// What readers of that were told since the last look.
     pub maps: Answers<MapAsked>,
     /// What readers of a status were told since then who take what others were told.
-    pub statuses: Answers<(StatusQuery, Class)>,
+    pub statuses: Answers<(StatusQuery, Class, Stand)>,
     /// The last moment at which somebody looked at Slurm.
     pub looked: watch::Sender<UnixTime>,
     /// Who is told of what administrators should know.
@@ -156,7 +167,7 @@ impl Context {
     /// Whether metrics tell accounts: the site wants it, and keeps nothing private that would tell of users.
     pub fn tells_accounts(&self) -> bool {
         let private = self.doors.private();
-        self.config.http.account_metrics && !(private.usage || private.users || private.jobs)
+        self.config.http.account_metrics && !(private.spending() || private.jobs)
     }
 
     /// Changes the fleet and runs what follows from it, in one go: nobody is told of an older state after a

@@ -27,7 +27,7 @@ const MOST_LINKS: usize = 4;
 const SESSION: Duration = Duration::from_secs(8 * 3600);
 
 /// Requests of the site's web server at a time; each page waits with one.
-const VOUCHED_AT_ONCE: usize = 1024;
+pub const VOUCHED_AT_ONCE: usize = 1024;
 
 /// How long the number of a user is believed.
 const LOOKED_UP: Duration = Duration::from_secs(300);
@@ -53,6 +53,8 @@ pub struct Doors {
     pub people: Semaphore,
     /// Gate of what readers have computed, on the planner's threads.
     pub fits: Semaphore,
+    /// Gate of readers of long sums, which share the store with rounds.
+    pub sums: Semaphore,
     /// Of the command line, for what it reads next.
     pub tickets: Passes,
     /// Of links to the page, for once.
@@ -72,6 +74,7 @@ impl Default for Doors {
             hellos: Semaphore::new(HELLOS_AT_ONCE),
             people: Semaphore::new(PEOPLE_AT_ONCE),
             fits: Semaphore::new(FITS_AT_ONCE),
+            sums: Semaphore::new(1),
             tickets: Passes::new(TICKET, MOST_OF_A_USER),
             links: Passes::new(LINK, MOST_LINKS),
             sessions: Passes::new(SESSION, MOST_SESSIONS),

@@ -1,5 +1,7 @@
 //! The gauges, set after each round.
 
+use std::sync::atomic::Ordering;
+
 use rustc_hash::FxHashSet;
 
 use super::ledger::Kind;
@@ -27,6 +29,10 @@ pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView, happened: &Ha
 
 /// Counts what malleable jobs held; by account where that may be told.
 pub fn spent(metrics: &NodeMetrics, happened: &Happened, by_account: bool) {
+    if metrics.told_accounts.swap(by_account, Ordering::Relaxed) && !by_account {
+        // What was told must not stand there any longer.
+        metrics.time.clear();
+    }
     for (account, spent) in &happened.spent {
         metrics.spent(by_account.then_some(account.as_str()), spent);
     }

@@ -2,11 +2,12 @@
 //! waits, bounded, while the store is away.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use crate::model::words::words;
 use crate::model::{EndedGap, EndedJob, JobId, MainDelay, ProfileFilter, Spent, SpentKey, SpentRow};
 use crate::store::{GenerationRecord, Measurement, RoundRecord};
-use crate::timeline::Hour;
+use crate::timeline::{Hour, MOST_ROWS};
 
 use super::chronicle::Noted;
 
@@ -19,6 +20,9 @@ pub const MAX_WAITING_ROUNDS: usize = 100;
 
 /// Hours of what nodes were used for that wait: each may have some megabytes.
 pub const MAX_WAITING_HOURS: usize = 24;
+
+/// Rows of node-time that wait: two full hours.
+pub const MAX_WAITING_SPENT: usize = 2 * MOST_ROWS;
 
 /// Seconds of measuring that make one row of history.
 const ROW_SECS: f64 = 60.0;
@@ -57,7 +61,7 @@ pub struct Pages {
     /// Jobs that have ended.
     pub ended: Vec<EndedJob>,
     /// What nodes were used for, the earliest hour first.
-    pub hours: VecDeque<Hour>,
+    pub hours: VecDeque<Arc<Hour>>,
     /// What became of node-time.
     pub spent: Vec<SpentRow>,
     /// Main jobs that started where ours were.
@@ -74,7 +78,7 @@ pub struct Ledger {
     gaps: VecDeque<EndedGap>,
     measurements: VecDeque<Measurement>,
     ended: VecDeque<EndedJob>,
-    hours: VecDeque<Hour>,
+    hours: VecDeque<Arc<Hour>>,
     spent: BTreeMap<SpentKey, Spent>,
     delays: VecDeque<MainDelay>,
     /// Measurements by job that are not a row yet.
@@ -142,10 +146,15 @@ impl Ledger {
         [Kind::Spent, Kind::Delays].into_iter().for_each(|kind| self.bound(kind));
     }
 
-    fn add_hours(&mut self, hours: Vec<Hour>) {
+    fn add_hours(&mut self, hours: Vec<Arc<Hour>>) {
         self.hours.retain(|waiting| hours.iter().all(|hour| hour.from != waiting.from));
         self.hours.extend(hours);
         self.bound(Kind::Hours);
+    }
+
+    /// The hours that wait, the earliest first.
+    pub fn hours(&self) -> impl Iterator<Item = &Arc<Hour>> {
+        self.hours.iter()
     }
 
     /// Takes in what was measured of a job. What is alike is added up until it makes a row.
@@ -240,7 +249,7 @@ impl Ledger {
             Kind::Hours => drop_oldest(&mut self.hours, MAX_WAITING_HOURS),
             Kind::Delays => drop_oldest(&mut self.delays, MAX_WAITING_ROWS),
             Kind::Spent => {
-                let beyond = self.spent.len().saturating_sub(MAX_WAITING_ROWS);
+                let beyond = self.spent.len().saturating_sub(MAX_WAITING_SPENT);
                 (0..beyond).for_each(|_| drop(self.spent.pop_first()));
                 beyond
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -81,6 +81,8 @@ pub struct NodeMetrics {
     pub gap_seconds: Seconds,
     /// Node-seconds that malleable jobs held, by what they went into and, where the site wants that, account.
     pub time: Family<Vec<(&'static str, String)>, Seconds>,
+    /// Whether accounts were told of that last.
+    pub told_accounts: AtomicBool,
 }
 
 /// What node-seconds of malleable jobs go into.

@@ -79,7 +79,8 @@ pub struct Notices {
 #[derive(Debug, Default)]
 struct Known {
     told: BTreeMap<Event, Instant>,
-    present: Present,
+    /// How things were when people were told of them last.
+    told_of: Present,
 }
 
 /// How things are.
@@ -91,6 +92,15 @@ struct Present {
 }
 
 impl Present {
+    /// People were told of this.
+    fn take_over(&mut self, event: Event, now: Present) {
+        match event {
+            Event::SlurmAway | Event::SlurmBack => self.slurm_away = now.slurm_away,
+            Event::StoreAway | Event::StoreBack => self.store_away = now.store_away,
+            _ => self.left_alone = now.left_alone,
+        }
+    }
+
     fn news(self, before: Present) -> Vec<(Event, String)> {
         let mut news = Vec::new();
         if self.slurm_away != before.slurm_away {
@@ -150,7 +160,7 @@ impl Notices {
         Notices { queue: Some(queue), end: Mutex::new(Some(end)), known: Mutex::default() }
     }
 
-    /// Compares what is now with what was.
+    /// Compares what is now with what people were told last. What could not be told is tried again.
     pub fn look(&self, state: &State, happened: &Happened, at: UnixTime) {
         let present = Present {
             slurm_away: state.health.ails(Topic::Slurm),
@@ -158,9 +168,15 @@ impl Notices {
             left_alone: state.scene.breaker().open(at),
         };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut known.present, present);
-        for (event, text) in present.news(before).into_iter().chain(happened.news()) {
-            self.put(&mut known.told, event, text, (at, Instant::now()));
+        let now = Instant::now();
+        for (event, text) in present.news(known.told_of) {
+            if self.put(&mut known.told, event, text, (at, now)) {
+                known.told_of.take_over(event, present);
+            }
+        }
+        known.told_of.left_alone = known.told_of.left_alone.min(present.left_alone);
+        for (event, text) in happened.news() {
+            self.put(&mut known.told, event, text, (at, now));
         }
     }
 
@@ -171,21 +187,28 @@ impl Notices {
         self.put(&mut known.told, Event::Leads, text, (at, Instant::now()));
     }
 
+    /// Has something told. Says whether that is done; it is not in the quiet after the last time.
     fn put(
         &self,
         told: &mut BTreeMap<Event, Instant>,
         event: Event,
         text: String,
         (at, now): (UnixTime, Instant),
-    ) {
-        let Some(queue) = &self.queue else { return };
+    ) -> bool {
+        let Some(queue) = &self.queue else { return true };
         if told.get(&event).is_some_and(|before| now.duration_since(*before) < QUIET) {
-            return;
+            return false;
         }
         let notice = Notice { schema: SCHEMA, event, at, host: this_host().unwrap_or_default(), text };
         match queue.try_send(notice) {
-            Ok(()) => drop(told.insert(event, now)),
-            Err(e) => tracing::warn!(event = event.word(), "nobody is told: {e}"),
+            Ok(()) => {
+                told.insert(event, now);
+                true
+            }
+            Err(e) => {
+                tracing::warn!(event = event.word(), "nobody is told: {e}");
+                false
+            }
         }
     }
 }
@@ -237,7 +260,9 @@ async fn post(url: &str, text: String) -> Result<(), reqwest::Error> {
     install_crypto();
     let client = reqwest::Client::builder().timeout(PATIENCE).build()?;
     let request = client.post(url).header("content-type", "application/json").body(text);
-    request.send().await?.error_for_status().map(drop)
+    // Such addresses are secrets.
+    let sent = request.send().await.and_then(reqwest::Response::error_for_status);
+    sent.map(drop).map_err(reqwest::Error::without_url)
 }
 
 #[cfg(test)]
@@ -273,6 +298,9 @@ mod tests {
         assert_eq!(noticed(&notices, &state, &nothing), ["store_back"]);
         state.health.raise(Problem::Store("disk full".to_owned()));
         assert!(noticed(&notices, &state, &nothing).is_empty(), "a quarter of an hour of quiet");
+        let quiet_is_over = || notices.known.lock().unwrap().told.clear();
+        quiet_is_over();
+        assert_eq!(noticed(&notices, &state, &nothing), ["store_away"], "what was not told then is told now");
         let delay = |secs| MainDelay { job: JobId(7), at: now(), secs, planned: false };
         let lost = BTreeMap::from([(Kind::Rounds, 3)]);
         let happened = Happened { delays: vec![delay(2.0)], lost: lost.clone(), ..Happened::default() };

@@ -72,6 +72,7 @@ async fn one(context: &Context) {
                 context.metrics.rounds.refused(refused);
             }
             context.metrics.rounds.ended(RoundEnd::Failed);
+            context.notices.look(&context.state(), &Happened::default(), now());
             tracing::error!("the round failed, everything stays as it is: {e}");
         }
     }

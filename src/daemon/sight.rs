@@ -263,9 +263,10 @@ impl<'a> Sight<'a> {
         view
     }
 
-    /// What became of node-time: where usage or users are private, that of others is one row without names.
+    /// What became of node-time: where usage, users or accounts are private, that of others is one row without
+    /// names.
     pub fn report(&self, mut view: ReportView) -> ReportView {
-        if self.viewer.all || !(self.private.usage || self.private.users) {
+        if self.viewer.all || !self.private.spending() {
             return view;
         }
         let own = |row: &SpentRow| self.viewer.name.as_ref() == Some(&row.key.user);

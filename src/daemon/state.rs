@@ -25,6 +25,7 @@ use crate::model::{
 };
 use crate::round::{Advice, Question, Scene, Terms};
 use crate::store::Measurement;
+use crate::timeline::Hour;
 
 /// What has to be done outside after a change, in this order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -136,6 +137,11 @@ impl State {
         let noted = self.chronicle.look(&snapshot, partition, gaps, doing, now);
         self.ledger.add_noted(noted);
         self.snapshot = Some(Arc::new(snapshot));
+    }
+
+    /// What nodes were used for, of the hours that the store may not have yet.
+    pub fn recent_hours(&self) -> Vec<Arc<Hour>> {
+        self.ledger.hours().cloned().chain(self.chronicle.hour()).collect()
     }
 
     /// Has everything that goes on stored as it is: the daemon ends.

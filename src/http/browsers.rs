@@ -1,6 +1,7 @@
 //! What only browsers have to be kept from: asking for a page that does not know it. A foreign page cannot read
 //! what it gets from here, unless its own name leads here, too (rebinding); so names are checked, and requests
-//! of other pages are refused. Programs, which send none of these headers, are asked for proof alone.
+//! of other pages are refused. Programs, which send none of these headers, are asked for proof alone; whoever
+//! gives none must come by a name of ours, too.
 
 use std::sync::Arc;
 
@@ -32,6 +33,27 @@ pub async fn only_ours(
     Ok(next.run(request).await)
 }
 
+/// Whether the name by which somebody came who proves nothing is one of ours, or a number: a page that has led
+/// its own name here (rebinding) is told nothing, though its browser sends none of the headers above.
+pub fn came_by_our_name(config: &Config, headers: &HeaderMap) -> Result<(), Denial> {
+    let host = headers.get(HOST).map(|value| value.to_str().unwrap_or_default()).unwrap_or_default();
+    let bare = without_port(host);
+    let is_number = bare.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
+    match is_number || is_named(config, bare) {
+        true => Ok(()),
+        false => Err(unknown(host)),
+    }
+}
+
+fn is_named(config: &Config, bare: &str) -> bool {
+    names(config).iter().any(|name| name.eq_ignore_ascii_case(bare))
+}
+
+fn unknown(host: &str) -> Denial {
+    let what = format!("{host:?} is no name of this daemon (http.hosts names more)");
+    Denial::new(StatusCode::MISDIRECTED_REQUEST, what)
+}
+
 fn is_ours(config: &Config, headers: &HeaderMap) -> Result<(), Denial> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let (site, origin) = (text(FETCH_SITE), text(ORIGIN.as_str()));
@@ -39,9 +61,8 @@ fn is_ours(config: &Config, headers: &HeaderMap) -> Result<(), Denial> {
         return Ok(());
     }
     let host = text(HOST.as_str()).unwrap_or_default();
-    if !names(config).iter().any(|name| name.eq_ignore_ascii_case(without_port(host))) {
-        let what = format!("{host:?} is no name of this daemon (http.hosts names more)");
-        return Err(Denial::new(StatusCode::MISDIRECTED_REQUEST, what));
+    if !is_named(config, without_port(host)) {
+        return Err(unknown(host));
     }
     let is_own_page =
         origin.is_none_or(|origin| origin.split_once("://").is_some_and(|(_, from)| from == host));
@@ -104,6 +125,20 @@ mod tests {
             assert_eq!(answer(&[("host", host), ("sec-fetch-site", "same-origin")]), 421, "{host}");
             assert_eq!(answer(&[("host", host), ("origin", "http://x")]), 421, "{host}");
         }
+    }
+
+    #[test]
+    fn who_proves_nothing_comes_by_a_name_of_ours_or_by_a_number() {
+        let mut config = Config::default();
+        config.agent.url = "http://ctl:6810".to_owned();
+        let come = |host: &str| {
+            let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
+            came_by_our_name(&config, &headers).is_ok()
+        };
+        for host in ["ctl:6810", "localhost", "127.0.0.1:6810", "10.0.0.7:6810", "[fd00::7]:6810"] {
+            assert!(come(host), "{host}");
+        }
+        assert!(!come("evil.example:6810") && !come("") && !come("ctl.evil.example"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::{Extension, Json};
+use axum::Json;
 use serde_json::{Value, json};
 
 use crate::api::{
@@ -15,7 +15,6 @@ use crate::api::{
 use crate::charts::{Area, Marks, OverTime};
 use crate::clock::now;
 use crate::daemon::context::Context;
-use crate::daemon::sight::Viewer;
 use crate::daemon::timelines::Stretch;
 use crate::model::{MainDelay, Spent, UnixTime};
 use crate::timeline::HOUR_SECS;
@@ -24,6 +23,9 @@ use super::Denial;
 
 /// Parts that the time is divided into at most: more would not be told apart.
 const MOST_PARTS: f64 = 336.0;
+
+/// Most dots: of more, those that waited longest.
+const MOST_DOTS: usize = 5000;
 
 /// Furthest from UTC that a clock is, seconds.
 const FURTHEST_ZONE_SECS: i64 = 14 * 3600;
@@ -52,12 +54,13 @@ const ENDS: [Kind; 4] = [
 /// `GET /v1/figures/{kind}`.
 pub async fn figure(
     State(context): State<Arc<Context>>,
-    Extension(_viewer): Extension<Viewer>,
     kind: Result<Path<FigureKind>, PathRejection>,
     query: Result<Query<FigureQuery>, QueryRejection>,
 ) -> Result<Json<FigureView>, Denial> {
     let (Path(kind), Query(query)) = (kind?, query?);
     check(kind, &query)?;
+    let stops = |_| Denial::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon stops");
+    let _turn = context.doors.sums.acquire().await.map_err(stops)?;
     let found = find(&context, kind, &query).await?;
     let made = tokio::task::spawn_blocking(move || found.view(kind, &query)).await;
     let broken = |e: String| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e);
@@ -87,8 +90,8 @@ async fn find(context: &Context, kind: FigureKind, query: &FigureQuery) -> Resul
     let (store, FigureQuery { from, to, .. }) = (context.store.as_ref(), *query);
     Ok(match kind {
         FigureKind::Nodes => {
-            let under_way = context.state().chronicle.hour();
-            let stretch = Stretch { under_way, from, to, now: now() }.kept(&context.config.store);
+            let recent = context.state().recent_hours();
+            let stretch = Stretch { recent, from, to, now: now() }.kept(&context.config.store);
             let sums = context.timelines.sums(store, stretch).await?;
             Found::Hours(sums.into_iter().map(|(begin, sums)| (begin, sums.to_vec())).collect())
         }
@@ -130,7 +133,10 @@ fn areas(
     for (from, secs) in hours {
         let part = (from.0 - begin) / part_secs;
         let Some(means) = usize::try_from(part).ok().and_then(|part| means.get_mut(part)) else { continue };
-        means.iter_mut().zip(secs).for_each(|(mean, secs)| *mean += secs / part_secs as f64);
+        // Of the part that goes on only what is over counts.
+        let begin = begin + part * part_secs;
+        let over = (now().0 - begin).clamp(1, part_secs) as f64;
+        means.iter_mut().zip(secs).for_each(|(mean, secs)| *mean += secs / over);
     }
     let (from, to) = (UnixTime(begin), UnixTime(begin + parts * part_secs));
     let area = |(kind, (name, colour)): (usize, &Kind)| Area {
@@ -155,14 +161,18 @@ fn areas(
 
 fn dots(delays: &[MainDelay], query: &FigureQuery) -> anyhow::Result<FigureView> {
     let title = "Seconds that main jobs waited for nodes of malleable ones";
-    let dots: Vec<(UnixTime, f64)> = delays.iter().map(|delay| (delay.at, delay.secs)).collect();
+    let mut worst: Vec<&MainDelay> = delays.iter().collect();
+    worst.sort_by(|a, b| b.secs.total_cmp(&a.secs));
+    worst.truncate(MOST_DOTS);
+    worst.sort_by_key(|delay| delay.at);
+    let dots: Vec<(UnixTime, f64)> = worst.iter().map(|delay| (delay.at, delay.secs)).collect();
     let (from, to, zone_secs) = (query.from, query.to, query.zone);
     let drawing = OverTime { title, unit: "seconds", from, to, zone_secs, marks: Marks::Dots(&dots) };
     let why = |planned| if planned { "a planned start" } else { "a preemption" };
     let row =
         |delay: &MainDelay| vec![json!(delay.at), json!(rounded(delay.secs)), json!(why(delay.planned))];
     let heads = ["at", "seconds", "for"].map(str::to_owned).to_vec();
-    let (svg, rows) = (Some(drawing.svg()?), delays.iter().map(row).collect());
+    let (svg, rows) = (Some(drawing.svg()?), worst.iter().map(row).collect());
     Ok(FigureView { schema: SCHEMA, title: title.to_owned(), heads, rows, svg })
 }
 

@@ -20,7 +20,7 @@ use crate::config::WebConfig;
 use crate::daemon::context::Context;
 use crate::daemon::passes::Person;
 use crate::model::Secret;
-use crate::slurm::identity::{gid_of, uid_of};
+use crate::slurm::identity::{gid_of, name_of, uid_of};
 
 /// Longest name that is looked up.
 const MAX_NAME: usize = 256;
@@ -89,8 +89,11 @@ async fn vouched(
     let crowded = |_| Denial::new(StatusCode::SERVICE_UNAVAILABLE, "too many readers at a time");
     let _place = context.doors.vouching.try_acquire().map_err(crowded)?;
     let header = context.config.web.user_header.as_str();
-    let name = request.headers().get(header).and_then(|value| value.to_str().ok());
-    if let Some(name) = name.filter(|name| name.len() <= MAX_NAME).map(str::to_owned) {
+    let mut values = request.headers().get_all(header).into_iter();
+    if let Some(first) = values.next() {
+        // Of several one would be the browser's own word.
+        let name = first.to_str().ok().filter(|name| name.len() <= MAX_NAME && values.next().is_none());
+        let name = name.ok_or_else(Denial::unproved)?.to_owned();
         let person = person(&context, &name).await.ok_or_else(Denial::unproved)?;
         request.extensions_mut().insert(Vouched(person));
     }
@@ -104,7 +107,8 @@ async fn person(context: &Context, name: &str) -> Option<Person> {
         return Some(person);
     }
     let uid = uid_of(name).await.filter(|uid| !auth::is_own(*uid))?;
-    let person = Person { uid, name: Some(name.to_owned()) };
+    // By the name that Slurm knows: the web server may write it otherwise.
+    let person = Person { uid, name: name_of(uid).await };
     known.admit(&key, person.clone(), now);
     Some(person)
 }

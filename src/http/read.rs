@@ -14,10 +14,10 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::api::{Generations, RoundView, SCHEMA, Status, StatusQuery};
 use crate::clock::now;
-use crate::daemon::context::Context;
+use crate::daemon::context::{Context, Stand};
 use crate::daemon::sight::{Class, Sight, Viewer};
 use crate::daemon::{metrics, rounds, views};
-use crate::model::{JobId, PrivateData};
+use crate::model::{JobId, PrivateData, UnixTime};
 
 use super::Denial;
 
@@ -59,8 +59,8 @@ pub async fn status(
     if !query.shared {
         return Ok(Json(seen_by(&context, &viewer, private, query)).into_response());
     }
-    let looked = *context.looked.borrow();
-    let answer = context.statuses.of(looked, (query, Class::of(&viewer, private)));
+    let (at, stand) = stand(&context);
+    let answer = context.statuses.of(at, (query, Class::of(&viewer, private), stand));
     let body = answer
         .get_or_try_init(async || {
             serde_json::to_vec(&seen_by(&context, &viewer, private, query)).map(Bytes::from)
@@ -68,6 +68,14 @@ pub async fn status(
         .await
         .map_err(|e| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
     Ok(([(CONTENT_TYPE, "application/json")], body.clone()).into_response())
+}
+
+/// When something was last found out or planned, and what else a status must show at once.
+fn stand(context: &Context) -> (UnixTime, Stand) {
+    let looked = *context.looked.borrow();
+    let state = context.state();
+    let round = state.round.as_ref().map_or(UnixTime(0), |round| round.report.at);
+    (looked.max(round), Stand { round, control: state.control, problems: state.health.sentences() })
 }
 
 fn seen_by(context: &Context, viewer: &Viewer, private: PrivateData, query: StatusQuery) -> Status {

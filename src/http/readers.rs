@@ -19,7 +19,7 @@ use crate::slurm::identity::name_of;
 
 use super::access::Access;
 use super::proxy::Vouched;
-use super::{Denial, auth};
+use super::{Denial, auth, browsers};
 
 /// Purpose of the credential.
 const PURPOSE: &str = headers::READ_PURPOSE;
@@ -59,7 +59,11 @@ async fn viewer(
         // What takes a processor is for nobody whom nobody knows.
         let open = context.config.http.read == Readers::Open && access == Access::Reads;
         let asks = || Denial::new(StatusCode::UNAUTHORIZED, ASKS);
-        return if open { Ok((Viewer::default(), None)) } else { Err(asks()) };
+        if !open {
+            return Err(asks());
+        }
+        browsers::came_by_our_name(&context.config, sent)?;
+        return Ok((Viewer::default(), None));
     };
     let (scheme, text) = value.to_str().ok().and_then(|v| v.split_once(' ')).ok_or_else(Denial::unproved)?;
     let secret = Secret(text.to_owned());

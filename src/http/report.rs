@@ -8,13 +8,13 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 
 use super::Denial;
-use crate::api::{MOST_DELAYS, ReportQuery, ReportView, SCHEMA, UsesView};
+use crate::api::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, SCHEMA, UsesView};
 use crate::clock::now;
 use crate::daemon::context::Context;
-use crate::daemon::sight::{Sight, Viewer};
+use crate::daemon::sight::{Class, Sight, Viewer};
 use crate::daemon::timelines::Stretch;
-use crate::model::UnixTime;
-use crate::timeline::PARTS;
+use crate::model::{Lend, UnixTime};
+use crate::timeline::{HOUR_SECS, PARTS};
 
 /// `GET /v1/report`.
 pub async fn report(
@@ -23,25 +23,32 @@ pub async fn report(
     query: Result<Query<ReportQuery>, QueryRejection>,
 ) -> Result<Json<ReportView>, Denial> {
     let Query(ReportQuery { from, to }) = query?;
-    if from >= to {
-        return Err(Denial::new(
-            StatusCode::BAD_REQUEST,
-            format!("from {}: expected a moment before {}", from.0, to.0),
-        ));
+    let secs = to.0.saturating_sub(from.0);
+    if !(1..=LONGEST_REPORT_SECS).contains(&secs) || from.0 < 0 {
+        let what = format!("from, to: expected 1 to {LONGEST_REPORT_SECS} seconds, not {secs}");
+        return Err(Denial::new(StatusCode::BAD_REQUEST, what));
     }
-    let spent = context.store.spent(from, to).await?;
+    // The store answers rounds first: one reader of much at a time.
+    let stops = |_| Denial::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon stops");
+    let _turn = context.doors.sums.acquire().await.map_err(stops)?;
+    let begin = UnixTime(from.0.div_euclid(HOUR_SECS) * HOUR_SECS);
+    let spent = context.store.spent(begin, to).await?;
     let delays = context.store.delays(from, to, MOST_DELAYS).await?;
+    let delays_cut = delays.len() >= MOST_DELAYS as usize;
     let delays = delays.into_iter().map(|delay| (delay.secs, delay.planned)).collect();
     let uses = uses(&context, from, to).await?;
     let (partition, prices) = (context.config.slurm.partition.clone(), context.config.report.clone());
-    let view = ReportView { schema: SCHEMA, from, to, partition, prices, spent, uses, delays };
-    Ok(Json(Sight::new(&viewer, context.doors.private(), &|_| None).report(view)))
+    let private = context.doors.private();
+    let is_partial = Class::of(&viewer, private) != Class::All;
+    let lends_parts = context.config.gaps.lend != Lend::Nodes;
+    let view = ReportView { schema: SCHEMA, from, to, partition, is_partial, lends_parts, prices, spent, uses, delays, delays_cut };
+    Ok(Json(Sight::new(&viewer, private, &|_| None).report(view)))
 }
 
 /// Sums of the hours that are kept.
 async fn uses(context: &Context, from: UnixTime, to: UnixTime) -> Result<UsesView, Denial> {
-    let under_way = context.state().chronicle.hour();
-    let stretch = Stretch { under_way, from, to, now: now() }.kept(&context.config.store);
+    let recent = context.state().recent_hours();
+    let stretch = Stretch { recent, from, to, now: now() }.kept(&context.config.store);
     let hours = context.timelines.sums(context.store.as_ref(), stretch).await?;
     let sum = |view: UsesView, (_, sums): &(UnixTime, [f64; PARTS])| {
         let [main, malleable, idle, wanted, refused, down] = *sums;

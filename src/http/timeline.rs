@@ -1,5 +1,6 @@
 //! What nodes were used for over time.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +17,13 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::api::{
-    LONGEST_TIMELINE_SECS, MOST_PIXELS, NodeRow, SCHEMA, TimelineQuery, TimelineRows, TimelineView,
+    LONGEST_TIMELINE_SECS, MOST_CELLS, MOST_PIXELS, NodeRow, SCHEMA, TimelineQuery, TimelineRows, TimelineView,
 };
 use crate::clock::now;
 use crate::daemon::context::{Context, MapAsked};
 use crate::daemon::sight::{Class, Sight, Viewer};
 use crate::daemon::timelines::Stretch;
-use crate::model::{PrivateData, UnixTime};
+use crate::model::{JobId, PrivateData, UnixTime, UserId};
 use crate::timeline::{self, Asked, Hour, Map, PARTS, Rows};
 
 use super::Denial;
@@ -48,15 +49,15 @@ pub async fn timeline(
         let _ = tokio::time::timeout(PATIENCE, looked.wait_for(|at| *at > after)).await;
     }
     let packed = accepts_gzip(&headers);
-    let (under_way, private) = (context.state().chronicle.hour(), context.doors.private());
-    let seen = under_way.as_ref().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs));
+    let (recent, private) = (context.state().recent_hours(), context.doors.private());
+    let seen = recent.last().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs));
     let asked = MapAsked {
         query: TimelineQuery { after: None, ..query },
         class: Class::of(&viewer, private),
         packed,
     };
     let answer = context.maps.of(seen, asked);
-    let body = answer.get_or_try_init(|| made(&context, viewer, private, &asked, under_way)).await?.clone();
+    let body = answer.get_or_try_init(|| made(&context, viewer, private, &asked, recent)).await?.clone();
     let head = [(CONTENT_TYPE, "application/json"), (VARY, "accept-encoding")];
     Ok((head, packed.then_some([(CONTENT_ENCODING, "gzip")]), body).into_response())
 }
@@ -71,25 +72,33 @@ async fn made(
     viewer: Viewer,
     private: PrivateData,
     asked: &MapAsked,
-    under_way: Option<Hour>,
+    recent: Vec<Arc<Hour>>,
 ) -> Result<Bytes, Denial> {
     let MapAsked { query, packed, .. } = *asked;
-    let seen = under_way.as_ref().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs));
+    // Some tens of megabytes, and a part of a second: at most two at a time.
+    let stops = |_| Denial::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon stops");
+    let _turn = context.doors.fits.acquire().await.map_err(stops)?;
+    let seen = recent.last().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs));
     let from = query.nodes_since.map_or(query.from, |since| since.min(query.from));
-    let stretch = Stretch { under_way, from, to: query.to, now: now() };
+    let stretch = Stretch { recent, from, to: query.to, now: now() };
     let hours = context.timelines.between(context.store.as_ref(), stretch).await?;
     // Of nodes that are private only all together are shown.
     let is_whole = private.nodes && !viewer.all;
     let context = context.clone();
     let making = tokio::task::spawn_blocking(move || {
         let mut map = timeline::map(&hours, &self::asked(&query, is_whole));
-        {
-            let state = context.state();
-            Sight::new(&viewer, private, &|job| state.owner(job)).map(&mut map);
-        }
+        let owners = owners(&context, &map);
+        Sight::new(&viewer, private, &|job| owners.get(&job).copied().flatten()).map(&mut map);
         body(&view(&query, seen, map), packed)
     });
     Ok(making.await.map_err(|e| broken(&e))?.map_err(|e| broken(&e))?.into())
+}
+
+/// Whose the jobs of a map are.
+fn owners(context: &Context, map: &Map) -> BTreeMap<JobId, Option<UserId>> {
+    let jobs = map.jobs();
+    let state = context.state();
+    jobs.into_iter().map(|job| (job, state.owner(job))).collect()
 }
 
 fn broken(e: &dyn std::error::Error) -> Denial {
@@ -101,6 +110,9 @@ fn check(query: &TimelineQuery) -> Result<(), Denial> {
     let secs = query.to.0.saturating_sub(query.from.0);
     if !(1..=LONGEST_TIMELINE_SECS).contains(&secs) || query.from.0 < 0 {
         return bad(format!("from, to: expected 1 to {LONGEST_TIMELINE_SECS} seconds, not {secs}"));
+    }
+    if query.rows * query.columns > MOST_CELLS {
+        return bad(format!("rows, columns: expected at most {MOST_CELLS} cells"));
     }
     let before = query.nodes_since.map_or(0, |since| query.to.0.saturating_sub(since.0));
     if before > LONGEST_TIMELINE_SECS {

@@ -72,6 +72,7 @@ pub async fn session(
     let (secret, sessions) = (auth::new_secret()?, &context.doors.sessions);
     tracing::info!(uid = %person.uid, "a browser reads");
     sessions.admit(&secret, person.clone(), now);
+    let _turn = context.saving.lock().await;
     // The next daemon on this store knows them, too. Where that fails now they ask for a new link then.
     if let Err(e) = context.store.put_setting(SESSIONS_SETTING, &sessions.kept(now, clock::now())).await {
         tracing::warn!("a browser's session is not kept: {e}");

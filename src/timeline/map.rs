@@ -1,12 +1,13 @@
 //! A map of nodes × time in as much detail as there is room for: each node with what it was used for, or, where
 //! several share a row, what their mixture was.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use super::{HOUR_SECS, Hour, NodeUse};
-use crate::model::{NodeName, UnixTime};
+use crate::model::{JobId, NodeName, UnixTime};
 
 /// What a mixture tells apart: main jobs, malleable ones, idle, wanted, refused, down. What is missing of the
 /// whole is not known.
@@ -65,6 +66,15 @@ pub struct Map {
     pub count: usize,
     /// The rows.
     pub rows: Rows,
+}
+
+impl Map {
+    /// The malleable jobs that are on it.
+    pub fn jobs(&self) -> BTreeSet<JobId> {
+        let Rows::Nodes(rows) = &self.rows else { return BTreeSet::new() };
+        let uses = rows.iter().flat_map(|(_, runs)| runs).map(|run| run.used);
+        uses.filter_map(|used| if let NodeUse::Job(job) = used { Some(job) } else { None }).collect()
+    }
 }
 
 /// The map of these hours, the earliest first. All nodes of any of them have their rows in it, those that were
@@ -208,7 +218,6 @@ fn part(used: NodeUse) -> usize {
 mod tests {
     use super::super::{Recorder, Seen};
     use super::*;
-    use crate::model::JobId;
 
     const JOB: NodeUse = NodeUse::Job(JobId(7));
 

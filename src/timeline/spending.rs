@@ -6,7 +6,7 @@ use super::{HOLDS_SECS, HOUR_SECS};
 use crate::model::{Spent, SpentKey, SpentRow, UnixTime};
 
 /// Most rows of an hour: users times accounts times types of nodes.
-const MOST_ROWS: usize = 20_000;
+pub const MOST_ROWS: usize = 20_000;
 
 /// What a job does on its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub struct Spending {
     seen_at: Option<UnixTime>,
     /// What was held at the last look.
     held: Vec<Holding>,
+    /// The last hour that was begun: those before are over, also for a clock that is set back.
+    newest: UnixTime,
     /// What was added since somebody asked last, by accounts.
     added: BTreeMap<String, Spent>,
 }
@@ -52,8 +54,9 @@ pub struct Spending {
 impl Spending {
     /// Goes on with the rows of an hour that another daemon has begun.
     pub fn resume(rows: Vec<SpentRow>) -> Spending {
+        let newest = rows.iter().map(|row| row.key.from).max().unwrap_or_default();
         let hour = rows.into_iter().map(|row| (row.key, row.spent)).collect();
-        Spending { hour, ..Spending::default() }
+        Spending { hour, newest, ..Spending::default() }
     }
 
     /// Takes in what is held now: until the next look it stays so, for two minutes at most. Returns the rows
@@ -87,6 +90,10 @@ impl Spending {
     }
 
     fn add(&mut self, from: UnixTime, secs: f64) {
+        if from < self.newest {
+            return;
+        }
+        self.newest = from;
         for Holding { account, user, node_type, nodes, gpus, doing } in &self.held {
             let (account, user, node_type) = (account.clone(), user.clone(), node_type.clone());
             let key = SpentKey { from, account, user, node_type };
@@ -186,5 +193,11 @@ mod tests {
         assert!(spending.look(UnixTime(4000), vec![holding(1, Doing::Steps)]).is_empty());
         spending.look(UnixTime(4010), Vec::new());
         assert_eq!(of(&spending.rows())[0].1[0], 130.0);
+        // Back into an hour whose rows were handed over: what is stored of it stays.
+        spending.look(UnixTime(7205), vec![holding(1, Doing::Steps)]);
+        spending.look(UnixTime(7215), vec![holding(1, Doing::Steps)]);
+        spending.look(UnixTime(7190), vec![holding(1, Doing::Steps)]);
+        assert!(spending.look(UnixTime(7198), vec![holding(1, Doing::Steps)]).is_empty());
+        assert_eq!(of(&spending.rows()), [(7200, [10.0, 0.0, 0.0, 0.0, 40.0])]);
     }
 }

@@ -26,19 +26,23 @@ enum Way {
     Watches,
     /// As part of the batch script that stands around it, which trains.
     Script,
-    /// Of the same kind as another that is run; what it needs of published data is used where that is told.
-    Data(&'static str),
+    /// It needs published data, or a program that a cluster for tests has not: it is run where that is told.
+    Elsewhere(&'static str),
 }
 
 /// How the commands are run that begin so; the first that fits.
-const WAYS: [(&str, Way); 20] = [
+const WAYS: [(&str, Way); 21] = [
+    (
+        "infill run --plans plans.toml ",
+        Way::Elsewhere("tests/it: advisor::the_right_plan_on_the_right_nodes…"),
+    ),
     ("infill run ", Way::Script),
     ("infill status --watch", Way::Watches),
     ("infill gaps --log ", Way::By("alice")),
     ("infill simulate --log ", Way::By("alice")),
     ("infill simulate --machine 468x1 ", Way::By("alice")),
-    ("infill simulate --machine 8x8:a800 ", Way::Data("cargo test traces::tests::plans, the benches")),
-    ("infill simulate --idle summit", Way::Data("cargo bench --bench sim")),
+    ("infill simulate --machine 8x8:a800 ", Way::Elsewhere("cargo test traces::tests::plans, the benches")),
+    ("infill simulate --idle summit", Way::Elsewhere("cargo bench --bench sim")),
     ("infill plans suggest ", Way::By("alice")),
     ("infill profiles export ", Way::By("alice")),
     ("infill profiles forget -n ", Way::By("alice")),
@@ -128,7 +132,7 @@ fn every_command_of_the_guides_runs() {
                         other => other,
                     }
                 }
-                Way::Script | Way::Data(_) => continue,
+                Way::Script | Way::Elsewhere(_) => continue,
             };
             // Doctor finds what a cluster for tests lacks.
             let is_well = code == Some(0) || (command.starts_with("infill doctor") && code == Some(1));
@@ -146,6 +150,9 @@ fn every_batch_script_of_the_guides_trains() {
     std::fs::create_dir_all(&dir).expect("a directory");
     write_files(&dir);
     let all: Vec<String> = GUIDES.iter().flat_map(|(_, text)| scripts(text)).collect();
+    for command in GUIDES.iter().flat_map(|(_, text)| commands(text)).filter(|c| way(c) == Way::Script) {
+        assert!(all.iter().any(|script| script.contains(&command)), "no script has {command:?}");
+    }
     assert!(all.len() >= 3, "{all:?}");
     for (i, script) in all.iter().enumerate() {
         let name = format!("/scratch/guides/script{i}.sh");

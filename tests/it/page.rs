@@ -115,7 +115,8 @@ fn codes(map: &Value) -> Vec<u64> {
 fn vouched(site: &Site, request: &str, user: Option<&str>) -> (String, String) {
     let mut stream = UnixStream::connect(site.scratch().join("web.sock")).expect("the socket");
     let user = user.map(|user| format!("X-Remote-User: {user}\r\n")).unwrap_or_default();
-    let text = format!("{request} HTTP/1.1\r\nHost: site\r\n{user}Connection: close\r\nContent-Length: 0\r\n\r\n");
+    let text =
+        format!("{request} HTTP/1.1\r\nHost: site\r\n{user}Connection: close\r\nContent-Length: 0\r\n\r\n");
     stream.write_all(text.as_bytes()).expect("a request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
@@ -141,7 +142,9 @@ fn a_web_server_of_the_sites_says_who_reads_and_nobody_is_root_by_that() {
     }
     let (code, page) = vouched(&site, "GET /", Some("alice"));
     assert!(code == "200" && page.contains("page.js"));
-    for request in ["POST /v1/control", "POST /v1/web/links", "POST /v1/agent/hello", "POST /v1/profiles/forget"] {
+    for request in
+        ["POST /v1/control", "POST /v1/web/links", "POST /v1/agent/hello", "POST /v1/profiles/forget"]
+    {
         assert_eq!(vouched(&site, request, Some("alice")).0, "404", "{request}");
     }
     let mode = site.must("root", &["stat", "-c", "%a %U", "/scratch/web.sock"]);
@@ -177,6 +180,8 @@ fn what_happens_is_on_the_page_as_it_happens() {
         .filter(name => !name.startsWith(location.origin) && !name.startsWith('data:'))";
     assert_eq!(browser.run(elsewhere), json!([]), "asked of others");
     assert_eq!(browser.complaints(), [""; 0]);
+    browser.run("console.error('heard')");
+    browser.until_complains("heard");
     browser.keep("shown");
     site.kill_daemon();
     browser.until("the page to say so", 20.0, &contains("#notice", "What is shown is old"));
@@ -240,7 +245,9 @@ fn nobody_is_kept_out_of_the_page() {
     site.until_trains_on(job, 2, 60.0);
     let browser = shown(&site, "alice", "axe", Screen::DESK);
     browser.until("the job", 10.0, &says(job, 4, "2 of"));
-    browser.run(&format!("[...document.querySelectorAll('#jobs button')].find(b => b.innerText === '{job}').click()"));
+    browser.run(&format!(
+        "[...document.querySelectorAll('#jobs button')].find(b => b.innerText === '{job}').click()"
+    ));
     browser.until("the job's life", 10.0, &contains("#detail-table", "Generation"));
     browser.until("the figures", 20.0, "return document.querySelectorAll('#figures img').length === 3");
     for dark in [false, true] {
@@ -295,7 +302,8 @@ fn the_map_and_the_report_agree_with_accounting() {
     let browser = Browser::open("report", Screen::DESK);
     browser.go_to(&format!("file://{}", site.scratch().join("report.html").display()));
     assert!(browser.text("body").contains("more nodes would have given as much"), "{}", browser.text("body"));
-    let pdf = browser.command("Page.printToPDF", &json!({ "preferCSSPageSize": true, "printBackground": true }));
+    let pdf =
+        browser.command("Page.printToPDF", &json!({ "preferCSSPageSize": true, "printBackground": true }));
     let pdf = base64::engine::general_purpose::STANDARD.decode(pdf["data"].as_str().expect("a document"));
     let pdf = String::from_utf8_lossy(&pdf.expect("base64")).into_owned();
     let sheets = pdf.matches("/Type /Page").count() - pdf.matches("/Type /Pages").count();

@@ -167,10 +167,10 @@ const DRAWN: &str = "return Number(document.getElementById('map').dataset.drawn 
 /// Milliseconds from a click until the map is drawn anew, and of these for drawing.
 fn zoom(browser: &Browser, button: &str) -> (f64, f64) {
     let script = format!(
-        "const map = document.getElementById('map'); const before = map.dataset.drawn; const begun = performance.now();
+        "const map = document.getElementById('map'); const before = map.dataset.view; const begun = performance.now();
          document.getElementById('{button}').click();
          return new Promise((done) => {{
-           const look = () => map.dataset.drawn !== before
+           const look = () => map.dataset.view !== before
              ? done([Number(map.dataset.drawn) - begun, Number(map.dataset.took)]) : setTimeout(look, 2);
            look();
          }})"
@@ -196,7 +196,8 @@ async fn answers(url: &str) -> (Vec<f64>, Vec<f64>) {
             format!("v1/timeline?from={}&to={to}&rows=225&columns=1200&first={}", to - hours * 3600, i * 20);
         let begun = Instant::now();
         let answer = client.get(format!("{url}{query}")).header("accept-encoding", "gzip").send().await;
-        let body = answer.expect("an answer").bytes().await.expect("a body");
+        let answer = answer.expect("an answer").error_for_status().expect("a good one");
+        let body = answer.bytes().await.expect("a body");
         millis.push(begun.elapsed().as_secs_f64() * 1000.0);
         kilobytes.push(body.len() as f64 / 1000.0);
     }
@@ -215,7 +216,8 @@ async fn watch(url: String) {
             format!("from={begin}&to={to}&rows=135&columns={columns}&nodes_since={from}&after={seen}");
         for path in [format!("v1/timeline?{query}"), "v1/status?nodes=false&shared=true".to_owned()] {
             let answer = client.get(format!("{url}{path}")).header("accept-encoding", "gzip").send().await;
-            assert!(answer.expect("an answer").bytes().await.is_ok());
+            let answer = answer.expect("an answer").error_for_status().expect("a good one");
+            assert!(answer.bytes().await.is_ok());
         }
         // As of the round that has just been told of.
         seen = now().0;
@@ -284,8 +286,9 @@ fn how_quick_the_page_is() {
     let daemon = Daemon::start(5.0);
     let alone = cost(&daemon);
     let watchers = Runtime::new().expect("a runtime");
-    (0..WATCHERS).for_each(|_| drop(watchers.spawn(watch(daemon.url()))));
+    let pages: Vec<_> = (0..WATCHERS).map(|_| watchers.spawn(watch(daemon.url()))).collect();
     let watched = cost(&daemon);
+    assert!(pages.iter().all(|page| !page.is_finished()), "a watcher was not answered");
     line("50 watchers, % of a core", format!("{:.1}", (watched.0 - alone.0) * 100.0), "5");
     let (before, with) = (alone.1 * 1000.0, watched.1 * 1000.0);
     line(

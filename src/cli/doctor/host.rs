@@ -69,7 +69,7 @@ pub fn versions(daemon: &str, ours: &str) -> Option<Finding> {
 pub fn same_user(daemon: Option<UserId>, here: Option<UserId>) -> Option<Finding> {
     let (daemon, here) = (daemon?, here?);
     (daemon != here && daemon.0 != 0).then(|| {
-        Finding::error(
+        Finding::warn(
             "user",
             format!("the user infill is number {here} here, and the daemon that answers runs as {daemon}"),
             "give it one number on all hosts (a file in /etc/sysusers.d, or usermod -u), and its files in /var/lib/infill, too",
@@ -155,7 +155,7 @@ mod tests {
             assert!(of(daemon, here).is_none(), "{daemon:?} {here:?}");
         }
         let found = of(Some(8), Some(7)).unwrap();
-        assert!(found.level == Level::Error && format!("{found:?}").contains("number 7"));
+        assert!(found.level == Level::Warn && format!("{found:?}").contains("number 7"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// What it is asked for, in the order in which it answers.
 const FORMAT: &str = "Allocated,Idle,Planned,Down,PlannedDown";
 
-/// Asks for node-hours of a stretch of time; all clusters of the accounting together, where there are several.
+/// Asks for node-hours of a stretch of time, of this cluster, or of all that it answers with together.
 /// Whole hours only: slurmdbd sums up by the hour.
 ///
 /// # Errors

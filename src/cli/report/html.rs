@@ -55,7 +55,7 @@ fn headlines(report: &Report) -> String {
         output::number(report.node_hours),
         format!("node-hours{gpus} of malleable jobs on nodes that were idle"),
     );
-    let like = number(format!("{:.1}", report.like_nodes), "more nodes would have given as much".to_owned());
+    let like = number(format!("{:.1}", report.like_nodes), format!("more {} would have given as much", if report.lends_parts { "GPUs" } else { "nodes" }));
     format!("<ul class=\"headlines\">{delayed}{used}{like}</ul>\n")
 }
 
@@ -119,8 +119,7 @@ fn months(months: &[Month]) -> String {
     let most = months.iter().map(|month| month.node_hours).fold(f64::MIN_POSITIVE, f64::max);
     let row = |month: &Month| {
         let width = (100.0 * month.node_hours / most).round();
-        let name = chrono::DateTime::from_timestamp(month.from.0, 0);
-        let name = name.map_or_else(|| "-".to_owned(), |at| at.format("%Y-%m").to_string());
+        let name = month.name();
         let useful = month.useful.map_or_else(|| "-".to_owned(), percent::whole);
         format!(
             "<tr><td>{name}</td><td>{:.1}</td><td class=\"bar\"><i style=\"width:{width}%\"></i></td><td>{:.1}</td>\
@@ -161,10 +160,13 @@ mod tests {
             from,
             to,
             partition: "infill".to_owned(),
+            is_partial: false,
+            lends_parts: false,
             prices: Prices { node_hour_cost: 1.0, currency: "<b>".to_owned(), ..Prices::default() },
             spent,
             uses: UsesView::default(),
             delays: vec![(3.0, true)],
+            delays_cut: false,
         };
         let mut report = Sums::new(from, to, to, "infill").report(&view, By::User);
         report.months = vec![Month::of(&view)];

@@ -179,6 +179,14 @@ impl Month {
     }
 }
 
+impl Month {
+    /// `2026-10`: months begin at midnight in UTC.
+    pub fn name(&self) -> String {
+        let at = chrono::DateTime::from_timestamp(self.from.0, 0);
+        at.map_or_else(|| "-".to_owned(), |at| at.format("%Y-%m").to_string())
+    }
+}
+
 fn seen(view: &ReportView) -> Spent {
     view.spent.iter().fold(Spent::default(), |sum, row| sum.plus(&row.spent))
 }
@@ -212,7 +220,9 @@ pub struct Report {
     pub node_hours: f64,
     /// GPU-hours of these, by accounting.
     pub gpu_hours: f64,
-    /// So many more nodes all the time would have given as much.
+    /// Whether parts of nodes were lent: node-hours are those of parts then.
+    pub lends_parts: bool,
+    /// So many more nodes all the time would have given as much; GPUs, where parts of nodes are lent.
     pub like_nodes: f64,
     /// Node-hours of malleable jobs as the daemon saw them: less where it was away.
     pub seen_node_hours: f64,
@@ -289,16 +299,17 @@ impl Sums {
         Before { from: self.from, to: self.to, main_waits: Waits::of(self.waits) }
     }
 
-    fn energy(&self, prices: &Prices) -> Option<Energy> {
+    fn energy(&self, prices: &Prices, parts: bool) -> Option<Energy> {
         let measured = self.joules.map(|joules| Energy { kwh: joules / 3.6e6, is_estimated: false });
         let estimate = Energy { kwh: self.secs / HOUR_SECS * prices.node_watts / 1000.0, is_estimated: true };
-        measured.or((prices.node_watts > 0.0).then_some(estimate))
+        // Of parts of nodes nobody knows.
+        measured.or((prices.node_watts > 0.0 && !parts).then_some(estimate))
     }
 
     /// With what the daemon knows.
     pub fn report(self, view: &ReportView, by: By) -> Report {
         let prices = &view.prices;
-        let (seen, energy) = (seen(view), self.energy(prices));
+        let (seen, energy) = (seen(view), self.energy(prices, view.lends_parts));
         let amount = self.secs / HOUR_SECS * prices.node_hour_cost;
         let cost = Cost { amount, currency: prices.currency.clone() };
         let delays: Vec<f64> = view.delays.iter().map(|(secs, _)| *secs).collect();
@@ -316,11 +327,12 @@ impl Sums {
             main_node_hours: self.main_secs / HOUR_SECS,
             node_hours: self.secs / HOUR_SECS,
             gpu_hours: self.gpu_secs / HOUR_SECS,
-            like_nodes: self.secs / HOUR_SECS / hours,
+            lends_parts: view.lends_parts,
+            like_nodes: if view.lends_parts { self.gpu_secs } else { self.secs } / HOUR_SECS / hours,
             seen_node_hours: seen.held_secs() / HOUR_SECS,
             useful: useful(&seen),
             energy,
-            cost: (prices.node_hour_cost > 0.0).then_some(cost),
+            cost: (prices.node_hour_cost > 0.0 && !view.lends_parts).then_some(cost),
             nodes: Uses::of(&view.uses),
             cluster: None,
             before: None,
@@ -382,10 +394,13 @@ mod tests {
             from: UnixTime(0),
             to: UnixTime(7200),
             partition: "infill".to_owned(),
+            is_partial: false,
+            lends_parts: false,
             prices: Prices::default(),
             spent: Vec::new(),
             uses: UsesView::default(),
             delays: Vec::new(),
+            delays_cut: false,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::sums::{Cluster, Energy, Report, Row, Uses, Waits};
+use super::sums::{Cluster, Energy, Month, Report, Row, Uses, Waits};
 use crate::cli::output::{self, When};
 use crate::cli::percent;
 use crate::model::duration;
@@ -27,10 +27,11 @@ pub fn text(report: &Report, when: When) -> String {
     line(
         "harvested",
         format!(
-            "{} node-hours, {} GPU-hours: like {:.1} more nodes, beside {} node-hours of main jobs",
+            "{} node-hours, {} GPU-hours: like {:.1} more {}, beside {} node-hours of main jobs",
             output::number(report.node_hours),
             output::number(report.gpu_hours),
             report.like_nodes,
+            if report.lends_parts { "GPUs" } else { "nodes" },
             output::number(report.main_node_hours)
         ),
     );
@@ -59,7 +60,28 @@ pub fn text(report: &Report, when: When) -> String {
         line("main jobs before", format!("{from} to {to}: wait {}", waits(&before.main_waits)));
     }
     text.push_str(&table(&report.rows));
-    text
+    text.push_str(&months(&report.months));
+    text.trim_end().to_owned()
+}
+
+fn months(months: &[Month]) -> String {
+    let mut text = format!(
+        "\n\n{:<8} {:>11} {:>11} {:>7} {:>18} {:>8}\n",
+        "MONTH", "NODE-HOURS", "GPU-HOURS", "USEFUL", "MAIN JOBS DELAYED", "LONGEST"
+    );
+    for month in months.iter().skip_while(|month| month.node_hours == 0.0) {
+        let useful = month.useful.map_or_else(|| "-".to_owned(), percent::whole);
+        let _ = writeln!(
+            text,
+            "{:<8} {:>11.1} {:>11.1} {useful:>7} {:>18} {:>8}",
+            month.name(),
+            month.node_hours,
+            month.gpu_hours,
+            month.delayed,
+            duration::show(month.longest_s)
+        );
+    }
+    if months.iter().all(|month| month.node_hours == 0.0) { String::new() } else { text }
 }
 
 /// Of what main jobs left idle, what became of it.

@@ -38,6 +38,7 @@ fn most(kind: Kind) -> usize {
     match kind {
         Kind::Rounds => MAX_WAITING_ROUNDS,
         Kind::Hours => MAX_WAITING_HOURS,
+        Kind::Spent => MAX_WAITING_SPENT,
         _ => MAX_WAITING_ROWS,
     }
 }
@@ -63,7 +64,7 @@ fn add(ledger: &mut Ledger, kind: Kind, number: &mut i64) {
         Kind::Hours => {
             let mut hour = Hour::default();
             hour.from = at;
-            ledger.add_noted(Noted { hours: vec![hour], ..Noted::default() });
+            ledger.add_noted(Noted { hours: vec![Arc::new(hour)], ..Noted::default() });
         }
         Kind::Spent => ledger.add_noted(Noted { spent: vec![spent(at)], ..Noted::default() }),
         Kind::Delays => {

@@ -18,6 +18,8 @@ const KEPT = "infill-session";
 const FIGURES = ["nodes", "node_time", "delays"];
 const FIGURES_EVERY = 300; // seconds
 const MOST_ROWS = 500;
+const STOPPED_MS = 5000; // between two looks at a map that stands still
+const WIDEST = 1500; // columns
 
 const at = (id) => document.getElementById(id);
 const seconds = () => Math.floor(Date.now() / 1000);
@@ -35,21 +37,26 @@ async function open() {
   const answer = await fetch("v1/web/sessions", {
     method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ ticket }),
   });
-  if (!answer.ok) throw new Refused("This link has been used, or is more than a minute old.");
+  if (answer.status === 401) throw new Refused("This link has been used, or is more than a minute old.");
+  if (!answer.ok) throw new Error(await wordsOf(answer));
   sessionStorage.setItem(KEPT, (await answer.json()).secret);
 }
 
 class Refused extends Error {}
 
-async function ask(path, signal) {
+const wordsOf = async (answer) => (await answer.json().catch(() => ({}))).error ?? `the daemon answered ${answer.status}`;
+
+/** Of what not every reader is shown (`optional`) there is null for those. */
+async function ask(path, signal, optional = false) {
   const secret = sessionStorage.getItem(KEPT);
   const headers = secret ? { authorization: `Bearer ${secret}` } : {};
   const answer = await fetch(path, { headers, signal, cache: "no-store" });
+  if (answer.status === 401 && optional) return null;
   if (answer.status === 401) {
     sessionStorage.removeItem(KEPT);
     throw new Refused("infill does not know who reads.");
   }
-  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ?? `the daemon answered ${answer.status}`);
+  if (!answer.ok) throw new Error(await wordsOf(answer));
   return answer.json();
 }
 
@@ -63,7 +70,7 @@ function notice(error) {
 
 /** Begin and end are whole columns: what is known of them stays known as time goes on. */
 function stretch() {
-  const { width } = room();
+  const width = Math.min(WIDEST, room().width);
   const step = STEPS.find((secs) => view.span / secs <= width) ?? STEPS[STEPS.length - 1];
   const end = known.live ? seconds() + known.skew + view.span * AHEAD : view.end;
   const to = Math.ceil(end / step) * step;
@@ -78,11 +85,13 @@ function room() {
 
 let asking = null;
 
+const wanted = () => ({ ...stretch(), first: view.first, count: view.count, rows: Math.floor(room().height / PIXELS_A_NODE) });
+
 /** Loads what is shown; of a stretch that goes on (`after`: what is known ends there) only what is new. */
 async function load(after) {
   asking?.abort();
   const mine = (asking = new AbortController());
-  const want = { ...stretch(), first: view.first, count: view.count, rows: Math.floor(room().height / PIXELS_A_NODE) };
+  const want = wanted();
   const old = after === undefined ? null : goesOn(known.map, want);
   const begin = old ? Math.max(want.from, Math.floor(old.seen / want.step) * want.step) : want.from;
   const query = new URLSearchParams({
@@ -190,6 +199,7 @@ function draw() {
   drawTimes(from, to, width);
   describe(map);
   canvas.dataset.drawn = performance.now();
+  canvas.dataset.view = `${map.want.first} ${map.want.count} ${map.want.step}`;
   canvas.dataset.took = performance.now() - begun;
 }
 
@@ -254,17 +264,17 @@ function drawMixtures(pen, map, paint, width, height) {
   const blank = rgb(paint.unknown);
   const image = new ImageData(columns, rows.length);
   for (let cell = 0; cell < rows.length * columns; cell++) {
-    let [left, red, green, blue] = [15, 0, 0, 0];
+    let [sum, red, green, blue] = [0, 0, 0, 0];
     for (let part = 0; part < 6; part++) {
       const byte = cells[cell * 3 + (part >> 1)];
       const share = part % 2 ? byte & 15 : byte >> 4;
-      left -= share;
+      sum += share;
       red += share * parts[part][0];
       green += share * parts[part][1];
       blue += share * parts[part][2];
     }
-    left = Math.max(0, left);
-    const all = Math.max(15, 15 - Math.min(0, left));
+    // Shares are rounded, so that they may be more than the whole.
+    const [left, all] = [Math.max(0, 15 - sum), Math.max(15, sum)];
     image.data.set([(red + left * blank[0]) / all, (green + left * blank[1]) / all, (blue + left * blank[2]) / all, 255], cell * 4);
   }
   const sheet = document.createElement("canvas");
@@ -312,14 +322,17 @@ function fill(table, heads, rows) {
     }
     return row;
   };
+  const key = table.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
   table.tHead.replaceChildren(cells("th", heads));
   table.tBodies[0].replaceChildren(...rows.map((row) => cells("td", row)));
+  if (key !== undefined) [...table.querySelectorAll("[data-key]")].find((button) => button.dataset.key === key)?.focus();
 }
 
 function chooser(kind, name, profile) {
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = name;
+  button.dataset.key = `${kind} ${name} ${profile ? JSON.stringify(keyOf(profile)) : ""}`;
   button.addEventListener("click", () => choose({ kind, name: String(name), profile }, true));
   return button;
 }
@@ -328,13 +341,16 @@ function describe(map) {
   const shown = map.count === map.nodes ? `all ${one(map.nodes, "node")}` : `${map.count} of ${one(map.nodes, "node")}, from number ${map.first + 1} on`;
   const detail = map.detail === "nodes" ? "a row a node" : "each row a mixture of several nodes";
   at("map-words").textContent = `${shown}, ${detail}; ${clock(map.from)} to ${clock(map.to)}; known until ${clock(map.seen)}.`;
+  const past = Math.max(1, Math.min(map.columns, Math.floor((map.seen - map.from) / map.want.step)));
   const share = (part) => {
     let sum = 0;
-    for (let i = 0; i < map.cells.length / 3; i++) {
-      const byte = map.cells[i * 3 + (part >> 1)];
-      sum += part % 2 ? byte & 15 : byte >> 4;
+    for (let row = 0; row < map.rows.length; row++) {
+      for (let column = 0; column < past; column++) {
+        const byte = map.cells[(row * map.columns + column) * 3 + (part >> 1)];
+        sum += part % 2 ? byte & 15 : byte >> 4;
+      }
     }
-    return `${((sum / 15 / (map.cells.length / 3)) * 100).toFixed(1)} %`;
+    return `${((sum / 15 / (map.rows.length * past)) * 100).toFixed(1)} %`;
   };
   if (map.detail === "nodes") {
     const last = (runs) => (runs.length ? runs[runs.length - 1] : null);
@@ -349,9 +365,11 @@ function describe(map) {
 function showStanding() {
   const status = known.status;
   const old = status.last_round === null || seconds() - status.last_round > 120;
-  const round = status.last_round === null ? "no round yet" : `last round ${clock(status.last_round)}`;
-  const parts = [`mode ${status.mode}`, status.control === "normal" ? null : status.control, round, old ? "what is shown is old" : null];
-  at("standing").textContent = [...parts, ...status.problems].filter(Boolean).join("; ");
+  const parts = [`mode ${status.mode}`, status.control === "normal" ? null : status.control, old ? "what is shown is old" : null];
+  const words = [...parts, ...status.problems].filter(Boolean).join("; ");
+  // What is said anew is read out anew.
+  if (at("standing").textContent !== words) at("standing").textContent = words;
+  at("clock").textContent = status.last_round === null ? "no round yet" : `last round ${clock(status.last_round)}`;
 }
 
 function showJobs() {
@@ -390,11 +408,12 @@ function figure(told) {
 }
 
 async function loadFigures() {
-  known.drawnAt = seconds();
-  const to = seconds() + known.skew;
+  const days = known.days;
+  const to = Math.ceil((seconds() + known.skew) / FIGURES_EVERY) * FIGURES_EVERY;
   const zone = -new Date().getTimezoneOffset() * 60;
-  const query = new URLSearchParams({ from: to - known.days * 86400, to, zone });
+  const query = new URLSearchParams({ from: to - days * 86400, to, zone });
   const told = await Promise.all(FIGURES.map((kind) => ask(`v1/figures/${kind}?${query}`)));
+  if (days !== known.days) return;
   const open = [...at("figures").querySelectorAll("details")].map((more) => more.open);
   at("figures").replaceChildren(...told.map(figure));
   at("figures").querySelectorAll("details").forEach((more, i) => { more.open = open[i] ?? false; });
@@ -402,9 +421,10 @@ async function loadFigures() {
 
 /** Profiles are shown to those whom the daemon knows. */
 async function loadProfiles() {
-  if (!sessionStorage.getItem(KEPT)) return;
-  const { profiles } = await ask("v1/profiles");
-  at("profiles-section").hidden = false;
+  const told = await ask("v1/profiles", undefined, true);
+  at("profiles-section").hidden = !told;
+  if (!told) return;
+  const { profiles } = told;
   const row = (p) => [
     chooser("profile", p.name, p), p.user, p.node_type, p.exec_plan, p.points.length, p.jobs, clock(p.updated_at),
   ];
@@ -415,7 +435,8 @@ const keyOf = ({ user, name, node_type, exec_plan, batch }) => ({ user, name, no
 
 async function profileFigure(profile, job) {
   const here = job?.rate ? { at: job.nodes.length, rate: job.rate } : {};
-  return figure(await ask(`v1/profiles/figure?${new URLSearchParams({ ...keyOf(profile), ...here })}`));
+  const told = await ask(`v1/profiles/figure?${new URLSearchParams({ ...keyOf(profile), ...here })}`, undefined, true);
+  return told && figure(told);
 }
 
 function choose(what, focus) {
@@ -448,12 +469,14 @@ async function showMore(chosen) {
   const job = chosen.kind === "job" ? known.status?.jobs.find((j) => String(j.job) === chosen.name) : null;
   const state = `${chosen.kind} ${chosen.name} ${JSON.stringify(chosen.profile ?? null)} ${job?.generation}`;
   if (known.more === state) return;
-  known.more = state;
   fill(at("detail-table"), [], []);
   await showCurve(chosen, job);
+  if (known.chosen !== chosen) return;
+  if (chosen.kind !== "job") known.more = state;
   if (chosen.kind !== "job") return;
   const { generations } = await ask(`v1/jobs/${encodeURIComponent(chosen.name)}/generations`);
   if (known.chosen !== chosen) return;
+  known.more = state;
   const rows = generations.slice(-50).reverse();
   fill(at("detail-table"), ["Generation", "Began", "Nodes", "Why"], rows.map((g) => [g.generation, clock(g.started_at), g.nodes.length, g.why]));
 }
@@ -461,8 +484,7 @@ async function showMore(chosen) {
 /** The curve of a profile, or of a job's, with where the job is on it. */
 async function showCurve(chosen, job) {
   const profile = chosen.profile ?? job?.profile;
-  const asks = profile && sessionStorage.getItem(KEPT);
-  const drawn = asks ? await profileFigure(profile, job) : null;
+  const drawn = profile ? await profileFigure(profile, job) : null;
   if (known.chosen === chosen) at("detail-figure").replaceChildren(...(drawn ? [drawn] : []));
 }
 
@@ -526,7 +548,7 @@ function moveNodes(share) {
 
 function moveTime(share) {
   const { to } = stretch();
-  const latest = seconds() + view.span * AHEAD;
+  const latest = seconds() + known.skew + view.span * AHEAD;
   const next = Math.round(to + view.span * share);
   if (next >= latest) known.live = true;
   else stop(next);
@@ -542,7 +564,10 @@ let soon = null;
 function again() {
   press();
   clearTimeout(soon);
-  soon = setTimeout(() => load().then(() => notice(null), complain), 60);
+  soon = setTimeout(() => {
+    const mine = load().then(() => notice(null), complain);
+    known.userLoad = mine;
+  }, 60);
 }
 
 function complain(error) {
@@ -582,7 +607,8 @@ function listen() {
   map.addEventListener("wheel", (event) => {
     event.preventDefault();
     const { x, y } = pointed(event);
-    const factor = Math.exp(clamp(event.deltaY, -200, 200) / 400);
+    // Some turn a wheel with shift into one to the side.
+    const factor = Math.exp(clamp(event.deltaY || event.deltaX, -200, 200) / 400);
     if (event.shiftKey) zoomTime(factor, x);
     else zoomNodes(factor, y);
   }, { passive: false });
@@ -612,6 +638,7 @@ function listen() {
     move();
   });
   window.addEventListener("resize", again);
+  window.addEventListener("hashchange", () => location.hash.includes("ticket=") && location.reload());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { showLegend(); draw(); });
 }
 
@@ -630,11 +657,22 @@ function pick({ x, y, high }) {
 
 // Going on.
 
+const pause = (millis) => new Promise((done) => setTimeout(done, millis));
+
+/** Nobody looks at a page that is hidden. */
+function awake() {
+  if (!document.hidden) return null;
+  return new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
+}
+
 async function follow() {
   for (;;) {
     try {
-      if (known.live && !document.hidden) await load(known.map?.seen);
-      else await new Promise((done) => setTimeout(done, 2000));
+      await awake();
+      await known.userLoad;
+      if (!known.live) await pause(STOPPED_MS);
+      else if (goesOn(known.map, wanted())) await load(known.map.seen);
+      else await Promise.all([load(), pause(1000)]);
       await loadStatus();
       if (seconds() - known.drawnAt > FIGURES_EVERY) await loadSlowly();
       notice(null);
@@ -650,8 +688,13 @@ async function follow() {
 
 /** What changes slowly. */
 async function loadSlowly() {
-  await loadFigures();
-  await loadProfiles();
+  known.drawnAt = seconds();
+  const all = await Promise.allSettled([loadFigures(), loadProfiles()]);
+  const failed = all.find((one) => one.status === "rejected");
+  if (!failed) return;
+  // In a minute again.
+  known.drawnAt = seconds() - FIGURES_EVERY + 60;
+  throw failed.reason;
 }
 
 showLegend();

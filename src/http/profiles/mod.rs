@@ -34,6 +34,9 @@ const PURPOSE: &str = "profiles";
 /// as much again.
 pub const MAX_IMPORT_BODY: usize = 4 * 1024 * 1024;
 
+/// No program makes as many samples a second.
+const MOST_SAMPLES_A_SEC: f64 = 1e12;
+
 /// How far beyond the largest measured size a curve is shown.
 const BEYOND: u32 = 2;
 
@@ -77,7 +80,10 @@ pub async fn figure(
         // As of one that is not there.
         false => None,
     };
-    let now = at.zip(rate).filter(|(_, rate)| rate.is_finite()).map(|(nodes, rate)| Standing { nodes, rate });
+    let is_sound = |(nodes, rate): &(u32, f64)| {
+        (1..=MAX_NODES_A_JOB).contains(nodes) && (0.0..=MOST_SAMPLES_A_SEC).contains(rate)
+    };
+    let now = at.zip(rate).filter(is_sound).map(|(nodes, rate)| Standing { nodes, rate });
     let drawn =
         computed(&context, move || found.map(|profile| drawn(&view(profile), now)).transpose()).await?;
     let drawn = drawn.map_err(|e| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;

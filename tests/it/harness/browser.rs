@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -24,9 +25,10 @@ const START_SECS: f64 = 20.0;
 #[derive(Debug)]
 pub struct Browser {
     name: &'static str,
-    process: Child,
     driver: Client,
     runtime: Runtime,
+    /// Ends after what it drives.
+    _driven: Driver,
     /// Its profile, and the log of its console.
     dir: TempDir,
 }
@@ -55,12 +57,14 @@ impl Browser {
         let dir = tempfile::tempdir().expect("no directory for a browser");
         let log = File::create(dir.path().join("driver.log")).expect("cannot log what the browser says");
         let port = free_port();
-        let process = Command::new("chromedriver")
+        let driven = Command::new("chromedriver")
             .arg(format!("--port={port}"))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("two ends of a log"))
             .stderr(log)
+            .process_group(0)
             .spawn()
+            .map(Driver)
             .expect("chromedriver (Debian's chromium-driver) is not installed");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("no runtime");
         let url = format!("http://127.0.0.1:{port}");
@@ -69,7 +73,7 @@ impl Browser {
         builder.capabilities(capabilities);
         let started = || runtime.block_on(builder.connect(&url)).ok();
         let driver = wait::look(START_SECS * PATIENCE, started).expect("the browser does not start");
-        let browser = Browser { name, process, driver, runtime, dir };
+        let browser = Browser { name, driver, runtime, _driven: driven, dir };
         browser.show_on(screen);
         browser
     }
@@ -130,6 +134,12 @@ impl Browser {
         log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect()
     }
 
+    /// Waits until its console has said this.
+    pub fn until_complains(&self, words: &str) {
+        let is_so = || self.complaints().iter().any(|line| line.contains(words)).then_some(());
+        wait::look(10.0 * PATIENCE, is_so).unwrap_or_else(|| panic!("the console did not say {words:?}"));
+    }
+
     /// Keeps a picture and the page as it stands.
     pub fn keep(&self, what: &str) {
         let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/browser");
@@ -141,7 +151,7 @@ impl Browser {
         if let Ok(source) = self.runtime.block_on(self.driver.source()) {
             let _ = std::fs::write(path("html"), source);
         }
-        let _ = std::fs::write(path("console"), self.complaints().join("\n"));
+        let _ = std::fs::copy(self.dir.path().join("profile/chrome_debug.log"), path("console"));
     }
 }
 
@@ -151,8 +161,19 @@ impl Drop for Browser {
             self.keep("failed");
         }
         let _ = self.runtime.block_on(self.driver.clone().close());
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+    }
+}
+
+/// chromedriver, and all that it has started.
+#[derive(Debug)]
+struct Driver(Child);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let group = -i32::try_from(self.0.id()).expect("a process");
+        // SAFETY: kill only sends a signal, to the group that was made for it.
+        unsafe { libc::kill(group, libc::SIGKILL) };
+        let _ = self.0.wait();
     }
 }
 
