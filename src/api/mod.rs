@@ -31,7 +31,9 @@ pub use profiles::{
 pub use report::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, UsesView};
 pub use rounds::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView};
 pub use routes::daemon_urls;
-pub use timeline::{LONGEST_TIMELINE_SECS, MOST_CELLS, MOST_PIXELS, NodeRow, TimelineQuery, TimelineRows, TimelineView};
+pub use timeline::{
+    LONGEST_TIMELINE_SECS, MOST_CELLS, MOST_PIXELS, NodeRow, TimelineQuery, TimelineRows, TimelineView,
+};
 pub use web::{LINK_PURPOSE, Link, LinkRequest, Session, SessionRequest};
 
 /// Values that messages carry.

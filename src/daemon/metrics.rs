@@ -14,9 +14,9 @@ use prometheus_client::registry::Registry;
 
 use super::ledger::Kind;
 use crate::generation::EffectKind;
-use crate::model::{MainDelay, Spent};
 use crate::model::words::words;
 use crate::model::{EventKind, MalleableState, SolveKind};
+use crate::model::{MainDelay, Spent};
 use crate::plan::{Rule, Violation};
 
 /// What [`Metrics::text`] is.
@@ -92,7 +92,8 @@ impl NodeMetrics {
     /// Counts what was held; `account` where it is to be told.
     pub fn spent(&self, account: Option<&str>, spent: &Spent) {
         let Spent { useful_secs, probing_secs, rescale_secs, preempted_secs, .. } = *spent;
-        for (cause, secs) in CAUSES.into_iter().zip([useful_secs, probing_secs, rescale_secs, preempted_secs]) {
+        for (cause, secs) in CAUSES.into_iter().zip([useful_secs, probing_secs, rescale_secs, preempted_secs])
+        {
             let account = account.map(|account| ("account", account.to_owned()));
             let labels = std::iter::once(("cause", cause.to_owned())).chain(account).collect();
             self.time.get_or_create(&labels).inc_by(secs);

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::Json;
 use serde_json::{Value, json};
 
 use crate::api::{

@@ -41,7 +41,19 @@ pub async fn report(
     let private = context.doors.private();
     let is_partial = Class::of(&viewer, private) != Class::All;
     let lends_parts = context.config.gaps.lend != Lend::Nodes;
-    let view = ReportView { schema: SCHEMA, from, to, partition, is_partial, lends_parts, prices, spent, uses, delays, delays_cut };
+    let view = ReportView {
+        schema: SCHEMA,
+        from,
+        to,
+        partition,
+        is_partial,
+        lends_parts,
+        prices,
+        spent,
+        uses,
+        delays,
+        delays_cut,
+    };
     Ok(Json(Sight::new(&viewer, private, &|_| None).report(view)))
 }
 

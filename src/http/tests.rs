@@ -297,8 +297,18 @@ async fn remember(context: &Context) {
 
 /// Nothing, each kind alone, some together, everything.
 fn settings() -> Vec<PrivateData> {
-    let lists =
-        ["none", "jobs", "users", "nodes", "usage", "accounts", "reservations", "jobs,users", "nodes,usage", "all"];
+    let lists = [
+        "none",
+        "jobs",
+        "users",
+        "nodes",
+        "usage",
+        "accounts",
+        "reservations",
+        "jobs,users",
+        "nodes,usage",
+        "all",
+    ];
     lists.map(PrivateData::parse).to_vec()
 }
 

@@ -17,7 +17,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::api::{
-    LONGEST_TIMELINE_SECS, MOST_CELLS, MOST_PIXELS, NodeRow, SCHEMA, TimelineQuery, TimelineRows, TimelineView,
+    LONGEST_TIMELINE_SECS, MOST_CELLS, MOST_PIXELS, NodeRow, SCHEMA, TimelineQuery, TimelineRows,
+    TimelineView,
 };
 use crate::clock::now;
 use crate::daemon::context::{Context, MapAsked};

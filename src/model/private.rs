@@ -19,14 +19,8 @@ pub struct PrivateData {
 
 impl PrivateData {
     /// Everything: for as long as nobody knows what the site wants.
-    pub const ALL: PrivateData = PrivateData {
-        jobs: true,
-        nodes: true,
-        reservations: true,
-        usage: true,
-        users: true,
-        accounts: true,
-    };
+    pub const ALL: PrivateData =
+        PrivateData { jobs: true, nodes: true, reservations: true, usage: true, users: true, accounts: true };
 
     /// Reads Slurm's list, such as `jobs,users`; `none` is nothing. Words for what infill does not show are
     /// passed over.

@@ -55,7 +55,10 @@ fn headlines(report: &Report) -> String {
         output::number(report.node_hours),
         format!("node-hours{gpus} of malleable jobs on nodes that were idle"),
     );
-    let like = number(format!("{:.1}", report.like_nodes), format!("more {} would have given as much", if report.lends_parts { "GPUs" } else { "nodes" }));
+    let like = number(
+        format!("{:.1}", report.like_nodes),
+        format!("more {} would have given as much", if report.lends_parts { "GPUs" } else { "nodes" }),
+    );
     format!("<ul class=\"headlines\">{delayed}{used}{like}</ul>\n")
 }
 

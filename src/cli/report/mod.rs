@@ -90,7 +90,9 @@ pub async fn run(args: ReportArgs, session: &Session) -> CommandResult {
         report.before = Some(accounts(None, from, to, ours).await?.main_waits());
     }
     if view.is_partial {
-        output::note(Some("Slurm may show you your own jobs only: an administrator's report has all".to_owned()));
+        output::note(Some(
+            "Slurm may show you your own jobs only: an administrator's report has all".to_owned(),
+        ));
     }
     if view.delays_cut {
         output::note(Some(format!("of main jobs' waits only the first {} are told", view.delays.len())));
@@ -259,7 +261,18 @@ mod tests {
         let (partition, prices) = ("infill".to_owned(), Prices::default());
         let (spent, delays) = (Vec::new(), Vec::new());
         let view = ReportView {
-            schema: 1, from: UnixTime(0), to, partition, is_partial: false, lends_parts: false, prices, spent, uses, delays, delays_cut: false };
+            schema: 1,
+            from: UnixTime(0),
+            to,
+            partition,
+            is_partial: false,
+            lends_parts: false,
+            prices,
+            spent,
+            uses,
+            delays,
+            delays_cut: false,
+        };
         let report = sums.report(&view, By::Account);
         assert_eq!((report.main_node_hours, report.node_hours, report.gpu_hours), (4.0, 25.0, 100.0));
     }
