@@ -138,8 +138,7 @@ fn a_database_that_is_away_stops_no_job_and_loses_no_history() {
     // Leaving needs nobody's leave.
     let main = site.main_job(1, &["--nodes=6", &format!("--exclude={}", view.nodes[0])]);
     site.starts_within(main, PROMPTLY_SECS);
-    let goes_on = || site.view(job).is_some_and(|v| v.generation > view.generation && v.rate.is_some());
-    site.until("the job to train on what it has left", 30.0, goes_on);
+    site.until_trains(job, 5, 30.0);
     site.until("the database to have been away long enough", AWAY_SECS, || clock() - away > AWAY_SECS);
     server.revive();
     let back = clock();
@@ -147,7 +146,8 @@ fn a_database_that_is_away_stops_no_job_and_loses_no_history() {
     assert_eq!(site.metric("infill_store_up"), 1.0);
     site.until_trains_on(job, 4, 40.0);
     for (table, at, rows) in [("rounds", "planned_at", 4), ("generations", "started_at", 1)] {
-        let between = format!("{at} BETWEEN {away:.0} AND {back:.0}");
+        // What is stored is in whole seconds.
+        let between = format!("{at} BETWEEN {} AND {}", away.floor(), back.ceil());
         let kept = server.ask(&format!("SELECT count(*) >= {rows} FROM {table} WHERE {between}"));
         assert_eq!(kept, "t", "{table} of the time in which the database was away are lost");
     }
