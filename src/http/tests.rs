@@ -161,7 +161,7 @@ fn told(path: &str) -> Option<(String, Vec<Secret>)> {
         paths::PROFILE_HISTORY => (format!("{path}?{key}"), vec![Job]),
         paths::FIGURE => ("/v1/figures/nodes?from=997200&to=1000800".to_owned(), vec![]),
         paths::PROFILE_FIGURE => (format!("{path}?{key}"), vec![Profile]),
-        paths::REPORT => (format!("{path}?from=0&to=2000000000"), vec![User]),
+        paths::REPORT => (format!("{path}?from=980000&to=1003600"), vec![User]),
         paths::TIMELINE => (format!("{path}?from=997200&to=1000800"), vec![Node]),
         _ => return None,
     };

@@ -112,9 +112,6 @@ fn check(query: &TimelineQuery) -> Result<(), Denial> {
     if !(1..=LONGEST_TIMELINE_SECS).contains(&secs) || query.from.0 < 0 {
         return bad(format!("from, to: expected 1 to {LONGEST_TIMELINE_SECS} seconds, not {secs}"));
     }
-    if query.rows * query.columns > MOST_CELLS {
-        return bad(format!("rows, columns: expected at most {MOST_CELLS} cells"));
-    }
     let before = query.nodes_since.map_or(0, |since| query.to.0.saturating_sub(since.0));
     if before > LONGEST_TIMELINE_SECS {
         return bad(format!(
@@ -125,6 +122,9 @@ fn check(query: &TimelineQuery) -> Result<(), Denial> {
         if !(1..=MOST_PIXELS).contains(&count) {
             return bad(format!("{name}: expected 1 to {MOST_PIXELS}, not {count}"));
         }
+    }
+    if query.rows * query.columns > MOST_CELLS {
+        return bad(format!("rows, columns: expected at most {MOST_CELLS} cells"));
     }
     Ok(())
 }
