@@ -172,7 +172,7 @@ fn dots(delays: &[MainDelay], query: &FigureQuery) -> anyhow::Result<FigureView>
     let row =
         |delay: &MainDelay| vec![json!(delay.at), json!(rounded(delay.secs)), json!(why(delay.planned))];
     let heads = ["at", "seconds", "for"].map(str::to_owned).to_vec();
-    let (svg, rows) = (Some(drawing.svg()?), worst.iter().map(row).collect());
+    let (svg, rows) = (Some(drawing.svg()?), worst.into_iter().map(row).collect());
     Ok(FigureView { schema: SCHEMA, title: title.to_owned(), heads, rows, svg })
 }
 
