@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 
@@ -147,25 +146,14 @@ class LiveAgent(Agent):
                 member.send("leave", epoch=self.epoch, urgent=urgent)
 
     def regrouped(self, secs=LONG_SECS):
-        """Waits until the newest membership is up; what each member said of it.
+        """Waits until the newest membership is up; what each member said of it."""
+        with self.changed:
+            self.changed.wait_for(self._all_regrouped_or_not, secs)
+        return [member.hear("regrouped", 0.0, epoch=self.epoch) for member in self.members]
 
-        A member that hangs in what nothing ends is killed, and the others go on without it.
-        """
-        while True:
-            with self.changed:
-                self.changed.wait_for(self._all_regrouped_or_hung, secs)
-            hung = [m for m in self.members if m.process.poll() is None and self._hangs(m)]
-            if not hung:
-                return [member.hear("regrouped", 0.0, epoch=self.epoch) for member in self.members]
-            print(f"{len(hung)} of {len(self.members)} members hung when they should have changed", file=sys.stderr)
-            for member in hung:
-                member.kill()
-            self.regroup([member for member in self.members if member not in hung], urgent=True)
-
-    def _all_regrouped_or_hung(self):
+    def _all_regrouped_or_not(self):
         up = all(member.heard("regrouped", epoch=self.epoch) for member in self.members)
-        ended = any(member.process.poll() is not None for member in self.members)
-        return up or ended or any(map(self._hangs, self.members))
+        return up or any(member.process.poll() is not None or self._hangs(member) for member in self.members)
 
     def _hangs(self, member):
         last = member.heard("hopeless")

@@ -24,8 +24,11 @@ except ImportError:
 import infill  # noqa: E402
 from infill.torch import ElasticSampler  # noqa: E402
 
-#: How often two members are made of what is left of them, before something must be wrong.
-TRIES = 3
+#: When a newcomer has grown by so much, it is being given its state.
+MESSAGE_KIB = 40 << 10
+
+#: So wide, a network has 32 MB of gradients and 96 MB of state: neither is one message.
+WIDE = "2000"
 
 #: Each rank notes what its parameters add up to after each update.
 PROGRAM = """
@@ -36,7 +39,9 @@ PROGRAM = """
     torch.set_default_dtype(torch.float64)
     torch.manual_seed(os.getpid())
     time.sleep(float(os.environ.get("SLOW", 0)))
-    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
+    wide = int(os.environ.get("WIDE", 8))
+    ends = torch.nn.Linear(4, wide), torch.nn.Linear(wide, 1)
+    net = torch.nn.Sequential(ends[0], torch.nn.BatchNorm1d(wide), torch.nn.Linear(wide, wide), ends[1])
     optimizer = torch.optim.Adam(net.parameters(), lr=0.001)
     sampler = ElasticSampler(996, 12, seed=3)
     data = torch.randn(996, 4, generator=torch.Generator().manual_seed(0))
@@ -85,6 +90,12 @@ class Live(unittest.TestCase):
         for key in common:
             self.assertEqual(len({rows[key] for rows in here}), 1, f"parameters differ after (epoch, update) {key}")
 
+    def size(self, pid):
+        """Descriptors, threads and memory of a process."""
+        proc = pathlib.Path(f"/proc/{pid}")
+        fields = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+        return len(list((proc / "fd").iterdir())), int(fields["Threads"]), int(fields["VmRSS"].split()[0])
+
     def lose(self, lost, number=signal.SIGKILL, **how):
         """A member is gone; the agents have noticed."""
         lost.kill(number)
@@ -129,12 +140,6 @@ class Changing(Live):
         for early, late in zip(sizes[4], sizes[-1]):
             self.assertEqual(late[:2], early[:2], f"descriptors or threads: {sizes}")
             self.assertLess(late[2], 1.05 * early[2], f"memory: {sizes}")
-
-    def size(self, pid):
-        """Descriptors, threads and memory of a process."""
-        proc = pathlib.Path(f"/proc/{pid}")
-        fields = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
-        return len(list((proc / "fd").iterdir())), int(fields["Threads"]), int(fields["VmRSS"].split()[0])
 
     def test_it_ends_together(self):
         members = self.agent.spawn(PROGRAM, 3, STEPS="100")
@@ -187,6 +192,24 @@ class Losing(Live):
         self.lose(members[2])
         self.assert_all_go_on_alike()
 
+    def test_one_that_is_lost_in_the_middle_of_a_message(self):
+        # It has taken a part of what the first sends it, and never takes the rest.
+        members = first, second = self.agent.begin(PROGRAM, 2, WIDE=WIDE)
+        newcomers = other, stopped = self.agent.spawn(PROGRAM, 2, WIDE=WIDE)
+        for member in newcomers:
+            member.hear("ready")
+        before = self.size(stopped.process.pid)[2]
+        self.agent.regroup([*members, *newcomers])
+        self.agent.wait_for(lambda: self.size(stopped.process.pid)[2] > before + MESSAGE_KIB)
+        self.lose(stopped, signal.SIGSTOP)
+        self.assert_all_go_on_alike()
+        # Of the gradients, too.
+        self.lose(second, signal.SIGSTOP)
+        self.assert_all_go_on_alike()
+        # What was given up does not keep a process from its end.
+        self.agent.regroup([other])
+        self.assertEqual(first.process.wait(LONG_SECS), 0)
+
     def test_an_update_that_not_all_have_made(self):
         members = self.agent.begin(PROGRAM, 3, PLANTED="1")
         self.assertEqual(members[1].hear("failed")["step"], 5)
@@ -231,18 +254,11 @@ class Outdated(Live):
         """The agent is the same in all tests."""
 
     def both(self):
-        """The two members, which train together; one that hung in what nothing ends was killed, and has a successor."""
-        for _ in range(TRIES):
-            alive = [member for member in (self.first, self.second) if member.process.poll() is None]
-            others = self.agent.spawn(PROGRAM, 2 - len(alive))
-            for member in others:
-                member.hear("ready")
-            pair = type(self).first, type(self).second = [*alive, *others]
-            self.agent.regroup(pair, urgent=True)
-            self.assert_all_go_on_alike()
-            if self.agent.members == pair:
-                return pair
-        self.fail(f"one of two members hung {TRIES} times, one after the other")
+        """The two members, which train together."""
+        pair = [self.first, self.second]
+        self.agent.regroup(pair, urgent=True)
+        self.assert_all_go_on_alike()
+        return pair
 
     def test_a_newcomer_that_never_comes(self):
         (absent,) = self.agent.spawn(PROGRAM)

@@ -86,7 +86,7 @@ class Changes:
             self._say("stuck", secs=round(overdue, 3))
 
     def _hangs(self, group: Group) -> bool:
-        """Some of gloo's waits end only at their own time-out: when a peer is lost between two writes to it."""
+        """Whether it waits for a lost peer in what cannot be given up: gloo may do so until its time-out."""
         limit, since = max(HANGS_SECS, 3 * self.watch.usual_secs), group.aborted_at
         enters = self._is_entering and group.is_met
         if enters:
@@ -239,13 +239,13 @@ class Changes:
         else:
             group.form_from_environment()
         clock.lap("form")
-        self._deadline = time.monotonic() + STATE_SECS + self._state.bytes() / STATE_BYTES_PER_SEC
+        self._deadline = time.monotonic() + self._state_secs()
         self._align(group)
         clock.lap("state")
         self._state.sampler.resize(change.rank, change.world)
         self._state.back_to_commit()
         self._state.optimizer.zero_grad(set_to_none=True)
-        self._model.wrap()
+        self._model.wrap(group.average() if self._model.on_host else None)
         group.formed()
         clock.lap("wrap")
         self._begin(change, group)
@@ -284,11 +284,16 @@ class Changes:
         need = [rank for rank in range(group.world) if rank != source and (most < 0 or updates[rank] != most)]
         if not need:
             return
-        host, device = group.subgroups(sorted([source, *need]))
-        if group.rank == source:
-            state.send(source, host, device)
-        elif group.rank in need:
-            state.receive(source, host, device)
+        secs = self._state_secs() if self._control else self._timeout_secs
+        among = group.among(sorted([source, *need]), secs)
+        if among and group.rank == source:
+            state.send(source, among)
+        elif among:
+            state.receive(source, among)
+
+    def _state_secs(self) -> float:
+        """How long it may take at most to give the state to others."""
+        return STATE_SECS + self._state.bytes() / STATE_BYTES_PER_SEC
 
     def _begin_training(self) -> None:
         saved = self._checkpoint.load() if self._checkpoint else None

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from .._agreement import Agreement
-from . import sockets
+from . import sockets, works
 from .store import Client, Server
 
 #: For NCCL: its own watchdog must not end the process over a peer that is lost, and communicators with NVLink
@@ -47,6 +47,7 @@ class Group:
         self.aborted_at: Optional[float] = None
         self._before: sockets.Open = {}
         self._sockets = sockets.Noted()
+        self._works = works.Works()
         self._store_ports: Callable[[], List[int]] = list
         self._client: Optional[Client] = None
         self._ended = False
@@ -76,20 +77,39 @@ class Group:
             self._init()
 
     def _init(self, **how: Any) -> None:
-        with _own_excepthook():
+        # One that failed has left its number behind, and the others would look for this one under another name.
+        dist.distributed_c10d._world.group_count = 0
+        with _own_excepthook(), self._making():
             dist.init_process_group(self._backend, rank=self.rank, world_size=self.world, timeout=self._timeout, **how)
-        self.agreement = Agreement()
+            self.agreement = Agreement()
 
-    def subgroups(self, ranks: List[int]) -> Tuple[Any, Any]:
-        """Some of the ranks, for what is on processors and on devices; None for those that are not among them.
+    def among(self, ranks: List[int], secs: float) -> Optional[Among]:
+        """Some of the ranks, and how long one may wait there; None for those that are not among them.
 
         All ranks must call it. Raises RuntimeError if one is lost.
         """
-        if len(ranks) == self.world:
-            return self.agreement.group if self.agreement else None, dist.group.WORLD
-        host = dist.new_group(ranks, backend="gloo")
-        device = host if self._backend == "gloo" else dist.new_group(ranks)
-        return (host, device) if self.rank in ranks else (None, None)
+        with self._making():
+            device = host = dist.new_group(ranks, backend="gloo", timeout=datetime.timedelta(seconds=secs))
+        if self._backend != "gloo":
+            device = dist.group.WORLD if len(ranks) == self.world else dist.new_group(ranks)
+        return Among(host, device, self._works) if self.rank in ranks else None
+
+    def average(self) -> Optional[Callable[[torch.Tensor], Any]]:
+        """A way to average tensors over all ranks that can be given up; None if there is no need of one.
+
+        All ranks must call it. Raises RuntimeError if one is lost.
+        """
+        if self._backend != "gloo" or self.world == 1:
+            return None
+        # Of its own: what else the training exchanges, it exchanges in an order of its own.
+        with self._making():
+            group = dist.new_group(timeout=self._timeout)
+
+        def average(tensor: torch.Tensor) -> Any:
+            tensor.div_(self.world)
+            return self._works.follow(group, lambda: dist.all_reduce(tensor, group=group, async_op=True))
+
+        return average
 
     def formed(self) -> None:
         """All that belongs to it has been made."""
@@ -114,6 +134,7 @@ class Group:
             # waited for until its time-out.
             self._sockets.shutdown(socket.SHUT_RD if first else socket.SHUT_RDWR)
             _wake_senders()
+            self._works.give_up()
             self.aborted_at = self.aborted_at or time.monotonic()
         if first and "nccl" in self._backend:
             _abort_nccl()
@@ -126,6 +147,7 @@ class Group:
             self._sockets.shutdown(socket.SHUT_RD)
             self._ended = True
         self.agreement = None
+        works.keep(self._works)
         if dist.is_initialized():
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
@@ -136,9 +158,54 @@ class Group:
                 self._client.close()
                 self._client = None
 
+    @contextlib.contextmanager
+    def _making(self) -> Iterator[None]:
+        """Inside, groups of gloo that PyTorch makes can be given up: a peer that is lost may have had to call first."""
+        c10d = dist.distributed_c10d
+        gloo = c10d.ProcessGroupGloo
+
+        class Gloo(metaclass=_StandIn):
+            stands_for = gloo
+
+            def __new__(cls, *args: Any, **words: Any) -> Any:
+                return self._works.elsewhere(lambda: gloo(*args, **words))
+
+        c10d.ProcessGroupGloo = Gloo
+        try:
+            yield
+        finally:
+            c10d.ProcessGroupGloo = gloo
+
     def _note(self) -> None:
         if self._before:
             self._sockets.note(self._before, not_ports=self._store_ports())
+
+
+class _StandIn(type):
+    """Of classes that make the objects of another one, and are taken for it."""
+
+    stands_for: type
+
+    def __instancecheck__(cls, one: object) -> bool:
+        return isinstance(one, cls.stands_for)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls.stands_for, name)
+
+
+class Among:
+    """Some ranks of a group, for what one of them gives the others."""
+
+    def __init__(self, host: Any, device: Any, under_way: works.Works) -> None:
+        self._host, self._device, self._works = host, device, under_way
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> None:
+        """Gives `tensor` of rank `source` to the others. Raises RuntimeError if one is lost."""
+        group = self._host if tensor.device.type == "cpu" else self._device
+        if dist.get_backend(group) == "gloo":
+            self._works.wait(group, lambda: dist.broadcast(tensor, source, group=group, async_op=True))
+        else:
+            dist.broadcast(tensor, source, group=group)
 
 
 def _wake_senders() -> None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel import distributed as ddp_module
+
+#: Makes gradients those of all ranks, on average: a future of them.
+Average = Callable[[Any], Any]
+
+#: Options with which DistributedDataParallel exchanges gradients in a way of its own.
+OWN_WAYS = {"mixed_precision", "delay_all_reduce_named_params"}
 
 
 class Model:
@@ -19,24 +25,35 @@ class Model:
     def __call__(self, *args: Any, **words: Any) -> Any:
         return self._wrapped(*args, **words)
 
+    @property
+    def on_host(self) -> bool:
+        """Whether the gradients are in the processors' memory: elsewhere, they come in an order of their device's."""
+        return all(p.device.type == "cpu" for p in self._net.parameters())
+
     def no_sync(self) -> contextlib.AbstractContextManager[Any]:
         """Where gradients are not exchanged yet."""
         if isinstance(self._wrapped, DistributedDataParallel):
             return self._wrapped.no_sync()  # type: ignore[no-any-return]
         return contextlib.nullcontext()
 
-    def wrap(self) -> None:
-        """Goes with the group that is up. All ranks must have the same parameters already.
+    def wrap(self, average: Optional[Average] = None) -> None:
+        """Goes with the group that is up, and exchanges gradients by `average`, if that is given.
 
-        To give the old wrapper the new group does not do: its buckets follow from the order of its first gradients,
-        and a newcomer's would be others.
+        All ranks must have the same parameters already. To give the old wrapper the new group does not do: its buckets
+        follow from the order of its first gradients, and a newcomer's would be others.
         """
         if self._ddp is not None:
             self._wrapped = _wrap(self._net, self._ddp)
+            if average and not OWN_WAYS & self._ddp.keys():
+                self._wrapped.register_comm_hook(average, _exchange)
 
     def unwrap(self) -> None:
         """Lets the group go."""
         self._wrapped = self._net
+
+
+def _exchange(average: Average, bucket):  # type: ignore[no-untyped-def]  # PyTorch takes no annotation that is a text.
+    return average(bucket.buffer())
 
 
 def _wrap(net: Any, options: Dict[str, Any]) -> Any:

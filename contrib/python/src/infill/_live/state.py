@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import pickle
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import torch
 import torch.distributed as dist
 
 from ..torch import ElasticSampler
+from .group import Among
 
 #: Bytes of one broadcast: enough to be quick, little beside what a model takes.
 BUCKET_BYTES = 32 << 20
@@ -105,17 +107,15 @@ class State:
         """About how much there is to hand over, with an optimizer that keeps two numbers a parameter, as most do."""
         return 3 * int(sum(p.numel() * p.element_size() for p in self.net.parameters()))
 
-    def send(self, source: int, host_group: Any, device_group: Any) -> None:
-        """Gives all that it is to the others in the groups. Raises RuntimeError if one of them is lost."""
+    def send(self, source: int, among: Among) -> None:
+        """Gives all that it is, as rank `source`, to the others. Raises RuntimeError if one of them is lost."""
         skeleton, tensors = _take_apart(self.tree())
-        dist.broadcast_object_list([skeleton], source, group=host_group)
-        _broadcast(tensors, source, host_group, device_group)
+        _send_object(skeleton, source, among)
+        _broadcast(tensors, source, among)
 
-    def receive(self, source: int, host_group: Any, device_group: Any) -> None:
+    def receive(self, source: int, among: Among) -> None:
         """Takes what rank `source` gives. Raises RuntimeError if it is lost; all is to be received again then."""
-        got: List[Tree] = [None]
-        dist.broadcast_object_list(got, source, group=host_group)
-        skeleton = got[0]
+        skeleton = _receive_object(source, among)
         own = {name: value for name, value in self.net.state_dict().items() if torch.is_tensor(value)}
         addresses = self._own()
         tensors: List[torch.Tensor] = []
@@ -129,7 +129,7 @@ class State:
 
         tree = _put_together(skeleton, fill)
         self.worth = Worth.SPOILED
-        _broadcast(tensors, source, host_group, device_group)
+        _broadcast(tensors, source, among)
         self._load_received(tree)
 
 
@@ -172,16 +172,31 @@ def _map(tree: Tree, leaf: Callable[[Any, str], Any], name: str = "") -> Tree:
     return leaf(tree, name)
 
 
-def _broadcast(tensors: List[torch.Tensor], source: int, host_group: Any, device_group: Any) -> None:
+def _send_object(value: Any, source: int, among: Among) -> None:
+    data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+    among.broadcast(torch.tensor([data.numel()]), source)
+    among.broadcast(data, source)
+
+
+def _receive_object(source: int, among: Among) -> Any:
+    size = torch.zeros(1, dtype=torch.int64)
+    among.broadcast(size, source)
+    data = torch.empty(int(size), dtype=torch.uint8)
+    among.broadcast(data, source)
+    return pickle.loads(data.numpy().tobytes())
+
+
+def _broadcast(tensors: List[torch.Tensor], source: int, among: Among) -> None:
     with torch.no_grad():
         for bucket in _buckets(tensors):
-            group = host_group if bucket[0].device.type == "cpu" else device_group
-            if len(bucket) == 1 and bucket[0].is_contiguous():
-                dist.broadcast(bucket[0].detach(), source, group=group)
-                continue
-            flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-            dist.broadcast(flat, source, group=group)
-            if dist.get_rank() != source:
+            if dist.get_rank() == source:
+                whole = len(bucket) == 1 and bucket[0].is_contiguous()
+                flat = bucket[0] if whole else torch.cat([tensor.reshape(-1) for tensor in bucket])
+                among.broadcast(flat, source)
+            else:
+                # Not where it belongs: if it is given up, the rest may still come while the next source sends.
+                flat = bucket[0].new_empty(sum(tensor.numel() for tensor in bucket))
+                among.broadcast(flat, source)
                 _spread(flat, bucket)
 
 
