@@ -142,7 +142,7 @@ main() {
         case $1 in
         --tests) with_tests=yes ;;
         --promtool)
-            promtool=${2:?"--promtool wants a file"}
+            promtool=$(realpath -m -- "${2:?"--promtool wants a file"}")
             shift
             ;;
         --no-build) with_build=no ;;

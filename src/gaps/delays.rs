@@ -71,8 +71,9 @@ impl Delays {
             if is_new && (self.seen_at.is_some() || job.state.occupies_nodes()) {
                 let wanted = Wanted { since: at, planned: false, free_since: None };
                 for node in &job.nodes {
-                    let entry = self.wanted.entry(node.clone()).or_insert(wanted);
-                    *entry = if entry.planned { *entry } else { wanted };
+                    if !self.wanted.get(node).is_some_and(|w| w.planned) {
+                        self.wanted.insert(node.clone(), wanted);
+                    }
                 }
             }
         }

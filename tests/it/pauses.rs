@@ -176,8 +176,7 @@ impl Subject {
         let (last, first) = (&lines[at], &lines[at + 1]);
         let old: Vec<&Line> = lines[..=at].iter().filter(|l| l.place() == before).collect();
         let step_secs = median(old.windows(2).map(|two| two[1].time - two[0].time));
-        let age = old.last().zip(old.first()).map_or(0.0, |(last, first)| last.time - first.time + step_secs);
-        let warm_secs = WARM_SECS.min(age);
+        let warm_secs = WARM_SECS.min(last.time - old[0].time + step_secs);
         let warming = old.iter().filter(|l| l.time > last.time - warm_secs).count() as f64;
         self.changes.push(Change {
             model: self.model.name,

@@ -146,7 +146,8 @@ fn a_database_that_is_away_stops_no_job_and_loses_no_history() {
     assert_eq!(site.metric("infill_store_up"), 1.0);
     site.until_trains_on(job, 4, 40.0);
     for (table, at, rows) in [("rounds", "planned_at", 4), ("generations", "started_at", 1)] {
-        let between = format!("{at} BETWEEN {away:.0} AND {back:.0}");
+        // What is stored is in whole seconds.
+        let between = format!("{at} BETWEEN {} AND {}", away.floor(), back.ceil());
         let kept = server.ask(&format!("SELECT count(*) >= {rows} FROM {table} WHERE {between}"));
         assert_eq!(kept, "t", "{table} of the time in which the database was away are lost");
     }
