@@ -247,12 +247,17 @@ mod tests {
         let whole = hours(7200, 1).remove(0);
         let stretch = || Stretch { recent: Vec::new(), from: UnixTime(7200), to: now, now };
         let secs = async || timelines.between(store.as_ref(), stretch()).await.unwrap()[0].secs;
-        store.put_hour(&Hour { secs: 3540, ..whole.clone() }.pack().unwrap()).await.unwrap();
+        let after = |secs| {
+            let mut hour = whole.clone();
+            hour.secs = secs;
+            hour
+        };
+        store.put_hour(&after(3540).pack().unwrap()).await.unwrap();
         assert_eq!(secs().await, 3540);
         store.put_hour(&whole.pack().unwrap()).await.unwrap();
         assert_eq!(secs().await, 3600);
         // What waits for the store is better than what is there.
-        let waits = Stretch { recent: vec![Arc::new(Hour { secs: 7, ..whole })], ..stretch() };
+        let waits = Stretch { recent: vec![Arc::new(after(7))], ..stretch() };
         assert_eq!(timelines.between(store.as_ref(), waits).await.unwrap()[0].secs, 7);
     }
 
