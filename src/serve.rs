@@ -28,7 +28,7 @@ use crate::slurm::identity;
 use crate::slurm::rest::RestSlurm;
 use crate::slurm::{PlacesSlurm, SlurmApi};
 use crate::store::{self, LeadStanding, Store};
-use crate::timeline::{HOLDS_SECS, HOUR_SECS, Hour};
+use crate::timeline::{HOLDS_SECS, HOUR_SECS, Hour, hour_of};
 
 /// Descriptors that are not for connections: the store, slurmrestd, programs and their pipes.
 const FILES_FOR_OURSELVES: u32 = 256;
@@ -142,7 +142,7 @@ async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store:
     let usage = store.setting(USAGE_SETTING).await?;
     usage.iter().for_each(|text| state.scene.turns_mut().usage.load(text));
     resume_hour(state, store).await?;
-    let hour = UnixTime(now().0 - now().0.rem_euclid(HOUR_SECS));
+    let hour = hour_of(now());
     state.chronicle.resume_spending(store.spent(hour, hour + HOUR_SECS).await?);
     state.fleet.orders.refill(first_order);
     let out = state.fleet.restore(leads, now());

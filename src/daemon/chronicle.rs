@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::gaps::{Delays, Occupancy, Use};
 use crate::model::{
-    Gaps, Job, JobId, MainDelay, Node, NodeName, Refusal, Snapshot, Spent, SpentRow, UnixTime, lead_of,
+    Gaps, Job, JobId, MainDelay, NodeName, NodeType, Refusal, Snapshot, Spent, SpentRow, UnixTime, lead_of,
 };
 use crate::timeline::{Doing, Holding, Hour, NodeUse, Recorder, Seen, Spending};
 
@@ -132,21 +132,25 @@ fn ends(snapshot: &Snapshot) -> FxHashMap<&NodeName, UnixTime> {
     ends
 }
 
-/// What malleable jobs hold, node by node.
+/// What malleable jobs hold of each type of nodes.
 fn holdings(snapshot: &Snapshot, partition: &str, doing: impl Fn(JobId) -> Doing) -> Vec<Holding> {
     let ours = snapshot.jobs.iter().filter(|job| job.partition == partition && job.state.occupies_nodes());
     let of_job = |job: &Job| {
         let doing = doing(whose(snapshot, job.id));
-        let nodes = job.nodes.iter().filter_map(|name| snapshot.node(name));
-        let holding = |node: &Node| Holding {
+        let mut held = BTreeMap::<&NodeType, (u32, u32)>::new();
+        for node in job.nodes.iter().filter_map(|name| snapshot.node(name)) {
+            let (nodes, gpus) = held.entry(&node.node_type).or_default();
+            (*nodes, *gpus) = (*nodes + 1, *gpus + node.has.gpus.count());
+        }
+        let holding = |(node_type, (nodes, gpus)): (&NodeType, (u32, u32))| Holding {
             account: job.account.clone(),
             user: job.user_name.clone(),
-            node_type: node.node_type.to_string(),
-            nodes: 1,
-            gpus: node.has.gpus.count(),
+            node_type: node_type.to_string(),
+            nodes,
+            gpus,
             doing,
         };
-        nodes.map(holding).collect::<Vec<Holding>>()
+        held.into_iter().map(holding).collect::<Vec<Holding>>()
     };
     ours.flat_map(of_job).collect()
 }

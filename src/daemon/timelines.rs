@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::config::StoreConfig;
 use crate::model::{PackedHour, UnixTime};
 use crate::store::{Store, StoreError};
-use crate::timeline::{self, HOUR_SECS, Hour, PARTS};
+use crate::timeline::{self, HOUR_SECS, Hour, PARTS, hour_of};
 
 /// Most hours that are kept unpacked: on a large machine some hundred kilobytes each.
 const MOST_KEPT: usize = 96;
@@ -176,8 +176,7 @@ impl<T: Clone + Send + 'static> Kept<T> {
 
 /// The begins of the hours that reach into a stretch of time.
 fn begins(from: UnixTime, to: UnixTime) -> impl Iterator<Item = UnixTime> {
-    let first = from.0 - from.0.rem_euclid(HOUR_SECS);
-    std::iter::successors(Some(UnixTime(first)), |begin| Some(*begin + HOUR_SECS))
+    std::iter::successors(Some(hour_of(from)), |begin| Some(*begin + HOUR_SECS))
         .take_while(move |begin| *begin < to)
 }
 

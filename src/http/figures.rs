@@ -17,7 +17,7 @@ use crate::clock::now;
 use crate::daemon::context::Context;
 use crate::daemon::timelines::Stretch;
 use crate::model::{MainDelay, Spent, UnixTime};
-use crate::timeline::HOUR_SECS;
+use crate::timeline::{HOUR_SECS, hour_of};
 
 use super::Denial;
 
@@ -96,7 +96,7 @@ async fn find(context: &Context, kind: FigureKind, query: &FigureQuery) -> Resul
             Found::Hours(sums.into_iter().map(|(begin, sums)| (begin, sums.to_vec())).collect())
         }
         FigureKind::NodeTime => {
-            let begin = UnixTime(from.0 - from.0.rem_euclid(HOUR_SECS));
+            let begin = hour_of(from);
             let most = (LONGEST_FIGURE_SECS / HOUR_SECS) as u32 + 1;
             let ends = |s: Spent| vec![s.useful_secs, s.probing_secs, s.rescale_secs, s.preempted_secs];
             let hours = store.spent_by_hour(begin, to, most).await?;
@@ -125,7 +125,7 @@ fn areas(
     hours: &[(UnixTime, Vec<f64>)],
     query: &FigureQuery,
 ) -> anyhow::Result<FigureView> {
-    let begin = query.from.0.div_euclid(HOUR_SECS) * HOUR_SECS;
+    let begin = hour_of(query.from).0;
     let hours_asked = query.to.secs_since(UnixTime(begin)) / HOUR_SECS as f64;
     let part_secs = (hours_asked / MOST_PARTS).ceil().max(1.0) as i64 * HOUR_SECS;
     let parts = (query.to.0 - 1 - begin) / part_secs + 1;

@@ -14,7 +14,7 @@ use crate::daemon::context::Context;
 use crate::daemon::sight::{Class, Sight, Viewer};
 use crate::daemon::timelines::Stretch;
 use crate::model::{Lend, UnixTime};
-use crate::timeline::{HOUR_SECS, PARTS};
+use crate::timeline::{PARTS, hour_of};
 
 /// `GET /v1/report`.
 pub async fn report(
@@ -31,7 +31,7 @@ pub async fn report(
     // The store answers rounds first: one reader of much at a time.
     let stops = |_| Denial::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon stops");
     let _turn = context.doors.sums.acquire().await.map_err(stops)?;
-    let begin = UnixTime(from.0.div_euclid(HOUR_SECS) * HOUR_SECS);
+    let begin = hour_of(from);
     let spent = context.store.spent(begin, to).await?;
     let delays = context.store.delays(from, to, MOST_DELAYS).await?;
     let delays_cut = delays.len() >= MOST_DELAYS as usize;

@@ -11,10 +11,6 @@ pub struct Run {
     pub start: UnixTime,
     /// When it ended; `None` while it runs.
     pub end: Option<UnixTime>,
-    /// Owner.
-    pub user: String,
-    /// Account.
-    pub account: String,
     /// Partition.
     pub partition: String,
     /// Nodes.

@@ -8,6 +8,6 @@ mod uses;
 
 pub use chunk::{ChunkError, Hour};
 pub use map::{Asked, Map, PARTS, Rows, Run, map, sums};
-pub use recorder::{HOLDS_SECS, HOUR_SECS, Recorder, Seen};
+pub use recorder::{HOLDS_SECS, HOUR_SECS, Recorder, Seen, hour_of};
 pub use spending::{Doing, Holding, MOST_ROWS, Spending};
 pub use uses::NodeUse;

@@ -9,6 +9,11 @@ use crate::model::{NodeName, UnixTime};
 /// Seconds of a chunk. Hours begin with those of the clock.
 pub const HOUR_SECS: i64 = 3600;
 
+/// The begin of the hour that a moment is in.
+pub fn hour_of(at: UnixTime) -> UnixTime {
+    UnixTime(at.0 - at.0.rem_euclid(HOUR_SECS))
+}
+
 /// For so many seconds after a look what was seen is taken to have stayed as it was.
 pub const HOLDS_SECS: i64 = 120;
 
@@ -88,7 +93,7 @@ impl Recorder {
 
     /// Ends hours until this moment's, and forgets what was seen too long ago.
     fn go_on_to(&mut self, now: UnixTime) -> Vec<Hour> {
-        let begins = UnixTime(now.0 - now.0.rem_euclid(HOUR_SECS));
+        let begins = hour_of(now);
         let Some(seen_at) = self.seen_at else {
             self.begin(begins);
             return Vec::new();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{HOLDS_SECS, HOUR_SECS};
+use super::{HOLDS_SECS, HOUR_SECS, hour_of};
 use crate::model::{Spent, SpentKey, SpentRow, UnixTime};
 
 /// Most rows of an hour: users times accounts times types of nodes.
@@ -70,13 +70,13 @@ impl Spending {
         let until = (seen_at + HOLDS_SECS).min(now);
         let mut from = seen_at;
         while from < until {
-            let hour = begin(from);
+            let hour = hour_of(from);
             let to = (hour + HOUR_SECS).min(until);
             self.add(hour, to.secs_since(from));
             from = to;
         }
         (self.seen_at, self.held) = (Some(now), held);
-        self.take_over(begin(now))
+        self.take_over(hour_of(now))
     }
 
     /// What was added since the last call, by accounts.
@@ -129,11 +129,6 @@ impl Spending {
         let over = all.into_iter().filter(|(key, _)| key.from < hour);
         over.map(|(key, spent)| SpentRow { key, spent }).collect()
     }
-}
-
-/// The begin of the hour of a moment.
-fn begin(at: UnixTime) -> UnixTime {
-    UnixTime(at.0 - at.0.rem_euclid(HOUR_SECS))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::model::{Reading, Run, UnixTime, lead_in};
 
 /// What `sacct --format` is to print. The name, in which a user may have written bars, has times behind it.
 pub const RUNS_FORMAT: &str =
-    "JobIDRaw,JobName,Submit,Eligible,Start,End,User,Account,Partition,NNodes,AllocTRES,ConsumedEnergyRaw";
+    "JobIDRaw,JobName,Submit,Eligible,Start,End,Partition,NNodes,AllocTRES,ConsumedEnergyRaw";
 
 /// Most joules of a run: more is a sensor that went astray.
 const MOST_JOULES: f64 = 1e15;
@@ -48,8 +48,6 @@ struct Columns {
     name: Option<usize>,
     submit: Option<usize>,
     eligible: Option<usize>,
-    user: Option<usize>,
-    account: Option<usize>,
     tres: Option<usize>,
     joules: Option<usize>,
 }
@@ -65,8 +63,6 @@ impl Columns {
             name: table.find("JobName"),
             submit: table.find("Submit"),
             eligible: table.find("Eligible"),
-            user: table.find("User"),
-            account: table.find("Account"),
             tres: table.find("AllocTRES"),
             joules: table.find("ConsumedEnergyRaw"),
         })
@@ -84,14 +80,11 @@ impl Columns {
             None => time("Submit", row.get_if(self.submit))?,
             eligible => eligible,
         };
-        let text = |column: Option<usize>| row.get_if(column).to_owned();
         let joules = row.get_if(self.joules).parse::<f64>().ok().filter(|j| *j > 0.0 && *j < MOST_JOULES);
         Ok(Some(Run {
             waited_from: UnixTime(waited_from.unwrap_or(start).min(start)),
             start: UnixTime(start),
             end: end.map(UnixTime),
-            user: text(self.user),
-            account: text(self.account),
             partition: row.get(self.partition).to_owned(),
             nodes: count("NNodes", row.get(self.nodes), MAX_NODES_A_MACHINE)?,
             gpus: self.tres.map_or(Ok(0), |at| gpus(row.get(at)))?,

@@ -377,8 +377,6 @@ mod tests {
             waited_from: UnixTime(start - waited),
             start: UnixTime(start),
             end: end.map(UnixTime),
-            user: "alice".to_owned(),
-            account: "ml".to_owned(),
             partition: partition.to_owned(),
             nodes,
             gpus: 4 * nodes,
