@@ -28,6 +28,9 @@ class Work:
     def get_future(self):
         return self._future
 
+    def is_completed(self):
+        return self._future.done()
+
     def succeed(self):
         self._future.set_result([torch.ones(1)])
 
@@ -59,18 +62,21 @@ class Following(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "broken"):
             first.wait()
         self.assertEqual(second.wait(), torch.ones(1))
-        self.assertEqual(self.works.groups(), [])
+        self.assertFalse(self.works.are_under_way())
 
     def test_what_cannot_begin_holds_nothing_up(self):
         def fail():
-            raise RuntimeError("cannot")
+            raise ValueError("cannot")
 
-        first, second, third = (self.works.follow(self.group, begin) for begin in (self.begin, fail, self.begin))
+        first = self.works.follow(self.group, self.begin)
+        failing = [self.works.follow(self.group, fail) for _ in range(sys.getrecursionlimit())]
+        last = self.works.follow(self.group, self.begin)
         self.begun[0].succeed()
         self.begun[1].succeed()
-        self.assertEqual(first.wait(), third.wait())
-        with self.assertRaisesRegex(RuntimeError, "cannot"):
-            second.wait()
+        self.assertEqual(first.wait(), last.wait())
+        for future in failing:
+            with self.assertRaisesRegex(RuntimeError, "cannot"):
+                future.wait()
 
     def test_given_up_all_fail_at_once(self):
         first, second = (self.works.follow(self.group, self.begin) for _ in range(2))
@@ -79,9 +85,10 @@ class Following(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "given up"):
                 future.wait()
         # Those that gloo did not begin it will not.
-        self.assertEqual((len(self.begun), self.works.groups()), (1, [self.group]))
+        self.assertEqual(len(self.begun), 1)
+        self.assertTrue(self.works.are_under_way())
         self.begun[0].succeed()
-        self.assertEqual(self.works.groups(), [])
+        self.assertFalse(self.works.are_under_way())
 
     def test_on_another_thread(self):
         self.assertEqual(self.works.elsewhere(lambda: 7), 7)
@@ -112,47 +119,50 @@ class Keeping(unittest.TestCase):
     """Groups in which something hangs outlive their end."""
 
     def hang(self):
-        """Works that hang, how they end, and their group."""
-        group, hanging = Group(), Works()
-        work = Work()
+        """Works of which one hangs in a group, how it ends, and whether the group is still there."""
+        group, hanging, work = Group(), Works(), Work()
         hanging.follow(group, lambda: work)
         hanging.give_up()
-        return hanging, work, weakref.ref(group)
+        return hanging, work.succeed, weakref.ref(group)
 
-    def test_until_it_ends(self):
-        hanging, work, group = self.hang()
+    def test_until_it_ends_and_no_longer(self):
+        hanging, succeed, group = self.hang()
         works.keep(hanging)
-        # Nobody else in here has it now; and an interpreter that ends does not end it, though it drops all.
-        kept, works._kept[:] = list(works._kept), []
-        del hanging, kept
+        hanging = weakref.ref(hanging)
+        works.keep(Works())
+        self.assertIsNotNone(hanging())
+        # What has just ended may still be in gloo's hands: its group ends with the next look.
+        succeed()
+        self.assertIsNotNone(group())
+        works.keep(Works())
+        del succeed
         gc.collect()
-        self.assertIsNotNone(group())
-        self.addCleanup(work.succeed)
+        self.assertEqual((hanging(), group()), (None, None))
 
-    def test_no_longer(self):
-        hanging, work, group = self.hang()
-        works.keep(hanging)
-        works.release()
-        self.assertIsNotNone(group())
+    def test_what_has_ended_is_let_go(self):
+        ended, group = Works(), Group()
+        work = Work()
+        ended.follow(group, lambda: work)
+        made = ended.elsewhere(Group)
+        group, made = weakref.ref(group), weakref.ref(made)
         work.succeed()
-        works.release()
-        del hanging, work
+        self.assertIsNotNone(group() and made())
+        works.keep(ended)
+        del work
         gc.collect()
-        self.assertIsNone(group())
+        self.assertEqual((group(), made()), (None, None))
 
     def test_few_at_a_time(self):
         every = [self.hang() for _ in range(works.MOST_KEPT)]
         for hanging, _, _ in every:
+            works.check()
             works.keep(hanging)
-        one_more, last, _ = self.hang()
         with self.assertRaisesRegex(RuntimeError, str(works.MOST_KEPT)):
-            works.keep(one_more)
-        for _, work, _ in every:
-            work.succeed()
-        works.keep(one_more)
-        last.succeed()
-        works.release()
-        self.assertEqual(works._kept, [])
+            works.check()
+        for _, succeed, _ in every:
+            succeed()
+        works.keep(Works())
+        works.check()
 
 
 if __name__ == "__main__":

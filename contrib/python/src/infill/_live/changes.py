@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from .. import _plan
 from .._rescale import RESCALE
+from . import works
 from .checkpoint import Checkpoint
 from .control import Control
 from .group import Group
@@ -231,6 +232,7 @@ class Changes:
     def _form(self, change: Change) -> None:
         clock = _Clock()
         self._leave_group()
+        works.check()
         clock.lap("tear")
         self._deadline = time.monotonic() + FORM_SECS
         group = self._group = Group(change.epoch, change.rank, change.world, self._backend, self._timeout_secs)
@@ -245,7 +247,8 @@ class Changes:
         self._state.sampler.resize(change.rank, change.world)
         self._state.back_to_commit()
         self._state.optimizer.zero_grad(set_to_none=True)
-        self._model.wrap(group.average() if self._model.on_host else None)
+        # Without an agent, nobody ever gives up.
+        self._model.wrap(group.average() if self._control and self._model.can_average else None)
         group.formed()
         clock.lap("wrap")
         self._begin(change, group)

@@ -90,12 +90,12 @@ class Group:
         """
         with self._making():
             device = host = dist.new_group(ranks, backend="gloo", timeout=datetime.timedelta(seconds=secs))
-        if self._backend != "gloo":
-            device = dist.group.WORLD if len(ranks) == self.world else dist.new_group(ranks)
+            if self._backend != "gloo":
+                device = dist.group.WORLD if len(ranks) == self.world else dist.new_group(ranks)
         return Among(host, device, self._works) if self.rank in ranks else None
 
     def average(self) -> Optional[Callable[[torch.Tensor], Any]]:
-        """A way to average tensors over all ranks that can be given up; None if there is no need of one.
+        """A way to average tensors of processors over all ranks, which can be given up; None where PyTorch's own can, too.
 
         All ranks must call it. Raises RuntimeError if one is lost.
         """
@@ -147,10 +147,10 @@ class Group:
             self._sockets.shutdown(socket.SHUT_RD)
             self._ended = True
         self.agreement = None
-        works.keep(self._works)
         if dist.is_initialized():
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
+        works.keep(self._works)
         with self._lock:
             self._sockets.shutdown()
             self._sockets.close()
@@ -200,12 +200,14 @@ class Among:
         self._host, self._device, self._works = host, device, under_way
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> None:
-        """Gives `tensor` of rank `source` to the others. Raises RuntimeError if one is lost."""
-        group = self._host if tensor.device.type == "cpu" else self._device
-        if dist.get_backend(group) == "gloo":
-            self._works.wait(group, lambda: dist.broadcast(tensor, source, group=group, async_op=True))
+        """Gives `tensor` of rank `source` to the others. Raises RuntimeError if one is lost.
+
+        On processors, the rest may still come later then.
+        """
+        if tensor.device.type == "cpu":
+            self._works.wait(self._host, lambda: dist.broadcast(tensor, source, group=self._host, async_op=True))
         else:
-            dist.broadcast(tensor, source, group=group)
+            dist.broadcast(tensor, source, group=self._device)
 
 
 def _wake_senders() -> None:

@@ -13,7 +13,7 @@ from torch.nn.parallel import distributed as ddp_module
 Average = Callable[[Any], Any]
 
 #: Options with which DistributedDataParallel exchanges gradients in a way of its own.
-OWN_WAYS = {"mixed_precision", "delay_all_reduce_named_params"}
+OWN_WAYS = ("mixed_precision", "delay_all_reduce_named_params")
 
 
 class Model:
@@ -26,9 +26,10 @@ class Model:
         return self._wrapped(*args, **words)
 
     @property
-    def on_host(self) -> bool:
-        """Whether the gradients are in the processors' memory: elsewhere, they come in an order of their device's."""
-        return all(p.device.type == "cpu" for p in self._net.parameters())
+    def can_average(self) -> bool:
+        """Whether `wrap` can make use of an `average`: of gradients in the processors' memory."""
+        has_own = self._ddp is None or any(self._ddp.get(option) is not None for option in OWN_WAYS)
+        return not has_own and all(p.device.type == "cpu" for p in self._net.parameters())
 
     def no_sync(self) -> contextlib.AbstractContextManager[Any]:
         """Where gradients are not exchanged yet."""
@@ -37,14 +38,14 @@ class Model:
         return contextlib.nullcontext()
 
     def wrap(self, average: Optional[Average] = None) -> None:
-        """Goes with the group that is up, and exchanges gradients by `average`, if that is given.
+        """Goes with the group that is up, and exchanges gradients by `average`, if that is given, instead of all at a time.
 
         All ranks must have the same parameters already. To give the old wrapper the new group does not do: its buckets
         follow from the order of its first gradients, and a newcomer's would be others.
         """
         if self._ddp is not None:
             self._wrapped = _wrap(self._net, self._ddp)
-            if average and not OWN_WAYS & self._ddp.keys():
+            if average:
                 self._wrapped.register_comm_hook(average, _exchange)
 
     def unwrap(self) -> None:

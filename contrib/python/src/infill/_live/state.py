@@ -187,17 +187,28 @@ def _receive_object(source: int, among: Among) -> Any:
 
 
 def _broadcast(tensors: List[torch.Tensor], source: int, among: Among) -> None:
+    gives = dist.get_rank() == source
     with torch.no_grad():
         for bucket in _buckets(tensors):
-            if dist.get_rank() == source:
-                whole = len(bucket) == 1 and bucket[0].is_contiguous()
-                flat = bucket[0] if whole else torch.cat([tensor.reshape(-1) for tensor in bucket])
-                among.broadcast(flat, source)
+            if len(bucket) == 1 and bucket[0].is_contiguous():
+                for piece in bucket[0].view(-1).split(BUCKET_BYTES // bucket[0].element_size()):
+                    _broadcast_piece(piece, source, among)
+            elif gives:
+                among.broadcast(torch.cat([tensor.reshape(-1) for tensor in bucket]), source)
             else:
-                # Not where it belongs: if it is given up, the rest may still come while the next source sends.
                 flat = bucket[0].new_empty(sum(tensor.numel() for tensor in bucket))
                 among.broadcast(flat, source)
                 _spread(flat, bucket)
+
+
+def _broadcast_piece(piece: torch.Tensor, source: int, among: Among) -> None:
+    if dist.get_rank() == source or piece.device.type != "cpu":
+        among.broadcast(piece, source)
+        return
+    # Not where it belongs: if it is given up, the rest may still come while the next source sends.
+    received = torch.empty_like(piece)
+    among.broadcast(received, source)
+    piece.copy_(received)
 
 
 def _spread(flat: torch.Tensor, bucket: List[torch.Tensor]) -> None:

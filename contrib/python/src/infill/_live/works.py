@@ -1,10 +1,12 @@
 """Collectives that another thread can give up, also where gloo itself waits on.
 
-gloo fails who waits for a peer that is gone, but for one: who is in the middle of a message waits for the rest of it until
-its time-out. So nobody here waits for gloo itself, but for a future, which fails as soon as its work is given up. Groups
-with such works are kept until gloo has done with these, for to end a group is to wait for them.
+gloo fails who waits for a peer that is gone, but for one: who is in the middle of a message waits for the rest of it
+until its time-out. So gradients and state are waited for by futures of our own, which fail as soon as their works are
+given up. Groups with such works are kept until gloo has done with these, for to end a group is to wait for them. What
+DistributedDataParallel exchanges besides, as buffers, it waits for itself.
 
-To make a group is no work, and waits for peers as well. It is done on another thread, which is left alone if it is given up.
+To make a group is no work, and waits for peers as well. It is done on another thread, which is left alone if it is
+given up.
 
 In each group there is one at a time. Of two, one may fail while the other one hangs: as long as the group is kept then,
 gloo would look without a pause for what belongs to the one that failed.
@@ -13,17 +15,19 @@ gloo would look without a pause for what belongs to the one that failed.
 from __future__ import annotations
 
 import collections
-import ctypes
 import threading
-from typing import Any, Callable, Deque, Dict, List, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 import torch
 
-#: Most groups that are kept at a time, and most threads that still make some.
+#: Most epochs of which groups are kept at a time, and most threads that still make some.
 MOST_KEPT = 16
 
 #: The name of such a thread.
 THREAD = "infill-gloo"
+
+#: Begins a work of torch.distributed.
+Begin = Callable[[], Any]
 
 
 class Works:
@@ -33,18 +37,20 @@ class Works:
         self._lock = threading.Lock()
         self._given_up = False
         #: By group, how each work is begun, and its future; gloo has begun the first one.
-        self._queues: Dict[Any, Deque[Tuple[Callable[[], Any], Any]]] = {}
+        self._queues: Dict[Any, Deque[Tuple[Begin, Any]]] = {}
+        #: What gloo has not done with when somebody looked last. Its group must not end on a thread of its own.
+        self._begun: List[Tuple[Any, Any]] = []
         #: The futures of what is done on other threads.
         self._elsewhere: List[Any] = []
 
-    def follow(self, group: Any, begin: Callable[[], Any]) -> Any:
+    def follow(self, group: Any, begin: Begin) -> Any:
         """A future of the first tensor of the work that `begin` begins, once those before it in `group` have ended.
 
         It fails with RuntimeError if the work does, or is given up.
         """
         return self._follow(group, begin).then(_unpack)
 
-    def wait(self, group: Any, begin: Callable[[], Any]) -> None:
+    def wait(self, group: Any, begin: Begin) -> None:
         """Does it, and waits for it. Raises RuntimeError if it fails, or is given up."""
         _unpack(self._follow(group, begin))
 
@@ -58,9 +64,13 @@ class Works:
         ours = torch.futures.Future()
         with self._lock:
             if self._given_up:
-                raise RuntimeError(_GONE)
+                raise RuntimeError(_GIVEN_UP)
             self._elsewhere.append(ours)
-        threading.Thread(target=lambda: self._settle(ours, _outcome(call)), name=THREAD, daemon=True).start()
+        thread = threading.Thread(target=lambda: self._settle(ours, _outcome(call)), name=THREAD, daemon=True)
+        thread.start()
+        ours.wait()
+        if not self._given_up:
+            thread.join()
         return _unpack(ours)
 
     def give_up(self) -> None:
@@ -72,14 +82,25 @@ class Works:
                 while len(queue) > 1:
                     queue.pop()
         for ours in waiting:
-            self._settle(ours, _GONE)
+            self._settle(ours, _GIVEN_UP)
 
-    def groups(self) -> List[Any]:
-        """Those in which some are under way."""
+    def are_under_way(self) -> bool:
+        """Whether gloo has not done with some."""
         with self._lock:
-            return list(self._queues)
+            return bool(self._queues or self._under_way())
 
-    def _follow(self, group: Any, begin: Callable[[], Any]) -> Any:
+    def let_go(self) -> None:
+        """Lets go of groups that nothing is under way in, for the training's thread."""
+        with self._lock:
+            elsewhere, self._elsewhere = self._elsewhere, []
+            before, self._begun = self._begun, self._under_way()
+        # Outside the lock: they end here.
+        del elsewhere, before
+
+    def _under_way(self) -> List[Tuple[Any, Any]]:
+        return [each for each in self._begun if not each[0].is_completed()]
+
+    def _follow(self, group: Any, begin: Begin) -> Any:
         ours = torch.futures.Future()
         with self._lock:
             given_up = self._given_up
@@ -87,21 +108,31 @@ class Works:
                 queue = self._queues.setdefault(group, collections.deque())
                 queue.append((begin, ours))
                 is_next = len(queue) == 1
+                self._begun = self._under_way()
         if given_up:
-            self._settle(ours, _GONE)
+            self._settle(ours, _GIVEN_UP)
         elif is_next:
             self._begin(group, begin)
         return ours
 
-    def _begin(self, group: Any, begin: Callable[[], Any]) -> None:
-        try:
-            work = begin()
-        except RuntimeError as error:
-            self._end(group, _Failure(error))
+    def _begin(self, group: Any, begin: Optional[Begin]) -> None:
+        while begin:
+            try:
+                work = begin()
+                future = work.get_future()
+            except Exception as error:
+                begin = self._end(group, _Failure(error))
+                continue
+            with self._lock:
+                self._begun.append((work, group))
+            future.add_done_callback(lambda done: self._go_on(group, done))
             return
-        work.get_future().add_done_callback(lambda done: self._end(group, _outcome(lambda: done.value()[0])))
 
-    def _end(self, group: Any, value: Any) -> None:
+    def _go_on(self, group: Any, done: Any) -> None:
+        self._begin(group, self._end(group, _outcome(lambda: done.value()[0])))
+
+    def _end(self, group: Any, value: Any) -> Optional[Begin]:
+        """The first one has ended; how the next one is begun."""
         with self._lock:
             queue = self._queues[group]
             _, ours = queue.popleft()
@@ -109,8 +140,7 @@ class Works:
             if not queue:
                 del self._queues[group]
         self._settle(ours, value)
-        if following:
-            self._begin(group, following)
+        return following
 
     def _settle(self, ours: Any, value: Any) -> None:
         with self._lock:
@@ -120,6 +150,9 @@ class Works:
 
 class _Failure(str):
     """What a work failed of. Not the exception: with what that holds, it would be held for good."""
+
+
+_GIVEN_UP = _Failure("given up: the membership changes")
 
 
 def _outcome(call: Callable[[], Any]) -> Any:
@@ -136,32 +169,21 @@ def _unpack(ours: Any) -> Any:
     return value
 
 
-_GONE = _Failure("a member is lost: what was exchanged with it is given up")
-
-#: Works that gloo has not done with, and their groups.
-_kept: List[Tuple[Works, List[Any]]] = []
+#: Those that gloo has not done with, of epochs that have ended.
+_kept: List[Works] = []
 
 
 def keep(works: Works) -> None:
-    """Keeps the groups in which some are under way from their end.
-
-    Raises RuntimeError if too many are kept already.
-    """
-    release()
-    groups = works.groups()
-    if not groups:
-        return
-    if sum(len(kept) for _, kept in _kept) + len(groups) > MOST_KEPT:
-        raise RuntimeError(f"gloo still waits in {MOST_KEPT} groups that have ended")
-    _kept.append((works, groups))
-    # An interpreter that ends must not wait for them either: it finds them in use.
-    for group in groups:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
-
-
-def release() -> None:
-    """Ends those groups that nothing is under way in any more."""
-    for each in [(works, groups) for works, groups in _kept if not works.groups()]:
+    """Keeps the groups in which some of `works` are under way from their end, and ends those that were kept so long."""
+    for each in [each for each in _kept if not each.are_under_way()]:
         _kept.remove(each)
-        for group in each[1]:
-            ctypes.pythonapi.Py_DecRef(ctypes.py_object(group))
+        each.let_go()
+    works.let_go()
+    if works.are_under_way():
+        _kept.append(works)
+
+
+def check() -> None:
+    """Raises RuntimeError if too many are kept for one more epoch."""
+    if len(_kept) >= MOST_KEPT:
+        raise RuntimeError(f"gloo still waits in groups of {len(_kept)} memberships that have ended")
