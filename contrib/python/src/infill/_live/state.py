@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import pickle
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -190,25 +190,16 @@ def _broadcast(tensors: List[torch.Tensor], source: int, among: Among) -> None:
     gives = dist.get_rank() == source
     with torch.no_grad():
         for bucket in _buckets(tensors):
-            if len(bucket) == 1 and bucket[0].is_contiguous():
-                for piece in bucket[0].view(-1).split(BUCKET_BYTES // bucket[0].element_size()):
-                    _broadcast_piece(piece, source, among)
+            is_whole = len(bucket) == 1 and bucket[0].is_contiguous()
+            if is_whole and (gives or bucket[0].device.type != "cpu"):
+                among.broadcast(bucket[0], source)
             elif gives:
                 among.broadcast(torch.cat([tensor.reshape(-1) for tensor in bucket]), source)
             else:
+                # Not where it belongs: if it is given up, the rest may still come while the next source sends.
                 flat = bucket[0].new_empty(sum(tensor.numel() for tensor in bucket))
                 among.broadcast(flat, source)
                 _spread(flat, bucket)
-
-
-def _broadcast_piece(piece: torch.Tensor, source: int, among: Among) -> None:
-    if dist.get_rank() == source or piece.device.type != "cpu":
-        among.broadcast(piece, source)
-        return
-    # Not where it belongs: if it is given up, the rest may still come while the next source sends.
-    received = torch.empty_like(piece)
-    among.broadcast(received, source)
-    piece.copy_(received)
 
 
 def _spread(flat: torch.Tensor, bucket: List[torch.Tensor]) -> None:
@@ -227,7 +218,7 @@ def _buckets(tensors: List[torch.Tensor]) -> Iterator[List[torch.Tensor]]:
     for kind in sorted(kinds):
         bucket: List[torch.Tensor] = []
         size = 0
-        for tensor in kinds[kind]:
+        for tensor in (piece for tensor in kinds[kind] for piece in _pieces(tensor)):
             if bucket and size + tensor.numel() * tensor.element_size() > BUCKET_BYTES:
                 yield bucket
                 bucket, size = [], 0
@@ -235,3 +226,12 @@ def _buckets(tensors: List[torch.Tensor]) -> Iterator[List[torch.Tensor]]:
             size += tensor.numel() * tensor.element_size()
         if bucket:
             yield bucket
+
+
+def _pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Parts of it that a bucket holds, cut by its size alone: its layout may be another one at each rank.
+
+    Those of a receiver's are parts of its memory, for that is contiguous.
+    """
+    most = BUCKET_BYTES // tensor.element_size()
+    return [tensor] if tensor.numel() <= most else tensor.reshape(-1).split(most)
