@@ -231,7 +231,7 @@ def _buckets(tensors: List[torch.Tensor]) -> Iterator[List[torch.Tensor]]:
 def _pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
     """Parts of it that a bucket holds, cut by its size alone: its layout may be another one at each rank.
 
-    Those of a receiver's are parts of its memory, for that is contiguous.
+    A receiver's are views of its own tensor, which is contiguous: what is written to them arrives in it.
     """
     most = BUCKET_BYTES // tensor.element_size()
     return [tensor] if tensor.numel() <= most else tensor.reshape(-1).split(most)
