@@ -5,9 +5,12 @@
 
 mod http;
 mod nodes;
+mod notify;
+mod report;
 mod rule;
 #[cfg(test)]
 mod tests;
+mod web;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,9 +18,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, RescaleCosts};
+use crate::model::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, Prices, RescaleCosts};
 pub use http::HttpConfig;
+pub use notify::NotifyConfig;
 use rule::{Rule, first_broken};
+pub use web::WebConfig;
 
 /// The commented default file.
 pub const DEFAULT_FILE: &str = include_str!("../config/infill.toml");
@@ -33,6 +38,8 @@ pub struct Config {
     pub daemon: DaemonConfig,
     /// The HTTP API.
     pub http: HttpConfig,
+    /// The page behind a site's own web server.
+    pub web: WebConfig,
     /// How to reach Slurm.
     pub slurm: SlurmConfig,
     /// The gap finder.
@@ -47,6 +54,10 @@ pub struct Config {
     pub agent: AgentConfig,
     /// The store.
     pub store: StoreConfig,
+    /// Who is told of what administrators should know.
+    pub notify: NotifyConfig,
+    /// What reports say of costs.
+    pub report: Prices,
 }
 
 /// `[daemon]`
@@ -482,13 +493,16 @@ impl Config {
     fn check(&self, path: &Path) -> Result<(), ConfigError> {
         let broken = first_broken(DaemonConfig::RULES, &self.daemon)
             .or_else(|| first_broken(HttpConfig::RULES, &self.http))
+            .or_else(|| first_broken(WebConfig::RULES, &self.web))
             .or_else(|| first_broken(SlurmConfig::RULES, &self.slurm))
             .or_else(|| first_broken(GapsConfig::RULES, &self.gaps))
             .or_else(|| first_broken(nodes::RULES, &self.nodes))
             .or_else(|| first_broken(PlannerConfig::RULES, &self.planner))
             .or_else(|| first_broken(AdvisorConfig::RULES, &self.advisor))
             .or_else(|| first_broken(AgentConfig::RULES, &self.agent))
-            .or_else(|| first_broken(StoreConfig::RULES, &self.store));
+            .or_else(|| first_broken(StoreConfig::RULES, &self.store))
+            .or_else(|| first_broken(NotifyConfig::RULES, &self.notify))
+            .or_else(|| first_broken(report::RULES, &self.report));
         match broken {
             None => Ok(()),
             Some((key, value, what)) => Err(ConfigError::Value { path: path.to_owned(), key, value, what }),

@@ -11,6 +11,7 @@ pub mod advisor;
 pub mod agent;
 pub mod api;
 mod causes;
+mod charts;
 pub mod cli;
 mod clock;
 pub mod config;

@@ -10,6 +10,7 @@ use chrono::{FixedOffset, TimeZone};
 use ratatui::crossterm::terminal;
 use serde::Serialize;
 
+pub use crate::charts::number;
 use crate::clock;
 use crate::model::{UnixTime, duration};
 
@@ -131,23 +132,6 @@ impl When {
     pub fn ago(&self, t: UnixTime) -> String {
         duration::show(self.now.secs_since(t))
     }
-}
-
-/// A number with three significant digits and a unit prefix: `0.512`, `12.3`, `4.56k`.
-pub fn number(x: f64) -> String {
-    let (scaled, unit) = match x.abs() {
-        a if a >= 1e9 => (x / 1e9, "G"),
-        a if a >= 1e6 => (x / 1e6, "M"),
-        a if a >= 1e4 => (x / 1e3, "k"),
-        _ => (x, ""),
-    };
-    let decimals = match scaled.abs() {
-        a if a >= 100.0 || a == 0.0 => 0,
-        a if a >= 10.0 => 1,
-        a if a >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{scaled:.decimals$}{unit}")
 }
 
 /// A number of things: `1 job`, `2 jobs`.

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tracing::Level;
 
+use super::answers::Answers;
 use super::doors::Doors;
 use super::fleet::{Note, Output};
 use super::health::Problem;
@@ -13,13 +14,16 @@ use super::lanes::{Lanes, Queues};
 use super::leadership::Leadership;
 use super::lines::Lines;
 use super::metrics::Metrics;
+use super::notices::Notices;
+use super::sight::Class;
 use super::state::{Errands, State};
+use super::timelines::Timelines;
 use super::waking::{Call, Waking};
-use crate::api::AgentReport;
+use crate::api::{AgentReport, StatusQuery, TimelineQuery};
 use crate::clock::now;
 use crate::config::Config;
 use crate::generation::Arrival;
-use crate::model::{AgentEvent, JobId, Secret, UnixTime};
+use crate::model::{AgentEvent, Control, JobId, Secret, UnixTime};
 use crate::slurm::SlurmApi;
 use crate::slurm::identity::Identity;
 use crate::store::{LeadStanding, Store, StoreError};
@@ -35,6 +39,28 @@ pub struct Services {
     pub store: Arc<dyn Store>,
     /// Who speaks?
     pub identity: Arc<dyn Identity>,
+}
+
+/// What a status must show at once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stand {
+    /// The last round.
+    pub round: UnixTime,
+    /// The administrator's order.
+    pub control: Control,
+    /// What is wrong.
+    pub problems: Vec<String>,
+}
+
+/// A map of what nodes were used for, as it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MapAsked {
+    /// What of it.
+    pub query: TimelineQuery,
+    /// By readers who see this.
+    pub class: Class,
+    /// Whether it is to be packed.
+    pub packed: bool,
 }
 
 /// Whether an agent has a place in its job.
@@ -75,6 +101,16 @@ pub struct Context {
     /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may
     /// begin.
     pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
+    /// What nodes were used for, unpacked.
+    pub timelines: Timelines,
+    /// What readers of that were told since the last look.
+    pub maps: Answers<MapAsked>,
+    /// What readers of a status were told since then who take what others were told.
+    pub statuses: Answers<(StatusQuery, Class, Stand)>,
+    /// The last moment at which somebody looked at Slurm.
+    pub looked: watch::Sender<UnixTime>,
+    /// Who is told of what administrators should know.
+    pub notices: Notices,
     /// Prometheus.
     pub metrics: Metrics,
     /// When this daemon began, by a clock that nobody sets.
@@ -102,6 +138,11 @@ impl Context {
             wake: Waking::new(interval),
             saving: tokio::sync::Mutex::default(),
             planning: Arc::default(),
+            timelines: Timelines::default(),
+            maps: Answers::default(),
+            statuses: Answers::default(),
+            looked: watch::Sender::new(UnixTime(0)),
+            notices: Notices::new(&state.config.notify),
             metrics: Metrics::default(),
             started: Instant::now(),
             values: Mutex::new(state),
@@ -121,6 +162,12 @@ impl Context {
             state.fleet.forgive(missed);
         }
         state
+    }
+
+    /// Whether metrics tell accounts: the site wants it, and keeps nothing private that would tell of users.
+    pub fn tells_accounts(&self) -> bool {
+        let private = self.doors.private();
+        self.config.http.account_metrics && !(private.spending() || private.jobs)
     }
 
     /// Changes the fleet and runs what follows from it, in one go: nobody is told of an older state after a

@@ -25,6 +25,7 @@ use crate::model::{
 };
 use crate::round::{Advice, Question, Scene, Terms};
 use crate::store::Measurement;
+use crate::timeline::Hour;
 
 /// What has to be done outside after a change, in this order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -131,14 +132,21 @@ impl State {
             self.fleet.set_start_secs(secs);
         }
         let (partition, gaps) = (&self.config.slurm.partition, self.scene.gaps());
-        let hours = self.chronicle.look(&snapshot, partition, gaps, now);
-        self.ledger.add_hours(hours);
+        let library = self.scene.library();
+        let doing = |job| self.fleet.doing(job, library.probe_of(job).is_some());
+        let noted = self.chronicle.look(&snapshot, partition, gaps, doing, now);
+        self.ledger.add_noted(noted);
         self.snapshot = Some(Arc::new(snapshot));
+    }
+
+    /// What nodes were used for, of the hours that the store may not have yet.
+    pub fn recent_hours(&self) -> Vec<Arc<Hour>> {
+        self.ledger.hours().cloned().chain(self.chronicle.hour()).collect()
     }
 
     /// Has everything that goes on stored as it is: the daemon ends.
     pub fn close_books(&mut self) {
-        self.ledger.add_hours(self.chronicle.under_way().into_iter().collect());
+        self.ledger.add_noted(self.chronicle.under_way());
         self.ledger.close_rows();
     }
 

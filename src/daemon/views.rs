@@ -5,6 +5,7 @@ use crate::api::{
     Status,
 };
 use crate::model::{Gap, Job, JobId, MalleableState, Node, UnixTime, WindowCause, WindowEnd};
+use crate::slurm::identity::own_uid;
 
 use super::state::State;
 use crate::advisor::Offer;
@@ -14,20 +15,21 @@ use crate::generation::{Machine, Phase};
 use crate::round::{Ahead, JobFacts, Strike};
 
 /// `GET /v1/status`.
-pub fn status(state: &State, now: UnixTime) -> Status {
+pub fn status(state: &State, with_nodes: bool, now: UnixTime) -> Status {
     let (slurm, rest) = state.endpoint.clone().unzip();
     Status {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         slurm,
         rest,
+        runs_as: Some(own_uid()),
         mode: state.config.daemon.mode,
         control: state.control,
         started_at: state.started_at,
         last_round: state.round.as_ref().map(|r| r.report.at),
         problems: state.health.sentences(),
         lengths: lengths(&state.scene.turns().outlook.tally()),
-        nodes: nodes(state, now),
+        nodes: if with_nodes { nodes(state, now) } else { Vec::new() },
         jobs: state.fleet.machines().filter_map(|m| job(state, m.job, now)).collect(),
         hidden: Hidden::default(),
     }
@@ -176,6 +178,7 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
         ends: ahead.as_ref().and_then(|(f, ahead, unit)| ends(state, f, ahead, *unit)),
         turn: ahead.as_ref().map(|(f, ahead, _)| state.scene.turns().in_words(f, ahead)).unwrap_or_default(),
         changing: facts.as_ref().map(|f| state.scene.changing_in_words(f)).unwrap_or_default(),
+        profile: facts.as_ref().map(|f| state.scene.subject(f).key),
         plans: facts.as_ref().map(|f| plans(state, f)).unwrap_or_default(),
     })
 }

@@ -8,17 +8,23 @@
 mod access;
 mod agents;
 mod auth;
+mod browsers;
 mod control;
+mod figures;
 mod guests;
 mod history;
 mod profiles;
+pub mod proxy;
 mod read;
 mod readers;
+mod report;
 mod rounds;
 mod routes;
 mod standby;
 #[cfg(test)]
 mod tests;
+mod timeline;
+mod web;
 
 pub use guests::Room;
 pub use standby::standby_router;
