@@ -8,6 +8,7 @@ mod nodes;
 mod notify;
 mod report;
 mod rule;
+mod store;
 #[cfg(test)]
 mod tests;
 mod web;
@@ -22,6 +23,7 @@ use crate::model::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, Pri
 pub use http::HttpConfig;
 pub use notify::NotifyConfig;
 use rule::{Rule, first_broken};
+pub use store::StoreConfig;
 pub use web::WebConfig;
 
 /// The commented default file.
@@ -201,24 +203,6 @@ pub struct AgentConfig {
     pub wing_start_secs: f64,
     /// Seconds until a lead that was released must have said hello.
     pub lead_start_secs: f64,
-}
-
-/// How many days something may be kept.
-const DAYS: std::ops::RangeInclusive<f64> = 1.0..=36_500.0;
-const DAYS_EXPECTED: &str = "expected 1 to 36500 days";
-
-/// `[store]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct StoreConfig {
-    /// `sqlite:/path/file.db` or `postgres://user:password@host/database`.
-    pub database_url: String,
-    /// Days for which a profile is kept of which nothing was learned meanwhile.
-    pub keep_profile_days: u32,
-    /// Days for which jobs are kept that have ended.
-    pub keep_history_days: u32,
-    /// Days for which it is kept what nodes were used for.
-    pub keep_node_days: u32,
 }
 
 impl Default for DaemonConfig {
@@ -413,24 +397,6 @@ impl AgentConfig {
         Rule::some_secs("agent.wing_start_secs", |c| c.wing_start_secs),
         Rule::some_secs("agent.lead_start_secs", |c| c.lead_start_secs),
         Rule::some_secs("agent.preempt_leave_secs", |c| c.preempt_leave_secs),
-    ];
-}
-
-impl Default for StoreConfig {
-    fn default() -> Self {
-        StoreConfig {
-            database_url: "sqlite:/var/lib/infill/infill.db".to_owned(),
-            keep_profile_days: 365,
-            keep_history_days: 400,
-            keep_node_days: 14,
-        }
-    }
-}
-
-impl StoreConfig {
-    const RULES: &[Rule<Self>] = &[
-        Rule::within("store.keep_history_days", |c| f64::from(c.keep_history_days), DAYS, DAYS_EXPECTED),
-        Rule::within("store.keep_node_days", |c| f64::from(c.keep_node_days), DAYS, DAYS_EXPECTED),
     ];
 }
 

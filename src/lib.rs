@@ -30,3 +30,4 @@ pub mod store;
 mod test_support;
 pub mod timeline;
 pub mod traces;
+mod words;

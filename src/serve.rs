@@ -22,7 +22,7 @@ use crate::daemon::passes::SESSIONS_SETTING;
 use crate::daemon::state::{Errands, State};
 use crate::daemon::{executor, forests, lead, notices, privacy, rounds, switches, ticks};
 use crate::http::{self, Room};
-use crate::model::{Control, EndedJob, JobId, Lend, NodeName, UnixTime};
+use crate::model::{Control, EndedJob, JobId, Lend, NodeName};
 use crate::round::{ENDED_TO_LEARN_FROM, GAPS_TO_LEARN_FROM};
 use crate::slurm::identity;
 use crate::slurm::rest::RestSlurm;
@@ -200,7 +200,8 @@ async fn answer_meanwhile(
     anyhow::bail!("the HTTP server ended")
 }
 
-/// How many connections there may be, beside those of the site's web server: as many as the configuration says, and descriptors allow.
+/// How many connections there may be, beside those of the site's web server: as many as the configuration
+/// says, and descriptors allow.
 fn room(config: &HttpConfig, vouched: usize) -> Room {
     let files = raise_open_files();
     let kept = FILES_FOR_OURSELVES + vouched as u32;

@@ -60,7 +60,7 @@ check() {
 # Scripts are found by their first line, whatever their names.
 check_shell() {
     local scripts
-    mapfile -t scripts < <(git ls-files | xargs -d '\n' grep -lIE -m1 '^#!.*\bbash$|^# shellcheck shell=bash$')
+    mapfile -t scripts < <(git ls-files | xargs -d '\n' grep -lIE -m1 '^#!.*\b(ba)?sh$|^# shellcheck shell=bash$')
     shellcheck -x "${scripts[@]}"
 }
 

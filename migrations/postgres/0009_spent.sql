@@ -22,3 +22,14 @@ CREATE TABLE main_delays (
 );
 
 CREATE INDEX main_delays_by_start ON main_delays (started_at);
+
+-- Node-seconds by what nodes were used for, by the hour.
+CREATE TABLE node_uses (
+    began_at BIGINT PRIMARY KEY,
+    main_secs DOUBLE PRECISION NOT NULL,
+    malleable_secs DOUBLE PRECISION NOT NULL,
+    idle_secs DOUBLE PRECISION NOT NULL,
+    wanted_secs DOUBLE PRECISION NOT NULL,
+    refused_secs DOUBLE PRECISION NOT NULL,
+    down_secs DOUBLE PRECISION NOT NULL
+);

@@ -5,10 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::UnixTime;
 use crate::model::words::words;
 
-/// Longest stretch that is drawn of what nodes were used for, seconds.
-pub const LONGEST_OF_NODES_SECS: i64 = 31 * 86_400;
-
-/// Longest stretch of the others, seconds.
+/// Longest stretch that is drawn, seconds.
 pub const LONGEST_FIGURE_SECS: i64 = 400 * 86_400;
 
 words! {
@@ -24,7 +21,7 @@ words! {
 }
 
 /// `GET /v1/figures/{kind}?from=…&to=…`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FigureQuery {
     /// Begin, seconds since 1970.
     pub from: UnixTime,

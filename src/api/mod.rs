@@ -5,6 +5,7 @@
 
 mod agent;
 mod document;
+mod explain;
 mod figures;
 pub mod headers;
 mod history;
@@ -18,7 +19,8 @@ mod web;
 
 pub use agent::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
 pub use document::{ErrorBody, SCHEMA};
-pub use figures::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS, LONGEST_OF_NODES_SECS};
+pub use explain::{ExplainQuery, ExplainView};
+pub use figures::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS};
 pub use history::{EndedTaken, ImportEndedRequest, MAX_ENDED};
 pub use operator::{
     ControlRequest, EndView, Generations, Hidden, IdleShare, JobView, LengthsView, NodeFailure, NodeKind,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Prices, SpentRow, UnixTime};
+use crate::model::{Prices, SpentRow, UnixTime, UsedSecs};
 
 /// Most main jobs whose delays are told at once: the first of the stretch.
 pub const MOST_DELAYS: u32 = 200_000;
@@ -24,18 +24,9 @@ pub struct ReportQuery {
 pub struct UsesView {
     /// Hours of which something is known.
     pub hours: u32,
-    /// Main jobs.
-    pub main_secs: f64,
-    /// Malleable jobs.
-    pub malleable_secs: f64,
-    /// Idle, and infill could have used it.
-    pub idle_secs: f64,
-    /// Idle, and the main queue wanted it before it would have been worth anything.
-    pub wanted_secs: f64,
-    /// Idle, and something forbade that infill used it.
-    pub refused_secs: f64,
-    /// Down, drained, or switched off.
-    pub down_secs: f64,
+    /// Node-seconds of these.
+    #[serde(flatten)]
+    pub secs: UsedSecs,
 }
 
 /// What the daemon knows of a stretch of time.
@@ -59,8 +50,8 @@ pub struct ReportView {
     pub spent: Vec<SpentRow>,
     /// What nodes were used for, as far back as that is kept.
     pub uses: UsesView,
-    /// Main jobs that started on nodes that malleable jobs were on, the earliest first: seconds for which each
-    /// had waited for these, and whether it was planned to start there.
+    /// Main jobs that started on nodes that malleable jobs were on, the earliest first: seconds for which
+    /// each had waited for these, and whether it was planned to start there.
     pub delays: Vec<(f64, bool)>,
     /// Whether there were more of them than are told.
     pub delays_cut: bool,

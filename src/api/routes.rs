@@ -32,6 +32,9 @@ pub const TIMELINE: &str = "/v1/timeline";
 /// Drawings over time (`GET`), as a pattern.
 pub const FIGURE: &str = "/v1/figures/{kind}";
 
+/// Why a job or a node has what it has, in words (`GET`), as a pattern.
+pub const EXPLAIN: &str = "/v1/explain/{subject}";
+
 /// A profile's curve as a drawing (`GET`).
 pub const PROFILE_FIGURE: &str = "/v1/profiles/figure";
 

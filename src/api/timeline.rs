@@ -82,8 +82,9 @@ pub enum TimelineRows {
         rows: Vec<u32>,
         /// Columns.
         columns: usize,
-        /// For each row and column three bytes, in base64: in four bits each the share, in fifteenths, of main
-        /// jobs and malleable ones, idle and wanted, refused and down. What is missing of the whole is unknown.
+        /// For each row and column three bytes, in base64: in four bits each the share, in fifteenths, of
+        /// main jobs and malleable ones, idle and wanted, refused and down. What is missing of the whole is
+        /// unknown.
         shares: String,
     },
 }

@@ -60,8 +60,8 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// List the rounds that are over: what was planned, and how well
     Rounds(rounds::RoundsArgs),
-    /// Show what came of lending idle nodes: main jobs' waits, node-hours, whose they were, and what became of
-    /// them
+    /// Show what came of lending idle nodes: main jobs' waits, node-hours, whose they were, and what became
+    /// of them
     Report(report::ReportArgs),
     /// Say why a job or a node has what it has, or had what it had
     Explain(explain::ExplainArgs),

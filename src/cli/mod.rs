@@ -23,7 +23,6 @@ mod logging;
 mod nodes;
 mod output;
 mod pass;
-mod percent;
 mod plan;
 mod plans;
 mod profiles;

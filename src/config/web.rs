@@ -12,7 +12,8 @@ use super::rule::Rule;
 pub struct WebConfig {
     /// The Unix socket on which the web server asks; empty for none.
     pub socket: PathBuf,
-    /// The number or name of the group that may open it, besides the daemon's own user; empty for that user's.
+    /// The number or name of the group that may open it, besides the daemon's own user; empty for that
+    /// user's.
     pub group: String,
     /// The header in which it says whom it knows the reader to be.
     pub user_header: String,

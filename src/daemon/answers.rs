@@ -1,5 +1,5 @@
-//! What was made for somebody and is the same for all who ask for the same before the next look at Slurm: made
-//! once, and given to each.
+//! What was made for somebody and is the same for all who ask for the same before the next look at Slurm:
+//! made once, and given to each.
 
 use std::collections::HashMap;
 use std::hash::Hash;

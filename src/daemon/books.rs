@@ -7,7 +7,7 @@ use super::ledger::{Kind, Pages};
 use crate::clock::now;
 use crate::model::UnixTime;
 use crate::store::{KeptSince, StoreError};
-use crate::timeline::Hour;
+use crate::timeline::{self, Hour};
 
 /// Setting of the store that keeps how long nodes take to come up and to become free.
 pub const NODE_TIMES_SETTING: &str = "node_times";
@@ -84,9 +84,9 @@ async fn write_pages(context: &Context, pages: &mut Pages) -> Result<(), StoreEr
 /// Packs an hour, which takes a tenth of a second for a large machine, and writes it.
 async fn write_hour(context: &Context, hour: Arc<Hour>) -> Result<(), StoreError> {
     let refused = |what: String| StoreError::Corrupt { doing: PACKING.to_owned(), what };
-    let packed =
-        tokio::task::spawn_blocking(move || hour.pack()).await.map_err(|e| refused(e.to_string()))?;
-    context.store.put_hour(&packed.map_err(|e| refused(e.to_string()))?).await
+    let packing = tokio::task::spawn_blocking(move || (hour.pack(), timeline::sums(&hour)));
+    let (packed, sums) = packing.await.map_err(|e| refused(e.to_string()))?;
+    context.store.put_hour(&packed.map_err(|e| refused(e.to_string()))?, &sums).await
 }
 
 /// What the store will never take is given up, so that it does not hold up the rest for ever.

@@ -1,5 +1,5 @@
-//! What is recorded for people, round by round: what each node was used for, and what became of the node-time that
-//! malleable jobs held.
+//! What is recorded for people, round by round: what each node was used for, and what became of the node-time
+//! that malleable jobs held.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,8 +61,8 @@ impl Chronicle {
         self.spending.take_added()
     }
 
-    /// Takes in a trusted snapshot and what was found in it; `doing`: what a malleable job does. Returns what is
-    /// to be stored.
+    /// Takes in a trusted snapshot and what was found in it; `doing`: what a malleable job does. Returns what
+    /// is to be stored.
     pub fn look(
         &mut self,
         snapshot: &Snapshot,

@@ -3,10 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, watch};
 use tracing::Level;
 
-use super::answers::Answers;
 use super::doors::Doors;
 use super::fleet::{Note, Output};
 use super::health::Problem;
@@ -15,15 +13,14 @@ use super::leadership::Leadership;
 use super::lines::Lines;
 use super::metrics::Metrics;
 use super::notices::Notices;
-use super::sight::Class;
 use super::state::{Errands, State};
-use super::timelines::Timelines;
+use super::told::Told;
 use super::waking::{Call, Waking};
-use crate::api::{AgentReport, StatusQuery, TimelineQuery};
+use crate::api::AgentReport;
 use crate::clock::now;
 use crate::config::Config;
 use crate::generation::Arrival;
-use crate::model::{AgentEvent, Control, JobId, Secret, UnixTime};
+use crate::model::{AgentEvent, JobId, Secret, UnixTime};
 use crate::slurm::SlurmApi;
 use crate::slurm::identity::Identity;
 use crate::store::{LeadStanding, Store, StoreError};
@@ -39,28 +36,6 @@ pub struct Services {
     pub store: Arc<dyn Store>,
     /// Who speaks?
     pub identity: Arc<dyn Identity>,
-}
-
-/// What a status must show at once.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Stand {
-    /// The last round.
-    pub round: UnixTime,
-    /// The administrator's order.
-    pub control: Control,
-    /// What is wrong.
-    pub problems: Vec<String>,
-}
-
-/// A map of what nodes were used for, as it is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct MapAsked {
-    /// What of it.
-    pub query: TimelineQuery,
-    /// By readers who see this.
-    pub class: Class,
-    /// Whether it is to be packed.
-    pub packed: bool,
 }
 
 /// Whether an agent has a place in its job.
@@ -90,25 +65,14 @@ pub struct Context {
     pub lines: Lines,
     /// The ways of effects to the executor.
     pub lanes: Lanes,
-    /// Rung when something is to be stored.
-    pub dirty: Notify,
     /// Whether anything may be done.
     pub leadership: Leadership,
     /// Says when the next round begins.
     pub wake: Waking,
     /// Held while changes are being stored; since when the store fails.
     pub saving: tokio::sync::Mutex<Option<Instant>>,
-    /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may
-    /// begin.
-    pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
-    /// What nodes were used for, unpacked.
-    pub timelines: Timelines,
-    /// What readers of that were told since the last look.
-    pub maps: Answers<MapAsked>,
-    /// What readers of a status were told since then who take what others were told.
-    pub statuses: Answers<(StatusQuery, Class, Stand)>,
-    /// The last moment at which somebody looked at Slurm.
-    pub looked: watch::Sender<UnixTime>,
+    /// What readers are told.
+    pub told: Told,
     /// Who is told of what administrators should know.
     pub notices: Notices,
     /// Prometheus.
@@ -133,15 +97,10 @@ impl Context {
             doors: Doors::default(),
             lines: Lines::new(now),
             lanes,
-            dirty: Notify::new(),
             leadership: Leadership::new(standing),
             wake: Waking::new(interval),
             saving: tokio::sync::Mutex::default(),
-            planning: Arc::default(),
-            timelines: Timelines::default(),
-            maps: Answers::default(),
-            statuses: Answers::default(),
-            looked: watch::Sender::new(UnixTime(0)),
+            told: Told::default(),
             notices: Notices::new(&state.config.notify),
             metrics: Metrics::default(),
             started: Instant::now(),
@@ -188,7 +147,6 @@ impl Context {
         }
         for batch in errands.batches {
             self.lanes.send(batch);
-            self.dirty.notify_one();
         }
     }
 

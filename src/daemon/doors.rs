@@ -2,7 +2,7 @@
 //! are looked at at a time.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
@@ -52,9 +52,12 @@ pub struct Doors {
     /// Gate of the people's proofs.
     pub people: Semaphore,
     /// Gate of what readers have computed, on the planner's threads.
-    pub fits: Semaphore,
+    pub fits: Arc<Semaphore>,
     /// Gate of readers of long sums, which share the store with rounds.
-    pub sums: Semaphore,
+    pub sums: Arc<Semaphore>,
+    /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may
+    /// begin.
+    pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
     /// Of the command line, for what it reads next.
     pub tickets: Passes,
     /// Of links to the page, for once.
@@ -73,8 +76,9 @@ impl Default for Doors {
         Doors {
             hellos: Semaphore::new(HELLOS_AT_ONCE),
             people: Semaphore::new(PEOPLE_AT_ONCE),
-            fits: Semaphore::new(FITS_AT_ONCE),
-            sums: Semaphore::new(1),
+            fits: Arc::new(Semaphore::new(FITS_AT_ONCE)),
+            sums: Arc::new(Semaphore::new(1)),
+            planning: Arc::default(),
             tickets: Passes::new(TICKET, MOST_OF_A_USER),
             links: Passes::new(LINK, MOST_LINKS),
             sessions: Passes::new(SESSION, MOST_SESSIONS),

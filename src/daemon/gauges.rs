@@ -27,12 +27,16 @@ pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView, happened: &Ha
     }
 }
 
-/// Counts what malleable jobs held; by account where that may be told.
-pub fn spent(metrics: &NodeMetrics, happened: &Happened, by_account: bool) {
-    if metrics.told_accounts.swap(by_account, Ordering::Relaxed) && !by_account {
-        // What was told must not stand there any longer.
+/// Whether accounts may be told from now on. What was told of them must not stand there any longer then.
+pub fn tell_accounts(metrics: &NodeMetrics, may_be: bool) {
+    if metrics.told_accounts.swap(may_be, Ordering::Relaxed) && !may_be {
         metrics.time.clear();
     }
+}
+
+/// Counts what malleable jobs held; by account where that may be told.
+pub fn spent(metrics: &NodeMetrics, happened: &Happened, by_account: bool) {
+    tell_accounts(metrics, by_account);
     for (account, spent) in &happened.spent {
         metrics.spent(by_account.then_some(account.as_str()), spent);
     }

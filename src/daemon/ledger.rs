@@ -79,6 +79,8 @@ pub struct Ledger {
     measurements: VecDeque<Measurement>,
     ended: VecDeque<EndedJob>,
     hours: VecDeque<Arc<Hour>>,
+    /// Those that were taken to be written last.
+    hours_taken: VecDeque<Arc<Hour>>,
     spent: BTreeMap<SpentKey, Spent>,
     delays: VecDeque<MainDelay>,
     /// Measurements by job that are not a row yet.
@@ -152,9 +154,9 @@ impl Ledger {
         self.bound(Kind::Hours);
     }
 
-    /// The hours that wait, the earliest first.
+    /// The hours that wait or are being written, the latest look at each last.
     pub fn hours(&self) -> impl Iterator<Item = &Arc<Hour>> {
-        self.hours.iter()
+        self.hours_taken.iter().chain(&self.hours)
     }
 
     /// Takes in what was measured of a job. What is alike is added up until it makes a row.
@@ -197,12 +199,13 @@ impl Ledger {
 
     /// History that is to be written now.
     pub fn take_pages(&mut self) -> Pages {
+        self.hours_taken = std::mem::take(&mut self.hours);
         Pages {
             rounds: std::mem::take(&mut self.rounds),
             gaps: std::mem::take(&mut self.gaps).into(),
             measurements: std::mem::take(&mut self.measurements).into(),
             ended: std::mem::take(&mut self.ended).into(),
-            hours: std::mem::take(&mut self.hours),
+            hours: self.hours_taken.clone(),
             spent: std::mem::take(&mut self.spent)
                 .into_iter()
                 .map(|(key, spent)| SpentRow { key, spent })

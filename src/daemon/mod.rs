@@ -36,5 +36,6 @@ pub mod state;
 pub mod switches;
 pub mod ticks;
 pub mod timelines;
+pub mod told;
 pub mod views;
 pub mod waking;

@@ -109,7 +109,7 @@ async fn take_in(context: &Context, mut snapshot: Snapshot, read_at: UnixTime) -
     context.run_errands(errands);
     let at = now();
     state.look(snapshot, at);
-    context.looked.send_replace(at);
+    context.told.looked.send_replace(at);
     true
 }
 

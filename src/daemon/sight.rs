@@ -263,8 +263,8 @@ impl<'a> Sight<'a> {
         view
     }
 
-    /// What became of node-time: where usage, users or accounts are private, that of others is one row without
-    /// names.
+    /// What became of node-time: where usage, users or accounts are private, that of others is one row
+    /// without names.
     pub fn report(&self, mut view: ReportView) -> ReportView {
         if self.viewer.all || !self.private.spending() {
             return view;

@@ -5,15 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::config::StoreConfig;
-use crate::model::{PackedHour, UnixTime};
+use crate::model::{PackedHour, UnixTime, UsedSecs};
 use crate::store::{Store, StoreError};
-use crate::timeline::{self, HOUR_SECS, Hour, PARTS, hour_of};
+use crate::timeline::{self, HOUR_SECS, Hour, hour_of};
 
 /// Most hours that are kept unpacked: on a large machine some hundred kilobytes each.
 const MOST_KEPT: usize = 96;
-
-/// Most hours of which sums are kept: a month.
-const MOST_SUMS: usize = 31 * 24;
 
 const DAY_SECS: i64 = 86_400;
 
@@ -23,17 +20,18 @@ const AT_ONCE: usize = 12;
 /// An hour of which the store has nothing may still be on its way there for so long after its end, seconds.
 const ON_ITS_WAY_SECS: i64 = HOUR_SECS;
 
-/// See the module's text.
-#[derive(Debug)]
+/// See the module's text. Those longest not asked for make room.
+#[derive(Debug, Default)]
 pub struct Timelines {
-    hours: Kept<Arc<Hour>>,
-    sums: Kept<[f64; PARTS]>,
+    known: Mutex<Known>,
 }
 
-impl Default for Timelines {
-    fn default() -> Self {
-        Timelines { hours: Kept::new(MOST_KEPT), sums: Kept::new(MOST_SUMS) }
-    }
+#[derive(Debug, Default)]
+struct Known {
+    /// By their begins; `None` where the store has nothing.
+    hours: BTreeMap<UnixTime, (Option<Arc<Hour>>, u64)>,
+    /// How often somebody has asked.
+    asked: u64,
 }
 
 /// A stretch of time that is asked about, and what is known of it without the store.
@@ -76,59 +74,23 @@ impl Timelines {
     /// # Errors
     /// When the store does not answer.
     pub async fn between(&self, store: &dyn Store, stretch: Stretch) -> Result<Vec<Arc<Hour>>, StoreError> {
-        let over = self.hours.of(store, &stretch, Arc::new).await?;
+        let over = self.over(store, &stretch).await?;
         let recent = stretch.recent().map(|hour| (hour.from, hour.clone()));
         // One that waits for the store may be from before one that is there.
         Ok(over.into_iter().chain(recent).collect::<BTreeMap<_, _>>().into_values().collect())
     }
 
-    /// The same hours' node-seconds by what they went into, with the begin of each.
-    ///
-    /// # Errors
-    /// When the store does not answer.
-    pub async fn sums(
-        &self,
-        store: &dyn Store,
-        stretch: Stretch,
-    ) -> Result<Vec<(UnixTime, [f64; PARTS])>, StoreError> {
-        let over = self.sums.of(store, &stretch, |hour| timeline::sums(&hour)).await?;
-        let recent = stretch.recent().map(|hour| (hour.from, timeline::sums(hour)));
-        Ok(over.into_iter().chain(recent).collect::<BTreeMap<_, _>>().into_iter().collect())
-    }
-}
-
-/// Something of each hour that is over, by their begins; nothing where the store has nothing. Those longest
-/// not asked for make room.
-#[derive(Debug)]
-struct Kept<T> {
-    known: Mutex<Known<T>>,
-    most: usize,
-}
-
-#[derive(Debug)]
-struct Known<T> {
-    hours: BTreeMap<UnixTime, (Option<T>, u64)>,
-    /// How often somebody has asked.
-    asked: u64,
-}
-
-impl<T: Clone + Send + 'static> Kept<T> {
-    fn new(most: usize) -> Kept<T> {
-        Kept { known: Mutex::new(Known { hours: BTreeMap::new(), asked: 0 }), most }
-    }
-
     /// Each value is replaced at once: a thread that panicked leaves all whole.
-    fn known(&self) -> MutexGuard<'_, Known<T>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of the hours that are over, and what the store has of the others.
-    async fn of(
+    async fn over(
         &self,
         store: &dyn Store,
         stretch: &Stretch,
-        make: fn(Hour) -> T,
-    ) -> Result<Vec<(UnixTime, T)>, StoreError> {
+    ) -> Result<Vec<(UnixTime, Arc<Hour>)>, StoreError> {
         let over = stretch.over();
         let mut found = self.recall(&over);
         let missing: Vec<UnixTime> = over.into_iter().filter(|begin| !found.contains_key(begin)).collect();
@@ -136,14 +98,14 @@ impl<T: Clone + Send + 'static> Kept<T> {
             let (first, last) = (some[0], some[some.len() - 1]);
             let reach = (last.0 - first.0) / HOUR_SECS + 1;
             let packed = store.hours(first, last + 1, reach as u32).await?;
-            let read = tokio::task::spawn_blocking(move || unpack(&packed, make)).await.unwrap_or_default();
+            let read = tokio::task::spawn_blocking(move || unpack(&packed)).await.unwrap_or_default();
             self.keep(some, &read, stretch.now);
-            found.extend(some.iter().map(|begin| (*begin, read.get(begin).map(|(_, value)| value.clone()))));
+            found.extend(some.iter().map(|begin| (*begin, read.get(begin).cloned())));
         }
-        Ok(found.into_iter().filter_map(|(begin, value)| Some((begin, value?))).collect())
+        Ok(found.into_iter().filter_map(|(begin, hour)| Some((begin, hour?))).collect())
     }
 
-    fn recall(&self, begins: &[UnixTime]) -> BTreeMap<UnixTime, Option<T>> {
+    fn recall(&self, begins: &[UnixTime]) -> BTreeMap<UnixTime, Option<Arc<Hour>>> {
         let mut known = self.known();
         known.asked += 1;
         let asked = known.asked;
@@ -155,18 +117,18 @@ impl<T: Clone + Send + 'static> Kept<T> {
         recalled.collect()
     }
 
-    /// Keeps what the store had of these hours (with the seconds that were looked at), if that will not change.
-    fn keep(&self, asked: &[UnixTime], read: &BTreeMap<UnixTime, (u32, T)>, now: UnixTime) {
+    /// Keeps what the store had of these hours, if that will not change.
+    fn keep(&self, asked: &[UnixTime], read: &BTreeMap<UnixTime, Arc<Hour>>, now: UnixTime) {
         let mut known = self.known();
         let used = known.asked;
         for begin in asked {
             let hour = read.get(begin);
-            let is_whole = hour.is_some_and(|(secs, _)| i64::from(*secs) >= HOUR_SECS);
+            let is_whole = hour.is_some_and(|hour| i64::from(hour.secs) >= HOUR_SECS);
             if is_whole || *begin + HOUR_SECS + ON_ITS_WAY_SECS < now {
-                known.hours.insert(*begin, (hour.map(|(_, value)| value.clone()), used));
+                known.hours.insert(*begin, (hour.cloned(), used));
             }
         }
-        while known.hours.len() > self.most {
+        while known.hours.len() > MOST_KEPT {
             let oldest = known.hours.iter().min_by_key(|(_, (_, used))| *used).map(|(begin, _)| *begin);
             let Some(oldest) = oldest else { return };
             known.hours.remove(&oldest);
@@ -180,16 +142,34 @@ fn begins(from: UnixTime, to: UnixTime) -> impl Iterator<Item = UnixTime> {
         .take_while(move |begin| *begin < to)
 }
 
-/// Those that can be read, with the seconds that were looked at.
-fn unpack<T>(packed: &[PackedHour], make: fn(Hour) -> T) -> BTreeMap<UnixTime, (u32, T)> {
+/// Those that can be read, by their begins.
+fn unpack(packed: &[PackedHour]) -> BTreeMap<UnixTime, Arc<Hour>> {
     let read = |packed: &PackedHour| match Hour::unpack(packed) {
-        Ok(hour) => Some((hour.from, (hour.secs, make(hour)))),
+        Ok(hour) => Some((hour.from, Arc::new(hour))),
         Err(e) => {
             tracing::warn!("what nodes were used for from {} on cannot be read: {e}", packed.from);
             None
         }
     };
     packed.iter().filter_map(read).collect()
+}
+
+/// Node-seconds of the hours that begin in a stretch of time, with the begin of each: as far back as there
+/// has been a store. `recent`: what it may not have yet.
+///
+/// # Errors
+/// When the store does not answer.
+pub async fn uses(
+    store: &dyn Store,
+    recent: &[Arc<Hour>],
+    from: UnixTime,
+    to: UnixTime,
+) -> Result<Vec<(UnixTime, UsedSecs)>, StoreError> {
+    let most = u32::try_from(to.0.saturating_sub(from.0) / HOUR_SECS + 1).unwrap_or(u32::MAX);
+    let kept = store.uses_by_hour(from, to, most).await?;
+    let recent = recent.iter().filter(|hour| (from..to).contains(&hour.from));
+    let recent = recent.map(|hour| (hour.from, timeline::sums(hour)));
+    Ok(kept.into_iter().chain(recent).collect::<BTreeMap<_, _>>().into_iter().collect())
 }
 
 #[cfg(test)]
@@ -215,28 +195,37 @@ mod tests {
         let all = hours(7200, 5);
         let packed: Vec<PackedHour> = all.iter().map(|hour| hour.pack().unwrap()).collect();
         for hour in &packed[..2] {
-            store.put_hour(hour).await.unwrap();
+            store.put_hour(hour, &UsedSecs::default()).await.unwrap();
         }
         let (timelines, now) = (Timelines::default(), UnixTime(7200 + 5 * 3600 + 600));
         let between = async |from: i64, to: i64| -> Vec<i64> {
             let recent = vec![Arc::new(hours(7200 + 5 * 3600, 1).remove(0))];
             let stretch = Stretch { recent, from: UnixTime(from), to: UnixTime(to), now };
-            let sums = timelines.sums(store.as_ref(), stretch.clone()).await.unwrap();
             let found = timelines.between(store.as_ref(), stretch).await.unwrap();
-            let sums: Vec<(UnixTime, f64)> =
-                sums.iter().map(|(begin, sums)| (*begin, sums.iter().sum())).collect();
-            let whole: Vec<(UnixTime, f64)> =
-                found.iter().map(|hour| (hour.from, f64::from(hour.secs))).collect();
-            assert_eq!(sums, whole, "of one idle node");
             found.iter().map(|hour| (hour.from.0 - 7200) / 3600).collect()
         };
         assert_eq!(between(7300, 100_000).await, [0, 1, 5]);
         assert_eq!(between(11_000, 14_000).await, [1]);
         // What is over for long is settled; what may be on its way is asked for again.
         for hour in &packed[2..] {
-            store.put_hour(hour).await.unwrap();
+            store.put_hour(hour, &UsedSecs::default()).await.unwrap();
         }
         assert_eq!(between(0, 100_000).await, [0, 1, 4, 5]);
+    }
+
+    #[tokio::test]
+    async fn sums_are_those_of_the_store_and_of_what_it_may_not_have() {
+        let store = crate::store::open("sqlite::memory:", || ()).await.unwrap();
+        let all = hours(7200, 3);
+        for hour in &all[..2] {
+            store.put_hour(&hour.pack().unwrap(), &timeline::sums(hour)).await.unwrap();
+        }
+        let mut less = all[1].clone();
+        less.secs = 60;
+        let recent = [Arc::new(less), Arc::new(all[2].clone())];
+        let found = uses(store.as_ref(), &recent, UnixTime(7200), UnixTime(18_000)).await.unwrap();
+        let idle: Vec<(i64, f64)> = found.iter().map(|(begin, used)| (begin.0, used.idle_secs)).collect();
+        assert_eq!(idle, [(7200, 3600.0), (10_800, 60.0), (14_400, 3600.0)]);
     }
 
     #[tokio::test]
@@ -251,9 +240,9 @@ mod tests {
             hour.secs = secs;
             hour
         };
-        store.put_hour(&after(3540).pack().unwrap()).await.unwrap();
+        store.put_hour(&after(3540).pack().unwrap(), &UsedSecs::default()).await.unwrap();
         assert_eq!(secs().await, 3540);
-        store.put_hour(&whole.pack().unwrap()).await.unwrap();
+        store.put_hour(&whole.pack().unwrap(), &UsedSecs::default()).await.unwrap();
         assert_eq!(secs().await, 3600);
         // What waits for the store is better than what is there.
         let waits = Stretch { recent: vec![Arc::new(after(7))], ..stretch() };
@@ -262,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_and_what_was_asked_for_last_stays() {
-        let (kept, now) = (Kept::<u8>::new(96), UnixTime(10_000_000));
+        let (kept, now) = (Timelines::default(), UnixTime(10_000_000));
         let asked: Vec<UnixTime> = (0..192).map(|hour| UnixTime(hour * HOUR_SECS)).collect();
         for begin in asked.iter().rev() {
             kept.recall(&[*begin]);

@@ -4,7 +4,7 @@ use crate::api::{
     EndView, Hidden, IdleShare, JobView, LengthsView, NodeFailure, NodeKind, NodeView, PlanView, SCHEMA,
     Status,
 };
-use crate::model::{Gap, Job, JobId, MalleableState, Node, UnixTime, WindowCause, WindowEnd};
+use crate::model::{Gap, Job, JobId, MalleableState, Node, NodeName, UnixTime, WindowCause, WindowEnd};
 use crate::slurm::identity::own_uid;
 
 use super::state::State;
@@ -14,8 +14,29 @@ use crate::gaps::{Idle, Occupancy, Use};
 use crate::generation::{Machine, Phase};
 use crate::round::{Ahead, JobFacts, Strike};
 
+/// Which nodes a status is to tell of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhichNodes<'a> {
+    /// Those of the malleable partition.
+    All,
+    /// Of these the one of this name.
+    Called(&'a str),
+    /// None.
+    None,
+}
+
+impl WhichNodes<'_> {
+    fn has(self, node: &NodeName) -> bool {
+        match self {
+            WhichNodes::All => true,
+            WhichNodes::Called(name) => node.is_called(name),
+            WhichNodes::None => false,
+        }
+    }
+}
+
 /// `GET /v1/status`.
-pub fn status(state: &State, with_nodes: bool, now: UnixTime) -> Status {
+pub fn status(state: &State, which: WhichNodes<'_>, now: UnixTime) -> Status {
     let (slurm, rest) = state.endpoint.clone().unzip();
     Status {
         schema: SCHEMA,
@@ -29,7 +50,7 @@ pub fn status(state: &State, with_nodes: bool, now: UnixTime) -> Status {
         last_round: state.round.as_ref().map(|r| r.report.at),
         problems: state.health.sentences(),
         lengths: lengths(&state.scene.turns().outlook.tally()),
-        nodes: if with_nodes { nodes(state, now) } else { Vec::new() },
+        nodes: nodes(state, which, now),
         jobs: state.fleet.machines().filter_map(|m| job(state, m.job, now)).collect(),
         hidden: Hidden::default(),
     }
@@ -45,12 +66,15 @@ fn lengths(tally: &Tally) -> Option<LengthsView> {
     })
 }
 
-fn nodes(state: &State, now: UnixTime) -> Vec<NodeView> {
-    let Some(snapshot) = &state.snapshot else { return Vec::new() };
+fn nodes(state: &State, which: WhichNodes<'_>, now: UnixTime) -> Vec<NodeView> {
+    let Some(snapshot) = state.snapshot.as_ref().filter(|_| which != WhichNodes::None) else {
+        return Vec::new();
+    };
     let partition = &state.config.slurm.partition;
     let occupied = state.fleet.occupied();
     let occupancy = Occupancy::of(snapshot, partition);
     let ours = snapshot.nodes.iter().enumerate().filter(|(_, n)| n.partitions.contains(partition));
+    let ours = ours.filter(|(_, n)| which.has(&n.name));
     let main_job = |at| match occupancy.usage(at) {
         Some(Use::Main(job)) => Some(job),
         _ => None,

@@ -1,7 +1,7 @@
-//! What only browsers have to be kept from: asking for a page that does not know it. A foreign page cannot read
-//! what it gets from here, unless its own name leads here, too (rebinding); so names are checked, and requests
-//! of other pages are refused. Programs, which send none of these headers, are asked for proof alone; whoever
-//! gives none must come by a name of ours, too.
+//! What only browsers have to be kept from: asking for a page that does not know it. A foreign page cannot
+//! read what it gets from here, unless its own name leads here, too (rebinding); so names are checked, and
+//! requests of other pages are refused. Programs, which send none of these headers, are asked for proof
+//! alone; whoever gives none must come by a name of ours, too.
 
 use std::sync::Arc;
 
@@ -20,6 +20,9 @@ use super::Denial;
 /// What a browser says of the page that asks.
 const FETCH_SITE: &str = "sec-fetch-site";
 
+/// And of what for.
+const FETCH_DESTINATION: &str = "sec-fetch-dest";
+
 /// Names of this very machine: a tunnel ends there.
 const OWN_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
@@ -33,8 +36,8 @@ pub async fn only_ours(
     Ok(next.run(request).await)
 }
 
-/// Whether the name by which somebody came who proves nothing is one of ours, or a number: a page that has led
-/// its own name here (rebinding) is told nothing, though its browser sends none of the headers above.
+/// Whether the name by which somebody came who proves nothing is one of ours, or a number: a page that has
+/// led its own name here (rebinding) is told nothing, though its browser sends none of the headers above.
 pub fn came_by_our_name(config: &Config, headers: &HeaderMap) -> Result<(), Denial> {
     let host = headers.get(HOST).map(|value| value.to_str().unwrap_or_default()).unwrap_or_default();
     let bare = without_port(host);
@@ -43,6 +46,20 @@ pub fn came_by_our_name(config: &Config, headers: &HeaderMap) -> Result<(), Deni
         true => Ok(()),
         false => Err(unknown(host)),
     }
+}
+
+/// Refuses what another page asks for, but for a link to ours: behind a site's web server, whose names only
+/// that knows.
+pub fn not_for_other_pages(headers: &HeaderMap) -> Result<(), Denial> {
+    let is = |name: &str, words: &[&str]| headers.get(name).is_some_and(|v| words.iter().any(|w| v == w));
+    match is(FETCH_SITE, &["cross-site", "same-site"]) && !is(FETCH_DESTINATION, &["document"]) {
+        true => Err(other_page()),
+        false => Ok(()),
+    }
+}
+
+fn other_page() -> Denial {
+    Denial::new(StatusCode::FORBIDDEN, "asked for by another page")
 }
 
 fn is_named(config: &Config, bare: &str) -> bool {
@@ -69,7 +86,7 @@ fn is_ours(config: &Config, headers: &HeaderMap) -> Result<(), Denial> {
     if is_own_page && site.is_none_or(|site| matches!(site, "same-origin" | "none")) {
         return Ok(());
     }
-    Err(Denial::new(StatusCode::FORBIDDEN, "asked for by another page"))
+    Err(other_page())
 }
 
 /// Names under which this daemon is known.
@@ -139,6 +156,18 @@ mod tests {
             assert!(come(host), "{host}");
         }
         assert!(!come("evil.example:6810") && !come("") && !come("ctl.evil.example"));
+    }
+
+    #[test]
+    fn behind_a_web_server_other_pages_have_links_alone() {
+        let asked = |site: &str, destination: &str| {
+            let headers = [("sec-fetch-site", site), ("sec-fetch-dest", destination)];
+            let headers = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+            not_for_other_pages(&HeaderMap::from_iter(headers)).is_ok()
+        };
+        assert!(asked("same-origin", "empty") && asked("none", "document") && asked("cross-site", "document"));
+        assert!(!asked("cross-site", "empty") && !asked("same-site", "image") && !asked("cross-site", "iframe"));
+        assert!(not_for_other_pages(&HeaderMap::new()).is_ok());
     }
 
     #[test]

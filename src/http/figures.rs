@@ -3,32 +3,34 @@
 
 use std::sync::Arc;
 
-use axum::Json;
+use axum::Extension;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::api::{
-    FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS, LONGEST_OF_NODES_SECS, MOST_DELAYS, SCHEMA,
+    FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS, MOST_DELAYS, SCHEMA,
 };
 use crate::charts::{Area, Marks, OverTime};
 use crate::clock::now;
 use crate::daemon::context::Context;
-use crate::daemon::timelines::Stretch;
+use crate::daemon::sight::Viewer;
+use crate::daemon::timelines;
+use crate::daemon::told::FigureAsked;
 use crate::model::{MainDelay, Spent, UnixTime};
 use crate::timeline::{HOUR_SECS, hour_of};
 
-use super::Denial;
+use super::turns::{broken, computed, in_turn};
+use super::{Denial, check_span, zone};
 
 /// Parts that the time is divided into at most: more would not be told apart.
 const MOST_PARTS: f64 = 336.0;
 
 /// Most dots: of more, those that waited longest.
 const MOST_DOTS: usize = 5000;
-
-/// Furthest from UTC that a clock is, seconds.
-const FURTHEST_ZONE_SECS: i64 = 14 * 3600;
 
 /// A name and its colour: red, green, blue.
 type Kind = (&'static str, (u8, u8, u8));
@@ -54,30 +56,35 @@ const ENDS: [Kind; 4] = [
 /// `GET /v1/figures/{kind}`.
 pub async fn figure(
     State(context): State<Arc<Context>>,
+    Extension(viewer): Extension<Viewer>,
     kind: Result<Path<FigureKind>, PathRejection>,
     query: Result<Query<FigureQuery>, QueryRejection>,
-) -> Result<Json<FigureView>, Denial> {
+) -> Result<impl IntoResponse, Denial> {
     let (Path(kind), Query(query)) = (kind?, query?);
-    check(kind, &query)?;
-    let stops = |_| Denial::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon stops");
-    let _turn = context.doors.sums.acquire().await.map_err(stops)?;
-    let found = find(&context, kind, &query).await?;
-    let made = tokio::task::spawn_blocking(move || found.view(kind, &query)).await;
-    let broken = |e: String| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e);
-    Ok(Json(made.map_err(|e| broken(e.to_string()))?.map_err(|e| broken(e.to_string()))?))
+    check(&query)?;
+    let is_private = context.doors.private().jobs && !viewer.all;
+    let asked = FigureAsked { kind, query, is_private };
+    let answer = context.told.figures.of(*context.told.looked.borrow(), asked);
+    let making = || in_turn(&context.doors.sums, made(context.clone(), asked));
+    let body = answer.get_or_try_init(making).await?.clone();
+    Ok(([(CONTENT_TYPE, "application/json")], body))
 }
 
-fn check(kind: FigureKind, query: &FigureQuery) -> Result<(), Denial> {
-    let longest = if kind == FigureKind::Nodes { LONGEST_OF_NODES_SECS } else { LONGEST_FIGURE_SECS };
-    let secs = query.to.0.saturating_sub(query.from.0);
-    let bad = |what: String| Err(Denial::new(StatusCode::BAD_REQUEST, what));
-    if !(1..=longest).contains(&secs) || query.from.0 < 0 {
-        return bad(format!("from, to: expected 1 to {longest} seconds, not {secs}"));
+async fn made(context: Arc<Context>, FigureAsked { kind, query, is_private }: FigureAsked) -> Result<Bytes, Denial> {
+    let mut found = find(&context, kind, &query).await?;
+    if let Found::Delays(delays) = &mut found
+        && is_private
+    {
+        // The very second tells which job it was.
+        delays.iter_mut().for_each(|delay| delay.at = hour_of(delay.at));
     }
-    if query.zone.abs() > FURTHEST_ZONE_SECS {
-        return bad(format!("zone: expected at most {FURTHEST_ZONE_SECS} seconds, not {}", query.zone));
-    }
-    Ok(())
+    let view = computed(move || found.view(kind, &query)).await?.map_err(broken)?;
+    serde_json::to_vec(&view).map(Bytes::from).map_err(broken)
+}
+
+fn check(query: &FigureQuery) -> Result<(), Denial> {
+    check_span(query.from, query.to, LONGEST_FIGURE_SECS)?;
+    zone(query.zone).map(drop)
 }
 
 /// What is known of a stretch of time: sums of hours, or what happened. Nothing of it names anybody.
@@ -91,9 +98,8 @@ async fn find(context: &Context, kind: FigureKind, query: &FigureQuery) -> Resul
     Ok(match kind {
         FigureKind::Nodes => {
             let recent = context.state().recent_hours();
-            let stretch = Stretch { recent, from, to, now: now() }.kept(&context.config.store);
-            let sums = context.timelines.sums(store, stretch).await?;
-            Found::Hours(sums.into_iter().map(|(begin, sums)| (begin, sums.to_vec())).collect())
+            let hours = timelines::uses(store, &recent, hour_of(from), to).await?;
+            Found::Hours(hours.into_iter().map(|(begin, used)| (begin, used.parts().to_vec())).collect())
         }
         FigureKind::NodeTime => {
             let begin = hour_of(from);

@@ -1,5 +1,5 @@
-//! The page behind a site's own web server, which knows its users by other means than MUNGE. It asks on a Unix
-//! socket that it alone may open, and says with each request who reads. Nothing is changed that way.
+//! The page behind a site's own web server, which knows its users by other means than MUNGE. It asks on a
+//! Unix socket that it alone may open, and says with each request who reads. Nothing is changed that way.
 
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -15,7 +15,8 @@ use axum::response::Response;
 use tokio::net::UnixListener;
 
 use super::access::Access;
-use super::{Denial, auth, routes};
+use super::readers::Vouched;
+use super::{Denial, auth, browsers, routes};
 use crate::config::WebConfig;
 use crate::daemon::context::Context;
 use crate::daemon::passes::Person;
@@ -27,10 +28,6 @@ const MAX_NAME: usize = 256;
 
 /// The daemon's own user and one group.
 const MODE: u32 = 0o660;
-
-/// A reader whom the web server vouches for.
-#[derive(Clone, Debug)]
-pub struct Vouched(pub Person);
 
 /// Opens the socket; `None` where the site has none. A socket that an earlier daemon left is replaced.
 ///
@@ -86,6 +83,7 @@ async fn vouched(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Denial> {
+    browsers::not_for_other_pages(request.headers())?;
     let crowded = |_| Denial::new(StatusCode::SERVICE_UNAVAILABLE, "too many readers at a time");
     let _place = context.doors.vouching.try_acquire().map_err(crowded)?;
     let header = context.config.web.user_header.as_str();
@@ -103,6 +101,11 @@ async fn vouched(
 /// A user of that name. Nobody is root by the word of a web server.
 async fn person(context: &Context, name: &str) -> Option<Person> {
     let (known, key, now) = (&context.doors.vouched, Secret(name.to_owned()), Instant::now());
+    if let Some(person) = known.recall(&key, now) {
+        return Some(person);
+    }
+    // Each is a process.
+    let _turn = context.doors.people.acquire().await.ok()?;
     if let Some(person) = known.recall(&key, now) {
         return Some(person);
     }

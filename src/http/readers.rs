@@ -18,7 +18,6 @@ use crate::model::{Credential, Readers, Secret};
 use crate::slurm::identity::name_of;
 
 use super::access::Access;
-use super::proxy::Vouched;
 use super::{Denial, auth, browsers};
 
 /// Purpose of the credential.
@@ -29,6 +28,10 @@ const MAX_NONCE: usize = 128;
 
 /// What a daemon says that asks for proof; it tells nothing that the file of the configuration does not.
 const ASKS: &str = "reading needs proof of who reads: a MUNGE credential, or a token of Slurm's";
+
+/// A reader whom the site's web server vouches for.
+#[derive(Clone, Debug)]
+pub struct Vouched(pub Person);
 
 /// Tells the handlers behind it who reads, and refuses who must prove it and does not.
 pub async fn known(

@@ -11,7 +11,7 @@ use crate::daemon::context::Context;
 
 use super::access::Access;
 use super::{
-    agents, browsers, control, figures, history, profiles, read, readers, report, rounds, standby, timeline,
+    agents, browsers, control, explain, figures, history, profiles, read, readers, report, rounds, standby, timeline,
     web,
 };
 
@@ -41,6 +41,7 @@ pub const ROUTES: &[Route] = &[
     route(paths::REPORT, Access::Reads, || get(report::report)),
     route(paths::TIMELINE, Access::Reads, || get(timeline::timeline)),
     route(paths::FIGURE, Access::Reads, || get(figures::figure)),
+    route(paths::EXPLAIN, Access::Reads, || get(explain::explained)),
     route(paths::STATUS, Access::Reads, || get(read::status)),
     route(paths::ROUND, Access::Reads, || get(read::round)),
     route(paths::ROUNDS, Access::Reads, || get(rounds::list)),

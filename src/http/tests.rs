@@ -159,6 +159,7 @@ fn told(path: &str) -> Option<(String, Vec<Secret>)> {
         paths::GENERATIONS => (paths::generations(JobId(424_201)), vec![Job, Generation]),
         paths::PROFILES => (path.to_owned(), vec![User, Profile]),
         paths::PROFILE_HISTORY => (format!("{path}?{key}"), vec![Job]),
+        paths::EXPLAIN => ("/v1/explain/n2".to_owned(), vec![Node, Reservation]),
         paths::FIGURE => ("/v1/figures/nodes?from=997200&to=1000800".to_owned(), vec![]),
         paths::PROFILE_FIGURE => (format!("{path}?{key}"), vec![Profile]),
         paths::REPORT => (format!("{path}?from=980000&to=1003600"), vec![User]),

@@ -21,13 +21,15 @@ use crate::api::{
     TimelineView,
 };
 use crate::clock::now;
-use crate::daemon::context::{Context, MapAsked};
+use crate::daemon::context::Context;
 use crate::daemon::sight::{Class, Sight, Viewer};
 use crate::daemon::timelines::Stretch;
+use crate::daemon::told::MapAsked;
 use crate::model::{JobId, PrivateData, UnixTime, UserId};
 use crate::timeline::{self, Asked, Hour, Map, PARTS, Rows};
 
-use super::Denial;
+use super::turns::{broken, computed, in_turn};
+use super::{Denial, check_span};
 
 /// Longest wait for something new.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -45,20 +47,21 @@ pub async fn timeline(
     let Query(query) = query?;
     check(&query)?;
     if let Some(after) = query.after {
-        let mut looked = context.looked.subscribe();
+        let mut looked = context.told.looked.subscribe();
         // Whoever has waited for long enough gets what there is.
         let _ = tokio::time::timeout(PATIENCE, looked.wait_for(|at| *at > after)).await;
     }
     let packed = accepts_gzip(&headers);
     let (recent, private) = (context.state().recent_hours(), context.doors.private());
-    let seen = recent.last().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs));
     let asked = MapAsked {
         query: TimelineQuery { after: None, ..query },
         class: Class::of(&viewer, private),
         packed,
     };
-    let answer = context.maps.of(seen, asked);
-    let body = answer.get_or_try_init(|| made(&context, viewer, private, &asked, recent)).await?.clone();
+    let answer = context.told.maps.of(seen(&recent), asked);
+    // Some tens of megabytes, and a part of a second.
+    let making = || in_turn(&context.doors.fits, made(context.clone(), viewer, private, asked, recent));
+    let body = answer.get_or_try_init(making).await?.clone();
     let head = [(CONTENT_TYPE, "application/json"), (VARY, "accept-encoding")];
     Ok((head, packed.then_some([(CONTENT_ENCODING, "gzip")]), body).into_response())
 }
@@ -67,32 +70,32 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers.get(ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"))
 }
 
-/// Makes an answer, off the threads that serve agents.
+/// Until when something is known.
+fn seen(recent: &[Arc<Hour>]) -> UnixTime {
+    recent.last().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs))
+}
+
 async fn made(
-    context: &Arc<Context>,
+    context: Arc<Context>,
     viewer: Viewer,
     private: PrivateData,
-    asked: &MapAsked,
+    MapAsked { query, packed, .. }: MapAsked,
     recent: Vec<Arc<Hour>>,
 ) -> Result<Bytes, Denial> {
-    let MapAsked { query, packed, .. } = *asked;
-    // Some tens of megabytes, and a part of a second: at most two at a time.
-    let stops = |_| Denial::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon stops");
-    let _turn = context.doors.fits.acquire().await.map_err(stops)?;
-    let seen = recent.last().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs));
+    let seen = seen(&recent);
     let from = query.nodes_since.map_or(query.from, |since| since.min(query.from));
-    let stretch = Stretch { recent, from, to: query.to, now: now() };
-    let hours = context.timelines.between(context.store.as_ref(), stretch).await?;
+    let stretch = Stretch { recent, from, to: query.to, now: now() }.kept(&context.config.store);
+    let hours = context.told.timelines.between(context.store.as_ref(), stretch).await?;
     // Of nodes that are private only all together are shown.
     let is_whole = private.nodes && !viewer.all;
-    let context = context.clone();
-    let making = tokio::task::spawn_blocking(move || {
-        let mut map = timeline::map(&hours, &self::asked(&query, is_whole));
+    let planned = context.state().planned(seen, now());
+    let making = computed(move || {
+        let mut map = timeline::map(&hours, &planned, &asked(&query, is_whole));
         let owners = owners(&context, &map);
         Sight::new(&viewer, private, &|job| owners.get(&job).copied().flatten()).map(&mut map);
         body(&view(&query, seen, map), packed)
     });
-    Ok(making.await.map_err(|e| broken(&e))?.map_err(|e| broken(&e))?.into())
+    Ok(making.await?.map_err(broken)?.into())
 }
 
 /// Whose the jobs of a map are.
@@ -102,16 +105,9 @@ fn owners(context: &Context, map: &Map) -> BTreeMap<JobId, Option<UserId>> {
     jobs.into_iter().map(|job| (job, state.owner(job))).collect()
 }
 
-fn broken(e: &dyn std::error::Error) -> Denial {
-    Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string())
-}
-
 fn check(query: &TimelineQuery) -> Result<(), Denial> {
     let bad = |what: String| Err(Denial::new(StatusCode::BAD_REQUEST, what));
-    let secs = query.to.0.saturating_sub(query.from.0);
-    if !(1..=LONGEST_TIMELINE_SECS).contains(&secs) || query.from.0 < 0 {
-        return bad(format!("from, to: expected 1 to {LONGEST_TIMELINE_SECS} seconds, not {secs}"));
-    }
+    check_span(query.from, query.to, LONGEST_TIMELINE_SECS)?;
     let before = query.nodes_since.map_or(0, |since| query.to.0.saturating_sub(since.0));
     if before > LONGEST_TIMELINE_SECS {
         return bad(format!(

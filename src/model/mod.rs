@@ -70,7 +70,7 @@ pub use event::{AgentEvent, Blame, EventKind, Opening};
 pub use exec_plan::{ModelFacts, Parallelism, PlanRun};
 pub use gap::{EndedGap, Gap, Gaps};
 pub use generation::{GenerationRecord, of_the_last_job};
-pub use hour::PackedHour;
+pub use hour::{PackedHour, UsedSecs};
 pub use ids::{JobId, NodeName, NodeType, UserId};
 pub use job::{Asks, BaseState, Job, JobState, is_for_nodes};
 pub use keep_idle::KeepIdle;

@@ -1,10 +1,16 @@
 //! A run of a job, as Slurm's accounting has it.
 
-use super::UnixTime;
+use super::{JobId, UnixTime};
 
 /// A run of a job; one that is requeued has several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
+    /// The job.
+    pub job: JobId,
+    /// Owner.
+    pub user: String,
+    /// Account.
+    pub account: String,
     /// Since when it could have started.
     pub waited_from: UnixTime,
     /// When it started.
@@ -19,8 +25,6 @@ pub struct Run {
     pub gpus: u32,
     /// Energy, where Slurm measures any.
     pub joules: Option<f64>,
-    /// Whether it is a wing of a malleable job, by its name.
-    pub is_wing: bool,
 }
 
 impl Run {

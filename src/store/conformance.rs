@@ -9,7 +9,7 @@ use super::port::{
 use crate::model::{
     BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, JobId, MainDelay, MeasuredCosts, NodeName, NodeType,
     PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, SizePoint, SolveStatus,
-    Spent, SpentKey, SpentRow, Stop, StopEnd, UnixTime, UserId, WindowCause, WindowEnd,
+    Spent, SpentKey, SpentRow, Stop, StopEnd, UnixTime, UsedSecs, UserId, WindowCause, WindowEnd,
 };
 
 /// Runs the suite on an empty store.
@@ -230,17 +230,22 @@ async fn ended(store: &dyn Store) -> Result<(), String> {
 async fn hours(store: &dyn Store) -> Result<(), String> {
     let hour = |from, packed: &[u8]| PackedHour { from: UnixTime(from), packed: packed.to_vec() };
     let all: Vec<_> = [3600, 7200, 10_800].map(|from| hour(from, &[0, 255, from as u8])).into();
-    for hour in all.iter().rev() {
-        ok(store.put_hour(hour).await)?;
+    let uses = |idle| UsedSecs { idle_secs: idle, down_secs: 0.5, ..UsedSecs::default() };
+    for (secs, hour) in all.iter().enumerate().rev() {
+        ok(store.put_hour(hour, &uses(secs as f64)).await)?;
     }
     let between = async |from, to, limit| store.hours(UnixTime(from), UnixTime(to), limit).await;
     same("all hours", &ok(between(0, i64::MAX, 9).await)?, &all)?;
     same("from one to before another", &ok(between(3600, 7200, 9).await)?, &all[..1].to_vec())?;
     same("the first of them", &ok(between(3601, i64::MAX, 1).await)?, &all[1..2].to_vec())?;
     let longer = hour(7200, &vec![7; 100_000]);
-    ok(store.put_hour(&longer).await)?;
+    ok(store.put_hour(&longer, &uses(7.0)).await)?;
     same("an hour that goes on", &ok(between(7200, 7201, 9).await)?, &vec![longer])?;
-    same("no hour twice", &ok(between(0, i64::MAX, 9).await)?.len(), &3)
+    same("no hour twice", &ok(between(0, i64::MAX, 9).await)?.len(), &3)?;
+    let sums = async |from, to, limit| store.uses_by_hour(UnixTime(from), UnixTime(to), limit).await;
+    let all = [(3600, 0.0), (7200, 7.0), (10_800, 2.0)].map(|(from, idle)| (UnixTime(from), uses(idle)));
+    same("sums of all hours", &ok(sums(0, i64::MAX, 9).await)?, &all.to_vec())?;
+    same("sums of the first of them", &ok(sums(3601, i64::MAX, 1).await)?, &all[1..2].to_vec())
 }
 
 async fn spent(store: &dyn Store) -> Result<(), String> {
@@ -466,6 +471,8 @@ async fn prune(store: &dyn Store) -> Result<(), String> {
     let jobs: Vec<i64> = ok(store.ended(9).await)?.iter().map(|j| j.ended_at.0).collect();
     same("ended jobs stay", &jobs, &vec![101, 102, 102])?;
     let hours = ok(store.hours(UnixTime(0), UnixTime(i64::MAX), 9).await)?;
+    let sums = ok(store.uses_by_hour(UnixTime(0), UnixTime(i64::MAX), 9).await)?;
+    same("sums of hours are kept", &sums.len(), &3)?;
     same("hours stay", &hours.iter().map(|h| h.from.0).collect::<Vec<_>>(), &vec![7200, 10_800])?;
     same("nothing is left to delete", &ok(prune_before(store, 102, 140, 101).await)?, &0)?;
     ok(store.add_measurements(&[measurement("a", 145, 2)]).await)?;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::model::GenerationRecord;
 use crate::model::{
     EndedGap, EndedJob, JobId, MainDelay, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report,
-    RoundSummary, Spent, SpentRow, UnixTime, UserId,
+    RoundSummary, Spent, SpentRow, UnixTime, UsedSecs, UserId,
 };
 
 /// What went wrong at the store.
@@ -172,10 +172,17 @@ pub trait Store: Send + Sync {
     async fn add_ended(&self, jobs: &[EndedJob]) -> Result<u64, StoreError>;
     /// The jobs that ended last, oldest first, at most `limit`.
     async fn ended(&self, limit: u32) -> Result<Vec<EndedJob>, StoreError>;
-    /// Inserts or replaces what nodes were used for in an hour.
-    async fn put_hour(&self, hour: &PackedHour) -> Result<(), StoreError>;
+    /// Inserts or replaces what nodes were used for in an hour, and its sums, which are kept for ever.
+    async fn put_hour(&self, hour: &PackedHour, sums: &UsedSecs) -> Result<(), StoreError>;
     /// The hours that began from `from` on and before `to`, the earliest first, at most `limit`.
     async fn hours(&self, from: UnixTime, to: UnixTime, limit: u32) -> Result<Vec<PackedHour>, StoreError>;
+    /// The sums of the hours that began from `from` on and before `to`, the earliest first, at most `limit`.
+    async fn uses_by_hour(
+        &self,
+        from: UnixTime,
+        to: UnixTime,
+        limit: u32,
+    ) -> Result<Vec<(UnixTime, UsedSecs)>, StoreError>;
     /// Inserts or replaces what became of node-time.
     async fn put_spent(&self, rows: &[SpentRow]) -> Result<(), StoreError>;
     /// What became of the node-time of the hours that began from `from` on and before `to`, of each account,

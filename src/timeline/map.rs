@@ -1,5 +1,5 @@
-//! A map of nodes × time in as much detail as there is room for: each node with what it was used for, or, where
-//! several share a row, what their mixture was.
+//! A map of nodes × time in as much detail as there is room for: each node with what it was used for, or,
+//! where several share a row, what their mixture was.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::{HOUR_SECS, Hour, NodeUse};
-use crate::model::{JobId, NodeName, UnixTime};
+use crate::model::{JobId, NodeName, UnixTime, UsedSecs};
 
 /// What a mixture tells apart: main jobs, malleable ones, idle, wanted, refused, down. What is missing of the
 /// whole is not known.
@@ -37,6 +37,19 @@ pub struct Run {
     pub from: u32,
     /// Seconds since the map's begin.
     pub to: u32,
+    /// For what.
+    pub used: NodeUse,
+}
+
+/// A stretch that is planned, after what is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// The node.
+    pub node: NodeName,
+    /// Begin.
+    pub from: UnixTime,
+    /// End; `None`: nobody knows of one.
+    pub to: Option<UnixTime>,
     /// For what.
     pub used: NodeUse,
 }
@@ -77,28 +90,30 @@ impl Map {
     }
 }
 
-/// The map of these hours, the earliest first. All nodes of any of them have their rows in it, those that were
-/// there before or after what is asked for as well.
-pub fn map(hours: &[Arc<Hour>], asked: &Asked) -> Map {
-    let roster = Roster::of(hours);
+/// The map of these hours, the earliest first, and of what is planned after them. All nodes of any of them
+/// have their rows in it, those that were there before or after what is asked for as well.
+pub fn map(hours: &[Arc<Hour>], planned: &[Planned], asked: &Asked) -> Map {
+    let roster = Roster::of(hours, planned);
     let nodes = roster.names.len();
     let first = asked.first.min(nodes);
     let count = asked.count.min(nodes - first);
     let rows = match count <= asked.rows.max(1) {
-        true => node_by_node(hours, asked, &roster, first..first + count),
-        false => mixed(hours, asked, &roster, first..first + count),
+        true => node_by_node(asked, &roster, first..first + count),
+        false => mixed(asked, &roster, first..first + count),
     };
     Map { nodes, first, count, rows }
 }
 
 /// All nodes of some hours in the order of their names.
 struct Roster<'h> {
+    hours: &'h [Arc<Hour>],
+    planned: &'h [Planned],
     names: Vec<&'h NodeName>,
     places: FxHashMap<&'h NodeName, usize>,
 }
 
 impl<'h> Roster<'h> {
-    fn of(hours: &'h [Arc<Hour>]) -> Roster<'h> {
+    fn of(hours: &'h [Arc<Hour>], planned: &'h [Planned]) -> Roster<'h> {
         let mut places: FxHashMap<&NodeName, usize> = FxHashMap::default();
         let mut last: &[NodeName] = &[];
         // Most hours have the nodes of the one before.
@@ -112,41 +127,48 @@ impl<'h> Roster<'h> {
         for (place, name) in names.iter().enumerate() {
             places.insert(name, place);
         }
-        Roster { names, places }
+        Roster { hours, planned, names, places }
     }
 
     /// What nodes of this range were used for: place, seconds since the begin of what is asked for, use.
     fn each(
         &self,
-        hours: &[Arc<Hour>],
         asked: &Asked,
         range: &std::ops::Range<usize>,
         mut visit: impl FnMut(usize, u32, u32, NodeUse),
     ) {
         let length = asked.to.secs_since(asked.from).max(0.0) as i64;
-        for hour in hours.iter().filter(|hour| hour.from < asked.to && hour.from + HOUR_SECS > asked.from) {
-            let places: Vec<usize> = hour.names.iter().map(|name| self.places[name]).collect();
-            let begin = hour.from.0 - asked.from.0;
-            let within = |secs: u32| (begin + i64::from(secs)).clamp(0, length) as u32;
+        let within = |at: UnixTime| (at.0 - asked.from.0).clamp(0, length) as u32;
+        let mut visit = |place: usize, from: UnixTime, to: UnixTime, used: NodeUse| {
+            let (from, to) = (within(from), within(to));
+            if from < to && range.contains(&place) && used != NodeUse::Unknown {
+                visit(place, from, to, used);
+            }
+        };
+        let reach = |hour: &&Arc<Hour>| hour.from < asked.to && hour.from + HOUR_SECS > asked.from;
+        let (mut places, mut last) = (Vec::new(), &[] as &[NodeName]);
+        for hour in self.hours.iter().filter(reach) {
+            // Most hours have the nodes of the one before.
+            if std::mem::replace(&mut last, hour.names.as_slice()) != hour.names {
+                places = hour.names.iter().map(|name| self.places[name]).collect();
+            }
             for (node, from, to, used) in hour.spans() {
-                let (place, from, to) = (places[node as usize], within(from), within(to));
-                if from < to && range.contains(&place) && used != NodeUse::Unknown {
-                    visit(place, from, to, used);
-                }
+                let at = |secs: u32| hour.from + i64::from(secs);
+                visit(places[node as usize], at(from), at(to), used);
+            }
+        }
+        for Planned { node, from, to, used } in self.planned {
+            if let Some(place) = self.places.get(node) {
+                visit(*place, *from, to.unwrap_or(asked.to), *used);
             }
         }
     }
 }
 
-fn node_by_node(
-    hours: &[Arc<Hour>],
-    asked: &Asked,
-    roster: &Roster<'_>,
-    range: std::ops::Range<usize>,
-) -> Rows {
+fn node_by_node(asked: &Asked, roster: &Roster<'_>, range: std::ops::Range<usize>) -> Rows {
     let mut rows: Vec<(NodeName, Vec<Run>)> =
         roster.names[range.clone()].iter().map(|name| ((*name).clone(), Vec::new())).collect();
-    roster.each(hours, asked, &range, |place, from, to, used| {
+    roster.each(asked, &range, |place, from, to, used| {
         let runs = &mut rows[place - range.start].1;
         match runs.last_mut() {
             Some(last) if last.to == from && last.used == used => last.to = to,
@@ -158,7 +180,7 @@ fn node_by_node(
 
 /// Each stretch adds to its first and last column by itself, and to those between by the difference from one
 /// column to the next, which is summed up at the end.
-fn mixed(hours: &[Arc<Hour>], asked: &Asked, roster: &Roster<'_>, range: std::ops::Range<usize>) -> Rows {
+fn mixed(asked: &Asked, roster: &Roster<'_>, range: std::ops::Range<usize>) -> Rows {
     let (rows, columns) = (asked.rows.max(1), asked.columns.max(1));
     let row_of = |place: usize| (place - range.start) * rows / range.len();
     let mut nodes = vec![0; rows];
@@ -166,7 +188,7 @@ fn mixed(hours: &[Arc<Hour>], asked: &Asked, roster: &Roster<'_>, range: std::op
     let width = asked.to.secs_since(asked.from).max(1.0) / columns as f64;
     let mut shares = vec![0.0_f32; rows * columns * PARTS];
     let mut steps = vec![0.0_f32; rows * (columns + 1) * PARTS];
-    roster.each(hours, asked, &range, |place, from, to, used| {
+    roster.each(asked, &range, |place, from, to, used| {
         let (row, part) = (row_of(place), part(used));
         let (from, to) = (f64::from(from) / width, f64::from(to) / width);
         let (begin, end) = (from as usize, (to as usize).min(columns - 1));
@@ -194,13 +216,13 @@ fn mixed(hours: &[Arc<Hour>], asked: &Asked, roster: &Roster<'_>, range: std::op
     Rows::Mixtures { nodes, shares }
 }
 
-/// Node-seconds of an hour by the [`PARTS`].
-pub fn sums(hour: &Hour) -> [f64; PARTS] {
+/// Node-seconds of an hour.
+pub fn sums(hour: &Hour) -> UsedSecs {
     let mut sums = [0.0; PARTS];
     for (_, from, to, used) in hour.spans().into_iter().filter(|(.., used)| *used != NodeUse::Unknown) {
         sums[part(used)] += f64::from(to - from);
     }
-    sums
+    UsedSecs::of(sums)
 }
 
 fn part(used: NodeUse) -> usize {
@@ -243,7 +265,7 @@ mod tests {
 
     #[test]
     fn where_each_node_has_a_row_its_runs_are_told_over_hours() {
-        let found = map(&hours(), &asked(600, 7000, 10, 10));
+        let found = map(&hours(), &[], &asked(600, 7000, 10, 10));
         assert_eq!((found.nodes, found.first, found.count), (3, 0, 3));
         let Rows::Nodes(rows) = found.rows else { panic!("{found:?}") };
         let said: Vec<String> = rows
@@ -256,13 +278,13 @@ mod tests {
         let expected = ["n1 0-1200 Idle 1200-6400 Job(JobId(7))", "n2 0-6400 Main", "n10 3000-6400 Idle"];
         assert_eq!(said, expected);
         let second = Asked { first: 1, count: 1, ..asked(600, 7000, 10, 10) };
-        let Rows::Nodes(rows) = map(&hours(), &second).rows else { panic!("a row a node") };
+        let Rows::Nodes(rows) = map(&hours(), &[], &second).rows else { panic!("a row a node") };
         assert_eq!(rows.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["n2"]);
     }
 
     #[test]
     fn where_nodes_share_a_row_its_shares_are_told() {
-        let found = map(&hours(), &asked(0, 3600, 1, 4));
+        let found = map(&hours(), &[], &asked(0, 3600, 1, 4));
         let Rows::Mixtures { nodes, shares } = found.rows else { panic!("{found:?}") };
         assert_eq!(nodes, [3]);
         let near = |column: usize, part: usize, share: f32| {
@@ -275,7 +297,7 @@ mod tests {
             near(column, 2, if column < 2 { 1.0 / 3.0 } else { 0.0 });
         }
         // Of one column all parts and what is unknown make the whole.
-        let whole = map(&hours(), &asked(900, 6300, 2, 1));
+        let whole = map(&hours(), &[], &asked(900, 6300, 2, 1));
         let Rows::Mixtures { nodes, shares } = whole.rows else { panic!("{whole:?}") };
         assert_eq!(nodes, [2, 1]);
         let sums: Vec<f32> = shares.chunks(PARTS).map(|parts| parts.iter().sum()).collect();
@@ -284,18 +306,40 @@ mod tests {
     }
 
     #[test]
+    fn what_is_planned_goes_on_from_what_is_known() {
+        let planned = |node: &str, to, used| Planned {
+            node: NodeName::new(node),
+            from: UnixTime(7140),
+            to,
+            used,
+        };
+        let ahead = [
+            planned("n1", Some(UnixTime(7300)), JOB),
+            Planned { from: UnixTime(7300), ..planned("n1", None, NodeUse::Wanted) },
+            planned("n9", None, NodeUse::Idle),
+        ];
+        let Rows::Nodes(rows) = map(&hours(), &ahead, &asked(7000, 8000, 10, 10)).rows else { panic!("rows") };
+        assert_eq!(rows.len(), 3, "one that nobody has seen has no row");
+        let runs: Vec<(u32, u32, NodeUse)> = rows[0].1.iter().map(|r| (r.from, r.to, r.used)).collect();
+        assert_eq!(runs, [(0, 300, JOB), (300, 1000, NodeUse::Wanted)]);
+        let mixed = map(&hours(), &ahead, &asked(7000, 8000, 1, 10)).rows;
+        let Rows::Mixtures { shares, .. } = mixed else { panic!("{mixed:?}") };
+        assert!((shares[9 * PARTS + part(NodeUse::Wanted)] - 1.0 / 3.0).abs() < 1e-4, "{shares:?}");
+    }
+
+    #[test]
     fn an_hour_is_added_up() {
-        assert_eq!(sums(&hours()[0]), [3600.0, 1800.0, 1800.0, 0.0, 0.0, 0.0]);
-        assert_eq!(sums(&Hour::default()), [0.0; PARTS]);
+        assert_eq!(sums(&hours()[0]).parts(), [3600.0, 1800.0, 1800.0, 0.0, 0.0, 0.0]);
+        assert_eq!(sums(&Hour::default()), UsedSecs::default());
     }
 
     #[test]
     fn what_is_not_there_is_an_empty_map() {
         for (hours, first) in [(Vec::new(), 0), (hours(), 50)] {
-            let found = map(&hours, &Asked { first, ..asked(0, 3600, 10, 10) });
+            let found = map(&hours, &[], &Asked { first, ..asked(0, 3600, 10, 10) });
             assert_eq!((found.count, found.rows), (0, Rows::Nodes(Vec::new())));
         }
-        let backwards = map(&hours(), &asked(3600, 0, 1, 3));
+        let backwards = map(&hours(), &[], &asked(3600, 0, 1, 3));
         let Rows::Mixtures { shares, .. } = backwards.rows else { panic!("{backwards:?}") };
         assert!(shares.iter().all(|share| *share == 0.0));
     }

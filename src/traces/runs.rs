@@ -9,17 +9,17 @@ use super::open::Source;
 use super::sacct::{TEXTS, gpus, time};
 use super::table::{Dialect, Row, Table};
 use crate::model::trace::MAX_NODES_A_MACHINE;
-use crate::model::{Reading, Run, UnixTime, lead_in};
+use crate::model::{JobId, Reading, Run, UnixTime};
 
-/// What `sacct --format` is to print. The name, in which a user may have written bars, has times behind it.
+/// What `sacct --format` is to print.
 pub const RUNS_FORMAT: &str =
-    "JobIDRaw,JobName,Submit,Eligible,Start,End,Partition,NNodes,AllocTRES,ConsumedEnergyRaw";
+    "JobIDRaw,User,Account,Submit,Eligible,Start,End,Partition,NNodes,AllocTRES,ConsumedEnergyRaw";
 
 /// Most joules of a run: more is a sensor that went astray.
 const MOST_JOULES: f64 = 1e15;
 
-/// Shows each run of `TZ=UTC sacct -aXDPo` and [`RUNS_FORMAT`], with its header: what began. Columns may be in
-/// any order, and others are ignored; `JobIDRaw`, `Start`, `End`, `Partition` and `NNodes` must be.
+/// Shows each run of `TZ=UTC sacct -aXDPo` and [`RUNS_FORMAT`], with its header: what began. Columns may be
+/// in any order, and others are ignored; `JobIDRaw`, `Start`, `End`, `Partition` and `NNodes` must be.
 ///
 /// # Errors
 /// When it cannot be read, lacks a column, or has too many malformed lines.
@@ -45,7 +45,8 @@ struct Columns {
     end: usize,
     partition: usize,
     nodes: usize,
-    name: Option<usize>,
+    user: Option<usize>,
+    account: Option<usize>,
     submit: Option<usize>,
     eligible: Option<usize>,
     tres: Option<usize>,
@@ -60,7 +61,8 @@ impl Columns {
             end: table.require("End")?,
             partition: table.require("Partition")?,
             nodes: table.require("NNodes")?,
-            name: table.find("JobName"),
+            user: table.find("User"),
+            account: table.find("Account"),
             submit: table.find("Submit"),
             eligible: table.find("Eligible"),
             tres: table.find("AllocTRES"),
@@ -82,6 +84,9 @@ impl Columns {
         };
         let joules = row.get_if(self.joules).parse::<f64>().ok().filter(|j| *j > 0.0 && *j < MOST_JOULES);
         Ok(Some(Run {
+            job: JobId(count("JobIDRaw", row.get(self.job), u32::MAX)?),
+            user: row.get_if(self.user).to_owned(),
+            account: row.get_if(self.account).to_owned(),
             waited_from: UnixTime(waited_from.unwrap_or(start).min(start)),
             start: UnixTime(start),
             end: end.map(UnixTime),
@@ -89,7 +94,6 @@ impl Columns {
             nodes: count("NNodes", row.get(self.nodes), MAX_NODES_A_MACHINE)?,
             gpus: self.tres.map_or(Ok(0), |at| gpus(row.get(at)))?,
             joules,
-            is_wing: lead_in(row.get_if(self.name)).is_some(),
         }))
     }
 }

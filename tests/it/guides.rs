@@ -1,5 +1,5 @@
-//! Every command of infill's in README and the guides is run as it stands there, on a real cluster, with files of the
-//! names that it has. One that nobody runs is found.
+//! Every command of infill's in README and the guides is run as it stands there, on a real cluster, with
+//! files of the names that it has. One that nobody runs is found.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -58,8 +58,8 @@ const WAYS: [(&str, Way); 21] = [
     ("TZ=UTC sacct ", Way::By("root")),
 ];
 
-/// The commands of a guide, in their order: indented lines that begin with a program of ours or Slurm's. Those that go on
-/// in the next line are joined.
+/// The commands of a guide, in their order: indented lines that begin with a program of ours or Slurm's.
+/// Those that go on in the next line are joined.
 fn commands(guide: &str) -> Vec<String> {
     let joined = guide.replace("\\\n", " ");
     let lines =

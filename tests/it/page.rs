@@ -1,5 +1,5 @@
-//! The page and the report on a real cluster: a link opens one session, which reads as its owner; what the map
-//! tells agrees with accounting.
+//! The page and the report on a real cluster: a link opens one session, which reads as its owner; what the
+//! map tells agrees with accounting.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;

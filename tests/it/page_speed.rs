@@ -1,5 +1,5 @@
-//! How quick the page is on a large machine: 10,000 nodes and a day of them, in a real browser. Without a cluster:
-//! the daemon's own loops on a Slurm in memory. `tests/run.sh --page` runs it, optimised.
+//! How quick the page is on a large machine: 10,000 nodes and a day of them, in a real browser. Without a
+//! cluster: the daemon's own loops on a Slurm in memory. `tests/run.sh --page` runs it, optimised.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use infill::slurm::Privacy;
 use infill::slurm::fake::FakeSlurm;
 use infill::slurm::identity::FakeIdentity;
 use infill::store::{self, LeadStanding};
-use infill::timeline::{Hour, NodeUse, Recorder, Seen};
+use infill::timeline::{self, Hour, NodeUse, Recorder, Seen};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -114,7 +114,8 @@ async fn begin(interval_secs: f64) -> (Arc<Context>, u16) {
     let mut hours = day();
     let under_way = hours.pop().expect("an hour that is under way");
     for hour in &hours {
-        store.put_hour(&hour.pack().expect("packed")).await.expect("stored");
+        let packed = hour.pack().expect("packed");
+        store.put_hour(&packed, &timeline::sums(&hour)).await.expect("stored");
     }
     let mut config = Config::default();
     config.daemon.poll_interval_secs = interval_secs;

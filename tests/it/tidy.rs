@@ -122,7 +122,7 @@ fn the_core_does_nothing_but_compute() {
 
 /// What each module may use of the others. Upwards in this list nothing may be used, so that there is no
 /// circle among modules.
-const MAY_USE: [(&str, &[&str]); 22] = [
+const MAY_USE: [(&str, &[&str]); 23] = [
     ("model", &[]),
     ("addresses", &[]),
     ("causes", &[]),
@@ -132,6 +132,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
     ("gaps", &["config", "model"]),
     ("advisor", &["config", "model"]),
     ("charts", &["advisor", "api", "model"]),
+    ("words", &["api", "charts", "clock", "model"]),
     ("plan", &["config", "model"]),
     ("round", &["advisor", "config", "gaps", "model", "plan"]),
     ("generation", &["model"]),
@@ -174,6 +175,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
             "slurm",
             "store",
             "timeline",
+            "words",
         ],
     ),
     ("serve", &["api", "clock", "config", "daemon", "http", "model", "round", "slurm", "store", "timeline"]),
@@ -195,6 +197,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
             "slurm",
             "store",
             "traces",
+            "words",
         ],
     ),
 ];

@@ -10,7 +10,8 @@ use crate::advisor::plans::trial::{PlanChosen, PlanPlace, PlanPoint, PlanProbe, 
 use crate::api::SCHEMA;
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::table::Column;
-use crate::cli::{filter, output, percent};
+use crate::cli::{filter, output};
+use crate::words::percent;
 use crate::traces;
 
 /// Flags for execution plans.

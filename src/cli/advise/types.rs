@@ -11,7 +11,8 @@ use crate::advisor::types::{Known, TypePoint, TypesTrial, TypesVerdict};
 use crate::api::SCHEMA;
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::table::Column;
-use crate::cli::{filter, output, percent};
+use crate::cli::{filter, output};
+use crate::words::percent;
 use crate::traces;
 
 /// Flags for types of GPUs.

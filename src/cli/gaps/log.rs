@@ -10,7 +10,7 @@ use crate::cli::bars::{self, CYAN, Colour, YELLOW};
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter;
 use crate::cli::output::{self, DEFAULT_WIDTH};
-use crate::cli::percent;
+use crate::words::percent;
 use crate::cli::simulate::args::LogArgs;
 use crate::cli::simulate::{Days, Unit, setup};
 use crate::cli::table::Column;

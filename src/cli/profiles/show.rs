@@ -15,7 +15,7 @@ use crate::cli::curve;
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter;
 use crate::cli::output::{self, When};
-use crate::cli::percent;
+use crate::words::percent;
 use crate::cli::session::Session;
 use crate::cli::table::Column;
 use crate::model::{BatchMode, ChangeCost, Profile, SizePoint, Spread, duration};

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::sums::{Month, Report, Row};
+use super::sums::{Before, Month, Report, Row};
 use super::text;
 use crate::cli::escape::html;
-use crate::cli::output::{self, When};
-use crate::cli::percent;
+use crate::cli::output;
+use crate::words::percent;
 use crate::model::duration;
 
 /// Forbids all that is not in the file.
@@ -18,8 +18,8 @@ const FIRST_ROWS: usize = 8;
 const STYLE: &str = include_str!("style.css");
 
 /// The page.
-pub fn page(report: &Report, when: When) -> String {
-    let title = format!("Infill, {} to {}", when.moment(report.from), when.moment(report.to));
+pub fn page(report: &Report) -> String {
+    let title = format!("Infill, {} to {}", report.from, report.to);
     let (first, rest) = report.rows.split_at(report.rows.len().min(FIRST_ROWS));
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -28,7 +28,7 @@ pub fn page(report: &Report, when: When) -> String {
          <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
     );
     page += &headlines(report);
-    page += &section("Main jobs", &main_jobs(report, when));
+    page += &section("Main jobs", &main_jobs(report));
     page += &section("Who had the node-hours", &rows(first));
     page += &section("What became of the nodes' time", &words_of_nodes(report));
     page += &section("Months, as infill saw them", &months(&report.months));
@@ -62,13 +62,12 @@ fn headlines(report: &Report) -> String {
     format!("<ul class=\"headlines\">{delayed}{used}{like}</ul>\n")
 }
 
-fn main_jobs(report: &Report, when: When) -> String {
+fn main_jobs(report: &Report) -> String {
     let mut text = format!("<p>{} started; wait {}.</p>", report.main_jobs, text::waits(&report.main_waits));
     if let Some(before) = &report.before {
-        let (from, to) = (when.moment(before.from), when.moment(before.to));
-        let waits = text::waits(&before.main_waits);
-        let _ =
-            write!(text, "<p>Before, {from} to {to}: {} started; wait {waits}.</p>", before.main_waits.count);
+        let Before { from, to, main_waits } = before;
+        let (count, waits) = (main_waits.count, text::waits(main_waits));
+        let _ = write!(text, "<p>Before, {from} to {to}: {count} started; wait {waits}.</p>");
     }
     let _ = write!(
         text,
@@ -89,7 +88,7 @@ fn words_of_nodes(report: &Report) -> String {
         useful,
         report.energy.map(|energy| format!("Energy: {}", text::energy(energy))),
         report.cost.as_ref().map(|cost| format!("Worth {:.0} {}", cost.amount, html(&cost.currency))),
-        report.cluster.as_ref().map(|cluster| format!("sreport: {}", text::cluster(cluster))),
+        report.cluster.as_ref().map(|cluster| format!("sreport: {}", text::cluster(cluster, report))),
     ];
     let said: String = all.into_iter().flatten().map(|words| format!("<p>{words}.</p>")).collect();
     if said.is_empty() { "<p>Nothing is known of it.</p>".to_owned() } else { said }
@@ -100,7 +99,7 @@ fn rows(rows: &[Row]) -> String {
         return "<p>Nobody.</p>".to_owned();
     }
     let row = |row: &Row| {
-        let share = |hours: f64| percent::whole(hours / row.node_hours.max(f64::MIN_POSITIVE));
+        let share = |hours: f64| percent::whole(row.share(hours));
         let name = if row.name.is_empty() { "others".to_owned() } else { html(&row.name) };
         format!(
             "<tr><td>{name}</td><td>{:.1}</td><td>{:.1}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
@@ -173,7 +172,7 @@ mod tests {
         };
         let mut report = Sums::new(from, to, to, "infill").report(&view, By::User);
         report.months = vec![Month::of(&view)];
-        let page = page(&report, When::now());
+        let page = page(&report);
         assert!(!page.contains("<script") && !page.contains("<b>"), "{page}");
         assert!(!page.contains("http://") && !page.contains("src="), "{page}");
         assert_eq!(page.matches("&lt;script&gt;").count(), 10);

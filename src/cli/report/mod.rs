@@ -16,7 +16,7 @@ use clap::Args;
 use super::client::{Client, ClientError};
 use super::command;
 use super::exit::{CommandResult, Exit, Failure};
-use super::output::{self, When};
+use super::output;
 use super::session::Session;
 use super::simulate::progress::{Measure, Progress};
 use super::simulate::setup::told;
@@ -140,7 +140,7 @@ fn show(args: &ReportArgs, report: &Report) -> anyhow::Result<()> {
         return output::print_json(report);
     }
     if let Some(path) = &args.html {
-        let page = html::page(report, When::now());
+        let page = html::page(report);
         return std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()));
     }
     if args.csv {
@@ -149,7 +149,7 @@ fn show(args: &ReportArgs, report: &Report) -> anyhow::Result<()> {
         let text = String::from_utf8(csv.into_inner().map_err(|e| anyhow!(e.to_string()))?)?;
         return Ok(output::print(text.trim_end())?);
     }
-    Ok(output::print(&text::text(report, When::now()))?)
+    Ok(output::print(&text::text(report))?)
 }
 
 /// The stretch of time that is asked about. Months begin at midnight in UTC, as those of accounting do here.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::api::{ReportView, SCHEMA, UsesView};
-use crate::model::{Prices, Run, Spent, UnixTime};
+use crate::model::{JobId, Prices, Run, Spent, SpentRow, UnixTime};
 
 const HOUR_SECS: f64 = 3600.0;
 
@@ -56,7 +57,7 @@ pub struct Row {
     pub node_hours: f64,
     /// GPU-hours of these.
     pub gpu_hours: f64,
-    /// Of the node-hours, those in which steps were made.
+    /// Of those that the daemon saw, the node-hours in which steps were made.
     pub useful_hours: f64,
     /// Those that went into starts and changes.
     pub rescale_hours: f64,
@@ -107,17 +108,17 @@ pub struct Uses {
 
 impl Uses {
     fn of(view: &UsesView) -> Option<Uses> {
-        let idle = view.idle_secs + view.wanted_secs + view.refused_secs;
-        let left = idle + view.malleable_secs;
-        (view.hours > 0).then(|| Uses {
-            hours_known: view.hours,
-            main_hours: view.main_secs / HOUR_SECS,
-            malleable_hours: view.malleable_secs / HOUR_SECS,
-            idle_hours: view.idle_secs / HOUR_SECS,
-            wanted_hours: view.wanted_secs / HOUR_SECS,
-            refused_hours: view.refused_secs / HOUR_SECS,
-            down_hours: view.down_secs / HOUR_SECS,
-            harvested: (left > 0.0).then(|| view.malleable_secs / left),
+        let UsesView { hours, secs } = view;
+        let left = secs.malleable_secs + secs.idle_secs + secs.wanted_secs + secs.refused_secs;
+        (*hours > 0).then(|| Uses {
+            hours_known: *hours,
+            main_hours: secs.main_secs / HOUR_SECS,
+            malleable_hours: secs.malleable_secs / HOUR_SECS,
+            idle_hours: secs.idle_secs / HOUR_SECS,
+            wanted_hours: secs.wanted_secs / HOUR_SECS,
+            refused_hours: secs.refused_secs / HOUR_SECS,
+            down_hours: secs.down_secs / HOUR_SECS,
+            harvested: (left > 0.0).then(|| secs.malleable_secs / left),
         })
     }
 }
@@ -195,6 +196,14 @@ fn useful(spent: &Spent) -> Option<f64> {
     (spent.held_secs() > 0.0).then(|| (spent.useful_secs + spent.probing_secs) / spent.held_secs())
 }
 
+impl Row {
+    /// A part of the node-hours that the daemon saw, 0 to 1.
+    pub fn share(&self, hours: f64) -> f64 {
+        let seen = self.useful_hours + self.rescale_hours + self.preempted_hours + self.probing_hours;
+        hours / seen.max(f64::MIN_POSITIVE)
+    }
+}
+
 /// The whole of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
@@ -251,11 +260,14 @@ pub struct Sums {
     to: UnixTime,
     now: UnixTime,
     ours: String,
-    waits: Vec<f64>,
+    /// Of each main job its first start, and how long it had waited then.
+    starts: FxHashMap<JobId, (UnixTime, f64)>,
     main_secs: f64,
-    secs: f64,
-    gpu_secs: f64,
-    joules: Option<f64>,
+    /// Node-seconds and GPU-seconds of malleable jobs by account and user.
+    held: BTreeMap<(String, String), (f64, f64)>,
+    joules: f64,
+    /// Node-seconds of malleable jobs whose energy nobody measured.
+    unmeasured_secs: f64,
 }
 
 impl Sums {
@@ -267,50 +279,63 @@ impl Sums {
             to,
             now,
             ours,
-            waits: Vec::new(),
+            starts: FxHashMap::default(),
             main_secs: 0.0,
-            secs: 0.0,
-            gpu_secs: 0.0,
-            joules: None,
+            held: BTreeMap::new(),
+            joules: 0.0,
+            unmeasured_secs: 0.0,
         }
     }
 
-    /// Takes in a run. Wings count as node-time, and as no jobs.
+    /// Takes in a run. A main job that is requeued has waited for its first start.
     pub fn add(&mut self, run: &Run) {
         let secs = run.secs_within(self.from, self.to, self.now);
         let node_secs = f64::from(run.nodes) * secs;
-        if run.partition != self.ours && !run.is_wing {
+        if run.partition != self.ours {
             self.main_secs += node_secs;
-            if (self.from..self.to).contains(&run.start) {
-                self.waits.push(run.start.secs_since(run.waited_from));
+            let start = (run.start, run.start.secs_since(run.waited_from));
+            let first = self.starts.entry(run.job).or_insert(start);
+            if run.start < first.0 {
+                *first = start;
             }
             return;
         }
-        self.secs += node_secs;
-        self.gpu_secs += f64::from(run.gpus) * secs;
-        if let Some(joules) = run.joules {
-            let whole = run.end.unwrap_or(self.now).secs_since(run.start).max(1.0);
-            *self.joules.get_or_insert(0.0) += joules * secs / whole;
+        let held = self.held.entry((run.account.clone(), run.user.clone())).or_default();
+        *held = (held.0 + node_secs, held.1 + f64::from(run.gpus) * secs);
+        match run.joules {
+            Some(joules) => {
+                let whole = run.end.unwrap_or(self.now).secs_since(run.start).max(1.0);
+                self.joules += joules * secs / whole;
+            }
+            None => self.unmeasured_secs += node_secs,
         }
     }
 
+    fn waits(&self) -> Waits {
+        let within = |(start, _): &&(UnixTime, f64)| (self.from..self.to).contains(start);
+        Waits::of(self.starts.values().filter(within).map(|(_, waited)| *waited).collect())
+    }
+
     /// How long main jobs waited that started in the time.
-    pub fn main_waits(self) -> Before {
-        Before { from: self.from, to: self.to, main_waits: Waits::of(self.waits) }
+    pub fn main_waits(&self) -> Before {
+        Before { from: self.from, to: self.to, main_waits: self.waits() }
     }
 
     fn energy(&self, prices: &Prices, parts: bool) -> Option<Energy> {
-        let measured = self.joules.map(|joules| Energy { kwh: joules / 3.6e6, is_estimated: false });
-        let estimate = Energy { kwh: self.secs / HOUR_SECS * prices.node_watts / 1000.0, is_estimated: true };
         // Of parts of nodes nobody knows.
-        measured.or((prices.node_watts > 0.0 && !parts).then_some(estimate))
+        let watts = if parts { 0.0 } else { prices.node_watts };
+        let estimated = self.unmeasured_secs / HOUR_SECS * watts / 1000.0;
+        let kwh = self.joules / 3.6e6 + estimated;
+        (kwh > 0.0).then_some(Energy { kwh, is_estimated: estimated > 0.0 })
     }
 
     /// With what the daemon knows.
-    pub fn report(self, view: &ReportView, by: By) -> Report {
+    pub fn report(&self, view: &ReportView, by: By) -> Report {
         let prices = &view.prices;
         let (seen, energy) = (seen(view), self.energy(prices, view.lends_parts));
-        let amount = self.secs / HOUR_SECS * prices.node_hour_cost;
+        let (secs, gpu_secs) = self.held.values().fold((0.0, 0.0), |sum, held| (sum.0 + held.0, sum.1 + held.1));
+        let waits = self.waits();
+        let amount = secs / HOUR_SECS * prices.node_hour_cost;
         let cost = Cost { amount, currency: prices.currency.clone() };
         let delays: Vec<f64> = view.delays.iter().map(|(secs, _)| *secs).collect();
         let is_late = |secs: f64| secs > DELAYED_SECS;
@@ -319,16 +344,16 @@ impl Sums {
             schema: SCHEMA,
             from: self.from,
             to: self.to,
-            main_jobs: self.waits.len(),
-            main_waits: Waits::of(self.waits),
+            main_jobs: waits.count,
+            main_waits: waits,
             delayed: delays.iter().filter(|secs| is_late(**secs)).count(),
             missed: view.delays.iter().filter(|(secs, planned)| *planned && is_late(*secs)).count(),
             delays: Waits::of(delays),
             main_node_hours: self.main_secs / HOUR_SECS,
-            node_hours: self.secs / HOUR_SECS,
-            gpu_hours: self.gpu_secs / HOUR_SECS,
+            node_hours: secs / HOUR_SECS,
+            gpu_hours: gpu_secs / HOUR_SECS,
             lends_parts: view.lends_parts,
-            like_nodes: if view.lends_parts { self.gpu_secs } else { self.secs } / HOUR_SECS / hours,
+            like_nodes: if view.lends_parts { gpu_secs } else { secs } / HOUR_SECS / hours,
             seen_node_hours: seen.held_secs() / HOUR_SECS,
             useful: useful(&seen),
             energy,
@@ -337,32 +362,42 @@ impl Sums {
             cluster: None,
             before: None,
             months: Vec::new(),
-            rows: rows(view, by),
+            rows: rows(&self.held, view, by),
         }
     }
 }
 
-fn rows(view: &ReportView, by: By) -> Vec<Row> {
-    let mut sums: BTreeMap<&str, Spent> = BTreeMap::new();
-    for row in &view.spent {
+/// How much by accounting, which knows of accounts and users, and what became of it by the daemon.
+fn rows(held: &BTreeMap<(String, String), (f64, f64)>, view: &ReportView, by: By) -> Vec<Row> {
+    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+    for ((account, user), (secs, gpu_secs)) in held {
         let name = match by {
-            By::Account => &row.key.account,
-            By::User => &row.key.user,
-            By::Type => &row.key.node_type,
+            By::Account => account,
+            By::User => user,
+            By::Type => continue,
         };
-        let sum = sums.entry(name).or_default();
-        *sum = sum.plus(&row.spent);
+        let row = rows.entry(name).or_default();
+        row.node_hours += secs / HOUR_SECS;
+        row.gpu_hours += gpu_secs / HOUR_SECS;
     }
-    let row = |(name, spent): (&str, Spent)| Row {
-        name: name.to_owned(),
-        node_hours: spent.held_secs() / HOUR_SECS,
-        gpu_hours: spent.gpu_secs / HOUR_SECS,
-        useful_hours: spent.useful_secs / HOUR_SECS,
-        rescale_hours: spent.rescale_secs / HOUR_SECS,
-        preempted_hours: spent.preempted_secs / HOUR_SECS,
-        probing_hours: spent.probing_secs / HOUR_SECS,
-    };
-    let mut rows: Vec<Row> = sums.into_iter().map(row).collect();
+    for SpentRow { key, spent } in &view.spent {
+        let name = match by {
+            By::Account => &key.account,
+            By::User => &key.user,
+            By::Type => &key.node_type,
+        };
+        let row = rows.entry(name).or_default();
+        if by == By::Type {
+            row.node_hours += spent.held_secs() / HOUR_SECS;
+            row.gpu_hours += spent.gpu_secs / HOUR_SECS;
+        }
+        row.useful_hours += spent.useful_secs / HOUR_SECS;
+        row.rescale_hours += spent.rescale_secs / HOUR_SECS;
+        row.preempted_hours += spent.preempted_secs / HOUR_SECS;
+        row.probing_hours += spent.probing_secs / HOUR_SECS;
+    }
+    let named = |(name, row): (&str, Row)| Row { name: name.to_owned(), ..row };
+    let mut rows: Vec<Row> = rows.into_iter().map(named).collect();
     rows.sort_by(|a, b| b.node_hours.total_cmp(&a.node_hours));
     rows
 }
@@ -370,10 +405,13 @@ fn rows(view: &ReportView, by: By) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{SpentKey, SpentRow};
+    use crate::model::{SpentKey, UsedSecs};
 
     fn run(partition: &str, waited: i64, start: i64, end: Option<i64>, nodes: u32) -> Run {
         Run {
+            job: JobId((start + 1000) as u32),
+            user: "alice".to_owned(),
+            account: "ml".to_owned(),
             waited_from: UnixTime(start - waited),
             start: UnixTime(start),
             end: end.map(UnixTime),
@@ -381,7 +419,6 @@ mod tests {
             nodes,
             gpus: 4 * nodes,
             joules: None,
-            is_wing: false,
         }
     }
 
@@ -408,6 +445,8 @@ mod tests {
         for run in [
             run("main", 10, 100, Some(1900), 2),
             run("main", 30, 200, Some(10_000), 1),
+            // The first one, requeued.
+            Run { job: JobId(1100), ..run("main", 900, 1950, Some(2000), 1) },
             // Before, and after.
             run("main", 500, -100, Some(100), 1),
             run("infill", 5, 1800, Some(5400), 2),
@@ -427,20 +466,22 @@ mod tests {
             SpentRow { key: key("bob", "a"), spent: spent(7200.0) },
         ];
         let delays = vec![(0.5, false), (2.0, true), (3.0, false)];
-        let uses = UsesView { hours: 2, malleable_secs: 9000.0, idle_secs: 1000.0, ..UsesView::default() };
+        let secs = UsedSecs { malleable_secs: 9000.0, idle_secs: 1000.0, ..UsedSecs::default() };
+        let uses = UsesView { hours: 2, secs };
         let prices = Prices { node_hour_cost: 2.0, node_watts: 500.0, ..Prices::default() };
         let report = sums.report(&ReportView { spent, uses, delays, prices, ..view() }, By::User);
         assert_eq!((report.main_jobs, report.main_waits.median_s, report.main_waits.max_s), (2, 10.0, 30.0));
-        assert!((report.main_node_hours - (3600.0 + 7000.0 + 100.0) / 3600.0).abs() < 1e-9, "{report:?}");
+        assert!((report.main_node_hours - (3600.0 + 7000.0 + 100.0 + 50.0) / 3600.0).abs() < 1e-9, "{report:?}");
         assert!((report.node_hours - 2.5).abs() < 1e-9 && (report.like_nodes - 1.25).abs() < 1e-9);
         assert_eq!((report.delayed, report.missed, report.delays.count), (2, 1, 3));
         assert!((report.useful.unwrap() - 0.8).abs() < 1e-9);
         let energy = report.energy.unwrap();
-        assert!(energy.kwh < 2.0 && !energy.is_estimated, "only what is of this time");
+        assert!((energy.kwh - 1.038).abs() < 1e-3 && energy.is_estimated, "only what is of this time: {energy:?}");
         assert_eq!(report.cost, Some(Cost { amount: 5.0, currency: "EUR".to_owned() }));
         assert_eq!(report.nodes.and_then(|nodes| nodes.harvested), Some(0.9));
-        let names: Vec<&str> = report.rows.iter().map(|row| row.name.as_str()).collect();
-        assert_eq!(names, ["bob", "alice"]);
+        let rows: Vec<_> = report.rows.iter().map(|r| (r.name.as_str(), r.node_hours, r.useful_hours)).collect();
+        assert_eq!(rows, [("alice", 2.5, 1.0), ("bob", 0.0, 2.0)]);
+        assert!((report.rows[0].share(report.rows[0].useful_hours) - 0.8).abs() < 1e-9);
     }
 
     #[test]

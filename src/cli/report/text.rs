@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 
-use super::sums::{Cluster, Energy, Month, Report, Row, Uses, Waits};
-use crate::cli::output::{self, When};
-use crate::cli::percent;
+use super::sums::{Before, Cluster, Energy, Month, Report, Row, Uses, Waits};
+use crate::cli::output;
+use crate::words::percent;
 use crate::model::duration;
 
 /// What a director asks first, first.
-pub fn text(report: &Report, when: When) -> String {
-    let mut text = format!("{} to {}\n\n", when.moment(report.from), when.moment(report.to));
+pub fn text(report: &Report) -> String {
+    let mut text = format!("{} to {}\n\n", report.from, report.to);
     let mut line = |name: &str, what: String| {
-        let _ = writeln!(text, "{name:<22}{what}");
+        let _ = writeln!(text, "{name:<28}{what}");
     };
     line("main jobs", format!("{} started; wait {}", report.main_jobs, waits(&report.main_waits)));
     line(
@@ -53,11 +53,11 @@ pub fn text(report: &Report, when: When) -> String {
         line("worth", format!("{:.0} {}", cost.amount, cost.currency));
     }
     if let Some(cluster) = &report.cluster {
-        line("sreport", self::cluster(cluster));
+        line("sreport", self::cluster(cluster, report));
     }
     if let Some(before) = &report.before {
-        let (from, to) = (when.moment(before.from), when.moment(before.to));
-        line("main jobs before", format!("{from} to {to}: wait {}", waits(&before.main_waits)));
+        let Before { from, to, main_waits } = before;
+        line("main jobs before", format!("{from} to {to}: wait {}", waits(main_waits)));
     }
     text.push_str(&table(&report.rows));
     text.push_str(&months(&report.months));
@@ -98,17 +98,23 @@ pub fn uses(nodes: &Uses) -> String {
 
 /// How much, and whether it was measured.
 pub fn energy(energy: Energy) -> String {
-    let how = if energy.is_estimated { "estimated by report.node_watts" } else { "as Slurm measured it" };
+    let how = match energy.is_estimated {
+        true => "estimated by report.node_watts where Slurm measured none",
+        false => "as Slurm measured it",
+    };
     format!("{} kWh, {how}", output::number(energy.kwh))
 }
 
 /// Slurm's own sums.
-pub fn cluster(cluster: &Cluster) -> String {
+pub fn cluster(cluster: &Cluster, report: &Report) -> String {
     let Cluster { allocated_hours, idle_hours, planned_hours, down_hours } = *cluster;
     let [allocated, idle, planned, down] =
         [allocated_hours, idle_hours, planned_hours, down_hours].map(output::number);
+    let ours = (report.node_hours + report.main_node_hours) / allocated_hours.max(f64::MIN_POSITIVE);
     format!(
-        "{allocated} node-hours allocated, {idle} idle, {planned} planned, {down} down, on the whole cluster"
+        "{allocated} node-hours allocated ({} of them in the jobs above), {idle} idle, {planned} planned, {down} down, \
+         on the whole cluster",
+        percent::whole(ours)
     )
 }
 
@@ -131,7 +137,7 @@ fn table(rows: &[Row]) -> String {
         "WHO", "NODE-HOURS", "GPU-HOURS", "USEFUL", "RESCALE", "PREEMPTED", "PROBING"
     );
     for row in rows {
-        let share = |hours: f64| percent::whole(hours / row.node_hours.max(f64::MIN_POSITIVE));
+        let share = |hours: f64| percent::whole(row.share(hours));
         let name = if row.name.is_empty() { "-" } else { &row.name };
         let _ = writeln!(
             text,

@@ -11,7 +11,7 @@ use crate::cli::bars::{self, CYAN, Colour, GREEN, Part, RED, YELLOW};
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter::{self, TableArgs};
 use crate::cli::output;
-use crate::cli::percent;
+use crate::words::percent;
 use crate::cli::table::{Column, FieldHelp};
 use crate::model::{RescaleCosts, duration};
 

@@ -4,6 +4,7 @@ const PIXELS_A_NODE = 4;
 const MOST_PIXELS_A_NODE = 28;
 const PIXELS_A_NAME = 11;
 const AHEAD = 1 / 8; // share of the map that shows what is planned
+const PLANNED = 0.4; // how strong its colours are
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600]; // seconds of a column
 const LONGEST = 48 * 3600;
 const LEAST = 300;
@@ -22,7 +23,7 @@ const STOPPED_MS = 5000; // between two looks at a map that stands still
 const WIDEST = 1500; // columns
 
 const at = (id) => document.getElementById(id);
-const seconds = () => Math.floor(Date.now() / 1000);
+const seconds = () => Math.floor(Date.now() / 1000) + known.skew; // by the daemon's clock
 
 /** What is shown, and what is known. */
 const view = { span: 6 * 3600, end: null, first: 0, count: null };
@@ -46,12 +47,19 @@ class Refused extends Error {}
 
 const wordsOf = async (answer) => (await answer.json().catch(() => ({}))).error ?? `the daemon answered ${answer.status}`;
 
+/** The browser's clock may be wrong; seconds are not worth a jump of the map. */
+function heed(answer) {
+  const skew = Math.round((Date.parse(answer.headers.get("date")) - Date.now()) / 1000);
+  if (Math.abs(skew - known.skew) > 5) known.skew = skew;
+}
+
 /** Of what not every reader is shown (`optional`) there is null for those. */
 async function ask(path, signal, optional = false) {
   const secret = sessionStorage.getItem(KEPT);
   const headers = secret ? { authorization: `Bearer ${secret}` } : {};
   const answer = await fetch(path, { headers, signal, cache: "no-store" });
-  if (answer.status === 401 && optional) return null;
+  heed(answer);
+  if (optional && [401, 404].includes(answer.status)) return null;
   if (answer.status === 401) {
     sessionStorage.removeItem(KEPT);
     throw new Refused("infill does not know who reads.");
@@ -72,7 +80,7 @@ function notice(error) {
 function stretch() {
   const width = Math.min(WIDEST, room().width);
   const step = STEPS.find((secs) => view.span / secs <= width) ?? STEPS[STEPS.length - 1];
-  const end = known.live ? seconds() + known.skew + view.span * AHEAD : view.end;
+  const end = known.live ? seconds() + view.span * AHEAD : view.end;
   const to = Math.ceil(end / step) * step;
   const from = to - Math.ceil(view.span / step) * step;
   return { from, to, step, columns: (to - from) / step };
@@ -146,11 +154,7 @@ function joined(old, map, want) {
 }
 
 async function loadStatus() {
-  const few = known.nodes > 0 && known.nodes <= 2000;
-  known.status = await ask(`v1/status?nodes=${few}&shared=true`);
-  known.windows = new Map(known.status.nodes.map((node) => [node.node, node]));
-  const last = known.status.last_round;
-  if (last) known.skew = Math.min(0, last - seconds()) < -3600 ? last - seconds() : 0;
+  known.status = await ask("v1/status?nodes=false&shared=true");
   showStanding();
   showJobs();
   await showDetail();
@@ -216,10 +220,15 @@ function drawNodes(pen, map, paint, x, width, height) {
     const y = i * high;
     for (const [begin, end, code] of row.runs) {
       pen.fillStyle = colourOf(code, paint);
-      const left = x(map.from + begin);
-      pen.fillRect(left, y, Math.max(0.5, x(map.from + end) - left), high - (high > 6 ? 1 : 0));
+      const [left, right, now] = [x(map.from + begin), x(map.from + end), x(map.seen)];
+      if (left < now) pen.fillRect(left, y, Math.max(0.5, Math.min(now, right) - left), high - (high > 6 ? 1 : 0));
+      if (right <= now) continue;
+      // What is planned.
+      const planned = Math.max(left, now);
+      pen.globalAlpha = PLANNED;
+      pen.fillRect(planned, y + high * 0.25, right - planned, high * 0.5);
+      pen.globalAlpha = 1;
     }
-    drawWindow(pen, map, paint, x, row, y, high);
     if (high >= PIXELS_A_NAME) {
       pen.font = `${Math.min(12, high - 1)}px system-ui, sans-serif`;
       const name = row.node;
@@ -231,24 +240,6 @@ function drawNodes(pen, map, paint, x, width, height) {
       pen.fillText(name, 3, y + high - 3);
     }
   });
-}
-
-/** What is planned: until when a gap lasts, hatched. */
-function drawWindow(pen, map, paint, x, row, y, high) {
-  const node = known.windows?.get(row.node);
-  if (!node || map.seen > map.to) return;
-  const end = node.window_end ?? null;
-  const begin = x(map.seen);
-  if (node.kind !== "gap" && node.kind !== "held") return;
-  pen.globalAlpha = 0.35;
-  pen.fillStyle = node.job ? jobColour(node.job) : paint.idle;
-  const until = end === null ? x(map.to) : Math.min(x(map.to), x(end));
-  if (until > begin) pen.fillRect(begin, y + high * 0.25, until - begin, high * 0.5);
-  pen.globalAlpha = 1;
-  if (end !== null && x(end) < x(map.to)) {
-    pen.fillStyle = paint.wanted;
-    pen.fillRect(x(end), y, 2, high);
-  }
 }
 
 function rgb(text) {
@@ -263,6 +254,7 @@ function drawMixtures(pen, map, paint, width, height) {
   const parts = ["main", "hsl(265 65% 48%)", "idle", "wanted", "refused", "down"].map((c) => rgb(paint[c] ?? c));
   const blank = rgb(paint.unknown);
   const image = new ImageData(columns, rows.length);
+  const past = (map.seen - map.from) / map.want.step;
   for (let cell = 0; cell < rows.length * columns; cell++) {
     let [sum, red, green, blue] = [0, 0, 0, 0];
     for (let part = 0; part < 6; part++) {
@@ -273,9 +265,13 @@ function drawMixtures(pen, map, paint, width, height) {
       green += share * parts[part][1];
       blue += share * parts[part][2];
     }
-    // Shares are rounded, so that they may be more than the whole.
-    const [left, all] = [Math.max(0, 15 - sum), Math.max(15, sum)];
-    image.data.set([(red + left * blank[0]) / all, (green + left * blank[1]) / all, (blue + left * blank[2]) / all, 255], cell * 4);
+    // Shares are rounded, so that they may be more than the whole; what is planned is pale.
+    const [all, pale] = [Math.max(15, sum), cell % columns < past ? 1 : PLANNED];
+    const left = all - sum * pale;
+    image.data[cell * 4] = (red * pale + left * blank[0]) / all;
+    image.data[cell * 4 + 1] = (green * pale + left * blank[1]) / all;
+    image.data[cell * 4 + 2] = (blue * pale + left * blank[2]) / all;
+    image.data[cell * 4 + 3] = 255;
   }
   const sheet = document.createElement("canvas");
   [sheet.width, sheet.height] = [columns, rows.length];
@@ -341,25 +337,29 @@ function describe(map) {
   const shown = map.count === map.nodes ? `all ${one(map.nodes, "node")}` : `${map.count} of ${one(map.nodes, "node")}, from number ${map.first + 1} on`;
   const detail = map.detail === "nodes" ? "a row a node" : "each row a mixture of several nodes";
   at("map-words").textContent = `${shown}, ${detail}; ${clock(map.from)} to ${clock(map.to)}; known until ${clock(map.seen)}.`;
-  const past = Math.max(1, Math.min(map.columns, Math.floor((map.seen - map.from) / map.want.step)));
-  const share = (part) => {
-    let sum = 0;
-    for (let row = 0; row < map.rows.length; row++) {
-      for (let column = 0; column < past; column++) {
-        const byte = map.cells[(row * map.columns + column) * 3 + (part >> 1)];
-        sum += part % 2 ? byte & 15 : byte >> 4;
-      }
-    }
-    return `${((sum / 15 / (map.rows.length * past)) * 100).toFixed(1)} %`;
-  };
+  if (at("map-table").closest("details").open) tabulate(map);
+}
+
+/** What the map shows, as a table. */
+function tabulate(map) {
   if (map.detail === "nodes") {
-    const last = (runs) => (runs.length ? runs[runs.length - 1] : null);
-    const row = (r) => [chooser("node", r.node), last(r.runs) ? wordOf(last(r.runs)[2]) : WORDS.unknown, last(r.runs) ? clock(map.from + last(r.runs)[0]) : ""];
-    fill(at("map-table"), ["Node", "Last used for", "Since"], map.rows.slice(0, 500).map(row));
-  } else {
-    const parts = ["main", "job", "idle", "wanted", "refused", "down"];
-    fill(at("map-table"), ["Of node-time", "Share"], parts.map((part, i) => [WORDS[part], share(i)]));
+    const last = (r) => r.runs.filter(([begin]) => map.from + begin < map.seen).at(-1);
+    const row = (r) => [chooser("node", r.node), last(r) ? wordOf(last(r)[2]) : WORDS.unknown, last(r) ? clock(map.from + last(r)[0]) : ""];
+    fill(at("map-table"), ["Node", "Last used for", "Since"], map.rows.slice(0, MOST_ROWS).map(row));
+    return;
   }
+  const past = Math.max(1, Math.min(map.columns, Math.floor((map.seen - map.from) / map.want.step)));
+  const sums = [0, 0, 0, 0, 0, 0];
+  for (let cell = 0; cell < map.rows.length * map.columns; cell++) {
+    if (cell % map.columns >= past) continue;
+    for (let part = 0; part < 6; part++) {
+      const byte = map.cells[cell * 3 + (part >> 1)];
+      sums[part] += part % 2 ? byte & 15 : byte >> 4;
+    }
+  }
+  const share = (part) => `${((sums[part] / 15 / (map.rows.length * past)) * 100).toFixed(1)} %`;
+  const parts = ["main", "job", "idle", "wanted", "refused", "down"];
+  fill(at("map-table"), ["Of node-time", "Share"], parts.map((part, i) => [WORDS[part], share(i)]));
 }
 
 function showStanding() {
@@ -409,7 +409,7 @@ function figure(told) {
 
 async function loadFigures() {
   const days = known.days;
-  const to = Math.ceil((seconds() + known.skew) / FIGURES_EVERY) * FIGURES_EVERY;
+  const to = Math.ceil(seconds() / FIGURES_EVERY) * FIGURES_EVERY;
   const zone = -new Date().getTimezoneOffset() * 60;
   const query = new URLSearchParams({ from: to - days * 86400, to, zone });
   const told = await Promise.all(FIGURES.map((kind) => ask(`v1/figures/${kind}?${query}`)));
@@ -440,7 +440,7 @@ async function profileFigure(profile, job) {
 }
 
 function choose(what, focus) {
-  [known.chosen, known.more] = [what, null];
+  [known.chosen, known.more, known.explained] = [what, null, null];
   showDetail(focus).catch(complain);
 }
 
@@ -451,23 +451,25 @@ async function showDetail(focus) {
   const { kind, name } = chosen;
   at("detail-title").textContent = `${{ job: "Job", node: "Node", profile: "Profile" }[kind]} ${name}`;
   if (focus) at("detail-title").focus();
-  const words = { job: jobWords, node: nodeWords, profile: () => [] }[kind];
-  const entries = words(name);
-  const list = [];
-  for (const [term, words] of entries.filter(([, words]) => words !== null && words !== undefined && words !== "")) {
-    const [dt, dd] = [document.createElement("dt"), document.createElement("dd")];
-    dt.textContent = term;
-    dd.textContent = words;
-    list.push(dt, dd);
-  }
-  at("detail-words").replaceChildren(...list);
+  if (known.explained !== `${kind} ${name} ${known.status?.last_round}`) await explain(chosen);
   await showMore(chosen);
 }
 
-/** What is asked for once, and again when a job has another generation. */
+/** What `infill explain` says of it, anew after each round. */
+async function explain(chosen) {
+  const { kind, name } = chosen;
+  const state = `${kind} ${name} ${known.status?.last_round}`;
+  const zone = -new Date().getTimezoneOffset() * 60;
+  const told = kind === "profile" ? { lines: [] } : await ask(`v1/explain/${encodeURIComponent(name)}?zone=${zone}`, undefined, true);
+  if (known.chosen !== chosen) return;
+  known.explained = state;
+  at("detail-words").textContent = (told?.lines ?? ["It is not there any more, or not shown to you."]).join("\n");
+}
+
+/** What is asked for once, and again when a job has another generation, or where it is on its curve. */
 async function showMore(chosen) {
   const job = chosen.kind === "job" ? known.status?.jobs.find((j) => String(j.job) === chosen.name) : null;
-  const state = `${chosen.kind} ${chosen.name} ${JSON.stringify(chosen.profile ?? null)} ${job?.generation}`;
+  const state = `${chosen.kind} ${chosen.name} ${JSON.stringify(chosen.profile ?? null)} ${job?.generation} ${job?.rate?.toPrecision(2)}`;
   if (known.more === state) return;
   fill(at("detail-table"), [], []);
   await showCurve(chosen, job);
@@ -486,27 +488,6 @@ async function showCurve(chosen, job) {
   const profile = chosen.profile ?? job?.profile;
   const drawn = profile ? await profileFigure(profile, job) : null;
   if (known.chosen === chosen) at("detail-figure").replaceChildren(...(drawn ? [drawn] : []));
-}
-
-function jobWords(name) {
-  const job = known.status?.jobs.find((j) => String(j.job) === name);
-  if (!job) return [["", "It is not there any more, or not shown to you."]];
-  const ends = job.ends && `in ${Math.round(job.ends.median_secs / 60)} min (${Math.round(job.ends.low_secs / 60)} to ${Math.round(job.ends.high_secs / 60)})`;
-  return [
-    ["Name", job.name], ["User", job.user], ["State", job.state], ["Nodes", job.nodes.join(", ")], ["Why", job.why],
-    ["Advice", job.advice], ["Leaving", job.leaving], ["Changing", job.changing], ["Ends", ends], ["Turn", job.turn],
-    ["Step", job.step], ["Loss", job.loss],
-  ];
-}
-
-function nodeWords(name) {
-  const node = known.windows?.get(name);
-  if (!node) return [["", "What is known of it now: infill explain " + name]];
-  return [
-    ["Type", node.node_type], ["State", node.state], ["For the main queue", node.kind], ["Malleable job", node.job],
-    ["Main job", node.main_job], ["Gap since", node.since && clock(node.since)],
-    ["Wanted at", node.window_end && clock(node.window_end)], ["Wanted by", node.wanted_by], ["Why", node.why],
-  ];
 }
 
 function showLegend() {
@@ -548,7 +529,7 @@ function moveNodes(share) {
 
 function moveTime(share) {
   const { to } = stretch();
-  const latest = seconds() + known.skew + view.span * AHEAD;
+  const latest = seconds() + view.span * AHEAD;
   const next = Math.round(to + view.span * share);
   if (next >= latest) known.live = true;
   else stop(next);
@@ -637,6 +618,7 @@ function listen() {
     event.preventDefault();
     move();
   });
+  at("map-table").closest("details").addEventListener("toggle", () => known.map && describe(known.map));
   window.addEventListener("resize", again);
   window.addEventListener("hashchange", () => location.hash.includes("ticket=") && location.reload());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { showLegend(); draw(); });
@@ -672,7 +654,7 @@ async function follow() {
       await known.userLoad;
       if (!known.live) await pause(STOPPED_MS);
       else if (goesOn(known.map, wanted())) await load(known.map.seen);
-      else await Promise.all([load(), pause(1000)]);
+      else await Promise.all([load(), pause(known.map?.seen < stretch().from ? STOPPED_MS : 1000)]);
       await loadStatus();
       if (seconds() - known.drawnAt > FIGURES_EVERY) await loadSlowly();
       notice(null);

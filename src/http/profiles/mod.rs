@@ -25,6 +25,7 @@ use crate::daemon::sight::{Sight, Viewer};
 use crate::model::{MAX_NODES_A_JOB, Profile, ProfileFilter, ProfileKey, Sizes};
 use crate::store::Measurement;
 
+use super::turns::{broken, computed, in_turn};
 use super::{Body, Denial, auth};
 
 /// Purpose of the credential.
@@ -52,19 +53,10 @@ pub async fn list(
         Some(filter) => context.store.profiles(&filter, MAX_PROFILES).await?,
         None => Vec::new(),
     };
-    let profiles = computed(&context, || found.into_iter().map(view).collect()).await?;
+    // A part of a millisecond each, together too long for a thread that serves agents.
+    let fitted = computed(|| found.into_iter().map(view).collect());
+    let profiles = in_turn(&context.doors.fits, fitted).await?;
     Ok(Json(ProfilesView { schema: SCHEMA, profiles }))
-}
-
-/// Fits curves, in its turn: a part of a millisecond each, together too long for a thread that serves agents.
-async fn computed<T: Send + 'static>(
-    context: &Context,
-    fit: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Denial> {
-    let busy = |_| Denial::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon stops");
-    let _turn = context.doors.fits.acquire().await.map_err(busy)?;
-    let fitted = tokio::task::spawn_blocking(fit).await;
-    fitted.map_err(|e| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
 }
 
 /// `GET /v1/profiles/figure`: a profile's curve, with what was measured and where a job is on it.
@@ -84,9 +76,8 @@ pub async fn figure(
         (1..=MAX_NODES_A_JOB).contains(nodes) && (0.0..=MOST_SAMPLES_A_SEC).contains(rate)
     };
     let now = at.zip(rate).filter(is_sound).map(|(nodes, rate)| Standing { nodes, rate });
-    let drawn =
-        computed(&context, move || found.map(|profile| drawn(&view(profile), now)).transpose()).await?;
-    let drawn = drawn.map_err(|e| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+    let drawn = computed(move || found.map(|profile| drawn(&view(profile), now)).transpose());
+    let drawn = in_turn(&context.doors.fits, drawn).await?.map_err(broken)?;
     Ok(Json(drawn.unwrap_or_else(|| figure_of("nothing is known".to_owned(), Vec::new(), None))))
 }
 

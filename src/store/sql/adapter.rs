@@ -7,7 +7,7 @@ use sqlx::query::Query;
 use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
 use crate::model::{
     EndedGap, EndedJob, JobId, MainDelay, PackedHour, Profile, ProfileFilter, ProfileKey, RoundSummary,
-    Spent, SpentRow, UnixTime,
+    Spent, SpentRow, UnixTime, UsedSecs,
 };
 use crate::store::port::{
     GenerationRecord, KeptSince, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store,
@@ -139,8 +139,8 @@ impl Store for Adapter {
         Ok(jobs)
     }
 
-    async fn put_hour(&self, hour: &PackedHour) -> Result<(), StoreError> {
-        written!(self, "writing what nodes were used for", |tx| write::hour(&mut tx, hour))
+    async fn put_hour(&self, hour: &PackedHour, sums: &UsedSecs) -> Result<(), StoreError> {
+        written!(self, "writing what nodes were used for", |tx| write::hour(&mut tx, hour, sums))
     }
 
     async fn hours(&self, from: UnixTime, to: UnixTime, limit: u32) -> Result<Vec<PackedHour>, StoreError> {
@@ -148,6 +148,18 @@ impl Store for Adapter {
             "SELECT * FROM node_hours WHERE began_at >= $1 AND began_at < $2 ORDER BY began_at LIMIT $3",
         );
         self.read("node_hours", query.bind(from.0).bind(to.0).bind(i64::from(limit)), rows::hour).await
+    }
+
+    async fn uses_by_hour(
+        &self,
+        from: UnixTime,
+        to: UnixTime,
+        limit: u32,
+    ) -> Result<Vec<(UnixTime, UsedSecs)>, StoreError> {
+        let query = sqlx::query(
+            "SELECT * FROM node_uses WHERE began_at >= $1 AND began_at < $2 ORDER BY began_at LIMIT $3",
+        );
+        self.read("node_uses", query.bind(from.0).bind(to.0).bind(i64::from(limit)), rows::uses).await
     }
 
     async fn put_spent(&self, rows: &[SpentRow]) -> Result<(), StoreError> {

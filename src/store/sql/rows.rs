@@ -7,7 +7,7 @@ use sqlx::Row as _;
 use super::{Db, Row};
 use crate::model::{
     EndedGap, EndedJob, ExecPlan, JobId, MainDelay, NodeName, NodeType, PackedHour, Profile, ProfileKey,
-    Spent, SpentKey, SpentRow, UnixTime, UserId,
+    Spent, SpentKey, SpentRow, UnixTime, UsedSecs, UserId,
 };
 use crate::store::port::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
@@ -91,6 +91,18 @@ pub(super) fn ended(row: &Row) -> Result<EndedJob, Bad> {
 
 pub(super) fn hour(row: &Row) -> Result<PackedHour, Bad> {
     Ok(PackedHour { from: time(row, "began_at")?, packed: column(row, "packed")? })
+}
+
+pub(super) fn uses(row: &Row) -> Result<(UnixTime, UsedSecs), Bad> {
+    let used = UsedSecs {
+        main_secs: column(row, "main_secs")?,
+        malleable_secs: column(row, "malleable_secs")?,
+        idle_secs: column(row, "idle_secs")?,
+        wanted_secs: column(row, "wanted_secs")?,
+        refused_secs: column(row, "refused_secs")?,
+        down_secs: column(row, "down_secs")?,
+    };
+    Ok((time(row, "began_at")?, used))
 }
 
 pub(super) fn spent_row(row: &Row) -> Result<SpentRow, Bad> {

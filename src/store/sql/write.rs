@@ -7,7 +7,7 @@ use sqlx::QueryBuilder;
 use super::rows::{signed, to_json};
 use super::{Connection, filter, text};
 use crate::model::{
-    EndedGap, EndedJob, MainDelay, PackedHour, Profile, ProfileFilter, ProfileKey, SpentRow, UnixTime,
+    EndedGap, EndedJob, MainDelay, PackedHour, Profile, ProfileFilter, ProfileKey, SpentRow, UnixTime, UsedSecs,
 };
 use crate::store::port::{GenerationRecord, KeptSince, LeadRecord, Measurement, RoundRecord};
 
@@ -151,16 +151,28 @@ pub(super) async fn ended(tx: &mut Connection, jobs: &[EndedJob]) -> Done<u64> {
     Ok(new)
 }
 
-pub(super) async fn hour(tx: &mut Connection, hour: &PackedHour) -> Done<()> {
+pub(super) async fn hour(tx: &mut Connection, hour: &PackedHour, sums: &UsedSecs) -> Done<()> {
     sqlx::query(
         "INSERT INTO node_hours (began_at, packed) VALUES ($1, $2)
          ON CONFLICT (began_at) DO UPDATE SET packed = excluded.packed",
     )
     .bind(hour.from.0)
     .bind(hour.packed.as_slice())
-    .execute(tx)
-    .await
-    .map(drop)
+    .execute(&mut *tx)
+    .await?;
+    let query = sqlx::query(
+        "INSERT INTO node_uses (began_at, main_secs, malleable_secs, idle_secs, wanted_secs, refused_secs, down_secs)
+         VALUES ($1, $2, $3, $4, $5, $6, $7)
+         ON CONFLICT (began_at) DO UPDATE SET
+             main_secs = excluded.main_secs,
+             malleable_secs = excluded.malleable_secs,
+             idle_secs = excluded.idle_secs,
+             wanted_secs = excluded.wanted_secs,
+             refused_secs = excluded.refused_secs,
+             down_secs = excluded.down_secs",
+    );
+    let sums = sums.parts();
+    sums.into_iter().fold(query.bind(hour.from.0), |query, secs| query.bind(secs)).execute(tx).await.map(drop)
 }
 
 pub(super) async fn spent(tx: &mut Connection, rows: &[SpentRow]) -> Done<()> {
