@@ -176,6 +176,32 @@ mod tests {
     }
 
     #[test]
+    fn what_guides_name_in_passing_is_there() {
+        let guides = [
+            include_str!("../../README.md"),
+            include_str!("../../docs/users.md"),
+            include_str!("../../docs/administrators.md"),
+            include_str!("../../docs/reference.md"),
+            include_str!("../../slurm/README.md"),
+            include_str!("../../contrib/python/README.md"),
+        ];
+        let named = guides.iter().flat_map(|text| text.split('`').skip(1).step_by(2));
+        let named: Vec<String> = named
+            .filter(|words| words.starts_with("infill "))
+            .map(|words| {
+                let quoted = |(i, part): (usize, &str)| if i % 2 == 1 { part.replace(' ', "_") } else { part.to_owned() };
+                let words: String = words.replace(['[', ']'], "").split('\'').enumerate().map(quoted).collect();
+                words.split_whitespace().collect::<Vec<_>>().join(" ")
+            })
+            .collect();
+        assert!(named.len() > 40, "{named:?}");
+        for line in named {
+            let wrong = matches!(kind(&line), Some(ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument));
+            assert!(!wrong, "{line}: {:?}", kind(&line));
+        }
+    }
+
+    #[test]
     fn an_agent_gets_the_url_wherever_it_stands() {
         for line in ["infill --url http://x:1 run -- c", "infill run --url http://x:1 -- c"] {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();

@@ -325,6 +325,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_program_that_hangs_keeps_nobody_waiting() {
+        let command = ["/bin/sleep", "60"].map(str::to_owned).to_vec();
+        let config = NotifyConfig { command, ..NotifyConfig::default() };
+        let (notices, state) = (Notices::new(&config), State::new(Arc::new(Config::default()), now()));
+        notices.leads(now());
+        let happened = Happened { lost: BTreeMap::from([(Kind::Rounds, 3)]), ..Happened::default() };
+        let rounds = async {
+            // The program hangs by now.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            notices.look(&state, &happened, now());
+        };
+        tokio::select! {
+            () = tell(&notices, &config) => panic!("it goes on for ever"),
+            () = rounds => {}
+        }
+        assert!(notices.known.lock().unwrap().told.contains_key(&Event::RowsLost), "it waits its turn");
+    }
+
+    #[tokio::test]
     async fn a_program_gets_it_on_its_standard_input() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("told");

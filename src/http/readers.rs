@@ -59,7 +59,7 @@ async fn viewer(
     sent: &HeaderMap,
 ) -> Result<(Viewer, Option<Secret>), Denial> {
     let Some(value) = sent.get(AUTHORIZATION) else {
-        // What takes a processor is for nobody whom nobody knows.
+        // What is computed for one reader alone is for nobody whom nobody knows.
         let open = context.config.http.read == Readers::Open && access == Access::Reads;
         let asks = || Denial::new(StatusCode::UNAUTHORIZED, ASKS);
         if !open {

@@ -31,7 +31,7 @@ enum Way {
 }
 
 /// How the commands are run that begin so; the first that fits.
-const WAYS: [(&str, Way); 21] = [
+const WAYS: [(&str, Way); 23] = [
     (
         "infill run --plans plans.toml ",
         Way::Elsewhere("tests/it: advisor::the_right_plan_on_the_right_nodes…"),
@@ -54,7 +54,9 @@ const WAYS: [(&str, Way); 21] = [
     ("infill report ", Way::By("root")),
     ("infill web", Way::By("alice")),
     ("infill history import ", Way::By("root")),
-    ("infill ", Way::By("alice")),
+    ("infill nodes", Way::By("alice")),
+    ("infill rounds", Way::By("alice")),
+    ("infill explain ", Way::By("alice")),
     ("TZ=UTC sacct ", Way::By("root")),
 ];
 
