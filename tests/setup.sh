@@ -120,7 +120,7 @@ install_axe() (
     dir=$(mktemp -d)
     trap 'rm -rf --one-file-system "$dir"' EXIT
     cd "$dir"
-    python3 -m pip download --quiet --no-deps axe-playwright-python >/dev/null || die "pip could not fetch axe-playwright-python"
+    python3 -m pip download --quiet --no-deps axe-playwright-python==0.1.8 >/dev/null || die "pip could not fetch axe-playwright-python"
     python3 -m zipfile -e ./*.whl .
     mv axe_playwright_python/axe.min.js "$file"
 )

@@ -175,6 +175,7 @@ fn what_happens_is_on_the_page_as_it_happens() {
         "[...document.querySelectorAll('#jobs button')].find(b => b.innerText === '{job}').click()"
     ));
     browser.until("the job's life", 10.0, &contains("#detail-table", "Generation"));
+    browser.until("what infill explain says", 10.0, &contains("#detail-words", "may have 1-4 nodes; has 2"));
     browser.until("the figures", 20.0, "return document.querySelectorAll('#figures img').length === 3");
     let elsewhere = "return performance.getEntriesByType('resource').map(e => e.name)
         .filter(name => !name.startsWith(location.origin) && !name.startsWith('data:'))";
