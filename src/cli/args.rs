@@ -189,14 +189,18 @@ mod tests {
         let named: Vec<String> = named
             .filter(|words| words.starts_with("infill "))
             .map(|words| {
-                let quoted = |(i, part): (usize, &str)| if i % 2 == 1 { part.replace(' ', "_") } else { part.to_owned() };
-                let words: String = words.replace(['[', ']'], "").split('\'').enumerate().map(quoted).collect();
+                let quoted = |(i, part): (usize, &str)| {
+                    if i % 2 == 1 { part.replace(' ', "_") } else { part.to_owned() }
+                };
+                let words: String =
+                    words.replace(['[', ']'], "").split('\'').enumerate().map(quoted).collect();
                 words.split_whitespace().collect::<Vec<_>>().join(" ")
             })
             .collect();
         assert!(named.len() > 40, "{named:?}");
         for line in named {
-            let wrong = matches!(kind(&line), Some(ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument));
+            let wrong =
+                matches!(kind(&line), Some(ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument));
             assert!(!wrong, "{line}: {:?}", kind(&line));
         }
     }

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::exit::Failure;
 use super::hidden::hidden;
-use super::output::When;
 use super::jobs;
+use super::output::When;
 use crate::api::{IdleShare, LengthsView, NodeKind, Status};
 use crate::model::{Control, Mode};
 use crate::words::{self, percent};

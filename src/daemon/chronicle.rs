@@ -8,7 +8,8 @@ use rustc_hash::FxHashMap;
 
 use crate::gaps::{Delays, Occupancy, Use};
 use crate::model::{
-    Gaps, Job, JobId, MainDelay, Node, NodeName, NodeType, Refusal, Snapshot, Spent, SpentRow, UnixTime, lead_of,
+    Gaps, Job, JobId, MainDelay, Node, NodeName, NodeType, Refusal, Snapshot, Spent, SpentRow, UnixTime,
+    lead_of,
 };
 use crate::timeline::{Doing, Holding, Hour, NodeUse, Recorder, Seen, Spending};
 

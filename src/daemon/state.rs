@@ -157,8 +157,11 @@ impl State {
                 WindowEnd::Known { at, .. } => Some(at.max(seen)),
                 WindowEnd::Unknown => None,
             };
-            let wanted = end.map(|end| Planned { node: node.clone(), from: end, to: None, used: NodeUse::Wanted });
-            std::iter::once(Planned { node, from: seen, to: end, used }).chain(wanted).collect::<Vec<Planned>>()
+            let wanted =
+                end.map(|end| Planned { node: node.clone(), from: end, to: None, used: NodeUse::Wanted });
+            std::iter::once(Planned { node, from: seen, to: end, used })
+                .chain(wanted)
+                .collect::<Vec<Planned>>()
         };
         self.scene.gaps().gaps.iter().filter(|gap| !gap.node.is_place()).flat_map(planned).collect()
     }

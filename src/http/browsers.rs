@@ -165,8 +165,12 @@ mod tests {
             let headers = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
             not_for_other_pages(&HeaderMap::from_iter(headers)).is_ok()
         };
-        assert!(asked("same-origin", "empty") && asked("none", "document") && asked("cross-site", "document"));
-        assert!(!asked("cross-site", "empty") && !asked("same-site", "image") && !asked("cross-site", "iframe"));
+        assert!(
+            asked("same-origin", "empty") && asked("none", "document") && asked("cross-site", "document")
+        );
+        assert!(
+            !asked("cross-site", "empty") && !asked("same-site", "image") && !asked("cross-site", "iframe")
+        );
         assert!(not_for_other_pages(&HeaderMap::new()).is_ok());
     }
 

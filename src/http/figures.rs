@@ -11,9 +11,7 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::api::{
-    FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS, MOST_DELAYS, SCHEMA,
-};
+use crate::api::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS, MOST_DELAYS, SCHEMA};
 use crate::charts::{Area, Marks, OverTime};
 use crate::clock::now;
 use crate::daemon::context::Context;
@@ -70,13 +68,16 @@ pub async fn figure(
     Ok(([(CONTENT_TYPE, "application/json")], body))
 }
 
-async fn made(context: Arc<Context>, FigureAsked { kind, query, is_private }: FigureAsked) -> Result<Bytes, Denial> {
+async fn made(
+    context: Arc<Context>,
+    FigureAsked { kind, query, is_private }: FigureAsked,
+) -> Result<Bytes, Denial> {
     let mut found = find(&context, kind, &query).await?;
     if let Found::Delays(delays) = &mut found
         && is_private
     {
         // The very second tells which job it was.
-        delays.iter_mut().for_each(|delay| delay.at = hour_of(delay.at));
+        delays.iter_mut().for_each(|delay| delay.at = hour_of(delay.at).max(query.from));
     }
     let view = computed(move || found.view(kind, &query)).await?.map_err(broken)?;
     serde_json::to_vec(&view).map(Bytes::from).map_err(broken)

@@ -11,8 +11,8 @@ use crate::daemon::context::Context;
 
 use super::access::Access;
 use super::{
-    agents, browsers, control, explain, figures, history, profiles, read, readers, report, rounds, standby, timeline,
-    web,
+    agents, browsers, control, explain, figures, history, profiles, read, readers, report, rounds, standby,
+    timeline, web,
 };
 
 /// A route.

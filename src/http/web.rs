@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::IntoResponse;
-use axum::Json;
 
 use crate::api::{LINK_PURPOSE, Link, LinkRequest, Session, SessionRequest};
 use crate::clock;

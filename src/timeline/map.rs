@@ -307,18 +307,16 @@ mod tests {
 
     #[test]
     fn what_is_planned_goes_on_from_what_is_known() {
-        let planned = |node: &str, to, used| Planned {
-            node: NodeName::new(node),
-            from: UnixTime(7140),
-            to,
-            used,
-        };
+        let planned =
+            |node: &str, to, used| Planned { node: NodeName::new(node), from: UnixTime(7140), to, used };
         let ahead = [
             planned("n1", Some(UnixTime(7300)), JOB),
             Planned { from: UnixTime(7300), ..planned("n1", None, NodeUse::Wanted) },
             planned("n9", None, NodeUse::Idle),
         ];
-        let Rows::Nodes(rows) = map(&hours(), &ahead, &asked(7000, 8000, 10, 10)).rows else { panic!("rows") };
+        let Rows::Nodes(rows) = map(&hours(), &ahead, &asked(7000, 8000, 10, 10)).rows else {
+            panic!("rows")
+        };
         assert_eq!(rows.len(), 3, "one that nobody has seen has no row");
         let runs: Vec<(u32, u32, NodeUse)> = rows[0].1.iter().map(|r| (r.from, r.to, r.used)).collect();
         assert_eq!(runs, [(0, 300, JOB), (300, 1000, NodeUse::Wanted)]);

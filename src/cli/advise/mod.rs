@@ -18,13 +18,13 @@ use super::exit::{CommandResult, Exit, Failure};
 use super::session::Session;
 use super::table::Column;
 use super::{filter, output};
-use crate::words::percent;
 use crate::advisor::trial::{Compared, Trial, Tried, Verdict};
 use crate::api::{CurveRow, SCHEMA};
 use crate::charts::Picture;
 use crate::config::Config;
 use crate::model::{CurvePoint, MAX_NODES_A_JOB};
 use crate::traces::{self, Throughputs};
+use crate::words::percent;
 
 /// Noise beyond that is no noise of a training job.
 const MAX_NOISE: f64 = 1.0;

@@ -12,8 +12,8 @@ use crate::api::SCHEMA;
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::table::Column;
 use crate::cli::{filter, output};
-use crate::words::percent;
 use crate::traces;
+use crate::words::percent;
 
 /// Flags for types of GPUs.
 #[derive(Clone, Debug, Default, Args)]

@@ -15,10 +15,10 @@ use crate::cli::curve;
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter;
 use crate::cli::output::{self, When};
-use crate::words::percent;
 use crate::cli::session::Session;
 use crate::cli::table::Column;
 use crate::model::{BatchMode, ChangeCost, Profile, SizePoint, Spread, duration};
+use crate::words::percent;
 
 /// Most curves that one drawing holds.
 const MAX_DRAWN: usize = 50;

@@ -6,8 +6,8 @@ use super::sums::{Before, Month, Report, Row};
 use super::text;
 use crate::cli::escape::html;
 use crate::cli::output;
-use crate::words::percent;
 use crate::model::duration;
+use crate::words::percent;
 
 /// Forbids all that is not in the file.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";

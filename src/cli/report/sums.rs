@@ -333,7 +333,8 @@ impl Sums {
     pub fn report(&self, view: &ReportView, by: By) -> Report {
         let prices = &view.prices;
         let (seen, energy) = (seen(view), self.energy(prices, view.lends_parts));
-        let (secs, gpu_secs) = self.held.values().fold((0.0, 0.0), |sum, held| (sum.0 + held.0, sum.1 + held.1));
+        let (secs, gpu_secs) =
+            self.held.values().fold((0.0, 0.0), |sum, held| (sum.0 + held.0, sum.1 + held.1));
         let waits = self.waits();
         let amount = secs / HOUR_SECS * prices.node_hour_cost;
         let cost = Cost { amount, currency: prices.currency.clone() };
@@ -471,15 +472,22 @@ mod tests {
         let prices = Prices { node_hour_cost: 2.0, node_watts: 500.0, ..Prices::default() };
         let report = sums.report(&ReportView { spent, uses, delays, prices, ..view() }, By::User);
         assert_eq!((report.main_jobs, report.main_waits.median_s, report.main_waits.max_s), (2, 10.0, 30.0));
-        assert!((report.main_node_hours - (3600.0 + 7000.0 + 100.0 + 50.0) / 3600.0).abs() < 1e-9, "{report:?}");
+        assert!(
+            (report.main_node_hours - (3600.0 + 7000.0 + 100.0 + 50.0) / 3600.0).abs() < 1e-9,
+            "{report:?}"
+        );
         assert!((report.node_hours - 2.5).abs() < 1e-9 && (report.like_nodes - 1.25).abs() < 1e-9);
         assert_eq!((report.delayed, report.missed, report.delays.count), (2, 1, 3));
         assert!((report.useful.unwrap() - 0.8).abs() < 1e-9);
         let energy = report.energy.unwrap();
-        assert!((energy.kwh - 1.038).abs() < 1e-3 && energy.is_estimated, "only what is of this time: {energy:?}");
+        assert!(
+            (energy.kwh - 1.038).abs() < 1e-3 && energy.is_estimated,
+            "only what is of this time: {energy:?}"
+        );
         assert_eq!(report.cost, Some(Cost { amount: 5.0, currency: "EUR".to_owned() }));
         assert_eq!(report.nodes.and_then(|nodes| nodes.harvested), Some(0.9));
-        let rows: Vec<_> = report.rows.iter().map(|r| (r.name.as_str(), r.node_hours, r.useful_hours)).collect();
+        let rows: Vec<_> =
+            report.rows.iter().map(|r| (r.name.as_str(), r.node_hours, r.useful_hours)).collect();
         assert_eq!(rows, [("alice", 2.5, 1.0), ("bob", 0.0, 2.0)]);
         assert!((report.rows[0].share(report.rows[0].useful_hours) - 0.8).abs() < 1e-9);
     }

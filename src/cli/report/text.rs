@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::sums::{Before, Cluster, Energy, Month, Report, Row, Uses, Waits};
 use crate::cli::output;
-use crate::words::percent;
 use crate::model::duration;
+use crate::words::percent;
 
 /// What a director asks first, first.
 pub fn text(report: &Report) -> String {

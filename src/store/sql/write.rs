@@ -7,7 +7,8 @@ use sqlx::QueryBuilder;
 use super::rows::{signed, to_json};
 use super::{Connection, filter, text};
 use crate::model::{
-    EndedGap, EndedJob, MainDelay, PackedHour, Profile, ProfileFilter, ProfileKey, SpentRow, UnixTime, UsedSecs,
+    EndedGap, EndedJob, MainDelay, PackedHour, Profile, ProfileFilter, ProfileKey, SpentRow, UnixTime,
+    UsedSecs,
 };
 use crate::store::port::{GenerationRecord, KeptSince, LeadRecord, Measurement, RoundRecord};
 
