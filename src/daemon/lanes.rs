@@ -47,7 +47,6 @@ pub struct Lanes {
     numbers: AtomicU64,
     hands: Mutex<Hands>,
     freed: Notify,
-    sent: Notify,
 }
 
 impl Lanes {
@@ -61,7 +60,6 @@ impl Lanes {
             numbers: AtomicU64::new(1),
             hands: Mutex::default(),
             freed: Notify::new(),
-            sent: Notify::new(),
         };
         (lanes, Queues { leaving: leaving_queue, others: others_queue })
     }
@@ -83,12 +81,6 @@ impl Lanes {
             post(&self.leaving, Sent { number, batch: Batch { job, effects: leaving } });
         }
         post(&self.others, Sent { number, batch: Batch { job, effects: others } });
-        self.sent.notify_one();
-    }
-
-    /// Waits until something has been sent since the last call: there is something to store.
-    pub async fn sent(&self) {
-        self.sent.notified().await;
     }
 
     /// Whether this batch or a later one gives this Slurm job up.

@@ -2,14 +2,11 @@
 //! waits, bounded, while the store is away.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
 use crate::model::words::words;
-use crate::model::{EndedGap, EndedJob, JobId, MainDelay, ProfileFilter, Spent, SpentKey, SpentRow};
+use crate::model::{EndedGap, EndedJob, JobId, ProfileFilter};
 use crate::store::{GenerationRecord, Measurement, RoundRecord};
-use crate::timeline::{Hour, MOST_ROWS};
-
-use super::chronicle::Noted;
+use crate::timeline::Hour;
 
 /// Rows of any kind that wait in memory while the store is away: an hour of a job that reports every second,
 /// and some megabytes.
@@ -20,9 +17,6 @@ pub const MAX_WAITING_ROUNDS: usize = 100;
 
 /// Hours of what nodes were used for that wait: each may have some megabytes.
 pub const MAX_WAITING_HOURS: usize = 24;
-
-/// Rows of node-time that wait: two full hours.
-pub const MAX_WAITING_SPENT: usize = 2 * MOST_ROWS;
 
 /// Seconds of measuring that make one row of history.
 const ROW_SECS: f64 = 60.0;
@@ -42,10 +36,6 @@ words! {
         Ended = "ended",
         /// What nodes were used for.
         Hours = "hours",
-        /// What became of node-time.
-        Spent = "spent",
-        /// Main jobs that started where ours were.
-        Delays = "delays",
     }
 }
 
@@ -61,11 +51,7 @@ pub struct Pages {
     /// Jobs that have ended.
     pub ended: Vec<EndedJob>,
     /// What nodes were used for, the earliest hour first.
-    pub hours: VecDeque<Arc<Hour>>,
-    /// What became of node-time.
-    pub spent: Vec<SpentRow>,
-    /// Main jobs that started where ours were.
-    pub delays: Vec<MainDelay>,
+    pub hours: VecDeque<Hour>,
 }
 
 /// Everything that waits for the store.
@@ -78,11 +64,7 @@ pub struct Ledger {
     gaps: VecDeque<EndedGap>,
     measurements: VecDeque<Measurement>,
     ended: VecDeque<EndedJob>,
-    hours: VecDeque<Arc<Hour>>,
-    /// Those that were taken to be written last.
-    hours_taken: VecDeque<Arc<Hour>>,
-    spent: BTreeMap<SpentKey, Spent>,
-    delays: VecDeque<MainDelay>,
+    hours: VecDeque<Hour>,
     /// Measurements by job that are not a row yet.
     open: BTreeMap<JobId, Measurement>,
     /// Rows that found no room, by kind.
@@ -140,23 +122,11 @@ impl Ledger {
         self.bound(Kind::Ended);
     }
 
-    /// Takes in what was noted of nodes and of their time. What waits already is known better now.
-    pub fn add_noted(&mut self, noted: Noted) {
-        self.add_hours(noted.hours);
-        self.spent.extend(noted.spent.into_iter().map(|row| (row.key, row.spent)));
-        self.delays.extend(noted.delays);
-        [Kind::Spent, Kind::Delays].into_iter().for_each(|kind| self.bound(kind));
-    }
-
-    fn add_hours(&mut self, hours: Vec<Arc<Hour>>) {
+    /// Takes in what nodes were used for. An hour that waits already is known better now.
+    pub fn add_hours(&mut self, hours: Vec<Hour>) {
         self.hours.retain(|waiting| hours.iter().all(|hour| hour.from != waiting.from));
         self.hours.extend(hours);
         self.bound(Kind::Hours);
-    }
-
-    /// The hours that wait or are being written, the latest look at each last.
-    pub fn hours(&self) -> impl Iterator<Item = &Arc<Hour>> {
-        self.hours_taken.iter().chain(&self.hours)
     }
 
     /// Takes in what was measured of a job. What is alike is added up until it makes a row.
@@ -199,18 +169,12 @@ impl Ledger {
 
     /// History that is to be written now.
     pub fn take_pages(&mut self) -> Pages {
-        self.hours_taken = std::mem::take(&mut self.hours);
         Pages {
             rounds: std::mem::take(&mut self.rounds),
             gaps: std::mem::take(&mut self.gaps).into(),
             measurements: std::mem::take(&mut self.measurements).into(),
             ended: std::mem::take(&mut self.ended).into(),
-            hours: self.hours_taken.clone(),
-            spent: std::mem::take(&mut self.spent)
-                .into_iter()
-                .map(|(key, spent)| SpentRow { key, spent })
-                .collect(),
-            delays: std::mem::take(&mut self.delays).into(),
+            hours: std::mem::take(&mut self.hours),
         }
     }
 
@@ -220,13 +184,9 @@ impl Ledger {
         put_back(&mut self.gaps, pages.gaps);
         put_back(&mut self.measurements, pages.measurements);
         put_back(&mut self.ended, pages.ended);
-        put_back(&mut self.delays, pages.delays);
         let newer = std::mem::replace(&mut self.hours, pages.hours);
         self.add_hours(newer.into());
-        for SpentRow { key, spent } in pages.spent {
-            self.spent.entry(key).or_insert(spent);
-        }
-        [Kind::Rounds, Kind::Gaps, Kind::Measurements, Kind::Ended, Kind::Spent, Kind::Delays]
+        [Kind::Rounds, Kind::Gaps, Kind::Measurements, Kind::Ended]
             .into_iter()
             .for_each(|kind| self.bound(kind));
     }
@@ -250,12 +210,6 @@ impl Ledger {
             Kind::Generations => drop_oldest(&mut self.generations, MAX_WAITING_ROWS),
             Kind::Ended => drop_oldest(&mut self.ended, MAX_WAITING_ROWS),
             Kind::Hours => drop_oldest(&mut self.hours, MAX_WAITING_HOURS),
-            Kind::Delays => drop_oldest(&mut self.delays, MAX_WAITING_ROWS),
-            Kind::Spent => {
-                let beyond = self.spent.len().saturating_sub(MAX_WAITING_SPENT);
-                (0..beyond).for_each(|_| drop(self.spent.pop_first()));
-                beyond
-            }
         };
         if rows > 0 {
             self.lose(kind, rows);

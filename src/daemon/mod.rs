@@ -5,7 +5,6 @@
 //! [`context::Context`]: services, and a [`state::State`] of values (fleet, scene, ledger, health) behind a
 //! lock that is never held over an await.
 
-pub mod answers;
 pub mod attention;
 pub mod books;
 pub mod chronicle;
@@ -25,9 +24,7 @@ pub mod ledger;
 pub mod lines;
 pub mod lookups;
 pub mod metrics;
-pub mod notices;
 pub mod orders;
-pub mod passes;
 pub mod privacy;
 pub mod profiles;
 pub mod rounds;
@@ -35,7 +32,5 @@ pub mod sight;
 pub mod state;
 pub mod switches;
 pub mod ticks;
-pub mod timelines;
-pub mod told;
 pub mod views;
 pub mod waking;

@@ -122,7 +122,7 @@ fn the_core_does_nothing_but_compute() {
 
 /// What each module may use of the others. Upwards in this list nothing may be used, so that there is no
 /// circle among modules.
-const MAY_USE: [(&str, &[&str]); 23] = [
+const MAY_USE: [(&str, &[&str]); 21] = [
     ("model", &[]),
     ("addresses", &[]),
     ("causes", &[]),
@@ -131,8 +131,6 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("api", &["model"]),
     ("gaps", &["config", "model"]),
     ("advisor", &["config", "model"]),
-    ("charts", &["advisor", "api", "model"]),
-    ("words", &["api", "charts", "clock", "model"]),
     ("plan", &["config", "model"]),
     ("round", &["advisor", "config", "gaps", "model", "plan"]),
     ("generation", &["model"]),
@@ -145,10 +143,8 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     (
         "daemon",
         &[
-            "addresses",
             "advisor",
             "api",
-            "causes",
             "clock",
             "config",
             "gaps",
@@ -161,23 +157,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
             "timeline",
         ],
     ),
-    (
-        "http",
-        &[
-            "advisor",
-            "api",
-            "charts",
-            "clock",
-            "config",
-            "daemon",
-            "generation",
-            "model",
-            "slurm",
-            "store",
-            "timeline",
-            "words",
-        ],
-    ),
+    ("http", &["advisor", "api", "clock", "daemon", "generation", "model", "slurm", "store"]),
     ("serve", &["api", "clock", "config", "daemon", "http", "model", "round", "slurm", "store", "timeline"]),
     (
         "cli",
@@ -187,7 +167,6 @@ const MAY_USE: [(&str, &[&str]); 23] = [
             "agent",
             "api",
             "causes",
-            "charts",
             "clock",
             "config",
             "gaps",
@@ -197,7 +176,6 @@ const MAY_USE: [(&str, &[&str]); 23] = [
             "slurm",
             "store",
             "traces",
-            "words",
         ],
     ),
 ];

@@ -1,6 +1,5 @@
 //! What the tests stand on: clusters, the daemon, jobs, waiting, HTTP.
 
-pub mod browser;
 pub mod cluster;
 pub mod daemon;
 pub mod http;
@@ -12,7 +11,6 @@ pub mod slurm;
 pub mod train;
 pub mod wait;
 
-pub use browser::{Browser, Screen};
 pub use daemon::{Daemon, Settings};
 pub use postgres::Postgres;
 pub use site::Site;
