@@ -3,6 +3,7 @@
 import collections
 import os
 import pathlib
+import random
 import signal
 import socket
 import sys
@@ -30,7 +31,7 @@ MESSAGE_KIB = 40 << 10
 #: So wide, a network has 32 MB of gradients and 96 MB of state: neither is one message.
 WIDE = "2000"
 
-#: Each rank notes what its parameters add up to after each update.
+#: Each rank notes what its parameters, and what the first one has told the others in a buffer, add up to after each update.
 PROGRAM = """
     import os, sys, time, torch, infill
     from infill.torch import ElasticSampler
@@ -42,6 +43,7 @@ PROGRAM = """
     wide = int(os.environ.get("WIDE", 8))
     ends = torch.nn.Linear(4, wide), torch.nn.Linear(wide, 1)
     net = torch.nn.Sequential(ends[0], torch.nn.BatchNorm1d(wide), torch.nn.Linear(wide, wide), ends[1])
+    net.register_buffer("told", torch.zeros(()))
     optimizer = torch.optim.Adam(net.parameters(), lr=0.001)
     sampler = ElasticSampler(996, 12, seed=3)
     data = torch.randn(996, 4, generator=torch.Generator().manual_seed(0))
@@ -52,6 +54,8 @@ PROGRAM = """
     while run.updates < int(os.environ.get("STEPS", 10**6)):
         for batch, part in run.parts(loader):
             with run.step(part) as step:
+                if run.rank == 0:
+                    net.told.fill_(run.updates)
                 (run.model(batch).square().mean() * part.weight).backward()
                 if run.updates == 5 and run.rank == int(os.environ.get("PLANTED", -1)) and run.epoch == 1:
                     time.sleep(0.5)  # The others have the gradients by now, and make their update.
@@ -61,7 +65,7 @@ PROGRAM = """
                 step.loss = 0.0
                 time.sleep(0.01)
             if step.done:
-                whole = sum(p.sum().item() for p in net.parameters())
+                whole = sum(p.sum().item() for p in net.parameters()) + net.told.item()
                 trace.write(f"{run.updates} {run.epoch} {whole!r}\\n")
             if run.updates >= int(os.environ.get("STEPS", 10**6)):
                 break
@@ -75,7 +79,7 @@ class Live(unittest.TestCase):
         self.addCleanup(self.agent.close)
 
     def trace(self, member):
-        """Updates and what the parameters added up to, by membership and number of the update."""
+        """What was noted, by membership and number of the update."""
         path = self.agent.directory / f"trace-{member.process.pid}"
         rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return {(int(epoch), int(number)): total for number, epoch, total in rows}
@@ -307,6 +311,17 @@ class Outdated(Live):
         time.sleep(0.5)
         self.agent.regroup(members, urgent=True)
         self.assert_all_go_on_alike()
+
+    def test_again_and_again(self):
+        # Whoever sends just when the other one ends its group is not told so by gloo.
+        moments = random.Random(1)
+        for number in range(60):
+            time.sleep(moments.uniform(0, 0.06))
+            self.agent.regroup([self.first, self.second], urgent=True)
+            self.agent.regrouped()
+            if number % 3 == 0:
+                self.agent.wait_step(1)
+        self.both()
 
     def test_an_old_epoch_is_nothing(self):
         first, _ = self.both()

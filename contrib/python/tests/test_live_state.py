@@ -14,11 +14,11 @@ try:
 except ImportError:
     raise unittest.SkipTest("PyTorch is not installed") from None
 
-from infill._live import state  # noqa: E402
+from infill._live import among, state  # noqa: E402
 from infill.torch import ElasticSampler  # noqa: E402
 
 
-class Wire:
+class Wire(among.Among):
     """Takes what rank 0 gives, and gives it to rank 1 in the same pieces."""
 
     def __init__(self):
@@ -54,7 +54,7 @@ def trained(seed, transposed=False):
 class HandingOver(unittest.TestCase):
     def check(self, source, newcomer):
         wire = Wire()
-        with mock.patch.object(state.dist, "get_rank", lambda: wire.rank):
+        with mock.patch.object(among.dist, "get_rank", lambda: wire.rank):
             source.send(0, wire)
             wire.rank = 1
             newcomer.receive(0, wire)

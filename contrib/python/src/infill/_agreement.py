@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 #: Ranks with shorter steps than this agree only every so often.
 AGREE_SECS = 0.1
@@ -27,13 +27,13 @@ class Agreement:
     costs next to nothing, and no rank ever needs to guess what another one decides.
 
     It has a group of its own, with gloo: on processors, so that no rank waits for its device, and apart from what the
-    training exchanges.
+    training exchanges. `wait` is called with that group and what begins a work there, and waits for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wait: Callable[[Any, Callable[[], Any]], object] = lambda group, begin: begin().wait()) -> None:
         import torch.distributed as dist
 
-        self._dist = dist
+        self._dist, self._wait = dist, wait
         #: All ranks, on processors.
         self.group = dist.new_group(backend="gloo")
         self.wait()
@@ -44,15 +44,11 @@ class Agreement:
 
         All ranks must call it equally often. Raises RuntimeError if a rank is lost.
         """
-        import torch
-
         self._steps += 1
         if self._steps < self._every:
             return None
         step_secs = (time.monotonic() - self._since) / self._steps
-        exchanged = torch.tensor([*numbers, step_secs], dtype=torch.float64)
-        self._dist.all_reduce(exchanged, op=self._dist.ReduceOp.MAX, group=self.group)
-        largest: List[float] = exchanged.tolist()
+        largest = self._largest([*numbers, step_secs])
         slowest_secs = largest.pop()
         self._every = int(min(MAX_EVERY, max(1.0, AGREE_SECS / max(slowest_secs, 1e-9))))
         self._steps, self._since = 0, time.monotonic()
@@ -65,4 +61,13 @@ class Agreement:
 
     def wait(self) -> None:
         """Waits until all ranks are here."""
-        self._dist.barrier(group=self.group)
+        self._largest([0.0])
+
+    def _largest(self, numbers: Sequence[float]) -> List[float]:
+        import torch
+
+        exchanged = torch.tensor(numbers, dtype=torch.float64)
+        how = {"op": self._dist.ReduceOp.MAX, "group": self.group, "async_op": True}
+        self._wait(self.group, lambda: self._dist.all_reduce(exchanged, **how))
+        largest: List[float] = exchanged.tolist()
+        return largest

@@ -9,9 +9,6 @@ import time
 import traceback
 from typing import Any, Dict, NoReturn, Optional
 
-import torch
-import torch.distributed as dist
-
 from .. import _plan
 from .._rescale import RESCALE
 from . import works
@@ -248,7 +245,7 @@ class Changes:
         self._state.back_to_commit()
         self._state.optimizer.zero_grad(set_to_none=True)
         # Without an agent, nobody ever gives up.
-        self._model.wrap(group.average() if self._control and self._model.can_average else None)
+        self._model.wrap(group.exchange() if self._control and self._model.can_exchange else None)
         group.formed()
         clock.lap("wrap")
         self._begin(change, group)
@@ -274,10 +271,7 @@ class Changes:
     def _align(self, group: Group) -> None:
         """Whoever has made most updates gives its state to all that have made fewer, or to newcomers."""
         state = self._state
-        mine = torch.tensor([state.updates if state.worth == Worth.TRAINED else state.worth.value])
-        counts = [torch.zeros_like(mine) for _ in range(group.world)]
-        dist.all_gather(counts, mine, group=group.agreement.group if group.agreement else None)
-        updates = [int(count) for count in counts]
+        updates = group.gather(state.updates if state.worth == Worth.TRAINED else state.worth.value)
         most = max(updates)
         source = updates.index(most)
         if most == Worth.SPOILED.value:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from .._agreement import Agreement
 from . import sockets, works
+from .among import Among
 from .store import Client, Server
 
 #: For NCCL: its own watchdog must not end the process over a peer that is lost, and communicators with NVLink
@@ -81,7 +82,15 @@ class Group:
         dist.distributed_c10d._world.group_count = 0
         with _own_excepthook(), self._making():
             dist.init_process_group(self._backend, rank=self.rank, world_size=self.world, timeout=self._timeout, **how)
-            self.agreement = Agreement()
+            self.agreement = Agreement(self._works.wait)
+
+    def gather(self, number: int) -> List[int]:
+        """What each rank called it with. Raises RuntimeError if one is lost."""
+        mine = torch.tensor([number])
+        numbers = [torch.zeros_like(mine) for _ in range(self.world)]
+        group = self.agreement.group if self.agreement else None
+        self._works.wait(group, lambda: dist.all_gather(numbers, mine, group=group, async_op=True))
+        return [int(each) for each in numbers]
 
     def among(self, ranks: List[int], secs: float) -> Optional[Among]:
         """Some of the ranks, and how long one may wait there; None for those that are not among them.
@@ -94,8 +103,8 @@ class Group:
                 device = dist.group.WORLD if len(ranks) == self.world else dist.new_group(ranks)
         return Among(host, device, self._works) if self.rank in ranks else None
 
-    def average(self) -> Optional[Callable[[torch.Tensor], Any]]:
-        """A way to average tensors of processors over all ranks, which can be given up; None where PyTorch's own can, too.
+    def exchange(self) -> Optional[Among]:
+        """All ranks, for what DistributedDataParallel exchanges on processors; None where its own way can be given up, too.
 
         All ranks must call it. Raises RuntimeError if one is lost.
         """
@@ -103,13 +112,7 @@ class Group:
             return None
         # Of its own: what else the training exchanges, it exchanges in an order of its own.
         with self._making():
-            group = dist.new_group(timeout=self._timeout)
-
-        def average(tensor: torch.Tensor) -> Any:
-            tensor.div_(self.world)
-            return self._works.follow(group, lambda: dist.all_reduce(tensor, group=group, async_op=True))
-
-        return average
+            return Among(dist.new_group(timeout=self._timeout), dist.group.WORLD, self._works)
 
     def formed(self) -> None:
         """All that belongs to it has been made."""
@@ -191,23 +194,6 @@ class _StandIn(type):
 
     def __getattr__(cls, name: str) -> Any:
         return getattr(cls.stands_for, name)
-
-
-class Among:
-    """Some ranks of a group, for what one of them gives the others."""
-
-    def __init__(self, host: Any, device: Any, under_way: works.Works) -> None:
-        self._host, self._device, self._works = host, device, under_way
-
-    def broadcast(self, tensor: torch.Tensor, source: int) -> None:
-        """Gives `tensor` of rank `source` to the others. Raises RuntimeError if one is lost.
-
-        On processors, the rest may still come later then.
-        """
-        if tensor.device.type == "cpu":
-            self._works.wait(self._host, lambda: dist.broadcast(tensor, source, group=self._host, async_op=True))
-        else:
-            dist.broadcast(tensor, source, group=self._device)
 
 
 def _wake_senders() -> None:

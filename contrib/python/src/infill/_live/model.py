@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
-from typing import Any, Callable, Dict, Optional
+import weakref
+from typing import Any, Dict, Optional
 
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel import distributed as ddp_module
 
-#: Makes gradients those of all ranks, on average: a future of them.
-Average = Callable[[Any], Any]
+from .among import Among
 
 #: Options with which DistributedDataParallel exchanges gradients in a way of its own.
 OWN_WAYS = ("mixed_precision", "delay_all_reduce_named_params")
@@ -26,8 +27,8 @@ class Model:
         return self._wrapped(*args, **words)
 
     @property
-    def can_average(self) -> bool:
-        """Whether `wrap` can make use of an `average`: of gradients in the processors' memory."""
+    def can_exchange(self) -> bool:
+        """Whether `wrap` can make use of an `exchange`: of gradients in the processors' memory."""
         has_own = self._ddp is None or any(self._ddp.get(option) is not None for option in OWN_WAYS)
         return not has_own and all(p.device.type == "cpu" for p in self._net.parameters())
 
@@ -37,24 +38,61 @@ class Model:
             return self._wrapped.no_sync()  # type: ignore[no-any-return]
         return contextlib.nullcontext()
 
-    def wrap(self, average: Optional[Average] = None) -> None:
-        """Goes with the group that is up, and exchanges gradients by `average`, if that is given, instead of all at a time.
+    def wrap(self, exchange: Optional[Among] = None) -> None:
+        """Goes with the group that is up. What all ranks exchange for it goes by `exchange` instead, if that is given.
 
         All ranks must have the same parameters already. To give the old wrapper the new group does not do: its buckets
         follow from the order of its first gradients, and a newcomer's would be others.
         """
         if self._ddp is not None:
             self._wrapped = _wrap(self._net, self._ddp)
-            if average:
-                self._wrapped.register_comm_hook(average, _exchange)
+            if exchange:
+                _exchange_by(exchange, self._wrapped)
 
     def unwrap(self) -> None:
         """Lets the group go."""
+        if isinstance(self._wrapped, DistributedDataParallel):
+            # It may outlive this, and must not wait for the next one's gradients.
+            self._wrapped.reducer._remove_autograd_hooks()
         self._wrapped = self._net
 
 
-def _exchange(average: Average, bucket):  # type: ignore[no-untyped-def]  # PyTorch takes no annotation that is a text.
-    return average(bucket.buffer())
+def _exchange_by(among: Among, wrapped: DistributedDataParallel) -> None:
+    wrapped.register_comm_hook(among, _average)
+    before = ddp_module._BufferCommHookLocation.PRE_FORWARD
+    wrapped._register_buffer_comm_hook(among, _give_buffers, before)
+    if wrapped.static_graph or not wrapped.find_unused_parameters:
+        wrapped.reducer = _Reducer(wrapped, among)
+
+
+def _average(among: Among, bucket):  # type: ignore[no-untyped-def]  # PyTorch takes no annotation that is a text.
+    return among.average(bucket.buffer())
+
+
+def _give_buffers(among: Among, buffers: Dict[str, Any]) -> None:
+    among.broadcast_all(list(buffers.values()), 0)
+
+
+class _Reducer:
+    """The wrapper's own; what the ranks tell each other of the order of the first gradients can be given up."""
+
+    def __init__(self, wrapped: DistributedDataParallel, among: Among) -> None:
+        self._own, self._wrapped, self._among = wrapped.reducer, weakref.ref(wrapped), among
+        self._has_rebuilt = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def _rebuild_buckets(self) -> bool:
+        if self._has_rebuilt:
+            return False
+        self._has_rebuilt = self._among.elsewhere(functools.partial(_rebuild, self._own, self._wrapped()))
+        return self._has_rebuilt
+
+
+def _rebuild(reducer: Any, _wrapped: Any) -> bool:
+    """As long as this goes on, the wrapper cannot end."""
+    return bool(reducer._rebuild_buckets())
 
 
 def _wrap(net: Any, options: Dict[str, Any]) -> Any:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import pickle
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
-import torch.distributed as dist
 
 from ..torch import ElasticSampler
-from .group import Among
-
-#: Bytes of one broadcast: enough to be quick, little beside what a model takes.
-BUCKET_BYTES = 32 << 20
+from .among import Among
 
 #: A tree of containers, tensors and whatever can be pickled.
 Tree = Any
@@ -111,7 +107,7 @@ class State:
         """Gives all that it is, as rank `source`, to the others. Raises RuntimeError if one of them is lost."""
         skeleton, tensors = _take_apart(self.tree())
         _send_object(skeleton, source, among)
-        _broadcast(tensors, source, among)
+        among.broadcast_all(tensors, source)
 
     def receive(self, source: int, among: Among) -> None:
         """Takes what rank `source` gives. Raises RuntimeError if it is lost; all is to be received again then."""
@@ -129,7 +125,7 @@ class State:
 
         tree = _put_together(skeleton, fill)
         self.worth = Worth.SPOILED
-        _broadcast(tensors, source, among)
+        among.broadcast_all(tensors, source)
         self._load_received(tree)
 
 
@@ -184,54 +180,3 @@ def _receive_object(source: int, among: Among) -> Any:
     data = torch.empty(int(size), dtype=torch.uint8)
     among.broadcast(data, source)
     return pickle.loads(data.numpy().tobytes())
-
-
-def _broadcast(tensors: List[torch.Tensor], source: int, among: Among) -> None:
-    gives = dist.get_rank() == source
-    with torch.no_grad():
-        for bucket in _buckets(tensors):
-            is_whole = len(bucket) == 1 and bucket[0].is_contiguous()
-            if is_whole and (gives or bucket[0].device.type != "cpu"):
-                among.broadcast(bucket[0], source)
-            elif gives:
-                among.broadcast(torch.cat([tensor.reshape(-1) for tensor in bucket]), source)
-            else:
-                # Not where it belongs: if it is given up, the rest may still come while the next source sends.
-                flat = bucket[0].new_empty(sum(tensor.numel() for tensor in bucket))
-                among.broadcast(flat, source)
-                _spread(flat, bucket)
-
-
-def _spread(flat: torch.Tensor, bucket: List[torch.Tensor]) -> None:
-    begin = 0
-    for tensor in bucket:
-        tensor.copy_(flat[begin : begin + tensor.numel()].view(tensor.shape))
-        begin += tensor.numel()
-
-
-def _buckets(tensors: List[torch.Tensor]) -> Iterator[List[torch.Tensor]]:
-    """Tensors of one kind each, as many as BUCKET_BYTES hold; the same for all ranks."""
-    kinds: Dict[Tuple[str, str], List[torch.Tensor]] = {}
-    for tensor in tensors:
-        if tensor.numel():
-            kinds.setdefault((tensor.device.type, str(tensor.dtype)), []).append(tensor)
-    for kind in sorted(kinds):
-        bucket: List[torch.Tensor] = []
-        size = 0
-        for tensor in (piece for tensor in kinds[kind] for piece in _pieces(tensor)):
-            if bucket and size + tensor.numel() * tensor.element_size() > BUCKET_BYTES:
-                yield bucket
-                bucket, size = [], 0
-            bucket.append(tensor)
-            size += tensor.numel() * tensor.element_size()
-        if bucket:
-            yield bucket
-
-
-def _pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Parts of it that a bucket holds, cut by its size alone: its layout may be another one at each rank.
-
-    A receiver's are views of its own tensor, which is contiguous: what is written to them arrives in it.
-    """
-    most = BUCKET_BYTES // tensor.element_size()
-    return [tensor] if tensor.numel() <= most else tensor.reshape(-1).split(most)

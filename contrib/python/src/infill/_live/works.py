@@ -1,12 +1,13 @@
 """Collectives that another thread can give up, also where gloo itself waits on.
 
 gloo fails who waits for a peer that is gone, but for one: who is in the middle of a message waits for the rest of it
-until its time-out. So gradients and state are waited for by futures of our own, which fail as soon as their works are
-given up. Groups with such works are kept until gloo has done with these, for to end a group is to wait for them. What
-DistributedDataParallel exchanges besides, as buffers, it waits for itself.
+until its time-out. So does who sends just when a peer is lost: what gloo could not write at once is forgotten then. So all
+that we exchange is waited for by futures of our own, which fail as soon as their works are given up. Groups with such works
+are kept until gloo has done with these, for to end a group is to wait for them.
 
-To make a group is no work, and waits for peers as well. It is done on another thread, which is left alone if it is
-given up.
+To make a group is no work, and waits for peers as well; nor is what DistributedDataParallel tells its peers once of its
+gradients. That is done on another thread, which is left alone if it is given up. (With `find_unused_parameters`, it tells
+them something in each pass, and waits for that itself.)
 
 In each group there is one at a time. Of two, one may fail while the other one hangs: as long as the group is kept then,
 gloo would look without a pause for what belongs to the one that failed.
@@ -15,6 +16,7 @@ gloo would look without a pause for what belongs to the one that failed.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import threading
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
@@ -26,7 +28,7 @@ MOST_KEPT = 16
 #: The name of such a thread.
 THREAD = "infill-gloo"
 
-#: Begins a work of torch.distributed.
+#: Begins a work of torch.distributed, or does what there is none for.
 Begin = Callable[[], Any]
 
 
@@ -40,8 +42,7 @@ class Works:
         self._queues: Dict[Any, Deque[Tuple[Begin, Any]]] = {}
         #: What gloo has not done with when somebody looked last. Its group must not end on a thread of its own.
         self._begun: List[Tuple[Any, Any]] = []
-        #: The futures of what is done on other threads.
-        self._elsewhere: List[Any] = []
+        self._elsewhere: List[_Elsewhere] = []
 
     def follow(self, group: Any, begin: Begin) -> Any:
         """A future of the first tensor of the work that `begin` begins, once those before it in `group` have ended.
@@ -54,7 +55,7 @@ class Works:
         """Does it, and waits for it. Raises RuntimeError if it fails, or is given up."""
         _unpack(self._follow(group, begin))
 
-    def elsewhere(self, call: Callable[[], Any]) -> Any:
+    def elsewhere(self, call: Begin) -> Any:
         """What `call` returns on a thread of its own.
 
         Raises RuntimeError if it fails or is given up, or if too many are that go on.
@@ -62,22 +63,25 @@ class Works:
         if sum(thread.name == THREAD for thread in threading.enumerate()) >= MOST_KEPT:
             raise RuntimeError(f"gloo still waits in {MOST_KEPT} groups that it was to make")
         ours = torch.futures.Future()
+        thread = threading.Thread(target=lambda: self._settle(ours, _outcome(call)), name=THREAD, daemon=True)
+        one = _Elsewhere(thread, ours, call)
         with self._lock:
             if self._given_up:
                 raise RuntimeError(_GIVEN_UP)
-            self._elsewhere.append(ours)
-        thread = threading.Thread(target=lambda: self._settle(ours, _outcome(call)), name=THREAD, daemon=True)
-        thread.start()
+            self._elsewhere.append(one)
+            thread.start()
         ours.wait()
         if not self._given_up:
             thread.join()
+            one.call = None
         return _unpack(ours)
 
     def give_up(self) -> None:
         """Whoever waits for one of them, or will, fails at once."""
         with self._lock:
             self._given_up = True
-            waiting = [ours for queue in self._queues.values() for _, ours in queue] + self._elsewhere
+            waiting = [ours for queue in self._queues.values() for _, ours in queue]
+            waiting += [one.ours for one in self._elsewhere]
             for queue in self._queues.values():
                 while len(queue) > 1:
                     queue.pop()
@@ -87,18 +91,21 @@ class Works:
     def are_under_way(self) -> bool:
         """Whether gloo has not done with some."""
         with self._lock:
-            return bool(self._queues or self._under_way())
+            return bool(self._queues or self._under_way() or self._still_elsewhere())
 
     def let_go(self) -> None:
         """Lets go of groups that nothing is under way in, for the training's thread."""
         with self._lock:
-            elsewhere, self._elsewhere = self._elsewhere, []
+            elsewhere, self._elsewhere = self._elsewhere, self._still_elsewhere()
             before, self._begun = self._begun, self._under_way()
         # Outside the lock: they end here.
         del elsewhere, before
 
     def _under_way(self) -> List[Tuple[Any, Any]]:
         return [each for each in self._begun if not each[0].is_completed()]
+
+    def _still_elsewhere(self) -> List[_Elsewhere]:
+        return [one for one in self._elsewhere if one.thread.is_alive()]
 
     def _follow(self, group: Any, begin: Begin) -> Any:
         ours = torch.futures.Future()
@@ -146,6 +153,15 @@ class Works:
         with self._lock:
             if not ours.done():
                 ours.set_result(value)
+
+
+@dataclasses.dataclass
+class _Elsewhere:
+    """What is done on another thread, and its future. What the call holds must not end there."""
+
+    thread: threading.Thread
+    ours: Any
+    call: Optional[Begin]
 
 
 class _Failure(str):
