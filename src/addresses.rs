@@ -48,6 +48,12 @@ pub fn http_client(connect_timeout: Duration) -> reqwest::ClientBuilder {
     reqwest::Client::builder().no_proxy().connect_timeout(connect_timeout)
 }
 
+/// The name of this machine; `None` where the kernel tells none.
+pub fn this_host() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
 /// Whether what is sent to this URL can be read on its way: plain HTTP to another machine.
 pub fn can_be_overheard(url: &str) -> bool {
     let Ok(url) = reqwest::Url::parse(url) else { return false };

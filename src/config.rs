@@ -5,9 +5,13 @@
 
 mod http;
 mod nodes;
+mod notify;
+mod report;
 mod rule;
+mod store;
 #[cfg(test)]
 mod tests;
+mod web;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,9 +19,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, RescaleCosts};
+use crate::model::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, Prices, RescaleCosts};
 pub use http::HttpConfig;
+pub use notify::NotifyConfig;
 use rule::{Rule, first_broken};
+pub use store::StoreConfig;
+pub use web::WebConfig;
 
 /// The commented default file.
 pub const DEFAULT_FILE: &str = include_str!("../config/infill.toml");
@@ -33,6 +40,8 @@ pub struct Config {
     pub daemon: DaemonConfig,
     /// The HTTP API.
     pub http: HttpConfig,
+    /// The page behind a site's own web server.
+    pub web: WebConfig,
     /// How to reach Slurm.
     pub slurm: SlurmConfig,
     /// The gap finder.
@@ -47,6 +56,10 @@ pub struct Config {
     pub agent: AgentConfig,
     /// The store.
     pub store: StoreConfig,
+    /// Who is told of what administrators should know.
+    pub notify: NotifyConfig,
+    /// What reports say of costs.
+    pub report: Prices,
 }
 
 /// `[daemon]`
@@ -190,24 +203,6 @@ pub struct AgentConfig {
     pub wing_start_secs: f64,
     /// Seconds until a lead that was released must have said hello.
     pub lead_start_secs: f64,
-}
-
-/// How many days something may be kept.
-const DAYS: std::ops::RangeInclusive<f64> = 1.0..=36_500.0;
-const DAYS_EXPECTED: &str = "expected 1 to 36500 days";
-
-/// `[store]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct StoreConfig {
-    /// `sqlite:/path/file.db` or `postgres://user:password@host/database`.
-    pub database_url: String,
-    /// Days for which a profile is kept of which nothing was learned meanwhile.
-    pub keep_profile_days: u32,
-    /// Days for which jobs are kept that have ended.
-    pub keep_history_days: u32,
-    /// Days for which it is kept what nodes were used for.
-    pub keep_node_days: u32,
 }
 
 impl Default for DaemonConfig {
@@ -405,24 +400,6 @@ impl AgentConfig {
     ];
 }
 
-impl Default for StoreConfig {
-    fn default() -> Self {
-        StoreConfig {
-            database_url: "sqlite:/var/lib/infill/infill.db".to_owned(),
-            keep_profile_days: 365,
-            keep_history_days: 400,
-            keep_node_days: 14,
-        }
-    }
-}
-
-impl StoreConfig {
-    const RULES: &[Rule<Self>] = &[
-        Rule::within("store.keep_history_days", |c| f64::from(c.keep_history_days), DAYS, DAYS_EXPECTED),
-        Rule::within("store.keep_node_days", |c| f64::from(c.keep_node_days), DAYS, DAYS_EXPECTED),
-    ];
-}
-
 /// What is wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -482,13 +459,16 @@ impl Config {
     fn check(&self, path: &Path) -> Result<(), ConfigError> {
         let broken = first_broken(DaemonConfig::RULES, &self.daemon)
             .or_else(|| first_broken(HttpConfig::RULES, &self.http))
+            .or_else(|| first_broken(WebConfig::RULES, &self.web))
             .or_else(|| first_broken(SlurmConfig::RULES, &self.slurm))
             .or_else(|| first_broken(GapsConfig::RULES, &self.gaps))
             .or_else(|| first_broken(nodes::RULES, &self.nodes))
             .or_else(|| first_broken(PlannerConfig::RULES, &self.planner))
             .or_else(|| first_broken(AdvisorConfig::RULES, &self.advisor))
             .or_else(|| first_broken(AgentConfig::RULES, &self.agent))
-            .or_else(|| first_broken(StoreConfig::RULES, &self.store));
+            .or_else(|| first_broken(StoreConfig::RULES, &self.store))
+            .or_else(|| first_broken(NotifyConfig::RULES, &self.notify))
+            .or_else(|| first_broken(report::RULES, &self.report));
         match broken {
             None => Ok(()),
             Some((key, value, what)) => Err(ConfigError::Value { path: path.to_owned(), key, value, what }),

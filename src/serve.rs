@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use tokio::sync::{oneshot, watch};
@@ -14,10 +15,12 @@ use crate::clock::now;
 use crate::config::{Config, HttpConfig};
 use crate::daemon::books::{NODE_TIMES_SETTING, USAGE_SETTING};
 use crate::daemon::context::{CONTROL_SETTING, Context, Services};
+use crate::daemon::doors::VOUCHED_AT_ONCE;
 use crate::daemon::lanes::Queues;
 use crate::daemon::orders::ORDERS_AT_ONCE;
+use crate::daemon::passes::SESSIONS_SETTING;
 use crate::daemon::state::{Errands, State};
-use crate::daemon::{executor, forests, lead, privacy, rounds, switches, ticks};
+use crate::daemon::{executor, forests, lead, notices, privacy, rounds, switches, ticks};
 use crate::http::{self, Room};
 use crate::model::{Control, EndedJob, JobId, Lend, NodeName};
 use crate::round::{ENDED_TO_LEARN_FROM, GAPS_TO_LEARN_FROM};
@@ -25,7 +28,7 @@ use crate::slurm::identity;
 use crate::slurm::rest::RestSlurm;
 use crate::slurm::{PlacesSlurm, SlurmApi};
 use crate::store::{self, LeadStanding, Store};
-use crate::timeline::{HOLDS_SECS, HOUR_SECS, Hour};
+use crate::timeline::{HOLDS_SECS, HOUR_SECS, Hour, hour_of};
 
 /// Descriptors that are not for connections: the store, slurmrestd, programs and their pipes.
 const FILES_FOR_OURSELVES: u32 = 256;
@@ -37,7 +40,7 @@ const FILES_FOR_OURSELVES: u32 = 256;
 pub async fn serve(config: Config) -> anyhow::Result<()> {
     let stop = told_to_stop();
     let listen = config.daemon.listen.clone();
-    let room = room(&config.http);
+    let room = room(&config.http, if config.web.socket.as_os_str().is_empty() { 0 } else { VOUCHED_AT_ONCE });
     let listener = tokio::net::TcpListener::bind(&listen)
         .await
         .with_context(|| format!("cannot listen on {listen}"))?
@@ -56,17 +59,21 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     );
     let told = switches::begin(&context).await;
     let server = http::serve(listener, http::router(context.clone()), room, stopped(stop.clone()));
+    let web = http::proxy::listen(&context.config.web).await?;
+    let web = http::proxy::serve(web, context.clone(), stopped(stop.clone()));
     // Whoever leads no more stops at once: they end with this set.
     let mut writers = JoinSet::new();
     writers.spawn(rounds::run(context.clone()));
     writers.spawn(executor::run(context.clone(), queues));
     tokio::select! {
         result = server => result.context("the HTTP server failed")?,
+        result = web => result.context("the server on web.socket failed")?,
         Some(ended) = writers.join_next() => ended.context("the daemon broke")?,
         () = ticks::run(context.clone()) => {}
         () = privacy::keep(context.clone()) => {}
         () = switches::keep(context.clone(), told) => {}
         () = forests::keep(context.clone()) => {}
+        () = notices::tell(&context.notices, &context.config.notify) => {}
         why = lead::keep(&context) => {
             return Err(why).context("this daemon leads no more, or cannot be sure of it: it ends");
         }
@@ -98,9 +105,12 @@ async fn context(config: Config, store: Arc<dyn Store>) -> anyhow::Result<(Conte
     let errands = restore(&mut state, store.as_ref()).await.context("cannot read the store")?;
     let leads = state.fleet.machines().filter_map(|m| Some((m.job, m.lead_node()?.clone()))).collect();
     let slurm = lending(slurm, &config, leads);
+    let sessions = store.setting(SESSIONS_SETTING).await.context("cannot read the store")?;
     // Until the first look somebody may wait.
     let services = Services { slurm, store, identity };
     let (context, queues) = Context::new(services, state, LeadStanding::Watched, now());
+    context.notices.leads(now());
+    sessions.iter().for_each(|text| context.doors.sessions.load(text, Instant::now(), now()));
     context.run_errands(errands);
     Ok((context, queues))
 }
@@ -132,6 +142,8 @@ async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store:
     let usage = store.setting(USAGE_SETTING).await?;
     usage.iter().for_each(|text| state.scene.turns_mut().usage.load(text));
     resume_hour(state, store).await?;
+    let hour = hour_of(now());
+    state.chronicle.resume_spending(store.spent(hour, hour + HOUR_SECS).await?);
     state.fleet.orders.refill(first_order);
     let out = state.fleet.restore(leads, now());
     Ok(state.absorb(out, now()))
@@ -188,10 +200,12 @@ async fn answer_meanwhile(
     anyhow::bail!("the HTTP server ended")
 }
 
-/// How many connections there may be: as many as the configuration says, and descriptors allow.
-fn room(config: &HttpConfig) -> Room {
+/// How many connections there may be, beside those of the site's web server: as many as the configuration
+/// says, and descriptors allow.
+fn room(config: &HttpConfig, vouched: usize) -> Room {
     let files = raise_open_files();
-    let connections = config.max_connections.min(files.saturating_sub(FILES_FOR_OURSELVES).max(1));
+    let kept = FILES_FOR_OURSELVES + vouched as u32;
+    let connections = config.max_connections.min(files.saturating_sub(kept).max(1));
     if connections < config.max_connections {
         tracing::warn!(
             "{files} open files are allowed: {connections} connections at a time instead of {} \

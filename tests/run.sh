@@ -5,8 +5,10 @@ set -euo pipefail
 HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 REPOSITORY=$(cd "$HERE/.." && pwd)
 MINICLUSTER=$REPOSITORY/slurm/minicluster/minicluster
-PROMTOOL=${XDG_CACHE_HOME:-$HOME/.cache}/infill/promtool
-readonly HERE REPOSITORY MINICLUSTER PROMTOOL
+TOOLS=${XDG_CACHE_HOME:-$HOME/.cache}/infill
+readonly HERE REPOSITORY MINICLUSTER TOOLS
+# The tests of the page have axe-core look at it.
+export INFILL_AXE=$TOOLS/axe.min.js
 
 usage() {
     cat <<'END_OF_USAGE'
@@ -17,6 +19,7 @@ Usage: tests/run.sh [ARG…]
        tests/run.sh --soak [MINUTES [NAME]]
        tests/run.sh --preemption [SECONDS [NAME]]
        tests/run.sh --pauses
+       tests/run.sh --page
 
 Without arguments: rustfmt, shellcheck, promtool on the alerts, clippy, the tests of the Python package and the
 examples, unit tests, and the integration tests on a real Slurm cluster, which they start themselves. A few of these
@@ -27,7 +30,7 @@ target/sites.json. As many at a time as INFILL_TEST_CLUSTERS says (2). --soak: o
 15 s for so many minutes (90); the daemon's memory, descriptors and tables must stay flat. --preemption: the same main
 queue without infill, over plain jobs that end when they are told to: how late Slurm alone makes it. What is random follows
 from INFILL_SEED, which is printed. --pauses: how long PyTorch pauses over changes of each kind, with a restart and without;
-ends with a table, and target/pauses.json.
+ends with a table, and target/pauses.json. --page: how quick the page is on 10,000 nodes, in a browser, optimised.
 Otherwise, with arguments: only `cargo test --locked ARG…`, so that tests/run.sh FILTER runs the tests whose names hold FILTER.
 
 INFILL_TEST_RELEASE=sid runs the integration tests on the newest Slurm; tests/it/main.rs names the other variables.
@@ -57,7 +60,7 @@ check() {
 # Scripts are found by their first line, whatever their names.
 check_shell() {
     local scripts
-    mapfile -t scripts < <(git ls-files | xargs -d '\n' grep -lIE -m1 '^#!.*\bbash$|^# shellcheck shell=bash$')
+    mapfile -t scripts < <(git ls-files | xargs -d '\n' grep -lIE -m1 '^#!.*\b(ba)?sh$|^# shellcheck shell=bash$')
     shellcheck -x "${scripts[@]}"
 }
 
@@ -66,8 +69,8 @@ build_root() { "$MINICLUSTER" build; }
 
 # Each alert fires and clears.
 check_alerts() {
-    "$PROMTOOL" check rules contrib/prometheus/infill.rules.yml >/dev/null &&
-        "$PROMTOOL" test rules contrib/prometheus/infill.test.yml
+    "$TOOLS/promtool" check rules contrib/prometheus/infill.rules.yml >/dev/null &&
+        "$TOOLS/promtool" test rules contrib/prometheus/infill.test.yml
 }
 
 # In a small cluster: there, Python is recent and has PyTorch.
@@ -130,6 +133,10 @@ run_pauses() {
     check "pauses" cargo test --locked --test it -- --ignored --nocapture --exact pauses::how_long_changes_take
 }
 
+run_page() {
+    check "page" cargo test --locked --release --test it -- --ignored --nocapture --exact page_speed::how_quick_the_page_is
+}
+
 main() {
     case ${1-} in
     -h | --help)
@@ -139,7 +146,7 @@ main() {
     esac
     cd "$REPOSITORY"
     PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
-    check "set-up" "$HERE/setup.sh" --tests --promtool "$PROMTOOL"
+    check "set-up" "$HERE/setup.sh" --tests --tools "$TOOLS"
     if (($#)); then
         check "cluster root" build_root
         case $1 in
@@ -147,6 +154,7 @@ main() {
         --soak) run_soak "${@:2}" ;;
         --preemption) run_preemption "${@:2}" ;;
         --pauses) run_pauses ;;
+        --page) run_page ;;
         *) check "cargo test $*" cargo test --locked "$@" ;;
         esac
         return

@@ -11,10 +11,10 @@ usage() {
     cat <<'END_OF_USAGE'
 setup.sh: installs what infill needs to be built and tried on this machine, and builds it
 
-Usage: tests/setup.sh [--tests] [--promtool FILE] [--no-build]
+Usage: tests/setup.sh [--tests [--tools DIR]] [--no-build]
 
-  --tests      also what the tests need: shellcheck, PostgreSQL's programs, rustfmt, clippy
-  --promtool   also Prometheus' promtool, as this file
+  --tests      also what the tests need: shellcheck, PostgreSQL's programs, Chromium, rustfmt, clippy
+  --tools      also, in this folder, Prometheus' promtool and axe-core, which looks for what keeps people out of a page
   --no-build   only install
 
 Needs root on Debian 12 or 13, Rust (cargo), and apt sources that work.
@@ -37,6 +37,9 @@ readonly NEEDS=(
 readonly TEST_NEEDS=(
     "shellcheck command -v shellcheck"
     "postgresql has_postgres"
+    "python3-pip python3 -m pip --version"
+    "chromium command -v chromium"
+    "chromium-driver command -v chromedriver"
 )
 
 # A package list older than this may name files that the archive no longer has.
@@ -95,7 +98,6 @@ refresh_lists() {
 install_promtool() (
     file=$1
     [[ ! -x $file ]] || return 0
-    mkdir -p "${file%/*}"
     if command -v promtool >/dev/null; then
         ln -sf "$(command -v promtool)" "$file"
         return
@@ -108,6 +110,19 @@ install_promtool() (
     apt-get download -qq prometheus >/dev/null 2>&1 || die "apt-get could not fetch prometheus, whose promtool tests the alerts"
     dpkg-deb -x prometheus_*.deb .
     mv usr/bin/promtool "$file"
+)
+
+# The script alone, out of a Python package that ships it.
+install_axe() (
+    file=$1
+    [[ ! -s $file ]] || return 0
+    say "fetching axe-core"
+    dir=$(mktemp -d)
+    trap 'rm -rf --one-file-system "$dir"' EXIT
+    cd "$dir"
+    python3 -m pip download --quiet --no-deps axe-playwright-python==0.1.8 >/dev/null || die "pip could not fetch axe-playwright-python"
+    python3 -m zipfile -e ./*.whl .
+    mv axe_playwright_python/axe.min.js "$file"
 )
 
 find_cargo() {
@@ -137,12 +152,12 @@ build() {
 }
 
 main() {
-    local with_tests=no with_build=yes promtool=
+    local with_tests=no with_build=yes tools=
     while (($#)); do
         case $1 in
         --tests) with_tests=yes ;;
-        --promtool)
-            promtool=$(realpath -m -- "${2:?"--promtool wants a file"}")
+        --tools)
+            tools=$(realpath -m -- "${2:?"--tools wants a folder"}")
             shift
             ;;
         --no-build) with_build=no ;;
@@ -164,7 +179,11 @@ main() {
         install_packages "${TEST_NEEDS[@]}"
         install_rust_components
     fi
-    [[ -z $promtool ]] || install_promtool "$promtool"
+    if [[ -n $tools ]]; then
+        mkdir -p "$tools"
+        install_promtool "$tools/promtool"
+        install_axe "$tools/axe.min.js"
+    fi
     [[ $with_build = no ]] || build
 }
 

@@ -76,6 +76,11 @@ def infill_status() -> dict[str, Any] | None:
         return None
 
 
+def infill_report(since: float, until: float) -> dict[str, Any]:
+    """`infill report --json` of this time."""
+    return json.loads(run(["infill", "report", "--since", str(int(since)), "--until", str(int(until)), "--json"]))
+
+
 def wait_for(condition: Callable[[], bool], deadline: float, interval_secs: float = 1.0) -> bool:
     """Waits until `condition` holds; false if it does not before `deadline` (time.time())."""
     while not condition():

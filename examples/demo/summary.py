@@ -134,9 +134,17 @@ def _malleable_job(id: int, name: str, facts: Facts) -> dict[str, Any]:
     }
 
 
+# How far apart two sums of the same accounting may be: times are whole seconds.
+SAME = 0.01
+
+
 def problems(document: Mapping[str, Any]) -> list[str]:
     """What did not go well, each a sentence."""
     found = []
+    held = sum(job["held_node_seconds"] for job in document["malleable_jobs"])
+    reported = document.get("reported_node_seconds")
+    if reported is not None and abs(reported - held) > SAME * held:
+        found.append(f"infill report tells of {reported:.0f} node-seconds of malleable jobs, accounting of {held:.0f}")
     for job in document["malleable_jobs"]:
         if (job["state"], job["exit_code"]) != ("COMPLETED", 0):
             found.append(f"malleable job {job['id']} ({job['name']}) ended {job['state']}, exit {job['exit_code']}")

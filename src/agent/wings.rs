@@ -241,7 +241,7 @@ impl Submitter {
             let name = shlex::try_quote(&name).map_err(quoted)?;
             script += &format!("(: >>{name}) 2>/dev/null && exec {opens}{name}{also}\n");
         }
-        Ok(script + watcher::LINES + &format!("exec {line}\n"))
+        Ok(format!("{script}{}exec {line}\n", watcher::LINES))
     }
 }
 

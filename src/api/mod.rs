@@ -5,26 +5,38 @@
 
 mod agent;
 mod document;
+mod explain;
+mod figures;
 pub mod headers;
 mod history;
 mod operator;
 mod profiles;
+mod report;
 mod rounds;
 pub mod routes;
+mod timeline;
+mod web;
 
 pub use agent::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
 pub use document::{ErrorBody, SCHEMA};
+pub use explain::{ExplainQuery, ExplainView};
+pub use figures::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS};
 pub use history::{EndedTaken, ImportEndedRequest, MAX_ENDED};
 pub use operator::{
     ControlRequest, EndView, Generations, Hidden, IdleShare, JobView, LengthsView, NodeFailure, NodeKind,
-    NodeView, PlanView, RoundView, Status,
+    NodeView, PlanView, RoundView, Status, StatusQuery,
 };
 pub use profiles::{
     Counted, CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED,
-    MAX_PROFILES, ProfileView, ProfilesView,
+    MAX_PROFILES, ProfileFigureQuery, ProfileView, ProfilesView,
 };
+pub use report::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, UsesView};
 pub use rounds::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView};
 pub use routes::daemon_urls;
+pub use timeline::{
+    LONGEST_TIMELINE_SECS, MOST_CELLS, MOST_PIXELS, NodeRow, TimelineQuery, TimelineRows, TimelineView,
+};
+pub use web::{LINK_PURPOSE, Link, LinkRequest, Session, SessionRequest};
 
 /// Values that messages carry.
 pub use crate::model::{AgentEvent, Control, Credential, Directive, Mode, Opening, Secret, hello_payload};

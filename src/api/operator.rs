@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Control, Credential, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, Report,
-    UnixTime,
+    Control, Credential, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, ProfileKey,
+    Report, UnixTime, UserId,
 };
 
 /// An administrator's order: `POST /v1/control`. The credential's purpose is `control`.
@@ -20,6 +20,21 @@ pub struct ControlRequest {
     pub control: Control,
 }
 
+/// What of `GET /v1/status` is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct StatusQuery {
+    /// Whether its nodes are.
+    #[serde(default = "yes")]
+    pub nodes: bool,
+    /// Whether that will do which others were told since the last look at Slurm.
+    #[serde(default)]
+    pub shared: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
 /// `GET /v1/status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
@@ -31,6 +46,9 @@ pub struct Status {
     pub slurm: Option<String>,
     /// REST version in use, such as `v0.0.42`.
     pub rest: Option<String>,
+    /// The number of the user that the daemon runs as; `None` of an older daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_as: Option<UserId>,
     /// Mode from the configuration.
     pub mode: Mode,
     /// Order of an administrator.
@@ -216,6 +234,9 @@ pub struct JobView {
     /// Why its turn comes when it does: what is expected of its length, and what its owner has had.
     #[serde(default)]
     pub turn: String,
+    /// The profile that it measures, on its usual type of nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileKey>,
     /// Its execution plans on the nodes that it has, where it holds any and has several: the one
     /// that it runs, and then the best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -46,6 +46,20 @@ pub struct CurveRow {
     pub high: f64,
 }
 
+/// `GET /v1/profiles/figure`, with all of the profile's key as the query.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProfileFigureQuery {
+    /// Of which profile.
+    #[serde(flatten)]
+    pub key: ProfileKey,
+    /// On how many nodes a job of it is now.
+    #[serde(default)]
+    pub at: Option<u32>,
+    /// Its samples a second there.
+    #[serde(default)]
+    pub rate: Option<f64>,
+}
+
 /// Most rows of a profile's history that one answer lists.
 pub const MAX_HISTORY: u32 = 100;
 

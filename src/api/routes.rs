@@ -26,6 +26,36 @@ pub const PROFILES: &str = "/v1/profiles";
 /// What was measured for one profile (`GET`).
 pub const PROFILE_HISTORY: &str = "/v1/profiles/history";
 
+/// What nodes were used for over time (`GET`).
+pub const TIMELINE: &str = "/v1/timeline";
+
+/// Drawings over time (`GET`), as a pattern.
+pub const FIGURE: &str = "/v1/figures/{kind}";
+
+/// Why a job or a node has what it has, in words (`GET`), as a pattern.
+pub const EXPLAIN: &str = "/v1/explain/{subject}";
+
+/// A profile's curve as a drawing (`GET`).
+pub const PROFILE_FIGURE: &str = "/v1/profiles/figure";
+
+/// What came of lending idle nodes, in numbers (`GET`).
+pub const REPORT: &str = "/v1/report";
+
+/// The page (`GET`).
+pub const PAGE: &str = "/";
+
+/// Its script (`GET`).
+pub const PAGE_SCRIPT: &str = "/page.js";
+
+/// Its style (`GET`).
+pub const PAGE_STYLE: &str = "/page.css";
+
+/// Makes a link to the page (`POST`).
+pub const WEB_LINKS: &str = "/v1/web/links";
+
+/// Opens a session by a link (`POST`).
+pub const WEB_SESSIONS: &str = "/v1/web/sessions";
+
 /// Deletes profiles (`POST`).
 pub const FORGET_PROFILES: &str = "/v1/profiles/forget";
 

@@ -6,7 +6,7 @@ use clap::{ArgAction, Parser, Subcommand};
 
 use super::{
     advise, collectives, config, doctor, exit, explain, gaps, generate, history, jobs, nodes, plan, plans,
-    profiles, rounds, simulate, status,
+    profiles, report, rounds, simulate, status,
 };
 use crate::agent;
 
@@ -47,6 +47,8 @@ pub enum Command {
     OwnNode(agent::OwnNodeArgs),
     /// Show how things stand, once or as a picture that moves
     Status(status::StatusArgs),
+    /// Print a link to a page that shows nodes and jobs in a browser
+    Web,
     /// List the gaps: nodes that the main queue does not use, and until when; or show how long those of a log
     /// last
     Gaps(gaps::GapsArgs),
@@ -58,6 +60,9 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// List the rounds that are over: what was planned, and how well
     Rounds(rounds::RoundsArgs),
+    /// Show what came of lending idle nodes: main jobs' waits, node-hours, whose they were, and what became
+    /// of them
+    Report(report::ReportArgs),
     /// Say why a job or a node has what it has, or had what it had
     Explain(explain::ExplainArgs),
     /// Show how jobs scale: what was measured of them, and the curves that follow
@@ -123,6 +128,9 @@ mod tests {
             "infill run -- python train.py --config x -h",
             "infill status --watch --interval 2 --url http://x:1",
             "infill jobs -h -o %i -u alice,bob -j 1,2 -n n1",
+            "infill web",
+            "infill report --month 2026-10 --by user --csv",
+            "infill report --since now-7days --json",
             "infill gaps -a --json",
             "infill nodes -n n1 --json",
             "infill gaps --log kth.swf.gz --log-format swf --procs-per-node 2 --nodes 100 --json",
@@ -164,6 +172,36 @@ mod tests {
             "infill doctor --json -vv",
         ] {
             assert_eq!(kind(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_guides_name_in_passing_is_there() {
+        let guides = [
+            include_str!("../../README.md"),
+            include_str!("../../docs/users.md"),
+            include_str!("../../docs/administrators.md"),
+            include_str!("../../docs/reference.md"),
+            include_str!("../../slurm/README.md"),
+            include_str!("../../contrib/python/README.md"),
+        ];
+        let named = guides.iter().flat_map(|text| text.split('`').skip(1).step_by(2));
+        let named: Vec<String> = named
+            .filter(|words| words.starts_with("infill "))
+            .map(|words| {
+                let quoted = |(i, part): (usize, &str)| {
+                    if i % 2 == 1 { part.replace(' ', "_") } else { part.to_owned() }
+                };
+                let words: String =
+                    words.replace(['[', ']'], "").split('\'').enumerate().map(quoted).collect();
+                words.split_whitespace().collect::<Vec<_>>().join(" ")
+            })
+            .collect();
+        assert!(named.len() > 40, "{named:?}");
+        for line in named {
+            let wrong =
+                matches!(kind(&line), Some(ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument));
+            assert!(!wrong, "{line}: {:?}", kind(&line));
         }
     }
 

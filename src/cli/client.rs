@@ -127,6 +127,11 @@ impl Client {
         Ok(Client { daemons, http, passes: Mutex::default() })
     }
 
+    /// The URL of the daemon that answered last.
+    pub fn answering(&self) -> &str {
+        self.daemons.url()
+    }
+
     /// The daemons' URLs.
     pub fn url(&self) -> String {
         self.daemons.urls().join(",")

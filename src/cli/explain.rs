@@ -1,17 +1,15 @@
 //! `infill explain`: why a job or a node has what it has.
 
 use clap::Args;
-use serde::Serialize;
 
 use super::client::{Client, ClientError};
 use super::exit::{CommandResult, Exit};
 use super::output::{self, When};
-use super::percent;
 use super::session::Session;
-use super::{gaps, jobs, plan, values};
-use crate::api::{Generations, JobView, NodeView, PlanView, RoundView, SCHEMA, Status, routes};
-use crate::model::{JobId, UnixTime, hostlist, of_the_last_job};
-use crate::store::GenerationRecord;
+use super::values;
+use crate::api::{Generations, RoundView, Status, routes};
+use crate::model::{GenerationRecord, JobId, UnixTime, of_the_last_job};
+use crate::words::explain;
 
 /// Flags of `infill explain`.
 #[derive(Clone, Debug, Args)]
@@ -28,42 +26,26 @@ pub struct ExplainArgs {
     json: bool,
 }
 
-/// `infill explain --json`: what is known of one job or node.
-#[derive(Serialize)]
-struct Explanation {
-    schema: u32,
-    /// The moment that was asked for. The job and the node, which are as they are now, are left out then.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at: Option<UnixTime>,
-    job: Option<JobView>,
-    node: Option<NodeView>,
-    round: Option<RoundView>,
-    generations: Vec<GenerationRecord>,
-}
-
-/// Generations that are listed; older ones are in the JSON.
-const SHOWN_GENERATIONS: usize = 10;
-
 /// Runs `infill explain`.
 pub async fn run(args: ExplainArgs, session: &Session) -> CommandResult {
     let client = session.client()?;
     let status: Status = client.get(routes::STATUS).await?;
     let job = args.subject.parse().ok().map(JobId);
     let generations = match job {
-        Some(id) => generations(&client, lead_of(id, &status)).await?,
+        Some(id) => generations(&client, explain::lead_of(id, &status)).await?,
         None => vec![],
     };
     let explanation = match args.at {
         None => {
             let round: Option<RoundView> = found(client.get(routes::ROUND).await)?;
             match job {
-                Some(id) => of_job(id, &status, round, of_the_last_job(generations)),
-                None => of_node(&args.subject, status, round),
+                Some(id) => explain::of_job(id, &status, round, of_the_last_job(generations)),
+                None => explain::of_node(&args.subject, status, round),
             }
         }
         Some(at) => {
             let round: RoundView = client.get(&routes::round_at(at)).await?;
-            of_moment(at, &args.subject, &status, round, generations)
+            explain::of_moment(at, &args.subject, &status, round, generations)
         }
     };
     let Some(explanation) = explanation else {
@@ -72,14 +54,9 @@ pub async fn run(args: ExplainArgs, session: &Session) -> CommandResult {
     if args.json {
         output::print_json(&explanation)?;
     } else {
-        output::print(&show(&explanation, &args.subject, When::now()))?;
+        output::print(&explain::lines(&explanation, &args.subject, When::now()).join("\n"))?;
     }
     Ok(Exit::Ok.code())
-}
-
-/// A wing is explained by its lead.
-fn lead_of(id: JobId, status: &Status) -> JobId {
-    status.jobs.iter().find(|j| j.wings.contains(&id)).map_or(id, |j| j.job)
 }
 
 async fn generations(client: &Client, id: JobId) -> Result<Vec<GenerationRecord>, ClientError> {
@@ -93,351 +70,5 @@ fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
         Ok(document) => Ok(Some(document)),
         Err(ClientError::NotFound(_)) => Ok(None),
         Err(other) => Err(other),
-    }
-}
-
-/// Reduces the round to what concerns `keeps_job` and `keeps_node`.
-fn reduce(
-    mut round: RoundView,
-    keeps_job: impl Fn(JobId) -> bool,
-    keeps_node: impl Fn(&crate::model::NodeVerdict) -> bool,
-) -> RoundView {
-    round.plan.jobs.retain(|j| keeps_job(j.job));
-    round.report.jobs.retain(|j| keeps_job(j.job));
-    round.report.nodes.retain(keeps_node);
-    round
-}
-
-fn of_job(
-    id: JobId,
-    status: &Status,
-    round: Option<RoundView>,
-    generations: Vec<GenerationRecord>,
-) -> Option<Explanation> {
-    let id = lead_of(id, status);
-    let job = status.jobs.iter().find(|j| j.job == id).cloned();
-    let round = round.map(|r| reduce(r, |j| j == id, |n| n.job == Some(id)));
-    let judged = round.as_ref().is_some_and(|r| !r.report.jobs.is_empty());
-    (job.is_some() || judged || !generations.is_empty()).then_some(Explanation {
-        schema: SCHEMA,
-        at: None,
-        job,
-        node: None,
-        round,
-        generations,
-    })
-}
-
-fn of_node(name: &str, status: Status, round: Option<RoundView>) -> Option<Explanation> {
-    let node = status.nodes.into_iter().find(|n| n.node.as_str() == name)?;
-    let round = round.map(|r| reduce(r, |j| Some(j) == node.job, |n| n.node == node.node));
-    Some(Explanation { schema: SCHEMA, at: None, job: None, node: Some(node), round, generations: vec![] })
-}
-
-/// What the round that was the last one at this moment said of a job or a node. `None` for what neither it
-/// nor the present knows.
-fn of_moment(
-    at: UnixTime,
-    subject: &str,
-    status: &Status,
-    round: RoundView,
-    mut generations: Vec<GenerationRecord>,
-) -> Option<Explanation> {
-    generations.retain(|g| g.started_at <= at);
-    let generations = of_the_last_job(generations);
-    let told = match subject.parse().ok().map(JobId) {
-        Some(id) => of_job(id, status, Some(round), generations)?,
-        None => {
-            let judged = round.report.nodes.iter().find(|n| n.node.as_str() == subject).cloned();
-            if judged.is_none() && !status.nodes.iter().any(|n| n.node.as_str() == subject) {
-                return None;
-            }
-            let job = judged.and_then(|n| n.job);
-            let round = reduce(round, |j| Some(j) == job, |n| n.node.as_str() == subject);
-            Explanation { schema: SCHEMA, at: None, job: None, node: None, round: Some(round), generations }
-        }
-    };
-    Some(Explanation { at: Some(at), job: None, node: None, ..told })
-}
-
-fn show(explanation: &Explanation, subject: &str, when: When) -> String {
-    let mut lines = match (explanation.at, &explanation.job, &explanation.node) {
-        (Some(at), ..) => {
-            let kind = if subject.parse::<u32>().is_ok() { "job" } else { "node" };
-            vec![format!("{kind} {subject} at {}", when.clock(at))]
-        }
-        (None, Some(job), _) => job_lines(job),
-        (None, None, Some(node)) => node_lines(node, when),
-        (None, None, None) => vec![format!("job {subject} is not among the malleable jobs any more")],
-    };
-    lines.push(String::new());
-    lines.extend(match &explanation.round {
-        Some(round) => {
-            round_lines(round, if explanation.at.is_some() { "round of" } else { "last round," }, when)
-        }
-        None => vec!["no round yet".to_owned()],
-    });
-    lines.extend(generation_lines(&explanation.generations, when));
-    lines.join("\n")
-}
-
-fn job_lines(job: &JobView) -> Vec<String> {
-    let nodes = match job.nodes.as_slice() {
-        [] => "no node".to_owned(),
-        [lead] => format!("1 node: {lead}"),
-        nodes => format!("{} nodes: {} (lead on {})", nodes.len(), hostlist::compress(nodes), nodes[0]),
-    };
-    let mut lines = vec![
-        format!("job {} ({}) of {}: {}", job.job, job.name, jobs::filled(&job.user), job.state),
-        match job.own {
-            0 => format!("may have {} nodes; has {nodes}", job.sizes),
-            own => format!(
-                "may have {} nodes, of which {own} are a main job's own and count as one in a plan; has {nodes}",
-                job.sizes
-            ),
-        },
-        format!(
-            "generation {}; {} rescales ({} killed past the grace time), {} restarts after failures",
-            job.generation, job.rescales, job.kills, job.restarts
-        ),
-    ];
-    let mut progress = vec![format!("{} samples", output::number(job.samples))];
-    progress.extend(job.rate.map(|r| format!("{}/s", output::number(r))));
-    progress.extend(job.efficiency.map(|e| format!("{} of proportional scaling", percent::whole(e))));
-    progress.extend(job.step.map(|s| format!("step {s}")));
-    progress.extend(job.loss.map(|l| format!("loss {l}")));
-    lines.push(match (job.samples > 0.0, job.step) {
-        (false, None) => "no progress reported".to_owned(),
-        _ => format!("progress: {}", progress.join(", ")),
-    });
-    lines.extend(job.shortage.as_ref().map(|why| format!("short of nodes: {why}")));
-    lines.extend((!job.advice.is_empty()).then(|| format!("advice: {}", job.advice)));
-    lines.extend(job.ends.as_ref().map(|ends| format!("ends: in {}", jobs::ends_in_words(ends))));
-    lines.extend((!job.turn.is_empty()).then(|| format!("turn: {}", job.turn)));
-    lines.extend((!job.changing.is_empty()).then(|| format!("changing: {}", job.changing)));
-    lines.extend(job.plans.iter().map(|plan| plan_line(plan, &job.plans)));
-    lines.extend((!job.leaving.is_empty()).then(|| format!("leaving: {}", job.leaving)));
-    lines
-}
-
-/// What an execution plan gives on the nodes that the job has, compared with the one that it runs.
-fn plan_line(plan: &PlanView, all: &[PlanView]) -> String {
-    let next = all.iter().find(|p| !p.runs && p.rate.is_some());
-    let which = match next {
-        _ if plan.runs => "runs with plan",
-        Some(next) if next.plan == plan.plan => "next best plan",
-        _ => "plan",
-    };
-    let mut line = format!("{which} {}: ", plan.plan.0);
-    match (plan.rate, &plan.lacks) {
-        (Some(rate), _) => line += &format!("{} samples/s", output::number(rate)),
-        (None, lacks) => line += lacks.as_deref().unwrap_or("nothing is known of it"),
-    }
-    if let Some(share) = plan.share.filter(|_| !plan.runs) {
-        line += &format!(", {} of that", percent::whole(share));
-    }
-    if plan.rate.is_some() && !plan.is_measured {
-        line += ", never measured there: a guess";
-    }
-    line
-}
-
-fn node_lines(node: &NodeView, when: When) -> Vec<String> {
-    let mut lines =
-        vec![format!("node {} ({}): {}, {}", node.node, node.node_type, gaps::kind(node.kind), node.state)];
-    let at = |t: UnixTime| format!("{} (in {})", when.clock(t), when.until(t));
-    lines.extend(node.job.map(|j| format!("held by malleable job {j}")));
-    lines.extend(node.main_job.map(|j| format!("main job {j} runs on it")));
-    lines.extend(node.idle.map(|i| format!("idle beside it: {}", gaps::idle_share(i))));
-    lines.extend(node.since.map(|t| format!("a gap since {} ({} ago)", when.clock(t), when.ago(t))));
-    lines.extend(node.window_end.map(|t| {
-        let by = node.wanted_by.as_deref().map(|w| format!(" by {w}")).unwrap_or_default();
-        format!("wanted back{by} at {}", at(t))
-    }));
-    lines.extend(node.usable_until.map(|t| format!("the planner counts on it until {}", at(t))));
-    lines.extend(node.why.as_ref().map(|w| format!("refused: {w}")));
-    lines
-}
-
-fn round_lines(round: &RoundView, which: &str, when: When) -> Vec<String> {
-    let acted = if round.acting { "carried out" } else { "not carried out" };
-    let at = round.report.at;
-    let mut lines = vec![format!("{which} {} ({} ago, {acted}):", when.clock(at), when.ago(at))];
-    for verdict in &round.report.jobs {
-        let change = format!("job {}: had {}, gets {}", verdict.job, verdict.had, verdict.gets);
-        lines.push(format!("  {change}: {}", verdict.words()));
-        let forecast = round.plan.job(verdict.job).filter(|p| !p.forecast.is_empty());
-        lines.extend(forecast.map(|p| format!("  forecast: {}", plan::forecast(p, when))));
-    }
-    lines.extend(round.report.nodes.iter().map(|n| format!("  node {}: {}", n.node, n.why)));
-    lines.extend(round.report.notes.iter().map(|n| format!("  note: {n}")));
-    if lines.len() == 1 {
-        lines.push("  nothing was said of it".to_owned());
-    }
-    lines
-}
-
-fn generation_lines(generations: &[GenerationRecord], when: When) -> Vec<String> {
-    if generations.is_empty() {
-        return vec![];
-    }
-    let mut lines = vec![String::new(), "generations, newest first:".to_owned()];
-    for g in generations.iter().rev().take(SHOWN_GENERATIONS) {
-        let (at, nodes) = (when.clock(g.started_at), hostlist::compress(&g.nodes));
-        lines.push(format!("  {:>3}  {at}  {} on {nodes}: {}", g.generation, g.nodes.len(), g.why));
-    }
-    let hidden = generations.len().saturating_sub(SHOWN_GENERATIONS);
-    lines.extend((hidden > 0).then(|| format!("  and {hidden} older (--json lists all)")));
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::samples::{self, NOW};
-    use crate::model::{ExecPlan, NodeName};
-
-    fn generation(number: u64) -> GenerationRecord {
-        GenerationRecord {
-            job: JobId(101),
-            generation: number,
-            started_at: NOW + (60 * number as i64 - 600),
-            nodes: vec![NodeName::from("n1"), NodeName::from("n2")],
-            why: "grown".to_owned(),
-        }
-    }
-
-    #[test]
-    fn a_running_job() {
-        let all = (1..=12).map(generation).collect();
-        let told = of_job(JobId(101), &samples::status(), Some(samples::round()), all).unwrap();
-        insta::assert_snapshot!(show(&told, "101", samples::when()), @r"
-        job 101 (train-101) of alice: running
-        may have 1-8 nodes; has 2 nodes: n[1-2] (lead on n1)
-        generation 3; 2 rescales (0 killed past the grace time), 0 restarts after failures
-        progress: 1.23M samples, 812/s, 87% of proportional scaling, step 4200, loss 1.25
-        advice: curve from 3 sizes; 8 nodes will be tried
-        ends: in 40:00 at its present rate, most likely 25:00 to 1:23:20: known well
-        turn: index 0.75 (chances to end an hour of one node's work): 2:30:00 of such work, as jobs like it did; 1:10:00 done; its owner has had 3.0 node-hours lately
-        changing: restarts: 7.5 s to grow, 5.0 s to shrink, 11 s to start
-        leaving: leaves a node 20 s before the main queue wants it: 4 s are allowed for saving, by its last 5 stops
-
-        last round, 22:10:17 (0:00 ago, carried out):
-          job 101: had 2, gets 2: growing to 3 costs 18 s and gains 12 s
-          forecast: 2 until 22:25:17, 1 until 22:40:02
-          node n1: kept
-          node n2: kept
-          note: backfill's plan was cut short
-
-        generations, newest first:
-           12  22:12:17  2 on n[1-2]: grown
-           11  22:11:17  2 on n[1-2]: grown
-           10  22:10:17  2 on n[1-2]: grown
-            9  22:09:17  2 on n[1-2]: grown
-            8  22:08:17  2 on n[1-2]: grown
-            7  22:07:17  2 on n[1-2]: grown
-            6  22:06:17  2 on n[1-2]: grown
-            5  22:05:17  2 on n[1-2]: grown
-            4  22:04:17  2 on n[1-2]: grown
-            3  22:03:17  2 on n[1-2]: grown
-          and 2 older (--json lists all)
-        ");
-    }
-
-    #[test]
-    fn why_this_plan() {
-        let plan = |name: &str, rate: Option<f64>, is_measured, lacks: Option<&str>| PlanView {
-            plan: ExecPlan(name.to_owned()),
-            runs: name == "ddp",
-            rate,
-            share: rate.map(|rate| rate / 800.0),
-            is_measured,
-            lacks: lacks.map(str::to_owned),
-        };
-        let plans = [
-            plan("ddp", Some(800.0), true, None),
-            plan("zero3", Some(600.0), true, None),
-            plan("tp2", Some(300.0), false, None),
-            plan("pp4", None, false, Some("cannot have so many nodes")),
-        ];
-        let lines: Vec<String> = plans.iter().map(|p| plan_line(p, &plans)).collect();
-        insta::assert_snapshot!(lines.join("\n"), @r"
-        runs with plan ddp: 800 samples/s
-        next best plan zero3: 600 samples/s, 75% of that
-        plan tp2: 300 samples/s, 38% of that, never measured there: a guess
-        plan pp4: cannot have so many nodes
-        ");
-    }
-
-    #[test]
-    fn a_wing_is_explained_by_its_lead() {
-        let told = of_job(JobId(103), &samples::status(), None, vec![]).unwrap();
-        assert_eq!(told.job.unwrap().job, JobId(101));
-    }
-
-    #[test]
-    fn a_node() {
-        let told = of_node("n1", samples::status(), Some(samples::round())).unwrap();
-        insta::assert_snapshot!(show(&told, "n1", samples::when()), @r"
-        node n1 (gpu:a100:4/cpu64): held, ALLOCATED
-        held by malleable job 101
-        a gap since 22:00:17 (10:00 ago)
-        wanted back by job 77 at 22:40:17 (in 30:00)
-        the planner counts on it until 22:40:02 (in 29:45)
-
-        last round, 22:10:17 (0:00 ago, carried out):
-          job 101: had 2, gets 2: growing to 3 costs 18 s and gains 12 s
-          forecast: 2 until 22:25:17, 1 until 22:40:02
-          node n1: kept
-          note: backfill's plan was cut short
-        ");
-    }
-
-    #[test]
-    fn a_job_and_a_node_as_they_were() {
-        let at = |secs, subject: &str| {
-            let all = (1..=12).map(generation).collect();
-            let all = if subject == "101" { all } else { vec![] };
-            let told = of_moment(NOW + secs, subject, &samples::status(), samples::round(), all).unwrap();
-            let later = When { now: NOW + 3600, ..samples::when() };
-            show(&told, subject, later)
-        };
-        insta::assert_snapshot!(at(-480, "101"), @r"
-        job 101 at 22:02:17
-
-        round of 22:10:17 (1:00:00 ago, carried out):
-          job 101: had 2, gets 2: growing to 3 costs 18 s and gains 12 s
-          forecast: 2 until 22:25:17, 1 until 22:40:02
-          node n1: kept
-          node n2: kept
-          note: backfill's plan was cut short
-
-        generations, newest first:
-            2  22:02:17  2 on n[1-2]: grown
-            1  22:01:17  2 on n[1-2]: grown
-        ");
-        insta::assert_snapshot!(at(60, "n3"), @r"
-        node n3 at 22:11:17
-
-        round of 22:10:17 (1:00:00 ago, carried out):
-          node n3: closes in 4:00, too soon for any job
-          note: backfill's plan was cut short
-        ");
-        insta::assert_snapshot!(at(60, "n4"), @r"
-        node n4 at 22:11:17
-
-        round of 22:10:17 (1:00:00 ago, carried out):
-          note: backfill's plan was cut short
-        ");
-    }
-
-    #[test]
-    fn what_is_unknown_is_not_explained() {
-        for subject in ["9", "n9"] {
-            let told = of_moment(NOW, subject, &samples::status(), samples::round(), vec![]);
-            assert!(told.is_none(), "{subject}");
-        }
-        assert!(of_job(JobId(9), &samples::status(), Some(samples::round()), vec![]).is_none());
-        assert!(of_node("n9", samples::status(), None).is_none());
     }
 }

@@ -7,7 +7,7 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 
 use super::exit::{CommandResult, Exit};
-use super::output;
+use super::{output, settings_page};
 
 /// Flags of `infill completions`.
 #[derive(Clone, Debug, Args)]
@@ -37,6 +37,7 @@ pub fn man(args: &ManArgs, grammar: Command) -> CommandResult {
         Some(dir) => {
             std::fs::create_dir_all(dir)
                 .and_then(|()| clap_mangen::generate_to(grammar, dir))
+                .and_then(|()| std::fs::write(dir.join("infill.toml.5"), settings_page::page()))
                 .with_context(|| format!("cannot write man pages into {}", dir.display()))?;
         }
         None => {
@@ -63,6 +64,7 @@ mod tests {
         for name in ["infill", "infill-run", "infill-status", "infill-doctor", "infill-config-check"] {
             assert!(pages.join(format!("{name}.1")).exists(), "{name}");
         }
+        assert!(pages.join("infill.toml.5").exists());
         let main = std::fs::read_to_string(pages.join("infill.1")).unwrap();
         assert!(main.contains("Exit codes:"), "{main}");
     }

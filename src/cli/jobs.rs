@@ -8,11 +8,11 @@ use super::exit::{CommandResult, Exit};
 use super::filter::{self, FilterArgs, TableArgs};
 use super::hidden::hidden;
 use super::output;
-use super::percent;
 use super::session::Session;
 use super::table::{Column, FieldHelp};
 use crate::api::{EndView, JobView, Status, routes};
 use crate::model::{MalleableState, duration, hostlist};
+use crate::words::{filled, percent};
 
 /// Flags of `infill jobs`.
 #[derive(Clone, Debug, Default, Args)]
@@ -95,18 +95,6 @@ fn ends(ends: &EndView) -> String {
     let [low, median, high] = [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::show);
     let about = if ends.predictable { "" } else { "~" };
     format!("{about}{median}({low}-{high})")
-}
-
-/// The same as a sentence.
-pub fn ends_in_words(ends: &EndView) -> String {
-    let [low, median, high] = [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::show);
-    let known = if ends.predictable { "known well" } else { "not known well" };
-    format!("{median} at its present rate, most likely {low} to {high}: {known}")
-}
-
-/// An empty cell would shift the columns of whoever splits the line at blanks.
-pub fn filled(text: &str) -> String {
-    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }
 
 fn nodes(job: &JobView) -> String {

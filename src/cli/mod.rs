@@ -10,6 +10,7 @@ mod config;
 mod control;
 mod curve;
 mod doctor;
+mod escape;
 pub mod exit;
 mod explain;
 mod filter;
@@ -22,14 +23,15 @@ mod logging;
 mod nodes;
 mod output;
 mod pass;
-mod percent;
 mod plan;
 mod plans;
 mod profiles;
+mod report;
 mod rounds;
 #[cfg(test)]
 pub(crate) mod samples;
 mod session;
+mod settings_page;
 mod simulate;
 mod status;
 mod summary;
@@ -38,6 +40,7 @@ mod table;
 mod tests;
 mod values;
 mod watch;
+mod web;
 
 use std::future::Future;
 
@@ -94,6 +97,7 @@ fn dispatch(cli: Cli) -> CommandResult {
             block_on(async { Ok(exit::of_command(crate::agent::own_node(args).await?)) })
         }
         Command::Status(args) => block_on(status::run(args, &session)),
+        Command::Web => block_on(web::run(&session)),
         Command::Gaps(args) => block_on(gaps::run(args, &session)),
         Command::Nodes(args) => block_on(nodes::run(args, &session)),
         Command::Jobs(args) => block_on(jobs::run(args, &session)),
@@ -101,6 +105,7 @@ fn dispatch(cli: Cli) -> CommandResult {
         Command::Plans(args) => plans::run(args),
         Command::Collectives(args) => collectives::run(args),
         Command::Rounds(args) => block_on(rounds::run(args, &session)),
+        Command::Report(args) => block_on(report::run(args, &session)),
         Command::Explain(args) => block_on(explain::run(args, &session)),
         Command::Profiles(args) => block_on(profiles::run(args, &session)),
         Command::History(args) => block_on(history::run(args, &session)),

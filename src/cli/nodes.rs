@@ -8,12 +8,12 @@ use clap::Args;
 
 use super::exit::{CommandResult, Exit, Failure};
 use super::filter::{self, TableArgs};
-use super::gaps::{id, kind};
-use super::jobs::filled;
+use super::gaps::id;
 use super::output::{self, When};
 use super::session::Session;
 use super::table::{Column, FieldHelp};
 use crate::api::{NodeView, Status, routes};
+use crate::words::{filled, kind};
 
 /// Flags of `infill nodes`.
 #[derive(Clone, Debug, Default, Args)]

@@ -1,17 +1,15 @@
-//! Standard output: text that may be cut off by a closed pipe, tables, colours, and times as Slurm writes
-//! them.
+//! Standard output: text that may be cut off by a closed pipe, tables, colours.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use chrono::{FixedOffset, TimeZone};
 use ratatui::crossterm::terminal;
 use serde::Serialize;
 
-use crate::clock;
-use crate::model::{UnixTime, duration};
+pub use crate::charts::number;
+pub use crate::words::{When, counted};
 
 /// Prints text and a final newline. A reader that went away (`| head`) is no error.
 pub fn print(text: &str) -> std::io::Result<()> {
@@ -87,74 +85,6 @@ pub fn terminal_width() -> Option<usize> {
     terminal::size().ok().map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0)
 }
 
-/// The moment that a page is about and the zone that its times are shown in.
-#[derive(Clone, Copy, Debug)]
-pub struct When {
-    /// Durations count from here.
-    pub now: UnixTime,
-    /// Distance of the user's zone from UTC.
-    pub zone: FixedOffset,
-}
-
-impl When {
-    /// Now, here.
-    pub fn now() -> When {
-        let now = clock::now();
-        let local = chrono::Local.timestamp_opt(now.0, 0).single();
-        let utc = FixedOffset::east_opt(0).expect("0 is a valid offset");
-        When { now, zone: local.map_or(utc, |t| *t.offset()) }
-    }
-
-    /// `2026-11-20T22:10:16`, as squeue writes it.
-    pub fn moment(&self, t: UnixTime) -> String {
-        match self.zone.timestamp_opt(t.0, 0).single() {
-            Some(t) => t.format("%Y-%m-%dT%H:%M:%S").to_string(),
-            None => t.to_string(),
-        }
-    }
-
-    /// `22:10:16`, with the date in front if it is not today's.
-    pub fn clock(&self, t: UnixTime) -> String {
-        let (moment, today) = (self.moment(t), self.moment(self.now));
-        match (moment.split_once('T'), today.split_once('T')) {
-            (Some((day, time)), Some((this_day, _))) if day == this_day => time.to_owned(),
-            _ => moment,
-        }
-    }
-
-    /// Time from now to `t`; `0:00` when it has passed.
-    pub fn until(&self, t: UnixTime) -> String {
-        duration::show(t.secs_since(self.now))
-    }
-
-    /// Time from `t` to now.
-    pub fn ago(&self, t: UnixTime) -> String {
-        duration::show(self.now.secs_since(t))
-    }
-}
-
-/// A number with three significant digits and a unit prefix: `0.512`, `12.3`, `4.56k`.
-pub fn number(x: f64) -> String {
-    let (scaled, unit) = match x.abs() {
-        a if a >= 1e9 => (x / 1e9, "G"),
-        a if a >= 1e6 => (x / 1e6, "M"),
-        a if a >= 1e4 => (x / 1e3, "k"),
-        _ => (x, ""),
-    };
-    let decimals = match scaled.abs() {
-        a if a >= 100.0 || a == 0.0 => 0,
-        a if a >= 10.0 => 1,
-        a if a >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{scaled:.decimals$}{unit}")
-}
-
-/// A number of things: `1 job`, `2 jobs`.
-pub fn counted(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,12 +114,5 @@ mod tests {
     fn numbers_keep_three_digits() {
         let all = [0.0, 0.5123, 3.4567, 12.34, 999.6, 12_345.0, 3.2e6, 7.25e9].map(number);
         assert_eq!(all, ["0", "0.512", "3.46", "12.3", "1000", "12.3k", "3.20M", "7.25G"]);
-    }
-
-    #[test]
-    fn a_time_of_another_day_carries_its_date() {
-        let when = When { now: UnixTime(1_795_212_617), zone: FixedOffset::east_opt(3600).unwrap() };
-        assert_eq!(when.clock(UnixTime(1_795_212_617)), "23:10:17");
-        assert_eq!(when.clock(UnixTime(1_795_212_617 + 3600)), "2026-11-21T00:10:17");
     }
 }

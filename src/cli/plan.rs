@@ -7,7 +7,8 @@ use super::output::{self, When};
 use super::session::Session;
 use super::table::{Column, Layout};
 use crate::api::{RoundView, routes};
-use crate::model::{JobPlan, NodeVerdict, SolveStatus, UnixTime, hostlist};
+use crate::model::{NodeVerdict, SolveStatus, UnixTime, hostlist};
+use crate::words::forecast;
 
 /// Flags of `infill plan`.
 #[derive(Clone, Debug, Args)]
@@ -135,17 +136,6 @@ fn job_rows(round: &RoundView, when: When) -> Vec<JobRow> {
         }
     };
     round.report.jobs.iter().map(row).collect()
-}
-
-/// `4 until 22:30:00, 2 until 22:40:00`, sizes that stay joined.
-pub fn forecast(plan: &JobPlan, when: When) -> String {
-    let parts: Vec<String> = plan
-        .forecast
-        .chunk_by(|a, b| a.1 == b.1)
-        .filter_map(|same| same.last())
-        .map(|(end, nodes)| format!("{nodes} until {}", when.clock(*end)))
-        .collect();
-    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }
 
 fn node_rows(round: &RoundView, when: When) -> Vec<NodeRow> {

@@ -6,14 +6,13 @@ use clap::Args;
 
 use super::exit::{CommandResult, Exit};
 use super::filter::{self, TableArgs};
-use super::jobs::filled;
 use super::output::{self, When};
-use super::percent;
 use super::session::Session;
 use super::table::{Column, FieldHelp};
 use super::values;
 use crate::api::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView, routes};
 use crate::model::{RoundSummary, SolveStatus, UnixTime};
+use crate::words::{filled, percent};
 
 /// Flags of `infill rounds`.
 #[derive(Clone, Debug, Args)]

@@ -9,10 +9,11 @@ use crate::api::{
     CurveRow, EndView, Hidden, HistoryRow, HistoryView, JobView, NodeKind, NodeView, ProfileView,
     ProfilesView, RoundView, RoundsView, SCHEMA, Status,
 };
+use crate::charts::Picture;
 use crate::model::{
-    BatchMode, ChangeCost, Control, EndedJob, ExecPlan, JobId, JobPlan, JobVerdict, MalleableState,
-    MeasuredCosts, Mode, NodeName, NodeType, NodeVerdict, Placement, Plan, Profile, ProfileKey, Report,
-    RoundSummary, SizePoint, SolveStatus, UnixTime,
+    BatchMode, ChangeCost, Control, CurvePoint, EndedJob, ExecPlan, JobId, JobPlan, JobVerdict,
+    MalleableState, MeasuredCosts, Mode, NodeName, NodeType, NodeVerdict, Placement, Plan, Profile,
+    ProfileKey, Report, RoundSummary, SizePoint, SolveStatus, UnixTime,
 };
 
 /// The moment of the samples: 2026-11-20 22:10:17 UTC.
@@ -70,6 +71,7 @@ pub fn job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) -> JobVie
         turn: String::new(),
         changing: String::new(),
         plans: vec![],
+        profile: None,
     }
 }
 
@@ -116,6 +118,7 @@ pub fn status() -> Status {
         version: "0.1.0".to_owned(),
         slurm: Some("24.11.5".to_owned()),
         rest: Some("v0.0.42".to_owned()),
+        runs_as: None,
         mode: Mode::Act,
         control: Control::Normal,
         started_at: NOW + -90_000,
@@ -284,6 +287,19 @@ pub fn profiles() -> ProfilesView {
         model: String::new(),
     };
     ProfilesView { schema: SCHEMA, profiles: vec![measured, unknown] }
+}
+
+/// A curve that was measured at three sizes.
+pub fn picture() -> Picture {
+    let row =
+        |nodes: u32, rate: f64, width: f64| CurveRow { nodes, rate, low: rate - width, high: rate + width };
+    Picture {
+        title: "bert <large> & more".to_owned(),
+        measured: vec![row(1, 410.0, 4.0), row(2, 780.0, 20.0), row(4, 1390.0, 150.0)],
+        curve: profiles().profiles[0].curve.clone(),
+        truth: vec![CurvePoint { nodes: 8, rate: 2300.0 }],
+        now: None,
+    }
 }
 
 /// A job that has ended a while ago.

@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use super::exit::Failure;
 use super::hidden::hidden;
+use super::jobs;
 use super::output::When;
-use super::{gaps, jobs, percent};
 use crate::api::{IdleShare, LengthsView, NodeKind, Status};
 use crate::model::{Control, Mode};
+use crate::words::{self, percent};
 
 /// The summary and the jobs.
 pub fn summary(status: &Status, url: &str, when: When) -> Result<String, Failure> {
@@ -65,8 +66,8 @@ fn beside(status: &Status) -> String {
     };
     match idle.len() {
         0 => String::new(),
-        1 => format!("; beside main jobs {} are idle on a node", gaps::idle_share(all)),
-        n => format!("; beside main jobs {} are idle on {n} nodes", gaps::idle_share(all)),
+        1 => format!("; beside main jobs {} are idle on a node", words::idle_share(all)),
+        n => format!("; beside main jobs {} are idle on {n} nodes", words::idle_share(all)),
     }
 }
 
@@ -85,7 +86,7 @@ pub fn line_up(status: &Status) -> String {
     let kinds = [NodeKind::Held, NodeKind::Gap, NodeKind::Busy, NodeKind::Refused].map(|kind| {
         let shown = status.nodes.iter().filter(|n| n.kind == kind).count();
         let count = shown + status.hidden.nodes.get(&kind).map_or(0, |n| *n as usize);
-        format!("{count} {}", gaps::kind(kind))
+        format!("{count} {}", words::kind(kind))
     });
     let all = status.nodes.len() + status.hidden.nodes.values().sum::<u32>() as usize;
     format!("{all}: {}", kinds.join(", "))

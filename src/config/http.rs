@@ -11,6 +11,11 @@ use crate::model::Readers;
 pub struct HttpConfig {
     /// Whether readers must prove who they are.
     pub read: Readers,
+    /// Names under which browsers may ask for the page, besides `localhost` and those in `agent.url` and
+    /// `daemon.listen`.
+    pub hosts: Vec<String>,
+    /// Whether metrics tell accounts, where nothing that tells of users is private.
+    pub account_metrics: bool,
     /// Most connections at a time.
     pub max_connections: u32,
     /// Most connections of one other machine at a time.
@@ -19,7 +24,13 @@ pub struct HttpConfig {
 
 impl Default for HttpConfig {
     fn default() -> Self {
-        HttpConfig { read: Readers::Proof, max_connections: 16_384, max_connections_a_host: 1024 }
+        HttpConfig {
+            read: Readers::Proof,
+            hosts: Vec::new(),
+            account_metrics: false,
+            max_connections: 16_384,
+            max_connections_a_host: 1024,
+        }
     }
 }
 

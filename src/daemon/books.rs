@@ -1,11 +1,13 @@
 //! History: written after each round, kept in memory while the store is away, thrown away where it is old.
 
+use std::sync::Arc;
+
 use super::context::Context;
 use super::ledger::{Kind, Pages};
 use crate::clock::now;
 use crate::model::UnixTime;
 use crate::store::{KeptSince, StoreError};
-use crate::timeline::Hour;
+use crate::timeline::{self, Hour};
 
 /// Setting of the store that keeps how long nodes take to come up and to become free.
 pub const NODE_TIMES_SETTING: &str = "node_times";
@@ -68,15 +70,23 @@ async fn write_pages(context: &Context, pages: &mut Pages) -> Result<(), StoreEr
         settle(context, Kind::Hours, 1, write_hour(context, hour.clone()).await)?;
         pages.hours.pop_front();
     }
+    if !pages.delays.is_empty() {
+        settle(context, Kind::Delays, pages.delays.len(), context.store.add_delays(&pages.delays).await)?;
+        pages.delays.clear();
+    }
+    if !pages.spent.is_empty() {
+        settle(context, Kind::Spent, pages.spent.len(), context.store.put_spent(&pages.spent).await)?;
+        pages.spent.clear();
+    }
     Ok(())
 }
 
 /// Packs an hour, which takes a tenth of a second for a large machine, and writes it.
-async fn write_hour(context: &Context, hour: Hour) -> Result<(), StoreError> {
+async fn write_hour(context: &Context, hour: Arc<Hour>) -> Result<(), StoreError> {
     let refused = |what: String| StoreError::Corrupt { doing: PACKING.to_owned(), what };
-    let packed =
-        tokio::task::spawn_blocking(move || hour.pack()).await.map_err(|e| refused(e.to_string()))?;
-    context.store.put_hour(&packed.map_err(|e| refused(e.to_string()))?).await
+    let packing = tokio::task::spawn_blocking(move || (hour.pack(), timeline::sums(&hour)));
+    let (packed, sums) = packing.await.map_err(|e| refused(e.to_string()))?;
+    context.store.put_hour(&packed.map_err(|e| refused(e.to_string()))?, &sums).await
 }
 
 /// What the store will never take is given up, so that it does not hold up the rest for ever.

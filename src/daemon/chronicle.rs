@@ -1,8 +1,17 @@
-//! What is recorded for people: what each node was used for, round by round.
+//! What is recorded for people, round by round: what each node was used for, and what became of the node-time
+//! that malleable jobs held.
 
-use crate::gaps::{Delay, Delays, Occupancy, Use};
-use crate::model::{Gaps, JobId, NodeName, Refusal, Snapshot, UnixTime, lead_of};
-use crate::timeline::{Hour, NodeUse, Recorder};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::gaps::{Delays, Occupancy, Use};
+use crate::model::{
+    Gaps, Job, JobId, MainDelay, Node, NodeName, NodeType, Refusal, Snapshot, Spent, SpentRow, UnixTime,
+    lead_of,
+};
+use crate::timeline::{Doing, Holding, Hour, NodeUse, Recorder, Seen, Spending};
 
 /// How often the hour that is under way is stored, seconds: so much is lost of it when the daemon is killed.
 const STORED_EVERY_SECS: f64 = 60.0;
@@ -11,11 +20,25 @@ const STORED_EVERY_SECS: f64 = 60.0;
 #[derive(Debug, Default)]
 pub struct Chronicle {
     recorder: Recorder,
+    spending: Spending,
     delays: Delays,
     /// Main jobs that have started where ours were, and are not counted yet.
-    started: Vec<Delay>,
+    started: Vec<MainDelay>,
     /// When the hour that is under way was to be stored last.
     stored_at: Option<UnixTime>,
+    /// The hour that is under way as of the last look, for those who ask.
+    shown: Option<Arc<Hour>>,
+}
+
+/// What is to be stored: hours that are over, and at times the one that is under way.
+#[derive(Debug, Default, PartialEq)]
+pub struct Noted {
+    /// What nodes were used for.
+    pub hours: Vec<Arc<Hour>>,
+    /// What became of node-time.
+    pub spent: Vec<SpentRow>,
+    /// Main jobs that have started where ours were.
+    pub delays: Vec<MainDelay>,
 }
 
 impl Chronicle {
@@ -24,39 +47,113 @@ impl Chronicle {
         self.recorder = Recorder::resume(hour);
     }
 
+    /// Goes on with what became of node-time in this hour.
+    pub fn resume_spending(&mut self, rows: Vec<SpentRow>) {
+        self.spending = Spending::resume(rows);
+    }
+
     /// How long main jobs waited that have started since the last call.
-    pub fn take_started(&mut self) -> Vec<Delay> {
+    pub fn take_started(&mut self) -> Vec<MainDelay> {
         std::mem::take(&mut self.started)
     }
 
-    /// Takes in a trusted snapshot and what was found in it. Returns the hours that are to be stored: those
-    /// that are over by that, and at times the one that is under way.
-    pub fn look(&mut self, snapshot: &Snapshot, partition: &str, gaps: &Gaps, now: UnixTime) -> Vec<Hour> {
-        let occupancy = Occupancy::of(snapshot, partition);
-        self.started.extend(self.delays.look(snapshot, &occupancy, now));
-        let ours = snapshot.nodes.iter().enumerate();
-        let ours = ours.filter(|(_, node)| node.partitions.iter().any(|p| p == partition));
-        let used = |(at, node): (usize, &crate::model::Node)| {
-            let used = match occupancy.usage(at)? {
-                Use::Main(_) => NodeUse::Main,
-                Use::Ours(job) | Use::Leaving(job) => NodeUse::Job(whose(snapshot, job)),
-                Use::Asleep | Use::Unsound | Use::Unexplained => NodeUse::Down,
-                Use::Free => idle(gaps, &node.name),
-            };
-            Some((node.name.clone(), used))
-        };
-        let mut hours = self.recorder.look(now, ours.filter_map(used));
-        if self.stored_at.is_none_or(|at| now.secs_since(at) >= STORED_EVERY_SECS) {
-            self.stored_at = Some(now);
-            hours.push(self.recorder.hour().clone());
-        }
-        hours
+    /// What malleable jobs held since the last call, by accounts.
+    pub fn take_spent(&mut self) -> BTreeMap<String, Spent> {
+        self.spending.take_added()
     }
 
-    /// The hour that is under way, to be stored at the end; `None` where nobody has looked.
-    pub fn under_way(&self) -> Option<Hour> {
-        self.stored_at.map(|_| self.recorder.hour().clone())
+    /// Takes in a trusted snapshot and what was found in it; `doing`: what a malleable job does. Returns what
+    /// is to be stored.
+    pub fn look(
+        &mut self,
+        snapshot: &Snapshot,
+        partition: &str,
+        gaps: &Gaps,
+        doing: impl Fn(JobId) -> Doing,
+        now: UnixTime,
+    ) -> Noted {
+        let occupancy = Occupancy::of(snapshot, partition);
+        let delays = self.delays.look(snapshot, &occupancy, now);
+        self.started.extend_from_slice(&delays);
+        let ours = snapshot.nodes.iter().enumerate();
+        let ours = ours.filter(|(_, node)| node.partitions.iter().any(|p| p == partition));
+        let ends = ends(snapshot);
+        let seen = |(at, node): (usize, &Node)| {
+            let end = ends.get(&node.name).copied();
+            let (used, since) = match occupancy.usage(at)? {
+                Use::Main(job) if job.state.is_running() => (NodeUse::Main, job.start_time),
+                // Nobody uses it, but its last job is still being cleaned up.
+                Use::Main(_) | Use::Leaving(_) => (NodeUse::Refused, end),
+                Use::Ours(job) => {
+                    let since = snapshot.job(job).and_then(|job| job.start_time);
+                    (NodeUse::Job(whose(snapshot, job)), since)
+                }
+                Use::Asleep | Use::Unsound | Use::Unexplained => (NodeUse::Down, end),
+                Use::Free => (idle(gaps, &node.name), end),
+            };
+            Some(Seen { node: node.name.clone(), used, since })
+        };
+        let hours = self.recorder.look(now, ours.filter_map(seen)).into_iter().map(Arc::new).collect();
+        self.shown = Some(Arc::new(self.recorder.hour().clone()));
+        let spent = self.spending.look(now, holdings(snapshot, partition, doing));
+        let mut noted = Noted { hours, spent, delays };
+        if self.stored_at.is_none_or(|at| now.age_of(at) >= STORED_EVERY_SECS) {
+            self.stored_at = Some(now);
+            let Noted { hours, spent, .. } = self.under_way();
+            noted.hours.extend(hours);
+            noted.spent.extend(spent);
+        }
+        noted
     }
+
+    /// What is under way; nothing where nobody has looked.
+    pub fn under_way(&self) -> Noted {
+        Noted { hours: self.hour().into_iter().collect(), spent: self.spending.rows(), delays: Vec::new() }
+    }
+
+    /// What nodes are used for in the hour that is under way; `None` where nobody has looked.
+    pub fn hour(&self) -> Option<Arc<Hour>> {
+        self.shown.clone()
+    }
+}
+
+/// When the last job of each node ended, of those that Slurm still shows; also of those that it cleans up
+/// after.
+fn ends(snapshot: &Snapshot) -> FxHashMap<&NodeName, UnixTime> {
+    let mut ends = FxHashMap::default();
+    for job in &snapshot.jobs {
+        let Some(end) = job.end_time.filter(|_| !job.state.is_running() && !job.state.is_pending()) else {
+            continue;
+        };
+        for node in &job.nodes {
+            let last = ends.entry(node).or_insert(end);
+            *last = end.max(*last);
+        }
+    }
+    ends
+}
+
+/// What malleable jobs hold of each type of nodes.
+fn holdings(snapshot: &Snapshot, partition: &str, doing: impl Fn(JobId) -> Doing) -> Vec<Holding> {
+    let ours = snapshot.jobs.iter().filter(|job| job.partition == partition && job.state.occupies_nodes());
+    let of_job = |job: &Job| {
+        let doing = doing(whose(snapshot, job.id));
+        let mut held = BTreeMap::<&NodeType, (u32, u32)>::new();
+        for node in job.nodes.iter().filter_map(|name| snapshot.node(name)) {
+            let (nodes, gpus) = held.entry(&node.node_type).or_default();
+            (*nodes, *gpus) = (*nodes + 1, *gpus + node.has.gpus.count());
+        }
+        let holding = |(node_type, (nodes, gpus)): (&NodeType, (u32, u32))| Holding {
+            account: job.account.clone(),
+            user: job.user_name.clone(),
+            node_type: node_type.to_string(),
+            nodes,
+            gpus,
+            doing,
+        };
+        held.into_iter().map(holding).collect::<Vec<Holding>>()
+    };
+    ours.flat_map(of_job).collect()
 }
 
 /// The malleable job to which one of ours belongs. Wings are named after their leads, and whoever names a job
@@ -81,7 +178,7 @@ fn idle(gaps: &Gaps, node: &NodeName) -> NodeUse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BaseState, Job, Node, NodeState, NodeType, UserId, wing_name};
+    use crate::model::{BaseState, JobState, NodeState, NodeType, UserId, wing_name};
 
     fn snapshot() -> Snapshot {
         let node = |name: &str, state: &str| Node {
@@ -92,6 +189,7 @@ mod tests {
         let job = |id, partition: &str, node: &str, name: &str| Job {
             nodes: vec![NodeName::new(node)],
             name: name.to_owned(),
+            user_name: "alice".to_owned(),
             ..Job::new(JobId(id), partition, BaseState::Running)
         };
         let wing = job(8, "infill", "n2", &wing_name(JobId(7)));
@@ -114,11 +212,12 @@ mod tests {
         }
     }
 
-    fn look(chronicle: &mut Chronicle, at: i64) -> Vec<Hour> {
+    fn look(chronicle: &mut Chronicle, at: i64) -> Vec<Arc<Hour>> {
         let short = Refusal::Short { window_secs: 5.0, cause: None, worth_secs: 60.0 };
         let refused = vec![(NodeName::new("n4"), short), (NodeName::new("n5"), Refusal::Kept { nodes: 1 })];
         let gaps = Gaps { gaps: Vec::new(), refused };
-        chronicle.look(&snapshot(), "infill", &gaps, UnixTime(at))
+        let doing = |job| if job == JobId(7) { Doing::Steps } else { Doing::Changing };
+        chronicle.look(&snapshot(), "infill", &gaps, doing, UnixTime(at)).hours
     }
 
     #[test]
@@ -144,6 +243,28 @@ mod tests {
     }
 
     #[test]
+    fn what_changes_does_so_when_slurm_says() {
+        let mut chronicle = Chronicle::default();
+        let look = |chronicle: &mut Chronicle, at: i64, state: JobState, end: Option<i64>| {
+            let mut snapshot = snapshot();
+            let main = &mut snapshot.jobs[0];
+            (main.start_time, main.end_time, main.state) = (Some(UnixTime(3607)), end.map(UnixTime), state);
+            let gaps = Gaps { gaps: Vec::new(), refused: Vec::new() };
+            chronicle.look(&snapshot, "infill", &gaps, |_| Doing::Steps, UnixTime(at));
+            let hour = chronicle.hour().unwrap();
+            let of_first = hour.spans().into_iter().filter(|(node, ..)| *node == 0);
+            of_first.map(|(_, from, to, used)| format!("{from}-{to} {used:?}")).collect::<Vec<_>>().join(", ")
+        };
+        let running = || JobState::of(BaseState::Running);
+        look(&mut chronicle, 3600, running(), Some(9000));
+        assert_eq!(look(&mut chronicle, 3630, running(), Some(9000)), "0-30 Main");
+        let completing =
+            JobState { flags: ["COMPLETING".to_owned()].into(), ..JobState::of(BaseState::Completed) };
+        let found = look(&mut chronicle, 3660, completing, Some(3641));
+        assert_eq!(found, "0-41 Main, 41-60 Refused", "it is cleaned up after");
+    }
+
+    #[test]
     fn the_hour_that_is_under_way_is_stored_once_a_minute() {
         let mut chronicle = Chronicle::default();
         let mut stored = |at| -> Vec<(i64, u32)> {
@@ -154,5 +275,15 @@ mod tests {
         assert_eq!(stored(7160), [(3600, 3560)]);
         assert_eq!(stored(7205), [(3600, 3600)]);
         assert_eq!(stored(7220), [(7200, 20)]);
+    }
+
+    #[test]
+    fn what_became_of_node_time_follows_from_what_jobs_do() {
+        let mut chronicle = Chronicle::default();
+        look(&mut chronicle, 3600);
+        look(&mut chronicle, 3650);
+        let spent = chronicle.under_way().spent;
+        let said: Vec<_> = spent.iter().map(|row| (row.spent.useful_secs, row.spent.rescale_secs)).collect();
+        assert_eq!(said, [(50.0, 50.0)], "n2 makes steps, and n7 does not yet: {spent:?}");
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
 use tracing::Level;
 
 use super::doors::Doors;
@@ -13,7 +12,9 @@ use super::lanes::{Lanes, Queues};
 use super::leadership::Leadership;
 use super::lines::Lines;
 use super::metrics::Metrics;
+use super::notices::Notices;
 use super::state::{Errands, State};
+use super::told::Told;
 use super::waking::{Call, Waking};
 use crate::api::AgentReport;
 use crate::clock::now;
@@ -64,17 +65,16 @@ pub struct Context {
     pub lines: Lines,
     /// The ways of effects to the executor.
     pub lanes: Lanes,
-    /// Rung when something is to be stored.
-    pub dirty: Notify,
     /// Whether anything may be done.
     pub leadership: Leadership,
     /// Says when the next round begins.
     pub wake: Waking,
     /// Held while changes are being stored; since when the store fails.
     pub saving: tokio::sync::Mutex<Option<Instant>>,
-    /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may
-    /// begin.
-    pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
+    /// What readers are told.
+    pub told: Told,
+    /// Who is told of what administrators should know.
+    pub notices: Notices,
     /// Prometheus.
     pub metrics: Metrics,
     /// When this daemon began, by a clock that nobody sets.
@@ -97,11 +97,11 @@ impl Context {
             doors: Doors::default(),
             lines: Lines::new(now),
             lanes,
-            dirty: Notify::new(),
             leadership: Leadership::new(standing),
             wake: Waking::new(interval),
             saving: tokio::sync::Mutex::default(),
-            planning: Arc::default(),
+            told: Told::default(),
+            notices: Notices::new(&state.config.notify),
             metrics: Metrics::default(),
             started: Instant::now(),
             values: Mutex::new(state),
@@ -123,6 +123,12 @@ impl Context {
         state
     }
 
+    /// Whether metrics tell accounts: the site wants it, and keeps nothing private that would tell of users.
+    pub fn tells_accounts(&self) -> bool {
+        let private = self.doors.private();
+        self.config.http.account_metrics && !(private.spending() || private.jobs)
+    }
+
     /// Changes the fleet and runs what follows from it, in one go: nobody is told of an older state after a
     /// newer one.
     pub fn change(&self, now: UnixTime, change: impl FnOnce(&mut State) -> Output) {
@@ -141,7 +147,6 @@ impl Context {
         }
         for batch in errands.batches {
             self.lanes.send(batch);
-            self.dirty.notify_one();
         }
     }
 

@@ -78,7 +78,7 @@ async fn work(context: &Context, mut queue: mpsc::Receiver<Sent>) {
 /// Slurm.
 async fn keep_saved(context: &Context) {
     loop {
-        context.dirty.notified().await;
+        context.lanes.sent().await;
         save(context).await;
     }
 }

@@ -1,26 +1,44 @@
 //! The gauges, set after each round.
 
+use std::sync::atomic::Ordering;
+
 use rustc_hash::FxHashSet;
 
 use super::ledger::Kind;
 use super::metrics::{HELLO, JobMetrics, Metrics, NodeMetrics};
+use super::notices::Happened;
 use super::state::State;
 use crate::api::RoundView;
 use crate::gaps::Idle;
 use crate::model::{EventKind, MalleableState, NodeName, Snapshot};
 
 /// Sets the gauges to what the state is after a round, and adds up what has come since the last one.
-pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView) {
+pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView, happened: &Happened) {
     nodes(&metrics.nodes, state, view);
     jobs(&metrics.jobs, state);
-    state.chronicle.take_started().iter().for_each(|delay| metrics.main.started(delay));
+    happened.delays.iter().for_each(|delay| metrics.main.started(delay));
     metrics.rounds.solved(view.plan.status.kind(), view.secs.get("plan").copied().unwrap_or(0.0));
     for (event, n) in std::mem::take(&mut state.heard) {
         let word = event.map_or(HELLO, EventKind::word);
         metrics.jobs.agent_events.get_or_create(&vec![("event", word)]).inc_by(n);
     }
-    for (kind, rows) in state.ledger.take_lost() {
-        metrics.store.lost_rows.get_or_create(&vec![("kind", Kind::word(kind))]).inc_by(rows as u64);
+    for (kind, rows) in &happened.lost {
+        metrics.store.lost_rows.get_or_create(&vec![("kind", Kind::word(*kind))]).inc_by(*rows as u64);
+    }
+}
+
+/// Whether accounts may be told from now on. What was told of them must not stand there any longer then.
+pub fn tell_accounts(metrics: &NodeMetrics, may_be: bool) {
+    if metrics.told_accounts.swap(may_be, Ordering::Relaxed) && !may_be {
+        metrics.time.clear();
+    }
+}
+
+/// Counts what malleable jobs held; by account where that may be told.
+pub fn spent(metrics: &NodeMetrics, happened: &Happened, by_account: bool) {
+    tell_accounts(metrics, by_account);
+    for (account, spent) in &happened.spent {
+        metrics.spent(by_account.then_some(account.as_str()), spent);
     }
 }
 

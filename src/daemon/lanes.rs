@@ -47,6 +47,7 @@ pub struct Lanes {
     numbers: AtomicU64,
     hands: Mutex<Hands>,
     freed: Notify,
+    sent: Notify,
 }
 
 impl Lanes {
@@ -60,6 +61,7 @@ impl Lanes {
             numbers: AtomicU64::new(1),
             hands: Mutex::default(),
             freed: Notify::new(),
+            sent: Notify::new(),
         };
         (lanes, Queues { leaving: leaving_queue, others: others_queue })
     }
@@ -81,6 +83,12 @@ impl Lanes {
             post(&self.leaving, Sent { number, batch: Batch { job, effects: leaving } });
         }
         post(&self.others, Sent { number, batch: Batch { job, effects: others } });
+        self.sent.notify_one();
+    }
+
+    /// Waits until something has been sent since the last call: there is something to store.
+    pub async fn sent(&self) {
+        self.sent.notified().await;
     }
 
     /// Whether this batch or a later one gives this Slurm job up.

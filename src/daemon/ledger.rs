@@ -2,11 +2,14 @@
 //! waits, bounded, while the store is away.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use crate::model::words::words;
-use crate::model::{EndedGap, EndedJob, JobId, ProfileFilter};
+use crate::model::{EndedGap, EndedJob, JobId, MainDelay, ProfileFilter, Spent, SpentKey, SpentRow};
 use crate::store::{GenerationRecord, Measurement, RoundRecord};
-use crate::timeline::Hour;
+use crate::timeline::{Hour, MOST_ROWS};
+
+use super::chronicle::Noted;
 
 /// Rows of any kind that wait in memory while the store is away: an hour of a job that reports every second,
 /// and some megabytes.
@@ -17,6 +20,9 @@ pub const MAX_WAITING_ROUNDS: usize = 100;
 
 /// Hours of what nodes were used for that wait: each may have some megabytes.
 pub const MAX_WAITING_HOURS: usize = 24;
+
+/// Rows of node-time that wait: two full hours.
+pub const MAX_WAITING_SPENT: usize = 2 * MOST_ROWS;
 
 /// Seconds of measuring that make one row of history.
 const ROW_SECS: f64 = 60.0;
@@ -36,6 +42,10 @@ words! {
         Ended = "ended",
         /// What nodes were used for.
         Hours = "hours",
+        /// What became of node-time.
+        Spent = "spent",
+        /// Main jobs that started where ours were.
+        Delays = "delays",
     }
 }
 
@@ -51,7 +61,11 @@ pub struct Pages {
     /// Jobs that have ended.
     pub ended: Vec<EndedJob>,
     /// What nodes were used for, the earliest hour first.
-    pub hours: VecDeque<Hour>,
+    pub hours: VecDeque<Arc<Hour>>,
+    /// What became of node-time.
+    pub spent: Vec<SpentRow>,
+    /// Main jobs that started where ours were.
+    pub delays: Vec<MainDelay>,
 }
 
 /// Everything that waits for the store.
@@ -64,7 +78,11 @@ pub struct Ledger {
     gaps: VecDeque<EndedGap>,
     measurements: VecDeque<Measurement>,
     ended: VecDeque<EndedJob>,
-    hours: VecDeque<Hour>,
+    hours: VecDeque<Arc<Hour>>,
+    /// Those that were taken to be written last.
+    hours_taken: VecDeque<Arc<Hour>>,
+    spent: BTreeMap<SpentKey, Spent>,
+    delays: VecDeque<MainDelay>,
     /// Measurements by job that are not a row yet.
     open: BTreeMap<JobId, Measurement>,
     /// Rows that found no room, by kind.
@@ -122,11 +140,23 @@ impl Ledger {
         self.bound(Kind::Ended);
     }
 
-    /// Takes in what nodes were used for. An hour that waits already is known better now.
-    pub fn add_hours(&mut self, hours: Vec<Hour>) {
+    /// Takes in what was noted of nodes and of their time. What waits already is known better now.
+    pub fn add_noted(&mut self, noted: Noted) {
+        self.add_hours(noted.hours);
+        self.spent.extend(noted.spent.into_iter().map(|row| (row.key, row.spent)));
+        self.delays.extend(noted.delays);
+        [Kind::Spent, Kind::Delays].into_iter().for_each(|kind| self.bound(kind));
+    }
+
+    fn add_hours(&mut self, hours: Vec<Arc<Hour>>) {
         self.hours.retain(|waiting| hours.iter().all(|hour| hour.from != waiting.from));
         self.hours.extend(hours);
         self.bound(Kind::Hours);
+    }
+
+    /// The hours that wait or are being written, the latest look at each last.
+    pub fn hours(&self) -> impl Iterator<Item = &Arc<Hour>> {
+        self.hours_taken.iter().chain(&self.hours)
     }
 
     /// Takes in what was measured of a job. What is alike is added up until it makes a row.
@@ -169,12 +199,18 @@ impl Ledger {
 
     /// History that is to be written now.
     pub fn take_pages(&mut self) -> Pages {
+        self.hours_taken = std::mem::take(&mut self.hours);
         Pages {
             rounds: std::mem::take(&mut self.rounds),
             gaps: std::mem::take(&mut self.gaps).into(),
             measurements: std::mem::take(&mut self.measurements).into(),
             ended: std::mem::take(&mut self.ended).into(),
-            hours: std::mem::take(&mut self.hours),
+            hours: self.hours_taken.clone(),
+            spent: std::mem::take(&mut self.spent)
+                .into_iter()
+                .map(|(key, spent)| SpentRow { key, spent })
+                .collect(),
+            delays: std::mem::take(&mut self.delays).into(),
         }
     }
 
@@ -184,9 +220,13 @@ impl Ledger {
         put_back(&mut self.gaps, pages.gaps);
         put_back(&mut self.measurements, pages.measurements);
         put_back(&mut self.ended, pages.ended);
+        put_back(&mut self.delays, pages.delays);
         let newer = std::mem::replace(&mut self.hours, pages.hours);
         self.add_hours(newer.into());
-        [Kind::Rounds, Kind::Gaps, Kind::Measurements, Kind::Ended]
+        for SpentRow { key, spent } in pages.spent {
+            self.spent.entry(key).or_insert(spent);
+        }
+        [Kind::Rounds, Kind::Gaps, Kind::Measurements, Kind::Ended, Kind::Spent, Kind::Delays]
             .into_iter()
             .for_each(|kind| self.bound(kind));
     }
@@ -210,6 +250,12 @@ impl Ledger {
             Kind::Generations => drop_oldest(&mut self.generations, MAX_WAITING_ROWS),
             Kind::Ended => drop_oldest(&mut self.ended, MAX_WAITING_ROWS),
             Kind::Hours => drop_oldest(&mut self.hours, MAX_WAITING_HOURS),
+            Kind::Delays => drop_oldest(&mut self.delays, MAX_WAITING_ROWS),
+            Kind::Spent => {
+                let beyond = self.spent.len().saturating_sub(MAX_WAITING_SPENT);
+                (0..beyond).for_each(|_| drop(self.spent.pop_first()));
+                beyond
+            }
         };
         if rows > 0 {
             self.lose(kind, rows);

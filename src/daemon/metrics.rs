@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -13,10 +13,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::ledger::Kind;
-use crate::gaps::Delay;
 use crate::generation::EffectKind;
 use crate::model::words::words;
 use crate::model::{EventKind, MalleableState, SolveKind};
+use crate::model::{MainDelay, Spent};
 use crate::plan::{Rule, Violation};
 
 /// What [`Metrics::text`] is.
@@ -79,6 +79,26 @@ pub struct NodeMetrics {
     pub harvested: Seconds,
     /// Node-seconds that the main queue left, used or not.
     pub gap_seconds: Seconds,
+    /// Node-seconds that malleable jobs held, by what they went into and, where the site wants that, account.
+    pub time: Family<Vec<(&'static str, String)>, Seconds>,
+    /// Whether accounts were told of that last.
+    pub told_accounts: AtomicBool,
+}
+
+/// What node-seconds of malleable jobs go into.
+pub const CAUSES: [&str; 4] = ["steps", "probing", "changes", "recovery"];
+
+impl NodeMetrics {
+    /// Counts what was held; `account` where it is to be told.
+    pub fn spent(&self, account: Option<&str>, spent: &Spent) {
+        let Spent { useful_secs, probing_secs, rescale_secs, preempted_secs, .. } = *spent;
+        for (cause, secs) in CAUSES.into_iter().zip([useful_secs, probing_secs, rescale_secs, preempted_secs])
+        {
+            let account = account.map(|account| ("account", account.to_owned()));
+            let labels = std::iter::once(("cause", cause.to_owned())).chain(account).collect();
+            self.time.get_or_create(&labels).inc_by(secs);
+        }
+    }
 }
 
 /// What was expected of the last jobs that ended, and how true that was.
@@ -167,7 +187,7 @@ impl Default for MainMetrics {
 
 impl MainMetrics {
     /// Counts one.
-    pub fn started(&self, delay: &Delay) {
+    pub fn started(&self, delay: &MainDelay) {
         self.delay_seconds.observe(delay.secs);
         if delay.planned && delay.secs > 0.0 {
             self.missed_planned_starts.inc();
@@ -281,6 +301,8 @@ impl Metrics {
         );
         r.register("harvested_node_seconds", "Node-seconds that infill used", nodes.harvested.clone());
         r.register("gap_node_seconds", "Node-seconds left by the main queue", nodes.gap_seconds.clone());
+        let held = "Node-seconds that malleable jobs held, by what they went into";
+        r.register("job_node_seconds", held, nodes.time.clone());
     }
 
     fn zeros(&self) {
@@ -288,6 +310,7 @@ impl Metrics {
         MalleableState::ALL
             .iter()
             .for_each(|s| drop(jobs.by_state.get_or_create(&vec![("state", s.word())])));
+        self.nodes.spent(None, &Spent::default());
         zero(&rounds.ends, "outcome", RoundEnd::ALL.iter().map(|end| end.word()));
         zero(&rounds.solver_status, "status", SolveKind::ALL.iter().map(|kind| kind.word()));
         zero(&rounds.refused_plans, "rule", Rule::ALL.iter().map(|rule| rule.word()));

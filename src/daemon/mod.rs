@@ -5,6 +5,7 @@
 //! [`context::Context`]: services, and a [`state::State`] of values (fleet, scene, ledger, health) behind a
 //! lock that is never held over an await.
 
+pub mod answers;
 pub mod attention;
 pub mod books;
 pub mod chronicle;
@@ -24,7 +25,9 @@ pub mod ledger;
 pub mod lines;
 pub mod lookups;
 pub mod metrics;
+pub mod notices;
 pub mod orders;
+pub mod passes;
 pub mod privacy;
 pub mod profiles;
 pub mod rounds;
@@ -32,5 +35,7 @@ pub mod sight;
 pub mod state;
 pub mod switches;
 pub mod ticks;
+pub mod timelines;
+pub mod told;
 pub mod views;
 pub mod waking;

@@ -19,6 +19,7 @@ pub async fn look(context: &Context) -> bool {
             if context.doors.set_privacy(privacy) {
                 tracing::info!(?private, "what readers are shown follows Slurm's PrivateData");
             }
+            gauges::tell_accounts(&context.metrics.nodes, context.tells_accounts());
             true
         }
         Err(e) => {

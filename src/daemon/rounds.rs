@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use super::health::{Problem, Topic};
 use super::metrics::RoundEnd;
+use super::notices::Happened;
 use super::orders::ORDERS_AT_ONCE;
 use super::state::State;
 use super::{books, executor, gauges, profiles};
@@ -56,7 +57,10 @@ async fn one(context: &Context) {
     };
     let snapshot_secs = clock.elapsed().as_secs_f64();
     profiles::load(context).await;
-    let Some(question) = context.state().question(trusted, now()) else { return };
+    let Some(question) = context.state().question(trusted, now()) else {
+        let state = context.state();
+        return context.notices.look(&state, &Happened::default(), now());
+    };
     match decide(context.config.clone(), question).await {
         Ok(Decision { mut view, refused }) => {
             context.metrics.rounds.refused(&refused);
@@ -68,6 +72,7 @@ async fn one(context: &Context) {
                 context.metrics.rounds.refused(refused);
             }
             context.metrics.rounds.ended(RoundEnd::Failed);
+            context.notices.look(&context.state(), &Happened::default(), now());
             tracing::error!("the round failed, everything stays as it is: {e}");
         }
     }
@@ -102,7 +107,9 @@ async fn take_in(context: &Context, mut snapshot: Snapshot, read_at: UnixTime) -
     // Whoever is to leave must not wait for the rest.
     let errands = state.see(&snapshot, read_at, now());
     context.run_errands(errands);
-    state.look(snapshot, now());
+    let at = now();
+    state.look(snapshot, at);
+    context.told.looked.send_replace(at);
     true
 }
 
@@ -197,7 +204,12 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
             set_targets(context, &mut state, &view.plan);
         }
         state.fleet.remember_why(&view.report);
-        gauges::set(&context.metrics, &mut state, &view);
+        let chronicle = &mut state.chronicle;
+        let (delays, spent) = (chronicle.take_started(), chronicle.take_spent());
+        let happened = Happened { delays, spent, lost: state.ledger.take_lost() };
+        gauges::set(&context.metrics, &mut state, &view, &happened);
+        gauges::spent(&context.metrics.nodes, &happened, context.tells_accounts());
+        context.notices.look(&state, &happened, now());
         state.round = Some(view.clone());
         state.sweep();
         context.lines.keep(|agent| state.fleet.has_agent(agent));

@@ -9,8 +9,12 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-use crate::api::{Generations, NodeKind, NodeView, RoundView, RoundsView, Status};
-use crate::model::{JobId, PrivateData, ProfileFilter, ProfileKey, UnixTime, UserId, of_the_last_job};
+use crate::api::{Generations, NodeKind, NodeView, ReportView, RoundView, RoundsView, Status};
+use crate::model::{
+    JobId, PrivateData, ProfileFilter, ProfileKey, Spent, SpentKey, SpentRow, UnixTime, UserId,
+    of_the_last_job,
+};
+use crate::timeline::{Map, NodeUse, Rows};
 
 /// Numbers of jobs in a sentence. Wherever infill names a job in words, one of these stands before the
 /// number.
@@ -39,6 +43,22 @@ pub struct Viewer {
     pub name: Option<String>,
     /// Whether nothing is hidden from them: root, the daemon's user, administrators, Slurm's operators.
     pub all: bool,
+}
+
+/// Readers who see the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Everything.
+    All,
+    /// What is not private, and this user's own.
+    Own(Option<UserId>, PrivateData),
+}
+
+impl Class {
+    /// Of a reader.
+    pub fn of(viewer: &Viewer, private: PrivateData) -> Class {
+        if viewer.all || private.is_nothing() { Class::All } else { Class::Own(viewer.uid, private) }
+    }
 }
 
 /// What one reader may see of other people's jobs.
@@ -142,7 +162,7 @@ impl<'a> Sight<'a> {
                     job.turn.clear();
                 }
                 if self.private.profiles() {
-                    (job.ends, job.plans) = (None, Vec::new());
+                    (job.ends, job.plans, job.profile) = (None, Vec::new(), None);
                 }
             }
             self.clean(&mut job.turn);
@@ -241,6 +261,40 @@ impl<'a> Sight<'a> {
             view.generations.iter_mut().for_each(|g| self.clean(&mut g.why));
         }
         view
+    }
+
+    /// What became of node-time: where usage, users or accounts are private, that of others is one row
+    /// without names.
+    pub fn report(&self, mut view: ReportView) -> ReportView {
+        if self.viewer.all || !self.private.spending() {
+            return view;
+        }
+        let own = |row: &SpentRow| self.viewer.name.as_ref() == Some(&row.key.user);
+        let (own, others): (Vec<SpentRow>, Vec<SpentRow>) = view.spent.into_iter().partition(own);
+        let key = SpentKey {
+            from: view.from,
+            account: String::new(),
+            user: String::new(),
+            node_type: String::new(),
+        };
+        let spent = others.iter().fold(Spent::default(), |sum, row| sum.plus(&row.spent));
+        view.spent = own;
+        view.spent.extend((!others.is_empty()).then_some(SpentRow { key, spent }));
+        view
+    }
+
+    /// What nodes were used for: of jobs that are hidden only that they are malleable ones. Where nodes are
+    /// private, whoever asks is given all of them as one.
+    pub fn map(&self, map: &mut Map) {
+        let Rows::Nodes(rows) = &mut map.rows else { return };
+        if !self.viewer.all && self.private.nodes {
+            rows.clear();
+        }
+        for run in rows.iter_mut().flat_map(|(_, runs)| runs) {
+            if let NodeUse::Job(job) = &mut run.used {
+                *job = if self.job(*job) { *job } else { JobId(0) };
+            }
+        }
     }
 
     /// Which of the profiles that a reader asks for they may see; `None` for none of them.

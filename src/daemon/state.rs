@@ -20,11 +20,12 @@ use crate::advisor::News;
 use crate::api::RoundView;
 use crate::config::Config;
 use crate::model::{
-    Control, EventKind, JobId, LiveChange, Mode, NodeName, Profile, ProfileFilter, ProfileKey, Report,
-    Snapshot, Stop, UnixTime, UserId,
+    Control, EventKind, Gap, JobId, LiveChange, Mode, NodeName, Profile, ProfileFilter, ProfileKey, Report,
+    Snapshot, Stop, UnixTime, UserId, WindowEnd,
 };
 use crate::round::{Advice, Question, Scene, Terms};
 use crate::store::Measurement;
+use crate::timeline::{HOLDS_SECS, Hour, NodeUse, Planned};
 
 /// What has to be done outside after a change, in this order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -131,14 +132,43 @@ impl State {
             self.fleet.set_start_secs(secs);
         }
         let (partition, gaps) = (&self.config.slurm.partition, self.scene.gaps());
-        let hours = self.chronicle.look(&snapshot, partition, gaps, now);
-        self.ledger.add_hours(hours);
+        let library = self.scene.library();
+        let doing = |job| self.fleet.doing(job, library.probe_of(job).is_some());
+        let noted = self.chronicle.look(&snapshot, partition, gaps, doing, now);
+        self.ledger.add_noted(noted);
         self.snapshot = Some(Arc::new(snapshot));
+    }
+
+    /// What nodes were used for, of the hours that the store may not have yet.
+    pub fn recent_hours(&self) -> Vec<Arc<Hour>> {
+        self.ledger.hours().cloned().chain(self.chronicle.hour()).collect()
+    }
+
+    /// What gaps are planned to be used for after what was `seen`; nothing where that is too long ago to go
+    /// on from there.
+    pub fn planned(&self, seen: UnixTime, now: UnixTime) -> Vec<Planned> {
+        if now.secs_since(seen) > HOLDS_SECS as f64 {
+            return Vec::new();
+        }
+        let planned = |gap: &Gap| {
+            let node = gap.node.host();
+            let used = gap.holder.map_or(NodeUse::Idle, NodeUse::Job);
+            let end = match gap.end {
+                WindowEnd::Known { at, .. } => Some(at.max(seen)),
+                WindowEnd::Unknown => None,
+            };
+            let wanted =
+                end.map(|end| Planned { node: node.clone(), from: end, to: None, used: NodeUse::Wanted });
+            std::iter::once(Planned { node, from: seen, to: end, used })
+                .chain(wanted)
+                .collect::<Vec<Planned>>()
+        };
+        self.scene.gaps().gaps.iter().filter(|gap| !gap.node.is_place()).flat_map(planned).collect()
     }
 
     /// Has everything that goes on stored as it is: the daemon ends.
     pub fn close_books(&mut self) {
-        self.ledger.add_hours(self.chronicle.under_way().into_iter().collect());
+        self.ledger.add_noted(self.chronicle.under_way());
         self.ledger.close_rows();
     }
 

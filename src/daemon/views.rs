@@ -4,7 +4,8 @@ use crate::api::{
     EndView, Hidden, IdleShare, JobView, LengthsView, NodeFailure, NodeKind, NodeView, PlanView, SCHEMA,
     Status,
 };
-use crate::model::{Gap, Job, JobId, MalleableState, Node, UnixTime, WindowCause, WindowEnd};
+use crate::model::{Gap, Job, JobId, MalleableState, Node, NodeName, UnixTime, WindowCause, WindowEnd};
+use crate::slurm::identity::own_uid;
 
 use super::state::State;
 use crate::advisor::Offer;
@@ -13,21 +14,43 @@ use crate::gaps::{Idle, Occupancy, Use};
 use crate::generation::{Machine, Phase};
 use crate::round::{Ahead, JobFacts, Strike};
 
+/// Which nodes a status is to tell of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhichNodes<'a> {
+    /// Those of the malleable partition.
+    All,
+    /// Of these the one of this name.
+    Called(&'a str),
+    /// None.
+    None,
+}
+
+impl WhichNodes<'_> {
+    fn has(self, node: &NodeName) -> bool {
+        match self {
+            WhichNodes::All => true,
+            WhichNodes::Called(name) => node.is_called(name),
+            WhichNodes::None => false,
+        }
+    }
+}
+
 /// `GET /v1/status`.
-pub fn status(state: &State, now: UnixTime) -> Status {
+pub fn status(state: &State, which: WhichNodes<'_>, now: UnixTime) -> Status {
     let (slurm, rest) = state.endpoint.clone().unzip();
     Status {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         slurm,
         rest,
+        runs_as: Some(own_uid()),
         mode: state.config.daemon.mode,
         control: state.control,
         started_at: state.started_at,
         last_round: state.round.as_ref().map(|r| r.report.at),
         problems: state.health.sentences(),
         lengths: lengths(&state.scene.turns().outlook.tally()),
-        nodes: nodes(state, now),
+        nodes: nodes(state, which, now),
         jobs: state.fleet.machines().filter_map(|m| job(state, m.job, now)).collect(),
         hidden: Hidden::default(),
     }
@@ -43,12 +66,15 @@ fn lengths(tally: &Tally) -> Option<LengthsView> {
     })
 }
 
-fn nodes(state: &State, now: UnixTime) -> Vec<NodeView> {
-    let Some(snapshot) = &state.snapshot else { return Vec::new() };
+fn nodes(state: &State, which: WhichNodes<'_>, now: UnixTime) -> Vec<NodeView> {
+    let Some(snapshot) = state.snapshot.as_ref().filter(|_| which != WhichNodes::None) else {
+        return Vec::new();
+    };
     let partition = &state.config.slurm.partition;
     let occupied = state.fleet.occupied();
     let occupancy = Occupancy::of(snapshot, partition);
     let ours = snapshot.nodes.iter().enumerate().filter(|(_, n)| n.partitions.contains(partition));
+    let ours = ours.filter(|(_, n)| which.has(&n.name));
     let main_job = |at| match occupancy.usage(at) {
         Some(Use::Main(job)) => Some(job),
         _ => None,
@@ -176,6 +202,7 @@ pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
         ends: ahead.as_ref().and_then(|(f, ahead, unit)| ends(state, f, ahead, *unit)),
         turn: ahead.as_ref().map(|(f, ahead, _)| state.scene.turns().in_words(f, ahead)).unwrap_or_default(),
         changing: facts.as_ref().map(|f| state.scene.changing_in_words(f)).unwrap_or_default(),
+        profile: facts.as_ref().map(|f| state.scene.subject(f).key),
         plans: facts.as_ref().map(|f| plans(state, f)).unwrap_or_default(),
     })
 }

@@ -4,7 +4,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Occupancy, Use};
-use crate::model::{Job, JobId, NodeName, Snapshot, UnixTime};
+use crate::model::{Job, JobId, MainDelay, NodeName, Snapshot, UnixTime};
 
 /// For so long a node that ours were told to leave is remembered: by then another job has started there, or
 /// nobody wants it any more.
@@ -12,17 +12,6 @@ const REMEMBERED_SECS: f64 = 900.0;
 
 /// A node that ours have left is wanted by whoever takes it within so many seconds.
 const HANDOVER_SECS: f64 = 10.0;
-
-/// A main job has started on a node that ours were on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Delay {
-    /// The main job.
-    pub job: JobId,
-    /// Seconds from when ours were to leave until it started; Slurm tells whole ones.
-    pub secs: f64,
-    /// Whether the moment was one that Slurm had planned, and not a preemption.
-    pub planned: bool,
-}
 
 /// A node that ours are to leave, or have left.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,7 +34,7 @@ pub struct Delays {
 impl Delays {
     /// Takes in a trusted snapshot. Returns the main jobs that have started since the last one where ours
     /// were.
-    pub fn look(&mut self, snapshot: &Snapshot, occupancy: &Occupancy<'_>, now: UnixTime) -> Vec<Delay> {
+    pub fn look(&mut self, snapshot: &Snapshot, occupancy: &Occupancy<'_>, now: UnixTime) -> Vec<MainDelay> {
         let partition = occupancy.partition();
         self.hear_preemptions(snapshot, partition, now);
         let planned = self.hear_plans(snapshot, occupancy, now);
@@ -102,11 +91,12 @@ impl Delays {
     }
 
     /// What a main job that has started waited for nodes of ours.
-    fn started(&mut self, job: &Job) -> Option<Delay> {
+    fn started(&mut self, job: &Job) -> Option<MainDelay> {
         let start = job.start_time?;
         let wanted: Vec<Wanted> = job.nodes.iter().filter_map(|node| self.wanted.remove(node)).collect();
         let first = wanted.iter().min_by_key(|wanted| wanted.since)?;
-        Some(Delay { job: job.id, secs: start.secs_since(first.since).max(0.0), planned: first.planned })
+        let secs = start.secs_since(first.since).max(0.0);
+        Some(MainDelay { job: job.id, at: start, secs, planned: first.planned })
     }
 }
 
@@ -152,7 +142,7 @@ mod tests {
         }
     }
 
-    fn look(delays: &mut Delays, at: i64, jobs: &[Job]) -> Vec<Delay> {
+    fn look(delays: &mut Delays, at: i64, jobs: &[Job]) -> Vec<MainDelay> {
         let node = |name: &str| {
             let name = NodeName::new(name);
             let used = jobs.iter().any(|job| job.state.occupies_nodes() && job.nodes.contains(&name));
@@ -172,7 +162,7 @@ mod tests {
         // Slurm goes on to show the one that it preempted.
         let gone = || Job { state: JobState::of(BaseState::Preempted), ..ours("n1", Some(4)) };
         let main = || main_job(1, BaseState::Running, &["n1", "n2"], 6);
-        let delay = Delay { job: JobId(1), secs: 2.0, planned: false };
+        let delay = MainDelay { job: JobId(1), at: NOW + 6, secs: 2.0, planned: false };
         assert_eq!(look(&mut delays, 10, &[gone(), main()]), [delay]);
         assert!(look(&mut delays, 15, &[gone(), main()]).is_empty(), "once");
         let next = main_job(2, BaseState::Running, &["n1"], 17);
@@ -214,12 +204,13 @@ mod tests {
         assert!(delays.wanted.is_empty(), "not yet");
         look(&mut delays, 31, &[held(), main_job(1, BaseState::Pending, &["n2"], 30)]);
         let started = look(&mut delays, 40, &[main_job(1, BaseState::Running, &["n2"], 37)]);
-        assert_eq!(started, [Delay { job: JobId(1), secs: 7.0, planned: true }]);
+        let missed = MainDelay { job: JobId(1), at: NOW + 37, secs: 7.0, planned: true };
+        assert_eq!(started, [missed]);
         let mut delays = Delays::default();
         look(&mut delays, 31, &[held(), main_job(1, BaseState::Pending, &["n2"], 30)]);
         look(&mut delays, 36, &[ours("n2", Some(35)), main_job(1, BaseState::Pending, &["n2"], 30)]);
         let started = look(&mut delays, 40, &[main_job(1, BaseState::Running, &["n2"], 37)]);
-        assert_eq!(started, [Delay { job: JobId(1), secs: 7.0, planned: true }], "preempted for it");
+        assert_eq!(started, [missed], "preempted for it");
         look(&mut delays, 50, &[ours("n1", Some(45))]);
         assert!(
             look(&mut delays, 2000, &[]).is_empty() && delays.wanted.is_empty(),

@@ -29,7 +29,7 @@ use crate::config::GapsConfig;
 use crate::model::{Gap, Gaps, JobId, NodeName, NodeState, Refusal, Snapshot, UnixTime, WindowEnd};
 
 pub use bins::GapSample;
-pub use delays::{Delay, Delays};
+pub use delays::Delays;
 pub use keeping::Kept;
 pub use leaving::{CLEANUP_SECS, TimesToLeave};
 pub use lookahead::Lookahead;

@@ -11,6 +11,6 @@ pub enum Access {
     Changes,
     /// Readers.
     Reads,
-    /// Readers of what has to be computed: they prove who they are wherever anybody may read.
+    /// Readers of what is computed for each of them: they prove who they are wherever anybody may read.
     Computes,
 }

@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::daemon::context::Context;
 use crate::model::{Credential, Secret, UserId, hello_payload};
-use crate::slurm::identity::{IdentityError, uid_of};
+use crate::slurm::identity::{IdentityError, own_uid, uid_of};
 
 use super::Denial;
 
@@ -86,8 +86,7 @@ impl From<IdentityError> for Denial {
 
 /// Root and the daemon's own user.
 pub fn is_own(uid: UserId) -> bool {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    uid.0 == 0 || uid.0 == unsafe { libc::geteuid() }
+    uid.0 == 0 || uid == own_uid()
 }
 
 /// Refuses whoever is no administrator.

@@ -8,17 +8,25 @@
 mod access;
 mod agents;
 mod auth;
+mod browsers;
 mod control;
+mod explain;
+mod figures;
 mod guests;
 mod history;
 mod profiles;
+pub mod proxy;
 mod read;
 mod readers;
+mod report;
 mod rounds;
 mod routes;
 mod standby;
 #[cfg(test)]
 mod tests;
+mod timeline;
+mod turns;
+mod web;
 
 pub use guests::Room;
 pub use standby::standby_router;
@@ -31,14 +39,22 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Router, middleware};
+use chrono::FixedOffset;
 use tokio::net::TcpListener;
 
 use crate::api::ErrorBody;
 use crate::daemon::context::Context;
+use crate::model::UnixTime;
 use crate::store::StoreError;
 
 /// Largest body of a request. A report of 256 events takes less than 64 KiB.
 const MAX_BODY: usize = 256 * 1024;
+
+/// The last second of the year 9999: what is later is no time.
+const LATEST: UnixTime = UnixTime(253_402_300_799);
+
+/// Furthest from UTC that a clock is, seconds.
+const FURTHEST_ZONE_SECS: u32 = 14 * 3600;
 
 /// Longest wait for a request's body.
 const BODY_PATIENCE: Duration = Duration::from_secs(20);
@@ -114,6 +130,23 @@ impl From<JsonRejection> for Denial {
     fn from(e: JsonRejection) -> Self {
         Denial::new(e.status(), e.body_text())
     }
+}
+
+/// Refuses a stretch of time that is none, or longer than so many seconds.
+fn check_span(from: UnixTime, to: UnixTime, longest: i64) -> Result<(), Denial> {
+    let secs = to.0.saturating_sub(from.0);
+    if (1..=longest).contains(&secs) && from.0 >= 0 && to <= LATEST {
+        return Ok(());
+    }
+    let what = format!("from, to: expected 1 to {longest} seconds of years up to 9999, not {secs}");
+    Err(Denial::new(StatusCode::BAD_REQUEST, what))
+}
+
+/// The zone of a reader whose clock is ahead of UTC by so many seconds.
+fn zone(secs: i64) -> Result<FixedOffset, Denial> {
+    let found = i32::try_from(secs).ok().filter(|s| s.unsigned_abs() <= FURTHEST_ZONE_SECS);
+    let what = || format!("zone: expected at most {FURTHEST_ZONE_SECS} seconds, not {secs}");
+    found.and_then(FixedOffset::east_opt).ok_or_else(|| Denial::new(StatusCode::BAD_REQUEST, what()))
 }
 
 /// A JSON body whose rejection is a [`Denial`].

@@ -3,21 +3,26 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{Path, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use bytes::Bytes;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::api::{Generations, RoundView, SCHEMA, Status};
+use crate::api::{Generations, RoundView, SCHEMA, Status, StatusQuery};
 use crate::clock::now;
 use crate::daemon::context::Context;
-use crate::daemon::sight::{Sight, Viewer};
-use crate::daemon::{metrics, rounds, views};
-use crate::model::JobId;
+use crate::daemon::sight::{Class, Sight, Viewer};
+use crate::daemon::told::Stand;
+use crate::daemon::views::{self, WhichNodes};
+use crate::daemon::{metrics, rounds};
+use crate::model::{JobId, PrivateData, UnixTime};
 
 use super::Denial;
+use super::turns::broken;
 
 /// How many times as long as a plan took it is until the next one: whoever asks for one after the other has a
 /// fifth of a processor at most.
@@ -46,15 +51,42 @@ pub async fn numbers(State(context): State<Arc<Context>>) -> impl IntoResponse {
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], context.metrics.text())
 }
 
-/// `GET /v1/status`.
+/// `GET /v1/status`; `?nodes=false`: without the nodes; `?shared=true`: made once for all who see the same.
 pub async fn status(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
-) -> Json<Status> {
+    query: Result<Query<StatusQuery>, QueryRejection>,
+) -> Result<Response, Denial> {
+    let Query(query) = query?;
     let private = context.doors.private();
+    let which = if query.nodes { WhichNodes::All } else { WhichNodes::None };
+    if !query.shared {
+        return Ok(Json(seen_by(&context, &viewer, private, which)).into_response());
+    }
+    let (at, stand) = stand(&context);
+    let answer = context.told.statuses.of(at, (query, Class::of(&viewer, private), stand));
+    let body = answer
+        .get_or_try_init(async || {
+            serde_json::to_vec(&seen_by(&context, &viewer, private, which)).map(Bytes::from)
+        })
+        .await
+        .map_err(broken)?;
+    Ok(([(CONTENT_TYPE, "application/json")], body.clone()).into_response())
+}
+
+/// When something was last found out or planned, and what else a status must show at once.
+fn stand(context: &Context) -> (UnixTime, Stand) {
+    let looked = *context.told.looked.borrow();
     let state = context.state();
-    let status = views::status(&state, now());
-    Json(Sight::new(&viewer, private, &|job| state.owner(job)).status(status))
+    let round = state.round.as_ref().map_or(UnixTime(0), |round| round.report.at);
+    (looked.max(round), Stand { round, control: state.control, problems: state.health.sentences() })
+}
+
+/// What a reader may see of the present.
+pub fn seen_by(context: &Context, viewer: &Viewer, private: PrivateData, which: WhichNodes<'_>) -> Status {
+    let state = context.state();
+    let status = views::status(&state, which, now());
+    Sight::new(viewer, private, &|job| state.owner(job)).status(status)
 }
 
 /// `GET /v1/round`: the last round.
@@ -81,10 +113,10 @@ pub async fn plan(
     Extension(viewer): Extension<Viewer>,
 ) -> Result<Json<RoundView>, Denial> {
     let busy = |_| Denial::new(StatusCode::TOO_MANY_REQUESTS, "another plan is being computed; try again");
-    let turn = context.planning.clone().try_lock_owned().map_err(busy)?;
+    let turn = context.doors.planning.clone().try_lock_owned().map_err(busy)?;
     // A reader who hangs up has the plan computed all the same: the rest that follows is due.
     let planned = tokio::spawn(plan_in_turn(context.clone(), turn)).await;
-    let view = planned.map_err(|e| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))??;
+    let view = planned.map_err(broken)??;
     Ok(Json(shown(&context, &viewer, view)))
 }
 

@@ -1,5 +1,5 @@
 //! Readers: who they are, by a MUNGE credential or a token of Slurm's with the first request, and by the
-//! ticket that it is answered with in those that follow.
+//! ticket that it is answered with in those that follow; browsers by the session that a link has given them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,12 +12,13 @@ use axum::response::Response;
 
 use crate::api::headers;
 use crate::daemon::context::Context;
+use crate::daemon::passes::Person;
 use crate::daemon::sight::Viewer;
-use crate::model::{Credential, Readers, Secret, UserId};
+use crate::model::{Credential, Readers, Secret};
 use crate::slurm::identity::name_of;
 
 use super::access::Access;
-use super::{Denial, auth};
+use super::{Denial, auth, browsers};
 
 /// Purpose of the credential.
 const PURPOSE: &str = headers::READ_PURPOSE;
@@ -28,13 +29,21 @@ const MAX_NONCE: usize = 128;
 /// What a daemon says that asks for proof; it tells nothing that the file of the configuration does not.
 const ASKS: &str = "reading needs proof of who reads: a MUNGE credential, or a token of Slurm's";
 
+/// A reader whom the site's web server vouches for.
+#[derive(Clone, Debug)]
+pub struct Vouched(pub Person);
+
 /// Tells the handlers behind it who reads, and refuses who must prove it and does not.
 pub async fn known(
     State((context, access)): State<(Arc<Context>, Access)>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Denial> {
-    let (viewer, ticket) = viewer(&context, access, request.headers()).await?;
+    let vouched = request.extensions().get::<Vouched>().map(|Vouched(person)| of(&context, person.clone()));
+    let (viewer, ticket) = match vouched {
+        Some(viewer) => (viewer, None),
+        None => viewer(&context, access, request.headers()).await?,
+    };
     request.extensions_mut().insert(viewer);
     let mut response = next.run(request).await;
     if let Some(value) = ticket.and_then(|t| HeaderValue::from_str(&t.0).ok()) {
@@ -50,17 +59,21 @@ async fn viewer(
     sent: &HeaderMap,
 ) -> Result<(Viewer, Option<Secret>), Denial> {
     let Some(value) = sent.get(AUTHORIZATION) else {
-        // What takes a processor is for nobody whom nobody knows.
+        // What is computed for one reader alone is for nobody whom nobody knows.
         let open = context.config.http.read == Readers::Open && access == Access::Reads;
         let asks = || Denial::new(StatusCode::UNAUTHORIZED, ASKS);
-        return if open { Ok((Viewer::default(), None)) } else { Err(asks()) };
+        if !open {
+            return Err(asks());
+        }
+        browsers::came_by_our_name(&context.config, sent)?;
+        return Ok((Viewer::default(), None));
     };
     let (scheme, text) = value.to_str().ok().and_then(|v| v.split_once(' ')).ok_or_else(Denial::unproved)?;
     let secret = Secret(text.to_owned());
     if scheme == headers::TICKET_SCHEME {
-        let known = context.doors.recall(&auth::bearer(sent)?, Instant::now());
-        let (uid, name) = known.ok_or_else(Denial::unproved)?;
-        return Ok((of(context, uid, name), None));
+        let (doors, secret, now) = (&context.doors, auth::bearer(sent)?, Instant::now());
+        let known = doors.tickets.recall(&secret, now).or_else(|| doors.sessions.recall(&secret, now));
+        return Ok((of(context, known.ok_or_else(Denial::unproved)?), None));
     }
     let credential = match scheme {
         headers::MUNGE_SCHEME => Credential::Munge(secret),
@@ -69,13 +82,14 @@ async fn viewer(
     };
     let nonce = sent.get(headers::NONCE).and_then(|v| v.to_str().ok()).filter(|n| n.len() <= MAX_NONCE);
     let uid = auth::proved(context, PURPOSE, &credential, nonce.unwrap_or_default()).await?;
-    let name = name_of(uid).await;
+    let person = Person { uid, name: name_of(uid).await };
     let ticket = auth::new_secret()?;
-    context.doors.admit(&ticket, uid, name.clone(), Instant::now());
-    Ok((of(context, uid, name), Some(ticket)))
+    context.doors.tickets.admit(&ticket, person.clone(), Instant::now());
+    Ok((of(context, person), Some(ticket)))
 }
 
-fn of(context: &Context, uid: UserId, name: Option<String>) -> Viewer {
-    let named = name.as_ref().is_some_and(|n| context.config.daemon.admins.contains(n));
-    context.doors.viewer(uid, name, named || auth::is_own(uid))
+fn of(context: &Context, person: Person) -> Viewer {
+    let named = person.name.as_ref().is_some_and(|n| context.config.daemon.admins.contains(n));
+    let trusted = named || auth::is_own(person.uid);
+    context.doors.viewer(person, trusted)
 }

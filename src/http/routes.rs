@@ -10,7 +10,10 @@ use crate::api::routes as paths;
 use crate::daemon::context::Context;
 
 use super::access::Access;
-use super::{agents, control, history, profiles, read, readers, rounds, standby};
+use super::{
+    agents, browsers, control, explain, figures, history, profiles, read, readers, report, rounds, standby,
+    timeline, web,
+};
 
 /// A route.
 pub struct Route {
@@ -30,6 +33,15 @@ const fn route(path: &'static str, access: Access, handler: fn() -> MethodRouter
 pub const ROUTES: &[Route] = &[
     route(paths::HEALTHZ, Access::Open, || get(read::healthz)),
     route(paths::METRICS, Access::Open, || get(read::numbers)),
+    route(paths::PAGE, Access::Open, || get(web::page)),
+    route(paths::PAGE_SCRIPT, Access::Open, || get(web::script)),
+    route(paths::PAGE_STYLE, Access::Open, || get(web::style)),
+    route(paths::WEB_LINKS, Access::Changes, || post(web::link)),
+    route(paths::WEB_SESSIONS, Access::Changes, || post(web::session)),
+    route(paths::REPORT, Access::Reads, || get(report::report)),
+    route(paths::TIMELINE, Access::Reads, || get(timeline::timeline)),
+    route(paths::FIGURE, Access::Reads, || get(figures::figure)),
+    route(paths::EXPLAIN, Access::Reads, || get(explain::explained)),
     route(paths::STATUS, Access::Reads, || get(read::status)),
     route(paths::ROUND, Access::Reads, || get(read::round)),
     route(paths::ROUNDS, Access::Reads, || get(rounds::list)),
@@ -38,6 +50,7 @@ pub const ROUTES: &[Route] = &[
     route(paths::GENERATIONS, Access::Reads, || get(read::generations)),
     route(paths::PROFILES, Access::Computes, || get(profiles::list)),
     route(paths::PROFILE_HISTORY, Access::Reads, || get(profiles::history)),
+    route(paths::PROFILE_FIGURE, Access::Computes, || get(profiles::figure)),
     route(paths::FORGET_PROFILES, Access::Changes, || post(profiles::forget)),
     route(paths::IMPORT_PROFILES, Access::Changes, || {
         post(profiles::import).layer(DefaultBodyLimit::max(profiles::MAX_IMPORT_BODY))
@@ -51,10 +64,16 @@ pub const ROUTES: &[Route] = &[
     route(paths::AGENT_REPORT, Access::Agents, || post(agents::report)),
 ];
 
-/// The table as a router: whoever is not let in reaches no handler.
+/// The table as a router: whoever is not let in reaches no handler, nor do browsers that come from elsewhere.
 pub fn table(context: &Arc<Context>) -> Router<Arc<Context>> {
+    let guard = middleware::from_fn_with_state(context.clone(), browsers::only_ours);
+    some(context, |_| true).route_layer(guard)
+}
+
+/// Some of it.
+pub fn some(context: &Arc<Context>, is_one: impl Fn(Access) -> bool) -> Router<Arc<Context>> {
     let mut router = Router::new();
-    for Route { path, access, handler } in ROUTES {
+    for Route { path, access, handler } in ROUTES.iter().filter(|route| is_one(route.access)) {
         let mut methods = handler();
         if matches!(access, Access::Reads | Access::Computes) {
             let known = middleware::from_fn_with_state((context.clone(), *access), readers::known);

@@ -14,8 +14,8 @@ use crate::daemon::context::{Context, Services};
 use crate::daemon::rounds;
 use crate::daemon::state::State;
 use crate::model::{
-    BaseState, GenerationRecord, JobId, JobState, NodeName, Note, PrivateData, Readers, Reservation,
-    UnixTime, UserId,
+    BaseState, GenerationRecord, JobId, JobState, NodeName, Note, PrivateData, Readers, Reservation, Spent,
+    SpentKey, SpentRow, UnixTime, UserId,
 };
 use crate::slurm::fake::{FakeSlurm, pending_job};
 use crate::slurm::identity::{FakeIdentity, uid_of};
@@ -104,7 +104,10 @@ impl Secret {
     }
 
     fn is_private(self, path: &str, private: PrivateData) -> bool {
-        if path == paths::PROFILES || path == paths::PROFILE_HISTORY {
+        if path == paths::REPORT {
+            return private.spending();
+        }
+        if [paths::PROFILES, paths::PROFILE_HISTORY, paths::PROFILE_FIGURE].contains(&path) {
             return private.profiles();
         }
         match self {
@@ -129,6 +132,18 @@ impl Secret {
     }
 }
 
+/// What else is asked of a route, and tells the same.
+fn also(path: &str) -> Vec<String> {
+    let asked = match path {
+        paths::STATUS => vec!["/v1/status?shared=true"],
+        paths::FIGURE => {
+            vec!["/v1/figures/node_time?from=997200&to=1000800", "/v1/figures/delays?from=997200&to=1000800"]
+        }
+        _ => Vec::new(),
+    };
+    asked.into_iter().map(str::to_owned).collect()
+}
+
 /// What each route for readers tells where nothing is private, and how it is asked.
 fn told(path: &str) -> Option<(String, Vec<Secret>)> {
     use Secret::{Generation, Job, JobName, MainJob, Node, Profile, Reservation, Unowned, User};
@@ -144,6 +159,11 @@ fn told(path: &str) -> Option<(String, Vec<Secret>)> {
         paths::GENERATIONS => (paths::generations(JobId(424_201)), vec![Job, Generation]),
         paths::PROFILES => (path.to_owned(), vec![User, Profile]),
         paths::PROFILE_HISTORY => (format!("{path}?{key}"), vec![Job]),
+        paths::EXPLAIN => ("/v1/explain/n2".to_owned(), vec![Node, Reservation]),
+        paths::FIGURE => ("/v1/figures/nodes?from=997200&to=1000800".to_owned(), vec![]),
+        paths::PROFILE_FIGURE => (format!("{path}?{key}"), vec![Profile]),
+        paths::REPORT => (format!("{path}?from=980000&to=1003600"), vec![User]),
+        paths::TIMELINE => (format!("{path}?from=997200&to=1000800"), vec![Node]),
         _ => return None,
     };
     Some((asked, secrets))
@@ -205,6 +225,9 @@ impl Daemon {
         let (context, _queue) = Context::new(services, state, LeadStanding::Alone, now());
         let context = Arc::new(context);
         look(&context).await;
+        // What nodes are used for lasts from look to look.
+        slurm.edit(|world| world.taken_at = world.taken_at + 30);
+        look(&context).await;
         remember(&context).await;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -263,6 +286,9 @@ async fn remember(context: &Context) {
     let why = "secret-reason".to_owned();
     let generation = GenerationRecord { job, generation: 1, started_at: at, nodes, why };
     context.store.add_generations(&[generation]).await.unwrap();
+    let key =
+        SpentKey { from: at, account: String::new(), user: OWNER.to_owned(), node_type: "cpu".to_owned() };
+    context.store.put_spent(&[SpentRow { key, spent: Spent::default() }]).await.unwrap();
     let view = context.state().round.clone().unwrap();
     let mut report = view.report;
     report.notes.push(Note::Said("job 424999 is in the way".to_owned()));
@@ -272,8 +298,18 @@ async fn remember(context: &Context) {
 
 /// Nothing, each kind alone, some together, everything.
 fn settings() -> Vec<PrivateData> {
-    let lists =
-        ["none", "jobs", "users", "nodes", "usage", "reservations", "jobs,users", "nodes,usage", "all"];
+    let lists = [
+        "none",
+        "jobs",
+        "users",
+        "nodes",
+        "usage",
+        "accounts",
+        "reservations",
+        "jobs,users",
+        "nodes,usage",
+        "all",
+    ];
     lists.map(PrivateData::parse).to_vec()
 }
 
@@ -282,10 +318,11 @@ async fn check_readers(daemon: &mut Daemon, open: bool) {
     for route in readers {
         let (asked, secrets) =
             told(route.path).unwrap_or_else(|| panic!("{} has no row in the matrix", route.path));
-        for private in settings() {
+        let ways: Vec<String> = std::iter::once(asked).chain(also(route.path)).collect();
+        for (private, asked) in settings().iter().flat_map(|p| ways.iter().map(move |asked| (*p, asked))) {
             daemon.keep_private(private);
             for who in Who::ALL {
-                let (status, body) = daemon.get(who, &asked).await;
+                let (status, body) = daemon.get(who, asked).await;
                 let place = format!("{asked} for {who:?} with {private:?}, open: {open}");
                 if who == Who::Nobody && !(open && route.access == Access::Reads) {
                     assert_eq!(status, 401, "{place}");
@@ -351,6 +388,8 @@ fn posted(path: &str, who: Who) -> Option<serde_json::Value> {
     };
     let mut body = match path {
         paths::CONTROL => serde_json::json!({ "control": "paused" }),
+        paths::WEB_LINKS => serde_json::json!({}),
+        paths::WEB_SESSIONS => serde_json::json!({ "ticket": "guessed" }),
         paths::FORGET_PROFILES => serde_json::json!({ "filter": { "user": OWNER } }),
         paths::IMPORT_PROFILES => {
             serde_json::json!({ "profiles": [samples::profile(OWNER, "secret-profile", "cpu")] })
@@ -398,6 +437,8 @@ async fn only_owners_and_administrators_change_anything() {
     assert_eq!(tables.len(), 1, "what is private changes nothing of that: {tables:?}");
     // Nobody, other, owner, operator, administrator.
     insta::assert_snapshot!(tables[0], @r"
+    /v1/web/links 400 200 200 200 200
+    /v1/web/sessions 401 401 401 401 401
     /v1/profiles/forget 400 403 200 403 200
     /v1/profiles/import 400 403 200 403 200
     /v1/history/import 400 403 403 403 200

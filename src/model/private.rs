@@ -1,7 +1,7 @@
 //! What a site keeps private: Slurm's `PrivateData`.
 
 /// What users may not see of each other. What infill shows of no kind of data is left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PrivateData {
     /// Other users' jobs.
     pub jobs: bool,
@@ -13,12 +13,14 @@ pub struct PrivateData {
     pub usage: bool,
     /// Other users.
     pub users: bool,
+    /// Accounts.
+    pub accounts: bool,
 }
 
 impl PrivateData {
     /// Everything: for as long as nobody knows what the site wants.
     pub const ALL: PrivateData =
-        PrivateData { jobs: true, nodes: true, reservations: true, usage: true, users: true };
+        PrivateData { jobs: true, nodes: true, reservations: true, usage: true, users: true, accounts: true };
 
     /// Reads Slurm's list, such as `jobs,users`; `none` is nothing. Words for what infill does not show are
     /// passed over.
@@ -32,6 +34,7 @@ impl PrivateData {
                 "reservations" => private.reservations = true,
                 "usage" => private.usage = true,
                 "users" => private.users = true,
+                "accounts" => private.accounts = true,
                 _ => {}
             }
         }
@@ -41,6 +44,11 @@ impl PrivateData {
     /// Whether users may see everything.
     pub fn is_nothing(self) -> bool {
         self == PrivateData::default()
+    }
+
+    /// Whether it is private what other users' jobs, and those of accounts, have had.
+    pub fn spending(self) -> bool {
+        self.usage || self.users || self.accounts
     }
 
     /// Whether other users' profiles are private: they name users, tell of their jobs, and how these ran.
@@ -56,10 +64,12 @@ mod tests {
     #[test]
     fn slurms_list_is_read() {
         assert!(PrivateData::parse("none").is_nothing() && PrivateData::parse("").is_nothing());
-        let some = PrivateData::parse("accounts,Jobs, users,events");
+        let some = PrivateData::parse("cloud,Jobs, users,events");
         assert_eq!(some, PrivateData { jobs: true, users: true, ..PrivateData::default() });
+        let accounts = PrivateData::parse("accounts");
+        assert!(accounts.spending() && !accounts.profiles() && !accounts.is_nothing());
         assert!(some.profiles() && !PrivateData::parse("nodes,reservations").profiles());
-        assert_eq!(PrivateData::parse("jobs,nodes,reservations,usage,users"), PrivateData::ALL);
+        assert_eq!(PrivateData::parse("jobs,nodes,reservations,usage,users,accounts"), PrivateData::ALL);
         assert_eq!(PrivateData::parse("all"), PrivateData::ALL);
     }
 }

@@ -234,6 +234,15 @@ pub struct ProfileKey {
     pub batch: BatchMode,
 }
 
+impl ProfileKey {
+    /// Names this profile, in each batch mode.
+    pub fn filter(&self) -> ProfileFilter {
+        let ProfileKey { user, name, node_type, exec_plan, batch: _ } = self.clone();
+        let (user, name) = (Some(user), Some(name));
+        ProfileFilter { user, name, node_type: Some(node_type), exec_plan: Some(exec_plan) }
+    }
+}
+
 /// Which profiles: all that agree with every field that is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -92,6 +92,12 @@ impl System {
     }
 }
 
+/// The user that this process is.
+pub fn own_uid() -> UserId {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    UserId(unsafe { libc::geteuid() })
+}
+
 /// The user id that belongs to a login name, by this node's name service. `None` if there is no such user, or
 /// if the name service does not answer.
 pub async fn uid_of(name: &str) -> Option<UserId> {
@@ -103,6 +109,20 @@ pub async fn uid_of(name: &str) -> Option<UserId> {
     let out = program.run().await.inspect_err(|e| tracing::warn!("cannot look up user {name}: {e}")).ok()?;
     let text = std::str::from_utf8(&out.stdout).ok()?;
     (out.code == Some(0)).then(|| text.trim().parse().ok().map(UserId))?
+}
+
+/// The id of a group, by its name or its number. `None` as with users.
+pub async fn gid_of(name: &str) -> Option<u32> {
+    if let Ok(number) = name.parse() {
+        return Some(number);
+    }
+    let args = ["group", name];
+    let program =
+        Program { path: Path::new("getent"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
+    let out = program.run().await.inspect_err(|e| tracing::warn!("cannot look up group {name}: {e}")).ok()?;
+    // name:password:number:members
+    let text = std::str::from_utf8(&out.stdout).ok()?;
+    text.split(':').nth(2)?.trim().parse().ok().filter(|_| out.code == Some(0))
 }
 
 /// The login name of a user id, by this node's name service. `None` if there is none, or if the name service

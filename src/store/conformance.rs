@@ -7,9 +7,9 @@ use super::port::{
     StoreError,
 };
 use crate::model::{
-    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, JobId, MeasuredCosts, NodeName, NodeType,
-    PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, SizePoint, SolveStatus, Stop,
-    StopEnd, UnixTime, UserId, WindowCause, WindowEnd,
+    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, JobId, MainDelay, MeasuredCosts, NodeName, NodeType,
+    PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, SizePoint, SolveStatus,
+    Spent, SpentKey, SpentRow, Stop, StopEnd, UnixTime, UsedSecs, UserId, WindowCause, WindowEnd,
 };
 
 /// Runs the suite on an empty store.
@@ -25,6 +25,8 @@ pub async fn run(store: Arc<dyn Store>) -> Result<(), String> {
     gaps(store).await?;
     ended(store).await?;
     hours(store).await?;
+    spent(store).await?;
+    delays(store).await?;
     measurements(store).await?;
     profiles(store).await?;
     settings(store).await?;
@@ -228,17 +230,72 @@ async fn ended(store: &dyn Store) -> Result<(), String> {
 async fn hours(store: &dyn Store) -> Result<(), String> {
     let hour = |from, packed: &[u8]| PackedHour { from: UnixTime(from), packed: packed.to_vec() };
     let all: Vec<_> = [3600, 7200, 10_800].map(|from| hour(from, &[0, 255, from as u8])).into();
-    for hour in all.iter().rev() {
-        ok(store.put_hour(hour).await)?;
+    let uses = |idle| UsedSecs { idle_secs: idle, down_secs: 0.5, ..UsedSecs::default() };
+    for (secs, hour) in all.iter().enumerate().rev() {
+        ok(store.put_hour(hour, &uses(secs as f64)).await)?;
     }
     let between = async |from, to, limit| store.hours(UnixTime(from), UnixTime(to), limit).await;
     same("all hours", &ok(between(0, i64::MAX, 9).await)?, &all)?;
     same("from one to before another", &ok(between(3600, 7200, 9).await)?, &all[..1].to_vec())?;
     same("the first of them", &ok(between(3601, i64::MAX, 1).await)?, &all[1..2].to_vec())?;
     let longer = hour(7200, &vec![7; 100_000]);
-    ok(store.put_hour(&longer).await)?;
+    ok(store.put_hour(&longer, &uses(7.0)).await)?;
     same("an hour that goes on", &ok(between(7200, 7201, 9).await)?, &vec![longer])?;
-    same("no hour twice", &ok(between(0, i64::MAX, 9).await)?.len(), &3)
+    same("no hour twice", &ok(between(0, i64::MAX, 9).await)?.len(), &3)?;
+    let sums = async |from, to, limit| store.uses_by_hour(UnixTime(from), UnixTime(to), limit).await;
+    let all = [(3600, 0.0), (7200, 7.0), (10_800, 2.0)].map(|(from, idle)| (UnixTime(from), uses(idle)));
+    same("sums of all hours", &ok(sums(0, i64::MAX, 9).await)?, &all.to_vec())?;
+    same("sums of the first of them", &ok(sums(3601, i64::MAX, 1).await)?, &all[1..2].to_vec())
+}
+
+async fn spent(store: &dyn Store) -> Result<(), String> {
+    let row = |from, user: &str, node_type: &str, useful_secs| {
+        let (account, user, node_type) = ("ml".to_owned(), user.to_owned(), node_type.to_owned());
+        let key = SpentKey { from: UnixTime(from), account, user, node_type };
+        let spent = Spent {
+            useful_secs,
+            rescale_secs: 1.5,
+            preempted_secs: 0.5,
+            probing_secs: 0.25,
+            gpu_secs: 4.0 * useful_secs,
+        };
+        SpentRow { key, spent }
+    };
+    let rows = [
+        row(3600, "alice", "a", 10.0),
+        row(3600, "bob", "a", 20.0),
+        row(7200, "alice", "a", 30.0),
+        row(7200, "alice", "b", 1.0),
+    ];
+    ok(store.put_spent(&rows).await)?;
+    let between = async |from, to| store.spent(UnixTime(from), UnixTime(to)).await;
+    same("an hour", &ok(between(3600, 7200).await)?, &rows[..2].to_vec())?;
+    let both = SpentRow { spent: rows[0].spent.plus(&rows[2].spent), ..rows[0].clone() };
+    let all = vec![both, rows[3].clone(), rows[1].clone()];
+    same("all hours together", &ok(between(0, i64::MAX).await)?, &all)?;
+    same("none", &ok(between(7201, i64::MAX).await)?, &Vec::new())?;
+    let by_hour = async |from, to, limit| store.spent_by_hour(UnixTime(from), UnixTime(to), limit).await;
+    let hours = vec![
+        (UnixTime(3600), rows[0].spent.plus(&rows[1].spent)),
+        (UnixTime(7200), rows[2].spent.plus(&rows[3].spent)),
+    ];
+    same("hour by hour", &ok(by_hour(0, i64::MAX, 9).await)?, &hours)?;
+    same("the first hour", &ok(by_hour(0, i64::MAX, 1).await)?, &hours[..1].to_vec())?;
+    same("the second hour", &ok(by_hour(3601, 7201, 9).await)?, &hours[1..].to_vec())?;
+    let more = row(7200, "alice", "b", 5.0);
+    ok(store.put_spent(std::slice::from_ref(&more)).await)?;
+    same("an hour that goes on", &ok(between(7200, 7201).await)?, &vec![rows[2].clone(), more])
+}
+
+async fn delays(store: &dyn Store) -> Result<(), String> {
+    let delay = |job, at, secs, planned| MainDelay { job: JobId(job), at: UnixTime(at), secs, planned };
+    let all = vec![delay(1, 100, 0.5, false), delay(3, 150, 2.0, true), delay(1, 200, 7.25, false)];
+    ok(store.add_delays(&[all[2], all[0], all[1]]).await)?;
+    ok(store.add_delays(&[delay(1, 100, 99.0, true)]).await)?;
+    let between = async |from, to, limit| store.delays(UnixTime(from), UnixTime(to), limit).await;
+    same("all delays, each as it was told first", &ok(between(0, i64::MAX, 9).await)?, &all)?;
+    same("some delays", &ok(between(101, 200, 9).await)?, &all[1..2].to_vec())?;
+    same("the first delay", &ok(between(0, i64::MAX, 1).await)?, &all[..1].to_vec())
 }
 
 fn key(user: &str, name: &str) -> ProfileKey {
@@ -414,6 +471,8 @@ async fn prune(store: &dyn Store) -> Result<(), String> {
     let jobs: Vec<i64> = ok(store.ended(9).await)?.iter().map(|j| j.ended_at.0).collect();
     same("ended jobs stay", &jobs, &vec![101, 102, 102])?;
     let hours = ok(store.hours(UnixTime(0), UnixTime(i64::MAX), 9).await)?;
+    let sums = ok(store.uses_by_hour(UnixTime(0), UnixTime(i64::MAX), 9).await)?;
+    same("sums of hours are kept", &sums.len(), &3)?;
     same("hours stay", &hours.iter().map(|h| h.from.0).collect::<Vec<_>>(), &vec![7200, 10_800])?;
     same("nothing is left to delete", &ok(prune_before(store, 102, 140, 101).await)?, &0)?;
     ok(store.add_measurements(&[measurement("a", 145, 2)]).await)?;

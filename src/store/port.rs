@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::model::GenerationRecord;
 use crate::model::{
-    EndedGap, EndedJob, JobId, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary,
-    UnixTime, UserId,
+    EndedGap, EndedJob, JobId, MainDelay, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report,
+    RoundSummary, Spent, SpentRow, UnixTime, UsedSecs, UserId,
 };
 
 /// What went wrong at the store.
@@ -172,10 +172,33 @@ pub trait Store: Send + Sync {
     async fn add_ended(&self, jobs: &[EndedJob]) -> Result<u64, StoreError>;
     /// The jobs that ended last, oldest first, at most `limit`.
     async fn ended(&self, limit: u32) -> Result<Vec<EndedJob>, StoreError>;
-    /// Inserts or replaces what nodes were used for in an hour.
-    async fn put_hour(&self, hour: &PackedHour) -> Result<(), StoreError>;
+    /// Inserts or replaces what nodes were used for in an hour, and its sums, which are kept for ever.
+    async fn put_hour(&self, hour: &PackedHour, sums: &UsedSecs) -> Result<(), StoreError>;
     /// The hours that began from `from` on and before `to`, the earliest first, at most `limit`.
     async fn hours(&self, from: UnixTime, to: UnixTime, limit: u32) -> Result<Vec<PackedHour>, StoreError>;
+    /// The sums of the hours that began from `from` on and before `to`, the earliest first, at most `limit`.
+    async fn uses_by_hour(
+        &self,
+        from: UnixTime,
+        to: UnixTime,
+        limit: u32,
+    ) -> Result<Vec<(UnixTime, UsedSecs)>, StoreError>;
+    /// Inserts or replaces what became of node-time.
+    async fn put_spent(&self, rows: &[SpentRow]) -> Result<(), StoreError>;
+    /// What became of the node-time of the hours that began from `from` on and before `to`, of each account,
+    /// user and type of nodes in all; ordered by these.
+    async fn spent(&self, from: UnixTime, to: UnixTime) -> Result<Vec<SpentRow>, StoreError>;
+    /// The same by the hour, of everybody together, the earliest first, at most `limit`.
+    async fn spent_by_hour(
+        &self,
+        from: UnixTime,
+        to: UnixTime,
+        limit: u32,
+    ) -> Result<Vec<(UnixTime, Spent)>, StoreError>;
+    /// Adds main jobs that started where ours were; one that is there already stays.
+    async fn add_delays(&self, delays: &[MainDelay]) -> Result<(), StoreError>;
+    /// Those that started from `from` on and before `to`, the earliest first, at most `limit`.
+    async fn delays(&self, from: UnixTime, to: UnixTime, limit: u32) -> Result<Vec<MainDelay>, StoreError>;
     /// Adds measurements. Where the store has no such profile yet, it gets one without points, so that what
     /// was measured is listed and can be forgotten.
     async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError>;

@@ -17,7 +17,7 @@ macro_rules! version {
 }
 
 /// SQLite's.
-pub(super) const SQLITE: [Version; 9] = [
+pub(super) const SQLITE: [Version; 10] = [
     version!("sqlite/0001_start.sql"),
     version!("sqlite/0002_profiles.sql"),
     version!("sqlite/0003_stops.sql"),
@@ -27,10 +27,11 @@ pub(super) const SQLITE: [Version; 9] = [
     version!("sqlite/0007_ended.sql"),
     version!("sqlite/0008_flat.sql"),
     version!("sqlite/0009_hours.sql"),
+    version!("sqlite/0010_spent.sql"),
 ];
 
 /// PostgreSQL's.
-pub(super) const POSTGRES: [Version; 8] = [
+pub(super) const POSTGRES: [Version; 9] = [
     version!("postgres/0001_start.sql"),
     version!("postgres/0002_stops.sql"),
     version!("postgres/0003_owners.sql"),
@@ -39,6 +40,7 @@ pub(super) const POSTGRES: [Version; 8] = [
     version!("postgres/0006_ended.sql"),
     version!("postgres/0007_flat.sql"),
     version!("postgres/0008_hours.sql"),
+    version!("postgres/0009_spent.sql"),
 ];
 
 /// What brings a schema up to date. Files are named `…/NUMBER_DESCRIPTION.sql`, with numbers from 1 on.

@@ -9,8 +9,27 @@ use crate::model::{NodeName, UnixTime};
 /// Seconds of a chunk. Hours begin with those of the clock.
 pub const HOUR_SECS: i64 = 3600;
 
+/// The begin of the hour that a moment is in.
+pub fn hour_of(at: UnixTime) -> UnixTime {
+    UnixTime(at.0 - at.0.rem_euclid(HOUR_SECS))
+}
+
 /// For so many seconds after a look what was seen is taken to have stayed as it was.
 pub const HOLDS_SECS: i64 = 120;
+
+/// A clock that was set back by more than this was wrong before, seconds; one by less catches up soon.
+const SET_BACK_SECS: f64 = 300.0;
+
+/// What a node was seen to be used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The node.
+    pub node: NodeName,
+    /// For what.
+    pub used: NodeUse,
+    /// Since when, where Slurm tells.
+    pub since: Option<UnixTime>,
+}
 
 /// See the module's text.
 #[derive(Clone, Debug, Default)]
@@ -32,23 +51,36 @@ impl Recorder {
         Recorder { hour, places, last, seen_at }
     }
 
-    /// Takes in what nodes are used for now; of a node that is not named nothing is known. Returns the hours
-    /// that are over by that, the earliest first. A look of before the last one changes nothing.
-    pub fn look(&mut self, now: UnixTime, uses: impl Iterator<Item = (NodeName, NodeUse)>) -> Vec<Hour> {
-        if self.seen_at.is_some_and(|at| now < at) {
+    /// Takes in what nodes are used for now; of a node that is not named nothing is known. What has changed
+    /// since the last look did so when Slurm says, or else now. Returns the hours that are over by that, the
+    /// earliest first. A look of shortly before the last one changes nothing.
+    pub fn look(&mut self, now: UnixTime, uses: impl Iterator<Item = Seen>) -> Vec<Hour> {
+        let back = self.seen_at.map_or(0.0, |at| at.secs_since(now));
+        if back > SET_BACK_SECS {
+            // What was noted ahead of time is over.
+            let ahead = std::mem::take(self).hour;
+            return std::iter::once(ahead).chain(self.look(now, uses)).collect();
+        }
+        if back > 0.0 {
             return Vec::new();
         }
         let over = self.go_on_to(now);
-        let mut seen = vec![NodeUse::Unknown; self.last.len()];
-        for (name, each) in uses {
-            let Some(place) = self.place(name) else { continue };
-            seen.resize(self.last.len(), NodeUse::Unknown);
-            seen[place as usize] = each;
-        }
         let secs = self.secs(now);
-        for (node, each) in (0..).zip(seen) {
-            self.change(secs, node, each);
+        let known = self.hour.changes.last().map_or(0, |change| change.secs).max(self.hour.secs);
+        let mut seen = vec![(secs, NodeUse::Unknown); self.last.len()];
+        for Seen { node, used, since } in uses {
+            let Some(place) = self.place(node) else { continue };
+            seen.resize(self.last.len(), (secs, NodeUse::Unknown));
+            // Of a node that nobody uses, why it is so has changed since Slurm's last word of it.
+            let is_ours_to_date = used.is_somebodys() || self.last[place as usize].is_somebodys();
+            let since = since.filter(|_| is_ours_to_date);
+            let since = since.map_or(secs, |at| self.secs(at).clamp(known.min(secs), secs));
+            seen[place as usize] = (since, used);
         }
+        let mut seen: Vec<(u32, u32, NodeUse)> =
+            (0..).zip(seen).map(|(node, (since, used))| (since, node, used)).collect();
+        seen.sort_by_key(|(since, node, _)| (*since, *node));
+        seen.into_iter().for_each(|(since, node, used)| self.change(since, node, used));
         self.hour.secs = secs;
         self.seen_at = Some(now);
         over
@@ -61,7 +93,7 @@ impl Recorder {
 
     /// Ends hours until this moment's, and forgets what was seen too long ago.
     fn go_on_to(&mut self, now: UnixTime) -> Vec<Hour> {
-        let begins = UnixTime(now.0 - now.0.rem_euclid(HOUR_SECS));
+        let begins = hour_of(now);
         let Some(seen_at) = self.seen_at else {
             self.begin(begins);
             return Vec::new();
@@ -137,7 +169,9 @@ mod tests {
     const JOB: NodeUse = NodeUse::Job(JobId(7));
 
     fn look(recorder: &mut Recorder, at: i64, uses: &[(&str, NodeUse)]) -> Vec<Hour> {
-        recorder.look(UnixTime(at), uses.iter().map(|(name, each)| (NodeName::new(name), *each)))
+        let seen =
+            |(name, used): &(&str, NodeUse)| Seen { node: NodeName::new(name), used: *used, since: None };
+        recorder.look(UnixTime(at), uses.iter().map(seen))
     }
 
     /// Its spans in words: `n1 0-60 Idle`.
@@ -180,9 +214,13 @@ mod tests {
         assert_eq!(over.len(), 1, "hours of which nothing is known are none");
         assert_eq!(spans(&over[0]), ["n1 0-120 Idle", "n1 120-3600 Unknown"]);
         assert_eq!(spans(recorder.hour()), ["n1 0-10 Unknown"]);
-        // Clocks are set back.
-        assert!(look(&mut recorder, 3600, &[("n1", JOB)]).is_empty());
+        // Clocks are set back: by little, and by much.
+        assert!(look(&mut recorder, 5 * 3600, &[("n1", JOB)]).is_empty());
         assert_eq!(recorder.hour().from, UnixTime(5 * 3600));
+        let ahead = look(&mut recorder, 3600, &[("n1", JOB)]);
+        assert_eq!((ahead.len(), ahead[0].from), (1, UnixTime(5 * 3600)));
+        look(&mut recorder, 3660, &[("n1", JOB)]);
+        assert_eq!(spans(recorder.hour()), ["n1 0-60 Job(JobId(7))"]);
     }
 
     #[test]
@@ -192,6 +230,33 @@ mod tests {
         let over = look(&mut recorder, 7400, &[("n1", JOB)]);
         assert_eq!(spans(&over[0]), ["n1 0-3570 Unknown", "n1 3570-3600 Job(JobId(7))"]);
         assert_eq!(spans(recorder.hour()), ["n1 0-90 Job(JobId(7))", "n1 90-200 Unknown"]);
+    }
+
+    #[test]
+    fn what_slurm_has_noted_is_as_old_as_it_says() {
+        let mut recorder = Recorder::default();
+        let mut look = |at: i64, uses: &[(&str, NodeUse, i64)]| {
+            let seen = |(name, used, since): &(&str, NodeUse, i64)| Seen {
+                node: NodeName::new(name),
+                used: *used,
+                since: Some(UnixTime(3600 + since)),
+            };
+            assert!(recorder.look(UnixTime(3600 + at), uses.iter().map(seen)).is_empty());
+            spans(recorder.hour())
+        };
+        look(30, &[("n1", NodeUse::Idle, -50), ("n2", JOB, 10)]);
+        look(60, &[("n1", NodeUse::Main, 41), ("n2", NodeUse::Idle, 33)]);
+        // Of before the last look, and of later than now: as near to that as can be.
+        let found = look(90, &[("n1", NodeUse::Idle, 5), ("n2", NodeUse::Main, 500)]);
+        let expected = [
+            "n1 0-41 Idle",
+            "n1 41-60 Main",
+            "n1 60-90 Idle",
+            "n2 0-10 Unknown",
+            "n2 10-33 Job(JobId(7))",
+            "n2 33-90 Idle",
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -26,8 +26,13 @@ pub enum NodeUse {
 }
 
 impl NodeUse {
+    /// Whether somebody has it, or may have: it is not known to be nobody's.
+    pub(super) fn is_somebodys(self) -> bool {
+        matches!(self, NodeUse::Unknown | NodeUse::Main | NodeUse::Job(_))
+    }
+
     /// As a number, small where it is frequent.
-    pub(super) fn code(self) -> u64 {
+    pub fn code(self) -> u64 {
         match self {
             NodeUse::Unknown => 0,
             NodeUse::Main => 1,

@@ -122,7 +122,7 @@ fn the_core_does_nothing_but_compute() {
 
 /// What each module may use of the others. Upwards in this list nothing may be used, so that there is no
 /// circle among modules.
-const MAY_USE: [(&str, &[&str]); 21] = [
+const MAY_USE: [(&str, &[&str]); 23] = [
     ("model", &[]),
     ("addresses", &[]),
     ("causes", &[]),
@@ -131,6 +131,8 @@ const MAY_USE: [(&str, &[&str]); 21] = [
     ("api", &["model"]),
     ("gaps", &["config", "model"]),
     ("advisor", &["config", "model"]),
+    ("charts", &["advisor", "api", "model"]),
+    ("words", &["api", "charts", "clock", "model"]),
     ("plan", &["config", "model"]),
     ("round", &["advisor", "config", "gaps", "model", "plan"]),
     ("generation", &["model"]),
@@ -143,8 +145,10 @@ const MAY_USE: [(&str, &[&str]); 21] = [
     (
         "daemon",
         &[
+            "addresses",
             "advisor",
             "api",
+            "causes",
             "clock",
             "config",
             "gaps",
@@ -157,7 +161,23 @@ const MAY_USE: [(&str, &[&str]); 21] = [
             "timeline",
         ],
     ),
-    ("http", &["advisor", "api", "clock", "daemon", "generation", "model", "slurm", "store"]),
+    (
+        "http",
+        &[
+            "advisor",
+            "api",
+            "charts",
+            "clock",
+            "config",
+            "daemon",
+            "generation",
+            "model",
+            "slurm",
+            "store",
+            "timeline",
+            "words",
+        ],
+    ),
     ("serve", &["api", "clock", "config", "daemon", "http", "model", "round", "slurm", "store", "timeline"]),
     (
         "cli",
@@ -167,6 +187,7 @@ const MAY_USE: [(&str, &[&str]); 21] = [
             "agent",
             "api",
             "causes",
+            "charts",
             "clock",
             "config",
             "gaps",
@@ -176,6 +197,7 @@ const MAY_USE: [(&str, &[&str]); 21] = [
             "slurm",
             "store",
             "traces",
+            "words",
         ],
     ),
 ];

@@ -62,6 +62,13 @@ class Document(unittest.TestCase):
         self.assertEqual(summary.problems(document), [])
         self.assertIn("70 node-seconds, 12%", summary.text(document))
 
+    def test_a_report_that_tells_of_something_else_is_a_problem(self) -> None:
+        document = summary.document(facts())
+        held = sum(job["held_node_seconds"] for job in document["malleable_jobs"])
+        for reported, words in [(held * 1.005, ""), (held * 1.02, "infill report"), (0.0, "infill report")]:
+            found = "\n".join(summary.problems({**document, "reported_node_seconds": reported}))
+            self.assertEqual("infill report" in found, bool(words), found)
+
     def test_problems_are_named(self):
         text = "\n".join(summary.problems(summary.document(facts(steps={2: (0, 3)}))))
         self.assertIn("skipped 3 steps", text)

@@ -13,16 +13,18 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use super::curve::{self, Picture};
+use super::curve;
 use super::exit::{CommandResult, Exit, Failure};
 use super::session::Session;
 use super::table::Column;
-use super::{filter, output, percent};
+use super::{filter, output};
 use crate::advisor::trial::{Compared, Trial, Tried, Verdict};
 use crate::api::{CurveRow, SCHEMA};
+use crate::charts::Picture;
 use crate::config::Config;
 use crate::model::{CurvePoint, MAX_NODES_A_JOB};
 use crate::traces::{self, Throughputs};
+use crate::words::percent;
 
 /// Noise beyond that is no noise of a training job.
 const MAX_NOISE: f64 = 1.0;
@@ -161,5 +163,6 @@ fn picture(verdict: &Verdict) -> Picture {
         measured: tried.into_iter().map(known).collect(),
         curve: verdict.curve.iter().map(fitted).collect(),
         truth: verdict.curve.iter().map(|r| CurvePoint { nodes: r.nodes, rate: r.truth }).collect(),
+        now: None,
     }
 }

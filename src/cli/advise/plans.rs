@@ -10,8 +10,9 @@ use crate::advisor::plans::trial::{PlanChosen, PlanPlace, PlanPoint, PlanProbe, 
 use crate::api::SCHEMA;
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::table::Column;
-use crate::cli::{filter, output, percent};
+use crate::cli::{filter, output};
 use crate::traces;
+use crate::words::percent;
 
 /// Flags for execution plans.
 #[derive(Clone, Debug, Default, Args)]

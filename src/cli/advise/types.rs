@@ -11,8 +11,9 @@ use crate::advisor::types::{Known, TypePoint, TypesTrial, TypesVerdict};
 use crate::api::SCHEMA;
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::table::Column;
-use crate::cli::{filter, output, percent};
+use crate::cli::{filter, output};
 use crate::traces;
+use crate::words::percent;
 
 /// Flags for types of GPUs.
 #[derive(Clone, Debug, Default, Args)]

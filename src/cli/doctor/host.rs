@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::finding::Finding;
-use crate::model::UnixTime;
+use crate::model::{UnixTime, UserId};
 
 /// Clocks further apart than this make windows wrong by as much, seconds.
 const CLOCK_WARN_SECS: f64 = 5.0;
@@ -61,6 +61,18 @@ pub fn versions(daemon: &str, ours: &str) -> Option<Finding> {
             "version",
             format!("the daemon is infill {daemon}, this is {ours}"),
             "install the same version on all machines and restart the daemon",
+        )
+    })
+}
+
+/// The daemon's user on two hosts: who proves who they are by MUNGE is a number.
+pub fn same_user(daemon: Option<UserId>, here: Option<UserId>) -> Option<Finding> {
+    let (daemon, here) = (daemon?, here?);
+    (daemon != here && daemon.0 != 0).then(|| {
+        Finding::warn(
+            "user",
+            format!("the user infill is number {here} here, and the daemon that answers runs as {daemon}"),
+            "give it one number on all hosts (a file in /etc/sysusers.d, or usermod -u), and its files in /var/lib/infill, too",
         )
     })
 }
@@ -134,6 +146,16 @@ mod tests {
     fn clocks() {
         let level = |skew: i64| clock(UnixTime(1000), UnixTime(1000 + skew)).level;
         assert_eq!([0, 5, -6, 121].map(level), [Level::Ok, Level::Ok, Level::Warn, Level::Error]);
+    }
+
+    #[test]
+    fn the_daemons_user_has_one_number() {
+        let of = |daemon: Option<u32>, here: Option<u32>| same_user(daemon.map(UserId), here.map(UserId));
+        for (daemon, here) in [(None, Some(7)), (Some(7), None), (Some(7), Some(7)), (Some(0), Some(7))] {
+            assert!(of(daemon, here).is_none(), "{daemon:?} {here:?}");
+        }
+        let found = of(Some(8), Some(7)).unwrap();
+        assert!(found.level == Level::Warn && format!("{found:?}").contains("number 7"));
     }
 
     #[test]

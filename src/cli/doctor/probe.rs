@@ -13,8 +13,12 @@ use crate::cli::command;
 use crate::clock;
 use crate::config::Config;
 use crate::model::{Lend, Snapshot};
+use crate::slurm::identity::uid_of;
 use crate::slurm::rest::RestSlurm;
 use crate::slurm::{SlurmApi, SlurmError};
+
+/// Whom the packages make for the daemon.
+const DAEMON_USER: &str = "infill";
 
 /// All checks that need a configuration. `url` is where this command line looks for the daemon.
 pub async fn all(config: &Config, url: &str) -> Vec<Finding> {
@@ -246,6 +250,7 @@ async fn daemon(url: &str) -> Vec<Finding> {
     };
     let mut findings = vec![Finding::ok("daemon", format!("infill {} answers at {url}", status.version))];
     findings.extend(host::versions(&status.version, env!("CARGO_PKG_VERSION")));
+    findings.extend(host::same_user(status.runs_as, uid_of(DAEMON_USER).await));
     let problem =
         |p: &String| Finding::warn("daemon", p.clone(), "see the daemon's log: journalctl -u infill");
     findings.extend(status.problems.iter().map(problem));

@@ -10,13 +10,13 @@ use crate::cli::bars::{self, CYAN, Colour, YELLOW};
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter;
 use crate::cli::output::{self, DEFAULT_WIDTH};
-use crate::cli::percent;
 use crate::cli::simulate::args::LogArgs;
 use crate::cli::simulate::{Days, Unit, setup};
 use crate::cli::table::Column;
 use crate::gaps::{Blocks, GapStatistics, Quantiles, Shorter};
 use crate::model::duration;
 use crate::sim;
+use crate::words::percent;
 
 /// Columns of a bar of the histogram at most.
 const LONGEST_BAR: usize = 40;

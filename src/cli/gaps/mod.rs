@@ -14,7 +14,8 @@ use super::session::Session;
 use super::simulate::args::LogArgs;
 use super::table::{Column, FieldHelp};
 use crate::api::{IdleShare, NodeKind, NodeView, Status, routes};
-use crate::model::{Gpus, JobId, Resources, UnixTime};
+use crate::model::{JobId, UnixTime};
+use crate::words::kind;
 
 /// Flags of `infill gaps`.
 #[derive(Clone, Debug, Default, Args)]
@@ -123,23 +124,6 @@ fn time(moment: Option<UnixTime>, show: impl FnOnce(UnixTime) -> String) -> Stri
 /// `2` GPUs, or `6c`.
 fn beside(idle: IdleShare) -> String {
     if idle.gpus > 0 { idle.gpus.to_string() } else { format!("{}c", idle.cpus) }
-}
-
-/// `2 GPUs, 8 CPUs, 7.8 GiB`.
-pub fn idle_share(idle: IdleShare) -> String {
-    let IdleShare { gpus, cpus, memory_mib } = idle;
-    let of_any_type = Gpus::of([(String::new(), gpus)]);
-    Resources { cpus, memory_mib, gpus: of_any_type }.to_string()
-}
-
-/// The word for a kind of node.
-pub fn kind(kind: NodeKind) -> &'static str {
-    match kind {
-        NodeKind::Busy => "busy",
-        NodeKind::Gap => "gap",
-        NodeKind::Held => "held",
-        NodeKind::Refused => "refused",
-    }
 }
 
 /// Runs `infill gaps`.

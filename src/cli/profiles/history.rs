@@ -5,8 +5,9 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::choose;
-use super::show::{ShowArgs, title};
+use super::show::ShowArgs;
 use crate::api::{HistoryRow, HistoryView, SCHEMA, routes};
+use crate::charts::title;
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter;
 use crate::cli::output::{self, When};

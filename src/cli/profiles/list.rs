@@ -8,11 +8,11 @@ use super::choose::{self, ChooseArgs};
 use crate::api::{ProfileView, ProfilesView, SCHEMA};
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter::{self, TableArgs};
-use crate::cli::jobs::filled;
 use crate::cli::output::{self, When};
 use crate::cli::session::Session;
 use crate::cli::table::{Column, FieldHelp};
 use crate::model::duration;
+use crate::words::filled;
 
 /// Flags of `infill profiles list`.
 #[derive(Clone, Debug, Default, Args)]

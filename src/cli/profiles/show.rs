@@ -9,15 +9,16 @@ use clap::Args;
 use super::choose::{self, ChooseArgs};
 use super::help::HelpArgs;
 use crate::advisor::Estimate;
-use crate::api::{CurveRow, ProfileView, ProfilesView, SCHEMA};
-use crate::cli::curve::{self, Picture};
+use crate::api::{ProfileView, ProfilesView, SCHEMA};
+use crate::charts::{Picture, curves, printable, title};
+use crate::cli::curve;
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter;
 use crate::cli::output::{self, When};
-use crate::cli::percent;
 use crate::cli::session::Session;
 use crate::cli::table::Column;
-use crate::model::{BatchMode, ChangeCost, Profile, ProfileKey, SizePoint, Spread, duration};
+use crate::model::{BatchMode, ChangeCost, Profile, SizePoint, Spread, duration};
+use crate::words::percent;
 
 /// Most curves that one drawing holds.
 const MAX_DRAWN: usize = 50;
@@ -127,42 +128,17 @@ pub async fn run(args: ShowArgs, session: &Session) -> CommandResult {
 
 fn draw(profiles: &[ProfileView], name: &str, path: &std::path::Path) -> Result<(), Failure> {
     let measured = profiles.iter().filter(|p| !p.curve.is_empty());
-    let pictures: Vec<Picture> = measured.take(MAX_DRAWN).map(picture).collect();
+    let pictures: Vec<Picture> = measured.take(MAX_DRAWN).map(Picture::from).collect();
     if pictures.is_empty() {
         return Err(Exit::NotFound.because(anyhow::anyhow!("nothing was measured yet, so there is no curve")));
     }
-    let svg = curve::svg(&pictures, name)?;
+    let svg = curves(&pictures, name)?;
     if path.as_os_str() == "-" {
         output::print(&svg)?;
     } else {
         std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
-}
-
-fn picture(view: &ProfileView) -> Picture {
-    let point = |p: &SizePoint| {
-        let (low, high) = interval(p);
-        CurveRow { nodes: p.nodes, rate: p.rate, low, high }
-    };
-    Picture {
-        title: title(&view.profile.key),
-        measured: view.profile.points.iter().map(point).collect(),
-        curve: view.curve.clone(),
-        truth: Vec::new(),
-    }
-}
-
-/// Which profile it is, in a line.
-pub(super) fn title(key: &ProfileKey) -> String {
-    let plan =
-        if key.exec_plan.0 == "default" { String::new() } else { format!(", plan {}", key.exec_plan.0) };
-    printable(&format!("{} of {} on {}{plan}", key.name, key.user, key.node_type))
-}
-
-/// Control characters in a name must reach neither the terminal nor a file.
-fn printable(text: &str) -> String {
-    text.replace(char::is_control, "?")
 }
 
 fn show(view: &ProfileView, page: Page) -> Result<String, Failure> {
@@ -175,7 +151,7 @@ fn show(view: &ProfileView, page: Page) -> Result<String, Failure> {
     if profile.points.is_empty() {
         text.push_str("no size was measured yet\n");
     } else {
-        let drawn = curve::draw(&picture(view), page.width, page.colour);
+        let drawn = curve::draw(&Picture::from(view), page.width, page.colour);
         let _ = write!(
             text,
             "\n{drawn}\n{}",

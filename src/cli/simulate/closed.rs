@@ -15,11 +15,12 @@ use crate::advisor::types::best_estimates;
 use crate::api::SCHEMA;
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter;
+use crate::cli::output;
 use crate::cli::table::Column;
-use crate::cli::{output, percent};
 use crate::model::{ClosedJob, ModelFacts, SpeedRow, duration};
 use crate::sim::closed::{self, ClosedPolicy, Machine, Outcome, Setup, Speeds};
 use crate::traces::{self, TraceError};
+use crate::words::percent;
 
 /// Policies that are compared where none is named.
 const USUAL: [&str; 6] = ["infill", "infill-known", "static", "rubick", "sia", "fcfs"];

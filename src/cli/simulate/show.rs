@@ -11,9 +11,9 @@ use crate::cli::bars::{self, CYAN, Colour, GREEN, Part, RED, YELLOW};
 use crate::cli::exit::{CommandResult, Exit, Failure};
 use crate::cli::filter::{self, TableArgs};
 use crate::cli::output;
-use crate::cli::percent;
 use crate::cli::table::{Column, FieldHelp};
 use crate::model::{RescaleCosts, duration};
+use crate::words::percent;
 
 const DEFAULT: &str = "%p %.e %.s %.r %.t %.b %.u %.v %.l %.m %.d %.c";
 

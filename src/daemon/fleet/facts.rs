@@ -8,6 +8,7 @@ use super::output::Gone;
 use crate::generation::{Machine, Phase};
 use crate::model::{HeldNode, JobId, NodeName, Sizes, Standing, UnixTime, UserId};
 use crate::round::{Changing, Claims, JobFacts, Place};
+use crate::timeline::Doing;
 
 impl Fleet {
     /// The jobs that have not ended, as they are now.
@@ -19,6 +20,22 @@ impl Fleet {
             first.place.taken.extend(self.racing.nodes.iter().cloned());
         }
         facts
+    }
+
+    /// What a job does on its nodes. `is_tried`: whether its size is being tried.
+    pub fn doing(&self, job: JobId, is_tried: bool) -> Doing {
+        let phase = self.jobs.get(&job).map(|entry| &entry.machine.phase);
+        let is_loss = |phase: &Phase| match phase {
+            Phase::Stopping { reason, .. } => reason.is_loss(),
+            Phase::Regrouping { regroup, .. } => regroup.urgent,
+            phase => phase.next().lost,
+        };
+        match phase {
+            Some(Phase::Running { .. }) if is_tried => Doing::Probing,
+            Some(Phase::Running { .. }) => Doing::Steps,
+            Some(phase) if is_loss(phase) => Doing::Recovering,
+            _ => Doing::Changing,
+        }
     }
 
     /// One job as it is now.

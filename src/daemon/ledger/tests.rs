@@ -38,6 +38,7 @@ fn most(kind: Kind) -> usize {
     match kind {
         Kind::Rounds => MAX_WAITING_ROUNDS,
         Kind::Hours => MAX_WAITING_HOURS,
+        Kind::Spent => MAX_WAITING_SPENT,
         _ => MAX_WAITING_ROWS,
     }
 }
@@ -63,7 +64,12 @@ fn add(ledger: &mut Ledger, kind: Kind, number: &mut i64) {
         Kind::Hours => {
             let mut hour = Hour::default();
             hour.from = at;
-            ledger.add_hours(vec![hour]);
+            ledger.add_noted(Noted { hours: vec![Arc::new(hour)], ..Noted::default() });
+        }
+        Kind::Spent => ledger.add_noted(Noted { spent: vec![spent(at)], ..Noted::default() }),
+        Kind::Delays => {
+            let delay = MainDelay { job, at, secs: 1.0, planned: false };
+            ledger.add_noted(Noted { delays: vec![delay], ..Noted::default() });
         }
     }
 }
@@ -78,6 +84,8 @@ fn numbers(ledger: &mut Ledger, kind: Kind) -> Vec<i64> {
         Kind::Generations => generations.iter().map(|g| g.started_at.0).collect(),
         Kind::Ended => pages.ended.iter().map(|j| j.ended_at.0).collect(),
         Kind::Hours => pages.hours.iter().map(|h| h.from.0).collect(),
+        Kind::Spent => pages.spent.iter().map(|row| row.key.from.0).collect(),
+        Kind::Delays => pages.delays.iter().map(|delay| delay.at.0).collect(),
     }
 }
 
@@ -97,6 +105,11 @@ fn gap(end: UnixTime) -> EndedGap {
         block: 1,
         planned: WindowEnd::Unknown,
     }
+}
+
+fn spent(from: UnixTime) -> SpentRow {
+    let (account, user, node_type) = ("ml".to_owned(), "alice".to_owned(), "cpu".to_owned());
+    SpentRow { key: SpentKey { from, account, user, node_type }, spent: Spent::default() }
 }
 
 fn measurement(job: JobId, nodes: u32, secs: f64, at: UnixTime) -> Measurement {

@@ -11,18 +11,21 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use serde_json::json;
 
 use crate::advisor::{Fitted, batch_mode, sizes_of_interest};
 use crate::api::{
-    Counted, CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED,
-    MAX_PROFILES, ProfileView, ProfilesView, SCHEMA,
+    Counted, CurveRow, FigureView, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY,
+    MAX_IMPORTED, MAX_PROFILES, ProfileFigureQuery, ProfileView, ProfilesView, SCHEMA,
 };
+use crate::charts::{Picture, Standing, curves};
 use crate::clock::now;
 use crate::daemon::context::Context;
 use crate::daemon::sight::{Sight, Viewer};
 use crate::model::{MAX_NODES_A_JOB, Profile, ProfileFilter, ProfileKey, Sizes};
 use crate::store::Measurement;
 
+use super::turns::{broken, computed, in_turn};
 use super::{Body, Denial, auth};
 
 /// Purpose of the credential.
@@ -31,6 +34,9 @@ const PURPOSE: &str = "profiles";
 /// Largest body of an import: [`MAX_IMPORTED`] profiles of [`sound::MAX_POINTS`] sizes, 150 bytes each, and
 /// as much again.
 pub const MAX_IMPORT_BODY: usize = 4 * 1024 * 1024;
+
+/// No program makes as many samples a second.
+const MOST_SAMPLES_A_SEC: f64 = 1e12;
 
 /// How far beyond the largest measured size a curve is shown.
 const BEYOND: u32 = 2;
@@ -47,12 +53,49 @@ pub async fn list(
         Some(filter) => context.store.profiles(&filter, MAX_PROFILES).await?,
         None => Vec::new(),
     };
-    let busy = |_| Denial::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon stops");
-    let _turn = context.doors.fits.acquire().await.map_err(busy)?;
-    // Fitting takes a part of a millisecond each: together too long for a thread that serves agents.
-    let fitted = tokio::task::spawn_blocking(|| found.into_iter().map(view).collect());
-    let profiles = fitted.await.map_err(|e| Denial::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+    // A part of a millisecond each, together too long for a thread that serves agents.
+    let fitted = computed(|| found.into_iter().map(view).collect());
+    let profiles = in_turn(&context.doors.fits, fitted).await?;
     Ok(Json(ProfilesView { schema: SCHEMA, profiles }))
+}
+
+/// `GET /v1/profiles/figure`: a profile's curve, with what was measured and where a job is on it.
+pub async fn figure(
+    State(context): State<Arc<Context>>,
+    Extension(viewer): Extension<Viewer>,
+    query: Result<Query<ProfileFigureQuery>, QueryRejection>,
+) -> Result<Json<FigureView>, Denial> {
+    let Query(ProfileFigureQuery { key, at, rate }) = query?;
+    let seen = Sight::new(&viewer, context.doors.private(), &|_| None).profile(&key);
+    let found = match seen {
+        true => context.store.profiles(&key.filter(), MAX_PROFILES).await?.into_iter().find(|p| p.key == key),
+        // As of one that is not there.
+        false => None,
+    };
+    let is_sound = |(nodes, rate): &(u32, f64)| {
+        (1..=MAX_NODES_A_JOB).contains(nodes) && (0.0..=MOST_SAMPLES_A_SEC).contains(rate)
+    };
+    let now = at.zip(rate).filter(is_sound).map(|(nodes, rate)| Standing { nodes, rate });
+    let drawn = computed(move || found.map(|profile| drawn(&view(profile), now)).transpose());
+    let drawn = in_turn(&context.doors.fits, drawn).await?.map_err(broken)?;
+    Ok(Json(drawn.unwrap_or_else(|| figure_of("nothing is known".to_owned(), Vec::new(), None))))
+}
+
+fn drawn(view: &ProfileView, now: Option<Standing>) -> anyhow::Result<FigureView> {
+    let picture = Picture { now, ..Picture::from(view) };
+    let row = |r: &CurveRow| {
+        let is_measured = view.profile.points.iter().any(|p| p.nodes == r.nodes);
+        let how = if is_measured { "measured" } else { "expected" };
+        vec![json!(r.nodes), json!(r.rate), json!(r.low), json!(r.high), json!(how)]
+    };
+    let rows = view.curve.iter().map(row).collect();
+    let svg = if view.curve.is_empty() { None } else { Some(curves(std::slice::from_ref(&picture), "")?) };
+    Ok(figure_of(picture.title, rows, svg))
+}
+
+fn figure_of(title: String, rows: Vec<Vec<serde_json::Value>>, svg: Option<String>) -> FigureView {
+    let heads = ["nodes", "samples/s", "from", "to", "known by"].map(str::to_owned).to_vec();
+    FigureView { schema: SCHEMA, title, heads, rows, svg }
 }
 
 /// `GET /v1/profiles/history`.

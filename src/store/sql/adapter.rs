@@ -6,7 +6,8 @@ use sqlx::query::Query;
 
 use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
 use crate::model::{
-    EndedGap, EndedJob, JobId, PackedHour, Profile, ProfileFilter, ProfileKey, RoundSummary, UnixTime,
+    EndedGap, EndedJob, JobId, MainDelay, PackedHour, Profile, ProfileFilter, ProfileKey, RoundSummary,
+    Spent, SpentRow, UnixTime, UsedSecs,
 };
 use crate::store::port::{
     GenerationRecord, KeptSince, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store,
@@ -22,6 +23,23 @@ macro_rules! written {
             $store.end($tx, result, $doing).await
         })
         .await
+    };
+}
+
+/// What became of node-time from $1 on and before $2: these columns, and sums by `$by`, at most $3 of them.
+macro_rules! spent_by {
+    ($columns:literal, $by:literal) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            ", SUM(useful_secs) AS useful_secs, SUM(rescale_secs) AS rescale_secs,
+             SUM(preempted_secs) AS preempted_secs, SUM(probing_secs) AS probing_secs, SUM(gpu_secs) AS gpu_secs
+             FROM node_time WHERE began_at >= $1 AND began_at < $2 GROUP BY ",
+            $by,
+            " ORDER BY ",
+            $by,
+            " LIMIT $3"
+        )
     };
 }
 
@@ -121,8 +139,8 @@ impl Store for Adapter {
         Ok(jobs)
     }
 
-    async fn put_hour(&self, hour: &PackedHour) -> Result<(), StoreError> {
-        written!(self, "writing what nodes were used for", |tx| write::hour(&mut tx, hour))
+    async fn put_hour(&self, hour: &PackedHour, sums: &UsedSecs) -> Result<(), StoreError> {
+        written!(self, "writing what nodes were used for", |tx| write::hour(&mut tx, hour, sums))
     }
 
     async fn hours(&self, from: UnixTime, to: UnixTime, limit: u32) -> Result<Vec<PackedHour>, StoreError> {
@@ -130,6 +148,52 @@ impl Store for Adapter {
             "SELECT * FROM node_hours WHERE began_at >= $1 AND began_at < $2 ORDER BY began_at LIMIT $3",
         );
         self.read("node_hours", query.bind(from.0).bind(to.0).bind(i64::from(limit)), rows::hour).await
+    }
+
+    async fn uses_by_hour(
+        &self,
+        from: UnixTime,
+        to: UnixTime,
+        limit: u32,
+    ) -> Result<Vec<(UnixTime, UsedSecs)>, StoreError> {
+        let query = sqlx::query(
+            "SELECT * FROM node_uses WHERE began_at >= $1 AND began_at < $2 ORDER BY began_at LIMIT $3",
+        );
+        self.read("node_uses", query.bind(from.0).bind(to.0).bind(i64::from(limit)), rows::uses).await
+    }
+
+    async fn put_spent(&self, rows: &[SpentRow]) -> Result<(), StoreError> {
+        written!(self, "writing what became of node-time", |tx| write::spent(&mut tx, rows))
+    }
+
+    async fn spent(&self, from: UnixTime, to: UnixTime) -> Result<Vec<SpentRow>, StoreError> {
+        let query = sqlx::query(spent_by!(
+            "account, owner, node_type, MIN(began_at) AS began_at",
+            "account, owner, node_type"
+        ));
+        self.read("node_time", query.bind(from.0).bind(to.0).bind(i64::MAX), rows::spent_row).await
+    }
+
+    async fn spent_by_hour(
+        &self,
+        from: UnixTime,
+        to: UnixTime,
+        limit: u32,
+    ) -> Result<Vec<(UnixTime, Spent)>, StoreError> {
+        let query = sqlx::query(spent_by!("began_at", "began_at"));
+        self.read("node_time", query.bind(from.0).bind(to.0).bind(i64::from(limit)), rows::spent_in_hour)
+            .await
+    }
+
+    async fn add_delays(&self, delays: &[MainDelay]) -> Result<(), StoreError> {
+        written!(self, "writing main jobs' delays", |tx| write::delays(&mut tx, delays))
+    }
+
+    async fn delays(&self, from: UnixTime, to: UnixTime, limit: u32) -> Result<Vec<MainDelay>, StoreError> {
+        let query = sqlx::query(
+            "SELECT * FROM main_delays WHERE started_at >= $1 AND started_at < $2 ORDER BY started_at, job LIMIT $3",
+        );
+        self.read("main_delays", query.bind(from.0).bind(to.0).bind(i64::from(limit)), rows::delay).await
     }
 
     async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError> {

@@ -6,8 +6,8 @@ use sqlx::Row as _;
 
 use super::{Db, Row};
 use crate::model::{
-    EndedGap, EndedJob, ExecPlan, JobId, NodeName, NodeType, PackedHour, Profile, ProfileKey, UnixTime,
-    UserId,
+    EndedGap, EndedJob, ExecPlan, JobId, MainDelay, NodeName, NodeType, PackedHour, Profile, ProfileKey,
+    Spent, SpentKey, SpentRow, UnixTime, UsedSecs, UserId,
 };
 use crate::store::port::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
 
@@ -91,6 +91,51 @@ pub(super) fn ended(row: &Row) -> Result<EndedJob, Bad> {
 
 pub(super) fn hour(row: &Row) -> Result<PackedHour, Bad> {
     Ok(PackedHour { from: time(row, "began_at")?, packed: column(row, "packed")? })
+}
+
+pub(super) fn uses(row: &Row) -> Result<(UnixTime, UsedSecs), Bad> {
+    let used = UsedSecs {
+        main_secs: column(row, "main_secs")?,
+        malleable_secs: column(row, "malleable_secs")?,
+        idle_secs: column(row, "idle_secs")?,
+        wanted_secs: column(row, "wanted_secs")?,
+        refused_secs: column(row, "refused_secs")?,
+        down_secs: column(row, "down_secs")?,
+    };
+    Ok((time(row, "began_at")?, used))
+}
+
+pub(super) fn spent_row(row: &Row) -> Result<SpentRow, Bad> {
+    let key = SpentKey {
+        from: time(row, "began_at")?,
+        account: column(row, "account")?,
+        user: column(row, "owner")?,
+        node_type: column(row, "node_type")?,
+    };
+    Ok(SpentRow { key, spent: spent(row)? })
+}
+
+pub(super) fn spent_in_hour(row: &Row) -> Result<(UnixTime, Spent), Bad> {
+    Ok((time(row, "began_at")?, spent(row)?))
+}
+
+fn spent(row: &Row) -> Result<Spent, Bad> {
+    Ok(Spent {
+        useful_secs: column(row, "useful_secs")?,
+        rescale_secs: column(row, "rescale_secs")?,
+        preempted_secs: column(row, "preempted_secs")?,
+        probing_secs: column(row, "probing_secs")?,
+        gpu_secs: column(row, "gpu_secs")?,
+    })
+}
+
+pub(super) fn delay(row: &Row) -> Result<MainDelay, Bad> {
+    Ok(MainDelay {
+        job: job(row)?,
+        at: time(row, "started_at")?,
+        secs: column(row, "secs")?,
+        planned: column(row, "planned")?,
+    })
 }
 
 pub(super) fn measurement(row: &Row) -> Result<Measurement, Bad> {

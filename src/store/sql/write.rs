@@ -6,7 +6,10 @@ use sqlx::QueryBuilder;
 
 use super::rows::{signed, to_json};
 use super::{Connection, filter, text};
-use crate::model::{EndedGap, EndedJob, PackedHour, Profile, ProfileFilter, ProfileKey, UnixTime};
+use crate::model::{
+    EndedGap, EndedJob, MainDelay, PackedHour, Profile, ProfileFilter, ProfileKey, SpentRow, UnixTime,
+    UsedSecs,
+};
 use crate::store::port::{GenerationRecord, KeptSince, LeadRecord, Measurement, RoundRecord};
 
 /// Most rounds that are kept, besides what `prune` deletes by age: a day of rounds every five seconds. On a
@@ -149,16 +152,78 @@ pub(super) async fn ended(tx: &mut Connection, jobs: &[EndedJob]) -> Done<u64> {
     Ok(new)
 }
 
-pub(super) async fn hour(tx: &mut Connection, hour: &PackedHour) -> Done<()> {
+pub(super) async fn hour(tx: &mut Connection, hour: &PackedHour, sums: &UsedSecs) -> Done<()> {
     sqlx::query(
         "INSERT INTO node_hours (began_at, packed) VALUES ($1, $2)
          ON CONFLICT (began_at) DO UPDATE SET packed = excluded.packed",
     )
     .bind(hour.from.0)
     .bind(hour.packed.as_slice())
-    .execute(tx)
-    .await
-    .map(drop)
+    .execute(&mut *tx)
+    .await?;
+    let query = sqlx::query(
+        "INSERT INTO node_uses (began_at, main_secs, malleable_secs, idle_secs, wanted_secs, refused_secs, down_secs)
+         VALUES ($1, $2, $3, $4, $5, $6, $7)
+         ON CONFLICT (began_at) DO UPDATE SET
+             main_secs = excluded.main_secs,
+             malleable_secs = excluded.malleable_secs,
+             idle_secs = excluded.idle_secs,
+             wanted_secs = excluded.wanted_secs,
+             refused_secs = excluded.refused_secs,
+             down_secs = excluded.down_secs",
+    );
+    let sums = sums.parts();
+    sums.into_iter().fold(query.bind(hour.from.0), |query, secs| query.bind(secs)).execute(tx).await.map(drop)
+}
+
+pub(super) async fn spent(tx: &mut Connection, rows: &[SpentRow]) -> Done<()> {
+    // SQLite keeps no NaN, and nobody could use one.
+    let sound: Vec<_> = rows
+        .iter()
+        .filter(|row| row.spent.held_secs().is_finite() && row.spent.gpu_secs.is_finite())
+        .collect();
+    for rows in sound.chunks(ROWS_AT_ONCE) {
+        let mut query = QueryBuilder::new(
+            "INSERT INTO node_time (began_at, account, owner, node_type, useful_secs, rescale_secs, preempted_secs, \
+                 probing_secs, gpu_secs) ",
+        );
+        query.push_values(rows, |mut values, SpentRow { key, spent }| {
+            values
+                .push_bind(key.from.0)
+                .push_bind(text(&key.account))
+                .push_bind(text(&key.user))
+                .push_bind(text(&key.node_type))
+                .push_bind(spent.useful_secs)
+                .push_bind(spent.rescale_secs)
+                .push_bind(spent.preempted_secs)
+                .push_bind(spent.probing_secs)
+                .push_bind(spent.gpu_secs);
+        });
+        query.push(
+            " ON CONFLICT (began_at, account, owner, node_type) DO UPDATE SET useful_secs = excluded.useful_secs,
+                 rescale_secs = excluded.rescale_secs, preempted_secs = excluded.preempted_secs,
+                 probing_secs = excluded.probing_secs, gpu_secs = excluded.gpu_secs",
+        );
+        query.build().execute(&mut *tx).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn delays(tx: &mut Connection, delays: &[MainDelay]) -> Done<()> {
+    let sound: Vec<_> = delays.iter().filter(|delay| delay.secs.is_finite()).collect();
+    for rows in sound.chunks(ROWS_AT_ONCE) {
+        let mut query = QueryBuilder::new("INSERT INTO main_delays (job, started_at, secs, planned) ");
+        query.push_values(rows, |mut values, delay| {
+            values
+                .push_bind(i64::from(delay.job.0))
+                .push_bind(delay.at.0)
+                .push_bind(delay.secs)
+                .push_bind(delay.planned);
+        });
+        query.push(" ON CONFLICT (job, started_at) DO NOTHING");
+        query.build().execute(&mut *tx).await?;
+    }
+    Ok(())
 }
 
 pub(super) async fn measurements(tx: &mut Connection, measurements: &[Measurement]) -> Done<()> {

@@ -178,7 +178,7 @@ fn a_log_to_be_replayed_may_have_such_names() {
 #[test]
 fn jobs_of_one_partition_may_be_left_out() {
     let ours = REST.replace("|main", "|infill");
-    let lines = line("a", "/x", "sbatch t.sh", REST) + &line("b", "/x", "sbatch t.sh", &ours);
+    let lines = [line("a", "/x", "sbatch t.sh", REST), line("b", "/x", "sbatch t.sh", &ours)].concat();
     let names = |without| of_others(&lines, without).into_iter().map(|job| job.name).collect::<Vec<_>>();
     assert_eq!((names(""), names("infill")), (vec!["a".to_owned(), "b".to_owned()], vec!["a".to_owned()]));
 }

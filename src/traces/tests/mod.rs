@@ -25,7 +25,7 @@ fn said<T>(reading: Result<Reading<T>, TraceError>, show: impl Fn(&T) -> String)
     match reading {
         Ok(reading) => {
             let malformed = reading.malformed.iter().map(|m| format!("\n! {m}"));
-            show(&reading.value) + &malformed.collect::<String>()
+            show(&reading.value) + malformed.collect::<String>().as_str()
         }
         Err(e) => format!("error: {}", message(&e)),
     }

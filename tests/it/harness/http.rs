@@ -43,7 +43,10 @@ pub fn send(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body:
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     stream.set_write_timeout(Some(TIMEOUT)).ok()?;
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    if headers.iter().all(|(name, _)| !name.eq_ignore_ascii_case("host")) {
+        head.push_str("Host: localhost\r\n");
+    }
     head.push_str(&format!("Content-Length: {}\r\n", body.len()));
     headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
     stream.write_all(format!("{head}\r\n").as_bytes()).ok()?;

@@ -1,5 +1,6 @@
 //! What the tests stand on: clusters, the daemon, jobs, waiting, HTTP.
 
+pub mod browser;
 pub mod cluster;
 pub mod daemon;
 pub mod http;
@@ -11,6 +12,7 @@ pub mod slurm;
 pub mod train;
 pub mod wait;
 
+pub use browser::{Browser, Screen};
 pub use daemon::{Daemon, Settings};
 pub use postgres::Postgres;
 pub use site::Site;

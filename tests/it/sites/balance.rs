@@ -315,7 +315,7 @@ fn drawing(looks: &[Look]) -> String {
         let least = values.iter().min().copied().unwrap_or(0);
         format!("{name:<12} {bars}  {:.1} to {:.1}\n", least as f64 / unit, most as f64 / unit)
     };
-    line("memory, MiB", 1024.0, &|l| l.rss_kib) + &line("descriptors", 1.0, &|l| l.descriptors)
+    [line("memory, MiB", 1024.0, &|l| l.rss_kib), line("descriptors", 1.0, &|l| l.descriptors)].concat()
 }
 
 #[test]

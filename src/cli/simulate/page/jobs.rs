@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::escape;
+use crate::cli::escape;
 use crate::cli::output;
 use crate::sim::Balance;
 

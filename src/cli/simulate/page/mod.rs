@@ -2,7 +2,6 @@
 //! for nothing from any network, and says so to the browser.
 
 mod charts;
-mod escape;
 mod figure;
 mod jobs;
 mod timeline;
@@ -12,11 +11,11 @@ use std::fmt::Write;
 
 use super::document::Document;
 use super::show::{self, Days, MEASURE};
+use crate::cli::escape::html;
 use crate::cli::simulate::Unit;
 use crate::gaps::GapStatistics;
 use crate::model::NodeName;
 use crate::sim::Balance;
-use escape::html;
 use figure::Figure;
 
 /// What a page is made of.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use plotly::common::{ColorScale, ColorScaleElement, Marker, MarkerSymbol, Mode};
 use plotly::{HeatMap, Scatter, Trace};
 
-use super::escape;
 use super::figure::{self, COLOURS, Figure, axis, colour};
+use crate::cli::escape;
 use crate::cli::simulate::show::Days;
 use crate::model::{JobId, NodeName};
 use crate::sim::{Balance, Span};

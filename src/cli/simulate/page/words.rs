@@ -1,8 +1,9 @@
 //! The outcome in sentences.
 
+use crate::cli::output;
 use crate::cli::simulate::document::{Document, PolicyRow};
 use crate::cli::simulate::show::Days;
-use crate::cli::{output, percent};
+use crate::words::percent;
 
 /// The sentences, the most important first, about the policy that is shown.
 pub fn sentences(document: &Document, shown: &PolicyRow) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The picture in characters.
+//! A throughput curve in characters.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -7,8 +7,8 @@ use ratatui::symbols::Marker;
 use ratatui::widgets::Widget;
 use ratatui::widgets::canvas::{Canvas, Context, Line, Points};
 
-use super::{Axis, Picture};
-use crate::cli::output;
+use super::output;
+use crate::charts::{Axis, Picture};
 
 /// Rows of the field in which the curve lies.
 const ROWS: u16 = 16;
@@ -177,5 +177,67 @@ fn code(colour: Color) -> &'static str {
         Color::Yellow => "\u{1b}[33m",
         Color::Green => "\u{1b}[32m",
         _ => "\u{1b}[0m",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::samples::picture;
+
+    #[test]
+    fn in_characters() {
+        insta::assert_snapshot!(draw(&picture(), 72, false), @r"
+        samples/s
+        3000 ┤                                                        ·
+             │                                                    · ·
+        2500 ┤                                                · ·          ░░
+             │                                            · ·        ░░░░░░░░
+             │                                        · ·       ░░░░░░⣀⣀⣀⠤⠤⠔○
+        2000 ┤                                    · ·      ░░░⣀⣀⠤⠤⠒⠒⠉⠉░░░░░░░
+             │                                  ·     ░⢀⣀⡠⠤⠒⠊⠉░░░░░░░░░░░░░░░
+        1500 ┤                              · ·  ⢀⣀⠤⠔⠒⠉⠁░░░
+             │                          · · ⣀●⠔⠒⠉⠁
+             │                      · ⢀⣀⠤⠒⠊⠉
+        1000 ┤                  · ⣀⠤⠒⠉⠁
+             │              ·⣀●⠔⠊⠉
+         500 ┤          ·⣀⠤⠒⠉
+             │      · ●⠒⠉
+             │  · ·
+           0 ┤·
+             └┬───────┬───────┬──────┬───────┬───────┬───────┬──────┬───────┬
+        nodes 0       1       2      3       4       5       6      7       8
+        ● measured   ○ true   ⠒ fitted   ░ 90 % interval   · proportional
+        ");
+    }
+
+    #[test]
+    fn colours_are_codes_around_the_same_characters() {
+        let (plain, coloured) = (draw(&picture(), 72, false), draw(&picture(), 72, true));
+        assert!(coloured.contains("\u{1b}[36m") && !plain.contains('\u{1b}'));
+        let codes = regex::Regex::new("\u{1b}\\[[0-9]+m").unwrap();
+        assert_eq!(codes.replace_all(&coloured, ""), plain);
+    }
+
+    #[test]
+    fn any_width_will_do() {
+        for width in [0, 1, 40, 200, usize::MAX] {
+            let text = draw(&picture(), width, false);
+            assert!(text.lines().all(|l| (0..=120).contains(&l.chars().count())), "{width}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_measured_is_not_drawn() {
+        assert_eq!(draw(&Picture::default(), 80, false), "");
+    }
+
+    #[test]
+    fn one_size_is_enough() {
+        let mut one = picture();
+        one.measured.truncate(1);
+        one.curve.truncate(1);
+        one.truth.clear();
+        assert!(draw(&one, 80, false).contains('●'));
     }
 }

@@ -1,16 +1,8 @@
-//! A throughput curve as a picture: what is drawn, and on which axes. `terminal` draws it with characters,
-//! `svg` with lines, several on the same axes, too.
+//! A throughput curve as a picture: what is drawn, and on which axes.
 
-mod svg;
-mod terminal;
-#[cfg(test)]
-mod tests;
-
-pub use svg::svg;
-pub use terminal::draw;
-
-use crate::api::CurveRow;
-use crate::model::CurvePoint;
+use crate::advisor::Estimate;
+use crate::api::{CurveRow, ProfileView};
+use crate::model::{CurvePoint, ProfileKey, SizePoint};
 
 /// How far above the largest rate the ideal line and the intervals are followed: further up they would press
 /// the curve flat.
@@ -18,6 +10,9 @@ const HEADROOM: f64 = 1.25;
 
 /// Ticks that an axis has, about.
 const TICKS: f64 = 8.0;
+
+/// Most ticks, whatever the numbers are.
+const MOST_TICKS: f64 = 100.0;
 
 /// Steps of an axis of rates, within a power of ten.
 const ROUND_STEPS: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
@@ -33,19 +28,59 @@ pub struct Picture {
     pub curve: Vec<CurveRow>,
     /// The true rates, where they are known.
     pub truth: Vec<CurvePoint>,
+    /// Where a job is that runs.
+    pub now: Option<Standing>,
+}
+
+/// At how many nodes a job is, and how fast.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Standing {
+    /// Nodes.
+    pub nodes: u32,
+    /// Samples a second.
+    pub rate: f64,
+}
+
+impl From<&ProfileView> for Picture {
+    fn from(view: &ProfileView) -> Picture {
+        let point = |p: &SizePoint| {
+            let (low, high) = Estimate { rate: p.rate, error: p.error }.interval();
+            CurveRow { nodes: p.nodes, rate: p.rate, low, high }
+        };
+        Picture {
+            title: title(&view.profile.key),
+            measured: view.profile.points.iter().map(point).collect(),
+            curve: view.curve.clone(),
+            ..Picture::default()
+        }
+    }
+}
+
+/// Which profile it is, in a line.
+pub fn title(key: &ProfileKey) -> String {
+    let plan =
+        if key.exec_plan.0 == "default" { String::new() } else { format!(", plan {}", key.exec_plan.0) };
+    printable(&format!("{} of {} on {}{plan}", key.name, key.user, key.node_type))
+}
+
+/// Control characters in a name must reach neither the terminal nor a file.
+pub fn printable(text: &str) -> String {
+    text.replace(char::is_control, "?")
 }
 
 impl Picture {
     /// Rate of one node if the job scaled in proportion from its smallest measured size.
-    fn ideal(&self) -> Option<f64> {
+    pub fn ideal(&self) -> Option<f64> {
         self.measured.first().map(|p| p.rate / f64::from(p.nodes.max(1)))
     }
 
     /// The axes of nodes and of rates; `None` when there is nothing to draw.
-    fn axes(&self) -> Option<(Axis, Axis)> {
+    pub fn axes(&self) -> Option<(Axis, Axis)> {
         let rows = || self.measured.iter().chain(&self.curve);
         let sizes = rows().map(|r| r.nodes).chain(self.truth.iter().map(|p| p.nodes));
+        let sizes = sizes.chain(self.now.map(|now| now.nodes));
         let rates = rows().map(|r| r.rate).chain(self.truth.iter().map(|p| p.rate));
+        let rates = rates.chain(self.now.map(|now| now.rate));
         let (nodes, rate) = (f64::from(sizes.max()?), rates.fold(0.0, f64::max));
         let above = rows().map(|r| r.high).chain(self.ideal().map(|i| i * nodes)).fold(rate, f64::max);
         let top = above.min(rate * HEADROOM);
@@ -53,7 +88,7 @@ impl Picture {
     }
 
     /// The curve at any size within it, interpolated: low, rate, high.
-    fn at(&self, nodes: f64) -> Option<(f64, f64, f64)> {
+    pub fn at(&self, nodes: f64) -> Option<(f64, f64, f64)> {
         let pair = |w: &&[CurveRow]| (f64::from(w[0].nodes)..=f64::from(w[1].nodes)).contains(&nodes);
         let w = self.curve.windows(2).find(pair)?;
         let (from, to) = (f64::from(w[0].nodes), f64::from(w[1].nodes));
@@ -65,20 +100,21 @@ impl Picture {
 
 /// An axis from 0 on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Axis {
+pub struct Axis {
     /// Its end, a multiple of the step.
-    max: f64,
+    pub max: f64,
     /// Distance of its ticks.
-    step: f64,
+    pub step: f64,
 }
 
 impl Axis {
     /// Steps that are powers of two, as numbers of nodes usually are.
-    fn of_nodes(largest: f64) -> Self {
+    pub fn of_nodes(largest: f64) -> Self {
         Axis::to(largest, (largest / TICKS).log2().ceil().max(0.0).exp2())
     }
 
-    fn of_rates(largest: f64) -> Self {
+    /// Steps that are round numbers.
+    pub fn of_rates(largest: f64) -> Self {
         let rough = largest / TICKS;
         let power = 10_f64.powf(rough.log10().floor());
         let round = ROUND_STEPS.into_iter().find(|s| s * power >= rough).unwrap_or(10.0);
@@ -89,9 +125,10 @@ impl Axis {
         Axis { max: (largest / step).ceil() * step, step }
     }
 
-    fn ticks(self) -> impl Iterator<Item = f64> {
+    /// From 0 to its end.
+    pub fn ticks(self) -> impl Iterator<Item = f64> {
         // Rounded: `ceil` in `to` made the end a multiple of the step.
-        let last = (self.max / self.step).round() as u32;
+        let last = (self.max / self.step).round().min(MOST_TICKS) as u32;
         (0..=last).map(move |i| f64::from(i) * self.step)
     }
 }

@@ -1,21 +1,17 @@
-//! The picture as SVG, in one file: it asks for no other file, no script, and no font but the reader's own.
+//! Throughput curves.
 
-use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
-use super::{Axis, Picture};
+use super::{Axis, FONT, GREY, Picture, failed, number};
 use crate::api::CurveRow;
-use crate::cli::output;
 
 /// Width and height of one picture.
 const SIZE: (u32, u32) = (860, 520);
 
-const FONT: &str = "sans-serif";
 const BLUE: RGBColor = RGBColor(31, 90, 166);
 const ORANGE: RGBColor = RGBColor(200, 90, 10);
 const GREEN: RGBColor = RGBColor(30, 130, 70);
-const GREY: RGBColor = RGBColor(120, 120, 120);
 
 /// Length of the ideal line's dashes and of the gaps between them.
 const DASH: (i32, i32) = (6, 5);
@@ -34,7 +30,7 @@ const CAP: u32 = 10;
 ///
 /// # Errors
 /// When one of them has nothing to show.
-pub fn svg(pictures: &[Picture], together: &str) -> anyhow::Result<String> {
+pub fn curves(pictures: &[Picture], together: &str) -> anyhow::Result<String> {
     let mut text = String::new();
     {
         let all = (2..=MOST_TOGETHER).contains(&pictures.len());
@@ -56,29 +52,6 @@ pub fn svg(pictures: &[Picture], together: &str) -> anyhow::Result<String> {
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Chart<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
 
-/// The library would choose other ticks than the terminal shows.
-impl Ranged for Axis {
-    type FormatOption = DefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
-        from + (value / self.max * f64::from(to - from)).round() as i32
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
-        self.ticks().collect()
-    }
-
-    fn range(&self) -> std::ops::Range<f64> {
-        0.0..self.max
-    }
-}
-
-/// An error of the drawing library is no `Sync`, as `anyhow` wants it.
-fn failed(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow::anyhow!("cannot draw: {error}")
-}
-
 fn panel<'a>(area: &Area<'a>, picture: &Picture) -> anyhow::Result<()> {
     let axes = picture.axes().ok_or_else(|| {
         anyhow::anyhow!("{}: nothing was measured yet, so there is no curve", picture.title)
@@ -89,6 +62,7 @@ fn panel<'a>(area: &Area<'a>, picture: &Picture) -> anyhow::Result<()> {
     curve(&mut chart, picture)?;
     measured(&mut chart, picture, axes.1)?;
     truth(&mut chart, picture)?;
+    now(&mut chart, picture)?;
     legend(&mut chart)
 }
 
@@ -149,7 +123,7 @@ fn mesh(chart: &mut Chart<'_, '_>) -> anyhow::Result<()> {
         .x_desc("nodes")
         .y_desc("throughput, samples/s")
         .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&|y| output::number(*y))
+        .y_label_formatter(&|y| number(*y))
         .label_style((FONT, 16))
         .axis_desc_style((FONT, 17))
         .light_line_style(TRANSPARENT)
@@ -211,5 +185,13 @@ fn truth(chart: &mut Chart<'_, '_>, picture: &Picture) -> anyhow::Result<()> {
     let points = picture.truth.iter().map(|p| Circle::new((f64::from(p.nodes), p.rate), 4, GREEN));
     let drawn = chart.draw_series(points).map_err(failed)?;
     drawn.label("true").legend(|(x, y)| Circle::new((x + 9, y), 4, GREEN));
+    Ok(())
+}
+
+fn now(chart: &mut Chart<'_, '_>, picture: &Picture) -> anyhow::Result<()> {
+    let Some(now) = picture.now else { return Ok(()) };
+    let cross = Cross::new((f64::from(now.nodes), now.rate), 7, BLACK.stroke_width(2));
+    let drawn = chart.draw_series([cross]).map_err(failed)?;
+    drawn.label("the job, now").legend(|(x, y)| Cross::new((x + 9, y), 5, BLACK.stroke_width(2)));
     Ok(())
 }

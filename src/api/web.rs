@@ -1,0 +1,44 @@
+//! Links to the page, and the sessions of those who open one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Credential, Secret};
+
+/// Asks for a link: `POST /v1/web/links`. The credential's purpose is [`LINK_PURPOSE`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LinkRequest {
+    /// Proof of who speaks.
+    pub credential: Credential,
+    /// Bound into the credential.
+    pub nonce: String,
+}
+
+/// Purpose of a credential for a link.
+pub const LINK_PURPOSE: &str = "web";
+
+/// What makes a link: it goes into the fragment, which no browser sends anywhere.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Link {
+    /// Opens a session, once.
+    pub ticket: Secret,
+    /// For how long it does, seconds.
+    pub lasts_secs: u64,
+}
+
+/// Opens a session: `POST /v1/web/sessions`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SessionRequest {
+    /// The link's.
+    pub ticket: Secret,
+}
+
+/// A session, which reads as the user who asked for the link, and changes nothing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Session {
+    /// To be shown as `Authorization: Bearer` with each request.
+    pub secret: Secret,
+    /// Whose it is.
+    pub user: Option<String>,
+    /// For how long it counts, seconds.
+    pub lasts_secs: u64,
+}

@@ -1,0 +1,57 @@
+//! Pictures as SVG, each in one file: it asks for no other file, no script, and no font but the reader's own.
+
+mod curves;
+mod over_time;
+mod picture;
+#[cfg(test)]
+mod tests;
+
+pub use curves::curves;
+pub use over_time::{Area, Marks, OverTime};
+pub use picture::{Axis, Picture, Standing, printable, title};
+
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use plotters::style::RGBColor;
+
+const FONT: &str = "sans-serif";
+const GREY: RGBColor = RGBColor(120, 120, 120);
+
+/// The library would choose other ticks than the terminal shows.
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
+        from + (value / self.max * f64::from(to - from)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks().collect()
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        0.0..self.max
+    }
+}
+
+/// An error of the drawing library is no `Sync`, as `anyhow` wants it.
+fn failed(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow::anyhow!("cannot draw: {error}")
+}
+
+/// A number with three significant digits and a unit prefix: `0.512`, `12.3`, `4.56k`.
+pub fn number(x: f64) -> String {
+    let (scaled, unit) = match x.abs() {
+        a if a >= 1e9 => (x / 1e9, "G"),
+        a if a >= 1e6 => (x / 1e6, "M"),
+        a if a >= 1e4 => (x / 1e3, "k"),
+        _ => (x, ""),
+    };
+    let decimals = match scaled.abs() {
+        a if a >= 100.0 || a == 0.0 => 0,
+        a if a >= 10.0 => 1,
+        a if a >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{scaled:.decimals$}{unit}")
+}

@@ -1,0 +1,279 @@
+//! `infill report`: what came of lending idle nodes.
+
+mod cluster;
+mod html;
+mod sums;
+mod text;
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use chrono::{Datelike as _, Months, NaiveDate};
+use clap::Args;
+
+use super::client::{Client, ClientError};
+use super::command;
+use super::exit::{CommandResult, Exit, Failure};
+use super::output;
+use super::session::Session;
+use super::simulate::progress::{Measure, Progress};
+use super::simulate::setup::told;
+use super::values;
+use crate::api::{ReportQuery, ReportView, routes};
+use crate::clock::now;
+use crate::model::UnixTime;
+use crate::traces;
+use sums::{By, Month, Report, Sums};
+
+const DAY_SECS: i64 = 86_400;
+
+/// Time for one day of sacct.
+const SACCT_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Flags of `infill report`.
+#[derive(Clone, Debug, Args)]
+pub struct ReportArgs {
+    /// A month, such as 2026-10 [default: the last whole one]
+    #[arg(long, value_name = "YYYY-MM", value_parser = month, conflicts_with_all = ["since", "until"])]
+    month: Option<NaiveDate>,
+    /// From this moment on: YYYY-MM-DD[THH:MM[:SS]], now-7days, or seconds since 1970
+    #[arg(long, value_name = "TIME", value_parser = values::moment)]
+    since: Option<UnixTime>,
+    /// Until this one [default: now]
+    #[arg(long, value_name = "TIME", value_parser = values::moment, requires = "since")]
+    until: Option<UnixTime>,
+    /// By what node-time is divided
+    #[arg(long, value_name = "WHAT", default_value = "account")]
+    by: By,
+    /// Read this in place of asking Slurm: what `TZ=UTC sacct -aXDP` prints, with its header
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Say how long main jobs waited in this month, too: one before infill came
+    #[arg(long, value_name = "YYYY-MM", value_parser = month, conflicts_with = "from")]
+    compare: Option<NaiveDate>,
+    /// Write it as a page of HTML: one file, made to be printed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv"])]
+    html: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// As comma-separated values, a line an account, user or type
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+}
+
+fn month(text: &str) -> Result<NaiveDate, String> {
+    NaiveDate::parse_from_str(&format!("{text}-01"), "%Y-%m-%d")
+        .map_err(|_| "expected YYYY-MM, such as 2026-10".to_owned())
+}
+
+/// Months that are told before the one that is asked about, with it.
+const MONTHS: u32 = 12;
+
+/// Runs `infill report`.
+pub async fn run(args: ReportArgs, session: &Session) -> CommandResult {
+    let (from, to) = stretch(&args, now());
+    let client = session.client()?;
+    let view = known(&client, from, to).await?;
+    let ours = view.partition.as_str();
+    let mut report = accounts(args.from.as_deref(), from, to, ours).await?.report(&view, args.by);
+    if args.from.is_none() {
+        match cluster::ask("sreport", from, to.min(now())).await {
+            Ok(found) => report.cluster = Some(found),
+            Err(why) => output::note(Some(format!("Slurm's own sums of the cluster are left out: {why}"))),
+        }
+    }
+    if let Some(month) = args.compare {
+        let (from, to) = (begin(month), begin(after(month)));
+        report.before = Some(accounts(None, from, to, ours).await?.main_waits());
+    }
+    if view.is_partial {
+        output::note(Some(
+            "Slurm may show you your own jobs only: an administrator's report has all".to_owned(),
+        ));
+    }
+    if view.delays_cut {
+        output::note(Some(format!("of main jobs' waits only the first {} are told", view.delays.len())));
+    }
+    let months = if args.csv { Vec::new() } else { months_until(to) };
+    for month in months {
+        report.months.push(Month::of(&known(&client, begin(month), begin(after(month))).await?));
+    }
+    show(&args, &report)?;
+    Ok(Exit::Ok.code())
+}
+
+async fn known(client: &Client, from: UnixTime, to: UnixTime) -> Result<ReportView, ClientError> {
+    client.get_with(routes::REPORT, &ReportQuery { from, to }).await
+}
+
+/// What accounting has of a stretch of time.
+async fn accounts(file: Option<&Path>, from: UnixTime, to: UnixTime, ours: &str) -> Result<Sums, Failure> {
+    let mut sums = Sums::new(from, to, now(), ours);
+    match file {
+        Some(path) => read_file(path, &mut sums)?,
+        None => ask_slurm("sacct", (from, to.min(now())), &mut sums).await?,
+    }
+    Ok(sums)
+}
+
+/// The last months, with the one in which this moment lies.
+fn months_until(end: UnixTime) -> Vec<NaiveDate> {
+    let last = chrono::DateTime::from_timestamp(end.0 - 1, 0).map_or(NaiveDate::MIN, |at| at.date_naive());
+    let last = last.with_day(1).unwrap_or(last);
+    let back = (0..MONTHS).rev();
+    back.filter_map(|months| last.checked_sub_months(Months::new(months))).collect()
+}
+
+fn begin(day: NaiveDate) -> UnixTime {
+    UnixTime(day.and_time(chrono::NaiveTime::MIN).and_utc().timestamp())
+}
+
+fn after(month: NaiveDate) -> NaiveDate {
+    month.checked_add_months(Months::new(1)).unwrap_or(month)
+}
+
+fn show(args: &ReportArgs, report: &Report) -> anyhow::Result<()> {
+    if args.json {
+        return output::print_json(report);
+    }
+    if let Some(path) = &args.html {
+        let page = html::page(report);
+        return std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()));
+    }
+    if args.csv {
+        let mut csv = csv::Writer::from_writer(Vec::new());
+        report.rows.iter().try_for_each(|row| csv.serialize(row))?;
+        let text = String::from_utf8(csv.into_inner().map_err(|e| anyhow!(e.to_string()))?)?;
+        return Ok(output::print(text.trim_end())?);
+    }
+    Ok(output::print(&text::text(report))?)
+}
+
+/// The stretch of time that is asked about. Months begin at midnight in UTC, as those of accounting do here.
+fn stretch(args: &ReportArgs, now: UnixTime) -> (UnixTime, UnixTime) {
+    if let Some(since) = args.since {
+        return (since, args.until.unwrap_or(now));
+    }
+    let today = chrono::DateTime::from_timestamp(now.0, 0).map_or(NaiveDate::MIN, |at| at.date_naive());
+    let this_month = today.with_day(1).unwrap_or(today);
+    let month =
+        args.month.unwrap_or_else(|| this_month.checked_sub_months(Months::new(1)).unwrap_or(this_month));
+    (begin(month), begin(after(month)))
+}
+
+fn read_file(path: &Path, sums: &mut Sums) -> Result<(), Failure> {
+    let file = std::fs::File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    told(path, traces::read_runs(path, file, |run| sums.add(&run)))?;
+    Ok(())
+}
+
+/// Asks day by day: no answer is too large then. A run that reaches over midnight is listed by each of its
+/// days, and counts on the one on which it ended, or on the last if it runs on.
+async fn ask_slurm(sacct: &str, (from, to): (UnixTime, UnixTime), sums: &mut Sums) -> Result<(), Failure> {
+    let secs = to.secs_since(from).max(1.0);
+    let progress = Progress::new(Measure::Time(secs));
+    let mut line = progress.line("asking sacct");
+    let mut day = from;
+    while day < to {
+        let end = (day + DAY_SECS).min(to);
+        let text =
+            command::run_in_utc(SACCT_TIMEOUT, sacct, &asked(day, end).each_ref().map(String::as_str)).await;
+        let text = text.map_err(|e| Exit::Failed.because(anyhow!(e)))?;
+        let name = Path::new(sacct);
+        let is_last = end == to;
+        told(
+            name,
+            traces::read_runs(name, Cursor::new(text), |run| {
+                let ended_here = run.end.is_some_and(|at| (day..end).contains(&at));
+                let runs_on = is_last && run.end.is_none_or(|at| at >= end);
+                if ended_here || runs_on {
+                    sums.add(&run);
+                }
+            }),
+        )?;
+        line.at(end.secs_since(from) / secs);
+        day = end;
+    }
+    Ok(())
+}
+
+fn asked(from: UnixTime, to: UnixTime) -> [String; 7] {
+    let moment = |t: UnixTime| t.to_string().trim_end_matches('Z').to_owned();
+    [
+        "--allusers".to_owned(),
+        "--allocations".to_owned(),
+        "--duplicates".to_owned(),
+        "--parsable2".to_owned(),
+        format!("--format={}", traces::RUNS_FORMAT),
+        format!("--starttime={}", moment(from)),
+        format!("--endtime={}", moment(to)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::api::UsesView;
+    use crate::model::Prices;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ReportArgs,
+    }
+
+    fn of(line: &str) -> (UnixTime, UnixTime) {
+        let line = Line::try_parse_from(std::iter::once("report").chain(line.split_whitespace())).unwrap();
+        // 2026-03-15.
+        stretch(&line.args, UnixTime(1_773_532_800))
+    }
+
+    #[test]
+    fn months_are_those_of_the_calendar() {
+        let day = |text: &str| month(text).unwrap().and_time(chrono::NaiveTime::MIN).and_utc().timestamp();
+        assert_eq!(of(""), (UnixTime(day("2026-02")), UnixTime(day("2026-03"))));
+        assert_eq!(of("--month 2025-12"), (UnixTime(day("2025-12")), UnixTime(day("2026-01"))));
+        assert_eq!(of("--since 100 --until 200"), (UnixTime(100), UnixTime(200)));
+        assert!(month("2026-13").is_err() && month("march").is_err());
+        let months = months_until(UnixTime(day("2026-03")));
+        assert_eq!(
+            (months.len(), begin(months[0]), begin(months[11])),
+            (12, UnixTime(day("2025-03")), UnixTime(day("2026-02")))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_run_over_midnight_counts_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let body = "printf 'JobIDRaw|JobName|Submit|Eligible|Start|End|User|Account|Partition|NNodes|AllocTRES|ConsumedEnergyRaw\\n\
+                    1|a|b|1970-01-01T22:00:00|1970-01-01T22:00:00|1970-01-01T23:00:00|1970-01-02T01:00:00|ann|x|main|2|node=2|\\n\
+                    2|c|1970-01-01T22:00:00|1970-01-01T22:00:00|1970-01-01T23:00:00|Unknown|ann|x|infill|1|node=1,gres/gpu=4|\\n'";
+        let sacct = crate::test_support::script(dir.path().join("sacct"), body);
+        let to = UnixTime(2 * DAY_SECS);
+        let mut sums = Sums::new(UnixTime(0), to, to, "infill");
+        ask_slurm(sacct.to_str().unwrap(), (UnixTime(0), to), &mut sums).await.unwrap();
+        let uses = UsesView::default();
+        let (partition, prices) = ("infill".to_owned(), Prices::default());
+        let (spent, delays) = (Vec::new(), Vec::new());
+        let view = ReportView {
+            schema: 1,
+            from: UnixTime(0),
+            to,
+            partition,
+            is_partial: false,
+            lends_parts: false,
+            prices,
+            spent,
+            uses,
+            delays,
+            delays_cut: false,
+        };
+        let report = sums.report(&view, By::Account);
+        assert_eq!((report.main_node_hours, report.node_hours, report.gpu_hours), (4.0, 25.0, 100.0));
+    }
+}

@@ -1,0 +1,525 @@
+//! What a report says, from accounting and from the daemon.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::api::{ReportView, SCHEMA, UsesView};
+use crate::model::{JobId, Prices, Run, Spent, SpentRow, UnixTime};
+
+const HOUR_SECS: f64 = 3600.0;
+
+/// Main jobs that waited longer than this beyond what Slurm itself needs are delayed, seconds.
+const DELAYED_SECS: f64 = 1.0;
+
+/// By what node-time is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// Slurm's accounts
+    #[default]
+    Account,
+    /// Users
+    User,
+    /// Types of nodes
+    Type,
+}
+
+/// Some seconds, sorted, in three numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Waits {
+    /// How many.
+    pub count: usize,
+    /// The median, seconds.
+    pub median_s: f64,
+    /// 99 of a hundred are no longer, seconds.
+    pub p99_s: f64,
+    /// The longest, seconds.
+    pub max_s: f64,
+}
+
+impl Waits {
+    fn of(mut secs: Vec<f64>) -> Waits {
+        secs.sort_by(f64::total_cmp);
+        let rank = |share: f64| {
+            secs.get(((secs.len() as f64 * share).ceil() as usize).max(1) - 1).copied().unwrap_or(0.0)
+        };
+        Waits { count: secs.len(), median_s: rank(0.5), p99_s: rank(0.99), max_s: rank(1.0) }
+    }
+}
+
+/// Node-time of one account, user or type.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    /// Whose, or of what.
+    pub name: String,
+    /// Node-hours that malleable jobs held.
+    pub node_hours: f64,
+    /// GPU-hours of these.
+    pub gpu_hours: f64,
+    /// Of those that the daemon saw, the node-hours in which steps were made.
+    pub useful_hours: f64,
+    /// Those that went into starts and changes.
+    pub rescale_hours: f64,
+    /// Those that went into the same because the main queue took nodes.
+    pub preempted_hours: f64,
+    /// Those in which sizes were tried.
+    pub probing_hours: f64,
+}
+
+/// Energy.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Energy {
+    /// kWh.
+    pub kwh: f64,
+    /// Whether that follows from `report.node_watts`, and was not measured by Slurm.
+    pub is_estimated: bool,
+}
+
+/// What something cost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// How much.
+    pub amount: f64,
+    /// In what.
+    pub currency: String,
+}
+
+/// Node-hours of the malleable partition's nodes, by what they were used for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Uses {
+    /// Hours of which something is known.
+    pub hours_known: u32,
+    /// Main jobs.
+    pub main_hours: f64,
+    /// Malleable jobs.
+    pub malleable_hours: f64,
+    /// Idle, and infill could have used it.
+    pub idle_hours: f64,
+    /// Idle, and wanted by the main queue too soon to be worth anything.
+    pub wanted_hours: f64,
+    /// Idle, and something forbade that infill used it.
+    pub refused_hours: f64,
+    /// Down, drained, or switched off.
+    pub down_hours: f64,
+    /// Share of what main jobs left idle that malleable ones used, 0 to 1.
+    pub harvested: Option<f64>,
+}
+
+impl Uses {
+    fn of(view: &UsesView) -> Option<Uses> {
+        let UsesView { hours, secs } = view;
+        let left = secs.malleable_secs + secs.idle_secs + secs.wanted_secs + secs.refused_secs;
+        (*hours > 0).then(|| Uses {
+            hours_known: *hours,
+            main_hours: secs.main_secs / HOUR_SECS,
+            malleable_hours: secs.malleable_secs / HOUR_SECS,
+            idle_hours: secs.idle_secs / HOUR_SECS,
+            wanted_hours: secs.wanted_secs / HOUR_SECS,
+            refused_hours: secs.refused_secs / HOUR_SECS,
+            down_hours: secs.down_secs / HOUR_SECS,
+            harvested: (left > 0.0).then(|| secs.malleable_secs / left),
+        })
+    }
+}
+
+/// What `sreport cluster utilization` says, in node-hours.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cluster {
+    /// Of all jobs.
+    pub allocated_hours: f64,
+    /// Idle.
+    pub idle_hours: f64,
+    /// Idle for jobs that were to start.
+    pub planned_hours: f64,
+    /// Down.
+    pub down_hours: f64,
+}
+
+/// Main jobs of another time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Before {
+    /// Its begin.
+    pub from: UnixTime,
+    /// Its end.
+    pub to: UnixTime,
+    /// How long they waited.
+    pub main_waits: Waits,
+}
+
+/// A month in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Month {
+    /// Its begin.
+    pub from: UnixTime,
+    /// Node-hours of malleable jobs, as the daemon saw them.
+    pub node_hours: f64,
+    /// GPU-hours of these.
+    pub gpu_hours: f64,
+    /// Share in which steps were made.
+    pub useful: Option<f64>,
+    /// Main jobs that waited for longer than a second for nodes of malleable ones.
+    pub delayed: usize,
+    /// The longest that one did, seconds.
+    pub longest_s: f64,
+}
+
+impl Month {
+    /// Of what the daemon knows of it.
+    pub fn of(view: &ReportView) -> Month {
+        let seen = seen(view);
+        let secs = || view.delays.iter().map(|(secs, _)| *secs);
+        Month {
+            from: view.from,
+            node_hours: seen.held_secs() / HOUR_SECS,
+            gpu_hours: seen.gpu_secs / HOUR_SECS,
+            useful: useful(&seen),
+            delayed: secs().filter(|secs| *secs > DELAYED_SECS).count(),
+            longest_s: secs().fold(0.0, f64::max),
+        }
+    }
+}
+
+impl Month {
+    /// `2026-10`: months begin at midnight in UTC.
+    pub fn name(&self) -> String {
+        let at = chrono::DateTime::from_timestamp(self.from.0, 0);
+        at.map_or_else(|| "-".to_owned(), |at| at.format("%Y-%m").to_string())
+    }
+}
+
+fn seen(view: &ReportView) -> Spent {
+    view.spent.iter().fold(Spent::default(), |sum, row| sum.plus(&row.spent))
+}
+
+fn useful(spent: &Spent) -> Option<f64> {
+    (spent.held_secs() > 0.0).then(|| (spent.useful_secs + spent.probing_secs) / spent.held_secs())
+}
+
+impl Row {
+    /// A part of the node-hours that the daemon saw, 0 to 1.
+    pub fn share(&self, hours: f64) -> f64 {
+        let seen = self.useful_hours + self.rescale_hours + self.preempted_hours + self.probing_hours;
+        hours / seen.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// The whole of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Begin.
+    pub from: UnixTime,
+    /// End.
+    pub to: UnixTime,
+    /// Main jobs that started.
+    pub main_jobs: usize,
+    /// How long they waited from when they could have started.
+    pub main_waits: Waits,
+    /// Those that started on nodes that malleable jobs were on, and how long they waited for these.
+    pub delays: Waits,
+    /// Of these, those that waited for longer than a second.
+    pub delayed: usize,
+    /// Those that missed a planned start by that.
+    pub missed: usize,
+    /// Node-hours of main jobs, by accounting.
+    pub main_node_hours: f64,
+    /// Node-hours of malleable jobs, by accounting.
+    pub node_hours: f64,
+    /// GPU-hours of these, by accounting.
+    pub gpu_hours: f64,
+    /// Whether parts of nodes were lent: node-hours are those of parts then.
+    pub lends_parts: bool,
+    /// So many more nodes all the time would have given as much; GPUs, where parts of nodes are lent.
+    pub like_nodes: f64,
+    /// Node-hours of malleable jobs as the daemon saw them: less where it was away.
+    pub seen_node_hours: f64,
+    /// Of these the share in which steps were made, 0 to 1; `None` where it saw none.
+    pub useful: Option<f64>,
+    /// Energy of malleable jobs.
+    pub energy: Option<Energy>,
+    /// What their node-hours cost, where the configuration has a price.
+    pub cost: Option<Cost>,
+    /// What nodes were used for, as far as the daemon still knows.
+    pub nodes: Option<Uses>,
+    /// What Slurm's own sums say, where it was asked.
+    pub cluster: Option<Cluster>,
+    /// Main jobs' waits of the time that this one is compared with.
+    pub before: Option<Before>,
+    /// The months until this one, the earliest first, as the daemon saw them.
+    pub months: Vec<Month>,
+    /// By account, user or type of nodes, the largest first.
+    pub rows: Vec<Row>,
+}
+
+/// Adds up what accounting has.
+#[derive(Debug)]
+pub struct Sums {
+    from: UnixTime,
+    to: UnixTime,
+    now: UnixTime,
+    ours: String,
+    /// Of each main job its first start, and how long it had waited then.
+    starts: FxHashMap<JobId, (UnixTime, f64)>,
+    main_secs: f64,
+    /// Node-seconds and GPU-seconds of malleable jobs by account and user.
+    held: BTreeMap<(String, String), (f64, f64)>,
+    joules: f64,
+    /// Node-seconds of malleable jobs whose energy nobody measured.
+    unmeasured_secs: f64,
+}
+
+impl Sums {
+    /// Of a stretch of time; `ours` is the malleable partition.
+    pub fn new(from: UnixTime, to: UnixTime, now: UnixTime, ours: &str) -> Sums {
+        let ours = ours.to_owned();
+        Sums {
+            from,
+            to,
+            now,
+            ours,
+            starts: FxHashMap::default(),
+            main_secs: 0.0,
+            held: BTreeMap::new(),
+            joules: 0.0,
+            unmeasured_secs: 0.0,
+        }
+    }
+
+    /// Takes in a run. A main job that is requeued has waited for its first start.
+    pub fn add(&mut self, run: &Run) {
+        let secs = run.secs_within(self.from, self.to, self.now);
+        let node_secs = f64::from(run.nodes) * secs;
+        if run.partition != self.ours {
+            self.main_secs += node_secs;
+            let start = (run.start, run.start.secs_since(run.waited_from));
+            let first = self.starts.entry(run.job).or_insert(start);
+            if run.start < first.0 {
+                *first = start;
+            }
+            return;
+        }
+        let held = self.held.entry((run.account.clone(), run.user.clone())).or_default();
+        *held = (held.0 + node_secs, held.1 + f64::from(run.gpus) * secs);
+        match run.joules {
+            Some(joules) => {
+                let whole = run.end.unwrap_or(self.now).secs_since(run.start).max(1.0);
+                self.joules += joules * secs / whole;
+            }
+            None => self.unmeasured_secs += node_secs,
+        }
+    }
+
+    fn waits(&self) -> Waits {
+        let within = |(start, _): &&(UnixTime, f64)| (self.from..self.to).contains(start);
+        Waits::of(self.starts.values().filter(within).map(|(_, waited)| *waited).collect())
+    }
+
+    /// How long main jobs waited that started in the time.
+    pub fn main_waits(&self) -> Before {
+        Before { from: self.from, to: self.to, main_waits: self.waits() }
+    }
+
+    fn energy(&self, prices: &Prices, parts: bool) -> Option<Energy> {
+        // Of parts of nodes nobody knows.
+        let watts = if parts { 0.0 } else { prices.node_watts };
+        let estimated = self.unmeasured_secs / HOUR_SECS * watts / 1000.0;
+        let kwh = self.joules / 3.6e6 + estimated;
+        (kwh > 0.0).then_some(Energy { kwh, is_estimated: estimated > 0.0 })
+    }
+
+    /// With what the daemon knows.
+    pub fn report(&self, view: &ReportView, by: By) -> Report {
+        let prices = &view.prices;
+        let (seen, energy) = (seen(view), self.energy(prices, view.lends_parts));
+        let (secs, gpu_secs) =
+            self.held.values().fold((0.0, 0.0), |sum, held| (sum.0 + held.0, sum.1 + held.1));
+        let waits = self.waits();
+        let amount = secs / HOUR_SECS * prices.node_hour_cost;
+        let cost = Cost { amount, currency: prices.currency.clone() };
+        let delays: Vec<f64> = view.delays.iter().map(|(secs, _)| *secs).collect();
+        let is_late = |secs: f64| secs > DELAYED_SECS;
+        let hours = self.to.min(self.now).secs_since(self.from).max(1.0) / HOUR_SECS;
+        Report {
+            schema: SCHEMA,
+            from: self.from,
+            to: self.to,
+            main_jobs: waits.count,
+            main_waits: waits,
+            delayed: delays.iter().filter(|secs| is_late(**secs)).count(),
+            missed: view.delays.iter().filter(|(secs, planned)| *planned && is_late(*secs)).count(),
+            delays: Waits::of(delays),
+            main_node_hours: self.main_secs / HOUR_SECS,
+            node_hours: secs / HOUR_SECS,
+            gpu_hours: gpu_secs / HOUR_SECS,
+            lends_parts: view.lends_parts,
+            like_nodes: if view.lends_parts { gpu_secs } else { secs } / HOUR_SECS / hours,
+            seen_node_hours: seen.held_secs() / HOUR_SECS,
+            useful: useful(&seen),
+            energy,
+            cost: (prices.node_hour_cost > 0.0 && !view.lends_parts).then_some(cost),
+            nodes: Uses::of(&view.uses),
+            cluster: None,
+            before: None,
+            months: Vec::new(),
+            rows: rows(&self.held, view, by),
+        }
+    }
+}
+
+/// How much by accounting, which knows of accounts and users, and what became of it by the daemon.
+fn rows(held: &BTreeMap<(String, String), (f64, f64)>, view: &ReportView, by: By) -> Vec<Row> {
+    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+    for ((account, user), (secs, gpu_secs)) in held {
+        let name = match by {
+            By::Account => account,
+            By::User => user,
+            By::Type => continue,
+        };
+        let row = rows.entry(name).or_default();
+        row.node_hours += secs / HOUR_SECS;
+        row.gpu_hours += gpu_secs / HOUR_SECS;
+    }
+    for SpentRow { key, spent } in &view.spent {
+        let name = match by {
+            By::Account => &key.account,
+            By::User => &key.user,
+            By::Type => &key.node_type,
+        };
+        let row = rows.entry(name).or_default();
+        if by == By::Type {
+            row.node_hours += spent.held_secs() / HOUR_SECS;
+            row.gpu_hours += spent.gpu_secs / HOUR_SECS;
+        }
+        row.useful_hours += spent.useful_secs / HOUR_SECS;
+        row.rescale_hours += spent.rescale_secs / HOUR_SECS;
+        row.preempted_hours += spent.preempted_secs / HOUR_SECS;
+        row.probing_hours += spent.probing_secs / HOUR_SECS;
+    }
+    let named = |(name, row): (&str, Row)| Row { name: name.to_owned(), ..row };
+    let mut rows: Vec<Row> = rows.into_iter().map(named).collect();
+    rows.sort_by(|a, b| b.node_hours.total_cmp(&a.node_hours));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{SpentKey, UsedSecs};
+
+    fn run(partition: &str, waited: i64, start: i64, end: Option<i64>, nodes: u32) -> Run {
+        Run {
+            job: JobId((start + 1000) as u32),
+            user: "alice".to_owned(),
+            account: "ml".to_owned(),
+            waited_from: UnixTime(start - waited),
+            start: UnixTime(start),
+            end: end.map(UnixTime),
+            partition: partition.to_owned(),
+            nodes,
+            gpus: 4 * nodes,
+            joules: None,
+        }
+    }
+
+    /// Of two hours of which nothing is known.
+    fn view() -> ReportView {
+        ReportView {
+            schema: SCHEMA,
+            from: UnixTime(0),
+            to: UnixTime(7200),
+            partition: "infill".to_owned(),
+            is_partial: false,
+            lends_parts: false,
+            prices: Prices::default(),
+            spent: Vec::new(),
+            uses: UsesView::default(),
+            delays: Vec::new(),
+            delays_cut: false,
+        }
+    }
+
+    #[test]
+    fn accounting_says_how_much_and_the_daemon_what_became_of_it() {
+        let mut sums = Sums::new(UnixTime(0), UnixTime(7200), UnixTime(100_000), "infill");
+        for run in [
+            run("main", 10, 100, Some(1900), 2),
+            run("main", 30, 200, Some(10_000), 1),
+            // The first one, requeued.
+            Run { job: JobId(1100), ..run("main", 900, 1950, Some(2000), 1) },
+            // Before, and after.
+            run("main", 500, -100, Some(100), 1),
+            run("infill", 5, 1800, Some(5400), 2),
+            Run { joules: Some(7.2e6), ..run("infill", 5, 5400, None, 1) },
+        ] {
+            sums.add(&run);
+        }
+        let key = |user: &str, node_type: &str| SpentKey {
+            from: UnixTime(0),
+            account: "ml".to_owned(),
+            user: user.to_owned(),
+            node_type: node_type.to_owned(),
+        };
+        let spent = |secs: f64| Spent { useful_secs: secs, rescale_secs: secs / 4.0, ..Spent::default() };
+        let spent = vec![
+            SpentRow { key: key("alice", "a"), spent: spent(3600.0) },
+            SpentRow { key: key("bob", "a"), spent: spent(7200.0) },
+        ];
+        let delays = vec![(0.5, false), (2.0, true), (3.0, false)];
+        let secs = UsedSecs { malleable_secs: 9000.0, idle_secs: 1000.0, ..UsedSecs::default() };
+        let uses = UsesView { hours: 2, secs };
+        let prices = Prices { node_hour_cost: 2.0, node_watts: 500.0, ..Prices::default() };
+        let report = sums.report(&ReportView { spent, uses, delays, prices, ..view() }, By::User);
+        assert_eq!((report.main_jobs, report.main_waits.median_s, report.main_waits.max_s), (2, 10.0, 30.0));
+        assert!(
+            (report.main_node_hours - (3600.0 + 7000.0 + 100.0 + 50.0) / 3600.0).abs() < 1e-9,
+            "{report:?}"
+        );
+        assert!((report.node_hours - 2.5).abs() < 1e-9 && (report.like_nodes - 1.25).abs() < 1e-9);
+        assert_eq!((report.delayed, report.missed, report.delays.count), (2, 1, 3));
+        assert!((report.useful.unwrap() - 0.8).abs() < 1e-9);
+        let energy = report.energy.unwrap();
+        assert!(
+            (energy.kwh - 1.038).abs() < 1e-3 && energy.is_estimated,
+            "only what is of this time: {energy:?}"
+        );
+        assert_eq!(report.cost, Some(Cost { amount: 5.0, currency: "EUR".to_owned() }));
+        assert_eq!(report.nodes.and_then(|nodes| nodes.harvested), Some(0.9));
+        let rows: Vec<_> =
+            report.rows.iter().map(|r| (r.name.as_str(), r.node_hours, r.useful_hours)).collect();
+        assert_eq!(rows, [("alice", 2.5, 1.0), ("bob", 0.0, 2.0)]);
+        assert!((report.rows[0].share(report.rows[0].useful_hours) - 0.8).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_nobody_knows_is_left_out() {
+        let sums = || Sums::new(UnixTime(0), UnixTime(7200), UnixTime(100_000), "infill");
+        let report = sums().report(&view(), By::Account);
+        assert!(report.energy.is_none() && report.cost.is_none() && report.nodes.is_none());
+        assert!(report.useful.is_none() && report.rows.is_empty());
+        let mut busy = sums();
+        busy.add(&run("infill", 5, 0, Some(7200), 2));
+        let prices = Prices { node_watts: 500.0, ..Prices::default() };
+        let energy = busy.report(&ReportView { prices, ..view() }, By::Account).energy;
+        assert_eq!(energy, Some(Energy { kwh: 2.0, is_estimated: true }));
+    }
+
+    #[test]
+    fn a_month_in_a_line() {
+        let key = SpentKey {
+            from: UnixTime(0),
+            account: String::new(),
+            user: "a".to_owned(),
+            node_type: "n".to_owned(),
+        };
+        let spent = Spent { useful_secs: 3600.0, rescale_secs: 3600.0, ..Spent::default() };
+        let delays = vec![(0.5, false), (4.0, true)];
+        let view = ReportView { spent: vec![SpentRow { key, spent }], delays, ..view() };
+        let month = Month::of(&view);
+        assert_eq!(
+            (month.node_hours, month.useful, month.delayed, month.longest_s),
+            (2.0, Some(0.5), 1, 4.0)
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! The manual page of the configuration, made from the file that has every key at its default.
+
+use roff::{Roff, bold, roman};
+
+const SETTINGS: &str = include_str!("../../config/infill.toml");
+
+/// The page infill.toml(5).
+pub fn page() -> String {
+    let mut page = Roff::new();
+    page.control("TH", ["INFILL.TOML", "5", "", concat!("infill ", env!("CARGO_PKG_VERSION")), "infill"]);
+    page.control("SH", ["NAME"]).text([roman("infill.toml - configuration of infill(1)")]);
+    page.control("SH", ["SYNOPSIS"]).text([roman("/etc/infill/infill.toml")]);
+    page.control("SH", ["DESCRIPTION"]);
+    let mut said = Vec::new();
+    for line in SETTINGS.lines() {
+        match Line::of(line) {
+            Line::Section(name) => {
+                said_so_far(&mut page, &mut said);
+                page.control("SH", [format!("[{name}]").as_str()]);
+            }
+            Line::Key(setting) => {
+                page.control("TP", []).text([bold(setting)]);
+                said_so_far(&mut page, &mut said);
+            }
+            Line::Words(words) => said.push(words),
+            Line::Blank => said_so_far(&mut page, &mut said),
+        }
+    }
+    said_so_far(&mut page, &mut said);
+    page.control("SH", ["SEE ALSO"]).text([roman("infill(1), infill-config(1), infill-serve(1)")]);
+    page.render()
+}
+
+/// Puts the words down that stand before a setting.
+fn said_so_far(page: &mut Roff, said: &mut Vec<&str>) {
+    if !said.is_empty() {
+        page.text([roman(said.join(" "))]);
+        said.clear();
+    }
+}
+
+/// A line of the file.
+enum Line<'l> {
+    Section(&'l str),
+    /// A key with its default; in a comment: one that is not set by default.
+    Key(&'l str),
+    Words(&'l str),
+    Blank,
+}
+
+impl<'l> Line<'l> {
+    fn of(line: &'l str) -> Line<'l> {
+        let (words, is_comment) = match line.trim().strip_prefix('#') {
+            Some(words) => (words.trim(), true),
+            None => (line.trim(), false),
+        };
+        let name = words.trim_start_matches('[').split([']', '=']).next().unwrap_or_default().trim();
+        let is_name = !name.is_empty()
+            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._\"".contains(c));
+        match words {
+            "" => Line::Blank,
+            _ if words.starts_with('[') && words.ends_with(']') && is_name => Line::Section(name),
+            _ if is_name && words.contains(" = ") => Line::Key(words),
+            _ if is_comment => Line::Words(words),
+            _ => Line::Key(words),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_has_its_place_and_its_words() {
+        let page = page();
+        for key in ["\\fBmode = \"observe\"\\fR", "\\fBkeep_node_days = 14\\fR", "\\fBtoken_file = "] {
+            assert!(page.contains(key), "{key}: {page}");
+        }
+        let settings = SETTINGS.lines().filter(|line| !line.starts_with('#') && line.contains(" = ")).count();
+        assert!(page.matches(".TP").count() >= settings, "{settings} settings");
+        for section in ["[daemon]", "[http]", "[slurm]", "[gaps]", "[store]"] {
+            assert!(page.contains(&format!(".SH {section}")), "{section}");
+        }
+        assert!(page.contains("Days for which it is kept what each node was used for"));
+    }
+}

@@ -1,0 +1,67 @@
+//! `infill web`: a link to the page.
+
+use anyhow::Context as _;
+use reqwest::Url;
+
+use super::exit::{CommandResult, Exit};
+use super::output;
+use super::session::Session;
+use crate::addresses::this_host;
+use crate::api::{LINK_PURPOSE, Link, LinkRequest, routes};
+
+/// Prints a link, and how to open it on another machine.
+pub async fn run(session: &Session) -> CommandResult {
+    let client = session.client()?;
+    let proof = client
+        .prove(LINK_PURPOSE)
+        .await
+        .context("cannot prove to the daemon who asks (is munged running here?)")?;
+    let request = LinkRequest { credential: proof.credential, nonce: proof.nonce };
+    let link: Link = client.ask(routes::WEB_LINKS, &request).await?;
+    // The one that leads: it alone knows the link.
+    let url = Url::parse(client.answering()).context("the daemon's URL is none")?;
+    output::print(&in_words(&url, &link, this_host().as_deref().unwrap_or("LOGIN-NODE")))?;
+    Ok(Exit::Ok.code())
+}
+
+/// The link stands in the fragment, which no browser sends and no log has.
+fn in_words(url: &Url, link: &Link, this_host: &str) -> String {
+    let page = |url: &Url| format!("{}#ticket={}", url.as_str(), link.ticket.0);
+    let (host, port) = (url.host_str().unwrap_or("localhost"), url.port_or_known_default().unwrap_or(80));
+    let mut near = url.clone();
+    let is_near = near.set_host(Some("localhost")).is_ok() && near.set_port(Some(port)).is_ok();
+    let near = if is_near { page(&near) } else { page(url) };
+    // Where the daemon is this very machine, the tunnel ends at it.
+    let end = if matches!(host, "localhost" | "127.0.0.1" | "[::1]") { "localhost" } else { host };
+    format!(
+        "{}\n\nIt can be opened once, within {} s, and then reads as you for eight hours. From a machine that does not reach {host}:\n\n    \
+         ssh -L {port}:{end}:{port} {this_host}\n\nand there:\n\n    {near}",
+        page(url),
+        link.lasts_secs
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Secret;
+
+    #[test]
+    fn a_link_and_how_to_reach_it_from_elsewhere() {
+        let link = Link { ticket: Secret("abc".to_owned()), lasts_secs: 60 };
+        let text = in_words(&Url::parse("http://ctl:6810").unwrap(), &link, "login1");
+        insta::assert_snapshot!(text, @r"
+        http://ctl:6810/#ticket=abc
+
+        It can be opened once, within 60 s, and then reads as you for eight hours. From a machine that does not reach ctl:
+
+            ssh -L 6810:ctl:6810 login1
+
+        and there:
+
+            http://localhost:6810/#ticket=abc
+        ");
+        let own = in_words(&Url::parse("http://127.0.0.1:6810").unwrap(), &link, "login1");
+        assert!(own.contains("ssh -L 6810:localhost:6810 login1"), "{own}");
+    }
+}

@@ -1,0 +1,41 @@
+//! `[store]`: where what is learned is kept, and for how long.
+
+use serde::{Deserialize, Serialize};
+
+use super::rule::Rule;
+
+/// How many days something may be kept.
+const DAYS: std::ops::RangeInclusive<f64> = 1.0..=36_500.0;
+const DAYS_EXPECTED: &str = "expected 1 to 36500 days";
+
+/// `[store]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StoreConfig {
+    /// `sqlite:/path/file.db` or `postgres://user:password@host/database`.
+    pub database_url: String,
+    /// Days for which a profile is kept of which nothing was learned meanwhile.
+    pub keep_profile_days: u32,
+    /// Days for which jobs are kept that have ended.
+    pub keep_history_days: u32,
+    /// Days for which it is kept what nodes were used for.
+    pub keep_node_days: u32,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        StoreConfig {
+            database_url: "sqlite:/var/lib/infill/infill.db".to_owned(),
+            keep_profile_days: 365,
+            keep_history_days: 400,
+            keep_node_days: 14,
+        }
+    }
+}
+
+impl StoreConfig {
+    pub(super) const RULES: &[Rule<Self>] = &[
+        Rule::within("store.keep_history_days", |c| f64::from(c.keep_history_days), DAYS, DAYS_EXPECTED),
+        Rule::within("store.keep_node_days", |c| f64::from(c.keep_node_days), DAYS, DAYS_EXPECTED),
+    ];
+}

@@ -1,0 +1,369 @@
+//! Tells a program or a service of the site's what administrators should know: of each thing at most once in
+//! a quarter of an hour, and without anybody waiting for it.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::mpsc;
+
+use super::health::Topic;
+use super::ledger::Kind;
+use super::state::State;
+use crate::addresses::{install_crypto, this_host};
+use crate::api::SCHEMA;
+use crate::causes;
+use crate::config::NotifyConfig;
+use crate::model::words::words;
+use crate::model::{MainDelay, Spent, UnixTime};
+
+/// Of each thing people are told once in this time.
+const QUIET: Duration = Duration::from_secs(900);
+
+/// Notices that wait to be told; the next ones are dropped.
+const MOST_WAITING: usize = 16;
+
+/// Longest that a program may take, or a service.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A main job that waited for so long for nodes of ours is news, seconds: as in the alerts.
+const DELAYED_SECS: f64 = 10.0;
+
+words! {
+    /// What people are told of.
+    pub enum Event {
+        /// This daemon leads from now on.
+        Leads = "leads",
+        /// Slurm does not answer.
+        SlurmAway = "slurm_away",
+        /// It answers again.
+        SlurmBack = "slurm_back",
+        /// The store fails.
+        StoreAway = "store_away",
+        /// It works again.
+        StoreBack = "store_back",
+        /// A main job waited for nodes that malleable jobs were on.
+        MainJobDelayed = "main_job_delayed",
+        /// Nodes are left alone after failures.
+        NodesLeftAlone = "nodes_left_alone",
+        /// History is lost.
+        RowsLost = "rows_lost",
+    }
+}
+
+/// What is told, as JSON.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Notice {
+    schema: u32,
+    event: Event,
+    at: UnixTime,
+    /// On which host.
+    host: String,
+    /// In words.
+    text: String,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Notices {
+    /// `None` where nobody is told.
+    queue: Option<mpsc::Sender<Notice>>,
+    end: Mutex<Option<mpsc::Receiver<Notice>>>,
+    known: Mutex<Known>,
+}
+
+/// What is known already.
+#[derive(Debug, Default)]
+struct Known {
+    told: BTreeMap<Event, Instant>,
+    /// How things were when people were told of them last.
+    told_of: Present,
+}
+
+/// How things are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Present {
+    slurm_away: bool,
+    store_away: bool,
+    left_alone: usize,
+}
+
+impl Present {
+    /// People were told of this.
+    fn take_over(&mut self, event: Event, now: Present) {
+        match event {
+            Event::SlurmAway | Event::SlurmBack => self.slurm_away = now.slurm_away,
+            Event::StoreAway | Event::StoreBack => self.store_away = now.store_away,
+            _ => self.left_alone = now.left_alone,
+        }
+    }
+
+    fn news(self, before: Present) -> Vec<(Event, String)> {
+        let mut news = Vec::new();
+        if self.slurm_away != before.slurm_away {
+            let event = if self.slurm_away { Event::SlurmAway } else { Event::SlurmBack };
+            news.push((event, say(self.slurm_away, "Slurm")));
+        }
+        if self.store_away != before.store_away {
+            let event = if self.store_away { Event::StoreAway } else { Event::StoreBack };
+            news.push((event, say(self.store_away, "the store")));
+        }
+        if self.left_alone > before.left_alone {
+            let text = format!("{} nodes are left alone after failures", self.left_alone);
+            news.push((Event::NodesLeftAlone, text));
+        }
+        news
+    }
+}
+
+fn say(away: bool, what: &str) -> String {
+    if away { format!("{what} does not answer: nothing is started") } else { format!("{what} answers again") }
+}
+
+/// What has happened since the last round.
+#[derive(Debug, Default)]
+pub struct Happened {
+    /// Main jobs that started where ours were.
+    pub delays: Vec<MainDelay>,
+    /// Rows of history that are lost.
+    pub lost: BTreeMap<Kind, usize>,
+    /// What malleable jobs held, by accounts.
+    pub spent: BTreeMap<String, Spent>,
+}
+
+impl Happened {
+    fn news(&self) -> Vec<(Event, String)> {
+        let mut news = Vec::new();
+        let worst = self.delays.iter().max_by(|a, b| a.secs.total_cmp(&b.secs));
+        if let Some(MainDelay { job, secs, .. }) = worst.filter(|worst| worst.secs > DELAYED_SECS) {
+            let text = format!("main job {job} waited {secs:.0} s for nodes that malleable jobs were on");
+            news.push((Event::MainJobDelayed, text));
+        }
+        let lost: usize = self.lost.values().sum();
+        if lost > 0 {
+            news.push((Event::RowsLost, format!("{lost} rows of history could not be stored")));
+        }
+        news
+    }
+}
+
+impl Notices {
+    /// For those whom the configuration names.
+    pub fn new(config: &NotifyConfig) -> Notices {
+        if config.command.is_empty() && config.url.is_empty() {
+            return Notices { queue: None, end: Mutex::default(), known: Mutex::default() };
+        }
+        let (queue, end) = mpsc::channel(MOST_WAITING);
+        Notices { queue: Some(queue), end: Mutex::new(Some(end)), known: Mutex::default() }
+    }
+
+    /// Compares what is now with what people were told last. What could not be told is tried again.
+    pub fn look(&self, state: &State, happened: &Happened, at: UnixTime) {
+        let present = Present {
+            slurm_away: state.health.ails(Topic::Slurm),
+            store_away: state.health.ails(Topic::Store),
+            left_alone: state.scene.breaker().open(at),
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        for (event, text) in present.news(known.told_of) {
+            if self.put(&mut known.told, event, text, (at, now)) {
+                known.told_of.take_over(event, present);
+            }
+        }
+        known.told_of.left_alone = known.told_of.left_alone.min(present.left_alone);
+        for (event, text) in happened.news() {
+            self.put(&mut known.told, event, text, (at, now));
+        }
+    }
+
+    /// This daemon leads from now on.
+    pub fn leads(&self, at: UnixTime) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = "this daemon leads from now on".to_owned();
+        self.put(&mut known.told, Event::Leads, text, (at, Instant::now()));
+    }
+
+    /// Has something told. Says whether that is done; it is not in the quiet after the last time.
+    fn put(
+        &self,
+        told: &mut BTreeMap<Event, Instant>,
+        event: Event,
+        text: String,
+        (at, now): (UnixTime, Instant),
+    ) -> bool {
+        let Some(queue) = &self.queue else { return true };
+        if told.get(&event).is_some_and(|before| now.duration_since(*before) < QUIET) {
+            return false;
+        }
+        let notice = Notice { schema: SCHEMA, event, at, host: this_host().unwrap_or_default(), text };
+        match queue.try_send(notice) {
+            Ok(()) => {
+                told.insert(event, now);
+                true
+            }
+            Err(e) => {
+                tracing::warn!(event = event.word(), "nobody is told: {e}");
+                false
+            }
+        }
+    }
+}
+
+/// Tells what comes, one after the other, for ever.
+pub async fn tell(notices: &Notices, config: &NotifyConfig) {
+    let end = notices.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(mut queue) = end else { return std::future::pending().await };
+    while let Some(notice) = queue.recv().await {
+        tell_one(config, &notice).await;
+    }
+}
+
+async fn tell_one(config: &NotifyConfig, notice: &Notice) {
+    let text = serde_json::to_string(notice).unwrap_or_default();
+    let event = notice.event.word();
+    if let Some((program, arguments)) = config.command.split_first() {
+        let told = tokio::time::timeout(PATIENCE, run(program, arguments, &text)).await;
+        if let Err(e) = told.map_err(|_| format!("not ready after {PATIENCE:?}")).and_then(|ended| ended) {
+            tracing::warn!(event, "notify.command: {e}");
+        }
+    }
+    if !config.url.is_empty()
+        && let Err(e) = post(&config.url, text).await
+    {
+        tracing::warn!(event, "notify.url: {}", causes::chain(&e));
+    }
+}
+
+/// It is killed where nobody waits for it any more.
+async fn run(program: &str, arguments: &[String], text: &str) -> Result<(), String> {
+    let mut command = tokio::process::Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    let mut child = command.spawn().map_err(|e| format!("cannot be started: {e}"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that reads nothing may end before it was told.
+        let _ = stdin.write_all(text.as_bytes()).await;
+    }
+    let status = child.wait().await.map_err(|e| e.to_string())?;
+    if status.success() { Ok(()) } else { Err(format!("ended with {status}")) }
+}
+
+async fn post(url: &str, text: String) -> Result<(), reqwest::Error> {
+    install_crypto();
+    let client = reqwest::Client::builder().timeout(PATIENCE).build()?;
+    let request = client.post(url).header("content-type", "application/json").body(text);
+    // Such addresses are secrets.
+    let sent = request.send().await.and_then(reqwest::Response::error_for_status);
+    sent.map(drop).map_err(reqwest::Error::without_url)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::now;
+    use crate::config::Config;
+    use crate::daemon::health::Problem;
+    use crate::model::JobId;
+
+    fn noticed(notices: &Notices, state: &State, happened: &Happened) -> Vec<String> {
+        notices.look(state, happened, now());
+        let mut end = notices.end.lock().unwrap();
+        let mut all = Vec::new();
+        while let Ok(notice) = end.as_mut().unwrap().try_recv() {
+            all.push(notice.event.word().to_owned());
+        }
+        all
+    }
+
+    #[test]
+    fn each_thing_is_told_once_when_it_begins_and_when_it_is_over() {
+        let notices = Notices::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
+        let mut state = State::new(Arc::new(Config::default()), now());
+        let nothing = Happened::default();
+        assert!(noticed(&notices, &state, &nothing).is_empty());
+        state.health.raise(Problem::Store("disk full".to_owned()));
+        assert_eq!(noticed(&notices, &state, &nothing), ["store_away"]);
+        assert!(noticed(&notices, &state, &nothing).is_empty());
+        state.health.clear(Topic::Store);
+        assert_eq!(noticed(&notices, &state, &nothing), ["store_back"]);
+        state.health.raise(Problem::Store("disk full".to_owned()));
+        assert!(noticed(&notices, &state, &nothing).is_empty(), "a quarter of an hour of quiet");
+        let quiet_is_over = || notices.known.lock().unwrap().told.clear();
+        quiet_is_over();
+        assert_eq!(noticed(&notices, &state, &nothing), ["store_away"], "what was not told then is told now");
+        let delay = |secs| MainDelay { job: JobId(7), at: now(), secs, planned: false };
+        let lost = BTreeMap::from([(Kind::Rounds, 3)]);
+        let happened = Happened { delays: vec![delay(2.0)], lost: lost.clone(), ..Happened::default() };
+        assert_eq!(noticed(&notices, &state, &happened), ["rows_lost"]);
+        let happened = Happened { delays: vec![delay(2.0), delay(12.0)], lost, ..Happened::default() };
+        assert_eq!(noticed(&notices, &state, &happened), ["main_job_delayed"]);
+    }
+
+    #[test]
+    fn nobody_waits_for_those_who_are_told() {
+        let notices = Notices::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
+        let mut told = BTreeMap::new();
+        let begun = Instant::now();
+        for n in 0..3 * MOST_WAITING as u64 {
+            // Nobody takes them out.
+            let later = begun + QUIET * n as u32;
+            notices.put(&mut told, Event::Leads, String::new(), (now(), later));
+        }
+        let mut end = notices.end.lock().unwrap();
+        let waiting = std::iter::from_fn(|| end.as_mut().unwrap().try_recv().ok()).count();
+        assert_eq!(waiting, MOST_WAITING);
+    }
+
+    #[tokio::test]
+    async fn a_program_that_hangs_keeps_nobody_waiting() {
+        let command = ["/bin/sleep", "60"].map(str::to_owned).to_vec();
+        let config = NotifyConfig { command, ..NotifyConfig::default() };
+        let (notices, state) = (Notices::new(&config), State::new(Arc::new(Config::default()), now()));
+        notices.leads(now());
+        let happened = Happened { lost: BTreeMap::from([(Kind::Rounds, 3)]), ..Happened::default() };
+        let rounds = async {
+            // The program hangs by now.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            notices.look(&state, &happened, now());
+        };
+        tokio::select! {
+            () = tell(&notices, &config) => panic!("it goes on for ever"),
+            () = rounds => {}
+        }
+        assert!(notices.known.lock().unwrap().told.contains_key(&Event::RowsLost), "it waits its turn");
+    }
+
+    #[tokio::test]
+    async fn a_program_gets_it_on_its_standard_input() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("told");
+        let program =
+            crate::test_support::script(dir.path().join("hook"), &format!("cat > {}", file.display()));
+        let notice = Notice {
+            schema: SCHEMA,
+            event: Event::Leads,
+            at: UnixTime(7),
+            host: "ctl".to_owned(),
+            text: "x".to_owned(),
+        };
+        let config = NotifyConfig { command: vec![program.display().to_string()], ..NotifyConfig::default() };
+        tell_one(&config, &notice).await;
+        let told: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(
+            told,
+            serde_json::json!({"schema": 1, "event": "leads", "at": 7, "host": "ctl", "text": "x"})
+        );
+        assert!(run("/nonexistent", &[], "").await.is_err());
+        assert!(run("/bin/false", &[], "").await.unwrap_err().contains("exit status: 1"));
+    }
+}

@@ -1,0 +1,195 @@
+//! Secrets by which people are known who have proved who they are: so many of each user, for so long.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Secret, UnixTime, UserId};
+
+/// Under which name browsers' sessions are kept in the store.
+pub const SESSIONS_SETTING: &str = "web_sessions";
+
+/// Most of all users.
+const MOST: usize = 8192;
+
+/// Somebody who has proved who they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Person {
+    /// The user.
+    pub uid: UserId,
+    /// Their login name, if they have one.
+    pub name: Option<String>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Passes {
+    /// How long each counts.
+    lasts: Duration,
+    /// Most of one user.
+    most_of_a_user: usize,
+    known: Mutex<BTreeMap<[u8; 32], (Person, Instant)>>,
+}
+
+impl Passes {
+    /// None yet.
+    pub fn new(lasts: Duration, most_of_a_user: usize) -> Passes {
+        Passes { lasts, most_of_a_user, known: Mutex::default() }
+    }
+
+    /// How long each counts.
+    pub fn lasts(&self) -> Duration {
+        self.lasts
+    }
+
+    /// Remembers who was proved under a fresh secret. The user's oldest makes room, or the oldest of all.
+    pub fn admit(&self, secret: &Secret, person: Person, now: Instant) {
+        let mut known = self.known();
+        known.retain(|_, (_, until)| *until > now);
+        let oldest = |is: &dyn Fn(&Person) -> bool| {
+            let all = known.iter().filter(|(_, (person, _))| is(person));
+            all.min_by_key(|(_, (_, until))| *until).map(|(key, _)| *key)
+        };
+        let of_user = known.values().filter(|(other, _)| other.uid == person.uid).count();
+        let gone = match (of_user >= self.most_of_a_user, known.len() >= MOST) {
+            (true, _) => oldest(&|other| other.uid == person.uid),
+            (false, true) => oldest(&|_| true),
+            (false, false) => None,
+        };
+        gone.map(|key| known.remove(&key));
+        known.insert(hash(secret), (person, now + self.lasts));
+    }
+
+    /// Who was given this secret, if that still counts.
+    pub fn recall(&self, secret: &Secret, now: Instant) -> Option<Person> {
+        let known = self.known();
+        known.get(&hash(secret)).filter(|(_, until)| *until > now).map(|(person, _)| person.clone())
+    }
+
+    /// The same for the only time: it counts no more after that.
+    pub fn redeem(&self, secret: &Secret, now: Instant) -> Option<Person> {
+        let (person, until) = self.known().remove(&hash(secret))?;
+        (until > now).then_some(person)
+    }
+
+    /// All that still count, to be kept: no secret is among them.
+    pub fn kept(&self, now: Instant, clock: UnixTime) -> String {
+        let known = self.known();
+        let kept = known.iter().filter(|(_, (_, until))| *until > now).map(|(key, (person, until))| Kept {
+            key: key.iter().map(|b| format!("{b:02x}")).collect(),
+            uid: person.uid,
+            name: person.name.clone(),
+            until: clock.plus_secs((*until - now).as_secs_f64()),
+        });
+        serde_json::to_string(&kept.collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    /// Takes in what was kept. What cannot be read counts no more: its owners prove who they are again.
+    pub fn load(&self, text: &str, now: Instant, clock: UnixTime) {
+        let kept: Vec<Kept> = serde_json::from_str(text).unwrap_or_default();
+        let mut known = self.known();
+        for Kept { key, uid, name, until } in kept.into_iter().take(MOST) {
+            let left = until.secs_since(clock);
+            let Some(key) = from_hex(&key).filter(|_| left > 0.0) else { continue };
+            let left = Duration::from_secs_f64(left).min(self.lasts);
+            known.insert(key, (Person { uid, name }, now + left));
+        }
+    }
+
+    /// Everything is replaced at once: a thread that panicked leaves it whole.
+    fn known(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], (Person, Instant)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One that is kept.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    /// The secret's hash.
+    key: String,
+    uid: UserId,
+    name: Option<String>,
+    until: UnixTime,
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let bytes: Option<Vec<u8>> = text
+        .as_bytes()
+        .chunks(2)
+        .map(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok())
+        .collect();
+    bytes?.try_into().ok()
+}
+
+/// Secrets are looked up by what is none.
+fn hash(secret: &Secret) -> [u8; 32] {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(secret.0.as_bytes()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LASTS: Duration = Duration::from_secs(600);
+
+    fn secret(n: usize) -> Secret {
+        Secret(format!("secret-{n}"))
+    }
+
+    fn person(uid: u32) -> Person {
+        Person { uid: UserId(uid), name: Some(format!("user{uid}")) }
+    }
+
+    #[test]
+    fn a_secret_counts_for_a_while() {
+        let (passes, now) = (Passes::new(LASTS, 32), Instant::now());
+        passes.admit(&secret(0), person(7), now);
+        assert_eq!(passes.recall(&secret(0), now), Some(person(7)));
+        assert_eq!(passes.recall(&secret(1), now), None);
+        assert_eq!(passes.recall(&secret(0), now + LASTS), None);
+    }
+
+    #[test]
+    fn what_is_for_once_is_for_once_and_not_too_late() {
+        let (passes, now) = (Passes::new(LASTS, 32), Instant::now());
+        (0..2).for_each(|n| passes.admit(&secret(n), person(7), now));
+        assert_eq!(passes.redeem(&secret(0), now), Some(person(7)));
+        assert_eq!(passes.redeem(&secret(0), now), None);
+        assert_eq!(passes.redeem(&secret(1), now + LASTS), None);
+    }
+
+    #[test]
+    fn what_is_kept_counts_for_as_long_as_it_would_have() {
+        let (passes, now, clock) = (Passes::new(LASTS, 32), Instant::now(), UnixTime(1_000_000));
+        passes.admit(&secret(0), person(7), now);
+        passes.admit(&secret(1), person(8), now + Duration::from_secs(300));
+        let kept = passes.kept(now + Duration::from_secs(301), clock);
+        assert!(!kept.contains("secret") && kept.contains("user7"), "{kept}");
+        let (next, later) = (Passes::new(LASTS, 32), now + Duration::from_secs(10_000));
+        next.load(&kept, later, clock + 400);
+        assert_eq!(next.recall(&secret(0), later), None, "it has ended meanwhile");
+        assert_eq!(next.recall(&secret(1), later), Some(person(8)));
+        assert_eq!(next.recall(&secret(1), later + Duration::from_secs(200)), None);
+        for bad in ["", "{}", "[{\"key\":\"zz\"}]", &kept.replace("\"key\":\"", "\"key\":\"é")] {
+            let other = Passes::new(LASTS, 32);
+            other.load(bad, later, clock);
+            assert_eq!(other.recall(&secret(1), later), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn nobody_crowds_others_out() {
+        let (passes, now) = (Passes::new(LASTS, 32), Instant::now());
+        passes.admit(&Secret("bob's".to_owned()), person(8), now);
+        for n in 0..96 {
+            passes.admit(&secret(n), person(7), now + Duration::from_millis(n as u64));
+        }
+        let later = now + Duration::from_secs(1);
+        let left = (0..96).filter(|n| passes.recall(&secret(*n), later).is_some());
+        assert_eq!(left.collect::<Vec<_>>(), (64..96).collect::<Vec<_>>(), "the newest");
+        assert_eq!(passes.recall(&Secret("bob's".to_owned()), later), Some(person(8)));
+    }
+}

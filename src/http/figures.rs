@@ -1,0 +1,188 @@
+//! Drawings over time: what nodes were used for, what became of the time that malleable jobs held, how long
+//! main jobs waited for them.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::api::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS, MOST_DELAYS, SCHEMA};
+use crate::charts::{Area, Marks, OverTime};
+use crate::clock::now;
+use crate::daemon::context::Context;
+use crate::daemon::sight::Viewer;
+use crate::daemon::timelines;
+use crate::daemon::told::FigureAsked;
+use crate::model::{MainDelay, Spent, UnixTime};
+use crate::timeline::{HOUR_SECS, hour_of};
+
+use super::turns::{broken, computed, in_turn};
+use super::{Denial, check_span, zone};
+
+/// Parts that the time is divided into at most: more would not be told apart.
+const MOST_PARTS: f64 = 336.0;
+
+/// Most dots: of more, those that waited longest.
+const MOST_DOTS: usize = 5000;
+
+/// A name and its colour: red, green, blue.
+type Kind = (&'static str, (u8, u8, u8));
+
+/// What nodes are used for, in the order of [`crate::timeline::PARTS`], with colours.
+const USES: [Kind; 6] = [
+    ("main jobs", (140, 149, 159)),
+    ("malleable jobs", (115, 43, 202)),
+    ("idle", (255, 224, 130)),
+    ("wanted soon", (242, 168, 58)),
+    ("refused", (220, 200, 160)),
+    ("down", (59, 64, 70)),
+];
+
+/// What becomes of node-time.
+const ENDS: [Kind; 4] = [
+    ("steps", (30, 130, 70)),
+    ("steps at sizes that are tried", (120, 190, 120)),
+    ("starts and changes", (242, 168, 58)),
+    ("the same, for main jobs or after losses", (200, 70, 30)),
+];
+
+/// `GET /v1/figures/{kind}`.
+pub async fn figure(
+    State(context): State<Arc<Context>>,
+    Extension(viewer): Extension<Viewer>,
+    kind: Result<Path<FigureKind>, PathRejection>,
+    query: Result<Query<FigureQuery>, QueryRejection>,
+) -> Result<impl IntoResponse, Denial> {
+    let (Path(kind), Query(query)) = (kind?, query?);
+    check(&query)?;
+    let is_private = context.doors.private().jobs && !viewer.all;
+    let asked = FigureAsked { kind, query, is_private };
+    let answer = context.told.figures.of(*context.told.looked.borrow(), asked);
+    let making = || in_turn(&context.doors.sums, made(context.clone(), asked));
+    let body = answer.get_or_try_init(making).await?.clone();
+    Ok(([(CONTENT_TYPE, "application/json")], body))
+}
+
+async fn made(
+    context: Arc<Context>,
+    FigureAsked { kind, query, is_private }: FigureAsked,
+) -> Result<Bytes, Denial> {
+    let mut found = find(&context, kind, &query).await?;
+    if let Found::Delays(delays) = &mut found
+        && is_private
+    {
+        // The very second tells which job it was.
+        delays.iter_mut().for_each(|delay| delay.at = hour_of(delay.at).max(query.from));
+    }
+    let view = computed(move || found.view(kind, &query)).await?.map_err(broken)?;
+    serde_json::to_vec(&view).map(Bytes::from).map_err(broken)
+}
+
+fn check(query: &FigureQuery) -> Result<(), Denial> {
+    check_span(query.from, query.to, LONGEST_FIGURE_SECS)?;
+    zone(query.zone).map(drop)
+}
+
+/// What is known of a stretch of time: sums of hours, or what happened. Nothing of it names anybody.
+enum Found {
+    Hours(Vec<(UnixTime, Vec<f64>)>),
+    Delays(Vec<MainDelay>),
+}
+
+async fn find(context: &Context, kind: FigureKind, query: &FigureQuery) -> Result<Found, Denial> {
+    let (store, FigureQuery { from, to, .. }) = (context.store.as_ref(), *query);
+    Ok(match kind {
+        FigureKind::Nodes => {
+            let recent = context.state().recent_hours();
+            let hours = timelines::uses(store, &recent, hour_of(from), to).await?;
+            Found::Hours(hours.into_iter().map(|(begin, used)| (begin, used.parts().to_vec())).collect())
+        }
+        FigureKind::NodeTime => {
+            let begin = hour_of(from);
+            let most = (LONGEST_FIGURE_SECS / HOUR_SECS) as u32 + 1;
+            let ends = |s: Spent| vec![s.useful_secs, s.probing_secs, s.rescale_secs, s.preempted_secs];
+            let hours = store.spent_by_hour(begin, to, most).await?;
+            Found::Hours(hours.into_iter().map(|(begin, spent)| (begin, ends(spent))).collect())
+        }
+        FigureKind::Delays => Found::Delays(store.delays(from, to, MOST_DELAYS).await?),
+    })
+}
+
+impl Found {
+    fn view(&self, kind: FigureKind, query: &FigureQuery) -> anyhow::Result<FigureView> {
+        match self {
+            Found::Hours(hours) if kind == FigureKind::Nodes => areas("Nodes", &USES, hours, query),
+            Found::Hours(hours) => {
+                areas("Nodes that malleable jobs had, by what became of their time", &ENDS, hours, query)
+            }
+            Found::Delays(delays) => dots(delays, query),
+        }
+    }
+}
+
+/// Numbers of nodes, hour by hour or, of a longer stretch, by several hours.
+fn areas(
+    title: &str,
+    kinds: &[Kind],
+    hours: &[(UnixTime, Vec<f64>)],
+    query: &FigureQuery,
+) -> anyhow::Result<FigureView> {
+    let begin = hour_of(query.from).0;
+    let hours_asked = query.to.secs_since(UnixTime(begin)) / HOUR_SECS as f64;
+    let part_secs = (hours_asked / MOST_PARTS).ceil().max(1.0) as i64 * HOUR_SECS;
+    let parts = (query.to.0 - 1 - begin) / part_secs + 1;
+    let mut means = vec![vec![0.0; kinds.len()]; parts as usize];
+    for (from, secs) in hours {
+        let part = (from.0 - begin) / part_secs;
+        let Some(means) = usize::try_from(part).ok().and_then(|part| means.get_mut(part)) else { continue };
+        // Of the part that goes on only what is over counts.
+        let begin = begin + part * part_secs;
+        let over = (now().0 - begin).clamp(1, part_secs) as f64;
+        means.iter_mut().zip(secs).for_each(|(mean, secs)| *mean += secs / over);
+    }
+    let (from, to) = (UnixTime(begin), UnixTime(begin + parts * part_secs));
+    let area = |(kind, (name, colour)): (usize, &Kind)| Area {
+        name,
+        colour: *colour,
+        values: means.iter().map(|means| means[kind]).collect(),
+    };
+    let marks = Marks::Areas(kinds.iter().enumerate().map(area).collect());
+    let drawing = OverTime { title, unit: "nodes", from, to, zone_secs: query.zone, marks };
+    let row = |(part, means): (usize, &Vec<f64>)| {
+        let at = begin + part as i64 * part_secs;
+        std::iter::once(json!(at))
+            .chain(means.iter().map(|mean| json!(rounded(*mean))))
+            .collect::<Vec<Value>>()
+    };
+    let heads =
+        std::iter::once("from").chain(kinds.iter().map(|(name, _)| *name)).map(str::to_owned).collect();
+    let svg = Some(drawing.svg()?);
+    let rows = means.iter().enumerate().map(row).collect();
+    Ok(FigureView { schema: SCHEMA, title: title.to_owned(), heads, rows, svg })
+}
+
+fn dots(delays: &[MainDelay], query: &FigureQuery) -> anyhow::Result<FigureView> {
+    let title = "Seconds that main jobs waited for nodes of malleable ones";
+    let mut worst: Vec<&MainDelay> = delays.iter().collect();
+    worst.sort_by(|a, b| b.secs.total_cmp(&a.secs));
+    worst.truncate(MOST_DOTS);
+    worst.sort_by_key(|delay| delay.at);
+    let dots: Vec<(UnixTime, f64)> = worst.iter().map(|delay| (delay.at, delay.secs)).collect();
+    let (from, to, zone_secs) = (query.from, query.to, query.zone);
+    let drawing = OverTime { title, unit: "seconds", from, to, zone_secs, marks: Marks::Dots(&dots) };
+    let why = |planned| if planned { "a planned start" } else { "a preemption" };
+    let row =
+        |delay: &MainDelay| vec![json!(delay.at), json!(rounded(delay.secs)), json!(why(delay.planned))];
+    let heads = ["at", "seconds", "for"].map(str::to_owned).to_vec();
+    let (svg, rows) = (Some(drawing.svg()?), worst.into_iter().map(row).collect());
+    Ok(FigureView { schema: SCHEMA, title: title.to_owned(), heads, rows, svg })
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}

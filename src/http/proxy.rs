@@ -1,0 +1,117 @@
+//! The page behind a site's own web server, which knows its users by other means than MUNGE. It asks on a
+//! Unix socket that it alone may open, and says with each request who reads. Nothing is changed that way.
+
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use tokio::net::UnixListener;
+
+use super::access::Access;
+use super::readers::Vouched;
+use super::{Denial, auth, browsers, routes};
+use crate::config::WebConfig;
+use crate::daemon::context::Context;
+use crate::daemon::passes::Person;
+use crate::model::Secret;
+use crate::slurm::identity::{gid_of, name_of, uid_of};
+
+/// Longest name that is looked up.
+const MAX_NAME: usize = 256;
+
+/// The daemon's own user and one group.
+const MODE: u32 = 0o660;
+
+/// Opens the socket; `None` where the site has none. A socket that an earlier daemon left is replaced.
+///
+/// # Errors
+/// When it cannot be opened, or the group is not known.
+pub async fn listen(config: &WebConfig) -> anyhow::Result<Option<UnixListener>> {
+    let path = config.socket.as_path();
+    if path.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let doing = || format!("cannot open web.socket, {}", path.display());
+    if path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket()) {
+        std::fs::remove_file(path).with_context(doing)?;
+    }
+    let listener = UnixListener::bind(path).with_context(doing)?;
+    own(path, &config.group).await.with_context(doing)?;
+    Ok(Some(listener))
+}
+
+async fn own(path: &Path, group: &str) -> anyhow::Result<()> {
+    if !group.is_empty() {
+        let gid = gid_of(group).await.with_context(|| format!("web.group: there is no group {group:?}"))?;
+        std::os::unix::fs::chown(path, None, Some(gid))?;
+    }
+    Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE))?)
+}
+
+/// Answers the web server until `stop`.
+///
+/// # Errors
+/// When the server ends by itself.
+pub async fn serve(
+    listener: Option<UnixListener>,
+    context: Arc<Context>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    match listener {
+        Some(listener) => axum::serve(listener, router(&context)).with_graceful_shutdown(stop).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The page and what it reads.
+fn router(context: &Arc<Context>) -> Router {
+    let is_read = |access| matches!(access, Access::Open | Access::Reads | Access::Computes);
+    let vouched = middleware::from_fn_with_state(context.clone(), vouched);
+    routes::some(context, is_read).layer(vouched).with_state(context.clone())
+}
+
+/// Tells the routes behind it who reads.
+async fn vouched(
+    State(context): State<Arc<Context>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Denial> {
+    browsers::not_for_other_pages(request.headers())?;
+    let crowded = |_| Denial::new(StatusCode::SERVICE_UNAVAILABLE, "too many readers at a time");
+    let _place = context.doors.vouching.try_acquire().map_err(crowded)?;
+    let header = context.config.web.user_header.as_str();
+    let mut values = request.headers().get_all(header).into_iter();
+    if let Some(first) = values.next() {
+        // Of several one would be the browser's own word.
+        let name = first.to_str().ok().filter(|name| name.len() <= MAX_NAME && values.next().is_none());
+        let name = name.ok_or_else(Denial::unproved)?.to_owned();
+        let person = person(&context, &name).await.ok_or_else(Denial::unproved)?;
+        request.extensions_mut().insert(Vouched(person));
+    }
+    Ok(next.run(request).await)
+}
+
+/// A user of that name. Nobody is root by the word of a web server.
+async fn person(context: &Context, name: &str) -> Option<Person> {
+    let (known, key, now) = (&context.doors.vouched, Secret(name.to_owned()), Instant::now());
+    if let Some(person) = known.recall(&key, now) {
+        return Some(person);
+    }
+    // Each is a process.
+    let _turn = context.doors.people.acquire().await.ok()?;
+    if let Some(person) = known.recall(&key, now) {
+        return Some(person);
+    }
+    let uid = uid_of(name).await.filter(|uid| !auth::is_own(*uid))?;
+    // By the name that Slurm knows: the web server may write it otherwise.
+    let person = Person { uid, name: name_of(uid).await };
+    known.admit(&key, person.clone(), now);
+    Some(person)
+}

@@ -1,0 +1,168 @@
+//! Every command of infill's in README and the guides is run as it stands there, on a real cluster, with
+//! files of the names that it has. One that nobody runs is found.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::harness::{Site, Train};
+
+/// The guides, with README.
+const GUIDES: [(&str, &str); 4] = [
+    ("README.md", include_str!("../../README.md")),
+    ("docs/users.md", include_str!("../../docs/users.md")),
+    ("docs/administrators.md", include_str!("../../docs/administrators.md")),
+    ("docs/reference.md", include_str!("../../docs/reference.md")),
+];
+
+/// Where what a command is about has another name here.
+const NAMES: [(&str, &str); 2] = [("NODE", "n1"), ("TYPE", "cpu")];
+
+/// How it is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// In a shell, by this user; ends with 0.
+    By(&'static str),
+    /// The same, but it goes on until it is stopped.
+    Watches,
+    /// As part of the batch script that stands around it, which trains.
+    Script,
+    /// It needs published data, or a program that a cluster for tests has not: it is run where that is told.
+    Elsewhere(&'static str),
+}
+
+/// How the commands are run that begin so; the first that fits.
+const WAYS: [(&str, Way); 23] = [
+    (
+        "infill run --plans plans.toml ",
+        Way::Elsewhere("tests/it: advisor::the_right_plan_on_the_right_nodes…"),
+    ),
+    ("infill run ", Way::Script),
+    ("infill status --watch", Way::Watches),
+    ("infill gaps --log ", Way::By("alice")),
+    ("infill simulate --log ", Way::By("alice")),
+    ("infill simulate --machine 468x1 ", Way::By("alice")),
+    ("infill simulate --machine 8x8:a800 ", Way::Elsewhere("cargo test traces::tests::plans, the benches")),
+    ("infill simulate --idle summit", Way::Elsewhere("cargo bench --bench sim")),
+    ("infill plans suggest ", Way::By("alice")),
+    ("infill profiles export ", Way::By("alice")),
+    ("infill profiles forget -n ", Way::By("alice")),
+    ("infill profiles forget ", Way::By("root")),
+    ("infill doctor", Way::By("root")),
+    ("infill pause", Way::By("root")),
+    ("infill drain", Way::By("root")),
+    ("infill resume", Way::By("root")),
+    ("infill report ", Way::By("root")),
+    ("infill web", Way::By("alice")),
+    ("infill history import ", Way::By("root")),
+    ("infill nodes", Way::By("alice")),
+    ("infill rounds", Way::By("alice")),
+    ("infill explain ", Way::By("alice")),
+    ("TZ=UTC sacct ", Way::By("root")),
+];
+
+/// The commands of a guide, in their order: indented lines that begin with a program of ours or Slurm's.
+/// Those that go on in the next line are joined.
+fn commands(guide: &str) -> Vec<String> {
+    let joined = guide.replace("\\\n", " ");
+    let lines =
+        joined.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| !line.starts_with(' '));
+    let ours = lines.filter(|line| line.starts_with("infill ") || line.starts_with("TZ=UTC "));
+    // What follows is said to people.
+    ours.map(|line| {
+        line.split("  #").next().unwrap_or(line).split(" # ").next().unwrap_or(line).trim().to_owned()
+    })
+    .collect()
+}
+
+fn way(command: &str) -> Way {
+    let found = WAYS.iter().find(|(begin, _)| command.starts_with(begin) || command == begin.trim());
+    found.unwrap_or_else(|| panic!("no test runs {command:?}")).1
+}
+
+/// Files of the names that the guides give them.
+fn write_files(dir: &Path) {
+    let history = "submit_s,duration_s,user,name,nodes,gpus\n0,100,ann,a,1,1\n10,300,ben,b,1,2\n20,50,ann,a,1,1\n400,90,ann,a,1,1\n";
+    let files = BTreeMap::from([
+        ("curves.csv", "nodes,throughput\n1,10\n2,19\n4,35\n8,60\n"),
+        ("history.csv", history),
+        ("train.py", "import time\ntime.sleep(3)\n"),
+    ]);
+    for (name, text) in files {
+        std::fs::write(dir.join(name), text).unwrap_or_else(|e| panic!("cannot write {name}: {e}"));
+    }
+}
+
+/// The batch scripts of a guide: the lines around each `infill run`, from the first `#SBATCH` on.
+fn scripts(guide: &str) -> Vec<String> {
+    let blocks = guide.split("\n\n");
+    blocks
+        .filter(|block| block.contains("    #SBATCH") && block.contains("infill run"))
+        .map(|block| {
+            let lines: Vec<&str> = block.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+            format!("#!/bin/bash\n{}\n", lines.join("\n").trim_start_matches("#!/bin/bash\n"))
+        })
+        .collect()
+}
+
+#[test]
+fn every_command_of_the_guides_runs() {
+    let site = Site::acting();
+    let dir = site.scratch().join("guides");
+    std::fs::create_dir_all(&dir).expect("a directory");
+    write_files(&dir);
+    site.must("root", &["chmod", "777", "/scratch/guides"]);
+    let job = Train::on("1-2").run("--profile bert").submit(&site);
+    site.until_trains_on(job, 2, 60.0);
+    let mut ran = 0;
+    for (guide, text) in GUIDES {
+        for command in commands(text) {
+            let command = NAMES.iter().fold(command, |text, (name, here)| {
+                text.split(' ')
+                    .map(|word| if word == *name { here } else { word })
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            });
+            let shell = |user: &str, line: &str| {
+                let out = site.exec(user, &["sh", "-c", &format!("cd /scratch/guides && {line}")]);
+                (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+            };
+            let (code, said) = match way(&command) {
+                Way::By(user) => shell(user, &command),
+                Way::Watches => {
+                    match shell("alice", &format!("timeout -s INT 2 {command} >/dev/null </dev/null")) {
+                        (Some(0 | 124 | 130), said) => (Some(0), said),
+                        other => other,
+                    }
+                }
+                Way::Script | Way::Elsewhere(_) => continue,
+            };
+            // Doctor finds what a cluster for tests lacks.
+            let is_well = code == Some(0) || (command.starts_with("infill doctor") && code == Some(1));
+            assert!(is_well, "{guide}: {command}: {code:?} {said}");
+            ran += 1;
+        }
+    }
+    assert!(ran > 20, "only {ran} commands were found");
+}
+
+#[test]
+fn every_batch_script_of_the_guides_trains() {
+    let site = Site::acting();
+    let dir = site.scratch().join("guides");
+    std::fs::create_dir_all(&dir).expect("a directory");
+    write_files(&dir);
+    let all: Vec<String> = GUIDES.iter().flat_map(|(_, text)| scripts(text)).collect();
+    for command in GUIDES.iter().flat_map(|(_, text)| commands(text)).filter(|c| way(c) == Way::Script) {
+        assert!(all.iter().any(|script| script.contains(&command)), "no script has {command:?}");
+    }
+    assert!(all.len() >= 3, "{all:?}");
+    for (i, script) in all.iter().enumerate() {
+        let name = format!("/scratch/guides/script{i}.sh");
+        std::fs::write(dir.join(format!("script{i}.sh")), script.replace("python ", "python3 "))
+            .expect("a script");
+        let out = site
+            .must("alice", &["sbatch", "--parsable", "--chdir=/scratch/guides", "--output=/dev/null", &name]);
+        let job: u32 = out.trim().parse().unwrap_or_else(|_| panic!("no number: {out}"));
+        assert!(site.end_of(job, 90.0).contains("COMPLETED"), "{script}");
+    }
+}
