@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Context;
+use super::gauges;
 
 /// How often Slurm is asked what is private.
 const LOOK: Duration = Duration::from_secs(60);

@@ -206,8 +206,8 @@ fn round_lines(round: &RoundView, which: &str, when: When) -> Vec<String> {
     for verdict in &round.report.jobs {
         let change = format!("job {}: had {}, gets {}", verdict.job, verdict.had, verdict.gets);
         lines.push(format!("  {change}: {}", verdict.words()));
-        let forecast = round.plan.job(verdict.job).filter(|p| !p.forecast.is_empty());
-        lines.extend(forecast.map(|p| format!("  forecast: {}", forecast(p, when))));
+        let planned = round.plan.job(verdict.job).filter(|p| !p.forecast.is_empty());
+        lines.extend(planned.map(|p| format!("  forecast: {}", forecast(p, when))));
     }
     lines.extend(round.report.nodes.iter().map(|n| format!("  node {}: {}", n.node, n.why)));
     lines.extend(round.report.notes.iter().map(|n| format!("  note: {n}")));
