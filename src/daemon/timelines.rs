@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::config::StoreConfig;
 use crate::model::{PackedHour, UnixTime, UsedSecs};
 use crate::store::{Store, StoreError};
 use crate::timeline::{self, HOUR_SECS, Hour, hour_of};
@@ -45,21 +44,18 @@ pub struct Stretch {
     pub to: UnixTime,
     /// The moment.
     pub now: UnixTime,
+    /// For how long the store keeps hours, days.
+    pub keep_days: u32,
 }
 
 impl Stretch {
-    /// As much of it as the store may have.
-    pub fn kept(self, store: &StoreConfig) -> Stretch {
-        let days = i64::from(store.keep_node_days) + 1;
-        let from = self.from.max(UnixTime(self.now.0 - days * DAY_SECS));
-        Stretch { from, to: self.to.min(self.now + HOUR_SECS), ..self }
-    }
-
-    /// The begins of the hours that the store is asked for. The present one is only known here.
+    /// The begins of the hours that the store may have. The present one is only known here.
     fn over(&self) -> Vec<UnixTime> {
+        let oldest = UnixTime(self.now.0 - (i64::from(self.keep_days) + 1) * DAY_SECS);
         let present = begins(self.now, self.now + 1).next().unwrap_or(self.now);
         let is_known = |begin: &UnixTime| self.recent.iter().any(|hour| hour.from == *begin);
-        begins(self.from, self.to).filter(|begin| *begin < present && !is_known(begin)).collect()
+        let hours = begins(self.from.max(oldest), self.to.min(self.now));
+        hours.filter(|begin| *begin < present && !is_known(begin)).collect()
     }
 
     /// What is known without it, the earliest first.
@@ -200,7 +196,8 @@ mod tests {
         let (timelines, now) = (Timelines::default(), UnixTime(7200 + 5 * 3600 + 600));
         let between = async |from: i64, to: i64| -> Vec<i64> {
             let recent = vec![Arc::new(hours(7200 + 5 * 3600, 1).remove(0))];
-            let stretch = Stretch { recent, from: UnixTime(from), to: UnixTime(to), now };
+            let (from, to) = (UnixTime(from), UnixTime(to));
+            let stretch = Stretch { recent, from, to, now, keep_days: 30 };
             let found = timelines.between(store.as_ref(), stretch).await.unwrap();
             found.iter().map(|hour| (hour.from.0 - 7200) / 3600).collect()
         };
@@ -233,7 +230,7 @@ mod tests {
         let store = crate::store::open("sqlite::memory:", || ()).await.unwrap();
         let (timelines, now) = (Timelines::default(), UnixTime(7200 + 3600 + 5));
         let whole = hours(7200, 1).remove(0);
-        let stretch = || Stretch { recent: Vec::new(), from: UnixTime(7200), to: now, now };
+        let stretch = || Stretch { recent: Vec::new(), from: UnixTime(7200), to: now, now, keep_days: 30 };
         let secs = async || timelines.between(store.as_ref(), stretch()).await.unwrap()[0].secs;
         let after = |secs| {
             let mut hour = whole.clone();

@@ -159,7 +159,7 @@ fn told(path: &str) -> Option<(String, Vec<Secret>)> {
         paths::GENERATIONS => (paths::generations(JobId(424_201)), vec![Job, Generation]),
         paths::PROFILES => (path.to_owned(), vec![User, Profile]),
         paths::PROFILE_HISTORY => (format!("{path}?{key}"), vec![Job]),
-        paths::EXPLAIN => ("/v1/explain/n2".to_owned(), vec![Node, Reservation]),
+        paths::EXPLAIN => ("/v1/explain/n2".to_owned(), vec![Reservation]),
         paths::FIGURE => ("/v1/figures/nodes?from=997200&to=1000800".to_owned(), vec![]),
         paths::PROFILE_FIGURE => (format!("{path}?{key}"), vec![Profile]),
         paths::REPORT => (format!("{path}?from=980000&to=1003600"), vec![User]),
@@ -330,7 +330,9 @@ async fn check_readers(daemon: &mut Daemon, open: bool) {
                     assert!(leak.is_none(), "{place}: {leak:?}");
                     continue;
                 }
-                assert_eq!(status, 200, "{place}: {body}");
+                // What is hidden is as if it were not there.
+                let is_hidden = route.path == paths::EXPLAIN && status == 404;
+                assert!(status == 200 || is_hidden, "{place}: {status}: {body}");
                 // The answer repeats the key that was asked for.
                 let told = body.split_once("\"rows\"").map_or(body.as_str(), |(_, rows)| rows);
                 for secret in Secret::ALL {

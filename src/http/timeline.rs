@@ -84,7 +84,8 @@ async fn made(
 ) -> Result<Bytes, Denial> {
     let seen = seen(&recent);
     let from = query.nodes_since.map_or(query.from, |since| since.min(query.from));
-    let stretch = Stretch { recent, from, to: query.to, now: now() }.kept(&context.config.store);
+    let keep_days = context.config.store.keep_node_days;
+    let stretch = Stretch { recent, from, to: query.to, now: now(), keep_days };
     let hours = context.told.timelines.between(context.store.as_ref(), stretch).await?;
     // Of nodes that are private only all together are shown.
     let is_whole = private.nodes && !viewer.all;

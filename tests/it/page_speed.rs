@@ -115,7 +115,7 @@ async fn begin(interval_secs: f64) -> (Arc<Context>, u16) {
     let under_way = hours.pop().expect("an hour that is under way");
     for hour in &hours {
         let packed = hour.pack().expect("packed");
-        store.put_hour(&packed, &timeline::sums(&hour)).await.expect("stored");
+        store.put_hour(&packed, &timeline::sums(hour)).await.expect("stored");
     }
     let mut config = Config::default();
     config.daemon.poll_interval_secs = interval_secs;
