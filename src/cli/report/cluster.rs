@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::sums::Cluster;
+use super::parts::Cluster;
 use crate::cli::command;
 use crate::model::UnixTime;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::sums::{Before, Month, Report, Row};
+use super::parts::{Before, Month, Report, Row};
 use super::text;
 use crate::cli::escape::html;
 use crate::cli::output;

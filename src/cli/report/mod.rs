@@ -2,6 +2,7 @@
 
 mod cluster;
 mod html;
+mod parts;
 mod sums;
 mod text;
 
@@ -25,7 +26,8 @@ use crate::api::{ReportQuery, ReportView, routes};
 use crate::clock::now;
 use crate::model::UnixTime;
 use crate::traces;
-use sums::{By, Month, Report, Sums};
+use parts::{Month, Report};
+use sums::{By, Sums};
 
 const DAY_SECS: i64 = 86_400;
 

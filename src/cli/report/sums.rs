@@ -1,17 +1,12 @@
-//! What a report says, from accounting and from the daemon.
+//! Adds up what a report says, from accounting and from the daemon.
 
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 
-use crate::api::{ReportView, SCHEMA, UsesView};
-use crate::model::{JobId, Prices, Run, Spent, SpentRow, UnixTime};
-
-const HOUR_SECS: f64 = 3600.0;
-
-/// Main jobs that waited longer than this beyond what Slurm itself needs are delayed, seconds.
-const DELAYED_SECS: f64 = 1.0;
+use super::parts::{Before, Cost, DELAYED_SECS, Energy, HOUR_SECS, Report, Row, Uses, Waits, seen, useful};
+use crate::api::{ReportView, SCHEMA};
+use crate::model::{JobId, Prices, Run, SpentRow, UnixTime};
 
 /// By what node-time is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -23,234 +18,6 @@ pub enum By {
     User,
     /// Types of nodes
     Type,
-}
-
-/// Some seconds, sorted, in three numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Waits {
-    /// How many.
-    pub count: usize,
-    /// The median, seconds.
-    pub median_s: f64,
-    /// 99 of a hundred are no longer, seconds.
-    pub p99_s: f64,
-    /// The longest, seconds.
-    pub max_s: f64,
-}
-
-impl Waits {
-    fn of(mut secs: Vec<f64>) -> Waits {
-        secs.sort_by(f64::total_cmp);
-        let rank = |share: f64| {
-            secs.get(((secs.len() as f64 * share).ceil() as usize).max(1) - 1).copied().unwrap_or(0.0)
-        };
-        Waits { count: secs.len(), median_s: rank(0.5), p99_s: rank(0.99), max_s: rank(1.0) }
-    }
-}
-
-/// Node-time of one account, user or type.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Row {
-    /// Whose, or of what.
-    pub name: String,
-    /// Node-hours that malleable jobs held.
-    pub node_hours: f64,
-    /// GPU-hours of these.
-    pub gpu_hours: f64,
-    /// Of those that the daemon saw, the node-hours in which steps were made.
-    pub useful_hours: f64,
-    /// Those that went into starts and changes.
-    pub rescale_hours: f64,
-    /// Those that went into the same because the main queue took nodes.
-    pub preempted_hours: f64,
-    /// Those in which sizes were tried.
-    pub probing_hours: f64,
-}
-
-/// Energy.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Energy {
-    /// kWh.
-    pub kwh: f64,
-    /// Whether that follows from `report.node_watts`, and was not measured by Slurm.
-    pub is_estimated: bool,
-}
-
-/// What something cost.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cost {
-    /// How much.
-    pub amount: f64,
-    /// In what.
-    pub currency: String,
-}
-
-/// Node-hours of the malleable partition's nodes, by what they were used for.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Uses {
-    /// Hours of which something is known.
-    pub hours_known: u32,
-    /// Main jobs.
-    pub main_hours: f64,
-    /// Malleable jobs.
-    pub malleable_hours: f64,
-    /// Idle, and infill could have used it.
-    pub idle_hours: f64,
-    /// Idle, and wanted by the main queue too soon to be worth anything.
-    pub wanted_hours: f64,
-    /// Idle, and something forbade that infill used it.
-    pub refused_hours: f64,
-    /// Down, drained, or switched off.
-    pub down_hours: f64,
-    /// Share of what main jobs left idle that malleable ones used, 0 to 1.
-    pub harvested: Option<f64>,
-}
-
-impl Uses {
-    fn of(view: &UsesView) -> Option<Uses> {
-        let UsesView { hours, secs } = view;
-        let left = secs.malleable_secs + secs.idle_secs + secs.wanted_secs + secs.refused_secs;
-        (*hours > 0).then(|| Uses {
-            hours_known: *hours,
-            main_hours: secs.main_secs / HOUR_SECS,
-            malleable_hours: secs.malleable_secs / HOUR_SECS,
-            idle_hours: secs.idle_secs / HOUR_SECS,
-            wanted_hours: secs.wanted_secs / HOUR_SECS,
-            refused_hours: secs.refused_secs / HOUR_SECS,
-            down_hours: secs.down_secs / HOUR_SECS,
-            harvested: (left > 0.0).then(|| secs.malleable_secs / left),
-        })
-    }
-}
-
-/// What `sreport cluster utilization` says, in node-hours.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Cluster {
-    /// Of all jobs.
-    pub allocated_hours: f64,
-    /// Idle.
-    pub idle_hours: f64,
-    /// Idle for jobs that were to start.
-    pub planned_hours: f64,
-    /// Down.
-    pub down_hours: f64,
-}
-
-/// Main jobs of another time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Before {
-    /// Its begin.
-    pub from: UnixTime,
-    /// Its end.
-    pub to: UnixTime,
-    /// How long they waited.
-    pub main_waits: Waits,
-}
-
-/// A month in a line.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Month {
-    /// Its begin.
-    pub from: UnixTime,
-    /// Node-hours of malleable jobs, as the daemon saw them.
-    pub node_hours: f64,
-    /// GPU-hours of these.
-    pub gpu_hours: f64,
-    /// Share in which steps were made.
-    pub useful: Option<f64>,
-    /// Main jobs that waited for longer than a second for nodes of malleable ones.
-    pub delayed: usize,
-    /// The longest that one did, seconds.
-    pub longest_s: f64,
-}
-
-impl Month {
-    /// Of what the daemon knows of it.
-    pub fn of(view: &ReportView) -> Month {
-        let seen = seen(view);
-        let secs = || view.delays.iter().map(|(secs, _)| *secs);
-        Month {
-            from: view.from,
-            node_hours: seen.held_secs() / HOUR_SECS,
-            gpu_hours: seen.gpu_secs / HOUR_SECS,
-            useful: useful(&seen),
-            delayed: secs().filter(|secs| *secs > DELAYED_SECS).count(),
-            longest_s: secs().fold(0.0, f64::max),
-        }
-    }
-}
-
-impl Month {
-    /// `2026-10`: months begin at midnight in UTC.
-    pub fn name(&self) -> String {
-        let at = chrono::DateTime::from_timestamp(self.from.0, 0);
-        at.map_or_else(|| "-".to_owned(), |at| at.format("%Y-%m").to_string())
-    }
-}
-
-fn seen(view: &ReportView) -> Spent {
-    view.spent.iter().fold(Spent::default(), |sum, row| sum.plus(&row.spent))
-}
-
-fn useful(spent: &Spent) -> Option<f64> {
-    (spent.held_secs() > 0.0).then(|| (spent.useful_secs + spent.probing_secs) / spent.held_secs())
-}
-
-impl Row {
-    /// A part of the node-hours that the daemon saw, 0 to 1.
-    pub fn share(&self, hours: f64) -> f64 {
-        let seen = self.useful_hours + self.rescale_hours + self.preempted_hours + self.probing_hours;
-        hours / seen.max(f64::MIN_POSITIVE)
-    }
-}
-
-/// The whole of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// Begin.
-    pub from: UnixTime,
-    /// End.
-    pub to: UnixTime,
-    /// Main jobs that started.
-    pub main_jobs: usize,
-    /// How long they waited from when they could have started.
-    pub main_waits: Waits,
-    /// Those that started on nodes that malleable jobs were on, and how long they waited for these.
-    pub delays: Waits,
-    /// Of these, those that waited for longer than a second.
-    pub delayed: usize,
-    /// Those that missed a planned start by that.
-    pub missed: usize,
-    /// Node-hours of main jobs, by accounting.
-    pub main_node_hours: f64,
-    /// Node-hours of malleable jobs, by accounting.
-    pub node_hours: f64,
-    /// GPU-hours of these, by accounting.
-    pub gpu_hours: f64,
-    /// Whether parts of nodes were lent: node-hours are those of parts then.
-    pub lends_parts: bool,
-    /// So many more nodes all the time would have given as much; GPUs, where parts of nodes are lent.
-    pub like_nodes: f64,
-    /// Node-hours of malleable jobs as the daemon saw them: less where it was away.
-    pub seen_node_hours: f64,
-    /// Of these the share in which steps were made, 0 to 1; `None` where it saw none.
-    pub useful: Option<f64>,
-    /// Energy of malleable jobs.
-    pub energy: Option<Energy>,
-    /// What their node-hours cost, where the configuration has a price.
-    pub cost: Option<Cost>,
-    /// What nodes were used for, as far as the daemon still knows.
-    pub nodes: Option<Uses>,
-    /// What Slurm's own sums say, where it was asked.
-    pub cluster: Option<Cluster>,
-    /// Main jobs' waits of the time that this one is compared with.
-    pub before: Option<Before>,
-    /// The months until this one, the earliest first, as the daemon saw them.
-    pub months: Vec<Month>,
-    /// By account, user or type of nodes, the largest first.
-    pub rows: Vec<Row>,
 }
 
 /// Adds up what accounting has.
@@ -406,7 +173,8 @@ fn rows(held: &BTreeMap<(String, String), (f64, f64)>, view: &ReportView, by: By
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{SpentKey, UsedSecs};
+    use crate::api::UsesView;
+    use crate::model::{Spent, SpentKey, UsedSecs};
 
     fn run(partition: &str, waited: i64, start: i64, end: Option<i64>, nodes: u32) -> Run {
         Run {
@@ -516,7 +284,7 @@ mod tests {
         let spent = Spent { useful_secs: 3600.0, rescale_secs: 3600.0, ..Spent::default() };
         let delays = vec![(0.5, false), (4.0, true)];
         let view = ReportView { spent: vec![SpentRow { key, spent }], delays, ..view() };
-        let month = Month::of(&view);
+        let month = super::super::parts::Month::of(&view);
         assert_eq!(
             (month.node_hours, month.useful, month.delayed, month.longest_s),
             (2.0, Some(0.5), 1, 4.0)

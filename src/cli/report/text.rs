@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::sums::{Before, Cluster, Energy, Month, Report, Row, Uses, Waits};
+use super::parts::{Before, Cluster, Energy, Month, Report, Row, Uses, Waits};
 use crate::cli::output;
 use crate::model::duration;
 use crate::words::percent;
