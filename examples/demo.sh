@@ -23,6 +23,7 @@ Options:
   --json FILE            write the summary to FILE, too
   --shared               on nodes that jobs share: main jobs of 1 to 8 GPUs on two nodes of four, and GPUs are lent
   --baseline             only run the main queue without infill, and keep how long its jobs waited
+  --bin FILE             this program, as a package has it, instead of one that is built now
   --baseline-file FILE   keep that in FILE (default: in ${XDG_CACHE_HOME:-~/.cache}/infill)
   --dir DIR              where the cluster lives (default /var/lib/infill-demo)
   --release R            trixie (Slurm 24.11, the default) or sid
@@ -38,6 +39,7 @@ JSON=
 SHARED=no
 ONLY_BASELINE=no
 BASELINE=
+BIN=
 DIR=/var/lib/infill-demo
 RELEASE=trixie
 KEEP=no
@@ -72,7 +74,7 @@ parse_options() {
         --shared) SHARED=yes ;;
         --baseline) ONLY_BASELINE=yes ;;
         --keep) KEEP=yes ;;
-        --json | --baseline-file | --dir | --release)
+        --json | --bin | --baseline-file | --dir | --release)
             (($# >= 2)) || wrong_usage "$1 needs a value"
             set_option "$1" "$2"
             shift
@@ -95,6 +97,7 @@ parse_options() {
 set_option() {
     case $1 in
     --json) JSON=$2 ;;
+    --bin) BIN=$2 ;;
     --baseline-file) BASELINE=$2 ;;
     --dir) DIR=$2 ;;
     --release) RELEASE=$2 ;;
@@ -128,7 +131,7 @@ up() {
     UP=yes
     local size=(--nodes 8)
     [[ $SHARED = no ]] || size=(--nodes 2 --gpus 4)
-    cluster up "${size[@]}" --release "$RELEASE" --bin "${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill" --set "Epilog=$EPILOG"
+    cluster up "${size[@]}" --release "$RELEASE" --bin "${BIN:-${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill}" --set "Epilog=$EPILOG"
     plan_by_the_second
 }
 
@@ -270,7 +273,8 @@ main() {
     parse_options "$@"
     ((EUID == 0)) || die "needs root: the cluster is made of namespaces and runs daemons as several users"
     [[ -z $JSON ]] || : >>"$JSON" || die "cannot write $JSON"
-    "$REPOSITORY/tests/setup.sh"
+    [[ -z $BIN || -x $BIN ]] || die "no program: $BIN"
+    "$REPOSITORY/tests/setup.sh" ${BIN:+--no-build}
     trap finish EXIT
     trap 'exit 130' INT TERM
     if [[ $ONLY_BASELINE = yes || ! -s $BASELINE ]]; then run_baseline; fi
