@@ -110,6 +110,7 @@ impl Daemon {
 }
 
 async fn begin(interval_secs: f64) -> (Arc<Context>, u16) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let store = store::open("sqlite::memory:", || ()).await.expect("a store");
     let mut hours = day();
     let under_way = hours.pop().expect("an hour that is under way");
