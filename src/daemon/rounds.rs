@@ -33,8 +33,12 @@ pub async fn run(context: Arc<Context>) {
     loop {
         context.wake.next().await;
         let started = Instant::now();
-        one(&context).await;
+        let looked = one(&context).await;
         context.metrics.rounds.seconds.observe(started.elapsed().as_secs_f64());
+        // Not before: the round would share the processors with all who wait for this.
+        if let Some(at) = looked {
+            context.told.looked.send_replace(at);
+        }
         if books.elapsed() >= BOOKS {
             books = Instant::now();
             books::prune(&context).await;
@@ -42,21 +46,27 @@ pub async fn run(context: Arc<Context>) {
     }
 }
 
-async fn one(context: &Context) {
+/// When it looked at Slurm, if that could be trusted.
+async fn one(context: &Context) -> Option<UnixTime> {
     refill_orders(context).await;
     let read_at = now();
     let clock = Instant::now();
     let snapshot = context.slurm.snapshot().await;
     context.wake.dumped(clock, clock.elapsed());
-    let trusted = match snapshot {
+    let looked = match snapshot {
         Ok(snapshot) => take_in(context, snapshot, read_at).await,
         Err(e) => {
             slurm_is_away(context, &e);
-            false
+            None
         }
     };
     let snapshot_secs = clock.elapsed().as_secs_f64();
     profiles::load(context).await;
+    answer_question(context, looked.is_some(), snapshot_secs).await;
+    looked
+}
+
+async fn answer_question(context: &Context, trusted: bool, snapshot_secs: f64) {
     let Some(question) = context.state().question(trusted, now()) else {
         let state = context.state();
         return context.notices.look(&state, &Happened::default(), now());
@@ -84,8 +94,8 @@ fn slurm_is_away(context: &Context, e: &SlurmError) {
     }
 }
 
-/// Takes a snapshot in, if it can be trusted.
-async fn take_in(context: &Context, mut snapshot: Snapshot, read_at: UnixTime) -> bool {
+/// Takes a snapshot in, if it can be trusted. Says when.
+async fn take_in(context: &Context, mut snapshot: Snapshot, read_at: UnixTime) -> Option<UnixTime> {
     if let Ok(endpoint) = context.slurm.endpoint().await {
         context.state().endpoint = Some((endpoint.slurm_version, endpoint.rest_version));
     }
@@ -101,7 +111,7 @@ async fn take_in(context: &Context, mut snapshot: Snapshot, read_at: UnixTime) -
         let errands = state.absorb(out, at);
         context.run_errands(errands);
         state.health.raise(Problem::Snapshot(snapshot.doubts));
-        return false;
+        return None;
     }
     state.health.clear(Topic::Snapshot);
     // Whoever is to leave must not wait for the rest.
@@ -109,8 +119,7 @@ async fn take_in(context: &Context, mut snapshot: Snapshot, read_at: UnixTime) -
     context.run_errands(errands);
     let at = now();
     state.look(snapshot, at);
-    context.told.looked.send_replace(at);
-    true
+    Some(at)
 }
 
 /// What is wrong with a plan, all in one line.

@@ -44,7 +44,7 @@ pub struct FigureAsked {
 /// See the module's text.
 #[derive(Debug)]
 pub struct Told {
-    /// The last moment at which somebody looked at Slurm.
+    /// When the last round looked at Slurm; told at its end.
     pub looked: watch::Sender<UnixTime>,
     /// What nodes were used for, unpacked.
     pub timelines: Timelines,
