@@ -23,6 +23,8 @@ pub struct Run {
     pub nodes: u32,
     /// GPUs; 0 where Slurm does not count any.
     pub gpus: u32,
+    /// CPUs; 0 where accounting does not say.
+    pub cpus: u64,
     /// Energy, where Slurm measures any.
     pub joules: Option<f64>,
 }

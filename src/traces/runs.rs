@@ -6,7 +6,7 @@ use std::path::Path;
 use super::error::TraceError;
 use super::field::{count, wrong};
 use super::open::Source;
-use super::sacct::{TEXTS, gpus, time};
+use super::sacct::{TEXTS, cpus, gpus, time};
 use super::table::{Dialect, Row, Table};
 use crate::model::trace::MAX_NODES_A_MACHINE;
 use crate::model::{JobId, Reading, Run, UnixTime};
@@ -93,6 +93,7 @@ impl Columns {
             partition: row.get(self.partition).to_owned(),
             nodes: count("NNodes", row.get(self.nodes), MAX_NODES_A_MACHINE)?,
             gpus: self.tres.map_or(Ok(0), |at| gpus(row.get(at)))?,
+            cpus: self.tres.map_or(Ok(0), |at| cpus(row.get(at)))?,
             joules,
         }))
     }

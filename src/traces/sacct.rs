@@ -185,6 +185,12 @@ pub(super) fn gpus(tres: &str) -> Result<u32, String> {
     Ok(all.unwrap_or(typed))
 }
 
+/// The CPUs of such a text; 0 where it has none.
+pub(super) fn cpus(tres: &str) -> Result<u64, String> {
+    let Some(text) = tres.split(',').find_map(|item| item.trim().strip_prefix("cpu=")) else { return Ok(0) };
+    text.parse().map_err(|_| wrong("AllocTRES", tres, "a whole number of CPUs, as in cpu=8"))
+}
+
 /// Seconds of a limit `[DD-]HH:MM:SS`; `None` where there is no limit, or where it is the partition's.
 pub(super) fn limit(text: &str) -> Result<Option<i64>, String> {
     if matches!(text, "" | "UNLIMITED" | "Partition_Limit" | "INVALID" | "Unknown" | "None") {

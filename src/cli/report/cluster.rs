@@ -12,7 +12,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// What it is asked for, in the order in which it answers.
 const FORMAT: &str = "Allocated,Idle,Planned,Down,PlannedDown";
 
-/// Asks for node-hours of a stretch of time, of this cluster, or of all that it answers with together.
+/// Asks for CPU-hours, the only ones that every Slurm tells, of a stretch of time, of this cluster, or of all that it answers with together.
 /// Whole hours only: slurmdbd sums up by the hour.
 ///
 /// # Errors
@@ -25,7 +25,7 @@ pub async fn ask(sreport: &str, from: UnixTime, to: UnixTime) -> Result<Cluster,
         "--noheader",
         "--parsable2",
         "-T",
-        "node",
+        "cpu",
         "-t",
         "seconds",
         "cluster",

@@ -111,7 +111,7 @@ impl Uses {
     }
 }
 
-/// What `sreport cluster utilization` says, in node-hours.
+/// What `sreport cluster utilization` says, in CPU-hours.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cluster {
     /// Of all jobs.
@@ -215,6 +215,8 @@ pub struct Report {
     pub missed: usize,
     /// Node-hours of main jobs, by accounting.
     pub main_node_hours: f64,
+    /// CPU-hours of all jobs, by accounting.
+    pub cpu_hours: f64,
     /// Node-hours of malleable jobs, by accounting.
     pub node_hours: f64,
     /// GPU-hours of these, by accounting.

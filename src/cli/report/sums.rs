@@ -30,6 +30,8 @@ pub struct Sums {
     /// Of each main job its first start, and how long it had waited then.
     starts: FxHashMap<JobId, (UnixTime, f64)>,
     main_secs: f64,
+    /// CPU-seconds of all.
+    cpu_secs: f64,
     /// Node-seconds and GPU-seconds of malleable jobs by account and user.
     held: BTreeMap<(String, String), (f64, f64)>,
     joules: f64,
@@ -48,6 +50,7 @@ impl Sums {
             ours,
             starts: FxHashMap::default(),
             main_secs: 0.0,
+            cpu_secs: 0.0,
             held: BTreeMap::new(),
             joules: 0.0,
             unmeasured_secs: 0.0,
@@ -58,6 +61,7 @@ impl Sums {
     pub fn add(&mut self, run: &Run) {
         let secs = run.secs_within(self.from, self.to, self.now);
         let node_secs = f64::from(run.nodes) * secs;
+        self.cpu_secs += run.cpus as f64 * secs;
         if run.partition != self.ours {
             self.main_secs += node_secs;
             let start = (run.start, run.start.secs_since(run.waited_from));
@@ -118,6 +122,7 @@ impl Sums {
             missed: view.delays.iter().filter(|(secs, planned)| *planned && is_late(*secs)).count(),
             delays: Waits::of(delays),
             main_node_hours: self.main_secs / HOUR_SECS,
+            cpu_hours: self.cpu_secs / HOUR_SECS,
             node_hours: secs / HOUR_SECS,
             gpu_hours: gpu_secs / HOUR_SECS,
             lends_parts: view.lends_parts,
@@ -187,6 +192,7 @@ mod tests {
             partition: partition.to_owned(),
             nodes,
             gpus: 4 * nodes,
+            cpus: 64 * u64::from(nodes),
             joules: None,
         }
     }
@@ -244,6 +250,8 @@ mod tests {
             (report.main_node_hours - (3600.0 + 7000.0 + 100.0 + 50.0) / 3600.0).abs() < 1e-9,
             "{report:?}"
         );
+        let hours = report.main_node_hours + report.node_hours;
+        assert!((report.cpu_hours - 64.0 * hours).abs() < 1e-6, "{report:?}");
         assert!((report.node_hours - 2.5).abs() < 1e-9 && (report.like_nodes - 1.25).abs() < 1e-9);
         assert_eq!((report.delayed, report.missed, report.delays.count), (2, 1, 3));
         assert!((report.useful.unwrap() - 0.8).abs() < 1e-9);

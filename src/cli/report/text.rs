@@ -110,9 +110,9 @@ pub fn cluster(cluster: &Cluster, report: &Report) -> String {
     let Cluster { allocated_hours, idle_hours, planned_hours, down_hours } = *cluster;
     let [allocated, idle, planned, down] =
         [allocated_hours, idle_hours, planned_hours, down_hours].map(output::number);
-    let ours = (report.node_hours + report.main_node_hours) / allocated_hours.max(f64::MIN_POSITIVE);
+    let ours = report.cpu_hours / allocated_hours.max(f64::MIN_POSITIVE);
     format!(
-        "{allocated} node-hours allocated ({} of them in the jobs above), {idle} idle, {planned} planned, {down} down, \
+        "{allocated} CPU-hours allocated ({} of them in the jobs above), {idle} idle, {planned} planned, {down} down, \
          on the whole cluster",
         percent::whole(ours)
     )
