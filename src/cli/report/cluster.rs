@@ -12,8 +12,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// What it is asked for, in the order in which it answers.
 const FORMAT: &str = "Allocated,Idle,Planned,Down,PlannedDown";
 
-/// Asks for CPU-hours, the only ones that every Slurm tells, of a stretch of time, of this cluster, or of all that it answers with together.
-/// Whole hours only: slurmdbd sums up by the hour.
+/// Asks for CPU-hours, the only ones that every Slurm tells, of a stretch of time, of this cluster, or of all
+/// that it answers with together. Whole hours only: slurmdbd sums up by the hour.
 ///
 /// # Errors
 /// In words, when Slurm does not answer, or not as expected.
