@@ -21,8 +21,9 @@ class Among:
 
     def average(self, tensor: torch.Tensor) -> Any:
         """Makes `tensor`, on processors, the mean over the ranks: a future of it."""
-        tensor.div_(dist.get_world_size(self._host))
-        return self._works.follow(self._host, lambda: dist.all_reduce(tensor, group=self._host, async_op=True))
+        host = self._host
+        tensor.div_(dist.get_world_size(host))
+        return self._works.follow(host, lambda: dist.all_reduce(tensor, group=host, async_op=True))
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> None:
         """Gives `tensor` of rank `source` to the others. Raises RuntimeError if one is lost.
@@ -30,7 +31,8 @@ class Among:
         On processors, the rest may still come later then.
         """
         if tensor.device.type == "cpu":
-            self._works.wait(self._host, lambda: dist.broadcast(tensor, source, group=self._host, async_op=True))
+            host = self._host
+            self._works.wait(host, lambda: dist.broadcast(tensor, source, group=host, async_op=True))
         else:
             dist.broadcast(tensor, source, group=self._device)
 

@@ -88,7 +88,8 @@ class Group:
         """What each rank called it with. Raises RuntimeError if one is lost."""
         mine = torch.tensor([number])
         numbers = [torch.zeros_like(mine) for _ in range(self.world)]
-        group = self.agreement.group if self.agreement else None
+        assert self.agreement
+        group = self.agreement.group
         self._works.wait(group, lambda: dist.all_gather(numbers, mine, group=group, async_op=True))
         return [int(each) for each in numbers]
 

@@ -51,9 +51,10 @@ class Model:
 
     def unwrap(self) -> None:
         """Lets the group go."""
-        if isinstance(self._wrapped, DistributedDataParallel):
+        reducer = getattr(self._wrapped, "reducer", None) if self._wrapped is not self._net else None
+        if reducer is not None:
             # It may outlive this, and must not wait for the next one's gradients.
-            self._wrapped.reducer._remove_autograd_hooks()
+            reducer._remove_autograd_hooks()
         self._wrapped = self._net
 
 
@@ -70,7 +71,12 @@ def _average(among: Among, bucket):  # type: ignore[no-untyped-def]  # PyTorch t
 
 
 def _give_buffers(among: Among, buffers: Dict[str, Any]) -> None:
-    among.broadcast_all(list(buffers.values()), 0)
+    own = list(buffers.values())
+    given = [buffer.contiguous() for buffer in own]
+    among.broadcast_all(given, 0)
+    for buffer, new in zip(own, given):
+        if new is not buffer:
+            buffer.copy_(new)
 
 
 class _Reducer:
@@ -85,25 +91,25 @@ class _Reducer:
 
     def _rebuild_buckets(self) -> bool:
         if self._has_rebuilt:
-            return False
+            # It exchanges nothing more, but still looks whether all gradients of the last pass were exchanged.
+            return bool(self._own._rebuild_buckets())
         self._has_rebuilt = self._among.elsewhere(functools.partial(_rebuild, self._own, self._wrapped()))
         return self._has_rebuilt
 
 
 def _rebuild(reducer: Any, _wrapped: Any) -> bool:
-    """As long as this goes on, the wrapper cannot end."""
+    """As long as this goes on, the wrapper cannot end: its logger would wait for what the reducer holds meanwhile."""
     return bool(reducer._rebuild_buckets())
 
 
 def _wrap(net: Any, options: Dict[str, Any]) -> Any:
-    """Without the wrapper's own broadcast of all parameters."""
+    """Without the wrapper's own broadcast of all parameters, and without a look whether all ranks have the same."""
     if "init_sync" in inspect.signature(DistributedDataParallel.__init__).parameters:
         return DistributedDataParallel(net, **{"init_sync": False, **options})
-    if not hasattr(ddp_module, "_sync_module_states"):
-        return DistributedDataParallel(net, **options)
-    kept = ddp_module._sync_module_states
-    ddp_module._sync_module_states = lambda *_, **__: None
+    names = ("_sync_module_states", "_verify_param_shape_across_processes")
+    kept = {name: getattr(ddp_module, name) for name in names if hasattr(ddp_module, name)}
+    vars(ddp_module).update({name: lambda *_, **__: None for name in kept})
     try:
         return DistributedDataParallel(net, **options)
     finally:
-        ddp_module._sync_module_states = kept
+        vars(ddp_module).update(kept)

@@ -1,13 +1,13 @@
 """Collectives that another thread can give up, also where gloo itself waits on.
 
 gloo fails who waits for a peer that is gone, but for one: who is in the middle of a message waits for the rest of it
-until its time-out. So does who sends just when a peer is lost: what gloo could not write at once is forgotten then. So all
-that we exchange is waited for by futures of our own, which fail as soon as their works are given up. Groups with such works
-are kept until gloo has done with these, for to end a group is to wait for them.
+until its time-out. So does who sends just when a peer is lost: what gloo could not write at once is forgotten then. So what
+is exchanged on processors is waited for by futures of our own, which fail as soon as their works are given up. Groups with
+such works are kept until gloo has done with these, for to end a group is to wait for them.
 
 To make a group is no work, and waits for peers as well; nor is what DistributedDataParallel tells its peers once of its
 gradients. That is done on another thread, which is left alone if it is given up. (With `find_unused_parameters`, it tells
-them something in each pass, and waits for that itself.)
+them something in each pass, with `static_graph` in the first one, and waits for that itself.)
 
 In each group there is one at a time. Of two, one may fail while the other one hangs: as long as the group is kept then,
 gloo would look without a pause for what belongs to the one that failed.
@@ -22,7 +22,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 import torch
 
-#: Most epochs of which groups are kept at a time, and most threads that still make some.
+#: Most epochs of which groups are kept at a time, and most threads that were given up and go on.
 MOST_KEPT = 16
 
 #: The name of such a thread.
@@ -61,7 +61,7 @@ class Works:
         Raises RuntimeError if it fails or is given up, or if too many are that go on.
         """
         if sum(thread.name == THREAD for thread in threading.enumerate()) >= MOST_KEPT:
-            raise RuntimeError(f"gloo still waits in {MOST_KEPT} groups that it was to make")
+            raise RuntimeError(f"gloo still waits in {MOST_KEPT} calls that were given up")
         ours = torch.futures.Future()
         thread = threading.Thread(target=lambda: self._settle(ours, _outcome(call)), name=THREAD, daemon=True)
         one = _Elsewhere(thread, ours, call)
