@@ -52,10 +52,9 @@ impl Stretch {
     /// The begins of the hours that the store may have. The present one is only known here.
     fn over(&self) -> Vec<UnixTime> {
         let oldest = UnixTime(self.now.0 - (i64::from(self.keep_days) + 1) * DAY_SECS);
-        let present = begins(self.now, self.now + 1).next().unwrap_or(self.now);
         let is_known = |begin: &UnixTime| self.recent.iter().any(|hour| hour.from == *begin);
-        let hours = begins(self.from.max(oldest), self.to.min(self.now));
-        hours.filter(|begin| *begin < present && !is_known(begin)).collect()
+        let hours = begins(self.from.max(oldest), self.to.min(hour_of(self.now)));
+        hours.filter(|begin| !is_known(begin)).collect()
     }
 
     /// What is known without it, the earliest first.

@@ -73,6 +73,15 @@ class HandingOver(unittest.TestCase):
         self.check(trained(1), trained(2, transposed=True))
         self.check(trained(1, transposed=True), trained(2, transposed=True))
 
+    def test_what_is_written_over_may_lie_otherwise(self):
+        wire, sent = Wire(), [torch.randn(4000, 2500), torch.tensor(7)]
+        got = [torch.zeros(2500, 4000).t(), torch.tensor(0)]
+        with mock.patch.object(among.dist, "get_rank", lambda: wire.rank):
+            wire.broadcast_all(sent, 0)
+            wire.rank = 1
+            wire.broadcast_all(got, 0)
+        self.assertTrue(wire.is_empty() and all(map(torch.equal, got, sent)))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::parts::Cluster;
+use super::parts::{Cluster, HOUR_SECS};
 use crate::cli::command;
 use crate::model::UnixTime;
 
@@ -49,7 +49,7 @@ fn read(text: &str) -> Result<Cluster, String> {
             numbers.ok().filter(|n| n.len() == sums.len() && n.iter().all(|n| n.is_finite() && *n >= 0.0));
         let numbers =
             numbers.ok_or_else(|| format!("sreport: expected {} numbers, not {line:?}", sums.len()))?;
-        sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number / 3600.0);
+        sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number / HOUR_SECS);
     }
     let [allocated_hours, idle_hours, planned_hours, down, planned_down] = sums;
     Ok(Cluster { allocated_hours, idle_hours, planned_hours, down_hours: down + planned_down })

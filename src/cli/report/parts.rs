@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::api::{ReportView, UsesView};
 use crate::model::{Spent, UnixTime};
 
-/// Seconds.
+/// Seconds of an hour.
 pub const HOUR_SECS: f64 = 3600.0;
 
 /// Main jobs that waited longer than this beyond what Slurm itself needs are delayed, seconds.
@@ -52,6 +52,14 @@ pub struct Row {
     pub preempted_hours: f64,
     /// Those in which sizes were tried.
     pub probing_hours: f64,
+}
+
+impl Row {
+    /// A part of the node-hours that the daemon saw, 0 to 1.
+    pub fn share(&self, hours: f64) -> f64 {
+        let seen = self.useful_hours + self.rescale_hours + self.preempted_hours + self.probing_hours;
+        hours / seen.max(f64::MIN_POSITIVE)
+    }
 }
 
 /// Energy.
@@ -166,9 +174,7 @@ impl Month {
             longest_s: secs().fold(0.0, f64::max),
         }
     }
-}
 
-impl Month {
     /// `2026-10`: months begin at midnight in UTC.
     pub fn name(&self) -> String {
         let at = chrono::DateTime::from_timestamp(self.from.0, 0);
@@ -186,18 +192,10 @@ pub fn useful(spent: &Spent) -> Option<f64> {
     (spent.held_secs() > 0.0).then(|| (spent.useful_secs + spent.probing_secs) / spent.held_secs())
 }
 
-impl Row {
-    /// A part of the node-hours that the daemon saw, 0 to 1.
-    pub fn share(&self, hours: f64) -> f64 {
-        let seen = self.useful_hours + self.rescale_hours + self.preempted_hours + self.probing_hours;
-        hours / seen.max(f64::MIN_POSITIVE)
-    }
-}
-
 /// The whole of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// [`SCHEMA`](crate::api::SCHEMA).
     pub schema: u32,
     /// Begin.
     pub from: UnixTime,

@@ -179,6 +179,7 @@ fn rows(held: &BTreeMap<(String, String), (f64, f64)>, view: &ReportView, by: By
 mod tests {
     use super::*;
     use crate::api::UsesView;
+    use crate::cli::report::parts::Month;
     use crate::model::{Spent, SpentKey, UsedSecs};
 
     fn run(partition: &str, waited: i64, start: i64, end: Option<i64>, nodes: u32) -> Run {
@@ -292,7 +293,7 @@ mod tests {
         let spent = Spent { useful_secs: 3600.0, rescale_secs: 3600.0, ..Spent::default() };
         let delays = vec![(0.5, false), (4.0, true)];
         let view = ReportView { spent: vec![SpentRow { key, spent }], delays, ..view() };
-        let month = super::super::parts::Month::of(&view);
+        let month = Month::of(&view);
         assert_eq!(
             (month.node_hours, month.useful, month.delayed, month.longest_s),
             (2.0, Some(0.5), 1, 4.0)

@@ -43,7 +43,9 @@ class Among:
         """
         gives = dist.get_rank() == source
         with torch.no_grad():
-            for bucket in _buckets(tensors):
+            # Parts of a tensor are views of it only where it is contiguous.
+            given = tensors if gives else [tensor.contiguous() for tensor in tensors]
+            for bucket in _buckets(given):
                 is_whole = len(bucket) == 1 and bucket[0].is_contiguous()
                 if is_whole and (gives or bucket[0].device.type != "cpu"):
                     self.broadcast(bucket[0], source)
@@ -54,6 +56,9 @@ class Among:
                     flat = bucket[0].new_empty(sum(tensor.numel() for tensor in bucket))
                     self.broadcast(flat, source)
                     _spread(flat, bucket)
+            for tensor, new in zip(tensors, given):
+                if new is not tensor:
+                    tensor.copy_(new)
 
     def elsewhere(self, call: Callable[[], Any]) -> Any:
         """What `call` returns, which exchanges something in a way of its own. Raises RuntimeError if it is given up."""
@@ -89,7 +94,7 @@ def _buckets(tensors: Sequence[torch.Tensor]) -> Iterator[List[torch.Tensor]]:
 def _pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
     """Parts of it that a bucket holds, cut by its size alone: its layout may be another one at each rank.
 
-    A receiver's are views of its own tensor, which is contiguous: what is written to them arrives in it.
+    A receiver's are views of the tensor, which is contiguous: what is written to them arrives in it.
     """
     most = BUCKET_BYTES // tensor.element_size()
     return [tensor] if tensor.numel() <= most else tensor.reshape(-1).split(most)

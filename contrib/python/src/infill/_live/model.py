@@ -51,10 +51,10 @@ class Model:
 
     def unwrap(self) -> None:
         """Lets the group go."""
-        reducer = getattr(self._wrapped, "reducer", None) if self._wrapped is not self._net else None
-        if reducer is not None:
+        # With `delay_all_reduce_named_params`, it may have no reducer.
+        if isinstance(self._wrapped, DistributedDataParallel) and hasattr(self._wrapped, "reducer"):
             # It may outlive this, and must not wait for the next one's gradients.
-            reducer._remove_autograd_hooks()
+            self._wrapped.reducer._remove_autograd_hooks()
         self._wrapped = self._net
 
 
@@ -71,12 +71,7 @@ def _average(among: Among, bucket):  # type: ignore[no-untyped-def]  # PyTorch t
 
 
 def _give_buffers(among: Among, buffers: Dict[str, Any]) -> None:
-    own = list(buffers.values())
-    given = [buffer.contiguous() for buffer in own]
-    among.broadcast_all(given, 0)
-    for buffer, new in zip(own, given):
-        if new is not buffer:
-            buffer.copy_(new)
+    among.broadcast_all(list(buffers.values()), 0)
 
 
 class _Reducer:
