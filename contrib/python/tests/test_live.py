@@ -53,6 +53,8 @@ PROGRAM = """
     trace = open(f"trace-{os.getpid()}", "w", buffering=1)
     while run.updates < int(os.environ.get("STEPS", 10**6)):
         for batch, part in run.parts(loader):
+            if run.updates == int(os.environ.get("LEAVES_OUT", -1)):
+                net[2].forward = lambda rows: rows
             with run.step(part) as step:
                 if run.rank == 0:
                     net.told.fill_(run.updates)
@@ -230,6 +232,14 @@ class Losing(Live):
         member.hang_up()
         self.assertEqual(member.process.wait(LONG_SECS), 1)
         self.assertIn("RuntimeError: planted", (self.agent.directory / "errors-0").read_text())
+
+    def test_a_layer_without_gradients_is_told(self):
+        # The others of its bucket would wait for it without a word, and train on what each rank has found alone.
+        members = self.agent.begin(PROGRAM, 2, LEAVES_OUT="5")
+        for member in members:
+            failed = member.hear("failed")
+            self.assertIn("Expected to have finished reduction in the prior iteration", failed["error"])
+            self.assertEqual(failed["step"], 6)
 
     def test_when_nothing_helps_it_saves_and_leaves(self):
         first, second = self.agent.begin(PROGRAM, 2)
