@@ -44,12 +44,15 @@ PROGRAM = """
     ends = torch.nn.Linear(4, wide), torch.nn.Linear(wide, 1)
     net = torch.nn.Sequential(ends[0], torch.nn.BatchNorm1d(wide), torch.nn.Linear(wide, wide), ends[1])
     net.register_buffer("told", torch.zeros(()))
+    device = os.environ.get("DEVICE", "cpu")
+    net.to(device)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.001)
     sampler = ElasticSampler(996, 12, seed=3)
-    data = torch.randn(996, 4, generator=torch.Generator().manual_seed(0))
+    data = torch.randn(996, 4, generator=torch.Generator().manual_seed(0)).to(device)
     loader = torch.utils.data.DataLoader(data, batch_sampler=sampler)
     every = {"checkpoint_secs": float(os.environ.get("EVERY", 600)), "warm": lambda model: model(data[:3]).mean()}
-    run = infill.live(net, optimizer, sampler, checkpoint="live.pt", **every)
+    how = {"backend": os.environ.get("BACKEND"), **every}
+    run = infill.live(net, optimizer, sampler, checkpoint="live.pt", **how)
     trace = open(f"trace-{os.getpid()}", "w", buffering=1)
     while run.updates < int(os.environ.get("STEPS", 10**6)):
         for batch, part in run.parts(loader):

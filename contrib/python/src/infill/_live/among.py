@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import torch
@@ -60,9 +61,25 @@ class Among:
                 if new is not tensor:
                     tensor.copy_(new)
 
+    def end(self) -> None:
+        """Once all has been exchanged. Raises RuntimeError if a rank is lost.
+
+        Of two groups on a device, none may come to its end when the other one is aborted.
+        """
+        if self._device not in (self._host, dist.group.WORLD):
+            self._works.elsewhere(functools.partial(_shut_down, self._device))
+
     def elsewhere(self, call: Callable[[], Any]) -> Any:
         """What `call` returns, which exchanges something in a way of its own. Raises RuntimeError if it is given up."""
         return self._works.elsewhere(call)
+
+
+def _shut_down(group: Any) -> None:
+    own = getattr(group, "shutdown", None)
+    if own is None:
+        # PyTorch 2.6
+        own = group._get_backend(torch.device("cuda"))._shutdown
+    own()
 
 
 def _spread(flat: torch.Tensor, bucket: List[torch.Tensor]) -> None:

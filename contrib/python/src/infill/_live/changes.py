@@ -14,7 +14,7 @@ from .._rescale import RESCALE
 from . import works
 from .checkpoint import Checkpoint
 from .control import Control
-from .group import Group
+from .group import Group, Transport
 from .messages import Change
 from .model import Model
 from .state import State, Worth
@@ -51,11 +51,10 @@ class Changes:
         model: Model,
         control: Optional[Control],
         checkpoint: Optional[Checkpoint],
-        backend: str,
-        timeout_secs: float,
+        transport: Transport,
     ) -> None:
         self._state, self._model, self._control, self._checkpoint = state, model, control, checkpoint
-        self._backend, self._timeout_secs = backend, timeout_secs
+        self._transport = transport
         self.watch, self._server = Watch(), Server()
         self._group: Optional[Group] = None
         #: The group's epoch, and the newest that was tried; 0 is what the environment says.
@@ -232,7 +231,7 @@ class Changes:
         works.check()
         clock.lap("tear")
         self._deadline = time.monotonic() + FORM_SECS
-        group = self._group = Group(change.epoch, change.rank, change.world, self._backend, self._timeout_secs)
+        group = self._group = Group(change.epoch, change.rank, change.world, self._transport)
         if self._control:
             group.form(change.store, self._server, lambda: self._is_outdated(group))
         else:
@@ -281,12 +280,14 @@ class Changes:
         need = [rank for rank in range(group.world) if rank != source and (most < 0 or updates[rank] != most)]
         if not need:
             return
-        secs = self._state_secs() if self._control else self._timeout_secs
+        secs = self._state_secs() if self._control else self._transport.timeout.total_seconds()
         among = group.among(sorted([source, *need]), secs)
         if among and group.rank == source:
             state.send(source, among)
         elif among:
             state.receive(source, among)
+        if among:
+            among.end()
 
     def _state_secs(self) -> float:
         """How long it may take at most to give the state to others."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
+import functools
 import os
 import socket
 import sys
@@ -32,12 +34,26 @@ NCCL_ENVIRONMENT = {
 WAKING_TAG = (1 << 30) + 1
 
 
+@dataclasses.dataclass(frozen=True)
+class Transport:
+    """How ranks reach each other: torch.distributed's name for it, where the model is, and for how long it waits."""
+
+    backend: str
+    device: torch.device
+    timeout: datetime.timedelta
+
+    @property
+    def is_nccl(self) -> bool:
+        """Whether NCCL has a part in it."""
+        return "nccl" in self.backend
+
+
 class Group:
     """The default process group of an epoch, with an agreement."""
 
-    def __init__(self, epoch: int, rank: int, world: int, backend: str, timeout_secs: float) -> None:
+    def __init__(self, epoch: int, rank: int, world: int, transport: Transport) -> None:
         self.epoch, self.rank, self.world = epoch, rank, world
-        self._backend, self._timeout = backend, datetime.timedelta(seconds=timeout_secs)
+        self._transport = transport
         self.agreement: Optional[Agreement] = None
         self._lock = threading.Lock()
         #: Still being made: connections may yet be added.
@@ -51,6 +67,8 @@ class Group:
         self._works = works.Works()
         self._store_ports: Callable[[], List[int]] = list
         self._client: Optional[Client] = None
+        #: Ends what NCCL has on the device. PyTorch's default group must not be another one before it is through.
+        self._aborting: Optional[threading.Thread] = None
         self._ended = False
 
     def form(self, address: Tuple[str, int], server: Server, is_outdated: Callable[[], bool]) -> None:
@@ -81,8 +99,10 @@ class Group:
         # One that failed has left its number behind, and the others would look for this one under another name.
         dist.distributed_c10d._world.group_count = 0
         with _own_excepthook(), self._making():
-            dist.init_process_group(self._backend, rank=self.rank, world_size=self.world, timeout=self._timeout, **how)
+            ours = self._transport
+            dist.init_process_group(ours.backend, rank=self.rank, world_size=self.world, timeout=ours.timeout, **how)
             self.agreement = Agreement(self._works.wait)
+        self._connect(dist.group.WORLD)
 
     def gather(self, number: int) -> List[int]:
         """What each rank called it with. Raises RuntimeError if one is lost."""
@@ -100,20 +120,24 @@ class Group:
         """
         with self._making():
             device = host = dist.new_group(ranks, backend="gloo", timeout=datetime.timedelta(seconds=secs))
-            if self._backend != "gloo":
+            if self._transport.backend != "gloo":
                 device = dist.group.WORLD if len(ranks) == self.world else dist.new_group(ranks)
-        return Among(host, device, self._works) if self.rank in ranks else None
+        if self.rank not in ranks:
+            return None
+        if device not in (host, dist.group.WORLD):
+            self._connect(device)
+        return Among(host, device, self._works)
 
     def exchange(self) -> Optional[Among]:
         """All ranks, for what DistributedDataParallel exchanges on processors; None where its own way can be given up, too.
 
         All ranks must call it. Raises RuntimeError if one is lost.
         """
-        if self._backend != "gloo" or self.world == 1:
+        if self._transport.backend != "gloo" or self.world == 1:
             return None
         # Of its own: what else the training exchanges, it exchanges in an order of its own.
         with self._making():
-            return Among(dist.new_group(timeout=self._timeout), dist.group.WORLD, self._works)
+            return Among(dist.new_group(timeout=self._transport.timeout), dist.group.WORLD, self._works)
 
     def formed(self) -> None:
         """All that belongs to it has been made."""
@@ -127,21 +151,22 @@ class Group:
     def abort(self) -> None:
         """From any thread, as often as one likes: collectives and the forming fail at once, here and at the peers."""
         with self._lock:
+            first = self.aborted_at is None
+            self.aborted_at = self.aborted_at or time.monotonic()
             if self._ended:
                 return
             if self._client:
                 self._client.shutdown()
             if self.forming:
                 self._note()
-            first = self.aborted_at is None
             # Here first, then for the peers: what gloo sends on a connection that it does not know to be broken yet is
             # waited for until its time-out.
             self._sockets.shutdown(socket.SHUT_RD if first else socket.SHUT_RDWR)
             _wake_senders()
             self._works.give_up()
-            self.aborted_at = self.aborted_at or time.monotonic()
-        if first and "nccl" in self._backend:
-            _abort_nccl()
+            if first and self._has_nccl() and not self._works.are_elsewhere():
+                self._aborting = threading.Thread(target=_abort_nccl, daemon=True)
+                self._aborting.start()
 
     def end(self) -> None:
         """Ends it on the training's thread."""
@@ -151,6 +176,7 @@ class Group:
             self._sockets.shutdown(socket.SHUT_RD)
             self._ended = True
         self.agreement = None
+        self._end_nccl()
         if dist.is_initialized():
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
@@ -161,6 +187,25 @@ class Group:
             if self._client:
                 self._client.close()
                 self._client = None
+
+    def _connect(self, group: Any) -> None:
+        """For NCCL: what ranks do when they first use a group cannot be aborted, but it can be given up."""
+        device = self._transport.device
+        if self._transport.is_nccl and device.type == "cuda":
+            self._works.elsewhere(functools.partial(_use, group, device, dist.group.WORLD))
+
+    def _has_nccl(self) -> bool:
+        return self._transport.is_nccl and dist.is_initialized()
+
+    def _end_nccl(self) -> None:
+        """If there was an abort: has it done, or, while ranks still connect, which would hold it up, does without it."""
+        if self._aborting:
+            self._aborting.join()
+        elif self._has_nccl() and self._works.are_elsewhere():
+            # PyTorch ends those whose names it knows, and forgets the others.
+            dist.distributed_c10d._world.pg_names.clear()
+        elif self._has_nccl() and self.aborted_at:
+            _abort_nccl()
 
     @contextlib.contextmanager
     def _making(self) -> Iterator[None]:
@@ -210,11 +255,20 @@ def _wake_senders() -> None:
                     part.send([torch.zeros(1)], peer, WAKING_TAG)
 
 
+def _use(group: Any, device: torch.device, _default: Any) -> None:
+    """As long as this goes on, the default group cannot end: nor could what that has on the device."""
+    with torch.cuda.device(device):
+        dist.all_reduce(torch.zeros(1, device=device), group=group)
+        torch.cuda.synchronize()
+
+
 def _abort_nccl() -> None:
-    """Ends the kernels that wait for a peer: the communicators of all groups at once, for one by one may deadlock."""
-    if dist.is_initialized():
-        # Without its argument, the call ends the default group only.
-        dist.distributed_c10d._abort_process_group(dist.group.WORLD)
+    """Ends the kernels that wait for a peer: the communicators of all groups at once, for one by one may deadlock.
+
+    PyTorch has no default group after that.
+    """
+    # Without its argument, the call ends the default group only.
+    dist.distributed_c10d._abort_process_group(dist.group.WORLD)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import sys
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional, SupportsFloat, Tuple, TypeVar
@@ -42,8 +43,10 @@ class Run:
     ) -> None:
         self._sampler, self._optimizer = sampler, optimizer
         self._device = next((p.device for p in net.parameters()), torch.device("cpu"))
+        timeout = datetime.timedelta(seconds=timeout_secs)
         backend = backend or ("nccl" if self._device.type == "cuda" else "gloo")
-        if "nccl" in backend:
+        transport = group.Transport(backend, self._device, timeout)
+        if transport.is_nccl:
             for name, value in group.NCCL_ENVIRONMENT.items():
                 os.environ.setdefault(name, value)
         #: In place of the network where gradients are needed: forward passes go through it.
@@ -55,7 +58,7 @@ class Run:
         control = connect()
         if control:
             group.warm_up(backend, lambda: self._warm(net, warm))
-        self._changes = Changes(self._state, self.model, control, file, backend, timeout_secs)
+        self._changes = Changes(self._state, self.model, control, file, transport)
         self._step: Optional[Step] = None
         optimizer.register_step_pre_hook(self._before_update)
         optimizer.register_step_post_hook(self._after_update)
@@ -113,12 +116,12 @@ class Run:
             type(self._optimizer)([one], **self._optimizer.defaults).step()
         if not warm:
             return
-        buffers, random = [buffer.clone() for buffer in net.buffers()], torch.get_rng_state()
-        self.model.wrap()
-        warm(self.model).backward()
-        self.model.unwrap()
+        buffers = [buffer.clone() for buffer in net.buffers()]
+        with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []):
+            self.model.wrap()
+            warm(self.model).backward()
+            self.model.unwrap()
         self._optimizer.zero_grad(set_to_none=True)
-        torch.set_rng_state(random)
         with torch.no_grad():
             for buffer, before in zip(net.buffers(), buffers):
                 buffer.copy_(before)

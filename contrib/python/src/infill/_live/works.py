@@ -7,7 +7,8 @@ such works are kept until gloo has done with these, for to end a group is to wai
 
 To make a group is no work, and waits for peers as well; nor is what DistributedDataParallel tells its peers once of its
 gradients. That is done on another thread, which is left alone if it is given up. (With `find_unused_parameters`, it tells
-them something in each pass, with `static_graph` in the first one, and waits for that itself.)
+them something in each pass, with `static_graph` in the first one, and waits for that itself.) The first use of a group of
+NCCL, where its ranks connect, is done there, too: it cannot be aborted, and to abort anything else may wait for it.
 
 In each group there is one at a time. Of two, one may fail while the other one hangs: as long as the group is kept then,
 gloo would look without a pause for what belongs to the one that failed.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import queue
 import threading
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
@@ -60,21 +62,20 @@ class Works:
 
         Raises RuntimeError if it fails or is given up, or if too many are that go on.
         """
-        if sum(thread.name == THREAD for thread in threading.enumerate()) >= MOST_KEPT:
-            raise RuntimeError(f"gloo still waits in {MOST_KEPT} calls that were given up")
-        ours = torch.futures.Future()
-        thread = threading.Thread(target=lambda: self._settle(ours, _outcome(call)), name=THREAD, daemon=True)
-        one = _Elsewhere(thread, ours, call)
+        busy = sum(thread.name == THREAD for thread in threading.enumerate()) - len(_idle)
+        if busy >= MOST_KEPT:
+            raise RuntimeError(f"{MOST_KEPT} calls that were given up still go on")
+        one = _Elsewhere(call, torch.futures.Future(), threading.Event())
         with self._lock:
             if self._given_up:
                 raise RuntimeError(_GIVEN_UP)
             self._elsewhere.append(one)
-            thread.start()
-        ours.wait()
+            _Helper.idle().do(one, self._settle)
+        one.ours.wait()
         if not self._given_up:
-            thread.join()
+            one.ended.wait()
             one.call = None
-        return _unpack(ours)
+        return _unpack(one.ours)
 
     def give_up(self) -> None:
         """Whoever waits for one of them, or will, fails at once."""
@@ -87,6 +88,11 @@ class Works:
                     queue.pop()
         for ours in waiting:
             self._settle(ours, _GIVEN_UP)
+
+    def are_elsewhere(self) -> bool:
+        """Whether a call of `elsewhere` has not ended."""
+        with self._lock:
+            return bool(self._still_elsewhere())
 
     def are_under_way(self) -> bool:
         """Whether gloo has not done with some."""
@@ -105,7 +111,7 @@ class Works:
         return [each for each in self._begun if not each[0].is_completed()]
 
     def _still_elsewhere(self) -> List[_Elsewhere]:
-        return [one for one in self._elsewhere if one.thread.is_alive()]
+        return [one for one in self._elsewhere if not one.ended.is_set()]
 
     def _follow(self, group: Any, begin: Begin) -> Any:
         ours = torch.futures.Future()
@@ -157,11 +163,51 @@ class Works:
 
 @dataclasses.dataclass
 class _Elsewhere:
-    """What is done on another thread, and its future. What the call holds must not end there."""
+    """What is done on another thread, its future, and whether that thread holds nothing of it any more.
 
-    thread: threading.Thread
-    ours: Any
+    What the call holds must not end there.
+    """
+
     call: Optional[Begin]
+    ours: Any
+    ended: threading.Event
+
+
+class _Helper:
+    """A thread that does one call after the other: each new one would take memory of its own for what NCCL allocates."""
+
+    def __init__(self) -> None:
+        self._calls: "queue.SimpleQueue[Tuple[_Elsewhere, Callable[[Any, Any], None]]]" = queue.SimpleQueue()
+        threading.Thread(target=self._run, name=THREAD, daemon=True).start()
+
+    @classmethod
+    def idle(cls) -> _Helper:
+        """One that has nothing to do."""
+        return _idle.pop() if _idle else cls()
+
+    def do(self, one: _Elsewhere, settle: Callable[[Any, Any], None]) -> None:
+        """Does it, and settles its future."""
+        self._calls.put((one, settle))
+
+    def _run(self) -> None:
+        is_needed = True
+        while is_needed:
+            is_needed = self._do_next()
+
+    def _do_next(self) -> bool:
+        """Whether there may be one more to do."""
+        one, settle = self._calls.get()
+        assert one.call
+        value, ours, ended = _outcome(one.call), one.ours, one.ended
+        del one
+        settle(ours, value)
+        del settle, value, ours
+        # Who was given up comes back when there is another one.
+        is_needed = not _idle
+        if is_needed:
+            _idle.append(self)
+        ended.set()
+        return is_needed
 
 
 class _Failure(str):
@@ -184,6 +230,9 @@ def _unpack(ours: Any) -> Any:
         raise RuntimeError(str(value))
     return value
 
+
+#: The helpers that wait for a call: mostly one.
+_idle: List[_Helper] = []
 
 #: Those that gloo has not done with, of epochs that have ended.
 _kept: List[Works] = []

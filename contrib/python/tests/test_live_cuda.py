@@ -1,0 +1,129 @@
+"""Processes on a GPU stay alive while others join, leave and die."""
+
+import random
+import signal
+import time
+import unittest
+
+from agent import LONG_SECS
+from live_agent import LiveAgent
+from test_live import PROGRAM, Live, torch
+
+if not torch.cuda.is_available():
+    raise unittest.SkipTest("there is no GPU")
+
+
+class GpuAgent(LiveAgent):
+    """Its processes share the GPUs: to NCCL, which refuses two on one of them, each is on a host of its own."""
+
+    backend = "nccl"
+
+    def popen(self, words, variables, **files):
+        apart = {"NCCL_HOSTID": str(len(self.processes)), "NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
+        return super().popen(words, {"DEVICE": "cuda", "BACKEND": self.backend, **apart, **variables}, **files)
+
+
+class Gpu(Live):
+    def setUp(self):
+        self.agent = GpuAgent()
+        self.addCleanup(self.agent.close)
+
+    def assert_all_go_on_alike(self):
+        super().assert_all_go_on_alike()
+        parts = [member.hear("regrouped", epoch=self.agent.epoch)["secs"] for member in self.agent.members]
+        print(self.id().split(".")[-1], self.agent.epoch, len(parts), "members:", parts[0], flush=True)
+
+
+class Nccl(Gpu):
+    def test_some_join_and_some_leave(self):
+        first, second = self.agent.begin(PROGRAM, 2)
+        (third,) = self.agent.spawn(PROGRAM)
+        third.hear("ready")
+        self.agent.wait_step(1)
+        self.agent.regroup([first, second, third])
+        self.assert_all_go_on_alike()
+        self.assertGreater(min(number for _, number in self.trace(third)), 1)
+        self.agent.regroup([third, second])
+        self.assertEqual(first.process.wait(LONG_SECS), 0)
+        self.assert_all_go_on_alike()
+        self.agent.regroup([second])
+        self.assert_all_go_on_alike()
+        self.assertFalse((self.agent.directory / "live.pt").exists(), "a checkpoint was written")
+
+    def test_one_after_the_other_is_lost(self):
+        first, second, third = self.agent.begin(PROGRAM, 3)
+        self.agent.wait_step(3)
+        self.lose(third)
+        self.assert_all_go_on_alike()
+        self.lose(first, host=second)
+        self.assert_all_go_on_alike()
+        self.assertEqual([first.process.wait(), third.process.wait()], [-signal.SIGKILL] * 2)
+
+    def test_one_that_falls_silent(self):
+        first, second, third = self.agent.begin(PROGRAM, 3)
+        self.agent.wait_step(10)
+        second.kill(signal.SIGSTOP)
+        for member in (first, third):
+            self.assertGreaterEqual(member.hear("stuck", epoch=1)["secs"], 5)
+        self.lose(second, signal.SIGSTOP)
+        self.assert_all_go_on_alike()
+        second.kill(signal.SIGCONT)
+        self.assertEqual(second.process.wait(LONG_SECS), 0)
+
+    def test_one_that_is_lost_while_it_gets_its_state(self):
+        members = self.agent.begin(PROGRAM, 2, WIDE="2000")
+        newcomers = self.agent.spawn(PROGRAM, 10, WIDE="2000")
+        for number, dying in enumerate(newcomers):
+            dying.hear("ready")
+            self.agent.regroup([*members, dying])
+            time.sleep(0.1 * number)
+            self.lose(dying)
+            self.assert_all_go_on_alike()
+
+    def test_again_and_again(self):
+        members, moments = self.agent.begin(PROGRAM, 2), random.Random(1)
+        for number in range(20):
+            time.sleep(moments.uniform(0, 0.3))
+            self.agent.regroup(members, urgent=True)
+            if number % 3 == 0:
+                self.agent.regrouped()
+                self.agent.wait_step(1)
+        self.assert_all_go_on_alike()
+
+    def test_an_update_that_not_all_have_made(self):
+        members = self.agent.begin(PROGRAM, 3, PLANTED="1")
+        self.assertEqual(members[1].hear("failed")["step"], 5)
+        self.agent.regroup(members, urgent=True)
+        self.assert_all_go_on_alike()
+
+    def test_nothing_is_left_behind(self):
+        members = self.agent.begin(PROGRAM, 2)
+        sizes = []
+        for number in range(15):
+            self.agent.regroup(members, urgent=number % 3 == 2)
+            self.agent.regrouped()
+            self.agent.wait_step(1)
+            sizes.append([self.size(member.process.pid) for member in members])
+        print(sizes, flush=True)
+        for early, late in zip(sizes[4], sizes[-1]):
+            self.assertEqual(late[:2], early[:2], f"descriptors or threads: {sizes}")
+            self.assertLess(late[2], 1.05 * early[2], f"memory: {sizes}")
+
+
+class Gloo(Gpu):
+    def setUp(self):
+        super().setUp()
+        self.agent.backend = "gloo"
+
+    def test_some_join_and_one_is_lost(self):
+        members = self.agent.begin(PROGRAM, 2)
+        (third,) = self.agent.spawn(PROGRAM)
+        third.hear("ready")
+        self.agent.regroup([*members, third])
+        self.assert_all_go_on_alike()
+        self.lose(third)
+        self.assert_all_go_on_alike()
+
+
+if __name__ == "__main__":
+    unittest.main()
