@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -60,21 +60,36 @@ class Among:
             for tensor, new in zip(tensors, given):
                 if new is not tensor:
                     tensor.copy_(new)
+        self._await({tensor.device for tensor in tensors if tensor.device.type == "cuda"})
 
     def end(self) -> None:
         """Once all has been exchanged. Raises RuntimeError if a rank is lost.
 
-        Of two groups on a device, none may come to its end when the other one is aborted.
+        Of two groups on a device, the abort of one may wait for what hangs in the other.
         """
         if self._device not in (self._host, dist.group.WORLD):
-            self._works.elsewhere(functools.partial(_shut_down, self._device))
+            self._works.elsewhere(functools.partial(_shut_down, self._device, dist.group.WORLD))
+
+    def _await(self, devices: Set[torch.device]) -> None:
+        """What was exchanged on devices is there then: what is aborted there is no error, but nonsense."""
+        for device in devices:
+            synchronize(device)
+        if devices:
+            self._works.check()
 
     def elsewhere(self, call: Callable[[], Any]) -> Any:
         """What `call` returns, which exchanges something in a way of its own. Raises RuntimeError if it is given up."""
         return self._works.elsewhere(call)
 
 
-def _shut_down(group: Any) -> None:
+def synchronize(device: torch.device) -> None:
+    """Waits for what the device still computes for this thread."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
+def _shut_down(group: Any, _default: Any) -> None:
+    """As long as this goes on, the default group cannot end either."""
     own = getattr(group, "shutdown", None)
     if own is None:
         # PyTorch 2.6

@@ -64,8 +64,8 @@ class Changes:
         self.formed = 0
         self._deadline, self._failures = 0.0, 0
         self._told_of: Optional[Group] = None
-        #: A group is being formed, or given the state.
-        self._is_entering = False
+        #: A group is being left, formed, or given the state.
+        self._is_changing = False
         if control:
             control.on_tick, control.on_host, control.on_roll = self._tick, self._server.open, self._here
             RESCALE.is_led = lambda: control.alive
@@ -85,10 +85,10 @@ class Changes:
     def _hangs(self, group: Group) -> bool:
         """Whether it waits for a lost peer in what cannot be given up: gloo may do so until its time-out."""
         limit, since = max(HANGS_SECS, 3 * self.watch.usual_secs), group.aborted_at
-        enters = self._is_entering and group.is_met
-        if enters:
+        changes = self._is_changing and group.is_met
+        if changes:
             limit = max(limit, self._state.bytes() / STATE_BYTES_PER_SEC)
-        waits = enters or self.watch.is_under_way
+        waits = changes or self.watch.is_under_way
         return waits and since is not None and time.monotonic() > since + limit
 
     def _give_up(self, group: Group, newest: Optional[Change]) -> None:
@@ -128,7 +128,7 @@ class Changes:
         """Waits for a place and takes it. Raises RuntimeError if there is none to be had."""
         if self._control is None:
             place = _plan.plan()
-            self._enter(Change(0, False, False, place.rank, place.world_size))
+            self._follow(Change(0, False, False, place.rank, place.world_size))
             return
         self._say("ready")
         # What has been made until now stays: to look through it at each change would take longer than the change.
@@ -211,19 +211,15 @@ class Changes:
         self._server.close()
 
     def _follow(self, change: Change) -> None:
-        self._tried = change.epoch
-        if change.leaves:
-            self._say("left", epoch=change.epoch)
-            self._leave_group()
-            RESCALE.depart()
-        self._enter(change)
-
-    def _enter(self, change: Change) -> None:
-        self._is_entering = True
+        self._tried, self._is_changing = change.epoch, True
         try:
+            if change.leaves:
+                self._say("left", epoch=change.epoch)
+                self._leave_group()
+                RESCALE.depart()
             self._form(change)
         finally:
-            self._is_entering = False
+            self._is_changing = False
 
     def _form(self, change: Change) -> None:
         clock = _Clock()

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from .._agreement import Agreement
 from . import sockets, works
-from .among import Among
+from .among import Among, synchronize
 from .store import Client, Server
 
 #: For NCCL: its own watchdog must not end the process over a peer that is lost, and communicators with NVLink
@@ -69,6 +69,8 @@ class Group:
         self._client: Optional[Client] = None
         #: Ends what NCCL has on the device. PyTorch's default group must not be another one before it is through.
         self._aborting: Optional[threading.Thread] = None
+        #: Which groups those are: they end on the training's thread.
+        self._aborted: List[Any] = []
         self._ended = False
 
     def form(self, address: Tuple[str, int], server: Server, is_outdated: Callable[[], bool]) -> None:
@@ -164,7 +166,8 @@ class Group:
             self._sockets.shutdown(socket.SHUT_RD if first else socket.SHUT_RDWR)
             _wake_senders()
             self._works.give_up()
-            if first and self._has_nccl() and not self._works.are_elsewhere():
+            if not self._aborting and self._has_nccl() and not self._works.are_elsewhere():
+                self._aborted = list(dist.distributed_c10d._world.pg_map)
                 self._aborting = threading.Thread(target=_abort_nccl, daemon=True)
                 self._aborting.start()
 
@@ -175,8 +178,8 @@ class Group:
                 self._note()
             self._sockets.shutdown(socket.SHUT_RD)
             self._ended = True
-        self.agreement = None
         self._end_nccl()
+        self.agreement = None
         if dist.is_initialized():
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
@@ -198,9 +201,10 @@ class Group:
         return self._transport.is_nccl and dist.is_initialized()
 
     def _end_nccl(self) -> None:
-        """If there was an abort: has it done, or, while ranks still connect, which would hold it up, does without it."""
+        """Has the abort done. While something that was given up goes on elsewhere, it would wait for that: without it then."""
         if self._aborting:
             self._aborting.join()
+            self._aborted.clear()
         elif self._has_nccl() and self._works.are_elsewhere():
             # PyTorch ends those whose names it knows, and forgets the others.
             dist.distributed_c10d._world.pg_names.clear()
@@ -256,10 +260,13 @@ def _wake_senders() -> None:
 
 
 def _use(group: Any, device: torch.device, _default: Any) -> None:
-    """As long as this goes on, the default group cannot end: nor could what that has on the device."""
-    with torch.cuda.device(device):
+    """On a stream of its own: if it never ends, nothing else shall wait for it.
+
+    As long as it goes on, the default group cannot end either: that would wait for it.
+    """
+    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream()):
         dist.all_reduce(torch.zeros(1, device=device), group=group)
-        torch.cuda.synchronize()
+        synchronize(device)
 
 
 def _abort_nccl() -> None:
@@ -289,9 +296,3 @@ def warm_up(backend: str, use: Callable[[], object]) -> None:
         use()
     finally:
         dist.destroy_process_group()
-
-
-def synchronize(device: torch.device) -> None:
-    """Waits for what the device still computes."""
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()

@@ -15,6 +15,7 @@ from .._progress import report
 from .._rescale import RESCALE
 from ..torch import ElasticSampler, Part
 from . import group
+from .among import synchronize
 from .changes import Changes
 from .checkpoint import Checkpoint
 from .control import connect
@@ -131,7 +132,7 @@ class Run:
             raise RuntimeError("optimizer.step() belongs into `with run.step(part)`, when part.last is true")
         if self._device.type == "cuda":
             # Gradients of a group that was aborted are no error there, but nonsense.
-            group.synchronize(self._device)
+            synchronize(self._device)
             if not self._changes.is_sound:
                 raise RuntimeError("a member was lost in this step")
 

@@ -28,7 +28,7 @@ import torch
 MOST_KEPT = 16
 
 #: The name of such a thread.
-THREAD = "infill-gloo"
+THREAD = "infill-waits"
 
 #: Begins a work of torch.distributed, or does what there is none for.
 Begin = Callable[[], Any]
@@ -58,7 +58,7 @@ class Works:
         _unpack(self._follow(group, begin))
 
     def elsewhere(self, call: Begin) -> Any:
-        """What `call` returns on a thread of its own.
+        """What `call` returns on another thread.
 
         Raises RuntimeError if it fails or is given up, or if too many are that go on.
         """
@@ -67,10 +67,9 @@ class Works:
             raise RuntimeError(f"{MOST_KEPT} calls that were given up still go on")
         one = _Elsewhere(call, torch.futures.Future(), threading.Event())
         with self._lock:
-            if self._given_up:
-                raise RuntimeError(_GIVEN_UP)
-            self._elsewhere.append(one)
+            self.check()
             _Helper.idle().do(one, self._settle)
+            self._elsewhere.append(one)
         one.ours.wait()
         if not self._given_up:
             one.ended.wait()
@@ -89,13 +88,18 @@ class Works:
         for ours in waiting:
             self._settle(ours, _GIVEN_UP)
 
+    def check(self) -> None:
+        """Raises RuntimeError if they were given up."""
+        if self._given_up:
+            raise RuntimeError(_GIVEN_UP)
+
     def are_elsewhere(self) -> bool:
         """Whether a call of `elsewhere` has not ended."""
         with self._lock:
             return bool(self._still_elsewhere())
 
     def are_under_way(self) -> bool:
-        """Whether gloo has not done with some."""
+        """Whether gloo or NCCL has not done with some."""
         with self._lock:
             return bool(self._queues or self._under_way() or self._still_elsewhere())
 
@@ -234,7 +238,7 @@ def _unpack(ours: Any) -> Any:
 #: The helpers that wait for a call: mostly one.
 _idle: List[_Helper] = []
 
-#: Those that gloo has not done with, of epochs that have ended.
+#: Those that gloo or NCCL has not done with, of epochs that have ended.
 _kept: List[Works] = []
 
 
@@ -251,4 +255,4 @@ def keep(works: Works) -> None:
 def check() -> None:
     """Raises RuntimeError if too many are kept for one more epoch."""
     if len(_kept) >= MOST_KEPT:
-        raise RuntimeError(f"gloo still waits in groups of {len(_kept)} memberships that have ended")
+        raise RuntimeError(f"gloo or NCCL still waits in groups of {len(_kept)} memberships that have ended")
