@@ -106,6 +106,19 @@ class Live(unittest.TestCase):
         fields = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
         return len(list((proc / "fd").iterdir())), int(fields["Threads"]), int(fields["VmRSS"].split()[0])
 
+    def assert_changes_leave_nothing(self, urgent_every=0):
+        """A process that has been through 25 changes is as large as after five."""
+        members = self.agent.begin(PROGRAM, 2)
+        sizes = []
+        for number in range(25):
+            self.agent.regroup(members, urgent=urgent_every > 0 and number % urgent_every == urgent_every - 1)
+            self.agent.regrouped()
+            self.agent.wait_step(1)
+            sizes.append([self.size(member.process.pid) for member in members])
+        for early, late in zip(sizes[4], sizes[-1]):
+            self.assertEqual(late[:2], early[:2], f"descriptors or threads: {sizes}")
+            self.assertLess(late[2], 1.05 * early[2], f"memory: {sizes}")
+
     def lose(self, lost, number=signal.SIGKILL, **how):
         """A member is gone; the agents have noticed."""
         lost.kill(number)
@@ -140,16 +153,7 @@ class Changing(Live):
         self.assertFalse((self.agent.directory / "live.pt").exists(), "a checkpoint was written")
 
     def test_nothing_is_left_behind(self):
-        members = self.agent.begin(PROGRAM, 2)
-        sizes = []
-        for _ in range(25):
-            self.agent.regroup(members)
-            self.agent.regrouped()
-            self.agent.wait_step(1)
-            sizes.append([self.size(member.process.pid) for member in members])
-        for early, late in zip(sizes[4], sizes[-1]):
-            self.assertEqual(late[:2], early[:2], f"descriptors or threads: {sizes}")
-            self.assertLess(late[2], 1.05 * early[2], f"memory: {sizes}")
+        self.assert_changes_leave_nothing()
 
     def test_it_ends_together(self):
         members = self.agent.spawn(PROGRAM, 3, STEPS="100")

@@ -5,6 +5,7 @@ import signal
 import time
 import unittest
 
+import test_live
 from agent import LONG_SECS
 from live_agent import LiveAgent
 from test_live import PROGRAM, Live, torch
@@ -35,6 +36,10 @@ class Gpu(Live):
 
 
 class Nccl(Gpu):
+    # The same as on processors.
+    test_one_that_falls_silent = test_live.Losing.test_one_that_falls_silent
+    test_an_update_that_not_all_have_made = test_live.Losing.test_an_update_that_not_all_have_made
+
     def test_some_join_and_some_leave(self):
         first, second = self.agent.begin(PROGRAM, 2)
         (third,) = self.agent.spawn(PROGRAM)
@@ -59,17 +64,6 @@ class Nccl(Gpu):
         self.assert_all_go_on_alike()
         self.assertEqual([first.process.wait(), third.process.wait()], [-signal.SIGKILL] * 2)
 
-    def test_one_that_falls_silent(self):
-        first, second, third = self.agent.begin(PROGRAM, 3)
-        self.agent.wait_step(10)
-        second.kill(signal.SIGSTOP)
-        for member in (first, third):
-            self.assertGreaterEqual(member.hear("stuck", epoch=1)["secs"], 5)
-        self.lose(second, signal.SIGSTOP)
-        self.assert_all_go_on_alike()
-        second.kill(signal.SIGCONT)
-        self.assertEqual(second.process.wait(LONG_SECS), 0)
-
     def test_one_that_is_lost_while_it_gets_its_state(self):
         members = self.agent.begin(PROGRAM, 2, WIDE="2000")
         newcomers = self.agent.spawn(PROGRAM, 10, WIDE="2000")
@@ -90,24 +84,8 @@ class Nccl(Gpu):
                 self.agent.wait_step(1)
         self.assert_all_go_on_alike()
 
-    def test_an_update_that_not_all_have_made(self):
-        members = self.agent.begin(PROGRAM, 3, PLANTED="1")
-        self.assertEqual(members[1].hear("failed")["step"], 5)
-        self.agent.regroup(members, urgent=True)
-        self.assert_all_go_on_alike()
-
     def test_nothing_is_left_behind(self):
-        members = self.agent.begin(PROGRAM, 2)
-        sizes = []
-        for number in range(15):
-            self.agent.regroup(members, urgent=number % 3 == 2)
-            self.agent.regrouped()
-            self.agent.wait_step(1)
-            sizes.append([self.size(member.process.pid) for member in members])
-        print(sizes, flush=True)
-        for early, late in zip(sizes[4], sizes[-1]):
-            self.assertEqual(late[:2], early[:2], f"descriptors or threads: {sizes}")
-            self.assertLess(late[2], 1.05 * early[2], f"memory: {sizes}")
+        self.assert_changes_leave_nothing(urgent_every=3)
 
 
 class Gloo(Gpu):
