@@ -224,6 +224,36 @@ class Losing(Live):
         self.agent.regroup([other])
         self.assertEqual(first.process.wait(LONG_SECS), 0)
 
+    def lose_the_giver(self, others):
+        """The first gives two newcomers its state, and is lost when they have a part; the `others`, and they, are left."""
+        members = self.agent.begin(PROGRAM, 1 + others, WIDE=WIDE)
+        newcomers = _, stopped = self.agent.spawn(PROGRAM, 2, WIDE=WIDE)
+        for member in newcomers:
+            member.hear("ready")
+        before = self.size(stopped.process.pid)[2]
+        self.agent.regroup([*members, *newcomers])
+        self.agent.wait_for(lambda: self.size(stopped.process.pid)[2] > before + MESSAGE_KIB)
+        # So that nobody gets the rest before the first is gone.
+        stopped.kill(signal.SIGSTOP)
+        members[0].kill()
+        members[0].process.wait()
+        stopped.kill(signal.SIGCONT)
+        self.assertEqual([m.heard("regrouped", epoch=self.agent.epoch) for m in newcomers], [None, None])
+        self.lose(members[0])
+        return newcomers
+
+    def test_one_that_gives_its_state_while_another_has_it(self):
+        newcomers = self.lose_the_giver(others=1)
+        self.assert_all_go_on_alike()
+        for member in newcomers:
+            self.assertGreater(min(number for _, number in self.trace(member)), 1)
+
+    def test_the_only_one_that_had_the_state(self):
+        # Nobody trains on what it has a part of.
+        for member in self.lose_the_giver(others=0):
+            self.assertIn("all that had the whole state are lost", member.hear("hopeless")["why"])
+            self.assertEqual(self.trace(member), {})
+
     def test_an_update_that_not_all_have_made(self):
         members = self.agent.begin(PROGRAM, 3, PLANTED="1")
         self.assertEqual(members[1].hear("failed")["step"], 5)
