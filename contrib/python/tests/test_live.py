@@ -206,15 +206,21 @@ class Losing(Live):
         self.lose(members[2])
         self.assert_all_go_on_alike()
 
-    def test_one_that_is_lost_in_the_middle_of_a_message(self):
-        # It has taken a part of what the first sends it, and never takes the rest.
-        members = first, second = self.agent.begin(PROGRAM, 2, WIDE=WIDE)
-        newcomers = other, stopped = self.agent.spawn(PROGRAM, 2, WIDE=WIDE)
+    def stop_in_the_middle(self, count):
+        """So many members, and two newcomers; of these, the second has a part of the state and takes no more."""
+        members = self.agent.begin(PROGRAM, count, WIDE=WIDE)
+        newcomers = _, stopped = self.agent.spawn(PROGRAM, 2, WIDE=WIDE)
         for member in newcomers:
             member.hear("ready")
         before = self.size(stopped.process.pid)[2]
         self.agent.regroup([*members, *newcomers])
         self.agent.wait_for(lambda: self.size(stopped.process.pid)[2] > before + MESSAGE_KIB)
+        stopped.kill(signal.SIGSTOP)
+        return members, newcomers
+
+    def test_one_that_is_lost_in_the_middle_of_a_message(self):
+        # It has taken a part of what the first sends it, and never takes the rest.
+        (first, second), (other, stopped) = self.stop_in_the_middle(2)
         self.lose(stopped, signal.SIGSTOP)
         self.assert_all_go_on_alike()
         # Of the gradients, too.
@@ -226,18 +232,10 @@ class Losing(Live):
 
     def lose_the_giver(self, others):
         """The first gives two newcomers its state, and is lost when they have a part; the `others`, and they, are left."""
-        members = self.agent.begin(PROGRAM, 1 + others, WIDE=WIDE)
-        newcomers = _, stopped = self.agent.spawn(PROGRAM, 2, WIDE=WIDE)
-        for member in newcomers:
-            member.hear("ready")
-        before = self.size(stopped.process.pid)[2]
-        self.agent.regroup([*members, *newcomers])
-        self.agent.wait_for(lambda: self.size(stopped.process.pid)[2] > before + MESSAGE_KIB)
-        # So that nobody gets the rest before the first is gone.
-        stopped.kill(signal.SIGSTOP)
+        members, newcomers = self.stop_in_the_middle(1 + others)
         members[0].kill()
         members[0].process.wait()
-        stopped.kill(signal.SIGCONT)
+        newcomers[1].kill(signal.SIGCONT)
         self.assertEqual([m.heard("regrouped", epoch=self.agent.epoch) for m in newcomers], [None, None])
         self.lose(members[0])
         return newcomers
