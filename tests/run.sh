@@ -80,7 +80,7 @@ check_python() {
     "$MINICLUSTER" up --nodes 1 --dir "$dir" || code=$?
     for suite in examples/demo/tests examples/tests contrib/python/tests; do
         ((code)) || "$MINICLUSTER" exec --dir "$dir" -- \
-            python3 -B -m unittest discover -s "/opt/infill/$suite" || code=$?
+            python3 -B -m unittest discover -v -s "/opt/infill/$suite" || code=$?
     done
     "$MINICLUSTER" down --dir "$dir"
     rm -rf --one-file-system "$dir"
