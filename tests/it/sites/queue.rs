@@ -4,6 +4,8 @@
 //! when each would have started on a cluster of its own: when it was submitted, or when enough of the main
 //! jobs before it had ended. What is measured is by the clock of the jobs' own scripts.
 
+use std::time::Duration;
+
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 
@@ -20,8 +22,10 @@ const RUN_SECS: (u32, u32) = (4, 22);
 /// Share of the jobs that fit among the main jobs that run; the others wait for the end of one.
 const FITTING: f64 = 0.7;
 
-/// Jobs on the empty cluster that tell what a start takes without infill.
-const CALM_STARTS: usize = 3;
+/// Jobs on the empty cluster that tell what a start takes without infill: at least and at most so many, and
+/// none more after so many seconds.
+const CALM_STARTS: std::ops::RangeInclusive<usize> = 3..=11;
+const CALM_STARTS_SECS: f64 = 60.0;
 
 /// Longest that a job on the empty cluster may wait, besides prolog and power saving, seconds.
 const CALM_SECS: f64 = 60.0;
@@ -41,7 +45,7 @@ pub struct Queue<'a> {
     spec: &'a Spec,
     entries: Vec<Entry>,
     next_at: f64,
-    /// Seconds from submission to start on the empty cluster.
+    /// Seconds from submission to start on the empty cluster, half of the time.
     calm_secs: f64,
 }
 
@@ -49,11 +53,22 @@ impl<'a> Queue<'a> {
     /// An empty queue, after it was measured how long a start takes.
     pub fn new(site: &'a Site, spec: &'a Spec) -> Queue<'a> {
         let mut queue = Queue { site, spec, entries: Vec::new(), next_at: clock(), calm_secs: 0.0 };
-        let mut secs: Vec<f64> = (0..CALM_STARTS).map(|_| queue.calm_start()).collect();
-        secs.sort_by(f64::total_cmp);
-        queue.calm_secs = secs[CALM_STARTS / 2];
+        queue.calm_secs = queue.median_calm_start();
         queue.entries.clear();
         queue
+    }
+
+    /// Submitted at moments spread over a second: slurmctld looks at its queue about once a second, so that a
+    /// start takes anything up to that, and a few in step with it would say too little or too much.
+    fn median_calm_start(&mut self) -> f64 {
+        let (least, most) = CALM_STARTS.into_inner();
+        let (end, mut secs) = (clock() + CALM_STARTS_SECS, Vec::new());
+        while secs.len() < least || (secs.len() < most && clock() < end) {
+            std::thread::sleep(Duration::from_secs_f64(secs.len() as f64 / most as f64));
+            secs.push(self.calm_start());
+        }
+        secs.sort_by(f64::total_cmp);
+        secs[secs.len() / 2]
     }
 
     fn calm_start(&mut self) -> f64 {
