@@ -22,6 +22,9 @@ LONG_SECS = 90
 class Agent:
     """One job: its directory, its progress socket, its processes."""
 
+    #: What processes see of this machine: no GPUs, on which they would train together if there are any.
+    machine = {"CUDA_VISIBLE_DEVICES": ""}
+
     def __init__(self):
         self._scratch = tempfile.TemporaryDirectory()
         self.directory = pathlib.Path(self._scratch.name)
@@ -50,7 +53,7 @@ class Agent:
             words = [sys.executable, "-B", "-c", textwrap.dedent(words)]
         return subprocess.Popen(
             words,
-            env={**os.environ, **variables},
+            env={**os.environ, **self.machine, **variables},
             cwd=self.directory,
             stdout=stdout,
             stderr=stderr,

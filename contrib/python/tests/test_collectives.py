@@ -1,4 +1,4 @@
-"""The table of collectives, with gloo on this machine."""
+"""The table of collectives, on this machine."""
 
 import csv
 import os
@@ -34,17 +34,22 @@ class Collectives(unittest.TestCase):
                 collectives._bytes(text)
 
     def test_a_table_by_three_ranks_of_srun(self):
+        self.check_table(CUDA_VISIBLE_DEVICES="")
+
+    @unittest.skipIf(collectives is None or not collectives.torch.cuda.is_available(), "there is no GPU")
+    def test_a_table_by_nccl(self):
+        self.check_table(NCCL_SOCKET_IFNAME="lo")
+
+    def check_table(self, **machine):
+        """What three ranks on two nodes write."""
         words = [sys.executable, "-B", "-m", "infill.collectives", "--bytes=1K,256K"]
-        shared = {"SLURM_NTASKS": "3", "MASTER_PORT": str(free_port()), "PYTHONPATH": str(SRC)}
-        ranks = [
-            subprocess.Popen(
-                words,
-                env={**os.environ, **shared, "SLURM_PROCID": str(rank), "SLURMD_NODENAME": "ab"[rank // 2]},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(3)
-        ]
+        shared = {"SLURM_NTASKS": "3", "MASTER_PORT": str(free_port()), "PYTHONPATH": str(SRC), **machine}
+        ranks = []
+        for rank in range(3):
+            # NCCL refuses two ranks of one host on one GPU.
+            own = {"SLURM_PROCID": str(rank), "SLURMD_NODENAME": "ab"[rank // 2], "NCCL_HOSTID": str(rank)}
+            environment = {**os.environ, **shared, **own}
+            ranks.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True))
         first, *others = [process.communicate(timeout=LONG_SECS)[0] for process in ranks]
         self.assertEqual([process.returncode for process in ranks], [0, 0, 0])
         self.assertEqual(others, ["", ""])

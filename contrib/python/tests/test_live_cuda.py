@@ -17,11 +17,12 @@ if not torch.cuda.is_available():
 class GpuAgent(LiveAgent):
     """Its processes share the GPUs: to NCCL, which refuses two on one of them, each is on a host of its own."""
 
+    machine = {"DEVICE": "cuda", "NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
     backend = "nccl"
 
     def popen(self, words, variables, **files):
-        apart = {"NCCL_HOSTID": str(len(self.processes)), "NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
-        return super().popen(words, {"DEVICE": "cuda", "BACKEND": self.backend, **apart, **variables}, **files)
+        ours = {"BACKEND": self.backend, "NCCL_HOSTID": str(len(self.processes))}
+        return super().popen(words, {**ours, **variables}, **files)
 
 
 class Gpu(Live):

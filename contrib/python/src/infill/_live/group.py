@@ -21,11 +21,13 @@ from . import sockets, works
 from .among import Among, synchronize
 from .store import Client, Server
 
-#: For NCCL: its own watchdog must not end the process over a peer that is lost, and communicators with NVLink
-#: SHARP cannot be aborted.
+#: For NCCL: PyTorch's watchdog must not end the process over a peer that is lost. Nor must it sleep over that for a
+#: minute, so that others can write down what they did (four times what is said here): a group does not end meanwhile.
+#: Communicators with NVLink SHARP cannot be aborted.
 NCCL_ENVIRONMENT = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
     "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+    "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",
     "NCCL_NVLS_ENABLE": "0",
 }
 
