@@ -18,12 +18,15 @@ SRC = pathlib.Path(__file__).resolve().parents[1] / "src"
 #: A busy machine takes so long for an interpreter with PyTorch, at worst.
 LONG_SECS = 90
 
+#: Hides this machine's GPUs, if it has any, on which processes would meet by NCCL: that refuses two of them on one.
+NO_GPUS = {"CUDA_VISIBLE_DEVICES": ""}
+
 
 class Agent:
     """One job: its directory, its progress socket, its processes."""
 
-    #: What processes see of this machine: no GPUs, on which they would train together if there are any.
-    machine = {"CUDA_VISIBLE_DEVICES": ""}
+    #: What its processes are told of this machine.
+    machine = NO_GPUS
 
     def __init__(self):
         self._scratch = tempfile.TemporaryDirectory()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unittest
 
-from agent import LONG_SECS, SRC, free_port
+from agent import LONG_SECS, NO_GPUS, SRC, free_port
 
 sys.path.insert(0, str(SRC))
 
@@ -34,13 +34,13 @@ class Collectives(unittest.TestCase):
                 collectives._bytes(text)
 
     def test_a_table_by_three_ranks_of_srun(self):
-        self.check_table(CUDA_VISIBLE_DEVICES="")
+        self.check_table(NO_GPUS)
 
     @unittest.skipIf(collectives is None or not collectives.torch.cuda.is_available(), "there is no GPU")
     def test_a_table_by_nccl(self):
-        self.check_table(NCCL_SOCKET_IFNAME="lo")
+        self.check_table({"NCCL_SOCKET_IFNAME": "lo"})
 
-    def check_table(self, **machine):
+    def check_table(self, machine):
         """What three ranks on two nodes write."""
         words = [sys.executable, "-B", "-m", "infill.collectives", "--bytes=1K,256K"]
         shared = {"SLURM_NTASKS": "3", "MASTER_PORT": str(free_port()), "PYTHONPATH": str(SRC), **machine}

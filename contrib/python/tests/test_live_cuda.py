@@ -37,6 +37,9 @@ class Gpu(Live):
 
 
 class Nccl(Gpu):
+    # What waits for a peer that is there, and does not come, is aborted only.
+    failures_spread = False
+
     # The same as on processors.
     test_one_that_falls_silent = test_live.Losing.test_one_that_falls_silent
     test_an_update_that_not_all_have_made = test_live.Losing.test_an_update_that_not_all_have_made

@@ -45,7 +45,7 @@ pub struct Queue<'a> {
     spec: &'a Spec,
     entries: Vec<Entry>,
     next_at: f64,
-    /// Seconds from submission to start on the empty cluster, half of the time.
+    /// Seconds from submission to start on the empty cluster, the median.
     calm_secs: f64,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Queue<'a> {
         started - submitted_at
     }
 
-    /// Seconds from submission to start on the empty cluster.
+    /// Seconds from submission to start on the empty cluster, the median.
     pub fn calm_secs(&self) -> f64 {
         self.calm_secs
     }
