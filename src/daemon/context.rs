@@ -13,6 +13,7 @@ use super::leadership::Leadership;
 use super::lines::Lines;
 use super::metrics::Metrics;
 use super::notices::Notices;
+use super::recheck::Recheck;
 use super::state::{Errands, State};
 use super::told::Told;
 use super::waking::{Call, Waking};
@@ -69,6 +70,8 @@ pub struct Context {
     pub leadership: Leadership,
     /// Says when the next round begins.
     pub wake: Waking,
+    /// Whether what the last round has seen still holds.
+    pub recheck: Recheck,
     /// Held while changes are being stored; since when the store fails.
     pub saving: tokio::sync::Mutex<Option<Instant>>,
     /// What readers are told.
@@ -99,6 +102,7 @@ impl Context {
             lanes,
             leadership: Leadership::new(standing),
             wake: Waking::new(interval),
+            recheck: Recheck::default(),
             saving: tokio::sync::Mutex::default(),
             told: Told::default(),
             notices: Notices::new(&state.config.notify),
@@ -148,6 +152,15 @@ impl Context {
         for batch in errands.batches {
             self.lanes.send(batch);
         }
+    }
+
+    /// Whether a job has come since Slurm was looked at: nothing is taken then, and it is looked at anew.
+    pub async fn is_overtaken(&self) -> bool {
+        let overtaken = self.recheck.is_overtaken(self.slurm.as_ref()).await;
+        if overtaken {
+            self.wake.call(Call::Urgent, None);
+        }
+        overtaken
     }
 
     /// Takes in an agent whose identity was proved, and opens a line to it.

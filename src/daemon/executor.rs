@@ -63,15 +63,21 @@ async fn work(context: &Context, mut queue: mpsc::Receiver<Sent>) {
             if context.lanes.is_outdated(number, effect.job()) {
                 tracing::debug!(job = %batch.job, "did not do {effect:?}: it is to leave");
             } else if effect.takes_nodes() && !stored {
-                let why = "the store is away: nothing is started";
-                let at = now();
-                context.change(at, |state| state.fleet.effect_failed(batch.job, &effect, why, true, at));
+                put_off(context, batch.job, &effect, "the store is away: nothing is started");
+            } else if effect.takes_nodes() && context.is_overtaken().await {
+                put_off(context, batch.job, &effect, "a job has come since Slurm was looked at");
             } else {
                 carry_out(context, batch.job, &effect).await;
             }
         }
         context.lanes.done(number);
     }
+}
+
+fn put_off(context: &Context, job: JobId, effect: &Effect, why: &str) {
+    tracing::debug!(%job, "put off {effect:?}: {why}");
+    let at = now();
+    context.change(at, |state| state.fleet.effect_failed(job, effect, why, true, at));
 }
 
 /// Stores what changed as soon as it has: agents are told of a new generation then, and do not wait for
@@ -273,6 +279,46 @@ mod tests {
         drop(saving);
         end.await.unwrap();
         assert_eq!(context.store.round_at(at).await.unwrap().map(|r| r.at), Some(at));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_started_when_a_job_has_come_since_the_look() {
+        let slurm = Arc::new(FakeSlurm::new(2, "infill"));
+        let jobs: Vec<JobId> = (1..=2).map(|id| slurm.submit_held(id, 6101, "infill:nodes=1")).collect();
+        let services = Services {
+            slurm: slurm.clone(),
+            store: store().await,
+            identity: Arc::new(FakeIdentity::default()),
+        };
+        let state = State::new(Arc::new(Config::default()), now());
+        let (context, queues) = Context::new(services, state, LeadStanding::Alone, now());
+        let context = Arc::new(context);
+        slurm.snapshot().await.unwrap();
+        slurm.submit_held(9, 6102, "");
+        slurm.edit(|w| w.jobs.last_mut().unwrap().partition = "main".to_owned());
+        let executor = tokio::spawn(run(context.clone(), queues));
+        let launch = |job: usize| {
+            let (job, node) = (jobs[job], NodeName::new("n1"));
+            let effects = vec![Effect::Launch { job, node, limit_mins: 9 }, Effect::Hold { job: jobs[1] }];
+            context.lanes.send(Batch { job, effects });
+        };
+        let until = async |what: &str, done: &dyn Fn(&[Act]) -> bool| {
+            let end = Instant::now() + Duration::from_secs(10);
+            while !done(&slurm.acts()) {
+                assert!(Instant::now() < end, "{what}: {:?}", slurm.acts());
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let holds = |acts: &[Act]| acts.iter().filter(|a| matches!(a, Act::Hold { .. })).count();
+        let launches = |acts: &[Act]| acts.iter().any(|a| matches!(a, Act::Launch { .. }));
+        launch(1);
+        until("what takes no nodes is done all the same", &|acts| holds(acts) == 1).await;
+        assert!(!launches(&slurm.acts()), "{:?}", slurm.acts());
+        // It is looked at once more, and that job is known.
+        slurm.snapshot().await.unwrap();
+        launch(1);
+        until("it is started now", &|acts| launches(acts)).await;
+        executor.abort();
     }
 
     #[tokio::test]

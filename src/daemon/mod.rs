@@ -30,6 +30,7 @@ pub mod orders;
 pub mod passes;
 pub mod privacy;
 pub mod profiles;
+pub mod recheck;
 pub mod rounds;
 pub mod sight;
 pub mod state;

@@ -15,7 +15,7 @@ use super::{books, executor, gauges, profiles};
 use crate::api::{Hidden, RoundView, SCHEMA};
 use crate::clock::now;
 use crate::config::Config;
-use crate::model::{Plan, Snapshot, UnixTime};
+use crate::model::{JobPlan, Plan, Snapshot, UnixTime};
 use crate::plan::Violation;
 use crate::round::{self, Question};
 use crate::slurm::SlurmError;
@@ -54,7 +54,10 @@ async fn one(context: &Context) -> Option<UnixTime> {
     let snapshot = context.slurm.snapshot().await;
     context.wake.dumped(clock, clock.elapsed());
     let looked = match snapshot {
-        Ok(snapshot) => take_in(context, snapshot, read_at).await,
+        Ok(snapshot) => {
+            context.recheck.looked();
+            take_in(context, snapshot, read_at).await
+        }
         Err(e) => {
             slurm_is_away(context, &e);
             None
@@ -199,9 +202,12 @@ async fn solve(config: Arc<Config>, question: Arc<Question>) -> Result<Plan, &'s
 
 /// Sets targets, counts, stores.
 async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
+    view.acting = context.state().acting();
+    if view.acting {
+        set_targets(context, &view.plan).await;
+    }
     {
         let mut state = context.state();
-        view.acting = state.acting();
         view.report.owners = state.owners(&view.report);
         let end = match (trusted, view.acting) {
             (false, _) => RoundEnd::Doubtful,
@@ -209,9 +215,6 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
             (true, false) => RoundEnd::Observed,
         };
         context.metrics.rounds.ended(end);
-        if view.acting {
-            set_targets(context, &mut state, &view.plan);
-        }
         state.fleet.remember_why(&view.report);
         let chronicle = &mut state.chronicle;
         let (delays, spent) = (chronicle.take_started(), chronicle.take_spent());
@@ -232,15 +235,29 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
 }
 
 /// Gives each job its target. Those that give nodes back come first, and are not counted: leaving is never
-/// put off.
-fn set_targets(context: &Context, state: &mut State, plan: &Plan) {
-    let at = plan.at;
+/// put off. Nobody grows into nodes that a job may want that has come since.
+async fn set_targets(context: &Context, plan: &Plan) {
     let most = context.config.daemon.max_actions_a_round as usize;
-    let grows = |j: &&crate::model::JobPlan| {
-        state.fleet.machine(j.job).is_some_and(|m| j.nodes.len() > m.occupied().len())
+    let growing = {
+        let mut state = context.state();
+        let grows =
+            |j: &&JobPlan| state.fleet.machine(j.job).is_some_and(|m| j.nodes.len() > m.occupied().len());
+        let (growing, others): (Vec<_>, Vec<_>) = plan.jobs.iter().partition(grows);
+        set(context, &mut state, plan.at, &others);
+        growing
     };
-    let (growing, others): (Vec<_>, Vec<_>) = plan.jobs.iter().partition(grows);
-    for job in others.into_iter().chain(growing.into_iter().take(most)) {
+    if growing.is_empty() {
+        return;
+    }
+    if context.is_overtaken().await {
+        tracing::debug!("{} jobs do not grow: a job has come since Slurm was looked at", growing.len());
+    } else {
+        set(context, &mut context.state(), plan.at, &growing[..growing.len().min(most)]);
+    }
+}
+
+fn set(context: &Context, state: &mut State, at: UnixTime, jobs: &[&JobPlan]) {
+    for job in jobs {
         let out = state.fleet.set_target(job, state.scene.gaps(), at);
         let errands = state.absorb(out, at);
         context.run_errands(errands);

@@ -16,7 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const UNKNOWN: JobId = JobId(66_999_999);
 
 /// What the suite works on. It cancels `lead` and shrinks `wide`.
-pub struct Stage {
+pub struct Stage<'a> {
     /// A held job of one node in the malleable partition, with a script that runs for minutes.
     pub lead: JobId,
     /// Two idle nodes of that partition.
@@ -27,14 +27,17 @@ pub struct Stage {
     pub wide: Option<JobId>,
     /// The malleable partition.
     pub partition: String,
+    /// Submits one more job to it, or else to another partition.
+    pub submit: &'a dyn Fn(bool),
 }
 
 /// Runs the suite.
 ///
 /// # Errors
 /// The first thing that is not as it must be, in words.
-pub async fn run(api: &dyn SlurmApi, stage: &Stage) -> Result<(), String> {
+pub async fn run(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
     reads(api, stage).await?;
+    tells_of_news(api, stage).await?;
     leaves_foreign_jobs_alone(api, stage).await?;
     launches_and_moves(api, stage).await?;
     if let Some(wide) = stage.wide {
@@ -43,7 +46,7 @@ pub async fn run(api: &dyn SlurmApi, stage: &Stage) -> Result<(), String> {
     ends(api, stage).await
 }
 
-async fn reads(api: &dyn SlurmApi, stage: &Stage) -> Result<(), String> {
+async fn reads(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
     let endpoint = ok(api.endpoint().await)?;
     must(endpoint.available.contains(&endpoint.rest_version), "the version in use is available")?;
     let snapshot = wait("a snapshot that can be trusted", async || {
@@ -69,7 +72,19 @@ async fn reads(api: &dyn SlurmApi, stage: &Stage) -> Result<(), String> {
     permanent(api.set_time_limit(UNKNOWN, 5).await, "a change of an unknown job")
 }
 
-async fn leaves_foreign_jobs_alone(api: &dyn SlurmApi, stage: &Stage) -> Result<(), String> {
+async fn tells_of_news(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
+    ok(api.snapshot().await)?;
+    must(!ok(api.has_news().await)?, "there is no news straight after a snapshot")?;
+    (stage.submit)(true);
+    must(!ok(api.has_news().await)?, "a malleable job is no news")?;
+    (stage.submit)(false);
+    must(ok(api.has_news().await)?, "another job is")?;
+    must(ok(api.has_news().await)?, "it stays so until the next snapshot")?;
+    ok(api.snapshot().await)?;
+    must(!ok(api.has_news().await)?, "then it is known")
+}
+
+async fn leaves_foreign_jobs_alone(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
     let denied = |result| match result {
         Err(SlurmError::Denied { .. }) => Ok(()),
         other => Err(format!("a foreign job was not refused: {other:?}")),
@@ -79,7 +94,7 @@ async fn leaves_foreign_jobs_alone(api: &dyn SlurmApi, stage: &Stage) -> Result<
     denied(api.requeue_hold(stage.foreign).await)
 }
 
-async fn launches_and_moves(api: &dyn SlurmApi, stage: &Stage) -> Result<(), String> {
+async fn launches_and_moves(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
     let Stage { lead, nodes: [first, second], .. } = stage;
     ok(api.launch(*lead, first, 5).await)?;
     let job = until(api, *lead, "running on the first node", |j| runs_on(j, first)).await?;
@@ -115,7 +130,7 @@ async fn shrinks(api: &dyn SlurmApi, wide: JobId) -> Result<(), String> {
     until(api, wide, "shrunk to its batch host", |j| runs_on(j, &host)).await.map(drop)
 }
 
-async fn ends(api: &dyn SlurmApi, stage: &Stage) -> Result<(), String> {
+async fn ends(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
     ok(api.cancel(stage.lead).await)?;
     wait("the end of the cancelled job", async || {
         let job = ok(api.job(stage.lead).await)?;

@@ -1,6 +1,6 @@
 //! Slurm in memory, for unit tests: it does at once what Slurm does in a second, and fails when told to.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,6 +31,8 @@ struct State {
     acts: Vec<Act>,
     failures: VecDeque<SlurmError>,
     privacy: Privacy,
+    /// Jobs that the last snapshot told of.
+    told_of: BTreeSet<JobId>,
 }
 
 /// Slurm in memory.
@@ -210,7 +212,16 @@ impl SlurmApi for FakeSlurm {
     }
 
     async fn snapshot(&self) -> Result<Snapshot, SlurmError> {
-        self.read(|state| state.world.clone())
+        let snapshot = self.read(|state| state.world.clone())?;
+        self.lock().told_of = snapshot.jobs.iter().map(|job| job.id).collect();
+        Ok(snapshot)
+    }
+
+    async fn has_news(&self) -> Result<bool, SlurmError> {
+        self.read(|state| {
+            let is_new = |job: &Job| job.partition != state.partition && !state.told_of.contains(&job.id);
+            state.world.jobs.iter().any(is_new)
+        })
     }
 
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
@@ -308,7 +319,16 @@ mod tests {
             job.nodes = vec![NodeName::new("n3"), NodeName::new("n4")];
         });
         let nodes = [NodeName::new("n1"), NodeName::new("n2")];
-        let stage = Stage { lead, nodes, foreign, wide: Some(wide), partition: "infill".to_owned() };
+        let next = std::cell::Cell::new(10);
+        let submit = |malleable: bool| {
+            let id = slurm.submit_held(next.replace(next.get() + 1), 6101, "");
+            let partition = if malleable { "infill" } else { "main" };
+            slurm.edit(|w| {
+                w.jobs.iter_mut().filter(|j| j.id == id).for_each(|j| j.partition = partition.to_owned())
+            });
+        };
+        let partition = "infill".to_owned();
+        let stage = Stage { lead, nodes, foreign, wide: Some(wide), partition, submit: &submit };
         conformance::run(&slurm, &stage).await.unwrap();
         assert_eq!(slurm.acts().len(), 6, "{:?}", slurm.acts());
     }

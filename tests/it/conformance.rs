@@ -12,7 +12,7 @@ use crate::harness::jobs::clock;
 
 /// A held lead, a running main job on one node, a running job of three nodes in the partition, and two idle
 /// nodes.
-fn stage(site: &Site) -> Stage {
+fn stage<'a>(site: &Site, submit: &'a dyn Fn(bool)) -> Stage<'a> {
     let foreign = site.main_job(600, &["--nodes=1", "--nodelist=n1"]);
     let options = ["-p", "infill", "-J", "wing:1", "--nodes=3", "--nodelist=n2,n3,n4"];
     let wide = site.sbatch("alice", &options, "sleep 600");
@@ -26,7 +26,14 @@ fn stage(site: &Site) -> Stage {
         foreign: JobId(foreign.id),
         wide: Some(JobId(wide)),
         partition: "infill".to_owned(),
+        submit,
     }
+}
+
+/// Submits a job that waits, to the malleable partition or to another.
+fn submit(site: &Site, malleable: bool) {
+    let partition = if malleable { "infill" } else { "main" };
+    site.sbatch("alice", &["-p", partition, "--hold", "--nodes=1"], "sleep 600");
 }
 
 /// `scontrol` of the cluster, for what old versions of REST lack; this process is outside.
@@ -70,7 +77,8 @@ fn over_http(site: &Site, token_file: PathBuf, scontrol: PathBuf) -> RestSlurm {
 #[test]
 fn slurmrestd_over_its_unix_socket() {
     let site = Site::bare();
-    let stage = stage(&site);
+    let submit = |malleable| submit(&site, malleable);
+    let stage = stage(&site, &submit);
     let rest = format!("unix:{}", site.cluster().dir.join("run/host.sock").display());
     let config = SlurmConfig { rest, scontrol: scontrol(&site), ..SlurmConfig::default() };
     let slurm = RestSlurm::new(&config).expect("a client over the socket");
@@ -81,7 +89,8 @@ fn slurmrestd_over_its_unix_socket() {
 fn slurmrestd_over_http_with_tokens() {
     let site = Site::bare();
     site.cluster().control(&["restd-jwt", "start"]);
-    let stage = stage(&site);
+    let submit = |malleable| submit(&site, malleable);
+    let stage = stage(&site, &submit);
     let file = site.cluster().dir.join("run/token");
     std::fs::write(&file, token(&site, 600)).expect("cannot write the token");
     block_on(run(&over_http(&site, file, scontrol(&site)), &stage)).unwrap_or_else(|e| panic!("{e}"));

@@ -32,6 +32,9 @@ impl SlurmApi for Obedient {
     async fn snapshot(&self) -> Result<Snapshot, SlurmError> {
         unreachable!("the executor does not ask for this")
     }
+    async fn has_news(&self) -> Result<bool, SlurmError> {
+        unreachable!("what carries one effect out does not ask for this")
+    }
     async fn privacy(&self) -> Result<Privacy, SlurmError> {
         unreachable!("the executor does not ask for this")
     }

@@ -64,6 +64,9 @@ impl SlurmApi for Counting {
         tokio::time::sleep(DUMP).await;
         self.slurm.snapshot().await
     }
+    async fn has_news(&self) -> Result<bool, SlurmError> {
+        self.slurm.has_news().await
+    }
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
         self.slurm.job(id).await
     }

@@ -68,6 +68,10 @@ impl SlurmApi for PlacesSlurm {
         seated.map_err(|e| SlurmError::Transient { doing: "seating jobs".to_owned(), what: e.to_string() })
     }
 
+    async fn has_news(&self) -> Result<bool, SlurmError> {
+        self.slurm.has_news().await
+    }
+
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
         let Some(job) = self.slurm.job(id).await? else { return Ok(None) };
         self.seats().seated(job).map(Some).ok_or_else(|| SlurmError::Transient {

@@ -10,6 +10,7 @@ mod field;
 mod http;
 mod listing;
 mod mend;
+mod news;
 #[doc(hidden)]
 pub mod offline;
 mod ours;
@@ -25,7 +26,7 @@ mod window;
 mod wire;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 pub(super) use self::token::Claims;
@@ -35,6 +36,7 @@ use self::body::{List, Whole};
 use self::failure::{Failure, Kind};
 use self::http::Http;
 use self::listing::Listed;
+use self::news::{News, Seen};
 use self::ours::Ours;
 use self::plans::Plans;
 use self::reading::{ExitWatch, Pulse, Reading};
@@ -61,6 +63,7 @@ pub struct RestSlurm {
     exits: Mutex<ExitWatch>,
     ours: Arc<Mutex<Ours>>,
     plans: Mutex<Plans>,
+    seen: Mutex<Seen>,
 }
 
 impl RestSlurm {
@@ -86,6 +89,7 @@ impl RestSlurm {
             exits: Mutex::default(),
             ours: Arc::new(Mutex::new(Ours::of(&config.partition))),
             plans: Mutex::default(),
+            seen: Mutex::default(),
         })
     }
 
@@ -132,6 +136,11 @@ impl RestSlurm {
         Ok(Reading { before, nodes, jobs, reservations, after })
     }
 
+    /// Every change of it is a single step: a thread that panicked leaves it whole.
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     fn backfill(&self, pulse: &Pulse) -> Backfill {
         // A panic while the lock was held cannot have left the counters half written.
         let mut exits = self.exits.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -167,7 +176,7 @@ impl SlurmApi for RestSlurm {
             let before = self.pulse().await?;
             // No use in dumping all jobs while their planned starts are being wiped, as long as we may wait.
             if tries == 0 || before.active != Some(true) {
-                let reading = self.reading(before).await?;
+                let reading = self.reading(before.clone()).await?;
                 let backfill = self.backfill(&reading.after);
                 let ours = self.ours.clone();
                 let put_together = move || {
@@ -184,12 +193,35 @@ impl SlurmApi for RestSlurm {
                         .lock()
                         .unwrap_or_else(std::sync::PoisonError::into_inner)
                         .settle(&mut snapshot);
+                    self.seen().looked(&before, snapshot.jobs.last().map(|job| job.id));
                     warn_of_inconsistency(&snapshot);
                     return Ok(snapshot);
                 }
             }
             tokio::time::sleep(READING_DELAY.mul_f64(rand::random_range(0.75..1.25))).await;
         }
+    }
+
+    async fn has_news(&self) -> Result<bool, SlurmError> {
+        let pulse = self.pulse().await?;
+        let then = *self.seen();
+        let come = match then.news(&pulse) {
+            News::None => return Ok(false),
+            News::Much => return Ok(true),
+            News::Jobs(come) => come,
+        };
+        for id in &come {
+            // Agents submit wings.
+            if self.job(*id).await?.is_none_or(|job| job.partition != self.partition) {
+                return Ok(true);
+            }
+        }
+        let mut seen = self.seen();
+        // A snapshot that was taken meanwhile knows better.
+        if *seen == then {
+            seen.looked(&pulse, come.last().copied());
+        }
+        Ok(false)
     }
 
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {

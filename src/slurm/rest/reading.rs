@@ -22,6 +22,8 @@ pub(super) struct Pulse {
     pub now: Option<UnixTime>,
     /// Since when slurmctld counts: its start, or the last reset of its statistics.
     pub counting_since: Option<UnixTime>,
+    /// Jobs that were submitted since then.
+    pub submitted: Option<i64>,
     /// Whether a cycle is under way; `None` if that cannot be read.
     pub active: Option<bool>,
     /// Start of the last cycle.
@@ -44,6 +46,7 @@ impl Pulse {
         Pulse {
             now: time(s.req_time),
             counting_since: time(s.req_time_start),
+            submitted: value(s.jobs_submitted),
             active: value(s.bf_active).map(|n| n != 0),
             last_cycle: time(s.bf_when_last_cycle),
             cycles: value(s.bf_cycle_counter),

@@ -213,6 +213,7 @@ pub(super) struct Diag {
 pub(super) struct Statistics {
     pub req_time: Number,
     pub req_time_start: Number,
+    pub jobs_submitted: Number,
     pub bf_active: Number,
     pub bf_when_last_cycle: Number,
     pub bf_cycle_counter: Number,

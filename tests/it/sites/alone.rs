@@ -18,6 +18,9 @@ const FILLER: &str = "exec srun sleep 600";
 /// Runs the main queue for so long, and says by how much its jobs were late.
 pub fn run(spec: &Spec, secs: f64, seed: u64) -> String {
     let site = Site::bare_on(&spec.slurm());
+    if let Some(words) = spec.accounting() {
+        site.must("root", &words);
+    }
     let mut queue = Queue::new(&site, spec);
     let mut random = StdRng::seed_from_u64(seed);
     let end = clock() + secs;

@@ -1,0 +1,78 @@
+//! Whether somebody has submitted a job since Slurm was looked at: by slurmctld's count of submissions, and the
+//! numbers that it gives to jobs one after the other.
+
+use super::reading::Pulse;
+use crate::model::{JobId, UnixTime};
+
+/// Most new jobs that are looked at one by one. So many wings may well come at a time.
+const MOST_LOOKED_AT: u32 = 4;
+
+/// What slurmctld had counted when it was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Seen {
+    counting_since: Option<UnixTime>,
+    submitted: Option<i64>,
+    /// The highest number of a job that was ever seen.
+    last_job: Option<JobId>,
+}
+
+/// What has come since.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum News {
+    /// Nothing.
+    None,
+    /// These jobs: agents may have submitted them.
+    Jobs(Vec<JobId>),
+    /// More than can be looked at, or nobody can tell.
+    Much,
+}
+
+impl Seen {
+    /// After a look that began with this pulse and told of jobs up to `last`.
+    pub fn looked(&mut self, began: &Pulse, last: Option<JobId>) {
+        let last_job = self.last_job.max(last);
+        *self = Seen { counting_since: began.counting_since, submitted: began.submitted, last_job };
+    }
+
+    /// What this pulse tells. Slurms that do not count submissions tell of none.
+    pub fn news(&self, pulse: &Pulse) -> News {
+        let (Some(then), Some(now)) = (self.submitted, pulse.submitted) else { return News::None };
+        let come = now.checked_sub(then).and_then(|n| u32::try_from(n).ok());
+        match come {
+            _ if self.counting_since != pulse.counting_since => News::Much,
+            Some(0) => News::None,
+            Some(n @ 1..=MOST_LOOKED_AT) => {
+                let last = self.last_job.map_or(0, |job| job.0);
+                News::Jobs((1..=n).map(|i| JobId(last.saturating_add(i))).collect())
+            }
+            _ => News::Much,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pulse(since: i64, submitted: i64) -> Pulse {
+        let mut pulse = Pulse::default();
+        (pulse.counting_since, pulse.submitted) = (Some(UnixTime(since)), Some(submitted));
+        pulse
+    }
+
+    #[test]
+    fn tells_what_has_come_since_the_look() {
+        let mut seen = Seen::default();
+        assert_eq!(seen.news(&pulse(1, 7)), News::None, "there was no look");
+        seen.looked(&pulse(1, 7), Some(JobId(40)));
+        assert_eq!(seen.news(&pulse(1, 7)), News::None);
+        assert_eq!(seen.news(&pulse(1, 9)), News::Jobs(vec![JobId(41), JobId(42)]));
+        assert_eq!(seen.news(&pulse(1, 12)), News::Much);
+        assert_eq!(seen.news(&pulse(1, 6)), News::Much, "a count never shrinks");
+        assert_eq!(seen.news(&pulse(2, 0)), News::Much, "slurmctld has begun to count anew");
+        assert_eq!(seen.news(&Pulse::default()), News::None, "it does not count");
+        // The newest job may have been forgotten by now.
+        seen.looked(&pulse(1, 9), Some(JobId(39)));
+        assert_eq!(seen.news(&pulse(1, 10)), News::Jobs(vec![JobId(41)]));
+    }
+}
