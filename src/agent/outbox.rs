@@ -2,11 +2,22 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::api::MAX_EVENTS;
 use crate::model::AgentEvent;
+
+/// Last reports of a worker whose node is wanted: a main job waits for us.
+const LEAVE_FLUSH: Duration = Duration::from_millis(200);
+
+/// The same where the daemon is known to be away.
+const AWAY_FLUSH: Duration = Duration::from_millis(50);
+
+/// Last reports of a worker that has time.
+const FINISH_FLUSH: Duration = Duration::from_secs(5);
 
 /// Events in order, the oldest first.
 #[derive(Default)]
@@ -24,6 +35,7 @@ pub struct Outbox {
 struct State {
     waiting: VecDeque<AgentEvent>,
     in_flight: Vec<AgentEvent>,
+    delivered_at: Option<Instant>,
 }
 
 impl Outbox {
@@ -67,8 +79,23 @@ impl Outbox {
     pub fn delivered(&self) {
         let mut state = self.state();
         state.in_flight.clear();
+        state.delivered_at = Some(Instant::now());
         if state.waiting.is_empty() {
             self.empty.notify_waiters();
+        }
+    }
+
+    /// How long a worker that ends waits for the last of them to arrive; `told`: when it was told to leave, if it
+    /// was. A daemon that has taken nothing since then had the time in which the command saved, and a main job
+    /// waits for us.
+    pub fn patience(&self, told: Option<Instant>, is_away: bool, now: Instant) -> Duration {
+        let answers = |told| self.state().delivered_at.is_some_and(|at| at >= told);
+        match told {
+            None if is_away => LEAVE_FLUSH,
+            None => FINISH_FLUSH,
+            Some(told) if answers(told) => LEAVE_FLUSH,
+            Some(told) if is_away => AWAY_FLUSH.saturating_sub(now - told),
+            Some(told) => LEAVE_FLUSH.saturating_sub(now - told),
         }
     }
 
@@ -152,6 +179,38 @@ mod tests {
         let sum =
             AgentEvent::Progress { generation: 1, samples: 5.0, secs: 2.0, step, loss, total: None, opening };
         assert_eq!(outbox.take().await, [AgentEvent::Started { generation: 1 }, sum, AgentEvent::Leaving]);
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_takes_nothing_is_not_waited_for() {
+        let outbox = Outbox::default();
+        let deliver = async || {
+            outbox.push(AgentEvent::Leaving);
+            outbox.take().await;
+            outbox.delivered();
+        };
+        deliver().await;
+        let told = Instant::now() + Duration::from_millis(1);
+        let waits = |told: bool, ms| {
+            let now = Instant::now() + Duration::from_secs(1) + Duration::from_millis(ms);
+            let told = told.then(|| now - Duration::from_millis(ms));
+            [false, true].map(|is_away| outbox.patience(told, is_away, now))
+        };
+        let ms = Duration::from_millis;
+        assert_eq!(waits(false, 0), [FINISH_FLUSH, LEAVE_FLUSH]);
+        assert_eq!(waits(true, 0), [LEAVE_FLUSH, AWAY_FLUSH]);
+        assert_eq!(waits(true, 120), [ms(80), ms(0)], "it may be slow");
+        assert_eq!(waits(true, 300), [ms(0), ms(0)]);
+        while Instant::now() < told {
+            tokio::time::sleep(ms(1)).await;
+        }
+        deliver().await;
+        let late = told + ms(900);
+        assert_eq!(
+            [false, true].map(|a| outbox.patience(Some(told), a, late)),
+            [LEAVE_FLUSH; 2],
+            "it answers"
+        );
     }
 
     #[tokio::test]

@@ -43,12 +43,6 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Slurm may signal the command and us in either order: a command that ends by itself may have been told to.
 const SIGNAL_SETTLE: Duration = Duration::from_millis(50);
 
-/// Last reports of a worker whose node is wanted: a main job waits for us.
-const LEAVE_FLUSH: Duration = Duration::from_millis(200);
-
-/// Last reports of a worker that has time.
-const FINISH_FLUSH: Duration = Duration::from_secs(5);
-
 /// News that wait for the worker: its loops bring more only once these were heard.
 const QUEUE: usize = 4;
 
@@ -128,6 +122,8 @@ pub struct Worker {
     /// What is special of a command that stays alive over changes.
     alive: Alive,
     leaving: Leaving,
+    /// Since when.
+    leaving_since: Option<Instant>,
     exit: Option<i32>,
 }
 
@@ -176,6 +172,7 @@ impl Worker {
             absence,
             alive: Alive::default(),
             leaving: Leaving::No,
+            leaving_since: None,
             exit: None,
         })
     }
@@ -210,9 +207,9 @@ impl Worker {
             }
         };
         let left = self.leaving != Leaving::No;
-        let hopeless = self.link.away() > Duration::ZERO;
-        let wait = if left || hopeless { LEAVE_FLUSH } else { FINISH_FLUSH };
-        if timeout(wait, self.outbox.emptied()).await.is_err() {
+        let is_away = self.link.away() > Duration::ZERO;
+        let patience = self.outbox.patience(self.leaving_since, is_away, Instant::now());
+        if timeout(patience, self.outbox.emptied()).await.is_err() {
             tracing::warn!("left before the daemon had all reports");
         }
         self.tasks.shutdown().await;
@@ -274,6 +271,7 @@ impl Worker {
     /// Begins to leave; the command may take `grace` to save.
     fn leave(&mut self, leaving: Leaving, grace: Duration) {
         self.leaving = leaving;
+        self.leaving_since.get_or_insert_with(Instant::now);
         self.outbox.push(AgentEvent::Leaving);
         if self.may_part() {
             self.leave_alive(grace);
