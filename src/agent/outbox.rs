@@ -1,4 +1,4 @@
-//! Events that wait for the daemon. Nothing that matters is dropped, however long it is away.
+//! Events that wait for the daemon. Nothing that matters is dropped, however long it is away, before the worker ends.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,8 @@ use crate::model::AgentEvent;
 /// Last reports of a worker whose node is wanted: a main job waits for us.
 const LEAVE_FLUSH: Duration = Duration::from_millis(200);
 
-/// The same where the daemon is known to be away.
-const AWAY_FLUSH: Duration = Duration::from_millis(50);
+/// The same where the daemon hardly answers.
+const SHORT_FLUSH: Duration = Duration::from_millis(50);
 
 /// Last reports of a worker that has time.
 const FINISH_FLUSH: Duration = Duration::from_secs(5);
@@ -94,8 +94,9 @@ impl Outbox {
             None if is_away => LEAVE_FLUSH,
             None => FINISH_FLUSH,
             Some(told) if answers(told) => LEAVE_FLUSH,
-            Some(told) if is_away => AWAY_FLUSH.saturating_sub(now - told),
-            Some(told) => LEAVE_FLUSH.saturating_sub(now - told),
+            Some(told) if is_away => SHORT_FLUSH.saturating_sub(now - told),
+            // It may be back since the last report failed.
+            Some(told) => LEAVE_FLUSH.saturating_sub(now - told).max(SHORT_FLUSH),
         }
     }
 
@@ -198,9 +199,9 @@ mod tests {
         };
         let ms = Duration::from_millis;
         assert_eq!(waits(false, 0), [FINISH_FLUSH, LEAVE_FLUSH]);
-        assert_eq!(waits(true, 0), [LEAVE_FLUSH, AWAY_FLUSH]);
+        assert_eq!(waits(true, 0), [LEAVE_FLUSH, SHORT_FLUSH]);
         assert_eq!(waits(true, 120), [ms(80), ms(0)], "it may be slow");
-        assert_eq!(waits(true, 300), [ms(0), ms(0)]);
+        assert_eq!(waits(true, 300), [SHORT_FLUSH, ms(0)]);
         while Instant::now() < told {
             tokio::time::sleep(ms(1)).await;
         }

@@ -158,7 +158,7 @@ impl Context {
     pub async fn is_overtaken(&self) -> bool {
         let overtaken = self.recheck.is_overtaken(self.slurm.as_ref()).await;
         if overtaken {
-            self.wake.call(Call::Urgent, None);
+            self.wake.call(Call::Ordinary, None);
         }
         overtaken
     }

@@ -59,25 +59,24 @@ async fn work(context: &Context, mut queue: mpsc::Receiver<Sent>) {
     while let Some(Sent { number, batch }) = queue.recv().await {
         let stored = save(context).await;
         for effect in batch.effects {
+            // Before the hand is taken: whoever gives the same job back waits for that.
+            let overtaken = stored && effect.takes_nodes() && context.is_overtaken().await;
             let _hand = context.lanes.take(effect.job()).await;
+            let at = now();
             if context.lanes.is_outdated(number, effect.job()) {
                 tracing::debug!(job = %batch.job, "did not do {effect:?}: it is to leave");
+            } else if overtaken {
+                tracing::debug!(job = %batch.job, "did not do {effect:?}: a job has come since the look at Slurm");
+                context.change(at, |state| state.fleet.effect_outdated(batch.job, &effect, at));
             } else if effect.takes_nodes() && !stored {
-                put_off(context, batch.job, &effect, "the store is away: nothing is started");
-            } else if effect.takes_nodes() && context.is_overtaken().await {
-                put_off(context, batch.job, &effect, "a job has come since Slurm was looked at");
+                let why = "the store is away: nothing is started";
+                context.change(at, |state| state.fleet.effect_failed(batch.job, &effect, why, true, at));
             } else {
                 carry_out(context, batch.job, &effect).await;
             }
         }
         context.lanes.done(number);
     }
-}
-
-fn put_off(context: &Context, job: JobId, effect: &Effect, why: &str) {
-    tracing::debug!(%job, "put off {effect:?}: {why}");
-    let at = now();
-    context.change(at, |state| state.fleet.effect_failed(job, effect, why, true, at));
 }
 
 /// Stores what changed as soon as it has: agents are told of a new generation then, and do not wait for
@@ -283,8 +282,8 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_started_when_a_job_has_come_since_the_look() {
-        let slurm = Arc::new(FakeSlurm::new(2, "infill"));
-        let jobs: Vec<JobId> = (1..=2).map(|id| slurm.submit_held(id, 6101, "infill:nodes=1")).collect();
+        let slurm = Arc::new(FakeSlurm::new(1, "infill"));
+        let job = slurm.submit_held(1, 6101, "infill:nodes=1");
         let services = Services {
             slurm: slurm.clone(),
             store: store().await,
@@ -297,9 +296,9 @@ mod tests {
         slurm.submit_held(9, 6102, "");
         slurm.edit(|w| w.jobs.last_mut().unwrap().partition = "main".to_owned());
         let executor = tokio::spawn(run(context.clone(), queues));
-        let launch = |job: usize| {
-            let (job, node) = (jobs[job], NodeName::new("n1"));
-            let effects = vec![Effect::Launch { job, node, limit_mins: 9 }, Effect::Hold { job: jobs[1] }];
+        let send = || {
+            let node = NodeName::new("n1");
+            let effects = vec![Effect::Launch { job, node, limit_mins: 9 }, Effect::Hold { job }];
             context.lanes.send(Batch { job, effects });
         };
         let until = async |what: &str, done: &dyn Fn(&[Act]) -> bool| {
@@ -311,12 +310,13 @@ mod tests {
         };
         let holds = |acts: &[Act]| acts.iter().filter(|a| matches!(a, Act::Hold { .. })).count();
         let launches = |acts: &[Act]| acts.iter().any(|a| matches!(a, Act::Launch { .. }));
-        launch(1);
+        send();
         until("what takes no nodes is done all the same", &|acts| holds(acts) == 1).await;
         assert!(!launches(&slurm.acts()), "{:?}", slurm.acts());
         // It is looked at once more, and that job is known.
         slurm.snapshot().await.unwrap();
-        launch(1);
+        context.recheck.looked();
+        send();
         until("it is started now", &|acts| launches(acts)).await;
         executor.abort();
     }

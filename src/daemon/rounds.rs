@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
+use super::fleet::Fleet;
 use super::health::{Problem, Topic};
 use super::metrics::RoundEnd;
 use super::notices::Happened;
@@ -15,7 +16,7 @@ use super::{books, executor, gauges, profiles};
 use crate::api::{Hidden, RoundView, SCHEMA};
 use crate::clock::now;
 use crate::config::Config;
-use crate::model::{JobPlan, Plan, Snapshot, UnixTime};
+use crate::model::{JobPlan, NodeName, Plan, Snapshot, UnixTime};
 use crate::plan::Violation;
 use crate::round::{self, Question};
 use crate::slurm::SlurmError;
@@ -54,10 +55,7 @@ async fn one(context: &Context) -> Option<UnixTime> {
     let snapshot = context.slurm.snapshot().await;
     context.wake.dumped(clock, clock.elapsed());
     let looked = match snapshot {
-        Ok(snapshot) => {
-            context.recheck.looked();
-            take_in(context, snapshot, read_at).await
-        }
+        Ok(snapshot) => take_in(context, snapshot, read_at).await,
         Err(e) => {
             slurm_is_away(context, &e);
             None
@@ -117,6 +115,7 @@ async fn take_in(context: &Context, mut snapshot: Snapshot, read_at: UnixTime) -
         return None;
     }
     state.health.clear(Topic::Snapshot);
+    context.recheck.looked();
     // Whoever is to leave must not wait for the rest.
     let errands = state.see(&snapshot, read_at, now());
     context.run_errands(errands);
@@ -234,15 +233,14 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
     }
 }
 
-/// Gives each job its target. Those that give nodes back come first, and are not counted: leaving is never
-/// put off. Nobody grows into nodes that a job may want that has come since.
+/// Gives each job its target. Those that give nodes back come first, and are neither counted nor put off,
+/// whatever they take instead. Nobody only takes nodes that a job may want that has come since the look.
 async fn set_targets(context: &Context, plan: &Plan) {
     let most = context.config.daemon.max_actions_a_round as usize;
     let growing = {
         let mut state = context.state();
-        let grows =
-            |j: &&JobPlan| state.fleet.machine(j.job).is_some_and(|m| j.nodes.len() > m.occupied().len());
-        let (growing, others): (Vec<_>, Vec<_>) = plan.jobs.iter().partition(grows);
+        let (growing, others): (Vec<_>, Vec<_>) =
+            plan.jobs.iter().partition(|job| only_takes(&state.fleet, job));
         set(context, &mut state, plan.at, &others);
         growing
     };
@@ -250,10 +248,18 @@ async fn set_targets(context: &Context, plan: &Plan) {
         return;
     }
     if context.is_overtaken().await {
-        tracing::debug!("{} jobs do not grow: a job has come since Slurm was looked at", growing.len());
+        tracing::debug!("{} jobs do not grow: a job has come since the look at Slurm", growing.len());
     } else {
         set(context, &mut context.state(), plan.at, &growing[..growing.len().min(most)]);
     }
+}
+
+/// Whether this plan of a job leaves it all that it has, and gives it more.
+fn only_takes(fleet: &Fleet, plan: &JobPlan) -> bool {
+    let Some(machine) = fleet.machine(plan.job) else { return false };
+    let has = machine.occupied();
+    let gets = |node: &NodeName| plan.nodes.iter().any(|p| p.node == *node);
+    has.len() < plan.nodes.len() && has.keys().all(gets)
 }
 
 fn set(context: &Context, state: &mut State, at: UnixTime, jobs: &[&JobPlan]) {

@@ -160,8 +160,9 @@ impl Machine {
                 let lease = self.placement(&away.place).map_or(LEASE_SECS, |p| p.lease_until.secs_since(now));
                 let limit_mins = self.within_limit(start_limit_mins(lease));
                 let node = away.place.clone();
-                self.attempt(Effect::Launch { job: self.job, node, limit_mins }, now, out);
-                self.generation.away = Some(Away { stage: Stage::Released, since: now, ..away });
+                if self.attempt(Effect::Launch { job: self.job, node, limit_mins }, now, out) {
+                    self.generation.away = Some(Away { stage: Stage::Released, since: now, ..away });
+                }
             }
             Stage::Leaving | Stage::Waiting | Stage::Released => {}
         }

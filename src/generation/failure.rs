@@ -23,14 +23,14 @@ impl Machine {
             (Effect::Launch { node, .. }, Phase::Launching { node: aim, next }) if node == aim => {
                 let next = next.clone();
                 if passing {
-                    self.tries
-                        .insert((effect.kind(), effect.job()), now.plus_secs(RELAUNCH_SECS - RETRY_SECS));
+                    self.again_soon(effect, now);
                 } else {
                     self.start_failed(node, why, settings, now, out);
                 }
                 self.queue(next, now);
             }
             (Effect::Launch { .. }, Phase::Running { .. } | Phase::Regrouping { .. }) => {
+                self.again_soon(effect, now);
                 self.not_released(now)
             }
             // The answer was lost, the launch was not: the job has moved on since.
@@ -46,6 +46,27 @@ impl Machine {
             (Effect::ShrinkWing { keep, .. }, _) => keep.iter().for_each(|n| self.untarget(n)),
             _ => {}
         }
+    }
+
+    /// Takes in that an effect was not carried out, because the plan that it came from is out of date. The next
+    /// plan says what is to be done.
+    pub fn effect_outdated(&mut self, effect: &Effect, now: UnixTime) {
+        self.again_soon(effect, now);
+        match (effect, &self.phase) {
+            (Effect::Launch { node, .. }, Phase::Launching { node: aim, next }) if node == aim => {
+                let next = next.clone();
+                self.target = None;
+                self.queue(next, now);
+            }
+            (Effect::Launch { .. }, Phase::Running { .. } | Phase::Regrouping { .. }) => {
+                self.not_released(now)
+            }
+            _ => {}
+        }
+    }
+
+    fn again_soon(&mut self, effect: &Effect, now: UnixTime) {
+        self.tries.insert((effect.kind(), effect.job()), now.plus_secs(RELAUNCH_SECS - RETRY_SECS));
     }
 
     fn start_failed(

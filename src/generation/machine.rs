@@ -243,10 +243,11 @@ impl Machine {
         self.enter(Phase::Requeueing { next: Next { lost: false, ..next } }, now);
     }
 
-    /// Emits `effect` unless the same was tried a moment ago. A lead of the main queue is never touched.
-    pub(super) fn attempt(&mut self, effect: Effect, now: UnixTime, out: &mut Outcome) {
+    /// Emits `effect` unless the same was tried a moment ago; says whether it did. A lead of the main queue is
+    /// never touched.
+    pub(super) fn attempt(&mut self, effect: Effect, now: UnixTime, out: &mut Outcome) -> bool {
         if self.is_extension() && effect.job() == self.job {
-            return;
+            return false;
         }
         self.tries.retain(|_, t| now.secs_since(*t) < RETRY_SECS);
         if let std::collections::btree_map::Entry::Vacant(free) =
@@ -254,7 +255,9 @@ impl Machine {
         {
             free.insert(now);
             out.effects.push(effect);
+            return true;
         }
+        false
     }
 
     /// Forgets that the planner wanted this node: it was lost since. Not where a wing makes room for the

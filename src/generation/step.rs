@@ -49,7 +49,9 @@ impl Machine {
             Phase::Regrouping { members, regroup, next } => {
                 self.step_regrouping(members, regroup, next, now, out);
             }
-            Phase::Requeueing { .. } => self.attempt(Effect::RequeueHold { job: self.job }, now, out),
+            Phase::Requeueing { .. } => {
+                self.attempt(Effect::RequeueHold { job: self.job }, now, out);
+            }
             Phase::Ending { .. } | Phase::Ended => {}
         }
     }
@@ -68,8 +70,11 @@ impl Machine {
             return;
         }
         let limit_mins = self.within_limit(start_limit_mins(first.lease_until.secs_since(now)));
-        self.attempt(Effect::Launch { job: self.job, node: first.node.clone(), limit_mins }, now, out);
-        self.enter(Phase::Launching { node: first.node, next: next.clone() }, now);
+        let launch = Effect::Launch { job: self.job, node: first.node.clone(), limit_mins };
+        // One that has just failed is asked for again in a moment, from here.
+        if self.attempt(launch, now, out) {
+            self.enter(Phase::Launching { node: first.node, next: next.clone() }, now);
+        }
     }
 
     /// A lead on its way (or whose script has not come to `infill run` yet) is called back if its node is not

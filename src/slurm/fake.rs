@@ -31,8 +31,8 @@ struct State {
     acts: Vec<Act>,
     failures: VecDeque<SlurmError>,
     privacy: Privacy,
-    /// Jobs that the last snapshot told of.
-    told_of: BTreeSet<JobId>,
+    /// Jobs that the last snapshot told of, if there was one.
+    told_of: Option<BTreeSet<JobId>>,
 }
 
 /// Slurm in memory.
@@ -213,13 +213,14 @@ impl SlurmApi for FakeSlurm {
 
     async fn snapshot(&self) -> Result<Snapshot, SlurmError> {
         let snapshot = self.read(|state| state.world.clone())?;
-        self.lock().told_of = snapshot.jobs.iter().map(|job| job.id).collect();
+        self.lock().told_of = Some(snapshot.jobs.iter().map(|job| job.id).collect());
         Ok(snapshot)
     }
 
     async fn has_news(&self) -> Result<bool, SlurmError> {
         self.read(|state| {
-            let is_new = |job: &Job| job.partition != state.partition && !state.told_of.contains(&job.id);
+            let Some(told_of) = &state.told_of else { return false };
+            let is_new = |job: &Job| job.partition != state.partition && !told_of.contains(&job.id);
             state.world.jobs.iter().any(is_new)
         })
     }

@@ -207,6 +207,14 @@ impl Fleet {
         self.turn(job, outcome, now)
     }
 
+    /// Takes in that an effect was not carried out, because the plan that it came from is out of date.
+    pub fn effect_outdated(&mut self, job: JobId, effect: &Effect, now: UnixTime) -> Output {
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.machine.effect_outdated(effect, now);
+        }
+        self.turn(job, Outcome::default(), now)
+    }
+
     /// Steps one machine as far as it goes, and says what follows from that and from what it was just told.
     pub(super) fn turn(&mut self, job: JobId, mut outcome: Outcome, now: UnixTime) -> Output {
         let mut out = Output::default();

@@ -1,13 +1,13 @@
 //! A daemon that was away, and a Slurm that does otherwise.
 
-use crate::generation::effect::{Effect, Outcome};
+use crate::generation::effect::Effect;
 use crate::generation::hello::{Arrival, MAX_GENERATION};
 use crate::generation::machine::Machine;
 use crate::generation::phase::Phase;
 use crate::generation::sight::Sight;
 use crate::model::{Exit, JobId, MalleableState, Standing};
 
-use super::rig::{LEAD, job, n, rig, running, settings};
+use super::rig::{LEAD, Rig, job, n, rig, running, settings};
 
 #[test]
 fn a_daemon_restarted_while_a_lead_is_requeued_does_not_plan_to_keep_its_node() {
@@ -116,14 +116,29 @@ fn a_launch_that_slurm_cannot_take_just_then_is_tried_again_and_nobody_is_blamed
     let mut r = rig("1-8");
     r.target(&[1]);
     let launch = r.effects[0].clone();
+    let launches = |r: &Rig| r.effects.iter().filter(|e| e.takes_nodes()).count();
     for passing in [true, false] {
-        let mut out = Outcome::default();
-        r.m.effect_failed(&launch, "no", passing, &settings(), r.now, &mut out);
-        assert_eq!((r.m.state(), out.strikes.len()), (MalleableState::Queued, 0));
+        r.with(|m, now, out| {
+            m.effect_failed(&launch, "no", passing, &settings(), now, out);
+            assert!(out.strikes.is_empty());
+        });
+        assert_eq!(r.m.state(), MalleableState::Queued);
         assert_eq!(r.m.backoff.start_after.is_some(), !passing);
-        r.now = r.now + 2;
-        r.target(&[1]);
-        let launches = r.effects.iter().filter(|e| **e == launch).count();
-        assert_eq!(launches, 2, "the second launch comes after the passing failure only");
+        assert_eq!(launches(&r), if passing { 1 } else { 2 }, "not at once");
+        r.pass(2);
+        assert_eq!(launches(&r), 2, "the second launch comes after the passing failure only");
     }
+}
+
+#[test]
+fn a_launch_whose_plan_is_out_of_date_waits_for_the_next_plan() {
+    let mut r = rig("1-8");
+    r.target(&[1]);
+    let launch = r.effects[0].clone();
+    r.with(|m, now, _| m.effect_outdated(&launch, now));
+    assert_eq!(r.m.state(), MalleableState::Queued);
+    r.pass(2);
+    assert_eq!((r.m.state(), r.effects.len()), (MalleableState::Queued, 1));
+    r.target(&[2]);
+    assert!(matches!(&r.effects[1..], [Effect::Launch { node, .. }] if *node == n(2)), "{:?}", r.effects);
 }

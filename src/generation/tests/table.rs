@@ -289,7 +289,7 @@ fn every_input_in_every_phase() {
     target: shrunk         launching .         .         rescaling regrouping* .          rescaling    .         .        .        .        .
     target: moved          launching parking   parking   rescaling rescaling   .          regrouping*  .         .        .        .        .
     target: nothing        .         parking   parking   rescaling rescaling   .          rescaling    .         .        .        .        .
-    launch failed, passing .         .         .         .         .           .          .            .         .        .        .        .
+    launch failed, passing .         queued    .         .         .           .          .            .         .        .        .        .
     launch failed          .         queued    .         .         .           .          .            .         .        .        .        .
     requeue failed         .         .         .         .         .           .          .            .         .        starting .        .
     a minute's silence     .         .         parking   .         .           parking    .            parking   parking  .        .        .

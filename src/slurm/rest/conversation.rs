@@ -224,3 +224,40 @@ async fn a_snapshot_waits_for_backfill_but_not_for_ever() {
     assert_eq!(snapshot.doubts, [Doubt::BackfillActive]);
     assert_eq!(always.heard().iter().filter(|h| h.contains("/jobs/")).count(), 1);
 }
+
+#[tokio::test]
+async fn news_are_jobs_of_others_that_no_snapshot_has_told_of() {
+    let submitted = Arc::new(Mutex::new(40));
+    let count = submitted.clone();
+    let row = |id: u32, partition: &str| json!({ "job_id": id, "job_state": ["PENDING"], "partition": partition, "user_id": 1, "user_name": "u" });
+    let served = serve(SlurmConfig::default(), move |asked, _| match asked.rsplit_once("v0.0.45") {
+        Some((_, "/diag/")) => ok(json!({ "statistics": {
+            "req_time": 1000, "req_time_start": 1, "bf_active": false, "bf_when_last_cycle": 900,
+            "bf_cycle_counter": 1, "bf_exit": { "end_job_queue": 1 }, "jobs_submitted": *count.lock().unwrap(),
+        } })),
+        Some((_, "/nodes/")) => ok(json!({ "nodes": [{ "name": "n1", "state": ["IDLE"], "cpus": 2 }] })),
+        Some((_, "/jobs/")) => ok(json!({ "jobs": [row(7, "main")], "last_backfill": 900 })),
+        Some((_, "/job/8")) => ok(json!({ "jobs": [row(8, "infill")] })),
+        Some((_, "/job/9")) => ok(json!({ "jobs": [row(9, "main")] })),
+        Some((_, "/reservations/")) => ok(json!({ "reservations": [] })),
+        _ => fine(),
+    })
+    .await;
+    assert!(!served.slurm.has_news().await.unwrap(), "there was no snapshot");
+    served.slurm.snapshot().await.unwrap();
+    served.heard();
+    let once: &[&str] = &["diag/"];
+    for (come, news, asked) in [
+        (0, false, once),
+        (1, false, &["diag/", "job/8"]),
+        (0, false, once),
+        (1, true, &["diag/", "job/9"]),
+        (9, true, once),
+    ] {
+        *submitted.lock().unwrap() += come;
+        assert_eq!(served.slurm.has_news().await.unwrap(), news, "{come}");
+        let heard = served.heard();
+        let heard: Vec<&str> = heard.iter().filter_map(|h| Some(h.split_once("v0.0.45/")?.1)).collect();
+        assert_eq!(heard, asked, "{come}");
+    }
+}

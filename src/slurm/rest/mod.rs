@@ -177,7 +177,7 @@ impl SlurmApi for RestSlurm {
             // No use in dumping all jobs while their planned starts are being wiped, as long as we may wait.
             if tries == 0 || before.active != Some(true) {
                 let reading = self.reading(before.clone()).await?;
-                let backfill = self.backfill(&reading.after);
+                let (backfill, after) = (self.backfill(&reading.after), reading.after.clone());
                 let ours = self.ours.clone();
                 let put_together = move || {
                     // A panic while the lock was held left the jobs of one reading or the other.
@@ -193,7 +193,7 @@ impl SlurmApi for RestSlurm {
                         .lock()
                         .unwrap_or_else(std::sync::PoisonError::into_inner)
                         .settle(&mut snapshot);
-                    self.seen().looked(&before, snapshot.jobs.last().map(|job| job.id));
+                    self.seen().looked(&before, &after, snapshot.jobs.last().map(|job| job.id));
                     warn_of_inconsistency(&snapshot);
                     return Ok(snapshot);
                 }
@@ -219,7 +219,7 @@ impl SlurmApi for RestSlurm {
         let mut seen = self.seen();
         // A snapshot that was taken meanwhile knows better.
         if *seen == then {
-            seen.looked(&pulse, come.last().copied());
+            seen.looked(&pulse, &pulse, come.last().copied());
         }
         Ok(false)
     }

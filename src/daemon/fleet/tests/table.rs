@@ -326,7 +326,7 @@ fn every_input_in_every_phase() {
     target: moved          Law      Paw      Paw      Cwit     Cwit     .        Gwgit    .        .        .t       .        .e
     target: nothing        .        Paw      Paw      Cwit     Cwit     .        Cwit     .        .        .        .        .e
     launched               .        .w       .        .        .        .        .w       .        .        .        .        .e
-    launch failed, passing .        .        .        .        .        .        .        .        .        .        .        .e
+    launch failed, passing .        Qw       .        .        .        .        .        .        .        .        .        .e
     launch failed          .        Qw       .        .        .        .        .        .        .        .        .        .e
     requeued               .        .        .        .        .        .        .        .        .        .        .        .
     requeue failed         .        .        .        .        .        .        .        .        .        Swt      .        .e
