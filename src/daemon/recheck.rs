@@ -15,34 +15,46 @@ use crate::slurm::SlurmApi;
 /// Most looks in a row after which nothing is taken.
 const MOST_PUT_OFF: u32 = 3;
 
-/// Orders are not put off for longer, counted from the first look that was overtaken.
+/// Nor from a look that comes so long after the first of them.
 const LONGEST_PUT_OFF: Duration = Duration::from_secs(5);
 
-/// What has become of the last looks at which orders were to follow: pure.
+/// After so many looks in a row from which no order was to follow, those before are forgotten.
+const MOST_UNASKED: u32 = 3;
+
+/// What has become of the last looks: pure.
 #[derive(Clone, Copy, Debug, Default)]
 struct Patience {
-    /// Whether the last look was overtaken.
+    /// Grows from look to look.
+    look: u64,
+    /// Whether orders that take nodes were to follow from the last one.
+    asked: bool,
+    /// Whether it was overtaken.
     overtaken: bool,
-    /// Whether orders that take nodes follow from it whatever has come since.
+    /// Whether they do follow from it, whatever has come since.
     is_over: bool,
-    /// Looks in a row before it that were overtaken.
+    /// Looks before it that were overtaken, with none between them that was not.
     in_a_row: u32,
-    /// Since when.
+    /// Looks in a row before it that nothing was to follow from.
+    unasked: u32,
+    /// When the first of those in a row was overtaken.
     since: Option<Instant>,
 }
 
 impl Patience {
-    /// A look that no order was to follow from counts neither way.
     fn looked(&mut self) {
-        if self.is_over {
-            *self = Patience::default();
-        } else if self.overtaken {
-            (self.overtaken, self.in_a_row) = (false, self.in_a_row + 1);
+        let look = self.look + 1;
+        let unasked = if self.asked { 0 } else { self.unasked + 1 };
+        if self.is_over || unasked >= MOST_UNASKED {
+            *self = Patience { look, ..Patience::default() };
+            return;
         }
+        self.in_a_row += u32::from(self.overtaken);
+        *self = Patience { look, asked: false, overtaken: false, unasked, ..*self };
     }
 
     /// An order that takes nodes is to be given. Whether it is put off, if that is known without asking Slurm.
     fn asked(&mut self, now: Instant) -> Option<bool> {
+        self.asked = true;
         if self.overtaken {
             return Some(true);
         }
@@ -51,8 +63,11 @@ impl Patience {
         self.is_over.then_some(false)
     }
 
-    /// What Slurm says.
-    fn heard(&mut self, news: bool, now: Instant) {
+    /// What Slurm says to who asked after this look.
+    fn heard(&mut self, look: u64, news: bool, now: Instant) {
+        if look != self.look || self.overtaken {
+            return;
+        }
         match news {
             true => (self.overtaken, self.since) = (true, self.since.or(Some(now))),
             false => (self.in_a_row, self.since) = (0, None),
@@ -79,14 +94,18 @@ impl Recheck {
 
     /// Whether a job has come since, so that nothing may be taken. Where Slurm does not answer, one may have.
     pub async fn is_overtaken(&self, slurm: &dyn SlurmApi) -> bool {
-        if let Some(known) = self.patience().asked(Instant::now()) {
-            return known;
-        }
+        let look = {
+            let mut patience = self.patience();
+            if let Some(known) = patience.asked(Instant::now()) {
+                return known;
+            }
+            patience.look
+        };
         let news = slurm.has_news().await.unwrap_or_else(|e| {
             tracing::debug!("cannot tell whether a job has come: {e}");
             true
         });
-        self.patience().heard(news, Instant::now());
+        self.patience().heard(look, news, Instant::now());
         news
     }
 }
@@ -106,7 +125,7 @@ mod tests {
             patience.looked();
             let Some(news) = *come else { continue };
             let answer = patience.asked(now).unwrap_or_else(|| {
-                patience.heard(news, now);
+                patience.heard(patience.look, news, now);
                 news
             });
             // Several orders may follow from one look.
@@ -134,6 +153,21 @@ mod tests {
             "nor are they put off for long"
         );
         assert_eq!(put_off(&[(0, come), (3, none), (6, come), (8, come)]), [true, false, true, true]);
+        let long_ago = [(0, come), (1, None), (2, None), (3, None), (600, come), (601, come)];
+        assert_eq!(put_off(&long_ago), [true, true, true], "what was long ago is forgotten");
+    }
+
+    #[test]
+    fn an_answer_belongs_to_its_look() {
+        let (now, mut patience) = (Instant::now(), Patience::default());
+        patience.asked(now);
+        let look = patience.look;
+        patience.looked();
+        patience.heard(look, true, now);
+        assert_eq!(patience.asked(now), None, "the new look knows of it");
+        patience.heard(patience.look, true, now);
+        patience.heard(patience.look, false, now);
+        assert_eq!(patience.asked(now), Some(true), "who asked before it came knows less");
     }
 
     #[tokio::test]

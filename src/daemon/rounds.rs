@@ -233,33 +233,41 @@ async fn conclude(context: &Context, mut view: RoundView, trusted: bool) {
     }
 }
 
-/// Gives each job its target. Those that give nodes back come first, and are neither counted nor put off,
-/// whatever they take instead. Nobody only takes nodes that a job may want that has come since the look.
+/// Gives each job its target. Those that give nodes back come first, and are not counted: leaving is never
+/// put off. Nobody takes nodes besides those it has that a job may want that has come since the look.
 async fn set_targets(context: &Context, plan: &Plan) {
     let most = context.config.daemon.max_actions_a_round as usize;
-    let growing = {
+    let taking = {
         let mut state = context.state();
-        let (growing, others): (Vec<_>, Vec<_>) =
-            plan.jobs.iter().partition(|job| only_takes(&state.fleet, job));
+        let grows =
+            |j: &&JobPlan| state.fleet.machine(j.job).is_some_and(|m| j.nodes.len() > m.occupied().len());
+        let (growing, mut others): (Vec<_>, Vec<_>) = plan.jobs.iter().partition(grows);
+        let growing = growing.into_iter().take(most);
+        let (taking, changing): (Vec<_>, Vec<_>) =
+            growing.partition(|job| only_takes(&state.fleet, job, plan.at));
+        others.extend(changing);
         set(context, &mut state, plan.at, &others);
-        growing
+        taking
     };
-    if growing.is_empty() {
+    if taking.is_empty() {
         return;
     }
-    if context.is_overtaken().await {
-        tracing::debug!("{} jobs do not grow: a job has come since the look at Slurm", growing.len());
+    let overtaken = context.is_overtaken().await;
+    let mut state = context.state();
+    if overtaken {
+        tracing::debug!("{} jobs do not grow: a job has come since the look at Slurm", taking.len());
+        taking.iter().for_each(|job| state.fleet.plan_outdated(job.job));
     } else {
-        set(context, &mut context.state(), plan.at, &growing[..growing.len().min(most)]);
+        set(context, &mut state, plan.at, &taking);
     }
 }
 
-/// Whether this plan of a job leaves it all that it has, and gives it more.
-fn only_takes(fleet: &Fleet, plan: &JobPlan) -> bool {
+/// Whether this plan leaves a job all that it has, and gives it nodes that it is not about to have anyway.
+fn only_takes(fleet: &Fleet, plan: &JobPlan, at: UnixTime) -> bool {
     let Some(machine) = fleet.machine(plan.job) else { return false };
-    let has = machine.occupied();
+    let (has, held) = (machine.occupied(), machine.held(at));
     let gets = |node: &NodeName| plan.nodes.iter().any(|p| p.node == *node);
-    has.len() < plan.nodes.len() && has.keys().all(gets)
+    has.keys().all(gets) && plan.nodes.iter().any(|p| !held.contains_key(&p.node))
 }
 
 fn set(context: &Context, state: &mut State, at: UnixTime, jobs: &[&JobPlan]) {

@@ -30,7 +30,9 @@ impl Machine {
                 self.queue(next, now);
             }
             (Effect::Launch { .. }, Phase::Running { .. } | Phase::Regrouping { .. }) => {
-                self.again_soon(effect, now);
+                if passing {
+                    self.again_soon(effect, now);
+                }
                 self.not_released(now)
             }
             // The answer was lost, the launch was not: the job has moved on since.
@@ -55,13 +57,21 @@ impl Machine {
         match (effect, &self.phase) {
             (Effect::Launch { node, .. }, Phase::Launching { node: aim, next }) if node == aim => {
                 let next = next.clone();
-                self.target = None;
                 self.queue(next, now);
+                self.plan_outdated();
             }
             (Effect::Launch { .. }, Phase::Running { .. } | Phase::Regrouping { .. }) => {
                 self.not_released(now)
             }
             _ => {}
+        }
+    }
+
+    /// A job that has nothing is not started by a plan that is out of date. One that moves has wings that wait
+    /// for its lead, and no other plan is made for it meanwhile.
+    pub fn plan_outdated(&mut self) {
+        if self.phase.is_queued() && self.wings.is_empty() {
+            self.target = None;
         }
     }
 

@@ -215,6 +215,13 @@ impl Fleet {
         self.turn(job, Outcome::default(), now)
     }
 
+    /// The job was to be given nodes by a plan that is out of date: an older one does not stand in for it.
+    pub fn plan_outdated(&mut self, job: JobId) {
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.machine.plan_outdated();
+        }
+    }
+
     /// Steps one machine as far as it goes, and says what follows from that and from what it was just told.
     pub(super) fn turn(&mut self, job: JobId, mut outcome: Outcome, now: UnixTime) -> Output {
         let mut out = Output::default();

@@ -142,3 +142,18 @@ fn a_launch_whose_plan_is_out_of_date_waits_for_the_next_plan() {
     r.target(&[2]);
     assert!(matches!(&r.effects[1..], [Effect::Launch { node, .. }] if *node == n(2)), "{:?}", r.effects);
 }
+
+#[test]
+fn a_lead_that_moves_keeps_its_wings_when_its_launch_is_put_off() {
+    let mut r = running("1-8", &[1, 2]);
+    r.target(&[3, 2]);
+    r.run();
+    r.observe();
+    r.pass(6);
+    let launch = r.effects.iter().rfind(|e| e.takes_nodes()).cloned().unwrap();
+    r.with(|m, now, _| m.effect_outdated(&launch, now));
+    r.pass(2);
+    let again = r.effects.iter().filter(|e| matches!(e, Effect::Launch { node, .. } if *node == n(3)));
+    assert_eq!(again.count(), 2, "there is no other plan for it: {:?}", r.effects);
+    assert!(!r.effects.iter().any(|e| matches!(e, Effect::CancelWing { .. })), "{:?}", r.effects);
+}

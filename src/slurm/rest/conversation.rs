@@ -238,7 +238,8 @@ async fn news_are_jobs_of_others_that_no_snapshot_has_told_of() {
         Some((_, "/nodes/")) => ok(json!({ "nodes": [{ "name": "n1", "state": ["IDLE"], "cpus": 2 }] })),
         Some((_, "/jobs/")) => ok(json!({ "jobs": [row(7, "main")], "last_backfill": 900 })),
         Some((_, "/job/8")) => ok(json!({ "jobs": [row(8, "infill")] })),
-        Some((_, "/job/9")) => ok(json!({ "jobs": [row(9, "main")] })),
+        Some((_, "/job/9")) if *count.lock().unwrap() > 41 => ok(json!({ "jobs": [row(9, "main")] })),
+        Some((_, "/job/9")) => ok(json!({ "jobs": [] })),
         Some((_, "/reservations/")) => ok(json!({ "reservations": [] })),
         _ => fine(),
     })
@@ -249,7 +250,7 @@ async fn news_are_jobs_of_others_that_no_snapshot_has_told_of() {
     let once: &[&str] = &["diag/"];
     for (come, news, asked) in [
         (0, false, once),
-        (1, false, &["diag/", "job/8"]),
+        (1, false, &["diag/", "job/8", "job/9"]),
         (0, false, once),
         (1, true, &["diag/", "job/9"]),
         (9, true, once),

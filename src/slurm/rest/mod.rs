@@ -177,7 +177,7 @@ impl SlurmApi for RestSlurm {
             // No use in dumping all jobs while their planned starts are being wiped, as long as we may wait.
             if tries == 0 || before.active != Some(true) {
                 let reading = self.reading(before.clone()).await?;
-                let (backfill, after) = (self.backfill(&reading.after), reading.after.clone());
+                let backfill = self.backfill(&reading.after);
                 let ours = self.ours.clone();
                 let put_together = move || {
                     // A panic while the lock was held left the jobs of one reading or the other.
@@ -193,7 +193,9 @@ impl SlurmApi for RestSlurm {
                         .lock()
                         .unwrap_or_else(std::sync::PoisonError::into_inner)
                         .settle(&mut snapshot);
-                    self.seen().looked(&before, &after, snapshot.jobs.last().map(|job| job.id));
+                    if snapshot.is_trusted() {
+                        self.seen().looked(&before, snapshot.jobs.last().map(|job| job.id));
+                    }
                     warn_of_inconsistency(&snapshot);
                     return Ok(snapshot);
                 }
@@ -205,21 +207,27 @@ impl SlurmApi for RestSlurm {
     async fn has_news(&self) -> Result<bool, SlurmError> {
         let pulse = self.pulse().await?;
         let then = *self.seen();
-        let come = match then.news(&pulse) {
+        let (after, come) = match then.news(&pulse) {
             News::None => return Ok(false),
             News::Much => return Ok(true),
-            News::Jobs(come) => come,
+            News::Jobs { after, come } => (after.0, come),
         };
-        for id in &come {
+        let number = |i: u32| JobId(after.saturating_add(i));
+        for i in 1..=come {
             // Agents submit wings.
-            if self.job(*id).await?.is_none_or(|job| job.partition != self.partition) {
+            if self.job(number(i)).await?.is_none_or(|job| job.partition != self.partition) {
                 return Ok(true);
             }
+        }
+        // A task of an array takes a number when it starts, and is not counted then: one of ours may have taken
+        // the place of somebody's job.
+        if self.job(number(come + 1)).await?.is_some() {
+            return Ok(true);
         }
         let mut seen = self.seen();
         // A snapshot that was taken meanwhile knows better.
         if *seen == then {
-            seen.looked(&pulse, &pulse, come.last().copied());
+            seen.looked(&pulse, Some(number(come)));
         }
         Ok(false)
     }
