@@ -248,23 +248,22 @@ mod tests {
     use crate::model::{NodeName, Plan, Report, SolveStatus, UnixTime};
     use crate::slurm::fake::{Act, FakeSlurm};
     use crate::slurm::identity::FakeIdentity;
-    use crate::store::{LeadStanding, RoundRecord, Store};
+    use crate::store::{LeadStanding, RoundRecord};
 
-    async fn store() -> Arc<dyn Store> {
-        crate::store::open("sqlite::memory:", || ()).await.unwrap()
+    /// A daemon that has just begun, beside this Slurm.
+    async fn daemon(slurm: Arc<FakeSlurm>) -> (Arc<Context>, Queues) {
+        let at = now();
+        let store = crate::store::open("sqlite::memory:", || ()).await.unwrap();
+        let services = Services { slurm, store, identity: Arc::new(FakeIdentity::default()) };
+        let state = State::new(Arc::new(Config::default()), at);
+        let (context, queues) = Context::new(services, state, LeadStanding::Alone, at);
+        (Arc::new(context), queues)
     }
 
     #[tokio::test]
     async fn at_the_end_history_is_stored_too_after_what_is_being_stored() {
         let at = UnixTime(100);
-        let services = Services {
-            slurm: Arc::new(FakeSlurm::new(1, "infill")),
-            store: store().await,
-            identity: Arc::new(FakeIdentity::default()),
-        };
-        let state = State::new(Arc::new(Config::default()), at);
-        let (context, _queues) = Context::new(services, state, LeadStanding::Alone, at);
-        let context = Arc::new(context);
+        let (context, _queues) = daemon(Arc::new(FakeSlurm::new(1, "infill"))).await;
         let (jobs, steps) = (Vec::new(), Vec::new());
         let plan = Plan { at, jobs, status: SolveStatus::Trivial, proof: None, objective: 0.0, steps };
         context.state().ledger.add_round(RoundRecord { at, plan, report: Report::default(), acted: true });
@@ -284,14 +283,7 @@ mod tests {
     async fn nothing_is_started_when_a_job_has_come_since_the_look() {
         let slurm = Arc::new(FakeSlurm::new(1, "infill"));
         let job = slurm.submit_held(1, 6101, "infill:nodes=1");
-        let services = Services {
-            slurm: slurm.clone(),
-            store: store().await,
-            identity: Arc::new(FakeIdentity::default()),
-        };
-        let state = State::new(Arc::new(Config::default()), now());
-        let (context, queues) = Context::new(services, state, LeadStanding::Alone, now());
-        let context = Arc::new(context);
+        let (context, queues) = daemon(slurm.clone()).await;
         slurm.snapshot().await.unwrap();
         slurm.submit_held(9, 6102, "");
         slurm.edit(|w| w.jobs.last_mut().unwrap().partition = "main".to_owned());
@@ -328,14 +320,7 @@ mod tests {
         for (job, node) in jobs.iter().zip(["n1", "n2", "n3", "n4"]) {
             slurm.launch(*job, &NodeName::new(node), 60).await.unwrap();
         }
-        let services = Services {
-            slurm: slurm.clone(),
-            store: store().await,
-            identity: Arc::new(FakeIdentity::default()),
-        };
-        let state = State::new(Arc::new(Config::default()), now());
-        let (context, queues) = Context::new(services, state, LeadStanding::Alone, now());
-        let context = Arc::new(context);
+        let (context, queues) = daemon(slurm.clone()).await;
         slurm.hang_limits(true);
         let executor = tokio::spawn(run(context.clone(), queues));
         let limit = |job: usize| Effect::SetLimit { job: jobs[job], limit_mins: 9 };

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::{SlurmApi, SlurmError};
-use crate::model::{BaseState, Job, JobId, NodeName};
+use crate::model::{BaseState, Job, JobId, NodeName, Snapshot};
 
 /// Longest wait for something to happen. A requeued job starts within seconds when all is well.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -46,14 +46,18 @@ pub async fn run(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
     ends(api, stage).await
 }
 
-async fn reads(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
-    let endpoint = ok(api.endpoint().await)?;
-    must(endpoint.available.contains(&endpoint.rest_version), "the version in use is available")?;
-    let snapshot = wait("a snapshot that can be trusted", async || {
+async fn trusted(api: &dyn SlurmApi) -> Result<Snapshot, String> {
+    wait("a snapshot that can be trusted", async || {
         let snapshot = ok(api.snapshot().await)?;
         Ok(snapshot.is_trusted().then_some(snapshot))
     })
-    .await?;
+    .await
+}
+
+async fn reads(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
+    let endpoint = ok(api.endpoint().await)?;
+    must(endpoint.available.contains(&endpoint.rest_version), "the version in use is available")?;
+    let snapshot = trusted(api).await?;
     must(snapshot.taken_at.0 > 0, "a snapshot has a time")?;
     must(snapshot.nodes.windows(2).all(|w| w[0].name < w[1].name), "nodes are sorted")?;
     must(snapshot.jobs.windows(2).all(|w| w[0].id < w[1].id), "jobs are sorted")?;
@@ -73,14 +77,14 @@ async fn reads(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
 }
 
 async fn tells_of_news(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
-    ok(api.snapshot().await)?;
+    trusted(api).await?;
     must(!ok(api.has_news().await)?, "there is no news straight after a snapshot")?;
     (stage.submit)(true);
     must(!ok(api.has_news().await)?, "a malleable job is no news")?;
     (stage.submit)(false);
     must(ok(api.has_news().await)?, "another job is")?;
     must(ok(api.has_news().await)?, "it stays so until the next snapshot")?;
-    ok(api.snapshot().await)?;
+    trusted(api).await?;
     must(!ok(api.has_news().await)?, "then it is known")
 }
 
