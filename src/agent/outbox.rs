@@ -1,4 +1,5 @@
-//! Events that wait for the daemon. Nothing that matters is dropped, however long it is away, before the worker ends.
+//! Events that wait for the daemon. Nothing that matters is dropped, however long it is away, before the
+//! worker ends.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -85,9 +86,9 @@ impl Outbox {
         }
     }
 
-    /// How long a worker that ends waits for the last of them to arrive; `told`: when it was told to leave, if it
-    /// was. A daemon that has taken nothing since then had the time in which the command saved, and a main job
-    /// waits for us.
+    /// How long a worker that ends waits for the last of them to arrive; `told`: when it was told to leave,
+    /// if it was. A daemon that has taken nothing since then had the time in which the command saved, and a
+    /// main job waits for us.
     pub fn patience(&self, told: Option<Instant>, is_away: bool, now: Instant) -> Duration {
         let answers = |told| self.state().delivered_at.is_some_and(|at| at >= told);
         match told {

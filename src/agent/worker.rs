@@ -2,6 +2,7 @@
 
 mod absence;
 mod alive;
+mod leaving;
 
 use std::future::pending;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use super::control;
 use super::duty::{Act, Present, decide};
 use super::environment::{Surroundings, kept_cpus_per_task, threads};
 use super::home::Home;
-use super::limit::{self, Limit};
+use super::limit::Limit;
 use super::link::{Link, free_port, is_taken};
 use super::news::News;
 use super::outbox::Outbox;
@@ -30,12 +31,13 @@ use super::output::Output;
 use super::own;
 use super::programs::Programs;
 use super::progress::{self, Message, Tally};
-use super::signals::{TERMINATED, Told};
+use super::signals::Told;
 use super::talk;
 use super::wings::Submitter;
 
 use absence::Absence;
 use alive::Alive;
+use leaving::{Leaving, Reason};
 
 /// How often progress is reported. Rates are averaged over minutes, and people look at steps.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -92,18 +94,6 @@ pub struct Served {
     pub left: bool,
 }
 
-/// Whether a worker is on its way out, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leaving {
-    No,
-    /// The job's time limit is near.
-    ForLimit,
-    /// A main job waits, and there is nothing to do here.
-    ForOthers,
-    /// Slurm has told us to.
-    Told,
-}
-
 /// Worker of a lead or wing.
 pub struct Worker {
     config: WorkerConfig,
@@ -121,9 +111,7 @@ pub struct Worker {
     absence: Absence,
     /// What is special of a command that stays alive over changes.
     alive: Alive,
-    leaving: Leaving,
-    /// Since when.
-    leaving_since: Option<Instant>,
+    leaving: Option<Leaving>,
     exit: Option<i32>,
 }
 
@@ -171,8 +159,7 @@ impl Worker {
             opening: Openings { stopped: None, idle_since: now, next: None },
             absence,
             alive: Alive::default(),
-            leaving: Leaving::No,
-            leaving_since: None,
+            leaving: None,
             exit: None,
         })
     }
@@ -206,9 +193,9 @@ impl Worker {
                 break code;
             }
         };
-        let left = self.leaving != Leaving::No;
+        let left = self.is_leaving();
         let is_away = self.link.away() > Duration::ZERO;
-        let patience = self.outbox.patience(self.leaving_since, is_away, Instant::now());
+        let patience = self.outbox.patience(self.leaving.map(|l| l.since), is_away, Instant::now());
         if timeout(patience, self.outbox.emptied()).await.is_err() {
             tracing::warn!("left before the daemon had all reports");
         }
@@ -219,7 +206,7 @@ impl Worker {
     fn hear(&mut self, news: News) {
         match news {
             News::Assigned(assignment) => self.assigned(assignment),
-            News::Preempted if self.leaving != Leaving::Told => self.signalled(Told::Leave),
+            News::Preempted if !self.leaves(Reason::Told) => self.signalled(Told::Leave),
             News::Preempted => {}
             News::Looked(left) => self.absence.limit.answered(left, Instant::now()),
             News::InTheWay => self.make_way(),
@@ -236,73 +223,9 @@ impl Worker {
         self.config.role == Role::Lead
     }
 
-    fn signalled(&mut self, told: Told) {
-        match told {
-            Told::Leave if self.leaving == Leaving::Told => {
-                tracing::info!("told to leave again: killing the command");
-                self.stop(Duration::ZERO);
-            }
-            Told::Leave => {
-                tracing::info!("told to leave");
-                self.leave(Leaving::Told, self.link.leave_time());
-            }
-            Told::User(number) => {
-                // The command saves and exits on this signal; without a note it would count as its own
-                // decision.
-                if number == self.config.common.signal.0 {
-                    self.stop(self.config.grace);
-                }
-                self.ask_whether_preempted();
-            }
-        }
-    }
-
-    fn ask_whether_preempted(&mut self) {
-        let (programs, job) = (self.config.programs.clone(), self.config.job);
-        let tell = self.news.0.clone();
-        self.tasks.spawn(async move {
-            if limit::is_preempted(programs, job).await {
-                // A worker that has ended wants to know nothing more.
-                tell.send(News::Preempted).await.ok();
-            }
-        });
-    }
-
-    /// Begins to leave; the command may take `grace` to save.
-    fn leave(&mut self, leaving: Leaving, grace: Duration) {
-        self.leaving = leaving;
-        self.leaving_since.get_or_insert_with(Instant::now);
-        self.outbox.push(AgentEvent::Leaving);
-        if self.may_part() {
-            self.leave_alive(grace);
-            self.act_leaving();
-        } else {
-            self.stop(grace);
-        }
-        self.leave_if_done();
-    }
-
     fn stop(&self, grace: Duration) {
         if let Some((_, running)) = &self.running {
             running.stop(grace);
-        }
-    }
-
-    fn leave_if_done(&mut self) {
-        if self.running.is_some() {
-            return;
-        }
-        match self.leaving {
-            Leaving::No => {}
-            Leaving::ForLimit | Leaving::ForOthers if self.is_lead() => {
-                // One that trains alone is not to wait for a daemon.
-                let held = self.leaving == Leaving::ForLimit || self.config.alone.is_none();
-                // Slurm ends us once it has requeued the job.
-                self.tasks.spawn(limit::requeue(self.config.programs.clone(), self.config.job, held));
-            }
-            Leaving::ForLimit | Leaving::ForOthers | Leaving::Told => {
-                self.exit = Some(if self.is_lead() { TERMINATED } else { 0 });
-            }
         }
     }
 
@@ -310,7 +233,7 @@ impl Worker {
     fn stopped(&mut self, ended: Ended) {
         let Some((generation, _)) = self.running.take() else { return };
         self.tell_progress(generation);
-        let let_go = self.leaving != Leaving::No || self.alive.was_let_go();
+        let let_go = self.is_leaving() || self.alive.was_let_go();
         let exit = Exit { asked: ended.exit.asked || let_go, ..ended.exit };
         let took = Duration::try_from_secs_f64(ended.stop_secs).unwrap_or_default();
         if exit.asked && !exit.killed {
@@ -346,7 +269,7 @@ impl Worker {
     }
 
     fn assigned(&mut self, assignment: Assignment) {
-        if let Some(orders) = self.orders.as_ref().filter(|_| self.leaving == Leaving::No) {
+        if let Some(orders) = self.orders.as_ref().filter(|_| !self.is_leaving()) {
             orders.send_replace(assignment.wings.clone());
         }
         let told = self.assignment.as_ref().and_then(|a| a.notice.as_ref());
@@ -361,7 +284,7 @@ impl Worker {
     /// Does what the assignment asks for. `again`: an end that was told before is told again.
     fn act(&mut self, again: bool) {
         let Some(assignment) = &self.assignment else { return };
-        if self.leaving != Leaving::No {
+        if self.is_leaving() {
             return;
         }
         let here = Present {
@@ -468,13 +391,13 @@ impl Worker {
                 let generation = *generation;
                 self.tell_progress(generation);
             }
-            None if self.leaving == Leaving::No => {
+            None if !self.is_leaving() => {
                 self.look_who_waits();
                 self.bear_absence();
             }
             None => {}
         }
-        if self.leaving == Leaving::No && self.exit.is_none() {
+        if !self.is_leaving() && self.exit.is_none() {
             self.mind_limit();
         }
     }

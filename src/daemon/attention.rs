@@ -4,7 +4,7 @@
 //! whose clock is set, would find everybody silent for that long; so it asks, whenever it takes up its
 //! values, how much time has passed in which it was deaf.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::model::UnixTime;
 
@@ -18,16 +18,16 @@ const SAME_SECS: f64 = 2.0;
 /// When the daemon last looked at the clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attention {
-    last: Option<(Duration, UnixTime)>,
+    last: Option<(Instant, UnixTime)>,
 }
 
 impl Attention {
-    /// Looks at the clocks: `awake`, the time since the daemon's start by a clock that nobody sets, and the
-    /// time of day. Returns by how many seconds all that was noted before is to be moved: those for which the
-    /// daemon stood still, or by which the time of day was set (less than zero, if back). 0 as a rule.
-    pub fn look(&mut self, awake: Duration, now: UnixTime) -> f64 {
+    /// Looks at the clocks: `awake`, by one that nobody sets, and the time of day. Returns by how many
+    /// seconds all that was noted before is to be moved: those for which the daemon stood still, or by which
+    /// the time of day was set (less than zero, if back). 0 as a rule.
+    pub fn look(&mut self, awake: Instant, now: UnixTime) -> f64 {
         let Some((then, at)) = self.last.replace((awake, now)) else { return 0.0 };
-        let passed = awake.saturating_sub(then);
+        let passed = awake.saturating_duration_since(then);
         let heard = if passed > AWAKE { Duration::ZERO } else { passed };
         let missed = now.secs_since(at) - heard.as_secs_f64();
         if missed.abs() > SAME_SECS { missed } else { 0.0 }
@@ -40,8 +40,8 @@ mod tests {
 
     #[test]
     fn tells_a_pause_and_a_clock_that_was_set_from_time_that_passes() {
-        let mut attention = Attention::default();
-        let mut look = |awake, now| attention.look(Duration::from_millis(awake), UnixTime(now));
+        let (mut attention, start) = (Attention::default(), Instant::now());
+        let mut look = |awake, now| attention.look(start + Duration::from_millis(awake), UnixTime(now));
         assert_eq!(look(0, 1000), 0.0);
         assert_eq!(look(1000, 1002), 0.0, "rounding");
         assert_eq!(look(3900, 1004), 0.0, "a loaded machine");

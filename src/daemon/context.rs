@@ -80,8 +80,6 @@ pub struct Context {
     pub notices: Notices,
     /// Prometheus.
     pub metrics: Metrics,
-    /// When this daemon began, by a clock that nobody sets.
-    started: Instant,
     /// All values.
     values: Mutex<State>,
 }
@@ -107,7 +105,6 @@ impl Context {
             told: Told::default(),
             notices: Notices::new(&state.config.notify),
             metrics: Metrics::default(),
-            started: Instant::now(),
             values: Mutex::new(state),
         };
         (context, queues)
@@ -117,7 +114,7 @@ impl Context {
     /// whole: every change is made by replacing values.
     pub fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        let missed = state.attention.look(self.started.elapsed(), now());
+        let missed = state.attention.look(Instant::now(), now());
         if missed != 0.0 {
             tracing::warn!(
                 "heard nothing for {missed:.0} s (stopped, or the clock was set): nobody is blamed for it"

@@ -1,11 +1,11 @@
 //! One more look before nodes are taken.
 //!
-//! From the look at Slurm that a plan is made from until an order is given, some tenths of a second pass, and a
-//! main job may be submitted. Slurm gives it the nodes that were idle, and starts what we release then on others
-//! that it is just having cleared for it; that job would wait until ours is gone again. So orders that take nodes
-//! are put off when somebody has submitted a job since. (A job whose dependency was met, or whose hold ended, is
-//! seen at the next look only.) Where somebody does so all the time, they cannot be put off for ever: soon they
-//! are given all the same, and Slurm's preemption has to do.
+//! From the look at Slurm that a plan is made from until an order is given, some tenths of a second pass, and
+//! a main job may be submitted. Slurm gives it the nodes that were idle, and starts what we release then on
+//! others that it is just having cleared for it; that job would wait until ours is gone again. So orders that
+//! take nodes are put off when somebody has submitted a job since. (A job whose dependency was met, or whose
+//! hold ended, is seen at the next look only.) Where somebody does so all the time, they cannot be put off
+//! for ever: soon they are given all the same, and Slurm's preemption has to do.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -52,7 +52,8 @@ impl Patience {
         *self = Patience { look, asked: false, overtaken: false, unasked, ..*self };
     }
 
-    /// An order that takes nodes is to be given. Whether it is put off, if that is known without asking Slurm.
+    /// An order that takes nodes is to be given. Whether it is put off, if that is known without asking
+    /// Slurm.
     fn asked(&mut self, now: Instant) -> Option<bool> {
         self.asked = true;
         if self.overtaken {
@@ -116,8 +117,8 @@ mod tests {
     use crate::slurm::SlurmError;
     use crate::slurm::fake::FakeSlurm;
 
-    /// The `secs` at which looks were overtaken or not; whether what follows from each is put off. `None`: nothing
-    /// is to follow from it.
+    /// The `secs` at which looks were overtaken or not; whether what follows from each is put off. `None`:
+    /// nothing is to follow from it.
     fn put_off(looks: &[(u64, Option<bool>)]) -> Vec<bool> {
         let (start, mut patience, mut said) = (Instant::now(), Patience::default(), Vec::new());
         for (secs, come) in looks {

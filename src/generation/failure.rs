@@ -50,8 +50,8 @@ impl Machine {
         }
     }
 
-    /// Takes in that an effect was not carried out, because the plan that it came from is out of date. The next
-    /// plan says what is to be done.
+    /// Takes in that an effect was not carried out, because the plan that it came from is out of date. The
+    /// next plan says what is to be done.
     pub fn effect_outdated(&mut self, effect: &Effect, now: UnixTime) {
         self.again_soon(effect, now);
         match (effect, &self.phase) {
@@ -67,8 +67,8 @@ impl Machine {
         }
     }
 
-    /// A job that has nothing is not started by a plan that is out of date. One that moves has wings that wait
-    /// for its lead, and no other plan is made for it meanwhile.
+    /// A job that has nothing is not started by a plan that is out of date. One that moves has wings that
+    /// wait for its lead, and no other plan is made for it meanwhile.
     pub fn plan_outdated(&mut self) {
         if self.phase.is_queued() && self.wings.is_empty() {
             self.target = None;

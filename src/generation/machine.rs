@@ -243,8 +243,8 @@ impl Machine {
         self.enter(Phase::Requeueing { next: Next { lost: false, ..next } }, now);
     }
 
-    /// Emits `effect` unless the same was tried a moment ago; says whether it did. A lead of the main queue is
-    /// never touched.
+    /// Emits `effect` unless the same was tried a moment ago; says whether it did. A lead of the main queue
+    /// is never touched.
     pub(super) fn attempt(&mut self, effect: Effect, now: UnixTime, out: &mut Outcome) -> bool {
         if self.is_extension() && effect.job() == self.job {
             return false;

@@ -94,9 +94,9 @@ pub trait SlurmApi: Send + Sync {
     async fn endpoint(&self) -> Result<Endpoint, SlurmError>;
     /// One consistent reading of nodes, jobs, reservations and backfill; `doubts` says where it is not.
     async fn snapshot(&self) -> Result<Snapshot, SlurmError>;
-    /// Whether a job that is not in the malleable partition has come since the last trusted `snapshot`: asked just
-    /// before nodes are taken, for much less than a dump. `true` where that cannot be told for sure; `false`
-    /// before the first snapshot, and of a Slurm that does not count what is submitted.
+    /// Whether a job that is not in the malleable partition has come since the last trusted `snapshot`: asked
+    /// just before nodes are taken, for much less than a dump. `true` where that cannot be told for sure;
+    /// `false` before the first snapshot, and of a Slurm that does not count what is submitted.
     async fn has_news(&self) -> Result<bool, SlurmError>;
     /// One job, freshly read; `None` if Slurm does not know it (any more).
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError>;

@@ -10,7 +10,8 @@ use super::super::alone::{self, Alone};
 use super::super::limit::{self, Due, Limit, SILENCE};
 use super::super::news::{News, Solitude};
 use super::super::unasked;
-use super::{Leaving, Openings, Worker, WorkerConfig};
+use super::leaving::Reason;
+use super::{Openings, Worker, WorkerConfig};
 
 /// What is kept free at the end of a job, for Slurm to requeue it: so much, or half of what is left.
 const REQUEUE_TIME: Duration = Duration::from_secs(5);
@@ -38,7 +39,7 @@ impl Absence {
 
 impl Worker {
     pub(super) fn may_train_alone(&mut self, solitude: Option<Solitude>) {
-        let solitude = solitude.filter(|_| self.running.is_none() && self.leaving == Leaving::No);
+        let solitude = solitude.filter(|_| self.running.is_none() && !self.is_leaving());
         let Some(solitude) = solitude else {
             self.absence.alone = Alone::No;
             return;
@@ -95,9 +96,9 @@ impl Worker {
 
     /// Gives the node back on which there is nothing to do.
     pub(super) fn make_way(&mut self) {
-        if self.running.is_none() && self.assignment.is_none() && self.leaving == Leaving::No {
+        if self.running.is_none() && self.assignment.is_none() && !self.is_leaving() {
             tracing::info!("the daemon does not answer, and a main job waits: giving the node back");
-            self.leave(Leaving::ForOthers, Duration::ZERO);
+            self.leave(Reason::ForOthers, Duration::ZERO);
         }
     }
 
@@ -156,7 +157,7 @@ impl Worker {
                     left_secs = left.as_secs(),
                     "the job's time limit is near: saving and leaving"
                 );
-                self.leave(Leaving::ForLimit, self.config.grace.min(left - REQUEUE_TIME.min(left / 2)));
+                self.leave(Reason::ForLimit, self.config.grace.min(left - REQUEUE_TIME.min(left / 2)));
             }
         }
     }

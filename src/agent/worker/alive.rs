@@ -10,7 +10,7 @@ use crate::model::{AgentEvent, Directive, Member};
 
 use super::super::control::{Heard, Said, Tell, VERSION, Voice};
 use super::super::duty::Way;
-use super::{Leaving, Worker};
+use super::Worker;
 
 /// In this time a process says that it is there. One that does not is frozen: its peers wait in vain.
 const ROLL_TIME: Duration = Duration::from_secs(2);
@@ -394,7 +394,7 @@ impl Worker {
     /// What the daemon says of a worker that leaves: how its command goes.
     pub(super) fn act_leaving(&mut self) {
         let Some(directive) = self.assignment.as_ref().map(|a| a.directive.clone()) else { return };
-        let Some(leave_by) = self.alive.leave_by.filter(|_| self.leaving != Leaving::No) else { return };
+        let Some(leave_by) = self.alive.leave_by.filter(|_| self.is_leaving()) else { return };
         match directive {
             Directive::Part { generation, urgent } => {
                 if !self.alive.parting {

@@ -219,8 +219,8 @@ impl SlurmApi for RestSlurm {
                 return Ok(true);
             }
         }
-        // A task of an array takes a number when it starts, and is not counted then: one of ours may have taken
-        // the place of somebody's job.
+        // A task of an array takes a number when it starts, and is not counted then: one of ours may have
+        // taken the place of somebody's job.
         if self.job(number(come + 1)).await?.is_some() {
             return Ok(true);
         }

@@ -1,5 +1,5 @@
-//! Whether somebody has submitted a job since Slurm was looked at: by slurmctld's count of submissions, and the
-//! numbers that it gives to jobs one after the other.
+//! Whether somebody has submitted a job since Slurm was looked at: by slurmctld's count of submissions, and
+//! the numbers that it gives to jobs one after the other.
 
 use super::reading::Pulse;
 use crate::model::{JobId, UnixTime};
@@ -28,8 +28,8 @@ pub(super) enum News {
 }
 
 impl Seen {
-    /// After a look that began with this pulse and told of jobs up to `last`. What came during it may be told of,
-    /// and counts as news all the same: nobody knows which of them the look saw.
+    /// After a look that began with this pulse and told of jobs up to `last`. What came during it may be told
+    /// of, and counts as news all the same: nobody knows which of them the look saw.
     pub fn looked(&mut self, began: &Pulse, last: Option<JobId>) {
         let last_job = self.last_job.max(last);
         *self = Seen { counting_since: began.counting_since, submitted: began.submitted, last_job };
