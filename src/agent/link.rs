@@ -113,6 +113,8 @@ struct Pass {
 }
 
 struct State {
+    /// Whether it has ever taken us in.
+    welcomed: bool,
     away_since: Option<Instant>,
     leave: Duration,
 }
@@ -130,7 +132,7 @@ impl Link {
             http,
             session: tokio::sync::Mutex::default(),
             running: AtomicU64::new(NOTHING),
-            state: Mutex::new(State { away_since: None, leave: DEFAULT_LEAVE }),
+            state: Mutex::new(State { welcomed: false, away_since: None, leave: DEFAULT_LEAVE }),
             door: Arc::default(),
         })
     }
@@ -158,6 +160,11 @@ impl Link {
     /// the guard is dropped.
     pub async fn shut(&self) -> OwnedRwLockWriteGuard<()> {
         self.door.clone().write_owned().await
+    }
+
+    /// Whether a daemon has taken us in since we began.
+    pub fn was_welcomed(&self) -> bool {
+        self.state().welcomed
     }
 
     /// Whether there is a daemon that leads and makes rounds. Tells it nothing of us.
@@ -198,6 +205,7 @@ impl Link {
         let mut session = self.session.lock().await;
         if session.secret.is_none() {
             let welcome = self.hello().await?;
+            self.state().welcomed = true;
             (session.secret, session.place) = (Some(welcome.secret), welcome.place);
             session.epoch += 1;
         }

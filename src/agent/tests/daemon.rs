@@ -27,6 +27,7 @@ struct Book {
     polls: Vec<u64>,
     secret: u32,
     away: bool,
+    blind: bool,
 }
 
 #[derive(Clone)]
@@ -89,6 +90,11 @@ impl FakeDaemon {
         self.shared.book.lock().unwrap().away = away;
     }
 
+    /// A daemon that cannot look at Slurm takes nobody in.
+    pub fn set_blind(&self) {
+        self.shared.book.lock().unwrap().blind = true;
+    }
+
     /// Forgets all agents, as a restart does; versions of assignments begin anew.
     pub fn restart(&self) {
         self.shared.book.lock().unwrap().secret += 1;
@@ -137,7 +143,7 @@ impl Shared {
 
 async fn hello(State(shared): State<Shared>, Json(hello): Json<Hello>) -> Result<Json<Welcome>, StatusCode> {
     let mut book = shared.book.lock().unwrap();
-    if book.away {
+    if book.away || book.blind {
         return Err(StatusCode::SERVICE_UNAVAILABLE);
     }
     book.hellos.push(hello);

@@ -97,7 +97,7 @@ impl Worker {
     /// Gives the node back on which there is nothing to do.
     pub(super) fn make_way(&mut self) {
         if self.running.is_none() && self.assignment.is_none() && !self.is_leaving() {
-            tracing::info!("the daemon does not answer, and a main job waits: giving the node back");
+            tracing::info!("no word from the daemon, and a main job waits: giving the node back");
             self.leave(Reason::ForOthers, Duration::ZERO);
         }
     }
