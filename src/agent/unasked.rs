@@ -3,8 +3,8 @@
 //!
 //! Seen on 24.11: the main scheduler preempts for a job and goes on; backfill leaves that job out while its
 //! nodes become free, and starts what waits behind it on those that were idle. The daemon sees to it. Where
-//! it does not answer, or cannot take anybody in because slurmrestd does not, a worker that has just begun has
-//! nothing to do, and goes.
+//! it does not answer, or cannot take anybody in because slurmrestd does not, a worker that has just begun
+//! has nothing to do, and goes.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Main jobs that were submitted before wait for something else, seconds.
 const LATELY_SECS: i64 = 60;
 
-/// Whether no daemon says what to do, and a main job that has come lately waits for nodes. `malleable`: our own
-/// partition.
+/// Whether no daemon says what to do, and a main job that has come lately waits for nodes. `malleable`: our
+/// own partition.
 pub async fn is_in_the_way(link: &Link, programs: &Programs, malleable: &str) -> bool {
     if link.was_welcomed() && timeout(WELL_WITHIN, link.is_well()).await.is_ok_and(|well| well) {
         return false;
