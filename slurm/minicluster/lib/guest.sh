@@ -54,14 +54,16 @@ bring_up() {
 # slurmctld saves its state minutes later; killed before that, the one of 26.05 refuses to start again. Reconfiguring
 # saves it now. On a busy machine its answer may come later than a client waits: what counts is what was saved.
 save_state() {
-    local try
-    for try in 1 2 3; do
-        timeout 10 scontrol reconfigure || say "slurmctld did not answer when told to reconfigure ($try of 3)"
-        wait_until 10 test -s /var/spool/minicluster/ctld/assoc_usage || continue
-        await slurmctld
-        return
-    done
-    return 1
+    wait_until 45 reconfigure || {
+        explain_failure slurmctld
+        return 1
+    }
+    await slurmctld
+}
+
+reconfigure() {
+    timeout 10 scontrol reconfigure || true
+    wait_until 10 test -s /var/spool/minicluster/ctld/assoc_usage
 }
 
 wait_for_nodes() {
