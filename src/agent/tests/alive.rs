@@ -215,7 +215,7 @@ async fn what_makes_no_sense_is_answered_and_forgotten() {
 #[tokio::test]
 async fn without_a_daemon_that_knows_of_it_there_is_no_conversation() {
     let daemon = FakeDaemon::start(super::run(1)).await;
-    let subject = Subject::lead(&daemon, "", r#"echo "control ${INFILL_CONTROL-none}"; sleep 1000"#);
+    let subject = Subject::lead(&daemon, "", r#"echo "control ${INFILL_CONTROL-none}"; exec sleep 1000"#);
     subject.says("control none").await;
     subject.task.abort();
 }
