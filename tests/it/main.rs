@@ -1,15 +1,17 @@
 //! The integration suite: infill and its agents on real Slurm clusters.
 //!
 //! Each test borrows a whole cluster (`harness::Site`) made by `slurm/minicluster`, does what it likes to it,
-//! and gives it back mended. Needs root on Linux; without, every test that needs a cluster fails and says so.
+//! and gives it back restored. Needs root on Linux; without, every test that needs a cluster fails and says so.
 //!
 //! | variable | default | what it does |
 //! |---|---|---|
 //! | `INFILL_TEST_RELEASE` | `trixie` | Slurm's release: `trixie`, `sid` or `native` |
-//! | `INFILL_TEST_CLUSTERS` | 3 | clusters at a time; give as many `--test-threads` |
+//! | `INFILL_TEST_CLUSTERS` | 3 | clusters at a time; give more `--test-threads` than there are tests, so that the longest begin first |
 //! | `INFILL_TEST_AWAY_SECS` | 20 | how long slurmrestd stays away in the test of that |
 //! | `INFILL_TEST_DIR` | `/var/tmp/infill-it` | where the clusters live |
 //! | `INFILL_TEST_KEEP` | | if set, clusters stay up after the suite |
+//! | `INFILL_TEST_REUSE` | | the folder of a cluster that is up (`minicluster up --bin target/debug/infill --dir DIR`): all tests use it |
+//! | `INFILL_TEST_RECORD` | | a folder for what the run's summary needs: who had a cluster for how long, how late main jobs were |
 
 mod accounts;
 mod advisor;
@@ -36,6 +38,7 @@ mod placement;
 mod plugin;
 mod privacy;
 mod profiles;
+mod promptness;
 mod python;
 mod pytorch;
 mod requests;
@@ -45,5 +48,4 @@ mod simulated;
 mod sites;
 mod standby;
 mod staying;
-mod tidy;
 mod turns;

@@ -59,7 +59,7 @@ fn clock() -> i64 {
 
 #[test]
 fn a_link_opens_one_session_which_reads_as_its_owner() {
-    let slurm = Slurm::default().set("PrivateData=jobs,users");
+    let slurm = Slurm::default().set("PrivateData=jobs,users").kept();
     let site = Site::on(&slurm, |s| s.set("http.read", "proof"));
     let job = Train::on("1-2").submit(&site);
     site.until("the job to have two nodes", 60.0, || site.nodes_of(job).len() == 2);
@@ -126,7 +126,7 @@ fn vouched(site: &Site, request: &str, user: Option<&str>) -> (String, String) {
 
 #[test]
 fn a_web_server_of_the_sites_says_who_reads_and_nobody_is_root_by_that() {
-    let slurm = Slurm::default().set("PrivateData=jobs,users");
+    let slurm = Slurm::default().set("PrivateData=jobs,users").kept();
     let site = Site::on(&slurm, |s| s.set("http.read", "proof").set("web.socket", "/scratch/web.sock"));
     let job = Train::on("1").submit(&site);
     site.until("the job to have a node", 60.0, || site.nodes_of(job).len() == 1);

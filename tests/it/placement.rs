@@ -13,7 +13,7 @@ const TREE: &str =
 
 fn site(plugin: &str, topology: &str) -> Site {
     let slurm = Slurm::default().nodes(6).set(&format!("TopologyPlugin={plugin}"));
-    Site::on(&slurm.file("topology.conf", topology), |s| s.set("advisor.probe", false))
+    Site::on(&slurm.file("topology.conf", topology).kept(), |s| s.set("advisor.probe", false))
 }
 
 /// The remainders of the numbers of its nodes: nodes of one switch have the same.

@@ -13,7 +13,7 @@ fn status(site: &Site, user: &str) -> Status {
 
 #[test]
 fn on_a_private_site_users_see_their_own_jobs() {
-    let slurm = Slurm::default().set("PrivateData=jobs,users");
+    let slurm = Slurm::default().set("PrivateData=jobs,users").kept();
     let site = Site::on(&slurm, |s| s.set("http.read", "proof"));
     let job = Train::on("1-2").submit(&site);
     let id = job.to_string();

@@ -14,13 +14,13 @@ const NODES: usize = 3;
 const LATE_SECS: f64 = 3.0;
 
 fn site() -> Site {
-    let slurm = Slurm::default().nodes(NODES).set("Epilog=/bin/true").lends_gpus();
+    let slurm = Slurm::default().nodes(NODES).set("Epilog=/bin/true").lends_gpus().kept();
     Site::on(&slurm, |s| s.set("gaps.lend", "gpus"))
 }
 
 /// The same, and the last node has no GPUs.
 fn site_with_a_cpu_node() -> Site {
-    let slurm = Slurm::default().nodes(NODES).set("Epilog=/bin/true").lends_gpus().cpu_nodes(1);
+    let slurm = Slurm::default().nodes(NODES).set("Epilog=/bin/true").lends_gpus().cpu_nodes(1).kept();
     Site::on(&slurm, |s| s.set("gaps.lend", "gpus").set("nodes.cpus", 4))
 }
 

@@ -1,14 +1,18 @@
-//! Clusters and the pool that lends them: made when first needed, used again, gone when the process is gone.
-//! A cluster with settings of its own is made for one test, and ends with it.
+//! Clusters: made when first needed, used again by tests that need the same settings, gone when the process
+//! is gone.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Condvar, Mutex, Once, OnceLock};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, Once, OnceLock};
+use std::time::Instant;
 
 use serde_json::Value;
 
 use super::slurm::Slurm;
+use super::{pool, processes};
 
 /// Nodes of each cluster: the acceptance of the suite speaks of eight.
 pub const NODES: usize = 8;
@@ -19,6 +23,9 @@ const CLUSTERS: usize = 3;
 
 /// Longest that one command inside may take, seconds. Commands that last are started by `Cluster::command`.
 const EXEC_SECS: u32 = 60;
+
+/// The `PATH` of commands inside.
+const GUEST_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A running cluster.
 #[derive(Debug)]
@@ -31,83 +38,86 @@ pub struct Cluster {
     pub port: u16,
     /// Where its slurmrestd with tokens listens once it is started.
     pub rest_jwt_url: String,
-    /// Whether it has settings of its own: no other test can use it.
-    pub special: bool,
+    /// How it was made.
+    pub slurm: Slurm,
+    /// Its daemons, by the names that `minicluster` gives them.
+    daemons: Vec<String>,
+    /// How long its test waited until a cluster could be had, seconds.
+    pub waited_secs: f64,
+    /// How long it took to make, seconds; 0 if it was there already.
+    pub made_secs: f64,
+    /// Commands that were run inside since it was lent.
+    pub commands: AtomicU32,
 }
 
-struct Pool {
-    idle: Vec<Cluster>,
-    lent: usize,
-    next: usize,
-}
-
-static POOL: Mutex<Pool> = Mutex::new(Pool { idle: Vec::new(), lent: 0, next: 0 });
-static FREED: Condvar = Condvar::new();
 static PREPARED: Once = Once::new();
 /// The guard's standard input: it ends with this process, however that ends.
 static GUARD: OnceLock<Mutex<std::process::ChildStdin>> = OnceLock::new();
 
-/// Takes a cluster out of the pool, making it if none is idle.
-pub fn lease() -> Cluster {
-    let (idle, number) = take(|pool| pool.idle.pop());
-    idle.unwrap_or_else(|| make(number, None))
-}
-
-/// Makes a cluster with these settings.
-pub fn lease_special(slurm: &Slurm) -> Cluster {
-    let (_, number) = take(|_| None);
-    make(number, Some(slurm))
-}
-
-/// Waits until one more may be lent. What the pool has, and the number of the next one.
-fn take(idle: impl Fn(&mut Pool) -> Option<Cluster>) -> (Option<Cluster>, usize) {
+/// Takes a cluster that was made with these options, or makes one.
+pub fn lease(slurm: &Slurm) -> Cluster {
     // SAFETY: geteuid has no preconditions and cannot fail.
     assert_eq!(
         unsafe { libc::geteuid() },
         0,
         "the integration tests make Slurm clusters: run them as root on Linux"
     );
-    PREPARED.call_once(prepare);
-    let mut pool = POOL.lock().unwrap_or_else(|e| e.into_inner());
-    while pool.lent >= capacity() {
-        pool = FREED.wait(pool).unwrap_or_else(|e| e.into_inner());
+    if let Some(dir) = reused() {
+        assert!(
+            slurm.is_usual(),
+            "this test needs a cluster with settings of its own: run it without INFILL_TEST_REUSE"
+        );
+        let turn = pool::enter();
+        let waited_secs = turn.waited_secs;
+        return Cluster::attach(&dir, slurm.clone(), waited_secs).unwrap_or_else(|e| {
+            pool::leave(None);
+            panic!("INFILL_TEST_REUSE: {e}")
+        });
     }
-    pool.lent += 1;
-    pool.next += 1;
-    (idle(&mut pool), pool.next)
-}
-
-fn make(number: usize, slurm: Option<&Slurm>) -> Cluster {
-    Cluster::up(number, slurm).unwrap_or_else(|e| {
-        returned(None);
+    PREPARED.call_once(prepare);
+    let turn = pool::enter();
+    let waited_secs = turn.waited_secs;
+    if let Some(cluster) = pool::idle(slurm) {
+        return Cluster { waited_secs, made_secs: 0.0, ..cluster };
+    }
+    Cluster::up(turn.number, slurm, waited_secs).unwrap_or_else(|e| {
+        pool::leave(None);
         panic!("{e}")
     })
 }
 
 /// Puts a clean cluster back.
 pub fn give_back(cluster: Cluster) {
-    returned(Some(cluster));
+    let kept = reused().is_none().then_some(cluster);
+    for surplus in pool::leave(kept) {
+        end(&surplus);
+    }
 }
 
-/// Ends a cluster that cannot be mended, or that is no other test's; the next one makes another.
+/// Ends a cluster that cannot be restored; the next test makes another.
 pub fn discard(cluster: &Cluster) {
+    if reused().is_none() {
+        end(cluster);
+    }
+    drop(pool::leave(None));
+}
+
+fn end(cluster: &Cluster) {
     let _ = minicluster(&cluster.dir, &["down"]);
     if std::env::var_os("INFILL_TEST_KEEP").is_none() {
         let _ = std::fs::remove_dir_all(&cluster.dir);
     }
-    returned(None);
 }
 
-fn returned(cluster: Option<Cluster>) {
-    let mut pool = POOL.lock().unwrap_or_else(|e| e.into_inner());
-    pool.idle.extend(cluster);
-    pool.lent -= 1;
-    FREED.notify_one();
+/// The cluster that is up already and that all tests of this run share.
+fn reused() -> Option<PathBuf> {
+    std::env::var_os("INFILL_TEST_REUSE").map(PathBuf::from)
 }
 
 /// Clusters at a time.
 pub fn capacity() -> usize {
-    std::env::var("INFILL_TEST_CLUSTERS").ok().and_then(|n| n.parse().ok()).unwrap_or(CLUSTERS).max(1)
+    let wanted = std::env::var("INFILL_TEST_CLUSTERS").ok().and_then(|n| n.parse().ok());
+    if reused().is_some() { 1 } else { wanted.unwrap_or(CLUSTERS).max(1) }
 }
 
 /// Slurm's release that is tested.
@@ -182,10 +192,11 @@ impl Cluster {
         kept
     }
 
-    fn up(number: usize, slurm: Option<&Slurm>) -> Result<Cluster, String> {
+    fn up(number: usize, slurm: &Slurm, waited_secs: f64) -> Result<Cluster, String> {
+        let started = Instant::now();
         let dir = base().join(format!("{}-{number}", std::process::id()));
         let files = dir.with_extension("files");
-        let options = slurm.cloned().unwrap_or_default().words(&files, release());
+        let options = slurm.words(&files, release());
         let words = ["up", "--bin", env!("CARGO_BIN_EXE_infill")].into_iter();
         let words: Vec<&str> = words.chain(options.iter().map(String::as_str)).collect();
         let up = minicluster(&dir, &words);
@@ -193,30 +204,47 @@ impl Cluster {
         if !up.status.success() {
             return Err(format!("no cluster: {}", String::from_utf8_lossy(&up.stderr)));
         }
-        let status = Cluster::status_of(&dir)?;
+        let cluster = Cluster::attach(&dir, slurm.clone(), waited_secs)?;
+        Ok(Cluster { made_secs: started.elapsed().as_secs_f64(), ..cluster })
+    }
+
+    /// The cluster that is up in `dir`.
+    fn attach(dir: &Path, slurm: Slurm, waited_secs: f64) -> Result<Cluster, String> {
+        let output = minicluster(dir, &["status", "--json"]);
+        let status: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|e| format!("minicluster status --json for {}: {e}", dir.display()))?;
+        if status["up"] != true {
+            return Err(format!("no cluster is up in {}", dir.display()));
+        }
         let number = |path: &str| status.pointer(path).and_then(Value::as_u64).unwrap_or_default();
+        let daemons = status["daemons"].as_array().into_iter().flatten();
         Ok(Cluster {
             init_pid: u32::try_from(number("/init_pid")).map_err(|e| e.to_string())?,
             // slurmctld, slurmdbd and slurmrestd have the first three ports of the block, slurmd those from
             // 11 on.
             port: u16::try_from(number("/ports/slurmctld") + 5).map_err(|e| e.to_string())?,
             rest_jwt_url: status["rest_jwt_url"].as_str().unwrap_or_default().to_owned(),
-            special: slurm.is_some(),
-            dir,
+            slurm,
+            // That one runs only where a test starts it.
+            daemons: daemons
+                .filter_map(|d| d["name"].as_str().filter(|n| *n != "slurmrestd-jwt").map(str::to_owned))
+                .collect(),
+            waited_secs,
+            made_secs: 0.0,
+            commands: AtomicU32::new(0),
+            dir: dir.to_owned(),
         })
     }
 
-    fn status_of(dir: &Path) -> Result<Value, String> {
-        let output = minicluster(dir, &["status", "--json"]);
-        serde_json::from_slice(&output.stdout).map_err(|e| format!("minicluster status --json: {e}"))
-    }
-
-    /// Names of the daemons that do not run but should.
+    /// Names of the daemons that should run and do not.
     pub fn dead_daemons(&self) -> Vec<String> {
-        let status = Cluster::status_of(&self.dir).unwrap_or_default();
-        let daemons = status["daemons"].as_array().cloned().unwrap_or_default();
-        let dead = daemons.iter().filter(|d| d["up"] == false && d["name"] != "slurmrestd-jwt");
-        dead.filter_map(|d| d["name"].as_str().map(str::to_owned)).collect()
+        let alive: BTreeSet<i32> = processes::guest_pids(self.init_pid).into_iter().collect();
+        let runs = |name: &&String| {
+            let file = self.dir.join("state").join(format!("{name}.pid"));
+            let pid = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
+            pid.is_some_and(|pid| alive.contains(&pid))
+        };
+        self.daemons.iter().filter(|name| !runs(name)).cloned().collect()
     }
 
     /// `minicluster WORDS --dir …`, which must succeed.
@@ -226,10 +254,26 @@ impl Cluster {
         assert!(output.status.success(), "minicluster {words:?}: {said}");
     }
 
-    /// A command that runs inside as `user`, not started yet.
+    /// A command that runs inside as `user`, not started yet. `minicluster exec` does the same with ten more
+    /// processes, which matters for what tests ask Slurm all the time.
     pub fn command(&self, user: &str, words: &[&str]) -> Command {
-        let mut command = Command::new(program());
-        command.args(["exec", "--user", user, "--dir"]).arg(&self.dir).arg("--").args(words);
+        self.commands.fetch_add(1, Ordering::Relaxed);
+        let home = match user {
+            "root" => "/root".to_owned(),
+            "infill" => "/var/lib/infill".to_owned(),
+            _ => format!("/home/{user}"),
+        };
+        let mut command = Command::new("nsenter");
+        command
+            .env_clear()
+            .env("TERM", "dumb")
+            .env("LANG", "C.UTF-8")
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command.arg("--target").arg(self.init_pid.to_string());
+        command.args(["--mount", "--pid", "--ipc", "--uts", "--root", "--wd", "--"]);
+        command.args(["setpriv", "--reuid", user, "--regid", user, "--init-groups", "--reset-env"]);
+        // When nsenter is killed, the command inside gets SIGTERM.
+        command.args(["--pdeathsig", "TERM", "--", "env", "--chdir", &home, GUEST_PATH]).args(words);
         command
     }
 
@@ -240,7 +284,7 @@ impl Cluster {
             ["timeout", "-k", "2", &limit].into_iter().chain(words.iter().copied()).collect();
         let mut command = self.command(user, &all);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("slurm/minicluster/minicluster cannot be run");
+        let mut child = command.spawn().expect("nsenter cannot be run");
         if let Some(mut stdin) = child.stdin.take() {
             // A command that does not read says by its status what it thinks.
             let _ = stdin.write_all(input.as_bytes());

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::Site;
+use super::{Site, record};
 
 /// Longest that a main job may wait in a test: well before the moment, 30 s later, at which Slurm itself
-/// kills who does not make way. How long they wait where the machine does nothing else, the made-up sites
-/// tell.
+/// kills who does not make way. All main jobs of a run together keep tighter limits (`promptness.rs`).
 pub const PROMPTLY_SECS: f64 = 15.0;
 
 /// One line of `squeue`.
@@ -96,6 +95,7 @@ impl Site {
         let what = format!("main job {} to start", job.id);
         let started = self.wait(&what, secs + 40.0, || self.started_at(job));
         let delay = started - job.submitted_at;
+        record::delay(job.id, delay);
         eprintln!("main job {} started {delay:.2} s after its submission", job.id);
         assert!(delay <= secs, "main job {} waited {delay:.2} s; at most {secs} s are allowed", job.id);
     }

@@ -40,14 +40,27 @@ impl Process {
 
 /// All processes in the same PID namespace as `init_pid`.
 pub fn of_namespace(init_pid: u32) -> Vec<Process> {
+    pids_of_namespace(init_pid).filter_map(|pid| read(&pid)).collect()
+}
+
+/// The ids by which the processes of that namespace know each other. A zombie does not count.
+pub fn guest_pids(init_pid: u32) -> Vec<i32> {
+    let guest_pid = |pid: String| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let dead = field("State:")?.trim_start().starts_with('Z');
+        field("NSpid:")?.split_whitespace().last()?.parse().ok().filter(|_| !dead)
+    };
+    pids_of_namespace(init_pid).filter_map(guest_pid).collect()
+}
+
+fn pids_of_namespace(init_pid: u32) -> impl Iterator<Item = String> {
     let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let ours = namespace(&init_pid.to_string());
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|e| e.file_name().into_string().ok());
     pids.filter(|pid| pid.bytes().all(|b| b.is_ascii_digit()))
-        .filter(|pid| ours.is_some() && namespace(pid) == ours)
-        .filter_map(|pid| read(&pid))
-        .collect()
+        .filter(move |pid| ours.is_some() && namespace(pid) == ours)
 }
 
 fn read(pid: &str) -> Option<Process> {

@@ -1,23 +1,26 @@
-//! A borrowed cluster with its daemon: what a test holds. Mended and given back when the test is over.
+//! A borrowed cluster with its daemon: what a test holds. Restored and given back when the test is over.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Output;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use infill::api::{JobView, RoundView, Status, routes};
 use infill::model::{UnixTime, hello_payload};
 
-use super::cluster::{self, Cluster, NODES};
+use super::cluster::{self, Cluster};
 use super::daemon::{self, Daemon, Settings};
 use super::jobs::logged_at;
 use super::postgres::Postgres;
 use super::processes::{self, Process};
+use super::record::{self, ClusterUse};
 use super::slurm::Slurm;
 use super::{http, wait};
 
 /// Seconds until a cluster must be clean again after a test.
-const MEND_SECS: f64 = 40.0;
+const RESTORE_SECS: f64 = 40.0;
 
 /// Longest until slurmctld has saved its jobs and does nothing to any for a moment, seconds.
 const SAVE_SECS: f64 = 60.0;
@@ -34,12 +37,15 @@ const MOST_ROUNDS: usize = 8;
 /// A cluster of one's own.
 #[derive(Debug)]
 pub struct Site {
-    cluster: Cluster,
+    /// There until the site is dropped.
+    cluster: Option<Cluster>,
     daemon: RefCell<Daemon>,
     /// Daemons of the cluster that do not go on by themselves.
     stalled: RefCell<BTreeSet<String>>,
     /// Relays that other tests know nothing of.
     relays: RefCell<BTreeSet<String>>,
+    /// When the test had its cluster.
+    since: Instant,
 }
 
 /// Passes on what agents say to the daemon, while it is not stalled.
@@ -54,17 +60,20 @@ pub struct Relay {
 impl Site {
     /// Borrows a cluster; no daemon runs.
     pub fn bare() -> Site {
-        Site::of(cluster::lease())
+        Site::bare_on(&Slurm::default())
     }
 
-    /// A cluster with settings of its own, which ends with the test; no daemon runs.
+    /// A cluster with settings of its own, which ends with the test unless `Slurm::kept`; no daemon runs.
     pub fn bare_on(slurm: &Slurm) -> Site {
-        Site::of(cluster::lease_special(slurm))
-    }
-
-    fn of(cluster: Cluster) -> Site {
+        let cluster = cluster::lease(slurm);
         let daemon = RefCell::new(Daemon::of(&cluster));
-        Site { cluster, daemon, stalled: RefCell::default(), relays: RefCell::default() }
+        Site {
+            cluster: Some(cluster),
+            daemon,
+            stalled: RefCell::default(),
+            relays: RefCell::default(),
+            since: Instant::now(),
+        }
     }
 
     /// A cluster with settings of its own, and a daemon with changed settings.
@@ -90,28 +99,28 @@ impl Site {
 
     /// Writes the configuration that the daemon, the agents and the command line read.
     pub fn configure(&self, settings: &Settings) {
-        let path = self.cluster.dir.join("etc/infill.toml");
+        let path = self.cluster().dir.join("etc/infill.toml");
         std::fs::write(path, settings.text()).expect("cannot write the configuration");
     }
 
     /// The port on which a daemon is to listen.
     pub fn port(&self) -> u16 {
-        self.cluster.port
+        self.cluster().port
     }
 
     /// The cluster.
     pub fn cluster(&self) -> &Cluster {
-        &self.cluster
+        self.cluster.as_ref().expect("a site has a cluster until it is dropped")
     }
 
     /// The cluster's /scratch, on this machine.
     pub fn scratch(&self) -> PathBuf {
-        self.cluster.dir.join("scratch")
+        self.cluster().dir.join("scratch")
     }
 
     /// Starts the daemon (again).
     pub fn start(&self) {
-        self.daemon.borrow_mut().start(&self.cluster);
+        self.daemon.borrow_mut().start(self.cluster());
     }
 
     /// Makes `other` the daemon that the site asks, and `other` the one that it asked so far.
@@ -121,7 +130,7 @@ impl Site {
 
     /// Starts a PostgreSQL server that the cluster sees as well; with the URL of its database in there.
     pub fn postgres(&self) -> (Postgres, String) {
-        let server = Postgres::start(&self.cluster.dir.join("run/pg"));
+        let server = Postgres::start(&self.cluster().dir.join("run/pg"));
         let url = server.url("/run/infill/pg");
         (server, url)
     }
@@ -149,7 +158,7 @@ impl Site {
     /// Daemons that are started from now on have a clock that can be wrong: see [`Site::step_clock`].
     pub fn steps_clock(&self) {
         let source = cluster::repository().join("tests/it/harness/clock.c");
-        let library = self.cluster.dir.join(daemon::CLOCK);
+        let library = self.cluster().dir.join(daemon::CLOCK);
         let mut cc = std::process::Command::new("cc");
         let built =
             cc.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).arg("-ldl").status();
@@ -158,7 +167,7 @@ impl Site {
 
     /// Lets the daemon's clock be wrong by so many seconds.
     pub fn step_clock(&self, secs: i64) {
-        let path = self.cluster.dir.join("etc/clock");
+        let path = self.cluster().dir.join("etc/clock");
         let new = path.with_extension("new");
         std::fs::write(&new, secs.to_string()).expect("cannot write the clock's error");
         std::fs::rename(&new, &path).expect("cannot write the clock's error");
@@ -213,7 +222,7 @@ impl Site {
 
     /// Runs a command inside with this input.
     pub fn exec_with(&self, user: &str, words: &[&str], input: &str) -> Output {
-        self.cluster.exec(user, words, input)
+        self.cluster().exec(user, words, input)
     }
 
     /// Runs a command inside; what it prints. Empty if it fails: Slurm may be the one that is being killed.
@@ -231,12 +240,12 @@ impl Site {
 
     /// The cluster's processes.
     pub fn processes(&self) -> Vec<Process> {
-        processes::of_namespace(self.cluster.init_pid)
+        processes::of_namespace(self.cluster().init_pid)
     }
 
     /// `minicluster kill`, by the names that it knows.
     pub fn kill(&self, daemon: &str) {
-        self.cluster.control(&["kill", daemon]);
+        self.cluster().control(&["kill", daemon]);
     }
 
     /// kill -9 of slurmctld at a moment at which it has saved all that it did to jobs: what it has not, it
@@ -265,7 +274,7 @@ impl Site {
     /// Whether slurmctld has saved its jobs since its log last spoke of one: within 5 s of a change it does.
     fn jobs_are_saved(&self) -> bool {
         let saved = self.run("root", &["stat", "-c", "%.9Y", "/var/spool/minicluster/ctld/job_state"]);
-        let log = std::fs::read(self.cluster.dir.join("log/slurmctld.log")).unwrap_or_default();
+        let log = std::fs::read(self.cluster().dir.join("log/slurmctld.log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let last = log.lines().rfind(|line| line.contains("JobId=")).and_then(logged_at);
         saved.trim().parse().is_ok_and(|saved: f64| last.is_none_or(|last| saved > last + SAVING_SECS))
@@ -283,18 +292,18 @@ impl Site {
 
     /// `minicluster start`.
     pub fn revive(&self, daemon: &str) {
-        self.cluster.control(&["start", daemon]);
+        self.cluster().control(&["start", daemon]);
     }
 
     /// `minicluster stall`: its connections stay open, and nothing passes.
     pub fn stall(&self, daemon: &str) {
         self.stalled.borrow_mut().insert(daemon.to_owned());
-        self.cluster.control(&["stall", daemon]);
+        self.cluster().control(&["stall", daemon]);
     }
 
     /// `minicluster resume`: it goes on as if nothing had happened.
     pub fn resume(&self, daemon: &str) {
-        self.cluster.control(&["resume", daemon]);
+        self.cluster().control(&["resume", daemon]);
         self.stalled.borrow_mut().remove(daemon);
     }
 
@@ -303,7 +312,7 @@ impl Site {
         let port = self.port() + 2;
         let name = format!("relay:{port}:{}", self.port());
         self.relays.borrow_mut().insert(name.clone());
-        self.cluster.control(&["start", &name]);
+        self.cluster().control(&["start", &name]);
         Relay { port, name }
     }
 
@@ -353,7 +362,7 @@ impl Site {
             let lines: Vec<&str> = text.lines().collect();
             lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
         };
-        eprintln!("---- {}", self.cluster.dir.display());
+        eprintln!("---- {}", self.cluster().dir.display());
         eprintln!(
             "---- queue\n{}",
             self.run("root", &["squeue", "-a", "-o", "%.6i %.8u %.9P %.12j %.11T %.12N %r"])
@@ -364,7 +373,7 @@ impl Site {
         }
         self.changed_rounds().iter().for_each(|round| eprintln!("---- round\n{round}"));
         eprintln!("---- daemon's log\n{}", tail(&self.log()));
-        let slurmctld = std::fs::read(self.cluster.dir.join("log/slurmctld.log")).unwrap_or_default();
+        let slurmctld = std::fs::read(self.cluster().dir.join("log/slurmctld.log")).unwrap_or_default();
         eprintln!("---- slurmctld's log\n{}", tail(&String::from_utf8_lossy(&slurmctld)));
         for entry in std::fs::read_dir(self.scratch()).into_iter().flatten().flatten() {
             if entry.path().extension().is_some_and(|e| e == "out") {
@@ -390,20 +399,21 @@ impl Site {
     }
 
     /// Makes the cluster as it was. Says whether that worked.
-    fn mend(&self) -> bool {
+    fn restore(&self) -> bool {
+        let cluster = self.cluster();
         for daemon in self.stalled.take() {
-            self.cluster.control(&["resume", &daemon]);
+            cluster.control(&["resume", &daemon]);
         }
         self.daemon.borrow_mut().kill();
-        if self.cluster.special {
+        if !cluster.slurm.is_kept() {
             return false;
         }
         for relay in self.relays.take() {
-            self.cluster.control(&["start", &relay]);
-            self.cluster.control(&["kill", &relay]);
+            cluster.control(&["start", &relay]);
+            cluster.control(&["kill", &relay]);
         }
-        for daemon in self.cluster.dead_daemons() {
-            self.cluster.control(&["start", &daemon]);
+        for daemon in cluster.dead_daemons() {
+            cluster.control(&["start", &daemon]);
         }
         let clean = r"
             scontrol -o show reservation | sed -n 's/^ReservationName=\([^ ]*\).*/\1/p' |
@@ -414,9 +424,9 @@ impl Site {
             umount /var/lib/infill/* 2>/dev/null
             rm -rf /scratch/* /etc/infill/* /var/lib/infill/*
             [ $(sinfo -h -N -p main -t idle -o %N | sort -u | wc -l) = $0 ] && [ -z $(squeue -h -a -o %A | head -1) ]";
-        let nodes = NODES.to_string();
+        let nodes = cluster.slurm.node_count().to_string();
         let cleaned = || self.exec("root", &["bash", "-c", clean, &nodes]).status.success().then_some(());
-        wait::look(MEND_SECS, cleaned).is_some()
+        wait::look(RESTORE_SECS, cleaned).is_some()
     }
 }
 
@@ -425,18 +435,22 @@ impl Drop for Site {
         if std::thread::panicking() {
             self.explain();
         }
-        let mended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.mend())).unwrap_or(false);
-        let cluster = Cluster {
-            dir: std::mem::take(&mut self.cluster.dir),
-            rest_jwt_url: std::mem::take(&mut self.cluster.rest_jwt_url),
-            ..self.cluster
-        };
-        if mended {
-            cluster::give_back(cluster);
-            return;
+        let begun = Instant::now();
+        let restored =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.restore())).unwrap_or(false);
+        let Some(cluster) = self.cluster.take() else { return };
+        record::cluster(&ClusterUse {
+            held_secs: self.since.elapsed().as_secs_f64(),
+            waited_secs: cluster.waited_secs,
+            made_secs: cluster.made_secs,
+            restored_secs: begun.elapsed().as_secs_f64(),
+            commands: cluster.commands.load(Ordering::Relaxed),
+        });
+        if restored {
+            return cluster::give_back(cluster);
         }
-        if !cluster.special {
-            eprintln!("the cluster could not be mended; it is ended");
+        if cluster.slurm.is_kept() {
+            eprintln!("the cluster could not be restored; it is ended");
         }
         cluster::discard(&cluster);
     }

@@ -20,20 +20,41 @@ const BATCH_START_SECS: u32 = 10;
 pub const GPUS: usize = 4;
 
 /// How a cluster is to be made: see `minicluster --help`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slurm {
     nodes: usize,
     options: Vec<String>,
     files: Vec<(String, String)>,
+    kept: bool,
 }
 
 impl Default for Slurm {
     fn default() -> Slurm {
-        Slurm { nodes: NODES, options: Vec::new(), files: Vec::new() }
+        Slurm { nodes: NODES, options: Vec::new(), files: Vec::new(), kept: false }
     }
 }
 
 impl Slurm {
+    /// Other tests need the same: the cluster is kept for them.
+    pub fn kept(self) -> Slurm {
+        Slurm { kept: true, ..self }
+    }
+
+    /// Whether the cluster outlives its test.
+    pub fn is_kept(&self) -> bool {
+        self.kept || self.is_usual()
+    }
+
+    /// Whether it is as most tests need it.
+    pub fn is_usual(&self) -> bool {
+        *self == Slurm::default()
+    }
+
+    /// How many nodes it has.
+    pub fn node_count(&self) -> usize {
+        self.nodes
+    }
+
     /// Another number of nodes.
     pub fn nodes(self, nodes: usize) -> Slurm {
         Slurm { nodes, ..self }

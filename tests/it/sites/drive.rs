@@ -10,7 +10,7 @@ use super::gauge::Gauge;
 use super::queue::Queue;
 use super::spec::Spec;
 use crate::harness::jobs::clock;
-use crate::harness::{Diary, Site, Train, wait};
+use crate::harness::{Diary, Site, Train, record, wait};
 
 /// Pause between two turns of the loop.
 const TURN: std::time::Duration = std::time::Duration::from_millis(200);
@@ -140,6 +140,7 @@ pub fn run(spec: &Spec, plan: &Plan) -> Balance {
     balance.take_ends(&ends, leaks(&site));
     balance.take_gauge(&gauge, jobs.len());
     balance.judge(plan);
+    queue.delays().into_iter().for_each(|(job, late)| record::delay(job, late));
     if !balance.broken.is_empty() {
         let kept = site.cluster().keep_logs(&format!("{}-{}", spec.name, plan.seed));
         eprintln!("site {}: its logs are in {}", spec.name, kept.display());

@@ -4,8 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::harness::cluster::repository;
-
 mod imports;
 
 /// Modules without I/O, async, clock or randomness of their own. Those that are not written yet are kept pure
@@ -44,6 +42,11 @@ const GIVE_UPS_ALLOWED: usize = 1;
 /// Everything that ends the process or thread.
 const GIVE_UPS: [&str; 6] =
     [".unwrap()", ".expect(", "panic!(", "todo!(", "unimplemented!(", "unreachable!("];
+
+/// The checkout under test.
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
 
 fn sources(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
@@ -313,7 +316,7 @@ fn the_steps_of_a_round_are_put_together_in_one_place() {
     let scene = read(&repository().join(SCENE));
     let mut found = Vec::new();
     let dirs = ["src", "tests", "benches"].map(|d| repository().join(d));
-    let own = ["src/gaps/tests.rs", "src/gaps/lookahead.rs", "tests/it/tidy.rs", SCENE];
+    let own = ["src/gaps/tests.rs", "src/gaps/lookahead.rs", "tests/tidy/main.rs", SCENE];
     for path in dirs.iter().flat_map(|d| sources(d)).filter(|p| !own.contains(&relative(p).as_str())) {
         let text = read(&path);
         // Unit tests of a step call it alone.

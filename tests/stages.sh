@@ -1,0 +1,181 @@
+# shellcheck shell=bash
+# Stages of a run of the tests. Each stage prints how long it took, a stage can run beside others, and one that fails ends
+# none of the others. What stages and tests record in $RECORD becomes the summary and target/times.tsv.
+
+RECORD=target/tests
+TIMES=target/times.tsv
+# Tests that were flaky on this machine, over all runs: day, commit, test.
+FLAKY_LOG=${XDG_CACHE_HOME:-$HOME/.cache}/infill/flaky.tsv
+# How many of the slowest tests the summary lists.
+readonly SLOWEST=15
+
+FAILED_STAGES=()
+declare -A STAGE_PID=() STAGE_START=()
+
+say() { printf 'tests: %s\n' "$*" >&2; }
+
+# Seconds since the run began.
+elapsed() { awk -v from="$RUN_START" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f", to - from }'; }
+
+start_record() {
+    RUN_START=$EPOCHREALTIME
+    rm -rf --one-file-system "$RECORD"
+    mkdir -p "$RECORD"
+    RECORD=$(realpath "$RECORD")
+    touch "$RECORD"/{stages.tsv,skips,flaky,clusters.tsv}
+    export INFILL_TEST_RECORD=$RECORD INFILL_SKIPS=$RECORD/skips
+    trap end_all_stages EXIT
+    trap 'exit 130' INT TERM
+}
+
+# end_stage NAME START END CODE
+end_stage() {
+    local name=$1 start=$2 end=$3 code=$4 seconds result=passed
+    seconds=$(awk -v from="$start" -v to="$end" 'BEGIN { printf "%.1f", to - from }')
+    if ((code)); then
+        result=FAILED
+        FAILED_STAGES+=("$name")
+    fi
+    printf '%s\t%s\t%s\t%s\n' "$name" "$start" "$seconds" "$result" >>"$RECORD/stages.tsv"
+    say "$name: $result in $seconds s"
+}
+
+# stage NAME CMD…: runs it now.
+stage() {
+    local name=$1 start code=0
+    shift
+    say "$name"
+    start=$(elapsed)
+    "$@" || code=$?
+    end_stage "$name" "$start" "$(elapsed)" "$code"
+    return "$code"
+}
+
+# begin NAME CMD…: runs it beside what follows. `finish NAME` waits for it and shows what it printed.
+begin() {
+    local name=$1
+    shift
+    say "$name, beside what follows"
+    STAGE_START[$name]=$(elapsed)
+    # A process group of its own, which end_all_stages can end as a whole.
+    set -m
+    run_beside "$name" "$@" >"$RECORD/$name.log" 2>&1 </dev/null &
+    STAGE_PID[$name]=$!
+    set +m
+}
+
+run_beside() {
+    local name=$1 code=0
+    shift
+    trap - EXIT INT TERM
+    "$@" || code=$?
+    elapsed >"$RECORD/$name.end"
+    return "$code"
+}
+
+finish() {
+    local name=$1 code=0
+    wait "${STAGE_PID[$name]}" || code=$?
+    unset "STAGE_PID[$name]"
+    cat "$RECORD/$name.log"
+    end_stage "$name" "${STAGE_START[$name]}" "$(cat "$RECORD/$name.end" 2>/dev/null || elapsed)" "$code"
+    return "$code"
+}
+
+end_all_stages() {
+    local pid
+    for pid in "${STAGE_PID[@]}"; do
+        kill -TERM -- "-$pid" 2>/dev/null || true
+    done
+}
+
+# run_tests NAME BINARY ARG…: the tests of one binary, with the seconds of each. Nightly's flag works where the variable is
+# set, and the variable is set for this process alone.
+run_tests() {
+    local name=$1 binary=$2
+    shift 2
+    # Tests that wait for a cluster would each be reported as slow.
+    RUSTC_BOOTSTRAP=1 "$binary" -Z unstable-options --report-time "$@" 2>&1 |
+        grep --line-buffered -v ' has been running for over 60 seconds$' | tee -a "$RECORD/$name.tests"
+    return "${PIPESTATUS[0]}"
+}
+
+# Names of the tests that failed in a stage.
+failed_tests() { sed -nE 's/^test ([A-Za-z0-9_:]+) \.\.\. FAILED.*$/\1/p' "$RECORD/$1.tests"; }
+
+# note_flaky TEST…
+note_flaky() {
+    local test
+    mkdir -p "${FLAKY_LOG%/*}"
+    for test; do
+        echo "$test" >>"$RECORD/flaky"
+        printf '%s\t%s\t%s\n' "$(date +%F)" "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" "$test" >>"$FLAKY_LOG"
+    done
+}
+
+# Rows of target/times.tsv: stages, and each test with its own seconds, without those that it waited for a cluster.
+write_times() {
+    local file
+    {
+        printf 'kind\tname\tseconds\twaited\tcluster_made\tcluster_restored\tcommands\tresult\n'
+        awk -F'\t' -v OFS='\t' '{ print "stage", $1, $3, "", "", "", "", $4 }' "$RECORD/stages.tsv"
+        for file in "$RECORD"/*.tests; do
+            [[ -e $file ]] || continue
+            awk -v OFS='\t' -v kind="$(basename "$file" .tests)" '
+                FILENAME ~ /clusters.tsv$/ { split($0, f, "\t"); waited[f[1]] = f[3]; rest[f[1]] = f[4] OFS f[5] OFS f[6]; next }
+                /^test .* \.\.\. [A-Za-z]+ <[0-9.]+s>/ {
+                    seconds = $NF
+                    gsub(/[<>s]/, "", seconds)
+                    name = $2
+                    print kind, name, sprintf("%.2f", seconds - waited[name]), waited[name], (name in rest ? rest[name] : OFS OFS), $(NF - 1)
+                }' "$RECORD/clusters.tsv" "$file"
+        done
+        [[ ! -e $RECORD/python.tsv ]] || cat "$RECORD/python.tsv"
+    } >"$TIMES"
+}
+
+show_times() {
+    echo
+    echo "Stages (second of the start, seconds, result)"
+    sort -t$'\t' -k2,2n "$RECORD/stages.tsv" | awk -F'\t' '{ printf "  %7.1f %7.1f  %-8s %s\n", $2, $3, $4, $1 }'
+    echo
+    echo "Slowest tests (seconds, of which waited for a cluster: not counted; all of them: $TIMES)"
+    awk -F'\t' 'NR > 1 && $1 != "stage"' "$TIMES" | sort -t$'\t' -k3,3nr | head -n "$SLOWEST" |
+        awk -F'\t' '{ printf "  %7.1f %s  %s %s\n", $3, ($4 == "" ? "         " : sprintf("(+%6.1f)", $4)), $1, $2 }'
+    if [[ -s $RECORD/clusters.tsv ]]; then
+        awk -F'\t' '{ held += $2; made += $4; restored += $5; commands += $6; n++ } END {
+            printf "\nClusters: lent %d times for %.0f s in all, of which %.0f s to make and %.0f s to restore them; %d commands inside\n", n, held + made, made, restored, commands
+        }' "$RECORD/clusters.tsv"
+    fi
+}
+
+# How often each was flaky on this machine.
+show_flaky() {
+    [[ -s $RECORD/flaky ]] || return 0
+    echo
+    echo "FLAKY: failed beside others, passed alone (times on this machine so far; $FLAKY_LOG)"
+    sort -u "$RECORD/flaky" | while read -r test; do
+        printf '  %4d  %s\n' "$(awk -F'\t' -v test="$test" '$3 == test' "$FLAKY_LOG" | wc -l)" "$test"
+    done
+}
+
+show_skips() {
+    [[ -s $RECORD/skips ]] || return 0
+    echo
+    echo "Skipped: $(sort -u "$RECORD/skips" | wc -l)"
+    sort -u "$RECORD/skips" | sed 's/^/  /'
+}
+
+# Prints what was recorded; fails if a stage failed.
+conclude() {
+    write_times
+    show_times
+    show_skips
+    show_flaky
+    echo
+    if ((${#FAILED_STAGES[@]})); then
+        say "FAILED after $(elapsed) s: $(printf '%s, ' "${FAILED_STAGES[@]}" | sed 's/, $//')"
+        return 1
+    fi
+    say "all passed in $(elapsed) s"
+}
