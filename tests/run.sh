@@ -1,60 +1,59 @@
 #!/usr/bin/env bash
-# All checks and tests, from a fresh clone: installs what is missing first.
+# The checks and tests, from a fresh clone: installs what is missing first.
 set -euo pipefail
 
 HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 REPOSITORY=$(cd "$HERE/.." && pwd)
 MINICLUSTER=$REPOSITORY/slurm/minicluster/minicluster
 TOOLS=${XDG_CACHE_HOME:-$HOME/.cache}/infill
-readonly HERE REPOSITORY MINICLUSTER TOOLS
+# The release of Slurm that cluster tests run on.
+RELEASE=${INFILL_TEST_RELEASE:-trixie}
+readonly HERE REPOSITORY MINICLUSTER TOOLS RELEASE
 # The tests of the page have axe-core look at it.
 export INFILL_AXE=$TOOLS/axe.min.js
 
+# shellcheck source-path=SCRIPTDIR source=stages.sh
+. "$HERE/stages.sh"
+
 usage() {
     cat <<'END_OF_USAGE'
-run.sh: all checks and tests
+run.sh: checks and tests
 
-Usage: tests/run.sh [ARG…]
+Usage: tests/run.sh             the core: what each change should pass
+       tests/run.sh --quick     no cluster: format, clippy, unit tests, scenarios, tidy
+       tests/run.sh --all       everything, as in continuous integration
+       tests/run.sh --it NAME…  cluster tests whose names contain one of these
+       tests/run.sh ARG…        cargo test --locked ARG…
+
+Longer runs, each on made-up sites or clusters of its own:
        tests/run.sh --sites [NAME…]
        tests/run.sh --soak [MINUTES [NAME]]
        tests/run.sh --preemption [SECONDS [NAME]]
        tests/run.sh --pauses
        tests/run.sh --page
 
-Without arguments: rustfmt, shellcheck, promtool on the alerts, clippy, the tests of the Python package and the
-examples, unit tests, and the integration tests on a real Slurm cluster, which they start themselves. A few of these
-that fail are tried again alone.
---sites: the made-up sites of tests/sites, all or these, each with a main queue, four malleable jobs (the live site:
-two that stay alive) and random faults for five minutes; ends with a table of which kept their promises, and
-target/sites.json. As many at a time as INFILL_TEST_CLUSTERS says (2). --soak: one of them (plain) with a fault every
-15 s for so many minutes (90); the daemon's memory, descriptors and tables must stay flat. --preemption: the same main
-queue without infill, over plain jobs that end when they are told to: how late Slurm alone makes it. What is random follows
-from INFILL_SEED, which is printed. --pauses: how long PyTorch pauses over changes of each kind, with a restart and without;
-ends with a table, and target/pauses.json. --page: how quick the page is on 10,000 nodes, in a browser, optimised.
-Otherwise, with arguments: only `cargo test --locked ARG…`, so that tests/run.sh FILTER runs the tests whose names hold FILTER.
+The core: rustfmt, shellcheck, promtool on the alerts, clippy, unit tests, scenarios, tidy, the tests of the Python package that
+are quick, and the cluster tests that tests/core.txt lists. They run on real Slurm clusters, which they start themselves. --all runs
+every test, the random ones with all their cases, also on the newest Slurm, with the solver in pure Rust, with Lightning,
+Transformers and Keras, and on the packages. A few cluster tests that fail are tried again alone; those that pass then are
+listed as flaky. Both end with a table of times; target/times.tsv has the time of each test.
 
-INFILL_TEST_RELEASE=sid runs the integration tests on the newest Slurm; tests/it/main.rs names the other variables.
+--it compiles and runs cluster tests only. With INFILL_TEST_REUSE=DIR they use the cluster that is up in DIR:
+  slurm/minicluster/minicluster up --bin target/debug/infill --dir DIR
+
+--sites: the sites of tests/sites, all or the named ones, each with a main queue, four malleable jobs (the live sites: two that
+stay alive) and random faults for five minutes. Ends with a table of which sites kept their promises, and target/sites.json. Runs
+as many at a time as INFILL_TEST_CLUSTERS says (2). --soak: one site (plain) for 90 minutes, or as many as you say, with a
+fault every 15 s; memory, descriptors and tables of the daemon must stay flat. --preemption: the same main queue without infill,
+over plain jobs that end when they are asked to: how late Slurm alone makes it. INFILL_SEED repeats a run; each run prints its
+seed. --pauses: how long PyTorch pauses over changes of each kind, with a restart and without; ends with a table, and
+target/pauses.json. --page: how quick the page is with 10,000 nodes, in a browser, optimised.
+
+INFILL_TEST_RELEASE=sid runs cluster tests on the newest Slurm; tests/it/main.rs lists the other variables.
 
 Needs root on Debian 12 or 13, Rust, and a network the first time.
-Exit: 0 if all passed.
+Exit: 0 if all passed, 1 if not, 2 for wrong usage.
 END_OF_USAGE
-}
-
-STARTED=$SECONDS
-readonly STARTED
-
-say() { printf 'tests: %s\n' "$*" >&2; }
-
-# check NAME CMD…: says what it does and how long it took; the first failure ends it all.
-check() {
-    local name=$1 started=$SECONDS
-    shift
-    say "$name"
-    "$@" || {
-        say "failed: $name"
-        exit 1
-    }
-    say "$name: passed in $((SECONDS - started)) s"
 }
 
 # Scripts are found by their first line, whatever their names.
@@ -64,8 +63,8 @@ check_shell() {
     shellcheck -x "${scripts[@]}"
 }
 
-# The root from which all clusters start. Built here, so that its minutes are no test's.
-build_root() { "$MINICLUSTER" build; }
+# The root from which all clusters start. Built on its own, so that its minutes are no test's.
+build_root() { "$MINICLUSTER" build --release "$1"; }
 
 # Each alert fires and clears.
 check_alerts() {
@@ -73,103 +72,276 @@ check_alerts() {
         "$TOOLS/promtool" test rules contrib/prometheus/infill.test.yml
 }
 
-# In a small cluster: there, Python is recent and has PyTorch.
-check_python() {
-    local dir suite code=0
-    dir=$(mktemp -d /tmp/infill-python.XXXXXX)
-    "$MINICLUSTER" up --nodes 1 --dir "$dir" || code=$?
-    for suite in examples/demo/tests examples/tests contrib/python/tests; do
-        ((code)) || "$MINICLUSTER" exec --dir "$dir" -- \
-            python3 -B -m unittest discover -v -s "/opt/infill/$suite" || code=$?
-    done
-    "$MINICLUSTER" down --dir "$dir"
-    rm -rf --one-file-system "$dir"
+# Checks of the sources that need no build.
+check_sources() {
+    local code=0
+    cargo fmt --check || code=1
+    check_shell || code=1
+    check_alerts || code=1
     return "$code"
 }
 
-# Three clusters on two cores can make a test late by more than it bears. So integration tests that fail, if they are few,
-# are tried once more, one at a time, and what fails then has failed. Who passes only then is named: it is worth a look.
+# Options of setup.sh.
+SET_UP=(--tests --tools "$TOOLS" --no-build)
+set_up() { "$HERE/setup.sh" "${SET_UP[@]}"; }
+
+# What clones that may be gone have left in the folder of builds that all clones share. Only what this project's own crates
+# left, and only after days: whoever still needs it compiles it again, in a minute or two.
+readonly KEEP_BUILDS_DAYS=2
+prune_builds() {
+    local builds
+    builds=$(cargo metadata --locked --format-version 1 --no-deps | sed -nE 's/.*"build_directory":"([^"]+)".*/\1/p')
+    [[ -n $builds && -d $builds/debug ]] || return 0
+    find "$builds"/*/deps "$builds"/*/.fingerprint -mindepth 1 -maxdepth 1 -mtime "+$KEEP_BUILDS_DAYS" -regextype posix-extended \
+        -regex '.*/(lib)?(infill|it|scenarios|tidy|advisor|lengths|round|plan|sim|store)-[0-9a-f]{16}(\..*)?' -exec rm -rf {} + 2>/dev/null
+    find "$builds"/*/incremental -mindepth 1 -maxdepth 1 -mtime "+$KEEP_BUILDS_DAYS" -exec rm -rf {} + 2>/dev/null || true
+}
+
+# Where cargo put the tests, by their first source.
+declare -A BINARIES=()
+
+# build_tests OPTION…: compiles tests.
+build_tests() {
+    local source file
+    prune_builds
+    CARGO_TERM_COLOR=never cargo test --locked --no-run "$@" 2>&1 | tee "$RECORD/build.log" >&2 || return
+    while read -r source file; do
+        BINARIES[$source]=$file
+    done < <(sed -nE 's/^ *Executable (unittests )?([^ ]+) \((.*)\)$/\2 \3/p' "$RECORD/build.log")
+}
+
+check_units() { run_tests unit "${BINARIES[src/lib.rs]}"; }
+
+check_others() {
+    local code=0
+    run_tests unit "${BINARIES[src/main.rs]}" || code=1
+    run_tests tidy "${BINARIES[tests/tidy/main.rs]}" || code=1
+    run_tests scenario "${BINARIES[tests/scenarios/main.rs]}" || code=1
+    return "$code"
+}
+
+clippy() { cargo clippy --locked --quiet "$@" -- -D warnings; }
+
+# All tests ask for a cluster at once, and the longest get one first.
+readonly ALL_AT_ONCE=256
+
+check_clusters() { RUST_TEST_THREADS=$ALL_AT_ONCE run_tests cluster "${BINARIES[tests/it/main.rs]}" "$@"; }
+
+core_tests() { grep -vE '^(#|>|$)' "$HERE/core.txt"; }
+
+# Several clusters on two cores can make a test late by more than it bears. So cluster tests that fail, if they are few, are
+# tried once more, one at a time, and what fails then has failed.
 readonly MOST_RETRIED=4
 
-check_tests() {
-    local log failed=() code=0
-    log=$(mktemp)
-    cargo test --locked --no-fail-fast --lib --bins --test scenarios || return
-    cargo test --locked --no-fail-fast --test it 2>&1 | tee "$log" || code=$?
-    mapfile -t failed < <(sed -nE 's/^test ([a-z0-9_:]+) \.\.\. FAILED$/\1/p' "$log")
-    rm -f "$log"
-    ((code)) || return 0
-    ((${#failed[@]} >= 1 && ${#failed[@]} <= MOST_RETRIED)) || return "$code"
-    say "failed beside others, and tried again alone: ${failed[*]}"
-    RUST_TEST_THREADS=1 cargo test --locked --no-fail-fast --test it -- --exact "${failed[@]}" || return
-    say "FLAKY, passed only alone: ${failed[*]}"
+retry_clusters() {
+    local failed
+    mapfile -t failed < <(failed_tests cluster)
+    ((${#failed[@]} >= 1 && ${#failed[@]} <= MOST_RETRIED)) || return 1
+    RUST_TEST_THREADS=1 run_tests again "${BINARIES[tests/it/main.rs]}" --exact "${failed[@]}" || return
+    note_flaky "${failed[@]}"
 }
 
-# The driver is an ignored test of the suite.
-run_sites() {
-    export INFILL_SITES="$*" INFILL_TEST_CLUSTERS=${INFILL_TEST_CLUSTERS:-2}
-    check "sites" cargo test --locked --test it -- --ignored --nocapture --exact sites::every_site_keeps_its_promises
+# cluster_stages ARG…: the cluster tests, and what must hold for all of them together.
+cluster_stages() {
+    if ! stage "cluster tests" check_clusters "$@"; then
+        if stage "failed cluster tests, alone" retry_clusters; then
+            record_result "cluster tests" flaky
+        fi
+    fi
+    stage "main jobs started promptly" "${BINARIES[tests/it/main.rs]}" --nocapture --ignored --exact \
+        promptness::main_jobs_of_this_run_started_promptly || true
 }
 
-run_soak() {
-    [[ ${1-90} =~ ^[0-9]+$ ]] || {
-        usage >&2
-        exit 2
-    }
-    export INFILL_SOAK_MINS=${1-90} INFILL_SITES=${2-plain}
-    check "soak" cargo test --locked --test it -- --ignored --nocapture --exact sites::a_site_stays_as_it_is_for_long
+# Skips that are as they should be: tests/skips.txt says which test may skip without what.
+check_skips() {
+    local test need line code=0
+    while IFS= read -r line; do
+        test=${line#SKIPPED }
+        test=${test%%: *}
+        need=$(awk -v test="$test" '!/^(#|$)/ && test ~ "^" $1 "$" { print $2; exit }' "$HERE/skips.txt")
+        if [[ -z $need ]]; then
+            say "skipped, but tests/skips.txt does not list it: $line"
+            code=1
+        elif has "$need"; then
+            say "skipped, although this machine has what it needs ($need): $line"
+            code=1
+        fi
+    done < <(sort -u "$RECORD/skips")
+    return "$code"
 }
 
-run_preemption() {
-    [[ ${1-300} =~ ^[0-9]+$ ]] || {
-        usage >&2
-        exit 2
-    }
-    export INFILL_SITES_SECS=${1-300} INFILL_SITES=${2-plain}
-    check "preemption" cargo test --locked --test it -- --ignored --nocapture --exact sites::what_preemption_takes_by_itself
+# has NEED: whether this machine has what tests may skip without.
+has() {
+    case $1 in
+    data) [[ -d ${INFILL_DATA:-../shared/data} ]] ;;
+    axe) [[ -s $INFILL_AXE ]] ;;
+    frameworks) compgen -G "$TOOLS/python-frameworks-*" >/dev/null ;;
+    gpu) [[ -e /dev/nvidia0 ]] ;;
+    *) false ;;
+    esac
 }
 
-run_pauses() {
-    check "pauses" cargo test --locked --test it -- --ignored --nocapture --exact pauses::how_long_changes_take
+# Tests that also run on the newest Slurm: what infill asks of Slurm's interfaces, and the two promises.
+readonly NEWEST=sid
+readonly NEWEST_TESTS=(
+    conformance::slurmrestd_over_its_unix_socket
+    conformance::slurmrestd_over_http_with_tokens
+    faults::slurmctld_is_killed_and_restarted
+    life::a_job_grows_into_idle_nodes_shrinks_for_main_jobs_and_completes
+    life::a_main_job_that_needs_all_nodes_runs_at_once
+    life::infill_leaves_before_a_planned_start
+    plugin::owners_cannot_change_what_infill_relies_on
+    plugin::sizes_become_one_held_node_and_a_comment
+    shares::gpus_beside_main_jobs_are_lent_one_by_one
+)
+
+check_newest() {
+    mkdir -p "$RECORD/newest"
+    INFILL_TEST_RECORD=$RECORD/newest INFILL_TEST_RELEASE=$NEWEST INFILL_TEST_CLUSTERS=1 \
+        run_tests newest "${BINARIES[tests/it/main.rs]}" --exact "${NEWEST_TESTS[@]}"
 }
 
-run_page() {
-    check "page" cargo test --locked --release --test it -- --ignored --nocapture --exact page_speed::how_quick_the_page_is
+# The planner's own tests, with the other solver.
+check_microlp() {
+    cargo test --locked --no-default-features --features microlp --lib -- plan:: round::
+}
+
+check_packages() { contrib/packaging/check --binary target/debug/infill; }
+
+# It measures, so nothing runs beside it.
+check_load() { run_tests cluster "${BINARIES[tests/it/main.rs]}" load::; }
+
+# What runs beside the cluster tests, which leave half of the processors idle.
+core_lane() {
+    politely stage "unit tests" check_units
+    politely stage "tidy, scenarios" check_others
+    politely stage "python" "$HERE/python.sh"
+    idly stage "clippy" clippy --all-targets
+    true
+}
+
+all_lane() {
+    politely stage "unit tests" check_units
+    politely stage "tidy, scenarios" check_others
+    politely stage "newest Slurm" check_newest
+    politely stage "python, with frameworks" "$HERE/python.sh" --all
+    idly stage "clippy" clippy --all-targets
+    idly stage "pure-Rust solver" check_microlp
+    idly stage "packages" check_packages
+    true
+}
+
+core_roots() { stage "cluster root" build_root "$RELEASE"; }
+
+all_roots() {
+    core_roots && stage "cluster root, newest Slurm" build_root "$NEWEST"
+}
+
+run_quick() {
+    stage "set-up" set_up || return
+    begin "sources" stage "sources" check_sources
+    stage "build" build_tests --lib --bins --test scenarios --test tidy || return
+    begin "clippy" politely stage "clippy" clippy --lib --bins
+    stage "unit tests" check_units || true
+    stage "tidy, scenarios" check_others || true
+    finish "clippy" || true
+    finish "sources" || true
+}
+
+run_core() {
+    local tests
+    mapfile -t tests < <(core_tests)
+    stage "set-up" set_up || return
+    begin "roots" core_roots
+    begin "sources" stage "sources" check_sources
+    stage "build" build_tests || return
+    finish "sources" || true
+    finish "roots" || return
+    begin "beside" core_lane
+    cluster_stages --exact "${tests[@]}"
+    finish "beside" || true
+}
+
+run_all() {
+    export INFILL_TEST_EFFORT=${INFILL_TEST_EFFORT:-1}
+    SET_UP+=(--packages)
+    stage "set-up" set_up || return
+    begin "roots" all_roots
+    begin "sources" stage "sources" check_sources
+    stage "build" build_tests || return
+    finish "sources" || true
+    finish "roots" || return
+    begin "beside" all_lane
+    cluster_stages --skip load::
+    finish "beside" || true
+    stage "load, alone" check_load || true
+    stage "skips" check_skips || true
+}
+
+# driver NAME: a long run, which is an ignored test of the suite.
+driver() { cargo test --locked --test it -- --ignored --nocapture --exact "$1"; }
+
+# number VALUE: refuses what is not a whole number.
+number() {
+    [[ $1 =~ ^[0-9]+$ ]] || wrong_usage
+    echo "$1"
+}
+
+wrong_usage() {
+    usage >&2
+    exit 2
+}
+
+# What needs one kind of test only.
+run_some() {
+    case $1 in
+    --it)
+        (($# > 1)) || wrong_usage
+        RUST_TEST_THREADS=$ALL_AT_ONCE cargo test --locked --test it -- "${@:2}"
+        ;;
+    --sites)
+        export INFILL_SITES="${*:2}" INFILL_TEST_CLUSTERS=${INFILL_TEST_CLUSTERS:-2}
+        driver sites::every_site_keeps_its_promises
+        ;;
+    --soak)
+        INFILL_SOAK_MINS=$(number "${2-90}") INFILL_SITES=${3-plain} driver sites::a_site_stays_as_it_is_for_long
+        ;;
+    --preemption)
+        INFILL_SITES_SECS=$(number "${2-300}") INFILL_SITES=${3-plain} driver sites::what_preemption_takes_by_itself
+        ;;
+    --pauses) driver pauses::how_long_changes_take ;;
+    --page)
+        cargo test --locked --release --test it -- --ignored --nocapture --exact page_speed::how_quick_the_page_is
+        ;;
+    -*) wrong_usage ;;
+    *) cargo test --locked "$@" ;;
+    esac
 }
 
 main() {
+    cd "$REPOSITORY"
+    PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+    local run=
     case ${1-} in
     -h | --help)
         usage
-        exit 0
+        return
         ;;
+    "") run=run_core ;;
+    --quick) run=run_quick ;;
+    --all) run=run_all ;;
     esac
-    cd "$REPOSITORY"
-    PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
-    check "set-up" "$HERE/setup.sh" --tests --tools "$TOOLS"
-    if (($#)); then
-        check "cluster root" build_root
-        case $1 in
-        --sites) run_sites "${@:2}" ;;
-        --soak) run_soak "${@:2}" ;;
-        --preemption) run_preemption "${@:2}" ;;
-        --pauses) run_pauses ;;
-        --page) run_page ;;
-        *) check "cargo test $*" cargo test --locked "$@" ;;
-        esac
+    if [[ -z $run ]]; then
+        set_up
+        build_root "$RELEASE"
+        run_some "$@"
         return
     fi
-    check "rustfmt" cargo fmt --check
-    check "shellcheck" check_shell
-    check "alerts" check_alerts
-    check "clippy" cargo clippy --locked --quiet --all-targets -- -D warnings
-    check "cluster root" build_root
-    check "python" check_python
-    # The integration tests mostly wait: on two cores, three clusters at a time leave half of the processors idle.
-    export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
-    # One failure hides no other.
-    check "cargo test" check_tests
-    say "all passed in $((SECONDS - STARTED)) s"
+    (($# <= 1)) || wrong_usage
+    start_record
+    # A stage that the others need has ended it.
+    "$run" || true
+    conclude
 }
 
 main "$@"

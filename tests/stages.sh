@@ -9,10 +9,11 @@ FLAKY_LOG=${XDG_CACHE_HOME:-$HOME/.cache}/infill/flaky.tsv
 # How many of the slowest tests the summary lists.
 readonly SLOWEST=15
 
-FAILED_STAGES=()
-declare -A STAGE_PID=() STAGE_START=()
+declare -A LANE_PID=()
 
-say() { printf 'tests: %s\n' "$*" >&2; }
+# Also from beside, whose output waits until it is finished.
+exec 3>&2
+say() { printf 'tests: %s\n' "$*" >&3; }
 
 # Seconds since the run began.
 elapsed() { awk -v from="$RUN_START" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f", to - from }'; }
@@ -24,69 +25,69 @@ start_record() {
     RECORD=$(realpath "$RECORD")
     touch "$RECORD"/{stages.tsv,skips,flaky,clusters.tsv}
     export INFILL_TEST_RECORD=$RECORD INFILL_SKIPS=$RECORD/skips
-    trap end_all_stages EXIT
+    trap end_lanes EXIT
     trap 'exit 130' INT TERM
 }
 
-# end_stage NAME START END CODE
-end_stage() {
-    local name=$1 start=$2 end=$3 code=$4 seconds result=passed
-    seconds=$(awk -v from="$start" -v to="$end" 'BEGIN { printf "%.1f", to - from }')
-    if ((code)); then
-        result=FAILED
-        FAILED_STAGES+=("$name")
-    fi
-    printf '%s\t%s\t%s\t%s\n' "$name" "$start" "$seconds" "$result" >>"$RECORD/stages.tsv"
-    say "$name: $result in $seconds s"
-}
-
-# stage NAME CMD…: runs it now.
+# stage NAME CMD…: runs it, and records its times and whether it passed.
 stage() {
-    local name=$1 start code=0
+    local name=$1 start seconds result=passed code=0
     shift
     say "$name"
     start=$(elapsed)
     "$@" || code=$?
-    end_stage "$name" "$start" "$(elapsed)" "$code"
+    seconds=$(awk -v from="$start" -v to="$(elapsed)" 'BEGIN { printf "%.1f", to - from }')
+    ((code == 0)) || result=FAILED
+    printf '%s\t%s\t%s\t%s\n' "$name" "$start" "$seconds" "$result" >>"$RECORD/stages.tsv"
+    say "$name: $result in $seconds s"
     return "$code"
 }
 
-# begin NAME CMD…: runs it beside what follows. `finish NAME` waits for it and shows what it printed.
+# begin LANE CMD…: runs stages beside what follows. `finish LANE` waits for them and shows what they printed.
 begin() {
-    local name=$1
+    local lane=$1
     shift
-    say "$name, beside what follows"
-    STAGE_START[$name]=$(elapsed)
-    # A process group of its own, which end_all_stages can end as a whole.
+    # A process group of its own, which end_lanes can end as a whole.
     set -m
-    run_beside "$name" "$@" >"$RECORD/$name.log" 2>&1 </dev/null &
-    STAGE_PID[$name]=$!
+    run_lane "$@" >"$RECORD/$lane.log" 2>&1 </dev/null &
+    LANE_PID[$lane]=$!
     set +m
 }
 
-run_beside() {
-    local name=$1 code=0
-    shift
+run_lane() {
     trap - EXIT INT TERM
-    "$@" || code=$?
-    elapsed >"$RECORD/$name.end"
-    return "$code"
+    "$@"
 }
 
 finish() {
-    local name=$1 code=0
-    wait "${STAGE_PID[$name]}" || code=$?
-    unset "STAGE_PID[$name]"
-    cat "$RECORD/$name.log"
-    end_stage "$name" "${STAGE_START[$name]}" "$(cat "$RECORD/$name.end" 2>/dev/null || elapsed)" "$code"
+    local lane=$1 code=0
+    wait "${LANE_PID[$lane]}" || code=$?
+    unset "LANE_PID[$lane]"
+    cat "$RECORD/$lane.log"
     return "$code"
 }
 
-end_all_stages() {
+end_lanes() {
     local pid
-    for pid in "${STAGE_PID[@]}"; do
+    for pid in "${LANE_PID[@]}"; do
         kill -TERM -- "-$pid" 2>/dev/null || true
     done
+}
+
+# Both are for a lane, and hold for all that it starts: politely takes what others leave of the processors, idly only what
+# nothing else wants.
+politely() {
+    renice -n 19 -p "$BASHPID" >/dev/null && "$@"
+}
+
+idly() {
+    chrt --idle -p 0 "$BASHPID" && politely "$@"
+}
+
+# record_result STAGE RESULT: where a later stage decides it.
+record_result() {
+    awk -F'\t' -v OFS='\t' -v name="$1" -v result="$2" '$1 == name { $4 = result } { print }' \
+        "$RECORD/stages.tsv" >"$RECORD/stages.new" && mv "$RECORD/stages.new" "$RECORD/stages.tsv"
 }
 
 # run_tests NAME BINARY ARG…: the tests of one binary, with the seconds of each. Nightly's flag works where the variable is
@@ -168,13 +169,15 @@ show_skips() {
 
 # Prints what was recorded; fails if a stage failed.
 conclude() {
+    local failed
     write_times
     show_times
     show_skips
     show_flaky
     echo
-    if ((${#FAILED_STAGES[@]})); then
-        say "FAILED after $(elapsed) s: $(printf '%s, ' "${FAILED_STAGES[@]}" | sed 's/, $//')"
+    failed=$(awk -F'\t' '$4 == "FAILED" { printf "%s%s", separator, $1; separator = ", " }' "$RECORD/stages.tsv")
+    if [[ -n $failed ]]; then
+        say "FAILED after $(elapsed) s: $failed"
         return 1
     fi
     say "all passed in $(elapsed) s"

@@ -8,6 +8,18 @@ readonly EXIT_NOT_UP=3
 # shellcheck disable=SC2034
 readonly MAX_NODES=64
 
+MYSQL_DIR=/var/lib/minicluster/mysql
+readonly MYSQL_DIR
+# The database of a test needs no durability and little memory, and no client but slurmdbd's Unix socket.
+MARIADB_OPTIONS=(
+    --no-defaults "--datadir=$MYSQL_DIR" --socket=/run/mysqld/mysqld.sock
+    --pid-file=/run/mysqld/mysqld.pid --skip-networking --skip-log-bin --performance-schema=0
+    --innodb-flush-log-at-trx-commit=0 --innodb-doublewrite=0 --innodb-log-file-size=16M
+    --innodb-buffer-pool-size=64M --innodb-lock-wait-timeout=900
+)
+# shellcheck disable=SC2034
+readonly MARIADB_OPTIONS
+
 say() { printf 'minicluster: %s\n' "$*" >&2; }
 
 die() {
@@ -43,3 +55,10 @@ wait_until() {
 uses_munge() { [[ " ${SETTINGS[*]-} " != *" AuthType=auth/slurm "* ]]; }
 
 saves_power() { [[ " ${SETTINGS[*]-}" == *" SuspendProgram="* ]]; }
+
+# Inside a root: the database server's own tables.
+install_database() {
+    install -d -m 0755 "${MYSQL_DIR%/*}" &&
+        install -d -o mysql -g mysql -m 0700 "$MYSQL_DIR" &&
+        mariadb-install-db "${MARIADB_OPTIONS[@]}" --user=mysql --skip-test-db --auth-root-authentication-method=socket
+}

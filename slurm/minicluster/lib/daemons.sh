@@ -58,15 +58,6 @@ launch_restd() {
     spawn "$1" infill slurmrestd -t 4 -s openapi/slurmctld -a "$3" "$2"
 }
 
-# The database of a test needs no durability and little memory, and no client but slurmdbd's Unix socket.
-MARIADB_OPTIONS=(
-    --no-defaults --datadir=/var/lib/minicluster/mysql --socket=/run/mysqld/mysqld.sock
-    --pid-file=/run/mysqld/mysqld.pid --skip-networking --skip-log-bin --performance-schema=0
-    --innodb-flush-log-at-trx-commit=0 --innodb-doublewrite=0 --innodb-log-file-size=16M
-    --innodb-buffer-pool-size=64M --innodb-lock-wait-timeout=900
-)
-readonly MARIADB_OPTIONS
-
 # spawn NAME USER CMD…
 spawn() {
     local name=$1 user=$2

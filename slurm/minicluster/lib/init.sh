@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # The first process of a cluster's namespace: puts the file system together, moves into it and becomes its init.
-# Arguments: DIR REPOSITORY ROOT
+# Arguments: DIR REPOSITORY ROOT DATABASE (a layer for on top of the root, or empty)
 set -euo pipefail
 
-dir=$1 repository=$2 lower=$3
+dir=$1 repository=$2 lower=$3 database=$4
 root=$dir/root
 
 # Held as long as this process lives: root.sh removes no root that somebody holds.
 hold_root() {
     [[ $lower != / ]] || return 0
-    exec 7>"$lower.lock"
-    flock -sn 7 || {
-        echo "$lower is being removed"
+    exec 6>"$database.lock" 7>"$lower.lock"
+    if ! flock -sn 6 || ! flock -sn 7; then
+        echo "$lower or $database is being removed"
         exit 1
-    }
+    fi
 }
 
 # The upper layer must not lie inside the lower one. For the machine's own root (native) it goes to a tmpfs.
@@ -22,9 +22,10 @@ mount_root() {
         mount -t tmpfs -o mode=0755 tmpfs "$dir/upper"
         mkdir "$dir/upper/u" "$dir/upper/w"
         mount -t overlay overlay -o "lowerdir=/,upperdir=$dir/upper/u,workdir=$dir/upper/w" "$root"
-    elif ! mount -t overlay overlay -o "lowerdir=$lower,upperdir=$dir/upper,workdir=$dir/work" "$root" 2>/dev/null; then
+    elif ! mount -t overlay overlay -o "lowerdir=$database:$lower,upperdir=$dir/upper,workdir=$dir/work" "$root" 2>/dev/null; then
         echo "no overlay file system here; copying $lower"
         cp -a --reflink=auto "$lower/." "$root/"
+        cp -a --reflink=auto "$database/." "$root/"
         mount --bind "$root" "$root"
     fi
 }

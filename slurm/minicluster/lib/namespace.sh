@@ -7,7 +7,7 @@ readonly GUEST=/opt/infill/slurm/minicluster/lib/guest.sh
 start_namespace() {
     rm -f "$DIR/state/init" "$DIR/state/ready"
     setsid unshare --mount --pid --ipc --uts --fork --propagation private \
-        bash "$HERE/lib/init.sh" "$DIR" "$REPOSITORY" "$(root_path)" </dev/null >"$DIR/log/init.log" 2>&1 9>&- &
+        bash "$HERE/lib/init.sh" "$DIR" "$REPOSITORY" "$(root_path)" "$(database_path)" </dev/null >"$DIR/log/init.log" 2>&1 9>&- &
     disown
     wait_until 30 test -e "$DIR/state/ready" || {
         say "the namespace did not start:"

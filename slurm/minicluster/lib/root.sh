@@ -21,12 +21,19 @@ root_path() {
 
 root_stamp() { printf '%s\n' "$RELEASE" "${PACKAGES[@]}" | sha256sum | cut -c1-16; }
 
+# A layer for on top of the root: a database server's own tables. To make them takes longer than all else that a cluster
+# does with its database. Empty for native.
+database_path() {
+    [[ $RELEASE != native ]] || return 0
+    printf '%s/database-%s' "$(root_cache)" "$(printf '%s\n' "$(root_stamp)" "${MARIADB_OPTIONS[@]}" | sha256sum | cut -c1-16)"
+}
+
 ensure_root() {
     if [[ $RELEASE = native ]]; then
         check_native
         return
     fi
-    [[ -d $(root_path) ]] || build_root
+    [[ -d $(root_path) && -d $(database_path) ]] || build_root
 }
 
 check_native() {
@@ -49,8 +56,8 @@ build_root() {
         say "another process builds the root of $RELEASE; waiting"
         flock -w 1800 8 || die "still being built after 30 minutes: $cache"
     }
+    remove_unused_roots
     if [[ ! -d $(root_path) ]]; then
-        remove_unused_roots
         ensure_builder
         temporary=$(mktemp -d "$cache/building.XXXXXX")
         run_mmdebstrap "$temporary" "$cache/build.log" || {
@@ -62,7 +69,34 @@ build_root() {
         # Only a finished root gets its name.
         mv "$temporary" "$(root_path)"
     fi
+    [[ -d $(database_path) ]] || build_database "$cache"
     exec 8>&-
+}
+
+# Made by the root's own programs, in an overlay on it; what they wrote is the layer.
+build_database() {
+    local cache=$1 temporary
+    temporary=$(mktemp -d "$cache/building.XXXXXX")
+    mkdir "$temporary"/{upper,work,root}
+    # What stands in single quotes is for the shells inside.
+    # shellcheck disable=SC2016
+    unshare --mount --pid --fork --propagation private bash -c '
+        set -e
+        mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root"
+        mount -t proc proc "$2/root/proc"
+        mount --rbind /dev "$2/root/dev"
+        mount --bind "$3" "$2/root/mnt"
+        chroot "$2/root" bash -ec ". /mnt/common.sh; install_database"
+    ' bash "$(root_path)" "$temporary" "$HERE/lib" >"$cache/database.log" 2>&1 || {
+        rm -rf --one-file-system "$temporary"
+        tail -n 20 "$cache/database.log" >&2
+        die "could not make the tables of the database; the whole log is $cache/database.log"
+    }
+    mkdir -p "$temporary/layer/${MYSQL_DIR%/*}"
+    mv "$temporary/upper$MYSQL_DIR" "$temporary/layer$MYSQL_DIR"
+    chmod 0755 "$temporary/layer"
+    mv "$temporary/layer" "$(database_path)"
+    rm -rf --one-file-system "$temporary"
 }
 
 ensure_builder() {
@@ -97,13 +131,13 @@ run_mmdebstrap() {
     say "built in $(seconds_since "$started") s"
 }
 
-# What interrupted builds left behind, and roots of other versions, unless a cluster runs on them: its init holds the
-# lock.
+# What interrupted builds left behind, and roots and layers of other versions, unless a cluster runs on them: its init holds
+# the lock.
 remove_unused_roots() {
     local root
-    for root in "$(root_cache)"/root-*/ "$(root_cache)"/building.*/; do
+    for root in "$(root_cache)"/{root-*,database-*,building.*}/; do
         root=${root%/}
-        [[ -d $root ]] || continue
+        [[ -d $root && $root != "$(root_path)" && $root != "$(database_path)" ]] || continue
         flock -n "$root.lock" rm -rf --one-file-system "$root" && rm -f "$root.lock"
     done
 }

@@ -72,19 +72,19 @@ fill_in() {
         -e "s/@SLURMD_FIRST@/$((PORT_SLURMD + 1))/g" -e "s/@SLURMD_LAST@/$((PORT_SLURMD + NODES))/g" "$1"
 }
 
-# A fresh database, never the root's own: with --release native that one is the machine's.
+# A fresh database, never the root's own: with --release native that one is the machine's. The server's own tables may be
+# there already (root.sh).
 make_database() {
     install -d -o mysql -g mysql -m 0755 /run/mysqld
     # Where slurmdbd looks for the socket, in later releases of Debian.
     ln -sfn mysqld /run/mariadbd
-    install -d -m 0755 /var/lib/minicluster
-    install -d -o mysql -g mysql -m 0700 /var/lib/minicluster/mysql
-    mariadb-install-db "${MARIADB_OPTIONS[@]}" --user=mysql --skip-test-db --auth-root-authentication-method=socket \
-        >"$LOGS/mariadb-install-db.out" 2>&1 || {
-        say "mariadb-install-db failed:"
-        tail -n 15 "$LOGS/mariadb-install-db.out" >&2
-        return 1
-    }
+    if [[ ! -d $MYSQL_DIR ]]; then
+        install_database >"$LOGS/mariadb-install-db.out" 2>&1 || {
+            say "mariadb-install-db failed:"
+            tail -n 15 "$LOGS/mariadb-install-db.out" >&2
+            return 1
+        }
+    fi
     # Read by mariadbd at its first start; slurmdbd comes as the system user slurm and needs no password.
     cat >/var/lib/minicluster/grants.sql <<'END'
 CREATE DATABASE IF NOT EXISTS slurm_acct_db;
