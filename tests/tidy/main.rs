@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 mod imports;
+mod promises;
 
 /// Modules without I/O, async, clock or randomness of their own. Those that are not written yet are kept pure
 /// too.

@@ -28,6 +28,8 @@ impl Plans {
             (self.whole_at, self.planned) = (Some(snapshot.taken_at), BTreeMap::new());
         } else if !self.can_help(snapshot) {
             return;
+        } else {
+            tracing::debug!("backfill is at work; what it wiped comes from its last cycle");
         }
         for job in snapshot.jobs.iter_mut().filter(|j| j.state.is_pending()) {
             match (job.start_time, self.planned.get(&job.id)) {
