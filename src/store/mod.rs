@@ -9,6 +9,8 @@ mod port;
 mod postgres;
 mod schema;
 mod sqlite;
+#[cfg(test)]
+mod upgrades;
 
 use std::sync::Arc;
 

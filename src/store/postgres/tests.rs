@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Connection as _};
 use tempfile::TempDir;
 
 use self::server::Postgres;
 use super::{Adapter, open};
-use crate::store::{LeadStanding, Store, StoreError, conformance};
+use crate::store::{LeadStanding, Store, StoreError, conformance, schema, upgrades};
 
 /// Ends the session of the leader, as the network or an administrator might.
 const END_LEADER: &str =
@@ -67,6 +69,22 @@ async fn postgres_conforms() {
     let version = crate::store::postgres_version(&site.url()).await.unwrap();
     assert!(version.starts_with(|c: char| c.is_ascii_digit()), "{version}");
     conformance::run(Arc::new(site.open().await)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_store_of_every_version_opens_with_every_row() {
+    let site = Site::new();
+    for (number, old) in (1..).zip(upgrades::old_stores(&schema::POSTGRES)) {
+        site.server.ask(&format!("CREATE DATABASE version_{number}"));
+        let url = site.url().replace("///postgres?", &format!("///version_{number}?"));
+        let mut session = PgConnection::connect(&url).await.unwrap();
+        schema::migrator(old.versions()).run_direct(None, &mut session, false).await.unwrap();
+        for statement in old.statements() {
+            sqlx::query(AssertSqlSafe(statement)).execute(&mut session).await.unwrap();
+        }
+        session.close().await.unwrap();
+        old.check(&open(&url, || panic!("somebody else leads")).await.unwrap()).await;
+    }
 }
 
 #[tokio::test]

@@ -3,16 +3,21 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::str::FromStr as _;
 use std::sync::Arc;
 
-use sqlx::{AssertSqlSafe, Connection as _};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
 
 use super::{Adapter, open};
 use crate::model::{
-    BatchMode, EndedJob, ExecPlan, JobId, NodeType, Profile, ProfileFilter, ProfileKey, UnixTime,
+    BatchMode, EndedJob, ExecPlan, JobId, NodeType, Plan, Profile, ProfileFilter, ProfileKey, Report,
+    SolveStatus, UnixTime,
 };
-use crate::store::{LeadRecord, Measurement, Store, StoreError, conformance};
+use crate::store::{
+    LeadRecord, Measurement, RoundRecord, RoundsAsked, Store, StoreError, conformance, schema, upgrades,
+};
 use crate::test_support::ended_job;
 
 /// The address of the store in `dir`.
@@ -57,6 +62,46 @@ async fn a_file_conforms() {
 #[tokio::test]
 async fn memory_conforms() {
     conformance::run(crate::store::open("sqlite::memory:", || ()).await.unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_store_of_every_version_opens_with_every_row() {
+    for old in upgrades::old_stores(&schema::SQLITE) {
+        let dir = TempDir::new().unwrap();
+        std::fs::create_dir(dir.path().join("state")).unwrap();
+        let options = SqliteConnectOptions::from_str(&url_in(dir.path())).unwrap().create_if_missing(true);
+        let mut file = options.connect().await.unwrap();
+        schema::migrator(old.versions()).run(&mut file).await.unwrap();
+        for statement in old.statements() {
+            sqlx::query(AssertSqlSafe(statement)).execute(&mut file).await.unwrap();
+        }
+        file.close().await.unwrap();
+        old.check(&open_in(dir.path()).await).await;
+    }
+}
+
+#[tokio::test]
+async fn of_all_rounds_the_last_twenty_thousand_are_kept() {
+    let store = open("sqlite::memory:").await.unwrap();
+    let add = async |at: i64| {
+        let at = UnixTime(at);
+        let status = SolveStatus::Trivial;
+        let plan = Plan { at, jobs: Vec::new(), status, proof: None, objective: 0.0, steps: Vec::new() };
+        store.add_round(&RoundRecord { at, plan, report: Report::default(), acted: true }).await.unwrap();
+    };
+    let kept = async || {
+        let rounds = store.rounds(&RoundsAsked { until: None, limit: 9 }).await.unwrap();
+        rounds.iter().map(|round| round.at.0).collect::<Vec<i64>>()
+    };
+    add(101).await;
+    add(102).await;
+    // The rounds between are left out.
+    let later = "INSERT INTO rounds SELECT 19999, 103, plan, report, acted FROM rounds WHERE id = 1";
+    sqlx::query(later).execute(&store.writer).await.unwrap();
+    add(104).await;
+    assert_eq!(kept().await, [104, 103, 102, 101], "there is still room for the first");
+    add(105).await;
+    assert_eq!(kept().await, [105, 104, 103, 102]);
 }
 
 #[tokio::test]
