@@ -1,5 +1,8 @@
 //! The round loop: snapshot → gaps → plan → check → targets, then the books.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -72,7 +75,7 @@ async fn answer_question(context: &Context, trusted: bool, snapshot_secs: f64) {
         let state = context.state();
         return context.notices.look(&state, &Happened::default(), now());
     };
-    match decide(context.config.clone(), question).await {
+    match decide(context.config.clone(), question, Question::solve).await {
         Ok(Decision { mut view, refused }) => {
             context.metrics.rounds.refused(&refused);
             view.secs.insert("snapshot".to_owned(), snapshot_secs);
@@ -158,13 +161,17 @@ pub enum RoundError {
 /// # Errors
 /// When even the fallback breaks a rule, which is a defect: nothing is done then.
 pub async fn answer(config: Arc<Config>, question: Question) -> Result<RoundView, RoundError> {
-    decide(config, question).await.map(|decision| decision.view)
+    decide(config, question, Question::solve).await.map(|decision| decision.view)
 }
 
-async fn decide(config: Arc<Config>, question: Question) -> Result<Decision, RoundError> {
+async fn decide(
+    config: Arc<Config>,
+    question: Question,
+    planner: impl FnOnce(&Question, &Config) -> Plan + Send + 'static,
+) -> Result<Decision, RoundError> {
     let clock = Instant::now();
     let question = Arc::new(question);
-    let solved = solve(config.clone(), question.clone()).await;
+    let solved = solve(config.clone(), question.clone(), planner).await;
     let judging = move || {
         let judged = round::judge(&question, &config, solved)
             .map_err(|found| RoundError::Refused(Violations(found)))?;
@@ -183,9 +190,13 @@ async fn decide(config: Arc<Config>, question: Question) -> Result<Decision, Rou
 }
 
 /// Asks the planner, but does not wait for it past the outer deadline.
-async fn solve(config: Arc<Config>, question: Arc<Question>) -> Result<Plan, &'static str> {
+async fn solve(
+    config: Arc<Config>,
+    question: Arc<Question>,
+    planner: impl FnOnce(&Question, &Config) -> Plan + Send + 'static,
+) -> Result<Plan, &'static str> {
     let deadline = Duration::from_secs_f64(config.planner.solve_secs * OUTER_DEADLINE + 0.5);
-    let solving = tokio::task::spawn_blocking(move || question.solve(&config));
+    let solving = tokio::task::spawn_blocking(move || planner(&question, &config));
     match tokio::time::timeout(deadline, solving).await {
         Ok(Ok(plan)) => Ok(plan),
         Ok(Err(e)) => {
