@@ -245,7 +245,7 @@ mod tests {
     use crate::daemon::context::Services;
     use crate::daemon::fleet::Batch;
     use crate::daemon::state::State;
-    use crate::model::{NodeName, Plan, Report, SolveStatus, UnixTime};
+    use crate::model::{BaseState, JobState, NodeName, Plan, Report, SolveStatus, UnixTime};
     use crate::slurm::fake::{Act, FakeSlurm};
     use crate::slurm::identity::FakeIdentity;
     use crate::store::{LeadStanding, RoundRecord};
@@ -348,5 +348,48 @@ mod tests {
         }
         assert!(done(0) && !done(2), "{:?}", slurm.acts());
         executor.abort();
+    }
+
+    #[tokio::test]
+    async fn what_is_pending_when_the_lead_is_lost_is_not_done() {
+        for leads in [true, false] {
+            let slurm = Arc::new(FakeSlurm::new(1, "infill"));
+            let job = slurm.submit_held(1, 6101, "infill:nodes=1");
+            slurm.launch(job, &NodeName::new("n1"), 60).await.unwrap();
+            let (context, mut queues) = daemon(slurm.clone()).await;
+            let effects = vec![Effect::SetLimit { job, limit_mins: 9 }];
+            context.lanes.send(Batch { job, effects });
+            if !leads {
+                context.leadership.lose();
+            }
+            // It ends with what is in it.
+            queues.others.close();
+            work(&context, queues.others).await;
+            carry_out(&context, job, &Effect::RequeueHold { job }).await;
+            let done = [Act::SetTimeLimit { job, limit_mins: 9 }, Act::RequeueHold { job }];
+            let expected = if leads { &done[..] } else { &[] };
+            assert_eq!(&slurm.acts()[1..], expected, "leads: {leads}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_done_to_a_job_that_has_ended() {
+        let slurm = FakeSlurm::new(1, "infill");
+        let job = slurm.submit_held(1, 6101, "infill:nodes=1");
+        slurm.edit(|world| world.jobs[0].state = JobState::of(BaseState::Completed));
+        let node = NodeName::new("n1");
+        let keep = vec![node.clone()];
+        for effect in [
+            Effect::Launch { job, node, limit_mins: 9 },
+            Effect::Hold { job },
+            Effect::RequeueHold { job },
+            Effect::SetLimit { job, limit_mins: 9 },
+            Effect::ShrinkWing { job, keep },
+            Effect::CancelWing { job },
+        ] {
+            let done = perform(&slurm, "infill", job, &effect).await;
+            assert!(done.is_ok(), "{effect:?}: {done:?}");
+        }
+        assert_eq!(slurm.acts(), []);
     }
 }

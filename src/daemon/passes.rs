@@ -131,6 +131,8 @@ fn hash(secret: &Secret) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const LASTS: Duration = Duration::from_secs(600);
@@ -191,5 +193,32 @@ mod tests {
         let left = (0..96).filter(|n| passes.recall(&secret(*n), later).is_some());
         assert_eq!(left.collect::<Vec<_>>(), (64..96).collect::<Vec<_>>(), "the newest");
         assert_eq!(passes.recall(&Secret("bob's".to_owned()), later), Some(person(8)));
+    }
+
+    #[test]
+    fn of_all_users_at_most_8192_are_known_and_the_oldest_makes_room() {
+        const MOST_OF_ALL: u32 = 8192;
+        let passes = Passes::new(LASTS, 32);
+        let now = Instant::now();
+        let clock = UnixTime(1_000_000);
+        let kept = |n: u32| Kept {
+            key: format!("{n:064x}"),
+            uid: UserId(n),
+            name: None,
+            until: clock + if n == 77 { 100 } else { 200 },
+        };
+        let text = serde_json::to_string(&(0..MOST_OF_ALL + 9).map(kept).collect::<Vec<_>>()).unwrap();
+        passes.load(&text, now, clock);
+        let known = || {
+            let passes = passes.known();
+            passes.values().map(|(person, _)| person.uid.0).collect::<Vec<u32>>()
+        };
+        assert_eq!(known().len(), 8192, "the store's have the same bound");
+        passes.admit(&secret(0), person(20_000), now);
+        assert_eq!(passes.recall(&secret(0), now), Some(person(20_000)));
+        let left = BTreeSet::from_iter(known());
+        assert_eq!(left.len(), 8192);
+        let gone: Vec<u32> = (0..MOST_OF_ALL).filter(|uid| !left.contains(uid)).collect();
+        assert_eq!(gone, [77], "the one that would have ended first");
     }
 }
