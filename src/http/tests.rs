@@ -1,9 +1,13 @@
 //! The matrix: every route, for every kind of reader, under every `PrivateData`, wherever reading is open or
 //! needs proof. Routes come from their one table; one that says nothing here of what it tells fails.
 
+mod doors;
+mod secrets;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use self::secrets::{HiddenFact, OTHER, OWNER, ReaderKind, also, told};
 use super::access::Access;
 use super::routes::ROUTES;
 use crate::api::routes as paths;
@@ -11,163 +15,17 @@ use crate::cli::samples;
 use crate::clock::now;
 use crate::config::Config;
 use crate::daemon::context::{Context, Services};
+use crate::daemon::health::Problem;
 use crate::daemon::rounds;
 use crate::daemon::state::State;
 use crate::model::{
-    BaseState, GenerationRecord, JobId, JobState, NodeName, Note, PrivateData, Readers, Reservation, Spent,
-    SpentKey, SpentRow, UnixTime, UserId,
+    BaseState, GenerationRecord, JobId, JobState, NodeName, Note, PrivateData, ProfileFilter, Readers,
+    Reservation, Spent, SpentKey, SpentRow, UnixTime, UserId,
 };
 use crate::slurm::fake::{FakeSlurm, pending_job};
 use crate::slurm::identity::{FakeIdentity, uid_of};
 use crate::slurm::{Privacy, SlurmApi as _};
 use crate::store::{LeadStanding, Measurement, RoundRecord};
-
-/// A user that every system has: the owner of what the others may or may not see.
-const OWNER: &str = "nobody";
-
-/// Another one.
-const OTHER: &str = "daemon";
-
-/// Who asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Who {
-    Nobody,
-    Other,
-    Owner,
-    Operator,
-    Admin,
-}
-
-impl Who {
-    const ALL: [Who; 5] = [Who::Nobody, Who::Other, Who::Owner, Who::Operator, Who::Admin];
-
-    /// What they prove it with.
-    fn credential(self) -> Option<&'static str> {
-        match self {
-            Who::Nobody => None,
-            Who::Other => Some("Munge other's"),
-            Who::Owner => Some("Munge owner's"),
-            Who::Operator => Some("Munge operator's"),
-            Who::Admin => Some("Slurm-JWT root's"),
-        }
-    }
-}
-
-/// What must not get out, by the words that give it away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Secret {
-    /// The owner's malleable job.
-    Job,
-    /// Its name.
-    JobName,
-    /// Its owner's name in a status.
-    User,
-    /// A main job of a third user.
-    MainJob,
-    /// A node of the third user.
-    Node,
-    /// A reservation.
-    Reservation,
-    /// The owner's profile.
-    Profile,
-    /// Why a generation of the owner's job was made.
-    Generation,
-    /// The owner's job, in what names no owner: only those see it who see everything.
-    Unowned,
-}
-
-impl Secret {
-    const ALL: [Secret; 9] = [
-        Secret::Job,
-        Secret::JobName,
-        Secret::User,
-        Secret::MainJob,
-        Secret::Node,
-        Secret::Reservation,
-        Secret::Profile,
-        Secret::Generation,
-        Secret::Unowned,
-    ];
-
-    fn word(self) -> &'static str {
-        match self {
-            Secret::Job => "424201",
-            Secret::JobName => "secret-train",
-            Secret::User => "\"user\":\"nobody\"",
-            Secret::MainJob => "424403",
-            Secret::Node => "\"n3\"",
-            Secret::Reservation => "secret-maintenance",
-            Secret::Profile => "secret-profile",
-            Secret::Generation => "secret-reason",
-            Secret::Unowned => "job 424999",
-        }
-    }
-
-    fn is_private(self, path: &str, private: PrivateData) -> bool {
-        if path == paths::REPORT {
-            return private.spending();
-        }
-        if [paths::PROFILES, paths::PROFILE_HISTORY, paths::PROFILE_FIGURE].contains(&path) {
-            return private.profiles();
-        }
-        match self {
-            Secret::Job | Secret::JobName | Secret::Generation | Secret::Unowned => private.jobs,
-            Secret::User => private.jobs || private.users,
-            Secret::Node => private.nodes,
-            // They are told of nodes only.
-            Secret::MainJob => private.jobs || private.nodes,
-            Secret::Reservation => private.reservations || private.nodes,
-            Secret::Profile => private.profiles(),
-        }
-    }
-
-    fn may_be_seen_by(self, who: Who, path: &str, private: PrivateData) -> bool {
-        let is_owners =
-            !matches!(self, Secret::MainJob | Secret::Node | Secret::Reservation | Secret::Unowned);
-        match who {
-            Who::Admin | Who::Operator => true,
-            Who::Owner if is_owners => true,
-            _ => !self.is_private(path, private),
-        }
-    }
-}
-
-/// What else is asked of a route, and tells the same.
-fn also(path: &str) -> Vec<String> {
-    let asked = match path {
-        paths::STATUS => vec!["/v1/status?shared=true"],
-        paths::FIGURE => {
-            vec!["/v1/figures/node_time?from=997200&to=1000800", "/v1/figures/delays?from=997200&to=1000800"]
-        }
-        _ => Vec::new(),
-    };
-    asked.into_iter().map(str::to_owned).collect()
-}
-
-/// What each route for readers tells where nothing is private, and how it is asked.
-fn told(path: &str) -> Option<(String, Vec<Secret>)> {
-    use Secret::{Generation, Job, JobName, MainJob, Node, Profile, Reservation, Unowned, User};
-    let key = format!("user={OWNER}&name=secret-profile&node_type=cpu&exec_plan=default&batch=auto");
-    let (asked, secrets) = match path {
-        paths::STATUS => (path.to_owned(), vec![Job, JobName, User, MainJob, Node, Reservation]),
-        paths::ROUND => (path.to_owned(), vec![Job, MainJob, Node]),
-        paths::ROUNDS => (path.to_owned(), vec![Unowned]),
-        paths::ROUND_AT => {
-            (paths::round_at(UnixTime(i64::from(u32::MAX))), vec![Job, MainJob, Node, Unowned])
-        }
-        paths::PLAN => (path.to_owned(), vec![Job, MainJob, Node]),
-        paths::GENERATIONS => (paths::generations(JobId(424_201)), vec![Job, Generation]),
-        paths::PROFILES => (path.to_owned(), vec![User, Profile]),
-        paths::PROFILE_HISTORY => (format!("{path}?{key}"), vec![Job]),
-        paths::EXPLAIN => ("/v1/explain/n2".to_owned(), vec![Reservation]),
-        paths::FIGURE => ("/v1/figures/nodes?from=997200&to=1000800".to_owned(), vec![]),
-        paths::PROFILE_FIGURE => (format!("{path}?{key}"), vec![Profile]),
-        paths::REPORT => (format!("{path}?from=980000&to=1003600"), vec![User]),
-        paths::TIMELINE => (format!("{path}?from=997200&to=1000800"), vec![Node]),
-        _ => return None,
-    };
-    Some((asked, secrets))
-}
 
 /// Five users, two malleable jobs, main jobs on the way and on a node, a reservation.
 fn cluster(owner: u32, other: u32) -> FakeSlurm {
@@ -229,6 +87,7 @@ impl Daemon {
         slurm.edit(|world| world.taken_at = world.taken_at + 30);
         look(&context).await;
         remember(&context).await;
+        learn(&mut context.state());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = crate::http::router(context.clone());
@@ -237,7 +96,7 @@ impl Daemon {
     }
 
     /// Each reader proves it once, and shows the ticket after that.
-    async fn get(&mut self, who: Who, path: &str) -> (u16, String) {
+    async fn get(&mut self, who: ReaderKind, path: &str) -> (u16, String) {
         let mut request = self.http.get(format!("{}{path}", self.url));
         if let Some(credential) = who.credential() {
             let shown = self.tickets.get(credential).cloned().unwrap_or_else(|| credential.to_owned());
@@ -282,10 +141,13 @@ async fn remember(context: &Context) {
     let (job, at) = (JobId(424_201), UnixTime(1_000_000));
     let row = Measurement { key, job, nodes: 2, samples: 780.0, secs: 1.5, probe: false, at };
     context.store.add_measurements(&[row]).await.unwrap();
-    let nodes = vec![NodeName::new("n1")];
-    let why = "secret-reason".to_owned();
-    let generation = GenerationRecord { job, generation: 1, started_at: at, nodes, why };
-    context.store.add_generations(&[generation]).await.unwrap();
+    let generation = |generation, started_at, why: &str| {
+        let nodes = vec![NodeName::new("n1")];
+        GenerationRecord { job, generation, started_at, nodes, why: why.to_owned() }
+    };
+    // The first of its own was lost: only its moment tells the other from them.
+    let former = generation(1, at + -1000, "former-reason");
+    context.store.add_generations(&[former, generation(2, at, "secret-reason")]).await.unwrap();
     let key =
         SpentKey { from: at, account: String::new(), user: OWNER.to_owned(), node_type: "cpu".to_owned() };
     context.store.put_spent(&[SpentRow { key, spent: Spent::default() }]).await.unwrap();
@@ -294,6 +156,17 @@ async fn remember(context: &Context) {
     report.notes.push(Note::Said("job 424999 is in the way".to_owned()));
     let round = RoundRecord { at: view.plan.at, plan: view.plan, report, acted: false };
     context.store.add_round(&round).await.unwrap();
+}
+
+/// What the daemon has learned of the owner, and what it finds wrong with a node.
+fn learn(state: &mut State) {
+    let at = UnixTime(1_000_030);
+    let mut profile = samples::profile(OWNER, "secret-subject", "cpu2");
+    profile.job_name = "secret-train".to_owned();
+    state.load_profiles(ProfileFilter::default(), vec![profile], at);
+    // 7.7 hours of a node.
+    state.scene.turns_mut().usage.load(&format!("{{\"used_secs\":{{\"{OWNER}\":27720.0}},\"at\":{}}}", at.0));
+    state.health.raise(Problem::Records("node broken-node has no state".to_owned()));
 }
 
 /// Nothing, each kind alone, some together, everything.
@@ -321,12 +194,12 @@ async fn check_readers(daemon: &mut Daemon, open: bool) {
         let ways: Vec<String> = std::iter::once(asked).chain(also(route.path)).collect();
         for (private, asked) in settings().iter().flat_map(|p| ways.iter().map(move |asked| (*p, asked))) {
             daemon.keep_private(private);
-            for who in Who::ALL {
+            for who in ReaderKind::ALL {
                 let (status, body) = daemon.get(who, asked).await;
                 let place = format!("{asked} for {who:?} with {private:?}, open: {open}");
-                if who == Who::Nobody && !(open && route.access == Access::Reads) {
+                if who == ReaderKind::Nobody && !(open && route.access == Access::Reads) {
                     assert_eq!(status, 401, "{place}");
-                    let leak = Secret::ALL.iter().find(|s| body.contains(s.word()));
+                    let leak = HiddenFact::ALL.iter().find(|s| body.contains(s.word()));
                     assert!(leak.is_none(), "{place}: {leak:?}");
                     continue;
                 }
@@ -335,7 +208,7 @@ async fn check_readers(daemon: &mut Daemon, open: bool) {
                 assert!(status == 200 || is_hidden, "{place}: {status}: {body}");
                 // The answer repeats the key that was asked for.
                 let told = body.split_once("\"rows\"").map_or(body.as_str(), |(_, rows)| rows);
-                for secret in Secret::ALL {
+                for secret in HiddenFact::ALL {
                     let expected =
                         secrets.contains(&secret) && secret.may_be_seen_by(who, route.path, private);
                     assert_eq!(told.contains(secret.word()), expected, "{place}: {secret:?}: {body}");
@@ -362,7 +235,7 @@ async fn all_other_routes_name_nobody_to_nobody() {
         let answer = match route.access {
             Access::Reads | Access::Computes => continue,
             Access::Open => {
-                let (status, body) = daemon.get(Who::Nobody, route.path).await;
+                let (status, body) = daemon.get(ReaderKind::Nobody, route.path).await;
                 assert!(status == 200 || status == 503, "{}: {status}", route.path);
                 body
             }
@@ -374,7 +247,7 @@ async fn all_other_routes_name_nobody_to_nobody() {
                 answer.text().await.unwrap()
             }
         };
-        for secret in Secret::ALL {
+        for secret in HiddenFact::ALL {
             assert!(!answer.contains(secret.word()), "{} tells of {secret:?}: {answer}", route.path);
         }
     }
@@ -382,10 +255,10 @@ async fn all_other_routes_name_nobody_to_nobody() {
 
 /// What is posted to each route that changes something, about the owner's things. `None` for those that only
 /// an agent's secret opens.
-fn posted(path: &str, who: Who) -> Option<serde_json::Value> {
+fn posted(path: &str, who: ReaderKind) -> Option<serde_json::Value> {
     let credential = match who {
-        Who::Nobody => serde_json::Value::Null,
-        Who::Admin => serde_json::json!({ "jwt": "root's" }),
+        ReaderKind::Nobody => serde_json::Value::Null,
+        ReaderKind::Admin => serde_json::json!({ "jwt": "root's" }),
         other => serde_json::json!({ "munge": other.credential()?.strip_prefix("Munge ")? }),
     };
     let mut body = match path {
@@ -418,7 +291,7 @@ async fn only_owners_and_administrators_change_anything() {
         let mut table = String::new();
         for route in ROUTES.iter().filter(|r| matches!(r.access, Access::Agents | Access::Changes)) {
             table += route.path;
-            for who in Who::ALL {
+            for who in ReaderKind::ALL {
                 let body = posted(route.path, who).unwrap_or_else(
                     || serde_json::json!({ "job": 424_201, "node": "n1", "seen": 0, "wait_secs": 0, "events": [] }),
                 );
@@ -426,8 +299,8 @@ async fn only_owners_and_administrators_change_anything() {
                 let answer = request.send().await.unwrap();
                 table += &format!(" {}", answer.status().as_u16());
                 let told = answer.text().await.unwrap();
-                let secrets = Secret::ALL.iter().filter(|s| told.contains(s.word()));
-                let leak: Vec<&Secret> =
+                let secrets = HiddenFact::ALL.iter().filter(|s| told.contains(s.word()));
+                let leak: Vec<&HiddenFact> =
                     secrets.filter(|s| !s.may_be_seen_by(who, route.path, private)).collect();
                 assert!(leak.is_empty(), "{} for {who:?} tells of {leak:?}: {told}", route.path);
             }
@@ -456,14 +329,14 @@ async fn what_is_hidden_is_counted() {
     let mut daemon = Daemon::start(Readers::Proof).await;
     daemon.keep_private(PrivateData::parse("jobs,nodes"));
     let hidden = |body: &str| serde_json::from_str::<serde_json::Value>(body).unwrap()["hidden"].clone();
-    let (_, status) = daemon.get(Who::Other, paths::STATUS).await;
+    let (_, status) = daemon.get(ReaderKind::Other, paths::STATUS).await;
     assert_eq!(hidden(&status)["jobs"], 1, "{status}");
     let nodes =
         hidden(&status)["nodes"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum::<u64>();
     assert_eq!(nodes, 4, "{status}");
-    let (_, round) = daemon.get(Who::Other, paths::ROUND).await;
+    let (_, round) = daemon.get(ReaderKind::Other, paths::ROUND).await;
     assert_eq!(hidden(&round)["jobs"], 1, "{round}");
-    let (_, all) = daemon.get(Who::Admin, paths::STATUS).await;
+    let (_, all) = daemon.get(ReaderKind::Admin, paths::STATUS).await;
     assert!(hidden(&all).is_null(), "{all}");
 }
 
@@ -488,10 +361,10 @@ async fn proof_is_believed_once_and_for_reading_only() {
 #[tokio::test]
 async fn until_slurm_tells_what_is_private_everything_is() {
     let mut daemon = Daemon::start(Readers::Open).await;
-    let (_, before) = daemon.get(Who::Other, paths::STATUS).await;
-    assert!(!before.contains(Secret::Job.word()), "{before}");
+    let (_, before) = daemon.get(ReaderKind::Other, paths::STATUS).await;
+    assert!(!before.contains(HiddenFact::Job.word()), "{before}");
     daemon.slurm.keep_private(Privacy::default());
     assert!(crate::daemon::privacy::look(&daemon.context).await);
-    let (_, after) = daemon.get(Who::Other, paths::STATUS).await;
-    assert!(after.contains(Secret::Job.word()), "{after}");
+    let (_, after) = daemon.get(ReaderKind::Other, paths::STATUS).await;
+    assert!(after.contains(HiddenFact::Job.word()), "{after}");
 }

@@ -1,8 +1,9 @@
 //! Sentences without what is hidden.
 
 use super::*;
-use crate::api::NodeFailure;
+use crate::api::{EndView, JobView, NodeFailure, PlanView};
 use crate::cli::samples;
+use crate::model::{ExecPlan, MalleableState};
 
 /// Job 7 is the reader's, job 8 somebody else's.
 fn owner(job: JobId) -> Option<UserId> {
@@ -72,4 +73,59 @@ fn what_jobs_met_on_a_node_is_told_without_whose_it_was() {
     let shown = Sight::new(&viewer, private, &owner).status(status);
     let told: Vec<_> = shown.nodes[2].failures.iter().map(|f| (f.job, f.what.as_str())).collect();
     assert_eq!(told, [(Some(JobId(7)), "job 7 died"), (None, "a job died")]);
+}
+
+/// Whether a reader sees a job's turn, its end, its plans, its profile.
+fn parts_seen(job: &JobView) -> [bool; 4] {
+    [!job.turn.is_empty(), job.ends.is_some(), !job.plans.is_empty(), job.profile.is_some()]
+}
+
+/// A job that has all of these.
+fn job_with_all_parts(id: u32) -> JobView {
+    let plan = ExecPlan::default();
+    JobView {
+        turn: "index 0.75".to_owned(),
+        ends: Some(EndView { low_secs: 1.0, median_secs: 2.0, high_secs: 3.0, predictable: true }),
+        plans: vec![PlanView {
+            plan,
+            runs: true,
+            rate: Some(19.5),
+            share: Some(1.0),
+            is_measured: true,
+            lacks: None,
+        }],
+        profile: Some(samples::profile("bob", "bert", "cpu2").key),
+        ..samples::job(id, "bob", MalleableState::Running, &["n1"])
+    }
+}
+
+#[test]
+fn turn_end_plans_and_profile_of_others_are_hidden_where_they_are_private() {
+    for (private, is_seen) in
+        [("none", true), ("nodes,reservations", true), ("accounts", true), ("usage", false), ("users", false)]
+    {
+        let seen_by = |uid: Option<u32>, all: bool| {
+            let viewer = Viewer { uid: uid.map(UserId), name: None, all };
+            let status = Status { jobs: vec![job_with_all_parts(8)], ..samples::status() };
+            let shown = Sight::new(&viewer, PrivateData::parse(private), &owner).status(status);
+            parts_seen(&shown.jobs[0])
+        };
+        assert_eq!(seen_by(Some(1000), false), [is_seen; 4], "another user with {private}");
+        assert_eq!(seen_by(None, false), [is_seen; 4], "nobody with {private}");
+        assert_eq!(seen_by(Some(1001), false), [true; 4], "the owner with {private}");
+        assert_eq!(seen_by(Some(1), true), [true; 4], "an operator with {private}");
+    }
+}
+
+#[test]
+fn problems_that_name_a_node_are_hidden_where_nodes_are_private() {
+    let problem = "node n3 has no state; job 7 asks for nothing; Slurm shows no node at all";
+    let left = format!("job 7 asks for nothing; Slurm shows no node at all; {OF_OTHERS}");
+    for (private, expected) in [("none", problem), ("jobs", problem), ("nodes", &left), ("jobs,nodes", &left)]
+    {
+        let viewer = Viewer { uid: Some(UserId(1000)), ..Viewer::default() };
+        let status = Status { problems: vec![problem.to_owned()], ..samples::status() };
+        let shown = Sight::new(&viewer, PrivateData::parse(private), &owner).status(status);
+        assert_eq!(shown.problems, [expected], "{private}");
+    }
 }

@@ -1,0 +1,105 @@
+//! Browsers that other pages have ask, and web servers that do not say for one user: refused by the routers
+//! that the daemon serves.
+
+use std::time::Instant;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+use super::*;
+use crate::config::WebConfig;
+use crate::daemon::passes::Person;
+use crate::http::proxy;
+use crate::model::Secret;
+
+/// A name that a foreign page has led to the daemon. Over plain HTTP its browser sends no other header that
+/// would give it away.
+const REBOUND: &str = "evil.example";
+
+#[tokio::test]
+async fn who_proves_nothing_and_comes_by_a_foreign_name_reads_nothing() {
+    let daemon = Daemon::start(Readers::Open).await;
+    let get = async |host: &str| {
+        let request = daemon.http.get(format!("{}{}", daemon.url, paths::STATUS)).header("host", host);
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(get("localhost").await, 200);
+    assert_eq!(get(REBOUND).await, 421);
+}
+
+#[tokio::test]
+async fn nobody_opens_a_session_by_a_foreign_name() {
+    let daemon = Daemon::start(Readers::Proof).await;
+    let person = Person { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
+    daemon.context.doors.links.admit(&Secret("a link's".to_owned()), person, Instant::now());
+    let open = async |host: &str| {
+        let request = daemon.http.post(format!("{}{}", daemon.url, paths::WEB_SESSIONS)).header("host", host);
+        request.json(&serde_json::json!({ "ticket": "a link's" })).send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(open(REBOUND).await, 421);
+    assert_eq!(open("localhost").await, 200, "the link is not used up");
+}
+
+/// The socket on which a site's web server asks for its users.
+struct Socket {
+    dir: TempDir,
+    _daemon: Daemon,
+}
+
+impl Socket {
+    async fn open() -> Socket {
+        let dir = TempDir::new().unwrap();
+        let daemon = Daemon::start(Readers::Proof).await;
+        daemon.keep_private(PrivateData::parse("jobs"));
+        let config = WebConfig { socket: dir.path().join("web.sock"), ..WebConfig::default() };
+        let listener = proxy::listen(&config).await.unwrap();
+        let context = daemon.context.clone();
+        tokio::spawn(async move { proxy::serve(listener, context, std::future::pending()).await });
+        Socket { dir, _daemon: daemon }
+    }
+
+    /// The answer to a request for the status with these headers.
+    async fn ask(&self, headers: &[&str]) -> (u16, String) {
+        let mut stream = UnixStream::connect(self.dir.path().join("web.sock")).await.unwrap();
+        let lines: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
+        let request =
+            format!("GET {} HTTP/1.1\r\nHost: site\r\nConnection: close\r\n{lines}\r\n", paths::STATUS);
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, answer)
+    }
+}
+
+#[tokio::test]
+async fn a_web_server_says_for_one_user_or_for_none() {
+    let socket = Socket::open().await;
+    let owner = format!("X-Remote-User: {OWNER}");
+    let other = format!("X-Remote-User: {OTHER}");
+    for (headers, status, sees) in [
+        (vec![], 401, false),
+        (vec![owner.as_str()], 200, true),
+        (vec![other.as_str()], 200, false),
+        (vec![owner.as_str(), other.as_str()], 401, false),
+        (vec![other.as_str(), owner.as_str()], 401, false),
+        (vec![owner.as_str(), owner.as_str()], 401, false),
+        (vec!["X-Remote-User: root"], 401, false),
+    ] {
+        let (found, answer) = socket.ask(&headers).await;
+        assert_eq!(found, status, "{headers:?}: {answer}");
+        assert_eq!(answer.contains(HiddenFact::Job.word()), sees, "{headers:?}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn other_pages_get_nothing_by_the_web_servers_word() {
+    let socket = Socket::open().await;
+    let owner = format!("X-Remote-User: {OWNER}");
+    for (site, status) in [("same-origin", 200), ("none", 200), ("same-site", 403), ("cross-site", 403)] {
+        let (found, answer) = socket.ask(&[&owner, &format!("Sec-Fetch-Site: {site}")]).await;
+        assert_eq!(found, status, "{site}: {answer}");
+        assert_eq!(answer.contains(HiddenFact::Job.word()), status == 200, "{site}: {answer}");
+    }
+}
