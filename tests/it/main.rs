@@ -1,17 +1,20 @@
 //! The integration suite: infill and its agents on real Slurm clusters.
 //!
 //! Each test borrows a whole cluster (`harness::Site`) made by `slurm/minicluster`, does what it likes to it,
-//! and gives it back restored. Needs root on Linux; without, every test that needs a cluster fails and says so.
+//! and gives it back restored. Needs root on Linux; without, every test that needs a cluster fails and says
+//! so.
 //!
 //! | variable | default | what it does |
 //! |---|---|---|
 //! | `INFILL_TEST_RELEASE` | `trixie` | Slurm's release: `trixie`, `sid` or `native` |
-//! | `INFILL_TEST_CLUSTERS` | 3 | clusters at a time; give more `--test-threads` than there are tests, so that the longest begin first |
+//! | `INFILL_TEST_CLUSTERS` | 3 | clusters at a time; with more test threads than tests, the longest go first |
 //! | `INFILL_TEST_AWAY_SECS` | 20 | how long slurmrestd stays away in the test of that |
 //! | `INFILL_TEST_DIR` | `/var/tmp/infill-it` | where the clusters live |
 //! | `INFILL_TEST_KEEP` | | if set, clusters stay up after the suite |
-//! | `INFILL_TEST_REUSE` | | the folder of a cluster that is up (`minicluster up --bin target/debug/infill --dir DIR`): all tests use it |
-//! | `INFILL_TEST_RECORD` | | a folder for what the run's summary needs: who had a cluster for how long, how late main jobs were |
+//! | `INFILL_TEST_REUSE` | | the folder of a cluster that is up, which all tests then use |
+//! | `INFILL_TEST_RECORD` | | a folder for what the run's summary is made from |
+//!
+//! A cluster to be reused: `minicluster up --bin target/debug/infill --dir DIR`.
 
 mod accounts;
 mod advisor;

@@ -79,6 +79,17 @@ fn each_promise_of_readme_has_a_test_in_the_core() {
 }
 
 #[test]
+fn the_tests_that_get_a_cluster_first_are_there() {
+    let text = read(&repository().join("tests/it/harness/pool.rs"));
+    let list = text.split("const LONGEST").nth(1).and_then(|rest| rest.split("];").next());
+    let quoted: Vec<&str> = list.unwrap_or_default().split('"').skip(1).step_by(2).collect();
+    assert!(quoted.len() > 10, "the longest tests are listed: {quoted:?}");
+    for test in quoted {
+        assert!(exists(test), "tests/it/harness/pool.rs: tests/it has no test {test}");
+    }
+}
+
+#[test]
 fn promises_and_lists_are_read() {
     let readme = format!("{SECTION}\n- Do a\n  thing. More.\n- Else.\n\n## Next\n- Not this.\n");
     assert_eq!(promises(&readme), ["Do a thing", "Else"]);

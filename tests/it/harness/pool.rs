@@ -10,7 +10,41 @@ use super::cluster::{self, Cluster};
 use super::slurm::Slurm;
 
 /// Tests that take the longest, longest first. `target/times.tsv` says how long each test took.
-const LONGEST: &[&str] = &[];
+const LONGEST: &[&str] = &[
+    "sites::a_plain_site_keeps_the_limits_of_a_whole_site_test",
+    "sites::a_site_with_a_prolog_and_an_epilog_keeps_its_promises",
+    "sites::a_site_with_limits_and_several_partitions_keeps_its_promises",
+    "sites::a_site_whose_data_is_private_keeps_its_promises",
+    "python::ten_rescales_at_random_moments_change_nothing_of_what_is_learned",
+    "staying::a_lead_without_daemon_does_not_meet_its_limit",
+    "simulated::the_simulator_gives_what_the_cluster_gives",
+    "leaving::the_epilog_is_part_of_leaving",
+    "pytorch::a_rescaled_training_learns_what_an_undisturbed_one_learns",
+    "advisor::a_curve_that_falls_is_learned_and_the_same_job_starts_at_its_peak",
+    "advisor::rescale_costs_are_what_the_job_says_they_are",
+    "leaving::a_job_that_saves_slowly_leaves_a_planned_start_in_time_whatever_others_take",
+    "advisor::a_drift_is_followed_and_a_stall_is_not",
+    "outliving::a_daemon_that_hangs_for_a_minute_disturbs_nobody",
+    "requests::a_suspended_lead_keeps_its_nodes_and_goes_on",
+    "life::infill_leaves_before_a_planned_start",
+    "advisor::trials_of_one_script_share_one_profile_and_its_probes",
+    "advisor::a_curve_with_a_step_is_learned",
+    "advisor::a_curve_that_is_nearly_linear_is_learned",
+    "advisor::a_curve_that_saturates_is_learned",
+    "advisor::a_curve_that_starts_superlinear_is_learned",
+    "accounts::harvested_time_costs_no_share_and_an_account_of_its_own_no_limit",
+    "leaving::a_prolog_that_takes_longer_than_a_wing_may_is_waited_for_and_no_node_is_blamed",
+    "placement::a_job_that_is_slow_across_switches_ends_on_one",
+    "requests::a_job_that_must_not_start_takes_nothing_from_the_first_round",
+    "page::the_map_and_the_report_agree_with_accounting",
+    "profiles::a_job_is_measured_and_its_profile_is_carried_around",
+    "pytorch::a_failure_is_retried_and_is_no_rescale",
+    "leaving::a_job_that_loses_its_checkpoints_is_told_and_left_alone",
+    "accounts::without_it_doctor_tells_which_limits_are_shared_and_explain_what_keeps_wings_away",
+    "extended::a_main_job_trains_on_its_own_nodes_without_a_daemon",
+    "guides::every_command_of_the_guides_runs",
+    "faults::the_node_of_the_lead_dies",
+];
 
 /// Clusters that wait for a test. Each one's daemons need memory and a little time.
 const MOST_IDLE: usize = 6;
@@ -73,8 +107,8 @@ pub fn idle(slurm: &Slurm) -> Option<Cluster> {
     Some(pool.idle.remove(place))
 }
 
-/// Lets the next test have a cluster, and keeps this one for a test that needs the same. Returns clusters that
-/// are too many, to be ended.
+/// Lets the next test have a cluster, and keeps this one for a test that needs the same. Returns clusters
+/// that are too many, to be ended.
 pub fn leave(kept: Option<Cluster>) -> Vec<Cluster> {
     let mut pool = pool();
     pool.idle.extend(kept);

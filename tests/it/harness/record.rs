@@ -8,8 +8,7 @@ use std::path::PathBuf;
 
 use super::pool::test_name;
 
-/// Rows of [`cluster`]: test, seconds it had the cluster, seconds it waited for it, seconds to make it, seconds
-/// to restore it, commands run inside.
+/// Rows of [`cluster`]: the test, then the fields of [`ClusterUse`].
 const CLUSTERS: &str = "clusters.tsv";
 
 /// Rows of [`delay`]: test, job, seconds.

@@ -2,13 +2,13 @@
 //! jobs and random faults, and the promises checked at the end: no main job waits, no step is lost beyond the
 //! last signal's checkpoint, nothing is left behind.
 //!
-//! Three of them run for some minutes with the suite. `tests/run.sh --sites` runs all, `tests/run.sh --soak`
-//! one for long. Everything random follows from a seed, which is printed.
+//! Four of them run for some minutes with the suite, one of these with the limits of a whole site test.
+//! `tests/run.sh --sites` runs all, `tests/run.sh --soak` one for long. Everything random follows from a seed, which is printed.
 //!
 //! | variable | default | what it does |
 //! |---|---|---|
 //! | `INFILL_SITES` | all | names of the sites that `--sites`, `--soak` and `--preemption` (the first) run |
-//! | `INFILL_SITES_SECS` | 300 (180 in the suite) | how long the main queue and the faults last |
+//! | `INFILL_SITES_SECS` | 300 (180 for three of the suite) | how long the main queue and the faults last |
 //! | `INFILL_SEED` | from the clock (1 in the suite) | the seed |
 //! | `INFILL_SOAK_MINS` | 90 | how long a soak lasts |
 //! | `INFILL_SITES_JSON` | `target/sites.json` | where the summary goes |
@@ -53,11 +53,21 @@ fn chosen() -> Vec<Spec> {
 
 /// One site with the suite.
 fn short(name: &str) {
-    let seed = number("INFILL_SEED").unwrap_or(1);
-    let plan = Plan::short(number("INFILL_SITES_SECS").unwrap_or(180) as f64, seed);
+    with_suite(name, |secs, seed| Plan::short(secs.unwrap_or(180.0), seed));
+}
+
+fn with_suite(name: &str, plan: impl FnOnce(Option<f64>, u64) -> Plan) {
+    let secs = number("INFILL_SITES_SECS").map(|secs| secs as f64);
+    let plan = plan(secs, number("INFILL_SEED").unwrap_or(1));
     let balance = drive::run(&Spec::read(name), &plan);
     println!("{}", balance::table(std::slice::from_ref(&balance)));
     assert_eq!(balance.broken, Vec::<String>::new(), "site {name}, INFILL_SEED={}", plan.seed);
+}
+
+/// The others may delay a main job by more, because clusters run beside them.
+#[test]
+fn a_plain_site_keeps_the_limits_of_a_whole_site_test() {
+    with_suite("plain", |secs, seed| Plan::whole(secs.unwrap_or(300.0), seed));
 }
 
 #[test]
