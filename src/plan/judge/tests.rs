@@ -42,6 +42,40 @@ const ONE_EACH: (&str, &[&str]) = (NODES, &["1 1 linear", "2 1 linear"]);
 const RIVALS: (&str, &[&str]) = ("n1:1800", &["1 1 linear age=20", "2 1 linear age=10"]);
 const TWO_STEPS: (&str, &[&str]) = ("n1:1800 n2:600", &["1 1-2 linear"]);
 
+/// Four places of one node, and a job of one or two blocks of them. The last two places end first.
+const BLOCKS: (&str, &[&str]) = ("n1#0:1800 n1#1:1800 n1#2:600 n1#3:600", &["1 1-2 linear block=2"]);
+
+/// Wrong plans of blocks of places. Each breaks this rule only.
+fn planted_in_blocks(rule: Rule) -> Vec<Plant> {
+    let as_it_was = |_: &mut World| ();
+    match rule {
+        // Two blocks are four places, and two places last.
+        Rule::ForecastNodes => vec![plant(BLOCKS, as_it_was, |p| p.jobs[0].forecast[0].1 = 2)],
+        Rule::HeldOnce => vec![
+            // The second job gets a place in the middle of the first one's block.
+            plant(("n1#0:1800 n1#1:1800 n2#0:1800", &["1 1 linear block=2", "2 1 linear"]), as_it_was, |p| {
+                p.jobs[1].nodes[0].node = NodeName::from("n1:1")
+            }),
+            // Two blocks of one job share a place.
+            plant(("n1#0:1800 n1#1:1800 n1#2:1800 n1#3:1800", &["1 2 linear block=2"]), as_it_was, |p| {
+                p.jobs[0].nodes[1].node = NodeName::from("n1:1+2")
+            }),
+        ],
+        // The place that ends first counts, wherever it stands in the block.
+        Rule::Lease => {
+            let longer = |p: &mut Plan| {
+                let lease = &mut p.jobs[0].nodes[0].lease_until;
+                *lease = *lease + 1;
+            };
+            vec![
+                plant(("n1#0:1800 n1#1:900", &["1 1 linear block=2"]), as_it_was, longer),
+                plant(("n1#0:900 n1#1:1800", &["1 1 linear block=2"]), as_it_was, longer),
+            ]
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// Wrong plans, each of which breaks this rule only.
 fn planted(rule: Rule) -> Vec<Plant> {
     let as_it_was = |_: &mut World| ();
@@ -79,6 +113,9 @@ fn planted(rule: Rule) -> Vec<Plant> {
             }),
             plant((NODES, &["1 1 linear held=n1 busy"]), as_it_was, |p| {
                 p.jobs[0].nodes[0].node = NodeName::from("n2");
+            }),
+            plant((NODES, &["1 1 linear plan:other=linear held=n1 busy"]), as_it_was, |p| {
+                p.jobs[0].exec_plan = ExecPlan("other".to_owned());
             }),
         ],
         Rule::Drain => vec![plant(RUNS, |w| w.drain = true, |_| ())],
@@ -132,8 +169,9 @@ fn planted(rule: Rule) -> Vec<Plant> {
 #[test]
 fn each_wrong_plan_is_refused_by_its_own_rule() {
     for rule in Rule::ALL {
-        let plants = planted(*rule);
+        let mut plants = planted(*rule);
         assert!(!plants.is_empty(), "{rule:?} has no wrong plan");
+        plants.extend(planted_in_blocks(*rule));
         for (number, plant) in plants.into_iter().enumerate() {
             let mut world = World::new(plant.world.0, plant.world.1);
             let mut plan = fallback(&world.problem(), "test");
@@ -153,6 +191,50 @@ fn each_wrong_plan_is_refused_by_its_own_rule() {
             assert_eq!(rules, BTreeSet::from([*rule]), "{rule:?}, plan {number}: {text:?}");
         }
     }
+}
+
+/// The rules that a lie about a right plan breaks.
+fn broken_by(lie: impl Fn(&mut Plan)) -> Vec<Rule> {
+    let world = World::new(WAITS.0, WAITS.1);
+    let mut plan = fallback(&world.problem(), "test");
+    passes(&world, &plan);
+    lie(&mut plan);
+    let violations = check(&world.problem(), &plan).err().unwrap_or_default();
+    violations.iter().map(|v| v.rule()).collect()
+}
+
+#[test]
+fn an_objective_or_a_rate_is_wrong_from_a_millionth_on() {
+    for (share, is_wrong) in [(0.9e-6, false), (1.1e-6, true)] {
+        for factor in [1.0 - share, 1.0 + share] {
+            let expect = |rule| if is_wrong { vec![rule] } else { Vec::new() };
+            assert_eq!(broken_by(|p| p.objective *= factor), expect(Rule::Objective), "{factor}");
+            assert_eq!(broken_by(|p| p.jobs[0].rate *= factor), expect(Rule::Rate), "{factor}");
+        }
+    }
+}
+
+#[test]
+fn a_plan_may_exceed_its_bound_by_a_hundredth() {
+    let broken = |factor: f64| broken_by(|p| p.proof.as_mut().unwrap().bound *= factor);
+    assert_eq!(broken(1.0 - 0.0099), []);
+    assert_eq!(broken(1.0 - 0.0101), [Rule::Bound]);
+}
+
+#[test]
+fn a_plan_may_fall_short_of_its_bound_by_its_gap_only() {
+    let broken = |factor: f64, gap: f64| {
+        broken_by(|p| {
+            let proof = p.proof.as_mut().unwrap();
+            proof.bound *= factor;
+            proof.gap = gap;
+        })
+    };
+    // What breaks ties is far below a hundred-thousandth.
+    assert_eq!(broken(1.0 + 1e-6, 0.0), []);
+    assert_eq!(broken(1.0 + 1e-5, 0.0), [Rule::Gap]);
+    assert_eq!(broken(1.02, 0.02), []);
+    assert_eq!(broken(1.02 + 1e-5, 0.02), [Rule::Gap]);
 }
 
 #[test]

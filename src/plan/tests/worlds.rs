@@ -24,7 +24,8 @@ pub struct World {
 }
 
 impl World {
-    /// `gaps`: `name:secs` or `name:secs:type`, a trailing `?` for an unknown end; `jobs`: see [`job`].
+    /// `gaps`: `name:secs` or `name:secs:type`, a trailing `?` for an unknown end, and `name#number` for a
+    /// place of a node; `jobs`: see [`job`].
     pub fn new(gaps: &str, jobs: &[&str]) -> World {
         let mut world = World {
             gaps: Gaps { gaps: gaps.split_whitespace().map(gap).collect(), refused: Vec::new() },
@@ -74,7 +75,7 @@ impl World {
 pub fn gap(text: &str) -> Gap {
     let (text, unknown) = (text.trim_end_matches('?'), text.ends_with('?'));
     let mut parts = text.split(':');
-    let node = NodeName::new(parts.next().unwrap());
+    let node = NodeName::new(parts.next().unwrap().replace('#', ":"));
     let usable_until = NOW + parts.next().unwrap().parse::<i64>().unwrap();
     let cause = WindowCause::PlannedJob(JobId(9));
     Gap {
