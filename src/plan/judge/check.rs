@@ -9,6 +9,7 @@ use super::rules::Violation;
 use super::worth::{self, Worth};
 use crate::model::malleable::RateCurve;
 use crate::model::{Gap, JobId, JobPlan, MalleableJob, NodeName, Plan, Proof};
+use crate::plan::space::MOST_TIES;
 use crate::plan::space::problem::Problem;
 use crate::plan::space::steps::Steps;
 
@@ -21,6 +22,8 @@ const BOUND_TOLERANCE: f64 = 0.01;
 
 /// What planners may add to the score of a job to break ties, as a share of the most valuable one.
 const TIES: f64 = 1e-6;
+
+const _: () = assert!(MOST_TIES <= TIES, "the judge must bear with the ties of planners");
 
 /// Judges a plan; lists every rule that it breaks.
 pub fn check(problem: &Problem<'_>, plan: &Plan) -> Result<(), Vec<Violation>> {

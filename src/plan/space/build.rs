@@ -17,6 +17,18 @@ use crate::model::{MalleableJob, NodeType};
 /// anything that a node-second is worth.
 const TIE_SHARE: f64 = 1e-7;
 
+/// Tie shares of an option that keeps nodes.
+const TIES_FOR_KEEPING: f64 = 2.0;
+
+/// Tie shares of an option that changes nothing.
+const TIES_FOR_STAYING: f64 = 0.5;
+
+/// Tie shares of the job that has waited longest.
+const TIES_FOR_AGE: f64 = 1.0;
+
+/// The most that ties add to the score of a job, as a share of the largest value in the round.
+pub const MOST_TIES: f64 = TIE_SHARE * (TIES_FOR_KEEPING + TIES_FOR_STAYING + TIES_FOR_AGE);
+
 impl<'a> Space<'a> {
     /// Lays out the space of a problem.
     pub fn of(problem: &'a Problem<'a>) -> Self {
@@ -103,10 +115,11 @@ impl<'a> Space<'a> {
         by_age.sort_by_key(|i| (self.jobs[*i].job.submitted_at, self.jobs[*i].job.id));
         let count = by_age.len().max(1) as f64;
         for (rank, job) in by_age.into_iter().enumerate() {
-            let age_share = 1.0 - rank as f64 / count;
+            let age_share = TIES_FOR_AGE * (1.0 - rank as f64 / count);
             for spec in &mut self.jobs[job].options {
-                let calm =
-                    if spec.keeps { 2.0 } else { 0.0 } + if spec.family == Family::Stay { 0.5 } else { 0.0 };
+                let keeping = if spec.keeps { TIES_FOR_KEEPING } else { 0.0 };
+                let staying = if spec.family == Family::Stay { TIES_FOR_STAYING } else { 0.0 };
+                let calm = keeping + staying;
                 spec.first_cost -= unit * (calm + if spec.nodes > 0 { age_share } else { 0.0 });
             }
         }

@@ -14,5 +14,7 @@ pub mod spec;
 pub mod steps;
 pub mod table;
 
+pub use build::MOST_TIES;
+
 #[cfg(test)]
 pub(crate) mod tests;
