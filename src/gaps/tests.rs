@@ -7,6 +7,8 @@ use rustc_hash::FxHashSet;
 use super::*;
 use crate::model::{BaseState, Job, JobState, KeepIdle, Node, NodeState, NodeType, Reservation, UserId};
 
+mod taking;
+
 const NOW: UnixTime = UnixTime(1_000_000);
 
 fn node(name: &str, state: &str) -> Node {
@@ -141,52 +143,6 @@ fn every_node_is_a_gap_or_refused_with_a_reason() {
     n13: gap for -20 s, held by 3
     n14: gap for about 516 s
     ");
-}
-
-/// Which nodes must be left of n1–n5, which our job 2 holds, by what is planned for jobs of the main queue.
-/// n6 is idle, and n7 was job 8's.
-fn left(jobs: &[Job]) -> String {
-    let held = ["n1", "n2", "n3", "n4", "n5"];
-    let nodes: Vec<_> = held.iter().map(|n| (*n, "ALLOCATED")).collect();
-    let over = jobs.iter().any(|j| j.id == JobId(8) && j.state.is_ended());
-    let just_now = jobs.iter().any(|j| j.id == JobId(8) && j.end_time == Some(NOW + -1));
-    let last = if just_now { "IDLE+COMPLETING" } else { "IDLE" };
-    let rest = [("n6", "IDLE"), ("n7", if over { last } else { "ALLOCATED" })];
-    let ours = [job("2 infill running n1,n2,n3,n4,n5", -100)];
-    let snapshot = snapshot(&[&nodes[..], &rest].concat(), [&ours[..], jobs].concat());
-    let gaps = found(&snapshot, &held.map(|n| (n, 2)), &far());
-    let left = gaps.gaps.iter().filter(|g| g.holder.is_some() && g.end != WindowEnd::Unknown);
-    left.map(|g| g.node.to_string()).collect::<Vec<_>>().join(",")
-}
-
-/// [`left`], when Slurm told job 8 to leave n7 so many seconds ago, which it did at once if it has ended.
-fn left_beside(state: &str, told: i64, jobs: &[Job]) -> String {
-    let told = Some(NOW + -told);
-    let taken = Job { preempt_time: told, end_time: told, ..job(&format!("8 infill {state} n7"), -100) };
-    left(&[&[taken], jobs].concat())
-}
-
-#[test]
-fn who_gets_nodes_from_slurm_itself_is_left_no_others() {
-    let two = [job("10 main pending n1,n2", -1)];
-    assert_eq!(left(&two), "n1,n2", "nothing else comes");
-    assert_eq!(left(&[&[job("8 infill running n7", -100)], &two[..]].concat()), "n1,n2", "nobody told job 8");
-    for state in ["running", "completing", "ended"] {
-        assert_eq!(left_beside(state, 4, &two), "", "n6 and n7, which job 8 is leaving: {state}");
-    }
-    assert_eq!(left_beside("ended", 1, &two), "", "it was still there when the nodes were read");
-    assert_eq!(left_beside("ended", 30, &two), "n1,n2", "Slurm does not want those");
-    assert_eq!(left_beside("running", 200, &two), "n1,n2", "that was an earlier run");
-    assert_eq!(left_beside("running", 4, &[job("10 main pending n1,n2,n3", -1)]), "n1,n2,n3", "not enough");
-    assert_eq!(left_beside("running", 4, &[job("10 main pending n1,n2", 300)]), "n1,n2", "not now");
-    // Part of what is planned is taken already, and an idle node does for the rest.
-    assert_eq!(left_beside("running", 4, &[job("10 main pending n1,n7", -1)]), "");
-    // What is on its way to one is not for another.
-    let others = |plan: &str| [job(plan, 300), job("10 main pending n1,n2", -1)];
-    assert_eq!(left_beside("running", 4, &others("9 main pending n7")), "n1,n2");
-    let three = ["10 main pending n1", "11 main pending n2", "12 main pending n3,n4"].map(|j| job(j, -1));
-    assert_eq!(left_beside("running", 4, &three[..2]), "n2", "an idle node alone starts nobody");
-    assert_eq!(left_beside("running", 4, &three), "n2,n3,n4");
 }
 
 #[test]
