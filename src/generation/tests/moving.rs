@@ -1,9 +1,10 @@
 //! Starts, growth, shrinking, moves and parking.
 
+use crate::generation::effect::Effect;
 use crate::generation::phase::Phase;
 use crate::model::{Directive, MalleableState, Standing, UnixTime};
 
-use super::rig::{n, rig, running};
+use super::rig::{LEAD, Rig, n, rig, running};
 
 #[test]
 fn starts_on_all_its_nodes_at_once() {
@@ -97,6 +98,27 @@ fn moves_the_lead_with_one_restart_and_keeps_the_wings_that_stay() {
     r.run();
     assert_eq!(r.started.last().unwrap(), &["n4", "n3"], "{:?}", r.notes);
     assert_eq!(r.m.held(r.now)[&n(3)], wing_of_3);
+}
+
+#[test]
+fn the_lead_starts_on_its_own_wings_node_only_once_the_wing_has_gone() {
+    let mut r = running("1-8", &[1, 2, 3]);
+    let wing = r.m.held(r.now)[&n(2)];
+    let launches = |r: &Rig| r.effects.iter().filter(|e| matches!(e, Effect::Launch { .. })).count();
+    assert_eq!(launches(&r), 1);
+    r.target(&[2, 3]);
+    r.run();
+    // Slurm takes a while to end the wing.
+    r.slurm.insert(wing, vec![n(2)]);
+    r.observe();
+    r.now = r.now + 1;
+    r.target(&[2, 3]);
+    assert_eq!((r.m.state(), launches(&r)), (MalleableState::Queued, 1));
+    r.slurm.remove(&wing);
+    r.observe();
+    r.target(&[2, 3]);
+    assert_eq!((r.m.state(), launches(&r)), (MalleableState::Launching, 2));
+    assert_eq!(r.slurm[&LEAD], [n(2)]);
 }
 
 #[test]

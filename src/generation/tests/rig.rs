@@ -37,6 +37,8 @@ pub struct Rig {
     pub agents: BTreeMap<NodeName, Option<u64>>,
     /// Nodes of each job that Slurm runs.
     pub slurm: BTreeMap<JobId, Vec<NodeName>>,
+    /// Time limits in minutes that were set of jobs that Slurm runs.
+    pub limits: BTreeMap<JobId, u64>,
     pub held: bool,
     /// Jobs that Slurm has told to leave, and since when.
     pub preempted: BTreeMap<JobId, UnixTime>,
@@ -75,6 +77,7 @@ pub fn rig(sizes: &str) -> Rig {
         numbers: Numbers(0),
         agents: BTreeMap::new(),
         slurm: BTreeMap::new(),
+        limits: BTreeMap::new(),
         held: true,
         preempted: BTreeMap::new(),
         notes: Vec::new(),
@@ -134,6 +137,7 @@ impl Rig {
                 }
                 Effect::RequeueHold { .. } => {
                     let nodes = self.slurm.remove(&LEAD).unwrap_or_default();
+                    self.limits.remove(&LEAD);
                     self.agents.retain(|n, _| !nodes.contains(n));
                     self.held = true;
                 }
@@ -143,7 +147,9 @@ impl Rig {
                 }
                 Effect::ShrinkWing { job, keep } => drop(self.slurm.insert(*job, keep.clone())),
                 Effect::Hold { .. } => self.held = true,
-                Effect::SetLimit { .. } => {}
+                Effect::SetLimit { job, limit_mins } => {
+                    self.limits.insert(*job, u64::from(*limit_mins));
+                }
             }
             self.effects.push(effect);
         }
@@ -158,8 +164,14 @@ impl Rig {
 
     /// What the planner wants, lead first.
     pub fn target(&mut self, nodes: &[u32]) {
-        let lease = self.now + 600;
-        let nodes = nodes.iter().map(|i| Placement { node: n(*i), lease_until: lease }).collect();
+        let leases: Vec<(u32, i64)> = nodes.iter().map(|i| (*i, 600)).collect();
+        self.target_for(&leases);
+    }
+
+    /// What the planner wants, lead first: each node with the seconds of its lease.
+    pub fn target_for(&mut self, leases: &[(u32, i64)]) {
+        let placement = |(i, secs): &(u32, i64)| Placement { node: n(*i), lease_until: self.now + *secs };
+        let nodes = leases.iter().map(placement).collect();
         let plan = JobPlan { job: LEAD, nodes, exec_plan: ExecPlan::default(), rate: 1.0, forecast: vec![] };
         let windows = self.windows.clone();
         let window = move |n: &NodeName| {
@@ -316,9 +328,12 @@ impl Rig {
             lead.state = JobState::of(BaseState::Completed);
         }
         lead.preempt_time = self.preempted.get(&LEAD).copied();
-        let wings = self.slurm.iter().filter(|(id, _)| **id != LEAD).map(|(id, nodes)| Job {
-            preempt_time: self.preempted.get(id).copied(),
-            ..job(*id, nodes, u64::from(id.0) - 100)
+        lead.time_limit_mins = self.limits.get(&LEAD).copied().or(lead.time_limit_mins);
+        let wings = self.slurm.iter().filter(|(id, _)| **id != LEAD).map(|(id, nodes)| {
+            let mut wing = job(*id, nodes, u64::from(id.0) - 100);
+            wing.preempt_time = self.preempted.get(id).copied();
+            wing.time_limit_mins = self.limits.get(id).copied().or(wing.time_limit_mins);
+            wing
         });
         let wings: Vec<Job> = wings.collect();
         let sight = Sight { lead: Some(&lead), wings: wings.iter().collect(), read_at: self.now };

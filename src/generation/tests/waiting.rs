@@ -3,7 +3,7 @@
 use crate::generation::effect::Effect;
 use crate::generation::phase::Phase;
 use crate::generation::sight::Sight;
-use crate::model::{BaseState, JobId, JobState, MalleableState};
+use crate::model::{BaseState, JobId, JobState, MalleableState, UnixTime};
 
 use super::rig::{LEAD, Rig, job, n, progress, rig, running, settings};
 
@@ -159,4 +159,30 @@ fn limits_are_renewed_from_a_doubtful_look_too() {
     let limits = r.effects.iter().filter(|e| matches!(e, Effect::SetLimit { .. }));
     let last: Vec<JobId> = limits.map(Effect::job).rev().take(2).collect();
     assert_eq!(last, [JobId(101), LEAD], "{:?}", r.effects);
+}
+
+#[test]
+fn a_wings_time_limit_is_cut_to_the_shortest_lease_of_its_nodes() {
+    let mut r = rig("1-8");
+    for i in [2, 3] {
+        r.windows.insert(n(i), UnixTime(5000));
+    }
+    for _ in 0..2 {
+        r.target(&[1, 2, 3]);
+        r.run();
+    }
+    r.observe();
+    let wing = r.m.held(r.now)[&n(2)];
+    assert_eq!(r.m.held(r.now)[&n(3)], wing, "one wing for both");
+    assert_eq!(r.limits[&wing], 10, "a lease of 600 s from its start");
+    // Another job is planned on the second node.
+    r.pass(55);
+    r.target_for(&[(1, 600), (2, 600), (3, 240)]);
+    r.observe();
+    assert_eq!(r.limits[&wing], 5, "300 s from its start");
+    // The lead's node alone does not shorten the wing.
+    r.pass(55);
+    r.target_for(&[(1, 30), (2, 600), (3, 180)]);
+    r.observe();
+    assert_eq!(r.limits[&wing], 5);
 }
