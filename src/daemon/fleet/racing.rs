@@ -146,6 +146,33 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_was_taken_back_is_forgotten_after_the_race() {
+        let nodes = vec![node("n1", "IDLE"), node("n2", "ALLOCATED")];
+        let jobs = vec![job(1, "main", &[], 0), job(2, "infill", &["n2"], 1)];
+        let snapshot = Snapshot { nodes, jobs, ..Snapshot::default() };
+        let mut racing = Racing::default();
+        racing.taken(&"n1".into(), std::iter::empty(), NOW + 1);
+        let mut left_at = |secs: i64| {
+            racing.look(&snapshot, "infill", NOW + secs);
+            racing.nodes.iter().map(NodeName::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(left_at(3), ["n1", "n2"]);
+        assert_eq!(left_at(30), ["n1", "n2"], "the last moment");
+        assert!(left_at(31).is_empty(), "the main job waits for something else");
+    }
+
+    #[test]
+    fn what_slurm_takes_back_too_is_not_in_the_way() {
+        let main = job(1, "main", &[], 0);
+        let ours = job(2, "infill", &["n2"], 1);
+        let leaves = Job { preempt_time: Some(NOW + 2), ..ours.clone() };
+        assert!(left("IDLE", &[main.clone(), leaves]).is_empty());
+        // An earlier run's preemption says nothing of this one.
+        let again = Job { preempt_time: Some(NOW), ..ours };
+        assert_eq!(left("IDLE", &[main, again]), ["n1", "n2"]);
+    }
+
+    #[test]
     fn what_slurm_shows_counts_where_no_agent_has_said_so() {
         let told = Job { preempt_time: Some(NOW + 1), ..job(3, "infill", &["n1"], -60) };
         let (main, ours) = (job(1, "main", &[], 0), job(2, "infill", &["n2"], 2));
