@@ -2,8 +2,8 @@
 
 use super::seats::Seats;
 use crate::model::{
-    Allocation, BaseState, Gpus, Job, JobId, Node, NodeName, NodeState, NodeType, Parts, Resources, Snapshot,
-    UnixTime,
+    Allocation, BaseState, Gpus, Job, JobId, Node, NodeName, NodeState, NodeType, Parts, Reservation,
+    Resources, Snapshot, UnixTime,
 };
 use crate::slurm::Partition;
 
@@ -277,6 +277,42 @@ fn a_planned_start_claims_cpus_too() {
     // Without GPUs it takes the CPUs of one place.
     cluster.ends(5).job(8).wants = Some(resources(3, 100, 0));
     assert_eq!(cluster.seen(&mut seats), "8 wants n1:3");
+}
+
+#[test]
+fn the_start_that_is_planned_first_claims_first_whatever_its_id() {
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut seats = seats();
+    cluster.waits("8 600 n1 1").waits("9 500 n1 2");
+    assert_eq!(cluster.seen(&mut seats), "8 wants n1:1; 9 wants n1:2,n1:3");
+    cluster.job(8).start_time = Some(UnixTime(400));
+    assert_eq!(cluster.seen(&mut seats), "8 wants n1:3; 9 wants n1:1,n1:2");
+    // The first start takes the youngest of ours, the second one what is left.
+    cluster.runs("5 infill n1=2 infill:order=1;wing=5;place=n1:0+1");
+    cluster.runs("6 infill n1=2 infill:order=2;wing=5;place=n1:2+3");
+    let running = "5 on n1:0,n1:1; 6 on n1:2,n1:3";
+    cluster.job(8).wants = Some(resources(2, 100, 2));
+    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:2,n1:3; 9 wants n1:0,n1:1"));
+    cluster.job(8).start_time = Some(UnixTime(600));
+    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:0,n1:1; 9 wants n1:2,n1:3"));
+}
+
+#[test]
+fn a_reservation_covers_all_places_of_its_nodes() {
+    let mut cluster = Cluster::of(&["n1", "n2", "n3"]);
+    // It has no GPU, and is not lent.
+    cluster.snapshot.nodes[2].has = resources(16, 16_000, 0);
+    let maintenance = Reservation {
+        name: "maintenance".to_owned(),
+        start_time: UnixTime(500),
+        end_time: UnixTime(900),
+        nodes: vec![NodeName::new("n1"), NodeName::new("n3")],
+        flags: Vec::new(),
+    };
+    cluster.snapshot.reservations = vec![maintenance.clone()];
+    let shown = seats().places(cluster.snapshot.clone());
+    let nodes = ["n1:0", "n1:1", "n1:2", "n1:3", "n3"].map(NodeName::new).to_vec();
+    assert_eq!(shown.reservations, [Reservation { nodes, ..maintenance }]);
 }
 
 #[test]
