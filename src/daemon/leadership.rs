@@ -9,11 +9,16 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::store::LeadStanding;
+use crate::store::{LeadStanding, POSTGRES_SILENCE};
 
 /// For how long a look is worth something: less than the silence (6 s) after which PostgreSQL ends a leader's
 /// session.
 pub const LEASE: Duration = Duration::from_secs(4);
+
+const _: () = assert!(
+    LEASE.as_millis() < POSTGRES_SILENCE.as_millis(),
+    "a leader must know that its lead is over before another daemon can take it"
+);
 
 /// The last look; none once the lead is lost.
 #[derive(Debug)]

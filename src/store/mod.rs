@@ -19,6 +19,10 @@ pub use port::{
     StoreError,
 };
 
+/// How long a leader's session with PostgreSQL may be silent. The server then ends it, and the next daemon
+/// leads.
+pub const POSTGRES_SILENCE: std::time::Duration = postgres::SILENCE;
+
 /// Opens the database that a URL names, brings its schema up to date, and makes this process the one that
 /// leads on it:
 ///

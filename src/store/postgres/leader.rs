@@ -27,7 +27,7 @@ const LOCK: i64 = 0x696e_6669_6c6c;
 
 /// The server ends a leader's session that has said nothing for so long. More than
 /// [`crate::daemon::leadership::LEASE`], so that the leader knows first.
-const SILENCE: &str = "6s";
+pub(in crate::store) const SILENCE: Duration = Duration::from_secs(6);
 
 /// Wait for the lock before asking again: the connection might be dead.
 const TURN: &str = "10s";
@@ -60,7 +60,8 @@ impl Leader {
         options: PgConnectOptions,
         stand_by: impl FnOnce() + Send,
     ) -> Result<Leader, StoreError> {
-        let limits = [("statement_timeout", TURN), ("idle_session_timeout", SILENCE)];
+        let silence = format!("{}s", SILENCE.as_secs());
+        let limits = [("statement_timeout", TURN), ("idle_session_timeout", silence.as_str())];
         // Waiting for a lock is slow by nature, and no news.
         let options = options.options(limits).disable_statement_logging();
         let mut session = connect(&options).await?;

@@ -11,6 +11,7 @@ use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgRow, Postgres};
 use sqlx::{Acquire as _, Transaction};
 
 use self::failure::failed;
+pub(super) use self::leader::SILENCE;
 pub(super) use self::open::{open, version};
 
 use super::port::{LeadStanding, StoreError};
