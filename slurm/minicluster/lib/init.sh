@@ -6,15 +6,8 @@ set -euo pipefail
 dir=$1 repository=$2 lower=$3 database=$4
 root=$dir/root
 
-# Held as long as this process lives: root.sh removes no root that somebody holds.
-hold_root() {
-    [[ $lower != / ]] || return 0
-    exec 6>"$database.lock" 7>"$lower.lock"
-    if ! flock -sn 6 || ! flock -sn 7; then
-        echo "$lower or $database is being removed"
-        exit 1
-    fi
-}
+# shellcheck source-path=SCRIPTDIR source=mounts.sh
+. "$(dirname "${BASH_SOURCE[0]}")/mounts.sh"
 
 # The upper layer must not lie inside the lower one. For the machine's own root (native) it goes to a tmpfs.
 mount_root() {
@@ -28,21 +21,6 @@ mount_root() {
         cp -a --reflink=auto "$database/." "$root/"
         mount --bind "$root" "$root"
     fi
-}
-
-# bind SOURCE TARGET [OPTIONS]
-bind() {
-    mkdir -p "$root$2"
-    mount --bind "$1" "$root$2"
-    [[ -z ${3-} ]] || mount -o "remount,bind,$3" "$root$2"
-}
-
-mount_system() {
-    mkdir -p "$root"/{proc,sys,dev,run,tmp}
-    mount -t proc proc "$root/proc"
-    mount --rbind /sys "$root/sys"
-    mount --rbind /dev "$root/dev"
-    mount -t tmpfs -o mode=0755 tmpfs "$root/run"
 }
 
 mount_cluster() {
@@ -61,14 +39,6 @@ mount_cluster() {
         mkdir -p "$root/usr/local/bin"
         ln -sfn "/opt/infill-bin/$(basename "$BIN")" "$root/usr/local/bin/infill"
     fi
-}
-
-enter_root() {
-    mkdir -p "$root/.host"
-    cd "$root"
-    pivot_root . .host
-    umount -l /.host
-    rmdir /.host 2>/dev/null || true
 }
 
 # /proc is still the host's here, so this is the pid by which the host knows us. (A subshell would see its own.)
