@@ -13,6 +13,8 @@ import textwrap
 import threading
 import time
 
+import forking
+
 SRC = pathlib.Path(__file__).resolve().parents[1] / "src"
 
 #: A busy machine takes so long for an interpreter with PyTorch, at worst.
@@ -27,6 +29,9 @@ class Agent:
 
     #: What its processes are told of this machine.
     machine = NO_GPUS
+
+    #: What starts its processes.
+    launch = subprocess.Popen
 
     def __init__(self):
         self._scratch = tempfile.TemporaryDirectory()
@@ -54,7 +59,7 @@ class Agent:
         """One process of a command."""
         if isinstance(words, str):
             words = [sys.executable, "-B", "-c", textwrap.dedent(words)]
-        return subprocess.Popen(
+        return self.launch(
             words,
             env={**os.environ, **self.machine, **variables},
             cwd=self.directory,
@@ -110,6 +115,12 @@ class Agent:
             time.sleep(0.01)
         return found
 
+    def reports_until(self, step):
+        """Waits for the report of this step, or of a later one. Returns all reports since the last call."""
+        found = []
+        self.wait_for(lambda: found.extend(self.reports()) or any(int(r.get("step", 0)) >= step for r in found))
+        return found
+
     def close(self):
         """Kills what still runs."""
         for process in self.processes:
@@ -121,6 +132,12 @@ class Agent:
         self._reader.join()
         self._socket.close()
         self._scratch.cleanup()
+
+
+class TorchAgent(Agent):
+    """For programs that import PyTorch."""
+
+    launch = forking.Process
 
 
 def free_port():

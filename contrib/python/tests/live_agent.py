@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 
-from agent import LONG_SECS, Agent
+from agent import LONG_SECS, TorchAgent
 
 
 class Member:
@@ -56,7 +56,7 @@ class Member:
             os.kill(self.process.pid, number)
 
 
-class LiveAgent(Agent):
+class LiveAgent(TorchAgent):
     """One job whose processes join and leave."""
 
     def __init__(self):

@@ -2,13 +2,14 @@
 
 import random
 import signal
+import subprocess
 import time
 import unittest
 
-import test_live
+import test_live_losing
 from agent import LONG_SECS
 from live_agent import LiveAgent
-from test_live import PROGRAM, Live, torch
+from live_case import PROGRAM, Live, torch
 
 if not torch.cuda.is_available():
     raise unittest.SkipTest("there is no GPU")
@@ -19,6 +20,7 @@ class GpuAgent(LiveAgent):
 
     machine = {"DEVICE": "cuda", "NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
     backend = "nccl"
+    launch = subprocess.Popen
 
     def popen(self, words, variables, **files):
         ours = {"BACKEND": self.backend, "NCCL_HOSTID": str(len(self.processes))}
@@ -41,8 +43,8 @@ class Nccl(Gpu):
     failures_spread = False
 
     # The same as on processors.
-    test_one_that_falls_silent = test_live.Losing.test_one_that_falls_silent
-    test_an_update_that_not_all_have_made = test_live.Losing.test_an_update_that_not_all_have_made
+    test_one_that_falls_silent = test_live_losing.Losing.test_one_that_falls_silent
+    test_an_update_that_not_all_have_made = test_live_losing.Losing.test_an_update_that_not_all_have_made
 
     def test_some_join_and_some_leave(self):
         first, second = self.agent.begin(PROGRAM, 2)

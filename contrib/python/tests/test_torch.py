@@ -8,7 +8,7 @@ import sys
 import time
 import unittest
 
-from agent import SRC, Agent
+from agent import SRC, TorchAgent
 
 sys.path.insert(0, str(SRC))
 
@@ -142,7 +142,7 @@ class Agreeing(unittest.TestCase):
     """Ranks that are asked at different moments, or only one of them."""
 
     def setUp(self):
-        self.agent = Agent()
+        self.agent = TorchAgent()
         self.addCleanup(self.agent.close)
 
     def check(self, step_secs, asked):
@@ -189,7 +189,7 @@ class Loading(unittest.TestCase):
     """Workers of a loader, which get all signals too."""
 
     def check(self, number, options=""):
-        agent = Agent()
+        agent = TorchAgent()
         self.addCleanup(agent.close)
         agent.start(LOADING.format(options=options))
         agent.wait_for(lambda: any(int(r["step"]) >= 3 for r in agent.reports()))
@@ -212,7 +212,7 @@ class Gradients(unittest.TestCase):
     """The gradient of real ranks is that of one process with the whole global batch."""
 
     def test_uneven_shares_and_micro_steps(self):
-        agent = Agent()
+        agent = TorchAgent()
         self.addCleanup(agent.close)
         program = """
             import torch, torch.distributed as dist
