@@ -1,13 +1,11 @@
 """The callback for Keras, in real training."""
 
-import importlib.util
 import unittest
 
 from agent import Agent
+from tiers import need_frameworks
 
-for name in ("torch", "keras"):
-    if not importlib.util.find_spec(name):
-        raise unittest.SkipTest(f"{name} is not installed")
+need_frameworks("torch", "keras")
 
 TRAINING = """
     import time, numpy, torch, keras, infill
@@ -36,12 +34,13 @@ class Keras(unittest.TestCase):
         done, epochs = 0, []
         for steps in (5, 30, 25):
             agent.start(TRAINING, KERAS_BACKEND="torch")
-            agent.wait_for(lambda at=steps: any(int(r.get("step", 0)) >= at for r in agent.reports()))
+            reports = agent.reports_until(steps)
             agent.ask()
             ((code, out, err),) = agent.ended()
             self.assertEqual(code, 0, err)
             epochs.append([int(line.split()[1]) for line in out.splitlines()])
-            *_, last, saved = agent.reports()
+            # It may leave right after the step that was waited for.
+            *_, last, saved = reports + agent.reports()
             self.assertEqual((last["samples"], sorted(saved)), ("8.0", ["samples", "saved"]))
             done += int(last["step"])
         agent.start(TRAINING, KERAS_BACKEND="torch")

@@ -1,12 +1,11 @@
 """The callback for PyTorch Lightning, in real trainers."""
 
-import importlib.util
 import unittest
 
 from agent import Agent
+from tiers import need_frameworks
 
-if not importlib.util.find_spec("lightning"):
-    raise unittest.SkipTest("PyTorch Lightning is not installed")
+need_frameworks("lightning")
 
 TRAINING = """
     import os, time, torch, lightning, infill
@@ -51,14 +50,11 @@ class Lightning(unittest.TestCase):
         self.agent = Agent()
         self.addCleanup(self.agent.close)
 
-    def until_step(self, step):
-        self.agent.wait_for(lambda: any(int(r.get("step", 0)) >= step for r in self.agent.reports()))
-
     def test_rescales(self):
         at = 0
         for world in (2, 1, 2):
             self.agent.start(TRAINING, world)
-            self.until_step(at + 10)
+            self.agent.reports_until(at + 10)
             self.agent.ask()
             ended = self.agent.ended()
             self.assertEqual([code for code, _, _ in ended], [0] * world, ended)
@@ -76,14 +72,15 @@ class Lightning(unittest.TestCase):
 
     def test_what_is_reported(self):
         self.agent.start(TRAINING, 1)
-        self.until_step(3)
+        self.agent.reports_until(3)
         self.agent.ask()
         self.agent.ended()
+        self.agent.reports()
         self.agent.start(TRAINING, 1)
-        self.until_step(5)
+        reports = self.agent.reports_until(5)
         self.agent.ask()
         self.agent.ended()
-        *steps, saved = self.agent.reports()
+        *steps, saved = reports + self.agent.reports()
         self.assertEqual(sorted(saved), ["samples", "saved"])
         # Two batches of five a step.
         self.assertEqual({r["samples"] for r in steps}, {"10.0"})

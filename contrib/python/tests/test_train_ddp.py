@@ -6,11 +6,13 @@ import os
 import pathlib
 import random
 import signal
+import subprocess
 import sys
 import time
 import unittest
 
-from agent import Agent
+from agent import TorchAgent
+from tiers import ALL
 
 try:
     import torch
@@ -27,7 +29,7 @@ EPOCHS = 14
 STEPS = EPOCHS * -(-POINTS // GLOBAL_BATCH)
 STEP_SECS = 0.02
 
-RESCALES = 10
+RESCALES = 10 if ALL else 4
 SEED = int(os.environ.get("INFILL_TEST_SEED", 1))
 
 #: Ranks add up the same numbers in another order. With 64 bits that is an error of 1e-16 in a gradient; Adam divides it
@@ -43,7 +45,7 @@ def weights(path):
 
 class Rescaling(unittest.TestCase):
     def setUp(self):
-        self.agent = Agent()
+        self.agent = TorchAgent()
         self.addCleanup(self.agent.close)
         self.random = random.Random(SEED)
 
@@ -85,7 +87,8 @@ class Rescaling(unittest.TestCase):
             left_at = {out.splitlines()[-1].partition(": ")[2] for _, out, _ in ended}
             self.assertEqual(len(left_at), 1, f"ranks left at different steps: {left_at}")
             self.assertRegex(left_at.pop(), "saved at step")
-        # In the middle of the start: nobody waits for anybody, and nothing is lost.
+        # A signal may come while the interpreter starts. No rank waits for another one then, and nothing is lost.
+        self.agent.launch = subprocess.Popen
         self.start("rescaled", 4, STEP_SECS)
         time.sleep(self.random.uniform(0, 0.5))
         self.ask_at_random()

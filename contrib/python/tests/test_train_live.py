@@ -14,6 +14,7 @@ import time
 import unittest
 
 from live_agent import LiveAgent
+from tiers import ALL
 
 try:
     import torch  # noqa: F401
@@ -28,7 +29,7 @@ POINTS = 4096
 GLOBAL_BATCH, MICRO_BATCH = 150, 30
 STEP_SECS = 0.02
 
-CHANGES = int(os.environ.get("INFILL_TEST_CHANGES", 20))
+CHANGES = int(os.environ.get("INFILL_TEST_CHANGES", 20 if ALL else 8))
 SEED = int(os.environ.get("INFILL_TEST_SEED", 1))
 
 #: Ranks add up the same numbers in another order: 1e-16 in a gradient, which some hundred steps make grow.

@@ -1,16 +1,14 @@
 """The callback for the Hugging Face Trainer, in real trainers."""
 
-import importlib.util
 import pathlib
 import sys
 import tempfile
 import unittest
 
 from agent import SRC, Agent
+from tiers import need_frameworks
 
-for name in ("torch", "accelerate", "transformers"):
-    if not importlib.util.find_spec(name):
-        raise unittest.SkipTest(f"{name} is not installed")
+need_frameworks("torch", "accelerate", "transformers")
 
 sys.path.insert(0, str(SRC))
 
@@ -52,13 +50,6 @@ class Transformers(unittest.TestCase):
         self.agent = Agent()
         self.addCleanup(self.agent.close)
 
-    def steps_until(self, step):
-        reports = []
-        self.agent.wait_for(
-            lambda: reports.extend(self.agent.reports()) or any(int(r.get("step", 0)) >= step for r in reports)
-        )
-        return reports
-
     def lines(self, world):
         ended = self.agent.ended()
         self.assertEqual([code for code, _, _ in ended], [0] * world, ended)
@@ -70,7 +61,7 @@ class Transformers(unittest.TestCase):
         at = 0
         for world in (2, 1, 2):
             self.agent.start(TRAINING, world)
-            reports = self.steps_until(at + 10)
+            reports = self.agent.reports_until(at + 10)
             # Two batches of five a step.
             self.assertEqual({r["samples"] for r in reports}, {"10.0"})
             self.agent.ask()
