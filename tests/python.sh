@@ -25,7 +25,8 @@ Usage: tests/python.sh [--all] [--jobs N] [PATTERN…]
 With patterns, only the tests whose full names hold one of them: test_live.Losing, an_update.
 
 Prints the output of each file when it ends, then the slowest tests, and a line `SKIPPED TEST: REASON` for each skipped
-test. INFILL_SKIPS names a file to which these lines are added, too. INFILL_TEST_SEED and INFILL_TEST_CHANGES are for
+test. INFILL_SKIPS names a file to which these lines are added, too, and INFILL_TEST_RECORD a folder in which python.tsv
+then has the seconds of each test. INFILL_TEST_SEED and INFILL_TEST_CHANGES are for
 test_train_ddp.py and test_train_live.py.
 
 Needs root on Debian 12 or 13. The first use builds the Debian root (1–2 minutes, network).
@@ -137,10 +138,12 @@ main() {
             variables+=("INFILL_TEST_MISSING=pip could not fetch it")
         fi
     fi
-    # The file of skips is not in the sandbox, but its descriptor is.
+    # These files are not in the sandbox, but their descriptors are.
     exec 3>>"${INFILL_SKIPS:-/dev/null}"
+    local record=${INFILL_TEST_RECORD:+$INFILL_TEST_RECORD/python.tsv}
+    exec 4>>"${record:-/dev/null}"
     exec "$REPOSITORY/slurm/minicluster/minicluster" sandbox "${options[@]}" -- env "${variables[@]}" \
-        python3 -B /opt/infill/tests/python/run.py --jobs "$jobs" --skips /dev/fd/3 -- "${patterns[@]}"
+        python3 -B /opt/infill/tests/python/run.py --jobs "$jobs" --skips /dev/fd/3 --times /dev/fd/4 -- "${patterns[@]}"
 }
 
 main "$@"

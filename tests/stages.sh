@@ -131,7 +131,8 @@ write_times() {
                     print kind, name, sprintf("%.2f", seconds - waited[name]), waited[name], (name in rest ? rest[name] : OFS OFS), $(NF - 1)
                 }' "$RECORD/clusters.tsv" "$file"
         done
-        [[ ! -e $RECORD/python.tsv ]] || cat "$RECORD/python.tsv"
+        [[ ! -e $RECORD/python.tsv ]] ||
+            awk -F'\t' -v OFS='\t' '{ print "python", $1, $2, "", "", "", "", "" }' "$RECORD/python.tsv"
     } >"$TIMES"
 }
 

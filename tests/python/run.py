@@ -78,6 +78,9 @@ def main():
     if options.skips:
         with open(options.skips, "a") as skips:
             skips.writelines(f"{line}\n" for line in skipped)
+    if options.times:
+        with open(options.times, "a") as times:
+            times.writelines(f"{test}\t{secs:.2f}\n" for done in every for test, secs in done.of_kind("secs"))
     return verdict(every)
 
 
@@ -85,6 +88,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=3)
     parser.add_argument("--skips", help="a file to which a line for each skipped test is added")
+    parser.add_argument("--times", help="a file to which each test's name and seconds are added")
     parser.add_argument("patterns", nargs="*", metavar="PATTERN")
     return parser.parse_args()
 
