@@ -1,21 +1,35 @@
 //! For unit tests only.
 
+pub mod skips;
+mod tests;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::model::{EndedJob, JobId, UnixTime};
 
-/// A file of the logs and tables that are not part of this repository: in `INFILL_DATA`, else in the folder
-/// beside it. `None`, and a word on stderr, where it is not there.
+/// Names the folder of the logs and tables that are not part of this repository.
+const DATA: &str = "INFILL_DATA";
+
+/// A file of that folder, or of the one beside this repository. `None`, and the test is skipped, where it is
+/// missing.
 pub fn data(name: &str) -> Option<PathBuf> {
+    let [path] = data_files([name])?;
+    Some(path)
+}
+
+/// The same for a test that needs several files.
+pub fn data_files<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data");
-    let dir = std::env::var_os("INFILL_DATA").map_or_else(|| PathBuf::from(beside), PathBuf::from);
-    let path = dir.join(name);
-    if path.exists() {
-        return Some(path);
+    let dir = std::env::var_os(DATA).map_or_else(|| PathBuf::from(beside), PathBuf::from);
+    let paths = names.map(|name| dir.join(name));
+    let missing: Vec<String> =
+        paths.iter().filter(|p| !p.exists()).map(|p| p.display().to_string()).collect();
+    if missing.is_empty() {
+        return Some(paths);
     }
-    eprintln!("SKIPPED: {} is not here (INFILL_DATA says where the data is)", path.display());
+    skips::skip(&format!("no {}; {DATA} names the folder of the data", missing.join(", no ")));
     None
 }
 

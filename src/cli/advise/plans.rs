@@ -120,7 +120,7 @@ fn show(verdict: &PlanVerdict) -> Result<String, Failure> {
 mod tests {
     use super::*;
     use crate::model::ExecPlan;
-    use crate::test_support::data;
+    use crate::test_support::data_files;
 
     fn place(plan: &str, gpus_by_node: &[u32]) -> PlanPlace {
         let (gpus, nodes) = (gpus_by_node.iter().sum(), gpus_by_node.len() as u32);
@@ -167,8 +167,8 @@ mod tests {
     /// alone the rates that were not fitted on come out 18.8 % wrong at best.
     #[test]
     fn published_plans_are_known_after_seven_measurements() {
-        let (plans, facts) = (data("plans/rubick/plans.csv"), data("plans/rubick/models.csv"));
-        let Some((plans, facts)) = plans.zip(facts) else { return };
+        let names = ["plans/rubick/plans.csv", "plans/rubick/models.csv"];
+        let Some([plans, facts]) = data_files(names) else { return };
         let mape = |model: &str| {
             let runs = traces::read_plans(&plans, model).unwrap();
             let facts = Some(traces::read_model_facts(&facts, model).unwrap());

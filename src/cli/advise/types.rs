@@ -141,12 +141,11 @@ fn show(verdict: &TypesVerdict) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::data;
+    use crate::test_support::data_files;
 
     /// Arena's tables, where they are at hand (`INFILL_DATA`, else `../shared/data`).
     fn arena(others: bool) -> Option<TypesVerdict> {
-        let (types, estimates) = (data("plans/arena/best-plan.csv"), data("plans/arena/estimates.csv.gz"));
-        let (types, estimates) = types.zip(estimates)?;
+        let [types, estimates] = data_files(["plans/arena/best-plan.csv", "plans/arena/estimates.csv.gz"])?;
         let trial = TypesTrial {
             rows: traces::read_speeds(&types).unwrap(),
             estimates: traces::read_estimates(&estimates).unwrap(),

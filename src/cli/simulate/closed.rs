@@ -224,7 +224,7 @@ mod tests {
     use super::*;
     use crate::cli::filter::TableArgs;
     use crate::sim::closed::JobOutcome;
-    use crate::test_support::data;
+    use crate::test_support::data_files;
 
     fn outcome(policy: &str) -> Outcome {
         let job =
@@ -284,8 +284,8 @@ mod tests {
     /// makespan of 50,700 s.
     #[test]
     fn published_jobs_end_sooner() {
-        let (plans, jobs) = (data("plans/rubick/plans.csv"), data("plans/rubick/jobs.csv"));
-        let Some((plans, jobs)) = plans.zip(jobs) else { return };
+        let names = ["plans/rubick/plans.csv", "plans/rubick/jobs.csv"];
+        let Some([plans, jobs]) = data_files(names) else { return };
         let machine: Machine = "8x8:a800".parse().unwrap();
         let setup = Setup {
             speeds: Speeds::new(traces::read_speeds(&plans).unwrap(), &machine),
