@@ -1,5 +1,6 @@
 //! For unit tests only.
 
+pub mod effort;
 pub mod skips;
 mod tests;
 

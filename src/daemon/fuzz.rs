@@ -1,5 +1,5 @@
-//! 50,000 records that are wrong in one place, each among records that are whole, from the bytes that
-//! slurmrestd sends to a round's plan, of whole nodes and of their GPUs: nothing panics, no whole record is
+//! 50,000 records (times the effort) that are wrong in one place, each among records that are whole, from the
+//! bytes that slurmrestd sends to a round's plan, of whole nodes and of their GPUs: nothing panics, no whole record is
 //! lost or doubted, and no job ends by it.
 //!
 //! Seeded: a case that fails says its seed, and is the same every time.
@@ -13,6 +13,7 @@ use crate::model::{Doubt, JobId, Lend, MalleableState, NodeName, Parts, Snapshot
 use crate::round::judge;
 use crate::slurm::Seats;
 use crate::slurm::rest::offline;
+use crate::test_support::effort;
 
 /// Snapshots, and wrong records in each: 50,000 cases.
 const SNAPSHOTS: u64 = 1_000;
@@ -343,7 +344,7 @@ fn wrong_records_cost_only_themselves() {
     let free = places.nodes.iter().filter(|n| n.state.is_idle()).count() as u64;
     assert_eq!(free, 4 * IDLE + 3, "a GPU of the last node is taken: {places:?}");
     let (values, texts) = (odd_values(), odd_texts());
-    for seed in 0..SNAPSHOTS {
+    for seed in effort::seeds(0..SNAPSHOTS) {
         let mut chance = Chance(seed);
         let mut lists = Lists::whole();
         (0..CASES).for_each(|n| lists.add_wrong(WRONG + n as u64, &values, &mut chance));
@@ -353,7 +354,7 @@ fn wrong_records_cost_only_themselves() {
         round(&mut whole_nodes, snapshot, usize::MAX, seed);
     }
     // What users write themselves is never a reason for doubt.
-    for seed in 0..SNAPSHOTS / 10 {
+    for seed in effort::seeds(0..SNAPSHOTS / 10) {
         let mut chance = Chance(seed);
         let mut lists = Lists::whole();
         for number in WRONG..WRONG + CASES as u64 {

@@ -218,6 +218,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::test_support::effort;
 
     /// The nodes that meet each alternative, of nodes that are named by their features.
     fn met(text: &str) -> String {
@@ -283,6 +284,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(effort::property(256))]
+
         #[test]
         fn nonsense_is_refused_or_has_alternatives(text in "[ab&|,()\\[\\]*1 !é]{0,40}") {
             if let Ok(Some(constraint)) = Constraint::parse(&text) {

@@ -174,6 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::test_support::effort;
 
     fn names(list: &str) -> String {
         match expand(list) {
@@ -220,6 +221,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(effort::property(256))]
+
         #[test]
         fn no_text_panics(text in "[a-c0-9,\\[\\]\\- ]{0,40}|.{0,30}") {
             if let Ok(names) = expand(&text) {

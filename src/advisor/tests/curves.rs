@@ -6,6 +6,7 @@ use crate::advisor::trial::Trial;
 use crate::advisor::{Fitted, Stakes, best_probe, sizes_of_interest, value_of_probes};
 use crate::config::AdvisorConfig;
 use crate::model::{BatchMode, CurvePoint, RescaleCosts, SizePoint, Sizes, UnixTime};
+use crate::test_support::effort;
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
 
@@ -144,6 +145,8 @@ fn the_same_seed_gives_the_same_verdict() {
 }
 
 proptest! {
+    #![proptest_config(effort::property(256))]
+
     #[test]
     fn rates_are_positive_and_bounded_whatever_was_measured(
         measured in prop::collection::vec((1_u32..200, 1e-6_f64..1e9, 0.0_f64..1.0), 1..9),

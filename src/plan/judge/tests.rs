@@ -6,6 +6,7 @@ use super::rules::Rule;
 use super::{facts::Facts, worth};
 use crate::plan::tests::random_worlds;
 use crate::plan::tests::worlds::*;
+use crate::test_support::effort;
 
 /// A right plan of a world, and what makes it wrong.
 struct Plant {
@@ -287,7 +288,7 @@ fn violations_in_words() {
 #[test]
 fn judge_and_planner_reckon_alike() {
     let mut compared = 0;
-    for seed in 50_000..52_000 {
+    for seed in effort::seeds(50_000..52_000) {
         let world = random_worlds::world(seed, 7, 14);
         let mut plan = fallback(&world.problem(), "test");
         // Forecasts that no schedule has are walked through as well.
@@ -305,7 +306,7 @@ fn judge_and_planner_reckon_alike() {
         let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(1.0);
         assert!(close(planner.net(), judge.net), "seed {seed}: {planner:?} {judge:?}");
         assert!(close(planner.reluctance, judge.reluctance), "seed {seed}: {planner:?} {judge:?}");
-        compared += u32::from(planner.reluctance > 0.0 && planner.rescale > 0.0);
+        compared += u64::from(planner.reluctance > 0.0 && planner.rescale > 0.0);
     }
-    assert!(compared > 300, "only {compared} plans have changes");
+    assert!(compared >= effort::at_least(301), "only {compared} plans have changes");
 }

@@ -3,6 +3,7 @@
 use super::cost::Change;
 use super::decision::Space;
 use crate::plan::tests::random_worlds;
+use crate::test_support::effort;
 
 /// All paths of a job whose options are allowed.
 pub fn all_paths(space: &Space<'_>, job: usize) -> Vec<Vec<usize>> {
@@ -21,7 +22,7 @@ pub fn all_paths(space: &Space<'_>, job: usize) -> Vec<Vec<usize>> {
 #[test]
 fn a_change_costs_what_its_kind_costs() {
     let mut seen = 0;
-    for seed in 40_000..40_200 {
+    for seed in effort::seeds(40_000..40_200) {
         let world = random_worlds::world(seed, 4, 10);
         let problem = world.problem();
         for job in &Space::of(&problem).jobs {
@@ -31,10 +32,10 @@ fn a_change_costs_what_its_kind_costs() {
                     let reluctance = if change.takes_nodes() { job.reluctance } else { 0.0 };
                     let expect = change.loss(&job.job.costs, b.rate) * job.job.weight + reluctance;
                     assert_eq!(job.change_cost(from, to), expect, "seed {seed}: {a:?} to {b:?}");
-                    seen += usize::from(change == Change::Shrink);
+                    seen += u64::from(change == Change::Shrink);
                 }
             }
         }
     }
-    assert!(seen > 500, "only {seen} changes were looked at");
+    assert!(seen >= effort::at_least(501), "only {seen} changes were looked at");
 }

@@ -8,6 +8,7 @@ use super::random_worlds::{self, Random};
 use super::worlds::*;
 use crate::model::{SwitchRecord, Topology};
 use crate::plan::Problem;
+use crate::test_support::effort;
 
 /// Hosts by leaf, in the order of the file; `None` where it is not here.
 fn real_leaves() -> Option<BTreeMap<String, Vec<String>>> {
@@ -89,7 +90,7 @@ fn next_to_nothing_more_crosses_leaves_than_must() {
     let topology = topology(&leaves);
     let names: Vec<&String> = leaves.keys().collect();
     let (mut ours, mut by_name, mut optimum) = (0.0, 0.0, 0.0);
-    for seed in 0..300 {
+    for seed in effort::seeds(0..300) {
         let mut random = Random(seed);
         let r = &mut random;
         // Of two to five leaves some hosts are free, twelve in all at most.
@@ -130,6 +131,9 @@ fn next_to_nothing_more_crosses_leaves_than_must() {
         ours += crossing_of(&plan, &topology);
     }
     println!("crossing: {ours:.1}, at least {optimum:.1}, in the order of names {by_name:.1}");
+    if !effort::has_totals() {
+        return;
+    }
     assert!(ours <= 1.05 * optimum, "{ours} where {optimum} would do");
     assert!(ours <= 0.7 * by_name, "{ours} against {by_name} in the order of names");
 }
@@ -137,7 +141,7 @@ fn next_to_nothing_more_crosses_leaves_than_must() {
 #[test]
 fn switches_cost_nothing_else() {
     let (mut near, mut anywhere) = (0, 0);
-    for seed in 71_000..71_150 {
+    for seed in effort::seeds(71_000..71_150) {
         let world = random_worlds::world(seed, 6, 40);
         let mut random = Random(seed);
         let mut leaves: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -160,7 +164,8 @@ fn switches_cost_nothing_else() {
         anywhere +=
             without.jobs.iter().map(|j| topology.spans(j.nodes.iter().map(|p| &p.node))).sum::<usize>();
     }
-    assert!(near * 100 < anywhere * 95, "jobs span {near} leaves, and {anywhere} without regard to them");
+    let saves = near * 100 < anywhere * 95;
+    assert!(saves || !effort::has_totals(), "jobs span {near} leaves, and {anywhere} without regard to them");
 }
 
 #[test]

@@ -179,6 +179,7 @@ mod tests {
     use super::*;
     use crate::model::{Job, Node};
     use crate::slurm::rest::failure::Kind;
+    use crate::test_support::effort;
 
     /// Gives a few bytes at a time.
     struct Drops<'a>(&'a [u8], usize);
@@ -251,7 +252,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+        #![proptest_config(effort::property(300))]
 
         #[test]
         fn in_pieces_it_says_the_same(window in 1usize..3000, drops in 1usize..3000) {

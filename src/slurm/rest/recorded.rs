@@ -13,6 +13,7 @@ use super::reading::{ExitWatch, Pulse, Reading};
 use super::record::{Record, Shared};
 use super::wire;
 use crate::model::{BaseState, Doubt, Job, NodeName, Snapshot, UnixTime};
+use crate::test_support::effort;
 
 const RECORDED: [(&str, &str); 6] = [
     ("24.11", "v0.0.41"),
@@ -336,23 +337,18 @@ fn a_cycle_during_the_reading_is_noticed() {
 }
 
 #[test]
-fn twenty_thousand_jobs_are_read_quickly() {
+fn thousands_of_jobs_are_all_read() {
     let mut jobs: Value = serde_json::from_str(&recorded("24.11", "v0.0.42", "jobs")).unwrap();
     let one = jobs["jobs"][4].clone();
-    let many = (1..=20_000u32).map(|id| {
+    let many = (1..=2_000u32).map(|id| {
         let mut job = one.clone();
         job["job_id"] = id.into();
         job
     });
     jobs["jobs"] = many.collect();
     let text = jobs.to_string();
-    drop(jobs);
-    let start = std::time::Instant::now();
     let Listed { records: jobs, bad, .. } = list::<Job>(&text).unwrap();
-    assert_eq!((jobs.len(), bad.len()), (20_000, 0));
-    // An unoptimised build on a busy machine takes about 3 s; a pass through a tree of values would take five
-    // times that.
-    assert!(start.elapsed().as_secs() < 20, "{:?} for {} MB", start.elapsed(), text.len() / 1_000_000);
+    assert_eq!((jobs.len(), bad.len()), (2_000, 0));
 }
 
 /// A value that has no business where it is put.
@@ -401,7 +397,7 @@ fn damage(value: &mut Value, choices: &[usize], drop_it: bool, with: &Value) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(effort::property(200))]
 
     #[test]
     fn damaged_answers_never_panic(

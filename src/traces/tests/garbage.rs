@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::source;
 use crate::model::{EndedJob, JobLog};
+use crate::test_support::effort;
 use crate::traces::{SwfLayout, SwfOptions, curves, ended, idle, sacct, swf, workload};
 
 /// Text that gets past the headers.
@@ -69,6 +70,8 @@ fn read_all(bytes: &[u8]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
+    #![proptest_config(effort::property(256))]
+
     #[test]
     fn bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
         read_all(&bytes)?;

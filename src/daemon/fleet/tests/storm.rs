@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{AgentEvent, JobId, NodeName};
+use crate::test_support::effort;
 
 use super::rig::{ASKED, DONE, FAILED, Rig, empty, n, progress};
 
 const JOBS: u32 = 300;
 const NODES: u32 = 600;
-const INPUTS: u32 = 10_000;
+const INPUTS: u64 = 10_000;
 
 /// Numbers that look random, the same in every run (Knuth's MMIX constants).
 struct Dice(u64);
@@ -71,7 +72,7 @@ fn one(rig: &mut Rig, dice: &mut Dice) {
 }
 
 #[track_caller]
-fn is_consistent(rig: &Rig, after: u32) {
+fn is_consistent(rig: &Rig, after: u64) {
     let mut users: BTreeMap<NodeName, JobId> = BTreeMap::new();
     for machine in rig.fleet.machines() {
         for node in machine.occupied().into_keys() {
@@ -90,9 +91,9 @@ fn whatever_comes_in_whatever_order_no_node_has_two_users() {
     (0..JOBS).for_each(|i| rig.submit(JobId(1000 + i)));
     drop(rig.look());
     let mut began = 0;
-    for i in 0..INPUTS {
+    for i in 0..effort::cases(INPUTS) {
         if rig.fleet.orders.runs_low() {
-            rig.fleet.orders.refill(1 + u64::from(i) * 1000);
+            rig.fleet.orders.refill(1 + i * 1000);
         }
         one(&mut rig, &mut dice);
         if i % 50 == 0 {
@@ -100,5 +101,7 @@ fn whatever_comes_in_whatever_order_no_node_has_two_users() {
         }
         began = began.max(rig.fleet.machines().filter(|m| m.generation.number > 0).count());
     }
-    assert!(began > JOBS as usize / 3, "only {began} jobs ever ran");
+    // With fewer inputs fewer jobs begin; with more, no more than there are.
+    let enough = effort::at_least(u64::from(JOBS) / 3 + 1).min(u64::from(JOBS) / 3 + 1);
+    assert!(began as u64 >= enough, "only {began} jobs ever ran");
 }

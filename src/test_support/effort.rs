@@ -1,0 +1,85 @@
+//! How many cases the random tests try.
+//!
+//! `INFILL_TEST_EFFORT` is the factor on the numbers of cases that the tests name: a number above 0, at most
+//! 100. The default is 0.25, for a quick look. 1 tries all cases that a test names; more is for a night. Each
+//! test keeps one case at least. Below 0.25 the totals over all cases say too little: tests do not check them.
+
+use std::ops::Range;
+
+use proptest::test_runner::Config;
+
+/// The variable.
+pub const EFFORT: &str = "INFILL_TEST_EFFORT";
+
+const DEFAULT: f64 = 0.25;
+const MOST: f64 = 100.0;
+
+/// The factor.
+fn effort() -> f64 {
+    let value = std::env::var_os(EFFORT).map(|value| value.to_string_lossy().into_owned());
+    read(value.as_deref()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn read(value: Option<&str>) -> Result<f64, String> {
+    let Some(text) = value else { return Ok(DEFAULT) };
+    let number: Option<f64> = text.parse().ok().filter(|number| *number > 0.0 && *number <= MOST);
+    number.ok_or_else(|| format!("{EFFORT}={text}: expected a number above 0, at most {MOST}"))
+}
+
+fn scaled(full: u64, effort: f64) -> u64 {
+    ((full as f64 * effort).round() as u64).max(1)
+}
+
+/// How many cases to try, of a test that names `full` of them.
+pub fn cases(full: u64) -> u64 {
+    scaled(full, effort())
+}
+
+/// The first seeds of a range; with an effort above 1, those that follow it as well.
+pub fn seeds(full: Range<u64>) -> Range<u64> {
+    full.start..full.start + cases(full.end - full.start)
+}
+
+/// The settings of a property test that names `full` cases.
+pub fn property(full: u32) -> Config {
+    let cases = u32::try_from(cases(u64::from(full))).unwrap_or(u32::MAX);
+    Config { cases, ..Config::default() }
+}
+
+/// Whether there are enough cases to check what all of them show together.
+pub fn has_totals() -> bool {
+    effort() >= DEFAULT
+}
+
+/// How often a test must have seen something, if all its cases must show it `full` times. The factor is the
+/// same as that of the cases, rounded down.
+pub fn at_least(full: u64) -> u64 {
+    if has_totals() { (full as f64 * effort()) as u64 } else { 0 }
+}
+
+/// How often a test may have seen something, if all its cases may show it `full` times; rounded up.
+pub fn at_most(full: u64) -> u64 {
+    (full as f64 * effort()).ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_effort_is_a_number_above_0_and_at_most_100() {
+        for (text, effort) in [("1", 1.0), ("0.25", 0.25), ("1e-3", 0.001), ("100", 100.0)] {
+            assert_eq!(read(Some(text)), Ok(effort), "{text}");
+        }
+        assert_eq!(read(None), Ok(DEFAULT));
+        for text in ["0", "-1", "100.1", "NaN", "inf", "", "a lot", "1 ", "1/4"] {
+            let refused = format!("{EFFORT}={text}: expected a number above 0, at most 100");
+            assert_eq!(read(Some(text)), Err(refused));
+        }
+    }
+
+    #[test]
+    fn full_effort_tries_all_cases_and_each_test_keeps_one() {
+        assert_eq!([0.001, 0.25, 0.5, 1.0, 100.0].map(|e| scaled(150, e)), [1, 38, 75, 150, 15_000]);
+    }
+}
