@@ -1,5 +1,6 @@
 //! For unit tests only.
 
+pub mod clock;
 pub mod effort;
 pub mod skips;
 mod tests;

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::{Client, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
+use tokio::time::Instant;
 
 use crate::addresses::{self, Addresses};
 use crate::api::{

@@ -1,13 +1,14 @@
 //! Commands that stay alive over changes, and talk with the agent.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::agent::signals::Told;
 use crate::api::Role;
 use crate::model::{AgentEvent, Directive, Exit, Meeting, Member};
+use crate::test_support::clock::StoppedClock;
 
-use super::daemon::FakeDaemon;
-use super::{LEAD, Subject, member, until};
+use super::daemon::{FakeDaemon, LEAVE_SECS};
+use super::{LEAD, Subject, lives, member, until};
 
 /// A process that says what the contract wants of it, and prints what it is told. `FIRST` is said before all
 /// else; `HERE` answers a roll.
@@ -46,6 +47,9 @@ threading.Thread(target=listen).start()
 while True:
     time.sleep(0.02)
 E"#;
+
+/// More than a process has to answer a roll.
+const ROLL_TIME: Duration = Duration::from_millis(2300);
 
 const DONE: Exit = Exit { code: 0, asked: true, killed: false };
 
@@ -157,32 +161,44 @@ async fn a_worker_whose_node_is_taken_lets_the_others_go_on() {
 
     // Nobody says anything: it is gone in time all the same, and asks none of the others to save.
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
-    let subject = alive(&daemon, "", &obedient()).await;
+    let subject = alive(&daemon, "", &process(r#"print("process", os.getpid())"#, r#"say("here")"#)).await;
+    let command = subject.process("process ").await;
     daemon.set_away(true);
-    let (begin, output) = (Instant::now(), subject.output.clone());
+    let output = subject.output.clone();
+    let clock = StoppedClock::stop();
     subject.signals.send(Told::Leave).await.unwrap();
+    clock.pass(Duration::from_secs_f64(LEAVE_SECS)).await;
+    until("the command's end", || !lives(command)).await;
+    drop(clock);
     assert_eq!(subject.code().await, 0);
-    assert!(begin.elapsed() < Duration::from_secs(3) && !output.text().contains("signalled"));
+    assert!(!output.text().contains("signalled"));
 }
 
 #[tokio::test]
 async fn a_process_that_misses_the_roll_is_killed() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
-    let _subject = alive(&daemon, "", &process("", "pass")).await;
+    let subject = alive(&daemon, "", &process("", "pass")).await;
     let rolls = Meeting { rolls: 1, ..at(1).meeting.unwrap() };
     daemon.say(Directive::Run(meeting(1, rolls)));
+    subject.says("told roll").await;
+    let clock = StoppedClock::stop();
+    clock.pass(ROLL_TIME).await;
+    drop(clock);
     assert_eq!(daemon.stopped(1).await.0, Exit { code: 137, asked: false, killed: false });
 }
 
 #[tokio::test]
 async fn a_process_that_answers_the_roll_is_not() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
-    let subject = alive(&daemon, "", &obedient()).await;
+    let subject = alive(&daemon, "", &process("", r#"say("here"); print("answered")"#)).await;
     let store = at(1).meeting.unwrap().store;
     daemon.say(Directive::Regroup(meeting(2, Meeting { store, urgent: true, ..Meeting::default() })));
     subject.says("told roll").await;
     told(&daemon, joined(2)).await;
-    tokio::time::sleep(Duration::from_millis(2300)).await;
+    subject.says("answered").await;
+    let clock = StoppedClock::stop();
+    clock.pass(ROLL_TIME).await;
+    drop(clock);
     daemon.say(Directive::Rescue { generation: 2 });
     assert_eq!(daemon.stopped(2).await.0, DONE);
     let text = subject.output.text();

@@ -1,16 +1,20 @@
 //! Preemption: whatever the command does, the worker is gone in time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::agent::signals::Told;
 use crate::api::Role;
 use crate::model::{AgentEvent, Directive, Exit};
+use crate::test_support::clock::StoppedClock;
 
 use super::daemon::{FakeDaemon, LEAVE_SECS};
-use super::{LEAD, Subject, run};
+use super::{LEAD, Subject, lives, run, until};
 
-/// What the rest of leaving may take on a loaded machine: the protocol allows half a second.
-const SLACK_SECS: f64 = 1.5;
+/// The time in which the command may save.
+const LEAVE: Duration = Duration::from_millis((LEAVE_SECS * 1000.0) as u64);
+
+/// A moment before and after its end.
+const MOMENT: Duration = Duration::from_millis(100);
 
 #[tokio::test]
 async fn a_command_that_saves_in_time_is_not_killed() {
@@ -44,13 +48,17 @@ async fn told_to_leave_just_after_the_command_was_stopped_it_leaves() {
 #[tokio::test]
 async fn a_command_that_does_not_is_killed_in_time() {
     let daemon = FakeDaemon::start(run(1)).await;
-    let subject = Subject::lead(&daemon, "", "trap '' USR1 TERM; echo ready; while :; do sleep 0.02; done");
-    subject.says("ready").await;
-    let begin = Instant::now();
+    let subject =
+        Subject::lead(&daemon, "", "trap '' USR1 TERM; echo ready $$; while :; do sleep 0.02; done");
+    let command = subject.process("ready ").await;
+    let clock = StoppedClock::stop();
     subject.signals.send(Told::Leave).await.unwrap();
+    clock.pass(LEAVE - MOMENT / 10).await;
+    assert!(lives(command), "it may still save");
+    clock.pass(MOMENT).await;
+    until("the command's end", || !lives(command)).await;
+    drop(clock);
     assert_eq!(subject.code().await, 143);
-    let took = begin.elapsed().as_secs_f64();
-    assert!((LEAVE_SECS..LEAVE_SECS + SLACK_SECS).contains(&took), "{took}");
     assert_eq!(daemon.stopped(1).await.0, Exit { code: 137, asked: true, killed: true });
 }
 
@@ -58,23 +66,29 @@ async fn a_command_that_does_not_is_killed_in_time() {
 async fn leaving_cuts_a_longer_stop_short_and_works_without_a_daemon() {
     let daemon = FakeDaemon::start(run(1)).await;
     let subject =
-        Subject::lead(&daemon, "--grace=1000", "trap '' USR1; echo ready; while :; do sleep 0.02; done");
-    subject.says("ready").await;
+        Subject::lead(&daemon, "--grace=1000", "trap '' USR1; echo ready $$; while :; do sleep 0.02; done");
+    let command = subject.process("ready ").await;
+    let clock = StoppedClock::stop();
     subject.signals.send(Told::User(libc::SIGUSR1)).await.unwrap();
     daemon.set_away(true);
-    let begin = Instant::now();
     subject.signals.send(Told::Leave).await.unwrap();
+    clock.pass(LEAVE + MOMENT).await;
+    until("the command's end", || !lives(command)).await;
+    drop(clock);
     assert_eq!(subject.code().await, 143);
-    assert!(begin.elapsed() < Duration::from_secs_f64(LEAVE_SECS + SLACK_SECS));
 }
 
 #[tokio::test]
 async fn told_twice_it_kills_at_once() {
     let daemon = FakeDaemon::start(run(1)).await;
-    let subject = Subject::lead(&daemon, "", "trap '' USR1; echo ready; while :; do sleep 0.02; done");
-    subject.says("ready").await;
+    let subject = Subject::lead(&daemon, "", "trap '' USR1; echo ready $$; while :; do sleep 0.02; done");
+    let command = subject.process("ready ").await;
+    let clock = StoppedClock::stop();
     subject.signals.send(Told::Leave).await.unwrap();
     subject.signals.send(Told::Leave).await.unwrap();
+    clock.pass(MOMENT).await;
+    until("the command's end", || !lives(command)).await;
+    drop(clock);
     assert_eq!(subject.code().await, 143);
     let (exit, secs) = daemon.stopped(1).await;
     assert!(exit.killed && secs < LEAVE_SECS, "{exit:?} {secs}");
@@ -84,7 +98,7 @@ async fn told_twice_it_kills_at_once() {
 async fn an_idle_worker_leaves_at_once() {
     let daemon = FakeDaemon::start(crate::model::Directive::Hold).await;
     let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", "true", |_| None);
-    super::until("hello", || !daemon.hellos().is_empty()).await;
+    until("hello", || !daemon.hellos().is_empty()).await;
     subject.signals.send(Told::Leave).await.unwrap();
     assert_eq!(subject.code().await, 0);
     assert_eq!(daemon.events(), [AgentEvent::Leaving]);
@@ -107,7 +121,7 @@ async fn a_users_signal_that_stands_for_a_preemption_is_one() {
         let site = tempfile::tempdir().unwrap();
         let squeue = crate::test_support::script(
             site.path().join("squeue"),
-            &format!("if [ -e $0.later ]; then echo {answer}; else echo N/A; fi"),
+            &format!("if [ -e $0.later ]; then echo {answer}; : >$0.asked; else echo N/A; fi"),
         );
         let daemon = FakeDaemon::start(run(1)).await;
         let script = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.02; done";
@@ -121,7 +135,10 @@ async fn a_users_signal_that_stands_for_a_preemption_is_one() {
             assert_eq!(subject.code().await, 143);
             continue;
         }
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        until("a look", || site.path().join("squeue.asked").exists()).await;
+        let clock = StoppedClock::stop();
+        clock.pass(Duration::from_millis(500)).await;
+        drop(clock);
         assert!(!subject.task.is_finished() && !daemon.events().contains(&AgentEvent::Leaving));
         subject.task.abort();
     }
@@ -131,14 +148,18 @@ async fn a_users_signal_that_stands_for_a_preemption_is_one() {
 async fn who_was_told_before_it_was_there_hears_it_from_slurm() {
     for (answer, away) in [("2026-11-22T06:35:04", true), ("2026-11-22T06:35:04", false), ("N/A", false)] {
         let site = tempfile::tempdir().unwrap();
-        let squeue = crate::test_support::script(site.path().join("squeue"), &format!("echo {answer}"));
+        let squeue = format!("echo {answer}; : >$0.asked");
+        let squeue = crate::test_support::script(site.path().join("squeue"), &squeue);
         let daemon = FakeDaemon::start(run(1)).await;
         daemon.set_away(away);
         let subject = Subject::lead_with(&daemon, "", "trap 'exit 0' USR1; sleep 100 & wait", |config| {
             config.programs.squeue.clone_from(&squeue);
         });
         if answer == "N/A" {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            until("a look", || site.path().join("squeue.asked").exists()).await;
+            let clock = StoppedClock::stop();
+            clock.pass(Duration::from_secs(1)).await;
+            drop(clock);
             assert!(!subject.task.is_finished(), "nobody has told it to leave");
             subject.task.abort();
         } else {

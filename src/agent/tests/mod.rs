@@ -15,17 +15,17 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use clap::Parser;
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use crate::api::Role;
 use crate::model::{Credential, Directive, JobId, Member, NodeName, Secret};
+use crate::test_support::clock::breathe;
 
 use super::args::CommandArgs;
 use super::home::Home;
@@ -44,12 +44,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const LEAD: JobId = JobId(100);
 
-/// Waits until `condition` holds.
+/// Waits until `condition` holds, also while the clock stands still.
 async fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        breathe().await;
     }
 }
 
@@ -120,6 +120,12 @@ impl Drop for ShownOnFailure {
             println!("the command has printed:\n{}", self.0.text());
         }
     }
+}
+
+/// Whether a process lives; a zombie does not.
+fn lives(process: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
 }
 
 /// A worker under test.
@@ -213,7 +219,15 @@ impl Subject {
         until(text, || self.output.text().contains(text)).await;
     }
 
+    /// The process whose id the command has printed after this word.
+    async fn process(&self, word: &str) -> i32 {
+        let id = || self.output.text().lines().find_map(|l| l.split_once(word)?.1.trim().parse().ok());
+        until(word, || id().is_some()).await;
+        id().unwrap()
+    }
+
     async fn code(self) -> i32 {
-        tokio::time::timeout(PATIENCE, self.task).await.expect("the worker ends").unwrap().unwrap().code
+        until("the worker's end", || self.task.is_finished()).await;
+        self.task.await.unwrap().unwrap().code
     }
 }

@@ -7,6 +7,7 @@ use crate::agent::programs::Programs;
 use crate::agent::signals::Told;
 use crate::api::Role;
 use crate::model::{AgentEvent, Directive};
+use crate::test_support::clock::StoppedClock;
 use crate::test_support::script;
 
 use super::daemon::FakeDaemon;
@@ -19,16 +20,24 @@ const COUNTS: &str = r#"exec 2>/dev/null
     trap 'echo $n >$at; echo "saved $n"; exit 0' USR1
     while :; do n=$((n+1)); echo "generation $INFILL_GENERATION step $n"; sleep 0.02; done"#;
 
+/// A worker looks once a second whether the daemon is away.
+const A_FEW_LOOKS: Duration = Duration::from_secs(3);
+
+/// A daemon that is back hears of it within this time.
+const HEARS: Duration = Duration::from_secs(6);
+
 /// Ends with this code once the test says so.
 fn ends_with(code: i32) -> String {
-    format!("echo ready; until [ -e $(dirname $INFILL_PROGRESS)/go ]; do sleep 0.02; done; exit {code}")
+    format!(
+        "echo ready; until [ -e $(dirname $INFILL_PROGRESS)/go ]; do sleep 0.02; done; echo over; exit {code}"
+    )
 }
 
 /// Slurm, with these answers; it takes no node back. What else it is told is kept in `site`.
 fn slurm(site: &Path, squeue: &str) -> Programs {
     let log = site.join("log").display().to_string();
     let quiet = r#"case "$*" in *PreemptTime*) echo N/A; exit;;
-        *PENDING*) cat $(dirname $0)/pending 2>/dev/null; exit;; esac"#;
+        *PENDING*) cat $(dirname $0)/pending 2>/dev/null; : >$(dirname $0)/looked; exit;; esac"#;
     let program = |name: &str, answer: &str| {
         script(site.join(name), &format!("{quiet}; echo {name} \"$@\" >>{log}; {answer}"))
     };
@@ -52,6 +61,10 @@ async fn a_lead_that_is_done_and_a_wing_leave_without_the_daemon() {
         subject.says("ready").await;
         daemon.set_away(true);
         std::fs::write(subject.dir.path().join("go"), "").unwrap();
+        subject.says("over").await;
+        let clock = StoppedClock::stop();
+        clock.pass(A_FEW_LOOKS).await;
+        drop(clock);
         assert_eq!(subject.code().await, 0);
     }
 }
@@ -63,9 +76,13 @@ async fn a_failure_without_the_daemon_waits_for_it() {
     subject.says("ready").await;
     daemon.set_away(true);
     std::fs::write(subject.dir.path().join("go"), "").unwrap();
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    subject.says("over").await;
+    let clock = StoppedClock::stop();
+    clock.pass(A_FEW_LOOKS).await;
     assert!(!subject.task.is_finished(), "it has left");
     daemon.set_away(false);
+    clock.pass(HEARS).await;
+    drop(clock);
     assert_eq!(daemon.stopped(1).await.0.code, 5);
     daemon.say(Directive::Finish { code: 5 });
     assert_eq!(subject.code().await, 5);
@@ -76,17 +93,26 @@ async fn a_lead_that_starts_without_the_daemon_waits_for_it() {
     let daemon = FakeDaemon::start(run(1)).await;
     daemon.set_away(true);
     let subject = Subject::lead(&daemon, "--daemon-patience=0", COUNTS);
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    let clock = StoppedClock::stop();
+    clock.pass(A_FEW_LOOKS).await;
     assert!(!subject.task.is_finished(), "it has left");
     assert_eq!(subject.output.text(), "");
     daemon.set_away(false);
+    clock.pass(HEARS).await;
+    drop(clock);
     subject.says("generation 1 step 2\n").await;
     subject.task.abort();
 }
 
-#[tokio::test]
-async fn a_worker_that_starts_without_the_daemon_is_in_no_main_jobs_way() {
-    let goes = |alone: Option<u32>, prepare: fn(&FakeDaemon), partition: &'static str| async move {
+/// A lead that has just begun, and its Slurm, in which a job of this partition waits for nodes.
+struct Beginner {
+    site: tempfile::TempDir,
+    subject: Subject,
+    _daemon: FakeDaemon,
+}
+
+impl Beginner {
+    async fn start(alone: Option<u32>, prepare: fn(&FakeDaemon), partition: &str) -> Beginner {
         let site = tempfile::tempdir().unwrap();
         let daemon = FakeDaemon::start(run(1)).await;
         prepare(&daemon);
@@ -96,22 +122,38 @@ async fn a_worker_that_starts_without_the_daemon_is_in_no_main_jobs_way() {
         let subject = Subject::lead_with(&daemon, "--daemon-patience=600", COUNTS, |config| {
             (config.alone, config.programs) = (alone, programs.clone());
         });
-        tokio::time::sleep(Duration::from_secs(4)).await;
-        subject.task.abort();
-        said(site.path()).lines().find(|line| line.starts_with("scontrol")).map(str::to_owned)
-    };
+        Beginner { site, subject, _daemon: daemon }
+    }
+
+    fn asks(&self) -> Option<String> {
+        said(self.site.path()).lines().find(|line| line.starts_with("scontrol")).map(str::to_owned)
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_starts_without_the_daemon_is_in_no_main_jobs_way() {
     let away = |daemon: &FakeDaemon| daemon.set_away(true);
-    let (waits, blind, alone, there, others) = tokio::join!(
-        goes(None, away, "main"),
-        goes(None, FakeDaemon::set_blind, "main"),
-        goes(Some(0), away, "main"),
-        goes(None, |_| (), "main"),
-        goes(None, away, "infill")
-    );
-    assert_eq!(waits.as_deref(), Some("scontrol requeuehold 100"));
-    assert_eq!(blind.as_deref(), Some("scontrol requeuehold 100"), "it cannot be taken in");
-    assert_eq!(alone.as_deref(), Some("scontrol requeue 100"), "it is not to wait for a daemon");
-    assert_eq!((there, others), (None, None));
+    let waits = Beginner::start(None, away, "main").await;
+    let blind = Beginner::start(None, FakeDaemon::set_blind, "main").await;
+    let alone = Beginner::start(Some(0), away, "main").await;
+    let there = Beginner::start(None, |_| (), "main").await;
+    let others = Beginner::start(None, away, "infill").await;
+    there.subject.says("step 1\n").await;
+    let clock = StoppedClock::stop();
+    clock.pass(Duration::from_millis(1500)).await;
+    for beginner in [&waits, &blind, &alone] {
+        until("scontrol", || beginner.asks().is_some()).await;
+    }
+    until("a look", || others.site.path().join("looked").exists()).await;
+    clock.pass(A_FEW_LOOKS).await;
+    drop(clock);
+    assert_eq!(waits.asks().as_deref(), Some("scontrol requeuehold 100"));
+    assert_eq!(blind.asks().as_deref(), Some("scontrol requeuehold 100"), "it cannot be taken in");
+    assert_eq!(alone.asks().as_deref(), Some("scontrol requeue 100"), "it is not to wait for a daemon");
+    assert_eq!((there.asks(), others.asks()), (None, None));
+    for beginner in [waits, blind, alone, there, others] {
+        beginner.subject.task.abort();
+    }
 }
 
 #[tokio::test]
@@ -124,9 +166,18 @@ async fn alone_it_trains_and_hands_over_without_losing_a_step() {
         config.alone = Some(0);
         config.programs = programs.clone();
     });
+    let clock = StoppedClock::stop();
+    clock.pass(A_FEW_LOOKS).await;
+    until("the wings' end", || said(site.path()).contains("scancel")).await;
+    // It looks again whether they have ended.
+    clock.pass(Duration::from_secs(2)).await;
+    drop(clock);
     subject.says("generation 0 step 9\n").await;
     assert!(said(site.path()).contains("--name=wing:100\nscancel 501 502\n"), "{}", said(site.path()));
+    let clock = StoppedClock::stop();
     daemon.set_away(false);
+    clock.pass(HEARS).await;
+    drop(clock);
     subject.says("generation 7 step").await;
     let text = subject.output.text();
     let saved = text.split("saved ").nth(1).and_then(|rest| rest.lines().next()).expect("it saved");
@@ -149,6 +200,9 @@ async fn alone_failures_are_retried_as_often_as_the_user_allows() {
         config.programs = programs.clone();
     });
     let output = subject.output.clone();
+    let clock = StoppedClock::stop();
+    clock.pass(A_FEW_LOOKS).await;
+    drop(clock);
     assert_eq!(subject.code().await, 4);
     assert_eq!(output.text(), "[0] here\n".repeat(3));
 }
@@ -163,11 +217,17 @@ async fn while_its_wings_may_live_it_does_not_train_alone() {
         config.alone = Some(2);
         config.programs = programs.clone();
     });
+    let clock = StoppedClock::stop();
+    clock.pass(A_FEW_LOOKS).await;
     until("squeue", || said(site.path()).contains("squeue")).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    clock.pass(Duration::from_secs(2)).await;
     assert_eq!(subject.output.text(), "");
+    drop(clock);
     subject.task.abort();
 }
+
+/// Most of the half that it uses.
+const NEARLY_HALF: Duration = Duration::from_millis(4500);
 
 /// A lead with 12 s left: half of that is kept for saving.
 fn short(daemon: &FakeDaemon, programs: &Programs) -> Subject {
@@ -185,6 +245,9 @@ async fn near_its_limit_it_saves_and_has_itself_requeued() {
         let subject = short(&daemon, &slurm(site.path(), "echo 0:06"));
         subject.says("generation 1 step 2\n").await;
         daemon.set_away(away);
+        let clock = StoppedClock::stop();
+        clock.pass(NEARLY_HALF).await;
+        drop(clock);
         // Half of those 6 s: a command that needs a moment is not killed meanwhile.
         subject.says("saved").await;
         until("requeued", || said(site.path()).contains("scontrol requeuehold 100\n")).await;
@@ -203,8 +266,13 @@ async fn a_limit_that_was_moved_is_none() {
     let daemon = FakeDaemon::start(run(1)).await;
     let subject = short(&daemon, &slurm(site.path(), "echo 1:00:00"));
     subject.says("step 2\n").await;
+    let clock = StoppedClock::stop();
+    clock.pass(NEARLY_HALF).await;
+    drop(clock);
     until("a look", || said(site.path()).contains("squeue")).await;
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    let clock = StoppedClock::stop();
+    clock.pass(Duration::from_secs(7)).await;
+    drop(clock);
     assert!(!subject.output.text().contains("saved"));
     assert_eq!(said(site.path()).matches("squeue").count(), 1, "it asks too often");
     subject.task.abort();
@@ -227,7 +295,9 @@ async fn a_wing_of_a_daemon_that_is_there_leaves_its_limit_to_it() {
         },
     );
     subject.says("step 2\n").await;
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    let clock = StoppedClock::stop();
+    clock.pass(Duration::from_secs(4)).await;
+    drop(clock);
     assert!(!subject.output.text().contains("saved"));
     assert_eq!(said(site.path()), "");
     subject.task.abort();
