@@ -1,6 +1,6 @@
 //! 50,000 records (times the effort) that are wrong in one place, each among records that are whole, from the
-//! bytes that slurmrestd sends to a round's plan, of whole nodes and of their GPUs: nothing panics, no whole record is
-//! lost or doubted, and no job ends by it.
+//! bytes that slurmrestd sends to a round's plan, of whole nodes and of their GPUs: nothing panics, no whole
+//! record is lost or doubted, and no job ends by it.
 //!
 //! Seeded: a case that fails says its seed, and is the same every time.
 

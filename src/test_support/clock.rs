@@ -12,8 +12,8 @@ const STEP: Duration = Duration::from_millis(20);
 /// Processes and sockets get this much real time in each step.
 const BREATH: Duration = Duration::from_millis(1);
 
-/// While it lives, tokio's clock stands still: no timer fires. Processes and sockets go on. It needs a runtime
-/// of one thread.
+/// While it lives, tokio's clock stands still: no timer fires. Processes and sockets go on. It needs a
+/// runtime of one thread.
 pub struct StoppedClock {
     _held: mpsc::Sender<()>,
 }

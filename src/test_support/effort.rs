@@ -2,7 +2,8 @@
 //!
 //! `INFILL_TEST_EFFORT` is the factor on the numbers of cases that the tests name: a number above 0, at most
 //! 100. The default is 0.25, for a quick look. 1 tries all cases that a test names; more is for a night. Each
-//! test keeps one case at least. Below 0.25 the totals over all cases say too little: tests do not check them.
+//! test keeps one case at least. Below 0.25 the totals over all cases say too little: tests do not check
+//! them.
 
 use std::ops::Range;
 
