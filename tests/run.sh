@@ -14,6 +14,8 @@ export INFILL_AXE=$TOOLS/axe.min.js
 
 # shellcheck source-path=SCRIPTDIR source=stages.sh
 . "$HERE/stages.sh"
+# shellcheck source-path=SCRIPTDIR source=builds.sh
+. "$HERE/builds.sh"
 
 usage() {
     cat <<'END_OF_USAGE'
@@ -85,26 +87,15 @@ check_sources() {
 SET_UP=(--tests --tools "$TOOLS" --no-build)
 set_up() { "$HERE/setup.sh" "${SET_UP[@]}"; }
 
-# What clones that may be gone have left in the folder of builds that all clones share. Only what this project's own crates
-# left, and only after days: whoever still needs it compiles it again, in a minute or two.
-readonly KEEP_BUILDS_DAYS=2
-prune_builds() {
-    local builds
-    builds=$(cargo metadata --locked --format-version 1 --no-deps | sed -nE 's/.*"build_directory":"([^"]+)".*/\1/p')
-    [[ -n $builds && -d $builds/debug ]] || return 0
-    find "$builds"/*/deps "$builds"/*/.fingerprint -mindepth 1 -maxdepth 1 -mtime "+$KEEP_BUILDS_DAYS" -regextype posix-extended \
-        -regex '.*/(lib)?(infill|it|scenarios|tidy|advisor|lengths|round|plan|sim|store)-[0-9a-f]{16}(\..*)?' -exec rm -rf {} + 2>/dev/null
-    find "$builds"/*/incremental -mindepth 1 -maxdepth 1 -mtime "+$KEEP_BUILDS_DAYS" -exec rm -rf {} + 2>/dev/null || true
-}
-
 # Where cargo put the tests, by their first source.
 declare -A BINARIES=()
 
 # build_tests OPTION…: compiles tests.
 build_tests() {
     local source file
-    prune_builds
+    take_builds
     CARGO_TERM_COLOR=never cargo test --locked --no-run "$@" 2>&1 | tee "$RECORD/build.log" >&2 || return
+    keep_builds
     while read -r source file; do
         BINARIES[$source]=$file
     done < <(sed -nE 's/^ *Executable (unittests )?([^ ]+) \((.*)\)$/\2 \3/p' "$RECORD/build.log")
@@ -120,7 +111,10 @@ check_others() {
     return "$code"
 }
 
-clippy() { cargo clippy --locked --quiet "$@" -- -D warnings; }
+clippy() {
+    cargo clippy --locked --quiet "$@" -- -D warnings || return
+    keep_builds
+}
 
 # All tests ask for a cluster at once, and the longest get one first.
 readonly ALL_AT_ONCE=256
@@ -333,6 +327,7 @@ main() {
     esac
     if [[ -z $run ]]; then
         set_up
+        take_builds
         build_root "$RELEASE"
         run_some "$@"
         return

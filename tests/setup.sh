@@ -7,6 +7,9 @@ HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 REPOSITORY=$(cd "$HERE/.." && pwd)
 readonly HERE REPOSITORY
 
+# shellcheck source-path=SCRIPTDIR source=builds.sh
+. "$HERE/builds.sh"
+
 usage() {
     cat <<'END_OF_USAGE'
 setup.sh: installs what infill needs to be built and tried on this machine, and builds it
@@ -159,7 +162,10 @@ build() {
     fi
     # On a terminal cargo shows how far it is.
     [[ -t 2 && ! -x ${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill ]] || options=(--quiet)
-    (cd "$REPOSITORY" && cargo build --locked "${options[@]}") || die "infill could not be built"
+    cd "$REPOSITORY"
+    take_builds
+    cargo build --locked "${options[@]}" || die "infill could not be built"
+    keep_builds
 }
 
 main() {

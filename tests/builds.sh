@@ -1,0 +1,77 @@
+# shellcheck shell=bash
+# One compilation of other people's packages for all clones on a machine: what cargo made of them is kept as hard links below
+# the cache, and a clone that has compiled nothing yet starts with links to it.
+#
+# Cargo can share a whole folder of builds (`build.build-dir`), but then it takes one clone's programs for another's: their
+# files have the same names, and cargo only looks whether the sources are older than these. So packages of this workspace
+# are never shared.
+
+BUILDS=${XDG_CACHE_HOME:-$HOME/.cache}/infill/builds
+# What other versions of Rust or of Cargo.lock compiled is kept for so long.
+readonly KEEP_BUILDS_DAYS=14
+
+# One line of JSON about this workspace.
+workspace() { cargo metadata --locked --format-version 1 --no-deps; }
+
+# Where cargo compiles in this clone.
+build_folder() {
+    local about key
+    about=$(workspace)
+    # Older versions of cargo know only the second.
+    for key in build_directory target_directory; do
+        if [[ $about =~ \"$key\":\"([^\"]+)\" ]]; then
+            echo "${BASH_REMATCH[1]}"
+            return
+        fi
+    done
+}
+
+builds_store() { echo "$BUILDS/$({ rustc -vV && cat Cargo.lock; } | sha256sum | cut -c1-16)"; }
+
+# An expression for what this workspace's own packages make: their targets' names, each with a hash.
+own_artifacts() {
+    local names
+    names=$(workspace | grep -oE '"crate_types":\["[a-z-]+"\],"name":"[^"]+"' | sed -E 's/.*"name":"([^"]+)"/\1/; s/-/[-_]/g' | sort -u | paste -sd '|')
+    echo ".*/(lib)?($names)-[0-9a-f]{16}(\..*)?"
+}
+
+# link_builds FROM TO OWN FOLDER…: links what FOLDERs of FROM hold and those of TO lack, but nothing that matches OWN.
+link_builds() {
+    local from=$1 to=$2 own=$3 folder
+    shift 3
+    for folder; do
+        [[ -d $from/$folder ]] || continue
+        mkdir -p "$to/$folder"
+        find "$from/$folder" -mindepth 1 -maxdepth 1 -regextype posix-extended -not -regex "$own" -print0 |
+            xargs -r0 cp -al --no-clobber -t "$to/$folder" || return
+    done
+}
+
+# A unit counts as compiled by its fingerprint. So what is kept gets that last, and what is taken gets it first.
+keep_builds() {
+    local store build own profile
+    store=$(builds_store) build=$(build_folder) own=$(own_artifacts)
+    [[ -n $build ]] || return 0
+    mkdir -p "$store"
+    for profile in debug release; do
+        link_builds "$build/$profile" "$store/$profile" "$own" deps build .fingerprint 2>/dev/null || return 0
+    done
+    touch "$store"
+    find "$BUILDS" -mindepth 1 -maxdepth 1 -mtime "+$KEEP_BUILDS_DAYS" -exec rm -rf --one-file-system {} +
+}
+
+take_builds() {
+    local store build profile
+    store=$(builds_store) build=$(build_folder)
+    # Most packages stay the same where Cargo.lock changes.
+    # shellcheck disable=SC2012
+    [[ -d $store ]] || store=$(ls -td "$BUILDS"/*/ 2>/dev/null | head -n 1)
+    [[ -n $build && -n $store && ! -d $build/debug/.fingerprint ]] || return 0
+    for profile in debug release; do
+        link_builds "$store/$profile" "$build/$profile" "-" .fingerprint build deps 2>/dev/null || {
+            # Another file system, or a store that is half there: cargo compiles what it lacks.
+            rm -rf --one-file-system "${build:?}/$profile"
+            return 0
+        }
+    done
+}
