@@ -90,8 +90,8 @@ record_result() {
         "$RECORD/stages.tsv" >"$RECORD/stages.new" && mv "$RECORD/stages.new" "$RECORD/stages.tsv"
 }
 
-# run_tests NAME BINARY ARG…: the tests of one binary, with the seconds of each. Nightly's flag works where the variable is
-# set, and the variable is set for this process alone.
+# run_tests NAME BINARY ARG…: the tests of one binary, with the seconds of each. The flag for these is unstable, so the variable
+# that allows it is set, for this process alone.
 run_tests() {
     local name=$1 binary=$2
     shift 2

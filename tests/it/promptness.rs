@@ -76,7 +76,7 @@ fn delays(secs: &[f64]) -> Vec<(String, f64)> {
 
 #[test]
 fn each_limit_on_the_delays_of_a_run_can_be_broken() {
-    let prompt = vec![1.9; 20];
+    let prompt = [1.9; 20];
     let with = |more: &[f64]| judge(&delays(&[&prompt[..], more].concat()));
     assert!(with(&[]).is_ok());
     assert!(with(&[14.9]).is_ok(), "one may be slow");

@@ -3,7 +3,8 @@
 //! last signal's checkpoint, nothing is left behind.
 //!
 //! Four of them run for some minutes with the suite, one of these with the limits of a whole site test.
-//! `tests/run.sh --sites` runs all, `tests/run.sh --soak` one for long. Everything random follows from a seed, which is printed.
+//! `tests/run.sh --sites` runs all, `tests/run.sh --soak` one for long. Everything random follows from a
+//! seed, which is printed.
 //!
 //! | variable | default | what it does |
 //! |---|---|---|
