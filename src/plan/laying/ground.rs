@@ -68,7 +68,7 @@ impl Ground {
     /// The numbers of free slots that nodes have, at least `size`: first those where `size` of them break up
     /// the fewest slots that larger blocks could have, then the fewest.
     fn by_harm(&self, levels: &[Level], size: usize) -> Vec<usize> {
-        let mut found = Vec::new();
+        let mut found: Vec<usize> = Vec::new();
         while let Some((free, _)) = self.order.range((found.last().map_or(size, |free| free + 1), 0)..).next()
         {
             found.push(*free);
