@@ -200,7 +200,7 @@ check_microlp() {
     cargo test --locked --no-default-features --features microlp --lib -- plan:: round::
 }
 
-check_packages() { contrib/packaging/check --binary target/debug/infill; }
+check_packages() { contrib/packaging/check --binary "${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill"; }
 
 # It measures, so nothing runs beside it.
 check_load() { run_tests cluster "${BINARIES[tests/it/main.rs]}" load::; }
