@@ -60,12 +60,19 @@ keep_builds() {
     find "$BUILDS" -mindepth 1 -maxdepth 1 -mtime "+$KEEP_BUILDS_DAYS" -exec rm -rf --one-file-system {} +
 }
 
+newest_store() {
+    local store newest=
+    for store in "$BUILDS"/*/; do
+        [[ ! -d $store || $store -ot $newest ]] || newest=$store
+    done
+    echo "$newest"
+}
+
 take_builds() {
     local store build profile
     store=$(builds_store) build=$(build_folder)
     # Most packages stay the same where Cargo.lock changes.
-    # shellcheck disable=SC2012
-    [[ -d $store ]] || store=$(ls -td "$BUILDS"/*/ 2>/dev/null | head -n 1)
+    [[ -d $store ]] || store=$(newest_store)
     [[ -n $build && -n $store && ! -d $build/debug/.fingerprint ]] || return 0
     for profile in debug release; do
         link_builds "$store/$profile" "$build/$profile" "-" .fingerprint build deps 2>/dev/null || {

@@ -142,8 +142,9 @@ show_times() {
     sort -t$'\t' -k2,2n "$RECORD/stages.tsv" | awk -F'\t' '{ printf "  %7.1f %7.1f  %-8s %s\n", $2, $3, $4, $1 }'
     echo
     echo "Slowest tests (seconds, of which waited for a cluster: not counted; all of them: $TIMES)"
-    awk -F'\t' 'NR > 1 && $1 != "stage"' "$TIMES" | sort -t$'\t' -k3,3nr | head -n "$SLOWEST" |
-        awk -F'\t' '{ printf "  %7.1f %s  %s %s\n", $3, ($4 == "" ? "         " : sprintf("(+%6.1f)", $4)), $1, $2 }'
+    # All of it is read: a pipe that ends early would fail what writes to it.
+    awk -F'\t' 'NR > 1 && $1 != "stage"' "$TIMES" | sort -t$'\t' -k3,3nr |
+        awk -F'\t' -v most="$SLOWEST" 'NR <= most { printf "  %7.1f %s  %s %s\n", $3, ($4 == "" ? "         " : sprintf("(+%6.1f)", $4)), $1, $2 }'
     if [[ -s $RECORD/clusters.tsv ]]; then
         awk -F'\t' '{ held += $2; made += $4; restored += $5; commands += $6; n++ } END {
             printf "\nClusters: lent %d times for %.0f s in all, of which %.0f s to make and %.0f s to restore them; %d commands inside\n", n, held + made, made, restored, commands
