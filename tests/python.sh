@@ -25,7 +25,7 @@ Usage: tests/python.sh [--all] [--jobs N] [PATTERN…]
 With patterns, only the tests whose full names hold one of them: test_live.Losing, an_update.
 
 Prints the output of each file when it ends, then the slowest tests, and a line `SKIPPED TEST: REASON` for each skipped
-test. INFILL_SKIPS names a file to which these lines are added, too, and INFILL_TEST_RECORD a folder in which python.tsv
+test. Files that fail, if they are few, run once more alone. INFILL_SKIPS names a file to which these lines are added, too, and INFILL_TEST_RECORD a folder in which python.tsv
 then has the seconds of each test. INFILL_TEST_SEED and INFILL_TEST_CHANGES are for
 test_train_ddp.py and test_train_live.py.
 
@@ -140,10 +140,13 @@ main() {
     fi
     # These files are not in the sandbox, but their descriptors are.
     exec 3>>"${INFILL_SKIPS:-/dev/null}"
-    local record=${INFILL_TEST_RECORD:+$INFILL_TEST_RECORD/python.tsv}
-    exec 4>>"${record:-/dev/null}"
+    local times=/dev/null flaky=/dev/null
+    if [[ -n ${INFILL_TEST_RECORD-} ]]; then
+        times=$INFILL_TEST_RECORD/python.tsv flaky=$INFILL_TEST_RECORD/python.flaky
+    fi
+    exec 4>>"$times" 5>>"$flaky"
     exec "$REPOSITORY/slurm/minicluster/minicluster" sandbox "${options[@]}" -- env "${variables[@]}" \
-        python3 -B /opt/infill/tests/python/run.py --jobs "$jobs" --skips /dev/fd/3 --times /dev/fd/4 -- "${patterns[@]}"
+        python3 -B /opt/infill/tests/python/run.py --jobs "$jobs" --skips /dev/fd/3 --times /dev/fd/4 --flaky /dev/fd/5 -- "${patterns[@]}"
 }
 
 main "$@"

@@ -205,11 +205,18 @@ check_packages() { contrib/packaging/check --binary "${CARGO_TARGET_DIR:-$REPOSI
 # It measures, so nothing runs beside it.
 check_load() { run_tests cluster "${BINARIES[tests/it/main.rs]}" load::; }
 
+check_python() {
+    local flaky
+    "$HERE/python.sh" "$@" || return
+    mapfile -t flaky <"$RECORD/python.flaky"
+    note_flaky "${flaky[@]}"
+}
+
 # What runs beside the cluster tests, which leave half of the processors idle.
 core_lane() {
     politely stage "unit tests" check_units
     politely stage "tidy, scenarios" check_others
-    politely stage "python" "$HERE/python.sh"
+    politely stage "python" check_python
     idly stage "clippy" clippy --all-targets
     true
 }
@@ -218,7 +225,7 @@ all_lane() {
     politely stage "unit tests" check_units
     politely stage "tidy, scenarios" check_others
     politely stage "newest Slurm" check_newest
-    politely stage "python, with frameworks" "$HERE/python.sh" --all
+    politely stage "python, with frameworks" check_python --all
     idly stage "clippy" clippy --all-targets
     idly stage "pure-Rust solver" check_microlp
     idly stage "packages" check_packages

@@ -34,6 +34,9 @@ FIRST = (
 #: What the tests say of a test that only runs with --all: contrib/python/tests/tiers.py.
 ONLY_WITH_ALL = "only with --all"
 
+#: Files that fail beside others, if they are so few, run once more alone.
+MOST_RETRIED = 2
+
 #: How many of the slowest tests are named.
 SLOWEST = 10
 
@@ -74,6 +77,10 @@ def main():
         for future in concurrent.futures.as_completed(running):
             every.append(future.result())
             show(every[-1])
+    flaky = retry(every, options.patterns)
+    if options.flaky:
+        with open(options.flaky, "a") as file:
+            file.writelines(f"{name}\n" for name in flaky)
     skipped = summarize(every, time.monotonic() - began)
     if options.skips:
         with open(options.skips, "a") as skips:
@@ -89,8 +96,25 @@ def parse():
     parser.add_argument("--jobs", type=int, default=3)
     parser.add_argument("--skips", help="a file to which a line for each skipped test is added")
     parser.add_argument("--times", help="a file to which each test's name and seconds are added")
+    parser.add_argument("--flaky", help="a file to which each file's name is added that passed only alone")
     parser.add_argument("patterns", nargs="*", metavar="PATTERN")
     return parser.parse_args()
+
+
+def retry(every, patterns):
+    """Runs files that failed once more, alone. Returns the names of those that pass then."""
+    failed = [number for number, done in enumerate(every) if not done.passed]
+    flaky = []
+    if len(failed) > MOST_RETRIED:
+        return flaky
+    for number in failed:
+        again = run(every[number].path, patterns)
+        show(again)
+        if again.passed:
+            every[number] = again
+            flaky.append(str(again.path.relative_to(REPOSITORY)))
+            print(f"FLAKY, passed only alone: {flaky[-1]}", flush=True)
+    return flaky
 
 
 def files():

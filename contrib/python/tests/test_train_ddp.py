@@ -94,7 +94,8 @@ class Rescaling(unittest.TestCase):
         self.ask_at_random()
         self.assertEqual({code for code, _, _ in self.agent.ended(20)} - {-signal.SIGUSR1, -signal.SIGTERM}, set())
         self.start("rescaled", 3, 0.0)
-        self.assertEqual([code for code, _, _ in self.agent.ended()], [0, 0, 0])
+        ended = self.agent.ended()
+        self.assertEqual([code for code, _, _ in ended], [0, 0, 0], ended)
 
         trace = self.trace("rescaled")
         self.assert_each_sample_once(trace)
