@@ -25,9 +25,9 @@ Usage: tests/python.sh [--all] [--jobs N] [PATTERN…]
 With patterns, only the tests whose full names hold one of them: test_live.Losing, an_update.
 
 Prints the output of each file when it ends, then the slowest tests, and a line `SKIPPED TEST: REASON` for each skipped
-test. Files that fail, if they are few, run once more alone. INFILL_SKIPS names a file to which these lines are added, too, and INFILL_TEST_RECORD a folder in which python.tsv
-then has the seconds of each test. INFILL_TEST_SEED and INFILL_TEST_CHANGES are for
-test_train_ddp.py and test_train_live.py.
+test. Files that fail, if they are few, run once more alone. INFILL_SKIPS names a file to which the lines of skipped tests
+are added, too; INFILL_TEST_RECORD a folder for the seconds of each test (python.tsv) and for what passed only alone.
+INFILL_TEST_SEED and INFILL_TEST_CHANGES are for test_train_ddp.py and test_train_live.py.
 
 Needs root on Debian 12 or 13. The first use builds the Debian root (1–2 minutes, network).
 Without a network, the tests of the frameworks skip.
