@@ -101,7 +101,33 @@ build_tests() {
     done < <(sed -nE 's/^ *Executable (unittests )?([^ ]+) \((.*)\)$/\2 \3/p' "$RECORD/build.log")
 }
 
-check_units() { run_tests unit "${BINARIES[src/lib.rs]}"; }
+# Runners: RUNNER LOG ARG… runs tests; LOG is what the record calls them, ARGs are the harness's.
+unit_tests() { run_tests "$1" "${BINARIES[src/lib.rs]}" "${@:2}"; }
+
+cluster_tests() {
+    # All tests ask for a cluster at once, and the longest get one first.
+    RUST_TEST_THREADS=${RUST_TEST_THREADS:-256} run_tests "$1" "${BINARIES[tests/it/main.rs]}" "${@:2}"
+}
+
+newest_tests() {
+    mkdir -p "$RECORD/newest"
+    INFILL_TEST_RECORD=$RECORD/newest INFILL_TEST_RELEASE=$NEWEST INFILL_TEST_CLUSTERS=1 cluster_tests "$@"
+}
+
+# Several clusters on two cores can make a test late by more than it bears. So tests that fail, if they are few, run once more,
+# one at a time, and what fails then has failed.
+readonly MOST_RETRIED=4
+
+# try RUNNER LOG ARG…
+try() {
+    local runner=$1 log=$2 failed
+    "$runner" "$log" "${@:3}" && return
+    mapfile -t failed < <(failed_tests "$log")
+    ((${#failed[@]} >= 1 && ${#failed[@]} <= MOST_RETRIED)) || return 1
+    say "failed beside others, and tried again alone: ${failed[*]}"
+    RUST_TEST_THREADS=1 "$runner" "$log-again" --exact "${failed[@]}" || return
+    note_flaky "${failed[@]}"
+}
 
 check_others() {
     local code=0
@@ -116,32 +142,11 @@ clippy() {
     keep_builds
 }
 
-# All tests ask for a cluster at once, and the longest get one first.
-readonly ALL_AT_ONCE=256
-
-check_clusters() { RUST_TEST_THREADS=$ALL_AT_ONCE run_tests cluster "${BINARIES[tests/it/main.rs]}" "$@"; }
-
 core_tests() { grep -vE '^(#|>|$)' "$HERE/core.txt"; }
-
-# Several clusters on two cores can make a test late by more than it bears. So cluster tests that fail, if they are few, are
-# tried once more, one at a time, and what fails then has failed.
-readonly MOST_RETRIED=4
-
-retry_clusters() {
-    local failed
-    mapfile -t failed < <(failed_tests cluster)
-    ((${#failed[@]} >= 1 && ${#failed[@]} <= MOST_RETRIED)) || return 1
-    RUST_TEST_THREADS=1 run_tests again "${BINARIES[tests/it/main.rs]}" --exact "${failed[@]}" || return
-    note_flaky "${failed[@]}"
-}
 
 # cluster_stages ARG…: the cluster tests, and what must hold for all of them together.
 cluster_stages() {
-    if ! stage "cluster tests" check_clusters "$@"; then
-        if stage "failed cluster tests, alone" retry_clusters; then
-            record_result "cluster tests" flaky
-        fi
-    fi
+    stage "cluster tests" try cluster_tests cluster "$@" || true
     stage "main jobs started promptly" "${BINARIES[tests/it/main.rs]}" --nocapture --ignored --exact \
         promptness::main_jobs_of_this_run_started_promptly || true
 }
@@ -189,21 +194,12 @@ readonly NEWEST_TESTS=(
     shares::gpus_beside_main_jobs_are_lent_one_by_one
 )
 
-check_newest() {
-    mkdir -p "$RECORD/newest"
-    INFILL_TEST_RECORD=$RECORD/newest INFILL_TEST_RELEASE=$NEWEST INFILL_TEST_CLUSTERS=1 \
-        run_tests newest "${BINARIES[tests/it/main.rs]}" --exact "${NEWEST_TESTS[@]}"
-}
-
 # The planner's own tests, with the other solver.
 check_microlp() {
     cargo test --locked --no-default-features --features microlp --lib -- plan:: round::
 }
 
 check_packages() { contrib/packaging/check --binary "${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill"; }
-
-# It measures, so nothing runs beside it.
-check_load() { run_tests cluster "${BINARIES[tests/it/main.rs]}" load::; }
 
 check_python() {
     local flaky
@@ -214,7 +210,7 @@ check_python() {
 
 # What runs beside the cluster tests, which leave half of the processors idle.
 core_lane() {
-    politely stage "unit tests" check_units
+    politely stage "unit tests" try unit_tests unit
     politely stage "tidy, scenarios" check_others
     politely stage "python" check_python
     idly stage "clippy" clippy --all-targets
@@ -222,9 +218,9 @@ core_lane() {
 }
 
 all_lane() {
-    politely stage "unit tests" check_units
+    politely stage "unit tests" try unit_tests unit
     politely stage "tidy, scenarios" check_others
-    politely stage "newest Slurm" check_newest
+    politely stage "newest Slurm" try newest_tests newest --exact "${NEWEST_TESTS[@]}"
     politely stage "python, with frameworks" check_python --all
     idly stage "clippy" clippy --all-targets
     idly stage "pure-Rust solver" check_microlp
@@ -244,7 +240,7 @@ run_quick() {
     stage "build" build_tests --lib --bins --test scenarios --test tidy || return
     # With a test, because dev-dependencies change the features of other packages: without, a hundred are compiled again.
     begin "clippy" politely stage "clippy" clippy --lib --bins --test scenarios
-    stage "unit tests" check_units || true
+    stage "unit tests" try unit_tests unit || true
     stage "tidy, scenarios" check_others || true
     finish "clippy" || true
     finish "sources" || true
@@ -276,7 +272,8 @@ run_all() {
     begin "beside" all_lane
     cluster_stages --skip load::
     finish "beside" || true
-    stage "load, alone" check_load || true
+    # These measure, so nothing runs beside them.
+    stage "load, alone" try cluster_tests load load:: || true
     stage "skips" check_skips || true
 }
 
@@ -299,7 +296,7 @@ run_some() {
     case $1 in
     --it)
         (($# > 1)) || wrong_usage
-        RUST_TEST_THREADS=$ALL_AT_ONCE cargo test --locked --test it -- "${@:2}"
+        RUST_TEST_THREADS=${RUST_TEST_THREADS:-256} cargo test --locked --test it -- "${@:2}"
         ;;
     --sites)
         export INFILL_SITES="${*:2}" INFILL_TEST_CLUSTERS=${INFILL_TEST_CLUSTERS:-2}

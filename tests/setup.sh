@@ -164,7 +164,9 @@ build() {
     [[ -t 2 && ! -x ${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill ]] || options=(--quiet)
     cd "$REPOSITORY"
     take_builds
-    cargo build --locked "${options[@]}" || die "infill could not be built"
+    # With a test, because dev-dependencies change the features of other packages: without, the tests would compile a hundred of
+    # them, the solver included, once more.
+    cargo build --locked "${options[@]}" --bins --test scenarios || die "infill could not be built"
     keep_builds
 }
 

@@ -84,12 +84,6 @@ idly() {
     chrt --idle -p 0 "$BASHPID" && politely "$@"
 }
 
-# record_result STAGE RESULT: where a later stage decides it.
-record_result() {
-    awk -F'\t' -v OFS='\t' -v name="$1" -v result="$2" '$1 == name { $4 = result } { print }' \
-        "$RECORD/stages.tsv" >"$RECORD/stages.new" && mv "$RECORD/stages.new" "$RECORD/stages.tsv"
-}
-
 # run_tests NAME BINARY ARG…: the tests of one binary, with the seconds of each. The flag for these is unstable, so the variable
 # that allows it is set, for this process alone.
 run_tests() {
