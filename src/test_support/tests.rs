@@ -16,7 +16,8 @@ fn skipped_without_data() {
     }
 }
 
-const NOWHERE: &str = "/nonexistent";
+/// No run of the tests has its data here.
+const NOWHERE: &str = "/nonexistent/of-this-test";
 
 /// Runs the test above as the harness runs it, which captures what tests print.
 fn skipped(skips: Option<&Path>, no_skips: &str) -> Output {
@@ -28,7 +29,7 @@ fn skipped(skips: Option<&Path>, no_skips: &str) -> Output {
 }
 
 const LINE: &str = "SKIPPED test_support::tests::skipped_without_data: \
-    no /nonexistent/first.csv, no /nonexistent/second.csv; INFILL_DATA names the folder of the data\n";
+    no /nonexistent/of-this-test/first.csv, no /nonexistent/of-this-test/second.csv; INFILL_DATA names the folder of the data\n";
 
 #[test]
 fn a_skipped_test_says_so_in_one_line_and_passes() {
