@@ -61,7 +61,7 @@ struct Pool {
 type Rank = (usize, usize);
 
 /// What a test gets that may have a cluster.
-pub struct Turn {
+pub struct ClusterTurn {
     /// A number that no other cluster of this process has.
     pub number: usize,
     /// How long it waited, seconds.
@@ -82,7 +82,7 @@ pub fn test_name() -> String {
 }
 
 /// Waits until this test may have a cluster.
-pub fn enter() -> Turn {
+pub fn enter() -> ClusterTurn {
     let asked_at = Instant::now();
     let name = test_name();
     let place = LONGEST.iter().position(|longest| *longest == name).unwrap_or(LONGEST.len());
@@ -97,7 +97,7 @@ pub fn enter() -> Turn {
     pool.waiting.retain(|other| *other != rank);
     pool.lent += 1;
     CHANGED.notify_all();
-    Turn { number, waited_secs: asked_at.elapsed().as_secs_f64() }
+    ClusterTurn { number, waited_secs: asked_at.elapsed().as_secs_f64() }
 }
 
 /// A cluster that waits and was made in this way.

@@ -43,7 +43,7 @@ pub fn of_namespace(init_pid: u32) -> Vec<Process> {
     pids_of_namespace(init_pid).filter_map(|pid| read(&pid)).collect()
 }
 
-/// The ids by which the processes of that namespace know each other. A zombie does not count.
+/// The ids that the processes of that namespace have inside it. A zombie does not count.
 pub fn guest_pids(init_pid: u32) -> Vec<i32> {
     let guest_pid = |pid: String| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
