@@ -14,8 +14,8 @@ export INFILL_AXE=$TOOLS/axe.min.js
 
 # shellcheck source-path=SCRIPTDIR source=stages.sh
 . "$HERE/stages.sh"
-# shellcheck source-path=SCRIPTDIR source=builds.sh
-. "$HERE/builds.sh"
+# shellcheck source-path=SCRIPTDIR source=build_cache.sh
+. "$HERE/build_cache.sh"
 
 usage() {
     cat <<'END_OF_USAGE'
@@ -37,8 +37,8 @@ Longer runs, each on made-up sites or clusters of its own:
 The core: rustfmt, shellcheck, promtool on the alerts, clippy, unit tests, scenarios, tidy, the tests of the Python package that
 are quick, and the cluster tests that tests/core.txt lists. They run on real Slurm clusters, which they start themselves. --all runs
 every test, the random ones with all their cases, also on the newest Slurm, with the solver in pure Rust, with Lightning,
-Transformers and Keras, and on the packages. A few cluster tests that fail are tried again alone; those that pass then are
-listed as flaky. Both end with a table of times; target/times.tsv has the time of each test.
+Transformers and Keras, and on the packages. A few tests that fail are tried again alone; those that pass then are listed as
+flaky. Both end with a table of times; target/times.tsv has the time of each test.
 
 --it compiles and runs cluster tests only. With INFILL_TEST_REUSE=DIR they use the cluster that is up in DIR:
   slurm/minicluster/minicluster up --bin target/debug/infill --dir DIR
@@ -93,9 +93,9 @@ declare -A BINARIES=()
 # build_tests OPTION…: compiles tests.
 build_tests() {
     local source file
-    take_builds
+    restore_build_cache
     CARGO_TERM_COLOR=never cargo test --locked --no-run "$@" 2>&1 | tee "$RECORD/build.log" >&2 || return
-    keep_builds
+    save_build_cache
     while read -r source file; do
         BINARIES[$source]=$file
     done < <(sed -nE 's/^ *Executable (unittests )?([^ ]+) \((.*)\)$/\2 \3/p' "$RECORD/build.log")
@@ -118,8 +118,8 @@ newest_tests() {
 # one at a time, and what fails then has failed.
 readonly MOST_RETRIED=4
 
-# try RUNNER LOG ARG…
-try() {
+# run_with_retry RUNNER LOG ARG…
+run_with_retry() {
     local runner=$1 log=$2 failed
     "$runner" "$log" "${@:3}" && return
     mapfile -t failed < <(failed_tests "$log")
@@ -139,14 +139,14 @@ check_others() {
 
 clippy() {
     cargo clippy --locked --quiet "$@" -- -D warnings || return
-    keep_builds
+    save_build_cache
 }
 
 core_tests() { grep -vE '^(#|>|$)' "$HERE/core.txt"; }
 
 # cluster_stages ARG…: the cluster tests, and what must hold for all of them together.
 cluster_stages() {
-    stage "cluster tests" try cluster_tests cluster "$@" || true
+    stage "cluster tests" run_with_retry cluster_tests cluster "$@" || true
     stage "main jobs started promptly" "${BINARIES[tests/it/main.rs]}" --nocapture --ignored --exact \
         promptness::main_jobs_of_this_run_started_promptly || true
 }
@@ -210,21 +210,21 @@ check_python() {
 
 # What runs beside the cluster tests, which leave half of the processors idle.
 core_lane() {
-    politely stage "unit tests" try unit_tests unit
-    politely stage "tidy, scenarios" check_others
-    politely stage "python" check_python
-    idly stage "clippy" clippy --all-targets
+    at_low_priority stage "unit tests" run_with_retry unit_tests unit
+    at_low_priority stage "tidy, scenarios" check_others
+    at_low_priority stage "python" check_python
+    at_idle_priority stage "clippy" clippy --all-targets
     true
 }
 
 all_lane() {
-    politely stage "unit tests" try unit_tests unit
-    politely stage "tidy, scenarios" check_others
-    politely stage "newest Slurm" try newest_tests newest --exact "${NEWEST_TESTS[@]}"
-    politely stage "python, with frameworks" check_python --all
-    idly stage "clippy" clippy --all-targets
-    idly stage "pure-Rust solver" check_microlp
-    idly stage "packages" check_packages
+    at_low_priority stage "unit tests" run_with_retry unit_tests unit
+    at_low_priority stage "tidy, scenarios" check_others
+    at_low_priority stage "newest Slurm" run_with_retry newest_tests newest --exact "${NEWEST_TESTS[@]}"
+    at_low_priority stage "python, with frameworks" check_python --all
+    at_idle_priority stage "clippy" clippy --all-targets
+    at_idle_priority stage "pure-Rust solver" check_microlp
+    at_idle_priority stage "packages" check_packages
     true
 }
 
@@ -239,8 +239,8 @@ run_quick() {
     begin "sources" stage "sources" check_sources
     stage "build" build_tests --lib --bins --test scenarios --test tidy || return
     # With a test, because dev-dependencies change the features of other packages: without, a hundred are compiled again.
-    begin "clippy" politely stage "clippy" clippy --lib --bins --test scenarios
-    stage "unit tests" try unit_tests unit || true
+    begin "clippy" at_low_priority stage "clippy" clippy --lib --bins --test scenarios
+    stage "unit tests" run_with_retry unit_tests unit || true
     stage "tidy, scenarios" check_others || true
     finish "clippy" || true
     finish "sources" || true
@@ -273,7 +273,7 @@ run_all() {
     cluster_stages --skip load::
     finish "beside" || true
     # These measure, so nothing runs beside them.
-    stage "load, alone" try cluster_tests load load:: || true
+    stage "load, alone" run_with_retry cluster_tests load load:: || true
     stage "skips" check_skips || true
 }
 
@@ -332,7 +332,7 @@ main() {
     esac
     if [[ -z $run ]]; then
         set_up
-        take_builds
+        restore_build_cache
         build_root "$RELEASE"
         run_some "$@"
         return

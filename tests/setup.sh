@@ -7,8 +7,8 @@ HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 REPOSITORY=$(cd "$HERE/.." && pwd)
 readonly HERE REPOSITORY
 
-# shellcheck source-path=SCRIPTDIR source=builds.sh
-. "$HERE/builds.sh"
+# shellcheck source-path=SCRIPTDIR source=build_cache.sh
+. "$HERE/build_cache.sh"
 
 usage() {
     cat <<'END_OF_USAGE'
@@ -163,11 +163,11 @@ build() {
     # On a terminal cargo shows how far it is.
     [[ -t 2 && ! -x ${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill ]] || options=(--quiet)
     cd "$REPOSITORY"
-    take_builds
+    restore_build_cache
     # With a test, because dev-dependencies change the features of other packages: without, the tests would compile a hundred of
     # them, the solver included, once more.
     cargo build --locked "${options[@]}" --bins --test scenarios || die "infill could not be built"
-    keep_builds
+    save_build_cache
 }
 
 main() {

@@ -74,14 +74,13 @@ end_lanes() {
     done
 }
 
-# Both are for a lane, and hold for all that it starts: politely takes what others leave of the processors, idly only what
-# nothing else wants.
-politely() {
+# Both are for a lane, and hold for everything that it starts from then on.
+at_low_priority() {
     renice -n 19 -p "$BASHPID" >/dev/null && "$@"
 }
 
-idly() {
-    chrt --idle -p 0 "$BASHPID" && politely "$@"
+at_idle_priority() {
+    chrt --idle -p 0 "$BASHPID" && at_low_priority "$@"
 }
 
 # run_tests NAME BINARY ARG…: the tests of one binary, with the seconds of each. The flag for these is unstable, so the variable

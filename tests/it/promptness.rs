@@ -18,8 +18,7 @@ const LIMIT_SECS: f64 = 15.0;
 /// A median of fewer main jobs says little.
 const FEWEST: usize = 10;
 
-/// What a run's delays are, or which limit they break. `slowest` are the names of tests with the delays, in
-/// seconds.
+/// Sums up a run's delays, or says which limit they break. Each is a test's name and seconds.
 fn judge(delays: &[(String, f64)]) -> Result<String, String> {
     let mut sorted = delays.to_vec();
     sorted.sort_by(|a, b| a.1.total_cmp(&b.1));

@@ -13,7 +13,7 @@ except ImportError:
 
 __all__ = ["PROGRAM", "Live", "torch"]
 
-#: Each rank notes what its parameters, and what the first one has told the others in a buffer, add up to after each update.
+#: After each update, each rank notes the sum of its parameters, and that of a buffer which the first rank broadcast.
 PROGRAM = """
     import os, sys, time, torch, infill
     from infill.torch import ElasticSampler

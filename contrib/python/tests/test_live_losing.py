@@ -55,7 +55,7 @@ class Losing(Live):
         self.assert_all_go_on_alike()
 
     def stop_in_the_middle(self, count):
-        """So many members, and two newcomers; of these, the second has a part of the state and takes no more."""
+        """`count` members and two newcomers. The second newcomer has a part of the state and takes no more."""
         members = self.agent.begin(PROGRAM, count, WIDE=WIDE)
         newcomers = _, stopped = self.agent.spawn(PROGRAM, 2, WIDE=WIDE)
         for member in newcomers:
@@ -72,7 +72,7 @@ class Losing(Live):
         (first, second), (other, stopped) = self.stop_in_the_middle(2)
         self.lose(stopped, signal.SIGSTOP)
         self.assert_all_go_on_alike()
-        # Of the gradients, too.
+        # The same in the middle of a message of gradients.
         self.lose(second, signal.SIGSTOP)
         self.assert_all_go_on_alike()
         # What was given up does not keep a process from its end.
@@ -97,7 +97,7 @@ class Losing(Live):
 
     @slow
     def test_the_only_one_that_had_the_state(self):
-        # Nobody trains on what it has a part of.
+        # No member trains on a state of which it has only a part.
         for member in self.lose_the_giver(others=0):
             self.assertIn("all that had the whole state are lost", member.hear("hopeless")["why"])
             self.assertEqual(self.trace(member), {})
@@ -118,7 +118,7 @@ class Losing(Live):
     def test_a_wrong_program_is_no_lost_member(self):
         (member,) = self.agent.begin(PROGRAM, 1, PLANTED="0")
         member.hear("failed")
-        # Nobody names a newer membership.
+        # No message names a newer membership.
         member.hear("hopeless")
         member.hang_up()
         self.assertEqual(member.process.wait(LONG_SECS), 1)

@@ -33,7 +33,7 @@ class Outdated(Live):
         (absent,) = self.agent.spawn(PROGRAM)
         absent.hear("ready")
         absent.kill(signal.SIGSTOP)
-        # Without urgency, too: whoever waits for others sees that they are wanted elsewhere.
+        # Without urgency, too: a member that waits for others sees that they are wanted elsewhere.
         for urgent in (True, False):
             members = self.both()
             self.agent.regroup([*members, absent])
@@ -52,7 +52,7 @@ class Outdated(Live):
         self.assert_all_go_on_alike()
 
     def test_one_in_the_middle_that_does_not_come(self):
-        # Whoever comes after it in the order is left waiting for who comes before it.
+        # A member after it in the order waits for the members before it.
         first, second = self.both()
         (absent,) = self.agent.spawn(PROGRAM)
         absent.hear("ready")
@@ -79,7 +79,7 @@ class Outdated(Live):
         self.assert_all_go_on_alike()
 
     def test_again_and_again(self):
-        # Whoever sends just when the other one ends its group is not told so by gloo.
+        # gloo reports no error to a member that sends just when its peer ends the group.
         moments = random.Random(1)
         for number in range(60):
             time.sleep(moments.uniform(0, 0.06))

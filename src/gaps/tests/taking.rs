@@ -1,9 +1,9 @@
-//! Nodes that Slurm takes back by itself, and who is left no others for them.
+//! Nodes that Slurm takes back by itself: which other nodes our jobs then need not leave.
 
 use super::*;
 
-/// Which nodes must be left of n1–n5, which our job 2 holds, by what is planned for jobs of the main queue.
-/// n6 is idle, and n7 was job 8's.
+/// Our job 2 holds n1 to n5. Returns the nodes that it must leave for the main queue's `jobs`. n6 is idle,
+/// and n7 was job 8's.
 fn left(jobs: &[Job]) -> String {
     let held = ["n1", "n2", "n3", "n4", "n5"];
     let nodes: Vec<_> = held.iter().map(|n| (*n, "ALLOCATED")).collect();
@@ -18,7 +18,7 @@ fn left(jobs: &[Job]) -> String {
     left.map(|g| g.node.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// [`left`], when Slurm told job 8 to leave n7 so many seconds ago, which it did at once if it has ended.
+/// [`left`], where Slurm asked job 8 to leave n7 `told` seconds ago. If that job has ended, it left at once.
 fn left_beside(state: &str, told: i64, jobs: &[Job]) -> String {
     let told = Some(NOW + -told);
     let taken = Job { preempt_time: told, end_time: told, ..job(&format!("8 infill {state} n7"), -100) };
@@ -38,13 +38,13 @@ fn who_gets_nodes_from_slurm_itself_is_left_no_others() {
     assert_eq!(left_beside("running", 200, &two), "n1,n2", "that was an earlier run");
     assert_eq!(left_beside("running", 4, &[job("10 main pending n1,n2,n3", -1)]), "n1,n2,n3", "not enough");
     assert_eq!(left_beside("running", 4, &[job("10 main pending n1,n2", 300)]), "n1,n2", "not now");
-    // Part of what is planned is taken already, and an idle node does for the rest.
+    // Slurm takes one of the planned nodes already, and an idle node serves as the other.
     assert_eq!(left_beside("running", 4, &[job("10 main pending n1,n7", -1)]), "");
     // What is on its way to one is not for another.
     let others = |plan: &str| [job(plan, 300), job("10 main pending n1,n2", -1)];
     assert_eq!(left_beside("running", 4, &others("9 main pending n7")), "n1,n2");
     let three = ["10 main pending n1", "11 main pending n2", "12 main pending n3,n4"].map(|j| job(j, -1));
-    assert_eq!(left_beside("running", 4, &three[..2]), "n2", "an idle node alone starts nobody");
+    assert_eq!(left_beside("running", 4, &three[..2]), "n2", "an idle node alone starts no job");
     assert_eq!(left_beside("running", 4, &three), "n2,n3,n4");
 }
 

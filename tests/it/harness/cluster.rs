@@ -62,28 +62,25 @@ pub fn lease(slurm: &Slurm) -> Cluster {
         0,
         "the integration tests make Slurm clusters: run them as root on Linux"
     );
-    if let Some(dir) = reused() {
+    let reused = reused();
+    if reused.is_some() {
         assert!(
             slurm.is_usual(),
             "this test needs a cluster with settings of its own: run it without INFILL_TEST_REUSE"
         );
-        let turn = pool::enter();
-        let waited_secs = turn.waited_secs;
-        return Cluster::attach(&dir, slurm.clone(), waited_secs).unwrap_or_else(|e| {
-            pool::leave(None);
-            panic!("INFILL_TEST_REUSE: {e}")
-        });
+    } else {
+        PREPARED.call_once(prepare);
     }
-    PREPARED.call_once(prepare);
     let turn = pool::enter();
-    let waited_secs = turn.waited_secs;
-    if let Some(cluster) = pool::idle(slurm) {
-        return Cluster { waited_secs, made_secs: 0.0, ..cluster };
-    }
-    Cluster::up(turn.number, slurm, waited_secs).unwrap_or_else(|e| {
-        pool::leave(None);
+    let cluster = match reused {
+        Some(dir) => Cluster::attach(&dir, slurm.clone()),
+        None => pool::idle(slurm).map_or_else(|| Cluster::up(turn.number, slurm), Ok),
+    };
+    let cluster = cluster.unwrap_or_else(|e| {
+        drop(pool::leave(None));
         panic!("{e}")
-    })
+    });
+    Cluster { waited_secs: turn.waited_secs, ..cluster }
 }
 
 /// Puts a clean cluster back.
@@ -192,7 +189,7 @@ impl Cluster {
         kept
     }
 
-    fn up(number: usize, slurm: &Slurm, waited_secs: f64) -> Result<Cluster, String> {
+    fn up(number: usize, slurm: &Slurm) -> Result<Cluster, String> {
         let started = Instant::now();
         let dir = base().join(format!("{}-{number}", std::process::id()));
         let files = dir.with_extension("files");
@@ -204,12 +201,12 @@ impl Cluster {
         if !up.status.success() {
             return Err(format!("no cluster: {}", String::from_utf8_lossy(&up.stderr)));
         }
-        let cluster = Cluster::attach(&dir, slurm.clone(), waited_secs)?;
+        let cluster = Cluster::attach(&dir, slurm.clone())?;
         Ok(Cluster { made_secs: started.elapsed().as_secs_f64(), ..cluster })
     }
 
     /// The cluster that is up in `dir`.
-    fn attach(dir: &Path, slurm: Slurm, waited_secs: f64) -> Result<Cluster, String> {
+    fn attach(dir: &Path, slurm: Slurm) -> Result<Cluster, String> {
         let output = minicluster(dir, &["status", "--json"]);
         let status: Value = serde_json::from_slice(&output.stdout)
             .map_err(|e| format!("minicluster status --json for {}: {e}", dir.display()))?;
@@ -229,7 +226,7 @@ impl Cluster {
             daemons: daemons
                 .filter_map(|d| d["name"].as_str().filter(|n| *n != "slurmrestd-jwt").map(str::to_owned))
                 .collect(),
-            waited_secs,
+            waited_secs: 0.0,
             made_secs: 0.0,
             commands: AtomicU32::new(0),
             dir: dir.to_owned(),

@@ -104,7 +104,11 @@ pub fn enter() -> ClusterTurn {
 pub fn idle(slurm: &Slurm) -> Option<Cluster> {
     let mut pool = pool();
     let place = pool.idle.iter().rposition(|cluster| cluster.slurm == *slurm)?;
-    Some(pool.idle.remove(place))
+    let mut cluster = pool.idle.remove(place);
+    // What the next test records is its own.
+    cluster.made_secs = 0.0;
+    *cluster.commands.get_mut() = 0;
+    Some(cluster)
 }
 
 /// Lets the next test have a cluster, and keeps this one for a test that needs the same. Returns clusters

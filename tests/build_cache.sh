@@ -6,9 +6,9 @@
 # files have the same names, and cargo only looks whether the sources are older than these. So packages of this workspace
 # are never shared.
 
-BUILDS=${XDG_CACHE_HOME:-$HOME/.cache}/infill/builds
+BUILD_CACHES=${XDG_CACHE_HOME:-$HOME/.cache}/infill/builds
 # What other versions of Rust or of Cargo.lock compiled is kept for so long.
-readonly KEEP_BUILDS_DAYS=14
+readonly KEEP_DAYS=14
 
 # One line of JSON about this workspace.
 workspace() { cargo metadata --locked --format-version 1 --no-deps; }
@@ -26,7 +26,7 @@ build_folder() {
     done
 }
 
-builds_store() { echo "$BUILDS/$({ rustc -vV && cat Cargo.lock; } | sha256sum | cut -c1-16)"; }
+build_cache_path() { echo "$BUILD_CACHES/$({ rustc -vV && cat Cargo.lock; } | sha256sum | cut -c1-16)"; }
 
 # An expression for what this workspace's own packages make: their targets' names, each with a hash.
 own_artifacts() {
@@ -35,8 +35,8 @@ own_artifacts() {
     echo ".*/(lib)?($names)-[0-9a-f]{16}(\..*)?"
 }
 
-# link_builds FROM TO OWN FOLDER…: links what FOLDERs of FROM hold and those of TO lack, but nothing that matches OWN.
-link_builds() {
+# link_artifacts FROM TO OWN FOLDER…: links what FOLDERs of FROM hold and those of TO lack, but nothing that matches OWN.
+link_artifacts() {
     local from=$1 to=$2 own=$3 folder
     shift 3
     for folder; do
@@ -48,34 +48,34 @@ link_builds() {
 }
 
 # A unit counts as compiled by its fingerprint. So what is kept gets that last, and what is taken gets it first.
-keep_builds() {
+save_build_cache() {
     local store build own profile
-    store=$(builds_store) build=$(build_folder) own=$(own_artifacts)
+    store=$(build_cache_path) build=$(build_folder) own=$(own_artifacts)
     [[ -n $build ]] || return 0
     mkdir -p "$store"
     for profile in debug release; do
-        link_builds "$build/$profile" "$store/$profile" "$own" deps build .fingerprint 2>/dev/null || return 0
+        link_artifacts "$build/$profile" "$store/$profile" "$own" deps build .fingerprint 2>/dev/null || return 0
     done
     touch "$store"
-    find "$BUILDS" -mindepth 1 -maxdepth 1 -mtime "+$KEEP_BUILDS_DAYS" -exec rm -rf --one-file-system {} +
+    find "$BUILD_CACHES" -mindepth 1 -maxdepth 1 -mtime "+$KEEP_DAYS" -exec rm -rf --one-file-system {} +
 }
 
-newest_store() {
+newest_build_cache() {
     local store newest=
-    for store in "$BUILDS"/*/; do
+    for store in "$BUILD_CACHES"/*/; do
         [[ ! -d $store || $store -ot $newest ]] || newest=$store
     done
     echo "$newest"
 }
 
-take_builds() {
+restore_build_cache() {
     local store build profile
-    store=$(builds_store) build=$(build_folder)
+    store=$(build_cache_path) build=$(build_folder)
     # Most packages stay the same where Cargo.lock changes.
-    [[ -d $store ]] || store=$(newest_store)
+    [[ -d $store ]] || store=$(newest_build_cache)
     [[ -n $build && -n $store && ! -d $build/debug/.fingerprint ]] || return 0
     for profile in debug release; do
-        link_builds "$store/$profile" "$build/$profile" "-" .fingerprint build deps 2>/dev/null || {
+        link_artifacts "$store/$profile" "$build/$profile" "-" .fingerprint build deps 2>/dev/null || {
             # Another file system, or a store that is half there: cargo compiles what it lacks.
             rm -rf --one-file-system "${build:?}/$profile"
             return 0
