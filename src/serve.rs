@@ -13,20 +13,24 @@ use tokio::task::JoinSet;
 use crate::api::RoundView;
 use crate::clock::now;
 use crate::config::{Config, HttpConfig};
-use crate::daemon::books::{NODE_TIMES_SETTING, USAGE_SETTING};
-use crate::daemon::context::{CONTROL_SETTING, Context, Services};
-use crate::daemon::doors::VOUCHED_AT_ONCE;
-use crate::daemon::lanes::Queues;
-use crate::daemon::orders::ORDERS_AT_ONCE;
-use crate::daemon::passes::SESSIONS_SETTING;
-use crate::daemon::state::{Errands, State};
-use crate::daemon::{executor, forests, lead, notices, privacy, rounds, switches, ticks};
+use crate::daemon::{
+    books::{NODE_TIMES_SETTING, USAGE_SETTING},
+    context::{CONTROL_SETTING, Context, Services},
+    doors::VOUCHED_AT_ONCE,
+    executor,
+    fleet::ORDERS_AT_ONCE,
+    forests,
+    lanes::Queues,
+    lead, notices,
+    passes::SESSIONS_SETTING,
+    privacy, rounds,
+    state::{Errands, State},
+    switches, ticks,
+};
 use crate::http::{self, Room};
 use crate::model::{Control, EndedJob, JobId, Lend, NodeName};
 use crate::round::{ENDED_TO_LEARN_FROM, GAPS_TO_LEARN_FROM};
-use crate::slurm::identity;
-use crate::slurm::rest::RestSlurm;
-use crate::slurm::{PlacesSlurm, SlurmApi};
+use crate::slurm::{PlacesSlurm, SlurmApi, identity, rest::RestSlurm};
 use crate::store::{self, LeadStanding, Store};
 use crate::timeline::{HOLDS_SECS, HOUR_SECS, Hour, hour_of};
 

@@ -17,13 +17,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use infill::config::Config;
-use infill::model::{
-    Course, Curve, ExecPlan, HeldNode, JobId, NodeName, Objective, Parts, Plan, Sizes, Snapshot, Standing,
-    UnixTime, UserId,
+use infill::{
+    model::{
+        Changing, Claims, Course, Curve, ExecPlan, HeldNode, JobFacts, JobId, NodeName, Objective, Parts,
+        Place, Plan, Program, Sizes, Snapshot, Standing, UnixTime, UserId,
+    },
+    round::{Advice, Scene, Terms, judge},
+    slurm::{Seats, rest::offline},
 };
-use infill::round::{Advice, Changing, Claims, JobFacts, Place, Program, Scene, Terms, judge};
-use infill::slurm::Seats;
-use infill::slurm::rest::offline;
 use peak_alloc::PeakAlloc;
 
 use answers::Site;

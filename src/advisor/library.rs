@@ -15,16 +15,12 @@ use super::profiles::Profiles;
 use super::prospect::Prospect;
 use super::room::Room;
 use super::scaling::Fitted;
-use super::subject::{News, Progress, Subject};
+use super::subject::{News, Subject};
 use super::supply::Supplies;
 use super::watching::{Measured, Watching};
 use super::worth::{Candidate, Elsewhere, Stakes, best_probe};
+use crate::model::{Progress, JobId, LiveChange, LiveCosts, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, Stop, UnixTime, Way, malleable::RateCurve};
 use crate::config::AdvisorConfig;
-use crate::model::malleable::RateCurve;
-use crate::model::{
-    JobId, LiveChange, LiveCosts, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, Stop, UnixTime,
-    Way,
-};
 
 /// A size counts as measured when its rate is known so well.
 const MEASURED: f64 = 0.05;

@@ -49,5 +49,5 @@ pub use probing::Aim;
 pub use rate::{Rate, steady_rate};
 pub use room::Room;
 pub use scaling::{Estimate, Fitted, sizes_of_interest};
-pub use subject::{News, Progress, Startup, Subject};
+pub use subject::{News, Subject};
 pub use worth::{Candidate, Elsewhere, Stakes, best_probe, value_of_probes};

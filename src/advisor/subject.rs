@@ -1,7 +1,7 @@
 //! What the advisor is told of a job, and what it makes of it.
 
 use super::meter::Stretch;
-use crate::model::{Curve, DeclaredPlan, JobId, NodeName, ProfileKey, RescaleCosts, Sizes};
+use crate::model::{Curve, DeclaredPlan, JobId, ProfileKey, RescaleCosts, Sizes};
 
 /// A job as the advisor sees it.
 #[derive(Clone, Debug)]
@@ -20,46 +20,6 @@ pub struct Subject {
     pub running: Option<u32>,
     /// What its rescales cost.
     pub costs: RescaleCosts,
-}
-
-/// What a worker told of its progress.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// The generation.
-    pub generation: u64,
-    /// Its number of nodes.
-    pub nodes: u32,
-    /// On how many hosts they are: fewer, where parts of nodes are lent.
-    pub hosts: u32,
-    /// Whether these hang on several leaf switches.
-    pub crosses: bool,
-    /// The worker.
-    pub node: &'a NodeName,
-    /// Samples since its last word.
-    pub samples: f64,
-    /// Seconds since its last word.
-    pub secs: f64,
-    /// Its step.
-    pub step: Option<u64>,
-    /// If it is the first of its generation: how that came about.
-    pub opening: Option<Startup>,
-}
-
-/// How a generation came about, seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Startup {
-    /// From the signal until the checkpoint was saved, if that is known.
-    pub saved_secs: Option<f64>,
-    /// From the signal until the old command had exited; `None` for a first start.
-    pub stop_secs: Option<f64>,
-    /// From there until the new command was started.
-    pub idle_secs: f64,
-    /// From there until its last word in this report.
-    pub start_secs: f64,
-    /// Samples that it had done by then.
-    pub samples: f64,
-    /// Whether it tells what a change costs; not where a command was started again because it had failed.
-    pub counts: bool,
 }
 
 /// What a report led to.

@@ -8,10 +8,11 @@ use super::library::Library;
 use super::noise::normal;
 use super::room::Room;
 use super::scaling::Fitted;
-use super::subject::{Progress, Subject};
+use super::subject::Subject;
 use crate::config::AdvisorConfig;
 use crate::model::{
-    BatchMode, CurvePoint, ExecPlan, JobId, NodeName, NodeType, ProfileKey, RescaleCosts, Sizes, UnixTime,
+    BatchMode, CurvePoint, ExecPlan, JobId, NodeName, NodeType, ProfileKey, Progress, RescaleCosts, Sizes,
+    UnixTime,
 };
 
 /// Seconds at the beginning of each size in which the imagined job runs at half its speed.

@@ -27,8 +27,8 @@ impl NotifyConfig {
         Rule::other(
             "notify.url",
             |c| {
-                let is_url =
-                    reqwest::Url::parse(&c.url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+                let uri = c.url.parse::<http::Uri>();
+                let is_url = uri.is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
                 (!c.url.is_empty() && !is_url).then(|| format!("{:?}", c.url))
             },
             "expected http://… or https://…",

@@ -38,12 +38,7 @@ impl WebConfig {
         ),
         Rule::other(
             "web.user_header",
-            |c| {
-                c.user_header
-                    .parse::<axum::http::HeaderName>()
-                    .is_err()
-                    .then(|| format!("{:?}", c.user_header))
-            },
+            |c| c.user_header.parse::<http::HeaderName>().is_err().then(|| format!("{:?}", c.user_header)),
             "expected the name of a header",
         ),
     ];

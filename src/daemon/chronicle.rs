@@ -8,10 +8,10 @@ use rustc_hash::FxHashMap;
 
 use crate::gaps::{Delays, Occupancy, Use};
 use crate::model::{
-    Gaps, Job, JobId, MainDelay, Node, NodeName, NodeType, Refusal, Snapshot, Spent, SpentRow, UnixTime,
-    lead_of,
+    Doing, Gaps, Job, JobId, MainDelay, Node, NodeName, NodeType, Refusal, Snapshot, Spent, SpentRow,
+    UnixTime, lead_of,
 };
-use crate::timeline::{Doing, Holding, Hour, NodeUse, Recorder, Seen, Spending};
+use crate::timeline::{Holding, Hour, NodeUse, Recorder, Seen, Spending};
 
 /// How often the hour that is under way is stored, seconds: so much is lost of it when the daemon is killed.
 const STORED_EVERY_SECS: f64 = 60.0;

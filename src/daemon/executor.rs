@@ -15,9 +15,9 @@ use super::metrics::ActionEnd;
 use super::profiles;
 use crate::clock::now;
 use crate::generation::Effect;
-use crate::model::{Job, JobId};
+use crate::model::{GenerationRecord, Job, JobId, LeadRecord};
 use crate::slurm::{SlurmApi, SlurmError};
-use crate::store::{GenerationRecord, LeadRecord, StoreError};
+use crate::store::StoreError;
 
 /// Pause before a store that failed is tried again: it may take five seconds to fail, and effects wait for
 /// it.
@@ -242,12 +242,12 @@ pub async fn save_all(context: &Context) {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::daemon::context::Services;
-    use crate::daemon::fleet::Batch;
-    use crate::daemon::state::State;
+    use crate::daemon::{context::Services, fleet::Batch, state::State};
     use crate::model::{BaseState, JobState, NodeName, Plan, Report, SolveStatus, UnixTime};
-    use crate::slurm::fake::{Act, FakeSlurm};
-    use crate::slurm::identity::FakeIdentity;
+    use crate::slurm::{
+        fake::{Act, FakeSlurm},
+        identity::FakeIdentity,
+    };
     use crate::store::{LeadStanding, RoundRecord};
 
     /// A daemon that has just begun, beside this Slurm.

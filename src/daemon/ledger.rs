@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::model::words::words;
-use crate::model::{EndedGap, EndedJob, JobId, MainDelay, ProfileFilter, Spent, SpentKey, SpentRow};
-use crate::store::{GenerationRecord, Measurement, RoundRecord};
+use crate::model::{
+    EndedGap, EndedJob, GenerationRecord, JobId, MainDelay, ProfileFilter, Spent, SpentKey, SpentRow,
+};
+use crate::store::{Measurement, RoundRecord};
 use crate::timeline::{Hour, MOST_ROWS};
 
 use super::chronicle::Noted;

@@ -6,24 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
+use super::fleet::{Agent, Word};
 use crate::api::Assignment;
-use crate::model::{Directive, JobId, NodeName, Secret, UnixTime, WingOrder};
-
-/// An agent: the Slurm job in which it runs, and its node.
-pub type Agent = (JobId, NodeName);
-
-/// What one agent shall do.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Word {
-    /// Who.
-    pub agent: Agent,
-    /// What to do with the command.
-    pub directive: Directive,
-    /// Wings to submit.
-    pub wings: Vec<WingOrder>,
-    /// What the job's owner should know; for the lead.
-    pub notice: Option<String>,
-}
+use crate::model::{Directive, Secret, UnixTime};
 
 /// Most polls that one agent may have open. It needs one; another may be left from a connection that broke.
 const MOST_POLLS: usize = 4;

@@ -26,7 +26,6 @@ pub mod lines;
 pub mod lookups;
 pub mod metrics;
 pub mod notices;
-pub mod orders;
 pub mod passes;
 pub mod privacy;
 pub mod profiles;

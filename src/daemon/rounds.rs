@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::fleet::Fleet;
+use super::fleet::ORDERS_AT_ONCE;
 use super::health::{Problem, Topic};
 use super::metrics::RoundEnd;
 use super::notices::Happened;
-use super::orders::ORDERS_AT_ONCE;
 use super::state::State;
 use super::{books, executor, gauges, profiles};
 use crate::api::{Hidden, RoundView, SCHEMA};

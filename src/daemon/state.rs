@@ -11,10 +11,11 @@ use tracing::Level;
 
 use super::attention::Attention;
 use super::chronicle::Chronicle;
+use super::fleet::Word;
 use super::fleet::{Batch, Ended, Fleet, Gone, Lesson, Measured, Note, Output};
 use super::health::{Health, Problem, Topic};
 use super::ledger::Ledger;
-use super::lines::{Permit, Word};
+use super::lines::Permit;
 use super::lookups::Lookups;
 use crate::advisor::News;
 use crate::api::RoundView;

@@ -8,11 +8,11 @@ use crate::model::{Gap, Job, JobId, MalleableState, Node, NodeName, UnixTime, Wi
 use crate::slurm::identity::own_uid;
 
 use super::state::State;
-use crate::advisor::Offer;
-use crate::advisor::length::Tally;
+use crate::advisor::{Offer, length::Tally};
 use crate::gaps::{Idle, Occupancy, Use};
 use crate::generation::{Machine, Phase};
-use crate::round::{Ahead, JobFacts, Strike};
+use crate::model::{JobFacts, Strike};
+use crate::round::Ahead;
 
 /// Which nodes a status is to tell of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

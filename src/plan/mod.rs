@@ -29,7 +29,7 @@ pub use laying::evaluate::{Value, evaluate};
 pub use planner::{fallback, plan};
 pub use program::milp::{Assignment, Milp, Row, Variable};
 pub use program::solver;
-pub use space::cost::{Change, best_rate, first_change, rate_of};
+pub use space::cost::{best_rate, first_change, rate_of};
 pub use space::problem::Problem;
 pub use space::steps::{SHORTEST_STEP_SECS, Steps};
 

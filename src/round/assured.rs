@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::curves;
-use super::facts::JobFacts;
 use crate::advisor::Subject;
-use crate::model::malleable::RateCurve;
-use crate::model::{Assured, Curve, CurvePoint, Gaps, JobId, NodeName, NodeType, Prospect, Sizes};
+use crate::model::{
+    Assured, Curve, CurvePoint, Gaps, JobFacts, JobId, NodeName, NodeType, Prospect, Sizes,
+    malleable::RateCurve,
+};
 
 /// How many times more than its smallest size each node that a rate takes counts. Others make little more of
 /// a node than of their first, and have changes to pay for, too.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::config::DaemonConfig;
-use crate::model::{JobId, NodeName, UnixTime, UserId};
+use crate::model::{JobId, NodeName, Strike, UnixTime, UserId};
 
 /// A strike is forgotten after so many seconds.
 const FORGIVE_SECS: f64 = 3600.0;
@@ -24,19 +24,6 @@ const JOBS_OF_A_USER: usize = 2;
 
 /// Users who must have met something on a node to close it to everybody.
 const USERS: usize = 2;
-
-/// Something that went wrong on a node.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Strike {
-    /// To which job.
-    pub job: JobId,
-    /// Whose job that is.
-    pub user: UserId,
-    /// What it was.
-    pub why: String,
-    /// When.
-    pub at: UnixTime,
-}
 
 /// What one node has on record.
 #[derive(Clone, Debug, Default)]

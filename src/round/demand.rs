@@ -4,16 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::assured::{There, Wish};
 use super::curves::{self, MOST_MEASURED};
-use super::facts::JobFacts;
 use super::spread::{Asking, Leaves};
 use super::turns::{self, Ahead, Turns};
 use super::{ending, extension, risk};
 use crate::advisor::{Aim, Library, Room, Subject};
 use crate::config::PlannerConfig;
-use crate::model::malleable::RateCurve;
 use crate::model::{
-    Curve, DeclaredPlan, ExecPlan, Gaps, MalleableJob, NodeType, Objective, ProfileKey, RescaleCosts, Sizes,
-    Topology, UnixTime,
+    Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, Objective, ProfileKey,
+    RescaleCosts, Sizes, Topology, UnixTime, malleable::RateCurve,
 };
 
 /// A malleable job before it is known what it may ask for.

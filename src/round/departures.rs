@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::facts::JobFacts;
 use crate::gaps::Holders;
+use crate::model::JobFacts;
 use crate::model::{Gap, Gaps, JobId, NodeName, Refusal};
 
 /// Nodes that jobs are about to be gone from.

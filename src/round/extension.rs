@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::facts::JobFacts;
-use crate::model::malleable::RateCurve;
+use crate::model::JobFacts;
 use crate::model::{
     Curve, CurvePoint, Gap, Gaps, MalleableJob, NodeName, NodeType, Sizes, UnixTime, WindowEnd,
+    malleable::RateCurve,
 };
 
 /// For how long a main job's own nodes are counted on, seconds: for longer than any horizon.

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::facts::JobFacts;
 use crate::advisor::{Library, stops};
+use crate::model::JobFacts;
 use crate::model::{ProfileKey, Stop, StopEnd};
 
 /// How many stops the site's time is taken from.

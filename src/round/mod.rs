@@ -13,7 +13,6 @@ mod departures;
 mod ending;
 mod experience;
 mod extension;
-mod facts;
 mod leaving;
 mod node_times;
 mod question;
@@ -24,9 +23,7 @@ mod turns;
 mod usage;
 mod warning;
 
-pub use breaker::Strike;
 pub use experience::GAPS_TO_LEARN_FROM;
-pub use facts::{Changing, Claims, JobFacts, Pause, Place, Program};
 pub use question::{Judged, Question, Terms, judge};
 pub use scene::{Advice, Scene};
 pub use turns::{Ahead, ENDED_TO_LEARN_FROM, Turns};

@@ -1,8 +1,8 @@
 //! What it means for a job that its program has lost checkpoints: it is left alone for longer, and what a
 //! change may lose is part of what the change costs.
 
-use super::facts::JobFacts;
 use crate::advisor::stops;
+use crate::model::JobFacts;
 use crate::model::{MalleableJob, Stop, UnixTime};
 
 /// Seconds for which a job stays as it is after its first lost checkpoint; doubled, and as many again, with

@@ -15,18 +15,17 @@ use super::demand::{self, Candidate};
 use super::departures::{Departures, holders, refuse};
 use super::experience::Experience;
 use super::extension;
-use super::facts::{JobFacts, Program};
 use super::leaving::SiteStops;
 use super::node_times::NodeTimes;
 use super::question::{Question, Terms};
 use super::turns::{Ahead, Turns};
 use super::warning::Warning;
-use crate::advisor::{Library, News, Progress, Room, Subject};
+use crate::advisor::{Library, News, Room, Subject};
 use crate::config::Config;
 use crate::gaps::{self, Beside, GapContext, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use crate::model::{
-    Curve, EndedGap, Gap, Gaps, JobId, MalleableJob, NodeName, NodeType, Profile, ProfileKey, Refusal,
-    RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, WindowEnd,
+    Curve, EndedGap, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, Profile, ProfileKey,
+    Program, Progress, Refusal, RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, WindowEnd,
 };
 
 /// What is said of a round without a trusted snapshot.

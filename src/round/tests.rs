@@ -3,12 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::model::{Changing, Claims, JobFacts, Pause, Place, Program, Change, Course, ExecPlan, HeldNode, JobId, LiveChange, NodeName, Objective, OwnWord, Sizes, Snapshot, Standing, Stop, StopEnd, UnixTime, UserId, Way, WindowCause, WindowEnd};
 use crate::config::Config;
-use crate::model::{
-    Course, ExecPlan, HeldNode, JobId, LiveChange, NodeName, Objective, OwnWord, Sizes, Snapshot, Standing,
-    Stop, StopEnd, UnixTime, UserId, Way, WindowCause, WindowEnd,
-};
-use crate::plan::Change;
 use crate::slurm::fake::{FakeSlurm, pending_job};
 
 const NOW: UnixTime = UnixTime(1_000_000);

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::JobFacts;
 use super::usage::Usage;
 use crate::advisor::length::{Lengths, Outlook};
+use crate::model::JobFacts;
 use crate::model::{JobId, OwnWord, UnixTime, duration};
 
 /// Ended jobs from which a daemon learns at its start: the last so many.

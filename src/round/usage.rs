@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::facts::JobFacts;
+use crate::model::JobFacts;
 use crate::model::UnixTime;
 
 /// Longest time between two looks that counts: what happened in a longer one nobody saw.

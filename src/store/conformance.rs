@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use super::port::{
-    GenerationRecord, KeptSince, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store,
-    StoreError,
-};
+use super::port::{KeptSince, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError};
 use crate::model::{
     BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, JobId, MainDelay, MeasuredCosts, NodeName, NodeType,
     PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, SizePoint, SolveStatus,
     Spent, SpentKey, SpentRow, Stop, StopEnd, UnixTime, UsedSecs, UserId, WindowCause, WindowEnd,
 };
+use crate::model::{GenerationRecord, LeadRecord};
 
 /// Runs the suite on an empty store.
 ///

@@ -3,10 +3,9 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-pub use crate::model::GenerationRecord;
 use crate::model::{
-    EndedGap, EndedJob, JobId, MainDelay, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report,
-    RoundSummary, Spent, SpentRow, UnixTime, UsedSecs, UserId,
+    EndedGap, EndedJob, GenerationRecord, JobId, LeadRecord, MainDelay, PackedHour, Plan, Profile,
+    ProfileFilter, ProfileKey, Report, RoundSummary, Spent, SpentRow, UnixTime, UsedSecs,
 };
 
 /// What went wrong at the store.
@@ -58,23 +57,6 @@ pub enum LeadStanding {
     Alone,
     /// This process leads, and another waits to take over.
     Watched,
-}
-
-/// A malleable job's record: written before anything is done about it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LeadRecord {
-    /// The lead's job id.
-    pub job: JobId,
-    /// Slurm's submission time: with the id it names a job for good, for ids wrap around.
-    pub submitted_at: UnixTime,
-    /// Owner; `None` in records of earlier versions.
-    pub user_id: Option<UserId>,
-    /// Last change.
-    pub updated_at: UnixTime,
-    /// Whether the job has ended.
-    pub ended: bool,
-    /// The state of its generations, as JSON (see `generation::Machine`).
-    pub state: serde_json::Value,
 }
 
 /// One round.

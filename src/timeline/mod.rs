@@ -9,5 +9,5 @@ mod uses;
 pub use chunk::{ChunkError, Hour};
 pub use map::{Asked, Map, PARTS, Planned, Rows, Run, map, sums};
 pub use recorder::{HOLDS_SECS, HOUR_SECS, Recorder, Seen, hour_of};
-pub use spending::{Doing, Holding, MOST_ROWS, Spending};
+pub use spending::{Holding, MOST_ROWS, Spending};
 pub use uses::NodeUse;

@@ -3,23 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{HOLDS_SECS, HOUR_SECS, hour_of};
-use crate::model::{Spent, SpentKey, SpentRow, UnixTime};
+use crate::model::{Doing, Spent, SpentKey, SpentRow, UnixTime};
 
 /// Most rows of an hour: users times accounts times types of nodes.
 pub const MOST_ROWS: usize = 20_000;
-
-/// What a job does on its nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
-    /// It makes steps.
-    Steps,
-    /// It makes steps at a size that is being tried.
-    Probing,
-    /// It starts, or changes as the planner wants.
-    Changing,
-    /// The same because Slurm has taken nodes, or some were lost.
-    Recovering,
-}
 
 /// Nodes of a type that a job holds.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,13 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use infill::config::Config;
-use infill::generation::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
-use infill::model::{
-    BatchMode, Control, Course, EndedGap, ExecPlan, Gaps, HeldNode, JobId, JobPlan, MalleableJob, NodeName,
-    NodeType, Objective, Profile, ProfileKey, Report, SizePoint, Standing, UnixTime, UserId, Way,
+use infill::{
+    generation::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS},
+    model::{
+        BatchMode, Change, Changing, Claims, Control, Course, EndedGap, ExecPlan, Gaps, HeldNode, JobFacts,
+        JobId, JobPlan, MalleableJob, NodeName, NodeType, Objective, Pause, Place, Profile, ProfileKey,
+        Program, Report, SizePoint, Standing, UnixTime, UserId, Way,
+    },
+    plan::first_change,
+    round::{Advice, Judged, Scene, Terms, judge},
 };
-use infill::plan::{Change, first_change};
-use infill::round::{Advice, Changing, Claims, JobFacts, Judged, Pause, Place, Program, Scene, Terms, judge};
 
 use crate::events::{Event, Happening, between};
 use crate::script::{Main, Malleable, Script};

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::advisor::{Library, News, Progress, Room, Startup, Subject};
+use crate::advisor::{Library, News, Room, Subject};
 use crate::config::AdvisorConfig;
 use crate::model::{
     BatchMode, Curve, ExecPlan, JobId, LiveChange, LiveCosts, NodeName, NodeType, ProfileFilter, ProfileKey,
-    RescaleCosts, Sizes, UnixTime, Way,
+    Progress, RescaleCosts, Sizes, Startup, UnixTime, Way,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 };

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::advisor::{Library, Offer, Progress, Room, Subject};
+use crate::advisor::{Library, Offer, Room, Subject};
 use crate::config::AdvisorConfig;
-use crate::model::malleable::RateCurve;
 use crate::model::{
-    BatchMode, Curve, DeclaredPlan, ExecPlan, Gap, Gaps, JobId, NodeName, NodeType, ProfileKey, RescaleCosts,
-    Sizes, UnixTime, WindowEnd,
+    BatchMode, Curve, DeclaredPlan, ExecPlan, Gap, Gaps, JobId, NodeName, NodeType, ProfileKey, Progress,
+    RescaleCosts, Sizes, UnixTime, WindowEnd, malleable::RateCurve,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 5.0, down_secs: 5.0, start_secs: 8.0 };

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::advisor::length::LossCurve;
+use super::loss::LossCurve;
 use crate::generation::{Machine, Obstacles, Phase};
-use crate::model::{Bar, Job, JobId, NodeName, UnixTime, UserId};
-use crate::plan::Change;
-use crate::round::{Pause, Program};
+use crate::model::{Bar, Change, Job, JobId, NodeName, Pause, Program, UnixTime, UserId};
 
 /// Less training than that is not worth being written, node-seconds.
 const LITTLE_SECS: f64 = 600.0;

@@ -6,9 +6,9 @@ use super::entry::Entry;
 use super::jobs::Fleet;
 use super::output::Gone;
 use crate::generation::{Machine, Phase};
-use crate::model::{HeldNode, JobId, NodeName, Sizes, Standing, UnixTime, UserId};
-use crate::round::{Changing, Claims, JobFacts, Place};
-use crate::timeline::Doing;
+use crate::model::{
+    Changing, Claims, Doing, HeldNode, JobFacts, JobId, NodeName, Place, Sizes, Standing, UnixTime, UserId,
+};
 
 impl Fleet {
     /// The jobs that have not ended, as they are now.

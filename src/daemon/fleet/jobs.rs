@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use tracing::Level;
 
 use super::entry::{About, Entry};
+use super::orders::Orders;
 use super::output::{Batch, Ended, Lesson, Output};
 use super::racing::Racing;
+use super::word::{Agent, Word};
 use crate::config::Config;
-use crate::daemon::lines::{Agent, Word};
-use crate::daemon::orders::Orders;
 use crate::generation::{CLAIM_SECS, Effect, Ground, Machine, Outcome, Settings};
-use crate::model::{Gaps, JobId, JobPlan, Lend, NodeName, Parts, Report, Share, UnixTime, WindowEnd};
-use crate::round::Strike;
-use crate::store::{GenerationRecord, LeadRecord};
+use crate::model::{
+    Gaps, GenerationRecord, JobId, JobPlan, LeadRecord, Lend, NodeName, Parts, Report, Share, Strike,
+    UnixTime, WindowEnd,
+};
 
 /// A wing that Slurm shows running is waited for so many times longer than one that waits, until it was
 /// measured how long starts take: a prolog may take a minute and more.

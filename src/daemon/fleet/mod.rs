@@ -5,13 +5,18 @@ mod agents;
 mod entry;
 mod facts;
 mod jobs;
+mod loss;
 mod meet;
+mod orders;
 mod output;
 mod racing;
 mod requests;
 #[cfg(test)]
 pub(crate) mod tests;
+mod word;
 
 pub use entry::About;
 pub use jobs::Fleet;
+pub use orders::{ORDERS_AT_ONCE, Orders};
 pub use output::{Batch, Ended, Gone, Lesson, Measured, Note, Output};
+pub use word::{Agent, Word};

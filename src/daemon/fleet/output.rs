@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use tracing::Level;
 
-use crate::advisor::{Progress, Startup};
 use crate::generation::Effect;
-use crate::model::{EndedJob, JobId, LiveChange, NodeName, Stop, UnixTime};
-use crate::round::{JobFacts, Program, Strike};
-use crate::store::GenerationRecord;
+use crate::model::{
+    EndedJob, GenerationRecord, JobFacts, JobId, LiveChange, NodeName, Program, Stop, Strike, UnixTime,
+};
+use crate::model::{Progress, Startup};
 
 /// The effects of one job's turn.
 #[derive(Clone, Debug, PartialEq)]

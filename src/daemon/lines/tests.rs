@@ -1,6 +1,7 @@
 //! What agents are told, and when they are woken.
 
 use super::*;
+use crate::model::{JobId, NodeName, WingOrder};
 use crate::model::Member;
 
 fn agent() -> Agent {

@@ -2,15 +2,13 @@
 
 use std::collections::HashMap;
 
+use crate::model::Change;
 use crate::model::{
     AssuredReason, Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving, MalleableJob, NodeName,
     NodeReason, NodeVerdict, Note, Placement, Plan, Report, Shortage, Size, SolveStatus, Standing, UnixTime,
     Wanted, WindowEnd,
 };
-use crate::plan::space::cost::{self, Change};
-use crate::plan::space::problem::Problem;
-use crate::plan::space::slots::excludes;
-use crate::plan::space::steps::Steps;
+use crate::plan::space::{cost, problem::Problem, slots::excludes, steps::Steps};
 
 /// Explains a plan of this problem.
 pub fn explain(problem: &Problem<'_>, plan: &Plan) -> Report {

@@ -13,10 +13,11 @@
 use super::ground::Ground;
 use super::near::Near;
 use super::seeker::{Node, Seeker};
-use crate::model::MalleableJob;
-use crate::plan::space::cost::Change;
-use crate::plan::space::decision::{Schedule, Space};
-use crate::plan::space::spec::Spec;
+use crate::model::{Change, MalleableJob};
+use crate::plan::space::{
+    decision::{Schedule, Space},
+    spec::Spec,
+};
 
 /// What a plan is laid by, besides counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,11 @@
 //!   Given whole z, the cheapest allowed kind is chosen and is whole too.
 
 use super::milp::{Assignment, Milp, Variable};
-use crate::plan::search::prices::Useful;
-use crate::plan::space::cost::Change;
-use crate::plan::space::decision::{Schedule, Space};
+use crate::model::Change;
+use crate::plan::{
+    search::prices::Useful,
+    space::decision::{Schedule, Space},
+};
 
 /// A kind of change to an option that costs the same from all options in `from`.
 #[derive(Clone, Debug, PartialEq)]

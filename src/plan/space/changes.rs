@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use super::cost::Change;
 use super::spec::Spec;
+use crate::model::Change;
 use crate::model::MalleableJob;
 
 /// The changes between the options of a job.

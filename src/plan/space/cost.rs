@@ -17,58 +17,7 @@
 
 use super::problem::Problem;
 use super::steps::Steps;
-use crate::model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, RescaleCosts};
-
-/// What happens to a job between two steps, or between the present and the first step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
-    /// Nothing.
-    None,
-    /// It keeps its lead and gets more nodes than it had.
-    Grow,
-    /// It keeps its lead and gets fewer nodes than it had.
-    Shrink,
-    /// It keeps its lead and its size, on other nodes or with another execution plan.
-    Swap,
-    /// It starts from nothing, or with its lead on another node.
-    Start,
-    /// It gives up all nodes.
-    Park,
-}
-
-impl Change {
-    /// The change between two sizes with the same lead; `same` says whether nodes and execution plan stay.
-    pub fn between(had: u32, gets: u32, same: bool) -> Change {
-        match gets.cmp(&had) {
-            _ if gets == 0 => Change::Park,
-            _ if had == 0 => Change::Start,
-            std::cmp::Ordering::Greater => Change::Grow,
-            std::cmp::Ordering::Less => Change::Shrink,
-            std::cmp::Ordering::Equal if same => Change::None,
-            std::cmp::Ordering::Equal => Change::Swap,
-        }
-    }
-
-    /// Seconds without samples.
-    pub fn secs(self, costs: &RescaleCosts) -> f64 {
-        match self {
-            Change::None | Change::Park => 0.0,
-            Change::Grow | Change::Swap => costs.up_secs,
-            Change::Shrink => costs.down_secs,
-            Change::Start => costs.start_secs,
-        }
-    }
-
-    /// Samples lost when the job goes on at `rate`.
-    pub fn loss(self, costs: &RescaleCosts, rate: f64) -> f64 {
-        self.secs(costs) * rate
-    }
-
-    /// Whether it takes nodes that the job did not have.
-    pub fn takes_nodes(self) -> bool {
-        matches!(self, Change::Grow | Change::Swap | Change::Start)
-    }
-}
+use crate::model::{Change, ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType};
 
 /// The rate of a job with one execution plan, samples a second; `None` where nothing is known.
 pub fn rate_of(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, nodes: u32) -> Option<f64> {

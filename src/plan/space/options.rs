@@ -4,11 +4,10 @@
 //! For each type and size only the best execution plan is an option, besides keeping the present one: any
 //! change restarts the command anyway, so the better plan costs nothing more.
 
-use super::cost::{self, Change};
+use super::cost;
+use crate::model::{Change, ExecPlan, malleable::RateCurve};
 use super::decision::{JobSpace, Space};
 use super::spec::{Family, Spec};
-use crate::model::ExecPlan;
-use crate::model::malleable::RateCurve;
 
 /// Sizes up to this are all options; beyond, they are thinned to steps of an eighth. A job on 30 nodes or on
 /// 31 is the same to a planner whose rates are known to a few per cent.

@@ -1,6 +1,6 @@
 //! One option of a job.
 
-use super::cost::Change;
+use crate::model::Change;
 use crate::model::ExecPlan;
 
 /// What a job does with the nodes it holds.

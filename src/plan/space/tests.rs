@@ -1,7 +1,7 @@
 //! The decision space: what makes large rounds fast must change nothing.
 
-use super::cost::Change;
 use super::decision::Space;
+use crate::model::Change;
 use crate::plan::tests::random_worlds;
 use crate::test_support::effort;
 

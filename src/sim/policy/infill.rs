@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use super::mirror::{Mirror, PARTITION};
 use super::{Policy, PolicyName, Target, View};
-use crate::advisor::Progress;
 use crate::config::Config;
 use crate::gaps::CLEANUP_SECS;
-use crate::model::malleable::RateCurve;
 use crate::model::{
-    BatchMode, Course, ExecPlan, HeldNode, MalleableJob, NodeName, Objective, OwnWord, Plan, ProfileKey,
-    Sizes, SolveStatus, Standing, Stop, StopEnd, UnixTime, UserId, Way,
+    BatchMode, Changing, Claims, Course, ExecPlan, HeldNode, JobFacts, MalleableJob, NodeName, Objective,
+    OwnWord, Place, Plan, ProfileKey, Program, Progress, Sizes, SolveStatus, Standing, Stop, StopEnd,
+    UnixTime, UserId, Way, malleable::RateCurve,
 };
-use crate::round::{Advice, Changing, Claims, JobFacts, Place, Program, Question, Scene, Terms, judge};
-use crate::sim::job::{Cause, SimJob};
-use crate::sim::queue::{Foresight, NodeIx};
+use crate::round::{Advice, Question, Scene, Terms, judge};
+use crate::sim::{
+    job::{Cause, SimJob},
+    queue::{Foresight, NodeIx},
+};
 
 /// A machine on which nothing happens is looked at again after so many seconds, then after twice as many, up
 /// to the most.

@@ -6,13 +6,10 @@ use sqlx::query::Query;
 
 use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
 use crate::model::{
-    EndedGap, EndedJob, JobId, MainDelay, PackedHour, Profile, ProfileFilter, ProfileKey, RoundSummary,
-    Spent, SpentRow, UnixTime, UsedSecs,
+    EndedGap, EndedJob, GenerationRecord, JobId, LeadRecord, MainDelay, PackedHour, Profile, ProfileFilter,
+    ProfileKey, RoundSummary, Spent, SpentRow, UnixTime, UsedSecs,
 };
-use crate::store::port::{
-    GenerationRecord, KeptSince, LeadRecord, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store,
-    StoreError,
-};
+use crate::store::port::{KeptSince, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError};
 
 /// Does `$work` in one transaction `$tx` of the store `$store`: all of it happens or nothing.
 macro_rules! written {

@@ -6,10 +6,10 @@ use sqlx::Row as _;
 
 use super::{Db, Row};
 use crate::model::{
-    EndedGap, EndedJob, ExecPlan, JobId, MainDelay, NodeName, NodeType, PackedHour, Profile, ProfileKey,
-    Spent, SpentKey, SpentRow, UnixTime, UsedSecs, UserId,
+    EndedGap, EndedJob, ExecPlan, GenerationRecord, JobId, LeadRecord, MainDelay, NodeName, NodeType,
+    PackedHour, Profile, ProfileKey, Spent, SpentKey, SpentRow, UnixTime, UsedSecs, UserId,
 };
-use crate::store::port::{GenerationRecord, LeadRecord, Measurement, RoundRecord};
+use crate::store::port::{Measurement, RoundRecord};
 
 /// Why a row cannot be read, in words.
 pub(super) type Bad = String;

@@ -12,12 +12,10 @@ use tempfile::TempDir;
 
 use super::{Adapter, open};
 use crate::model::{
-    BatchMode, EndedJob, ExecPlan, JobId, NodeType, Plan, Profile, ProfileFilter, ProfileKey, Report,
-    SolveStatus, UnixTime,
+    BatchMode, EndedJob, ExecPlan, JobId, LeadRecord, NodeType, Plan, Profile, ProfileFilter, ProfileKey,
+    Report, SolveStatus, UnixTime,
 };
-use crate::store::{
-    LeadRecord, Measurement, RoundRecord, RoundsAsked, Store, StoreError, conformance, schema, upgrades,
-};
+use crate::store::{Measurement, RoundRecord, RoundsAsked, Store, StoreError, conformance, schema, upgrades};
 use crate::test_support::ended_job;
 
 /// The address of the store in `dir`.

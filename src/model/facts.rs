@@ -1,11 +1,10 @@
 //! What a round must be told of a malleable job: the daemon's come from the state machines, the simulator's
 //! from simulated jobs, a script's from the script.
 
-use crate::model::{
-    BatchMode, Course, Curve, DeclaredPlan, ExecPlan, HeldNode, JobId, NodeName, RescaleCosts, Sizes,
+use super::{
+    BatchMode, Change, Course, Curve, DeclaredPlan, ExecPlan, HeldNode, JobId, NodeName, RescaleCosts, Sizes,
     Standing, Submission, UnixTime, UserId, Way, without_numbers,
 };
-use crate::plan::Change;
 
 /// A malleable job whose Slurm job has not ended, as it is at one moment.
 #[derive(Clone, Debug, PartialEq)]
