@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use infill::advisor::trial::{Trial, Verdict};
-use infill::advisor::{Fitted, Stakes, best_probe};
-use infill::config::AdvisorConfig;
-use infill::model::{BatchMode, Curve, CurvePoint, RescaleCosts, SizePoint, UnixTime};
+use infill_advisor::trial::{Trial, Verdict};
+use infill_advisor::{Fitted, Stakes, best_probe};
+use infill_model::{BatchMode, Curve, CurvePoint, RescaleCosts, SizePoint, UnixTime, config::AdvisorConfig};
 
 const NOISE: f64 = 0.05;
 const SEEDS: u64 = 20;
@@ -213,7 +212,7 @@ fn times() {
         secs: 10.0,
         step_samples: None,
         hosts: None,
-        spread: infill::model::Spread::Near,
+        spread: infill_model::Spread::Near,
         at: UnixTime(0),
     };
     let measured: Vec<SizePoint> = [1, 8, 24, 64].iter().map(point).collect();

@@ -9,8 +9,8 @@ mod common;
 
 use std::time::Instant;
 
-use infill::advisor::length::Outlook;
-use infill::model::{JobId, OwnWord, Past, Submission};
+use infill_advisor::length::Outlook;
+use infill_model::{JobId, OwnWord, Past, Submission};
 
 const JOBS: usize = 100_000;
 

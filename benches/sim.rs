@@ -11,13 +11,17 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use infill::config::Config;
-use infill::model::RescaleCosts;
-use infill::sim::job::{Accounting, Checkpoints};
-use infill::sim::queue::{IdleQueue, LogQueue, MainQueue};
-use infill::sim::supply::{Supply, Worth};
-use infill::sim::{PolicyName, Setup, run};
-use infill::traces::{self, SwfLayout, SwfOptions};
+use infill_model::RescaleCosts;
+use infill_model::config::Config;
+use infill_sim::{
+    PolicyName, Setup,
+    job::{Accounting, Checkpoints},
+    queue::{IdleQueue, LogQueue, MainQueue},
+    run,
+    supply::{Supply, Worth},
+};
+use infill_traces as traces;
+use infill_traces::{SwfLayout, SwfOptions};
 
 /// The flag by which a process is told to run one case.
 const ONE: &str = "--one=";

@@ -8,11 +8,12 @@ mod postgres;
 
 use std::time::{Duration, Instant};
 
-use infill::model::{
+use infill_model::{
     BatchMode, ChangeCost, ExecPlan, JobId, MeasuredCosts, NodeType, Profile, ProfileFilter, ProfileKey,
     SizePoint, UnixTime,
 };
-use infill::store::{self, KeptSince, Measurement, Store, StoreError};
+use infill_store as store;
+use infill_store::{KeptSince, Measurement, Store, StoreError};
 
 const PROFILES: u32 = 2_000;
 const MEASUREMENTS: u32 = 1_000_000;
@@ -46,7 +47,7 @@ fn profile(number: u32) -> Profile {
         secs: 613.5,
         step_samples: Some(256.0),
         hosts: None,
-        spread: infill::model::Spread::Near,
+        spread: infill_model::Spread::Near,
         at,
     };
     Profile {

@@ -4,11 +4,40 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand};
 
-use super::{
-    advise, collectives, config, doctor, exit, explain, gaps, generate, history, jobs, nodes, plan, plans,
-    profiles, report, rounds, simulate, status,
-};
-use crate::agent;
+use infill_lab::{advise, simulate};
+
+use super::collectives;
+
+use super::config;
+
+use super::doctor;
+
+use super::explain;
+
+use super::gaps;
+
+use super::generate;
+
+use super::history;
+
+use super::jobs;
+
+use super::nodes;
+
+use super::plan;
+
+use super::plans;
+
+use super::profiles;
+
+use super::report;
+
+use super::rounds;
+
+use super::status;
+
+use infill_agent as agent;
+use infill_present::exit;
 
 /// Fills the idle nodes of a Slurm cluster with malleable deep-learning jobs, without delaying the main
 /// queue.
@@ -178,12 +207,12 @@ mod tests {
     #[test]
     fn what_guides_name_in_passing_is_there() {
         let guides = [
-            include_str!("../../README.md"),
-            include_str!("../../docs/users.md"),
-            include_str!("../../docs/administrators.md"),
-            include_str!("../../docs/reference.md"),
-            include_str!("../../slurm/README.md"),
-            include_str!("../../contrib/python/README.md"),
+            include_str!("../README.md"),
+            include_str!("../docs/users.md"),
+            include_str!("../docs/administrators.md"),
+            include_str!("../docs/reference.md"),
+            include_str!("../slurm/README.md"),
+            include_str!("../contrib/python/README.md"),
         ];
         let named = guides.iter().flat_map(|text| text.split('`').skip(1).step_by(2));
         let named: Vec<String> = named
@@ -210,7 +239,7 @@ mod tests {
         for line in ["infill --url http://x:1 run -- c", "infill run --url http://x:1 -- c"] {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();
             let Command::Run(mut args) = cli.command else { panic!("{line}") };
-            crate::cli::session::Session { config: None, url: cli.url }.tell(&mut args.common.url).unwrap();
+            crate::session::Session { config: None, url: cli.url }.tell(&mut args.common.url).unwrap();
             assert_eq!(args.common.url.as_deref(), Some("http://x:1"), "{line}");
         }
     }

@@ -7,13 +7,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
-use super::exit::{Exit, Failure};
 use super::pass::{self, NoProof, Pass, Passes};
-use crate::addresses::{self, Addresses};
-use crate::agent::identity::{IdentityError, Proof};
-use crate::api::{ErrorBody, daemon_urls, headers};
-use crate::causes::innermost;
-use crate::model::Secret;
+use infill_agent::{
+    http_client::http_client,
+    identity::{IdentityError, Proof},
+};
+use infill_api::{ErrorBody, addresses::Addresses, daemon_urls, headers};
+use infill_model::{Secret, causes::innermost};
+use infill_present::exit::{Exit, Failure};
 
 /// Time to reach the daemon: it is on the same network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -119,7 +120,7 @@ impl Client {
             }
         }
         let daemons = Addresses::new(urls).ok_or_else(|| bad("it is empty".to_owned()))?;
-        let http = addresses::http_client(CONNECT_TIMEOUT)
+        let http = http_client(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT)
             .user_agent(concat!("infill/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -257,7 +258,7 @@ fn why(error: &reqwest::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::routes;
+    use infill_api::routes;
 
     #[test]
     fn a_status_becomes_an_exit_code() {

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use clap::{Args, Subcommand};
 
-use super::exit::CommandResult;
+use infill_present::exit::CommandResult;
 
 /// What measures, of the package in `contrib/python`.
 const MODULE: &str = "infill.collectives";

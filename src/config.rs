@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::exit::{CommandResult, Exit};
-use super::output;
 use super::session::Session;
-use crate::api::SCHEMA;
-use crate::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
+use infill_api::SCHEMA;
+use infill_model::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
+use infill_present::exit::{CommandResult, Exit};
+use infill_present::output;
 
 /// `infill config …`
 #[derive(Clone, Debug, Subcommand)]
@@ -46,7 +46,7 @@ pub fn run(command: ConfigCommand, session: &Session) -> CommandResult {
     Ok(Exit::Ok.code())
 }
 
-fn check(file: Option<&Path>) -> Result<(), super::exit::Failure> {
+fn check(file: Option<&Path>) -> Result<(), infill_present::exit::Failure> {
     Config::load(file)?;
     let text = match file {
         Some(file) => format!("{}: ok", file.display()),

@@ -2,11 +2,11 @@
 
 use anyhow::Context;
 
-use super::exit::{CommandResult, Exit};
-use super::output;
 use super::session::Session;
-use crate::api::{ControlRequest, routes};
-use crate::model::Control;
+use infill_api::{ControlRequest, routes};
+use infill_model::Control;
+use infill_present::exit::{CommandResult, Exit};
+use infill_present::output;
 
 /// What is ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

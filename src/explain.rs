@@ -3,13 +3,15 @@
 use clap::Args;
 
 use super::client::{Client, ClientError};
-use super::exit::{CommandResult, Exit};
-use super::output::{self, When};
 use super::session::Session;
-use super::values;
-use crate::api::{Generations, RoundView, Status, routes};
-use crate::model::{GenerationRecord, JobId, UnixTime, of_the_last_job};
-use crate::words::explain;
+use infill_api::{Generations, RoundView, Status, routes};
+use infill_model::{GenerationRecord, JobId, UnixTime, of_the_last_job};
+use infill_present::{
+    exit::{CommandResult, Exit},
+    output::{self, When},
+    values,
+    words::explain,
+};
 
 /// Flags of `infill explain`.
 #[derive(Clone, Debug, Args)]

@@ -6,8 +6,9 @@ use anyhow::Context;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-use super::exit::{CommandResult, Exit};
-use super::{output, settings_page};
+use super::settings_page;
+use infill_present::exit::{CommandResult, Exit};
+use infill_present::output;
 
 /// Flags of `infill completions`.
 #[derive(Clone, Debug, Args)]
@@ -54,7 +55,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
-    use crate::cli::args::Cli;
+    use crate::args::Cli;
 
     #[test]
     fn every_subcommand_has_a_page() {

@@ -4,15 +4,17 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::exit::{CommandResult, Exit};
-use super::filter::{self, FilterArgs, TableArgs};
-use super::hidden::hidden;
-use super::output;
 use super::session::Session;
-use super::table::{Column, FieldHelp};
-use crate::api::{EndView, JobView, Status, routes};
-use crate::model::{MalleableState, duration, hostlist};
-use crate::words::{filled, percent};
+use infill_api::{EndView, JobView, Status, routes};
+use infill_model::{MalleableState, duration, hostlist};
+use infill_present::exit::{CommandResult, Exit};
+use infill_present::{
+    filter::{self, FilterArgs, TableArgs},
+    hidden::hidden,
+    output,
+    table::{Column, FieldHelp},
+    words::{filled, percent},
+};
 
 /// Flags of `infill jobs`.
 #[derive(Clone, Debug, Default, Args)]
@@ -131,14 +133,14 @@ fn select(jobs: Vec<JobView>, filter: &FilterArgs) -> Vec<JobView> {
 }
 
 /// The jobs in the default format, for `infill status`.
-pub fn table(jobs: &[JobView]) -> Result<String, super::exit::Failure> {
+pub fn table(jobs: &[JobView]) -> Result<String, infill_present::exit::Failure> {
     filter::render(&TableArgs::default(), DEFAULT, COLUMNS, jobs)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples;
+    use infill_testkit::samples;
 
     #[test]
     fn the_default_table() {

@@ -24,7 +24,7 @@ pub fn start(verbose: u8, base: &str) {
     } else if std::env::var_os("JOURNAL_STREAM").is_some() && !std::io::stderr().is_terminal() {
         builder.with_ansi(false).event_format(Journal).try_init()
     } else {
-        builder.with_ansi(super::output::colours(&std::io::stderr())).try_init()
+        builder.with_ansi(infill_present::output::colours(&std::io::stderr())).try_init()
     };
 }
 

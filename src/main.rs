@@ -1,27 +1,19 @@
-//! The command line: one file a subcommand.
+//! The `infill` program: the command line, one file a subcommand.
 
-mod advise;
-pub mod args;
-mod bars;
+mod args;
 mod client;
 mod collectives;
 mod command;
 mod config;
 mod control;
-mod curve;
 mod doctor;
-mod escape;
-pub mod exit;
 mod explain;
-mod filter;
 mod gaps;
 mod generate;
-mod hidden;
 mod history;
 mod jobs;
 mod logging;
 mod nodes;
-mod output;
 mod pass;
 mod plan;
 mod plans;
@@ -29,32 +21,32 @@ mod profiles;
 mod report;
 mod rounds;
 #[cfg(test)]
-pub(crate) mod samples;
+mod samples;
 mod session;
 mod settings_page;
-mod simulate;
 mod status;
 mod summary;
-mod table;
 #[cfg(test)]
 mod tests;
-mod values;
 mod watch;
 mod web;
 
 use std::future::Future;
+use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
-use exit::{CommandResult, Exit};
+use infill_present::exit::{self, CommandResult, Exit};
 use session::Session;
 
-use crate::addresses;
+fn main() -> ExitCode {
+    ExitCode::from(run())
+}
 
 /// Runs the program and returns its exit code.
-pub fn main() -> u8 {
+fn run() -> u8 {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -80,21 +72,21 @@ fn usage(error: &clap::Error) -> u8 {
 }
 
 fn dispatch(cli: Cli) -> CommandResult {
-    addresses::install_crypto();
+    infill_agent::http_client::install_crypto();
     let session = Session { config: cli.config, url: cli.url };
     match cli.command {
         Command::Serve => block_on(async { serve(&session).await }),
         Command::Run(mut args) => {
             session.tell(&mut args.common.url)?;
-            block_on(async { Ok(exit::of_command(crate::agent::run(args).await?)) })
+            block_on(async { Ok(exit::of_command(infill_agent::run(args).await?)) })
         }
         Command::Worker(mut args) => {
             session.tell(&mut args.common.url)?;
-            block_on(async { Ok(exit::of_command(crate::agent::worker(args).await?)) })
+            block_on(async { Ok(exit::of_command(infill_agent::worker(args).await?)) })
         }
-        Command::Sentry(args) => block_on(async { Ok(exit::of_command(crate::agent::sentry(args).await?)) }),
+        Command::Sentry(args) => block_on(async { Ok(exit::of_command(infill_agent::sentry(args).await?)) }),
         Command::OwnNode(args) => {
-            block_on(async { Ok(exit::of_command(crate::agent::own_node(args).await?)) })
+            block_on(async { Ok(exit::of_command(infill_agent::own_node(args).await?)) })
         }
         Command::Status(args) => block_on(status::run(args, &session)),
         Command::Web => block_on(web::run(&session)),
@@ -109,8 +101,8 @@ fn dispatch(cli: Cli) -> CommandResult {
         Command::Explain(args) => block_on(explain::run(args, &session)),
         Command::Profiles(args) => block_on(profiles::run(args, &session)),
         Command::History(args) => block_on(history::run(args, &session)),
-        Command::Advise(args) => advise::run(&args, &session),
-        Command::Simulate(args) => simulate::run(&args, &session),
+        Command::Advise(args) => infill_lab::advise::run(&args, session.config.as_deref()),
+        Command::Simulate(args) => infill_lab::simulate::run(&args, session.config.as_deref()),
         Command::Pause => block_on(control::run(control::Order::Pause, &session)),
         Command::Resume => block_on(control::run(control::Order::Resume, &session)),
         Command::Drain => block_on(control::run(control::Order::Drain, &session)),
@@ -122,7 +114,7 @@ fn dispatch(cli: Cli) -> CommandResult {
 }
 
 async fn serve(session: &Session) -> CommandResult {
-    crate::serve::serve(session.config()?).await?;
+    infill_daemon::serve::serve(session.config()?).await?;
     Ok(Exit::Ok.code())
 }
 

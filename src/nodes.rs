@@ -6,14 +6,16 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::exit::{CommandResult, Exit, Failure};
-use super::filter::{self, TableArgs};
 use super::gaps::id;
-use super::output::{self, When};
 use super::session::Session;
-use super::table::{Column, FieldHelp};
-use crate::api::{NodeView, Status, routes};
-use crate::words::{filled, kind};
+use infill_api::{NodeView, Status, routes};
+use infill_present::exit::{CommandResult, Exit, Failure};
+use infill_present::{
+    filter::{self, TableArgs},
+    output::{self, When},
+    table::{Column, FieldHelp},
+    words::{filled, kind},
+};
 
 /// Flags of `infill nodes`.
 #[derive(Clone, Debug, Default, Args)]
@@ -114,9 +116,9 @@ fn select(status: &Status, args: &NodesArgs) -> Vec<NodeView> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::NodeFailure;
-    use crate::cli::samples;
-    use crate::model::{JobId, UnixTime};
+    use infill_api::NodeFailure;
+    use infill_model::{JobId, UnixTime};
+    use infill_testkit::samples;
 
     fn status() -> Status {
         let mut status = samples::status();

@@ -4,11 +4,10 @@
 use reqwest::RequestBuilder;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 
-use crate::addresses;
-use crate::agent::identity::{IdentityError, Proof, Slurm};
-use crate::api::headers;
-use crate::causes;
-use crate::model::{Credential, Secret};
+use infill_agent::identity::{IdentityError, Proof, Slurm};
+use infill_api::addresses;
+use infill_api::headers;
+use infill_model::{Credential, Secret, causes};
 
 /// What is shown to the daemon with one request.
 #[derive(Clone, Debug, Default)]
@@ -133,7 +132,7 @@ pub fn warn_if_overheard(proof: &Proof, urls: &[String]) {
 
 /// What a proof in the body of a request could not be made for, as a sentence.
 pub async fn prove(purpose: &str, urls: &[String]) -> Result<Proof, IdentityError> {
-    use crate::agent::identity::Identity as _;
+    use infill_agent::identity::Identity as _;
     let proof = Slurm::default().prove(purpose, None).await?;
     warn_if_overheard(&proof, urls);
     Ok(proof)
@@ -142,7 +141,7 @@ pub async fn prove(purpose: &str, urls: &[String]) -> Result<Proof, IdentityErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::script;
+    use infill_testkit::script;
 
     fn passes(dir: &std::path::Path, munge: &str, scontrol: &str) -> Passes {
         let program = |name: &str, body: &str| match body {

@@ -2,13 +2,15 @@
 
 use clap::{ArgAction, Args};
 
-use super::exit::{CommandResult, Exit, Failure};
-use super::output::{self, When};
 use super::session::Session;
-use super::table::{Column, Layout};
-use crate::api::{RoundView, routes};
-use crate::model::{NodeVerdict, SolveStatus, UnixTime, hostlist};
-use crate::words::forecast;
+use infill_api::{RoundView, routes};
+use infill_model::{NodeVerdict, SolveStatus, UnixTime, hostlist};
+use infill_present::exit::{CommandResult, Exit, Failure};
+use infill_present::{
+    output::{self, When},
+    table::{Column, Layout},
+    words::forecast,
+};
 
 /// Flags of `infill plan`.
 #[derive(Clone, Debug, Args)]
@@ -68,7 +70,7 @@ const NODES: &[Column<NodeRow>] = &[
 /// Runs `infill plan`.
 pub async fn run(args: PlanArgs, session: &Session) -> CommandResult {
     let round: RoundView = if args.local {
-        crate::serve::plan_once(&session.config()?).await?
+        infill_daemon::serve::plan_once(&session.config()?).await?
     } else {
         session.client()?.get(routes::PLAN).await?
     };
@@ -91,10 +93,10 @@ fn show(round: &RoundView, layout: Layout, when: When) -> Result<String, Failure
     let failed = |e| Exit::Failed.because(anyhow::Error::new(e));
     let jobs = job_rows(round, when);
     let nodes = node_rows(round, when);
-    let format = "%i %h %g %R %N %f %r".parse::<super::table::Format>().map_err(failed)?;
+    let format = "%i %h %g %R %N %f %r".parse::<infill_present::table::Format>().map_err(failed)?;
     text.push_str(&format.render(JOBS, &jobs, layout).map_err(failed)?);
     text.push('\n');
-    let format = "%N %i %e %r".parse::<super::table::Format>().map_err(failed)?;
+    let format = "%N %i %e %r".parse::<infill_present::table::Format>().map_err(failed)?;
     text.push_str(&format.render(NODES, &nodes, layout).map_err(failed)?);
     Ok(text)
 }
@@ -122,7 +124,7 @@ fn headline(round: &RoundView) -> String {
 }
 
 fn job_rows(round: &RoundView, when: When) -> Vec<JobRow> {
-    let row = |verdict: &crate::model::JobVerdict| {
+    let row = |verdict: &infill_model::JobVerdict| {
         let plan = round.plan.job(verdict.job);
         let nodes: Vec<_> = plan.iter().flat_map(|p| &p.nodes).map(|p| p.node.clone()).collect();
         JobRow {
@@ -153,7 +155,7 @@ fn node_rows(round: &RoundView, when: When) -> Vec<NodeRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples;
+    use infill_testkit::samples;
 
     #[test]
     fn jobs_and_nodes() {

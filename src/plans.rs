@@ -7,14 +7,16 @@ use std::sync::LazyLock;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use super::exit::{CommandResult, Exit};
-use super::filter::{self, TableArgs};
-use super::output;
-use super::table::{Column, FieldHelp};
-use crate::advisor::plans::presets::{Described, Machine, Preset};
-use crate::agent::{Plans, RunPlan};
-use crate::api::SCHEMA;
-use crate::model::{MOST_PLANS, Sizes};
+use infill_advisor::plans::presets::{Described, Machine, Preset};
+use infill_agent::{Plans, RunPlan};
+use infill_api::SCHEMA;
+use infill_model::{MOST_PLANS, Sizes};
+use infill_present::exit::{CommandResult, Exit};
+use infill_present::{
+    filter::{self, TableArgs},
+    output,
+    table::{Column, FieldHelp},
+};
 
 /// What `infill plans` prints besides its subcommands.
 const ABOUT_FILES: &str = "\

@@ -4,15 +4,17 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::exit::{CommandResult, Exit};
-use super::filter::{self, TableArgs};
-use super::output::{self, When};
 use super::session::Session;
-use super::table::{Column, FieldHelp};
-use super::values;
-use crate::api::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView, routes};
-use crate::model::{RoundSummary, SolveStatus, UnixTime};
-use crate::words::{filled, percent};
+use infill_api::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView, routes};
+use infill_model::{RoundSummary, SolveStatus, UnixTime};
+use infill_present::exit::{CommandResult, Exit};
+use infill_present::{
+    filter::{self, TableArgs},
+    output::{self, When},
+    table::{Column, FieldHelp},
+    values,
+    words::{filled, percent},
+};
 
 /// Flags of `infill rounds`.
 #[derive(Clone, Debug, Args)]
@@ -115,7 +117,7 @@ fn rows(view: RoundsView, when: When) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples;
+    use infill_testkit::samples;
 
     #[test]
     fn the_default_table() {

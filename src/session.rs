@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::client::{Client, ClientError};
-use super::exit::Failure;
-use crate::config::{Config, ConfigError};
+use infill_model::config::{Config, ConfigError};
+use infill_present::exit::Failure;
 
 /// What the global flags say.
 pub struct Session {

@@ -2,7 +2,7 @@
 
 use roff::{Roff, bold, roman};
 
-const SETTINGS: &str = include_str!("../../config/infill.toml");
+const SETTINGS: &str = include_str!("../config/infill.toml");
 
 /// The page infill.toml(5).
 pub fn page() -> String {

@@ -2,12 +2,12 @@
 
 use clap::Args;
 
-use super::exit::{CommandResult, Exit};
-use super::output::{self, When};
 use super::session::Session;
 use super::summary::summary;
 use super::watch;
-use crate::api::{Status, routes};
+use infill_api::{Status, routes};
+use infill_present::exit::{CommandResult, Exit};
+use infill_present::output::{self, When};
 
 /// Flags of `infill status`.
 #[derive(Clone, Debug, Args)]

@@ -2,13 +2,15 @@
 
 use std::fmt::Write;
 
-use super::exit::Failure;
-use super::hidden::hidden;
 use super::jobs;
-use super::output::When;
-use crate::api::{IdleShare, LengthsView, NodeKind, Status};
-use crate::model::{Control, Mode};
-use crate::words::{self, percent};
+use infill_api::{IdleShare, LengthsView, NodeKind, Status};
+use infill_model::{Control, Mode};
+use infill_present::exit::Failure;
+use infill_present::{
+    hidden::hidden,
+    output::When,
+    words::{self, percent},
+};
 
 /// The summary and the jobs.
 pub fn summary(status: &Status, url: &str, when: When) -> Result<String, Failure> {
@@ -107,8 +109,8 @@ fn job_line_up(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Hidden;
-    use crate::cli::samples;
+    use infill_api::Hidden;
+    use infill_testkit::samples;
 
     #[test]
     fn a_summary() {

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::args::Cli;
 use super::client::Client;
-use super::exit::Exit;
 use super::samples;
-use crate::api::{HistoryView, ProfilesView, RoundView, RoundsQuery, RoundsView, routes};
-use crate::model::{ProfileFilter, ProfileKey};
+use infill_api::{HistoryView, ProfilesView, RoundView, RoundsQuery, RoundsView, routes};
+use infill_model::{ProfileFilter, ProfileKey};
+use infill_present::exit::Exit;
 
 /// Serves on a free port of this machine for as long as the test runs; returns the URL.
 fn daemon() -> String {

@@ -3,11 +3,10 @@
 use anyhow::Context as _;
 use reqwest::Url;
 
-use super::exit::{CommandResult, Exit};
-use super::output;
 use super::session::Session;
-use crate::addresses::this_host;
-use crate::api::{LINK_PURPOSE, Link, LinkRequest, routes};
+use infill_api::{LINK_PURPOSE, Link, LinkRequest, addresses::this_host, routes};
+use infill_present::exit::{CommandResult, Exit};
+use infill_present::output;
 
 /// Prints a link, and how to open it on another machine.
 pub async fn run(session: &Session) -> CommandResult {
@@ -44,7 +43,7 @@ fn in_words(url: &Url, link: &Link, this_host: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Secret;
+    use infill_model::Secret;
 
     #[test]
     fn a_link_and_how_to_reach_it_from_elsewhere() {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use infill::model::{Curve, CurvePoint};
+use infill_model::{Curve, CurvePoint};
 
 /// Fewest sizes of a table that says how a job scales.
 const FEWEST_SIZES: usize = 3;

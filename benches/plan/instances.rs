@@ -5,14 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use infill::config::{GapsConfig, PlannerConfig};
-use infill::gaps::{Survival, hour_of};
-use infill::model::malleable::RateCurve;
-use infill::model::{
+use infill_gaps::{Survival, hour_of};
+use infill_model::config::{GapsConfig, PlannerConfig};
+use infill_model::{
     Curve, CurvePoint, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan,
     RescaleCosts, Sizes, Standing, SwitchRecord, Topology, UnixTime, UserId, WindowCause, WindowEnd,
+    malleable::RateCurve,
 };
-use infill::plan::{Problem, fallback};
+use infill_planner::plan::{Problem, fallback};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 

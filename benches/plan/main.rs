@@ -17,9 +17,11 @@ mod per_node;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use infill::model::{Plan, SolveStatus};
-use infill::plan::solver::{Limits, Solution, Solver, SolverError, default_solver};
-use infill::plan::{Assignment, Milp, check, fallback, plan};
+use infill_model::{Plan, SolveStatus};
+use infill_planner::plan::{
+    Assignment, Milp, check, fallback, plan,
+    solver::{Limits, Solution, Solver, SolverError, default_solver},
+};
 use instances::{Case, Data};
 
 /// Seconds that the published program gets for one round.

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use infill::model::{Gap, MalleableJob};
-use infill::plan::{Milp, Variable};
+use infill_model::{Gap, MalleableJob};
+use infill_planner::plan::{Milp, Variable};
 
 /// Forward time, seconds: among the best in replays of Summit's log.
 pub const T_FWD_SECS: f64 = 120.0;

@@ -1,7 +1,7 @@
 //! A round in which jobs shall end soon: what jobs like them took is known, and a forest has grown from it.
 
-use infill::advisor::length::Outlook;
-use infill::model::{OwnWord, Past, Submission};
+use infill_advisor::length::Outlook;
+use infill_model::{OwnWord, Past, Submission};
 
 /// Malleable jobs.
 pub const JOBS: u32 = 200;

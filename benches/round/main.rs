@@ -16,15 +16,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use infill::config::Config;
-use infill::{
-    model::{
-        Changing, Claims, Course, Curve, ExecPlan, HeldNode, JobFacts, JobId, NodeName, Objective, Parts,
-        Place, Plan, Program, Sizes, Snapshot, Standing, UnixTime, UserId,
-    },
-    round::{Advice, Scene, Terms, judge},
-    slurm::{Seats, rest::offline},
+use infill_model::config::Config;
+use infill_model::{
+    Changing, Claims, Course, Curve, ExecPlan, HeldNode, JobFacts, JobId, NodeName, Objective, Parts, Place,
+    Plan, Program, Sizes, Snapshot, Standing, UnixTime, UserId,
 };
+use infill_planner::round::{Advice, Scene, Terms, judge};
+use infill_slurm::{Seats, rest::offline};
 use peak_alloc::PeakAlloc;
 
 use answers::Site;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use infill::config::Config;
-use infill::model::{BaseState, Job, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime};
-use infill::round::{Advice, Scene};
-use infill::slurm::fake::pending_job;
+use infill_model::config::Config;
+use infill_model::{BaseState, Job, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime};
+use infill_planner::round::{Advice, Scene};
+use infill_slurm::fake::pending_job;
 
 const PARTITION: &str = "infill";
 

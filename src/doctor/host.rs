@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::finding::Finding;
-use crate::model::{UnixTime, UserId};
+use infill_model::{UnixTime, UserId};
 
 /// Clocks further apart than this make windows wrong by as much, seconds.
 const CLOCK_WARN_SECS: f64 = 5.0;
@@ -140,7 +140,7 @@ pub fn store_dir(database_url: &str) -> Option<std::path::PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::doctor::finding::Level;
+    use crate::doctor::finding::Level;
 
     #[test]
     fn clocks() {

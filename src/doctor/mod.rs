@@ -11,11 +11,11 @@ mod site;
 use clap::Args;
 use serde::Serialize;
 
-use super::exit::{CommandResult, Exit};
-use super::output;
 use super::session::Session;
-use crate::api::SCHEMA;
 use finding::{Finding, Level};
+use infill_api::SCHEMA;
+use infill_present::exit::{CommandResult, Exit};
+use infill_present::output;
 
 /// Flags of `infill doctor`.
 #[derive(Clone, Debug, Args)]

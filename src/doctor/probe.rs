@@ -7,15 +7,11 @@ use super::finding::Finding;
 use super::host;
 use super::site::accounting::{self, Preemption};
 use super::site::{limits, partition, plugin, programs, slurm_conf::SlurmConf};
-use crate::api::{Status, routes};
-use crate::cli::client::{Client, ClientError};
-use crate::cli::command;
-use crate::clock;
-use crate::config::Config;
-use crate::model::{Lend, Snapshot};
-use crate::slurm::identity::uid_of;
-use crate::slurm::rest::RestSlurm;
-use crate::slurm::{SlurmApi, SlurmError};
+use crate::client::{Client, ClientError};
+use crate::command;
+use infill_api::{Status, routes};
+use infill_model::{Lend, Snapshot, clock, config::Config};
+use infill_slurm::{SlurmApi, SlurmError, identity::uid_of, rest::RestSlurm};
 
 /// Whom the packages make for the daemon.
 const DAEMON_USER: &str = "infill";
@@ -164,7 +160,7 @@ async fn munge() -> Finding {
 /// Whether the store's directory can be written to, and how much room it has.
 async fn store(database_url: &str) -> Vec<Finding> {
     if database_url.starts_with("postgres") {
-        return vec![match crate::store::postgres_version(database_url).await {
+        return vec![match infill_store::postgres_version(database_url).await {
             Ok(version) => Finding::ok("store", format!("PostgreSQL {version} answers")),
             Err(e) => Finding::error("store", e.to_string(), "see store.database_url and PostgreSQL's log"),
         }];
@@ -200,7 +196,7 @@ fn writable(dir: &Path, shown: &str) -> Finding {
 /// Whether agents can reach the daemons.
 async fn addresses(config: &Config, snapshot: Option<&Snapshot>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for url in crate::api::daemon_urls(&config.agent.url) {
+    for url in infill_api::daemon_urls(&config.agent.url) {
         findings.extend(address(config, &url, snapshot).await);
     }
     if findings.is_empty() {

@@ -1,21 +1,22 @@
 //! `infill gaps`: the nodes that the main queue does not use, and until when; or, from a log, how long such
 //! gaps last.
 
-mod log;
-
 use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::exit::{CommandResult, Exit};
-use super::filter::{self, FilterArgs, TableArgs};
-use super::output::{self, When};
 use super::session::Session;
-use super::simulate::args::LogArgs;
-use super::table::{Column, FieldHelp};
-use crate::api::{IdleShare, NodeKind, NodeView, Status, routes};
-use crate::model::{JobId, UnixTime};
-use crate::words::kind;
+use infill_api::{IdleShare, NodeKind, NodeView, Status, routes};
+use infill_lab::gap_log;
+use infill_lab::simulate::args::LogArgs;
+use infill_model::{JobId, UnixTime};
+use infill_present::exit::{CommandResult, Exit};
+use infill_present::{
+    filter::{self, FilterArgs, TableArgs},
+    output::{self, When},
+    table::{Column, FieldHelp},
+    words::kind,
+};
 
 /// Flags of `infill gaps`.
 #[derive(Clone, Debug, Default, Args)]
@@ -133,7 +134,7 @@ pub async fn run(args: GapsArgs, session: &Session) -> CommandResult {
             let what = "the statistics of a log list no nodes: leave out what chooses or formats them";
             return Err(Exit::Usage.because(anyhow::anyhow!(what)));
         }
-        return log::run(&args.log, args.table.json);
+        return gap_log::run(&args.log, args.table.json);
     }
     if args.log.nodes.is_some() {
         return Err(Exit::Usage.because(anyhow::anyhow!("--nodes needs a log: --log FILE or --idle FILE")));
@@ -155,7 +156,11 @@ pub async fn run(args: GapsArgs, session: &Session) -> CommandResult {
     Ok(Exit::Ok.code())
 }
 
-fn table(nodes: Vec<NodeView>, args: &TableArgs, when: When) -> Result<String, super::exit::Failure> {
+fn table(
+    nodes: Vec<NodeView>,
+    args: &TableArgs,
+    when: When,
+) -> Result<String, infill_present::exit::Failure> {
     let rows: Vec<Row> = nodes.into_iter().map(|node| Row { node, when }).collect();
     filter::render(args, DEFAULT, COLUMNS, &rows)
 }
@@ -176,7 +181,7 @@ fn select(status: &Status, filter: &FilterArgs, all: bool) -> Vec<NodeView> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples;
+    use infill_testkit::samples;
 
     fn show(args: &TableArgs, filter: &FilterArgs, all: bool) -> String {
         table(select(&samples::status(), filter, all), args, samples::when()).unwrap()

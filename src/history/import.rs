@@ -8,19 +8,20 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use serde::Serialize;
 
-use crate::agent::identity::Proof;
-use crate::api::{EndedTaken, ImportEndedRequest, MAX_ENDED, SCHEMA, routes};
-use crate::cli::client::Client;
-use crate::cli::command;
-use crate::cli::exit::{CommandResult, Exit, Failure};
-use crate::cli::output;
-use crate::cli::session::Session;
-use crate::cli::simulate::progress::{Measure, Progress};
-use crate::cli::simulate::setup::told;
-use crate::cli::values;
-use crate::clock::now;
-use crate::model::{EndedJob, EndedLog, UnixTime};
-use crate::traces;
+use crate::client::Client;
+use crate::command;
+use crate::session::Session;
+use infill_agent::identity::Proof;
+use infill_api::{EndedTaken, ImportEndedRequest, MAX_ENDED, SCHEMA, routes};
+use infill_model::{EndedJob, EndedLog, UnixTime, clock::now};
+use infill_present::input::told;
+use infill_present::{
+    exit::{CommandResult, Exit, Failure},
+    output,
+    progress::{Measure, Progress},
+    values,
+};
+use infill_traces as traces;
 
 const DAY_SECS: i64 = 86_400;
 
@@ -177,8 +178,8 @@ fn text(totals: &Totals) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::JobId;
-    use crate::test_support::script;
+    use infill_model::JobId;
+    use infill_testkit::script;
 
     const HEADER: &str = "JobIDRaw|User|Submit|Start|End|NNodes|State";
 

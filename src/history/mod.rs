@@ -1,12 +1,12 @@
 //! `infill history`: the jobs that have ended, and what follows from them for the lengths of the next ones.
 
-mod check;
 mod import;
 
 use clap::{Args, Subcommand};
 
-use super::exit::CommandResult;
 use super::session::Session;
+use infill_lab::history_check;
+use infill_present::exit::CommandResult;
 
 /// Flags of `infill history`.
 #[derive(Clone, Debug, Args)]
@@ -18,7 +18,7 @@ pub struct HistoryArgs {
 #[derive(Clone, Debug, Subcommand)]
 enum HistoryCommand {
     /// Predict the lengths of a log's jobs as they came, and show how well; needs no daemon
-    Check(check::CheckArgs),
+    Check(history_check::CheckArgs),
     /// Take in the jobs that have ended, of all partitions but the malleable one, from Slurm's accounting;
     /// for administrators. What is known already stays, so that it can be repeated
     Import(import::ImportArgs),
@@ -27,7 +27,7 @@ enum HistoryCommand {
 /// Runs it.
 pub async fn run(args: HistoryArgs, session: &Session) -> CommandResult {
     match args.command {
-        HistoryCommand::Check(args) => check::run(&args),
+        HistoryCommand::Check(args) => history_check::run(&args),
         HistoryCommand::Import(args) => import::run(args, session).await,
     }
 }

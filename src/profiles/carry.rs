@@ -9,13 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use super::choose::{self, ChooseArgs};
 use super::help::HelpArgs;
-use crate::agent::identity::Proof;
-use crate::api::{Counted, ForgetRequest, ImportRequest, MAX_IMPORTED, SCHEMA, routes};
-use crate::cli::client::Client;
-use crate::cli::exit::{CommandResult, Exit, Failure};
-use crate::cli::output;
-use crate::cli::session::Session;
-use crate::model::{Profile, SizePoint, UnixTime};
+use crate::client::Client;
+use crate::session::Session;
+use infill_agent::identity::Proof;
+use infill_api::{Counted, ForgetRequest, ImportRequest, MAX_IMPORTED, SCHEMA, routes};
+use infill_model::{Profile, SizePoint, UnixTime};
+use infill_present::{
+    exit::{CommandResult, Exit, Failure},
+    output,
+};
 
 /// Largest file that is taken in: a thousand profiles of 256 sizes have 40 MB.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -179,7 +181,7 @@ async fn prove(client: &Client) -> Result<Proof, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples;
+    use infill_testkit::samples;
 
     #[test]
     fn what_is_exported_can_be_read_back() {

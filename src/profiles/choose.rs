@@ -2,11 +2,10 @@
 
 use clap::Args;
 
-use crate::api::{MAX_PROFILES, ProfileView, ProfilesView, routes};
-use crate::cli::client::Client;
-use crate::cli::exit::Failure;
-use crate::cli::filter;
-use crate::model::{ExecPlan, NodeType, ProfileFilter};
+use crate::client::Client;
+use infill_api::{MAX_PROFILES, ProfileView, ProfilesView, routes};
+use infill_model::{ExecPlan, NodeType, ProfileFilter};
+use infill_present::{exit::Failure, filter};
 
 /// Whose, and of what; options of different kinds must all hold.
 #[derive(Clone, Debug, Default, Args)]

@@ -6,13 +6,15 @@ use serde::Serialize;
 
 use super::choose;
 use super::show::ShowArgs;
-use crate::api::{HistoryRow, HistoryView, SCHEMA, routes};
-use crate::charts::title;
-use crate::cli::exit::{CommandResult, Exit, Failure};
-use crate::cli::filter;
-use crate::cli::output::{self, When};
-use crate::cli::session::Session;
-use crate::cli::table::Column;
+use crate::session::Session;
+use infill_api::{HistoryRow, HistoryView, SCHEMA, routes};
+use infill_present::{
+    charts::title,
+    exit::{CommandResult, Exit, Failure},
+    filter,
+    output::{self, When},
+    table::Column,
+};
 
 /// Most profiles whose history is told; each is asked for by itself.
 const MAX_TOLD: usize = 50;
@@ -89,7 +91,7 @@ fn show(history: HistoryView, when: When) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples;
+    use infill_testkit::samples;
 
     #[test]
     fn what_was_measured() {

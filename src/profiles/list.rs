@@ -5,14 +5,16 @@ use std::sync::LazyLock;
 use clap::Args;
 
 use super::choose::{self, ChooseArgs};
-use crate::api::{ProfileView, ProfilesView, SCHEMA};
-use crate::cli::exit::{CommandResult, Exit, Failure};
-use crate::cli::filter::{self, TableArgs};
-use crate::cli::output::{self, When};
-use crate::cli::session::Session;
-use crate::cli::table::{Column, FieldHelp};
-use crate::model::duration;
-use crate::words::filled;
+use crate::session::Session;
+use infill_api::{ProfileView, ProfilesView, SCHEMA};
+use infill_model::duration;
+use infill_present::{
+    exit::{CommandResult, Exit, Failure},
+    filter::{self, TableArgs},
+    output::{self, When},
+    table::{Column, FieldHelp},
+    words::filled,
+};
 
 /// Flags of `infill profiles list`.
 #[derive(Clone, Debug, Default, Args)]
@@ -140,7 +142,7 @@ fn table(profiles: Vec<ProfileView>, args: &TableArgs, when: When) -> Result<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples;
+    use infill_testkit::samples;
 
     #[test]
     fn the_default_table() {

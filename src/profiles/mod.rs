@@ -10,8 +10,8 @@ mod show;
 
 use clap::{Args, Subcommand};
 
-use super::exit::CommandResult;
 use super::session::Session;
+use infill_present::exit::CommandResult;
 
 /// Flags of `infill profiles`.
 #[derive(Clone, Debug, Args)]

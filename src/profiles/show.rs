@@ -8,17 +8,19 @@ use clap::Args;
 
 use super::choose::{self, ChooseArgs};
 use super::help::HelpArgs;
-use crate::advisor::Estimate;
-use crate::api::{ProfileView, ProfilesView, SCHEMA};
-use crate::charts::{Picture, curves, printable, title};
-use crate::cli::curve;
-use crate::cli::exit::{CommandResult, Exit, Failure};
-use crate::cli::filter;
-use crate::cli::output::{self, When};
-use crate::cli::session::Session;
-use crate::cli::table::Column;
-use crate::model::{BatchMode, ChangeCost, Profile, SizePoint, Spread, duration};
-use crate::words::percent;
+use crate::session::Session;
+use infill_advisor::Estimate;
+use infill_api::{ProfileView, ProfilesView, SCHEMA};
+use infill_model::{BatchMode, ChangeCost, Profile, SizePoint, Spread, duration};
+use infill_present::{
+    charts::{Picture, curves, printable, title},
+    curve,
+    exit::{CommandResult, Exit, Failure},
+    filter,
+    output::{self, When},
+    table::Column,
+    words::percent,
+};
 
 /// Most curves that one drawing holds.
 const MAX_DRAWN: usize = 50;
@@ -220,7 +222,7 @@ fn changes(profile: &Profile) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples;
+    use infill_testkit::samples;
 
     fn page() -> Page {
         Page { when: samples::when(), width: 72, colour: false }

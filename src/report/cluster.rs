@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::parts::{Cluster, HOUR_SECS};
-use crate::cli::command;
-use crate::model::UnixTime;
+use crate::command;
+use infill_model::UnixTime;
 
 /// slurmdbd reads sums, not jobs.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -4,10 +4,8 @@ use std::fmt::Write as _;
 
 use super::parts::{Before, Month, Report, Row};
 use super::text;
-use crate::cli::escape::html;
-use crate::cli::output;
-use crate::model::duration;
-use crate::words::percent;
+use infill_model::duration;
+use infill_present::{escape::html, output, words::percent};
 
 /// Forbids all that is not in the file.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
@@ -145,8 +143,8 @@ fn table(heads: &[&str], body: &str) -> String {
 mod tests {
     use super::super::sums::{By, Sums};
     use super::*;
-    use crate::api::{ReportView, SCHEMA, UsesView};
-    use crate::model::{Prices, Spent, SpentKey, SpentRow, UnixTime};
+    use infill_api::{ReportView, SCHEMA, UsesView};
+    use infill_model::{Prices, Spent, SpentKey, SpentRow, UnixTime};
 
     #[test]
     fn names_are_names_and_no_tags_and_nothing_is_asked_of_others() {

@@ -16,16 +16,16 @@ use clap::Args;
 
 use super::client::{Client, ClientError};
 use super::command;
-use super::exit::{CommandResult, Exit, Failure};
-use super::output;
 use super::session::Session;
-use super::simulate::progress::{Measure, Progress};
-use super::simulate::setup::told;
-use super::values;
-use crate::api::{ReportQuery, ReportView, routes};
-use crate::clock::now;
-use crate::model::UnixTime;
-use crate::traces;
+use infill_api::{ReportQuery, ReportView, routes};
+use infill_model::{UnixTime, clock::now};
+use infill_present::input::told;
+use infill_present::progress::{Measure, Progress};
+use infill_present::{
+    exit::{CommandResult, Exit, Failure},
+    output, values,
+};
+use infill_traces as traces;
 use parts::{Month, Report};
 use sums::{By, Sums};
 
@@ -220,8 +220,8 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::api::UsesView;
-    use crate::model::Prices;
+    use infill_api::UsesView;
+    use infill_model::Prices;
 
     #[derive(Parser)]
     struct Line {
@@ -255,7 +255,7 @@ mod tests {
         let body = "printf 'JobIDRaw|JobName|Submit|Eligible|Start|End|User|Account|Partition|NNodes|AllocTRES|ConsumedEnergyRaw\\n\
                     1|a|b|1970-01-01T22:00:00|1970-01-01T22:00:00|1970-01-01T23:00:00|1970-01-02T01:00:00|ann|x|main|2|node=2|\\n\
                     2|c|1970-01-01T22:00:00|1970-01-01T22:00:00|1970-01-01T23:00:00|Unknown|ann|x|infill|1|node=1,gres/gpu=4|\\n'";
-        let sacct = crate::test_support::script(dir.path().join("sacct"), body);
+        let sacct = infill_testkit::script(dir.path().join("sacct"), body);
         let to = UnixTime(2 * DAY_SECS);
         let mut sums = Sums::new(UnixTime(0), to, to, "infill");
         ask_slurm(sacct.to_str().unwrap(), (UnixTime(0), to), &mut sums).await.unwrap();

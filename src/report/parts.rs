@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::api::{ReportView, UsesView};
-use crate::model::{Spent, UnixTime};
+use infill_api::{ReportView, UsesView};
+use infill_model::{Spent, UnixTime};
 
 /// Seconds of an hour.
 pub const HOUR_SECS: f64 = 3600.0;
@@ -195,7 +195,7 @@ pub fn useful(spent: &Spent) -> Option<f64> {
 /// The whole of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// [`SCHEMA`](crate::api::SCHEMA).
+    /// [`SCHEMA`](infill_api::SCHEMA).
     pub schema: u32,
     /// Begin.
     pub from: UnixTime,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::parts::{Before, Cost, DELAYED_SECS, Energy, HOUR_SECS, Report, Row, Uses, Waits, seen, useful};
-use crate::api::{ReportView, SCHEMA};
-use crate::model::{JobId, Prices, Run, SpentRow, UnixTime};
+use infill_api::{ReportView, SCHEMA};
+use infill_model::{JobId, Prices, Run, SpentRow, UnixTime};
 
 /// By what node-time is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -178,9 +178,9 @@ fn rows(held: &BTreeMap<(String, String), (f64, f64)>, view: &ReportView, by: By
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::UsesView;
-    use crate::cli::report::parts::Month;
-    use crate::model::{Spent, SpentKey, UsedSecs};
+    use crate::report::parts::Month;
+    use infill_api::UsesView;
+    use infill_model::{Spent, SpentKey, UsedSecs};
 
     fn run(partition: &str, waited: i64, start: i64, end: Option<i64>, nodes: u32) -> Run {
         Run {

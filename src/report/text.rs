@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use super::parts::{Before, Cluster, Energy, Month, Report, Row, Uses, Waits};
-use crate::cli::output;
-use crate::model::duration;
-use crate::words::percent;
+use infill_model::duration;
+use infill_present::{output, words::percent};
 
 /// What a director asks first, first.
 pub fn text(report: &Report) -> String {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::api::{NodeKind, NodeView, Status};
-use crate::model::{JobId, NodeName, UnixTime};
+use infill_api::{NodeKind, NodeView, Status};
+use infill_model::{JobId, NodeName, UnixTime};
 
 /// Changes kept for a node. At a change every ten seconds this is well over an hour, more than a screen
 /// shows.
@@ -107,7 +107,7 @@ fn push(changes: &mut VecDeque<(UnixTime, Cell)>, now: UnixTime, cell: Cell) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples::{self, NOW};
+    use infill_testkit::samples::{self, NOW};
 
     #[test]
     fn the_past_is_what_was_seen_last() {
@@ -130,7 +130,7 @@ mod tests {
         for i in 0..3000 {
             let kind = if i % 2 == 0 { NodeKind::Gap } else { NodeKind::Busy };
             status.nodes = vec![samples::node("n1", kind)];
-            status.jobs = vec![samples::job(i, "a", crate::model::MalleableState::Queued, &[])];
+            status.jobs = vec![samples::job(i, "a", infill_model::MalleableState::Queued, &[])];
             history.record(&status, NOW + i64::from(i));
         }
         assert_eq!(history.changes[&NodeName::from("n1")].len(), MAX_CHANGES);

@@ -14,12 +14,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::client::Client;
-use super::exit::{CommandResult, Exit, Failure};
-use super::output::{self, When};
 use super::summary::summary;
-use crate::api::{Status, routes};
-use crate::clock;
 use history::History;
+use infill_api::{Status, routes};
+use infill_model::clock;
+use infill_present::{
+    exit::{CommandResult, Exit, Failure},
+    output::{self, When},
+};
 use render::{Scene, View, draw};
 
 /// How often the keyboard thread looks whether anybody still listens.
@@ -170,7 +172,7 @@ fn keyboard() -> mpsc::Receiver<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples;
+    use infill_testkit::samples;
 
     fn watch() -> Watch {
         let view = View { column_secs: 2, scroll: 0, colour: false };

@@ -8,10 +8,10 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 
 use super::history::{Cell, History};
-use crate::api::{JobView, NodeView, Status};
-use crate::cli::output::{self, When};
-use crate::cli::summary::line_up;
-use crate::model::{JobId, UnixTime, duration};
+use crate::summary::line_up;
+use infill_api::{JobView, NodeView, Status};
+use infill_model::{JobId, UnixTime, duration};
+use infill_present::output::{self, When};
 
 /// How the picture is looked at.
 #[derive(Clone, Copy, Debug)]
@@ -237,7 +237,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::cli::samples::{self, NOW};
+    use infill_testkit::samples::{self, NOW};
 
     fn picture(history: &History, status: &Status, width: u16, height: u16, view: View) -> String {
         let scene = Scene { history, status, lost: None, when: samples::when() };
@@ -252,10 +252,10 @@ mod tests {
         let (mut history, mut status) = (History::default(), samples::status());
         let now = status.nodes.clone();
         for node in &mut status.nodes[..3] {
-            *node = samples::node(node.node.as_str(), crate::api::NodeKind::Busy);
+            *node = samples::node(node.node.as_str(), infill_api::NodeKind::Busy);
         }
         history.record(&status, NOW + -900);
-        status.nodes[0] = samples::node("n1", crate::api::NodeKind::Gap);
+        status.nodes[0] = samples::node("n1", infill_api::NodeKind::Gap);
         history.record(&status, NOW + -600);
         status.nodes = now;
         history.record(&status, NOW + -300);

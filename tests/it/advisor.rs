@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use infill::api::JobView;
-use infill::model::{Curve, MalleableState};
+use infill_api::JobView;
+use infill_model::{Curve, MalleableState};
 use serde_json::{Value, json};
 
 use crate::harness::{Site, Slurm};

@@ -1,6 +1,6 @@
 //! The command line against a daemon that works: what an administrator types on the first day.
 
-use infill::api::RoundsView;
+use infill_api::RoundsView;
 use serde_json::Value;
 
 use crate::harness::{Site, Train};

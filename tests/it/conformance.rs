@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
-use infill::config::SlurmConfig;
-use infill::model::{JobId, NodeName};
-use infill::slurm::conformance::{Stage, run};
-use infill::slurm::{RestSlurm, SlurmApi, SlurmError};
+use infill_model::config::SlurmConfig;
+use infill_model::{JobId, NodeName};
+use infill_slurm::{
+    RestSlurm, SlurmApi, SlurmError,
+    conformance::{Stage, run},
+};
 
 use crate::harness::Site;
 use crate::harness::jobs::clock;

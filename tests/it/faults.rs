@@ -1,11 +1,10 @@
 //! What breaks on a real site, one fault a test. After each the plan is right again, no job is lost, no wing
 //! is left behind, no main job waits, and the log says once what happened.
 
-use infill::model::{MalleableState, UnixTime};
+use infill_model::{MalleableState, UnixTime};
 
 use crate::harness::jobs::{PROMPTLY_SECS, clock};
-use crate::harness::processes::Process;
-use crate::harness::{Settings, Site, Train};
+use crate::harness::{Settings, Site, Train, processes::Process};
 
 /// Two rounds of the tests' daemon, and as long again for Slurm and the agents to act on them.
 const TWO_ROUNDS_SECS: f64 = 10.0;

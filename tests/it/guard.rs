@@ -4,10 +4,10 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use infill::daemon::executor::perform;
-use infill::generation::Effect;
-use infill::model::{BaseState, Job, JobId, NodeName, Snapshot, Topology, UserId};
-use infill::slurm::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
+use infill_daemon::executor::perform;
+use infill_lifecycle::Effect;
+use infill_model::{BaseState, Job, JobId, NodeName, Snapshot, Topology, UserId};
+use infill_slurm::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
 use proptest::prelude::*;
 
 /// A Slurm that does anything to any job, and remembers to which.

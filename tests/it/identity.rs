@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use infill::api::{ControlRequest, Hello, Role};
-use infill::model::{Control, Credential, JobId, NodeName, Secret, hello_payload};
+use infill_api::{ControlRequest, Hello, Role};
+use infill_model::{Control, Credential, JobId, NodeName, Secret, hello_payload};
 use serde_json::{Value, json};
 
 use crate::harness::http::{self, Answer};

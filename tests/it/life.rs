@@ -1,8 +1,7 @@
 //! The life of malleable jobs beside a main queue that comes and goes.
 
 use crate::harness::jobs::{PROMPTLY_SECS, clock};
-use crate::harness::train::SUBLINEAR;
-use crate::harness::{Site, Train};
+use crate::harness::{Site, Train, train::SUBLINEAR};
 
 #[test]
 fn a_job_grows_into_idle_nodes_shrinks_for_main_jobs_and_completes() {

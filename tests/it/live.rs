@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use infill::api::JobView;
+use infill_api::JobView;
 
 use crate::harness::jobs::PROMPTLY_SECS;
-use crate::harness::processes::Process;
-use crate::harness::{Site, Train};
+use crate::harness::{Site, Train, processes::Process};
 
 fn live() -> Train {
     Train::on("1-8").program("trainee_live.py")

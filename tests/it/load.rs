@@ -7,19 +7,24 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use infill::api::{AgentReport, Hello, Role, Welcome};
-use infill::config::Config;
-use infill::daemon::context::{Context, Services};
-use infill::daemon::state::State;
-use infill::daemon::{executor, rounds, ticks};
-use infill::http::{self, Room};
-use infill::model::{
-    AgentEvent, Credential, Job, JobId, NodeName, Secret, Snapshot, Topology, UnixTime, UserId,
+use infill_api::{AgentReport, Hello, Role, Welcome};
+use infill_daemon::{
+    context::{Context, Services},
+    executor,
+    http::{self, Room},
+    rounds,
+    state::State,
+    ticks,
 };
-use infill::slurm::fake::FakeSlurm;
-use infill::slurm::identity::FakeIdentity;
-use infill::slurm::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
-use infill::store::{self, LeadStanding};
+use infill_model::{
+    AgentEvent, Credential, Job, JobId, NodeName, Secret, Snapshot, Topology, UnixTime, UserId,
+    config::Config,
+};
+use infill_slurm::{
+    Endpoint, Partition, Privacy, SlurmApi, SlurmError, fake::FakeSlurm, identity::FakeIdentity,
+};
+use infill_store as store;
+use infill_store::LeadStanding;
 use serde_json::json;
 use tokio::net::TcpStream;
 

@@ -15,7 +15,7 @@
 //! | `INFILL_TEST_RECORD` | | a folder for what the run's summary is made from |
 //!
 //! A cluster to be reused: `minicluster up --bin target/debug/infill --dir DIR`.
-//! `src/test_support/skips.rs` has those that concern skipped tests.
+//! `crates/testkit/src/skips.rs` has those that concern skipped tests.
 
 mod accounts;
 mod advisor;
@@ -50,8 +50,6 @@ mod settings;
 mod shares;
 mod simulated;
 mod sites;
-#[path = "../../src/test_support/skips.rs"]
-mod skips;
 mod standby;
 mod staying;
 mod turns;

@@ -1,10 +1,9 @@
 //! Observe mode, and the administrator's pause, resume and drain.
 
-use infill::model::Control;
+use infill_model::Control;
 
 use crate::harness::jobs::PROMPTLY_SECS;
-use crate::harness::train::SUBLINEAR;
-use crate::harness::{Site, Train};
+use crate::harness::{Site, Train, train::SUBLINEAR};
 
 /// What Slurm says of a job, without what changes by itself.
 fn record(site: &Site, job: u32) -> Vec<(String, String)> {

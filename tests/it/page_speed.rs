@@ -6,17 +6,20 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use infill::config::Config;
-use infill::daemon::context::{Context, Services};
-use infill::daemon::state::State;
-use infill::daemon::{executor, rounds, ticks};
-use infill::http::{self, Room};
-use infill::model::{JobId, NodeName, PrivateData, Readers, UnixTime};
-use infill::slurm::Privacy;
-use infill::slurm::fake::FakeSlurm;
-use infill::slurm::identity::FakeIdentity;
-use infill::store::{self, LeadStanding};
-use infill::timeline::{self, Hour, NodeUse, Recorder, Seen};
+use infill_daemon::{
+    context::{Context, Services},
+    executor,
+    http::{self, Room},
+    rounds,
+    state::State,
+    ticks,
+    timeline::{self, Hour, NodeUse, Recorder, Seen},
+};
+use infill_model::config::Config;
+use infill_model::{JobId, NodeName, PrivateData, Readers, UnixTime};
+use infill_slurm::{Privacy, fake::FakeSlurm, identity::FakeIdentity};
+use infill_store as store;
+use infill_store::LeadStanding;
 use serde_json::json;
 use tokio::runtime::Runtime;
 

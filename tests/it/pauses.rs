@@ -16,8 +16,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::harness::jobs::clock;
-use crate::harness::processes::Process;
-use crate::harness::{Site, Slurm, Train};
+use crate::harness::{Site, Slurm, Train, processes::Process};
 use crate::sites::{self, write_summary};
 
 /// Nodes of the cluster, all of which the training may have.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use infill::api::JobView;
+use infill_api::JobView;
 
 use crate::harness::train::SUBLINEAR;
 use crate::harness::{Site, Slurm, Train};

@@ -1,7 +1,7 @@
 //! Who sees what on a real Slurm that keeps jobs private: readers prove who they are by MUNGE, and the
 //! command line does so by itself.
 
-use infill::api::Status;
+use infill_api::Status;
 use serde_json::Value;
 
 use crate::harness::{Site, Slurm, Train, http};

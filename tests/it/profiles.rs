@@ -1,6 +1,6 @@
 //! Profiles as users and administrators handle them: listed, carried away, forgotten, brought back.
 
-use infill::api::ProfilesView;
+use infill_api::ProfilesView;
 use serde_json::Value;
 
 use crate::harness::{Site, Train};

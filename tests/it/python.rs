@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::Deserialize;
 
-use infill::model::MalleableState;
+use infill_model::MalleableState;
 
 use crate::harness::Site;
 

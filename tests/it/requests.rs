@@ -18,7 +18,7 @@ fn a_name_that_is_no_text_blinds_nobody() {
     // It must also know that the job has ended.
     site.must("alice", &["scancel", &job.to_string()]);
     site.until("the daemon to see that the job is gone", 15.0, || {
-        site.view(job).is_none_or(|v| v.state == infill::model::MalleableState::Ended)
+        site.view(job).is_none_or(|v| v.state == infill_model::MalleableState::Ended)
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use infill::api::JobView;
+use infill_api::JobView;
 
 use crate::harness::jobs::{JobRow, MainJob};
 use crate::harness::{Site, Slurm, Train};

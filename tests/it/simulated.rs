@@ -8,16 +8,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use infill::api::NodeKind;
-use infill::config::Config;
-use infill::model::{
+use infill_api::NodeKind;
+use infill_model::{
     Curve, JobId, JobLog, MalleableState, NamedCurve, NodeName, RescaleCosts, UnixTime, WorkloadJob,
+    config::Config,
 };
-use infill::sim::job::{Accounting, Checkpoints};
-use infill::sim::queue::{Foresight, LogQueue, MainQueue};
-use infill::sim::supply::{Supply, Worth};
-use infill::sim::{Balance, PolicyName, Setup, run};
-use infill::traces::read_sacct;
+use infill_sim::{
+    Balance, PolicyName, Setup,
+    job::{Accounting, Checkpoints},
+    queue::{Foresight, LogQueue, MainQueue},
+    run,
+    supply::{Supply, Worth},
+};
+use infill_traces::read_sacct;
 
 use crate::harness::jobs::{MainJob, clock};
 use crate::harness::{Settings, Site};
@@ -82,7 +85,7 @@ fn submit(site: &Site, (name, user, curve): (&str, &str, &str)) -> u32 {
 /// What is the case now, if the plan is what the jobs have and `idle` nodes are the main queue's to give.
 fn present(site: &Site, what: &'static str, jobs: [u32; 2], idle: usize) -> Option<Settled> {
     let (status, round) = (site.status()?, site.round()?);
-    let lent = |n: &&infill::api::NodeView| matches!(n.kind, NodeKind::Gap | NodeKind::Held);
+    let lent = |n: &&infill_api::NodeView| matches!(n.kind, NodeKind::Gap | NodeKind::Held);
     let held = |job: u32| status.nodes.iter().filter(|n| n.job == Some(JobId(job))).count();
     let planned = |job: u32| round.plan.job(JobId(job)).map_or(0, |p| p.nodes.len());
     let calm = |job: u32| {

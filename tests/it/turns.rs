@@ -1,8 +1,8 @@
 //! Whose turn it is, on a real cluster: short jobs before long ones, expected ends, and what is kept of jobs
 //! that have ended.
 
-use infill::api::JobView;
-use infill::model::MalleableState;
+use infill_api::JobView;
+use infill_model::MalleableState;
 use serde_json::Value;
 
 use crate::harness::Site;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use infill::model::NodeName;
+use infill_model::NodeName;
 
 use crate::script::{Hosts, Main, Malleable, Script};
 

@@ -8,14 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use infill::config::Config;
-use infill::{
-    generation::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS},
-    model::{
-        BatchMode, Change, Changing, Claims, Control, Course, EndedGap, ExecPlan, Gaps, HeldNode, JobFacts,
-        JobId, JobPlan, MalleableJob, NodeName, NodeType, Objective, Pause, Place, Profile, ProfileKey,
-        Program, Report, SizePoint, Standing, UnixTime, UserId, Way,
-    },
+use infill_lifecycle::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
+use infill_model::config::Config;
+use infill_model::{
+    BatchMode, Change, Changing, Claims, Control, Course, EndedGap, ExecPlan, Gaps, HeldNode, JobFacts,
+    JobId, JobPlan, MalleableJob, NodeName, NodeType, Objective, Pause, Place, Profile, ProfileKey, Program,
+    Report, SizePoint, Standing, UnixTime, UserId, Way,
+};
+use infill_planner::{
     plan::first_change,
     round::{Advice, Judged, Scene, Terms, judge},
 };
@@ -322,14 +322,14 @@ fn key(of: &Malleable, node_type: NodeType) -> ProfileKey {
 fn profiles(of: &Malleable) -> impl Iterator<Item = Profile> {
     of.measured.iter().map(|(node_type, curve)| {
         let (error, secs) = MEASURED;
-        let point = |p: &infill::model::CurvePoint| SizePoint {
+        let point = |p: &infill_model::CurvePoint| SizePoint {
             nodes: p.nodes,
             rate: p.rate,
             error,
             secs,
             step_samples: None,
             hosts: None,
-            spread: infill::model::Spread::Near,
+            spread: infill_model::Spread::Near,
             at: moment(0),
         };
         let points = curve.points().iter().map(point).collect();

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use infill::config::Config;
-use infill::model::hostlist::{self, HostlistError};
-use infill::model::{BaseState, Control, Curve, Doubt, JobId, NodeName, NodeType, Sizes};
+use infill_model::config::Config;
+use infill_model::{
+    BaseState, Control, Curve, Doubt, JobId, NodeName, NodeType, Sizes,
+    hostlist::{self, HostlistError},
+};
 use serde::Deserialize;
 
 /// How `bf_exit` says that backfill looked at the whole queue.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use infill::model::Change;
-use infill::model::{Gap, JobPlan, JobVerdict, NodeName, SolveStatus, UnixTime, WindowCause, WindowEnd};
+use infill_model::Change;
+use infill_model::{Gap, JobPlan, JobVerdict, NodeName, SolveStatus, UnixTime, WindowCause, WindowEnd};
 
 use crate::play::Round;
 use crate::script::Script;

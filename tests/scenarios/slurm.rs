@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use infill::model::{
+use infill_model::{
     Backfill, BaseState, Job, JobId, Node, NodeName, NodeState, Reservation, Snapshot, UnixTime,
 };
 

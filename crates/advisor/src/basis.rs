@@ -13,7 +13,7 @@
 //! | n·(n−1) | | straggling by node |
 //! | 1/n | superlinear: caches, host memory | the same |
 
-use crate::model::BatchMode;
+use infill_model::BatchMode;
 
 /// Number of terms.
 pub const TERMS: usize = 7;

@@ -7,10 +7,9 @@ use super::profiles::Profiles;
 use super::scaling::{Fitted, sizes_of_interest};
 use super::spread;
 use super::subject::Subject;
-use crate::model::malleable::RateCurve;
-use crate::model::{
+use infill_model::{
     BatchMode, Curve, CurvePoint, DeclaredPlan, ExecPlan, NodeType, Profile, ProfileKey, SizePoint, Sizes,
-    UnixTime,
+    UnixTime, malleable::RateCurve,
 };
 
 /// Relative error of a curve that a user declares, where nothing was measured.
@@ -263,7 +262,7 @@ fn declared_points(curve: &Curve, sizes: &Sizes) -> Vec<SizePoint> {
         secs: 0.0,
         step_samples: None,
         hosts: None,
-        spread: crate::model::Spread::Near,
+        spread: infill_model::Spread::Near,
         at: UnixTime::default(),
     };
     named.map(point).collect()

@@ -1,6 +1,6 @@
 //! What a rescale costs, learned from each one.
 
-use crate::model::{ChangeCost, LiveChange, LiveCosts, MeasuredCosts, RescaleCosts};
+use infill_model::{ChangeCost, LiveChange, LiveCosts, MeasuredCosts, RescaleCosts};
 
 /// The mean forgets: a new cost counts at least one part in so many.
 const MEMORY: u32 = 8;

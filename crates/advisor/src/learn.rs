@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::meter::Stretch;
 use super::rate::{FLOOR, contradict, mean};
 use super::spread;
-use crate::model::{BatchMode, Profile, SizePoint, Spread, UnixTime};
+use infill_model::{BatchMode, Profile, SizePoint, Spread, UnixTime};
 
 /// A rate with a larger relative error says nothing against what is known: half of it was a stall.
 const VAGUE: f64 = 0.1;

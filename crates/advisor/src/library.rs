@@ -19,8 +19,10 @@ use super::subject::{News, Subject};
 use super::supply::Supplies;
 use super::watching::{Measured, Watching};
 use super::worth::{Candidate, Elsewhere, Stakes, best_probe};
-use crate::model::{Progress, JobId, LiveChange, LiveCosts, NodeType, Profile, ProfileFilter, ProfileKey, RescaleCosts, Stop, UnixTime, Way, malleable::RateCurve};
-use crate::config::AdvisorConfig;
+use infill_model::{
+    JobId, LiveChange, LiveCosts, NodeType, Profile, ProfileFilter, ProfileKey, Progress, RescaleCosts, Stop,
+    UnixTime, Way, config::AdvisorConfig, malleable::RateCurve,
+};
 
 /// A size counts as measured when its rate is known so well.
 const MEASURED: f64 = 0.05;

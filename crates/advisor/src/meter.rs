@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::rate::{FEWEST_REPORTS, Rate, Report, steady_rate};
-use crate::model::NodeName;
+use infill_model::NodeName;
 
 /// A stretch whose rate is known so well (relative standard error) is long enough, once it has
 /// [`ENOUGH_REPORTS`].

@@ -4,7 +4,7 @@
 use nalgebra::{Cholesky, DMatrix, DVector};
 
 use super::basis::{NAMES, SUPERLINEAR, TERMS, of_mode, terms};
-use crate::model::{BatchMode, SizePoint};
+use infill_model::{BatchMode, SizePoint};
 
 /// Most terms of one model.
 const MOST_TERMS: usize = 3;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::belief::Belief;
 use super::subject::Subject;
-use crate::model::{DeclaredPlan, ExecPlan, ProfileKey};
+use infill_model::{DeclaredPlan, ExecPlan, ProfileKey};
 
 /// An execution plan of a job, on so many nodes of its type.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use super::subject::Subject;
-use crate::config::AdvisorConfig;
-use crate::model::{ExecPlan, JobId, Profile, ProfileKey, RescaleCosts, UnixTime};
+use infill_model::{ExecPlan, JobId, Profile, ProfileKey, RescaleCosts, UnixTime, config::AdvisorConfig};
 
 /// Seconds that a probe may last from its first step, unless it is narrow before.
 pub(super) const LONGEST_PROBE_SECS: f64 = 30.0;

@@ -6,7 +6,7 @@ use super::learn::{Doubts, Learned, Size, batch_mode, learn};
 use super::spread::{self, Crossing};
 use super::watching::Measured;
 use super::{costs, stops};
-use crate::model::{
+use infill_model::{
     BatchMode, ExecPlan, LiveChange, LiveCosts, MeasuredCosts, NodeType, Profile, ProfileFilter, ProfileKey,
     RescaleCosts, SizePoint, Stop, UnixTime, Way,
 };

@@ -3,7 +3,7 @@
 //! To know a size sooner is worth something until the program ends, or until the main queue's coming and
 //! going brings a job of it to that size anyway. Both are known from the user's programs so far.
 
-use crate::model::Profile;
+use infill_model::Profile;
 
 /// What the programs of one user have shown, all jobs of a program together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -43,7 +43,7 @@ impl Prospect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BatchMode, ExecPlan, NodeType, ProfileKey, SizePoint, UnixTime};
+    use infill_model::{BatchMode, ExecPlan, NodeType, ProfileKey, SizePoint, UnixTime};
 
     const DAY: f64 = 86_400.0;
 
@@ -62,7 +62,7 @@ mod tests {
             secs: *secs,
             step_samples: None,
             hosts: None,
-            spread: crate::model::Spread::Near,
+            spread: infill_model::Spread::Near,
             at: UnixTime(0),
         };
         Profile { points: (1..).zip(secs).map(point).collect(), probes, ..Profile::new(key) }

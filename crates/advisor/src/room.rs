@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Gaps, NodeType};
+use infill_model::{Gaps, NodeType};
 
 /// Nodes that malleable jobs hold or could, by type; or places of shared nodes. A type of several places
 /// (`gpu:a100:1/cpu4*2`) is counted in nodes that have so many free together.
@@ -70,7 +70,7 @@ impl Room {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Gap, JobId, NodeName, UnixTime, WindowEnd};
+    use infill_model::{Gap, JobId, NodeName, UnixTime, WindowEnd};
 
     /// `n1:0 gpu` or, held, `n1:0 gpu 7`.
     fn gaps(lines: &[&str]) -> Gaps {

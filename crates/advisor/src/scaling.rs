@@ -10,7 +10,7 @@ use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
 use super::basis::terms;
 use super::models::{LEAST_ERROR, Model, mean_log_rate, models};
-use crate::model::{BatchMode, Curve, CurvePoint, SizePoint, Sizes};
+use infill_model::{BatchMode, Curve, CurvePoint, SizePoint, Sizes};
 
 /// Standard deviation of what no model explains.
 const ROUGHNESS: f64 = 0.12;

@@ -3,7 +3,7 @@
 
 use super::rate::{FLOOR, contradict, mean};
 use super::scaling::Fitted;
-use crate::model::{BatchMode, SizePoint, Spread};
+use infill_model::{BatchMode, SizePoint, Spread};
 
 /// How far steps across switches are from those on one before anything is measured: standard deviation of the
 /// logarithm. Published ratios lie between 0.7 and 7.5, and most of them near 1.
@@ -90,7 +90,7 @@ pub fn on_one_switch(points: &[SizePoint], crossing: Option<Crossing>) -> impl I
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::UnixTime;
+    use infill_model::UnixTime;
 
     fn point(rate: f64, spread: Spread) -> SizePoint {
         let at = UnixTime(0);

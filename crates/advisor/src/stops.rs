@@ -1,6 +1,6 @@
 //! How long a program takes to save and exit, and whether it comes to that, learned from each of its stops.
 
-use crate::model::{Stop, StopEnd};
+use infill_model::{Stop, StopEnd};
 
 /// Stops of a program that are remembered.
 pub const STOPS_KEPT: usize = 20;
@@ -70,7 +70,7 @@ pub fn risk(stops: &[Stop]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::JobId;
+    use infill_model::JobId;
 
     fn all(stops: &[(f64, StopEnd)]) -> Vec<Stop> {
         let mut known = Vec::new();

@@ -1,7 +1,7 @@
 //! What the advisor is told of a job, and what it makes of it.
 
 use super::meter::Stretch;
-use crate::model::{Curve, DeclaredPlan, JobId, ProfileKey, RescaleCosts, Sizes};
+use infill_model::{Curve, DeclaredPlan, JobId, ProfileKey, RescaleCosts, Sizes};
 
 /// A job as the advisor sees it.
 #[derive(Clone, Debug)]

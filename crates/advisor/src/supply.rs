@@ -6,7 +6,7 @@ use super::probing::USUAL_PROBE_SECS;
 use super::room::Room;
 use super::subject::Subject;
 use super::worth::Stakes;
-use crate::model::NodeType;
+use infill_model::NodeType;
 
 /// Rounds from which the usual supply of nodes is known.
 const SUPPLIES_REMEMBERED: usize = 512;

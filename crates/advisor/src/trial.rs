@@ -9,10 +9,9 @@ use super::noise::normal;
 use super::room::Room;
 use super::scaling::Fitted;
 use super::subject::Subject;
-use crate::config::AdvisorConfig;
-use crate::model::{
+use infill_model::{
     BatchMode, CurvePoint, ExecPlan, JobId, NodeName, NodeType, ProfileKey, Progress, RescaleCosts, Sizes,
-    UnixTime,
+    UnixTime, config::AdvisorConfig,
 };
 
 /// Seconds at the beginning of each size in which the imagined job runs at half its speed.

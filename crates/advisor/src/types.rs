@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::kinship::{Kin, Kinship};
 use super::noise::normal;
 use super::scaling::Estimate;
-use crate::model::{EstimateRow, NodeType, SpeedRow};
+use infill_model::{EstimateRow, NodeType, SpeedRow};
 
 /// A table of measurements, and one of estimates.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::meter::{Meter, Stretch};
-use crate::model::{ChangeCost, JobId, MeasuredCosts, ProfileKey, Progress, Startup};
+use infill_model::{ChangeCost, JobId, MeasuredCosts, ProfileKey, Progress, Startup};
 
 /// A stretch that was measured, and all that is to be learned from it.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@
 
 use nalgebra::DMatrix;
 
-use crate::model::RescaleCosts;
+use infill_model::RescaleCosts;
 
 use super::scaling::Fitted;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use crate::model::{JobId, Member, NodeName, wing_name};
+use infill_model::{JobId, Member, NodeName, wing_name};
 
 use super::link::{Link, free_port};
 use super::news::{News, Solitude};

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use regex::bytes::Regex;
 use sha2::{Digest, Sha256};
 
-use crate::config::{Config, ConfigError};
-use crate::model::{BatchMode, Curve, ExecPlan, RescaleCosts, RunSpec, Sizes, is_rate};
+use infill_model::config::{Config, ConfigError};
+use infill_model::{BatchMode, Curve, ExecPlan, RescaleCosts, RunSpec, Sizes, is_rate};
 
 use super::plans::Plans;
 
@@ -109,8 +110,25 @@ pub struct SpecArgs {
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
     /// Whether each node works on a batch of its own, or all share one [default: recognised]
-    #[arg(long, value_enum, default_value_t = BatchMode::Auto, hide_default_value = true)]
+    #[arg(long, value_parser = batch_modes(), default_value_t = BatchMode::Auto, hide_default_value = true)]
     pub batch: BatchMode,
+}
+
+/// The model itself knows nothing of command lines.
+fn batch_modes() -> impl TypedValueParser<Value = BatchMode> {
+    let values = BatchMode::ALL.iter().map(|mode| {
+        let help = match mode {
+            BatchMode::Auto => "Not said: recognised from samples and steps, if it can be",
+            BatchMode::PerNode => {
+                "Each node works on a batch of its own: a step has more samples on more nodes (weak scaling)"
+            }
+            BatchMode::Global => {
+                "The nodes share one batch: a step has the same samples on any number of nodes (strong scaling)"
+            }
+        };
+        PossibleValue::new(mode.word()).help(help)
+    });
+    PossibleValuesParser::new(values).try_map(|word| word.parse())
 }
 
 /// How the command is run.

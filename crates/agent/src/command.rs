@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::model::Exit;
+use infill_model::Exit;
 
 use super::output::{Output, Reader, Stream};
 use super::processes::{MARK_VARIABLE, Processes, send};

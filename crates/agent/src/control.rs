@@ -13,7 +13,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use crate::model::NodeName;
+use infill_model::NodeName;
 
 /// The version of the conversation that we speak.
 pub const VERSION: u64 = 1;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::place::Place;
 use super::programs::{Programs, run};
-use crate::model::{NodeName, hostlist};
+use infill_model::{NodeName, hostlist};
 
 /// Somebody waits for the worker.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,6 +1,6 @@
 //! What a worker shall do next: a pure function of what the daemon says and of what runs.
 
-use crate::model::{Directive, Member};
+use infill_model::{Directive, Member};
 
 /// The next thing to do.
 #[derive(Clone, Debug, PartialEq)]

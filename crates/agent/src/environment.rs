@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use crate::model::{JobId, Member, NodeName};
+use infill_model::{JobId, Member, NodeName};
 
 use super::args::CommandArgs;
 use super::command::Variable;
@@ -180,7 +180,7 @@ pub fn threads(cpus: Option<u32>) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::Meeting;
+    use infill_model::Meeting;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use crate::model::{Credential, JobId, Secret, hello_payload};
+use infill_model::{Credential, JobId, Secret, hello_payload};
 
 /// `munge` and `scontrol token` answer in milliseconds; a daemon of theirs that hangs must not hang us.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     fn script(dir: &std::path::Path, name: &str, body: &str) -> PathBuf {
-        crate::test_support::script(dir.join(name), body)
+        infill_testkit::script(dir.join(name), body)
     }
 
     #[tokio::test]

@@ -31,6 +31,7 @@ mod cpus;
 mod duty;
 mod environment;
 mod home;
+pub mod http_client;
 pub mod identity;
 mod limit;
 mod link;
@@ -62,8 +63,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::api::Role;
-use crate::model::{JobId, NodeName, RunSpec};
+use infill_api::Role;
+use infill_model::{JobId, NodeName, RunSpec};
 
 pub use args::{CommandArgs, RunArgs, RunSignal, SpecArgs, WorkerArgs};
 pub use own::{OwnNodeArgs, own_node};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::model::JobId;
+use infill_model::JobId;
 
 use super::programs::{Programs, run};
 

@@ -10,12 +10,12 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 use tokio::time::Instant;
 
-use crate::addresses::{self, Addresses};
-use crate::api::{
+use super::http_client;
+use infill_api::addresses::{self, Addresses};
+use infill_api::{
     AgentReport, Assignment, ErrorBody, Hello, MAX_POLL_SECS, Poll, Role, Welcome, daemon_urls, routes,
 };
-use crate::causes;
-use crate::model::{AgentEvent, Credential, JobId, NodeName, RunSpec, Secret};
+use infill_model::{AgentEvent, Credential, JobId, NodeName, RunSpec, Secret, causes};
 
 use super::identity::{Identity, IdentityError};
 
@@ -123,7 +123,7 @@ struct State {
 impl Link {
     /// Sets up the client; says nothing to the daemon yet.
     pub fn new(config: LinkConfig) -> Result<Link, LinkError> {
-        let http = addresses::http_client(CONNECT_TIMEOUT).build();
+        let http = http_client::http_client(CONNECT_TIMEOUT).build();
         let http = http.map_err(|e| LinkError::Setup(causes::chain(&e)))?;
         let none = || LinkError::Setup("no daemon's URL is given".to_owned());
         let daemons = Addresses::new(daemon_urls(&config.url)).ok_or_else(none)?;

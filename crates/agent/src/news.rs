@@ -3,7 +3,7 @@
 use tokio::sync::OwnedRwLockWriteGuard;
 use tokio::task::AbortHandle;
 
-use crate::api::Assignment;
+use infill_api::Assignment;
 
 use super::control::Heard;
 use super::limit::Left;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::api::MAX_EVENTS;
-use crate::model::AgentEvent;
+use infill_api::MAX_EVENTS;
+use infill_model::AgentEvent;
 
 /// Last reports of a worker whose node is wanted: a main job waits for us.
 const LEAVE_FLUSH: Duration = Duration::from_millis(200);

@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use tokio::time::interval;
 
-use crate::model::{Member, NodeName, hostlist};
+use infill_model::{Member, NodeName, hostlist};
 
 use super::args::{CommandArgs, RunArgs};
 use super::command::{Launch, Remote, Running};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::clock::now;
-use crate::model::{JobId, NodeName};
+use infill_model::clock::now;
+use infill_model::{JobId, NodeName};
 
 /// The agent's place in Slurm.
 #[derive(Clone, Debug, PartialEq, Eq)]

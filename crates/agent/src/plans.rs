@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::command::Variable;
-use crate::model::{DeclaredPlan, ExecPlan, MOST_PLAN_CHARS, MOST_PLAN_TYPES, MOST_PLANS, Sizes};
+use infill_model::{DeclaredPlan, ExecPlan, MOST_PLAN_CHARS, MOST_PLAN_TYPES, MOST_PLANS, Sizes};
 
 /// Largest file of plans, bytes: it goes along on the command line of every wing.
 const MOST_BYTES: u64 = 64 * 1024;

@@ -14,7 +14,7 @@ use clap::Args;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::model::JobId;
+use infill_model::JobId;
 
 use super::home::{End, Home};
 use super::place::{Place, is_step};

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use crate::model::{JobId, Member, NodeName};
+use infill_model::{JobId, Member, NodeName};
 
 use super::args::RunArgs;
 use super::command::{Launch, Running};

@@ -22,7 +22,7 @@ use super::place::Place;
 use super::programs::Programs;
 use super::script;
 use super::signals::TERMINATED;
-use crate::model::JobId;
+use infill_model::JobId;
 
 /// Options of `srun` for one task a node that has the whole node and outlives the loss of other nodes.
 pub const SRUN_OPTIONS: [&str; 7] = [
@@ -279,8 +279,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::test_support::clock::StoppedClock;
-    use crate::test_support::script;
+    use infill_testkit::{clock::StoppedClock, script};
 
     #[test]
     fn what_follows_the_end_of_a_step() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use chrono::{Local, NaiveDateTime, TimeDelta};
 use tokio::time::timeout;
 
-use crate::model::is_for_nodes;
+use infill_model::is_for_nodes;
 
 use super::link::Link;
 use super::programs::{Programs, run};

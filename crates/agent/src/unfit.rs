@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::api::Role;
-use crate::model::{AgentEvent, Blame, JobId};
+use infill_api::Role;
+use infill_model::{AgentEvent, Blame, JobId};
 
 use super::args::{CommandArgs, WorkerArgs};
 use super::home::Home;

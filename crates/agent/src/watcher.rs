@@ -5,7 +5,7 @@
 //! itself asks squeue until the agent has begun, and is ended if the node is wanted.
 
 use super::processes::{environment, send};
-use crate::model::JobId;
+use infill_model::JobId;
 
 /// Tells the agent the watcher's process.
 const VARIABLE: &str = "INFILL_WATCHER";
@@ -36,7 +36,7 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::*;
-    use crate::test_support::script;
+    use infill_testkit::script;
 
     /// Three seconds are short here, and no other time is.
     const SLEEP: &str = r#"case $1 in 3) exec /bin/sleep 0.02;; *) exec /bin/sleep "$1";; esac"#;

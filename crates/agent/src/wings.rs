@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::model::{AgentEvent, JobId, WingOrder, order_in, wing_comment, wing_name};
+use infill_model::{AgentEvent, JobId, WingOrder, order_in, wing_comment, wing_name};
 
 use super::programs::{Programs, RunError, run};
 use super::step::{KEPT_CPUS_PER_TASK, SHARE_VARIABLES, SRUN_OPTIONS};

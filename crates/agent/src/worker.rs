@@ -13,8 +13,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use crate::api::{Assignment, Role};
-use crate::model::{AgentEvent, Exit, JobId, Member, NodeName, Opening, WingOrder};
+use infill_api::{Assignment, Role};
+use infill_model::{AgentEvent, Exit, JobId, Member, NodeName, Opening, WingOrder};
 
 use super::alone::ALONE;
 use super::args::CommandArgs;

@@ -2,7 +2,6 @@
 //! one leads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 /// The daemons' addresses, and which of them answered last.
 #[derive(Debug)]
@@ -12,7 +11,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Daemons at these URLs, as [`crate::api::daemon_urls`] reads them; `None` where there is none.
+    /// Daemons at these URLs, as [`crate::daemon_urls`] reads them; `None` where there is none.
     pub fn new(urls: Vec<String>) -> Option<Addresses> {
         (!urls.is_empty()).then_some(Addresses { urls, answers: AtomicUsize::new(0) })
     }
@@ -41,13 +40,6 @@ impl Addresses {
     }
 }
 
-/// What an HTTP client for the daemon is built from: it speaks to nobody else, and through nobody else.
-pub fn http_client(connect_timeout: Duration) -> reqwest::ClientBuilder {
-    install_crypto();
-    // The daemon is on the cluster's own network, and secrets go to nobody else.
-    reqwest::Client::builder().no_proxy().connect_timeout(connect_timeout)
-}
-
 /// The name of this machine; `None` where the kernel tells none.
 pub fn this_host() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
@@ -56,15 +48,10 @@ pub fn this_host() -> Option<String> {
 
 /// Whether what is sent to this URL can be read on its way: plain HTTP to another machine.
 pub fn can_be_overheard(url: &str) -> bool {
-    let Ok(url) = reqwest::Url::parse(url) else { return false };
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let Ok(url) = url.parse::<http::Uri>() else { return false };
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    url.scheme() == "http" && !is_here
-}
-
-/// TLS needs a process-wide provider. Installing it twice is refused, and harmless.
-pub fn install_crypto() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    url.scheme_str() == Some("http") && !is_here
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{AgentEvent, Credential, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
+use infill_model::{AgentEvent, Credential, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
 
 /// Longest time that the daemon keeps a long poll open. Below the idle time-outs of common proxies (60 s).
 pub const MAX_POLL_SECS: u64 = 30;

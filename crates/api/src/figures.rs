@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::UnixTime;
-use crate::model::words::words;
+use infill_model::UnixTime;
+use infill_model::words;
 
 /// Longest stretch that is drawn, seconds.
 pub const LONGEST_FIGURE_SECS: i64 = 400 * 86_400;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Credential, EndedJob};
+use infill_model::{Credential, EndedJob};
 
 /// Most jobs that one request may bring; an import of more is sent in parts.
 pub const MAX_ENDED: usize = 1000;

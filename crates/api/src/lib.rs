@@ -3,6 +3,7 @@
 //! Unknown fields are ignored on both sides, so that a daemon and agents of neighbouring versions understand
 //! each other.
 
+pub mod addresses;
 mod agent;
 mod document;
 mod explain;
@@ -39,4 +40,4 @@ pub use timeline::{
 pub use web::{LINK_PURPOSE, Link, LinkRequest, Session, SessionRequest};
 
 /// Values that messages carry.
-pub use crate::model::{AgentEvent, Control, Credential, Directive, Mode, Opening, Secret, hello_payload};
+pub use infill_model::{AgentEvent, Control, Credential, Directive, Mode, Opening, Secret, hello_payload};

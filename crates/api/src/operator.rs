@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{
+use infill_model::{
     Control, Credential, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, ProfileKey,
     Report, UnixTime, UserId,
 };

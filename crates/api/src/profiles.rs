@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{BatchMode, Credential, JobId, Profile, ProfileFilter, ProfileKey, UnixTime};
+use infill_model::{BatchMode, Credential, JobId, Profile, ProfileFilter, ProfileKey, UnixTime};
 
 /// Most profiles that one answer lists.
 pub const MAX_PROFILES: u32 = 1000;

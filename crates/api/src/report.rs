@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Prices, SpentRow, UnixTime, UsedSecs};
+use infill_model::{Prices, SpentRow, UnixTime, UsedSecs};
 
 /// Most main jobs whose delays are told at once: the first of the stretch.
 pub const MOST_DELAYS: u32 = 200_000;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{RoundSummary, UnixTime};
+use infill_model::{RoundSummary, UnixTime};
 
 /// Rounds that one answer lists where nobody says how many.
 pub const DEFAULT_ROUNDS: u32 = 20;

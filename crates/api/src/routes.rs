@@ -1,6 +1,6 @@
 //! Where the daemon answers: its addresses, and the paths of each resource.
 
-use crate::model::{JobId, UnixTime};
+use infill_model::{JobId, UnixTime};
 
 /// State of the daemon, nodes and jobs (`GET`).
 pub const STATUS: &str = "/v1/status";

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{NodeName, UnixTime};
+use infill_model::{NodeName, UnixTime};
 
 /// Longest stretch that is told at once, seconds.
 pub const LONGEST_TIMELINE_SECS: i64 = 48 * 3600;

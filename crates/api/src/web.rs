@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Credential, Secret};
+use infill_model::{Credential, Secret};
 
 /// Asks for a link: `POST /v1/web/links`. The credential's purpose is [`LINK_PURPOSE`].
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
-use crate::model::UnixTime;
+use infill_model::UnixTime;
 
 /// Most that are kept at a time: others are made for one alone.
 const MOST: usize = 32;

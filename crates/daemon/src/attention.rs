@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::model::UnixTime;
+use infill_model::UnixTime;
 
 /// Time between two looks at the clock up to which the daemon counts as awake: it ticks every second, and a
 /// loaded machine may take some more.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::ledger::{Kind, Pages};
-use crate::clock::now;
-use crate::model::UnixTime;
-use crate::store::{KeptSince, StoreError};
-use crate::timeline::{self, Hour};
+use crate::timeline;
+use crate::timeline::Hour;
+use infill_model::{UnixTime, clock::now};
+use infill_store::{KeptSince, StoreError};
 
 /// Setting of the store that keeps how long nodes take to come up and to become free.
 pub const NODE_TIMES_SETTING: &str = "node_times";

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::gaps::{Delays, Occupancy, Use};
-use crate::model::{
+use crate::timeline::{Holding, Hour, NodeUse, Recorder, Seen, Spending};
+use infill_gaps::{Delays, Occupancy, Use};
+use infill_model::{
     Doing, Gaps, Job, JobId, MainDelay, Node, NodeName, NodeType, Refusal, Snapshot, Spent, SpentRow,
     UnixTime, lead_of,
 };
-use crate::timeline::{Holding, Hour, NodeUse, Recorder, Seen, Spending};
 
 /// How often the hour that is under way is stored, seconds: so much is lost of it when the daemon is killed.
 const STORED_EVERY_SECS: f64 = 60.0;
@@ -178,7 +178,7 @@ fn idle(gaps: &Gaps, node: &NodeName) -> NodeUse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BaseState, JobState, NodeState, NodeType, UserId, wing_name};
+    use infill_model::{BaseState, JobState, NodeState, NodeType, UserId, wing_name};
 
     fn snapshot() -> Snapshot {
         let node = |name: &str, state: &str| Node {

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use tracing::Level;
 
 use super::doors::Doors;
-use super::fleet::{Note, Output};
 use super::health::Problem;
 use super::lanes::{Lanes, Queues};
 use super::leadership::Leadership;
@@ -17,14 +16,12 @@ use super::recheck::Recheck;
 use super::state::{Errands, State};
 use super::told::Told;
 use super::waking::{Call, Waking};
-use crate::api::AgentReport;
-use crate::clock::now;
-use crate::config::Config;
-use crate::generation::Arrival;
-use crate::model::{AgentEvent, JobId, Secret, UnixTime};
-use crate::slurm::SlurmApi;
-use crate::slurm::identity::Identity;
-use crate::store::{LeadStanding, Store, StoreError};
+use infill_api::AgentReport;
+use infill_lifecycle::Arrival;
+use infill_lifecycle::fleet::{Note, Output};
+use infill_model::{AgentEvent, JobId, Secret, UnixTime, clock::now, config::Config};
+use infill_slurm::{SlurmApi, identity::Identity};
+use infill_store::{LeadStanding, Store, StoreError};
 
 /// Setting of the store that keeps the administrator's last order.
 pub const CONTROL_SETTING: &str = "control";

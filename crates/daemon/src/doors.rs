@@ -8,8 +8,8 @@ use tokio::sync::Semaphore;
 
 use super::passes::{Passes, Person};
 use super::sight::Viewer;
-use crate::model::PrivateData;
-use crate::slurm::Privacy;
+use infill_model::PrivateData;
+use infill_slurm::Privacy;
 
 /// How long a reader who has proved who they are need not do so again.
 const TICKET: Duration = Duration::from_secs(600);
@@ -124,7 +124,7 @@ impl Doors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::UserId;
+    use infill_model::UserId;
 
     #[test]
     fn until_slurm_says_so_nothing_is_shown_to_others() {

@@ -13,11 +13,10 @@ use super::health::Topic;
 use super::lanes::{Queues, Sent};
 use super::metrics::ActionEnd;
 use super::profiles;
-use crate::clock::now;
-use crate::generation::Effect;
-use crate::model::{GenerationRecord, Job, JobId, LeadRecord};
-use crate::slurm::{SlurmApi, SlurmError};
-use crate::store::StoreError;
+use infill_lifecycle::Effect;
+use infill_model::{GenerationRecord, Job, JobId, LeadRecord, clock::now};
+use infill_slurm::{SlurmApi, SlurmError};
+use infill_store::StoreError;
 
 /// Pause before a store that failed is tried again: it may take five seconds to fail, and effects wait for
 /// it.
@@ -152,7 +151,7 @@ pub async fn perform(
 
 /// Refuses every job that is not in the partition and a part of this malleable job.
 fn guard(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
-    let ours = job.id == lead || crate::model::lead_of(job) == Some(lead);
+    let ours = job.id == lead || infill_model::lead_of(job) == Some(lead);
     if job.partition == partition && ours {
         return Ok(());
     }
@@ -241,19 +240,20 @@ pub async fn save_all(context: &Context) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-    use crate::daemon::{context::Services, fleet::Batch, state::State};
-    use crate::model::{BaseState, JobState, NodeName, Plan, Report, SolveStatus, UnixTime};
-    use crate::slurm::{
+    use crate::context::Services;
+    use crate::state::State;
+    use infill_lifecycle::fleet::Batch;
+    use infill_model::{BaseState, JobState, NodeName, Plan, Report, SolveStatus, UnixTime, config::Config};
+    use infill_slurm::{
         fake::{Act, FakeSlurm},
         identity::FakeIdentity,
     };
-    use crate::store::{LeadStanding, RoundRecord};
+    use infill_store::{LeadStanding, RoundRecord};
 
     /// A daemon that has just begun, beside this Slurm.
     async fn daemon(slurm: Arc<FakeSlurm>) -> (Arc<Context>, Queues) {
         let at = now();
-        let store = crate::store::open("sqlite::memory:", || ()).await.unwrap();
+        let store = infill_store::open("sqlite::memory:", || ()).await.unwrap();
         let services = Services { slurm, store, identity: Arc::new(FakeIdentity::default()) };
         let state = State::new(Arc::new(Config::default()), at);
         let (context, queues) = Context::new(services, state, LeadStanding::Alone, at);

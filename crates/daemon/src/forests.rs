@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Context;
-use crate::clock::now;
+use infill_model::clock::now;
 
 /// After a start, jobs that come back are met first.
 const FIRST: Duration = Duration::from_secs(60);

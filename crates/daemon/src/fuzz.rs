@@ -8,12 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::state::State;
-use crate::config::Config;
-use crate::model::{Doubt, JobId, Lend, MalleableState, NodeName, Parts, Snapshot, UnixTime};
-use crate::round::judge;
-use crate::slurm::Seats;
-use crate::slurm::rest::offline;
-use crate::test_support::effort;
+use infill_model::{Doubt, JobId, Lend, MalleableState, NodeName, Parts, Snapshot, UnixTime, config::Config};
+use infill_planner::round::judge;
+use infill_slurm::{Seats, rest::offline};
+use infill_testkit::effort;
 
 /// Snapshots, and wrong records in each: 50,000 cases.
 const SNAPSHOTS: u64 = 1_000;

@@ -8,9 +8,9 @@ use super::ledger::Kind;
 use super::metrics::{HELLO, JobMetrics, Metrics, NodeMetrics};
 use super::notices::Happened;
 use super::state::State;
-use crate::api::RoundView;
-use crate::gaps::Idle;
-use crate::model::{EventKind, MalleableState, NodeName, Snapshot};
+use infill_api::RoundView;
+use infill_gaps::Idle;
+use infill_model::{EventKind, MalleableState, NodeName, Snapshot};
 
 /// Sets the gauges to what the state is after a round, and adds up what has come since the last one.
 pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView, happened: &Happened) {

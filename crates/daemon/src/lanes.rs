@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, mpsc};
 
-use super::fleet::Batch;
-use crate::generation::Effect;
-use crate::model::JobId;
+use infill_lifecycle::Effect;
+use infill_lifecycle::fleet::Batch;
+use infill_model::JobId;
 
 /// Batches that may wait on each way. One job has at most one batch a turn, so this is more than any site's
 /// malleable jobs.
@@ -140,7 +140,7 @@ impl Drop for Hand<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::NodeName;
+    use infill_model::NodeName;
 
     fn effects() -> Vec<Effect> {
         let (lead, wing) = (JobId(1), JobId(2));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use super::health::{Problem, Topic};
 use super::leadership::{LEASE, Look};
-use crate::store::{LeadStanding, StoreError};
+use infill_store::{LeadStanding, StoreError};
 
 /// Pause between two looks: the longest for which a daemon that has lost the lead does not know it.
 const LOOK: Duration = Duration::from_millis(500);

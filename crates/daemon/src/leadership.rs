@@ -9,7 +9,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::store::{LeadStanding, POSTGRES_SILENCE};
+use infill_store::{LeadStanding, POSTGRES_SILENCE};
 
 /// For how long a look is worth something: less than the silence (6 s) after which PostgreSQL ends a leader's
 /// session.

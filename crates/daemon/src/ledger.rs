@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::model::words::words;
-use crate::model::{
+use crate::timeline::{Hour, MOST_ROWS};
+use infill_model::words;
+use infill_model::{
     EndedGap, EndedJob, GenerationRecord, JobId, MainDelay, ProfileFilter, Spent, SpentKey, SpentRow,
 };
-use crate::store::{Measurement, RoundRecord};
-use crate::timeline::{Hour, MOST_ROWS};
+use infill_store::{Measurement, RoundRecord};
 
 use super::chronicle::Noted;
 

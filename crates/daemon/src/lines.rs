@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
-use super::fleet::{Agent, Word};
-use crate::api::Assignment;
-use crate::model::{Directive, Secret, UnixTime};
+use infill_api::Assignment;
+use infill_lifecycle::fleet::{Agent, Word};
+use infill_model::{Directive, Secret, UnixTime};
 
 /// Most polls that one agent may have open. It needs one; another may be left from a connection that broke.
 const MOST_POLLS: usize = 4;

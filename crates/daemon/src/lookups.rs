@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{ProfileFilter, ProfileKey};
+use infill_model::{ProfileFilter, ProfileKey};
 
 /// Most users and names of which it is remembered that their profiles were read.
 const MOST_REMEMBERED: usize = 10_000;

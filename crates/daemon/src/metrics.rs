@@ -13,11 +13,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::ledger::Kind;
-use crate::generation::EffectKind;
-use crate::model::words::words;
-use crate::model::{EventKind, MalleableState, SolveKind};
-use crate::model::{MainDelay, Spent};
-use crate::plan::{Rule, Violation};
+use infill_lifecycle::EffectKind;
+use infill_model::{EventKind, MainDelay, MalleableState, SolveKind, Spent, words};
+use infill_planner::plan::{Rule, Violation};
 
 /// What [`Metrics::text`] is.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -343,12 +341,12 @@ fn zero(counters: &Counters, label: &'static str, words: impl Iterator<Item = &'
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::JobId;
+    use infill_model::JobId;
 
     #[test]
     fn the_dashboard_asks_only_for_what_there_is() {
         let text = Metrics::default().text();
-        let dashboard = include_str!("../../contrib/grafana/infill.json");
+        let dashboard = include_str!("../../../contrib/grafana/infill.json");
         let name = regex::Regex::new(r"infill_[a-z_]+").unwrap();
         let exprs = dashboard.lines().filter(|l| l.contains("\"expr\""));
         let asked: Vec<&str> = exprs.flat_map(|l| name.find_iter(l)).map(|m| m.as_str()).collect();

@@ -13,12 +13,9 @@ use tokio::sync::mpsc;
 use super::health::Topic;
 use super::ledger::Kind;
 use super::state::State;
-use crate::addresses::{install_crypto, this_host};
-use crate::api::SCHEMA;
-use crate::causes;
-use crate::config::NotifyConfig;
-use crate::model::words::words;
-use crate::model::{MainDelay, Spent, UnixTime};
+use infill_api::{SCHEMA, addresses::this_host};
+use infill_model::{MainDelay, Spent, UnixTime, causes, config::NotifyConfig, words};
+use infill_slurm::install_crypto;
 
 /// Of each thing people are told once in this time.
 const QUIET: Duration = Duration::from_secs(900);
@@ -270,10 +267,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::clock::now;
-    use crate::config::Config;
-    use crate::daemon::health::Problem;
-    use crate::model::JobId;
+    use crate::health::Problem;
+    use infill_model::{JobId, clock::now, config::Config};
 
     fn noticed(notices: &Notices, state: &State, happened: &Happened) -> Vec<String> {
         notices.look(state, happened, now());
@@ -347,8 +342,7 @@ mod tests {
     async fn a_program_gets_it_on_its_standard_input() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("told");
-        let program =
-            crate::test_support::script(dir.path().join("hook"), &format!("cat > {}", file.display()));
+        let program = infill_testkit::script(dir.path().join("hook"), &format!("cat > {}", file.display()));
         let notice = Notice {
             schema: SCHEMA,
             event: Event::Leads,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Secret, UnixTime, UserId};
+use infill_model::{Secret, UnixTime, UserId};
 
 /// Under which name browsers' sessions are kept in the store.
 pub const SESSIONS_SETTING: &str = "web_sessions";

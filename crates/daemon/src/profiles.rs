@@ -2,9 +2,8 @@
 
 use super::context::Context;
 use super::health::Topic;
-use crate::clock::now;
-use crate::model::Profile;
-use crate::store::StoreError;
+use infill_model::{Profile, clock::now};
+use infill_store::StoreError;
 
 /// Most profiles of a user, or of a name, that are taken into memory: the last changed ones.
 const MOST_PROFILES_A_LOOKUP: u32 = 1000;

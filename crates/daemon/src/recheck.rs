@@ -10,7 +10,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::slurm::SlurmApi;
+use infill_slurm::SlurmApi;
 
 /// Most looks in a row after which nothing is taken.
 const MOST_PUT_OFF: u32 = 3;
@@ -114,8 +114,7 @@ impl Recheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slurm::SlurmError;
-    use crate::slurm::fake::FakeSlurm;
+    use infill_slurm::{SlurmError, fake::FakeSlurm};
 
     /// The `secs` at which looks were overtaken or not; whether what follows from each is put off. `None`:
     /// nothing is to follow from it.

@@ -9,21 +9,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
-use super::fleet::Fleet;
-use super::fleet::ORDERS_AT_ONCE;
 use super::health::{Problem, Topic};
 use super::metrics::RoundEnd;
 use super::notices::Happened;
 use super::state::State;
 use super::{books, executor, gauges, profiles};
-use crate::api::{Hidden, RoundView, SCHEMA};
-use crate::clock::now;
-use crate::config::Config;
-use crate::model::{JobPlan, NodeName, Plan, Snapshot, UnixTime};
-use crate::plan::Violation;
-use crate::round::{self, Question};
-use crate::slurm::SlurmError;
-use crate::store::RoundRecord;
+use infill_api::{Hidden, RoundView, SCHEMA};
+use infill_lifecycle::fleet::Fleet;
+use infill_lifecycle::fleet::ORDERS_AT_ONCE;
+use infill_model::{JobPlan, NodeName, Plan, Snapshot, UnixTime, clock::now, config::Config};
+use infill_planner::{
+    plan::Violation,
+    round::{self, Question},
+};
+use infill_slurm::SlurmError;
+use infill_store::RoundRecord;
 
 /// The planner's outer deadline in units of the solver's time limit: building and extracting take time too.
 const OUTER_DEADLINE: f64 = 2.0;

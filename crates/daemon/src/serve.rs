@@ -10,29 +10,26 @@ use anyhow::Context as _;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::api::RoundView;
-use crate::clock::now;
-use crate::config::{Config, HttpConfig};
-use crate::daemon::{
-    books::{NODE_TIMES_SETTING, USAGE_SETTING},
-    context::{CONTROL_SETTING, Context, Services},
-    doors::VOUCHED_AT_ONCE,
-    executor,
-    fleet::ORDERS_AT_ONCE,
-    forests,
-    lanes::Queues,
-    lead, notices,
-    passes::SESSIONS_SETTING,
-    privacy, rounds,
-    state::{Errands, State},
-    switches, ticks,
-};
-use crate::http::{self, Room};
-use crate::model::{Control, EndedJob, JobId, Lend, NodeName};
-use crate::round::{ENDED_TO_LEARN_FROM, GAPS_TO_LEARN_FROM};
-use crate::slurm::{PlacesSlurm, SlurmApi, identity, rest::RestSlurm};
-use crate::store::{self, LeadStanding, Store};
+use crate::books::{NODE_TIMES_SETTING, USAGE_SETTING};
+use crate::context::{CONTROL_SETTING, Context, Services};
+use crate::doors::VOUCHED_AT_ONCE;
+use crate::http::Room;
+use crate::lanes::Queues;
+use crate::passes::SESSIONS_SETTING;
+use crate::state::{Errands, State};
 use crate::timeline::{HOLDS_SECS, HOUR_SECS, Hour, hour_of};
+use crate::{executor, forests, http, lead, notices, privacy, rounds, switches, ticks};
+use infill_api::RoundView;
+use infill_lifecycle::fleet::ORDERS_AT_ONCE;
+use infill_model::{
+    Control, EndedJob, JobId, Lend, NodeName,
+    clock::now,
+    config::{Config, HttpConfig},
+};
+use infill_planner::round::{ENDED_TO_LEARN_FROM, GAPS_TO_LEARN_FROM};
+use infill_slurm::{PlacesSlurm, SlurmApi, identity, rest::RestSlurm};
+use infill_store as store;
+use infill_store::{LeadStanding, Store};
 
 /// Descriptors that are not for connections: the store, slurmrestd, programs and their pipes.
 const FILES_FOR_OURSELVES: u32 = 256;

@@ -9,12 +9,12 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-use crate::api::{Generations, NodeKind, NodeView, ReportView, RoundView, RoundsView, Status};
-use crate::model::{
+use crate::timeline::{Map, NodeUse, Rows};
+use infill_api::{Generations, NodeKind, NodeView, ReportView, RoundView, RoundsView, Status};
+use infill_model::{
     JobId, PrivateData, ProfileFilter, ProfileKey, Spent, SpentKey, SpentRow, UnixTime, UserId,
     of_the_last_job,
 };
-use crate::timeline::{Map, NodeUse, Rows};
 
 /// Numbers of jobs in a sentence. Wherever infill names a job in words, one of these stands before the
 /// number.

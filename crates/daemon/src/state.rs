@@ -11,22 +11,21 @@ use tracing::Level;
 
 use super::attention::Attention;
 use super::chronicle::Chronicle;
-use super::fleet::Word;
-use super::fleet::{Batch, Ended, Fleet, Gone, Lesson, Measured, Note, Output};
 use super::health::{Health, Problem, Topic};
 use super::ledger::Ledger;
 use super::lines::Permit;
 use super::lookups::Lookups;
-use crate::advisor::News;
-use crate::api::RoundView;
-use crate::config::Config;
-use crate::model::{
-    Control, EventKind, Gap, JobId, LiveChange, Mode, NodeName, Profile, ProfileFilter, ProfileKey, Report,
-    Snapshot, Stop, UnixTime, UserId, WindowEnd,
-};
-use crate::round::{Advice, Question, Scene, Terms};
-use crate::store::Measurement;
 use crate::timeline::{HOLDS_SECS, Hour, NodeUse, Planned};
+use infill_advisor::News;
+use infill_api::RoundView;
+use infill_lifecycle::fleet::Word;
+use infill_lifecycle::fleet::{Batch, Ended, Fleet, Gone, Lesson, Measured, Note, Output};
+use infill_model::{
+    Control, EventKind, Gap, JobId, LiveChange, Mode, NodeName, Profile, ProfileFilter, ProfileKey, Report,
+    Snapshot, Stop, UnixTime, UserId, WindowEnd, config::Config,
+};
+use infill_planner::round::{Advice, Question, Scene, Terms};
+use infill_store::Measurement;
 
 /// What has to be done outside after a change, in this order.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Context;
-use crate::slurm::SlurmError;
+use infill_slurm::SlurmError;
 
 /// How often Slurm is asked: what hangs where changes when an administrator says so.
 const LOOK: Duration = Duration::from_secs(300);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Context;
-use crate::clock::now;
+use infill_model::clock::now;
 
 /// Pause between two looks at the machines' deadlines.
 const TICK: Duration = Duration::from_secs(1);

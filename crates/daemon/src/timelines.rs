@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::model::{PackedHour, UnixTime, UsedSecs};
-use crate::store::{Store, StoreError};
-use crate::timeline::{self, HOUR_SECS, Hour, hour_of};
+use crate::timeline;
+use crate::timeline::{HOUR_SECS, Hour, hour_of};
+use infill_model::{PackedHour, UnixTime, UsedSecs};
+use infill_store::{Store, StoreError};
 
 /// Most hours that are kept unpacked: on a large machine some hundred kilobytes each.
 const MOST_KEPT: usize = 96;
@@ -170,8 +171,8 @@ pub async fn uses(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::NodeName;
     use crate::timeline::{NodeUse, Recorder, Seen};
+    use infill_model::NodeName;
 
     /// Hours of one node that is idle, from this moment on.
     fn hours(from: i64, count: i64) -> Vec<Hour> {
@@ -186,7 +187,7 @@ mod tests {
 
     #[tokio::test]
     async fn hours_come_from_the_store_once() {
-        let store = crate::store::open("sqlite::memory:", || ()).await.unwrap();
+        let store = infill_store::open("sqlite::memory:", || ()).await.unwrap();
         let all = hours(7200, 5);
         let packed: Vec<PackedHour> = all.iter().map(|hour| hour.pack().unwrap()).collect();
         for hour in &packed[..2] {
@@ -211,7 +212,7 @@ mod tests {
 
     #[tokio::test]
     async fn sums_are_those_of_the_store_and_of_what_it_may_not_have() {
-        let store = crate::store::open("sqlite::memory:", || ()).await.unwrap();
+        let store = infill_store::open("sqlite::memory:", || ()).await.unwrap();
         let all = hours(7200, 3);
         for hour in &all[..2] {
             store.put_hour(&hour.pack().unwrap(), &timeline::sums(hour)).await.unwrap();
@@ -226,7 +227,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_hour_that_goes_on_is_read_again_until_it_is_whole() {
-        let store = crate::store::open("sqlite::memory:", || ()).await.unwrap();
+        let store = infill_store::open("sqlite::memory:", || ()).await.unwrap();
         let (timelines, now) = (Timelines::default(), UnixTime(7200 + 3600 + 5));
         let whole = hours(7200, 1).remove(0);
         let stretch = || Stretch { recent: Vec::new(), from: UnixTime(7200), to: now, now, keep_days: 30 };

@@ -5,8 +5,8 @@ use tokio::sync::watch;
 use super::answers::Answers;
 use super::sight::Class;
 use super::timelines::Timelines;
-use crate::api::{FigureKind, FigureQuery, StatusQuery, TimelineQuery};
-use crate::model::{Control, UnixTime};
+use infill_api::{FigureKind, FigureQuery, StatusQuery, TimelineQuery};
+use infill_model::{Control, UnixTime};
 
 /// What a status must show at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

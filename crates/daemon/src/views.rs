@@ -1,18 +1,18 @@
 //! What the world looks like from outside: the documents of the HTTP API.
 
-use crate::api::{
+use infill_api::{
     EndView, Hidden, IdleShare, JobView, LengthsView, NodeFailure, NodeKind, NodeView, PlanView, SCHEMA,
     Status,
 };
-use crate::model::{Gap, Job, JobId, MalleableState, Node, NodeName, UnixTime, WindowCause, WindowEnd};
-use crate::slurm::identity::own_uid;
+use infill_model::{Gap, Job, JobId, MalleableState, Node, NodeName, UnixTime, WindowCause, WindowEnd};
+use infill_slurm::identity::own_uid;
 
 use super::state::State;
-use crate::advisor::{Offer, length::Tally};
-use crate::gaps::{Idle, Occupancy, Use};
-use crate::generation::{Machine, Phase};
-use crate::model::{JobFacts, Strike};
-use crate::round::Ahead;
+use infill_advisor::{Offer, length::Tally};
+use infill_gaps::{Idle, Occupancy, Use};
+use infill_lifecycle::{Machine, Phase};
+use infill_model::{JobFacts, Strike};
+use infill_planner::round::Ahead;
 
 /// Which nodes a status is to tell of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Occupancy, Use};
-use crate::model::{Job, JobId, MainDelay, NodeName, Snapshot, UnixTime};
+use infill_model::{Job, JobId, MainDelay, NodeName, Snapshot, UnixTime};
 
 /// For so long a node that ours were told to leave is remembered: by then another job has started there, or
 /// nobody wants it any more.
@@ -121,7 +121,7 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BaseState, JobState, Node, NodeState, NodeType};
+    use infill_model::{BaseState, JobState, Node, NodeState, NodeType};
 
     const NOW: UnixTime = UnixTime(1000);
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use rustc_hash::FxHashSet;
 
-use crate::model::{Gap, Gaps, NodeName, Refusal, WindowEnd};
+use infill_model::{Gap, Gaps, NodeName, Refusal, WindowEnd};
 
 /// Which nodes are left alone.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{JobId, NodeType};
+use infill_model::{JobId, NodeType};
 
 /// Seconds from a worker's exit until Slurm shows its node idle, at the least: COMPLETING, and an epilog that
 /// does nothing. Seen: 1–2 s.

@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::config::GapsConfig;
-use crate::model::{Gap, Gaps, JobId, NodeName, NodeState, Refusal, Snapshot, UnixTime, WindowEnd};
+use infill_model::config::GapsConfig;
+use infill_model::{Gap, Gaps, JobId, NodeName, NodeState, Refusal, Snapshot, UnixTime, WindowEnd};
 
 pub use bins::GapSample;
 pub use delays::Delays;

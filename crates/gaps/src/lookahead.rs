@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use crate::config::GapsConfig;
-use crate::model::{RescaleCosts, UnixTime};
+use infill_model::config::GapsConfig;
+use infill_model::{RescaleCosts, UnixTime};
 
 /// From so many pauses between arrivals the usual one is known.
 const PAUSES: usize = 8;

@@ -1,7 +1,7 @@
 //! Who is on a node: the main queue, ourselves, nobody.
 
 use super::places::Places;
-use crate::model::{Job, JobId, NodeName, NodeState, Snapshot};
+use infill_model::{Job, JobId, NodeName, NodeState, Snapshot};
 
 /// What a node is used for.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Survival, Tracker, hour_of};
-use crate::model::UnixTime;
+use infill_model::UnixTime;
 
 /// Answers of the survival model at one moment.
 pub(super) struct Outlook<'a> {

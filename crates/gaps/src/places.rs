@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{NodeName, Snapshot};
+use infill_model::{NodeName, Snapshot};
 
 /// The place of each node in [`Snapshot::nodes`]. Built once for each look at a snapshot.
 #[derive(Clone, Debug)]

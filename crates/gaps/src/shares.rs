@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{Occupancy, Use};
-use crate::model::{Node, NodeName, Resources, Unit};
+use infill_model::{Node, NodeName, Resources, Unit};
 
 /// What the jobs on a node have of it, by their own records.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -97,7 +97,7 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Allocation, BaseState, Gpus, Job, JobId, NodeState, NodeType, Snapshot};
+    use infill_model::{Allocation, BaseState, Gpus, Job, JobId, NodeState, NodeType, Snapshot};
 
     fn gpus(cpus: u32, memory_mib: u64, gpus: u32) -> Resources {
         Resources { cpus, memory_mib, gpus: Gpus::of([("a100".to_owned(), gpus)]) }

@@ -12,7 +12,7 @@ use super::bins::{
     hour_class, upper_edge,
 };
 use super::hazards::learned_hazards;
-use crate::model::UnixTime;
+use infill_model::UnixTime;
 
 /// Longest time that a quantile answers with, seconds: a week is "for ever" to a planner with a horizon of
 /// hours.

@@ -7,7 +7,7 @@
 use rustc_hash::FxHashSet;
 
 use super::{Occupancy, Use};
-use crate::model::{Job, NodeName, UnixTime};
+use infill_model::{Job, NodeName, UnixTime};
 
 /// Seconds after the end of what was preempted in which Slurm starts the job that it was preempted for. Seen:
 /// 1 s.

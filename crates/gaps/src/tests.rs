@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustc_hash::FxHashSet;
 
 use super::*;
-use crate::model::{BaseState, Job, JobState, KeepIdle, Node, NodeState, NodeType, Reservation, UserId};
+use infill_model::{BaseState, Job, JobState, KeepIdle, Node, NodeState, NodeType, Reservation, UserId};
 
 mod taking;
 
@@ -281,7 +281,7 @@ fn the_tracker_tells_which_gaps_ended() {
         let snapshot = snapshot(&nodes, jobs);
         let occupancy = Occupancy::of(&snapshot, "infill");
         let ended = tracker.observe(&occupancy, &Gaps::default(), NOW + secs);
-        let line = |e: &crate::model::EndedGap| {
+        let line = |e: &infill_model::EndedGap| {
             format!("{} {}s block {} {}", e.node, e.end.secs_since(e.start), e.block, e.taken)
         };
         ended.iter().map(line).collect::<Vec<_>>().join(", ")
@@ -344,8 +344,8 @@ fn the_default_has_the_shape_of_summits_gaps() {
 
 /// Start and end of the idle intervals of Summit's log, where it is at hand.
 fn summit() -> Option<Vec<(f64, f64)>> {
-    let path = crate::test_support::data("idle/summit-2021-02-week1.csv.xz")?;
-    let reading = crate::traces::read_idle(&path).unwrap();
+    let path = infill_testkit::data("idle/summit-2021-02-week1.csv.xz")?;
+    let reading = infill_traces::read_idle(&path).unwrap();
     Some(reading.value.intervals.iter().map(|i| (i.start as f64, i.end as f64)).collect())
 }
 

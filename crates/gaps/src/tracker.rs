@@ -7,20 +7,20 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{GapSample, Occupancy, Use, hour_of};
-use crate::model::{EndedGap, Gaps, Node, NodeName, NodeType, UnixTime, WindowEnd};
+use infill_model::{EndedGap, Gaps, Node, NodeName, NodeType, UnixTime, WindowEnd};
 
 /// Longest pause between two trusted snapshots, seconds, over which a gap counts as watched: in a longer one
 /// a short job may have come and gone.
 pub const LONGEST_PAUSE_SECS: f64 = 300.0;
 
-impl EndedGap {
-    /// What the survival model learns from it.
-    pub fn sample(&self) -> GapSample {
+/// What the survival model learns from a gap that has ended.
+impl From<&EndedGap> for GapSample {
+    fn from(gap: &EndedGap) -> Self {
         GapSample {
-            duration_secs: self.end.secs_since(self.start),
-            taken: self.taken,
-            block: self.block,
-            hour: hour_of(self.start),
+            duration_secs: gap.end.secs_since(gap.start),
+            taken: gap.taken,
+            block: gap.block,
+            hour: hour_of(gap.start),
         }
     }
 }

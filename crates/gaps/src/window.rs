@@ -2,7 +2,7 @@
 
 use super::Occupancy;
 use super::taking::Taking;
-use crate::model::{Job, Reservation, UnixTime, WindowCause, WindowEnd};
+use infill_model::{Job, Reservation, UnixTime, WindowCause, WindowEnd};
 
 /// Who wants a node.
 #[derive(Clone, Copy, Debug)]

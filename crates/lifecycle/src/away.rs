@@ -5,7 +5,7 @@
 //! is. What takes too long, and a job of which too little would be left, restarts as one that does not stay
 //! alive.
 
-use crate::model::{Job, NodeName, Placement, UnixTime};
+use infill_model::{Job, NodeName, Placement, UnixTime};
 
 use super::effect::{Effect, Outcome};
 use super::limit::start_limit_mins;

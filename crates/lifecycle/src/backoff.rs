@@ -1,6 +1,6 @@
 //! Misfortunes in a row, and until when they keep a job from trying again.
 
-use crate::model::UnixTime;
+use infill_model::UnixTime;
 
 use super::settings::{
     CALM_SECS, FAILED_BACKOFF_MAX_SECS, FAILED_BACKOFF_SECS, PREEMPTED_BACKOFF_MAX_SECS,

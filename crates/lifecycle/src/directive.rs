@@ -1,6 +1,6 @@
 //! What each worker shall do now, derived from the state.
 
-use crate::model::{Directive, Meeting, Member, NodeName, WingOrder};
+use infill_model::{Directive, Meeting, Member, NodeName, WingOrder};
 
 use super::machine::{Machine, Store};
 use super::phase::{Phase, StopReason};

@@ -1,7 +1,7 @@
 //! What a machine wants done, and what a step led to.
 
-use crate::model::words::words;
-use crate::model::{JobId, LiveChange, NodeName, Stop};
+use infill_model::words;
+use infill_model::{JobId, LiveChange, NodeName, Stop};
 
 /// Something to do at Slurm for this job.
 #[derive(Clone, Debug, PartialEq, Eq)]

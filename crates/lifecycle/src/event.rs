@@ -1,6 +1,6 @@
 //! What agents report.
 
-use crate::model::{AgentEvent, Blame, Exit, NodeName, Stop, StopEnd, UnixTime};
+use infill_model::{AgentEvent, Blame, Exit, NodeName, Stop, StopEnd, UnixTime};
 
 use super::effect::Outcome;
 use super::machine::Machine;

@@ -3,7 +3,7 @@
 //! To the planner its nodes are one that nobody else can have, its first; a plan without it means that node
 //! alone. Its workers on them count as one, of rank 0, and those of its wings come after them.
 
-use crate::model::{Job, NodeName, Placement, UnixTime};
+use infill_model::{Job, NodeName, Placement, UnixTime};
 
 use super::machine::{Machine, Target};
 

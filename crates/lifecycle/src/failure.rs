@@ -1,6 +1,6 @@
 //! Effects that could not be carried out.
 
-use crate::model::{NodeName, UnixTime};
+use infill_model::{NodeName, UnixTime};
 
 use super::effect::{Effect, Outcome};
 use super::machine::Machine;

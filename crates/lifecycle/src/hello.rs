@@ -1,6 +1,6 @@
 //! Agents that come, and signs that they live.
 
-use crate::model::{Exit, JobId, NodeName, RunSpec, UnixTime};
+use infill_model::{Exit, JobId, NodeName, RunSpec, UnixTime};
 
 use super::effect::Outcome;
 use super::machine::Machine;

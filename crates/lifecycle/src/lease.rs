@@ -1,6 +1,6 @@
 //! Keeps the time limits of running Slurm jobs in step with what the planner gives.
 
-use crate::model::{Job, NodeName, UnixTime};
+use infill_model::{Job, NodeName, UnixTime};
 
 use super::effect::{Effect, Outcome};
 use super::limit::{running_limit_mins, start_limit_mins};

@@ -25,6 +25,7 @@ mod effect;
 mod event;
 mod extension;
 mod failure;
+pub mod fleet;
 mod hello;
 mod lease;
 mod limit;

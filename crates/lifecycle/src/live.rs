@@ -1,6 +1,6 @@
 //! Commands that stay alive over changes: where they are, who comes, and who can be taken along.
 
-use crate::model::{AgentEvent, Exit, NodeName, UnixTime, Way};
+use infill_model::{AgentEvent, Exit, NodeName, UnixTime, Way};
 
 use super::effect::Outcome;
 use super::machine::Machine;

@@ -1,6 +1,6 @@
 //! Nodes that are lost to a job.
 
-use crate::model::{NodeName, UnixTime};
+use infill_model::{NodeName, UnixTime};
 
 use super::machine::Machine;
 use super::phase::{Next, Phase, StopReason};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Course, ExecPlan, JobId, JobPlan, NodeName, RunSpec, Sizes, UnixTime};
+use infill_model::{Course, ExecPlan, JobId, JobPlan, NodeName, RunSpec, Sizes, UnixTime};
 
 use super::backoff::Backoff;
 use super::effect::{Effect, EffectKind, Outcome};

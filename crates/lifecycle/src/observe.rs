@@ -1,6 +1,6 @@
 //! Takes in what Slurm shows of the lead.
 
-use crate::model::{Hold, Job, NodeName, UnixTime};
+use infill_model::{Hold, Job, NodeName, UnixTime};
 
 use super::effect::{Effect, Outcome};
 use super::machine::Machine;

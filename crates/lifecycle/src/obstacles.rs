@@ -4,7 +4,7 @@
 //! them. Those holds look like an owner's own (`JobHeldUser`): an administrator's never does. So an owner's
 //! hold is told only by its moment, after infill has released the job.
 
-use crate::model::{BaseState, Hold, Job, UnixTime};
+use infill_model::{BaseState, Hold, Job, UnixTime};
 
 use super::settings::BACK_SECS;
 use super::trials::Trials;

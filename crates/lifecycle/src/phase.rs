@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{MalleableState, NodeName, UnixTime};
+use infill_model::{MalleableState, NodeName, UnixTime};
 
 /// How the next generation comes about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! A change of members while the command stays alive: how it begins, what can come of it, and when a restart
 //! takes its place.
 
-use crate::model::{LiveChange, NodeName, UnixTime};
+use infill_model::{LiveChange, NodeName, UnixTime};
 
 use super::away::Left;
 use super::effect::Outcome;

@@ -1,6 +1,6 @@
 //! What Slurm shows of one malleable job.
 
-use crate::model::{Job, UnixTime};
+use infill_model::{Job, UnixTime};
 
 /// What Slurm shows of one malleable job in one trusted snapshot.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{NodeName, UnixTime};
+use infill_model::{NodeName, UnixTime};
 
 use super::effect::{Effect, Outcome};
 use super::limit::start_limit_mins;

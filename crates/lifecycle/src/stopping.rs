@@ -1,6 +1,6 @@
 //! The end of a generation: who has stopped, who is given up, and what follows.
 
-use crate::model::{Exit, NodeName, UnixTime};
+use infill_model::{Exit, NodeName, UnixTime};
 
 use super::effect::Outcome;
 use super::machine::Machine;

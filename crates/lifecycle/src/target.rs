@@ -1,6 +1,6 @@
 //! Takes in what the planner wants, and orders the wings that are missing.
 
-use crate::model::{Constraint, JobPlan, NodeName, Placement, UnixTime, WindowEnd, WingOrder};
+use infill_model::{Constraint, JobPlan, NodeName, Placement, UnixTime, WindowEnd, WingOrder};
 
 use super::effect::Outcome;
 use super::limit::start_limit_mins;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{JobId, NodeName, UnixTime};
+use infill_model::{JobId, NodeName, UnixTime};
 
 use super::effect::{Effect, Outcome};
 use super::machine::Machine;

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{NodeName, UnixTime};
+use infill_model::{NodeName, UnixTime};
 
 /// For how long a job is kept from a node the first time; twice as long each further time.
 const SHUN_SECS: f64 = 60.0;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Bar, ExecPlan, JobId, MalleableState, NodeName, Sizes, Standing, UnixTime};
+use infill_model::{Bar, ExecPlan, JobId, MalleableState, NodeName, Sizes, Standing, UnixTime};
 
 use super::machine::Machine;
 use super::phase::Phase;

@@ -1,6 +1,6 @@
 //! Takes in what Slurm shows of the wings.
 
-use crate::model::{Job, NodeName, UnixTime, WingOrder, order_in};
+use infill_model::{Job, NodeName, UnixTime, WingOrder, order_in};
 
 use super::effect::{Effect, Outcome};
 use super::machine::Machine;

@@ -1,6 +1,6 @@
 //! The parts of a malleable job: agents that are here, and wings that were ordered.
 
-use crate::model::{Exit, JobId, NodeName, UnixTime, WingOrder};
+use infill_model::{Exit, JobId, NodeName, UnixTime, WingOrder};
 
 use super::settings::Settings;
 

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::model::UnixTime;
+use crate::UnixTime;
 
 /// The present moment, in Slurm's whole seconds.
 pub fn now() -> UnixTime {

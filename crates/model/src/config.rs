@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, Prices, RescaleCosts};
+use crate::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, Prices, RescaleCosts};
 pub use http::HttpConfig;
 pub use notify::NotifyConfig;
 use rule::{Rule, first_broken};
@@ -27,7 +27,7 @@ pub use store::StoreConfig;
 pub use web::WebConfig;
 
 /// The commented default file.
-pub const DEFAULT_FILE: &str = include_str!("../config/infill.toml");
+pub const DEFAULT_FILE: &str = include_str!("../../../config/infill.toml");
 
 /// Where the file is looked for when neither flag nor `INFILL_CONFIG` says.
 pub const DEFAULT_PATH: &str = "/etc/infill/infill.toml";
@@ -121,7 +121,7 @@ pub struct GapsConfig {
     /// A node with no planned end is counted on until the chance that it is still free falls below this.
     pub confidence: f64,
     /// No such node is counted on for longer than this, seconds: what is decided for it will soon be decided
-    /// anew. See [`crate::gaps::Lookahead`] for when it is less, or more.
+    /// anew. See [`infill_gaps::Lookahead`] for when it is less, or more.
     pub lookahead_secs: f64,
     /// A node must have been a gap for this long before it is used, seconds: main jobs often follow at once.
     pub settle_secs: f64,

@@ -218,7 +218,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::test_support::effort;
+    use infill_testkit::effort;
 
     /// The nodes that meet each alternative, of nodes that are named by their features.
     fn met(text: &str) -> String {

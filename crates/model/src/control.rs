@@ -1,6 +1,6 @@
 //! What the daemon may do: the mode of the configuration, and an administrator's passing order.
 
-use super::words::words;
+use crate::words;
 
 words! {
     /// Operating mode of the daemon.

@@ -61,7 +61,7 @@ fn comes_first(other: &Job, job: &Job) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::UserId;
+    use crate::UserId;
 
     fn snapshot() -> Snapshot {
         let job = |id, state| Job::new(JobId(id), "main", state);

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::words::words;
 use super::{Exit, JobId};
+use crate::words;
 
 /// One event. Reporting an event again is harmless.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

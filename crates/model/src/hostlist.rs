@@ -174,7 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::test_support::effort;
+    use infill_testkit::effort;
 
     fn names(list: &str) -> String {
         match expand(list) {

@@ -5,8 +5,11 @@
 
 mod assured;
 pub mod bar;
+pub mod causes;
 mod change;
+pub mod clock;
 pub mod closed;
+pub mod config;
 pub mod constraint;
 pub mod control;
 mod course;

@@ -6,7 +6,7 @@ use super::ids::JobId;
 use super::refusal::Refusal;
 use super::sentence::sentence;
 use super::time::UnixTime;
-use super::words::words;
+use crate::words;
 
 /// Why a node got the job it got, or none. A round makes one for each node of the partition, so it holds no
 /// sentence. In JSON it is the sentence, and is read back as [`NodeReason::Said`].

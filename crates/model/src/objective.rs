@@ -1,6 +1,6 @@
 //! What the planner strives for.
 
-use super::words::words;
+use crate::words;
 
 words! {
     /// What the planner strives for.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::words::words;
 use super::{ExecPlan, JobId, NodeName, UnixTime};
+use crate::words;
 
 /// How the solve ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

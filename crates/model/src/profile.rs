@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::words::words;
 use super::{NodeType, Stop, UnixTime};
+use crate::words;
 
 /// The name of an execution plan (how the job parallelises); `default` unless the job declares several.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

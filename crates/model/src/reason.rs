@@ -6,7 +6,7 @@ use super::bar::Bar;
 use super::ids::NodeName;
 use super::sentence::sentence;
 use super::time::UnixTime;
-use super::words::words;
+use crate::words;
 
 /// Most nodes that a sentence names; of more only the first, and how many there are.
 const MOST_NAMED: usize = 4;

@@ -222,7 +222,7 @@ mod tests {
     use super::super::{BaseState, MAX_NODES_A_JOB};
     use super::*;
 
-    const PLUGIN: &str = include_str!("../../slurm/job_submit.lua");
+    const PLUGIN: &str = include_str!("../../../slurm/job_submit.lua");
 
     fn job(name: &str, admin_comment: &str, comment: &str) -> Job {
         let (name, admin_comment, comment) = (name.to_owned(), admin_comment.to_owned(), comment.to_owned());

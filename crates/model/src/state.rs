@@ -1,6 +1,6 @@
 //! Where a malleable job is in its life, in a word.
 
-use super::words::words;
+use crate::words;
 
 words! {
     /// Where a malleable job is in its life, in a word.

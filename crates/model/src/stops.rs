@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::JobId;
-use super::words::words;
+use crate::words;
 
 words! {
     /// How a command has ended that was asked to save and exit; the worse, the later.

@@ -11,6 +11,7 @@ pub struct UnknownWord {
 }
 
 /// Declares an enum and the word of each value, once for all forms.
+#[macro_export]
 macro_rules! words {
     (
         $(#[$attribute:meta])*
@@ -53,21 +54,20 @@ macro_rules! words {
         }
 
         impl std::str::FromStr for $name {
-            type Err = $crate::model::words::UnknownWord;
+            type Err = $crate::words::UnknownWord;
 
             fn from_str(word: &str) -> Result<Self, Self::Err> {
                 let unknown =
-                    || $crate::model::words::UnknownWord { word: word.to_owned(), expected: Self::WORDS };
+                    || $crate::words::UnknownWord { word: word.to_owned(), expected: Self::WORDS };
                 Self::ALL.iter().copied().find(|value| value.word() == word).ok_or_else(unknown)
             }
         }
     };
 }
-pub(crate) use words;
 
 #[cfg(test)]
 mod tests {
-    use crate::model::{BatchMode, Blame, Control, EventKind, MalleableState, Mode};
+    use crate::{BatchMode, Blame, Control, EventKind, MalleableState, Mode};
 
     /// Every value is the same word everywhere, and nothing else is read.
     macro_rules! check {

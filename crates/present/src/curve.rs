@@ -183,7 +183,7 @@ fn code(colour: Color) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples::picture;
+    use infill_testkit::samples::picture;
 
     #[test]
     fn in_characters() {

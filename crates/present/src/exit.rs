@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use crate::config::ConfigError;
-use crate::slurm::SlurmError;
+use infill_model::config::ConfigError;
 
 /// How the program ends. `infill run` and `infill worker` end with the command's own code instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +42,7 @@ Exit codes:
 Environment:
   INFILL_CONFIG      configuration file, as --config
   INFILL_URL         the daemon's URL, as --url
-  INFILL_LOG         what is logged to stderr, such as `debug` or `infill::plan=trace`
+  INFILL_LOG         what is logged to stderr, such as `debug` or `infill_planner=trace`
   INFILL_LOG_FORMAT  `text` or `json`
   NO_COLOR           no colours, whatever its value";
 
@@ -79,16 +78,8 @@ impl fmt::Display for Failure {
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        let exit = error.chain().find_map(|cause| {
-            if cause.is::<ConfigError>() {
-                return Some(Exit::Config);
-            }
-            match cause.downcast_ref() {
-                Some(SlurmError::Denied { .. }) => Some(Exit::Denied),
-                _ => None,
-            }
-        });
-        Failure { exit: exit.unwrap_or(Exit::Failed), error }
+        let is_config = error.chain().any(|cause| cause.is::<ConfigError>());
+        Failure { exit: if is_config { Exit::Config } else { Exit::Failed }, error }
     }
 }
 
@@ -133,15 +124,9 @@ mod tests {
 
     #[test]
     fn a_wrong_configuration_keeps_its_code_through_a_context() {
-        let wrong = crate::config::Config::parse("x = 1", std::path::Path::new("a.toml")).unwrap_err();
+        let wrong = infill_model::config::Config::parse("x = 1", std::path::Path::new("a.toml")).unwrap_err();
         let failure = Failure::from(anyhow::Error::new(wrong).context("starting"));
         assert_eq!(failure.exit, Exit::Config);
-    }
-
-    #[test]
-    fn what_slurm_denies_is_denied() {
-        let denied = SlurmError::Denied { doing: "reading nodes".to_owned(), what: "no".to_owned() };
-        assert_eq!(Failure::from(anyhow::Error::new(denied).context("planning")).exit, Exit::Denied);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use clap::{ArgAction, Args};
 use super::exit::{Exit, Failure};
 use super::output;
 use super::table::{Column, Format, Layout};
-use crate::model::{JobId, NodeName};
+use infill_model::{JobId, NodeName};
 
 /// How a table is printed.
 #[derive(Clone, Debug, Default, Args)]

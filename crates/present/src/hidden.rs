@@ -1,7 +1,7 @@
 //! What a reader is not shown, in words.
 
 use super::output;
-use crate::api::Hidden;
+use infill_api::Hidden;
 
 /// What is not shown, in a line.
 pub fn hidden(hidden: &Hidden) -> Option<String> {

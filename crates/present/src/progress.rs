@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::show::Days;
-use crate::model::duration;
+use super::days::Days;
+use infill_model::duration;
 
 /// How often the lines are drawn anew at most, a second: a simulation has millions of events.
 const REDRAWS_HZ: u8 = 4;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::{SlurmApi, SlurmError};
-use crate::model::{BaseState, Job, JobId, NodeName, Snapshot};
+use infill_model::{BaseState, Job, JobId, NodeName, Snapshot};
 
 /// Longest wait for something to happen. A requeued job starts within seconds when all is well.
 const PATIENCE: Duration = Duration::from_secs(90);

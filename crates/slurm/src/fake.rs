@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
-use crate::model::{
+use infill_model::{
     BaseState, Job, JobId, JobState, Node, NodeName, NodeType, Snapshot, Topology, UnixTime, UserId,
 };
 
@@ -305,7 +305,8 @@ impl SlurmApi for FakeSlurm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slurm::conformance::{self, Stage};
+    use crate::conformance;
+    use crate::conformance::Stage;
 
     #[tokio::test]
     async fn the_fake_behaves_as_slurm_does() {

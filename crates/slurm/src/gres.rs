@@ -1,6 +1,6 @@
 //! Generic resources in Slurm's notation, and the node type that follows from them.
 
-use crate::model::{Gpus, NodeType};
+use infill_model::{Gpus, NodeType};
 
 /// The generic resource that GPUs are.
 const GPU: &str = "gpu";

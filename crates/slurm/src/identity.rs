@@ -14,8 +14,7 @@ pub use super::disbelief::IdentityError;
 use super::munge::{self, MungeError};
 use super::rest::{Claims, RestSlurm};
 use super::tokens::Tokens;
-use crate::config::SlurmConfig;
-use crate::model::{Credential, Secret, UserId};
+use infill_model::{Credential, Secret, UserId, config::SlurmConfig};
 
 /// Asking the name service for one user; slow directories take a second or two.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(5);

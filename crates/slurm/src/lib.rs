@@ -1,6 +1,6 @@
 //! The edge to Slurm: slurmrestd over a Unix socket or HTTP(S), `scontrol` for what old versions lack, MUNGE.
 //!
-//! Wire structures stay private to this module; everybody else sees [`crate::model`].
+//! Wire structures stay private to this module; everybody else sees [`infill_model`].
 
 mod command;
 #[doc(hidden)]
@@ -23,7 +23,12 @@ pub use rest::RestSlurm;
 
 use async_trait::async_trait;
 
-use crate::model::{Job, JobId, NodeName, Snapshot, Topology};
+use infill_model::{Job, JobId, NodeName, Snapshot, Topology};
+
+/// TLS needs a process-wide provider. Installing it twice is refused, and harmless.
+pub fn install_crypto() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
 
 /// What went wrong at Slurm, and whether trying again can help.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::command::{CommandError, Output, Program};
-use crate::model::Secret;
+use infill_model::Secret;
 
 /// munged answers in milliseconds or is ailing.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -190,7 +190,7 @@ mod tests {
     #[tokio::test]
     async fn credentials_pass_on_stdin() {
         let dir = tempfile::tempdir().unwrap();
-        let script = |name: &str, text: &str| crate::test_support::script(dir.path().join(name), text);
+        let script = |name: &str, text: &str| infill_testkit::script(dir.path().join(name), text);
         let munge = script("munge", "[ $# = 0 ] && printf 'MUNGE:%s:\\n' \"$(cat)\"");
         let credential = encode_with(&munge, "aGk").await.unwrap();
         assert_eq!(credential.0, "MUNGE:aGk:");

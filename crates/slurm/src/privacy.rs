@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::SlurmError;
 use super::command::Program;
-use crate::model::PrivateData;
+use infill_model::PrivateData;
 
 /// Longest wait for each of the programs: slurmdbd may be slow.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -69,7 +69,7 @@ async fn output_of(path: &Path, args: &[&str]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::script;
+    use infill_testkit::script;
 
     #[tokio::test]
     async fn settings_and_operators_are_read() {

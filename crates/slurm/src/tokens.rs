@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use super::command::Program;
 use super::disbelief::IdentityError;
-use crate::config::SlurmConfig;
+use infill_model::config::SlurmConfig;
 
 /// slurmctld answers in milliseconds.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -79,7 +79,7 @@ mod tests {
     const GOOD: &str = "e30.e30.c2ln";
 
     fn tokens(dir: &std::path::Path, body: &str) -> Tokens {
-        let scontrol = crate::test_support::script(dir.join("scontrol"), body);
+        let scontrol = infill_testkit::script(dir.join("scontrol"), body);
         Tokens::new(&SlurmConfig { scontrol, ..SlurmConfig::default() })
     }
 

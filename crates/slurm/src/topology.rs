@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::SlurmError;
 use super::command::Program;
-use crate::model::{SwitchRecord, Topology, hostlist};
+use infill_model::{SwitchRecord, Topology, hostlist};
 
 /// Longest wait for scontrol.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -92,8 +92,8 @@ fn record(line: &str, number: usize) -> Result<Option<SwitchRecord>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::NodeName;
-    use crate::test_support::script;
+    use infill_model::NodeName;
+    use infill_testkit::script;
 
     /// What is made of what scontrol prints, and of what it complains of.
     async fn told(out: &str, err: &str) -> Result<Topology, SlurmError> {

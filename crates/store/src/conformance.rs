@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::port::{KeptSince, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError};
-use crate::model::{
-    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, JobId, MainDelay, MeasuredCosts, NodeName, NodeType,
-    PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report, RoundSummary, SizePoint, SolveStatus,
-    Spent, SpentKey, SpentRow, Stop, StopEnd, UnixTime, UsedSecs, UserId, WindowCause, WindowEnd,
+use infill_model::{
+    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, GenerationRecord, JobId, LeadRecord, MainDelay,
+    MeasuredCosts, NodeName, NodeType, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report,
+    RoundSummary, SizePoint, SolveStatus, Spent, SpentKey, SpentRow, Stop, StopEnd, UnixTime, UsedSecs,
+    UserId, WindowCause, WindowEnd,
 };
-use crate::model::{GenerationRecord, LeadRecord};
 
 /// Runs the suite on an empty store.
 ///
@@ -355,7 +355,7 @@ fn profile(key: ProfileKey, rate: f64, at: i64) -> Profile {
         secs: 60.5,
         step_samples,
         hosts: None,
-        spread: crate::model::Spread::Near,
+        spread: infill_model::Spread::Near,
         at: UnixTime(at - 1),
     };
     Profile {

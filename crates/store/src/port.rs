@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{
+use infill_model::{
     EndedGap, EndedJob, GenerationRecord, JobId, LeadRecord, MainDelay, PackedHour, Plan, Profile,
     ProfileFilter, ProfileKey, Report, RoundSummary, Spent, SpentRow, UnixTime, UsedSecs,
 };

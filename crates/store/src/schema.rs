@@ -12,7 +12,7 @@ pub(super) type Version = (&'static str, &'static str);
 /// compiled a second time.)
 macro_rules! version {
     ($name:literal) => {
-        ($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/", $name)))
+        ($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/", $name)))
     };
 }
 
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn every_file_is_listed_under_its_number() {
         for (folder, versions) in [("sqlite", &SQLITE[..]), ("postgres", &POSTGRES[..])] {
-            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(folder);
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations").join(folder);
             let entries = path.read_dir().unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
             let mut files: Vec<String> = entries.map(|file| format!("{folder}/{file}")).collect();
             files.sort();

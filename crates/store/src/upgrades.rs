@@ -2,12 +2,12 @@
 
 use super::port::{Measurement, RoundRecord, Store};
 use super::schema::{POSTGRES, SQLITE, Version};
-use crate::model::{
-    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, JobId, JobVerdict, MainDelay, MeasuredCosts,
-    NodeName, NodeType, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report, SizePoint, SolveStatus,
-    Spent, SpentKey, SpentRow, Spread, Stop, StopEnd, UnixTime, UsedSecs, UserId, WindowCause, WindowEnd,
+use infill_model::{
+    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, GenerationRecord, JobId, JobVerdict, LeadRecord,
+    MainDelay, MeasuredCosts, NodeName, NodeType, PackedHour, Plan, Profile, ProfileFilter, ProfileKey,
+    Report, SizePoint, SolveStatus, Spent, SpentKey, SpentRow, Spread, Stop, StopEnd, UnixTime, UsedSecs,
+    UserId, WindowCause, WindowEnd,
 };
-use crate::model::{GenerationRecord, LeadRecord};
 
 /// The first version of the schema that can hold a row, and the statement that its daemon wrote. `BYTES`
 /// stands for two bytes: each database has its own way to write them.

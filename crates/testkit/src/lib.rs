@@ -2,14 +2,16 @@
 
 pub mod clock;
 pub mod effort;
+pub mod samples;
 pub mod skips;
+#[cfg(test)]
 mod tests;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::model::{EndedJob, JobId, UnixTime};
+use infill_model::{EndedJob, JobId, UnixTime};
 
 /// Names the folder of the logs and tables that are not part of this repository.
 const DATA: &str = "INFILL_DATA";
@@ -23,7 +25,7 @@ pub fn data(name: &str) -> Option<PathBuf> {
 
 /// The same for a test that needs several files.
 pub fn data_files<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data");
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
     let dir = std::env::var_os(DATA).map_or_else(|| PathBuf::from(beside), PathBuf::from);
     let paths = names.map(|name| dir.join(name));
     let missing: Vec<String> =

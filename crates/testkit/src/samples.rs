@@ -2,27 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use chrono::FixedOffset;
-
-use super::output::When;
-use crate::api::{
+use infill_api::{
     CurveRow, EndView, Hidden, HistoryRow, HistoryView, JobView, NodeKind, NodeView, ProfileView,
     ProfilesView, RoundView, RoundsView, SCHEMA, Status,
 };
-use crate::charts::Picture;
-use crate::model::{
-    BatchMode, ChangeCost, Control, CurvePoint, EndedJob, ExecPlan, JobId, JobPlan, JobVerdict,
-    MalleableState, MeasuredCosts, Mode, NodeName, NodeType, NodeVerdict, Placement, Plan, Profile,
-    ProfileKey, Report, RoundSummary, SizePoint, SolveStatus, UnixTime,
+use infill_model::{
+    BatchMode, ChangeCost, Control, EndedJob, ExecPlan, JobId, JobPlan, JobVerdict, MalleableState,
+    MeasuredCosts, Mode, NodeName, NodeType, NodeVerdict, Placement, Plan, Profile, ProfileKey, Report,
+    RoundSummary, SizePoint, SolveStatus, UnixTime,
 };
 
 /// The moment of the samples: 2026-11-20 22:10:17 UTC.
 pub const NOW: UnixTime = UnixTime(1_795_212_617);
-
-/// That moment, in UTC.
-pub fn when() -> When {
-    When { now: NOW, zone: FixedOffset::east_opt(0).unwrap() }
-}
 
 /// A node of this kind.
 pub fn node(name: &str, kind: NodeKind) -> NodeView {
@@ -245,7 +236,7 @@ pub fn profile(user: &str, name: &str, node_type: &str) -> Profile {
         secs: 60.0 * f64::from(nodes),
         step_samples: Some(256.0 * f64::from(nodes)),
         hosts: None,
-        spread: crate::model::Spread::Near,
+        spread: infill_model::Spread::Near,
         at: NOW + -600,
     };
     let grown =
@@ -287,19 +278,6 @@ pub fn profiles() -> ProfilesView {
         model: String::new(),
     };
     ProfilesView { schema: SCHEMA, profiles: vec![measured, unknown] }
-}
-
-/// A curve that was measured at three sizes.
-pub fn picture() -> Picture {
-    let row =
-        |nodes: u32, rate: f64, width: f64| CurveRow { nodes, rate, low: rate - width, high: rate + width };
-    Picture {
-        title: "bert <large> & more".to_owned(),
-        measured: vec![row(1, 410.0, 4.0), row(2, 780.0, 20.0), row(4, 1390.0, 150.0)],
-        curve: profiles().profiles[0].curve.clone(),
-        truth: vec![CurvePoint { nodes: 8, rate: 2300.0 }],
-        now: None,
-    }
 }
 
 /// A job that has ended a while ago.

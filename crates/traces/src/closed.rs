@@ -8,7 +8,7 @@ use super::field::{count, positive, secs, wrong};
 use super::open::Source;
 use super::plans;
 use super::table::{Dialect, Row, Table};
-use crate::model::{ClosedJob, ExecPlan, MAX_NODES_A_JOB, NodeType, Reading, SpeedRow};
+use infill_model::{ClosedJob, ExecPlan, MAX_NODES_A_JOB, NodeType, Reading, SpeedRow};
 
 /// Most rows of a table of speeds.
 const MAX_ROWS: usize = 20_000;

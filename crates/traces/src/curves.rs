@@ -8,7 +8,7 @@ use super::field::{count, positive, wrong};
 use super::open::Source;
 use super::table::{Dialect, Row, Table};
 use super::tally::Tally;
-use crate::model::{Curve, CurvePoint, MAX_NODES_A_JOB, NamedCurve, Reading};
+use infill_model::{Curve, CurvePoint, MAX_NODES_A_JOB, NamedCurve, Reading};
 
 /// Names of the column with the throughput, the first that is there counts.
 const RATE_COLUMNS: [&str; 4] = ["throughput", "images_per_s", "samples_per_s", "rate"];

@@ -10,8 +10,10 @@ use super::field::{count, wrong};
 use super::open::Source;
 use super::sacct::{TEXTS, gpus, limit, time};
 use super::table::{Dialect, Row, Table};
-use crate::model::trace::MAX_NODES_A_MACHINE;
-use crate::model::{EndedJob, EndedLog, JobId, MAX_NAME_CHARS, Reading, UnixTime, lead_in, without_numbers};
+use infill_model::{
+    EndedJob, EndedLog, JobId, MAX_NAME_CHARS, Reading, UnixTime, lead_in, trace::MAX_NODES_A_MACHINE,
+    without_numbers,
+};
 
 /// What `sacct --format` is to print. What users write (name, folder, command) has a time behind it each, so
 /// that there is one way only to read a line with bars in them.

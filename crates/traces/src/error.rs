@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::model::Malformed;
-use crate::model::profile::CurveError;
+use infill_model::Malformed;
+use infill_model::profile::CurveError;
 
 /// Malformed lines that a message shows.
 const SHOWN: usize = 3;

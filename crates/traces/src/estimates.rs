@@ -8,7 +8,7 @@ use super::error::TraceError;
 use super::field::{count, positive, wrong};
 use super::open::Source;
 use super::table::{Dialect, Row, Table};
-use crate::model::{EstimateRow, MAX_NODES_A_JOB, NodeType, Parallelism};
+use infill_model::{EstimateRow, MAX_NODES_A_JOB, NodeType, Parallelism};
 
 /// Most rows of a table.
 const MAX_ROWS: usize = 20_000;

@@ -6,7 +6,7 @@ use super::error::TraceError;
 use super::field::{positive, secs, wrong};
 use super::open::Source;
 use super::table::{Dialect, Row, Table};
-use crate::model::{OwnWord, Past, Reading, Submission};
+use infill_model::{OwnWord, Past, Reading, Submission};
 
 /// Most jobs of a log.
 const MAX_JOBS: usize = 1_000_000;

@@ -7,7 +7,7 @@ use super::field::{secs, wrong};
 use super::names::Names;
 use super::open::Source;
 use super::table::{Dialect, Table};
-use crate::model::{IdleInterval, IdleLog, NodeName, Reading};
+use infill_model::{IdleInterval, IdleLog, NodeName, Reading};
 
 /// Reads when nodes were idle: CSV with a header; columns `start_s`, `end_s` (s, perhaps with decimals) and
 /// `node` (a number or a name) in any order, others ignored.

@@ -1,6 +1,6 @@
 //! What the readers of job logs share.
 
-use crate::model::{JobId, LoggedJob};
+use infill_model::{JobId, LoggedJob};
 
 /// Numbers jobs in the order in which they are given, then sorts them by start and number.
 pub(super) fn number_and_sort(mut jobs: Vec<LoggedJob>) -> Vec<LoggedJob> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::model::NodeName;
+use infill_model::NodeName;
 
 /// Names by number, in the order in which they were met.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use super::error::TraceError;
 use super::field::{count, positive, shortened, wrong};
 use super::open::Source;
 use super::table::{Dialect, Row, Table};
-use crate::model::{ExecPlan, MAX_NODES_A_JOB, ModelFacts, Parallelism, PlanRun};
+use infill_model::{ExecPlan, MAX_NODES_A_JOB, ModelFacts, Parallelism, PlanRun};
 
 /// Most rows of a model: weighing what each would teach of all others takes time by the square of their
 /// number.

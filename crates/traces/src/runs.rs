@@ -8,8 +8,7 @@ use super::field::{count, wrong};
 use super::open::Source;
 use super::sacct::{TEXTS, cpus, gpus, time};
 use super::table::{Dialect, Row, Table};
-use crate::model::trace::MAX_NODES_A_MACHINE;
-use crate::model::{JobId, Reading, Run, UnixTime};
+use infill_model::{JobId, Reading, Run, UnixTime, trace::MAX_NODES_A_MACHINE};
 
 /// What `sacct --format` is to print.
 pub const RUNS_FORMAT: &str =

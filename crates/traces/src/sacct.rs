@@ -11,8 +11,9 @@ use super::jobs::number_and_sort;
 use super::names::Names;
 use super::open::Source;
 use super::table::{Dialect, Row, Table};
-use crate::model::trace::MAX_NODES_A_MACHINE;
-use crate::model::{JobId, JobLog, LoggedJob, NodeName, Reading, duration, hostlist};
+use infill_model::{
+    JobId, JobLog, LoggedJob, NodeName, Reading, duration, hostlist, trace::MAX_NODES_A_MACHINE,
+};
 
 /// Most nodes of all jobs together. Keeps memory bounded: a short text may name many nodes.
 const MAX_PLACES: usize = 50_000_000;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::TraceError;
-use crate::model::{Malformed, Reading};
+use infill_model::{Malformed, Reading};
 
 /// Most lines of a file, blank ones not counted: the largest public job logs have a few million jobs. Keeps
 /// memory bounded.

@@ -6,7 +6,7 @@ use super::error::TraceError;
 use super::field::{count, wrong};
 use super::open::Source;
 use super::table::{Dialect, Row, Table};
-use crate::model::{CurvePoint, MAX_NODES_A_JOB};
+use infill_model::{CurvePoint, MAX_NODES_A_JOB};
 
 /// Most measured sizes: weighing what a size would teach takes time by the cube of their number.
 pub const MAX_SIZES: usize = 256;

@@ -7,7 +7,7 @@ use super::error::TraceError;
 use super::field::{count, positive, secs, wrong};
 use super::open::Source;
 use super::table::{Dialect, Row, Table};
-use crate::model::{MAX_NODES_A_JOB, Reading, WorkloadJob};
+use infill_model::{MAX_NODES_A_JOB, Reading, WorkloadJob};
 
 /// Weight of a job where the file gives none.
 const USUAL_WEIGHT: f64 = 1.0;

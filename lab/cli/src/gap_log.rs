@@ -5,18 +5,20 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::api::SCHEMA;
-use crate::cli::bars::{self, CYAN, Colour, YELLOW};
-use crate::cli::exit::{CommandResult, Exit, Failure};
-use crate::cli::filter;
-use crate::cli::output::{self, DEFAULT_WIDTH};
-use crate::cli::simulate::args::LogArgs;
-use crate::cli::simulate::{Days, Unit, setup};
-use crate::cli::table::Column;
-use crate::gaps::{Blocks, GapStatistics, Quantiles, Shorter};
-use crate::model::duration;
-use crate::sim;
-use crate::words::percent;
+use crate::simulate::{Unit, args::LogArgs, setup};
+use infill_api::SCHEMA;
+use infill_gaps::{Blocks, GapStatistics, Quantiles, Shorter};
+use infill_model::duration;
+use infill_present::days::Days;
+use infill_present::{
+    bars::{self, CYAN, Colour, YELLOW},
+    exit::{CommandResult, Exit, Failure},
+    filter,
+    output::{self, DEFAULT_WIDTH},
+    table::Column,
+    words::percent,
+};
+use infill_sim as sim;
 
 /// Columns of a bar of the histogram at most.
 const LONGEST_BAR: usize = 40;
@@ -185,8 +187,8 @@ fn summary((log, unit): (&str, Unit), found: &GapStatistics) -> String {
 /// Two bars for each bin: how many gaps, how much of the idle time.
 fn histogram(found: &GapStatistics, width: usize, colours: bool) -> String {
     let cells = (width.saturating_sub(BESIDE_BARS) / 2).clamp(8, LONGEST_BAR);
-    let gaps = |bin: &crate::gaps::LengthBin| bin.gaps as f64 / (found.gaps as f64).max(1.0);
-    let time = |bin: &crate::gaps::LengthBin| bin.node_secs / found.idle_node_secs.max(1.0);
+    let gaps = |bin: &infill_gaps::LengthBin| bin.gaps as f64 / (found.gaps as f64).max(1.0);
+    let time = |bin: &infill_gaps::LengthBin| bin.node_secs / found.idle_node_secs.max(1.0);
     // Both kinds of bars have one scale: they are compared.
     let longest = found.histogram.iter().flat_map(|b| [gaps(b), time(b)]).fold(f64::MIN_POSITIVE, f64::max);
     let drawn = |share: f64, colour: Colour| {
@@ -208,7 +210,7 @@ fn histogram(found: &GapStatistics, width: usize, colours: bool) -> String {
 }
 
 /// `2:00 - 4:00`, `16:00:00 or more`.
-fn bin_name(bin: &crate::gaps::LengthBin) -> String {
+fn bin_name(bin: &infill_gaps::LengthBin) -> String {
     let from = duration::show(bin.from_secs);
     match bin.to_secs {
         Some(to) => format!("{from} - {}", duration::show(to)),
@@ -219,7 +221,7 @@ fn bin_name(bin: &crate::gaps::LengthBin) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gaps::IdleTime;
+    use infill_gaps::IdleTime;
 
     fn found() -> GapStatistics {
         let gap = |start: i64, end: i64| IdleTime { start, end };

@@ -7,13 +7,15 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use crate::advisor::length::{Score, Walk, score, walk};
-use crate::api::SCHEMA;
-use crate::cli::exit::{CommandResult, Exit};
-use crate::cli::output;
-use crate::cli::simulate::progress::{Measure, Progress};
-use crate::cli::simulate::setup::told;
-use crate::traces;
+use infill_advisor::length::{Score, Walk, score, walk};
+use infill_api::SCHEMA;
+use infill_present::input::told;
+use infill_present::{
+    exit::{CommandResult, Exit},
+    output,
+    progress::{Measure, Progress},
+};
+use infill_traces as traces;
 
 /// Flags of `infill history check`.
 #[derive(Clone, Debug, Args)]

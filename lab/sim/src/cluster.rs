@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::queue::{Moment, NodeIx};
-use crate::model::{JobId, NodeName};
+use infill_model::{JobId, NodeName};
 
 /// What a node is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

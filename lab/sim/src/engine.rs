@@ -9,8 +9,8 @@ use super::policy::{Policy, Target, View};
 use super::queue::{Foresight, MainQueue, Moment, NodeIx};
 use super::score::{Balance, JobScore, Series, Timeline};
 use super::supply::Supply;
-use crate::gaps::CLEANUP_SECS;
-use crate::model::{JobId, RescaleCosts};
+use infill_gaps::CLEANUP_SECS;
+use infill_model::{JobId, RescaleCosts};
 
 /// Seconds by which a window must have been known beyond what leaving takes: a round has to come, and to be
 /// carried out.

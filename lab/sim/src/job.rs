@@ -7,7 +7,7 @@ use super::newcomers::Newcomers;
 use super::queue::NodeIx;
 pub use super::score::Cause;
 use super::score::Loss;
-use crate::model::{Change, Curve, JobId, Pause, RescaleCosts, UnixTime};
+use infill_model::{Change, Curve, JobId, Pause, RescaleCosts, UnixTime};
 
 /// How the seconds of a change are charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::queue::NodeIx;
-use crate::generation::JOIN_SECS;
+use infill_lifecycle::JOIN_SECS;
 
 /// The newcomers of one job.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,7 @@
 //! The gaps of a recorded main queue, as they are without any malleable job.
 
 use super::queue::{MainQueue, NodeIx};
-use crate::gaps::{GapStatistics, IdleTime};
+use infill_gaps::{GapStatistics, IdleTime};
 
 /// The statistics of the gaps that a main queue leaves, over the whole log or its first `most_secs` seconds.
 /// The queue itself is not moved on.
@@ -40,13 +40,15 @@ fn place(since: &mut [Option<i64>], node: NodeIx) -> Option<&mut Option<i64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::trace::{IdleInterval, IdleLog, JobLog, LoggedJob, NamedCurve};
-    use crate::model::{Curve, CurvePoint, JobId, NodeName, RescaleCosts};
-    use crate::sim::job::{Accounting, Checkpoints};
-    use crate::sim::policy::EqualShare;
-    use crate::sim::queue::{IdleQueue, LogQueue, by_gpu};
-    use crate::sim::supply::{Supply, Worth};
-    use crate::sim::{Setup, run};
+    use crate::job::{Accounting, Checkpoints};
+    use crate::policy::EqualShare;
+    use crate::queue::{IdleQueue, LogQueue, by_gpu};
+    use crate::supply::{Supply, Worth};
+    use crate::{Setup, run};
+    use infill_model::{
+        Curve, CurvePoint, JobId, NodeName, RescaleCosts,
+        trace::{IdleInterval, IdleLog, JobLog, LoggedJob, NamedCurve},
+    };
 
     fn idle(start: i64, end: i64, node: &str) -> IdleInterval {
         IdleInterval { start, end, node: NodeName::from(node) }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::queue::NodeIx;
-use crate::model::JobId;
+use infill_model::JobId;
 
 /// Points of a series at most; more are averaged in pairs.
 const MOST_SAMPLES: usize = 4096;

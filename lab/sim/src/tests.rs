@@ -4,9 +4,11 @@ use super::job::{Accounting, Cause, Checkpoints, SimJob};
 use super::queue::{IdleQueue, MainQueue, NodeIx};
 use super::supply::{Supply, Worth};
 use super::*;
-use crate::config::Config;
-use crate::model::trace::{IdleInterval, IdleLog, NamedCurve};
-use crate::model::{Curve, JobId, NodeName, RescaleCosts};
+use infill_model::{
+    Curve, JobId, NodeName, RescaleCosts,
+    config::Config,
+    trace::{IdleInterval, IdleLog, NamedCurve},
+};
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
 

@@ -6,9 +6,11 @@ use super::job::{Accounting, Checkpoints};
 use super::queue::{IdleQueue, MainQueue};
 use super::supply::{Supply, Worth};
 use super::*;
-use crate::config::Config;
-use crate::model::trace::{IdleInterval, IdleLog, NamedCurve, WorkloadJob};
-use crate::model::{Curve, NodeName, Objective, RescaleCosts};
+use infill_model::{
+    Curve, NodeName, Objective, RescaleCosts,
+    config::Config,
+    trace::{IdleInterval, IdleLog, NamedCurve, WorkloadJob},
+};
 
 /// Eight nodes that nobody else wants.
 fn setup(jobs: &[WorkloadJob], secs: i64) -> Setup {

@@ -1,8 +1,8 @@
 //! `sacctmgr -nP show qos` and `show user`.
 
 use super::lists;
-use crate::cli::doctor::finding::Finding;
-use crate::model::duration;
+use crate::doctor::finding::Finding;
+use infill_model::duration;
 
 /// The fields that [`parse_qos`] reads, for `format=`.
 pub const QOS_FIELDS: &str = "format=name,flags,preemptmode,gracetime,preempt,priority,usagefactor";
@@ -180,7 +180,7 @@ pub fn judge_rights(text: &str, user: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::doctor::finding::show;
+    use crate::doctor::finding::show;
 
     const BY_QOS: Preemption = Preemption::ByQos { cluster_requeues: true };
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lists;
-use crate::cli::doctor::finding::Finding;
+use crate::doctor::finding::Finding;
 
 /// The fields of `sacctmgr -nP show assoc` that [`judge`] reads, for `format=`.
 pub const ASSOCIATION_FIELDS: &str = "format=account,user,qos";
@@ -143,7 +143,7 @@ fn tell(limit: &Limit) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::doctor::finding::show;
+    use crate::doctor::finding::show;
 
     /// From Slurm 24.11.5, less what nobody reads.
     const MANAGER: &str = "\

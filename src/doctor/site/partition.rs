@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{DEFAULT_MEMORY, is_unset, lists};
-use crate::cli::doctor::finding::Finding;
-use crate::model::Lend;
+use crate::doctor::finding::Finding;
+use infill_model::Lend;
 
 /// One partition: its `Key=value` words.
 pub type Partition = BTreeMap<String, String>;
@@ -201,7 +201,7 @@ fn tier(all: &[Partition], ours: &Partition, name: &str) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::doctor::finding::show;
+    use crate::doctor::finding::show;
 
     /// From Slurm 24.11.5, less what nobody reads.
     const BOTH: &str = "\

@@ -3,8 +3,8 @@
 //! JobSubmitPlugins=lua alone does not tell: the site's own job_submit.lua may lie there. So a submission is
 //! tried that only infill's plug-in refuses; with `--test-only` it leaves no job behind.
 
-use crate::cli::doctor::finding::Finding;
-use crate::model::Lend;
+use crate::doctor::finding::Finding;
+use infill_model::Lend;
 
 /// How the plug-in refuses sizes of what it does not lend.
 const LENDS_OTHERS: &str = "infill: cannot read";

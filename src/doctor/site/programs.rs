@@ -1,8 +1,8 @@
 //! Programs that run before and after each job: what they take, wings and leaving must wait for.
 
 use super::slurm_conf::SlurmConf;
-use crate::cli::doctor::finding::Finding;
-use crate::config::Config;
+use crate::doctor::finding::Finding;
+use infill_model::config::Config;
 
 /// What runs before a job's script does.
 const BEFORE: [&str; 2] = ["Prolog", "PrologSlurmctld"];
@@ -78,7 +78,7 @@ fn batch_start(conf: &SlurmConf, wait: f64) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::doctor::finding::show;
+    use crate::doctor::finding::show;
 
     fn said(text: &str, wing_start_secs: f64) -> String {
         let mut config = Config::default();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{DEFAULT_MEMORY, is_unset, lists};
-use crate::cli::doctor::finding::Finding;
-use crate::model::duration;
+use crate::doctor::finding::Finding;
+use infill_model::duration;
 
 /// Slurm takes a list of programs where one is named; more than this are not told of.
 const MOST_PROGRAMS: usize = 8;
@@ -215,7 +215,7 @@ fn named(value: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::doctor::finding::show;
+    use crate::doctor::finding::show;
 
     /// From Slurm 24.11.5.
     const SOUND: &str = "\

@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
-use infill::api::{RoundView, Status};
+use infill_api::{RoundView, Status};
 
 use super::cluster::Cluster;
 use super::{http, processes, wait};

@@ -7,8 +7,8 @@ use std::process::Output;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use infill::api::{JobView, RoundView, Status, routes};
-use infill::model::{UnixTime, hello_payload};
+use infill_api::{JobView, RoundView, Status, routes};
+use infill_model::{UnixTime, hello_payload};
 
 use super::cluster::{self, Cluster};
 use super::daemon::{self, Daemon, Settings};

@@ -1,7 +1,7 @@
 //! Malleable jobs of the tests: `trainee.py` under `infill run`, and what it wrote down.
 
-use infill::api::JobView;
-use infill::model::MalleableState;
+use infill_api::JobView;
+use infill_model::MalleableState;
 use serde::Deserialize;
 
 use super::Site;

@@ -9,8 +9,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use super::balance::p99;
 use super::queue::Queue;
 use super::spec::Spec;
-use crate::harness::Site;
-use crate::harness::jobs::clock;
+use crate::harness::{Site, jobs::clock};
 
 /// Ends at the first signal, as a step that Slurm tells to leave.
 const FILLER: &str = "exec srun sleep 600";

@@ -9,8 +9,7 @@ use super::faults::{self, Fault};
 use super::gauge::Gauge;
 use super::queue::Queue;
 use super::spec::Spec;
-use crate::harness::jobs::clock;
-use crate::harness::{Diary, Site, Train, record, wait};
+use crate::harness::{Diary, Site, Train, jobs::clock, record, wait};
 
 /// Pause between two turns of the loop.
 const TURN: std::time::Duration = std::time::Duration::from_millis(200);

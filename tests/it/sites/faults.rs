@@ -4,9 +4,7 @@ use rand::RngExt as _;
 use rand::rngs::StdRng;
 
 use crate::harness::jobs::{JobRow, clock, logged_at};
-use crate::harness::processes::Process;
-use crate::harness::site::Relay;
-use crate::harness::{Site, wait};
+use crate::harness::{Site, processes::Process, site::Relay, wait};
 
 /// Longest until Slurm works again once what was broken is mended, seconds. slurmctld waits a while for
 /// nodes.

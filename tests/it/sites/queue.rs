@@ -10,8 +10,7 @@ use rand::RngExt as _;
 use rand::rngs::StdRng;
 
 use super::spec::Spec;
-use crate::harness::Site;
-use crate::harness::jobs::clock;
+use crate::harness::{Site, jobs::clock};
 
 /// Seconds between two submissions, on average.
 const BETWEEN_SECS: f64 = 7.0;

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use crate::harness::cluster::repository;
-use crate::harness::slurm::GPUS;
-use crate::harness::{Settings, Slurm};
+use crate::harness::{Settings, Slurm, slurm::GPUS};
 
 /// A site.
 #[derive(Clone, Debug, Deserialize)]

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use super::distribution::{Lengths, log_of};
-use crate::model::{Past, Submission};
+use infill_model::{Past, Submission};
 
 /// Atoms of a distribution.
 pub const ATOMS: usize = 16;

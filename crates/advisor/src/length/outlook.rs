@@ -12,7 +12,7 @@ use super::history::{Glance, History};
 use super::pooled::pooled;
 use super::trueness::{Tally, Trueness};
 use super::word::Words;
-use crate::model::{JobId, OwnWord, Past, Submission, UnixTime};
+use infill_model::{JobId, OwnWord, Past, Submission, UnixTime};
 
 /// Ended jobs that a forest is grown from: the last so many.
 const WINDOW: usize = 20_000;

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::distribution::Lengths;
 use super::walk::Predicted;
-use crate::model::Past;
+use infill_model::Past;
 
 /// How good predictions were. Errors are those of the median; whether one was right within a factor of two is
 /// judged by the length that is the likeliest to be ([`Lengths::likeliest_secs`]).
@@ -100,7 +100,7 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{OwnWord, Submission};
+    use infill_model::{OwnWord, Submission};
 
     #[test]
     fn what_is_said_of_three_jobs() {

@@ -6,7 +6,7 @@ use super::distribution::{Lengths, log_of};
 use super::forest::{FEWEST, Forest, ForestError};
 use super::history::{Glance, History};
 use super::pooled::pooled;
-use crate::model::Past;
+use infill_model::Past;
 
 /// How a log is walked through.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -165,7 +165,7 @@ impl<'a> Judge<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{OwnWord, Submission};
+    use infill_model::{OwnWord, Submission};
 
     /// Jobs of two users, one each minute, that take 100 s, or 1,000 s if their size is 8.
     fn log(count: usize) -> Vec<Past> {

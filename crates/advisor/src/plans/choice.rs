@@ -2,7 +2,7 @@
 
 use super::fit::Belief;
 use super::terms::Terms;
-use crate::model::PlanRun;
+use infill_model::PlanRun;
 
 /// The first: few GPUs, and a plan that does nothing special.
 pub(super) fn first(runs: &[PlanRun]) -> Option<usize> {

@@ -2,8 +2,8 @@
 
 use super::fit::{Belief, Observed};
 use super::terms::Terms;
-use crate::advisor::means::Means;
-use crate::model::{ModelFacts, PlanRun};
+use crate::means::Means;
+use infill_model::{ModelFacts, PlanRun};
 
 /// A row that was measured more often than that is known well enough not to be fitted anew.
 const MOST_FITTED: u32 = 3;

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{ExecPlan, ModelFacts, PlanRun};
+use infill_model::{ExecPlan, ModelFacts, PlanRun};
 
 /// What is believed of a number before anything is measured: mean and standard deviation.
 #[derive(Clone, Copy, Debug)]

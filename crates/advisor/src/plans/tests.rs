@@ -1,7 +1,7 @@
 //! Made-up jobs: what is learned of plans that nobody measured.
 
 use super::trial::{PlanTrial, PlanVerdict};
-use crate::model::{ExecPlan, ModelFacts, Parallelism, PlanRun};
+use infill_model::{ExecPlan, ModelFacts, Parallelism, PlanRun};
 
 const PARAMS_MI: f64 = 300.0;
 

@@ -10,9 +10,9 @@ use serde::Serialize;
 use super::choice;
 use super::fit::{Belief, Observed};
 use super::terms::Terms;
-use crate::advisor::noise::normal;
-use crate::advisor::scaling::Estimate;
-use crate::model::{ExecPlan, ModelFacts, PlanRun};
+use crate::noise::normal;
+use crate::scaling::Estimate;
+use infill_model::{ExecPlan, ModelFacts, PlanRun};
 
 /// Measurements on several nodes, of all: what lies between nodes cannot be told from one.
 const LEAST_ON_SEVERAL_NODES: usize = 2;

@@ -2,11 +2,10 @@
 
 use proptest::prelude::*;
 
-use crate::advisor::trial::Trial;
-use crate::advisor::{Fitted, Stakes, best_probe, sizes_of_interest, value_of_probes};
-use crate::config::AdvisorConfig;
-use crate::model::{BatchMode, CurvePoint, RescaleCosts, SizePoint, Sizes, UnixTime};
-use crate::test_support::effort;
+use crate::trial::Trial;
+use crate::{Fitted, Stakes, best_probe, sizes_of_interest, value_of_probes};
+use infill_model::{BatchMode, CurvePoint, RescaleCosts, SizePoint, Sizes, UnixTime, config::AdvisorConfig};
+use infill_testkit::effort;
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
 
@@ -18,7 +17,7 @@ fn point(nodes: u32, rate: f64, error: f64) -> SizePoint {
         secs: 10.0,
         step_samples: None,
         hosts: None,
-        spread: crate::model::Spread::Near,
+        spread: infill_model::Spread::Near,
         at: UnixTime(0),
     }
 }

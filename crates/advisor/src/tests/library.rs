@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::advisor::{Library, News, Room, Subject};
-use crate::config::AdvisorConfig;
-use crate::model::{
+use crate::{Library, News, Room, Subject};
+use infill_model::{
     BatchMode, Curve, ExecPlan, JobId, LiveChange, LiveCosts, NodeName, NodeType, ProfileFilter, ProfileKey,
-    Progress, RescaleCosts, Sizes, Startup, UnixTime, Way,
+    Progress, RescaleCosts, Sizes, Startup, UnixTime, Way, config::AdvisorConfig,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 };

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::advisor::{Library, Offer, Room, Subject};
-use crate::config::AdvisorConfig;
-use crate::model::{
+use crate::{Library, Offer, Room, Subject};
+use infill_model::{
     BatchMode, Curve, DeclaredPlan, ExecPlan, Gap, Gaps, JobId, NodeName, NodeType, ProfileKey, Progress,
-    RescaleCosts, Sizes, UnixTime, WindowEnd, malleable::RateCurve,
+    RescaleCosts, Sizes, UnixTime, WindowEnd, config::AdvisorConfig, malleable::RateCurve,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 5.0, down_secs: 5.0, start_secs: 8.0 };

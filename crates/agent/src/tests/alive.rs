@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::agent::signals::Told;
-use crate::api::Role;
-use crate::model::{AgentEvent, Directive, Exit, Meeting, Member};
-use crate::test_support::clock::StoppedClock;
+use crate::signals::Told;
+use infill_api::Role;
+use infill_model::{AgentEvent, Directive, Exit, Meeting, Member};
+use infill_testkit::clock::StoppedClock;
 
 use super::daemon::{FakeDaemon, LEAVE_SECS};
 use super::{LEAD, Subject, lives, member, until};

@@ -9,8 +9,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use tokio::sync::watch;
 
-use crate::api::{AgentReport, Assignment, Hello, Poll, Welcome, routes};
-use crate::model::{AgentEvent, Directive, Exit, Secret, WingOrder};
+use infill_api::{AgentReport, Assignment, Hello, Poll, Welcome, routes};
+use infill_model::{AgentEvent, Directive, Exit, Secret, WingOrder};
 
 use super::until;
 

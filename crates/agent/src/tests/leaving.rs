@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::agent::signals::Told;
-use crate::api::Role;
-use crate::model::{AgentEvent, Directive, Exit};
-use crate::test_support::clock::StoppedClock;
+use crate::signals::Told;
+use infill_api::Role;
+use infill_model::{AgentEvent, Directive, Exit};
+use infill_testkit::clock::StoppedClock;
 
 use super::daemon::{FakeDaemon, LEAVE_SECS};
 use super::{LEAD, Subject, lives, run, until};
@@ -96,7 +96,7 @@ async fn told_twice_it_kills_at_once() {
 
 #[tokio::test]
 async fn an_idle_worker_leaves_at_once() {
-    let daemon = FakeDaemon::start(crate::model::Directive::Hold).await;
+    let daemon = FakeDaemon::start(infill_model::Directive::Hold).await;
     let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", "true", |_| None);
     until("hello", || !daemon.hellos().is_empty()).await;
     subject.signals.send(Told::Leave).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_users_signal_to_the_whole_step_is_no_end_of_the_job() {
 async fn a_users_signal_that_stands_for_a_preemption_is_one() {
     for (answer, leaves) in [("2026-11-22T06:35:04", true), ("N/A", false)] {
         let site = tempfile::tempdir().unwrap();
-        let squeue = crate::test_support::script(
+        let squeue = infill_testkit::script(
             site.path().join("squeue"),
             &format!("if [ -e $0.later ]; then echo {answer}; : >$0.asked; else echo N/A; fi"),
         );
@@ -149,7 +149,7 @@ async fn who_was_told_before_it_was_there_hears_it_from_slurm() {
     for (answer, away) in [("2026-11-22T06:35:04", true), ("2026-11-22T06:35:04", false), ("N/A", false)] {
         let site = tempfile::tempdir().unwrap();
         let squeue = format!("echo {answer}; : >$0.asked");
-        let squeue = crate::test_support::script(site.path().join("squeue"), &squeue);
+        let squeue = infill_testkit::script(site.path().join("squeue"), &squeue);
         let daemon = FakeDaemon::start(run(1)).await;
         daemon.set_away(away);
         let subject = Subject::lead_with(&daemon, "", "trap 'exit 0' USR1; sleep 100 & wait", |config| {

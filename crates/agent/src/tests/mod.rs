@@ -23,9 +23,9 @@ use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::api::Role;
-use crate::model::{Credential, Directive, JobId, Member, NodeName, Secret};
-use crate::test_support::clock::breathe;
+use infill_api::Role;
+use infill_model::{Credential, Directive, JobId, Member, NodeName, Secret};
+use infill_testkit::clock::breathe;
 
 use super::args::CommandArgs;
 use super::home::Home;

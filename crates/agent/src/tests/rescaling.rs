@@ -1,6 +1,6 @@
 //! Generations: start, stop, start again; what commands do and fail to do; a daemon that comes and goes.
 
-use crate::model::{AgentEvent, Directive, Exit, Member};
+use infill_model::{AgentEvent, Directive, Exit, Member};
 
 use super::daemon::FakeDaemon;
 use super::{Subject, member, run, until};

@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::agent::programs::Programs;
-use crate::agent::signals::Told;
-use crate::api::Role;
-use crate::model::{AgentEvent, Directive};
-use crate::test_support::clock::StoppedClock;
-use crate::test_support::script;
+use crate::programs::Programs;
+use crate::signals::Told;
+use infill_api::Role;
+use infill_model::{AgentEvent, Directive};
+use infill_testkit::{clock::StoppedClock, script};
 
 use super::daemon::FakeDaemon;
 use super::{LEAD, Subject, run, until};

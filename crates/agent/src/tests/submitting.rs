@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::agent::programs::Programs;
-use crate::agent::wings::{Submitter, WingJob};
-use crate::api::Role;
-use crate::model::{AgentEvent, Directive, JobId, NodeName, WingOrder};
-use crate::test_support::script;
+use crate::programs::Programs;
+use crate::wings::{Submitter, WingJob};
+use infill_api::Role;
+use infill_model::{AgentEvent, Directive, JobId, NodeName, WingOrder};
+use infill_testkit::script;
 
 use super::daemon::FakeDaemon;
 use super::{LEAD, Subject, until};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::model::{Exit, Member};
+use infill_model::{Exit, Member};
 
 use super::super::alone::{self, Alone};
 use super::super::limit::{self, Due, Limit, SILENCE};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::model::{AgentEvent, Directive, Member};
+use infill_model::{AgentEvent, Directive, Member};
 
 use super::super::control::{Heard, Said, Tell, VERSION, Voice};
 use super::super::duty::Way;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::model::AgentEvent;
+use infill_model::AgentEvent;
 
 use super::super::limit;
 use super::super::news::News;

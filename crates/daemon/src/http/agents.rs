@@ -8,13 +8,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use crate::api::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
-use crate::clock::now;
-use crate::daemon::context::{Admission, Context};
-use crate::daemon::lines::NoLine;
-use crate::daemon::waking::Call;
-use crate::generation::{Arrival, MAX_GENERATION};
-use crate::model::{Job, JobId, Lend, NodeName, RunSpec, UserId, hello_payload, lead_of};
+use crate::context::{Admission, Context};
+use crate::lines::NoLine;
+use crate::waking::Call;
+use infill_api::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
+use infill_lifecycle::{Arrival, MAX_GENERATION};
+use infill_model::{Job, JobId, Lend, NodeName, RunSpec, UserId, clock::now, hello_payload, lead_of};
 
 use super::{Body, Denial, auth};
 

@@ -8,9 +8,9 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::daemon::context::Context;
-use crate::model::{Credential, Secret, UserId, hello_payload};
-use crate::slurm::identity::{IdentityError, own_uid, uid_of};
+use crate::context::Context;
+use infill_model::{Credential, Secret, UserId, hello_payload};
+use infill_slurm::identity::{IdentityError, own_uid, uid_of};
 
 use super::Denial;
 
@@ -135,7 +135,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_crowd_at_one_gate_waits_and_is_sent_away_and_keeps_the_other_free() {
-        let doors = crate::daemon::doors::Doors::default();
+        let doors = crate::doors::Doors::default();
         let patience = Duration::from_millis(50);
         let mut inside = Vec::new();
         while let Ok(turn) = turn_at(&doors.people, patience).await {

@@ -11,9 +11,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use crate::api::daemon_urls;
-use crate::config::Config;
-use crate::daemon::context::Context;
+use crate::context::Context;
+use infill_api::daemon_urls;
+use infill_model::config::Config;
 
 use super::Denial;
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use crate::api::ControlRequest;
-use crate::daemon::context::{CONTROL_SETTING, Context};
-use crate::daemon::waking::Call;
+use crate::context::{CONTROL_SETTING, Context};
+use crate::waking::Call;
+use infill_api::ControlRequest;
 
 use super::{Body, Denial, auth};
 

@@ -9,13 +9,12 @@ use axum::{Extension, Json};
 
 use super::turns::{computed, in_turn};
 use super::{Denial, read, zone};
-use crate::api::{ExplainQuery, ExplainView, SCHEMA};
-use crate::clock::now;
-use crate::daemon::context::Context;
-use crate::daemon::sight::Viewer;
-use crate::daemon::views::WhichNodes;
-use crate::model::JobId;
-use crate::words::{When, explain};
+use crate::context::Context;
+use crate::sight::Viewer;
+use crate::views::WhichNodes;
+use infill_api::{ExplainQuery, ExplainView, SCHEMA};
+use infill_model::{JobId, clock::now};
+use infill_present::words::{When, explain};
 
 /// `GET /v1/explain/{subject}`: of a malleable job, its wings, or a node.
 pub async fn explained(

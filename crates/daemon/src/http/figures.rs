@@ -11,15 +11,14 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::api::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS, MOST_DELAYS, SCHEMA};
-use crate::charts::{Area, Marks, OverTime};
-use crate::clock::now;
-use crate::daemon::context::Context;
-use crate::daemon::sight::Viewer;
-use crate::daemon::timelines;
-use crate::daemon::told::FigureAsked;
-use crate::model::{MainDelay, Spent, UnixTime};
+use crate::context::Context;
+use crate::sight::Viewer;
 use crate::timeline::{HOUR_SECS, hour_of};
+use crate::timelines;
+use crate::told::FigureAsked;
+use infill_api::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS, MOST_DELAYS, SCHEMA};
+use infill_model::{MainDelay, Spent, UnixTime, clock::now};
+use infill_present::charts::{Area, Marks, OverTime};
 
 use super::turns::{broken, computed, in_turn};
 use super::{Denial, check_span, zone};

@@ -42,10 +42,10 @@ use axum::{Router, middleware};
 use chrono::FixedOffset;
 use tokio::net::TcpListener;
 
-use crate::api::ErrorBody;
-use crate::daemon::context::Context;
-use crate::model::UnixTime;
-use crate::store::StoreError;
+use crate::context::Context;
+use infill_api::ErrorBody;
+use infill_model::UnixTime;
+use infill_store::StoreError;
 
 /// Largest body of a request. A report of 256 events takes less than 64 KiB.
 const MAX_BODY: usize = 256 * 1024;

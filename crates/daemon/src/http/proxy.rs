@@ -17,11 +17,10 @@ use tokio::net::UnixListener;
 use super::access::Access;
 use super::readers::Vouched;
 use super::{Denial, auth, browsers, routes};
-use crate::config::WebConfig;
-use crate::daemon::context::Context;
-use crate::daemon::passes::Person;
-use crate::model::Secret;
-use crate::slurm::identity::{gid_of, name_of, uid_of};
+use crate::context::Context;
+use crate::passes::Person;
+use infill_model::{Secret, config::WebConfig};
+use infill_slurm::identity::{gid_of, name_of, uid_of};
 
 /// Longest name that is looked up.
 const MAX_NAME: usize = 256;

@@ -12,14 +12,13 @@ use axum::{Extension, Json};
 use bytes::Bytes;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::api::{Generations, RoundView, SCHEMA, Status, StatusQuery};
-use crate::clock::now;
-use crate::daemon::context::Context;
-use crate::daemon::sight::{Class, Sight, Viewer};
-use crate::daemon::told::Stand;
-use crate::daemon::views::{self, WhichNodes};
-use crate::daemon::{metrics, rounds};
-use crate::model::{JobId, PrivateData, UnixTime};
+use crate::context::Context;
+use crate::sight::{Class, Sight, Viewer};
+use crate::told::Stand;
+use crate::views::WhichNodes;
+use crate::{metrics, rounds, views};
+use infill_api::{Generations, RoundView, SCHEMA, Status, StatusQuery};
+use infill_model::{JobId, PrivateData, UnixTime, clock::now};
 
 use super::Denial;
 use super::turns::broken;

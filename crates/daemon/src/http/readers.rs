@@ -10,12 +10,12 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use crate::api::headers;
-use crate::daemon::context::Context;
-use crate::daemon::passes::Person;
-use crate::daemon::sight::Viewer;
-use crate::model::{Credential, Readers, Secret};
-use crate::slurm::identity::name_of;
+use crate::context::Context;
+use crate::passes::Person;
+use crate::sight::Viewer;
+use infill_api::headers;
+use infill_model::{Credential, Readers, Secret};
+use infill_slurm::identity::name_of;
 
 use super::access::Access;
 use super::{Denial, auth, browsers};

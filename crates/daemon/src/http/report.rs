@@ -8,12 +8,12 @@ use axum::{Extension, Json};
 
 use super::turns::in_turn;
 use super::{Denial, check_span};
-use crate::api::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, SCHEMA, UsesView};
-use crate::daemon::context::Context;
-use crate::daemon::sight::{Class, Sight, Viewer};
-use crate::daemon::timelines;
-use crate::model::{Lend, UnixTime, UsedSecs};
+use crate::context::Context;
+use crate::sight::{Class, Sight, Viewer};
 use crate::timeline::hour_of;
+use crate::timelines;
+use infill_api::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, SCHEMA, UsesView};
+use infill_model::{Lend, UnixTime, UsedSecs};
 
 /// `GET /v1/report`.
 pub async fn report(

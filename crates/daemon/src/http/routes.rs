@@ -6,8 +6,8 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{MethodRouter, get, post};
 use axum::{Router, middleware};
 
-use crate::api::routes as paths;
-use crate::daemon::context::Context;
+use crate::context::Context;
+use infill_api::routes as paths;
 
 use super::access::Access;
 use super::{

@@ -11,9 +11,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::Denial;
-use crate::api::routes;
-use crate::daemon::context::Context;
-use crate::daemon::metrics::{self, Metrics};
+use crate::context::Context;
+use crate::metrics;
+use crate::metrics::Metrics;
+use infill_api::routes;
 
 /// The routes of a daemon that stands by: it is well, and another one knows.
 pub fn standby_router() -> Router {

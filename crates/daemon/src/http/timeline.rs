@@ -16,17 +16,17 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::api::{
+use crate::context::Context;
+use crate::sight::{Class, Sight, Viewer};
+use crate::timeline;
+use crate::timeline::{Asked, Hour, Map, PARTS, Rows};
+use crate::timelines::Stretch;
+use crate::told::MapAsked;
+use infill_api::{
     LONGEST_TIMELINE_SECS, MOST_CELLS, MOST_PIXELS, NodeRow, SCHEMA, TimelineQuery, TimelineRows,
     TimelineView,
 };
-use crate::clock::now;
-use crate::daemon::context::Context;
-use crate::daemon::sight::{Class, Sight, Viewer};
-use crate::daemon::timelines::Stretch;
-use crate::daemon::told::MapAsked;
-use crate::model::{JobId, PrivateData, UnixTime, UserId};
-use crate::timeline::{self, Asked, Hour, Map, PARTS, Rows};
+use infill_model::{JobId, PrivateData, UnixTime, UserId, clock::now};
 
 use super::turns::{broken, computed, in_turn};
 use super::{Denial, check_span};

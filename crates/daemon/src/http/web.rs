@@ -11,12 +11,12 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::IntoResponse;
 
-use crate::api::{LINK_PURPOSE, Link, LinkRequest, Session, SessionRequest};
-use crate::clock;
-use crate::daemon::context::Context;
-use crate::daemon::passes::{Person, SESSIONS_SETTING};
-use crate::slurm::identity::name_of;
-use crate::store::StoreError;
+use crate::context::Context;
+use crate::passes::{Person, SESSIONS_SETTING};
+use infill_api::{LINK_PURPOSE, Link, LinkRequest, Session, SessionRequest};
+use infill_model::clock;
+use infill_slurm::identity::name_of;
+use infill_store::StoreError;
 
 use super::{Body, Denial, auth, browsers};
 

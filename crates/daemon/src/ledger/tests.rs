@@ -1,10 +1,10 @@
 //! What waits for the store, kind by kind and event by event.
 
 use super::*;
-use crate::model::{
+use infill_model::{
     BatchMode, ExecPlan, NodeName, NodeType, Plan, ProfileKey, Report, SolveStatus, UnixTime, WindowEnd,
 };
-use crate::test_support::ended_job;
+use infill_testkit::ended_job;
 
 /// What can happen to the rows of a kind, one letter each: `a` a row comes, `t` all are taken to be written,
 /// `b` those that were taken come back, `f` as many rows come as may wait, `l` one is lost.

@@ -1,8 +1,7 @@
 //! What agents are told, and when they are woken.
 
 use super::*;
-use crate::model::{JobId, NodeName, WingOrder};
-use crate::model::Member;
+use infill_model::{JobId, Member, NodeName, WingOrder};
 
 fn agent() -> Agent {
     (JobId(7), NodeName::from("n1"))

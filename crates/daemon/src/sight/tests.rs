@@ -1,9 +1,9 @@
 //! Sentences without what is hidden.
 
 use super::*;
-use crate::api::{EndView, JobView, NodeFailure, PlanView};
-use crate::cli::samples;
-use crate::model::{ExecPlan, MalleableState};
+use infill_api::{EndView, JobView, NodeFailure, PlanView};
+use infill_model::{ExecPlan, MalleableState};
+use infill_testkit::samples;
 
 /// Job 7 is the reader's, job 8 somebody else's.
 fn owner(job: JobId) -> Option<UserId> {

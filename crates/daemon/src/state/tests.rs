@@ -1,8 +1,10 @@
 //! What agents are told while the store is away, and once it is back.
 
 use super::*;
-use crate::daemon::fleet::tests::rig::{LEAD, Rig, fleet, n};
-use crate::generation::Effect;
+use infill_lifecycle::{
+    Effect,
+    fleet::tests::rig::{LEAD, Rig, fleet, n},
+};
 
 /// A daemon that has this fleet.
 fn state(mode: Mode, rig: &Rig) -> State {

@@ -9,7 +9,7 @@ use liblzma::read::{XzDecoder, XzEncoder};
 
 use super::HOUR_SECS;
 use super::uses::NodeUse;
-use crate::model::{NodeName, PackedHour, UnixTime};
+use infill_model::{NodeName, PackedHour, UnixTime};
 
 /// Most nodes of a chunk.
 pub(super) const MOST_NODES: usize = 100_000;
@@ -212,7 +212,7 @@ impl<'b> Rest<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::JobId;
+    use infill_model::JobId;
 
     fn hour() -> Hour {
         let change = |secs, node, to| Change { secs, node, to };

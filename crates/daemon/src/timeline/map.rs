@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::{HOUR_SECS, Hour, NodeUse};
-use crate::model::{JobId, NodeName, UnixTime, UsedSecs};
+use infill_model::{JobId, NodeName, UnixTime, UsedSecs};
 
 /// What a mixture tells apart: main jobs, malleable ones, idle, wanted, refused, down. What is missing of the
 /// whole is not known.

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::chunk::{Change, Hour, MOST_CHANGES, MOST_NODES};
 use super::uses::NodeUse;
-use crate::model::{NodeName, UnixTime};
+use infill_model::{NodeName, UnixTime};
 
 /// Seconds of a chunk. Hours begin with those of the clock.
 pub const HOUR_SECS: i64 = 3600;
@@ -164,7 +164,7 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::JobId;
+    use infill_model::JobId;
 
     const JOB: NodeUse = NodeUse::Job(JobId(7));
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{HOLDS_SECS, HOUR_SECS, hour_of};
-use crate::model::{Doing, Spent, SpentKey, SpentRow, UnixTime};
+use infill_model::{Doing, Spent, SpentKey, SpentRow, UnixTime};
 
 /// Most rows of an hour: users times accounts times types of nodes.
 pub const MOST_ROWS: usize = 20_000;

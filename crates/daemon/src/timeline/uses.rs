@@ -1,6 +1,6 @@
 //! What a node was used for.
 
-use crate::model::JobId;
+use infill_model::JobId;
 
 /// Codes below this are no jobs.
 const JOBS_FROM: u64 = 6;

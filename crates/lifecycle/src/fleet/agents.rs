@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use super::entry::Entry;
 use super::jobs::Fleet;
 use super::output::{Measured, Output};
-use crate::api::AgentReport;
-use crate::generation::{Arrival, Outcome, Phase};
-use crate::model::{AgentEvent, JobId, NodeName, Opening as Told, Startup, UnixTime, UserId};
+use crate::{Arrival, Outcome, Phase};
+use infill_api::AgentReport;
+use infill_model::{AgentEvent, JobId, NodeName, Opening as Told, Startup, UnixTime, UserId};
 
 /// Most samples that one report may claim: a second of the fastest program that could be.
 const MAX_SAMPLES: f64 = 1e15;

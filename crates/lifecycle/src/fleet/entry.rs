@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::loss::LossCurve;
-use crate::generation::{Machine, Obstacles, Phase};
-use crate::model::{Bar, Change, Job, JobId, NodeName, Pause, Program, UnixTime, UserId};
+use crate::{Machine, Obstacles, Phase};
+use infill_model::{Bar, Change, Job, JobId, NodeName, Pause, Program, UnixTime, UserId};
 
 /// Less training than that is not worth being written, node-seconds.
 const LITTLE_SECS: f64 = 600.0;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::entry::Entry;
 use super::jobs::Fleet;
 use super::output::Gone;
-use crate::generation::{Machine, Phase};
-use crate::model::{
+use crate::{Machine, Phase};
+use infill_model::{
     Changing, Claims, Doing, HeldNode, JobFacts, JobId, NodeName, Place, Sizes, Standing, UnixTime, UserId,
 };
 

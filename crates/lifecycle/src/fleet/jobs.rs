@@ -9,11 +9,10 @@ use super::orders::Orders;
 use super::output::{Batch, Ended, Lesson, Output};
 use super::racing::Racing;
 use super::word::{Agent, Word};
-use crate::config::Config;
-use crate::generation::{CLAIM_SECS, Effect, Ground, Machine, Outcome, Settings};
-use crate::model::{
+use crate::{CLAIM_SECS, Effect, Ground, Machine, Outcome, Settings};
+use infill_model::{
     Gaps, GenerationRecord, JobId, JobPlan, LeadRecord, Lend, NodeName, Parts, Report, Share, Strike,
-    UnixTime, WindowEnd,
+    UnixTime, WindowEnd, config::Config,
 };
 
 /// A wing that Slurm shows running is waited for so many times longer than one that waits, until it was
@@ -267,7 +266,7 @@ impl Fleet {
     /// What the agents of a job shall do now.
     pub fn words(&self, job: JobId) -> Vec<Word> {
         let Some(machine) = self.machine(job) else { return Vec::new() };
-        let word = |(node, worker): (&NodeName, &crate::generation::Worker)| Word {
+        let word = |(node, worker): (&NodeName, &crate::Worker)| Word {
             agent: (worker.slurm_job, node.clone()),
             directive: machine.directive(node),
             wings: if worker.slurm_job == job { machine.orders() } else { Vec::new() },
@@ -317,7 +316,7 @@ impl Fleet {
 
 #[cfg(test)]
 mod tests {
-    use crate::daemon::fleet::tests::rig::{LEAD, Rig, fleet, n};
+    use crate::fleet::tests::rig::{LEAD, Rig, fleet, n};
 
     #[test]
     fn a_lead_claims_its_nodes_for_as_long_as_starting_takes_there() {

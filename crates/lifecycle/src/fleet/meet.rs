@@ -7,8 +7,8 @@ use tracing::Level;
 use super::entry::{About, Entry};
 use super::jobs::Fleet;
 use super::output::{Batch, Ended, Output};
-use crate::generation::{Effect, Machine, Outcome, Sight, nodes_of_main};
-use crate::model::{
+use crate::{Effect, Machine, Outcome, Sight, nodes_of_main};
+use infill_model::{
     BaseState, Doubt, Hold, Job, JobId, Request, Share, Sizes, Snapshot, UnixTime, Wishes, lead_of,
 };
 

@@ -1,6 +1,6 @@
 //! Order numbers that the store has set aside: each names one order of a wing, for good.
 
-use crate::generation::OrderNumbers;
+use crate::OrderNumbers;
 
 /// Order numbers that are reserved in the store at a time.
 pub const ORDERS_AT_ONCE: u64 = 1000;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use tracing::Level;
 
-use crate::generation::Effect;
-use crate::model::{
-    EndedJob, GenerationRecord, JobFacts, JobId, LiveChange, NodeName, Program, Stop, Strike, UnixTime,
+use crate::Effect;
+use infill_model::{
+    EndedJob, GenerationRecord, JobFacts, JobId, LiveChange, NodeName, Program, Progress, Startup, Stop,
+    Strike, UnixTime,
 };
-use crate::model::{Progress, Startup};
 
 /// The effects of one job's turn.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{Job, JobId, NodeName, Snapshot, UnixTime, is_for_nodes};
+use infill_model::{Job, JobId, NodeName, Snapshot, UnixTime, is_for_nodes};
 
 /// Seconds for which a node that was taken back may wait for the job that it was taken for.
 const RACE_SECS: f64 = 30.0;
@@ -93,7 +93,7 @@ impl Racing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BaseState, Node, NodeState, NodeType};
+    use infill_model::{BaseState, Node, NodeState, NodeType};
 
     const NOW: UnixTime = UnixTime(1000);
 

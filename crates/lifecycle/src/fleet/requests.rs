@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use super::entry::Entry;
 use super::jobs::Fleet;
-use crate::generation::Phase;
-use crate::model::{
+use crate::Phase;
+use infill_model::{
     Bar, Constraint, Job, Node, NodeName, NodeType, Resources, Snapshot, Unit, UnixTime, Wishes, dependency,
     hostlist,
 };
@@ -206,7 +206,7 @@ impl<'a> Gres<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BaseState, JobId};
+    use infill_model::{BaseState, JobId};
 
     /// `n1 big,ib gpu:4`: name, features, generic resources.
     fn nodes(lines: &[&str]) -> Vec<Node> {

@@ -1,6 +1,6 @@
 //! What the fleet has to say to an agent.
 
-use crate::model::{Directive, JobId, NodeName, WingOrder};
+use infill_model::{Directive, JobId, NodeName, WingOrder};
 
 /// An agent: the Slurm job in which it runs, and its node.
 pub type Agent = (JobId, NodeName);

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::generation::machine::{Generation, Machine, NodesWanted, Store, Submitted};
-use crate::generation::obstacles::Obstacles;
-use crate::generation::phase::{Away, Next, Phase, Regroup, StopReason};
-use crate::model::{ExecPlan, Hold, JobId, NodeName, Sizes, UnixTime};
+use crate::machine::{Generation, Machine, NodesWanted, Store, Submitted};
+use crate::obstacles::Obstacles;
+use crate::phase::{Away, Next, Phase, Regroup, StopReason};
+use infill_model::{ExecPlan, Hold, JobId, NodeName, Sizes, UnixTime};
 
 use super::parts::{BackoffRecord, CountsRecord, SpecRecord, WingRecord, WorkerRecord, record};
 

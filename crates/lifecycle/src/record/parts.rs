@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::generation::backoff::Backoff;
-use crate::generation::machine::Counts;
-use crate::generation::worker::{Live, Wing, Worker};
-use crate::model::{
+use crate::backoff::Backoff;
+use crate::machine::Counts;
+use crate::worker::{Live, Wing, Worker};
+use infill_model::{
     BatchMode, Course, Curve, DeclaredPlan, Exit, JobId, NodeName, RescaleCosts, RunSpec, Sizes, UnixTime,
     WingOrder,
 };

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::generation::machine::Machine;
+use crate::machine::Machine;
 
 use super::current::{FIRST_VERSION, Record, VERSION};
 use super::error::RecordError;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::generation::backoff::Backoff;
-use crate::generation::machine::{Counts, Generation, Machine, Submitted};
-use crate::generation::obstacles::Obstacles;
-use crate::generation::phase::{Next, Phase, StopReason};
-use crate::model::{ExecPlan, JobId, NodeName, Sizes, UnixTime};
+use crate::backoff::Backoff;
+use crate::machine::{Counts, Generation, Machine, Submitted};
+use crate::obstacles::Obstacles;
+use crate::phase::{Next, Phase, StopReason};
+use infill_model::{ExecPlan, JobId, NodeName, Sizes, UnixTime};
 
 use super::parts::{SpecRecord, WingRecord, WorkerRecord};
 

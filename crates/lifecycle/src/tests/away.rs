@@ -1,9 +1,9 @@
 //! Jobs that stay alive and lose their lead: the others train on, and it comes back as a newcomer.
 
-use crate::generation::effect::Effect;
-use crate::generation::phase::{Phase, Stage};
-use crate::generation::settings::{AWAY_SECS, LEAVES_SECS};
-use crate::model::{AgentEvent, Directive, Exit, MalleableState, NodeName, Standing};
+use crate::effect::Effect;
+use crate::phase::{Phase, Stage};
+use crate::settings::{AWAY_SECS, LEAVES_SECS};
+use infill_model::{AgentEvent, Directive, Exit, MalleableState, NodeName, Standing};
 
 use super::rig::{LEAD, Rig, alive, n, settings};
 

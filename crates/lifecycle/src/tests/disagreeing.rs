@@ -1,11 +1,11 @@
 //! A daemon that was away, and a Slurm that does otherwise.
 
-use crate::generation::effect::Effect;
-use crate::generation::hello::{Arrival, MAX_GENERATION};
-use crate::generation::machine::Machine;
-use crate::generation::phase::Phase;
-use crate::generation::sight::Sight;
-use crate::model::{Exit, JobId, MalleableState, Standing};
+use crate::effect::Effect;
+use crate::hello::{Arrival, MAX_GENERATION};
+use crate::machine::Machine;
+use crate::phase::Phase;
+use crate::sight::Sight;
+use infill_model::{Exit, JobId, MalleableState, Standing};
 
 use super::rig::{LEAD, Rig, job, n, rig, running, settings};
 

@@ -1,9 +1,9 @@
 //! Leads of the main queue.
 
-use crate::generation::effect::Effect;
-use crate::generation::phase::Phase;
-use crate::generation::sight::Sight;
-use crate::model::{Directive, JobId, Standing};
+use crate::effect::Effect;
+use crate::phase::Phase;
+use crate::sight::Sight;
+use infill_model::{Directive, JobId, Standing};
 
 use super::rig::{LEAD, Rig, job, n, rig, settings};
 
@@ -87,6 +87,6 @@ fn its_own_nodes_have_the_first_ranks() {
     assert!(wing.meeting.is_none(), "nobody could tell those on its further nodes");
     assert!(r.m.wings.values().any(|w| w.order.qos.is_none()), "a main job's QOS is none for wings");
     assert_ne!(r.m.job, JobId(0));
-    let read = crate::generation::Machine::from_record(r.m.record()).unwrap();
+    let read = crate::Machine::from_record(r.m.record()).unwrap();
     assert_eq!(read.submitted.own.len(), 3);
 }

@@ -1,7 +1,7 @@
 //! Members that are lost while others join.
 
-use crate::generation::phase::Phase;
-use crate::model::AgentEvent;
+use crate::phase::Phase;
+use infill_model::AgentEvent;
 
 use super::live::{last, went_on};
 use super::rig::{Rig, alive, n};

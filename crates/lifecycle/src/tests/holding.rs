@@ -1,9 +1,9 @@
 //! What people and Slurm do with a lead: holds, refusals, suspension, time limits.
 
-use crate::generation::effect::Effect;
-use crate::generation::phase::Phase;
-use crate::generation::sight::Sight;
-use crate::model::{Bar, BaseState, Hold, Job, Standing};
+use crate::effect::Effect;
+use crate::phase::Phase;
+use crate::sight::Sight;
+use infill_model::{Bar, BaseState, Hold, Job, Standing};
 
 use super::rig::{LEAD, Rig, job, n, rig, running, settings};
 
@@ -59,7 +59,7 @@ fn a_hold_after_infills_release_is_a_persons() {
         r.target(&[1]);
         assert_eq!(launches(&r), 1, "launching undid a hold");
         // A daemon that is restarted meanwhile knows it, too.
-        let read = crate::generation::Machine::from_record(r.m.record()).unwrap();
+        let read = crate::Machine::from_record(r.m.record()).unwrap();
         assert_eq!(read.standing(r.now), Standing::Barred(Bar::Held(by)));
     }
 }
@@ -170,7 +170,7 @@ fn infills_own_hold_is_no_administrators_where_slurm_forgets_whose_it_is() {
     for shown in [0, 1, 20] {
         let mut r = requeued();
         (0..shown).for_each(|_| waits(&mut r, true, "JobHeldUser", REQUEUED));
-        r.m = crate::generation::Machine::from_record(r.m.record()).unwrap();
+        r.m = crate::Machine::from_record(r.m.record()).unwrap();
         assert_eq!(r.effects.len(), 0);
         for _ in 0..2 {
             waits(&mut r, true, "JobHeldAdmin", "");

@@ -1,9 +1,9 @@
 //! What is learned from stops and starts.
 
 use super::rig::{LEAD, Rig, job, n, running, settings};
-use crate::generation::effect::{Effect, Outcome};
-use crate::generation::sight::Sight;
-use crate::model::{AgentEvent, Exit, JobId, StopEnd};
+use crate::effect::{Effect, Outcome};
+use crate::sight::Sight;
+use infill_model::{AgentEvent, Exit, JobId, StopEnd};
 
 /// What a stop after so many seconds teaches, with 10 s of grace.
 fn lesson(code: i32, killed: bool, stop_secs: f64, leaving: bool) -> Option<(f64, StopEnd)> {
@@ -92,7 +92,7 @@ fn how_long_a_start_has_taken_is_told_once() {
     let id = r.m.wings.values().next().unwrap().job.unwrap();
     let mut told = Vec::new();
     for _ in 0..2 {
-        let arrival = crate::generation::Arrival {
+        let arrival = crate::Arrival {
             node: n(2),
             slurm_job: id,
             address: "n2".to_owned(),

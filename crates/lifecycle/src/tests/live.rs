@@ -1,9 +1,9 @@
 //! Commands that stay alive: they grow, shrink and lose members without a stop, and else restart.
 
-use crate::generation::phase::Phase;
-use crate::generation::settings::{MOST_TRIES, WARM_SECS};
-use crate::generation::worker::Live;
-use crate::model::{AgentEvent, Directive, Exit, LiveChange, MalleableState, Way};
+use crate::phase::Phase;
+use crate::settings::{MOST_TRIES, WARM_SECS};
+use crate::worker::Live;
+use infill_model::{AgentEvent, Directive, Exit, LiveChange, MalleableState, Way};
 
 use super::rig::{Rig, alive, n, progress, running};
 
@@ -395,7 +395,7 @@ fn after_a_loss_an_end_may_be_its_echo() {
 fn a_lead_without_its_command_and_a_daemon_without_memory() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.target(&[1, 2]);
-    let mut read = crate::generation::Machine::from_record(r.m.record()).unwrap();
+    let mut read = crate::Machine::from_record(r.m.record()).unwrap();
     read.resume(r.now);
     r.m = read;
     r.run();

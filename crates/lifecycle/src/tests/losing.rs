@@ -1,10 +1,10 @@
 //! Preemption, failures and nodes that die.
 
-use crate::generation::effect::Effect;
-use crate::generation::phase::Phase;
-use crate::model::{AgentEvent, Blame, Directive, Exit, JobId, MalleableState};
+use crate::effect::Effect;
+use crate::phase::Phase;
+use infill_model::{AgentEvent, Blame, Directive, Exit, JobId, MalleableState};
 
-use crate::generation::sight::Sight;
+use crate::sight::Sight;
 
 use super::rig::{LEAD, Rig, job, n, progress, rig, running, settings};
 
@@ -190,7 +190,7 @@ fn waits_for(r: &mut Rig, reason: &str) {
         let id = JobId(100 + order.order as u32);
         r.event(&n(1), AgentEvent::WingSubmitted { order: order.order, job: id });
         r.now = r.now + 15;
-        let wing = crate::model::Job { state_reason: reason.into(), ..job(id, &[], order.order) };
+        let wing = infill_model::Job { state_reason: reason.into(), ..job(id, &[], order.order) };
         let lead = job(LEAD, &[n(1)], 0);
         let sight = Sight { lead: Some(&lead), wings: vec![&wing], read_at: r.now };
         r.with(|m, now, out| m.observe(&sight, &settings(), now, out));

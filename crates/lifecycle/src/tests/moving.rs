@@ -1,8 +1,8 @@
 //! Starts, growth, shrinking, moves and parking.
 
-use crate::generation::effect::Effect;
-use crate::generation::phase::Phase;
-use crate::model::{Directive, MalleableState, Standing, UnixTime};
+use crate::effect::Effect;
+use crate::phase::Phase;
+use infill_model::{Directive, MalleableState, Standing, UnixTime};
 
 use super::rig::{LEAD, Rig, n, rig, running};
 

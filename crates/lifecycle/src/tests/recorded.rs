@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::generation::machine::Machine;
-use crate::generation::phase::Phase;
-use crate::model::UnixTime;
+use crate::machine::Machine;
+use crate::phase::Phase;
+use infill_model::UnixTime;
 
 use super::rig::running;
 use super::table::PHASES;

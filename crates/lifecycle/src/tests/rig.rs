@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::generation::effect::{Effect, Outcome};
-use crate::generation::hello::Arrival;
-use crate::generation::machine::Machine;
-use crate::generation::phase::Phase;
-use crate::generation::settings::Settings;
-use crate::generation::sight::Sight;
-use crate::generation::target::{Ground, OrderNumbers};
-use crate::generation::worker::Live;
-use crate::model::{
+use crate::effect::{Effect, Outcome};
+use crate::hello::Arrival;
+use crate::machine::Machine;
+use crate::phase::Phase;
+use crate::settings::Settings;
+use crate::sight::Sight;
+use crate::target::{Ground, OrderNumbers};
+use crate::worker::Live;
+use infill_model::{
     AgentEvent, BaseState, Directive, ExecPlan, Exit, Job, JobId, JobPlan, JobState, LiveChange, Member,
     NodeName, Placement, Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
 };

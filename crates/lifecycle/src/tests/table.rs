@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::generation::effect::Effect;
-use crate::generation::hello::Arrival;
-use crate::generation::sight::Sight;
-use crate::model::{AgentEvent, BaseState, Blame, Exit, JobId, JobState, MalleableState, NodeName};
+use crate::effect::Effect;
+use crate::hello::Arrival;
+use crate::sight::Sight;
+use infill_model::{AgentEvent, BaseState, Blame, Exit, JobId, JobState, MalleableState, NodeName};
 
 use super::rig::{LEAD, Rig, alive, job, n, progress, rig, running, settings};
 
@@ -217,7 +217,7 @@ fn see(r: &mut Rig, lead_known: bool) {
     observe(r, lead_known.then_some(&lead), false);
 }
 
-fn observe(r: &mut Rig, lead: Option<&crate::model::Job>, wings: bool) {
+fn observe(r: &mut Rig, lead: Option<&infill_model::Job>, wings: bool) {
     r.now = r.now + 5;
     let wing = r.slurm.get(&WING).map(|nodes| job(WING, nodes, 1));
     let wings = wing.iter().filter(|_| wings).collect();

@@ -1,7 +1,7 @@
 //! Nodes on which nothing works, and jobs that work nowhere.
 
-use crate::generation::phase::Phase;
-use crate::model::{AgentEvent, Exit, JobId, MalleableState, Standing};
+use crate::phase::Phase;
+use infill_model::{AgentEvent, Exit, JobId, MalleableState, Standing};
 
 use super::rig::{LEAD, Rig, n, progress, rig, running};
 
@@ -103,7 +103,7 @@ fn wings_that_die_at_once_are_not_ordered_for_ever() {
 
 #[test]
 fn a_lead_that_cannot_be_sent_off_is_tried_elsewhere() {
-    use crate::generation::effect::Effect;
+    use crate::effect::Effect;
     let mut r = rig("1-8");
     let launch = Effect::Launch { job: LEAD, node: n(1), limit_mins: 10 };
     for again in [false, true] {
@@ -116,7 +116,7 @@ fn a_lead_that_cannot_be_sent_off_is_tried_elsewhere() {
 
 #[test]
 fn a_job_that_must_not_order_wings_is_not_started_for_them() {
-    use crate::model::Standing;
+    use infill_model::Standing;
     let mut r = rig("2-8");
     r.m.backoff.order_after = Some(r.now + 30);
     assert_eq!(r.m.standing(r.now), Standing::BackOff(r.now + 30));

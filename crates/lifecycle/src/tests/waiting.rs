@@ -1,9 +1,9 @@
 //! What time does to a job: silence, pauses of the daemon, leads that take long, limits.
 
-use crate::generation::effect::Effect;
-use crate::generation::phase::Phase;
-use crate::generation::sight::Sight;
-use crate::model::{BaseState, JobId, JobState, MalleableState, UnixTime};
+use crate::effect::Effect;
+use crate::phase::Phase;
+use crate::sight::Sight;
+use infill_model::{BaseState, JobId, JobState, MalleableState, UnixTime};
 
 use super::rig::{LEAD, Rig, job, n, progress, rig, running, settings};
 

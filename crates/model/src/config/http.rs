@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::rule::Rule;
-use crate::model::Readers;
+use crate::Readers;
 
 /// `[http]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! `[nodes]`: what parts of nodes are lent.
 
 use super::rule::Rule;
-use crate::model::Parts;
+use crate::Parts;
 
 /// No node has as many CPUs.
 const MOST_CPUS: u32 = 65_536;

@@ -1,7 +1,7 @@
 //! `[report]`: what node-time costs.
 
 use super::rule::Rule;
-use crate::model::Prices;
+use crate::Prices;
 
 pub(super) const RULES: &[Rule<Prices>] = &[
     Rule::within(

@@ -8,7 +8,7 @@ use super::search::in_hand::{self, InHand};
 use super::search::known::Known;
 use super::space::decision::{Schedule, Space};
 use super::space::problem::Problem;
-use crate::model::{Plan, SolveStatus};
+use infill_model::{Plan, SolveStatus};
 
 /// Plans a round. May take the configured solve time and a little more, so do not call it on an async
 /// executor. With no solve time the solver is not asked.

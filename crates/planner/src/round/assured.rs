@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::curves;
-use crate::advisor::Subject;
-use crate::model::{
+use infill_advisor::Subject;
+use infill_model::{
     Assured, Curve, CurvePoint, Gaps, JobFacts, JobId, NodeName, NodeType, Prospect, Sizes,
     malleable::RateCurve,
 };

@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::config::DaemonConfig;
-use crate::model::{JobId, NodeName, Strike, UnixTime, UserId};
+use infill_model::config::DaemonConfig;
+use infill_model::{JobId, NodeName, Strike, UnixTime, UserId};
 
 /// A strike is forgotten after so many seconds.
 const FORGIVE_SECS: f64 = 3600.0;

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use crate::config::PlannerConfig;
-use crate::model::{Curve, CurvePoint, Objective, RescaleCosts, Sizes};
+use infill_model::config::PlannerConfig;
+use infill_model::{Curve, CurvePoint, Objective, RescaleCosts, Sizes};
 
 /// Exponent of the curve of a job of which nothing is known. Few programs scale in proportion; with an
 /// exponent of 1 two such jobs would be worth the same however they share the nodes, and the first would keep

@@ -7,11 +7,10 @@ use super::curves::{self, MOST_MEASURED};
 use super::spread::{Asking, Leaves};
 use super::turns::{self, Ahead, Turns};
 use super::{ending, extension, risk};
-use crate::advisor::{Aim, Library, Room, Subject};
-use crate::config::PlannerConfig;
-use crate::model::{
+use infill_advisor::{Aim, Library, Room, Subject};
+use infill_model::{
     Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, Objective, ProfileKey,
-    RescaleCosts, Sizes, Topology, UnixTime, malleable::RateCurve,
+    RescaleCosts, Sizes, Topology, UnixTime, config::PlannerConfig, malleable::RateCurve,
 };
 
 /// A malleable job before it is known what it may ask for.

@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::gaps::Holders;
-use crate::model::JobFacts;
-use crate::model::{Gap, Gaps, JobId, NodeName, Refusal};
+use infill_gaps::Holders;
+use infill_model::{Gap, Gaps, JobFacts, JobId, NodeName, Refusal};
 
 /// Nodes that jobs are about to be gone from.
 pub(super) struct Departures {

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::gaps::{GapSample, Survival};
-use crate::model::{EndedGap, UnixTime};
+use infill_gaps::{GapSample, Survival};
+use infill_model::{EndedGap, UnixTime};
 
 /// Ended gaps that the survival model learns from: some weeks of a large site.
 pub const GAPS_TO_LEARN_FROM: u32 = 20_000;
@@ -27,7 +27,7 @@ impl Experience {
 
     /// Takes in gaps that ended, in their order, and learns from time to time.
     pub fn note(&mut self, ended: &[EndedGap], now: UnixTime) {
-        self.history.extend(ended.iter().map(EndedGap::sample));
+        self.history.extend(ended.iter().map(GapSample::from));
         let beyond = self.history.len().saturating_sub(GAPS_TO_LEARN_FROM as usize);
         self.history.drain(..beyond);
         let due = self.lesson_at.is_none_or(|at| now.secs_since(at) >= LESSON_SECS);

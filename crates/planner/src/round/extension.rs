@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::model::JobFacts;
-use crate::model::{
+use infill_model::JobFacts;
+use infill_model::{
     Curve, CurvePoint, Gap, Gaps, MalleableJob, NodeName, NodeType, Sizes, UnixTime, WindowEnd,
     malleable::RateCurve,
 };

@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::advisor::{Library, stops};
-use crate::model::JobFacts;
-use crate::model::{ProfileKey, Stop, StopEnd};
+use infill_advisor::{Library, stops};
+use infill_model::{JobFacts, ProfileKey, Stop, StopEnd};
 
 /// How many stops the site's time is taken from.
 const STOPS_REMEMBERED: usize = 50;

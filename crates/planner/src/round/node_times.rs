@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::advisor::stops::PERCENTILE;
-use crate::model::{NodeName, NodeType, Snapshot, UnixTime};
+use infill_advisor::stops::PERCENTILE;
+use infill_model::{NodeName, NodeType, Snapshot, UnixTime};
 
 /// How many times of each kind are remembered of a node type.
 const REMEMBERED: usize = 20;
@@ -137,8 +137,8 @@ fn usual(secs: &VecDeque<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BaseState, Job, JobId, NodeState};
-    use crate::slurm::fake::FakeSlurm;
+    use infill_model::{BaseState, Job, JobId, NodeState};
+    use infill_slurm::fake::FakeSlurm;
 
     const NOW: UnixTime = UnixTime(1000);
 

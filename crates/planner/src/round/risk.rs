@@ -1,9 +1,8 @@
 //! What it means for a job that its program has lost checkpoints: it is left alone for longer, and what a
 //! change may lose is part of what the change costs.
 
-use crate::advisor::stops;
-use crate::model::JobFacts;
-use crate::model::{MalleableJob, Stop, UnixTime};
+use infill_advisor::stops;
+use infill_model::{JobFacts, MalleableJob, Stop, UnixTime};
 
 /// Seconds for which a job stays as it is after its first lost checkpoint; doubled, and as many again, with
 /// each further one, as that is how much surer it is that the next is lost too.
@@ -39,7 +38,7 @@ fn stay_secs(last: &[Stop]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{JobId, StopEnd};
+    use infill_model::{JobId, StopEnd};
 
     fn after(ends: &[StopEnd]) -> f64 {
         let stop =

@@ -20,12 +20,13 @@ use super::node_times::NodeTimes;
 use super::question::{Question, Terms};
 use super::turns::{Ahead, Turns};
 use super::warning::Warning;
-use crate::advisor::{Library, News, Room, Subject};
-use crate::config::Config;
-use crate::gaps::{self, Beside, GapContext, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
-use crate::model::{
+use infill_advisor::{Library, News, Room, Subject};
+use infill_gaps as gaps;
+use infill_gaps::{Beside, GapContext, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
+use infill_model::{
     Curve, EndedGap, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, Profile, ProfileKey,
     Program, Progress, Refusal, RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, WindowEnd,
+    config::Config,
 };
 
 /// What is said of a round without a trusted snapshot.

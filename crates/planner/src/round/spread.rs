@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Curve, CurvePoint, Gap, Gaps, JobId, NodeName, NodeType, Sizes, SwitchId, Topology};
+use infill_model::{Curve, CurvePoint, Gap, Gaps, JobId, NodeName, NodeType, Sizes, SwitchId, Topology};
 
 /// How many nodes there are on leaf switches.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl<'a> Leaves<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{SwitchRecord, UnixTime, WindowEnd};
+    use infill_model::{SwitchRecord, UnixTime, WindowEnd};
 
     fn gap(node: &str, holder: Option<u32>) -> Gap {
         Gap {

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::model::{Changing, Claims, JobFacts, Pause, Place, Program, Change, Course, ExecPlan, HeldNode, JobId, LiveChange, NodeName, Objective, OwnWord, Sizes, Snapshot, Standing, Stop, StopEnd, UnixTime, UserId, Way, WindowCause, WindowEnd};
-use crate::config::Config;
-use crate::slurm::fake::{FakeSlurm, pending_job};
+use infill_model::{
+    Change, Changing, Claims, Course, ExecPlan, HeldNode, JobFacts, JobId, LiveChange, NodeName, Objective,
+    OwnWord, Pause, Place, Program, Sizes, Snapshot, Standing, Stop, StopEnd, UnixTime, UserId, Way,
+    WindowCause, WindowEnd, config::Config,
+};
+use infill_slurm::fake::{FakeSlurm, pending_job};
 
 const NOW: UnixTime = UnixTime(1_000_000);
 
@@ -62,7 +65,7 @@ fn look(scene: &mut Scene, jobs: &[JobFacts]) {
     let mut snapshot = snapshot();
     for held in jobs.iter().flat_map(|j| &j.place.held) {
         let mut ours = pending_job(held.slurm_job.0, 1);
-        ours.state = crate::model::JobState::of(crate::model::BaseState::Running);
+        ours.state = infill_model::JobState::of(infill_model::BaseState::Running);
         (ours.partition, ours.nodes) = ("infill".to_owned(), vec![held.node.clone()]);
         snapshot.jobs.push(ours);
     }
@@ -117,9 +120,9 @@ fn what_a_job_leaves_that_has_ended_is_nobody_s_yet() {
 }
 
 /// A part of a malleable job that has ended and cleans up on this node.
-fn cleans_up(id: u32, node: &str) -> crate::model::Job {
+fn cleans_up(id: u32, node: &str) -> infill_model::Job {
     let mut ours = pending_job(id, 1);
-    ours.state = crate::model::JobState::of(crate::model::BaseState::Completed);
+    ours.state = infill_model::JobState::of(infill_model::BaseState::Completed);
     ours.state.flags.insert("COMPLETING".to_owned());
     (ours.partition, ours.nodes) = ("infill".to_owned(), vec![NodeName::from(node)]);
     ours
@@ -317,7 +320,7 @@ fn striving_for(objective: Objective) -> Scene {
 fn told(id: u32, user: &str, samples: f64, total: f64) -> JobFacts {
     let mut job = job(id, "");
     job.program.user = user.to_owned();
-    job.claims.curve = crate::model::Curve::parse("1:1,2:1.9,4:3.5").ok();
+    job.claims.curve = infill_model::Curve::parse("1:1,2:1.9,4:3.5").ok();
     job.course.add(samples, None, Some(total));
     job
 }

@@ -4,9 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::usage::Usage;
-use crate::advisor::length::{Lengths, Outlook};
-use crate::model::JobFacts;
-use crate::model::{JobId, OwnWord, UnixTime, duration};
+use infill_advisor::length::{Lengths, Outlook};
+use infill_model::{JobFacts, JobId, OwnWord, UnixTime, duration};
 
 /// Ended jobs from which a daemon learns at its start: the last so many.
 pub const ENDED_TO_LEARN_FROM: u32 = 100_000;

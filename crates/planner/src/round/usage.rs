@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::JobFacts;
-use crate::model::UnixTime;
+use infill_model::JobFacts;
+use infill_model::UnixTime;
 
 /// Longest time between two looks that counts: what happened in a longer one nobody saw.
 const LONGEST_SECS: f64 = 600.0;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::advisor::stops;
-use crate::model::{Stop, StopEnd};
+use infill_advisor::stops;
+use infill_model::{Stop, StopEnd};
 
 /// From so many lost checkpoints, less those that were forgiven, the owner is told.
 const TELLING: f64 = 0.5;
@@ -71,7 +71,7 @@ impl fmt::Display for Warning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::JobId;
+    use infill_model::JobId;
 
     fn said(stops: &[(f64, StopEnd)]) -> String {
         let stop = |(generation, (secs, end)): (u64, &(f64, StopEnd))| Stop {

@@ -4,7 +4,7 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
 use super::{Axis, FONT, GREY, Picture, failed, number};
-use crate::api::CurveRow;
+use infill_api::CurveRow;
 
 /// Width and height of one picture.
 const SIZE: (u32, u32) = (860, 520);

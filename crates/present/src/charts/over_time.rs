@@ -5,7 +5,7 @@ use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::prelude::*;
 
 use super::{Axis, FONT, GREY, failed, number};
-use crate::model::UnixTime;
+use infill_model::UnixTime;
 
 /// Width and height.
 const SIZE: (u32, u32) = (860, 300);

@@ -1,8 +1,8 @@
 //! A throughput curve as a picture: what is drawn, and on which axes.
 
-use crate::advisor::Estimate;
-use crate::api::{CurveRow, ProfileView};
-use crate::model::{CurvePoint, ProfileKey, SizePoint};
+use infill_advisor::Estimate;
+use infill_api::{CurveRow, ProfileView};
+use infill_model::{CurvePoint, ProfileKey, SizePoint};
 
 /// How far above the largest rate the ideal line and the intervals are followed: further up they would press
 /// the curve flat.

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::{When, ends_in_words, filled, forecast, idle_share, kind, percent};
-use crate::api::{JobView, NodeView, PlanView, RoundView, SCHEMA, Status};
 use crate::charts::number;
-use crate::model::{GenerationRecord, JobId, NodeVerdict, UnixTime, hostlist, of_the_last_job};
+use infill_api::{JobView, NodeView, PlanView, RoundView, SCHEMA, Status};
+use infill_model::{GenerationRecord, JobId, NodeVerdict, UnixTime, hostlist, of_the_last_job};
 
 /// Generations that are listed; older ones are in the JSON.
 const SHOWN_GENERATIONS: usize = 10;
@@ -234,8 +234,8 @@ fn generation_lines(generations: &[GenerationRecord], when: When) -> Vec<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples::{self, NOW};
-    use crate::model::{ExecPlan, NodeName};
+    use infill_model::{ExecPlan, NodeName};
+    use infill_testkit::samples::{self, NOW};
 
     fn shown(explanation: &Explanation, subject: &str, when: When) -> String {
         lines(explanation, subject, when).join("\n")

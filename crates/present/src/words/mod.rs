@@ -6,8 +6,8 @@ mod when;
 
 pub use when::When;
 
-use crate::api::{EndView, IdleShare, NodeKind};
-use crate::model::{Gpus, JobPlan, Resources, duration};
+use infill_api::{EndView, IdleShare, NodeKind};
+use infill_model::{Gpus, JobPlan, Resources, duration};
 
 /// The word for a kind of node.
 pub fn kind(kind: NodeKind) -> &'static str {

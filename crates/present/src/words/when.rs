@@ -2,8 +2,8 @@
 
 use chrono::{FixedOffset, TimeZone};
 
-use crate::clock;
-use crate::model::{UnixTime, duration};
+use infill_model::clock;
+use infill_model::{UnixTime, duration};
 
 /// The moment that a page is about and the zone that its times are shown in.
 #[derive(Clone, Copy, Debug)]

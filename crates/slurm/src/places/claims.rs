@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::lent::{Holder, Lent, Place};
-use crate::model::{Job, JobId, NodeName, Resources, UnixTime};
+use infill_model::{Job, JobId, NodeName, Resources, UnixTime};
 
 /// The places that each planned start claims, of those on which no main job is. Jobs that start earlier come
 /// first; each place is claimed once.

@@ -1,7 +1,7 @@
 //! A node that is lent in parts, its GPUs or some of its CPUs at a time, and who is on which of them.
 
-use crate::model::{Gpus, Job, JobId, Node, NodeState, NodeType, Resources, Unit, UnixTime};
-use crate::slurm::gres;
+use crate::gres;
+use infill_model::{Gpus, Job, JobId, Node, NodeState, NodeType, Resources, Unit, UnixTime};
 
 /// A place: the node's place among those that are lent, and the number of the part.
 pub(super) type Place = (usize, usize);

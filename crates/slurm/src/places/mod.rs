@@ -19,7 +19,7 @@ use async_trait::async_trait;
 
 pub use self::seats::Seats;
 use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
-use crate::model::{Job, JobId, NodeName, Parts, Snapshot, Topology};
+use infill_model::{Job, JobId, NodeName, Parts, Snapshot, Topology};
 
 /// Slurm with places for nodes.
 pub struct PlacesSlurm {

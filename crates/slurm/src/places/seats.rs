@@ -6,10 +6,10 @@ use rustc_hash::FxHashMap;
 
 use super::claims;
 use super::lent::{Holder, Lent, Place};
-use crate::model::{
+use crate::Partition;
+use infill_model::{
     Allocation, Doubt, Job, JobId, Node, NodeName, Parts, Reservation, Snapshot, lead_of, place_in,
 };
-use crate::slurm::Partition;
 
 /// Most leads whose places are remembered.
 const MOST_SENT: usize = 20_000;

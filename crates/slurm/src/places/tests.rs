@@ -1,11 +1,11 @@
 //! Snapshots of shared nodes, as short strings.
 
 use super::seats::Seats;
-use crate::model::{
+use crate::Partition;
+use infill_model::{
     Allocation, BaseState, Gpus, Job, JobId, Node, NodeName, NodeState, NodeType, Parts, Reservation,
     Resources, Snapshot, UnixTime,
 };
-use crate::slurm::Partition;
 
 use std::collections::BTreeMap;
 

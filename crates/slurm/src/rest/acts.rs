@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::RestSlurm;
 use super::failure::{Failure, Kind};
-use crate::model::{BaseState, Job, JobId, NodeName};
-use crate::slurm::SlurmError;
-use crate::slurm::command::Program;
+use crate::SlurmError;
+use crate::command::Program;
+use infill_model::{BaseState, Job, JobId, NodeName};
 
 /// A begin time in the past. Slurm takes it as "now" by its own clock, whereas 0 leaves the begin time as it
 /// is: then a requeued job waits for two minutes.

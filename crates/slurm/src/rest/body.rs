@@ -146,7 +146,7 @@ impl Read for Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Node;
+    use infill_model::Node;
 
     fn answer(status: u16, body: &'static str) -> Response {
         let mut response = axum::http::Response::new(body);

@@ -8,9 +8,8 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::RestSlurm;
-use crate::config::SlurmConfig;
-use crate::model::{Doubt, JobId, NodeName};
-use crate::slurm::{SlurmApi, SlurmError};
+use crate::{SlurmApi, SlurmError};
+use infill_model::{Doubt, JobId, NodeName, config::SlurmConfig};
 
 type Answer = (StatusCode, String);
 type Script = Box<dyn FnMut(&str, &str) -> Answer + Send>;

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use super::field::{Number, Text, Words};
 use super::record::{Field, Flaws, Record, Shared, natural};
 use super::{shares, wire};
-use crate::model::{
+use crate::gres;
+use infill_model::{
     Asks, BaseState, Job, JobId, JobState, Node, NodeName, NodeState, Reservation, UnixTime, UserId, hostlist,
 };
-use crate::slurm::gres;
 
 impl Record for Node {
     const LIST: &'static str = "nodes";

@@ -4,8 +4,8 @@ use reqwest::StatusCode;
 
 use super::field::{Number, Object, Text};
 use super::wire::{Envelope, WireError};
-use crate::causes;
-use crate::slurm::SlurmError;
+use crate::SlurmError;
+use infill_model::causes;
 
 /// Longest text of a failure that is passed on.
 const MAX_TEXT: usize = 500;

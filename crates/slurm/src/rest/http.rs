@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use reqwest::{Client, Method};
 
+use super::super::install_crypto;
 use super::body::{Take, Whole};
 use super::failure::{Failure, Kind, transport};
 use super::token::Tokens;
-use crate::addresses::install_crypto;
-use crate::causes;
+use infill_model::causes;
 
 /// Tries of one read, the first included. The next round reads again anyway.
 const READ_TRIES: u32 = 3;
@@ -58,7 +58,7 @@ impl Http {
     }
 
     /// The token to hand to Slurm's own programs.
-    pub(super) async fn token(&self) -> Option<crate::model::Secret> {
+    pub(super) async fn token(&self) -> Option<infill_model::Secret> {
         match &self.tokens {
             Some(tokens) => tokens.token(false).await.ok(),
             None => None,

@@ -177,9 +177,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{Job, Node};
-    use crate::slurm::rest::failure::Kind;
-    use crate::test_support::effort;
+    use crate::rest::failure::Kind;
+    use infill_model::{Job, Node};
+    use infill_testkit::effort;
 
     /// Gives a few bytes at a time.
     struct Drops<'a>(&'a [u8], usize);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     fn recorded() -> String {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/rest/24.11/v0.0.42/jobs.json");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/rest/24.11/v0.0.42/jobs.json");
         std::fs::read_to_string(path).unwrap()
     }
 

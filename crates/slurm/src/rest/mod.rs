@@ -44,8 +44,7 @@ use self::record::{Record, Shared};
 use self::session::Session;
 use self::token::Tokens;
 use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError, privacy, topology};
-use crate::config::SlurmConfig;
-use crate::model::{Backfill, Doubt, Job, JobId, NodeName, Snapshot, Topology};
+use infill_model::{Backfill, Doubt, Job, JobId, NodeName, Snapshot, Topology, config::SlurmConfig};
 
 /// Readings in one call of `snapshot`, the first included, while backfill is in the way.
 const READINGS: u32 = 3;

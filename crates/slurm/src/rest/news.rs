@@ -2,7 +2,7 @@
 //! the numbers that it gives to jobs one after the other.
 
 use super::reading::Pulse;
-use crate::model::{JobId, UnixTime};
+use infill_model::{JobId, UnixTime};
 
 /// Most new jobs that are looked at one by one. So many wings may well come at a time.
 const MOST_LOOKED_AT: u32 = 4;

@@ -8,8 +8,8 @@ use super::ours::Ours;
 use super::reading::{ExitWatch, Pulse, Reading};
 use super::record::Shared;
 use super::window::unreadable;
-use crate::model::{Job, Node, Snapshot};
-use crate::slurm::SlurmError;
+use crate::SlurmError;
+use infill_model::{Job, Node, Snapshot};
 
 const DOING: &str = "reading a recorded answer";
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::listing::Listed;
 use super::record::BadRecord;
-use crate::model::{Job, JobId};
+use infill_model::{Job, JobId};
 
 /// The jobs of the malleable partition as they were last read. One that can no longer be read keeps these
 /// facts: a job of ours must not end because a field of it is odd.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Doubt, JobId, NodeName, Snapshot, UnixTime};
+use infill_model::{Doubt, JobId, NodeName, Snapshot, UnixTime};
 
 /// Plans that were whole longer ago say nothing of this cycle, seconds: `bf_max_time` is a few minutes where
 /// it is long.
@@ -56,7 +56,7 @@ impl Plans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BaseState, Job};
+    use infill_model::{BaseState, Job};
 
     /// A snapshot with these pending jobs: each with the second of its planned start, on a node of its own.
     fn snapshot(at: i64, jobs: &[(u32, Option<i64>)], doubts: &[Doubt]) -> Snapshot {

@@ -7,7 +7,7 @@ use super::field::{Number, Object};
 use super::listing::Listed;
 use super::ours::{Ours, Settled};
 use super::wire;
-use crate::model::{Backfill, Doubt, Job, Node, Reservation, Snapshot, UnixTime};
+use infill_model::{Backfill, Doubt, Job, Node, Reservation, Snapshot, UnixTime};
 
 /// The way a backfill cycle ends when it has looked at the whole queue.
 const WHOLE_QUEUE: &str = "end_job_queue";

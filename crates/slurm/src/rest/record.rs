@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::Deserialize;
 
 use super::field::Number;
-use crate::model::{NodeName, NodeType};
+use infill_model::{NodeName, NodeType};
 
 /// A record of a list: how it looks on the wire, and what it becomes.
 pub(super) trait Record: Sized {

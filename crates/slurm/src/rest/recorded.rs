@@ -12,8 +12,8 @@ use super::ours::{Ours, Settled};
 use super::reading::{ExitWatch, Pulse, Reading};
 use super::record::{Record, Shared};
 use super::wire;
-use crate::model::{BaseState, Doubt, Job, NodeName, Snapshot, UnixTime};
-use crate::test_support::effort;
+use infill_model::{BaseState, Doubt, Job, NodeName, Snapshot, UnixTime};
+use infill_testkit::effort;
 
 const RECORDED: [(&str, &str); 6] = [
     ("24.11", "v0.0.41"),
@@ -25,7 +25,7 @@ const RECORDED: [(&str, &str); 6] = [
 ];
 
 fn recorded(release: &str, version: &str, name: &str) -> String {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/rest");
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/rest");
     let path = root.join(release).join(version).join(format!("{name}.json"));
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
@@ -56,7 +56,7 @@ fn snapshot(release: &str, version: &str) -> Snapshot {
 /// What does not depend on when it was recorded, in a few lines.
 fn digest(s: &Snapshot) -> String {
     let names = |n: &[NodeName]| n.iter().map(NodeName::as_str).collect::<Vec<_>>().join(",");
-    let zero = s.job(crate::model::JobId(2)).and_then(|j| j.start_time).unwrap_or_default();
+    let zero = s.job(infill_model::JobId(2)).and_then(|j| j.start_time).unwrap_or_default();
     let at = |t: Option<UnixTime>| t.map_or("-".to_owned(), |t| format!("{}m", (t.0 - zero.0 + 30) / 60));
     let mut lines = Vec::new();
     for n in &s.nodes {

@@ -9,7 +9,7 @@ use super::failure::{Failure, Kind};
 use super::field::{Object, Text};
 use super::http::{Http, Request};
 use super::wire::Envelope;
-use crate::slurm::Endpoint;
+use crate::Endpoint;
 
 /// The versions that we speak, newest first. Each was tried against a real slurmrestd. The oldest is that of
 /// Slurm 24.05: before, a job that leaves within the grace time of its preemption is FAILED instead of queued
@@ -38,7 +38,7 @@ impl Session {
     }
 
     /// The token to hand to Slurm's own programs.
-    pub(super) async fn token(&self) -> Option<crate::model::Secret> {
+    pub(super) async fn token(&self) -> Option<infill_model::Secret> {
         self.http.token().await
     }
 

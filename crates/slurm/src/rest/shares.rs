@@ -6,8 +6,8 @@
 use super::field::{List, Number, Object, Text, Words};
 use super::record::{self, Flaws, Record, Shared};
 use super::wire;
-use crate::model::{Allocation, Gpus, NodeName, Resources};
-use crate::slurm::{Partition, gres};
+use crate::{Partition, gres};
+use infill_model::{Allocation, Gpus, NodeName, Resources};
 
 /// A word of a job's `shared` that leaves its nodes open to other jobs; all others keep them to the job, its
 /// user or some group.

@@ -9,9 +9,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
-use crate::clock;
-use crate::model::Secret;
-use crate::slurm::command::Program;
+use crate::command::Program;
+use infill_model::Secret;
+use infill_model::clock;
 
 /// A token is renewed so many seconds before it expires: time for several tries at one a round.
 const RENEW_BEFORE_SECS: i64 = 120;
@@ -30,7 +30,7 @@ const MAX_TOKEN_BYTES: u64 = 64 * 1024;
 
 /// What we read in a token. Slurm checks the signature; we only want to know when and who.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub(in crate::slurm) struct Claims {
+pub(crate) struct Claims {
     /// Expiry in seconds since 1970.
     #[serde(default)]
     pub exp: Option<i64>,
@@ -41,7 +41,7 @@ pub(in crate::slurm) struct Claims {
 
 impl Claims {
     /// Reads the middle part of a token; `None` if it is no token.
-    pub(in crate::slurm) fn read(token: &str) -> Option<Claims> {
+    pub(crate) fn read(token: &str) -> Option<Claims> {
         let mut parts = token.trim().split('.');
         let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);
         if parts.next().is_some() {
@@ -209,7 +209,7 @@ mod tests {
         std::fs::write(&path, token(r#"{"exp":1000,"sun":"infill"}"#)).unwrap();
         let fresh = token(r#"{"exp":99999999999,"sun":"infill"}"#);
         let scontrol =
-            crate::test_support::script(dir.path().join("scontrol"), &format!("echo SLURM_JWT={fresh}"));
+            infill_testkit::script(dir.path().join("scontrol"), &format!("echo SLURM_JWT={fresh}"));
         let tokens = Tokens::new(path, Some("infill".to_owned()), scontrol);
         assert_eq!(tokens.token(false).await.unwrap().0, fresh);
         assert_eq!(tokens.token(false).await.unwrap().0, fresh);

@@ -1,6 +1,6 @@
 //! What PostgreSQL said, sorted.
 
-use crate::store::port::StoreError;
+use crate::port::StoreError;
 
 /// Classes of SQLSTATE that do not pass by waiting: data that the database cannot take (22), a broken
 /// constraint (23), a wrong statement or schema (42), a damaged index or file (XX).

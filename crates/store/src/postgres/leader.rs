@@ -19,15 +19,15 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::failure::failed;
-use crate::store::port::{LeadStanding, StoreError};
-use crate::store::schema;
+use crate::port::{LeadStanding, StoreError};
+use crate::schema;
 
 /// The advisory lock: "infill" in ASCII. Nobody else's in a database that is infill's own.
 const LOCK: i64 = 0x696e_6669_6c6c;
 
 /// The server ends a leader's session that has said nothing for so long. More than
-/// [`crate::daemon::leadership::LEASE`], so that the leader knows first.
-pub(in crate::store) const SILENCE: Duration = Duration::from_secs(6);
+/// [`infill_daemon::leadership::LEASE`], so that the leader knows first.
+pub(crate) const SILENCE: Duration = Duration::from_secs(6);
 
 /// Wait for the lock before asking again: the connection might be dead.
 const TURN: &str = "10s";

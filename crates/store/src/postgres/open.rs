@@ -10,7 +10,7 @@ use super::Adapter;
 use super::failure::failed;
 use super::leader::Leader;
 use super::sql::within;
-use crate::store::port::StoreError;
+use crate::port::StoreError;
 
 /// The round's, the executor's and the API's. PostgreSQL has a process for each.
 const CONNECTIONS: u32 = 4;
@@ -28,7 +28,7 @@ const LIMITS: [(&str, &str); 3] =
 
 /// Connects to the database of a `postgres:` URL and waits until this process leads on it; `stand_by` is
 /// called once if another process does.
-pub(in crate::store) async fn open(url: &str, stand_by: impl FnOnce() + Send) -> Result<Adapter, StoreError> {
+pub(crate) async fn open(url: &str, stand_by: impl FnOnce() + Send) -> Result<Adapter, StoreError> {
     let options = read(url)?;
     let leader = Leader::wait(options.clone(), stand_by).await?;
     let readers = PgPoolOptions::new()
@@ -39,7 +39,7 @@ pub(in crate::store) async fn open(url: &str, stand_by: impl FnOnce() + Send) ->
 }
 
 /// The server's version, in words.
-pub(in crate::store) async fn version(url: &str) -> Result<String, StoreError> {
+pub(crate) async fn version(url: &str) -> Result<String, StoreError> {
     let doing = "asking PostgreSQL for its version";
     let ask = async {
         let mut session = read(url)?.connect().await.map_err(|e| failed(doing, &e))?;

@@ -1,7 +1,7 @@
 //! What is PostgreSQL's own: connections, passwords, a server that goes and comes, and who leads. The rest is
 //! in the conformance suite. Each test has a server of its own.
 
-#[path = "../../../tests/it/harness/postgres.rs"]
+#[path = "../../../../tests/it/harness/postgres.rs"]
 mod server;
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use self::server::Postgres;
 use super::{Adapter, open};
-use crate::store::{LeadStanding, Store, StoreError, conformance, schema, upgrades};
+use crate::{LeadStanding, Store, StoreError, conformance, schema, upgrades};
 
 /// Ends the session of the leader, as the network or an administrator might.
 const END_LEADER: &str =
@@ -66,7 +66,7 @@ async fn until(what: &str, condition: impl AsyncFn() -> bool) {
 #[tokio::test]
 async fn postgres_conforms() {
     let site = Site::new();
-    let version = crate::store::postgres_version(&site.url()).await.unwrap();
+    let version = crate::postgres_version(&site.url()).await.unwrap();
     assert!(version.starts_with(|c: char| c.is_ascii_digit()), "{version}");
     conformance::run(Arc::new(site.open().await)).await.unwrap();
 }
@@ -92,7 +92,7 @@ async fn a_password_is_never_told() {
     for url in
         ["postgres://u:geheim@h:99999/db", "postgres://u:geheim@/db?host=/no/such/dir", "postgres:u:geheim"]
     {
-        let e = crate::store::open(url, || ()).await.err().unwrap();
+        let e = crate::open(url, || ()).await.err().unwrap();
         assert!(!e.to_string().contains("geheim") && !format!("{e:?}").contains("geheim"), "{e:?}");
     }
 }

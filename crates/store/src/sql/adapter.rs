@@ -5,11 +5,11 @@ use sqlx::QueryBuilder;
 use sqlx::query::Query;
 
 use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
-use crate::model::{
+use crate::port::{KeptSince, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError};
+use infill_model::{
     EndedGap, EndedJob, GenerationRecord, JobId, LeadRecord, MainDelay, PackedHour, Profile, ProfileFilter,
     ProfileKey, RoundSummary, Spent, SpentRow, UnixTime, UsedSecs,
 };
-use crate::store::port::{KeptSince, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError};
 
 /// Does `$work` in one transaction `$tx` of the store `$store`: all of it happens or nothing.
 macro_rules! written {

@@ -3,7 +3,7 @@
 use sqlx::QueryBuilder;
 
 use super::{Db, text};
-use crate::model::{ProfileFilter, ProfileKey};
+use infill_model::{ProfileFilter, ProfileKey};
 
 /// Adds a filter's conditions to a query that has one. What the filter leaves open is not asked for at all:
 /// the database then finds by its index what is left.

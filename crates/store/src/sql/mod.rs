@@ -14,7 +14,7 @@ mod write;
 use std::time::Duration;
 
 use super::{Adapter, Arguments, Connection, Db, Row, failed};
-use crate::store::port::StoreError;
+use crate::port::StoreError;
 
 /// Longest that one call may take. A database on the same network answers in milliseconds; one that is frozen
 /// never does, and nobody may wait for it.

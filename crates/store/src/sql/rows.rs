@@ -5,11 +5,11 @@ use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 
 use super::{Db, Row};
-use crate::model::{
+use crate::port::{Measurement, RoundRecord};
+use infill_model::{
     EndedGap, EndedJob, ExecPlan, GenerationRecord, JobId, LeadRecord, MainDelay, NodeName, NodeType,
     PackedHour, Profile, ProfileKey, Spent, SpentKey, SpentRow, UnixTime, UsedSecs, UserId,
 };
-use crate::store::port::{Measurement, RoundRecord};
 
 /// Why a row cannot be read, in words.
 pub(super) type Bad = String;

@@ -6,11 +6,11 @@ use sqlx::QueryBuilder;
 
 use super::rows::{signed, to_json};
 use super::{Connection, filter, text};
-use crate::model::{
+use crate::port::{KeptSince, Measurement, RoundRecord};
+use infill_model::{
     EndedGap, EndedJob, GenerationRecord, LeadRecord, MainDelay, PackedHour, Profile, ProfileFilter,
     ProfileKey, SpentRow, UnixTime, UsedSecs,
 };
-use crate::store::port::{KeptSince, Measurement, RoundRecord};
 
 /// Most rounds that are kept, besides what `prune` deletes by age: a day of rounds every five seconds. On a
 /// large machine a round's report has a hundred kilobytes, so that these have up to 2 GB.

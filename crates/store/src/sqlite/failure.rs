@@ -1,6 +1,6 @@
 //! What SQLite said, sorted.
 
-use crate::store::port::StoreError;
+use crate::port::StoreError;
 
 /// SQLite's result codes for a damaged file and for one that is no database.
 const DAMAGED: [i64; 2] = [11, 26];

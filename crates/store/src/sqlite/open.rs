@@ -11,8 +11,8 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use super::Adapter;
 use super::failure::failed;
 use super::lock::Lock;
-use crate::store::port::StoreError;
-use crate::store::schema;
+use crate::port::StoreError;
+use crate::schema;
 
 /// Wait for a lock that another process holds (a backup, a curious administrator).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const READERS: u32 = 3;
 
 /// Opens or creates the database of a `sqlite:` URL, keeps other daemons off it, and brings its schema up to
 /// date.
-pub(in crate::store) async fn open(url: &str) -> Result<Adapter, StoreError> {
+pub(crate) async fn open(url: &str) -> Result<Adapter, StoreError> {
     let doing = format!("opening the store {url}");
     let options = SqliteConnectOptions::from_str(url).map_err(|e| failed(&doing, &e))?;
     let in_memory = url.contains(":memory:") || url.contains("mode=memory");

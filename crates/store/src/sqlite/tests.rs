@@ -11,12 +11,12 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
 
 use super::{Adapter, open};
-use crate::model::{
+use crate::{Measurement, RoundRecord, RoundsAsked, Store, StoreError, conformance, schema, upgrades};
+use infill_model::{
     BatchMode, EndedJob, ExecPlan, JobId, LeadRecord, NodeType, Plan, Profile, ProfileFilter, ProfileKey,
     Report, SolveStatus, UnixTime,
 };
-use crate::store::{Measurement, RoundRecord, RoundsAsked, Store, StoreError, conformance, schema, upgrades};
-use crate::test_support::ended_job;
+use infill_testkit::ended_job;
 
 /// The address of the store in `dir`.
 fn url_in(dir: &Path) -> String {
@@ -59,7 +59,7 @@ async fn a_file_conforms() {
 
 #[tokio::test]
 async fn memory_conforms() {
-    conformance::run(crate::store::open("sqlite::memory:", || ()).await.unwrap()).await.unwrap();
+    conformance::run(crate::open("sqlite::memory:", || ()).await.unwrap()).await.unwrap();
 }
 
 #[tokio::test]
@@ -135,9 +135,9 @@ async fn what_was_written_survives_a_crash() {
 async fn a_second_daemon_is_refused_while_the_first_lives() {
     let dir = TempDir::new().unwrap();
     let first = open_in(dir.path()).await;
-    let e = crate::store::open(&url_in(dir.path()), || ()).await.err().unwrap();
+    let e = crate::open(&url_in(dir.path()), || ()).await.err().unwrap();
     assert!(e.to_string().contains("another daemon uses"), "{e}");
-    assert_eq!(first.standing().await.unwrap(), crate::store::LeadStanding::Alone);
+    assert_eq!(first.standing().await.unwrap(), crate::LeadStanding::Alone);
     drop(first);
     open_in(dir.path()).await;
 }
@@ -265,7 +265,7 @@ async fn among_many_an_index_finds_rounds_ended_jobs_profiles_and_their_measurem
 
 #[tokio::test]
 async fn an_unknown_kind_of_database_is_refused_without_telling_the_password() {
-    let e = crate::store::open("mysql://user:geheim@host/db", || ()).await.err().unwrap();
+    let e = crate::open("mysql://user:geheim@host/db", || ()).await.err().unwrap();
     let text = e.to_string();
     assert!(matches!(e, StoreError::Unsupported { .. }), "{e}");
     assert!(text.contains("mysql") && text.contains("sqlite:") && !text.contains("geheim"), "{text}");

@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use crate::model::trace::MAX_NODES_A_MACHINE;
-use crate::model::{JobId, LoggedJob};
-use crate::traces::field::{secs, wrong};
+use crate::field::{secs, wrong};
+use infill_model::trace::MAX_NODES_A_MACHINE;
+use infill_model::{JobId, LoggedJob};
 
 /// Columns of the standard.
 const STANDARD_COLUMNS: usize = 18;

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::model::trace::MAX_NODES_A_MACHINE;
+use infill_model::trace::MAX_NODES_A_MACHINE;
 
 /// What the header says. A key that comes again does not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use super::error::TraceError;
 use super::jobs::number_and_sort;
 use super::open::{Lines, Source};
 use super::tally::Tally;
-use crate::model::{JobLog, LoggedJob, Reading};
+use infill_model::{JobLog, LoggedJob, Reading};
 
 /// Which columns mean what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

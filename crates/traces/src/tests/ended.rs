@@ -3,8 +3,8 @@
 use insta::assert_snapshot;
 
 use super::{said, source};
-use crate::model::{EndedJob, EndedLog};
-use crate::traces::{SACCT_FORMAT, ended, sacct};
+use crate::{SACCT_FORMAT, ended, sacct};
+use infill_model::{EndedJob, EndedLog};
 
 fn shown(log: &EndedLog) -> String {
     let line = |j: &EndedJob| {

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use insta::assert_snapshot;
 
 use super::{said, source};
-use crate::model::{IdleLog, JobLog, NamedCurve, NodeName, WorkloadJob};
-use crate::traces::{SwfLayout, SwfOptions, curves, idle, sacct, swf, workload};
+use crate::{SwfLayout, SwfOptions, curves, idle, sacct, swf, workload};
+use infill_model::{IdleLog, JobLog, NamedCurve, NodeName, WorkloadJob};
 
 fn idle(text: &str) -> String {
     said(idle::parse(source("idle.csv", text)), |log: &IdleLog| {

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::source;
-use crate::model::{EndedJob, JobLog};
-use crate::test_support::effort;
-use crate::traces::{SwfLayout, SwfOptions, curves, ended, idle, sacct, swf, workload};
+use crate::{SwfLayout, SwfOptions, curves, ended, idle, sacct, swf, workload};
+use infill_model::{EndedJob, JobLog};
+use infill_testkit::effort;
 
 /// Text that gets past the headers.
 fn almost() -> impl Strategy<Value = Vec<u8>> {

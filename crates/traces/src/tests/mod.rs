@@ -8,7 +8,7 @@ mod real;
 
 use super::error::TraceError;
 use super::open::Source;
-use crate::model::Reading;
+use infill_model::Reading;
 
 /// A file of these bytes, bounded far above them.
 fn source(name: &str, bytes: impl AsRef<[u8]>) -> Source {

@@ -7,8 +7,8 @@ use niffler::Level;
 use niffler::compression::Format;
 
 use super::{message, source};
-use crate::traces::open::Source;
-use crate::traces::{idle, read_idle};
+use crate::open::Source;
+use crate::{idle, read_idle};
 
 const TEXT: &str = "start_s,end_s,node\n0,10,a\n5,20,b\n";
 

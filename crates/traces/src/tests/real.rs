@@ -1,8 +1,8 @@
 //! Real logs and curves, where they are at hand (`INFILL_DATA`, else `../shared/data`).
 
-use crate::model::{JobLog, Reading};
-use crate::test_support::data;
-use crate::traces::{SwfOptions, TraceError, read_curves, read_idle, read_swf};
+use crate::{SwfOptions, TraceError, read_curves, read_idle, read_swf};
+use infill_model::{JobLog, Reading};
+use infill_testkit::data;
 
 /// What a file says, which has no malformed line.
 fn whole<T>(name: &str, reading: Result<Reading<T>, TraceError>) -> T {

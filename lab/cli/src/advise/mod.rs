@@ -13,18 +13,19 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use super::curve;
-use super::exit::{CommandResult, Exit, Failure};
-use super::session::Session;
-use super::table::Column;
-use super::{filter, output};
-use crate::advisor::trial::{Compared, Trial, Tried, Verdict};
-use crate::api::{CurveRow, SCHEMA};
-use crate::charts::Picture;
-use crate::config::Config;
-use crate::model::{CurvePoint, MAX_NODES_A_JOB};
-use crate::traces::{self, Throughputs};
-use crate::words::percent;
+use infill_advisor::trial::{Compared, Trial, Tried, Verdict};
+use infill_api::{CurveRow, SCHEMA};
+use infill_model::{CurvePoint, MAX_NODES_A_JOB, config::Config};
+use infill_present::curve;
+use infill_present::{
+    charts::Picture,
+    exit::{CommandResult, Exit, Failure},
+    filter, output,
+    table::Column,
+    words::percent,
+};
+use infill_traces as traces;
+use infill_traces::Throughputs;
 
 /// Noise beyond that is no noise of a training job.
 const MAX_NOISE: f64 = 1.0;
@@ -94,16 +95,16 @@ fn noise(text: &str) -> Result<f64, String> {
 }
 
 /// Runs `infill advise`, within the bounds that the site sets on the advisor.
-pub fn run(args: &AdviseArgs, session: &Session) -> CommandResult {
+pub fn run(args: &AdviseArgs, config: Option<&Path>) -> CommandResult {
     match (&args.curve, args.types.wanted()) {
-        (Some(curve), _) => of_curve(args, curve, session),
+        (Some(curve), _) => of_curve(args, curve, config),
         (None, true) => types::run(args),
         (None, false) => plans::run(args),
     }
 }
 
-fn of_curve(args: &AdviseArgs, curve: &Path, session: &Session) -> CommandResult {
-    let config = session.config()?;
+fn of_curve(args: &AdviseArgs, curve: &Path, config: Option<&Path>) -> CommandResult {
+    let config = Config::load(config)?;
     let table = traces::read_throughputs(curve, args.max_nodes).map_err(|e| Exit::Input.because(e))?;
     let verdict = verdict(args, &config, &table)?;
     if args.json {

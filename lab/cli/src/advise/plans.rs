@@ -6,13 +6,15 @@ use clap::Args;
 use serde::Serialize;
 
 use super::AdviseArgs;
-use crate::advisor::plans::trial::{PlanChosen, PlanPlace, PlanPoint, PlanProbe, PlanTrial, PlanVerdict};
-use crate::api::SCHEMA;
-use crate::cli::exit::{CommandResult, Exit, Failure};
-use crate::cli::table::Column;
-use crate::cli::{filter, output};
-use crate::traces;
-use crate::words::percent;
+use infill_advisor::plans::trial::{PlanChosen, PlanPlace, PlanPoint, PlanProbe, PlanTrial, PlanVerdict};
+use infill_api::SCHEMA;
+use infill_present::{
+    exit::{CommandResult, Exit, Failure},
+    filter, output,
+    table::Column,
+    words::percent,
+};
+use infill_traces as traces;
 
 /// Flags for execution plans.
 #[derive(Clone, Debug, Default, Args)]
@@ -119,8 +121,8 @@ fn show(verdict: &PlanVerdict) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ExecPlan;
-    use crate::test_support::data_files;
+    use infill_model::ExecPlan;
+    use infill_testkit::data_files;
 
     fn place(plan: &str, gpus_by_node: &[u32]) -> PlanPlace {
         let (gpus, nodes) = (gpus_by_node.iter().sum(), gpus_by_node.len() as u32);

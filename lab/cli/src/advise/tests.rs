@@ -6,7 +6,7 @@ use super::*;
 
 fn table() -> Throughputs {
     let rates = [(1, 100.0), (2, 190.0), (4, 350.0), (8, 600.0), (16, 900.0), (32, 1100.0)];
-    let points = rates.map(|(nodes, rate)| crate::model::CurvePoint { nodes, rate });
+    let points = rates.map(|(nodes, rate)| infill_model::CurvePoint { nodes, rate });
     Throughputs { points: points.to_vec(), unmeasured: 2 }
 }
 

@@ -7,13 +7,15 @@ use clap::Args;
 use serde::Serialize;
 
 use super::AdviseArgs;
-use crate::advisor::types::{Known, TypePoint, TypesTrial, TypesVerdict};
-use crate::api::SCHEMA;
-use crate::cli::exit::{CommandResult, Exit, Failure};
-use crate::cli::table::Column;
-use crate::cli::{filter, output};
-use crate::traces;
-use crate::words::percent;
+use infill_advisor::types::{Known, TypePoint, TypesTrial, TypesVerdict};
+use infill_api::SCHEMA;
+use infill_present::{
+    exit::{CommandResult, Exit, Failure},
+    filter, output,
+    table::Column,
+    words::percent,
+};
+use infill_traces as traces;
 
 /// Flags for types of GPUs.
 #[derive(Clone, Debug, Default, Args)]
@@ -141,7 +143,7 @@ fn show(verdict: &TypesVerdict) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::data_files;
+    use infill_testkit::data_files;
 
     /// Arena's tables, where they are at hand (`INFILL_DATA`, else `../shared/data`).
     fn arena(others: bool) -> Option<TypesVerdict> {
@@ -191,8 +193,8 @@ mod tests {
 
     /// A verdict that is written down: the page must not change with what is predicted.
     fn sample() -> TypesVerdict {
-        use crate::advisor::types::{Profiling, TypePlace};
-        use crate::model::NodeType;
+        use infill_advisor::types::{Profiling, TypePlace};
+        use infill_model::NodeType;
         let known = |mape, share| Known { mape, ratio_median: 0.94, true_share_of_best: share };
         let point = |gpus, measured, truth: f64| TypePoint {
             model: "bert-1.3B-128".to_owned(),

@@ -7,13 +7,10 @@ use clap::{Args, ValueEnum};
 
 use super::show::HELP;
 use super::unit::Unit;
-use crate::cli::filter::TableArgs;
-use crate::model::trace::MAX_NODES_A_MACHINE;
-use crate::sim::closed::Machine;
-use crate::sim::job::Accounting;
-use crate::sim::order::Order;
-use crate::sim::supply::Worth;
-use crate::traces::SwfLayout;
+use infill_model::trace::MAX_NODES_A_MACHINE;
+use infill_present::filter::TableArgs;
+use infill_sim::{closed::Machine, job::Accounting, order::Order, supply::Worth};
+use infill_traces::SwfLayout;
 
 /// Which log is replayed. `infill gaps` reads the same.
 #[derive(Clone, Debug, Default, Args)]
@@ -101,7 +98,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Forward-looking time of the published program, where a policy names none
-    #[arg(long, value_name = "S", default_value_t = crate::sim::policy::DEFAULT_TFWD_SECS, value_parser = positive)]
+    #[arg(long, value_name = "S", default_value_t = infill_sim::policy::DEFAULT_TFWD_SECS, value_parser = positive)]
     pub tfwd: f64,
     /// Only so many days of the log
     #[arg(long, value_name = "D", value_parser = positive)]

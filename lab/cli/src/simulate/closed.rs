@@ -7,20 +7,22 @@ use anyhow::anyhow;
 use serde::Serialize;
 
 use super::args::{Lengths, SimulateArgs};
-use super::progress::{Line, Measure, Progress};
-use super::setup::told;
 use super::show;
 use super::threads;
-use crate::advisor::types::best_estimates;
-use crate::api::SCHEMA;
-use crate::cli::exit::{CommandResult, Exit, Failure};
-use crate::cli::filter;
-use crate::cli::output;
-use crate::cli::table::Column;
-use crate::model::{ClosedJob, ModelFacts, SpeedRow, duration};
-use crate::sim::closed::{self, ClosedPolicy, Machine, Outcome, Setup, Speeds};
-use crate::traces::{self, TraceError};
-use crate::words::percent;
+use infill_advisor::types::best_estimates;
+use infill_api::SCHEMA;
+use infill_model::{ClosedJob, ModelFacts, SpeedRow, duration};
+use infill_present::input::told;
+use infill_present::progress::{Line, Measure, Progress};
+use infill_present::{
+    exit::{CommandResult, Exit, Failure},
+    filter, output,
+    table::Column,
+    words::percent,
+};
+use infill_sim::closed::{self, ClosedPolicy, Machine, Outcome, Setup, Speeds};
+use infill_traces as traces;
+use infill_traces::TraceError;
 
 /// Policies that are compared where none is named.
 const USUAL: [&str; 6] = ["infill", "infill-known", "static", "rubick", "sia", "fcfs"];
@@ -222,9 +224,9 @@ fn facts(path: &Path, rows: &[SpeedRow]) -> Result<BTreeMap<String, ModelFacts>,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::filter::TableArgs;
-    use crate::sim::closed::JobOutcome;
-    use crate::test_support::data_files;
+    use infill_present::filter::TableArgs;
+    use infill_sim::closed::JobOutcome;
+    use infill_testkit::data_files;
 
     fn outcome(policy: &str) -> Outcome {
         let job =

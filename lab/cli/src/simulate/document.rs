@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::unit::Unit;
-use crate::api::SCHEMA;
-use crate::model::RescaleCosts;
-use crate::sim::{Balance, Preempted};
+use infill_api::SCHEMA;
+use infill_model::RescaleCosts;
+use infill_sim::{Balance, Preempted};
 
 /// Shares of what the bound makes.
 #[derive(Clone, Copy, Debug, Serialize)]

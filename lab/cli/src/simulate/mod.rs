@@ -7,7 +7,6 @@ mod command;
 mod document;
 mod order;
 mod page;
-pub mod progress;
 pub mod setup;
 mod show;
 #[cfg(test)]
@@ -17,15 +16,16 @@ mod unit;
 
 pub use args::SimulateArgs;
 
-use super::exit::{CommandResult, Exit};
-use super::output;
-use super::session::Session;
-use crate::config::Config;
-use crate::sim::{self, Balance, PolicyName, Setup};
+use std::path::Path;
+
 use document::Document;
+use infill_model::config::Config;
+use infill_present::exit::{CommandResult, Exit};
+use infill_present::output;
+use infill_present::progress::{Line, Measure, Progress};
+use infill_sim as sim;
+use infill_sim::{Balance, PolicyName, Setup};
 use page::Material;
-use progress::{Line, Measure, Progress};
-pub use show::Days;
 use show::Screen;
 pub use unit::Unit;
 
@@ -33,14 +33,14 @@ pub use unit::Unit;
 const USUAL: [&str; 4] = ["infill", "infill-known", "freetrain", "bound"];
 
 /// Simulates.
-pub fn run(args: &SimulateArgs, session: &Session) -> CommandResult {
+pub fn run(args: &SimulateArgs, config: Option<&Path>) -> CommandResult {
     if let Some(machine) = &args.closed.machine {
         if !args.closed.order.is_empty() {
             return order::run(args, machine);
         }
         return closed::run(args, machine);
     }
-    let config = session.config()?;
+    let config = Config::load(config)?;
     let names = args.policies(&USUAL).into_iter().map(|text| PolicyName::parse(text, args.tfwd));
     let names: Vec<PolicyName> = names.collect::<Result<_, _>>().map_err(|e| Exit::Usage.because(e))?;
     show::check(&args.table)?;

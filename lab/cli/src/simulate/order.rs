@@ -8,20 +8,23 @@ use rustc_hash::FxHasher;
 use serde::Serialize;
 
 use super::args::SimulateArgs;
-use super::progress::{Line, Measure, Progress};
-use super::setup::told;
 use super::show;
 use super::threads;
-use crate::advisor::length::{Lengths, Predicted, Walk, walk};
-use crate::api::SCHEMA;
-use crate::cli::exit::{CommandResult, Exit, Failure};
-use crate::cli::filter;
-use crate::cli::output;
-use crate::cli::table::Column;
-use crate::model::{Past, Submission, duration};
-use crate::sim::closed::Machine;
-use crate::sim::order::{Order, Ordered, Rigid, simulate};
-use crate::traces;
+use infill_advisor::length::{Lengths, Predicted, Walk, walk};
+use infill_api::SCHEMA;
+use infill_model::{Past, Submission, duration};
+use infill_present::input::told;
+use infill_present::progress::{Line, Measure, Progress};
+use infill_present::{
+    exit::{CommandResult, Exit, Failure},
+    filter, output,
+    table::Column,
+};
+use infill_sim::{
+    closed::Machine,
+    order::{Order, Ordered, Rigid, simulate},
+};
+use infill_traces as traces;
 
 /// Jobs before the first that is simulated whose lengths stand for the site's.
 const OF_THE_SITE: usize = 5000;
@@ -179,7 +182,7 @@ fn share_of(job: &Submission, size: u32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::filter::TableArgs;
+    use infill_present::filter::TableArgs;
 
     #[test]
     fn the_page() {

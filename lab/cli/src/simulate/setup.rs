@@ -2,21 +2,29 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 
 use super::args::{LogArgs, LogFormat, SimulateArgs, SupplyArgs};
 use super::command::file_name;
 use super::document::Replayed;
 use super::unit::Unit;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
-use crate::model::RescaleCosts;
-use crate::model::trace::{IdleLog, JobLog, NamedCurve, Reading};
-use crate::sim::Setup;
-use crate::sim::job::Checkpoints;
-use crate::sim::queue::{IdleQueue, LogQueue, MainQueue, by_gpu};
-use crate::sim::supply::{Halving, Nas, Supply};
-use crate::traces::{self, SwfOptions, TraceError};
+use infill_model::{
+    RescaleCosts,
+    trace::{IdleLog, JobLog, NamedCurve},
+};
+use infill_present::input::told;
+use infill_present::{
+    exit::{Exit, Failure},
+    output,
+};
+use infill_sim::{
+    Setup,
+    job::Checkpoints,
+    queue::{IdleQueue, LogQueue, MainQueue, by_gpu},
+    supply::{Halving, Nas, Supply},
+};
+use infill_traces as traces;
+use infill_traces::SwfOptions;
 
 const YEAR_SECS: i64 = 365 * 86_400;
 
@@ -177,15 +185,4 @@ fn supply(args: &SimulateArgs, curves: &[NamedCurve]) -> Result<Supply, Failure>
         Supply::endless(endless(wanted), curves, sizes, worth)
     };
     of.map_err(|e| Exit::Input.because(e))
-}
-
-/// What a file says; tells on stderr of the lines that were passed over.
-pub(in crate::cli) fn told<T>(path: &Path, reading: Result<Reading<T>, TraceError>) -> Result<T, Failure> {
-    let reading = reading.with_context(|| format!("cannot use {}", path.display()));
-    let reading = reading.map_err(|e| Exit::Input.because(e))?;
-    if reading.malformed_count > 0 {
-        eprintln!("infill: {}: {} malformed lines passed over:", path.display(), reading.malformed_count);
-        reading.malformed.iter().for_each(|line| eprintln!("  {line}"));
-    }
-    Ok(reading.value)
 }

@@ -7,13 +7,16 @@ use std::sync::LazyLock;
 use serde::Serialize;
 
 use super::document::{Document, LossShares, PolicyRow};
-use crate::cli::bars::{self, CYAN, Colour, GREEN, Part, RED, YELLOW};
-use crate::cli::exit::{CommandResult, Exit, Failure};
-use crate::cli::filter::{self, TableArgs};
-use crate::cli::output;
-use crate::cli::table::{Column, FieldHelp};
-use crate::model::{RescaleCosts, duration};
-use crate::words::percent;
+use infill_model::{RescaleCosts, duration};
+use infill_present::days::Days;
+use infill_present::{
+    bars::{self, CYAN, Colour, GREEN, Part, RED, YELLOW},
+    exit::{CommandResult, Exit, Failure},
+    filter::{self, TableArgs},
+    output,
+    table::{Column, FieldHelp},
+    words::percent,
+};
 
 const DEFAULT: &str = "%p %.e %.s %.r %.t %.b %.u %.v %.l %.m %.d %.c";
 
@@ -134,37 +137,6 @@ pub struct Screen {
     pub width: Option<usize>,
     /// Whether colours may be used.
     pub colours: bool,
-}
-
-/// A time that is simulated, s.
-#[derive(Clone, Copy, Debug)]
-pub struct Days(pub f64);
-
-impl Days {
-    /// Days from two days on, hours below: the word and its seconds.
-    pub fn unit(self) -> (&'static str, f64) {
-        if self.0 >= 2.0 * 86_400.0 { ("day", 86_400.0) } else { ("hour", 3600.0) }
-    }
-
-    /// `7 days`, `4.8 hours`.
-    pub fn text(self) -> String {
-        let (word, secs) = self.unit();
-        let count = short(self.0 / secs);
-        let plural = if count == "1" { "" } else { "s" };
-        format!("{count} {word}{plural}")
-    }
-
-    /// Where in it a share is: `day 3.2 of 7`.
-    pub fn reached(self, share: f64) -> String {
-        let (word, secs) = self.unit();
-        format!("{word} {:.1} of {}", share * self.0 / secs, short(self.0 / secs))
-    }
-}
-
-/// With one decimal, unless that is 0.
-fn short(x: f64) -> String {
-    let text = format!("{x:.1}");
-    text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
 }
 
 /// The header and the fields of the table, as cells: for the page.

@@ -3,10 +3,10 @@
 use super::document::{Document, LossShares, PolicyRow, Replayed};
 use super::show::{self, Days, Screen};
 use super::unit::Unit;
-use crate::api::SCHEMA;
-use crate::cli::filter::TableArgs;
-use crate::model::RescaleCosts;
-use crate::sim::Preempted;
+use infill_api::SCHEMA;
+use infill_model::RescaleCosts;
+use infill_present::filter::TableArgs;
+use infill_sim::Preempted;
 
 pub fn subject() -> Replayed {
     Replayed {

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::progress::{Line, Progress};
+use infill_present::progress::{Line, Progress};
 
 /// Simulates each policy; what came of each, in their order, with the seconds that it took.
 pub fn each<N: Copy + Display + Send, T: Send>(

@@ -8,7 +8,7 @@ use super::outcome::{JobOutcome, Outcome};
 use super::policy::{Policy, View, Wish};
 use super::setup::Setup;
 use super::speeds::Choice;
-use crate::sim::chance::Dice;
+use crate::chance::Dice;
 
 /// Seconds that a job must have run for its speed to be measured, and to be measured again.
 const MEASURED_SECS: f64 = 10.0;

@@ -2,7 +2,7 @@
 
 use super::machine::Seat;
 use super::speeds::Choice;
-use crate::model::ClosedJob;
+use infill_model::ClosedJob;
 
 /// A job that has been submitted and has not ended.
 #[derive(Clone, Debug)]

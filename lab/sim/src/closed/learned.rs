@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use super::machine::Machine;
 use super::setup::Setup;
 use super::speeds::Speeds;
-use crate::advisor::kinship::{Kin, Kinship};
-use crate::advisor::plans::PlanLearner;
-use crate::model::{ModelFacts, PlanRun, SpeedRow};
+use infill_advisor::{
+    kinship::{Kin, Kinship},
+    plans::PlanLearner,
+};
+use infill_model::{ModelFacts, PlanRun, SpeedRow};
 
 /// What is known of the rows of the table of speeds.
 #[derive(Clone, Debug)]

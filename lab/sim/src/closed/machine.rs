@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::model::NodeType;
+use infill_model::NodeType;
 
 /// Most GPUs of a machine.
 const MAX_GPUS: u32 = 65_536;

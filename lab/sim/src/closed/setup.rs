@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::machine::Machine;
 use super::speeds::Speeds;
-use crate::model::{ClosedJob, ModelFacts};
+use infill_model::{ClosedJob, ModelFacts};
 
 /// What is simulated.
 #[derive(Clone, Debug)]

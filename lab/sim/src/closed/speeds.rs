@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::machine::{Machine, Pool, Seat};
-use crate::model::{ExecPlan, SpeedRow};
+use infill_model::{ExecPlan, SpeedRow};
 
 /// A way to run a model: a pool of the machine, a plan, so many GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

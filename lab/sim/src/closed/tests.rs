@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{ClosedPolicy, Outcome, Setup, Speeds, run};
-use crate::model::{ClosedJob, ExecPlan, NodeType, SpeedRow};
+use infill_model::{ClosedJob, ExecPlan, NodeType, SpeedRow};
 
 /// `MODEL TYPE PLAN GPUS+GPUS SECS`, line by line: seconds of a step on so many GPUs of each node.
 fn rows(lines: &str) -> Vec<SpeedRow> {

@@ -8,7 +8,7 @@ mod engine;
 mod live;
 mod rules;
 
-use crate::advisor::length::Lengths;
+use infill_advisor::length::Lengths;
 
 pub use engine::simulate;
 

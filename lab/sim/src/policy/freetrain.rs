@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use super::knapsack::{self, Choices};
 use super::{Policy, PolicyName, Target, View, targets};
-use crate::model::{JobId, RescaleCosts};
-use crate::sim::job::SimJob;
+use crate::job::SimJob;
+use infill_model::{JobId, RescaleCosts};
 
 /// What it believes of the throughput of a job, weighted samples a second on so many nodes.
 type Believes = fn(&SimJob, u32) -> f64;

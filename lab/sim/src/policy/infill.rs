@@ -4,18 +4,15 @@ use std::sync::Arc;
 
 use super::mirror::{Mirror, PARTITION};
 use super::{Policy, PolicyName, Target, View};
-use crate::config::Config;
-use crate::gaps::CLEANUP_SECS;
-use crate::model::{
+use crate::job::{Cause, SimJob};
+use crate::queue::{Foresight, NodeIx};
+use infill_gaps::CLEANUP_SECS;
+use infill_model::{
     BatchMode, Changing, Claims, Course, ExecPlan, HeldNode, JobFacts, MalleableJob, NodeName, Objective,
     OwnWord, Place, Plan, ProfileKey, Program, Progress, Sizes, SolveStatus, Standing, Stop, StopEnd,
-    UnixTime, UserId, Way, malleable::RateCurve,
+    UnixTime, UserId, Way, config::Config, malleable::RateCurve,
 };
-use crate::round::{Advice, Question, Scene, Terms, judge};
-use crate::sim::{
-    job::{Cause, SimJob},
-    queue::{Foresight, NodeIx},
-};
+use infill_planner::round::{Advice, Question, Scene, Terms, judge};
 
 /// A machine on which nothing happens is looked at again after so many seconds, then after twice as many, up
 /// to the most.
@@ -158,7 +155,7 @@ impl Infill {
 
     fn targets(&self, view: &View<'_>, plan: &Plan) -> Vec<Target> {
         let Some(mirror) = &self.mirror else { return Vec::new() };
-        let target = |planned: &crate::model::JobPlan| {
+        let target = |planned: &infill_model::JobPlan| {
             let job = view.jobs.get(&planned.job)?;
             let nodes: Vec<NodeIx> = planned.nodes.iter().filter_map(|p| mirror.number(&p.node)).collect();
             let probing = self.scene.library().is_probing(job.id, UnixTime(view.now)) && job.size() > 0;

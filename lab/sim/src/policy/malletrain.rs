@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use super::freetrain::allocate;
 use super::{Policy, PolicyName, Target, View, targets};
-use crate::model::JobId;
-use crate::sim::job::{Cause, SimJob};
+use crate::job::{Cause, SimJob};
+use infill_model::JobId;
 
 /// Sizes that are measured, in this order.
 const SIZES: [u32; 4] = [4, 3, 2, 1];

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::View;
-use crate::model::{
+use crate::cluster::Usage;
+use crate::queue::{Foresight, NodeIx, PlannedJob};
+use infill_model::{
     Backfill, BaseState, Job, JobId, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
 };
-use crate::sim::cluster::Usage;
-use crate::sim::queue::{Foresight, NodeIx, PlannedJob};
 
 /// The malleable partition of simulated machines.
 pub const PARTITION: &str = "infill";

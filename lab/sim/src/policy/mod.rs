@@ -14,8 +14,7 @@ use std::str::FromStr;
 use super::cluster::Cluster;
 use super::job::{Cause, SimJob};
 use super::queue::{Foresight, MainQueue, NodeIx};
-use crate::config::Config;
-use crate::model::{JobId, RescaleCosts};
+use infill_model::{JobId, RescaleCosts, config::Config};
 
 pub use freetrain::FreeTrain;
 pub use infill::Infill;

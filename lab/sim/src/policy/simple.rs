@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Policy, PolicyName, Target, View, targets};
-use crate::model::JobId;
+use infill_model::JobId;
 
 /// As many nodes for each job, within its sizes; the first ones get what is left over.
 #[derive(Clone, Copy, Debug)]

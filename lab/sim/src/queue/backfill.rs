@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::NodeIx;
-use crate::model::JobId;
+use infill_model::JobId;
 
 /// How many jobs of the queue are looked at, as `bf_max_job_test` has it.
 pub(super) const MOST_JOBS_TESTED: usize = 500;

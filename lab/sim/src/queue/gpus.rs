@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::NodeName;
-use crate::model::trace::{JobLog, LoggedJob};
+use infill_model::NodeName;
+use infill_model::trace::{JobLog, LoggedJob};
 
 /// Most GPUs of all jobs together.
 const MAX_PLACES: u64 = 50_000_000;
@@ -109,7 +109,7 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::JobId;
+    use infill_model::JobId;
 
     /// `START..END GPUS NODE,NODE`, line by line; `-` for no word on GPUs, or on nodes.
     fn log(lines: &str) -> JobLog {

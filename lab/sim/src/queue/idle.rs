@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Moment, NodeIx, Planned, Taken};
-use crate::model::trace::IdleLog;
-use crate::model::{JobId, NodeName};
+use infill_model::{JobId, NodeName, trace::IdleLog};
 
 /// Replays an idle log. Nodes are busy before their first interval and after their last.
 #[derive(Clone, Debug)]

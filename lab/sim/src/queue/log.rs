@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::backfill::{self, PlannedJob, Timeline, Waiting};
 use super::{Moment, NodeIx, Planned, Taken};
-use crate::model::NodeName;
-use crate::model::trace::{JobLog, LoggedJob};
+use infill_model::{
+    NodeName,
+    trace::{JobLog, LoggedJob},
+};
 
 /// Limit of a job that has none, s: backfill believes that it takes a day.
 const NO_LIMIT_SECS: i64 = 86_400;

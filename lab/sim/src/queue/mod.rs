@@ -8,7 +8,7 @@ mod gpus;
 mod idle;
 mod log;
 
-use crate::model::{JobId, NodeName};
+use infill_model::{JobId, NodeName};
 
 pub use backfill::PlannedJob;
 pub use gpus::{GpusError, by_gpu};

@@ -1,7 +1,7 @@
 //! Replays of small logs.
 
 use super::*;
-use crate::model::trace::{IdleInterval, IdleLog, JobLog, LoggedJob};
+use infill_model::trace::{IdleInterval, IdleLog, JobLog, LoggedJob};
 
 fn logged(id: u32, submit: i64, start: i64, end: i64, limit: i64, nodes: u32) -> LoggedJob {
     LoggedJob {
@@ -105,7 +105,7 @@ fn what_began_before_the_log_is_complete_is_there_at_its_start() {
     let queue = MainQueue::Log(LogQueue::new(&log, None));
     assert_eq!(queue.span(), (600, 700));
     // Of 200 node-seconds half are idle; the days in which only job 1 is known do not count.
-    let found = crate::sim::gap_statistics(&queue, None);
+    let found = crate::gap_statistics(&queue, None);
     assert_eq!((found.idle_node_secs, found.nodes), (100.0, 2));
 }
 

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::job::{SimJob, Submitted};
-use crate::model::trace::{NamedCurve, WorkloadJob};
-use crate::model::{Curve, JobId};
+use infill_model::{
+    Curve, JobId,
+    trace::{NamedCurve, WorkloadJob},
+};
 pub use search::{Halving, Nas};
 
 /// Ids of malleable jobs begin here: a log's own are smaller.

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Order;
-use crate::model::trace::NamedCurve;
-use crate::model::{Curve, CurvePoint};
-use crate::sim::chance::Dice;
+use crate::chance::Dice;
+use infill_model::{Curve, CurvePoint, trace::NamedCurve};
 
 /// Node-seconds of a trial on its first rung: ten minutes on two nodes.
 const FIRST_RUNG_NODE_SECS: f64 = 1200.0;

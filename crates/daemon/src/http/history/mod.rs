@@ -10,9 +10,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use crate::api::{EndedTaken, ImportEndedRequest, MAX_ENDED, SCHEMA};
-use crate::clock::now;
-use crate::daemon::context::Context;
+use crate::context::Context;
+use infill_api::{EndedTaken, ImportEndedRequest, MAX_ENDED, SCHEMA};
+use infill_model::clock::now;
 
 use super::{Body, Denial, auth};
 

@@ -1,7 +1,7 @@
 //! What a job from outside must be: a listing may hold anything.
 
-use crate::model::trace::MAX_NODES_A_MACHINE;
-use crate::model::{EndedJob, JobId, MAX_NAME_CHARS, UnixTime};
+use infill_model::trace::MAX_NODES_A_MACHINE;
+use infill_model::{EndedJob, JobId, MAX_NAME_CHARS, UnixTime};
 
 /// So far ahead of ours may the clock be by which a job has ended, s: a listing in another zone.
 const AHEAD_SECS: i64 = 86_400;
@@ -49,7 +49,7 @@ fn is_text(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples;
+    use infill_testkit::samples;
 
     fn refused(change: impl FnOnce(&mut EndedJob)) -> String {
         let mut job = samples::ended(7);

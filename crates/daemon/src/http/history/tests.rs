@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::cli::samples;
-use crate::config::Config;
-use crate::daemon::context::Services;
-use crate::daemon::state::State as Values;
-use crate::model::{Credential, EndedJob, Secret, UserId};
-use crate::slurm::fake::FakeSlurm;
-use crate::slurm::identity::{FakeIdentity, uid_of};
-use crate::store::LeadStanding;
+use crate::context::Services;
+use crate::state::State as Values;
+use infill_model::{Credential, EndedJob, Secret, UserId, config::Config};
+use infill_slurm::{
+    fake::FakeSlurm,
+    identity::{FakeIdentity, uid_of},
+};
+use infill_store::LeadStanding;
+use infill_testkit::samples;
 
 /// A daemon that knows root and somebody who is no administrator.
 async fn daemon() -> Arc<Context> {
@@ -18,7 +19,7 @@ async fn daemon() -> Arc<Context> {
     let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("other's".to_owned(), other)]);
     let services = Services {
         slurm: Arc::new(FakeSlurm::new(1, "infill")),
-        store: crate::store::open("sqlite::memory:", || ()).await.unwrap(),
+        store: infill_store::open("sqlite::memory:", || ()).await.unwrap(),
         identity: Arc::new(FakeIdentity { users }),
     };
     let state = Values::new(Arc::new(Config::default()), now());
@@ -56,7 +57,7 @@ async fn nobody_else_does_nor_all_at_once() {
 
 #[test]
 fn the_largest_jobs_fit_into_a_request() {
-    let wide = || "\u{10348}".repeat(crate::model::MAX_NAME_CHARS);
+    let wide = || "\u{10348}".repeat(infill_model::MAX_NAME_CHARS);
     let job = EndedJob {
         user: wide(),
         account: wide(),

@@ -13,17 +13,16 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde_json::json;
 
-use crate::advisor::{Fitted, batch_mode, sizes_of_interest};
-use crate::api::{
+use crate::context::Context;
+use crate::sight::{Sight, Viewer};
+use infill_advisor::{Fitted, batch_mode, sizes_of_interest};
+use infill_api::{
     Counted, CurveRow, FigureView, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY,
     MAX_IMPORTED, MAX_PROFILES, ProfileFigureQuery, ProfileView, ProfilesView, SCHEMA,
 };
-use crate::charts::{Picture, Standing, curves};
-use crate::clock::now;
-use crate::daemon::context::Context;
-use crate::daemon::sight::{Sight, Viewer};
-use crate::model::{MAX_NODES_A_JOB, Profile, ProfileFilter, ProfileKey, Sizes};
-use crate::store::Measurement;
+use infill_model::{MAX_NODES_A_JOB, Profile, ProfileFilter, ProfileKey, Sizes, clock::now};
+use infill_present::charts::{Picture, Standing, curves};
+use infill_store::Measurement;
 
 use super::turns::{broken, computed, in_turn};
 use super::{Body, Denial, auth};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{
+use infill_model::{
     ChangeCost, MAX_NAME_CHARS, MAX_NODES_A_JOB, MeasuredCosts, Profile, SizePoint, Spread, UnixTime,
 };
 
@@ -121,7 +121,7 @@ fn secs_wrong(what: &str, secs: f64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::samples;
+    use infill_testkit::samples;
 
     fn refused(change: impl FnOnce(&mut Profile)) -> String {
         let mut profile = samples::profile("alice", "bert", "gpu:a100:4");

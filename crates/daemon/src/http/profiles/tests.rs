@@ -6,14 +6,15 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cli::samples;
-use crate::config::Config;
-use crate::daemon::context::Services;
-use crate::daemon::state::State;
-use crate::model::{Credential, Secret, UserId};
-use crate::slurm::fake::FakeSlurm;
-use crate::slurm::identity::{FakeIdentity, uid_of};
-use crate::store::LeadStanding;
+use crate::context::Services;
+use crate::state::State;
+use infill_model::{Credential, Secret, UserId, config::Config};
+use infill_slurm::{
+    fake::FakeSlurm,
+    identity::{FakeIdentity, uid_of},
+};
+use infill_store::LeadStanding;
+use infill_testkit::samples;
 
 /// A user that every system has, and who is no administrator.
 const OWNER: &str = "nobody";
@@ -26,13 +27,13 @@ struct Daemon {
 
 impl Daemon {
     async fn start() -> Daemon {
-        crate::addresses::install_crypto();
+        infill_slurm::install_crypto();
         let config = Config::default();
         let owner = uid_of(OWNER).await.unwrap();
         let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("owner's".to_owned(), owner)]);
         let services = Services {
             slurm: Arc::new(FakeSlurm::new(1, "infill")),
-            store: crate::store::open("sqlite::memory:", || ()).await.unwrap(),
+            store: infill_store::open("sqlite::memory:", || ()).await.unwrap(),
             identity: Arc::new(FakeIdentity { users }),
         };
         let state = State::new(Arc::new(config), now());
@@ -102,12 +103,12 @@ async fn what_was_measured_for_one_profile_is_told_newest_first() {
     let key = samples::profile(OWNER, "bert", "cpu").key;
     let row = |at: i64, probe| Measurement {
         key: key.clone(),
-        job: crate::model::JobId(7),
+        job: infill_model::JobId(7),
         nodes: 2,
         samples: 780.0,
         secs: 1.5,
         probe,
-        at: crate::model::UnixTime(at),
+        at: infill_model::UnixTime(at),
     };
     daemon.context.store.add_measurements(&[row(100, true), row(160, false)]).await.unwrap();
     let of = format!("/history?user={OWNER}&name=bert&node_type=cpu&exec_plan=default");
@@ -186,7 +187,7 @@ async fn an_import_may_be_large_but_not_without_end() {
     let mut full = samples::profile(OWNER, "vgg", "cpu");
     let point = full.points[0];
     full.points =
-        (1..=sound::MAX_POINTS as u32).map(|nodes| crate::model::SizePoint { nodes, ..point }).collect();
+        (1..=sound::MAX_POINTS as u32).map(|nodes| infill_model::SizePoint { nodes, ..point }).collect();
     let many = |n| {
         (0..n).map(|i| {
             let mut profile = full.clone();

@@ -12,11 +12,11 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 
 use super::{Denial, read};
-use crate::api::{DEFAULT_ROUNDS, Hidden, MAX_ROUNDS, RoundView, RoundsQuery, RoundsView, SCHEMA};
-use crate::daemon::context::Context;
-use crate::daemon::sight::{Sight, Viewer};
-use crate::model::UnixTime;
-use crate::store::{RoundRecord, RoundsAsked};
+use crate::context::Context;
+use crate::sight::{Sight, Viewer};
+use infill_api::{DEFAULT_ROUNDS, Hidden, MAX_ROUNDS, RoundView, RoundsQuery, RoundsView, SCHEMA};
+use infill_model::UnixTime;
+use infill_store::{RoundRecord, RoundsAsked};
 
 /// `GET /v1/rounds`: the newest first.
 pub async fn list(

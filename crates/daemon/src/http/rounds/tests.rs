@@ -3,15 +3,12 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cli::samples::{self, NOW};
-use crate::clock::now;
-use crate::config::Config;
-use crate::daemon::context::Services;
-use crate::daemon::state;
-use crate::model::UserId;
-use crate::slurm::fake::FakeSlurm;
-use crate::slurm::identity::FakeIdentity;
-use crate::store::LeadStanding;
+use crate::context::Services;
+use crate::state;
+use infill_model::{UserId, clock::now, config::Config};
+use infill_slurm::{fake::FakeSlurm, identity::FakeIdentity};
+use infill_store::LeadStanding;
+use infill_testkit::samples::{self, NOW};
 
 /// A round of the samples so many seconds after [`NOW`].
 fn round(after: i64) -> RoundRecord {
@@ -23,10 +20,10 @@ fn round(after: i64) -> RoundRecord {
 
 /// A daemon on a free port that has kept these rounds; returns its URL.
 async fn daemon(rounds: &[RoundRecord]) -> String {
-    crate::addresses::install_crypto();
+    infill_slurm::install_crypto();
     let services = Services {
         slurm: Arc::new(FakeSlurm::new(1, "infill")),
-        store: crate::store::open("sqlite::memory:", || ()).await.unwrap(),
+        store: infill_store::open("sqlite::memory:", || ()).await.unwrap(),
         identity: Arc::new(FakeIdentity { users: BTreeMap::from([("root's".to_owned(), UserId(0))]) }),
     };
     for round in rounds {
@@ -72,7 +69,7 @@ async fn rounds_are_listed_a_line_each() {
 async fn the_round_of_a_moment_is_told_whole() {
     let url = daemon(&[round(0), round(5)]).await;
     for (after, expected) in [(0, 0), (4, 0), (5, 5), (9999, 5)] {
-        let (status, body) = get(&url, &crate::api::routes::round_at(NOW + after)).await;
+        let (status, body) = get(&url, &infill_api::routes::round_at(NOW + after)).await;
         assert_eq!(status, 200, "{body}");
         let found: RoundView = serde_json::from_value(body).unwrap();
         let told =

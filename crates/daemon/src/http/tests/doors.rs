@@ -8,10 +8,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use super::*;
-use crate::config::WebConfig;
-use crate::daemon::passes::Person;
 use crate::http::proxy;
-use crate::model::Secret;
+use crate::passes::Person;
+use infill_model::{Secret, config::WebConfig};
 
 /// A name that a foreign page has led to the daemon. Over plain HTTP its browser sends no other header that
 /// would give it away.

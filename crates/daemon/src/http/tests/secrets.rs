@@ -1,7 +1,7 @@
 //! ReaderKind asks, what must not get out to whom, and which route tells what.
 
-use crate::api::routes as paths;
-use crate::model::{JobId, PrivateData, UnixTime};
+use infill_api::routes as paths;
+use infill_model::{JobId, PrivateData, UnixTime};
 
 /// A user that every system has: the owner of what the others may or may not see.
 pub const OWNER: &str = "nobody";

@@ -1,8 +1,8 @@
 //! How many Slurm jobs there may be, and what keeps a job from starting.
 
-use crate::config::Config;
-use crate::daemon::fleet::Fleet;
-use crate::model::{Bar, BaseState, Gpus, Job, JobId, JobState, Lend, Node, NodeType, Resources, Standing};
+use crate::fleet::Fleet;
+use infill_model::config::Config;
+use infill_model::{Bar, BaseState, Gpus, Job, JobId, JobState, Lend, Node, NodeType, Resources, Standing};
 
 use super::rig::{LEAD, Rig, Shown, empty, fleet, job, n};
 

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::AgentReport;
-use crate::config::Config;
-use crate::daemon::fleet::{Fleet, Output};
-use crate::generation::{Arrival, Effect, EffectKind};
-use crate::model::{
+use crate::fleet::{Fleet, Output};
+use crate::{Arrival, Effect, EffectKind};
+use infill_api::AgentReport;
+use infill_model::{
     AgentEvent, BaseState, Directive, EventKind, ExecPlan, Exit, Gaps, Job, JobId, JobPlan, Member, Node,
-    NodeName, NodeState, NodeType, Placement, Snapshot, UnixTime, UserId, wing_comment, wing_name,
+    NodeName, NodeState, NodeType, Placement, Snapshot, UnixTime, UserId, config::Config, wing_comment,
+    wing_name,
 };
 
 /// The first lead of every fleet here.
@@ -299,7 +299,7 @@ impl Rig {
     }
 }
 
-fn has(machine: &crate::generation::Machine, job: JobId, node: &NodeName) -> bool {
+fn has(machine: &crate::Machine, job: JobId, node: &NodeName) -> bool {
     machine.workers.get(node).is_some_and(|w| w.slurm_job == job)
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{AgentEvent, JobId, NodeName};
-use crate::test_support::effort;
+use infill_model::{AgentEvent, JobId, NodeName};
+use infill_testkit::effort;
 
 use super::rig::{ASKED, DONE, FAILED, Rig, empty, n, progress};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::daemon::fleet::Output;
-use crate::generation::{Effect, EffectKind};
-use crate::model::{
+use crate::fleet::Output;
+use crate::{Effect, EffectKind};
+use infill_model::{
     AgentEvent, BaseState, Blame, EventKind, JobId, JobState, MalleableState, NodeName, Snapshot, UserId,
 };
 
@@ -196,7 +196,7 @@ fn wing(snapshot: &mut Snapshot, lead: JobId, user_id: UserId) {
     let id = JobId(20_000);
     snapshot
         .jobs
-        .push(crate::model::Job { user_id, ..job(id, &Shown { lead, order: 5, nodes: vec![n(6)] }) });
+        .push(infill_model::Job { user_id, ..job(id, &Shown { lead, order: 5, nodes: vec![n(6)] }) });
 }
 
 /// One letter for all that follows: (a)ctions at Slurm, a record to (w)rite, a (g)eneration, a (b)lamed node,

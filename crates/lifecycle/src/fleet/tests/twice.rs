@@ -1,6 +1,6 @@
 //! What comes twice, and what contradicts what was said before.
 
-use crate::model::{AgentEvent, BaseState, JobId, MalleableState, NodeName, Opening, Standing};
+use infill_model::{AgentEvent, BaseState, JobId, MalleableState, NodeName, Opening, Standing};
 
 use super::rig::{DONE, LEAD, Rig, WING, fleet, n};
 
@@ -50,13 +50,13 @@ fn a_reading_from_before_the_agents_word_says_nothing() {
     let mut rig = fleet("launching n1");
     let read_at = rig.now;
     let mut snapshot = rig.snapshot();
-    snapshot.jobs.iter_mut().for_each(|job| *job = crate::model::Job { held: true, ..pending(job.id) });
+    snapshot.jobs.iter_mut().for_each(|job| *job = infill_model::Job { held: true, ..pending(job.id) });
     drop(rig.hello(LEAD, LEAD, &n(1), None));
     drop(rig.fleet.see(&snapshot, read_at, rig.now));
     assert_ne!(rig.fleet.machine(LEAD).unwrap().state(), MalleableState::Queued);
 }
 
-fn pending(id: JobId) -> crate::model::Job {
+fn pending(id: JobId) -> infill_model::Job {
     super::rig::job(id, &super::rig::Shown { lead: id, order: 0, nodes: Vec::new() })
 }
 
@@ -105,15 +105,15 @@ fn a_number_that_is_another_users_job_now_passes_nothing_on() {
     for mut rig in [rig.clone(), restored] {
         let mut snapshot = rig.snapshot();
         let lead = snapshot.jobs.iter_mut().find(|j| j.id == LEAD).unwrap();
-        *lead = crate::model::Job { user_id: crate::model::UserId(1002), ..pending(LEAD) };
+        *lead = infill_model::Job { user_id: infill_model::UserId(1002), ..pending(LEAD) };
         let (out, _) = rig.fleet.see(&snapshot, rig.now, rig.now);
         assert_eq!(out.ended.iter().map(|e| e.job).collect::<Vec<_>>(), [LEAD], "the former job is over");
         let machine = rig.fleet.machine(LEAD).unwrap();
         assert_eq!((machine.state(), machine.generation.number), (MalleableState::Queued, 0));
         assert!(machine.workers.is_empty() && !rig.fleet.has_agent(&(LEAD, n(1))));
-        assert_eq!(rig.fleet.owner(LEAD), Some(crate::model::UserId(1002)));
+        assert_eq!(rig.fleet.owner(LEAD), Some(infill_model::UserId(1002)));
         // The former user's wing is nobody's.
-        let wing = crate::generation::Effect::CancelWing { job: WING };
+        let wing = crate::Effect::CancelWing { job: WING };
         assert!(out.batches.iter().any(|b| b.effects.contains(&wing)), "{out:?}");
     }
     // The same user's job that was requeued is the same job.

@@ -7,11 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::facts::{Facts, Patch, holds, top_rate};
 use super::rules::Violation;
 use super::worth::{self, Worth};
-use crate::model::malleable::RateCurve;
-use crate::model::{Gap, JobId, JobPlan, MalleableJob, NodeName, Plan, Proof};
-use crate::plan::space::MOST_TIES;
-use crate::plan::space::problem::Problem;
-use crate::plan::space::steps::Steps;
+use crate::plan::space::{MOST_TIES, problem::Problem, steps::Steps};
+use infill_model::{Gap, JobId, JobPlan, MalleableJob, NodeName, Plan, Proof, malleable::RateCurve};
 
 /// Relative difference at which an objective or a rate counts as wrong: sums in another order differ by less.
 const TOLERANCE: f64 = 1e-6;

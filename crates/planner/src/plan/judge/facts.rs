@@ -1,9 +1,8 @@
 //! What the judge reads out of problem and plan of one job. It reads for itself: nothing here is shared with
 //! those who plan.
 
-use crate::model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement};
-use crate::plan::space::problem::Problem;
-use crate::plan::space::steps::Steps;
+use crate::plan::space::{problem::Problem, steps::Steps};
+use infill_model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement};
 
 /// What is true of one job and its plan.
 pub struct Facts<'a> {

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use crate::model::Change;
-use crate::model::{
+use crate::plan::space::{cost, problem::Problem, slots::excludes, steps::Steps};
+use infill_model::Change;
+use infill_model::{
     AssuredReason, Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving, MalleableJob, NodeName,
     NodeReason, NodeVerdict, Note, Placement, Plan, Report, Shortage, Size, SolveStatus, Standing, UnixTime,
     Wanted, WindowEnd,
 };
-use crate::plan::space::{cost, problem::Problem, slots::excludes, steps::Steps};
 
 /// Explains a plan of this problem.
 pub fn explain(problem: &Problem<'_>, plan: &Plan) -> Report {

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::model::words::words;
-use crate::model::{JobId, NodeName, Sizes, UnixTime};
+use infill_model::words;
+use infill_model::{JobId, NodeName, Sizes, UnixTime};
 
 words! {
     /// A rule.

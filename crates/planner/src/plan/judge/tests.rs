@@ -6,7 +6,7 @@ use super::rules::Rule;
 use super::{facts::Facts, worth};
 use crate::plan::tests::random_worlds;
 use crate::plan::tests::worlds::*;
-use crate::test_support::effort;
+use infill_testkit::effort;
 
 /// A right plan of a world, and what makes it wrong.
 struct Plant {

@@ -14,9 +14,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::facts::{Facts, best_rate, top_rate};
-use crate::model::{Gap, MalleableJob, NodeType, UnixTime};
-use crate::plan::space::problem::Problem;
-use crate::plan::space::steps::Steps;
+use crate::plan::space::{problem::Problem, steps::Steps};
+use infill_model::{Gap, MalleableJob, NodeType, UnixTime};
 
 /// What a plan is worth, in weighted samples.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,9 +6,11 @@
 //! counts can say: so what is in hand is laid beside what the solver has found.
 
 use super::extract::{self, Laid};
-use crate::model::{Plan, Proof};
-use crate::plan::search::known::Known;
-use crate::plan::space::decision::{Schedule, Space};
+use crate::plan::{
+    search::known::Known,
+    space::decision::{Schedule, Space},
+};
+use infill_model::{Plan, Proof};
 
 /// What laying a schedule on nodes may lose of its score before another one is tried: more than the tie
 /// bonuses, which no plan has.

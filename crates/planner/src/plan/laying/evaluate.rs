@@ -4,9 +4,9 @@
 //! needs them, to be of the type that it runs on, and to run the best execution plan. When it starts anew it
 //! may go to another type: the best one that has so many nodes in that step.
 
-use crate::model::Change;
-use crate::model::{JobPlan, MalleableJob, NodeType, Plan};
 use crate::plan::space::{cost, problem::Problem, steps::Steps};
+use infill_model::Change;
+use infill_model::{JobPlan, MalleableJob, NodeType, Plan};
 
 /// A plan's value, in weighted samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use super::evaluate::{Present, Value, counts, evaluate_job};
 use super::seats::{Regard, seat_all};
 use super::seeker::Node;
-use crate::model::{
+use crate::plan::space::{
+    cost,
+    decision::{Schedule, Space},
+    problem::Problem,
+    slots,
+    spec::{Family, Spec},
+};
+use infill_model::{
     Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement, Plan, SolveStatus, SwitchId, Topology,
 };
-use crate::plan::space::cost;
-use crate::plan::space::decision::{Schedule, Space};
-use crate::plan::space::problem::Problem;
-use crate::plan::space::slots;
-use crate::plan::space::spec::{Family, Spec};
 
 /// Most attempts at seating. Another one is needed only when jobs must avoid nodes: then a job can be left
 /// without seats that the counts promise, and gets the first choice next time.

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::seeker::{Node, Seeker};
-use crate::plan::space::decision::Space;
-use crate::plan::space::resource::Level;
+use crate::plan::space::{decision::Space, resource::Level};
 
 /// The free slots on one node: those that last through the fewest steps first, of these the most stable.
 #[derive(Clone, Debug, Default)]

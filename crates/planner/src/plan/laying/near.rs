@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use super::seeker::Seeker;
-use crate::model::{NodeName, SwitchId, Topology};
 use crate::plan::space::decision::Space;
+use infill_model::{NodeName, SwitchId, Topology};
 
 /// Most leaves of a kind that are looked at for some seats: with more of them, one that is as good is among
 /// these.

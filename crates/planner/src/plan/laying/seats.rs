@@ -13,11 +13,11 @@
 use super::ground::Ground;
 use super::near::Near;
 use super::seeker::{Node, Seeker};
-use crate::model::{Change, MalleableJob};
 use crate::plan::space::{
     decision::{Schedule, Space},
     spec::Spec,
 };
+use infill_model::{Change, MalleableJob};
 
 /// What a plan is laid by, besides counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,10 @@
 //! A job that looks for nodes, and what a node of it is.
 
-use crate::model::{MalleableJob, NodeName};
-use crate::plan::space::slots::{self, Slot};
-use crate::plan::space::spec::{Family, Spec};
+use crate::plan::space::{
+    slots::{self, Slot},
+    spec::{Family, Spec},
+};
+use infill_model::{MalleableJob, NodeName};
 
 /// The slots of one node of a job: several where its nodes are blocks.
 pub type Node = Vec<usize>;

@@ -3,12 +3,16 @@
 use super::solver::{Limits, Solution, Solver};
 use super::variables;
 use super::write::write;
-use crate::model::{Prover, SolveStatus};
-use crate::plan::search::known::Known;
-use crate::plan::search::prices::Useful;
-use crate::plan::search::sweep::polish;
-use crate::plan::search::{in_hand, prices};
-use crate::plan::space::decision::{Schedule, Space};
+use crate::plan::{
+    search::{
+        in_hand,
+        known::Known,
+        prices::{self, Useful},
+        sweep::polish,
+    },
+    space::decision::{Schedule, Space},
+};
+use infill_model::{Prover, SolveStatus};
 
 /// Relative violation of a row that we forgive a solver: its own default tolerance.
 const FEASIBILITY_TOLERANCE: f64 = 1e-5;

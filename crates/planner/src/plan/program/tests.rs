@@ -3,12 +3,14 @@
 use crate::plan::planner::is_trivial;
 use crate::plan::program::variables;
 use crate::plan::program::write::write;
-use crate::plan::search::{in_hand, prices};
-use crate::plan::space::decision::{Schedule, Space};
+use crate::plan::search::in_hand;
+use crate::plan::search::prices;
+use crate::plan::space::decision::Schedule;
+use crate::plan::space::decision::Space;
 use crate::plan::space::tests::all_paths;
 use crate::plan::tests::random_worlds;
 use crate::plan::tests::worlds::*;
-use crate::test_support::effort;
+use infill_testkit::effort;
 
 /// The best schedule of all, by trying each.
 fn brute_force(space: &Space<'_>) -> f64 {

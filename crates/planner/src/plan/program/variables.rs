@@ -5,11 +5,11 @@
 //!   Given whole z, the cheapest allowed kind is chosen and is whole too.
 
 use super::milp::{Assignment, Milp, Variable};
-use crate::model::Change;
 use crate::plan::{
     search::prices::Useful,
     space::decision::{Schedule, Space},
 };
+use infill_model::Change;
 
 /// A kind of change to an option that costs the same from all options in `from`.
 #[derive(Clone, Debug, PartialEq)]

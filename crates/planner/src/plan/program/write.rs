@@ -2,8 +2,7 @@
 
 use super::milp::Milp;
 use super::{constraints, objective, variables};
-use crate::plan::search::prices::Useful;
-use crate::plan::space::decision::Space;
+use crate::plan::{search::prices::Useful, space::decision::Space};
 
 /// Writes the program of a space, over the options that are `useful`.
 pub fn write(space: &Space<'_>, useful: &Useful) -> (Milp, variables::Index) {

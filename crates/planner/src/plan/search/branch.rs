@@ -14,8 +14,10 @@ use super::path::{self, Gains};
 use super::prices::{self, Priced, Start, Useful};
 use super::starts::lay_priced;
 use super::wavering::{Split, Wavering};
-use crate::plan::space::decision::{Schedule, Space};
-use crate::plan::space::table::Table;
+use crate::plan::space::{
+    decision::{Schedule, Space},
+    table::Table,
+};
 
 /// Most options that prices look at in all branches together: about a tenth of a second.
 const MOST_OPERATIONS: usize = 60_000_000;

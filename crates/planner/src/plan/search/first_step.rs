@@ -2,8 +2,7 @@
 //! nodes of few types and the budget of changes runs short.
 
 use super::path;
-use crate::plan::space::decision::Space;
-use crate::plan::space::resource::Resource;
+use crate::plan::space::{decision::Space, resource::Resource};
 
 /// Largest number of states (free nodes of each type, changes left).
 const MAX_STATES: usize = 20_000;

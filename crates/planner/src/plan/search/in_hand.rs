@@ -5,7 +5,7 @@
 //! back to. With one step it is exact wherever the knapsack is; with more, the bound that comes with the
 //! prices says how good it is.
 
-use crate::model::Prover;
+use infill_model::Prover;
 
 use super::alike::SAME_SCORE;
 use super::branch;

@@ -1,6 +1,6 @@
 //! What is known of the best schedule, whoever proved it.
 
-use crate::model::{Prover, SolveStatus};
+use infill_model::{Prover, SolveStatus};
 
 /// What is known of all schedules.
 #[derive(Clone, Debug)]

@@ -7,8 +7,10 @@
 
 use super::path;
 use super::prices::Priced;
-use crate::plan::space::decision::{JobSpace, Space};
-use crate::plan::space::table::Table;
+use crate::plan::space::{
+    decision::{JobSpace, Space},
+    table::Table,
+};
 
 /// The factor by which the regret is lowered while there are too many paths.
 const NARROWER: f64 = 0.5;

@@ -2,8 +2,10 @@
 
 use super::alike::SAME_SCORE;
 use super::path;
-use crate::plan::space::decision::{Schedule, Space};
-use crate::plan::space::spec::Spec;
+use crate::plan::space::{
+    decision::{Schedule, Space},
+    spec::Spec,
+};
 
 /// Rounds of improvement after which we stop even if another might still gain.
 const MAX_SWEEPS: usize = 6;

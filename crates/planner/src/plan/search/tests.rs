@@ -4,13 +4,17 @@ use super::exchange::{self, Terms};
 use super::pool::Pool;
 use super::prices::Priced;
 use super::{in_hand, path};
-use crate::model::Prover;
-use crate::plan::planner::is_trivial;
-use crate::plan::space::decision::{Schedule, Space};
-use crate::plan::space::table::Table;
-use crate::plan::space::tests::all_paths;
-use crate::plan::tests::random_worlds;
-use crate::test_support::effort;
+use crate::plan::{
+    planner::is_trivial,
+    space::{
+        decision::{Schedule, Space},
+        table::Table,
+        tests::all_paths,
+    },
+    tests::random_worlds,
+};
+use infill_model::Prover;
+use infill_testkit::effort;
 
 /// The best score of a path through each option of each step, by trying all changes.
 fn through_by_hand(space: &Space<'_>, job: usize, earnings: &Table) -> Vec<Vec<f64>> {

@@ -13,7 +13,7 @@
 use super::problem::Problem;
 use super::resource::Level;
 use super::slots::Slot;
-use crate::model::JobId;
+use infill_model::JobId;
 use rustc_hash::FxHashMap;
 
 /// Where blocks may be.

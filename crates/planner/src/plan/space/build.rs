@@ -11,7 +11,7 @@ use super::spec::Family;
 use super::steps::Steps;
 use super::table::Table;
 use super::{cost, limits, options};
-use crate::model::{MalleableJob, NodeType};
+use infill_model::{MalleableJob, NodeType};
 
 /// Share of the largest value in the round by which ties are broken: far above rounding errors, far below
 /// anything that a node-second is worth.

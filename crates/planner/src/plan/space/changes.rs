@@ -6,8 +6,7 @@
 use std::ops::Range;
 
 use super::spec::Spec;
-use crate::model::Change;
-use crate::model::MalleableJob;
+use infill_model::{Change, MalleableJob};
 
 /// The changes between the options of a job.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -17,7 +17,7 @@
 
 use super::problem::Problem;
 use super::steps::Steps;
-use crate::model::{Change, ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType};
+use infill_model::{Change, ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType};
 
 /// The rate of a job with one execution plan, samples a second; `None` where nothing is known.
 pub fn rate_of(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, nodes: u32) -> Option<f64> {

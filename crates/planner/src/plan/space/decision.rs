@@ -15,7 +15,7 @@ use super::slots::{self, Slot, Supply, excludes, stability};
 use super::spec::Spec;
 use super::steps::Steps;
 use super::table::Table;
-use crate::model::{Gap, MalleableJob, NodeName, NodeType};
+use infill_model::{Gap, MalleableJob, NodeName, NodeType};
 
 /// A node that a job holds: its slots, several where it is a block.
 #[derive(Clone, Debug, PartialEq)]

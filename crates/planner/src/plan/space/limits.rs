@@ -6,7 +6,7 @@ use super::decision::{JobSpace, Space};
 use super::resource::{Demand, Level, Limit, Resource};
 use super::slots::{self, Slot, excludes};
 use super::spec::Spec;
-use crate::model::NodeName;
+use infill_model::NodeName;
 
 /// A resource with the nodes to avoid and the jobs that avoid at least these, where it is about such.
 type Source = (Resource, Option<(Vec<NodeName>, Vec<usize>)>);

@@ -5,9 +5,9 @@
 //! change restarts the command anyway, so the better plan costs nothing more.
 
 use super::cost;
-use crate::model::{Change, ExecPlan, malleable::RateCurve};
 use super::decision::{JobSpace, Space};
 use super::spec::{Family, Spec};
+use infill_model::{Change, ExecPlan, malleable::RateCurve};
 
 /// Sizes up to this are all options; beyond, they are thinned to steps of an eighth. A job on 30 nodes or on
 /// 31 is the same to a planner whose rates are known to a few per cent.

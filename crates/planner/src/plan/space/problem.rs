@@ -2,8 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::config::PlannerConfig;
-use crate::model::{Gap, Gaps, MalleableJob, NodeName, Standing, Topology, UnixTime};
+use infill_model::config::PlannerConfig;
+use infill_model::{Gap, Gaps, MalleableJob, NodeName, Standing, Topology, UnixTime};
 
 /// Everything that the planner looks at. The same problem always has the same plan.
 #[derive(Clone, Debug)]

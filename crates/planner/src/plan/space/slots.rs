@@ -2,7 +2,7 @@
 
 use super::problem::Problem;
 use super::steps::Steps;
-use crate::model::{Gap, JobId, MalleableJob, NodeName, NodeType};
+use infill_model::{Gap, JobId, MalleableJob, NodeName, NodeType};
 
 /// A node as the planner counts it.
 #[derive(Clone, Copy, Debug)]

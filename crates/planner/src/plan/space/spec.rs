@@ -1,7 +1,7 @@
 //! One option of a job.
 
-use crate::model::Change;
-use crate::model::ExecPlan;
+use infill_model::Change;
+use infill_model::ExecPlan;
 
 /// What a job does with the nodes it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::problem::Problem;
-use crate::model::{Gap, UnixTime};
+use infill_model::{Gap, UnixTime};
 
 /// Shortest step, seconds. About one round: what ends sooner cannot be acted on separately, so it is left
 /// now.

@@ -1,9 +1,9 @@
 //! The decision space: what makes large rounds fast must change nothing.
 
 use super::decision::Space;
-use crate::model::Change;
 use crate::plan::tests::random_worlds;
-use crate::test_support::effort;
+use infill_model::Change;
+use infill_testkit::effort;
 
 /// All paths of a job whose options are allowed.
 pub fn all_paths(space: &Space<'_>, job: usize) -> Vec<Vec<usize>> {

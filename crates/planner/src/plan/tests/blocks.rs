@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::random_worlds::Random;
 use super::worlds::*;
-use crate::plan::laying::extract;
-use crate::plan::space::decision::{Schedule, Space};
-use crate::test_support::effort;
+use crate::plan::{
+    laying::extract,
+    space::decision::{Schedule, Space},
+};
+use infill_testkit::effort;
 
 /// Places of a node, and sizes of blocks that are a chain of divisors.
 const CHAINS: [(u32, &[u32]); 4] = [(4, &[1, 2, 4]), (8, &[1, 2, 4, 8]), (6, &[1, 3, 6]), (4, &[2, 4])];

@@ -1,9 +1,8 @@
 //! Plans from curves that the advisor learned, judged by the true ones.
 
 use super::worlds::*;
-use crate::advisor::trial::Trial;
-use crate::config::AdvisorConfig;
-use crate::model::CurvePoint;
+use infill_advisor::trial::Trial;
+use infill_model::{CurvePoint, config::AdvisorConfig};
 
 /// Nearly linear, saturating, with a step behind four nodes, superlinear at first, falling behind four.
 const TRUTHS: [&str; 5] = [

@@ -2,7 +2,7 @@
 
 use super::random_worlds::world;
 use super::worlds::*;
-use crate::test_support::effort;
+use infill_testkit::effort;
 
 #[test]
 fn the_checker_passes_every_plan_made_without_a_solver() {

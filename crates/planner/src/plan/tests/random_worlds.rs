@@ -1,8 +1,9 @@
 //! Random worlds from seeds.
 
 use super::worlds::{NOW, World, gap, job};
-use crate::model::malleable::RateCurve;
-use crate::model::{Curve, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, NodeType, Sizes, Standing};
+use infill_model::{
+    Curve, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, NodeType, Sizes, Standing, malleable::RateCurve,
+};
 
 /// A small generator, so that a seed means the same world for ever (SplitMix64).
 pub struct Random(pub u64);

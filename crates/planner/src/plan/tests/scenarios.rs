@@ -1,7 +1,7 @@
 //! Single rounds whose right answer is plain, as data.
 
 use super::worlds::*;
-use crate::model::{Note, Prover};
+use infill_model::{Note, Prover};
 
 /// With solver and without, the plan gives these nodes, and the checker passes it.
 #[track_caller]

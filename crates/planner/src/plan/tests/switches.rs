@@ -6,13 +6,13 @@ use std::io::Read as _;
 
 use super::random_worlds::{self, Random};
 use super::worlds::*;
-use crate::model::{SwitchRecord, Topology};
 use crate::plan::Problem;
-use crate::test_support::effort;
+use infill_model::{SwitchRecord, Topology};
+use infill_testkit::effort;
 
 /// Hosts by leaf, in the order of the file; `None` where it is not here.
 fn real_leaves() -> Option<BTreeMap<String, Vec<String>>> {
-    let path = crate::test_support::data("topology/lingjun-hosts.csv.gz")?;
+    let path = infill_testkit::data("topology/lingjun-hosts.csv.gz")?;
     let (mut unpacked, _) = niffler::from_path(path).expect("a packed file");
     let mut text = String::new();
     unpacked.read_to_string(&mut text).expect("text");

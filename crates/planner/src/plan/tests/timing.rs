@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use super::random_worlds::Random;
 use super::worlds::*;
-use crate::plan::laying::extract;
-use crate::plan::program::write::write;
-use crate::plan::search::{in_hand, prices};
-use crate::plan::space::decision::Space;
+use crate::plan::{
+    laying::extract,
+    program::write::write,
+    search::{in_hand, prices},
+    space::decision::Space,
+};
 
 /// Jobs that scale to 64 nodes, most of them running, on nodes with windows of 1 to 60 minutes.
 fn world(jobs: u64, nodes: u64) -> World {

@@ -1,13 +1,15 @@
 //! What the planner's tests are made of: small worlds from short texts.
 
-pub use crate::config::PlannerConfig;
-use crate::model::malleable::RateCurve;
-pub use crate::model::{
+pub use crate::plan::{
+    Assignment, Milp, Problem, Steps, check, evaluate, explain, fallback, plan,
+    solver::{Limits, Solution, Solver, SolverError},
+};
+pub use infill_model::config::PlannerConfig;
+use infill_model::malleable::RateCurve;
+pub use infill_model::{
     Curve, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, Report,
     RescaleCosts, Sizes, SolveStatus, Standing, UnixTime, UserId, WindowCause, WindowEnd,
 };
-pub use crate::plan::solver::{Limits, Solution, Solver, SolverError};
-pub use crate::plan::{Assignment, Milp, Problem, Steps, check, evaluate, explain, fallback, plan};
 
 /// The moment of all test rounds.
 pub const NOW: UnixTime = UnixTime(1_000_000);
@@ -156,8 +158,8 @@ pub fn job(text: &str) -> MalleableJob {
 
 /// What the plan gives to each job: `1: n1* n2 | 2: -`, the lead's node with a star.
 pub fn show(plan: &Plan) -> String {
-    let job = |j: &crate::model::JobPlan| {
-        let name = |(i, p): (usize, &crate::model::Placement)| {
+    let job = |j: &infill_model::JobPlan| {
+        let name = |(i, p): (usize, &infill_model::Placement)| {
             format!("{}{}", p.node, if i == 0 { "*" } else { "" })
         };
         let names: Vec<String> = j.nodes.iter().enumerate().map(name).collect();

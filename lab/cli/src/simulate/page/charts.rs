@@ -8,12 +8,12 @@ use plotly::{Bar, Scatter, Trace};
 
 use super::figure::{self, Figure, GREY, axis, colour, rounded};
 use super::jobs::Jobs;
-use crate::cli::output;
-use crate::cli::simulate::document::{Document, LossShares, PolicyRow};
-use crate::cli::simulate::show::Days;
-use crate::gaps::{GapStatistics, LengthBin};
-use crate::model::duration;
-use crate::sim::{Balance, Sample};
+use crate::simulate::document::{Document, LossShares, PolicyRow};
+use infill_gaps::{GapStatistics, LengthBin};
+use infill_model::duration;
+use infill_present::days::Days;
+use infill_present::output;
+use infill_sim::{Balance, Sample};
 
 /// Pixels of a bar with the room around it.
 const BAR_HEIGHT: usize = 44;

@@ -8,7 +8,7 @@ use plotly::layout::{Axis, Legend, Margin, ModeBar, TraceOrder};
 use plotly::{Configuration, Layout, Trace, Traces};
 use serde::Serialize;
 
-use crate::cli::escape;
+use infill_present::escape;
 
 /// Colours of policies and jobs, told apart by the colour-blind too (Okabe and Ito; Tol).
 pub const COLOURS: [&str; 12] = [

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::escape;
-use crate::cli::output;
-use crate::sim::Balance;
+use infill_present::escape;
+use infill_present::output;
+use infill_sim::Balance;
 
 /// Most jobs that are shown one by one.
 const MOST_JOBS: usize = 50;
@@ -83,8 +83,8 @@ impl PolicyJobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::JobId;
-    use crate::sim::JobScore;
+    use infill_model::JobId;
+    use infill_sim::JobScore;
 
     fn outcome(policy: &str, jobs: impl IntoIterator<Item = (String, f64)>) -> Balance {
         let score = |(name, samples): (String, f64)| JobScore {

@@ -10,13 +10,14 @@ mod words;
 use std::fmt::Write;
 
 use super::document::Document;
-use super::show::{self, Days, MEASURE};
-use crate::cli::escape::html;
-use crate::cli::simulate::Unit;
-use crate::gaps::GapStatistics;
-use crate::model::NodeName;
-use crate::sim::Balance;
+use super::show::{self, MEASURE};
+use crate::simulate::Unit;
 use figure::Figure;
+use infill_gaps::GapStatistics;
+use infill_model::NodeName;
+use infill_present::days::Days;
+use infill_present::escape::html;
+use infill_sim::Balance;
 
 /// What a page is made of.
 pub struct Material<'a> {

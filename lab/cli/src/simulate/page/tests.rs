@@ -1,10 +1,10 @@
 //! A page of outcomes that are written down.
 
 use super::*;
-use crate::cli::simulate::tests as samples;
-use crate::gaps::IdleTime;
-use crate::model::JobId;
-use crate::sim::{JobScore, Preempted, Sample, Span};
+use crate::simulate::tests as samples;
+use infill_gaps::IdleTime;
+use infill_model::JobId;
+use infill_sim::{JobScore, Preempted, Sample, Span};
 
 const EVIL: &str = "</script><script>alert(1)//";
 

@@ -7,10 +7,10 @@ use plotly::common::{ColorScale, ColorScaleElement, Marker, MarkerSymbol, Mode};
 use plotly::{HeatMap, Scatter, Trace};
 
 use super::figure::{self, COLOURS, Figure, axis, colour};
-use crate::cli::escape;
-use crate::cli::simulate::show::Days;
-use crate::model::{JobId, NodeName};
-use crate::sim::{Balance, Span};
+use infill_model::{JobId, NodeName};
+use infill_present::days::Days;
+use infill_present::escape;
+use infill_sim::{Balance, Span};
 
 /// Columns of the raster: about as many as a wide figure has dots.
 const COLUMNS: usize = 900;

@@ -1,9 +1,9 @@
 //! The outcome in sentences.
 
-use crate::cli::output;
-use crate::cli::simulate::document::{Document, PolicyRow};
-use crate::cli::simulate::show::Days;
-use crate::words::percent;
+use crate::simulate::document::{Document, PolicyRow};
+use infill_present::days::Days;
+use infill_present::output;
+use infill_present::words::percent;
 
 /// The sentences, the most important first, about the policy that is shown.
 pub fn sentences(document: &Document, shown: &PolicyRow) -> Vec<String> {

@@ -6,18 +6,19 @@
 use std::collections::BTreeMap;
 
 use super::{Policy, View, Wish, as_submitted, offers, offers_by};
-use crate::advisor::length::Outlook;
-use crate::config::PlannerConfig;
-use crate::model::malleable::RateCurve;
-use crate::model::{
-    Curve, CurvePoint, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, OwnWord, Plan,
-    RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, WindowEnd,
+use crate::closed::{
+    job::{Job, Run},
+    learned::Learned,
+    setup::Setup,
+    speeds::Choice,
 };
-use crate::plan::{Problem, fallback};
-use crate::sim::closed::job::{Job, Run};
-use crate::sim::closed::learned::Learned;
-use crate::sim::closed::setup::Setup;
-use crate::sim::closed::speeds::Choice;
+use infill_advisor::length::Outlook;
+use infill_model::{
+    Curve, CurvePoint, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, OwnWord, Plan,
+    RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, WindowEnd, config::PlannerConfig,
+    malleable::RateCurve,
+};
+use infill_planner::plan::{Problem, fallback};
 
 /// Seconds between two rounds in which nothing happened.
 const EVERY_SECS: f64 = 60.0;

@@ -8,8 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::{Policy, View, Wish, as_submitted, fastest, offers};
-use crate::sim::closed::job::Job;
-use crate::sim::closed::speeds::Choice;
+use crate::closed::{job::Job, speeds::Choice};
 
 /// Seconds between two rounds.
 const EVERY_SECS: f64 = 60.0;

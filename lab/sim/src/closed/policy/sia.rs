@@ -8,9 +8,8 @@
 use std::collections::BTreeMap;
 
 use super::{Policy, View, Wish, fastest, offers};
-use crate::plan::{Milp, Variable, solver};
-use crate::sim::closed::job::Job;
-use crate::sim::closed::speeds::Choice;
+use crate::closed::{job::Job, speeds::Choice};
+use infill_planner::plan::{Milp, Variable, solver};
 
 /// Seconds between two rounds.
 const EVERY_SECS: f64 = 60.0;

@@ -1,7 +1,7 @@
 //! Jobs as they were submitted: nothing is rescaled.
 
 use super::{Policy, View, Wish, as_submitted};
-use crate::sim::closed::machine::Machine;
+use crate::closed::machine::Machine;
 
 /// Seconds between two rounds; nothing depends on it, for rounds follow what happens.
 const EVERY_SECS: f64 = 300.0;
