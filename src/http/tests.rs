@@ -4,6 +4,7 @@
 mod doors;
 mod figures;
 mod maps;
+mod present;
 mod secrets;
 
 use std::collections::BTreeMap;
