@@ -1,6 +1,9 @@
 //! The matrix: every route, for every kind of reader, under every `PrivateData`, wherever reading is open or
 //! needs proof. Routes come from their one table; one that says nothing here of what it tells fails.
 
+mod agents;
+mod bounds;
+mod crowds;
 mod doors;
 mod figures;
 mod maps;
@@ -68,15 +71,15 @@ struct Daemon {
 
 impl Daemon {
     async fn start(read: Readers) -> Daemon {
-        let mut config = Config::default();
-        config.http.read = read;
-        Daemon::start_as(config).await
+        Daemon::configured(|config| config.http.read = read).await
     }
 
-    async fn start_as(config: Config) -> Daemon {
+    async fn configured(configure: impl FnOnce(&mut Config)) -> Daemon {
         crate::addresses::install_crypto();
         let [owner, other] = [uid_of(OWNER).await.unwrap(), uid_of(OTHER).await.unwrap()];
         let slurm = Arc::new(cluster(owner.0, other.0));
+        let mut config = Config::default();
+        configure(&mut config);
         // `bin` is one of Slurm's operators, root is the daemon's administrator.
         let operator = uid_of("bin").await.unwrap();
         let users = [("owner's", owner), ("other's", other), ("operator's", operator), ("root's", UserId(0))];

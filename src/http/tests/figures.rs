@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::{FigureView, LONGEST_FIGURE_SECS};
+use crate::daemon::sight::Viewer;
+use crate::http::report;
 use crate::model::{Lend, MainDelay, PackedHour, UsedSecs};
 
 /// The hour of the cluster's clock: 1970-01-12 13:00 UTC.
@@ -176,7 +178,7 @@ async fn a_figure_of_no_time_or_too_much_is_refused() {
     }
 }
 
-async fn report(daemon: &mut Daemon, who: ReaderKind) -> Value {
+async fn report_seen_by(daemon: &mut Daemon, who: ReaderKind) -> Value {
     let (status, body) = daemon.get(who, "/v1/report?from=998000&to=1010000").await;
     assert_eq!(status, 200, "{body}");
     serde_json::from_str(&body).unwrap()
@@ -185,9 +187,7 @@ async fn report(daemon: &mut Daemon, who: ReaderKind) -> Value {
 #[tokio::test]
 async fn a_report_says_whether_it_is_partial_and_of_parts() {
     for (lend, lends_parts) in [(Lend::Nodes, false), (Lend::Gpus, true)] {
-        let mut config = Config::default();
-        config.gaps.lend = lend;
-        let mut daemon = Daemon::start_as(config).await;
+        let mut daemon = Daemon::configured(|config| config.gaps.lend = lend).await;
         for (private, who, is_partial) in [
             ("none", ReaderKind::Other, false),
             ("jobs", ReaderKind::Other, true),
@@ -195,9 +195,22 @@ async fn a_report_says_whether_it_is_partial_and_of_parts() {
             ("all", ReaderKind::Admin, false),
         ] {
             daemon.keep_private(PrivateData::parse(private));
-            let shown = report(&mut daemon, who).await;
+            let shown = report_seen_by(&mut daemon, who).await;
             assert_eq!(shown["is_partial"], is_partial, "{who:?}, {private}: {shown}");
             assert_eq!(shown["lends_parts"], lends_parts, "{lend:?}: {shown}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_report_says_whether_there_were_more_delays_than_it_has() {
+    let daemon = Daemon::start(Readers::Proof).await;
+    daemon.context.store.add_delays(&delays()).await.unwrap();
+    let all = [(41.256, true), (3.0, false)];
+    for (most, expected, is_cut) in [(1, &all[..1], true), (2, &all[..], false), (3, &all[..], false)] {
+        let viewer = Viewer { all: true, ..Viewer::default() };
+        let (from, to) = (UnixTime(998_000), UnixTime(1_010_000));
+        let view = report::found(daemon.context.clone(), viewer, from, to, most).await.unwrap();
+        assert_eq!((&view.delays[..], view.delays_cut), (expected, is_cut), "at most {most}");
     }
 }

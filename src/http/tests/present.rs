@@ -12,9 +12,7 @@ use crate::http::read;
 
 #[tokio::test]
 async fn a_daemon_is_well_for_ten_polls_after_a_round() {
-    let mut config = Config::default();
-    config.daemon.poll_interval_secs = 30.0;
-    let mut daemon = Daemon::start_as(config).await;
+    let mut daemon = Daemon::configured(|config| config.daemon.poll_interval_secs = 30.0).await;
     for (age, expected) in [(0, 200), (200, 200), (400, 503)] {
         let mut view = round();
         view.report.at = now() + -age;
