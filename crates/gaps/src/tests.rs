@@ -7,7 +7,10 @@ use rustc_hash::FxHashSet;
 use super::*;
 use infill_model::{BaseState, Job, JobState, KeepIdle, Node, NodeState, NodeType, Reservation, UserId};
 
+mod delays;
+mod learning;
 mod taking;
+mod verdicts;
 
 const NOW: UnixTime = UnixTime(1_000_000);
 

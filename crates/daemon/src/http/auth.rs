@@ -86,7 +86,11 @@ impl From<IdentityError> for Denial {
 
 /// Root and the daemon's own user.
 pub fn is_own(uid: UserId) -> bool {
-    uid.0 == 0 || uid == own_uid()
+    is_root_or(own_uid(), uid)
+}
+
+fn is_root_or(own: UserId, uid: UserId) -> bool {
+    uid.0 == 0 || uid == own
 }
 
 /// Refuses whoever is no administrator.
@@ -132,6 +136,12 @@ mod tests {
     use axum::response::IntoResponse as _;
 
     use super::*;
+
+    #[test]
+    fn root_and_the_daemons_user_are_its_own_and_others_are_not() {
+        let is_own = |uid| is_root_or(UserId(977), UserId(uid));
+        assert_eq!([0, 977, 978].map(is_own), [true, true, false]);
+    }
 
     #[tokio::test]
     async fn a_crowd_at_one_gate_waits_and_is_sent_away_and_keeps_the_other_free() {

@@ -24,20 +24,24 @@ pub async fn report(
     let Query(ReportQuery { from, to }) = query?;
     check_span(from, to, LONGEST_REPORT_SECS)?;
     // The store answers rounds first: one reader of much at a time.
-    let found = found(context.clone(), viewer, from, to);
+    let found = found(context.clone(), viewer, from, to, MOST_DELAYS);
     Ok(Json(in_turn(&context.doors.sums, found).await?))
 }
 
-async fn found(
+/// What is known of this time, with so many delays at most.
+pub(super) async fn found(
     context: Arc<Context>,
     viewer: Viewer,
     from: UnixTime,
     to: UnixTime,
+    most_delays: u32,
 ) -> Result<ReportView, Denial> {
     let begin = hour_of(from);
     let spent = context.store.spent(begin, to).await?;
-    let delays = context.store.delays(from, to, MOST_DELAYS).await?;
-    let delays_cut = delays.len() >= MOST_DELAYS as usize;
+    // One more than is shown tells whether there were more.
+    let mut delays = context.store.delays(from, to, most_delays.saturating_add(1)).await?;
+    let delays_cut = delays.len() > most_delays as usize;
+    delays.truncate(most_delays as usize);
     let delays = delays.into_iter().map(|delay| (delay.secs, delay.planned)).collect();
     let uses = uses(&context, begin, to).await?;
     let (partition, prices) = (context.config.slurm.partition.clone(), context.config.report.clone());

@@ -1,7 +1,13 @@
 //! The matrix: every route, for every kind of reader, under every `PrivateData`, wherever reading is open or
 //! needs proof. Routes come from their one table; one that says nothing here of what it tells fails.
 
+mod agents;
+mod bounds;
+mod crowds;
 mod doors;
+mod figures;
+mod maps;
+mod present;
 mod secrets;
 
 use std::collections::BTreeMap;
@@ -10,22 +16,22 @@ use std::sync::Arc;
 use self::secrets::{HiddenFact, OTHER, OWNER, ReaderKind, also, told};
 use super::access::Access;
 use super::routes::ROUTES;
-use crate::context::{Context, Services};
-use crate::health::Problem;
-use crate::rounds;
-use crate::state::State;
-use infill_api::routes as paths;
-use infill_model::{
+use crate::api::routes as paths;
+use crate::cli::samples;
+use crate::clock::now;
+use crate::config::Config;
+use crate::daemon::context::{Context, Services};
+use crate::daemon::health::Problem;
+use crate::daemon::rounds;
+use crate::daemon::state::State;
+use crate::model::{
     BaseState, GenerationRecord, JobId, JobState, NodeName, Note, PrivateData, ProfileFilter, Readers,
-    Reservation, Spent, SpentKey, SpentRow, UnixTime, UserId, clock::now, config::Config,
+    Reservation, Spent, SpentKey, SpentRow, UnixTime, UserId,
 };
-use infill_slurm::{
-    Privacy, SlurmApi as _,
-    fake::{FakeSlurm, pending_job},
-    identity::{FakeIdentity, uid_of},
-};
-use infill_store::{LeadStanding, Measurement, RoundRecord};
-use infill_testkit::samples;
+use crate::slurm::fake::{FakeSlurm, pending_job};
+use crate::slurm::identity::{FakeIdentity, uid_of};
+use crate::slurm::{Privacy, SlurmApi as _};
+use crate::store::{LeadStanding, Measurement, RoundRecord};
 
 /// Five users, two malleable jobs, main jobs on the way and on a node, a reservation.
 fn cluster(owner: u32, other: u32) -> FakeSlurm {
@@ -65,18 +71,22 @@ struct Daemon {
 
 impl Daemon {
     async fn start(read: Readers) -> Daemon {
-        infill_slurm::install_crypto();
+        Daemon::configured(|config| config.http.read = read).await
+    }
+
+    async fn configured(configure: impl FnOnce(&mut Config)) -> Daemon {
+        crate::addresses::install_crypto();
         let [owner, other] = [uid_of(OWNER).await.unwrap(), uid_of(OTHER).await.unwrap()];
         let slurm = Arc::new(cluster(owner.0, other.0));
         let mut config = Config::default();
-        config.http.read = read;
+        configure(&mut config);
         // `bin` is one of Slurm's operators, root is the daemon's administrator.
         let operator = uid_of("bin").await.unwrap();
         let users = [("owner's", owner), ("other's", other), ("operator's", operator), ("root's", UserId(0))];
         let users = users.map(|(text, uid)| (text.to_owned(), uid)).into();
         let services = Services {
             slurm: slurm.clone(),
-            store: infill_store::open("sqlite::memory:", || ()).await.unwrap(),
+            store: crate::store::open("sqlite::memory:", || ()).await.unwrap(),
             identity: Arc::new(FakeIdentity { users }),
         };
         let state = State::new(Arc::new(config), now());
@@ -364,7 +374,7 @@ async fn until_slurm_tells_what_is_private_everything_is() {
     let (_, before) = daemon.get(ReaderKind::Other, paths::STATUS).await;
     assert!(!before.contains(HiddenFact::Job.word()), "{before}");
     daemon.slurm.keep_private(Privacy::default());
-    assert!(crate::privacy::look(&daemon.context).await);
+    assert!(crate::daemon::privacy::look(&daemon.context).await);
     let (_, after) = daemon.get(ReaderKind::Other, paths::STATUS).await;
     assert!(after.contains(HiddenFact::Job.word()), "{after}");
 }

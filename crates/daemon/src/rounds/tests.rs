@@ -1,16 +1,16 @@
 //! Rounds beside a Slurm in memory: who gets nodes, what a look is worth, and who is waited for.
 
 use super::*;
-use crate::context::Services;
-use crate::lanes::Queues;
-use infill_lifecycle::Effect;
-use infill_model::{Doubt, JobId, Mode, SolveStatus};
-use infill_slurm::{
-    SlurmApi as _,
-    fake::{FakeSlurm, pending_job},
-    identity::FakeIdentity,
+use crate::daemon::context::Services;
+use crate::daemon::lanes::Queues;
+use crate::generation::{Effect, OrderNumbers as _};
+use crate::model::{
+    BaseState, Doubt, ExecPlan, Job, JobId, JobState, Mode, Placement, SolveStatus, UserId, wing_name,
 };
-use infill_store::LeadStanding;
+use crate::slurm::SlurmApi as _;
+use crate::slurm::fake::{FakeSlurm, pending_job};
+use crate::slurm::identity::FakeIdentity;
+use crate::store::LeadStanding;
 
 /// A daemon that acts, and the Slurm that it looks at.
 struct Site {
@@ -31,7 +31,7 @@ impl Site {
         let mut config = Config::default();
         config.daemon.mode = Mode::Act;
         configure(&mut config);
-        let store = infill_store::open("sqlite::memory:", || ()).await.unwrap();
+        let store = crate::store::open("sqlite::memory:", || ()).await.unwrap();
         let services = Services { slurm: slurm.clone(), store, identity: Arc::new(FakeIdentity::default()) };
         let state = State::new(Arc::new(config), at);
         let (context, queues) = Context::new(services, state, LeadStanding::Alone, at);
@@ -51,6 +51,43 @@ impl Site {
     /// That job is gone.
     fn cancel_main(&self) {
         self.slurm.edit(|world| world.jobs.retain(|job| job.id != JobId(99)));
+    }
+
+    /// The first job runs on n1, and a wing of its on n2.
+    async fn run_on_two_nodes(&self) {
+        let wing = Job {
+            user_id: UserId(6101),
+            name: wing_name(JobId(1)),
+            comment: "infill:order=1".to_owned(),
+            state: JobState::of(BaseState::Running),
+            nodes: vec![NodeName::new("n2")],
+            batch_host: Some(NodeName::new("n2")),
+            start_time: Some(now()),
+            time_limit_mins: Some(60),
+            ..pending_job(98, 6101)
+        };
+        let partition = self.context.config.slurm.partition.clone();
+        self.slurm.edit(|world| world.jobs.push(Job { partition, ..wing }));
+        self.slurm.launch(JobId(1), &NodeName::new("n1"), 60).await.unwrap();
+    }
+
+    /// Gives the first job these nodes.
+    async fn plan(&self, nodes: &[&str]) {
+        let at = now();
+        let placement = |name: &&str| Placement { node: NodeName::new(name), lease_until: at + 3600 };
+        let nodes = nodes.iter().map(placement).collect();
+        let exec_plan = ExecPlan::default();
+        let jobs = vec![JobPlan { job: JobId(1), nodes, exec_plan, rate: 1.0, forecast: vec![] }];
+        let (status, steps) = (SolveStatus::Optimal, Vec::new());
+        let plan = Plan { at, jobs, status, proof: None, objective: 1.0, steps };
+        set_targets(&self.context, &plan).await;
+    }
+
+    /// The nodes that the first job shall have, once it was given some.
+    fn planned(&self) -> Option<Vec<String>> {
+        let state = self.context.state();
+        let target = state.fleet.machine(JobId(1)).and_then(|m| m.target.as_ref());
+        target.map(|t| t.plan.nodes.iter().map(|p| p.node.to_string()).collect())
     }
 
     /// The jobs that were to be launched since the last call.
@@ -75,6 +112,52 @@ async fn no_job_takes_nodes_by_a_plan_that_a_main_job_has_overtaken() {
     site.cancel_main();
     assert!(one(&site.context).await.is_some());
     assert_eq!(site.launched(), [JobId(1)], "the next look finds nothing that stands in the way");
+}
+
+#[tokio::test]
+async fn a_plan_that_takes_nodes_from_a_job_holds_though_a_main_job_has_overtaken_it() {
+    let site = Site::new(4, |_| ()).await;
+    site.run_on_two_nodes().await;
+    assert!(site.look().await.is_some());
+    let occupied = site.context.state().fleet.machine(JobId(1)).map(|m| m.occupied().len());
+    assert_eq!(occupied, Some(2));
+    site.submit_main();
+    site.plan(&["n1", "n2", "n3"]).await;
+    assert_eq!(site.planned(), None, "it would only take");
+    site.plan(&["n1", "n3", "n4"]).await;
+    assert_eq!(site.planned().unwrap(), ["n1", "n3", "n4"], "n2 must be left at once");
+}
+
+#[tokio::test]
+async fn slurm_that_does_not_answer_is_a_problem_until_it_does() {
+    let site = Site::new(1, |_| ()).await;
+    let (doing, what) = ("ping".to_owned(), "connection refused".to_owned());
+    site.slurm.fail_next(SlurmError::Transient { doing, what });
+    assert_eq!(one(&site.context).await, None);
+    let problems = site.context.state().health.sentences();
+    let expected = "Slurm does not answer (ping: connection refused): jobs run on, nothing is started";
+    assert_eq!(problems, [expected]);
+    assert!(one(&site.context).await.is_some());
+    assert_eq!(site.context.state().health.sentences(), [""; 0]);
+}
+
+#[tokio::test]
+async fn order_numbers_are_fetched_when_they_run_low_unless_the_store_is_away() {
+    let site = Site::new(1, |_| ()).await;
+    let next = || site.context.state().fleet.orders.next();
+    site.context.state().health.raise(Problem::Store("it sleeps".to_owned()));
+    refill_orders(&site.context).await;
+    assert_eq!(next(), None, "asking a store that is away takes time");
+    site.context.state().health.clear(Topic::Store);
+    refill_orders(&site.context).await;
+    let first = next().unwrap();
+    refill_orders(&site.context).await;
+    assert_eq!(next(), Some(first + 1), "there were enough");
+    for _ in 2..500 {
+        next();
+    }
+    refill_orders(&site.context).await;
+    assert_eq!(next(), Some(first + 1000), "half of a thousand are used up");
 }
 
 #[tokio::test]
@@ -108,6 +191,26 @@ async fn a_round_has_no_more_actions_than_it_may() {
     }
     launched.sort_unstable();
     assert_eq!(launched, [1, 2, 3, 4, 5].map(JobId));
+}
+
+#[tokio::test]
+async fn a_planner_is_waited_for_up_to_twice_its_limit() {
+    let site = Site::new(1, |config| config.planner.solve_secs = 10.0).await;
+    assert!(site.look().await.is_some());
+    let question = Arc::new(site.context.state().question(true, now()).unwrap());
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let planner = move |question: &Question, config: &Config| {
+        let _ = ended.recv();
+        question.solve(config)
+    };
+    tokio::time::pause();
+    let solving = tokio::spawn(solve(site.context.config.clone(), question, planner));
+    tokio::task::yield_now().await;
+    tokio::time::advance(Duration::from_secs(20)).await;
+    tokio::task::yield_now().await;
+    assert!(!solving.is_finished());
+    drop(end);
+    assert_eq!(solving.await.unwrap().map(|plan| plan.jobs.len()), Ok(1));
 }
 
 #[tokio::test]

@@ -1,9 +1,10 @@
 //! Sentences without what is hidden.
 
 use super::*;
-use infill_api::{EndView, JobView, NodeFailure, PlanView};
-use infill_model::{ExecPlan, MalleableState};
-use infill_testkit::samples;
+use crate::api::{EndView, Hidden, JobView, NodeFailure, PlanView};
+use crate::cli::samples;
+use crate::model::{ExecPlan, GenerationRecord, JobVerdict, MalleableState, NodeName, NodeVerdict};
+use crate::timeline::Run;
 
 /// Job 7 is the reader's, job 8 somebody else's.
 fn owner(job: JobId) -> Option<UserId> {
@@ -128,4 +129,175 @@ fn problems_that_name_a_node_are_hidden_where_nodes_are_private() {
         let shown = Sight::new(&viewer, PrivateData::parse(private), &owner).status(status);
         assert_eq!(shown.problems, [expected], "{private}");
     }
+}
+
+/// The owner of job 7.
+fn reader() -> Viewer {
+    Viewer { uid: Some(UserId(1000)), name: Some("alice".to_owned()), all: false }
+}
+
+/// Somebody who sees all.
+fn operator() -> Viewer {
+    Viewer { uid: Some(UserId(1)), name: Some("bin".to_owned()), all: true }
+}
+
+/// What each row of a map shows to this reader: `n1` was used by jobs 7 and 8, `n2` by the main queue and by
+/// job 9.
+fn map_seen_by(viewer: &Viewer, private: &str) -> Vec<(String, Vec<NodeUse>)> {
+    let run = |(from, used)| Run { from, to: from + 60, used };
+    let row = |name: &str, uses: [NodeUse; 2]| {
+        (NodeName::from(name), [0, 60].into_iter().zip(uses).map(run).collect::<Vec<_>>())
+    };
+    let rows = vec![
+        row("n1", [7, 8].map(|id| NodeUse::Job(JobId(id)))),
+        row("n2", [NodeUse::Main, NodeUse::Job(JobId(9))]),
+    ];
+    let mut map = Map { nodes: 2, first: 0, count: 2, rows: Rows::Nodes(rows) };
+    Sight::new(viewer, PrivateData::parse(private), &owner).map(&mut map);
+    let Rows::Nodes(rows) = map.rows else { panic!("a row a node") };
+    rows.into_iter()
+        .map(|(name, runs)| (name.to_string(), runs.into_iter().map(|run| run.used).collect()))
+        .collect()
+}
+
+#[test]
+fn a_map_shows_no_number_of_a_hidden_job_and_no_private_node() {
+    let rows = |n1: [u32; 2], n2: u32| {
+        let [first, second, third] = [n1[0], n1[1], n2].map(|id| NodeUse::Job(JobId(id)));
+        vec![("n1".to_owned(), vec![first, second]), ("n2".to_owned(), vec![NodeUse::Main, third])]
+    };
+    assert_eq!(map_seen_by(&reader(), "none"), rows([7, 8], 9));
+    assert_eq!(map_seen_by(&reader(), "jobs"), rows([7, 0], 0));
+    assert_eq!(map_seen_by(&Viewer::default(), "jobs"), rows([0, 0], 0));
+    assert_eq!(map_seen_by(&reader(), "nodes"), []);
+    assert_eq!(map_seen_by(&operator(), "jobs,nodes"), rows([7, 8], 9));
+}
+
+#[test]
+fn a_status_counts_what_it_hides() {
+    let status = Status {
+        jobs: vec![
+            samples::job(7, "alice", MalleableState::Running, &["n1"]),
+            samples::job(8, "bob", MalleableState::Running, &["n2", "n3"]),
+            samples::job(9, "carol", MalleableState::Running, &["n4", "n5", "n6"]),
+        ],
+        nodes: vec![
+            NodeView { job: Some(JobId(7)), ..samples::node("n1", NodeKind::Held) },
+            NodeView { job: Some(JobId(8)), ..samples::node("n2", NodeKind::Held) },
+            NodeView { job: Some(JobId(8)), ..samples::node("n3", NodeKind::Held) },
+            samples::node("n7", NodeKind::Gap),
+        ],
+        ..samples::status()
+    };
+    let shown = Sight::new(&reader(), PrivateData::parse("jobs,nodes"), &owner).status(status);
+    assert_eq!(shown.jobs.iter().map(|job| job.job.0).collect::<Vec<_>>(), [7]);
+    assert_eq!(shown.nodes.iter().map(|node| node.node.as_str()).collect::<Vec<_>>(), ["n1"]);
+    let nodes = [(NodeKind::Held, 2), (NodeKind::Gap, 1)].into();
+    assert_eq!(shown.hidden, Hidden { jobs: 2, job_nodes: 5, nodes });
+}
+
+#[test]
+fn a_round_counts_what_it_hides() {
+    let mut round = samples::round();
+    let job = round.report.jobs[0].clone();
+    round.report.jobs =
+        [(7, 1), (8, 2), (9, 3)].map(|(id, gets)| JobVerdict { job: JobId(id), gets, ..job.clone() }).into();
+    let node = round.report.nodes[0].clone();
+    round.report.nodes = [("n1", Some(7)), ("n2", Some(8)), ("n3", Some(8)), ("n7", None)]
+        .map(|(name, job)| NodeVerdict { node: name.into(), job: job.map(JobId), ..node.clone() })
+        .into();
+    let shown = Sight::new(&reader(), PrivateData::parse("jobs,nodes"), &owner).round(round);
+    assert_eq!(shown.report.jobs.iter().map(|job| job.job.0).collect::<Vec<_>>(), [7]);
+    assert_eq!(shown.report.nodes.iter().map(|node| node.node.as_str()).collect::<Vec<_>>(), ["n1"]);
+    let nodes = [(NodeKind::Held, 2), (NodeKind::Refused, 1)].into();
+    assert_eq!(shown.hidden, Hidden { jobs: 2, job_nodes: 5, nodes });
+}
+
+#[test]
+fn the_reason_of_ones_own_generation_names_no_hidden_job() {
+    let why = |viewer: &Viewer, private: &str| {
+        let generation = GenerationRecord {
+            job: JobId(7),
+            generation: 1,
+            started_at: UnixTime(1000),
+            nodes: vec!["n1".into()],
+            why: "grows: job 8 leaves n1 in reservation x".to_owned(),
+        };
+        let view = Generations { schema: 1, generations: vec![generation] };
+        let sight = Sight::new(viewer, PrivateData::parse(private), &owner);
+        sight.generations(JobId(7), Some(UnixTime(1000)), view).generations.remove(0).why
+    };
+    assert_eq!(why(&reader(), "none"), "grows: job 8 leaves n1 in reservation x");
+    assert_eq!(why(&reader(), "jobs"), "grows: a job leaves n1 in reservation x");
+    assert_eq!(why(&reader(), "reservations"), "grows: job 8 leaves n1 in a reservation");
+    assert_eq!(why(&operator(), "all"), "grows: job 8 leaves n1 in reservation x");
+}
+
+/// Users and seconds of the rows that a report shows where usage is private.
+fn spent_seen_by(viewer: &Viewer, spent: &[(&str, f64)]) -> Vec<(String, f64)> {
+    let row = |(user, secs): &(&str, f64)| SpentRow {
+        key: SpentKey {
+            from: UnixTime(3600),
+            account: "physics".to_owned(),
+            user: (*user).to_owned(),
+            node_type: "cpu2".to_owned(),
+        },
+        spent: Spent { useful_secs: *secs, ..Spent::default() },
+    };
+    let view = ReportView {
+        schema: 1,
+        from: UnixTime(3600),
+        to: UnixTime(7200),
+        partition: "infill".to_owned(),
+        is_partial: true,
+        lends_parts: false,
+        prices: crate::model::Prices::default(),
+        spent: spent.iter().map(row).collect(),
+        uses: crate::api::UsesView::default(),
+        delays: vec![],
+        delays_cut: false,
+    };
+    let shown = Sight::new(viewer, PrivateData::parse("usage"), &owner).report(view);
+    shown.spent.into_iter().map(|row| (row.key.user, row.spent.useful_secs)).collect()
+}
+
+#[test]
+fn others_are_one_row_of_a_report_where_there_are_others() {
+    let own = || ("alice".to_owned(), 60.0);
+    let all = [("alice", 60.0), ("bob", 20.0), ("carol", 3.0)];
+    assert_eq!(spent_seen_by(&reader(), &all), [own(), (String::new(), 23.0)]);
+    assert_eq!(spent_seen_by(&reader(), &all[..1]), [own()]);
+    assert_eq!(spent_seen_by(&Viewer::default(), &all), [(String::new(), 83.0)]);
+    assert_eq!(spent_seen_by(&reader(), &[]), []);
+}
+
+#[test]
+fn a_reader_gets_their_own_profiles_whether_they_say_their_name_or_not() {
+    let user_asked_of_store = |viewer: &Viewer, private: &str, user: Option<&str>| {
+        let asked = ProfileFilter {
+            user: user.map(str::to_owned),
+            name: Some("bert".to_owned()),
+            ..Default::default()
+        };
+        let sight = Sight::new(viewer, PrivateData::parse(private), &owner);
+        let found = sight.profiles(asked)?;
+        assert_eq!(found.name.as_deref(), Some("bert"), "the rest of what is asked for stays");
+        Some(found.user.unwrap_or_else(|| "anybody".to_owned()))
+    };
+    let own = Some("alice".to_owned());
+    assert_eq!(user_asked_of_store(&reader(), "jobs", Some("alice")), own);
+    assert_eq!(user_asked_of_store(&reader(), "jobs", None), own);
+    assert_eq!(user_asked_of_store(&reader(), "jobs", Some("bob")), None);
+    assert_eq!(user_asked_of_store(&Viewer::default(), "jobs", None), None);
+    assert_eq!(user_asked_of_store(&reader(), "nodes", Some("bob")), Some("bob".to_owned()));
+    assert_eq!(user_asked_of_store(&operator(), "all", None), Some("anybody".to_owned()));
+}
+
+#[test]
+fn readers_share_answers_only_with_those_who_see_the_same() {
+    let (jobs, none) = (PrivateData::parse("jobs"), PrivateData::default());
+    assert_eq!(Class::of(&operator(), jobs), Class::All);
+    assert_eq!(Class::of(&reader(), none), Class::All);
+    assert_eq!(Class::of(&reader(), jobs), Class::Own(Some(UserId(1000)), jobs));
+    assert_eq!(Class::of(&Viewer::default(), jobs), Class::Own(None, jobs));
 }

@@ -37,6 +37,7 @@ fn who_gets_nodes_from_slurm_itself_is_left_no_others() {
     assert_eq!(left_beside("ended", 30, &two), "n1,n2", "Slurm does not want those");
     assert_eq!(left_beside("running", 200, &two), "n1,n2", "that was an earlier run");
     assert_eq!(left_beside("running", 4, &[job("10 main pending n1,n2,n3", -1)]), "n1,n2,n3", "not enough");
+    assert_eq!(left_beside("running", 4, &[job("10 main pending n1,n2", 0)]), "", "this very second");
     assert_eq!(left_beside("running", 4, &[job("10 main pending n1,n2", 300)]), "n1,n2", "not now");
     // Slurm takes one of the planned nodes already, and an idle node serves as the other.
     assert_eq!(left_beside("running", 4, &[job("10 main pending n1,n7", -1)]), "");
@@ -55,17 +56,63 @@ fn nodes_are_on_their_way_for_as_long_as_a_handover_takes() {
     assert_eq!(left_beside("ended", 11, &two), "n1,n2", "Slurm wants others");
 }
 
+/// The nodes that job 2, which holds `held`, must leave.
+fn must_be_left(nodes: &[(&str, &str)], held: &[&str], jobs: Vec<Job>) -> Vec<String> {
+    let holders: Vec<(&str, u32)> = held.iter().map(|node| (*node, 2)).collect();
+    let gaps = found(&snapshot(nodes, jobs), &holders, &far());
+    let left = gaps.gaps.iter().filter(|g| g.holder.is_some() && g.end != WindowEnd::Unknown);
+    left.map(|g| g.node.to_string()).collect()
+}
+
+/// A job of ours that Slurm asked to leave this node 4 s ago.
+fn asked_to_leave(id: u32, state: &str, node: &str) -> Job {
+    let at = Some(NOW + -4);
+    Job { preempt_time: at, end_time: at, ..job(&format!("{id} infill {state} {node}"), -100) }
+}
+
 #[test]
 fn one_place_does_not_stand_in_for_another() {
     let nodes = [("n1:0", "ALLOCATED"), ("n1:1", "ALLOCATED"), ("n2:0", "ALLOCATED"), ("n2:1", "IDLE")];
-    let told = Some(NOW + -4);
     let jobs = vec![
         job("2 infill running n1:0,n1:1", -100),
-        Job { preempt_time: told, ..job("8 infill running n2:0", -100) },
+        asked_to_leave(8, "running", "n2:0"),
         job("10 main pending n1:0,n1:1", -1),
     ];
-    let gaps = found(&snapshot(&nodes, jobs), &[("n1:0", 2), ("n1:1", 2)], &far());
-    let must_be_left = gaps.gaps.iter().filter(|g| g.end != WindowEnd::Unknown);
-    let names: Vec<&str> = must_be_left.map(|g| g.node.as_str()).collect();
-    assert_eq!(names, ["n1:0", "n1:1"], "though n2:0 and n2:1 are as many");
+    let left = must_be_left(&nodes, &["n1:0", "n1:1"], jobs);
+    assert_eq!(left, ["n1:0", "n1:1"], "though n2:0 and n2:1 are as many");
+}
+
+#[test]
+fn an_idle_node_stands_in_for_one_node_only() {
+    let held = ["n1", "n2", "n5", "n6"].map(|node| (node, "ALLOCATED"));
+    let with_idle = |names: &[&'static str]| {
+        [&held[..], &names.iter().map(|n| (*n, "IDLE")).collect::<Vec<_>>()].concat()
+    };
+    let jobs = || {
+        vec![
+            job("2 infill running n1,n2", -100),
+            asked_to_leave(8, "running", "n5"),
+            asked_to_leave(9, "running", "n6"),
+            job("10 main pending n1,n5", -1),
+            job("11 main pending n2,n6", -1),
+        ]
+    };
+    assert_eq!(must_be_left(&with_idle(&["n7"]), &["n1", "n2"], jobs()), ["n2"], "job 10 gets n7");
+    assert!(must_be_left(&with_idle(&["n7", "n8"]), &["n1", "n2"], jobs()).is_empty());
+}
+
+#[test]
+fn a_drained_node_or_one_that_is_down_is_not_on_its_way() {
+    let left = |last: &str| {
+        let nodes = [("n1", "ALLOCATED"), ("n2", "IDLE"), ("n3", last)];
+        let jobs = vec![
+            job("2 infill running n1", -100),
+            asked_to_leave(8, "ended", "n3"),
+            job("10 main pending n1", -1),
+        ];
+        must_be_left(&nodes, &["n1"], jobs)
+    };
+    assert!(left("IDLE+COMPLETING").is_empty(), "n3 is about to be free");
+    assert_eq!(left("IDLE+DRAIN"), ["n1"]);
+    assert_eq!(left("DOWN"), ["n1"]);
 }

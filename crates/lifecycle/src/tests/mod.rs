@@ -6,6 +6,7 @@ mod extended;
 mod growing;
 mod holding;
 mod leaving;
+mod limits;
 mod live;
 mod losing;
 mod moving;

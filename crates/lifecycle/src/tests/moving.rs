@@ -28,6 +28,49 @@ fn grows_once_all_new_workers_are_here_and_not_before() {
 }
 
 #[test]
+fn growth_waits_for_all_wings_under_way_until_they_are_late() {
+    for late in [false, true] {
+        let mut r = running("1-8", &[1]);
+        r.target(&[1, 2, 3]);
+        r.submit_wings();
+        let slow = r.m.held(r.now)[&n(3)];
+        let nodes = r.slurm.remove(&slow).unwrap();
+        r.run();
+        r.pass(20);
+        assert_eq!((r.agents.len(), r.started.len()), (2, 1), "n2 is here, and n3 may still come");
+        if late {
+            r.pass(1);
+            r.run();
+            assert_eq!(r.started[1..], [["n1", "n2"]]);
+        } else {
+            r.slurm.insert(slow, nodes);
+            r.run();
+            assert_eq!(r.started[1..], [["n1", "n2", "n3"]]);
+        }
+    }
+}
+
+#[test]
+fn a_lead_with_too_few_nodes_waits_for_wings_under_way_until_they_are_late() {
+    for late in [false, true] {
+        let mut r = rig("2-4");
+        r.target(&[1, 2]);
+        r.say_hello();
+        r.target(&[1, 2]);
+        r.submit_wings();
+        (0..2).for_each(|_| r.pass(10));
+        assert_eq!((r.m.state(), r.started.len()), (MalleableState::Starting, 0));
+        if late {
+            (0..2).for_each(|_| r.pass(1));
+            assert_eq!(r.m.state(), MalleableState::Parking);
+        } else {
+            r.say_hello();
+            assert_eq!(r.started, [["n1", "n2"]]);
+        }
+    }
+}
+
+#[test]
 fn shrinks_and_gives_the_wing_back() {
     let mut r = running("1-8", &[1, 2, 3]);
     r.target(&[1, 3]);
@@ -98,6 +141,24 @@ fn moves_the_lead_with_one_restart_and_keeps_the_wings_that_stay() {
     r.run();
     assert_eq!(r.started.last().unwrap(), &["n4", "n3"], "{:?}", r.notes);
     assert_eq!(r.m.held(r.now)[&n(3)], wing_of_3);
+}
+
+#[test]
+fn a_plan_that_puts_another_of_its_nodes_first_moves_the_lead_there() {
+    let mut r = running("1-8", &[1, 2]);
+    r.target(&[2, 1]);
+    r.run();
+    assert_eq!(r.m.state(), MalleableState::Parking);
+    assert!(r.notes.is_empty(), "{:?}", r.notes);
+    r.observe();
+    r.run();
+    for _ in 0..2 {
+        r.now = r.now + 1;
+        r.target(&[2, 1]);
+        r.run();
+    }
+    assert_eq!(r.started, [["n1", "n2"], ["n2", "n1"]], "{:?}", r.notes);
+    assert_eq!((r.slurm[&LEAD].as_slice(), r.m.counts.rescales), ([n(2)].as_slice(), 1));
 }
 
 #[test]

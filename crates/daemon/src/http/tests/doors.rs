@@ -1,6 +1,7 @@
 //! Browsers that other pages have ask, and web servers that do not say for one user: refused by the routers
 //! that the daemon serves.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant;
 
 use tempfile::TempDir;
@@ -8,9 +9,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use super::*;
+use crate::api::Session;
+use crate::config::WebConfig;
+use crate::daemon::doors::Doors;
+use crate::daemon::passes::{Person, SESSIONS_SETTING};
 use crate::http::proxy;
-use crate::passes::Person;
-use infill_model::{Secret, config::WebConfig};
+use crate::model::Secret;
 
 /// A name that a foreign page has led to the daemon. Over plain HTTP its browser sends no other header that
 /// would give it away.
@@ -23,7 +27,9 @@ async fn who_proves_nothing_and_comes_by_a_foreign_name_reads_nothing() {
         let request = daemon.http.get(format!("{}{}", daemon.url, paths::STATUS)).header("host", host);
         request.send().await.unwrap().status().as_u16()
     };
-    assert_eq!(get("localhost").await, 200);
+    for host in ["localhost", "[::1]", "[fd00::7]", "[fd00::7]:6810", "fd00::7", "[fd00::7:a]"] {
+        assert_eq!(get(host).await, 200, "{host}");
+    }
     assert_eq!(get(REBOUND).await, 421);
 }
 
@@ -38,6 +44,44 @@ async fn nobody_opens_a_session_by_a_foreign_name() {
     };
     assert_eq!(open(REBOUND).await, 421);
     assert_eq!(open("localhost").await, 200, "the link is not used up");
+}
+
+#[tokio::test]
+async fn the_next_daemon_on_the_store_knows_the_sessions_of_browsers() {
+    let daemon = Daemon::start(Readers::Proof).await;
+    let person = Person { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
+    daemon.context.doors.links.admit(&Secret("a link's".to_owned()), person.clone(), Instant::now());
+    let request = daemon.http.post(format!("{}{}", daemon.url, paths::WEB_SESSIONS));
+    let request = request.header("host", "localhost").json(&serde_json::json!({ "ticket": "a link's" }));
+    let session: Session = request.send().await.unwrap().json().await.unwrap();
+    let kept = daemon.context.store.setting(SESSIONS_SETTING).await.unwrap().unwrap();
+    let next = Doors::default();
+    next.sessions.load(&kept, Instant::now(), now());
+    assert_eq!(next.sessions.recall(&session.secret, Instant::now()), Some(person));
+}
+
+#[tokio::test]
+async fn the_configuration_names_administrators() {
+    let daemon = Daemon::configured(|config| config.daemon.admins = vec!["bin".to_owned()]).await;
+    let mut answers = Vec::new();
+    for who in [ReaderKind::Other, ReaderKind::Operator, ReaderKind::Admin] {
+        let body = posted(paths::CONTROL, who).unwrap();
+        let request = daemon.http.post(format!("{}{}", daemon.url, paths::CONTROL)).json(&body);
+        answers.push(request.send().await.unwrap().status().as_u16());
+    }
+    assert_eq!(answers, [403, 204, 204], "`bin` is the operator");
+}
+
+#[tokio::test]
+async fn only_the_daemons_user_and_one_group_open_the_web_servers_socket() {
+    let dir = TempDir::new().unwrap();
+    let mut config = WebConfig { socket: dir.path().join("web.sock"), ..WebConfig::default() };
+    let _listener = proxy::listen(&config).await.unwrap();
+    let mode = std::fs::metadata(&config.socket).unwrap().permissions().mode();
+    assert_eq!(format!("{:o}", mode & 0o7777), "660");
+    config.group = "no-such-group-here".to_owned();
+    let e = proxy::listen(&config).await.unwrap_err();
+    assert!(format!("{e:#}").contains("there is no group \"no-such-group-here\""), "{e:#}");
 }
 
 /// The socket on which a site's web server asks for its users.

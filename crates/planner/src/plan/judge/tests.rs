@@ -8,6 +8,10 @@ use crate::plan::tests::random_worlds;
 use crate::plan::tests::worlds::*;
 use infill_testkit::effort;
 
+mod proofs;
+mod reasons;
+mod worths;
+
 /// A right plan of a world, and what makes it wrong.
 struct Plant {
     /// Gaps and jobs, as [`World::new`] reads them.
@@ -121,7 +125,16 @@ fn planted(rule: Rule) -> Vec<Plant> {
         ],
         Rule::Drain => vec![plant(RUNS, |w| w.drain = true, |_| ())],
         Rule::BackOff => vec![plant(WAITS, |w| w.jobs[0].standing = Standing::BackOff(NOW + 40), |_| ())],
-        Rule::Pause => vec![plant(WAITS, |w| w.may_grow = false, |_| ())],
+        // A node is a new one unless both the job and the gap say that the job holds it.
+        Rule::Pause => vec![
+            plant(WAITS, |w| w.may_grow = false, |_| ()),
+            plant(RUNS, |w| (w.may_grow, w.gaps.gaps[1].holder) = (false, None), |_| ()),
+            plant(
+                (NODES, &["1 1-2 linear held=n1"]),
+                |w| (w.may_grow, w.gaps.gaps[1].holder) = (false, Some(JobId(1))),
+                |_| (),
+            ),
+        ],
         Rule::MinStay => vec![
             plant((NODES, &["1 1-2 linear held=n1"]), |w| w.jobs[0].last_change = Some(NOW + -1), |_| ()),
             plant(

@@ -1,0 +1,50 @@
+//! Who counts as a job of the main queue that waited for nodes of ours, and who does not.
+
+use super::*;
+
+/// The delays that these looks at n1 find, as `job seconds`. Each look is a moment with the jobs that Slurm
+/// shows then.
+fn delays(looks: &[(i64, Vec<Job>)]) -> Vec<String> {
+    let mut delays = Delays::default();
+    let mut found = Vec::new();
+    for (at, jobs) in looks {
+        let is_used = jobs.iter().any(|j| j.state.occupies_nodes());
+        let seen = snapshot(&[("n1", if is_used { "ALLOCATED" } else { "IDLE" })], jobs.clone());
+        found.extend(delays.look(&seen, &Occupancy::of(&seen, "infill"), NOW + *at));
+    }
+    found.iter().map(|delay| format!("{} {}", delay.job, delay.secs)).collect()
+}
+
+/// A job that Slurm preempts 4 s from now.
+fn preempted(text: &str) -> Job {
+    Job { preempt_time: Some(NOW + 4), ..job(text, -500) }
+}
+
+#[test]
+fn a_job_of_ours_that_starts_where_ours_left_waited_for_nothing() {
+    let before = [(0, vec![job("90 infill running n1", -500)]), (5, vec![preempted("90 infill running n1")])];
+    let then = |next: &str| delays(&[&before[..], &[(10, vec![job(next, 8)])]].concat());
+    assert_eq!(then("1 main running n1"), ["1 4"]);
+    assert!(then("91 infill running n1").is_empty());
+    assert!(then("1 main pending n1").is_empty(), "it still waits");
+}
+
+#[test]
+fn a_preempted_main_job_makes_no_delay() {
+    let looks = |partition: &str| {
+        let held = format!("90 {partition} running n1");
+        delays(&[
+            (0, vec![job(&held, -500)]),
+            (5, vec![preempted(&held)]),
+            (10, vec![job("1 main running n1", 6)]),
+        ])
+    };
+    assert_eq!(looks("infill"), ["1 2"]);
+    assert!(looks("main").is_empty());
+}
+
+#[test]
+fn a_preempted_job_of_ours_that_is_gone_at_the_next_look_is_counted() {
+    let gone = vec![preempted("90 infill ended n1"), job("1 main running n1", 6)];
+    assert_eq!(delays(&[(0, vec![job("90 infill running n1", -500)]), (10, gone)]), ["1 2"]);
+}

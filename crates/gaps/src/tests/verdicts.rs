@@ -1,0 +1,68 @@
+//! What the gap finder says of single nodes, and what is remembered of a gap.
+
+use super::*;
+use crate::model::WindowCause;
+
+#[test]
+fn a_node_outside_of_the_malleable_partition_is_not_mentioned() {
+    let mut snapshot = snapshot(
+        &[("n1", "IDLE"), ("n2", "IDLE"), ("n3", "ALLOCATED"), ("n4", "IDLE+DRAIN")],
+        vec![job("1 main running n3", -100)],
+    );
+    for other in &mut snapshot.nodes[1..] {
+        other.partitions = vec!["main".to_owned()];
+    }
+    assert_eq!(show(&found(&snapshot, &[], &GapsConfig::default())), "n1: gap for about 300 s\n");
+}
+
+#[test]
+fn a_node_whose_cpus_for_the_partition_are_used_up_says_so() {
+    let snapshot = snapshot(&[("n1", "IDLE+MAX_CPUS_PER_NODE"), ("n2", "IDLE+DRAIN")], vec![]);
+    insta::assert_snapshot!(show(&found(&snapshot, &[], &far())), @r"
+    n1: jobs of ours have all CPUs of its node that the partition may have (MaxCPUsPerNode)
+    n2: not usable: DRAIN+IDLE
+    ");
+}
+
+#[test]
+fn a_busy_node_names_the_partition_of_its_own_job() {
+    let nodes = ["n1", "n2", "n3", "n4"].map(|name| (name, "ALLOCATED"));
+    let jobs = ["1 main running n1", "2 debug running n2", "3 main running n3", "4 debug running n4"];
+    let snapshot = snapshot(&nodes, jobs.map(|text| job(text, -100)).to_vec());
+    insta::assert_snapshot!(show(&found(&snapshot, &[], &far())), @r"
+    n1: busy: job 1 of partition main is on it
+    n2: busy: job 2 of partition debug is on it
+    n3: busy: job 3 of partition main is on it
+    n4: busy: job 4 of partition debug is on it
+    ");
+}
+
+#[test]
+fn a_window_of_just_the_least_length_is_worth_starting_in() {
+    // A node is left 15 s before a planned start.
+    let jobs = vec![job("6 main pending n1", 75), job("7 main pending n2", 74)];
+    let snapshot = snapshot(&[("n1", "IDLE"), ("n2", "IDLE")], jobs);
+    let config = GapsConfig { min_window_secs: 60.0, ..far() };
+    insta::assert_snapshot!(show(&found(&snapshot, &[], &config)), @r"
+    n1: gap for 60 s
+    n2: window of 59 s (job 7 is planned) is shorter than the 60 s that are worth starting in
+    ");
+}
+
+#[test]
+fn an_ended_gap_knows_what_was_planned_on_it() {
+    let main = snapshot(&[("n1", "ALLOCATED")], vec![job("1 main running n1", -100)]);
+    let free = snapshot(&[("n1", "IDLE")], vec![job("6 main pending n1", 600)]);
+    let mut tracker = Tracker::default();
+    let mut see = |snapshot: &Snapshot, gaps: &Gaps, secs: i64| {
+        tracker.observe(&Occupancy::of(snapshot, "infill"), gaps, NOW + secs)
+    };
+    let planned = found(&free, &[], &far());
+    assert!(see(&main, &Gaps::default(), 0).is_empty());
+    assert!(see(&free, &Gaps::default(), 10).is_empty());
+    assert!(see(&free, &planned, 20).is_empty());
+    let ended = see(&main, &planned, 30);
+    let cause = WindowCause::PlannedJob(JobId(6));
+    assert_eq!(ended.len(), 1);
+    assert_eq!(ended[0].planned, WindowEnd::Known { at: NOW + 600, cause });
+}
