@@ -140,7 +140,7 @@ pub fn table(jobs: &[JobView]) -> Result<String, infill_present::exit::Failure> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_testkit::samples;
+    use crate::samples;
 
     #[test]
     fn the_default_table() {

@@ -31,6 +31,7 @@ mod tests;
 mod watch;
 mod web;
 
+use std::error::Error;
 use std::future::Future;
 use std::process::ExitCode;
 
@@ -38,7 +39,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
-use infill_present::exit::{self, CommandResult, Exit};
+use infill_present::exit::{self, CommandResult, Exit, Failure};
+use infill_slurm::SlurmError;
 use session::Session;
 
 fn main() -> ExitCode {
@@ -114,8 +116,15 @@ fn dispatch(cli: Cli) -> CommandResult {
 }
 
 async fn serve(session: &Session) -> CommandResult {
-    infill_daemon::serve::serve(session.config()?).await?;
+    infill_daemon::serve::serve(session.config()?).await.map_err(of_daemon)?;
     Ok(Exit::Ok.code())
+}
+
+/// What Slurm denies has an exit code of its own.
+fn of_daemon(error: anyhow::Error) -> Failure {
+    let is_denial =
+        |cause: &(dyn Error + 'static)| matches!(cause.downcast_ref(), Some(SlurmError::Denied { .. }));
+    if error.chain().any(is_denial) { Exit::Denied.because(error) } else { error.into() }
 }
 
 fn block_on(work: impl Future<Output = CommandResult>) -> CommandResult {

@@ -116,9 +116,9 @@ fn select(status: &Status, args: &NodesArgs) -> Vec<NodeView> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples;
     use infill_api::NodeFailure;
     use infill_model::{JobId, UnixTime};
-    use infill_testkit::samples;
 
     fn status() -> Status {
         let mut status = samples::status();

@@ -70,7 +70,7 @@ const NODES: &[Column<NodeRow>] = &[
 /// Runs `infill plan`.
 pub async fn run(args: PlanArgs, session: &Session) -> CommandResult {
     let round: RoundView = if args.local {
-        infill_daemon::serve::plan_once(&session.config()?).await?
+        infill_daemon::serve::plan_once(&session.config()?).await.map_err(crate::of_daemon)?
     } else {
         session.client()?.get(routes::PLAN).await?
     };
@@ -155,7 +155,7 @@ fn node_rows(round: &RoundView, when: When) -> Vec<NodeRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_testkit::samples;
+    use crate::samples;
 
     #[test]
     fn jobs_and_nodes() {

@@ -117,7 +117,7 @@ fn rows(view: RoundsView, when: When) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_testkit::samples;
+    use crate::samples;
 
     #[test]
     fn the_default_table() {

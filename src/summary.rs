@@ -109,8 +109,8 @@ fn job_line_up(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples;
     use infill_api::Hidden;
-    use infill_testkit::samples;
 
     #[test]
     fn a_summary() {

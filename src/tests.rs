@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use super::args::Cli;
 use super::client::Client;
-use super::samples;
+use super::{of_daemon, samples};
 use infill_api::{HistoryView, ProfilesView, RoundView, RoundsQuery, RoundsView, routes};
 use infill_model::{ProfileFilter, ProfileKey};
 use infill_present::exit::Exit;
+use infill_slurm::SlurmError;
 
 /// Serves on a free port of this machine for as long as the test runs; returns the URL.
 fn daemon() -> String {
@@ -152,4 +153,10 @@ fn an_absent_daemon_has_its_own_code() {
     // A port that was bound and is free again: nobody listens there.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     assert_eq!(exit(&format!("http://{address}"), "status"), Exit::Unreachable.code());
+}
+
+#[test]
+fn what_slurm_denies_is_denied() {
+    let denied = SlurmError::Denied { doing: "reading nodes".to_owned(), what: "no".to_owned() };
+    assert_eq!(of_daemon(anyhow::Error::new(denied).context("planning")).exit, Exit::Denied);
 }

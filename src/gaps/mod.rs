@@ -181,7 +181,7 @@ fn select(status: &Status, filter: &FilterArgs, all: bool) -> Vec<NodeView> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_testkit::samples;
+    use crate::samples;
 
     fn show(args: &TableArgs, filter: &FilterArgs, all: bool) -> String {
         table(select(&samples::status(), filter, all), args, samples::when()).unwrap()

@@ -181,7 +181,7 @@ async fn prove(client: &Client) -> Result<Proof, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_testkit::samples;
+    use crate::samples;
 
     #[test]
     fn what_is_exported_can_be_read_back() {

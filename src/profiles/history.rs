@@ -91,7 +91,7 @@ fn show(history: HistoryView, when: When) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_testkit::samples;
+    use crate::samples;
 
     #[test]
     fn what_was_measured() {

@@ -142,7 +142,7 @@ fn table(profiles: Vec<ProfileView>, args: &TableArgs, when: When) -> Result<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_testkit::samples;
+    use crate::samples;
 
     #[test]
     fn the_default_table() {

@@ -222,7 +222,7 @@ fn changes(profile: &Profile) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_testkit::samples;
+    use crate::samples;
 
     fn page() -> Page {
         Page { when: samples::when(), width: 72, colour: false }

@@ -107,7 +107,7 @@ fn push(changes: &mut VecDeque<(UnixTime, Cell)>, now: UnixTime, cell: Cell) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_testkit::samples::{self, NOW};
+    use crate::samples::{self, NOW};
 
     #[test]
     fn the_past_is_what_was_seen_last() {

@@ -172,7 +172,7 @@ fn keyboard() -> mpsc::Receiver<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_testkit::samples;
+    use crate::samples;
 
     fn watch() -> Watch {
         let view = View { column_secs: 2, scroll: 0, colour: false };

@@ -237,7 +237,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use infill_testkit::samples::{self, NOW};
+    use crate::samples::{self, NOW};
 
     fn picture(history: &History, status: &Status, width: u16, height: u16, view: View) -> String {
         let scene = Scene { history, status, lost: None, when: samples::when() };

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::harness::{Browser, Screen, Site, Slurm, Train, http};
-use crate::skips::skip;
+use infill_testkit::skips::skip;
 
 /// A link that this user asks for.
 fn link(site: &Site, user: &str) -> String {

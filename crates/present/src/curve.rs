@@ -183,7 +183,7 @@ fn code(colour: Color) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_testkit::samples::picture;
+    use crate::samples::picture;
 
     #[test]
     fn in_characters() {

@@ -16,22 +16,22 @@ use std::sync::Arc;
 use self::secrets::{HiddenFact, OTHER, OWNER, ReaderKind, also, told};
 use super::access::Access;
 use super::routes::ROUTES;
-use crate::api::routes as paths;
-use crate::cli::samples;
-use crate::clock::now;
-use crate::config::Config;
-use crate::daemon::context::{Context, Services};
-use crate::daemon::health::Problem;
-use crate::daemon::rounds;
-use crate::daemon::state::State;
-use crate::model::{
+use crate::context::{Context, Services};
+use crate::health::Problem;
+use crate::rounds;
+use crate::state::State;
+use infill_api::routes as paths;
+use infill_model::{
     BaseState, GenerationRecord, JobId, JobState, NodeName, Note, PrivateData, ProfileFilter, Readers,
-    Reservation, Spent, SpentKey, SpentRow, UnixTime, UserId,
+    Reservation, Spent, SpentKey, SpentRow, UnixTime, UserId, clock::now, config::Config,
 };
-use crate::slurm::fake::{FakeSlurm, pending_job};
-use crate::slurm::identity::{FakeIdentity, uid_of};
-use crate::slurm::{Privacy, SlurmApi as _};
-use crate::store::{LeadStanding, Measurement, RoundRecord};
+use infill_slurm::{
+    Privacy, SlurmApi as _,
+    fake::{FakeSlurm, pending_job},
+    identity::{FakeIdentity, uid_of},
+};
+use infill_store::{LeadStanding, Measurement, RoundRecord};
+use infill_testkit::samples;
 
 /// Five users, two malleable jobs, main jobs on the way and on a node, a reservation.
 fn cluster(owner: u32, other: u32) -> FakeSlurm {
@@ -75,7 +75,7 @@ impl Daemon {
     }
 
     async fn configured(configure: impl FnOnce(&mut Config)) -> Daemon {
-        crate::addresses::install_crypto();
+        infill_slurm::install_crypto();
         let [owner, other] = [uid_of(OWNER).await.unwrap(), uid_of(OTHER).await.unwrap()];
         let slurm = Arc::new(cluster(owner.0, other.0));
         let mut config = Config::default();
@@ -86,7 +86,7 @@ impl Daemon {
         let users = users.map(|(text, uid)| (text.to_owned(), uid)).into();
         let services = Services {
             slurm: slurm.clone(),
-            store: crate::store::open("sqlite::memory:", || ()).await.unwrap(),
+            store: infill_store::open("sqlite::memory:", || ()).await.unwrap(),
             identity: Arc::new(FakeIdentity { users }),
         };
         let state = State::new(Arc::new(config), now());
@@ -374,7 +374,7 @@ async fn until_slurm_tells_what_is_private_everything_is() {
     let (_, before) = daemon.get(ReaderKind::Other, paths::STATUS).await;
     assert!(!before.contains(HiddenFact::Job.word()), "{before}");
     daemon.slurm.keep_private(Privacy::default());
-    assert!(crate::daemon::privacy::look(&daemon.context).await);
+    assert!(crate::privacy::look(&daemon.context).await);
     let (_, after) = daemon.get(ReaderKind::Other, paths::STATUS).await;
     assert!(after.contains(HiddenFact::Job.word()), "{after}");
 }

@@ -1,16 +1,18 @@
 //! Rounds beside a Slurm in memory: who gets nodes, what a look is worth, and who is waited for.
 
 use super::*;
-use crate::daemon::context::Services;
-use crate::daemon::lanes::Queues;
-use crate::generation::{Effect, OrderNumbers as _};
-use crate::model::{
+use crate::context::Services;
+use crate::lanes::Queues;
+use infill_lifecycle::{Effect, OrderNumbers as _};
+use infill_model::{
     BaseState, Doubt, ExecPlan, Job, JobId, JobState, Mode, Placement, SolveStatus, UserId, wing_name,
 };
-use crate::slurm::SlurmApi as _;
-use crate::slurm::fake::{FakeSlurm, pending_job};
-use crate::slurm::identity::FakeIdentity;
-use crate::store::LeadStanding;
+use infill_slurm::{
+    SlurmApi as _,
+    fake::{FakeSlurm, pending_job},
+    identity::FakeIdentity,
+};
+use infill_store::LeadStanding;
 
 /// A daemon that acts, and the Slurm that it looks at.
 struct Site {
@@ -31,7 +33,7 @@ impl Site {
         let mut config = Config::default();
         config.daemon.mode = Mode::Act;
         configure(&mut config);
-        let store = crate::store::open("sqlite::memory:", || ()).await.unwrap();
+        let store = infill_store::open("sqlite::memory:", || ()).await.unwrap();
         let services = Services { slurm: slurm.clone(), store, identity: Arc::new(FakeIdentity::default()) };
         let state = State::new(Arc::new(config), at);
         let (context, queues) = Context::new(services, state, LeadStanding::Alone, at);

@@ -1,10 +1,10 @@
 //! Sentences without what is hidden.
 
 use super::*;
-use crate::api::{EndView, Hidden, JobView, NodeFailure, PlanView};
-use crate::cli::samples;
-use crate::model::{ExecPlan, GenerationRecord, JobVerdict, MalleableState, NodeName, NodeVerdict};
 use crate::timeline::Run;
+use infill_api::{EndView, Hidden, JobView, NodeFailure, PlanView};
+use infill_model::{ExecPlan, GenerationRecord, JobVerdict, MalleableState, NodeName, NodeVerdict};
+use infill_testkit::samples;
 
 /// Job 7 is the reader's, job 8 somebody else's.
 fn owner(job: JobId) -> Option<UserId> {
@@ -251,9 +251,9 @@ fn spent_seen_by(viewer: &Viewer, spent: &[(&str, f64)]) -> Vec<(String, f64)> {
         partition: "infill".to_owned(),
         is_partial: true,
         lends_parts: false,
-        prices: crate::model::Prices::default(),
+        prices: infill_model::Prices::default(),
         spent: spent.iter().map(row).collect(),
-        uses: crate::api::UsesView::default(),
+        uses: infill_api::UsesView::default(),
         delays: vec![],
         delays_cut: false,
     };

@@ -1,10 +1,12 @@
 //! What agents are told while the store is away, and once it is back.
 
+#[path = "../../../lifecycle/src/fleet/tests/rig.rs"]
+#[expect(dead_code, reason = "some of it is for the tests of the fleet alone")]
+mod rig;
+
 use super::*;
-use infill_lifecycle::{
-    Effect,
-    fleet::tests::rig::{LEAD, Rig, fleet, n},
-};
+use infill_lifecycle::Effect;
+use rig::{LEAD, Rig, fleet, n};
 
 /// A daemon that has this fleet.
 fn state(mode: Mode, rig: &Rig) -> State {

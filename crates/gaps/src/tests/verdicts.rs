@@ -1,7 +1,7 @@
 //! What the gap finder says of single nodes, and what is remembered of a gap.
 
 use super::*;
-use crate::model::WindowCause;
+use infill_model::WindowCause;
 
 #[test]
 fn a_node_outside_of_the_malleable_partition_is_not_mentioned() {

@@ -12,7 +12,7 @@ mod output;
 mod racing;
 mod requests;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod word;
 
 pub use entry::About;

@@ -1,8 +1,8 @@
 //! Time limits of leads and wings, as their leases move.
 
-use crate::generation::effect::Effect;
-use crate::generation::sight::Sight;
-use crate::model::{Job, JobId};
+use crate::effect::Effect;
+use crate::sight::Sight;
+use infill_model::{Job, JobId};
 
 use super::rig::{LEAD, Rig, job, n, running};
 

@@ -1,8 +1,8 @@
 //! Drawings, and their axes.
 
 use super::*;
+use crate::samples::picture;
 use infill_model::UnixTime;
-use infill_testkit::samples::picture;
 
 #[test]
 fn axes_end_at_round_numbers() {

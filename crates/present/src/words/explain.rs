@@ -234,8 +234,8 @@ fn generation_lines(generations: &[GenerationRecord], when: When) -> Vec<String>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::{self, NOW};
     use infill_model::{ExecPlan, NodeName};
-    use infill_testkit::samples::{self, NOW};
 
     fn shown(explanation: &Explanation, subject: &str, when: When) -> String {
         lines(explanation, subject, when).join("\n")

@@ -81,13 +81,13 @@ impl LogFormat {
 #[command(disable_help_flag = true, after_help = HELP.as_str())]
 pub struct SimulateArgs {
     #[command(flatten)]
-    pub log: LogArgs,
+    pub(crate) log: LogArgs,
     #[command(flatten)]
-    pub supply: SupplyArgs,
+    pub(crate) supply: SupplyArgs,
     #[command(flatten)]
-    pub closed: ClosedArgs,
+    pub(crate) closed: ClosedArgs,
     #[command(flatten)]
-    pub changes: ChangeArgs,
+    pub(crate) changes: ChangeArgs,
     /// What counts alike: a sample of any job, or a node-second of any job at its smallest size
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Alike::Sample)]
     pub worth: Alike,
@@ -110,7 +110,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.02)]
     pub noise: f64,
     #[command(flatten)]
-    pub table: TableArgs,
+    pub(crate) table: TableArgs,
     /// Write the outcome into this file as a page with figures, which needs nothing but a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,

@@ -1,10 +1,11 @@
 //! What is printed of outcomes that are written down.
 
 use super::document::{Document, LossShares, PolicyRow, Replayed};
-use super::show::{self, Days, Screen};
+use super::show::{self, Screen};
 use super::unit::Unit;
 use infill_api::SCHEMA;
 use infill_model::RescaleCosts;
+use infill_present::days::Days;
 use infill_present::filter::TableArgs;
 use infill_sim::Preempted;
 

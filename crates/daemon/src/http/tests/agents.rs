@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::Welcome;
-use crate::model::{AgentEvent, Lend, RunSpec};
+use infill_api::Welcome;
+use infill_model::{AgentEvent, Lend, RunSpec};
 
 /// The owner's malleable job.
 const MALLEABLE: u32 = 424_201;

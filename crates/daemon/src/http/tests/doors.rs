@@ -9,12 +9,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use super::*;
-use crate::api::Session;
-use crate::config::WebConfig;
-use crate::daemon::doors::Doors;
-use crate::daemon::passes::{Person, SESSIONS_SETTING};
+use crate::doors::Doors;
 use crate::http::proxy;
-use crate::model::Secret;
+use crate::passes::{Person, SESSIONS_SETTING};
+use infill_api::Session;
+use infill_model::{Secret, config::WebConfig};
 
 /// A name that a foreign page has led to the daemon. Over plain HTTP its browser sends no other header that
 /// would give it away.

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::{FigureView, LONGEST_FIGURE_SECS};
-use crate::daemon::sight::Viewer;
 use crate::http::report;
-use crate::model::{Lend, MainDelay, PackedHour, UsedSecs};
+use crate::sight::Viewer;
+use infill_api::{FigureView, LONGEST_FIGURE_SECS};
+use infill_model::{Lend, MainDelay, PackedHour, UsedSecs};
 
 /// The hour of the cluster's clock: 1970-01-12 13:00 UTC.
 const HOUR: i64 = 997_200;

@@ -6,9 +6,9 @@ use axum::Extension;
 use axum::extract::State as Shared;
 
 use super::*;
-use crate::cli::samples::round;
-use crate::daemon::sight::Viewer;
 use crate::http::read;
+use crate::sight::Viewer;
+use infill_testkit::samples::round;
 
 #[tokio::test]
 async fn a_daemon_is_well_for_ten_polls_after_a_round() {
@@ -98,7 +98,7 @@ async fn a_job_that_only_the_last_round_knows_is_explained_to_those_who_may_see_
         let mut state = daemon.context.state();
         let view = state.round.as_mut().unwrap();
         let verdict = round().report.jobs.remove(0);
-        view.report.jobs.push(crate::model::JobVerdict { job: JobId(424_777), ..verdict });
+        view.report.jobs.push(infill_model::JobVerdict { job: JobId(424_777), ..verdict });
         view.report.owners.insert(JobId(424_777), owner);
     }
     for (private, who, expected) in [

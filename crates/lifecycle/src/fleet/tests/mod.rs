@@ -1,7 +1,7 @@
 //! Every input in every phase, inputs that come twice or contradict each other, and a storm of them.
 
 mod bounds;
-pub(crate) mod rig;
+pub mod rig;
 mod storm;
 mod table;
 mod twice;

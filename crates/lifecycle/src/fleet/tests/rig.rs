@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::fleet::{Fleet, Output};
-use crate::{Arrival, Effect, EffectKind};
 use infill_api::AgentReport;
+use infill_lifecycle::fleet::{Fleet, Output};
+use infill_lifecycle::{Arrival, Effect, EffectKind};
 use infill_model::{
     AgentEvent, BaseState, Directive, EventKind, ExecPlan, Exit, Gaps, Job, JobId, JobPlan, Member, Node,
     NodeName, NodeState, NodeType, Placement, Snapshot, UnixTime, UserId, config::Config, wing_comment,
@@ -299,7 +299,7 @@ impl Rig {
     }
 }
 
-fn has(machine: &crate::Machine, job: JobId, node: &NodeName) -> bool {
+fn has(machine: &infill_lifecycle::Machine, job: JobId, node: &NodeName) -> bool {
     machine.workers.get(node).is_some_and(|w| w.slurm_job == job)
 }
 

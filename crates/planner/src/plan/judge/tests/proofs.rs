@@ -1,7 +1,7 @@
 //! What is said against the proof of a plan.
 
 use super::*;
-use crate::model::{Proof, Prover};
+use infill_model::{Proof, Prover};
 
 /// The rules that a right plan of this world breaks with another bound: so many times its own.
 fn broken_by_bound(world: &World, factor: f64) -> Vec<Rule> {

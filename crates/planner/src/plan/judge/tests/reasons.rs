@@ -1,7 +1,7 @@
 //! Why jobs wait and nodes are idle, in single rounds.
 
 use super::*;
-use crate::model::{JobReason, NodeReason, Shortage, Wanted};
+use infill_model::{JobReason, NodeReason, Shortage, Wanted};
 
 /// Why the last job of a world gets nothing.
 #[track_caller]

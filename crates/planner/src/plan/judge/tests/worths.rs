@@ -1,8 +1,8 @@
 //! What the judge reckons, against numbers that are worked out by hand.
 
 use super::*;
-use crate::model::Placement;
 use crate::plan::judge::worth::Worth;
+use infill_model::Placement;
 
 /// Three steps, of 600 s each.
 const STEPS: &str = "n1:1800 n2:1200 n3:600";
