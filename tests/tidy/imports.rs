@@ -1,8 +1,8 @@
 //! Which paths of the crate a file names: in `use`, with braces, and in the middle of code.
 
-/// The module that a file of `src/` is: `src/a/b.rs` is `a`, `b`, and so is `src/a/b/mod.rs`.
+/// The module that a file of a package's `src/` is: `a/b.rs` is `a`, `b`, and so is `a/b/mod.rs`.
 pub fn module(path: &str) -> Vec<String> {
-    let name = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+    let name = path.trim_end_matches(".rs").trim_end_matches("/mod");
     name.split('/').map(str::to_owned).collect()
 }
 
@@ -81,7 +81,7 @@ fn paths_are_found_in_all_their_forms() {
     let said: Vec<String> =
         named(&own, lines).into_iter().map(|(n, p)| format!("{n} {}", p.join("::"))).collect();
     assert_eq!(said, ["1 a::B", "1 a::c::D", "1 a::c", "1 a::f", "2 m::g", "3 h::I::j", "3 k::L"]);
-    assert_eq!(module("src/a/b.rs"), ["a", "b"]);
-    assert_eq!(module("src/a/mod.rs"), ["a"]);
-    assert_eq!(module("src/serve.rs"), ["serve"]);
+    assert_eq!(module("a/b.rs"), ["a", "b"]);
+    assert_eq!(module("a/mod.rs"), ["a"]);
+    assert_eq!(module("serve.rs"), ["serve"]);
 }

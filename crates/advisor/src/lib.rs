@@ -11,6 +11,8 @@
 //! Every second of every allocation is a measurement. A probe is the planner's own choice of a size, made
 //! attractive by what it would teach: it lives in gaps and leaves in time like everything else.
 
+#![warn(clippy::disallowed_types)]
+
 mod basis;
 mod belief;
 pub mod costs;

@@ -3,6 +3,8 @@
 //! Unknown fields are ignored on both sides, so that a daemon and agents of neighbouring versions understand
 //! each other.
 
+#![warn(clippy::disallowed_types)]
+
 pub mod addresses;
 mod agent;
 mod document;

@@ -5,6 +5,8 @@
 //! [`Survival`] learns from those how long gaps last when nothing is planned. [`GapStatistics`] are figures
 //! for people.
 
+#![warn(clippy::disallowed_types)]
+
 mod bins;
 mod delays;
 mod hazards;

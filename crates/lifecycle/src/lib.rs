@@ -18,6 +18,8 @@
 //! A command that says that it can stay alive is not stopped when it grows, shrinks or loses members:
 //! it regroups. Whatever goes wrong then ends in Stopping.
 
+#![warn(clippy::disallowed_types)]
+
 // The rig of the fleet's tests is the daemon's, too, and names this crate from outside.
 #[cfg(test)]
 extern crate self as infill_lifecycle;

@@ -3,5 +3,7 @@
 //!
 //! Pure: no I/O, no async, no clock, no randomness.
 
+#![warn(clippy::disallowed_types)]
+
 pub mod plan;
 pub mod round;

@@ -22,13 +22,13 @@ const NOWHERE: &str = "/nonexistent/of-this-test";
 /// Runs the test above as the harness runs it, which captures what tests print.
 fn skipped(skips: Option<&Path>, no_skips: &str) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "test_support::tests::skipped_without_data"]);
+    command.args(["--exact", "tests::skipped_without_data"]);
     command.env(DATA, NOWHERE).env(NO_SKIPS, no_skips).env_remove(SKIPS).env_remove("RUST_TEST_NOCAPTURE");
     command.envs(skips.map(|path| (SKIPS, path)));
     command.output().unwrap()
 }
 
-const LINE: &str = "SKIPPED test_support::tests::skipped_without_data: \
+const LINE: &str = "SKIPPED tests::skipped_without_data: \
     no /nonexistent/of-this-test/first.csv, no /nonexistent/of-this-test/second.csv; INFILL_DATA names the folder of the data\n";
 
 #[test]

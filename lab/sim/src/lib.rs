@@ -8,6 +8,8 @@
 //!
 //! The same setup has the same outcome: chance comes from seeds.
 
+#![warn(clippy::disallowed_types)]
+
 mod chance;
 pub mod closed;
 mod cluster;

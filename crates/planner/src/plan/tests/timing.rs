@@ -1,6 +1,8 @@
 //! How long rounds take, and how good the plan in hand is. Run with
 //! `cargo test --release --lib plan::tests::timing -- --ignored --nocapture`.
 
+#![expect(clippy::disallowed_types, reason = "it says how long solving takes")]
+
 use std::time::Instant;
 
 use super::random_worlds::Random;
