@@ -1,0 +1,57 @@
+//! Text from outside (names of jobs, nodes, files) on its way into HTML and into a figure.
+
+/// Longest label of a figure, characters.
+const LONGEST_LABEL: usize = 24;
+
+/// As text or in an attribute of HTML.
+pub fn html(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c if c.is_control() && c != '\n' => safe.push('?'),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// As a label of a figure: shortened.
+pub fn label(text: &str) -> String {
+    html(&shortened(text))
+}
+
+/// The same, not yet as HTML.
+pub fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(LONGEST_LABEL).collect();
+    if text.chars().nth(LONGEST_LABEL).is_some() {
+        short.pop();
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVIL: &str = "</script><script>alert(1)//";
+
+    #[test]
+    fn html_has_no_tags() {
+        assert_eq!(html(EVIL), "&lt;/script&gt;&lt;script&gt;alert(1)//");
+        assert_eq!(html("a&\"b'\u{7}\n"), "a&amp;&quot;b&#39;?\n");
+    }
+
+    #[test]
+    fn labels_are_short() {
+        assert_eq!(label("vgg-1"), "vgg-1");
+        assert_eq!(label(&"x".repeat(24)), "x".repeat(24));
+        assert_eq!(label(&"ä".repeat(25)), format!("{}…", "ä".repeat(23)));
+        assert_eq!(label("<b>x"), "&lt;b&gt;x");
+    }
+}
