@@ -10,7 +10,6 @@ mod config;
 mod control;
 mod curve;
 mod doctor;
-mod escape;
 pub mod exit;
 mod explain;
 mod filter;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::parts::{Before, Month, Report, Row};
 use super::text;
-use crate::cli::escape::html;
+use crate::charts::markup::html;
 use crate::cli::output;
 use crate::model::duration;
 use crate::words::percent;
