@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::parts::{Before, Month, Report, Row};
 use super::text;
 use infill_model::duration;
-use infill_present::{escape::html, output, words::percent};
+use infill_present::{charts::markup::html, output, words::percent};
 
 /// Forbids all that is not in the file.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";

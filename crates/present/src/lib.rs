@@ -4,7 +4,6 @@ pub mod bars;
 pub mod charts;
 pub mod curve;
 pub mod days;
-pub mod escape;
 pub mod exit;
 pub mod filter;
 pub mod hidden;

@@ -1,6 +1,9 @@
-//! Pictures as SVG, each in one file: it asks for no other file, no script, and no font but the reader's own.
+//! Pictures as SVG, each in one file or, by [`inline`], in a page: they ask for no other file, no script, and
+//! no font but the reader's own.
 
 mod curves;
+pub mod inline;
+pub mod markup;
 mod over_time;
 mod picture;
 #[cfg(test)]

@@ -1,88 +1,91 @@
 //! The figures of policies, gaps and jobs.
 
-use plotly::common::{
-    ExponentFormat, Fill, Font, Line, LineShape, Marker, Mode, Orientation, TextPosition, Visible,
-};
-use plotly::layout::{Axis, BarMode, RangeMode};
-use plotly::{Bar, Scatter, Trace};
-
-use super::figure::{self, Figure, GREY, axis, colour, rounded};
+use super::figure::Figure;
 use super::jobs::Jobs;
-use crate::simulate::document::{Document, LossShares, PolicyRow};
+use crate::simulate::document::{Document, LossShares};
 use infill_gaps::{GapStatistics, LengthBin};
 use infill_model::duration;
 use infill_present::days::Days;
-use infill_present::output;
+use infill_present::{
+    charts::inline::{Colour, Line, Marks, Rows, Series, Steps},
+    output,
+};
 use infill_sim::{Balance, Sample};
 
-/// Pixels of a bar with the room around it.
-const BAR_HEIGHT: usize = 44;
+/// Lines that a table of the time has at most.
+const MOST_PARTS: f64 = 64.0;
 
-/// Pixels of a job's line.
-const JOB_HEIGHT: usize = 13;
+/// Lengths of their times, s.
+const PARTS_SECS: [f64; 11] =
+    [60.0, 300.0, 900.0, 1800.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0, 604_800.0];
 
 /// Idle nodes, and those that malleable jobs hold, over time; of the policies only the shown one until asked
 /// for. `start` is the log's first moment, s.
 pub fn series(outcomes: &[&Balance], shown: &Balance, start: i64, span_secs: f64) -> Figure {
     let (unit, secs) = Days(span_secs).unit();
-    let line = |samples: &[Sample], of: fn(&Sample) -> f64| {
+    let points = |samples: &[Sample], of: fn(&Sample) -> f64| -> Vec<(f64, f64)> {
         let last = samples.last().map(|s| (s.at + s.secs, of(s)));
         let points = samples.iter().map(|s| (s.at, of(s))).chain(last);
-        let (x, y): (Vec<f64>, Vec<f64>) =
-            points.map(|(at, nodes)| (short((at - start as f64) / secs), rounded(nodes))).unzip();
-        Scatter::new(x, y).mode(Mode::Lines)
+        points.map(|(at, nodes)| ((at - start as f64) / secs, nodes)).collect()
     };
-    let step = || Line::new().shape(LineShape::Hv).width(1.2);
-    let idle = line(&shown.series, |s| s.idle)
-        .name("idle")
-        .fill(Fill::ToZeroY)
-        .fill_color("rgba(166,166,166,0.45)")
-        .line(step().color(GREY));
-    let held = outcomes.iter().enumerate().map(|(i, outcome)| -> Box<dyn Trace> {
-        let visible = if outcome.policy == shown.policy { Visible::True } else { Visible::LegendOnly };
-        line(&outcome.series, |s| s.held)
-            .name(format!("held under {}", outcome.policy))
-            .visible(visible)
-            .line(step().color(colour(i)))
+    let idle = Line {
+        name: "idle".to_owned(),
+        colour: Colour::Grey,
+        is_filled: true,
+        is_shown: true,
+        points: points(&shown.series, |s| s.idle),
+    };
+    let held = outcomes.iter().enumerate().map(|(i, outcome)| Line {
+        name: format!("held under {}", outcome.policy),
+        colour: Colour::Of(i),
+        is_filled: false,
+        is_shown: outcome.policy == shown.policy,
+        points: points(&outcome.series, |s| s.held),
     });
-    let all = std::iter::once::<Box<dyn Trace>>(idle).chain(held);
-    Figure {
+    let title = "Idle and harvested nodes";
+    let steps = Steps {
         id: "series",
-        title: "Idle and harvested nodes",
+        title,
+        times: &format!("{unit}s since the log's start"),
+        end: span_secs / secs,
+        values: "nodes",
+        lines: std::iter::once(idle).chain(held).collect(),
+    };
+    let part = PARTS_SECS.into_iter().find(|part| span_secs / part <= MOST_PARTS);
+    Figure {
+        title,
         caption:
             "Nodes that the main queue did not use, and those of them that malleable jobs held: means over \
                   short times. Tap a name above to show or hide it."
                 .to_owned(),
-        traces: figure::traces(all),
-        layout: figure::layout(340, axis(&format!("{unit}s since the log's start")), axis("nodes")),
+        drawing: steps.html(),
+        table: Some(steps.table(part.unwrap_or(span_secs / MOST_PARTS) / secs)),
     }
-}
-
-/// Four decimals of a day are nine seconds: less than a pixel.
-fn short(x: f64) -> f64 {
-    (x * 1e4).round() / 1e4
 }
 
 /// How long gaps last, by gaps and by node-time.
 pub fn gap_lengths(found: &GapStatistics) -> Figure {
     let used = used(&found.histogram);
-    let names: Vec<String> = used.iter().map(|bin| bin_name(bin)).collect();
-    let of = |share: fn(&LengthBin) -> f64, whole: f64| -> Vec<f64> {
-        used.iter().map(|bin| rounded(100.0 * share(bin) / whole.max(1.0))).collect()
+    let series = |name: &str, colour, share: fn(&LengthBin) -> f64, whole: f64| Series {
+        name: name.to_owned(),
+        colour: Colour::Of(colour),
+        values: used.iter().map(|bin| 100.0 * share(bin) / whole.max(1.0)).collect(),
     };
-    let gaps = Bar::new(names.clone(), of(|b| b.gaps as f64, found.gaps as f64))
-        .name("of the gaps")
-        .marker(Marker::new().color(colour(5)));
-    let time = Bar::new(names, of(|b| b.node_secs, found.idle_node_secs))
-        .name("of the idle time")
-        .marker(Marker::new().color(colour(0)));
-    Figure {
+    let title = "How long gaps last";
+    let rows = Rows {
         id: "gaps",
-        title: "How long gaps last",
-        caption: gap_words(found),
-        traces: figure::traces([gaps as Box<dyn Trace>, time]),
-        layout: figure::layout(340, axis("length of the gap"), axis("share, %")).bar_mode(BarMode::Group),
-    }
+        title,
+        row: "length of the gap",
+        values: "share, %",
+        sign: " %",
+        names: used.iter().map(|bin| bin_name(bin)).collect(),
+        series: vec![
+            series("of the gaps", 5, |b| b.gaps as f64, found.gaps as f64),
+            series("of the idle time", 0, |b| b.node_secs, found.idle_node_secs),
+        ],
+        marks: Marks::Bars,
+    };
+    Figure { title, caption: gap_words(found), drawing: rows.html(), table: Some(rows.table()) }
 }
 
 /// The bins from the first to the last that holds a gap.
@@ -130,108 +133,101 @@ fn gap_words(found: &GapStatistics) -> String {
 
 /// Work as a share of the bound's.
 pub fn efficiency(document: &Document) -> Figure {
-    let (names, rows) = upwards(document);
-    let shares: Vec<f64> = rows.iter().map(|r| rounded(100.0 * r.efficiency)).collect();
-    let text: Vec<String> = shares.iter().map(|share| format!("{share:.1} %")).collect();
-    let bars = Bar::new(shares, names)
-        .orientation(Orientation::Horizontal)
-        .text_array(text)
-        .text_position(TextPosition::Auto)
-        .marker(Marker::new().color(colour(0)));
-    Figure {
+    let title = "Efficiency by policy";
+    let rows = Rows {
         id: "efficiency",
-        title: "Efficiency by policy",
-        caption: "Work as a share of what the bound makes.".to_owned(),
-        traces: figure::traces([bars as Box<dyn Trace>]),
-        layout: figure::layout(bars_height(document), axis("efficiency, %"), axis("")),
-    }
+        title,
+        row: "policy",
+        values: "efficiency, %",
+        sign: " %",
+        names: policies(document),
+        series: vec![Series {
+            name: "efficiency".to_owned(),
+            colour: Colour::Of(0),
+            values: document.policies.iter().map(|row| 100.0 * row.efficiency).collect(),
+        }],
+        marks: Marks::Bars,
+    };
+    let caption = "Work as a share of what the bound makes.".to_owned();
+    // The bars say their numbers.
+    Figure { title, caption, drawing: rows.html(), table: None }
 }
 
 /// What was lost, by cause.
 pub fn losses(document: &Document) -> Figure {
     type Share = fn(&LossShares) -> f64;
-    let causes: [(&str, &'static str, Share); 4] = [
-        ("rescales", "#e69f00", |l| l.rescale),
-        ("preemption", "#d55e00", |l| l.preemption),
-        ("probing", "#009e73", |l| l.probing),
-        ("rest", GREY, |l| l.unused),
+    let causes: [(&str, Colour, Share); 4] = [
+        ("rescales", Colour::Of(4), |l| l.rescale),
+        ("preemption", Colour::Of(1), |l| l.preemption),
+        ("probing", Colour::Of(2), |l| l.probing),
+        ("rest", Colour::Grey, |l| l.unused),
     ];
-    let bars = causes.map(|(name, fill, share)| -> Box<dyn Trace> {
-        let (names, rows) = upwards(document);
-        let shares: Vec<f64> = rows.iter().map(|r| rounded(100.0 * share(&r.loss))).collect();
-        Bar::new(shares, names)
-            .orientation(Orientation::Horizontal)
-            .name(name)
-            .marker(Marker::new().color(fill))
+    let series = causes.map(|(name, colour, share)| Series {
+        name: name.to_owned(),
+        colour,
+        values: document.policies.iter().map(|row| 100.0 * share(&row.loss)).collect(),
     });
-    let x = axis("loss, % of the bound's work");
-    Figure {
+    let title = "Where work is lost";
+    let rows = Rows {
         id: "losses",
-        title: "Where work is lost",
+        title,
+        row: "policy",
+        values: "loss, % of the bound's work",
+        sign: " %",
+        names: policies(document),
+        series: series.to_vec(),
+        marks: Marks::Stacked,
+    };
+    Figure {
+        title,
         caption: "Rescales that the policy wanted, rescales because the main queue took nodes, rescales to measure a \
                   size; the rest is nodes that were unused, or used by jobs that make less of them."
             .to_owned(),
-        traces: figure::traces(bars),
-        layout: figure::layout(bars_height(document) + 24, x, axis("")).bar_mode(BarMode::Relative),
+        drawing: rows.html(),
+        table: Some(rows.table()),
     }
 }
 
-/// Policies from the last to the first: a figure's axis goes upwards.
-fn upwards(document: &Document) -> (Vec<String>, Vec<&PolicyRow>) {
-    let rows: Vec<&PolicyRow> = document.policies.iter().rev().collect();
-    (rows.iter().map(|r| r.policy.clone()).collect(), rows)
-}
-
-fn bars_height(document: &Document) -> usize {
-    document.policies.len() * BAR_HEIGHT + 80
+fn policies(document: &Document) -> Vec<String> {
+    document.policies.iter().map(|row| row.policy.clone()).collect()
 }
 
 /// What each job made of it.
 pub fn samples(jobs: &Jobs) -> Figure {
     let caption = format!("Samples that each job made. {}", jobs.rest_words(|job| job.0, "samples"));
-    dots("samples", "Throughput by job", caption, jobs, "samples", |job| job.0)
+    dots("samples", "Throughput by job", caption, jobs, |job| job.0)
 }
 
 /// What each job held.
 pub fn node_hours(jobs: &Jobs) -> Figure {
     let caption = format!("Node-hours that each job held. {}", jobs.rest_words(|job| job.1, "node-hours"));
-    dots("hours", "Node-hours by job", caption, jobs, "node-hours", |job| job.1)
+    dots("node-hours", "Node-hours by job", caption, jobs, |job| job.1)
 }
 
-/// A dot for each job and policy.
+/// A dot for each job and policy; `unit` is what is counted.
 fn dots(
-    id: &'static str,
+    unit: &'static str,
     title: &'static str,
     caption: String,
     jobs: &Jobs,
-    unit: &str,
     of: fn((f64, f64)) -> f64,
 ) -> Figure {
-    // The first job on top.
-    let places: Vec<f64> = (0..jobs.names.len()).rev().map(|place| place as f64).collect();
-    let policies = jobs.policies.iter().enumerate().map(|(i, policy)| -> Box<dyn Trace> {
-        let values: Vec<f64> = policy.jobs.iter().map(|job| rounded(of(*job))).collect();
-        Scatter::new(values, places.clone())
-            .mode(Mode::Markers)
-            .name(&policy.name)
-            .text_array(jobs.labels())
-            .hover_template("%{text}: %{x}")
-            .marker(Marker::new().color(colour(i)).size(9).opacity(0.85))
+    let series = jobs.policies.iter().enumerate().map(|(i, policy)| Series {
+        name: policy.name.clone(),
+        colour: Colour::Of(i),
+        values: policy.jobs.iter().map(|job| of(*job)).collect(),
     });
-    let y: Axis = axis("")
-        .tick_values(places.clone())
-        .tick_text(jobs.labels())
-        .range(vec![-0.7, places.len() as f64 - 0.3])
-        .zero_line(false)
-        .tick_font(Font::new().size(11));
-    let x = axis(unit).range_mode(RangeMode::ToZero).exponent_format(ExponentFormat::SI);
-    Figure {
-        id,
+    let rows = Rows {
+        id: unit,
         title,
-        caption,
-        traces: figure::traces(policies),
-        layout: figure::layout(jobs.names.len() * JOB_HEIGHT + 130, x, y),
-    }
+        row: "job",
+        values: unit,
+        sign: "",
+        names: jobs.names.clone(),
+        series: series.collect(),
+        marks: Marks::Dots,
+    };
+    Figure { title, caption, drawing: rows.html(), table: Some(rows.table()) }
 }
 
 #[cfg(test)]
@@ -244,11 +240,5 @@ mod tests {
         let all =
             [name(0.0, Some(30.0)), name(30.0, Some(60.0)), name(1800.0, Some(3600.0)), name(57_600.0, None)];
         assert_eq!(all, ["under 30 s", "30 s–1 min", "30 min–1 h", "from 16 h"]);
-    }
-
-    #[test]
-    fn four_digits_are_kept() {
-        let all = [0.0, 12_345.678, 0.001_234_56, -99.999_9, f64::NAN].map(rounded);
-        assert_eq!(all, [0.0, 12_350.0, 0.001_235, -100.0, 0.0]);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use infill_present::escape;
 use infill_present::output;
 use infill_sim::Balance;
 
@@ -45,11 +44,6 @@ impl Jobs {
             ranked.iter().enumerate().map(|(i, (name, _))| (*name, i)).collect();
         let policies = outcomes.iter().map(|outcome| PolicyJobs::of(outcome, &places)).collect();
         Jobs { names: ranked.into_iter().map(|(name, _)| name.to_owned()).collect(), more, policies }
-    }
-
-    /// The names as a figure shows them.
-    pub fn labels(&self) -> Vec<String> {
-        self.names.iter().map(|name| escape::label(name)).collect()
     }
 
     /// What the jobs that are not shown came to.

@@ -15,8 +15,8 @@ use crate::simulate::Unit;
 use figure::Figure;
 use infill_gaps::GapStatistics;
 use infill_model::NodeName;
+use infill_present::charts::{inline, markup::html};
 use infill_present::days::Days;
-use infill_present::escape::html;
 use infill_sim::Balance;
 
 /// What a page is made of.
@@ -36,13 +36,12 @@ pub struct Material<'a> {
 }
 
 /// Forbids all that is not in the file.
-const POLICY: &str =
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:";
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// The page.
 ///
 /// # Errors
-/// When there is no outcome, or a figure cannot be written as JSON.
+/// When there is no outcome.
 pub fn page(material: &Material<'_>) -> anyhow::Result<String> {
     let document = material.document;
     let shown = material.outcomes.iter().find(|o| o.policy != "bound").or(material.outcomes.first());
@@ -53,8 +52,10 @@ pub fn page(material: &Material<'_>) -> anyhow::Result<String> {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n<title>{title}</title>\n\
-         <style>\n{}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<p class=\"soft\">{} {}, {}; {}.{}</p>\n",
+         <style>\n{}{}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<p class=\"soft\">{} {}, {}; {}.{}</p>\n",
         include_str!("style.css"),
+        // A line for each policy, and one for what is idle.
+        inline::style(material.outcomes.len() + 1),
         subject.nodes,
         subject.unit.plural(),
         Days(subject.span_secs).text(),
@@ -68,16 +69,14 @@ pub fn page(material: &Material<'_>) -> anyhow::Result<String> {
     }
     text.push_str(&table(document));
     for figure in figures(material, shown) {
-        text.push_str(&figure.html()?);
+        text.push_str(&figure.html());
     }
     let _ = write!(
         text,
         "<section>\n<h2>How it was made</h2>\n<pre>{}</pre>\n<p class=\"soft\">infill {}. The same files, \
-         configuration and seed give the same page.</p>\n</section>\n{}<script>\n{}</script>\n</body>\n</html>\n",
+         configuration and seed give the same page.</p>\n</section>\n</body>\n</html>\n",
         html(material.command),
         env!("CARGO_PKG_VERSION"),
-        library(),
-        include_str!("draw.js"),
     );
     Ok(text)
 }
@@ -121,15 +120,6 @@ fn table(document: &Document) -> String {
     let _ =
         writeln!(text, "</table></div>\n<p class=\"soft\">{measure}</p>\n<p class=\"soft key\">{key}.</p>");
     text
-}
-
-/// The drawing library as a script, once for all figures. The crate offers it together with another one for
-/// formulas, which no figure here has.
-fn library() -> String {
-    const END: &str = "</script>";
-    let both = plotly::Plot::offline_js_sources();
-    let end = both.find(END).map_or(both.len(), |at| at + END.len());
-    both[..end].to_owned()
 }
 
 #[cfg(test)]

@@ -1,0 +1,138 @@
+//! Lines over time that go up and down in steps.
+
+use std::fmt::Write;
+
+use super::frame::{Beside, Frame};
+use super::legend::{self, Key};
+use super::{Colour, Scale, Table, exact};
+use crate::charts::markup::html;
+
+/// Pixels.
+const HEIGHT: f64 = 280.0;
+
+/// Points from left to right and from top to bottom: two a pixel of a wide figure.
+const GRAIN: (f64, f64) = (2000.0, 1000.0);
+
+/// A line.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// What it is of.
+    pub name: String,
+    /// Its colour.
+    pub colour: Colour,
+    /// Whether the area below it is filled.
+    pub is_filled: bool,
+    /// Whether it is shown before the reader asks for it.
+    pub is_shown: bool,
+    /// From when on, and how much; the times ascend, and the last one ends the line.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// See the module's text. All texts are as they stand outside.
+#[derive(Clone, Debug)]
+pub struct Steps<'a> {
+    /// Tells the page's figures apart: a word.
+    pub id: &'a str,
+    /// What is shown.
+    pub title: &'a str,
+    /// What the times are, with their unit; they begin at 0.
+    pub times: &'a str,
+    /// When it ends, in that unit.
+    pub end: f64,
+    /// What the values are.
+    pub values: &'a str,
+    /// What is drawn; the first lies below the others.
+    pub lines: Vec<Line>,
+}
+
+impl Steps<'_> {
+    /// Legend, whose names show and hide the lines, and drawing.
+    pub fn html(&self) -> String {
+        let keys = self.lines.iter().map(|l| Key { name: &l.name, colour: l.colour, is_shown: l.is_shown });
+        legend::switches(self.id, keys) + &self.svg()
+    }
+
+    /// Means over parts of the time, each so long, in the unit of the times.
+    pub fn table(&self, part: f64) -> Table {
+        let heads = std::iter::once(self.times.to_owned()).chain(self.lines.iter().map(|l| l.name.clone()));
+        // What is left of a part by rounding is none.
+        let parts = (self.end / part - 1e-6).ceil().max(0.0) as usize;
+        let row = |i: usize| {
+            let (from, to) = (i as f64 * part, ((i + 1) as f64 * part).min(self.end));
+            let name = format!("{}–{}", exact(from), exact(to));
+            std::iter::once(name).chain(self.lines.iter().map(|line| exact(line.mean(from, to)))).collect()
+        };
+        Table { heads: heads.collect(), rows: (0..parts).map(row).collect() }
+    }
+
+    fn svg(&self) -> String {
+        let (x, y) = (Scale::until(self.end), self.scale());
+        let beside = |(at, word): (f64, String)| Beside { at: HEIGHT * (1.0 - y.share(at)), word };
+        let left: Vec<Beside> = y.ticks().into_iter().map(beside).collect();
+        let frame = Frame {
+            title: self.title,
+            height: HEIGHT,
+            x,
+            x_title: self.times,
+            distance: HEIGHT / left.len().max(1) as f64,
+            left,
+            y_title: self.values,
+            is_ruled: true,
+        };
+        let mut body = format!(
+            "<svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" width=\"100%\" height=\"100%\">\n",
+            GRAIN.0, GRAIN.1
+        );
+        for (i, line) in self.lines.iter().enumerate() {
+            let (class, filled) = (line.colour.class(), if line.is_filled { " area" } else { "" });
+            let way = line.way(x, y);
+            let name = html(&line.name);
+            let _ = writeln!(
+                body,
+                "<path class=\"{class} s{i} line{filled}\" d=\"{way}\"><title>{name}</title></path>"
+            );
+        }
+        frame.svg(&(body + "</svg>"))
+    }
+
+    fn scale(&self) -> Scale {
+        Scale::around(self.lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value))
+    }
+}
+
+impl Line {
+    /// As SVG writes a path: to the right and up or down in turn, by whole points; what is smaller is joined.
+    fn way(&self, x: Scale, y: Scale) -> String {
+        let place = |(at, value): &(f64, f64)| {
+            let right = (x.share(*at) * GRAIN.0).round() as i64;
+            (right, ((1.0 - y.share(*value)) * GRAIN.1).round() as i64)
+        };
+        let mut places = self.points.iter().map(place);
+        let Some((begin, top)) = places.next() else { return String::new() };
+        let ground = ((1.0 - y.share(0.0)) * GRAIN.1).round() as i64;
+        let mut way = if self.is_filled {
+            format!("M{begin} {ground}v{}", top - ground)
+        } else {
+            format!("M{begin} {top}")
+        };
+        let (mut at, mut height, mut last) = (begin, top, begin);
+        for (right, new) in places {
+            last = right;
+            if new != height {
+                let _ = if right == at { Ok(()) } else { write!(way, "h{}", right - at) };
+                let _ = write!(way, "v{}", new - height);
+                (at, height) = (right, new);
+            }
+        }
+        let _ = if last == at { Ok(()) } else { write!(way, "h{}", last - at) };
+        let _ = if self.is_filled { write!(way, "V{ground}z") } else { Ok(()) };
+        way
+    }
+
+    /// The mean between two times; what lies outside the line counts as 0.
+    fn mean(&self, from: f64, to: f64) -> f64 {
+        let part = |w: &[(f64, f64)]| (w[1].0.min(to) - w[0].0.max(from)).max(0.0) * w[0].1;
+        let sum: f64 = self.points.windows(2).map(part).sum();
+        sum / (to - from).max(f64::MIN_POSITIVE)
+    }
+}
