@@ -87,22 +87,67 @@ check_sources() {
 SET_UP=(--tests --tools "$TOOLS" --no-build)
 set_up() { "$HERE/setup.sh" "${SET_UP[@]}"; }
 
-# Where cargo put the tests, by their first source.
-declare -A BINARIES=()
+# Where cargo put the tests: those of tests/ by their first source, unit tests by their crate's name without `infill-`.
+declare -A BINARIES=() UNITS=()
 
 # build_tests OPTION…: compiles tests.
 build_tests() {
-    local source file
+    local kind source file crate
     restore_build_cache
     CARGO_TERM_COLOR=never cargo test --locked --no-run "$@" 2>&1 | tee "$RECORD/build.log" >&2 || return
     save_build_cache
-    while read -r source file; do
-        BINARIES[$source]=$file
-    done < <(sed -nE 's/^ *Executable (unittests )?([^ ]+) \((.*)\)$/\2 \3/p' "$RECORD/build.log")
+    while read -r kind source file; do
+        crate=${file##*/}
+        crate=${crate%-*}
+        case $kind in
+        unittests) UNITS[${crate#infill_}]=$file ;;
+        *) BINARIES[$source]=$file ;;
+        esac
+    done < <(sed -nE 's/^ *Executable (unittests )?([^ ]+) \((.*)\)$/\1 \2 \3/p' "$RECORD/build.log" | sed 's/^ /other /; s/  */ /g')
 }
 
 # Runners: RUNNER LOG ARG… runs tests; LOG is what the record calls them, ARGs are the harness's.
-unit_tests() { run_tests "$1" "${BINARIES[src/lib.rs]}" "${@:2}"; }
+
+# Their tests take as long as those of all other crates.
+readonly SLOW_UNITS=(planner store)
+
+# The unit tests of all crates, of two at a time; or those that `--exact CRATE::NAME…` names.
+unit_tests() {
+    local log=$1 crate code=0 beside others
+    shift
+    if (($#)); then
+        shift
+        for crate in "${!UNITS[@]}"; do
+            unit_tests_of "$log" "$crate" --exact "$@" || code=1
+        done
+        return "$code"
+    fi
+    mapfile -t others < <(printf '%s\n' "${!UNITS[@]}" | grep -vxF "$(printf '%s\n' "${SLOW_UNITS[@]}")")
+    units_in_turn "$log" "${SLOW_UNITS[@]}" &
+    beside=$!
+    units_in_turn "$log" "${others[@]}" || code=1
+    wait "$beside" || code=1
+    return "$code"
+}
+
+# units_in_turn LOG CRATE…
+units_in_turn() {
+    local crate code=0
+    for crate in "${@:2}"; do
+        unit_tests_of "$1" "$crate" || code=1
+    done
+    return "$code"
+}
+
+# unit_tests_of LOG CRATE [--exact CRATE::NAME…]
+unit_tests_of() {
+    local log=$1 crate=$2 name names=()
+    for name in "${@:4}"; do
+        [[ $name != "$crate::"* ]] || names+=("${name#"$crate::"}")
+    done
+    (($# == 2 || ${#names[@]})) || return 0
+    TEST_PREFIX=$crate:: run_tests "$log" "${UNITS[$crate]}" ${3+"$3"} "${names[@]}"
+}
 
 cluster_tests() {
     # All tests ask for a cluster at once, and the longest get one first.
@@ -131,7 +176,6 @@ run_with_retry() {
 
 check_others() {
     local code=0
-    run_tests unit "${BINARIES[src/main.rs]}" || code=1
     run_tests tidy "${BINARIES[tests/tidy/main.rs]}" || code=1
     run_tests scenario "${BINARIES[tests/scenarios/main.rs]}" || code=1
     return "$code"
@@ -196,7 +240,7 @@ readonly NEWEST_TESTS=(
 
 # The planner's own tests, with the other solver.
 check_microlp() {
-    cargo test --locked --no-default-features --features microlp --lib -- plan:: round::
+    cargo test --locked --package infill-planner --no-default-features --features microlp
 }
 
 check_packages() { contrib/packaging/check --binary "${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill"; }

@@ -83,14 +83,15 @@ at_idle_priority() {
     chrt --idle -p 0 "$BASHPID" && at_low_priority "$@"
 }
 
-# run_tests NAME BINARY ARG…: the tests of one binary, with the seconds of each. The flag for these is unstable, so the variable
-# that allows it is set, for this process alone.
+# run_tests NAME BINARY ARG…: the tests of one binary, with the seconds of each; their names begin with $TEST_PREFIX. The flag
+# for seconds is unstable, so the variable that allows it is set, for this process alone.
 run_tests() {
     local name=$1 binary=$2
     shift 2
     # Tests that wait for a cluster would each be reported as slow.
     RUSTC_BOOTSTRAP=1 "$binary" -Z unstable-options --report-time "$@" 2>&1 |
-        grep --line-buffered -v ' has been running for over 60 seconds$' | tee -a "$RECORD/$name.tests"
+        sed -u "/ has been running for over 60 seconds\$/d; s/^test \([A-Za-z0-9_:]* \.\.\.\)/test ${TEST_PREFIX-}\1/" |
+        tee -a "$RECORD/$name.tests"
     return "${PIPESTATUS[0]}"
 }
 

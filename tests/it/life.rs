@@ -65,7 +65,8 @@ fn infill_leaves_before_a_planned_start() {
     // What infill holds when the main queue makes its plans: into less than a minute Slurm starts nothing.
     let job = Train::on("1-8").submit(&site);
     let lead = site.until_trains_on(job, 8, 30.0).nodes[0].to_string();
-    // Slurm knows whole seconds: a wing that began in the second of a preemption may be in the main job's way, and goes.
+    // Slurm knows whole seconds: a wing that began in the second of a preemption may be in the main job's
+    // way, and goes.
     site.rounds_go_by(3);
     // The first one ends a little before its limit, so that the second starts when Slurm has planned it.
     let first = site.main_job(57, &["--nodes=4", "--time=1", &format!("--exclude={lead}")]);

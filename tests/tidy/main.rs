@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 mod imports;
 mod promises;
 
-/// Crates that compute and do nothing else: no I/O, no async, no clock or randomness of their own. `clippy.toml` keeps the
-/// clock from them.
+/// Crates that compute and do nothing else: no I/O, no async, no clock or randomness of their own.
+/// `clippy.toml` keeps the clock from them.
 const CORE: [&str; 7] = [
     "crates/model",
     "crates/api",

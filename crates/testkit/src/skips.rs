@@ -1,4 +1,4 @@
-//! Tests that cannot run here say so. `tests/it` uses this file, too.
+//! Tests that cannot run here say so.
 //!
 //! | variable | what it does |
 //! |---|---|
@@ -22,7 +22,8 @@ pub const NO_SKIPS: &str = "INFILL_TEST_NO_SKIPS";
 /// that fail.
 pub fn skip(reason: &str) {
     let thread = std::thread::current();
-    let text = format!("SKIPPED {}: {reason}", thread.name().unwrap_or("a test without a name"));
+    let name = thread.name().unwrap_or("a test without a name");
+    let text = format!("SKIPPED {}{name}: {reason}", crate_prefix());
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     assert!(variable(NO_SKIPS).is_none(), "{text} ({NO_SKIPS} is set)");
     let line = text + "\n";
@@ -30,6 +31,14 @@ pub fn skip(reason: &str) {
     if let Some(path) = variable(SKIPS) {
         append(Path::new(&path), &line);
     }
+}
+
+/// `gaps::` where this is the binary of that crate's unit tests. Binaries of `tests/` have other names.
+fn crate_prefix() -> String {
+    let binary = std::env::current_exe().unwrap_or_default();
+    let name = binary.file_stem().unwrap_or_default().to_string_lossy();
+    let name = name.split('-').next().unwrap_or_default();
+    name.strip_prefix("infill_").map_or_else(String::new, |name| format!("{name}::"))
 }
 
 /// Several processes may add lines at the same moment, so each line is one write.

@@ -28,7 +28,7 @@ fn skipped(skips: Option<&Path>, no_skips: &str) -> Output {
     command.output().unwrap()
 }
 
-const LINE: &str = "SKIPPED tests::skipped_without_data: \
+const LINE: &str = "SKIPPED testkit::tests::skipped_without_data: \
     no /nonexistent/of-this-test/first.csv, no /nonexistent/of-this-test/second.csv; INFILL_DATA names the folder of the data\n";
 
 #[test]
