@@ -1,5 +1,5 @@
 //! How long rounds take, and how good the plan in hand is. Run with
-//! `cargo test --release --lib plan::tests::timing -- --ignored --nocapture`.
+//! `cargo test --release -p infill-planner plan::tests::timing -- --ignored --nocapture`.
 
 #![expect(clippy::disallowed_types, reason = "it says how long solving takes")]
 
