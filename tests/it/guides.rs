@@ -41,7 +41,10 @@ const WAYS: [(&str, Way); 23] = [
     ("infill gaps --log ", Way::By("alice")),
     ("infill simulate --log ", Way::By("alice")),
     ("infill simulate --machine 468x1 ", Way::By("alice")),
-    ("infill simulate --machine 8x8:a800 ", Way::Elsewhere("cargo test -p infill-traces tests::plans, the benches")),
+    (
+        "infill simulate --machine 8x8:a800 ",
+        Way::Elsewhere("cargo test -p infill-traces tests::plans, the benches"),
+    ),
     ("infill simulate --idle summit", Way::Elsewhere("cargo bench --bench sim")),
     ("infill plans suggest ", Way::By("alice")),
     ("infill profiles export ", Way::By("alice")),

@@ -16,22 +16,22 @@
 use infill_model::BatchMode;
 
 /// Number of terms.
-pub const TERMS: usize = 7;
+pub(crate) const TERMS: usize = 7;
 
 /// The term 1/n.
-pub const SUPERLINEAR: usize = 6;
+pub(crate) const SUPERLINEAR: usize = 6;
 
 /// Values of all terms at a size.
-pub fn terms(nodes: f64) -> [f64; TERMS] {
+pub(crate) fn terms(nodes: f64) -> [f64; TERMS] {
     let log = nodes.log2();
     [1.0, (nodes - 1.0) / nodes, log, nodes - 1.0, nodes * log, nodes * (nodes - 1.0), 1.0 / nodes]
 }
 
 /// What each term is called in a formula.
-pub const NAMES: [&str; TERMS] = ["", "(n-1)/n", "log2(n)", "(n-1)", "n·log2(n)", "n·(n-1)", "/n"];
+pub(crate) const NAMES: [&str; TERMS] = ["", "(n-1)/n", "log2(n)", "(n-1)", "n·log2(n)", "n·(n-1)", "/n"];
 
 /// The terms that can play a part.
-pub fn of_mode(mode: BatchMode) -> &'static [usize] {
+pub(crate) fn of_mode(mode: BatchMode) -> &'static [usize] {
     match mode {
         BatchMode::Auto => &[0, 1, 2, 3, 4, 5, 6],
         BatchMode::PerNode => &[0, 1, 2, 3, 6],

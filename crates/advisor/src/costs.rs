@@ -13,7 +13,7 @@ const OUTLIER: f64 = 4.0;
 const SEVERAL: u32 = 3;
 
 /// Takes in one change.
-pub fn learn(mean: &mut ChangeCost, new: &ChangeCost) {
+pub(crate) fn learn(mean: &mut ChangeCost, new: &ChangeCost) {
     let total = new.total_secs();
     if !total.is_finite() || total < 0.0 {
         return;
@@ -33,7 +33,7 @@ pub fn learn(mean: &mut ChangeCost, new: &ChangeCost) {
 }
 
 /// Takes in a change that the command lived through.
-pub fn learn_live(costs: &mut MeasuredCosts, change: &LiveChange) {
+pub(crate) fn learn_live(costs: &mut MeasuredCosts, change: &LiveChange) {
     let mean = if change.to > change.from { &mut costs.live_up } else { &mut costs.live_down };
     learn(mean, &ChangeCost { start_secs: change.secs, count: 1, ..ChangeCost::default() });
 }
@@ -45,7 +45,7 @@ fn known(cost: &ChangeCost) -> Option<f64> {
 
 /// What changes cost a command that stays alive: what was measured, as in [`believed`]. A start is one like
 /// any other.
-pub fn believed_alive(
+pub(crate) fn believed_alive(
     measured: &MeasuredCosts,
     restarts: &RescaleCosts,
     otherwise: &LiveCosts,

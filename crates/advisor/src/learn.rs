@@ -41,7 +41,7 @@ const GLOBAL_SLOPE: f64 = 0.25;
 
 /// What became of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Learned {
+pub(crate) enum Learned {
     /// The size is measured for the first time.
     New,
     /// It fits to what was known, and made it more exact.
@@ -53,11 +53,11 @@ pub enum Learned {
 }
 
 /// Measurements that contradict what is known, by size: kept aside until the next ones say which is right.
-pub type Doubts = BTreeMap<u32, SizePoint>;
+pub(crate) type Doubts = BTreeMap<u32, SizePoint>;
 
 /// On what something was measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Size {
+pub(crate) struct Size {
     /// Number of nodes.
     pub nodes: u32,
     /// On how many hosts they are.
@@ -67,7 +67,7 @@ pub struct Size {
 }
 
 /// Takes a measurement at a size into a profile.
-pub fn learn(
+pub(crate) fn learn(
     profile: &mut Profile,
     doubts: &mut Doubts,
     Size { nodes, hosts, crosses }: Size,

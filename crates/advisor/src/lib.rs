@@ -15,7 +15,7 @@
 
 mod basis;
 mod belief;
-pub mod costs;
+mod costs;
 pub mod kinship;
 mod learn;
 pub mod length;
@@ -43,13 +43,18 @@ pub mod types;
 mod watching;
 mod worth;
 
-pub use learn::{Doubts, Learned, batch_mode, learn};
+pub use learn::batch_mode;
+
 pub use library::Library;
-pub use meter::{Meter, Stretch};
-pub use offers::{Lack, Offer};
+pub use meter::Stretch;
+pub use offers::Lack;
+pub use offers::Offer;
 pub use probing::Aim;
-pub use rate::{Rate, steady_rate};
+pub use rate::Rate;
 pub use room::Room;
 pub use scaling::{Estimate, Fitted, sizes_of_interest};
 pub use subject::{News, Subject};
-pub use worth::{Candidate, Elsewhere, Stakes, best_probe, value_of_probes};
+pub use worth::Candidate;
+pub use worth::Elsewhere;
+pub use worth::Stakes;
+pub use worth::best_probe;

@@ -8,7 +8,7 @@ use infill_model::NodeName;
 
 /// A stretch whose rate is known so well (relative standard error) is long enough, once it has
 /// [`ENOUGH_REPORTS`].
-pub const NARROW: f64 = 0.012;
+pub(crate) const NARROW: f64 = 0.012;
 
 /// Reports that a rate should rest on.
 const ENOUGH_REPORTS: usize = 6;
@@ -60,7 +60,7 @@ struct Open {
 
 /// The reports of one generation.
 #[derive(Clone, Debug, Default)]
-pub struct Meter {
+pub(crate) struct Meter {
     open: BTreeMap<NodeName, Open>,
     series: Vec<Report>,
     /// The first step and the last, and the samples between them.

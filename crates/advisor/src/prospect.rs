@@ -7,7 +7,7 @@ use infill_model::Profile;
 
 /// What the programs of one user have shown, all jobs of a program together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Prospect {
+pub(crate) struct Prospect {
     /// Seconds for which they were measured.
     secs: f64,
     /// Programs of which no job is left, each once.
@@ -32,7 +32,7 @@ impl Prospect {
     /// Seconds for which knowing a size now will be of use, `most` at most: the shorter of a program's mean
     /// life and the mean time until another size comes by itself. Both are means of a memoryless time, of
     /// which what still lasts has not shown the end: all seconds over all ends.
-    pub fn use_secs(&self, most: f64) -> f64 {
+    pub(crate) fn use_secs(&self, most: f64) -> f64 {
         let life = if self.ended > 0 { self.secs / f64::from(self.ended) } else { most };
         // Of one size it is taken to come in `most` seconds, so that little says little.
         let until_known = (most + self.secs) / (1.0 + f64::from(self.sizes));

@@ -3,7 +3,7 @@
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 /// No rate is taken to be more exact than this (relatively), so that later measurements still move it.
-pub const FLOOR: f64 = 0.006;
+pub(crate) const FLOOR: f64 = 0.006;
 
 /// A rate that differs by less (relatively) is no reason to doubt another.
 const SMALL: f64 = 0.05;
@@ -12,20 +12,20 @@ const SMALL: f64 = 0.05;
 const CONTRADICTS: f64 = 4.0;
 
 /// Whether two rates with their relative errors cannot both be right.
-pub fn contradict(a: (f64, f64), b: (f64, f64)) -> bool {
+pub(crate) fn contradict(a: (f64, f64), b: (f64, f64)) -> bool {
     let apart = (a.0 / b.0).ln().abs();
     apart > SMALL && apart > CONTRADICTS * a.1.hypot(b.1)
 }
 
 /// Both rates with their relative errors, weighted by how exact they are.
-pub fn mean(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
+pub(crate) fn mean(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
     let weight = |error: f64| error.max(FLOOR).powi(-2);
     let (wa, wb) = (weight(a.1), weight(b.1));
     (((wa * a.0.ln() + wb * b.0.ln()) / (wa + wb)).exp(), (wa + wb).powf(-0.5).max(FLOOR))
 }
 
 /// Reports that say something: fewer make no rate.
-pub const FEWEST_REPORTS: usize = 3;
+pub(crate) const FEWEST_REPORTS: usize = 3;
 
 /// At most this share of a series is warm-up: a job that never settles has no warm-up, it is like that.
 const MOST_WARMUP: f64 = 0.5;
@@ -52,7 +52,7 @@ const CLEARLY: f64 = 3.0;
 
 /// Progress between two moments.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Report {
+pub(crate) struct Report {
     /// Seconds, positive.
     pub secs: f64,
     /// Samples of all workers.
@@ -78,7 +78,7 @@ pub struct Rate {
 
 /// The steady rate of a series. `fresh`: it begins with the start of a command, so that there may be a
 /// warm-up. `None` for too few reports, or when nothing was done.
-pub fn steady_rate(series: &[Report], fresh: bool) -> Option<Rate> {
+pub(crate) fn steady_rate(series: &[Report], fresh: bool) -> Option<Rate> {
     let logs: Vec<f64> = series.iter().map(|r| (r.samples / r.secs).max(f64::MIN_POSITIVE).ln()).collect();
     let warmup = if fresh { warmup(&logs) } else { 0 };
     let (rest, rest_logs) = (&series[warmup..], &logs[warmup..]);

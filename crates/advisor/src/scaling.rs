@@ -99,7 +99,7 @@ impl Fitted {
     }
 
     /// Covariances of the relative errors of these sizes.
-    pub fn covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
+    pub(crate) fn covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
         let n: Vec<f64> = sizes.iter().map(|n| f64::from(*n)).collect();
         let reaches: Vec<DVector<f64>> = n.iter().map(|n| self.reach(*n)).collect();
         // (K + D)⁻¹ k for each size once: the rest are scalar products.

@@ -11,13 +11,13 @@ const PRIOR: f64 = 0.3;
 
 /// Whether a new measurement says something else than the rate of a point: that was on one switch, and this
 /// on several, or the other way round.
-pub fn is_other(old: &SizePoint, new: &SizePoint) -> bool {
+pub(crate) fn is_other(old: &SizePoint, new: &SizePoint) -> bool {
     (old.spread == Spread::Across) != (new.spread == Spread::Across)
 }
 
 /// A point, and a new measurement of the other kind. What was measured on one switch is the point's rate. A
 /// rate on several that contradicts the one that was known replaces it.
-pub fn beside(old: &SizePoint, new: &SizePoint) -> SizePoint {
+pub(crate) fn beside(old: &SizePoint, new: &SizePoint) -> SizePoint {
     let (here, there) = ((old.rate, old.error), (new.rate, new.error));
     let (near, (rate, error)) = match old.spread {
         Spread::Across => (new, here),
@@ -31,7 +31,7 @@ pub fn beside(old: &SizePoint, new: &SizePoint) -> SizePoint {
 }
 
 /// The same of a program that runs at this multiple of its old speed.
-pub fn drifted(spread: Spread, factor: f64) -> Spread {
+pub(crate) fn drifted(spread: Spread, factor: f64) -> Spread {
     match spread {
         Spread::Both { rate, error } => Spread::Both { rate: rate * factor, error },
         spread => spread,
@@ -40,7 +40,7 @@ pub fn drifted(spread: Spread, factor: f64) -> Spread {
 
 /// How many times as long a step takes on several leaf switches as on one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Crossing {
+pub(crate) struct Crossing {
     /// So many times.
     pub times: f64,
     /// Relative error.
@@ -49,7 +49,7 @@ pub struct Crossing {
 
 /// What crossing costs by all sizes that were measured both ways, and by what those on one switch let expect
 /// of one that was measured across; `None` where neither is known.
-pub fn crossing(points: &[SizePoint], mode: BatchMode) -> Option<Crossing> {
+pub(crate) fn crossing(points: &[SizePoint], mode: BatchMode) -> Option<Crossing> {
     let both = points.iter().filter_map(|point| match point.spread {
         Spread::Both { rate, error } => Some(((point.rate / rate).ln(), point.error.hypot(error).max(FLOOR))),
         _ => None,
@@ -78,7 +78,10 @@ fn missed(points: &[SizePoint], mode: BatchMode) -> Option<(f64, f64)> {
 }
 
 /// The points as they would be on one switch, as far as that is known: a curve is of such.
-pub fn on_one_switch(points: &[SizePoint], crossing: Option<Crossing>) -> impl Iterator<Item = SizePoint> {
+pub(crate) fn on_one_switch(
+    points: &[SizePoint],
+    crossing: Option<Crossing>,
+) -> impl Iterator<Item = SizePoint> {
     points.iter().map(move |point| match crossing {
         Some(Crossing { times, error }) if point.spread == Spread::Across => {
             SizePoint { rate: point.rate * times, error: point.error.hypot(error), ..*point }

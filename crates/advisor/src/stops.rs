@@ -3,7 +3,7 @@
 use infill_model::{Stop, StopEnd};
 
 /// Stops of a program that are remembered.
-pub const STOPS_KEPT: usize = 20;
+pub(crate) const STOPS_KEPT: usize = 20;
 
 /// The share of stops, in per cent, that take no longer than what is allowed for.
 pub const PERCENTILE: usize = 95;
@@ -18,7 +18,7 @@ const MOST_SECS: f64 = 86_400.0;
 const MOST_LOST: f64 = 16.0;
 
 /// Takes in one worker's stop. Those of one generation are one stop.
-pub fn learn(stops: &mut Vec<Stop>, new: &Stop) {
+pub(crate) fn learn(stops: &mut Vec<Stop>, new: &Stop) {
     if !(0.0..=MOST_SECS).contains(&new.secs) {
         return;
     }

@@ -89,7 +89,7 @@ pub fn best_probe(fitted: &Fitted, stakes: &Stakes) -> Option<Candidate> {
 }
 
 /// Gain and cost of all sizes that may be tried.
-pub fn value_of_probes(fitted: &Fitted, stakes: &Stakes) -> Vec<Candidate> {
+pub(crate) fn value_of_probes(fitted: &Fitted, stakes: &Stakes) -> Vec<Candidate> {
     let rates: Vec<f64> = stakes.sizes.iter().map(|n| fitted.at(*n).rate).collect();
     let (covariance, shares) = (fitted.covariance(&stakes.sizes), shares(stakes));
     let variance = covariance.diagonal().sum() / covariance.nrows().max(1) as f64;

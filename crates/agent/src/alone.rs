@@ -17,7 +17,7 @@ use super::news::{News, Solitude};
 use super::programs::{Programs, run};
 
 /// Stands for the command that trains alone; the daemon's generations begin at 1.
-pub const ALONE: u64 = 0;
+pub(crate) const ALONE: u64 = 0;
 
 /// How often we look whether the daemon is back.
 const KNOCK_INTERVAL: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ const WINGS_POLL: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(30);
 
 /// Where a lead is with training alone.
-pub enum Alone {
+pub(crate) enum Alone {
     /// It does not.
     No,
     /// It will, once its wings are gone.
@@ -45,7 +45,7 @@ pub enum Alone {
 }
 
 /// Makes ready: shuts the door and ends the wings, whose commands may still run. Tells whether it may begin.
-pub async fn prepare(
+pub(crate) async fn prepare(
     link: Arc<Link>,
     programs: Programs,
     job: JobId,
@@ -110,7 +110,7 @@ async fn knock(link: Arc<Link>, tell: mpsc::Sender<News>) {
 }
 
 /// The place of a worker that trains alone: on its one node, or on all that are its job's own.
-pub fn member(node: &NodeName, own: &[NodeName], exec_plan: String) -> Member {
+pub(crate) fn member(node: &NodeName, own: &[NodeName], exec_plan: String) -> Member {
     let nodes = if own.is_empty() { std::slice::from_ref(node) } else { own };
     let is_one = nodes.len() == 1;
     Member {

@@ -183,7 +183,7 @@ pub struct WorkerArgs {
 
 impl SpecArgs {
     /// The declaration for the daemon. Fails when the expression for progress is none.
-    pub fn to_spec(&self, common: &CommandArgs) -> anyhow::Result<RunSpec> {
+    pub(crate) fn to_spec(&self, common: &CommandArgs) -> anyhow::Result<RunSpec> {
         Ok(RunSpec {
             sizes: self.extend.as_ref().map(Sizes::beside_one).or_else(|| self.nodes.clone()),
             extends: self.extend.is_some(),
@@ -215,23 +215,23 @@ impl CommandArgs {
     }
 
     /// Processes of the command on each node.
-    pub fn local_ranks(&self) -> u32 {
+    pub(crate) fn local_ranks(&self) -> u32 {
         self.nproc_per_node.unwrap_or(1)
     }
 
     /// The execution plan to begin with, where no daemon says another.
-    pub fn first_plan(&self) -> String {
+    pub(crate) fn first_plan(&self) -> String {
         self.plans.as_ref().map_or_else(|| ExecPlan::default().0, |plans| plans.first().to_owned())
     }
 
     /// The command with the arguments of an execution plan.
-    pub fn words_of(&self, plan: &str) -> Vec<String> {
+    pub(crate) fn words_of(&self, plan: &str) -> Vec<String> {
         let plan = self.plans.as_ref().and_then(|plans| plans.get(plan));
         self.command.iter().chain(plan.into_iter().flat_map(|plan| &plan.args)).cloned().collect()
     }
 
     /// The daemon's URL: flag or environment, else the configuration file.
-    pub fn daemon_url(&self) -> anyhow::Result<String> {
+    pub(crate) fn daemon_url(&self) -> anyhow::Result<String> {
         if let Some(url) = &self.url {
             return Ok(url.clone());
         }
@@ -256,14 +256,14 @@ impl CommandArgs {
     }
 
     /// Whether the command names a file in `dir` by a relative path.
-    pub fn names_files_in(&self, dir: &Path) -> bool {
+    pub(crate) fn names_files_in(&self, dir: &Path) -> bool {
         let values = self.command.iter().map(|word| word.split_once('=').map_or(word.as_str(), |(_, v)| v));
         let mut relative = values.map(Path::new).filter(|path| path.is_relative());
         relative.any(|path| !path.as_os_str().is_empty() && dir.join(path).exists())
     }
 
     /// The words that give a wing's worker the same flags and command; without the URL.
-    pub fn to_words(&self) -> Vec<String> {
+    pub(crate) fn to_words(&self) -> Vec<String> {
         let mut words = vec![
             format!("--signal={}", self.signal),
             format!("--grace={}", self.grace),

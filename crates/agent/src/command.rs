@@ -39,10 +39,10 @@ const STRAY_POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::f
 const OUTPUT_DRAIN: Duration = Duration::from_secs(1);
 
 /// A variable with its value.
-pub type Variable = (Cow<'static, str>, String);
+pub(crate) type Variable = (Cow<'static, str>, String);
 
 /// What to start.
-pub struct Launch {
+pub(crate) struct Launch {
     /// Program and arguments.
     pub words: Vec<String>,
     /// For each local rank: its rank of all, and its variables.
@@ -63,7 +63,7 @@ pub struct Launch {
 
 /// A program that runs the command on further nodes, and prints what it prints there. It hands the rescale
 /// signal on, and on SIGTERM it kills what it runs.
-pub struct Remote {
+pub(crate) struct Remote {
     /// Program and arguments.
     pub words: Vec<String>,
     /// Its variables.
@@ -73,14 +73,14 @@ pub struct Remote {
 }
 
 /// A running command.
-pub struct Running {
+pub(crate) struct Running {
     orders: mpsc::UnboundedSender<Order>,
     ended: oneshot::Receiver<Ended>,
 }
 
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// Code and circumstances.
     pub exit: Exit,
     /// Seconds from the rescale signal to the end; 0 when none was sent.

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use infill_model::NodeName;
 
 /// The version of the conversation that we speak.
-pub const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 1;
 
 /// Longest line that is read; whoever sends a longer one is not listened to any more.
 const MAX_LINE_BYTES: u64 = 1 << 20;
@@ -31,7 +31,7 @@ const MOST_UNREAD: usize = 64;
 /// What a process says.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Said {
+pub(crate) enum Said {
     /// First of all.
     Hello {
         /// The highest version that it speaks.
@@ -93,7 +93,7 @@ pub enum Said {
 /// What is said to a process.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Tell<'a> {
+pub(crate) enum Tell<'a> {
     /// The conversation is on.
     Welcome {
         /// The version that both speak.
@@ -139,7 +139,7 @@ pub enum Tell<'a> {
 
 /// One process's ear.
 #[derive(Clone, Debug)]
-pub struct Voice {
+pub(crate) struct Voice {
     /// Number of the conversation.
     pub conversation: u64,
     lines: mpsc::Sender<String>,
@@ -157,7 +157,7 @@ impl Voice {
 
 /// Something that a process said.
 #[derive(Debug)]
-pub struct Heard {
+pub(crate) struct Heard {
     /// What.
     pub said: Said,
     /// To answer it.
@@ -165,7 +165,7 @@ pub struct Heard {
 }
 
 /// Opens the socket at `path`, in place of one that an agent before us left.
-pub fn open_socket(path: &Path) -> io::Result<UnixListener> {
+pub(crate) fn open_socket(path: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => UnixListener::bind(path),
@@ -173,7 +173,7 @@ pub fn open_socket(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Listens to everybody who connects.
-pub async fn listen<T: From<Heard> + Send + 'static>(listener: UnixListener, tell: mpsc::Sender<T>) {
+pub(crate) async fn listen<T: From<Heard> + Send + 'static>(listener: UnixListener, tell: mpsc::Sender<T>) {
     let (mut tasks, mut number) = (JoinSet::new(), 0);
     let room = Arc::new(Semaphore::new(MOST_CONVERSATIONS));
     loop {

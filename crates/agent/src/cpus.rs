@@ -17,7 +17,7 @@ const GIVEN: &str = "SLURM_CPUS_ON_NODE";
 
 /// Keeps this process, and all that it starts from now on, to the CPUs of its job, if that has a part of its
 /// node: says how many these are.
-pub async fn keep_to_share(
+pub(crate) async fn keep_to_share(
     place: &Place,
     programs: &Programs,
     var: impl Fn(&str) -> Option<String>,

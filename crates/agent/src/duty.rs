@@ -4,7 +4,7 @@ use infill_model::{Directive, Member};
 
 /// The next thing to do.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Act {
+pub(crate) enum Act {
     /// All is as it shall be.
     Nothing,
     /// Start the command in this place.
@@ -27,7 +27,7 @@ pub enum Act {
 
 /// How the command that runs takes changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// It is stopped and started again.
     Plain,
     /// It stays alive, and can be told.
@@ -40,7 +40,7 @@ pub enum Way {
 
 /// What is on the node.
 #[derive(Clone, Copy, Debug)]
-pub struct Present {
+pub(crate) struct Present {
     /// The generation whose command runs here.
     pub running: Option<u64>,
     /// The last one whose command has ended.
@@ -52,7 +52,7 @@ pub struct Present {
 }
 
 /// Decides.
-pub fn decide(directive: &Directive, here: Present) -> Act {
+pub(crate) fn decide(directive: &Directive, here: Present) -> Act {
     match here.running {
         Some(generation) => decide_running(directive, generation, here.way),
         None => decide_idle(directive, here),

@@ -15,7 +15,7 @@ use super::step::KEPT_CPUS_PER_TASK;
 
 /// What is the same for all generations and local ranks.
 #[derive(Clone, Debug)]
-pub struct Surroundings<'a> {
+pub(crate) struct Surroundings<'a> {
     /// The malleable job.
     pub lead: JobId,
     /// Processes of the command on each node.
@@ -168,13 +168,13 @@ impl Surroundings<'_> {
 }
 
 /// The user's `SLURM_CPUS_PER_TASK`, which did not pass through `srun`.
-pub fn kept_cpus_per_task() -> Option<String> {
+pub(crate) fn kept_cpus_per_task() -> Option<String> {
     std::env::var(KEPT_CPUS_PER_TASK).ok()
 }
 
 /// How many threads the command may start where it has so many CPUs of a shared node; its owner may have said
 /// it.
-pub fn threads(cpus: Option<u32>) -> Option<u32> {
+pub(crate) fn threads(cpus: Option<u32>) -> Option<u32> {
     cpus.filter(|_| std::env::var_os("OMP_NUM_THREADS").is_none())
 }
 

@@ -34,7 +34,7 @@ const END: &str = "ended";
 
 /// How an agent ended, as far as its batch script has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// It is done, or failed.
     Done,
     /// It left because its node is wanted, or the job's time is up.
@@ -43,7 +43,7 @@ pub enum End {
 
 /// How far an agent came, as far as its batch script has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub(crate) enum Life {
     /// It never began.
     None,
     /// It began and noted no end: while it does not run, it died.
@@ -54,7 +54,7 @@ pub enum Life {
 
 /// A directory that only this user may enter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home(PathBuf);
+pub(crate) struct Home(PathBuf);
 
 impl Home {
     /// Makes it, under its usual name if possible. One that is there already is used again if it is ours

@@ -137,7 +137,7 @@ impl Slurm {
 }
 
 /// Random hexadecimal text that is never used twice.
-pub fn nonce() -> Result<String, IdentityError> {
+pub(crate) fn nonce() -> Result<String, IdentityError> {
     let mut bytes = [0u8; NONCE_BYTES];
     getrandom::fill(&mut bytes).map_err(IdentityError::Random)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -66,9 +66,19 @@ use anyhow::Context;
 use infill_api::Role;
 use infill_model::{JobId, NodeName, RunSpec};
 
-pub use args::{CommandArgs, RunArgs, RunSignal, SpecArgs, WorkerArgs};
+pub use args::RunArgs;
+
+pub use args::WorkerArgs;
+
+pub use args::RunSignal;
+
+pub use args::SpecArgs;
+
+pub(crate) use args::CommandArgs;
 pub use own::{OwnNodeArgs, own_node};
-pub use plans::{Plans, PlansError, RunPlan};
+pub use plans::Plans;
+pub use plans::PlansError;
+pub use plans::RunPlan;
 pub use script::{SentryArgs, sentry};
 
 use home::{End, Home};

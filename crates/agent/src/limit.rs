@@ -14,7 +14,7 @@ use super::programs::{Programs, run};
 const SLACK: Duration = Duration::from_secs(15);
 
 /// Without a word from the daemon for so long, somebody else may have moved the limit.
-pub const SILENCE: Duration = Duration::from_secs(30);
+pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 
 /// How often that is looked at then. Thousands of agents ask one slurmctld.
 const LOOK_INTERVAL: Duration = Duration::from_secs(600);
@@ -33,7 +33,7 @@ const CAUTION: f64 = 1.5;
 
 /// Time that the job has left, as Slurm says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub(crate) enum Left {
     /// So much.
     Time(Duration),
     /// There is no limit.
@@ -42,7 +42,7 @@ pub enum Left {
 
 /// What to do about the limit now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
+pub(crate) enum Due {
     /// Nothing.
     Nothing,
     /// Ask Slurm how much time is left.
@@ -53,7 +53,7 @@ pub enum Due {
 
 /// What is known of the limit.
 #[derive(Clone, Debug)]
-pub struct Limit {
+pub(crate) struct Limit {
     /// When the job ends, if that is known and it does.
     end: Option<Instant>,
     /// What was left when this end was first known.
@@ -137,7 +137,7 @@ impl Limit {
 }
 
 /// Asks Slurm what is left of the job; `None` if it gives no answer.
-pub async fn look(programs: Programs, job: JobId) -> Option<Left> {
+pub(crate) async fn look(programs: Programs, job: JobId) -> Option<Left> {
     let args = ["--noheader", "--format=%L", "--jobs", &job.to_string()];
     match run(&programs.squeue, &args, "", LOOK_TIMEOUT).await {
         Ok(text) => parse(text.trim()),
@@ -151,7 +151,7 @@ pub async fn look(programs: Programs, job: JobId) -> Option<Left> {
 /// Whether Slurm takes the job's nodes back. With `PreemptParameters=send_user_signal` it tells so by the
 /// signal that the user asked for with `sbatch --signal`, and by nothing else until the end of the grace
 /// time.
-pub async fn is_preempted(programs: Programs, job: JobId) -> bool {
+pub(crate) async fn is_preempted(programs: Programs, job: JobId) -> bool {
     let args = ["--noheader", "--Format=PreemptTime:40,StartTime:40", "--jobs", &job.to_string()];
     let said = run(&programs.squeue, &args, "", LOOK_TIMEOUT).await;
     said.is_ok_and(|text| tells_to_leave(&text))
@@ -166,7 +166,7 @@ fn tells_to_leave(text: &str) -> bool {
 }
 
 /// Has Slurm requeue our own job, held or not, until that ends us.
-pub async fn requeue(programs: Programs, job: JobId, held: bool) {
+pub(crate) async fn requeue(programs: Programs, job: JobId, held: bool) {
     let mut told = false;
     let word = if held { "requeuehold" } else { "requeue" };
     loop {

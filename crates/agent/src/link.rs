@@ -11,9 +11,10 @@ use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 use tokio::time::Instant;
 
 use super::http_client;
-use infill_api::addresses::{self, Addresses};
 use infill_api::{
-    AgentReport, Assignment, ErrorBody, Hello, MAX_POLL_SECS, Poll, Role, Welcome, daemon_urls, routes,
+    AgentReport, Assignment, ErrorBody, Hello, MAX_POLL_SECS, Poll, Role, Welcome,
+    addresses::{self, Addresses},
+    daemon_urls, routes,
 };
 use infill_model::{AgentEvent, Credential, JobId, NodeName, RunSpec, Secret, causes};
 
@@ -38,7 +39,7 @@ const FALLBACK_PORT: u16 = 29500;
 const NOTHING: u64 = 0;
 
 /// Who speaks to which daemon.
-pub struct LinkConfig {
+pub(crate) struct LinkConfig {
     /// The daemon's URL, or several, as [`daemon_urls`] reads them.
     pub url: String,
     /// Our Slurm job.
@@ -55,7 +56,7 @@ pub struct LinkConfig {
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
-pub enum LinkError {
+pub(crate) enum LinkError {
     /// No proof of who we are.
     #[error("cannot prove who we are")]
     Identity(#[from] IdentityError),
@@ -84,7 +85,7 @@ pub enum LinkError {
 }
 
 /// Our side of the conversation. Shared by the loops that poll and report.
-pub struct Link {
+pub(crate) struct Link {
     config: LinkConfig,
     daemons: Addresses,
     http: Client,
@@ -143,12 +144,12 @@ impl Link {
     }
 
     /// Notes which generation's command runs, for the next hello.
-    pub fn set_running(&self, generation: Option<u64>) {
+    pub(crate) fn set_running(&self, generation: Option<u64>) {
         self.running.store(generation.unwrap_or(NOTHING), Ordering::Relaxed);
     }
 
     /// How long a preempted worker may take to save.
-    pub fn leave_time(&self) -> Duration {
+    pub(crate) fn leave_time(&self) -> Duration {
         self.state().leave
     }
 
@@ -159,12 +160,12 @@ impl Link {
 
     /// Waits for the end of what is being said, and keeps all further polls, reports and hellos waiting until
     /// the guard is dropped.
-    pub async fn shut(&self) -> OwnedRwLockWriteGuard<()> {
+    pub(crate) async fn shut(&self) -> OwnedRwLockWriteGuard<()> {
         self.door.clone().write_owned().await
     }
 
     /// Whether a daemon has taken us in since we began.
-    pub fn was_welcomed(&self) -> bool {
+    pub(crate) fn was_welcomed(&self) -> bool {
         self.state().welcomed
     }
 
@@ -352,7 +353,7 @@ fn unreachable(url: &str, what: String) -> LinkError {
 }
 
 /// Pauses between attempts, growing.
-pub struct Backoff(Duration);
+pub(crate) struct Backoff(Duration);
 
 impl Backoff {
     /// Starts with the shortest.
@@ -377,13 +378,13 @@ impl Backoff {
 }
 
 /// Whether somebody listens at this TCP port of this node.
-pub fn is_taken(port: u16) -> bool {
+pub(crate) fn is_taken(port: u16) -> bool {
     let bound = std::net::TcpListener::bind(("0.0.0.0", port));
     bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
 }
 
 /// A TCP port that is free on this node now.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind(("0.0.0.0", 0))
         .and_then(|listener| listener.local_addr())
         .map_or(FALLBACK_PORT, |address| address.port())

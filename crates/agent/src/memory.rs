@@ -15,10 +15,10 @@ static SAYS: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 /// A program that goes on for longer has found a way out.
-pub const LATELY: Duration = Duration::from_secs(60);
+pub(crate) const LATELY: Duration = Duration::from_secs(60);
 
 /// Whether a line of output says so.
-pub fn is_said_by(line: &[u8]) -> bool {
+pub(crate) fn is_said_by(line: &[u8]) -> bool {
     SAYS.as_ref().is_some_and(|says| says.is_match(line))
 }
 

@@ -9,7 +9,7 @@ use super::control::Heard;
 use super::limit::Left;
 
 /// One thing that it gets to know.
-pub enum News {
+pub(crate) enum News {
     /// The daemon's orders.
     Assigned(Assignment),
     /// What is left of the job; `None` if Slurm did not say.
@@ -33,7 +33,7 @@ impl From<Heard> for News {
 }
 
 /// While it lasts, the daemon hears nothing from us.
-pub struct Solitude {
+pub(crate) struct Solitude {
     _door: OwnedRwLockWriteGuard<()>,
     knocking: AbortHandle,
 }

@@ -22,7 +22,7 @@ const FINISH_FLUSH: Duration = Duration::from_secs(5);
 
 /// Events in order, the oldest first.
 #[derive(Default)]
-pub struct Outbox {
+pub(crate) struct Outbox {
     state: Mutex<State>,
     /// Woken by every event.
     filled: Notify,
@@ -77,7 +77,7 @@ impl Outbox {
     }
 
     /// The events in flight have arrived (or can never).
-    pub fn delivered(&self) {
+    pub(crate) fn delivered(&self) {
         let mut state = self.state();
         state.in_flight.clear();
         state.delivered_at = Some(Instant::now());
@@ -115,7 +115,7 @@ impl Outbox {
     }
 
     /// Waits until everything was delivered.
-    pub async fn emptied(&self) {
+    pub(crate) async fn emptied(&self) {
         loop {
             let empty = self.empty.notified();
             tokio::pin!(empty);

@@ -12,10 +12,10 @@ use tokio::sync::Mutex;
 use super::progress::{Message, Tally};
 
 /// A line longer than this is forwarded in pieces: what has no line ends must not fill our memory.
-pub const MAX_LINE_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// What begins a line in which an agent on another node tells of progress. No program prints it.
-pub const PROGRESS_FROM_AFAR: &[u8] = b"\x1einfill-progress ";
+pub(crate) const PROGRESS_FROM_AFAR: &[u8] = b"\x1einfill-progress ";
 
 /// Bytes read from the command at a time.
 const READ_BYTES: usize = 16 * 1024;
@@ -24,7 +24,7 @@ type Sink = Arc<Mutex<Box<dyn AsyncWrite + Send + Unpin>>>;
 
 /// Where the output of all local ranks goes. Cheap to clone.
 #[derive(Clone)]
-pub struct Output {
+pub(crate) struct Output {
     out: Sink,
     err: Sink,
     prefix: bool,
@@ -32,7 +32,7 @@ pub struct Output {
 
 /// What is read from a command's output.
 #[derive(Clone, Default)]
-pub struct Reader {
+pub(crate) struct Reader {
     /// Expression that finds progress in it, if there is one.
     pub regex: Option<Regex>,
     /// Where what was found is kept; `None` to read nothing.
@@ -44,7 +44,7 @@ pub struct Reader {
 
 /// Which of the command's two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub(crate) enum Stream {
     /// Standard output.
     Out,
     /// Standard error.
@@ -53,7 +53,7 @@ pub enum Stream {
 
 impl Output {
     /// To our own standard output and error.
-    pub fn of_process(prefix: bool) -> io::Result<Output> {
+    pub(crate) fn of_process(prefix: bool) -> io::Result<Output> {
         let file = |fd: BorrowedFd<'_>| -> io::Result<File> {
             Ok(File::from_std(std::fs::File::from(fd.try_clone_to_owned()?)))
         };
@@ -106,7 +106,7 @@ impl Output {
     }
 
     /// Tells the agent to which our output goes of progress.
-    pub async fn tell_of_progress(&self, message: &Message) {
+    pub(crate) async fn tell_of_progress(&self, message: &Message) {
         let mut line = PROGRESS_FROM_AFAR.to_vec();
         line.extend_from_slice(message.to_string().as_bytes());
         line.push(b'\n');

@@ -57,7 +57,7 @@ pub struct OwnNodeArgs {
 ///
 /// # Errors
 /// When that cannot be, or what Slurm says of the job cannot be read.
-pub fn nodes(
+pub(crate) fn nodes(
     args: &RunArgs,
     place: &Place,
     malleable: Option<&str>,
@@ -84,7 +84,7 @@ pub fn nodes(
 
 /// The further nodes of these on which the command runs, too, as a program that does so; `None` where there
 /// are none.
-pub fn remote(own: &[NodeName], member: &Member, common: &CommandArgs) -> Option<Remote> {
+pub(crate) fn remote(own: &[NodeName], member: &Member, common: &CommandArgs) -> Option<Remote> {
     let others = own.get(1..).unwrap_or_default();
     if others.is_empty() {
         return None;

@@ -7,7 +7,7 @@ use infill_model::{JobId, NodeName};
 
 /// The agent's place in Slurm.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// The Slurm job.
     pub job: JobId,
     /// Slurm's name of the node.
@@ -18,7 +18,7 @@ pub struct Place {
 
 impl Place {
     /// Reads the place from the environment; `None` outside a job.
-    pub fn from_env(var: impl Fn(&str) -> Option<String>) -> Option<Place> {
+    pub(crate) fn from_env(var: impl Fn(&str) -> Option<String>) -> Option<Place> {
         let job = JobId(var("SLURM_JOB_ID")?.parse().ok()?);
         let node = NodeName::new(var("SLURMD_NODENAME").or_else(|| var("HOSTNAME"))?);
         Some(Place { job, node, in_step: is_step(var("SLURM_STEP_ID").as_deref()) })
@@ -27,14 +27,14 @@ impl Place {
 
 /// What was left of the job when its step began, or of the batch script's life: Slurm never corrects this
 /// variable.
-pub fn time_left(var: impl Fn(&str) -> Option<String>) -> Option<Duration> {
+pub(crate) fn time_left(var: impl Fn(&str) -> Option<String>) -> Option<Duration> {
     let end: i64 = var("SLURM_JOB_END_TIME")?.parse().ok()?;
     Some(Duration::from_secs(u64::try_from(end - now().0).unwrap_or(0)))
 }
 
 /// Whether this value of `SLURM_STEP_ID` belongs to a job step. Batch scripts and the like have ids at the
 /// upper end of the range, or none.
-pub fn is_step(id: Option<&str>) -> bool {
+pub(crate) fn is_step(id: Option<&str>) -> bool {
     id.and_then(|id| id.parse::<u32>().ok()).is_some_and(|id| id < 0xffff_0000)
 }
 

@@ -6,11 +6,11 @@
 use std::os::unix::fs::MetadataExt;
 
 /// The variable that marks the processes of one start of the command.
-pub const MARK_VARIABLE: &str = "INFILL_COMMAND";
+pub(crate) const MARK_VARIABLE: &str = "INFILL_COMMAND";
 
 /// The processes of one start of the command.
 #[derive(Clone, Debug)]
-pub struct Processes {
+pub(crate) struct Processes {
     /// Process groups of the local ranks, which are also the ranks' process ids.
     groups: Vec<i32>,
     /// `INFILL_COMMAND=…` as it stands in their environment.
@@ -59,7 +59,7 @@ impl Processes {
 }
 
 /// Our user's processes that live, with their process groups.
-pub fn ours() -> impl Iterator<Item = (i32, i32)> {
+pub(crate) fn ours() -> impl Iterator<Item = (i32, i32)> {
     // SAFETY: geteuid has no preconditions and cannot fail.
     let uid = unsafe { libc::geteuid() };
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -71,7 +71,7 @@ pub fn ours() -> impl Iterator<Item = (i32, i32)> {
 }
 
 /// The variables with which a process was started.
-pub fn environment(pid: i32) -> Vec<Vec<u8>> {
+pub(crate) fn environment(pid: i32) -> Vec<Vec<u8>> {
     let text = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     text.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
 }
@@ -87,7 +87,7 @@ fn live_group(pid: i32) -> Option<i32> {
 }
 
 /// Sends a signal to a process, or to a group by its negative id.
-pub fn send(target: i32, signal: i32) {
+pub(crate) fn send(target: i32, signal: i32) {
     // SAFETY: kill has no preconditions. It fails where the target is gone, which is as well.
     unsafe { libc::kill(target, signal) };
 }

@@ -18,7 +18,7 @@ const KEPT_VARIABLE: &str = "SLURM_CONF";
 
 /// Where they are.
 #[derive(Clone, Debug)]
-pub struct Programs {
+pub(crate) struct Programs {
     /// `sbatch`.
     pub sbatch: PathBuf,
     /// `squeue`.
@@ -43,7 +43,7 @@ impl Default for Programs {
 
 /// Why a program gave no answer.
 #[derive(Debug)]
-pub enum RunError {
+pub(crate) enum RunError {
     /// It did nothing, for this reason.
     Failed(String),
     /// Nobody knows what it did.

@@ -29,7 +29,7 @@ const FIRST_WARNING: u64 = 1;
 
 /// One message.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Message {
+pub(crate) struct Message {
     /// Samples since the last message.
     pub samples: f64,
     /// Present step.
@@ -87,7 +87,7 @@ impl std::fmt::Display for Message {
 
 /// What came in since the last report. Cheap to clone; shared with the readers.
 #[derive(Clone)]
-pub struct Tally(Arc<Mutex<Counts>>);
+pub(crate) struct Tally(Arc<Mutex<Counts>>);
 
 struct Counts {
     sum: Message,
@@ -133,12 +133,12 @@ impl Tally {
     }
 
     /// Whether the command's output said lately that memory does not suffice.
-    pub fn ran_out_of_memory(&self) -> bool {
+    pub(crate) fn ran_out_of_memory(&self) -> bool {
         self.counts().overflow.is_some_and(|at| at.elapsed() < memory::LATELY)
     }
 
     /// Adds a datagram, or counts it as garbage.
-    pub fn add_datagram(&self, bytes: &[u8]) {
+    pub(crate) fn add_datagram(&self, bytes: &[u8]) {
         match Message::parse(bytes) {
             Some(message) => self.add(message),
             None => self.garbage(bytes.len()),
@@ -146,7 +146,7 @@ impl Tally {
     }
 
     /// Adds what a line of output tells: of progress, where there is an expression for that.
-    pub fn add_line(&self, regex: Option<&Regex>, line: &[u8]) {
+    pub(crate) fn add_line(&self, regex: Option<&Regex>, line: &[u8]) {
         if memory::is_said_by(line) {
             self.counts().overflow = Some(Instant::now());
         }
@@ -204,7 +204,7 @@ impl Tally {
 }
 
 /// Opens the socket at `path`, in place of one that an agent before us left.
-pub fn open_socket(path: &Path) -> io::Result<UnixDatagram> {
+pub(crate) fn open_socket(path: &Path) -> io::Result<UnixDatagram> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => UnixDatagram::bind(path),
@@ -212,7 +212,7 @@ pub fn open_socket(path: &Path) -> io::Result<UnixDatagram> {
 }
 
 /// Adds everything that comes to `socket` to `tally`, until the socket fails.
-pub async fn listen(socket: UnixDatagram, tally: Tally) {
+pub(crate) async fn listen(socket: UnixDatagram, tally: Tally) {
     let mut buffer = [0; MAX_DATAGRAM_BYTES];
     loop {
         match socket.recv(&mut buffer).await {

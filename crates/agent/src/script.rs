@@ -83,7 +83,7 @@ async fn processes(job: JobId, wanted: Part) -> Vec<i32> {
 }
 
 /// Ends the batch script of this job, with all that it has started outside of steps.
-pub async fn end(job: JobId) {
+pub(crate) async fn end(job: JobId) {
     tracing::info!(
         "the node is wanted: ending the batch script; it begins anew when the job is started again"
     );
@@ -110,7 +110,7 @@ pub async fn end(job: JobId) {
 }
 
 /// Leaves a sentry behind, in the batch script of this job.
-pub fn leave_sentry() {
+pub(crate) fn leave_sentry() {
     let sentry = std::env::current_exe().and_then(|program| {
         Command::new(program)
             .arg("sentry")
@@ -127,7 +127,7 @@ pub fn leave_sentry() {
 }
 
 /// Sends the sentries of earlier runs in this script away: we watch ourselves now.
-pub async fn dismiss_sentries(job: JobId) {
+pub(crate) async fn dismiss_sentries(job: JobId) {
     processes(job, Part::Sentry).await.into_iter().for_each(|pid| send(pid, libc::SIGTERM));
 }
 

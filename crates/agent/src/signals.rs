@@ -9,11 +9,11 @@ use tokio::sync::mpsc;
 const QUEUE: usize = 4;
 
 /// Exit code of a lead that left because of SIGTERM: what a shell says of a program that died of it.
-pub const TERMINATED: i32 = 143;
+pub(crate) const TERMINATED: i32 = 143;
 
 /// A signal to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub(crate) enum Told {
     /// SIGTERM or SIGINT: the node is wanted, or the job's time is up.
     Leave,
     /// A user's signal to the whole step, which the command has got too.
@@ -21,7 +21,7 @@ pub enum Told {
 }
 
 /// Listens for them.
-pub fn signals() -> io::Result<mpsc::Receiver<Told>> {
+pub(crate) fn signals() -> io::Result<mpsc::Receiver<Told>> {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let kinds = [
         (libc::SIGTERM, Told::Leave),

@@ -25,7 +25,7 @@ use super::signals::TERMINATED;
 use infill_model::JobId;
 
 /// Options of `srun` for one task a node that has the whole node and outlives the loss of other nodes.
-pub const SRUN_OPTIONS: [&str; 7] = [
+pub(crate) const SRUN_OPTIONS: [&str; 7] = [
     "--overlap",
     "--no-kill",
     "--kill-on-bad-exit=0",
@@ -36,7 +36,8 @@ pub const SRUN_OPTIONS: [&str; 7] = [
 ];
 
 /// Variables that would give the step a share of the node only (`--cpus-per-task` implies `--exact`).
-pub const SHARE_VARIABLES: [&str; 3] = ["SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK"];
+pub(crate) const SHARE_VARIABLES: [&str; 3] =
+    ["SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK"];
 
 /// `--gpus`: where GPUs are lent, how many the malleable job wants.
 const GPUS_WANTED: &str = "SLURM_GPUS";
@@ -45,7 +46,7 @@ const GPUS_WANTED: &str = "SLURM_GPUS";
 const GPUS_HERE: &str = "SLURM_GPUS_ON_NODE";
 
 /// Carries the user's `SLURM_CPUS_PER_TASK` past `srun` to the command.
-pub const KEPT_CPUS_PER_TASK: &str = "INFILL_CPUS_PER_TASK";
+pub(crate) const KEPT_CPUS_PER_TASK: &str = "INFILL_CPUS_PER_TASK";
 
 /// Signals that ask a job to end.
 const ENDING: [i32; 2] = [libc::SIGTERM, libc::SIGINT];
@@ -72,7 +73,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Runs `srun … infill run --in-step …` with the same arguments and returns its exit code. An agent that dies
 /// without a proper end (killed for memory, say) is started again, and so is one that never began because
 /// slurmctld or slurmd were away: its job would end with it, and the training with that.
-pub async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
+pub(crate) async fn run_step(args: &RunArgs, place: &Place) -> io::Result<i32> {
     script::dismiss_sentries(place.job).await;
     let home = Home::make(place)?;
     let mut signals = forwarded()?;
@@ -208,7 +209,7 @@ fn forwarded() -> io::Result<mpsc::Receiver<i32>> {
 }
 
 /// Sends a signal to a child that has not been waited for.
-pub fn forward(child: &Child, signal: i32) {
+pub(crate) fn forward(child: &Child, signal: i32) {
     if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()) {
         // SAFETY: kill has no memory effects; the child has not been waited for, so the id is its own.
         unsafe { libc::kill(pid, signal) };
@@ -246,7 +247,7 @@ fn srun(args: &RunArgs, home: &Path) -> io::Result<std::process::Command> {
 }
 
 /// The step in which a sentry watches.
-pub fn srun_sentry(home: &Path) -> io::Result<std::process::Command> {
+pub(crate) fn srun_sentry(home: &Path) -> io::Result<std::process::Command> {
     let mut srun = std::process::Command::new("srun");
     srun.args(SRUN_OPTIONS).args(["--nodes=1", "--ntasks=1", "--job-name=infill-sentry"]);
     srun.arg(std::env::current_exe()?).arg("sentry").arg("--home").arg(home);

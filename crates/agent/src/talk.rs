@@ -14,7 +14,7 @@ use super::outbox::Outbox;
 const HASTY_ANSWER: Duration = Duration::from_secs(1);
 
 /// Brings assignments, each time the daemon answers.
-pub async fn poll(link: Arc<Link>, tell: mpsc::Sender<News>) {
+pub(crate) async fn poll(link: Arc<Link>, tell: mpsc::Sender<News>) {
     let (mut backoff, mut seen) = (Backoff::new(), (0, 0));
     loop {
         let asked_at = Instant::now();
@@ -37,7 +37,7 @@ pub async fn poll(link: Arc<Link>, tell: mpsc::Sender<News>) {
 }
 
 /// Delivers events.
-pub async fn report(link: Arc<Link>, outbox: Arc<Outbox>) {
+pub(crate) async fn report(link: Arc<Link>, outbox: Arc<Outbox>) {
     let mut backoff = Backoff::new();
     loop {
         let events = outbox.take().await;

@@ -17,7 +17,7 @@ use super::link::Link;
 use super::programs::{Programs, run};
 
 /// By then a daemon has said what to do.
-pub const FIRST_WORD: Duration = Duration::from_secs(1);
+pub(crate) const FIRST_WORD: Duration = Duration::from_secs(1);
 
 /// A daemon that is there says so within this time, whatever becomes of Slurm.
 const WELL_WITHIN: Duration = Duration::from_millis(500);
@@ -30,7 +30,7 @@ const LATELY_SECS: i64 = 60;
 
 /// Whether no daemon says what to do, and a main job that has come lately waits for nodes. `malleable`: our
 /// own partition.
-pub async fn is_in_the_way(link: &Link, programs: &Programs, malleable: &str) -> bool {
+pub(crate) async fn is_in_the_way(link: &Link, programs: &Programs, malleable: &str) -> bool {
     if link.was_welcomed() && timeout(WELL_WITHIN, link.is_well()).await.is_ok_and(|well| well) {
         return false;
     }

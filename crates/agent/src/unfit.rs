@@ -23,13 +23,13 @@ const MAX_WHY_CHARS: usize = 300;
 
 /// Why nothing can be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit {
+pub(crate) struct Unfit {
     blame: Blame,
     why: String,
 }
 
 /// Makes ready what every worker of a wing needs.
-pub fn fitted(args: &WorkerArgs, place: &Place) -> Result<Home, Unfit> {
+pub(crate) fn fitted(args: &WorkerArgs, place: &Place) -> Result<Home, Unfit> {
     if let Some(dir) = &args.dir {
         enter(dir, args.needs_dir)?;
     }

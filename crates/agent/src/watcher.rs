@@ -11,7 +11,7 @@ use infill_model::JobId;
 const VARIABLE: &str = "INFILL_WATCHER";
 
 /// Lines of a wing's script, before it becomes `srun`: every three seconds, as in a lead's.
-pub const LINES: &str = r#"(while sleep 3; do
+pub(crate) const LINES: &str = r#"(while sleep 3; do
     squeue -h -O PreemptTime:40,StartTime:40 -j "$SLURM_JOB_ID" 2>/dev/null |
         awk '$1 ~ /^[0-9]/ && $1 >= $2 { told = 1 } END { exit !told }' && kill $$ && exit
 done) &
@@ -19,7 +19,7 @@ export INFILL_WATCHER=$!
 "#;
 
 /// The agent has begun, and looks for itself.
-pub fn dismiss(job: JobId) {
+pub(crate) fn dismiss(job: JobId) {
     let watcher = std::env::var(VARIABLE).ok().and_then(|pid| pid.parse::<i32>().ok());
     // The agents of a wing's other nodes have no watcher beside them, and its number may be somebody's there.
     let is_of = |pid: &i32| environment(*pid).contains(&format!("SLURM_JOB_ID={job}").into_bytes());

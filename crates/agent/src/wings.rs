@@ -25,7 +25,7 @@ const YOUNGER: Duration = Duration::from_secs(1);
 
 /// What wings run, and where their output goes.
 #[derive(Clone, Debug)]
-pub struct WingJob {
+pub(crate) struct WingJob {
     /// The lead.
     pub lead: JobId,
     /// Flags and command for `infill worker`.
@@ -43,7 +43,7 @@ pub struct WingJob {
 }
 
 /// Submits orders, one after the other.
-pub struct Submitter {
+pub(crate) struct Submitter {
     job: WingJob,
     notes: PathBuf,
     programs: Programs,
@@ -246,7 +246,7 @@ impl Submitter {
 }
 
 /// The options by which a lead's owner said what comes with its GPU; the site's defaults hold for the rest.
-pub fn share_of_lead(var: impl Fn(&str) -> Option<String>) -> Vec<String> {
+pub(crate) fn share_of_lead(var: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let first = |options: &[(&str, &str)]| {
         let given = |(name, option): &(&str, &str)| var(name).map(|value| format!("--{option}={value}"));
         options.iter().find_map(given)

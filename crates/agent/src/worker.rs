@@ -52,7 +52,7 @@ const QUEUE: usize = 4;
 const NEVER_RAN: Exit = Exit { code: 0, asked: true, killed: false };
 
 /// What a worker has to know.
-pub struct WorkerConfig {
+pub(crate) struct WorkerConfig {
     /// The malleable job.
     pub lead: JobId,
     /// Lead or wing.
@@ -87,7 +87,7 @@ pub struct WorkerConfig {
 
 /// How a worker ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Served {
+pub(crate) struct Served {
     /// The exit code for the process.
     pub code: i32,
     /// Whether it left because its node is wanted, or the job's time is up.
@@ -95,7 +95,7 @@ pub struct Served {
 }
 
 /// Worker of a lead or wing.
-pub struct Worker {
+pub(crate) struct Worker {
     config: WorkerConfig,
     link: Arc<Link>,
     outbox: Arc<Outbox>,

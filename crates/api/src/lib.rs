@@ -40,6 +40,3 @@ pub use timeline::{
     LONGEST_TIMELINE_SECS, MOST_CELLS, MOST_PIXELS, NodeRow, TimelineQuery, TimelineRows, TimelineView,
 };
 pub use web::{LINK_PURPOSE, Link, LinkRequest, Session, SessionRequest};
-
-/// Values that messages carry.
-pub use infill_model::{AgentEvent, Control, Credential, Directive, Mode, Opening, Secret, hello_payload};

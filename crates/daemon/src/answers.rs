@@ -14,7 +14,7 @@ use infill_model::UnixTime;
 const MOST: usize = 32;
 
 /// An answer, made or in the making.
-pub type Answer = Arc<OnceCell<Bytes>>;
+pub(crate) type Answer = Arc<OnceCell<Bytes>>;
 
 /// See the module's text.
 #[derive(Debug)]

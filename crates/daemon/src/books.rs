@@ -10,10 +10,10 @@ use infill_model::{UnixTime, clock::now};
 use infill_store::{KeptSince, StoreError};
 
 /// Setting of the store that keeps how long nodes take to come up and to become free.
-pub const NODE_TIMES_SETTING: &str = "node_times";
+pub(crate) const NODE_TIMES_SETTING: &str = "node_times";
 
 /// Setting of the store that keeps what users have had of the gaps.
-pub const USAGE_SETTING: &str = "usage";
+pub(crate) const USAGE_SETTING: &str = "usage";
 
 const PACKING: &str = "packing what nodes were used for";
 
@@ -21,7 +21,7 @@ const PACKING: &str = "packing what nodes were used for";
 const DAY_SECS: i64 = 86_400;
 
 /// Writes what waits, one kind after the other. What fails waits for the next time.
-pub async fn write(context: &Context) {
+pub(crate) async fn write(context: &Context) {
     // Whoever deletes profiles meanwhile would get their measurements back.
     let _turn = context.saving.lock().await;
     let mut pages = context.state().ledger.take_pages();
@@ -107,7 +107,7 @@ fn settle(
 }
 
 /// Forgets what is old.
-pub async fn prune(context: &Context) {
+pub(crate) async fn prune(context: &Context) {
     let days_ago = |days: u32| UnixTime(now().0 - i64::from(days) * DAY_SECS);
     let since = KeptSince {
         rounds: days_ago(context.config.daemon.keep_days),

@@ -48,17 +48,17 @@ impl Chronicle {
     }
 
     /// Goes on with what became of node-time in this hour.
-    pub fn resume_spending(&mut self, rows: Vec<SpentRow>) {
+    pub(crate) fn resume_spending(&mut self, rows: Vec<SpentRow>) {
         self.spending = Spending::resume(rows);
     }
 
     /// How long main jobs waited that have started since the last call.
-    pub fn take_started(&mut self) -> Vec<MainDelay> {
+    pub(crate) fn take_started(&mut self) -> Vec<MainDelay> {
         std::mem::take(&mut self.started)
     }
 
     /// What malleable jobs held since the last call, by accounts.
-    pub fn take_spent(&mut self) -> BTreeMap<String, Spent> {
+    pub(crate) fn take_spent(&mut self) -> BTreeMap<String, Spent> {
         self.spending.take_added()
     }
 

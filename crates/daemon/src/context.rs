@@ -17,14 +17,16 @@ use super::state::{Errands, State};
 use super::told::Told;
 use super::waking::{Call, Waking};
 use infill_api::AgentReport;
-use infill_lifecycle::Arrival;
-use infill_lifecycle::fleet::{Note, Output};
+use infill_lifecycle::{
+    Arrival,
+    fleet::{Note, Output},
+};
 use infill_model::{AgentEvent, JobId, Secret, UnixTime, clock::now, config::Config};
 use infill_slurm::{SlurmApi, identity::Identity};
 use infill_store::{LeadStanding, Store, StoreError};
 
 /// Setting of the store that keeps the administrator's last order.
-pub const CONTROL_SETTING: &str = "control";
+pub(crate) const CONTROL_SETTING: &str = "control";
 
 /// What the daemon speaks to.
 pub struct Services {
@@ -122,7 +124,7 @@ impl Context {
     }
 
     /// Whether metrics tell accounts: the site wants it, and keeps nothing private that would tell of users.
-    pub fn tells_accounts(&self) -> bool {
+    pub(crate) fn tells_accounts(&self) -> bool {
         let private = self.doors.private();
         self.config.http.account_metrics && !(private.spending() || private.jobs)
     }
@@ -138,7 +140,7 @@ impl Context {
 
     /// Runs errands. Called with the state's lock held where others may have errands too, so that they keep
     /// their order.
-    pub fn run_errands(&self, errands: Errands) {
+    pub(crate) fn run_errands(&self, errands: Errands) {
         errands.notes.iter().for_each(log);
         for (words, permit) in errands.words {
             self.lines.tell(words, permit);
@@ -149,7 +151,7 @@ impl Context {
     }
 
     /// Whether a job has come since Slurm was looked at: nothing is taken then, and it is looked at anew.
-    pub async fn is_overtaken(&self) -> bool {
+    pub(crate) async fn is_overtaken(&self) -> bool {
         let overtaken = self.recheck.is_overtaken(self.slurm.as_ref()).await;
         if overtaken {
             self.wake.call(Call::Ordinary, None);
@@ -195,7 +197,7 @@ impl Context {
     }
 
     /// Notes that the store fails, and says so once.
-    pub fn store_failed(&self, e: &StoreError) {
+    pub(crate) fn store_failed(&self, e: &StoreError) {
         if matches!(e, StoreError::Deposed { .. }) {
             self.leadership.lose();
         }

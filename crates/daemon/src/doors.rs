@@ -27,7 +27,7 @@ const MOST_LINKS: usize = 4;
 const SESSION: Duration = Duration::from_secs(8 * 3600);
 
 /// Requests of the site's web server at a time; each page waits with one.
-pub const VOUCHED_AT_ONCE: usize = 1024;
+pub(crate) const VOUCHED_AT_ONCE: usize = 1024;
 
 /// How long the number of a user is believed.
 const LOOKED_UP: Duration = Duration::from_secs(300);
@@ -96,7 +96,7 @@ impl Doors {
     }
 
     /// Whether Slurm lets this user see everything.
-    pub fn is_operator(&self, name: &str) -> bool {
+    pub(crate) fn is_operator(&self, name: &str) -> bool {
         self.privacy().operators.contains(name)
     }
 
@@ -115,7 +115,7 @@ impl Doors {
 
     /// Somebody who has proved who they are, as a reader. `trusted`: whether the daemon's own configuration
     /// lets them see everything.
-    pub fn viewer(&self, person: Person, trusted: bool) -> Viewer {
+    pub(crate) fn viewer(&self, person: Person, trusted: bool) -> Viewer {
         let all = trusted || person.name.as_deref().is_some_and(|n| self.is_operator(n));
         Viewer { uid: Some(person.uid), name: person.name, all }
     }

@@ -162,7 +162,7 @@ fn guard(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
 }
 
 /// Stores what changed; says whether everything is in the store now.
-pub async fn save(context: &Context) -> bool {
+pub(crate) async fn save(context: &Context) -> bool {
     // One at a time: whoever finds nothing to store must know that nobody else is failing to store it.
     let mut failed_at = context.saving.lock().await;
     let (dirty, generations) = {
@@ -227,7 +227,7 @@ async fn write(
 }
 
 /// Stores everything that has changed, and history, at the end. What is being stored by others is waited for.
-pub async fn save_all(context: &Context) {
+pub(crate) async fn save_all(context: &Context) {
     if save(context).await {
         context.state().close_books();
         books::write(context).await;

@@ -14,7 +14,7 @@ const FIRST: Duration = Duration::from_secs(60);
 const EVERY: Duration = Duration::from_secs(86_400);
 
 /// Grows forests, for ever.
-pub async fn keep(context: Arc<Context>) {
+pub(crate) async fn keep(context: Arc<Context>) {
     let mut wait = FIRST;
     loop {
         tokio::time::sleep(wait).await;

@@ -13,7 +13,7 @@ use infill_gaps::Idle;
 use infill_model::{EventKind, MalleableState, NodeName, Snapshot};
 
 /// Sets the gauges to what the state is after a round, and adds up what has come since the last one.
-pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView, happened: &Happened) {
+pub(crate) fn set(metrics: &Metrics, state: &mut State, view: &RoundView, happened: &Happened) {
     nodes(&metrics.nodes, state, view);
     jobs(&metrics.jobs, state);
     happened.delays.iter().for_each(|delay| metrics.main.started(delay));
@@ -28,14 +28,14 @@ pub fn set(metrics: &Metrics, state: &mut State, view: &RoundView, happened: &Ha
 }
 
 /// Whether accounts may be told from now on. What was told of them must not stand there any longer then.
-pub fn tell_accounts(metrics: &NodeMetrics, may_be: bool) {
+pub(crate) fn tell_accounts(metrics: &NodeMetrics, may_be: bool) {
     if metrics.told_accounts.swap(may_be, Ordering::Relaxed) && !may_be {
         metrics.time.clear();
     }
 }
 
 /// Counts what malleable jobs held; by account where that may be told.
-pub fn spent(metrics: &NodeMetrics, happened: &Happened, by_account: bool) {
+pub(crate) fn spent(metrics: &NodeMetrics, happened: &Happened, by_account: bool) {
     tell_accounts(metrics, by_account);
     for (account, spent) in &happened.spent {
         metrics.spent(by_account.then_some(account.as_str()), spent);

@@ -41,7 +41,7 @@ pub enum Problem {
 
 impl Problem {
     /// What it is about.
-    pub fn topic(&self) -> Topic {
+    pub(crate) fn topic(&self) -> Topic {
         match self {
             Problem::Lead(_) => Topic::Lead,
             Problem::Requests(_) => Topic::Requests,
@@ -91,7 +91,7 @@ impl Health {
     }
 
     /// Whether something is wrong with this topic.
-    pub fn ails(&self, topic: Topic) -> bool {
+    pub(crate) fn ails(&self, topic: Topic) -> bool {
         self.problems.contains_key(&topic)
     }
 

@@ -92,7 +92,7 @@ impl Lanes {
     }
 
     /// Whether this batch or a later one gives this Slurm job up.
-    pub fn is_outdated(&self, number: u64, slurm_job: JobId) -> bool {
+    pub(crate) fn is_outdated(&self, number: u64, slurm_job: JobId) -> bool {
         self.hands().given_up.get(&slurm_job).is_some_and(|later| *later >= number)
     }
 

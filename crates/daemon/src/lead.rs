@@ -11,7 +11,7 @@ use infill_store::{LeadStanding, StoreError};
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Looks for as long as this daemon leads; ends with the reason why it must end.
-pub async fn keep(context: &Context) -> StoreError {
+pub(crate) async fn keep(context: &Context) -> StoreError {
     loop {
         let at = Instant::now();
         match context.store.standing().await {

@@ -61,7 +61,7 @@ impl Leadership {
     }
 
     /// Whether another daemon waits, as far as is known.
-    pub fn is_watched(&self) -> bool {
+    pub(crate) fn is_watched(&self) -> bool {
         self.look().is_none_or(|l| l.standing == LeadStanding::Watched)
     }
 }

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::timeline::{Hour, MOST_ROWS};
-use infill_model::words;
 use infill_model::{
-    EndedGap, EndedJob, GenerationRecord, JobId, MainDelay, ProfileFilter, Spent, SpentKey, SpentRow,
+    EndedGap, EndedJob, GenerationRecord, JobId, MainDelay, ProfileFilter, Spent, SpentKey, SpentRow, words,
 };
 use infill_store::{Measurement, RoundRecord};
 
@@ -15,16 +14,16 @@ use super::chronicle::Noted;
 
 /// Rows of any kind that wait in memory while the store is away: an hour of a job that reports every second,
 /// and some megabytes.
-pub const MAX_WAITING_ROWS: usize = 10_000;
+pub(crate) const MAX_WAITING_ROWS: usize = 10_000;
 
 /// Rounds that wait: each may have a hundred kilobytes.
-pub const MAX_WAITING_ROUNDS: usize = 100;
+pub(crate) const MAX_WAITING_ROUNDS: usize = 100;
 
 /// Hours of what nodes were used for that wait: each may have some megabytes.
-pub const MAX_WAITING_HOURS: usize = 24;
+pub(crate) const MAX_WAITING_HOURS: usize = 24;
 
 /// Rows of node-time that wait: two full hours.
-pub const MAX_WAITING_SPENT: usize = 2 * MOST_ROWS;
+pub(crate) const MAX_WAITING_SPENT: usize = 2 * MOST_ROWS;
 
 /// Seconds of measuring that make one row of history.
 const ROW_SECS: f64 = 60.0;
@@ -53,7 +52,7 @@ words! {
 
 /// History that is to be written.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Pages {
+pub(crate) struct Pages {
     /// Rounds, oldest first.
     pub rounds: VecDeque<RoundRecord>,
     /// Ended gaps.
@@ -103,7 +102,7 @@ impl Ledger {
     }
 
     /// Jobs whose records are to be stored now.
-    pub fn take_dirty(&mut self) -> BTreeSet<JobId> {
+    pub(crate) fn take_dirty(&mut self) -> BTreeSet<JobId> {
         std::mem::take(&mut self.dirty)
     }
 
@@ -114,12 +113,12 @@ impl Ledger {
     }
 
     /// Generations that are to be stored now.
-    pub fn take_generations(&mut self) -> Vec<GenerationRecord> {
+    pub(crate) fn take_generations(&mut self) -> Vec<GenerationRecord> {
         std::mem::take(&mut self.generations).into()
     }
 
     /// Takes back generations that could not be stored.
-    pub fn put_generations_back(&mut self, generations: Vec<GenerationRecord>) {
+    pub(crate) fn put_generations_back(&mut self, generations: Vec<GenerationRecord>) {
         put_back(&mut self.generations, generations);
         self.bound(Kind::Generations);
     }
@@ -143,7 +142,7 @@ impl Ledger {
     }
 
     /// Takes in what was noted of nodes and of their time. What waits already is known better now.
-    pub fn add_noted(&mut self, noted: Noted) {
+    pub(crate) fn add_noted(&mut self, noted: Noted) {
         self.add_hours(noted.hours);
         self.spent.extend(noted.spent.into_iter().map(|row| (row.key, row.spent)));
         self.delays.extend(noted.delays);
@@ -162,7 +161,7 @@ impl Ledger {
     }
 
     /// Takes in what was measured of a job. What is alike is added up until it makes a row.
-    pub fn add_measurement(&mut self, new: Measurement) {
+    pub(crate) fn add_measurement(&mut self, new: Measurement) {
         let job = new.job;
         let alike = |r: &&mut Measurement| r.key == new.key && r.nodes == new.nodes && r.probe == new.probe;
         match self.open.get_mut(&job).filter(alike) {
@@ -182,13 +181,13 @@ impl Ledger {
     }
 
     /// What was measured of this job so far makes a row: its generation has ended.
-    pub fn close_row(&mut self, job: JobId) {
+    pub(crate) fn close_row(&mut self, job: JobId) {
         self.measurements.extend(self.open.remove(&job));
         self.bound(Kind::Measurements);
     }
 
     /// The same of all jobs.
-    pub fn close_rows(&mut self) {
+    pub(crate) fn close_rows(&mut self) {
         self.measurements.extend(std::mem::take(&mut self.open).into_values());
         self.bound(Kind::Measurements);
     }
@@ -200,7 +199,7 @@ impl Ledger {
     }
 
     /// History that is to be written now.
-    pub fn take_pages(&mut self) -> Pages {
+    pub(crate) fn take_pages(&mut self) -> Pages {
         self.hours_taken = std::mem::take(&mut self.hours);
         Pages {
             rounds: std::mem::take(&mut self.rounds),
@@ -217,7 +216,7 @@ impl Ledger {
     }
 
     /// Takes back what could not be written, before what came meanwhile.
-    pub fn put_pages_back(&mut self, pages: Pages) {
+    pub(crate) fn put_pages_back(&mut self, pages: Pages) {
         put_back(&mut self.rounds, pages.rounds);
         put_back(&mut self.gaps, pages.gaps);
         put_back(&mut self.measurements, pages.measurements);
@@ -239,7 +238,7 @@ impl Ledger {
     }
 
     /// What was lost since the last call.
-    pub fn take_lost(&mut self) -> BTreeMap<Kind, usize> {
+    pub(crate) fn take_lost(&mut self) -> BTreeMap<Kind, usize> {
         std::mem::take(&mut self.lost)
     }
 

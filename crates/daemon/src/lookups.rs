@@ -42,7 +42,7 @@ impl Lookups {
     }
 
     /// A profile found no room in memory: it is to be looked up again.
-    pub fn drop_key(&mut self, key: &ProfileKey) {
+    pub(crate) fn drop_key(&mut self, key: &ProfileKey) {
         self.made.remove(&own(key));
     }
 }

@@ -18,7 +18,7 @@ use infill_model::{EventKind, MainDelay, MalleableState, SolveKind, Spent, words
 use infill_planner::plan::{Rule, Violation};
 
 /// What [`Metrics::text`] is.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// One label with one word as value.
 type Labels = Vec<(&'static str, &'static str)>;
@@ -32,7 +32,7 @@ const SECONDS: [f64; 10] = [0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0
 const DELAYS: [f64; 9] = [0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// The word for an agent's hello among the kinds of events.
-pub const HELLO: &str = "hello";
+pub(crate) const HELLO: &str = "hello";
 
 words! {
     /// How a round ended.
@@ -84,7 +84,7 @@ pub struct NodeMetrics {
 }
 
 /// What node-seconds of malleable jobs go into.
-pub const CAUSES: [&str; 4] = ["steps", "probing", "changes", "recovery"];
+pub(crate) const CAUSES: [&str; 4] = ["steps", "probing", "changes", "recovery"];
 
 impl NodeMetrics {
     /// Counts what was held; `account` where it is to be told.

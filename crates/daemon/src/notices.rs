@@ -53,7 +53,7 @@ words! {
 
 /// What is told, as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Notice {
+pub(crate) struct Notice {
     schema: u32,
     event: Event,
     at: UnixTime,
@@ -211,7 +211,7 @@ impl Notices {
 }
 
 /// Tells what comes, one after the other, for ever.
-pub async fn tell(notices: &Notices, config: &NotifyConfig) {
+pub(crate) async fn tell(notices: &Notices, config: &NotifyConfig) {
     let end = notices.end.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(mut queue) = end else { return std::future::pending().await };
     while let Some(notice) = queue.recv().await {

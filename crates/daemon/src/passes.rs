@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use infill_model::{Secret, UnixTime, UserId};
 
 /// Under which name browsers' sessions are kept in the store.
-pub const SESSIONS_SETTING: &str = "web_sessions";
+pub(crate) const SESSIONS_SETTING: &str = "web_sessions";
 
 /// Most of all users.
 const MOST: usize = 8192;
@@ -63,13 +63,13 @@ impl Passes {
     }
 
     /// Who was given this secret, if that still counts.
-    pub fn recall(&self, secret: &Secret, now: Instant) -> Option<Person> {
+    pub(crate) fn recall(&self, secret: &Secret, now: Instant) -> Option<Person> {
         let known = self.known();
         known.get(&hash(secret)).filter(|(_, until)| *until > now).map(|(person, _)| person.clone())
     }
 
     /// The same for the only time: it counts no more after that.
-    pub fn redeem(&self, secret: &Secret, now: Instant) -> Option<Person> {
+    pub(crate) fn redeem(&self, secret: &Secret, now: Instant) -> Option<Person> {
         let (person, until) = self.known().remove(&hash(secret))?;
         (until > now).then_some(person)
     }

@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Asks Slurm what is private. Says whether it told.
-pub async fn look(context: &Context) -> bool {
+pub(crate) async fn look(context: &Context) -> bool {
     match context.slurm.privacy().await {
         Ok(privacy) => {
             let private = privacy.private;
@@ -31,7 +31,7 @@ pub async fn look(context: &Context) -> bool {
 }
 
 /// Looks, for ever.
-pub async fn keep(context: Arc<Context>) {
+pub(crate) async fn keep(context: Arc<Context>) {
     let mut told = true;
     loop {
         let tells = look(&context).await;

@@ -12,7 +12,7 @@ const MOST_PROFILES_A_LOOKUP: u32 = 1000;
 const MOST_LOOKUPS_A_ROUND: usize = 20;
 
 /// Reads the stored profiles that may concern jobs which have come since the last round.
-pub async fn load(context: &Context) {
+pub(crate) async fn load(context: &Context) {
     let filters = {
         let state = context.state();
         // Asking a store that is away takes time, and the round waits.
@@ -31,7 +31,7 @@ pub async fn load(context: &Context) {
 }
 
 /// Stores the profiles that have changed.
-pub async fn save(context: &Context) {
+pub(crate) async fn save(context: &Context) {
     // Whoever deletes or replaces profiles meanwhile would get the old ones back.
     let _turn = context.saving.lock().await;
     let unsaved = context.state().scene.library_mut().take_unsaved();

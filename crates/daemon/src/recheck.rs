@@ -94,7 +94,7 @@ impl Recheck {
     }
 
     /// Whether a job has come since, so that nothing may be taken. Where Slurm does not answer, one may have.
-    pub async fn is_overtaken(&self, slurm: &dyn SlurmApi) -> bool {
+    pub(crate) async fn is_overtaken(&self, slurm: &dyn SlurmApi) -> bool {
         let look = {
             let mut patience = self.patience();
             if let Some(known) = patience.asked(Instant::now()) {

@@ -15,8 +15,7 @@ use super::notices::Happened;
 use super::state::State;
 use super::{books, executor, gauges, profiles};
 use infill_api::{Hidden, RoundView, SCHEMA};
-use infill_lifecycle::fleet::Fleet;
-use infill_lifecycle::fleet::ORDERS_AT_ONCE;
+use infill_lifecycle::fleet::{Fleet, ORDERS_AT_ONCE};
 use infill_model::{JobPlan, NodeName, Plan, Snapshot, UnixTime, clock::now, config::Config};
 use infill_planner::{
     plan::Violation,
@@ -129,7 +128,7 @@ async fn take_in(context: &Context, mut snapshot: Snapshot, read_at: UnixTime) -
 
 /// What is wrong with a plan, all in one line.
 #[derive(Debug)]
-pub struct Violations(pub Vec<Violation>);
+pub(crate) struct Violations(pub Vec<Violation>);
 
 impl fmt::Display for Violations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,7 +145,7 @@ struct Decision {
 
 /// Why a round has no plan.
 #[derive(Debug, thiserror::Error)]
-pub enum RoundError {
+pub(crate) enum RoundError {
     /// The checker refuses the fallback: a defect. Nothing is done then.
     #[error("the checker refused the fallback plan: {0}")]
     Refused(Violations),
@@ -160,7 +159,7 @@ pub enum RoundError {
 ///
 /// # Errors
 /// When even the fallback breaks a rule, which is a defect: nothing is done then.
-pub async fn answer(config: Arc<Config>, question: Question) -> Result<RoundView, RoundError> {
+pub(crate) async fn answer(config: Arc<Config>, question: Question) -> Result<RoundView, RoundError> {
     decide(config, question, Question::solve).await.map(|decision| decision.view)
 }
 

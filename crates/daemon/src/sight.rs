@@ -62,7 +62,7 @@ impl Class {
 }
 
 /// What one reader may see of other people's jobs.
-pub struct Sight<'a> {
+pub(crate) struct Sight<'a> {
     viewer: &'a Viewer,
     private: PrivateData,
     owner: &'a dyn Fn(JobId) -> Option<UserId>,

@@ -18,8 +18,7 @@ use super::lookups::Lookups;
 use crate::timeline::{HOLDS_SECS, Hour, NodeUse, Planned};
 use infill_advisor::News;
 use infill_api::RoundView;
-use infill_lifecycle::fleet::Word;
-use infill_lifecycle::fleet::{Batch, Ended, Fleet, Gone, Lesson, Measured, Note, Output};
+use infill_lifecycle::fleet::{Batch, Ended, Fleet, Gone, Lesson, Measured, Note, Output, Word};
 use infill_model::{
     Control, EventKind, Gap, JobId, LiveChange, Mode, NodeName, Profile, ProfileFilter, ProfileKey, Report,
     Snapshot, Stop, UnixTime, UserId, WindowEnd, config::Config,
@@ -140,7 +139,7 @@ impl State {
     }
 
     /// What nodes were used for, of the hours that the store may not have yet.
-    pub fn recent_hours(&self) -> Vec<Arc<Hour>> {
+    pub(crate) fn recent_hours(&self) -> Vec<Arc<Hour>> {
         self.ledger.hours().cloned().chain(self.chronicle.hour()).collect()
     }
 
@@ -167,7 +166,7 @@ impl State {
     }
 
     /// Has everything that goes on stored as it is: the daemon ends.
-    pub fn close_books(&mut self) {
+    pub(crate) fn close_books(&mut self) {
         self.ledger.add_noted(self.chronicle.under_way());
         self.ledger.close_rows();
     }
@@ -190,7 +189,7 @@ impl State {
     }
 
     /// Brings what follows from a change of the fleet to where it belongs.
-    pub fn absorb(&mut self, out: Output, now: UnixTime) -> Errands {
+    pub(crate) fn absorb(&mut self, out: Output, now: UnixTime) -> Errands {
         let mut errands = Errands { notes: out.notes, ..Errands::default() };
         for measured in &out.measured {
             errands.urgent |= self.measured(measured, now, &mut errands.notes);
@@ -330,14 +329,14 @@ impl State {
     }
 
     /// Profiles in the store that may concern the present jobs and were not read yet.
-    pub fn profiles_to_load(&self, now: UnixTime) -> Vec<ProfileFilter> {
+    pub(crate) fn profiles_to_load(&self, now: UnixTime) -> Vec<ProfileFilter> {
         let facts = self.fleet.facts(now);
         let keys = facts.iter().map(|f| self.scene.key(&f.program, f.place.lead_now.as_ref()));
         self.lookups.missing(keys, self.config.advisor.share_profiles)
     }
 
     /// Takes in the stored profiles that a filter names.
-    pub fn load_profiles(&mut self, filter: ProfileFilter, profiles: Vec<Profile>, now: UnixTime) {
+    pub(crate) fn load_profiles(&mut self, filter: ProfileFilter, profiles: Vec<Profile>, now: UnixTime) {
         self.lookups.add(filter);
         let dropped = self.scene.library_mut().load(profiles, now);
         dropped.iter().for_each(|key| self.lookups.drop_key(key));

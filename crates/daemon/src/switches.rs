@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// When it did not tell; what was known last stays.
-pub async fn look(context: &Context) -> Result<(), SlurmError> {
+pub(crate) async fn look(context: &Context) -> Result<(), SlurmError> {
     let topology = context.slurm.topology().await?;
     let (switches, odd) = (topology.len(), topology.oddities().to_vec());
     if !context.state().scene.know_switches(topology) {
@@ -35,7 +35,7 @@ pub async fn look(context: &Context) -> Result<(), SlurmError> {
 
 /// Looks for the first time, before anything is laid on switches or learned of them. Says whether it is known
 /// now how nodes hang together; nobody waits for that for long.
-pub async fn begin(context: &Context) -> bool {
+pub(crate) async fn begin(context: &Context) -> bool {
     match tokio::time::timeout(PATIENCE, look(context)).await {
         Ok(Ok(())) => true,
         Ok(Err(e)) => {
@@ -50,7 +50,7 @@ pub async fn begin(context: &Context) -> bool {
 }
 
 /// Looks again and again, for ever. `told`: whether the last look did.
-pub async fn keep(context: Arc<Context>, mut told: bool) {
+pub(crate) async fn keep(context: Arc<Context>, mut told: bool) {
     loop {
         tokio::time::sleep(if told { LOOK } else { LOOK_AGAIN }).await;
         let looked = look(&context).await;

@@ -155,7 +155,7 @@ fn unpack(packed: &[PackedHour]) -> BTreeMap<UnixTime, Arc<Hour>> {
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn uses(
+pub(crate) async fn uses(
     store: &dyn Store,
     recent: &[Arc<Hour>],
     from: UnixTime,

@@ -16,7 +16,7 @@ use infill_planner::round::Ahead;
 
 /// Which nodes a status is to tell of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhichNodes<'a> {
+pub(crate) enum WhichNodes<'a> {
     /// Those of the malleable partition.
     All,
     /// Of these the one of this name.
@@ -36,7 +36,7 @@ impl WhichNodes<'_> {
 }
 
 /// `GET /v1/status`.
-pub fn status(state: &State, which: WhichNodes<'_>, now: UnixTime) -> Status {
+pub(crate) fn status(state: &State, which: WhichNodes<'_>, now: UnixTime) -> Status {
     let (slurm, rest) = state.endpoint.clone().unzip();
     Status {
         schema: SCHEMA,
@@ -165,7 +165,7 @@ fn ends(state: &State, facts: &JobFacts, ahead: &Ahead, unit: f64) -> Option<End
 }
 
 /// One malleable job.
-pub fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
+pub(crate) fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
     let machine = state.fleet.machine(id)?;
     let about = state.fleet.about(id).cloned().unwrap_or_default();
     let lead = machine.lead_node().cloned();

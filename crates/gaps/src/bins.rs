@@ -6,30 +6,30 @@ use serde::{Deserialize, Serialize};
 /// Shape of the default Weibull distribution. Fitted to the idle intervals of Summit in February 2021: median
 /// 475 s and 90th percentile 3,269 s give shape = ln(ln 10 / ln 2) / ln(3269 / 475) = 0.622. The third figure
 /// of that log, the mean of 1,192 s, then follows within 4 %.
-pub const DEFAULT_SHAPE: f64 = 0.622;
+pub(crate) const DEFAULT_SHAPE: f64 = 0.622;
 
 /// Scale of the default Weibull distribution, seconds: 475 / (ln 2)^(1 / shape).
-pub const DEFAULT_SCALE_SECS: f64 = 856.0;
+pub(crate) const DEFAULT_SCALE_SECS: f64 = 856.0;
 
 /// Lower edges of the age bins, seconds. Roughly doubling, because the hazard falls like a power of the age;
 /// the last bin is open.
-pub const AGE_EDGES_SECS: [f64; 13] =
+pub(crate) const AGE_EDGES_SECS: [f64; 13] =
     [0.0, 30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 57_600.0];
 
 /// Number of age bins.
-pub const AGE_BINS: usize = AGE_EDGES_SECS.len();
+pub(crate) const AGE_BINS: usize = AGE_EDGES_SECS.len();
 
 /// Smallest block of each block class: one node, a few, a small job's worth, a large job's worth.
-pub const BLOCK_EDGES: [u32; 4] = [1, 3, 16, 128];
+pub(crate) const BLOCK_EDGES: [u32; 4] = [1, 3, 16, 128];
 
 /// Number of block classes.
-pub const BLOCK_CLASSES: usize = BLOCK_EDGES.len();
+pub(crate) const BLOCK_CLASSES: usize = BLOCK_EDGES.len();
 
 /// Hours in each hour class: four classes a day tell night from working hours in any time zone.
-pub const HOURS_A_CLASS: u8 = 6;
+pub(crate) const HOURS_A_CLASS: u8 = 6;
 
 /// Number of hour classes.
-pub const HOUR_CLASSES: usize = 24 / HOURS_A_CLASS as usize;
+pub(crate) const HOUR_CLASSES: usize = 24 / HOURS_A_CLASS as usize;
 
 /// One observed gap.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -14,14 +14,14 @@ use super::bins::{
 
 /// Ends that the default is worth in each bin against the whole site's history: a site with a few days of
 /// gaps already speaks louder than Summit.
-pub const SITE_PRIOR_ENDS: f64 = 5.0;
+pub(crate) const SITE_PRIOR_ENDS: f64 = 5.0;
 
 /// Ends that the site's hazard is worth against one block class.
-pub const BLOCK_PRIOR_ENDS: f64 = 20.0;
+pub(crate) const BLOCK_PRIOR_ENDS: f64 = 20.0;
 
 /// Ends that a block class's hazard is worth against one hour class in it. Larger than the others: blocks
 /// that end together for one cause, such as a maintenance, make an hour look special that is not.
-pub const HOUR_PRIOR_ENDS: f64 = 100.0;
+pub(crate) const HOUR_PRIOR_ENDS: f64 = 100.0;
 
 /// A gap that was longer than this adds nothing beyond it: a forgotten node must not teach that gaps never
 /// end.

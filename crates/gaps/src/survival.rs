@@ -8,15 +8,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::bins::{
-    AGE_EDGES_SECS, BLOCK_CLASSES, GapSample, HOUR_CLASSES, Hazards, bin_of, block_class, default_hazards,
-    hour_class, upper_edge,
+    BLOCK_CLASSES, GapSample, HOUR_CLASSES, Hazards, bin_of, block_class, default_hazards, hour_class,
+    upper_edge,
 };
 use super::hazards::learned_hazards;
 use infill_model::UnixTime;
 
 /// Longest time that a quantile answers with, seconds: a week is "for ever" to a planner with a horizon of
 /// hours.
-pub const LONGEST_SECS: f64 = 604_800.0;
+pub(crate) const LONGEST_SECS: f64 = 604_800.0;
 
 /// The survival model. `Survival::default()` knows no site.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,7 +41,8 @@ impl Survival {
 
     /// The chance that a gap of this age is still free `ahead_secs` from now. `block` is the number of nodes
     /// that became free together, `hour` the hour of the day now (0–23, UTC). 1 at 0, never rising.
-    pub fn chance_free(&self, age_secs: f64, block: u32, hour: u8, ahead_secs: f64) -> f64 {
+    #[cfg(test)]
+    pub(crate) fn chance_free(&self, age_secs: f64, block: u32, hour: u8, ahead_secs: f64) -> f64 {
         let (age, ahead) = (not_negative(age_secs), not_negative(ahead_secs));
         let hazards = self.class(block, hour);
         (-(cumulative(hazards, age + ahead) - cumulative(hazards, age))).exp().clamp(0.0, 1.0)
@@ -92,10 +93,11 @@ pub fn hour_of(at: UnixTime) -> u8 {
 }
 
 /// Integral of the hazard from age 0.
+#[cfg(test)]
 fn cumulative(hazards: &Hazards, age_secs: f64) -> f64 {
     let mut sum = 0.0;
     for (bin, hazard) in hazards.iter().enumerate().take(bin_of(age_secs) + 1) {
-        sum += hazard * (upper_edge(bin).min(age_secs) - AGE_EDGES_SECS[bin]);
+        sum += hazard * (upper_edge(bin).min(age_secs) - super::bins::AGE_EDGES_SECS[bin]);
     }
     sum
 }

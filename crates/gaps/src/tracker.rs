@@ -11,7 +11,7 @@ use infill_model::{EndedGap, Gaps, Node, NodeName, NodeType, UnixTime, WindowEnd
 
 /// Longest pause between two trusted snapshots, seconds, over which a gap counts as watched: in a longer one
 /// a short job may have come and gone.
-pub const LONGEST_PAUSE_SECS: f64 = 300.0;
+pub(crate) const LONGEST_PAUSE_SECS: f64 = 300.0;
 
 /// What the survival model learns from a gap that has ended.
 impl From<&EndedGap> for GapSample {

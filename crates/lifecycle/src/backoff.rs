@@ -28,12 +28,12 @@ pub struct Backoff {
 
 impl Backoff {
     /// Until when the job must not be started.
-    pub fn start_barred(&self, now: UnixTime) -> Option<UnixTime> {
+    pub(crate) fn start_barred(&self, now: UnixTime) -> Option<UnixTime> {
         self.start_after.filter(|t| *t > now)
     }
 
     /// Whether no wing may be ordered now.
-    pub fn orders_barred(&self, now: UnixTime) -> bool {
+    pub(crate) fn orders_barred(&self, now: UnixTime) -> bool {
         self.order_after.is_some_and(|t| t > now)
     }
 
@@ -70,7 +70,7 @@ impl Backoff {
     }
 
     /// Whether a command that failed must still wait.
-    pub fn retry_barred(&self, now: UnixTime) -> bool {
+    pub(crate) fn retry_barred(&self, now: UnixTime) -> bool {
         self.retry_after.is_some_and(|t| t > now)
     }
 

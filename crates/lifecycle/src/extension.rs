@@ -12,7 +12,7 @@ const OWN_SECS: f64 = 86_400.0;
 
 impl Machine {
     /// Whether the lead is a job of the main queue.
-    pub fn is_extension(&self) -> bool {
+    pub(crate) fn is_extension(&self) -> bool {
         !self.submitted.own.is_empty()
     }
 
@@ -53,7 +53,7 @@ impl Machine {
 }
 
 /// The nodes of a job of the main queue, that of its script first.
-pub fn nodes_of_main(job: &Job) -> Vec<NodeName> {
+pub(crate) fn nodes_of_main(job: &Job) -> Vec<NodeName> {
     let first = job.first_node();
     first.into_iter().chain(job.nodes.iter().filter(|n| Some(*n) != first)).cloned().collect()
 }

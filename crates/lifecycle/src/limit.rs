@@ -7,7 +7,7 @@ const LONGEST_LIMIT_MINS: f64 = 525_600.0;
 ///
 /// While a main job waits for nodes, only backfill starts our jobs, and only where their limit ends before
 /// the nodes are planned for: a limit that is too long by a second is no start at all.
-pub fn start_limit_mins(secs: f64) -> u32 {
+pub(crate) fn start_limit_mins(secs: f64) -> u32 {
     (secs / 60.0).floor().clamp(1.0, LONGEST_LIMIT_MINS) as u32
 }
 
@@ -15,7 +15,7 @@ pub fn start_limit_mins(secs: f64) -> u32 {
 ///
 /// Rounding down would end it up to a minute before its window does. Rounding up delays nobody: the daemon
 /// leaves in time, and what it forgets is preemptible.
-pub fn running_limit_mins(secs: f64) -> u32 {
+pub(crate) fn running_limit_mins(secs: f64) -> u32 {
     (secs / 60.0).ceil().clamp(1.0, LONGEST_LIMIT_MINS) as u32
 }
 

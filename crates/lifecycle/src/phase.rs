@@ -48,7 +48,7 @@ pub enum StopReason {
 
 impl StopReason {
     /// The reason once a member was lost, too.
-    pub fn with_loss(self) -> Self {
+    pub(crate) fn with_loss(self) -> Self {
         match self {
             StopReason::Untold { .. } => StopReason::Untold { lost: true },
             _ => StopReason::Lost,
@@ -56,7 +56,7 @@ impl StopReason {
     }
 
     /// Whether a member was lost.
-    pub fn is_loss(self) -> bool {
+    pub(crate) fn is_loss(self) -> bool {
         matches!(self, StopReason::Lost | StopReason::Untold { lost: true })
     }
 }
@@ -188,12 +188,12 @@ impl Phase {
     }
 
     /// Whether the lead waits in Slurm's queue.
-    pub fn is_queued(&self) -> bool {
+    pub(crate) fn is_queued(&self) -> bool {
         matches!(self, Phase::Queued { .. })
     }
 
     /// Whether the lead is to be requeued.
-    pub fn is_requeueing(&self) -> bool {
+    pub(crate) fn is_requeueing(&self) -> bool {
         matches!(self, Phase::Requeueing { .. })
     }
 
@@ -208,7 +208,7 @@ impl Phase {
     }
 
     /// The same, and those that leave it.
-    pub fn involved(&self) -> impl Iterator<Item = &NodeName> {
+    pub(crate) fn involved(&self) -> impl Iterator<Item = &NodeName> {
         let from: &[NodeName] = match self {
             Phase::Regrouping { regroup, .. } => &regroup.from,
             _ => &[],

@@ -119,12 +119,12 @@ impl Trials {
     }
 
     /// Whether the job is kept from a node now.
-    pub fn is_shunned(&self, node: &NodeName, now: UnixTime) -> bool {
+    pub(crate) fn is_shunned(&self, node: &NodeName, now: UnixTime) -> bool {
         self.shunned.get(&node.host()).is_some_and(|s| s.until > now)
     }
 
     /// The nodes that the job is kept from now, by name.
-    pub fn shunned(&self, now: UnixTime) -> impl Iterator<Item = &NodeName> {
+    pub(crate) fn shunned(&self, now: UnixTime) -> impl Iterator<Item = &NodeName> {
         self.shunned.iter().filter(move |(_, s)| s.until > now).map(|(node, _)| node)
     }
 

@@ -70,7 +70,7 @@ impl Machine {
 
     /// The execution plan of the present generation, or of the last one; the first declared one before the
     /// first.
-    pub fn ran_plan(&self) -> &ExecPlan {
+    pub(crate) fn ran_plan(&self) -> &ExecPlan {
         self.declared(&self.generation.exec_plan)
     }
 
@@ -84,7 +84,7 @@ impl Machine {
     }
 
     /// The node of the lead in [`Machine::held`].
-    pub fn held_lead(&self, now: UnixTime) -> Option<&NodeName> {
+    pub(crate) fn held_lead(&self, now: UnixTime) -> Option<&NodeName> {
         match (&self.phase, &self.target) {
             (Phase::Launching { node, .. }, _) if self.claim_is_over(now) => Some(node),
             (Phase::Queued { .. }, _) if self.wings.is_empty() => None,

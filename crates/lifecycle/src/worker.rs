@@ -69,7 +69,7 @@ impl Live {
 
 impl Worker {
     /// Seconds without a sign of life.
-    pub fn silent_secs(&self, now: UnixTime) -> f64 {
+    pub(crate) fn silent_secs(&self, now: UnixTime) -> f64 {
         now.secs_since(self.last_seen)
     }
 }

@@ -23,7 +23,7 @@ use crate::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, Prices, Re
 pub use http::HttpConfig;
 pub use notify::NotifyConfig;
 use rule::{Rule, first_broken};
-pub use store::StoreConfig;
+pub(crate) use store::StoreConfig;
 pub use web::WebConfig;
 
 /// The commented default file.

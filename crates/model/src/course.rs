@@ -47,7 +47,7 @@ pub struct OwnWord {
 impl Course {
     /// Samples that it will have made in all, by its own word, if that can be believed. Of steps as many
     /// samples are to come each as came since it was first heard.
-    pub fn said_samples(&self) -> Option<f64> {
+    pub(crate) fn said_samples(&self) -> Option<f64> {
         let total = self.total.filter(|_| !self.raised)?;
         let samples = match (self.step, self.from) {
             (Some(step), Some((from, before))) if step >= from + FEW_STEPS => {

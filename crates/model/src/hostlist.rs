@@ -3,7 +3,7 @@
 use super::NodeName;
 
 /// Most names in one list. Ten times the largest machine; a wrong bracket must not take all memory.
-pub const MAX_NAMES: usize = 100_000;
+pub(crate) const MAX_NAMES: usize = 100_000;
 
 /// Most digits of a number in brackets: what fits `u64` without a thought about overflow.
 const MAX_DIGITS: usize = 18;

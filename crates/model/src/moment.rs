@@ -5,7 +5,7 @@ use chrono::{DateTime, NaiveDate, NaiveTime};
 use super::UnixTime;
 
 /// What is understood, for whoever wrote something else.
-pub const FORMS: &str = "HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]], now-10minutes, or seconds since 1970";
+pub(crate) const FORMS: &str = "HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]], now-10minutes, or seconds since 1970";
 
 /// What a text is that names no moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

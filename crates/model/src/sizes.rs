@@ -101,7 +101,7 @@ impl Sizes {
     ///
     /// # Errors
     /// Where a listed number is no multiple, or a range has none.
-    pub fn in_blocks_of(self, each: u32) -> Result<Self, SizesError> {
+    pub(crate) fn in_blocks_of(self, each: u32) -> Result<Self, SizesError> {
         let each = each.max(1);
         let refused = || SizesError {
             text: self.to_string(),

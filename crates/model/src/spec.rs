@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{BatchMode, Curve, DeclaredPlan, RescaleCosts, Sizes, declared};
 
 /// Longest grace time that a job may ask for, seconds: a shrinking job holds its nodes for so long.
-pub const MAX_GRACE_SECS: u32 = 3600;
+pub(crate) const MAX_GRACE_SECS: u32 = 3600;
 
 /// Longest name of a profile or hash of a command.
 pub const MAX_NAME_CHARS: usize = 200;

@@ -10,7 +10,7 @@ mod disbelief;
 pub mod fake;
 mod gres;
 pub mod identity;
-pub mod munge;
+mod munge;
 mod places;
 mod privacy;
 pub mod rest;

@@ -23,7 +23,7 @@ const SOCKET: i32 = 6;
 
 /// Who made a credential, and what it carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decoded {
+pub(crate) struct Decoded {
     /// User id of the process that made it.
     pub uid: u32,
     /// Group id of that process.
@@ -34,7 +34,7 @@ pub struct Decoded {
 
 /// Why there is no credential, or no trust in one.
 #[derive(Debug, thiserror::Error)]
-pub enum MungeError {
+pub(crate) enum MungeError {
     /// munged or its programs are missing or ailing: the same credential may be good later.
     #[error("MUNGE is not available: {0}")]
     Unavailable(String),
@@ -56,13 +56,7 @@ impl From<CommandError> for MungeError {
 }
 
 /// Makes a credential of this process's user that carries `payload`.
-///
-/// # Errors
-/// `Unavailable` if `munge` cannot be run or munged does not answer.
-pub async fn encode(payload: &str) -> Result<Secret, MungeError> {
-    encode_with(Path::new("munge"), payload).await
-}
-
+#[cfg(test)]
 async fn encode_with(munge: &Path, payload: &str) -> Result<Secret, MungeError> {
     let program = Program { path: munge, args: &[], env: &[], stdin: payload.as_bytes(), limit: LIMIT };
     let out = program.run().await?;
@@ -78,7 +72,7 @@ async fn encode_with(munge: &Path, payload: &str) -> Result<Secret, MungeError> 
 ///
 /// # Errors
 /// Any [`MungeError`]; only `Unavailable` is worth another try.
-pub async fn decode(credential: &Secret) -> Result<Decoded, MungeError> {
+pub(crate) async fn decode(credential: &Secret) -> Result<Decoded, MungeError> {
     decode_with(Path::new("unmunge"), credential).await
 }
 

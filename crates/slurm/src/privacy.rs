@@ -35,7 +35,7 @@ impl Privacy {
 ///
 /// # Errors
 /// When scontrol does not tell the configuration.
-pub async fn read(scontrol: &Path) -> Result<Privacy, SlurmError> {
+pub(crate) async fn read(scontrol: &Path) -> Result<Privacy, SlurmError> {
     read_with(scontrol, Path::new("sacctmgr")).await
 }
 

@@ -30,7 +30,7 @@ const DOING: &str = "reading scontrol show topology";
 ///
 /// # Errors
 /// When scontrol does not tell, or tells of switches that are no forest.
-pub async fn read(scontrol: &Path) -> Result<Topology, SlurmError> {
+pub(crate) async fn read(scontrol: &Path) -> Result<Topology, SlurmError> {
     let args = &["show", "topology"];
     let program = Program { path: scontrol, args, env: &ENVIRONMENT, stdin: b"", limit: LIMIT };
     let failed = |what: String| SlurmError::Transient { doing: DOING.to_owned(), what };

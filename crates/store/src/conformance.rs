@@ -14,7 +14,7 @@ use infill_model::{
 ///
 /// # Errors
 /// The first thing that is not as it must be, in words.
-pub async fn run(store: Arc<dyn Store>) -> Result<(), String> {
+pub(crate) async fn run(store: Arc<dyn Store>) -> Result<(), String> {
     let store = store.as_ref();
     leads(store).await?;
     generations(store).await?;

@@ -3,8 +3,8 @@
 //!
 //! One trait, one adapter for each database, one conformance suite for all.
 
-#[doc(hidden)]
-pub mod conformance;
+#[cfg(test)]
+mod conformance;
 mod port;
 mod postgres;
 mod schema;

@@ -9,7 +9,7 @@ use super::table::{Dialect, Row, Table};
 use infill_model::{CurvePoint, MAX_NODES_A_JOB};
 
 /// Most measured sizes: weighing what a size would teach takes time by the cube of their number.
-pub const MAX_SIZES: usize = 256;
+pub(crate) const MAX_SIZES: usize = 256;
 
 const NODES: &str = "nodes";
 const THROUGHPUT: &str = "throughput";

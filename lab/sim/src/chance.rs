@@ -30,7 +30,7 @@ impl Dice {
     }
 
     /// A number between two positive ones whose logarithm is uniform.
-    pub fn log_uniform(&mut self, (from, to): (f64, f64)) -> f64 {
+    pub(crate) fn log_uniform(&mut self, (from, to): (f64, f64)) -> f64 {
         (from.ln() + self.uniform() * (to.ln() - from.ln())).exp()
     }
 

@@ -57,12 +57,12 @@ impl Cluster {
     }
 
     /// How many nodes the malleable jobs hold.
-    pub fn held_count(&self) -> usize {
+    pub(crate) fn held_count(&self) -> usize {
         self.held_count
     }
 
     /// How many nodes the main queue does not use.
-    pub fn idle_count(&self) -> usize {
+    pub(crate) fn idle_count(&self) -> usize {
         self.free.len() + self.held_count
     }
 
@@ -72,7 +72,7 @@ impl Cluster {
     }
 
     /// Nodes whose use has changed since the last call.
-    pub fn take_changed(&mut self) -> BTreeSet<NodeIx> {
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<NodeIx> {
         std::mem::take(&mut self.changed)
     }
 

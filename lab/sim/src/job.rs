@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::newcomers::Newcomers;
 use super::queue::NodeIx;
-pub use super::score::Cause;
+pub(crate) use super::score::Cause;
 use super::score::Loss;
 use infill_model::{Change, Curve, JobId, Pause, RescaleCosts, UnixTime};
 
@@ -160,7 +160,7 @@ impl SimJob {
     }
 
     /// When some of its newcomers are let in.
-    pub fn joins_at(&self) -> Option<f64> {
+    pub(crate) fn joins_at(&self) -> Option<f64> {
         self.newcomers.join_at().map(|at| at.max(self.pausing.until))
     }
 
@@ -185,7 +185,7 @@ impl SimJob {
     }
 
     /// When it will have made all its samples as things are; infinite for one that never will.
-    pub fn ends_at(&self) -> f64 {
+    pub(crate) fn ends_at(&self) -> f64 {
         match self.rate() {
             rate if rate > 0.0 => {
                 self.pausing.until.max(self.books.clock) + (self.submitted.budget - self.done).max(0.0) / rate
@@ -369,7 +369,7 @@ impl SimJob {
     }
 
     /// The moment of its last change, as the planner knows it.
-    pub fn changed_at(&self) -> Option<UnixTime> {
+    pub(crate) fn changed_at(&self) -> Option<UnixTime> {
         self.last_change.map(UnixTime)
     }
 }

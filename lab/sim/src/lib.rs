@@ -23,12 +23,19 @@ mod recorded;
 mod score;
 pub mod supply;
 
-pub use cluster::{Cluster, Usage};
+pub use cluster::Cluster;
+
+pub use cluster::Usage;
 pub use engine::{Setup, run};
 pub use job::SimJob;
 pub use policy::PolicyName;
 pub use recorded::gap_statistics;
-pub use score::{Balance, JobScore, Loss, Preempted, Sample, Span};
+pub use score::Balance;
+pub use score::JobScore;
+pub use score::Loss;
+pub use score::Preempted;
+pub use score::Sample;
+pub use score::Span;
 
 #[cfg(test)]
 mod tests;

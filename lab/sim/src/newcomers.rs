@@ -8,7 +8,7 @@ use infill_lifecycle::JOIN_SECS;
 
 /// The newcomers of one job.
 #[derive(Clone, Debug, Default)]
-pub struct Newcomers {
+pub(crate) struct Newcomers {
     /// When each is warm.
     ready_at: BTreeMap<NodeIx, f64>,
 }
@@ -40,7 +40,7 @@ impl Newcomers {
     }
 
     /// When some of them are let in: all at once when the last is warm, unless one would wait for too long.
-    pub fn join_at(&self) -> Option<f64> {
+    pub(crate) fn join_at(&self) -> Option<f64> {
         let last = self.ready_at.values().copied().reduce(f64::max)?;
         let first = self.ready_at.values().copied().reduce(f64::min)?;
         Some(last.min(first + JOIN_SECS))

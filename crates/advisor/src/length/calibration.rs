@@ -22,7 +22,7 @@ const EVERY: usize = 50;
 
 /// What became of jobs whose distributions were known.
 #[derive(Clone, Debug)]
-pub struct Calibration {
+pub(crate) struct Calibration {
     /// How far below and above its median each ended, in units of the distance to the tails.
     recent: VecDeque<(f64, f64)>,
     since: usize,
@@ -56,7 +56,7 @@ impl Calibration {
     }
 
     /// What is to be expected when this is.
-    pub fn applied(&self, expected: &Lengths) -> Lengths {
+    pub(crate) fn applied(&self, expected: &Lengths) -> Lengths {
         expected.stretched(self.stretch.0, self.stretch.1, NARROWEST)
     }
 }

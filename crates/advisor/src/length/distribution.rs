@@ -3,7 +3,7 @@
 use std::f64::consts::LN_2;
 
 /// No length is shorter, seconds: logarithms are taken of them.
-pub const SHORTEST_SECS: f64 = 1.0;
+pub(crate) const SHORTEST_SECS: f64 = 1.0;
 
 /// The logarithm of a length, seconds (or other units of work).
 pub(super) fn log_of(secs: f64) -> f64 {
@@ -62,7 +62,7 @@ impl Lengths {
     }
 
     /// Both, each with half of the weight if they have as many atoms.
-    pub fn pooled(&self, other: &Lengths) -> Lengths {
+    pub(crate) fn pooled(&self, other: &Lengths) -> Lengths {
         let mut atoms = self.0.clone();
         atoms.extend_from_slice(&other.0);
         atoms.sort_by(f64::total_cmp);
@@ -70,7 +70,7 @@ impl Lengths {
     }
 
     /// The atoms, ascending.
-    pub fn atoms(&self) -> &[f64] {
+    pub(crate) fn atoms(&self) -> &[f64] {
         &self.0
     }
 
@@ -111,7 +111,7 @@ impl Lengths {
     /// The length that is the likeliest to be right within a factor of two, seconds: where lengths have
     /// several modes the median may lie between them. The middle of the atoms within a factor of four that
     /// are most; of several as many, those nearest to the median.
-    pub fn likeliest_secs(&self) -> f64 {
+    pub(crate) fn likeliest_secs(&self) -> f64 {
         let (atoms, median) = (&self.0, self.quantile(0.5));
         let middle_of = |from: usize| {
             let count = atoms[from..].partition_point(|a| *a <= atoms[from] + 2.0 * LN_2);

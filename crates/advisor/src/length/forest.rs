@@ -15,7 +15,7 @@ const LEAF: usize = 2;
 const TRIED: f64 = 0.4;
 
 /// Fewer jobs than that make no forest.
-pub const FEWEST: usize = 200;
+pub(crate) const FEWEST: usize = 200;
 
 type Tree = RandomForestRegressor<f64, f64, DenseMatrix<f64>, Vec<f64>>;
 

@@ -11,7 +11,7 @@ use super::distribution::{Lengths, log_of};
 use infill_model::{Past, Submission};
 
 /// Atoms of a distribution.
-pub const ATOMS: usize = 16;
+pub(crate) const ATOMS: usize = 16;
 
 /// Last lengths that are kept of each key.
 const RECENT: usize = 50;
@@ -91,7 +91,7 @@ struct Recent {
 
 /// What is known of a submission.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Glance {
+pub(crate) struct Glance {
     /// The distribution that the history alone gives.
     pub mixture: Lengths,
     /// What a forest is told of it.
@@ -107,7 +107,7 @@ impl Glance {
 
 /// Jobs that have ended.
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub(crate) struct History {
     users: Ids,
     names: Ids,
     recent: FxHashMap<Key, Recent>,

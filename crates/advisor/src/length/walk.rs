@@ -49,7 +49,7 @@ pub struct Predicted {
 
 impl Predicted {
     /// Whether it is known well: its distribution is narrow.
-    pub fn is_predictable(&self) -> bool {
+    pub(crate) fn is_predictable(&self) -> bool {
         self.mixture.is_narrow()
     }
 }

@@ -21,7 +21,7 @@ const MOST_WRONG: f64 = 12.0;
 
 /// By how much what was said differed from what came.
 #[derive(Clone, Debug, Default)]
-pub struct Words {
+pub(crate) struct Words {
     /// Logarithms of true to said lengths, by user, the oldest first.
     wrong: FxHashMap<String, VecDeque<f64>>,
 }

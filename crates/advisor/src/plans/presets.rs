@@ -64,7 +64,7 @@ pub struct Machine {
 
 impl Described {
     /// GiB of each GPU that a plan needs on so many GPUs; `None` where these cannot be divided so.
-    pub fn memory_gib(&self, plan: &Preset, gpus: u32) -> Option<f64> {
+    pub(crate) fn memory_gib(&self, plan: &Preset, gpus: u32) -> Option<f64> {
         let ways = plan.tp.checked_mul(plan.pp)?;
         let dp = gpus.checked_div(ways).filter(|dp| *dp > 0 && gpus.is_multiple_of(ways))?;
         let batches = dp.checked_mul(plan.accumulate)?;

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use crate::trial::Trial;
-use crate::{Fitted, Stakes, best_probe, sizes_of_interest, value_of_probes};
+use crate::worth::value_of_probes;
+use crate::{Fitted, Stakes, best_probe, sizes_of_interest};
 use infill_model::{BatchMode, CurvePoint, RescaleCosts, SizePoint, Sizes, UnixTime, config::AdvisorConfig};
 use infill_testkit::effort;
 

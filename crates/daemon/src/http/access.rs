@@ -2,7 +2,7 @@
 
 /// For whom a route is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub(crate) enum Access {
     /// Everybody, also of a daemon that does not lead. Such a route names nobody.
     Open,
     /// Agents: they prove it in what they send.

@@ -21,7 +21,7 @@ use super::{Body, Denial, auth};
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
 /// `POST /v1/agent/hello`: proves who speaks, and takes the agent in.
-pub async fn hello(
+pub(crate) async fn hello(
     State(context): State<Arc<Context>>,
     Body(hello): Body<Hello>,
 ) -> Result<Json<Welcome>, Denial> {
@@ -110,7 +110,7 @@ async fn known_job(context: &Context, id: JobId) -> Result<Job, Denial> {
 }
 
 /// `POST /v1/agent/poll`: the present assignment, once it is newer than the one that the agent has seen.
-pub async fn poll(
+pub(crate) async fn poll(
     State(context): State<Arc<Context>>,
     headers: HeaderMap,
     Body(poll): Body<Poll>,
@@ -141,7 +141,7 @@ pub async fn poll(
 }
 
 /// `POST /v1/agent/report`: events.
-pub async fn report(
+pub(crate) async fn report(
     State(context): State<Arc<Context>>,
     headers: HeaderMap,
     Body(report): Body<AgentReport>,

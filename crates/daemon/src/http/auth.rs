@@ -24,7 +24,7 @@ const MAX_TOKEN: usize = 256;
 const GATE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A fresh secret.
-pub fn new_secret() -> Result<Secret, Denial> {
+pub(crate) fn new_secret() -> Result<Secret, Denial> {
     let mut bytes = [0_u8; SECRET_BYTES];
     getrandom::fill(&mut bytes).map_err(|e| {
         tracing::error!("no random numbers to be had: {e}");
@@ -34,14 +34,14 @@ pub fn new_secret() -> Result<Secret, Denial> {
 }
 
 /// The bearer token of a request.
-pub fn bearer(headers: &HeaderMap) -> Result<Secret, Denial> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<Secret, Denial> {
     let value = headers.get(AUTHORIZATION).and_then(|v| v.to_str().ok());
     let token = value.and_then(|v| v.strip_prefix("Bearer ")).filter(|t| t.len() <= MAX_TOKEN);
     token.map(|t| Secret(t.to_owned())).ok_or_else(Denial::unproved)
 }
 
 /// The user who made this credential for this purpose.
-pub async fn proved(
+pub(crate) async fn proved(
     context: &Context,
     purpose: &str,
     credential: &Credential,
@@ -55,7 +55,7 @@ pub async fn proved(
 }
 
 /// Has a credential checked, in its turn: each check is a process or a request of its own.
-pub async fn verified(
+pub(crate) async fn verified(
     context: &Context,
     gate: &Semaphore,
     credential: &Credential,
@@ -85,7 +85,7 @@ impl From<IdentityError> for Denial {
 }
 
 /// Root and the daemon's own user.
-pub fn is_own(uid: UserId) -> bool {
+pub(crate) fn is_own(uid: UserId) -> bool {
     is_root_or(own_uid(), uid)
 }
 
@@ -94,7 +94,7 @@ fn is_root_or(own: UserId, uid: UserId) -> bool {
 }
 
 /// Refuses whoever is no administrator.
-pub async fn administers(context: &Context, uid: UserId) -> Result<(), Denial> {
+pub(crate) async fn administers(context: &Context, uid: UserId) -> Result<(), Denial> {
     if is_admin(context, uid).await {
         return Ok(());
     }
@@ -117,7 +117,11 @@ async fn is_admin(context: &Context, uid: UserId) -> bool {
 
 /// Refuses whoever is no administrator and reaches for what is not theirs alone. `None` stands for
 /// everybody's.
-pub async fn owns(context: &Context, uid: UserId, owners: Option<BTreeSet<&str>>) -> Result<(), Denial> {
+pub(crate) async fn owns(
+    context: &Context,
+    uid: UserId,
+    owners: Option<BTreeSet<&str>>,
+) -> Result<(), Denial> {
     let one = owners.as_ref().filter(|o| o.len() == 1).and_then(|o| o.first());
     let own = match one {
         Some(name) => uid_of(name).await == Some(uid),

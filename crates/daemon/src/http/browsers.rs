@@ -27,7 +27,7 @@ const FETCH_DESTINATION: &str = "sec-fetch-dest";
 const OWN_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 /// Refuses browsers that came by a name that is not ours, and requests of other pages than ours.
-pub async fn only_ours(
+pub(crate) async fn only_ours(
     State(context): State<Arc<Context>>,
     request: Request,
     next: Next,
@@ -38,7 +38,7 @@ pub async fn only_ours(
 
 /// Whether the name by which somebody came who proves nothing is one of ours, or a number: a page that has
 /// led its own name here (rebinding) is told nothing, though its browser sends none of the headers above.
-pub fn came_by_our_name(config: &Config, headers: &HeaderMap) -> Result<(), Denial> {
+pub(crate) fn came_by_our_name(config: &Config, headers: &HeaderMap) -> Result<(), Denial> {
     let host = headers.get(HOST).map(|value| value.to_str().unwrap_or_default()).unwrap_or_default();
     let bare = without_port(host);
     let is_number = bare.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
@@ -50,7 +50,7 @@ pub fn came_by_our_name(config: &Config, headers: &HeaderMap) -> Result<(), Deni
 
 /// Refuses what another page asks for, but for a link to ours: behind a site's web server, whose names only
 /// that knows.
-pub fn not_for_other_pages(headers: &HeaderMap) -> Result<(), Denial> {
+pub(crate) fn not_for_other_pages(headers: &HeaderMap) -> Result<(), Denial> {
     let is = |name: &str, words: &[&str]| headers.get(name).is_some_and(|v| words.iter().any(|w| v == w));
     match is(FETCH_SITE, &["cross-site", "same-site"]) && !is(FETCH_DESTINATION, &["document"]) {
         true => Err(other_page()),

@@ -12,7 +12,7 @@ use infill_api::ControlRequest;
 use super::{Body, Denial, auth};
 
 /// `POST /v1/control`.
-pub async fn control(
+pub(crate) async fn control(
     State(context): State<Arc<Context>>,
     Body(request): Body<ControlRequest>,
 ) -> Result<StatusCode, Denial> {

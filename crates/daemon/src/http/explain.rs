@@ -17,7 +17,7 @@ use infill_model::{JobId, clock::now};
 use infill_present::words::{When, explain};
 
 /// `GET /v1/explain/{subject}`: of a malleable job, its wings, or a node.
-pub async fn explained(
+pub(crate) async fn explained(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
     subject: Result<Path<String>, PathRejection>,

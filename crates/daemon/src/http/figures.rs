@@ -51,7 +51,7 @@ const ENDS: [Kind; 4] = [
 ];
 
 /// `GET /v1/figures/{kind}`.
-pub async fn figure(
+pub(crate) async fn figure(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
     kind: Result<Path<FigureKind>, PathRejection>,

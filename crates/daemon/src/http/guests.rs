@@ -123,7 +123,7 @@ impl Guests {
 
 /// Accepts connections for as long as there is room.
 #[derive(Debug)]
-pub struct Door {
+pub(crate) struct Door {
     listener: TcpListener,
     guests: Arc<Guests>,
 }
@@ -164,7 +164,7 @@ impl Listener for Door {
 
 /// A connection's place in the book.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub(crate) struct Seat {
     id: u64,
     guests: Arc<Guests>,
 }
@@ -195,7 +195,7 @@ impl Connected<IncomingStream<'_, Door>> for Seat {
 
 /// A connection.
 #[derive(Debug)]
-pub struct Visit {
+pub(crate) struct Visit {
     stream: TcpStream,
     seat: Seat,
     alarm: Option<Pin<Box<Sleep>>>,
@@ -276,7 +276,7 @@ impl AsyncWrite for Visit {
 }
 
 /// Notes that a request is under way for as long as it is.
-pub async fn busy(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Next) -> Response {
+pub(crate) async fn busy(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Next) -> Response {
     let _under_way = UnderWay::begin(seat);
     next.run(request).await
 }

@@ -15,7 +15,7 @@ mod figures;
 mod guests;
 mod history;
 mod profiles;
-pub mod proxy;
+pub(crate) mod proxy;
 mod read;
 mod readers;
 mod report;
@@ -29,7 +29,7 @@ mod turns;
 mod web;
 
 pub use guests::Room;
-pub use standby::standby_router;
+pub(crate) use standby::standby_router;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +84,7 @@ pub async fn serve(
 
 /// A refused request.
 #[derive(Debug)]
-pub struct Denial {
+pub(crate) struct Denial {
     status: StatusCode,
     what: String,
 }
@@ -150,7 +150,7 @@ fn zone(secs: i64) -> Result<FixedOffset, Denial> {
 }
 
 /// A JSON body whose rejection is a [`Denial`].
-pub struct Body<T>(pub T);
+pub(crate) struct Body<T>(pub T);
 
 impl<S, T> FromRequest<S> for Body<T>
 where

@@ -32,7 +32,7 @@ const MODE: u32 = 0o660;
 ///
 /// # Errors
 /// When it cannot be opened, or the group is not known.
-pub async fn listen(config: &WebConfig) -> anyhow::Result<Option<UnixListener>> {
+pub(crate) async fn listen(config: &WebConfig) -> anyhow::Result<Option<UnixListener>> {
     let path = config.socket.as_path();
     if path.as_os_str().is_empty() {
         return Ok(None);

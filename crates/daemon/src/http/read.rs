@@ -34,7 +34,7 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 const STALE_ROUNDS: f64 = 10.0;
 
 /// `GET /healthz`: 200 while rounds go on.
-pub async fn healthz(State(context): State<Arc<Context>>) -> Result<&'static str, Denial> {
+pub(crate) async fn healthz(State(context): State<Arc<Context>>) -> Result<&'static str, Denial> {
     let state = context.state();
     let last = state.round.as_ref().map_or(state.started_at, |r| r.report.at);
     // A minute is allowed in any case: a busy slurmctld may be slow.
@@ -46,12 +46,12 @@ pub async fn healthz(State(context): State<Arc<Context>>) -> Result<&'static str
 }
 
 /// `GET /metrics`.
-pub async fn numbers(State(context): State<Arc<Context>>) -> impl IntoResponse {
+pub(crate) async fn numbers(State(context): State<Arc<Context>>) -> impl IntoResponse {
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], context.metrics.text())
 }
 
 /// `GET /v1/status`; `?nodes=false`: without the nodes; `?shared=true`: made once for all who see the same.
-pub async fn status(
+pub(crate) async fn status(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
     query: Result<Query<StatusQuery>, QueryRejection>,
@@ -82,14 +82,19 @@ fn stand(context: &Context) -> (UnixTime, Stand) {
 }
 
 /// What a reader may see of the present.
-pub fn seen_by(context: &Context, viewer: &Viewer, private: PrivateData, which: WhichNodes<'_>) -> Status {
+pub(crate) fn seen_by(
+    context: &Context,
+    viewer: &Viewer,
+    private: PrivateData,
+    which: WhichNodes<'_>,
+) -> Status {
     let state = context.state();
     let status = views::status(&state, which, now());
     Sight::new(viewer, private, &|job| state.owner(job)).status(status)
 }
 
 /// `GET /v1/round`: the last round.
-pub async fn round(
+pub(crate) async fn round(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
 ) -> Result<Json<RoundView>, Denial> {
@@ -99,7 +104,7 @@ pub async fn round(
 }
 
 /// What a reader may see of a round.
-pub fn shown(context: &Context, viewer: &Viewer, round: RoundView) -> RoundView {
+pub(crate) fn shown(context: &Context, viewer: &Viewer, round: RoundView) -> RoundView {
     // Whose jobs they were then: their numbers may be others' by now.
     let owners = round.report.owners.clone();
     let owner = |job| owners.get(&job).copied();
@@ -107,7 +112,7 @@ pub fn shown(context: &Context, viewer: &Viewer, round: RoundView) -> RoundView 
 }
 
 /// `GET /v1/plan`: a round on the last trusted snapshot, computed now and not carried out.
-pub async fn plan(
+pub(crate) async fn plan(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
 ) -> Result<Json<RoundView>, Denial> {
@@ -143,7 +148,7 @@ async fn plan_in_turn(
 }
 
 /// `GET /v1/jobs/{id}/generations`.
-pub async fn generations(
+pub(crate) async fn generations(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
     Path(id): Path<u32>,

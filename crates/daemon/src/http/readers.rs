@@ -31,10 +31,10 @@ const ASKS: &str = "reading needs proof of who reads: a MUNGE credential, or a t
 
 /// A reader whom the site's web server vouches for.
 #[derive(Clone, Debug)]
-pub struct Vouched(pub Person);
+pub(crate) struct Vouched(pub Person);
 
 /// Tells the handlers behind it who reads, and refuses who must prove it and does not.
-pub async fn known(
+pub(crate) async fn known(
     State((context, access)): State<(Arc<Context>, Access)>,
     mut request: Request,
     next: Next,

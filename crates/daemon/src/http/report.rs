@@ -16,7 +16,7 @@ use infill_api::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, SCHE
 use infill_model::{Lend, UnixTime, UsedSecs};
 
 /// `GET /v1/report`.
-pub async fn report(
+pub(crate) async fn report(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
     query: Result<Query<ReportQuery>, QueryRejection>,

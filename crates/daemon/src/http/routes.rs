@@ -16,7 +16,7 @@ use super::{
 };
 
 /// A route.
-pub struct Route {
+pub(crate) struct Route {
     /// Its path, as a pattern.
     pub path: &'static str,
     /// For whom it is.
@@ -30,7 +30,7 @@ const fn route(path: &'static str, access: Access, handler: fn() -> MethodRouter
 }
 
 /// All routes.
-pub const ROUTES: &[Route] = &[
+pub(crate) const ROUTES: &[Route] = &[
     route(paths::HEALTHZ, Access::Open, || get(read::healthz)),
     route(paths::METRICS, Access::Open, || get(read::numbers)),
     route(paths::PAGE, Access::Open, || get(web::page)),
@@ -65,13 +65,13 @@ pub const ROUTES: &[Route] = &[
 ];
 
 /// The table as a router: whoever is not let in reaches no handler, nor do browsers that come from elsewhere.
-pub fn table(context: &Arc<Context>) -> Router<Arc<Context>> {
+pub(crate) fn table(context: &Arc<Context>) -> Router<Arc<Context>> {
     let guard = middleware::from_fn_with_state(context.clone(), browsers::only_ours);
     some(context, |_| true).route_layer(guard)
 }
 
 /// Some of it.
-pub fn some(context: &Arc<Context>, is_one: impl Fn(Access) -> bool) -> Router<Arc<Context>> {
+pub(crate) fn some(context: &Arc<Context>, is_one: impl Fn(Access) -> bool) -> Router<Arc<Context>> {
     let mut router = Router::new();
     for Route { path, access, handler } in ROUTES.iter().filter(|route| is_one(route.access)) {
         let mut methods = handler();

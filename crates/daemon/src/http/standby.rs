@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 use infill_api::routes;
 
 /// The routes of a daemon that stands by: it is well, and another one knows.
-pub fn standby_router() -> Router {
+pub(crate) fn standby_router() -> Router {
     let metrics = Metrics::default();
     metrics.leading.set(0);
     let text = metrics.text();
@@ -34,7 +34,11 @@ pub fn standby_router() -> Router {
 
 /// Lets nothing be asked of or told by a daemon that may have lost the lead, also if it lost it over the
 /// answer.
-pub async fn leader_only(State(context): State<Arc<Context>>, request: Request, next: Next) -> Response {
+pub(crate) async fn leader_only(
+    State(context): State<Arc<Context>>,
+    request: Request,
+    next: Next,
+) -> Response {
     if !context.leadership.holds() {
         return refusal().into_response();
     }

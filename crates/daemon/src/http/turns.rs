@@ -11,7 +11,7 @@ use super::Denial;
 
 /// What `work` finds, once there is a turn at this gate. Whoever hangs up has it found all the same: until
 /// then it is nobody else's turn.
-pub async fn in_turn<T: Send + 'static>(
+pub(crate) async fn in_turn<T: Send + 'static>(
     gate: &Arc<Semaphore>,
     work: impl Future<Output = Result<T, Denial>> + Send + 'static,
 ) -> Result<T, Denial> {
@@ -25,12 +25,14 @@ pub async fn in_turn<T: Send + 'static>(
 }
 
 /// What `compute` finds, on a thread for such things.
-pub async fn computed<T: Send + 'static>(compute: impl FnOnce() -> T + Send + 'static) -> Result<T, Denial> {
+pub(crate) async fn computed<T: Send + 'static>(
+    compute: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Denial> {
     tokio::task::spawn_blocking(compute).await.map_err(broken)
 }
 
 /// 500.
-pub fn broken(why: impl fmt::Display) -> Denial {
+pub(crate) fn broken(why: impl fmt::Display) -> Denial {
     Denial::new(StatusCode::INTERNAL_SERVER_ERROR, why.to_string())
 }
 

@@ -42,22 +42,22 @@ fn file(kind: &'static str, text: &'static str) -> impl IntoResponse {
 }
 
 /// `GET /`.
-pub async fn page() -> impl IntoResponse {
+pub(crate) async fn page() -> impl IntoResponse {
     file("text/html; charset=utf-8", include_str!("page/index.html"))
 }
 
 /// `GET /page.js`.
-pub async fn script() -> impl IntoResponse {
+pub(crate) async fn script() -> impl IntoResponse {
     file("text/javascript; charset=utf-8", include_str!("page/page.js"))
 }
 
 /// `GET /page.css`.
-pub async fn style() -> impl IntoResponse {
+pub(crate) async fn style() -> impl IntoResponse {
     file("text/css; charset=utf-8", include_str!("page/page.css"))
 }
 
 /// `POST /v1/web/links`.
-pub async fn link(
+pub(crate) async fn link(
     State(context): State<Arc<Context>>,
     Body(request): Body<LinkRequest>,
 ) -> Result<Json<Link>, Denial> {
@@ -68,7 +68,7 @@ pub async fn link(
 }
 
 /// `POST /v1/web/sessions`.
-pub async fn session(
+pub(crate) async fn session(
     State(context): State<Arc<Context>>,
     headers: HeaderMap,
     Body(request): Body<SessionRequest>,

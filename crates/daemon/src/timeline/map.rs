@@ -11,11 +11,11 @@ use infill_model::{JobId, NodeName, UnixTime, UsedSecs};
 
 /// What a mixture tells apart: main jobs, malleable ones, idle, wanted, refused, down. What is missing of the
 /// whole is not known.
-pub const PARTS: usize = 6;
+pub(crate) const PARTS: usize = 6;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub(crate) struct Asked {
     /// Begin.
     pub from: UnixTime,
     /// End.
@@ -32,7 +32,7 @@ pub struct Asked {
 
 /// A stretch in which a node was used for one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub(crate) struct Run {
     /// Seconds since the map's begin.
     pub from: u32,
     /// Seconds since the map's begin.
@@ -56,7 +56,7 @@ pub struct Planned {
 
 /// The rows of a map.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Rows {
+pub(crate) enum Rows {
     /// One a node.
     Nodes(Vec<(NodeName, Vec<Run>)>),
     /// One for several nodes: for each row and column the share of each of the [`PARTS`], 0 to 1.
@@ -70,7 +70,7 @@ pub enum Rows {
 
 /// A map.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Map {
+pub(crate) struct Map {
     /// How many nodes there are in all.
     pub nodes: usize,
     /// The first of those that are shown.
@@ -92,7 +92,7 @@ impl Map {
 
 /// The map of these hours, the earliest first, and of what is planned after them. All nodes of any of them
 /// have their rows in it, those that were there before or after what is asked for as well.
-pub fn map(hours: &[Arc<Hour>], planned: &[Planned], asked: &Asked) -> Map {
+pub(crate) fn map(hours: &[Arc<Hour>], planned: &[Planned], asked: &Asked) -> Map {
     let roster = Roster::of(hours, planned);
     let nodes = roster.names.len();
     let first = asked.first.min(nodes);

@@ -6,8 +6,23 @@ mod recorder;
 mod spending;
 mod uses;
 
-pub use chunk::{ChunkError, Hour};
-pub use map::{Asked, Map, PARTS, Planned, Rows, Run, map, sums};
-pub use recorder::{HOLDS_SECS, HOUR_SECS, Recorder, Seen, hour_of};
-pub use spending::{Holding, MOST_ROWS, Spending};
+pub use chunk::Hour;
+
+pub use chunk::ChunkError;
+pub(crate) use map::Asked;
+pub(crate) use map::Map;
+pub(crate) use map::PARTS;
+pub(crate) use map::Planned;
+pub(crate) use map::Rows;
+pub(crate) use map::Run;
+pub(crate) use map::map;
+pub use map::sums;
+pub(crate) use recorder::HOLDS_SECS;
+pub(crate) use recorder::HOUR_SECS;
+pub use recorder::Recorder;
+pub use recorder::Seen;
+pub(crate) use recorder::hour_of;
+pub(crate) use spending::Holding;
+pub(crate) use spending::MOST_ROWS;
+pub(crate) use spending::Spending;
 pub use uses::NodeUse;

@@ -7,15 +7,15 @@ use super::uses::NodeUse;
 use infill_model::{NodeName, UnixTime};
 
 /// Seconds of a chunk. Hours begin with those of the clock.
-pub const HOUR_SECS: i64 = 3600;
+pub(crate) const HOUR_SECS: i64 = 3600;
 
 /// The begin of the hour that a moment is in.
-pub fn hour_of(at: UnixTime) -> UnixTime {
+pub(crate) fn hour_of(at: UnixTime) -> UnixTime {
     UnixTime(at.0 - at.0.rem_euclid(HOUR_SECS))
 }
 
 /// For so many seconds after a look what was seen is taken to have stayed as it was.
-pub const HOLDS_SECS: i64 = 120;
+pub(crate) const HOLDS_SECS: i64 = 120;
 
 /// A clock that was set back by more than this was wrong before, seconds; one by less catches up soon.
 const SET_BACK_SECS: f64 = 300.0;

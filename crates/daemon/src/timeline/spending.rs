@@ -6,11 +6,11 @@ use super::{HOLDS_SECS, HOUR_SECS, hour_of};
 use infill_model::{Doing, Spent, SpentKey, SpentRow, UnixTime};
 
 /// Most rows of an hour: users times accounts times types of nodes.
-pub const MOST_ROWS: usize = 20_000;
+pub(crate) const MOST_ROWS: usize = 20_000;
 
 /// Nodes of a type that a job holds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Holding {
+pub(crate) struct Holding {
     /// Slurm's account.
     pub account: String,
     /// Owner.
@@ -27,7 +27,7 @@ pub struct Holding {
 
 /// See the module's text.
 #[derive(Clone, Debug, Default)]
-pub struct Spending {
+pub(crate) struct Spending {
     hour: BTreeMap<SpentKey, Spent>,
     seen_at: Option<UnixTime>,
     /// What was held at the last look.
@@ -67,7 +67,7 @@ impl Spending {
     }
 
     /// What was added since the last call, by accounts.
-    pub fn take_added(&mut self) -> BTreeMap<String, Spent> {
+    pub(crate) fn take_added(&mut self) -> BTreeMap<String, Spent> {
         std::mem::take(&mut self.added)
     }
 

@@ -108,7 +108,7 @@ impl Entry {
 
     /// Whether Slurm shows another job under its number: ids wrap around, or begin anew with a new slurmctld.
     /// A job that was requeued has another submission time, too, but the same owner.
-    pub fn is_another(&self, job: &Job) -> bool {
+    pub(crate) fn is_another(&self, job: &Job) -> bool {
         self.about.user_id.is_some_and(|user| user != job.user_id)
     }
 
@@ -131,7 +131,7 @@ impl Entry {
     }
 
     /// Whether the generation that ran after the last turn runs no more.
-    pub fn was_interrupted(&self) -> bool {
+    pub(crate) fn was_interrupted(&self) -> bool {
         self.ran_on().is_some() && !self.runs_on()
     }
 
@@ -141,7 +141,7 @@ impl Entry {
     }
 
     /// Takes note of when the job stopped to make samples, and of the change that this was for.
-    pub fn note_pause(&mut self, now: UnixTime) {
+    pub(crate) fn note_pause(&mut self, now: UnixTime) {
         if let Some(had) = self.ran_on().filter(|_| !self.runs_on()) {
             self.stopped = Some((now, had));
         }
@@ -161,7 +161,7 @@ impl Entry {
     }
 
     /// Takes note of since when no command of it runs. A start that comes to nothing is no end of waiting.
-    pub fn note_waiting(&mut self, now: UnixTime) {
+    pub(crate) fn note_waiting(&mut self, now: UnixTime) {
         match &self.machine.phase {
             Phase::Queued { .. }
             | Phase::Launching { .. }
@@ -174,7 +174,7 @@ impl Entry {
     }
 
     /// Counts the time for which its command ran since the last turn.
-    pub fn note_training(&mut self, now: UnixTime) {
+    pub(crate) fn note_training(&mut self, now: UnixTime) {
         if let Some((since, nodes)) = self.trained.take() {
             let secs = now.secs_since(since).clamp(0.0, LONGEST_TURN_SECS);
             self.machine.counts.course.held_secs += secs * f64::from(nodes);
@@ -203,7 +203,7 @@ impl Entry {
     }
 
     /// Whether it was here after the last turn, and has ended now.
-    pub fn has_just_ended(&self) -> bool {
+    pub(crate) fn has_just_ended(&self) -> bool {
         self.has_ended() && self.mark.as_ref().is_some_and(|m| m.phase != Phase::Ended)
     }
 

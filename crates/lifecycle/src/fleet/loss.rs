@@ -43,7 +43,7 @@ impl Point {
 
 /// The losses that a job has told of.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LossCurve {
+pub(crate) struct LossCurve {
     points: Vec<Point>,
     /// Reports of a point.
     stride: u32,

@@ -12,14 +12,14 @@ use infill_model::{ExecPlan, Hold, JobId, NodeName, Sizes, UnixTime};
 use super::parts::{BackoffRecord, CountsRecord, SpecRecord, WingRecord, WorkerRecord, record};
 
 /// Version of what is written. The form without a version counts as 1.
-pub const VERSION: u64 = 5;
+pub(crate) const VERSION: u64 = 5;
 
 /// The oldest version of this form: it knew no command that stays alive over changes.
-pub const FIRST_VERSION: u64 = 2;
+pub(crate) const FIRST_VERSION: u64 = 2;
 
 /// A malleable job's record.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Record {
+pub(crate) struct Record {
     version: u64,
     job: JobId,
     phase: PhaseRecord,

@@ -2,7 +2,7 @@
 
 /// Why a record cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum RecordError {
+pub(crate) enum RecordError {
     /// Another infill wrote it in a form that this one does not know.
     #[error("it is of version {found}, written by a newer infill; this one reads up to {known}")]
     Version {

@@ -8,5 +8,3 @@ mod error;
 mod parts;
 mod read;
 mod unversioned;
-
-pub use error::RecordError;

@@ -116,7 +116,7 @@ impl Default for BackoffRecord {
 
 /// An agent that has said hello.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct WorkerRecord {
+pub(crate) struct WorkerRecord {
     slurm_job: JobId,
     address: String,
     port: u16,
@@ -207,7 +207,7 @@ impl From<WorkerRecord> for Worker {
 
 /// A wing that was ordered.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct WingRecord {
+pub(crate) struct WingRecord {
     order: OrderRecord,
     ordered_at: UnixTime,
     job: Option<JobId>,

@@ -20,7 +20,7 @@ impl Machine {
     ///
     /// # Errors
     /// When a newer infill wrote it, or it is no record.
-    pub fn from_record(value: Value) -> Result<Machine, RecordError> {
+    pub(crate) fn from_record(value: Value) -> Result<Machine, RecordError> {
         match value.get("version") {
             None => read::<Unversioned>(value),
             Some(version) if version.as_u64().is_some_and(|v| (FIRST_VERSION..=VERSION).contains(&v)) => {

@@ -14,7 +14,7 @@ use super::parts::{SpecRecord, WingRecord, WorkerRecord};
 
 /// What it held, less what nobody needs any more.
 #[derive(Debug, Deserialize)]
-pub struct Unversioned {
+pub(crate) struct Unversioned {
     job: JobId,
     phase: OldPhase,
     since: UnixTime,

@@ -23,15 +23,16 @@ mod search;
 mod space;
 
 pub use judge::check::check;
-pub use judge::report::explain;
+pub(crate) use judge::report::explain;
 pub use judge::rules::{Rule, Violation};
-pub use laying::evaluate::{Value, evaluate};
 pub use planner::{fallback, plan};
-pub use program::milp::{Assignment, Milp, Row, Variable};
+pub use program::milp::Assignment;
+pub use program::milp::Milp;
+pub use program::milp::Row;
+pub use program::milp::Variable;
 pub use program::solver;
-pub use space::cost::{best_rate, first_change, rate_of};
+pub use space::cost::first_change;
 pub use space::problem::Problem;
-pub use space::steps::{SHORTEST_STEP_SECS, Steps};
 
 #[cfg(test)]
 mod tests;

@@ -57,6 +57,6 @@ fn lay(space: &Space<'_>, found: Option<&Schedule>, in_hand: &InHand, known: Kno
 }
 
 /// Whether there is nothing to decide: no usable node, or no job with a choice.
-pub fn is_trivial(space: &Space<'_>) -> bool {
+pub(crate) fn is_trivial(space: &Space<'_>) -> bool {
     space.steps.is_empty() || space.jobs.iter().all(|j| j.options.len() < 2)
 }

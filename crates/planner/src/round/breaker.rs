@@ -119,7 +119,7 @@ impl Breaker {
     }
 
     /// Nodes that are left alone now by jobs of this user, by name.
-    pub fn blocked_to(&self, user: UserId, now: UnixTime) -> impl Iterator<Item = &NodeName> {
+    pub(crate) fn blocked_to(&self, user: UserId, now: UnixTime) -> impl Iterator<Item = &NodeName> {
         let to_user = move |r: &Record| r.blocked_to.get(&user).is_some_and(|b| b.until > now);
         self.nodes.iter().filter(move |(_, r)| to_user(r)).map(|(node, _)| node)
     }

@@ -39,7 +39,7 @@ const MAX_BONUS: f64 = 100.0;
 
 /// The curve within what can be believed of a user's own claim, so that nobody outbids the others by a
 /// number; `None` where its numbers are no rates at all.
-pub fn believed(curve: &Curve, sizes: &Sizes) -> Option<Curve> {
+pub(crate) fn believed(curve: &Curve, sizes: &Sizes) -> Option<Curve> {
     if curve.is_default() {
         return Some(curve.clone());
     }

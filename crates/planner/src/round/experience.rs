@@ -13,7 +13,7 @@ const LESSON_SECS: f64 = 600.0;
 
 /// The last ended gaps with what they teach.
 #[derive(Clone, Debug, Default)]
-pub struct Experience {
+pub(crate) struct Experience {
     survival: Survival,
     history: VecDeque<GapSample>,
     lesson_at: Option<UnixTime>,

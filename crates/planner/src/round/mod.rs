@@ -6,9 +6,9 @@
 //! [`Scene::question`] asks, [`Question::solve`] and [`judge`] answer.
 
 mod assured;
-pub mod breaker;
-pub mod curves;
-pub mod demand;
+pub(crate) mod breaker;
+pub(crate) mod curves;
+pub(crate) mod demand;
 mod departures;
 mod ending;
 mod experience;
@@ -26,7 +26,9 @@ mod warning;
 pub use experience::GAPS_TO_LEARN_FROM;
 pub use question::{Judged, Question, Terms, judge};
 pub use scene::{Advice, Scene};
-pub use turns::{Ahead, ENDED_TO_LEARN_FROM, Turns};
+pub use turns::Ahead;
+pub use turns::ENDED_TO_LEARN_FROM;
+pub use turns::Turns;
 pub use usage::Usage;
 pub use warning::Warning;
 

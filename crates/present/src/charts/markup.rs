@@ -21,12 +21,12 @@ pub fn html(text: &str) -> String {
 }
 
 /// As a label of a figure: shortened.
-pub fn label(text: &str) -> String {
+pub(crate) fn label(text: &str) -> String {
     html(&shortened(text))
 }
 
 /// The same, not yet as HTML.
-pub fn shortened(text: &str) -> String {
+pub(crate) fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(LONGEST_LABEL).collect();
     if text.chars().nth(LONGEST_LABEL).is_some() {
         short.pop();

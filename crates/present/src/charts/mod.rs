@@ -11,7 +11,11 @@ mod tests;
 
 pub use curves::curves;
 pub use over_time::{Area, Marks, OverTime};
-pub use picture::{Axis, Picture, Standing, printable, title};
+pub(crate) use picture::Axis;
+pub use picture::Picture;
+pub use picture::Standing;
+pub use picture::printable;
+pub use picture::title;
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::style::RGBColor;

@@ -109,12 +109,12 @@ pub struct Axis {
 
 impl Axis {
     /// Steps that are powers of two, as numbers of nodes usually are.
-    pub fn of_nodes(largest: f64) -> Self {
+    pub(crate) fn of_nodes(largest: f64) -> Self {
         Axis::to(largest, (largest / TICKS).log2().ceil().max(0.0).exp2())
     }
 
     /// Steps that are round numbers.
-    pub fn of_rates(largest: f64) -> Self {
+    pub(crate) fn of_rates(largest: f64) -> Self {
         let rough = largest / TICKS;
         let power = 10_f64.powf(rough.log10().floor());
         let round = ROUND_STEPS.into_iter().find(|s| s * power >= rough).unwrap_or(10.0);

@@ -27,7 +27,7 @@ pub fn idle_share(idle: IdleShare) -> String {
 }
 
 /// When a job ends, `40:00 at its present rate, most likely 25:00 to 1:23:20: known well`.
-pub fn ends_in_words(ends: &EndView) -> String {
+pub(crate) fn ends_in_words(ends: &EndView) -> String {
     let [low, median, high] = [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::show);
     let known = if ends.predictable { "known well" } else { "not known well" };
     format!("{median} at its present rate, most likely {low} to {high}: {known}")

@@ -13,17 +13,17 @@ const MAX_TEXT: usize = 500;
 /// Slurm's error numbers that decide what we do. From its `slurm_errno.h`; stable over all releases.
 pub(super) mod errno {
     /// The job is unknown.
-    pub const INVALID_JOB_ID: i64 = 2017;
+    pub(crate) const INVALID_JOB_ID: i64 = 2017;
     /// The job has ended, or is about to.
-    pub const ALREADY_DONE: i64 = 2021;
+    pub(crate) const ALREADY_DONE: i64 = 2021;
     /// The token was not taken. Comes with HTTP 401, 500 or 511, by release.
-    pub const AUTHENTICATION: i64 = 1007;
+    pub(crate) const AUTHENTICATION: i64 = 1007;
     /// Not allowed.
-    pub const ACCESS_DENIED: i64 = 2002;
+    pub(crate) const ACCESS_DENIED: i64 = 2002;
     /// The job is between two states; try again.
-    pub const TRANSITION_STATE: i64 = 2020;
+    pub(crate) const TRANSITION_STATE: i64 = 2020;
     /// The backup controller is in standby.
-    pub const IN_STANDBY: i64 = 2033;
+    pub(crate) const IN_STANDBY: i64 = 2033;
 }
 
 /// What kind of failure it was.

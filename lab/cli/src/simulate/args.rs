@@ -132,7 +132,7 @@ impl SimulateArgs {
 
 /// Which malleable jobs there are.
 #[derive(Clone, Debug, Args)]
-pub struct SupplyArgs {
+pub(crate) struct SupplyArgs {
     /// CSV with the columns nodes and throughput, or model, nodes and throughput for several
     #[arg(long, value_name = "FILE", required_unless_present = "machine")]
     pub curves: Vec<PathBuf>,
@@ -170,7 +170,7 @@ impl SupplyArgs {
 
 /// A machine without a main queue.
 #[derive(Clone, Debug, Default, Args)]
-pub struct ClosedArgs {
+pub(crate) struct ClosedArgs {
     /// A machine of its own instead of a log: NODESxGPUS:TYPE[,…], such as 8x8:a800, with the jobs of
     /// --workload and the speeds of --plans; all its nodes are always there. With --order its GPUs are of
     /// one kind (468x1)
@@ -218,7 +218,7 @@ pub struct ClosedArgs {
 
 /// What is known of the lengths of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Lengths {
+pub(crate) enum Lengths {
     /// All
     #[default]
     Known,
@@ -228,7 +228,7 @@ pub enum Lengths {
 
 /// What a change costs a job, and what it loses.
 #[derive(Clone, Debug, Args)]
-pub struct ChangeArgs {
+pub(crate) struct ChangeArgs {
     /// Seconds without samples when a job gets more nodes
     #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = secs)]
     pub up: f64,
@@ -272,7 +272,7 @@ pub enum Alike {
 
 /// How the seconds of a rescale are charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Charging {
+pub(crate) enum Charging {
     /// The job makes no samples for so long
     Pause,
     /// It loses what it would have made at its old size

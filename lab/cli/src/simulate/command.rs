@@ -1,13 +1,13 @@
 //! The command line as it can be shown to others: names of files, not where they lie on this machine.
 
 /// The last part of a path.
-pub fn file_name(path: &str) -> &str {
+pub(crate) fn file_name(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
 }
 
 /// The command with file names only, and with the seed even where the default was taken. Quoted as a shell
 /// wants it.
-pub fn shown(arguments: impl IntoIterator<Item = String>, seed: u64) -> String {
+pub(crate) fn shown(arguments: impl IntoIterator<Item = String>, seed: u64) -> String {
     let mut words: Vec<String> = arguments.into_iter().map(|word| quoted(&without_folders(&word))).collect();
     if !words.iter().any(|word| word == "--seed" || word.starts_with("--seed=")) {
         words.push(format!("--seed {seed}"));

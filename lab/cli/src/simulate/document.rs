@@ -9,7 +9,7 @@ use infill_sim::{Balance, Preempted};
 
 /// Shares of what the bound makes.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct LossShares {
+pub(crate) struct LossShares {
     /// Lost in changes that the policy wanted.
     pub rescale: f64,
     /// Lost because the main queue took nodes.
@@ -22,7 +22,7 @@ pub struct LossShares {
 
 /// One policy.
 #[derive(Clone, Debug, Serialize)]
-pub struct PolicyRow {
+pub(crate) struct PolicyRow {
     /// Its name.
     pub policy: String,
     /// Work as a share of what the bound makes.
@@ -58,7 +58,7 @@ pub struct PolicyRow {
 
 /// What was simulated.
 #[derive(Clone, Debug, Serialize)]
-pub struct Replayed {
+pub(crate) struct Replayed {
     /// Name of the log's file.
     pub log: String,
     /// Whether it tells when nodes were idle, not which jobs ran.
@@ -83,7 +83,7 @@ pub struct Replayed {
 
 /// `infill simulate --json`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Document {
+pub(crate) struct Document {
     /// Version of this document.
     pub schema: u32,
     /// What was simulated.
@@ -107,7 +107,7 @@ impl Document {
 }
 
 /// The document of outcomes with the seconds that each took; `bound` is the one that they are measured by.
-pub fn of(outcomes: &[(Balance, f64)], bound: &Balance, subject: Replayed, timings: bool) -> Document {
+pub(crate) fn of(outcomes: &[(Balance, f64)], bound: &Balance, subject: Replayed, timings: bool) -> Document {
     let row = |(outcome, secs): &(Balance, f64)| row(outcome, bound, timings.then_some(*secs));
     let policies = outcomes.iter().map(row).collect();
     Document { schema: SCHEMA, subject, idle_node_secs: bound.idle_node_secs, policies }

@@ -7,7 +7,7 @@ mod command;
 mod document;
 mod order;
 mod page;
-pub mod setup;
+pub(crate) mod setup;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -20,14 +20,16 @@ use std::path::Path;
 
 use document::Document;
 use infill_model::config::Config;
-use infill_present::exit::{CommandResult, Exit};
-use infill_present::output;
-use infill_present::progress::{Line, Measure, Progress};
+use infill_present::{
+    exit::{CommandResult, Exit},
+    output,
+    progress::{Line, Measure, Progress},
+};
 use infill_sim as sim;
 use infill_sim::{Balance, PolicyName, Setup};
 use page::Material;
 use show::Screen;
-pub use unit::Unit;
+pub(crate) use unit::Unit;
 
 /// The policies that are compared where none is named.
 const USUAL: [&str; 4] = ["infill", "infill-known", "freetrain", "bound"];

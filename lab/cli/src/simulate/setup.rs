@@ -12,9 +12,9 @@ use infill_model::{
     RescaleCosts,
     trace::{IdleLog, JobLog, NamedCurve},
 };
-use infill_present::input::told;
 use infill_present::{
     exit::{Exit, Failure},
+    input::told,
     output,
 };
 use infill_sim::{
@@ -41,7 +41,7 @@ const ENDLESS_JOBS: u32 = 10;
 const MOST_CURVES_NAMED: usize = 6;
 
 /// A log, as it was read.
-pub enum Log {
+pub(crate) enum Log {
     /// Intervals.
     Idle(IdleLog),
     /// Jobs.
@@ -49,7 +49,7 @@ pub enum Log {
 }
 
 /// Reads the log that the flags name, and tells of lines that were passed over.
-pub fn read_log(args: &LogArgs) -> Result<Log, Failure> {
+pub(crate) fn read_log(args: &LogArgs) -> Result<Log, Failure> {
     match (&args.idle, &args.log) {
         (Some(path), _) => Ok(Log::Idle(told(path, traces::read_idle(path))?)),
         (None, Some(path)) => {
@@ -67,7 +67,7 @@ pub fn read_log(args: &LogArgs) -> Result<Log, Failure> {
 }
 
 /// The main queue of a log, in the unit that the flags name.
-pub fn main_queue(log: &Log, args: &LogArgs) -> Result<MainQueue, Failure> {
+pub(crate) fn main_queue(log: &Log, args: &LogArgs) -> Result<MainQueue, Failure> {
     if args.gpus_per_node.is_some() && args.unit != Unit::Gpu {
         return Err(Exit::Usage.because(anyhow!("--gpus-per-node is for --unit gpu")));
     }
@@ -87,7 +87,7 @@ fn is_sacct(path: &Path) -> Result<bool, Failure> {
 }
 
 /// Everything that the flags say, and what is said of it.
-pub fn of(args: &SimulateArgs) -> Result<(Setup, Replayed), Failure> {
+pub(crate) fn of(args: &SimulateArgs) -> Result<(Setup, Replayed), Failure> {
     let log = read_log(&args.log)?;
     let queue = main_queue(&log, &args.log)?;
     let curves = curves(&args.supply)?;

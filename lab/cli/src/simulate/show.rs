@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use super::document::{Document, LossShares, PolicyRow};
 use infill_model::{RescaleCosts, duration};
-use infill_present::days::Days;
 use infill_present::{
     bars::{self, CYAN, Colour, GREEN, Part, RED, YELLOW},
+    days::Days,
     exit::{CommandResult, Exit, Failure},
     filter::{self, TableArgs},
     output,
@@ -21,10 +21,10 @@ use infill_present::{
 const DEFAULT: &str = "%p %.e %.s %.r %.t %.b %.u %.v %.l %.m %.d %.c";
 
 /// The fields, for `--help`.
-pub static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
+pub(crate) static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
 
 /// What the efficiency is a share of.
-pub const MEASURE: &str = "\
+pub(crate) const MEASURE: &str = "\
 Efficiency is work as a share of the bound's: of what the best division of the idle
 nodes at every moment would make if all curves were known and rescales took no time.";
 
@@ -132,7 +132,7 @@ const COLUMNS: &[Column<PolicyRow>] = &[
 
 /// Where it is shown.
 #[derive(Clone, Copy, Debug)]
-pub struct Screen {
+pub(crate) struct Screen {
     /// Columns of the terminal; `None` where stdout is none: then there are no bars.
     pub width: Option<usize>,
     /// Whether colours may be used.
@@ -140,19 +140,19 @@ pub struct Screen {
 }
 
 /// The header and the fields of the table, as cells: for the page.
-pub fn cells(row: &PolicyRow) -> impl Iterator<Item = (&'static str, &'static str, String)> {
+pub(crate) fn cells(row: &PolicyRow) -> impl Iterator<Item = (&'static str, &'static str, String)> {
     let letters = DEFAULT.chars().filter(char::is_ascii_alphabetic);
     let columns = letters.filter_map(|letter| COLUMNS.iter().find(|c| c.letter == letter));
     columns.map(|c| (c.header, c.help, (c.cell)(row)))
 }
 
 /// Refuses a format that names unknown fields: better before the simulation than after it.
-pub fn check(args: &TableArgs) -> Result<(), Failure> {
+pub(crate) fn check(args: &TableArgs) -> Result<(), Failure> {
     filter::render(args, DEFAULT, COLUMNS, &[]).map(drop)
 }
 
 /// Prints a document: as JSON, or its table, with these lines above it unless the rows are wanted alone.
-pub fn print<R>(
+pub(crate) fn print<R>(
     args: &TableArgs,
     document: &impl Serialize,
     table: (&str, &[Column<R>], &[R]),
@@ -167,7 +167,7 @@ pub fn print<R>(
 }
 
 /// A table with these lines above it, unless the rows are wanted alone.
-pub fn headed<R>(
+pub(crate) fn headed<R>(
     args: &TableArgs,
     (usual, columns, rows): (&str, &[Column<R>], &[R]),
     head: &[String],
@@ -177,7 +177,7 @@ pub fn headed<R>(
 }
 
 /// All of it.
-pub fn text(document: &Document, args: &TableArgs, screen: Screen) -> Result<String, Failure> {
+pub(crate) fn text(document: &Document, args: &TableArgs, screen: Screen) -> Result<String, Failure> {
     let table = filter::render(args, DEFAULT, COLUMNS, &document.policies)?;
     if args.wants_rows_alone() {
         return Ok(table);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use infill_present::progress::{Line, Progress};
 
 /// Simulates each policy; what came of each, in their order, with the seconds that it took.
-pub fn each<N: Copy + Display + Send, T: Send>(
+pub(crate) fn each<N: Copy + Display + Send, T: Send>(
     names: &[N],
     progress: &Progress,
     work: impl Fn(N, &mut Line) -> T + Sync,

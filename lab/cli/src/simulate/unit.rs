@@ -24,7 +24,7 @@ impl Unit {
     }
 
     /// One, before another noun.
-    pub fn noun(self) -> &'static str {
+    pub(crate) fn noun(self) -> &'static str {
         match self {
             Unit::Node => "node",
             Unit::Gpu => "GPU",

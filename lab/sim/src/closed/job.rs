@@ -53,7 +53,7 @@ impl Job {
     }
 
     /// When it ends if it stays as it is; infinite while it waits.
-    pub fn ends_at(&self, now: f64) -> f64 {
+    pub(crate) fn ends_at(&self, now: f64) -> f64 {
         self.run.as_ref().map_or(f64::INFINITY, |run| run.ready.max(now) + self.left() / run.rate)
     }
 

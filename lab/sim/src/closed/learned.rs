@@ -13,7 +13,7 @@ use infill_model::{ModelFacts, PlanRun, SpeedRow};
 
 /// What is known of the rows of the table of speeds.
 #[derive(Clone, Debug)]
-pub enum Learned {
+pub(crate) enum Learned {
     /// By what plans do, each model for itself: where the machine has one type, and the table says what plans
     /// do.
     Plans(BTreeMap<String, Model>),
@@ -23,7 +23,7 @@ pub enum Learned {
 
 /// What is known of one model.
 #[derive(Clone, Debug)]
-pub struct Model {
+pub(crate) struct Model {
     learner: PlanLearner,
     /// Where the learner has each row of the table.
     place: BTreeMap<usize, usize>,

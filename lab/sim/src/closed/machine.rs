@@ -57,7 +57,7 @@ impl Pool {
     }
 
     /// Free GPUs of each node.
-    pub fn free_by_node(&self) -> &[u32] {
+    pub(crate) fn free_by_node(&self) -> &[u32] {
         &self.free
     }
 

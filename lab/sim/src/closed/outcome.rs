@@ -15,7 +15,7 @@ pub struct JobOutcome {
 
 impl JobOutcome {
     /// Job completion time: from its submission to its end, s.
-    pub fn jct(&self) -> f64 {
+    pub(crate) fn jct(&self) -> f64 {
         self.ended - self.submitted
     }
 }
@@ -61,7 +61,7 @@ impl Outcome {
     }
 
     /// Job completion times, ascending, s.
-    pub fn jcts(&self) -> Vec<f64> {
+    pub(crate) fn jcts(&self) -> Vec<f64> {
         let mut jcts: Vec<f64> = self.jobs.iter().map(JobOutcome::jct).collect();
         jcts.sort_by(f64::total_cmp);
         jcts

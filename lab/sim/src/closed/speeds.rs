@@ -91,7 +91,7 @@ impl ModelSpeeds {
     }
 
     /// The measurement on the closest placement.
-    pub fn closest(&self, choice: &Choice) -> Option<&Measured> {
+    pub(crate) fn closest(&self, choice: &Choice) -> Option<&Measured> {
         let all = self.choices.get(choice)?;
         let fewest = all.first()?.by_node.len();
         all.iter().take_while(|m| m.by_node.len() == fewest).last()

@@ -2,7 +2,7 @@
 
 /// A job that came and has not ended.
 #[derive(Clone, Debug)]
-pub struct Live {
+pub(crate) struct Live {
     /// Its place among the jobs.
     pub job: usize,
     /// Seconds that are left of it.

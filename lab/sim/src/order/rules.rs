@@ -10,7 +10,7 @@ use super::{Order, Rigid};
 const LEVELS: [f64; 3] = [3250.0, 7200.0, 18_000.0];
 
 /// What each job is worth, as far as it depends on it alone.
-pub struct Ranks<'a> {
+pub(crate) struct Ranks<'a> {
     jobs: &'a [Rigid],
     order: Order,
     /// When each ends on A-SRPT's virtual machine.

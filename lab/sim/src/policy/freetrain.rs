@@ -17,7 +17,7 @@ type Believes = fn(&SimJob, u32) -> f64;
 
 /// See the module's text.
 #[derive(Clone, Debug)]
-pub struct FreeTrain {
+pub(crate) struct FreeTrain {
     name: PolicyName,
     tfwd_secs: f64,
     believes: Believes,

@@ -38,7 +38,7 @@ const USER: &str = "user";
 
 /// See the module's text.
 #[derive(Debug)]
-pub struct Infill {
+pub(crate) struct Infill {
     name: PolicyName,
     config: Arc<Config>,
     mirror: Option<Mirror>,

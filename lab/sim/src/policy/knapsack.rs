@@ -2,11 +2,11 @@
 //! N. A dynamic program over jobs and nodes solves it exactly, in O(jobs × nodes × largest size).
 
 /// What each size of a job is worth: `(nodes, value)`, with 0 nodes among them. Sizes ascend.
-pub type Choices = Vec<(u32, f64)>;
+pub(crate) type Choices = Vec<(u32, f64)>;
 
 /// The sizes with the greatest sum of values, one of each job's choices. Of equal sums the one in which later
 /// jobs get less. A job of whose choices none fits gets 0.
-pub fn solve(jobs: &[Choices], nodes: u32) -> Vec<u32> {
+pub(crate) fn solve(jobs: &[Choices], nodes: u32) -> Vec<u32> {
     let most: u64 = jobs.iter().map(|c| u64::from(c.last().map_or(0, |(n, _)| *n))).sum();
     let nodes = u64::from(nodes).min(most) as usize;
     let mut best = vec![0.0f64; nodes + 1];

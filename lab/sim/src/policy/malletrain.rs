@@ -37,7 +37,7 @@ struct Profiling {
 
 /// See the module's text.
 #[derive(Clone, Debug)]
-pub struct MalleTrain {
+pub(crate) struct MalleTrain {
     name: PolicyName,
     tfwd_secs: f64,
     known: BTreeMap<String, Points>,

@@ -10,7 +10,7 @@ use infill_model::{
 };
 
 /// The malleable partition of simulated machines.
-pub const PARTITION: &str = "infill";
+pub(crate) const PARTITION: &str = "infill";
 
 /// The partition of their main queue.
 const MAIN: &str = "main";
@@ -23,7 +23,7 @@ const FIRST_PLANNED: u32 = 100_000_000;
 
 /// Keeps a snapshot up to date: only what has changed is changed in it.
 #[derive(Clone, Debug)]
-pub struct Mirror {
+pub(crate) struct Mirror {
     snapshot: Snapshot,
     /// Place in the snapshot of each node, and the other way round.
     places: Vec<usize>,

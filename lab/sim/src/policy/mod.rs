@@ -16,10 +16,11 @@ use super::job::{Cause, SimJob};
 use super::queue::{Foresight, MainQueue, NodeIx};
 use infill_model::{JobId, RescaleCosts, config::Config};
 
-pub use freetrain::FreeTrain;
-pub use infill::Infill;
-pub use malletrain::MalleTrain;
-pub use simple::{EqualShare, FcfsMax};
+pub(crate) use freetrain::FreeTrain;
+pub(crate) use infill::Infill;
+pub(crate) use malletrain::MalleTrain;
+pub(crate) use simple::EqualShare;
+pub(crate) use simple::FcfsMax;
 
 /// What a policy may look at.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use infill_model::JobId;
 
 /// As many nodes for each job, within its sizes; the first ones get what is left over.
 #[derive(Clone, Copy, Debug)]
-pub struct EqualShare;
+pub(crate) struct EqualShare;
 
 impl Policy for EqualShare {
     fn name(&self) -> String {
@@ -50,7 +50,7 @@ fn shares(view: &View<'_>) -> BTreeMap<JobId, u32> {
 
 /// As many nodes as it can use for the first job, then for the next; whoever has nodes keeps them.
 #[derive(Clone, Copy, Debug)]
-pub struct FcfsMax;
+pub(crate) struct FcfsMax;
 
 impl Policy for FcfsMax {
     fn name(&self) -> String {

@@ -57,7 +57,7 @@ impl Timeline {
 
     /// The nodes by moment.
     #[cfg(test)]
-    pub fn by_moment(self) -> impl Iterator<Item = (i64, Vec<NodeIx>)> {
+    pub(crate) fn by_moment(self) -> impl Iterator<Item = (i64, Vec<NodeIx>)> {
         self.groups.into_iter().map(|(at, group)| (at, group.nodes))
     }
 

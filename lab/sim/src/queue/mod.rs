@@ -10,13 +10,14 @@ mod log;
 
 use infill_model::{JobId, NodeName};
 
-pub use backfill::PlannedJob;
-pub use gpus::{GpusError, by_gpu};
+pub(crate) use backfill::PlannedJob;
+pub use gpus::GpusError;
+pub use gpus::by_gpu;
 pub use idle::IdleQueue;
 pub use log::LogQueue;
 
 /// A node by its number: its place among the names in the order in which people count.
-pub type NodeIx = u32;
+pub(crate) type NodeIx = u32;
 
 /// What changes at one moment. Nodes of one job that end and start at once are given back first.
 #[derive(Clone, Debug, Default, PartialEq)]

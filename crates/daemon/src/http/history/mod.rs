@@ -20,10 +20,10 @@ use super::{Body, Denial, auth};
 const PURPOSE: &str = "history";
 
 /// Largest body of an import: [`MAX_ENDED`] jobs of five texts, each of 200 characters of four bytes.
-pub const MAX_IMPORT_BODY: usize = 6 * 1024 * 1024;
+pub(crate) const MAX_IMPORT_BODY: usize = 6 * 1024 * 1024;
 
 /// `POST /v1/history/import`.
-pub async fn import(
+pub(crate) async fn import(
     State(context): State<Arc<Context>>,
     Body(request): Body<ImportEndedRequest>,
 ) -> Result<Json<EndedTaken>, Denial> {

@@ -12,13 +12,13 @@ const MAX_AMOUNT: f64 = 1e18;
 /// Why jobs are not taken.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("job {job}: {what}")]
-pub struct Unsound {
+pub(crate) struct Unsound {
     job: JobId,
     what: &'static str,
 }
 
 /// Whether all of them are what a job can be.
-pub fn check(jobs: &[EndedJob], now: UnixTime) -> Result<(), Unsound> {
+pub(crate) fn check(jobs: &[EndedJob], now: UnixTime) -> Result<(), Unsound> {
     let wrong = |job: &EndedJob| Some(Unsound { job: job.job, what: wrong(job, now)? });
     jobs.iter().find_map(wrong).map_or(Ok(()), Err)
 }

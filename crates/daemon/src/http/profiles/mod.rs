@@ -32,7 +32,7 @@ const PURPOSE: &str = "profiles";
 
 /// Largest body of an import: [`MAX_IMPORTED`] profiles of [`sound::MAX_POINTS`] sizes, 150 bytes each, and
 /// as much again.
-pub const MAX_IMPORT_BODY: usize = 4 * 1024 * 1024;
+pub(crate) const MAX_IMPORT_BODY: usize = 4 * 1024 * 1024;
 
 /// No program makes as many samples a second.
 const MOST_SAMPLES_A_SEC: f64 = 1e12;
@@ -41,7 +41,7 @@ const MOST_SAMPLES_A_SEC: f64 = 1e12;
 const BEYOND: u32 = 2;
 
 /// `GET /v1/profiles`.
-pub async fn list(
+pub(crate) async fn list(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
     filter: Result<Query<ProfileFilter>, QueryRejection>,
@@ -59,7 +59,7 @@ pub async fn list(
 }
 
 /// `GET /v1/profiles/figure`: a profile's curve, with what was measured and where a job is on it.
-pub async fn figure(
+pub(crate) async fn figure(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
     query: Result<Query<ProfileFigureQuery>, QueryRejection>,
@@ -98,7 +98,7 @@ fn figure_of(title: String, rows: Vec<Vec<serde_json::Value>>, svg: Option<Strin
 }
 
 /// `GET /v1/profiles/history`.
-pub async fn history(
+pub(crate) async fn history(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
     key: Result<Query<ProfileKey>, QueryRejection>,
@@ -118,7 +118,7 @@ pub async fn history(
 }
 
 /// `POST /v1/profiles/forget`.
-pub async fn forget(
+pub(crate) async fn forget(
     State(context): State<Arc<Context>>,
     Body(request): Body<ForgetRequest>,
 ) -> Result<Json<Counted>, Denial> {
@@ -133,7 +133,7 @@ pub async fn forget(
 }
 
 /// `POST /v1/profiles/import`.
-pub async fn import(
+pub(crate) async fn import(
     State(context): State<Arc<Context>>,
     Body(request): Body<ImportRequest>,
 ) -> Result<Json<Counted>, Denial> {

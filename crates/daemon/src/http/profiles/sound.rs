@@ -7,7 +7,7 @@ use infill_model::{
 };
 
 /// Most measured sizes of a profile.
-pub const MAX_POINTS: usize = 256;
+pub(crate) const MAX_POINTS: usize = 256;
 
 /// Largest relative error: beyond, a rate says nothing.
 const MAX_ERROR: f64 = 10.0;
@@ -18,14 +18,14 @@ const MAX_SECS: f64 = 3.2e8;
 /// Why a profile is not taken.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("profile {name:?} of {user:?}: {what}")]
-pub struct Unsound {
+pub(crate) struct Unsound {
     user: String,
     name: String,
     what: String,
 }
 
 /// The profile as it is kept: changed now, and measured in the past.
-pub fn checked(mut profile: Profile, now: UnixTime) -> Result<Profile, Unsound> {
+pub(crate) fn checked(mut profile: Profile, now: UnixTime) -> Result<Profile, Unsound> {
     if let Some(what) = wrong(&profile) {
         let short = |s: &str| s.chars().take(MAX_NAME_CHARS).collect();
         return Err(Unsound { user: short(&profile.key.user), name: short(&profile.key.name), what });

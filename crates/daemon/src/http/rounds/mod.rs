@@ -19,7 +19,7 @@ use infill_model::UnixTime;
 use infill_store::{RoundRecord, RoundsAsked};
 
 /// `GET /v1/rounds`: the newest first.
-pub async fn list(
+pub(crate) async fn list(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
     query: Result<Query<RoundsQuery>, QueryRejection>,
@@ -38,7 +38,7 @@ pub async fn list(
 }
 
 /// `GET /v1/rounds/{at}`: the last round at that moment or before it.
-pub async fn at(
+pub(crate) async fn at(
     State(context): State<Arc<Context>>,
     Extension(viewer): Extension<Viewer>,
     at: Result<Path<i64>, PathRejection>,

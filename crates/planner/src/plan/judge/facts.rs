@@ -5,7 +5,7 @@ use crate::plan::space::{problem::Problem, steps::Steps};
 use infill_model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement};
 
 /// What is true of one job and its plan.
-pub struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     /// The job.
     pub job: &'a MalleableJob,
     /// Its plan.
@@ -46,12 +46,12 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether the job is stopped though nothing forces it to.
-    pub fn is_voluntary(&self) -> bool {
+    pub(crate) fn is_voluntary(&self) -> bool {
         self.stops && !self.is_busy && !self.is_barred && (self.can_stay || self.job.held.is_empty())
     }
 
     /// Whether the lead stays where it is.
-    pub fn lead_stays(&self) -> bool {
+    pub(crate) fn lead_stays(&self) -> bool {
         self.planned.nodes.first().map(|p| &p.node) == self.job.lead_node.as_ref()
     }
 
@@ -68,7 +68,7 @@ impl<'a> Facts<'a> {
 }
 
 /// The gaps of one node of a plan: one for each place where it is a block.
-pub struct Patch<'a> {
+pub(crate) struct Patch<'a> {
     /// All of them.
     pub gaps: Vec<&'a Gap>,
     /// The one that ends first.
@@ -87,20 +87,20 @@ impl<'a> Patch<'a> {
     }
 
     /// Whether the job holds all of it, by the gaps' account.
-    pub fn is_held_by(&self, job: &MalleableJob) -> bool {
+    pub(crate) fn is_held_by(&self, job: &MalleableJob) -> bool {
         self.gaps.iter().all(|gap| gap.holder == Some(job.id))
     }
 }
 
 /// Whether the job holds this node, by its own account and by that of the gaps.
-pub fn holds(problem: &Problem<'_>, job: &MalleableJob, node: &NodeName) -> bool {
+pub(crate) fn holds(problem: &Problem<'_>, job: &MalleableJob, node: &NodeName) -> bool {
     let is_its = job.held.binary_search_by(|h| h.node.cmp(node)).is_ok();
     is_its && Patch::of(problem, node).is_some_and(|patch| patch.is_held_by(job))
 }
 
 /// What the profile says of an execution plan on so many nodes of a type, samples a second; 0 where nothing
 /// is known. A curve of the type goes before one for all types.
-pub fn rate(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, nodes: usize) -> f64 {
+pub(crate) fn rate(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, nodes: usize) -> f64 {
     let mut curves = job.rates.iter().filter(|r| r.exec_plan == *exec_plan);
     let for_all = curves.clone().find(|r| r.node_type.is_none());
     let of_type = curves.find(|r| r.node_type.as_ref() == Some(node_type));
@@ -109,12 +109,12 @@ pub fn rate(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, node
 }
 
 /// The rate of the best execution plan.
-pub fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: usize) -> f64 {
+pub(crate) fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: usize) -> f64 {
     job.rates.iter().map(|r| rate(job, node_type, &r.exec_plan, nodes)).fold(0.0, f64::max)
 }
 
 /// The rate on whatever type is best, known here or not.
-pub fn top_rate(job: &MalleableJob, nodes: usize) -> f64 {
+pub(crate) fn top_rate(job: &MalleableJob, nodes: usize) -> f64 {
     let rates = job.rates.iter().map(|r| r.rate(nodes as u32));
     rates.filter(|rate| rate.is_finite()).fold(0.0, f64::max)
 }

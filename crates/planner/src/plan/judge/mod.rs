@@ -1,10 +1,10 @@
 //! What is said of a plan: whether it may be carried out, and why it is as it is.
 
 pub mod check;
-pub mod facts;
-pub mod report;
-pub mod rules;
-pub mod worth;
+pub(crate) mod facts;
+pub(crate) mod report;
+pub(crate) mod rules;
+pub(crate) mod worth;
 
 #[cfg(test)]
 mod tests;

@@ -3,15 +3,14 @@
 use std::collections::HashMap;
 
 use crate::plan::space::{cost, problem::Problem, slots::excludes, steps::Steps};
-use infill_model::Change;
 use infill_model::{
-    AssuredReason, Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving, MalleableJob, NodeName,
-    NodeReason, NodeVerdict, Note, Placement, Plan, Report, Shortage, Size, SolveStatus, Standing, UnixTime,
-    Wanted, WindowEnd,
+    AssuredReason, Change, Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving, MalleableJob,
+    NodeName, NodeReason, NodeVerdict, Note, Placement, Plan, Report, Shortage, Size, SolveStatus, Standing,
+    UnixTime, Wanted, WindowEnd,
 };
 
 /// Explains a plan of this problem.
-pub fn explain(problem: &Problem<'_>, plan: &Plan) -> Report {
+pub(crate) fn explain(problem: &Problem<'_>, plan: &Plan) -> Report {
     let steps = Steps::of(problem);
     let round = Round::new(problem, &steps, plan);
     let mut jobs: Vec<&MalleableJob> = problem.jobs.iter().collect();

@@ -19,7 +19,7 @@ use infill_model::{Gap, MalleableJob, NodeType, UnixTime};
 
 /// What a plan is worth, in weighted samples.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Worth {
+pub(crate) struct Worth {
     /// Samples that are made, those lost to changes taken off: the objective.
     pub net: f64,
     /// What changes must gain besides.
@@ -31,7 +31,7 @@ pub struct Worth {
 }
 
 /// Reckons what a plan of this problem is worth, from the facts of its jobs.
-pub fn of<'a>(problem: &Problem<'a>, steps: &Steps, facts: &[Facts<'a>]) -> Worth {
+pub(crate) fn of<'a>(problem: &Problem<'a>, steps: &Steps, facts: &[Facts<'a>]) -> Worth {
     let market = Market { gaps: &problem.gaps.gaps, ends: OnceCell::new() };
     let mut worth = Worth::default();
     for facts in facts {

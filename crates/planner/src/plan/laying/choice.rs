@@ -18,7 +18,7 @@ const TOLERATED_LOSS: f64 = 1e-5;
 
 /// The best plan that comes of the `first` schedule and the `second`, or if that loses something, of the
 /// others.
-pub fn best(
+pub(crate) fn best(
     space: &Space<'_>,
     first: &Schedule,
     second: Option<&Schedule>,

@@ -5,12 +5,11 @@
 //! may go to another type: the best one that has so many nodes in that step.
 
 use crate::plan::space::{cost, problem::Problem, steps::Steps};
-use infill_model::Change;
-use infill_model::{JobPlan, MalleableJob, NodeType, Plan};
+use infill_model::{Change, JobPlan, MalleableJob, NodeType};
 
 /// A plan's value, in weighted samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Value {
+pub(crate) struct Value {
     /// Samples made if no change took time.
     pub samples: f64,
     /// Samples lost to changes.
@@ -40,7 +39,8 @@ impl Value {
 }
 
 /// Evaluates a plan.
-pub fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Value {
+#[cfg(test)]
+pub(crate) fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &infill_model::Plan) -> Value {
     let counts = counts(problem, steps);
     let mut total = Value::default();
     for job in problem.jobs {
@@ -60,7 +60,7 @@ pub fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> Value {
 
 /// What must be known of a job, and of the nodes that a plan gives it now.
 #[derive(Clone, Debug)]
-pub struct Present<'a> {
+pub(crate) struct Present<'a> {
     /// Whether the job could stay as it is.
     pub can_stay: bool,
     /// Weighted samples that a change must gain at least.
@@ -72,10 +72,10 @@ pub struct Present<'a> {
 }
 
 /// Each type with its number of nodes in each step.
-pub type Counts<'a> = Vec<(&'a NodeType, Vec<u32>)>;
+pub(crate) type Counts<'a> = Vec<(&'a NodeType, Vec<u32>)>;
 
 /// Each type with its number of nodes in each step.
-pub fn counts<'a>(problem: &Problem<'a>, steps: &Steps) -> Counts<'a> {
+pub(crate) fn counts<'a>(problem: &Problem<'a>, steps: &Steps) -> Counts<'a> {
     let mut found: Vec<(&NodeType, Vec<u32>)> = Vec::new();
     for gap in &problem.gaps.gaps {
         let place = found.binary_search_by(|(t, _)| (*t).cmp(&gap.node_type));
@@ -90,7 +90,7 @@ pub fn counts<'a>(problem: &Problem<'a>, steps: &Steps) -> Counts<'a> {
 }
 
 /// Evaluates one job's part of a plan.
-pub fn evaluate_job(
+pub(crate) fn evaluate_job(
     problem: &Problem<'_>,
     steps: &Steps,
     supply: &Counts<'_>,

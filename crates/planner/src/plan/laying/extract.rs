@@ -25,7 +25,7 @@ const ROUNDING: f64 = 1e-9;
 
 /// A plan with what it is worth.
 #[derive(Clone, Debug)]
-pub struct Laid {
+pub(crate) struct Laid {
     /// The plan.
     pub plan: Plan,
     /// Its value.
@@ -44,7 +44,7 @@ pub fn plan(space: &Space<'_>, schedule: &Schedule, status: SolveStatus) -> Plan
 
 /// Lays a schedule on nodes: on few switches, unless that is worth less than laying it without regard to
 /// them.
-pub fn lay(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus) -> Laid {
+pub(crate) fn lay(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus) -> Laid {
     let anywhere = lay_by(space, schedule, status, Regard::Windows);
     // Blocks of places are laid so that few nodes are broken.
     if space.problem.topology.is_none_or(Topology::is_empty) || space.blocks.are_any() {

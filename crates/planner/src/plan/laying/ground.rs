@@ -11,7 +11,7 @@ struct Host(Vec<usize>);
 
 /// The free slots on which jobs may start, by node.
 #[derive(Debug)]
-pub struct Ground {
+pub(crate) struct Ground {
     hosts: Vec<Host>,
     /// Number of free slots of each node that has any, and the node; of equal ones as the slots of a node.
     order: BTreeSet<(usize, usize)>,

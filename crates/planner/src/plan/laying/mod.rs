@@ -1,9 +1,9 @@
 //! From a schedule of counts to a plan on named nodes.
 
-pub mod choice;
-pub mod evaluate;
-pub mod extract;
+pub(crate) mod choice;
+pub(crate) mod evaluate;
+pub(crate) mod extract;
 mod ground;
 mod near;
-pub mod seats;
+pub(crate) mod seats;
 mod seeker;

@@ -36,7 +36,7 @@ type BySize = BTreeSet<(usize, usize, usize)>;
 
 /// All free slots on which jobs may start.
 #[derive(Clone, Debug)]
-pub struct Near<'t> {
+pub(crate) struct Near<'t> {
     topology: &'t Topology,
     leaves: Vec<Leaf>,
     /// Those on which slots are free, by type.
@@ -134,7 +134,7 @@ impl<'t> Near<'t> {
     }
 
     /// Counts a seat that will be looked for.
-    pub fn expect_seat(&mut self, node_type: usize, steps: usize) {
+    pub(crate) fn expect_seat(&mut self, node_type: usize, steps: usize) {
         self.slack[node_type][..=steps].iter_mut().for_each(|slack| *slack -= 1);
     }
 
@@ -325,7 +325,7 @@ impl<'t> Near<'t> {
     }
 
     /// Links of a job's ring of nodes that go from leaf to leaf, if it has these slots.
-    pub fn crossings(&self, space: &Space<'_>, slots: impl Iterator<Item = usize>) -> usize {
+    pub(crate) fn crossings(&self, space: &Space<'_>, slots: impl Iterator<Item = usize>) -> usize {
         let nodes: Vec<&NodeName> = slots.map(|slot| &space.slots[slot].gap.node).collect();
         match self.topology.spans(nodes) {
             1 => 0,

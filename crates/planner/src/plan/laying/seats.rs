@@ -21,7 +21,7 @@ use infill_model::{Change, MalleableJob};
 
 /// What a plan is laid by, besides counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Regard {
+pub(crate) enum Regard {
     /// How long nodes last.
     Windows,
     /// How long they last, and on which switches they hang. As `Windows` where that is of no use.
@@ -40,7 +40,7 @@ struct Seat {
 }
 
 /// The nodes of each job in the first step: those it keeps, in kept order, then its seats.
-pub fn seat_all(
+pub(crate) fn seat_all(
     space: &Space<'_>,
     schedule: &Schedule,
     favoured: &[usize],

@@ -7,11 +7,11 @@ use crate::plan::space::{
 use infill_model::{MalleableJob, NodeName};
 
 /// The slots of one node of a job: several where its nodes are blocks.
-pub type Node = Vec<usize>;
+pub(crate) type Node = Vec<usize>;
 
 /// A job that looks for nodes, and what it does with them.
 #[derive(Clone, Copy)]
-pub struct Seeker<'a> {
+pub(crate) struct Seeker<'a> {
     /// The job.
     pub job: &'a MalleableJob,
     /// Its option in the first step.
@@ -20,7 +20,7 @@ pub struct Seeker<'a> {
 
 impl Seeker<'_> {
     /// Whether the job may take a free slot of its type that it does not keep.
-    pub fn may_sit(self, slot: &Slot<'_>) -> bool {
+    pub(crate) fn may_sit(self, slot: &Slot<'_>) -> bool {
         let node = &slot.gap.node;
         // A job that starts anew elsewhere leaves its old lead's node: with that node it would be no new
         // start.

@@ -5,7 +5,7 @@ use super::variables::Index;
 use crate::plan::space::decision::Space;
 
 /// Adds all rows.
-pub fn add(space: &Space<'_>, index: &Index, milp: &mut Milp) {
+pub(crate) fn add(space: &Space<'_>, index: &Index, milp: &mut Milp) {
     one_option(index, milp);
     limits(space, index, milp);
     changes(index, milp);

@@ -27,7 +27,7 @@ const NARROWER: f64 = 0.7;
 /// Asks the solver for something better than the schedule in hand; also says what is known then. `None` where
 /// it is not worth its time: many jobs' workers are blocks, and they have so many options that the program
 /// could not consider all. There it proves nothing, and changed little in rounds drawn at random.
-pub fn ask(
+pub(crate) fn ask(
     space: &Space<'_>,
     solver: &dyn Solver,
     in_hand: &in_hand::InHand,

@@ -59,7 +59,7 @@ impl Milp {
     }
 
     /// Whether an assignment keeps all bounds, rows and integrality within `tolerance`.
-    pub fn is_feasible(&self, values: &[f64], tolerance: f64) -> bool {
+    pub(crate) fn is_feasible(&self, values: &[f64], tolerance: f64) -> bool {
         let within =
             |value: f64, lower: f64, upper: f64| value >= lower - tolerance && value <= upper + tolerance;
         let sum = |row: &Row| row.terms.iter().filter_map(|(v, f)| Some(f * values.get(*v)?)).sum::<f64>();

@@ -5,7 +5,7 @@ use super::variables::Index;
 use crate::plan::space::decision::Space;
 
 /// Sets the gain of each variable, so that the gain of an assignment is the score of its schedule.
-pub fn set(space: &Space<'_>, index: &Index, milp: &mut Milp) {
+pub(crate) fn set(space: &Space<'_>, index: &Index, milp: &mut Milp) {
     for (job, steps) in index.z.iter().enumerate() {
         for (step, options) in steps.iter().enumerate() {
             for (option, variable) in options.iter().enumerate() {

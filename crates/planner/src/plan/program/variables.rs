@@ -13,7 +13,7 @@ use infill_model::Change;
 
 /// A kind of change to an option that costs the same from all options in `from`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kind {
+pub(crate) struct Kind {
     /// Weighted samples that it costs.
     pub cost: f64,
     /// Options that it leads from.
@@ -24,7 +24,7 @@ pub struct Kind {
 
 /// Where each variable is.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Index {
+pub(crate) struct Index {
     /// `z[job][step][option]`; `None` where the program need not consider it.
     pub z: Vec<Vec<Vec<Option<usize>>>>,
     /// `kinds[job][step][option]`, dearest last; empty in the first step.
@@ -32,7 +32,7 @@ pub struct Index {
 }
 
 /// Adds all variables, with their gains (see `objective`).
-pub fn add(space: &Space<'_>, useful: &Useful, milp: &mut Milp) -> Index {
+pub(crate) fn add(space: &Space<'_>, useful: &Useful, milp: &mut Milp) -> Index {
     let mut index = Index::default();
     for (job, useful) in useful.iter().enumerate() {
         let (mut z, mut kinds) = (Vec::new(), Vec::new());
@@ -85,7 +85,7 @@ fn add_kinds(space: &Space<'_>, milp: &mut Milp, job: usize, before: &[bool], to
 }
 
 /// The assignment that a schedule means.
-pub fn encode(space: &Space<'_>, index: &Index, milp: &Milp, schedule: &Schedule) -> Assignment {
+pub(crate) fn encode(space: &Space<'_>, index: &Index, milp: &Milp, schedule: &Schedule) -> Assignment {
     let mut values = vec![0.0; milp.variables.len()];
     let mut set = |variable: usize| {
         if let Some(value) = values.get_mut(variable) {
@@ -108,7 +108,7 @@ pub fn encode(space: &Space<'_>, index: &Index, milp: &Milp, schedule: &Schedule
 }
 
 /// The schedule that an assignment means; `None` if some job has no option, or two, in some step.
-pub fn decode(index: &Index, values: &[f64]) -> Option<Schedule> {
+pub(crate) fn decode(index: &Index, values: &[f64]) -> Option<Schedule> {
     let is_set = |z: &Option<usize>| z.and_then(|z| values.get(z)).is_some_and(|value| *value > 0.5);
     let option = |options: &Vec<Option<usize>>| {
         let mut set = (0..options.len()).filter(|o| is_set(&options[*o]));

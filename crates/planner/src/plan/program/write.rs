@@ -5,7 +5,7 @@ use super::{constraints, objective, variables};
 use crate::plan::{search::prices::Useful, space::decision::Space};
 
 /// Writes the program of a space, over the options that are `useful`.
-pub fn write(space: &Space<'_>, useful: &Useful) -> (Milp, variables::Index) {
+pub(crate) fn write(space: &Space<'_>, useful: &Useful) -> (Milp, variables::Index) {
     let mut milp = Milp::default();
     let index = variables::add(space, useful, &mut milp);
     constraints::add(space, &index, &mut milp);

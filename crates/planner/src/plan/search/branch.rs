@@ -94,7 +94,12 @@ impl Ord for Branch {
 
 /// Looks for better schedules than the best `known`; `offer` takes each that is found, and returns the best
 /// score that is known then. Returns what no schedule scores more than.
-pub fn search(space: &Space<'_>, priced: &Priced, known: f64, offer: impl FnMut(Schedule) -> f64) -> f64 {
+pub(crate) fn search(
+    space: &Space<'_>,
+    priced: &Priced,
+    known: f64,
+    offer: impl FnMut(Schedule) -> f64,
+) -> f64 {
     let has_path = |job: usize| path::best(space, job, &space.jobs[job].gains).is_some();
     if !(0..space.jobs.len()).all(has_path) {
         return priced.bound;

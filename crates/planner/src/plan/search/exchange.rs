@@ -25,7 +25,12 @@ pub struct Terms<'a> {
 
 /// Improves a feasible schedule: by new paths for two jobs at once, then for three, then for four. At most
 /// `tries` paths are tried; the number is lowered by those that were. Says whether it gained anything.
-pub fn improve(space: &Space<'_>, terms: Terms<'_>, tries: &mut usize, schedule: &mut Schedule) -> bool {
+pub(crate) fn improve(
+    space: &Space<'_>,
+    terms: Terms<'_>,
+    tries: &mut usize,
+    schedule: &mut Schedule,
+) -> bool {
     let mut state = State::new(space, terms, *tries, schedule);
     let jobs = schedule.len();
     let mut gained = false;

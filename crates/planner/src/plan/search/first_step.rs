@@ -14,7 +14,7 @@ const MAX_OPERATIONS: usize = 20_000_000;
 const MAX_OPERATIONS_OF_A_START: usize = 300_000;
 
 /// What the knapsack says.
-pub struct Answer {
+pub(crate) struct Answer {
     /// The best option of each job in the first step.
     pub choice: Vec<Option<usize>>,
     /// The optimum over all schedules, where the knapsack is exact: with one step, in which nothing else runs
@@ -24,7 +24,7 @@ pub struct Answer {
 
 /// The best option of each job in the first step, each valued by the best path that begins with it, within
 /// the nodes of each type and the budget of changes. `None` when that takes too long.
-pub fn choose(space: &Space<'_>) -> Option<Answer> {
+pub(crate) fn choose(space: &Space<'_>) -> Option<Answer> {
     let limits: Vec<usize> = (0..space.limits.len()).filter(|l| matters(space, *l)).collect();
     let mut states: usize = 1;
     let mut strides = Vec::new();

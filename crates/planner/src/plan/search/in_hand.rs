@@ -39,7 +39,7 @@ const EXCHANGE_SHARE: f64 = 0.1;
 
 /// A feasible schedule and what is known of the best possible one.
 #[derive(Clone, Debug)]
-pub struct InHand {
+pub(crate) struct InHand {
     /// The schedule.
     pub schedule: Schedule,
     /// Its score.
@@ -69,7 +69,7 @@ impl InHand {
 }
 
 /// The best schedule that we find without a solver. It is always feasible.
-pub fn solve(space: &Space<'_>) -> InHand {
+pub(crate) fn solve(space: &Space<'_>) -> InHand {
     let mut best = Found::new(space, keep_all(space));
     let several_steps = space.steps.len() > 1;
     if let Some(answer) = several_steps.then(|| first_step::choose(space)).flatten() {

@@ -4,7 +4,7 @@ use infill_model::{Prover, SolveStatus};
 
 /// What is known of all schedules.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub(crate) struct Known {
     /// How the solve ended.
     pub status: SolveStatus,
     /// None scores more than this.

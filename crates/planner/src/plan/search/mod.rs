@@ -1,16 +1,16 @@
 //! The search for a good schedule without a solver, and for the bound that says how good it is.
 
-pub mod alike;
-pub mod branch;
-pub mod exchange;
-pub mod first_step;
-pub mod in_hand;
-pub mod known;
-pub mod path;
-pub mod pool;
-pub mod prices;
-pub mod starts;
-pub mod sweep;
+pub(crate) mod alike;
+pub(crate) mod branch;
+pub(crate) mod exchange;
+pub(crate) mod first_step;
+pub(crate) mod in_hand;
+pub(crate) mod known;
+pub(crate) mod path;
+pub(crate) mod pool;
+pub(crate) mod prices;
+pub(crate) mod starts;
+pub(crate) mod sweep;
 mod wavering;
 
 #[cfg(test)]

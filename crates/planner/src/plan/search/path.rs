@@ -11,7 +11,7 @@ use crate::plan::space::decision::{JobSpace, Space};
 use crate::plan::space::table::Table;
 
 /// What each job earns without prices; `None`: as much as the space allows. A branch of it forbids more.
-pub type Gains<'a> = Option<&'a [Table]>;
+pub(crate) type Gains<'a> = Option<&'a [Table]>;
 
 /// What a job earns without prices.
 fn gains_of<'a>(space: &'a Space<'_>, gains: Gains<'a>, job: usize) -> &'a Table {
@@ -20,7 +20,7 @@ fn gains_of<'a>(space: &'a Space<'_>, gains: Gains<'a>, job: usize) -> &'a Table
 
 /// Tables that are used again and again.
 #[derive(Clone, Debug, Default)]
-pub struct Scratch {
+pub(crate) struct Scratch {
     earnings: Table,
     ahead: Table,
     onward: Vec<f64>,
@@ -28,7 +28,7 @@ pub struct Scratch {
 
 /// What each option of a job earns in each step under `prices` (none: all free), without the changes; −∞
 /// where it is not allowed.
-pub fn earnings(space: &Space<'_>, job: usize, prices: Option<&[f64]>) -> Table {
+pub(crate) fn earnings(space: &Space<'_>, job: usize, prices: Option<&[f64]>) -> Table {
     match prices {
         Some(prices) => earnings_of(space, job, None, prices),
         None => space.jobs[job].gains.clone(),
@@ -36,7 +36,7 @@ pub fn earnings(space: &Space<'_>, job: usize, prices: Option<&[f64]>) -> Table 
 }
 
 /// The same under prices, of what it earns without them.
-pub fn earnings_of(space: &Space<'_>, job: usize, gains: Gains<'_>, prices: &[f64]) -> Table {
+pub(crate) fn earnings_of(space: &Space<'_>, job: usize, gains: Gains<'_>, prices: &[f64]) -> Table {
     let mut earnings = gains_of(space, gains, job).clone();
     pay(space, job, prices, &mut earnings);
     earnings
@@ -56,7 +56,7 @@ fn pay(space: &Space<'_>, job: usize, prices: &[f64], earnings: &mut Table) {
 }
 
 /// Forbids what does not fit into `left`.
-pub fn restrict(space: &Space<'_>, job: usize, left: &[i64], earnings: &mut Table) {
+pub(crate) fn restrict(space: &Space<'_>, job: usize, left: &[i64], earnings: &mut Table) {
     let job = &space.jobs[job];
     for (row, limits) in earnings.rows_mut().zip(&space.limit_at) {
         for demand in &job.demands {
@@ -75,13 +75,13 @@ pub fn restrict(space: &Space<'_>, job: usize, left: &[i64], earnings: &mut Tabl
 }
 
 /// Forbids all options but one in the first step.
-pub fn pin(earnings: &mut Table, option: usize) {
+pub(crate) fn pin(earnings: &mut Table, option: usize) {
     let others: Vec<usize> = (0..earnings.row(0).len()).filter(|other| *other != option).collect();
     forbid_first(earnings, &others);
 }
 
 /// Forbids options in the first step.
-pub fn forbid_first(earnings: &mut Table, options: &[usize]) {
+pub(crate) fn forbid_first(earnings: &mut Table, options: &[usize]) {
     let Some(row) = earnings.rows_mut().next() else { return };
     for option in options {
         if let Some(earns) = row.get_mut(*option) {
@@ -91,7 +91,7 @@ pub fn forbid_first(earnings: &mut Table, options: &[usize]) {
 }
 
 /// The best path, with its score; `None` when there is none, not even to hold nothing.
-pub fn best(space: &Space<'_>, job: usize, earnings: &Table) -> Option<(Vec<usize>, f64)> {
+pub(crate) fn best(space: &Space<'_>, job: usize, earnings: &Table) -> Option<(Vec<usize>, f64)> {
     let mut path = Vec::new();
     let mut scratch = Scratch::default();
     to_the_end(&space.jobs[job], earnings, &mut scratch.ahead, &mut scratch.onward);
@@ -100,7 +100,7 @@ pub fn best(space: &Space<'_>, job: usize, earnings: &Table) -> Option<(Vec<usiz
 }
 
 /// The best path of a job under prices, written to `path`; its score less what it pays.
-pub fn priced(
+pub(crate) fn priced(
     space: &Space<'_>,
     job: usize,
     gains: Gains<'_>,
@@ -115,14 +115,14 @@ pub fn priced(
 }
 
 /// For each step and option, the best score from there to the end.
-pub fn ahead(space: &Space<'_>, job: usize, earnings: &Table) -> Table {
+pub(crate) fn ahead(space: &Space<'_>, job: usize, earnings: &Table) -> Table {
     let mut scratch = Scratch::default();
     to_the_end(&space.jobs[job], earnings, &mut scratch.ahead, &mut scratch.onward);
     scratch.ahead
 }
 
 /// For each option the score of the best path that begins with it.
-pub fn by_first(space: &Space<'_>, job: usize, earnings: &Table) -> Vec<f64> {
+pub(crate) fn by_first(space: &Space<'_>, job: usize, earnings: &Table) -> Vec<f64> {
     ahead(space, job, earnings).row(0).to_vec()
 }
 
@@ -154,7 +154,7 @@ fn walk(job: &JobSpace<'_>, ahead: &Table, path: &mut Vec<usize>) -> Option<f64>
 }
 
 /// For each step and option, the score of the best path that uses this option in this step.
-pub fn through(space: &Space<'_>, job: usize, earnings: &Table) -> Table {
+pub(crate) fn through(space: &Space<'_>, job: usize, earnings: &Table) -> Table {
     let job = &space.jobs[job];
     let (mut through, mut running) = (Table::default(), Vec::new());
     to_the_end(job, earnings, &mut through, &mut running);

@@ -20,7 +20,7 @@ const MOST_TRIES: usize = 20;
 
 /// Paths of one job, those of the least regret first.
 #[derive(Clone, Debug, Default)]
-pub struct Pool {
+pub(crate) struct Pool {
     steps: usize,
     limits: usize,
     paths: Vec<usize>,
@@ -63,7 +63,7 @@ impl Pool {
     }
 
     /// Regrets of the paths, rising.
-    pub fn regrets(&self) -> &[f64] {
+    pub(crate) fn regrets(&self) -> &[f64] {
         &self.regrets
     }
 
@@ -78,7 +78,7 @@ impl Pool {
     }
 
     /// The regret of a path with this score and these uses.
-    pub fn regret(&self, score: f64, uses: &[i64], prices: &[f64]) -> f64 {
+    pub(crate) fn regret(&self, score: f64, uses: &[i64], prices: &[f64]) -> f64 {
         let paid: f64 = uses.iter().zip(prices).map(|(n, price)| *n as f64 * price).sum();
         self.best - (score - paid)
     }

@@ -32,7 +32,7 @@ const MOMENTUM: f64 = 0.3;
 
 /// Prices, and what they prove.
 #[derive(Clone, Debug)]
-pub struct Priced {
+pub(crate) struct Priced {
     /// Price of one unit of each limit, weighted samples, not negative.
     pub prices: Vec<f64>,
     /// No schedule scores more than this.
@@ -40,11 +40,11 @@ pub struct Priced {
 }
 
 /// For each job, step and option whether it may be part of a better schedule.
-pub type Useful = Vec<Vec<Vec<bool>>>;
+pub(crate) type Useful = Vec<Vec<Vec<bool>>>;
 
 /// Where a search for prices begins, and how long it may take.
 #[derive(Clone, Debug)]
-pub struct Start<'a> {
+pub(crate) struct Start<'a> {
     /// The first prices.
     pub prices: Vec<f64>,
     /// What each job earns.
@@ -72,7 +72,7 @@ impl Start<'_> {
 /// Looks for prices with a low bound. `known` is the score of some feasible schedule; `visit` sees each
 /// iteration's prices and relaxed schedule, and returns the best known score afterwards. The bound of a
 /// branch is −∞ where some job has no path in it.
-pub fn search(
+pub(crate) fn search(
     space: &Space<'_>,
     start: Start<'_>,
     known: f64,
@@ -163,7 +163,7 @@ fn relax(
 /// For each job, step and option whether a schedule that uses it there could score more than `known`.
 /// Whatever a path through the option falls short of the job's best path, any schedule with it falls short of
 /// the bound.
-pub fn useful(space: &Space<'_>, priced: &Priced, known: f64) -> Useful {
+pub(crate) fn useful(space: &Space<'_>, priced: &Priced, known: f64) -> Useful {
     let slack = priced.bound - known;
     let of_job = |job: usize| -> Vec<Vec<bool>> {
         let earnings = path::earnings(space, job, Some(&priced.prices));

@@ -5,7 +5,7 @@ use crate::plan::space::decision::{Schedule, Space};
 
 /// The schedule in which each job keeps what it has for as long as that lasts; what must change makes the
 /// best of what is left.
-pub fn keep_all(space: &Space<'_>) -> Schedule {
+pub(crate) fn keep_all(space: &Space<'_>) -> Schedule {
     let keeps = |job: usize| space.jobs[job].options.iter().position(|o| o.keeps && o.now);
     let choice: Vec<Option<usize>> = (0..space.jobs.len()).map(keeps).collect();
     lay_chosen(space, &choice)
@@ -13,7 +13,7 @@ pub fn keep_all(space: &Space<'_>) -> Schedule {
 
 /// Gives each job in turn its best path that begins with its chosen option, those first whose option earns
 /// most for each node.
-pub fn lay_chosen(space: &Space<'_>, choice: &[Option<usize>]) -> Schedule {
+pub(crate) fn lay_chosen(space: &Space<'_>, choice: &[Option<usize>]) -> Schedule {
     let density = |job: usize| match choice[job] {
         Some(o) => space.first_gain(job, o) / space.places(job, o).max(1.0),
         None => f64::NEG_INFINITY,
@@ -29,7 +29,12 @@ pub fn lay_chosen(space: &Space<'_>, choice: &[Option<usize>]) -> Schedule {
 
 /// Gives each job in turn its path of the relaxed schedule, or if that does not fit its best path under the
 /// prices, those first whose path earns most for each node-second.
-pub fn lay_priced(space: &Space<'_>, gains: Gains<'_>, prices: &[f64], relaxed: &Schedule) -> Schedule {
+pub(crate) fn lay_priced(
+    space: &Space<'_>,
+    gains: Gains<'_>,
+    prices: &[f64],
+    relaxed: &Schedule,
+) -> Schedule {
     let density = |job: usize| {
         let path = &relaxed[job];
         let nodes = |(step, o): (usize, &usize)| space.places(job, *o) * space.steps.secs(step);
@@ -67,7 +72,7 @@ fn lay(
 
 /// The schedule to start from: jobs keep what they hold through the first step and then nothing; others hold
 /// nothing. It uses no budget, so that taking a job out and putting it back is always possible.
-pub fn rest(space: &Space<'_>) -> Schedule {
+pub(crate) fn rest(space: &Space<'_>) -> Schedule {
     let steps = space.steps.len();
     let path = |job: usize| {
         let keeps = space.jobs[job].options.iter().position(|o| o.keeps && o.now).unwrap_or(0);

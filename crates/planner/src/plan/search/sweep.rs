@@ -11,7 +11,7 @@ use crate::plan::space::{
 const MAX_SWEEPS: usize = 6;
 
 /// Improves a feasible schedule, one job at a time, until nothing gains; then gives seniors their due.
-pub fn polish(space: &Space<'_>, mut schedule: Schedule) -> Schedule {
+pub(crate) fn polish(space: &Space<'_>, mut schedule: Schedule) -> Schedule {
     sweeps(space, &mut schedule);
     for _ in 0..MAX_SWEEPS {
         if !(seniors_first(space, &mut schedule) && sweep(space, &mut schedule)) {
@@ -22,7 +22,7 @@ pub fn polish(space: &Space<'_>, mut schedule: Schedule) -> Schedule {
 }
 
 /// The same without what is due to seniors.
-pub fn sweeps(space: &Space<'_>, schedule: &mut Schedule) {
+pub(crate) fn sweeps(space: &Space<'_>, schedule: &mut Schedule) {
     for _ in 0..MAX_SWEEPS {
         if !sweep(space, schedule) {
             break;
@@ -31,7 +31,7 @@ pub fn sweeps(space: &Space<'_>, schedule: &mut Schedule) {
 }
 
 /// Gives each job in turn its best path in what the others leave; says whether that gained anything.
-pub fn sweep(space: &Space<'_>, schedule: &mut Schedule) -> bool {
+pub(crate) fn sweep(space: &Space<'_>, schedule: &mut Schedule) -> bool {
     let mut left = space.left(schedule);
     let mut gained = false;
     for (job, path) in schedule.iter_mut().enumerate() {

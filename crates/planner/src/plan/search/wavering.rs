@@ -30,7 +30,7 @@ impl Measure {
 
 /// Where the options of a job are split in a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Split {
+pub(crate) struct Split {
     /// The job.
     pub job: usize,
     /// The step.
@@ -41,7 +41,7 @@ pub struct Split {
 
 impl Split {
     /// On which side an option lies.
-    pub fn is_below(&self, space: &Space<'_>, option: usize) -> bool {
+    pub(crate) fn is_below(&self, space: &Space<'_>, option: usize) -> bool {
         self.by.of(&space.jobs[self.job], option) <= self.at
     }
 }
@@ -63,7 +63,7 @@ impl Moments {
 }
 
 /// What jobs choose, the newest iteration weighing most.
-pub struct Wavering {
+pub(crate) struct Wavering {
     steps: usize,
     begun: bool,
     /// By measure, then job by job and step by step.

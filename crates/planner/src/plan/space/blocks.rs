@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 
 /// Where blocks may be.
 #[derive(Clone, Debug, Default)]
-pub struct Blocks {
+pub(crate) struct Blocks {
     /// Sizes of blocks, ascending; the first is 1.
     pub levels: Vec<Level>,
     /// The node of each slot, where there are blocks of more than one place.
@@ -57,13 +57,13 @@ impl Blocks {
     }
 
     /// Whether any has more than one place.
-    pub fn are_any(&self) -> bool {
+    pub(crate) fn are_any(&self) -> bool {
         self.levels.len() > 1
     }
 
     /// Whether many jobs have such workers: their rows, one for each size of blocks, then decide how hard the
     /// problem is.
-    pub fn are_many(&self) -> bool {
+    pub(crate) fn are_many(&self) -> bool {
         self.jobs >= MANY_JOBS
     }
 

@@ -27,7 +27,7 @@ const TIES_FOR_STAYING: f64 = 0.5;
 const TIES_FOR_AGE: f64 = 1.0;
 
 /// The most that ties add to the score of a job, as a share of the largest value in the round.
-pub const MOST_TIES: f64 = TIE_SHARE * (TIES_FOR_KEEPING + TIES_FOR_STAYING + TIES_FOR_AGE);
+pub(crate) const MOST_TIES: f64 = TIE_SHARE * (TIES_FOR_KEEPING + TIES_FOR_STAYING + TIES_FOR_AGE);
 
 impl<'a> Space<'a> {
     /// Lays out the space of a problem.

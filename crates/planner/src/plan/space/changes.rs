@@ -10,7 +10,7 @@ use infill_model::{Change, MalleableJob};
 
 /// The changes between the options of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Changes {
+pub(crate) struct Changes {
     /// Options that keep the lead among each other: ranges of options, by rising size. The first option of
     /// all, to hold nothing, is in none.
     pub classes: Vec<Range<usize>>,

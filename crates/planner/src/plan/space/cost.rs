@@ -20,7 +20,12 @@ use super::steps::Steps;
 use infill_model::{Change, ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType};
 
 /// The rate of a job with one execution plan, samples a second; `None` where nothing is known.
-pub fn rate_of(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, nodes: u32) -> Option<f64> {
+pub(crate) fn rate_of(
+    job: &MalleableJob,
+    node_type: &NodeType,
+    exec_plan: &ExecPlan,
+    nodes: u32,
+) -> Option<f64> {
     let fits = |t: &Option<NodeType>| t.as_ref().is_none_or(|t| t == node_type);
     let of_plan = || job.rates.iter().filter(|r| r.exec_plan == *exec_plan);
     // A curve of this very type says more than one for any type.
@@ -32,7 +37,7 @@ pub fn rate_of(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, n
 
 /// The best execution plan for a size, with its rate; the present one wins ties, then the first in the job's
 /// list.
-pub fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: u32) -> Option<(ExecPlan, f64)> {
+pub(crate) fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: u32) -> Option<(ExecPlan, f64)> {
     let mut best: Option<(ExecPlan, f64)> = None;
     let present = std::iter::once(&job.exec_plan);
     for plan in present.chain(job.rates.iter().map(|r| &r.exec_plan)) {
@@ -47,7 +52,7 @@ pub fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: u32) -> Option
 
 /// Weighted samples that a change of the job must gain besides what it costs: a share of what it would make
 /// as it is.
-pub fn reluctance(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f64 {
+pub(crate) fn reluctance(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f64 {
     problem.config.hysteresis * job.reluctance * present_value(problem, steps, job)
 }
 
@@ -63,7 +68,7 @@ fn present_value(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f6
 
 /// Whether everything that the job holds lasts through the first step on nodes of one type with a known rate
 /// and an allowed size: only then is a change its own choice.
-pub fn can_stay(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> bool {
+pub(crate) fn can_stay(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> bool {
     let Some(Some(first)) = problem.held_gaps(job).next() else { return false };
     let lasts = |g: Option<&Gap>| {
         g.is_some_and(|g| g.node_type == first.node_type && steps.through(g.usable_until) > 0)

@@ -19,7 +19,7 @@ use infill_model::{Gap, MalleableJob, NodeName, NodeType};
 
 /// A node that a job holds: its slots, several where it is a block.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kept {
+pub(crate) struct Kept {
     /// Its slots.
     pub slots: Vec<usize>,
     /// Number of steps that all of them last through.
@@ -28,7 +28,7 @@ pub struct Kept {
 
 /// One job's part of the space.
 #[derive(Clone, Debug)]
-pub struct JobSpace<'a> {
+pub(crate) struct JobSpace<'a> {
     /// The job.
     pub job: &'a MalleableJob,
     /// Options; the first is to hold nothing.
@@ -50,14 +50,14 @@ pub struct JobSpace<'a> {
 
 impl JobSpace<'_> {
     /// Weighted samples lost by going over from one option to another between two steps.
-    pub fn change_cost(&self, from: usize, to: usize) -> f64 {
+    pub(crate) fn change_cost(&self, from: usize, to: usize) -> f64 {
         self.changes.cost(from, to)
     }
 }
 
 /// The decision space. Busy jobs are not in it; what they hold is not available to others.
 #[derive(Clone, Debug)]
-pub struct Space<'a> {
+pub(crate) struct Space<'a> {
     /// The problem.
     pub problem: &'a Problem<'a>,
     /// The steps.
@@ -83,7 +83,7 @@ pub struct Space<'a> {
 }
 
 /// For each job of the space its option in each step.
-pub type Schedule = Vec<Vec<usize>>;
+pub(crate) type Schedule = Vec<Vec<usize>>;
 
 impl<'a> Space<'a> {
     /// The slot of a node.
@@ -92,12 +92,12 @@ impl<'a> Space<'a> {
     }
 
     /// The slots of a node, several where it is a block; `None` unless all are there.
-    pub fn slots_of(&self, node: &NodeName) -> Option<Vec<usize>> {
+    pub(crate) fn slots_of(&self, node: &NodeName) -> Option<Vec<usize>> {
         node.parts().iter().map(|part| self.slot(part)).collect()
     }
 
     /// The lead's slot, or the first of its block.
-    pub fn lead_slot(&self, job: &JobSpace<'_>) -> Option<&Slot<'a>> {
+    pub(crate) fn lead_slot(&self, job: &JobSpace<'_>) -> Option<&Slot<'a>> {
         job.kept_order.first().and_then(|kept| self.slots.get(*kept.slots.first()?))
     }
 
@@ -146,13 +146,13 @@ impl<'a> Space<'a> {
 
     /// Weighted samples of a job's option in the first step, less what the change to it costs, with ties
     /// broken.
-    pub fn first_gain(&self, job: usize, option: usize) -> f64 {
+    pub(crate) fn first_gain(&self, job: usize, option: usize) -> f64 {
         let spec = &self.jobs[job].options[option];
         spec.rate * self.jobs[job].job.weight * self.steps.secs(0) - spec.first_cost
     }
 
     /// Weighted samples of a job's option in a later step, without the change to it.
-    pub fn later_gain(&self, job: usize, option: usize, step: usize) -> f64 {
+    pub(crate) fn later_gain(&self, job: usize, option: usize, step: usize) -> f64 {
         self.jobs[job].options[option].rate * self.jobs[job].job.weight * self.steps.secs(step)
     }
 
@@ -168,7 +168,7 @@ impl<'a> Space<'a> {
     }
 
     /// One job's part of the score.
-    pub fn path_score(&self, job: usize, path: &[usize]) -> f64 {
+    pub(crate) fn path_score(&self, job: usize, path: &[usize]) -> f64 {
         let mut score = path.first().map_or(0.0, |option| self.first_gain(job, *option));
         for (step, pair) in path.windows(2).enumerate() {
             score += self.later_gain(job, pair[1], step + 1) - self.jobs[job].change_cost(pair[0], pair[1]);
@@ -177,7 +177,7 @@ impl<'a> Space<'a> {
     }
 
     /// Whether a schedule keeps all limits, and each option is allowed where it is used.
-    pub fn is_feasible(&self, schedule: &Schedule) -> bool {
+    pub(crate) fn is_feasible(&self, schedule: &Schedule) -> bool {
         let allowed = |(job, path): (usize, &Vec<usize>)| {
             path.len() == self.steps.len()
                 && path.iter().enumerate().all(|(step, option)| self.is_allowed(job, *option, step))
@@ -188,7 +188,7 @@ impl<'a> Space<'a> {
     }
 
     /// Whether a job may use an option in a step, other jobs apart.
-    pub fn is_allowed(&self, job: usize, option: usize, step: usize) -> bool {
+    pub(crate) fn is_allowed(&self, job: usize, option: usize, step: usize) -> bool {
         self.jobs[job]
             .options
             .get(option)
@@ -223,7 +223,7 @@ impl<'a> Space<'a> {
     }
 
     /// All slots, the most stable first.
-    pub fn by_stability(&self) -> &[usize] {
+    pub(crate) fn by_stability(&self) -> &[usize] {
         self.by_stability.get_or_init(|| {
             let mut order: Vec<usize> = (0..self.slots.len()).collect();
             order.sort_by(|a, b| stability(self.slots[*b].gap, self.slots[*a].gap));

@@ -12,7 +12,7 @@ use infill_model::NodeName;
 type Source = (Resource, Option<(Vec<NodeName>, Vec<usize>)>);
 
 /// Adds all limits to a space, and to its jobs what they use of them.
-pub fn add(space: &mut Space<'_>) {
+pub(crate) fn add(space: &mut Space<'_>) {
     let sources = sources(space);
     let mut limit_at = vec![vec![None; sources.len()]; space.steps.len()];
     let mut limits = Vec::new();

@@ -1,20 +1,20 @@
 //! The problem of a round, and the decision space that it spans.
 
-pub mod blocks;
+pub(crate) mod blocks;
 mod build;
-pub mod changes;
-pub mod cost;
-pub mod decision;
-pub mod limits;
-pub mod options;
-pub mod problem;
-pub mod resource;
-pub mod slots;
-pub mod spec;
-pub mod steps;
-pub mod table;
+pub(crate) mod changes;
+pub(crate) mod cost;
+pub(crate) mod decision;
+pub(crate) mod limits;
+pub(crate) mod options;
+pub(crate) mod problem;
+pub(crate) mod resource;
+pub(crate) mod slots;
+pub(crate) mod spec;
+pub(crate) mod steps;
+pub(crate) mod table;
 
-pub use build::MOST_TIES;
+pub(crate) use build::MOST_TIES;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -14,7 +14,7 @@ use infill_model::{Change, ExecPlan, malleable::RateCurve};
 const ALL_SIZES_UP_TO: u32 = 24;
 
 /// All options of a job. The first is to hold nothing.
-pub fn of(space: &Space<'_>, job: &JobSpace<'_>) -> Vec<Spec> {
+pub(crate) fn of(space: &Space<'_>, job: &JobSpace<'_>) -> Vec<Spec> {
     let problem = space.problem;
     let barred = problem.drain || problem.is_barred(job.job);
     let mut found = vec![nothing(space)];

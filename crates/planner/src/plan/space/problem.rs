@@ -51,7 +51,7 @@ impl<'a> Problem<'a> {
     }
 
     /// The gap of each place of these; `None` unless all are gaps.
-    pub fn gaps_of(&self, node: &NodeName) -> Option<Vec<&'a Gap>> {
+    pub(crate) fn gaps_of(&self, node: &NodeName) -> Option<Vec<&'a Gap>> {
         node.parts().iter().map(|part| self.gaps.gaps.get(self.place(part)?)).collect()
     }
 
@@ -66,7 +66,7 @@ impl<'a> Problem<'a> {
 
     /// The gap of a node that the job holds; `None` where the node is no gap any more, or is held by another
     /// job.
-    pub fn held_gap(&self, job: &MalleableJob, node: &NodeName) -> Option<&'a Gap> {
+    pub(crate) fn held_gap(&self, job: &MalleableJob, node: &NodeName) -> Option<&'a Gap> {
         let held = |_: &&Gap| job.held.binary_search_by(|h| h.node.cmp(node)).is_ok();
         self.gap_held_by(job, node).filter(held)
     }
@@ -81,7 +81,7 @@ impl<'a> Problem<'a> {
     }
 
     /// The gap of each node that the job holds, in the order of their names; `None` as above.
-    pub fn held_gaps(&self, job: &MalleableJob) -> impl Iterator<Item = Option<&'a Gap>> {
+    pub(crate) fn held_gaps(&self, job: &MalleableJob) -> impl Iterator<Item = Option<&'a Gap>> {
         job.held.iter().map(move |held| self.gap_held_by(job, &held.node))
     }
 
@@ -91,12 +91,12 @@ impl<'a> Problem<'a> {
     }
 
     /// Whether the job may not be started now.
-    pub fn is_barred(&self, job: &MalleableJob) -> bool {
+    pub(crate) fn is_barred(&self, job: &MalleableJob) -> bool {
         matches!(job.standing, Standing::Barred(_)) || self.backs_off_until(job).is_some()
     }
 
     /// Until when the job may not be started, if that moment has not come.
-    pub fn backs_off_until(&self, job: &MalleableJob) -> Option<UnixTime> {
+    pub(crate) fn backs_off_until(&self, job: &MalleableJob) -> Option<UnixTime> {
         match job.standing {
             Standing::BackOff(until) if until > self.now => Some(until),
             _ => None,
@@ -104,7 +104,7 @@ impl<'a> Problem<'a> {
     }
 
     /// Seconds for which the job must still stay as it is after its last rescale; `None` if it need not.
-    pub fn stays_secs(&self, job: &MalleableJob) -> Option<f64> {
+    pub(crate) fn stays_secs(&self, job: &MalleableJob) -> Option<f64> {
         let stays_secs = self.config.min_stay_secs * job.reluctance + job.stay_secs;
         let left = stays_secs - self.now.secs_since(job.last_change?);
         (left > 0.0 && !job.held.is_empty()).then_some(left)

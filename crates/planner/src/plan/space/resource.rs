@@ -2,7 +2,7 @@
 
 /// A limit on what all jobs use together in one step.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Limit {
+pub(crate) struct Limit {
     /// What it limits.
     pub of: Resource,
     /// The step.
@@ -12,11 +12,11 @@ pub struct Limit {
 }
 
 /// How many places of one node are counted as one.
-pub type Level = u32;
+pub(crate) type Level = u32;
 
 /// What can run short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resource {
+pub(crate) enum Resource {
     /// Nodes of a type that last through the step. With a level, blocks of that many places: see `blocks`.
     Nodes(usize, Level),
     /// Those of them on which a job may start: not those that only their holder may still use, because the
@@ -30,7 +30,7 @@ pub enum Resource {
 
 /// What the options of a job use of a resource, in each step in which it is limited.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Demand {
+pub(crate) struct Demand {
     /// The resource: an index into the rows of `Space::limit_at`.
     pub resource: usize,
     /// The amount for each option.

@@ -6,7 +6,7 @@ use infill_model::{Gap, JobId, MalleableJob, NodeName, NodeType};
 
 /// A node as the planner counts it.
 #[derive(Clone, Copy, Debug)]
-pub struct Slot<'a> {
+pub(crate) struct Slot<'a> {
     /// The gap.
     pub gap: &'a Gap,
     /// Index of its type.
@@ -19,7 +19,7 @@ pub struct Slot<'a> {
 
 /// How many nodes of a type last through each step.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Supply {
+pub(crate) struct Supply {
     /// All of them.
     pub nodes: Vec<u32>,
     /// Those on which a job may start.
@@ -28,7 +28,7 @@ pub struct Supply {
 
 /// All nodes that last through the first step, except those of busy jobs, sorted by name; and for each gap
 /// its place among them.
-pub fn of<'a>(
+pub(crate) fn of<'a>(
     problem: &Problem<'a>,
     steps: &Steps,
     types: &[NodeType],
@@ -53,7 +53,7 @@ pub fn of<'a>(
 }
 
 /// The supply of each of so many types in each of so many steps.
-pub fn supply(slots: &[Slot<'_>], types: usize, steps: usize) -> Vec<Supply> {
+pub(crate) fn supply(slots: &[Slot<'_>], types: usize, steps: usize) -> Vec<Supply> {
     let none = Supply { nodes: vec![0; steps], startable: vec![0; steps] };
     let mut supply = vec![none; types];
     for slot in slots {
@@ -71,17 +71,17 @@ pub fn supply(slots: &[Slot<'_>], types: usize, steps: usize) -> Vec<Supply> {
 ///
 /// Slurm fills nodes of equal weight in the order of its configuration, lowest first, so the highest stays
 /// free longest.
-pub fn stability(a: &Gap, b: &Gap) -> std::cmp::Ordering {
+pub(crate) fn stability(a: &Gap, b: &Gap) -> std::cmp::Ordering {
     let by_end = a.usable_until.cmp(&b.usable_until);
     by_end.then(a.expected_secs.total_cmp(&b.expected_secs)).then_with(|| a.node.cmp_natural(&b.node))
 }
 
 /// Whether the job must avoid the node.
-pub fn excludes(job: &MalleableJob, node: &NodeName) -> bool {
+pub(crate) fn excludes(job: &MalleableJob, node: &NodeName) -> bool {
     job.excluded.binary_search(node).is_ok()
 }
 
 /// Names of a sorted list, each once.
-pub fn distinct(names: &[NodeName]) -> impl Iterator<Item = &NodeName> {
+pub(crate) fn distinct(names: &[NodeName]) -> impl Iterator<Item = &NodeName> {
     names.chunk_by(|a, b| a == b).filter_map(|same| same.first())
 }

@@ -5,7 +5,7 @@ use infill_model::ExecPlan;
 
 /// What a job does with the nodes it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub(crate) enum Family {
     /// Holds nothing.
     Nothing,
     /// Keeps its lead and some of its nodes.
@@ -16,7 +16,7 @@ pub enum Family {
 
 /// One option.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Spec {
+pub(crate) struct Spec {
     /// What it does with present nodes.
     pub family: Family,
     /// Index of the node type.
@@ -47,7 +47,7 @@ pub struct Spec {
 
 impl Spec {
     /// What going over to `next` in a later step is; `same` says that it is the same option.
-    pub fn change_to(&self, next: &Spec, same: bool) -> Change {
+    pub(crate) fn change_to(&self, next: &Spec, same: bool) -> Change {
         match (self.nodes, next.nodes) {
             (0, 0) => Change::None,
             _ if same => Change::None,
@@ -58,7 +58,7 @@ impl Spec {
     }
 
     /// Whether the lead stays where it is when the job goes over to `next`.
-    pub fn continues_as(&self, next: &Spec) -> bool {
+    pub(crate) fn continues_as(&self, next: &Spec) -> bool {
         self.family == next.family && self.node_type == next.node_type && self.nodes > 0 && next.nodes > 0
     }
 }

@@ -11,7 +11,7 @@ use infill_model::{Gap, UnixTime};
 
 /// Shortest step, seconds. About one round: what ends sooner cannot be acted on separately, so it is left
 /// now.
-pub const SHORTEST_STEP_SECS: f64 = 5.0;
+pub(crate) const SHORTEST_STEP_SECS: f64 = 5.0;
 
 /// Most distinct window ends that are told apart before step ends are chosen. More are rounded down to a
 /// grid, which at half an hour's horizon costs a node 10 s on average.
@@ -19,7 +19,7 @@ const MAX_DISTINCT_ENDS: usize = 96;
 
 /// The steps of a round.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Steps {
+pub(crate) struct Steps {
     now: UnixTime,
     ends: Vec<UnixTime>,
 }

@@ -2,7 +2,7 @@
 
 /// A value for each step and option of a job, step by step.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Table {
+pub(crate) struct Table {
     options: usize,
     values: Vec<f64>,
 }
@@ -24,7 +24,7 @@ impl Table {
     }
 
     /// One row for each step, to be changed.
-    pub fn rows_mut(&mut self) -> impl Iterator<Item = &mut [f64]> {
+    pub(crate) fn rows_mut(&mut self) -> impl Iterator<Item = &mut [f64]> {
         self.values.chunks_exact_mut(self.options.max(1))
     }
 
@@ -36,7 +36,7 @@ impl Table {
     }
 
     /// The row of a step, to be changed, and that of the step after it, empty if there is none.
-    pub fn with_next(&mut self, step: usize) -> (&mut [f64], &[f64]) {
+    pub(crate) fn with_next(&mut self, step: usize) -> (&mut [f64], &[f64]) {
         let from = self.values.len().min(step * self.options);
         let here = &mut self.values[from..];
         let (here, next) = here.split_at_mut(self.options.min(here.len()));

@@ -1,14 +1,17 @@
 //! What the planner's tests are made of: small worlds from short texts.
 
-pub use crate::plan::{
-    Assignment, Milp, Problem, Steps, check, evaluate, explain, fallback, plan,
+pub(crate) use crate::plan::{
+    Assignment, Milp, Problem, check, explain, fallback,
+    laying::evaluate::evaluate,
+    plan,
     solver::{Limits, Solution, Solver, SolverError},
+    space::steps::Steps,
 };
-pub use infill_model::config::PlannerConfig;
 use infill_model::malleable::RateCurve;
 pub use infill_model::{
     Curve, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, Report,
     RescaleCosts, Sizes, SolveStatus, Standing, UnixTime, UserId, WindowCause, WindowEnd,
+    config::PlannerConfig,
 };
 
 /// The moment of all test rounds.

@@ -19,7 +19,7 @@ const SMALL: u32 = 11;
 const LOW_ROW: f64 = 18.0;
 
 /// A box that is as wide as the page lets it be and so many pixels high, with the words around it.
-pub struct Frame<'a> {
+pub(crate) struct Frame<'a> {
     /// What it shows, for those who do not see it.
     pub title: &'a str,
     /// Pixels.
@@ -39,7 +39,7 @@ pub struct Frame<'a> {
 }
 
 /// A word on the left.
-pub struct Beside {
+pub(crate) struct Beside {
     /// Pixels from the top.
     pub at: f64,
     /// As it stands outside: [`Frame`] shortens and escapes it.
@@ -97,7 +97,7 @@ pub fn percent(share: f64) -> String {
 }
 
 /// With two decimals at most.
-pub fn digits(x: f64) -> String {
+pub(crate) fn digits(x: f64) -> String {
     let text = format!("{x:.2}");
     let short = text.trim_end_matches('0').trim_end_matches('.');
     if short == "-0" { "0".to_owned() } else { short.to_owned() }

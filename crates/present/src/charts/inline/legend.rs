@@ -4,7 +4,7 @@ use super::Colour;
 use crate::charts::markup;
 
 /// A name of a legend.
-pub struct Key<'a> {
+pub(crate) struct Key<'a> {
     /// As it stands outside.
     pub name: &'a str,
     /// Its colour.
@@ -14,14 +14,14 @@ pub struct Key<'a> {
 }
 
 /// Names that say what a colour means.
-pub fn fixed<'a>(keys: impl IntoIterator<Item = Key<'a>>) -> String {
+pub(crate) fn fixed<'a>(keys: impl IntoIterator<Item = Key<'a>>) -> String {
     let key = |key: Key<'_>| format!("<span class=\"swatch\">{}</span>\n", words(&key));
     keys.into_iter().map(key).collect()
 }
 
 /// Names that show and hide what the figure's style sheet knows by `s0`, `s1` and so on. `figure` tells the
 /// page's figures apart.
-pub fn switches<'a>(figure: &str, keys: impl IntoIterator<Item = Key<'a>>) -> String {
+pub(crate) fn switches<'a>(figure: &str, keys: impl IntoIterator<Item = Key<'a>>) -> String {
     let key = |(i, key): (usize, Key<'_>)| {
         let checked = if key.is_shown { " checked" } else { "" };
         format!(

@@ -20,9 +20,10 @@ use std::fmt::Write;
 
 pub use cells::{Cells, Kind};
 pub use rows::{Marks, Rows, Series};
-pub use scale::Scale;
+pub(crate) use scale::Scale;
 pub use steps::{Line, Steps};
-pub use table::{Table, exact};
+pub use table::Table;
+pub(crate) use table::exact;
 
 /// Told apart by the colour-blind, too (Okabe and Ito; Tol).
 const PALETTE: [&str; 12] = [

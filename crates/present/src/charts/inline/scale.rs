@@ -4,7 +4,7 @@ use crate::charts::Axis;
 
 /// From one edge to the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scale {
+pub(crate) struct Scale {
     from: f64,
     to: f64,
     step: f64,

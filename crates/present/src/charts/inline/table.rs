@@ -27,7 +27,7 @@ impl Table {
 }
 
 /// A number of a table: of a thousand or more all digits before the point, else four digits.
-pub fn exact(x: f64) -> String {
+pub(crate) fn exact(x: f64) -> String {
     if x == 0.0 || !x.is_finite() {
         return "0".to_owned();
     }

@@ -5,9 +5,9 @@ use super::jobs::Jobs;
 use crate::simulate::document::{Document, LossShares};
 use infill_gaps::{GapStatistics, LengthBin};
 use infill_model::duration;
-use infill_present::days::Days;
 use infill_present::{
     charts::inline::{Colour, Line, Marks, Rows, Series, Steps},
+    days::Days,
     output,
 };
 use infill_sim::{Balance, Sample};
@@ -21,7 +21,7 @@ const PARTS_SECS: [f64; 11] =
 
 /// Idle nodes, and those that malleable jobs hold, over time; of the policies only the shown one until asked
 /// for. `start` is the log's first moment, s.
-pub fn series(outcomes: &[&Balance], shown: &Balance, start: i64, span_secs: f64) -> Figure {
+pub(crate) fn series(outcomes: &[&Balance], shown: &Balance, start: i64, span_secs: f64) -> Figure {
     let (unit, secs) = Days(span_secs).unit();
     let points = |samples: &[Sample], of: fn(&Sample) -> f64| -> Vec<(f64, f64)> {
         let last = samples.last().map(|s| (s.at + s.secs, of(s)));
@@ -64,7 +64,7 @@ pub fn series(outcomes: &[&Balance], shown: &Balance, start: i64, span_secs: f64
 }
 
 /// How long gaps last, by gaps and by node-time.
-pub fn gap_lengths(found: &GapStatistics) -> Figure {
+pub(crate) fn gap_lengths(found: &GapStatistics) -> Figure {
     let used = used(&found.histogram);
     let series = |name: &str, colour, share: fn(&LengthBin) -> f64, whole: f64| Series {
         name: name.to_owned(),
@@ -132,7 +132,7 @@ fn gap_words(found: &GapStatistics) -> String {
 }
 
 /// Work as a share of the bound's.
-pub fn efficiency(document: &Document) -> Figure {
+pub(crate) fn efficiency(document: &Document) -> Figure {
     let title = "Efficiency by policy";
     let rows = Rows {
         id: "efficiency",
@@ -154,7 +154,7 @@ pub fn efficiency(document: &Document) -> Figure {
 }
 
 /// What was lost, by cause.
-pub fn losses(document: &Document) -> Figure {
+pub(crate) fn losses(document: &Document) -> Figure {
     type Share = fn(&LossShares) -> f64;
     let causes: [(&str, Colour, Share); 4] = [
         ("rescales", Colour::Of(4), |l| l.rescale),
@@ -193,13 +193,13 @@ fn policies(document: &Document) -> Vec<String> {
 }
 
 /// What each job made of it.
-pub fn samples(jobs: &Jobs) -> Figure {
+pub(crate) fn samples(jobs: &Jobs) -> Figure {
     let caption = format!("Samples that each job made. {}", jobs.rest_words(|job| job.0, "samples"));
     dots("samples", "Throughput by job", caption, jobs, |job| job.0)
 }
 
 /// What each job held.
-pub fn node_hours(jobs: &Jobs) -> Figure {
+pub(crate) fn node_hours(jobs: &Jobs) -> Figure {
     let caption = format!("Node-hours that each job held. {}", jobs.rest_words(|job| job.1, "node-hours"));
     dots("node-hours", "Node-hours by job", caption, jobs, |job| job.1)
 }

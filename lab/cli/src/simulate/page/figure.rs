@@ -6,7 +6,7 @@ use infill_present::charts::inline::Table;
 use infill_present::charts::markup;
 
 /// A figure.
-pub struct Figure {
+pub(crate) struct Figure {
     /// What it shows.
     pub title: &'static str,
     /// How to read it; text, not HTML.

@@ -9,7 +9,7 @@ use infill_sim::Balance;
 const MOST_JOBS: usize = 50;
 
 /// What the jobs came to under one policy.
-pub struct PolicyJobs {
+pub(crate) struct PolicyJobs {
     /// The policy.
     pub name: String,
     /// Samples and node-hours of each job.
@@ -19,7 +19,7 @@ pub struct PolicyJobs {
 }
 
 /// The jobs that made most, and what they came to under each policy. Jobs of one name count as one.
-pub struct Jobs {
+pub(crate) struct Jobs {
     /// The names, of the job first that made most under the shown policy.
     pub names: Vec<String>,
     /// How many names more there are.
@@ -47,7 +47,7 @@ impl Jobs {
     }
 
     /// What the jobs that are not shown came to.
-    pub fn rest_words(&self, of: fn((f64, f64)) -> f64, unit: &str) -> String {
+    pub(crate) fn rest_words(&self, of: fn((f64, f64)) -> f64, unit: &str) -> String {
         if self.more == 0 {
             return String::new();
         }

@@ -15,12 +15,14 @@ use crate::simulate::Unit;
 use figure::Figure;
 use infill_gaps::GapStatistics;
 use infill_model::NodeName;
-use infill_present::charts::{inline, markup::html};
-use infill_present::days::Days;
+use infill_present::{
+    charts::{inline, markup::html},
+    days::Days,
+};
 use infill_sim::Balance;
 
 /// What a page is made of.
-pub struct Material<'a> {
+pub(crate) struct Material<'a> {
     /// The figures of all policies.
     pub document: &'a Document,
     /// The outcomes, as the document's rows; not empty.
@@ -42,7 +44,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 ///
 /// # Errors
 /// When there is no outcome.
-pub fn page(material: &Material<'_>) -> anyhow::Result<String> {
+pub(crate) fn page(material: &Material<'_>) -> anyhow::Result<String> {
     let document = material.document;
     let shown = material.outcomes.iter().find(|o| o.policy != "bound").or(material.outcomes.first());
     let shown = shown.ok_or_else(|| anyhow::anyhow!("no policy was simulated: there is nothing to draw"))?;

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use super::figure::Figure;
 use infill_model::{JobId, NodeName};
-use infill_present::charts::inline::{Cells, Colour, Kind};
-use infill_present::days::Days;
+use infill_present::{
+    charts::inline::{Cells, Colour, Kind},
+    days::Days,
+};
 use infill_sim::{Balance, Span};
 
 /// Columns of the raster: about as many as a wide figure has dots.
@@ -25,7 +27,7 @@ const MOST_BYTES: usize = 150_000;
 type Cell = Option<Option<JobId>>;
 
 /// Who is on the first nodes under a policy. `start` is the log's first moment, s.
-pub fn timeline(outcome: &Balance, names: &[NodeName], start: i64, span_secs: f64) -> Figure {
+pub(crate) fn timeline(outcome: &Balance, names: &[NodeName], start: i64, span_secs: f64) -> Figure {
     let mut columns = COLUMNS;
     loop {
         let figure = figure(outcome, names, (start, span_secs), columns);

@@ -1,12 +1,10 @@
 //! The outcome in sentences.
 
 use crate::simulate::document::{Document, PolicyRow};
-use infill_present::days::Days;
-use infill_present::output;
-use infill_present::words::percent;
+use infill_present::{days::Days, output, words::percent};
 
 /// The sentences, the most important first, about the policy that is shown.
-pub fn sentences(document: &Document, shown: &PolicyRow) -> Vec<String> {
+pub(crate) fn sentences(document: &Document, shown: &PolicyRow) -> Vec<String> {
     let mut all = vec![harvest(document, shown), main_queue(document, shown), work(shown)];
     all.extend(comparison(document, shown));
     // A number and its sign stay on one line.

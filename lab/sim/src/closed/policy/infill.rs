@@ -37,7 +37,7 @@ const MARGIN: f64 = 0.03;
 
 /// See the module's text.
 #[derive(Debug)]
-pub struct Infill {
+pub(crate) struct Infill {
     /// What it has learned; `None` where it knows.
     learned: Option<Learned>,
     /// What it expects of lengths, in steps; `None` where it knows.

@@ -18,7 +18,7 @@ const SLOWER: f64 = 1.5;
 
 /// See the module's text.
 #[derive(Clone, Copy, Debug)]
-pub struct Rubick;
+pub(crate) struct Rubick;
 
 /// A job's sensitivity curve: sizes at which it is faster than at all smaller ones, ascending.
 struct Curve {

@@ -32,7 +32,7 @@ const LIMITS: solver::Limits = solver::Limits { secs: 600.0, mip_gap: 1e-3 };
 
 /// See the module's text.
 #[derive(Clone, Copy, Debug)]
-pub struct Sia;
+pub(crate) struct Sia;
 
 /// The variable of a job's configuration.
 struct Configuration {

@@ -8,14 +8,14 @@ const EVERY_SECS: f64 = 300.0;
 
 /// Starts jobs as they were submitted.
 #[derive(Clone, Copy, Debug)]
-pub struct Submitted {
+pub(crate) struct Submitted {
     /// Whether nobody passes a job that does not fit, and each has the best plan for its size.
     strict: bool,
 }
 
 impl Submitted {
     /// With the plan that each was submitted with; whoever fits starts.
-    pub fn as_they_are() -> Self {
+    pub(crate) fn as_they_are() -> Self {
         Submitted { strict: false }
     }
 

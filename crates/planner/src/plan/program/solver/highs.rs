@@ -8,7 +8,7 @@ use crate::plan::program::milp::{Assignment, Milp};
 
 /// The HiGHS solver, single-threaded and silent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Highs;
+pub(crate) struct Highs;
 
 impl Solver for Highs {
     fn name(&self) -> &'static str {

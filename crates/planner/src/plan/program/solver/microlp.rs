@@ -9,7 +9,7 @@ use crate::plan::program::milp::{Assignment, Milp};
 
 /// The microlp solver.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Microlp;
+pub(crate) struct Microlp;
 
 impl Solver for Microlp {
     fn name(&self) -> &'static str {

@@ -1,9 +1,9 @@
 //! The port to mixed-integer solvers: [`Solver`], with one adapter for each cargo feature.
 
 #[cfg(feature = "highs")]
-pub mod highs;
+pub(crate) mod highs;
 #[cfg(feature = "microlp")]
-pub mod microlp;
+pub(crate) mod microlp;
 #[cfg(any(feature = "highs", feature = "microlp"))]
 mod translate;
 
