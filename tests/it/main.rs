@@ -53,3 +53,4 @@ mod sites;
 mod standby;
 mod staying;
 mod turns;
+mod upgrades;

@@ -40,6 +40,7 @@ mod news;
 mod outbox;
 mod output;
 mod own;
+pub mod own_program;
 mod place;
 mod plans;
 mod processes;

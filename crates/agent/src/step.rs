@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::args::RunArgs;
 use super::home::{End, Home, Life};
 use super::limit;
+use super::own_program;
 use super::place::Place;
 use super::programs::Programs;
 use super::script;
@@ -230,7 +231,7 @@ fn srun(args: &RunArgs, home: &Path) -> io::Result<std::process::Command> {
     }
     words.splice(at..at, extra);
     let mut srun = std::process::Command::new("srun");
-    srun.args(SRUN_OPTIONS).args(["--nodes=1", "--ntasks=1"]).arg(std::env::current_exe()?).args(words);
+    srun.args(SRUN_OPTIONS).args(["--nodes=1", "--ntasks=1"]).arg(own_program::path_here()?).args(words);
     if let Ok(cpus) = std::env::var("SLURM_CPUS_PER_TASK") {
         srun.env(KEPT_CPUS_PER_TASK, cpus);
     }
@@ -250,7 +251,7 @@ fn srun(args: &RunArgs, home: &Path) -> io::Result<std::process::Command> {
 pub(crate) fn srun_sentry(home: &Path) -> io::Result<std::process::Command> {
     let mut srun = std::process::Command::new("srun");
     srun.args(SRUN_OPTIONS).args(["--nodes=1", "--ntasks=1", "--job-name=infill-sentry"]);
-    srun.arg(std::env::current_exe()?).arg("sentry").arg("--home").arg(home);
+    srun.arg(own_program::path_here()?).arg("sentry").arg("--home").arg(home);
     for name in SHARE_VARIABLES {
         srun.env_remove(name);
     }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use infill_model::{AgentEvent, JobId, WingOrder, order_in, wing_comment, wing_name};
 
+use super::own_program;
 use super::programs::{Programs, RunError, run};
 use super::step::{KEPT_CPUS_PER_TASK, SHARE_VARIABLES, SRUN_OPTIONS};
 use super::watcher;
@@ -159,8 +160,8 @@ impl Submitter {
     async fn submit(&self, order: &WingOrder) -> Result<JobId, RunError> {
         let args = self.sbatch_args(order);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let program = std::env::current_exe()
-            .map_err(|e| RunError::Failed(format!("no path of our own program: {e}")))?;
+        let program =
+            own_program::path().map_err(|e| RunError::Failed(format!("no path of our own program: {e}")))?;
         let text = run(&self.programs.sbatch, &args, &self.script(&program)?, PROGRAM_TIMEOUT).await?;
         // "123" or "123;cluster".
         let id = text.trim().split(';').next().and_then(|id| id.parse().ok());

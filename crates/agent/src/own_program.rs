@@ -1,0 +1,125 @@
+//! The path of this program. It starts itself again: in wings, on a main job's other nodes, as a sentry, and
+//! when its job step was killed.
+//!
+//! An upgrade replaces the file while jobs run. Linux then calls the running one `/usr/bin/infill (deleted)`,
+//! which nothing can start. So the path is noted when the process begins: the name by which it was called,
+//! symbolic links and all, for a link outlives the version that it pointed to.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// What Linux appends to the name of a file that is gone.
+const DELETED: &[u8] = b" (deleted)";
+
+/// This process's own file, for as long as it runs.
+const OWN_FILE: &str = "/proc/self/exe";
+
+static AT_START: OnceLock<PathBuf> = OnceLock::new();
+
+/// Notes the path; to be called when the process begins. Later calls change nothing.
+pub fn note() {
+    if let Ok(path) = at_start() {
+        AT_START.get_or_init(|| path);
+    }
+}
+
+/// The path under which this program is started elsewhere.
+///
+/// # Errors
+/// When `/proc` does not say what this process runs.
+pub(crate) fn path() -> io::Result<PathBuf> {
+    AT_START.get().map_or_else(at_start, |path| Ok(path.clone()))
+}
+
+/// The path under which it is started on this node: where the file is gone and nothing took its place, the
+/// one that this process still runs.
+///
+/// # Errors
+/// As [`path`].
+pub(crate) fn path_here() -> io::Result<PathBuf> {
+    let path = path()?;
+    Ok(if is_program(&path) { path } else { PathBuf::from(format!("/proc/{}/exe", std::process::id())) })
+}
+
+fn at_start() -> io::Result<PathBuf> {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let here = std::env::current_dir().unwrap_or_default();
+    let own = std::fs::metadata(OWN_FILE)?;
+    let is_own = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino()))
+    };
+    // A name below `/proc` is for this node only, and for as long as another process runs.
+    let lasts = |path: &PathBuf| !path.starts_with("/proc");
+    let named = candidates(&called, &search, &here).into_iter().filter(lasts).find(|path| is_own(path));
+    Ok(named.map_or_else(|| std::env::current_exe().map(without_mark), Ok)?)
+}
+
+/// Where a program that was called so may be, as a shell looks for it.
+fn candidates(called: &OsString, search: &OsString, here: &Path) -> Vec<PathBuf> {
+    if called.as_bytes().contains(&b'/') {
+        return vec![here.join(called)];
+    }
+    std::env::split_paths(search).map(|dir| here.join(dir).join(called)).collect()
+}
+
+/// The path that the file had.
+fn without_mark(path: PathBuf) -> PathBuf {
+    match path.as_os_str().as_bytes().strip_suffix(DELETED) {
+        Some(before) if !path.exists() => PathBuf::from(OsString::from_vec(before.to_vec())),
+        _ => path,
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_a_folder_is_looked_for_in_path() {
+        let here = Path::new("/work");
+        let found = |called: &str| candidates(&called.into(), &"/usr/local/bin:bin".into(), here);
+        let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(found("infill"), paths(&["/usr/local/bin/infill", "/work/bin/infill"]));
+        assert_eq!(found("./infill"), paths(&["/work/./infill"]));
+        assert_eq!(found("/opt/infill/infill"), paths(&["/opt/infill/infill"]));
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_has_its_path_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("infill");
+        let marked = dir.path().join("infill (deleted)");
+        assert_eq!(without_mark(marked.clone()), path);
+        assert_eq!(without_mark(path.clone()), path);
+        // A program may have such a name.
+        std::fs::write(&marked, "").unwrap();
+        assert_eq!(without_mark(marked.clone()), marked);
+    }
+
+    #[test]
+    fn only_what_can_be_executed_is_a_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("infill");
+        assert!(!is_program(&path));
+        std::fs::write(&path, "").unwrap();
+        assert!(!is_program(&path));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(is_program(&path));
+        assert!(!is_program(dir.path()));
+    }
+
+    #[test]
+    fn this_process_knows_its_program() {
+        assert!(is_program(&path().unwrap()));
+        assert_eq!(path_here().unwrap(), path().unwrap());
+    }
+}
