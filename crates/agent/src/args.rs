@@ -10,7 +10,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use regex::bytes::Regex;
 use sha2::{Digest, Sha256};
 
-use infill_model::config::{Config, ConfigError};
+use infill_model::config::{ConfigError, ReaderConfig};
 use infill_model::{BatchMode, Curve, ExecPlan, RescaleCosts, RunSpec, Sizes, is_rate};
 
 use super::plans::Plans;
@@ -235,12 +235,12 @@ impl CommandArgs {
         if let Some(url) = &self.url {
             return Ok(url.clone());
         }
-        Ok(configured().context("cannot read the configuration")?.agent.url)
+        Ok(configured().context("cannot read the configuration")?.url)
     }
 
     /// The malleable partition, where the configuration says it.
     pub fn partition(&self) -> Option<String> {
-        configured().ok().map(|config| config.slurm.partition)
+        configured().ok().map(|config| config.partition)
     }
 
     /// Hash of the command without what differs between the trials of a search: numbers become `#`, so that
@@ -279,10 +279,10 @@ impl CommandArgs {
     }
 }
 
-/// The configuration file of this node.
-fn configured() -> Result<Config, ConfigError> {
+/// What concerns agents in the configuration file of this node.
+fn configured() -> Result<ReaderConfig, ConfigError> {
     let path = std::env::var_os("INFILL_CONFIG").map(PathBuf::from);
-    Config::load(path.as_deref())
+    ReaderConfig::load(path.as_deref())
 }
 
 fn parse_sizes(text: &str) -> Result<Sizes, String> {

@@ -6,6 +6,7 @@
 mod http;
 mod nodes;
 mod notify;
+mod readers;
 mod report;
 mod rule;
 mod store;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, Prices, RescaleCosts};
 pub use http::HttpConfig;
 pub use notify::NotifyConfig;
+pub use readers::ReaderConfig;
 use rule::{Rule, first_broken};
 pub(crate) use store::StoreConfig;
 pub use web::WebConfig;
@@ -433,17 +435,25 @@ pub enum ConfigError {
     },
 }
 
+/// A file's text and path: of `path`, or of [`DEFAULT_PATH`], which may be missing.
+fn read(path: Option<&Path>) -> Result<Option<(String, PathBuf)>, ConfigError> {
+    let (path, optional) = match path {
+        Some(p) => (p.to_owned(), false),
+        None => (PathBuf::from(DEFAULT_PATH), true),
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some((text, path))),
+        Err(e) if optional && e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ConfigError::Read { path, source }),
+    }
+}
+
 impl Config {
     /// Reads `path`; where there is no path, [`DEFAULT_PATH`] if it exists, else the defaults.
     pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
-        let (path, optional) = match path {
-            Some(p) => (p.to_owned(), false),
-            None => (PathBuf::from(DEFAULT_PATH), true),
-        };
-        match std::fs::read_to_string(&path) {
-            Ok(text) => Config::parse(&text, &path),
-            Err(e) if optional && e.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
-            Err(source) => Err(ConfigError::Read { path, source }),
+        match read(path)? {
+            Some((text, path)) => Config::parse(&text, &path),
+            None => Ok(Config::default()),
         }
     }
 

@@ -1,0 +1,71 @@
+//! What agents and users' commands read of the configuration.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::{AgentConfig, ConfigError, SlurmConfig, read};
+
+/// The part of the file that concerns those who speak to the daemon. The rest is the daemon's, which may be of
+/// another version: keys that are unknown there, and values that make no sense, are no concern of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReaderConfig {
+    /// `agent.url`.
+    pub url: String,
+    /// `slurm.partition`.
+    pub partition: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct File {
+    agent: Agent,
+    slurm: Slurm,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+struct Agent {
+    url: String,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+struct Slurm {
+    partition: String,
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Agent { url: AgentConfig::default().url }
+    }
+}
+
+impl Default for Slurm {
+    fn default() -> Self {
+        Slurm { partition: SlurmConfig::default().partition }
+    }
+}
+
+impl ReaderConfig {
+    /// Reads `path`, or what [`super::Config::load`] reads without one.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is not TOML, or one of the two keys is not text.
+    pub fn load(path: Option<&Path>) -> Result<ReaderConfig, ConfigError> {
+        match read(path)? {
+            Some((text, path)) => ReaderConfig::parse(&text, &path),
+            None => ReaderConfig::parse("", Path::new("")),
+        }
+    }
+
+    /// Parses a file's text; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`ReaderConfig::load`].
+    pub(super) fn parse(text: &str, path: &Path) -> Result<ReaderConfig, ConfigError> {
+        let file: File = toml::from_str(text)
+            .map_err(|e| ConfigError::Parse { path: path.to_owned(), what: e.to_string() })?;
+        Ok(ReaderConfig { url: file.agent.url, partition: file.slurm.partition })
+    }
+}
