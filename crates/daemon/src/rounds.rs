@@ -15,7 +15,7 @@ use super::notices::Happened;
 use super::state::State;
 use super::{books, executor, gauges, profiles};
 use infill_api::{Hidden, RoundView, SCHEMA};
-use infill_lifecycle::fleet::{Fleet, ORDERS_AT_ONCE};
+use infill_lifecycle::fleet::{Fleet, ORDERS_AT_ONCE, least_order};
 use infill_model::{JobPlan, NodeName, Plan, Snapshot, UnixTime, clock::now, config::Config};
 use infill_planner::{
     plan::Violation,
@@ -296,7 +296,7 @@ async fn refill_orders(context: &Context) {
             return;
         }
     }
-    match context.store.next_orders(ORDERS_AT_ONCE).await {
+    match context.store.next_orders(ORDERS_AT_ONCE, least_order(now())).await {
         Ok(first) => context.state().fleet.orders.refill(first),
         Err(e) => tracing::debug!("no fresh order numbers: {e}"),
     }

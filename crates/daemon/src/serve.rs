@@ -20,7 +20,7 @@ use crate::state::{Errands, State};
 use crate::timeline::{HOLDS_SECS, HOUR_SECS, Hour, hour_of};
 use crate::{executor, forests, http, lead, notices, privacy, rounds, switches, ticks};
 use infill_api::RoundView;
-use infill_lifecycle::fleet::ORDERS_AT_ONCE;
+use infill_lifecycle::fleet::{ORDERS_AT_ONCE, least_order};
 use infill_model::{
     Control, EndedJob, JobId, Lend, NodeName,
     clock::now,
@@ -132,7 +132,7 @@ fn lending(slurm: RestSlurm, config: &Config, leads: BTreeMap<JobId, NodeName>) 
 async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store::StoreError> {
     let leads = store.open_leads().await?;
     let gaps = store.gaps(GAPS_TO_LEARN_FROM).await?;
-    let first_order = store.next_orders(ORDERS_AT_ONCE).await?;
+    let first_order = store.next_orders(ORDERS_AT_ONCE, least_order(now())).await?;
     let control = store.setting(CONTROL_SETTING).await?;
     state.control = control.and_then(|word| word.parse::<Control>().ok()).unwrap_or_default();
     state.scene.remember(&gaps, now());

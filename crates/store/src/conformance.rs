@@ -97,13 +97,17 @@ async fn generations(store: &dyn Store) -> Result<(), String> {
 }
 
 async fn orders(store: &dyn Store) -> Result<(), String> {
-    let first = ok(store.next_orders(3).await)?;
-    same("orders go on where they ended", &ok(store.next_orders(1).await)?, &(first + 3))?;
-    same("one after the other", &ok(store.next_orders(2).await)?, &(first + 4))?;
-    let (a, b, c) = tokio::join!(store.next_orders(10), store.next_orders(10), store.next_orders(10));
+    let first = ok(store.next_orders(3, 0).await)?;
+    same("orders go on where they ended", &ok(store.next_orders(1, 0).await)?, &(first + 3))?;
+    same("one after the other", &ok(store.next_orders(2, first).await)?, &(first + 4))?;
+    let more = || store.next_orders(10, 0);
+    let (a, b, c) = tokio::join!(more(), more(), more());
     let mut at_once = [ok(a)?, ok(b)?, ok(c)?];
     at_once.sort_unstable();
-    same("none twice when asked at once", &at_once, &[first + 6, first + 16, first + 26])
+    same("none twice when asked at once", &at_once, &[first + 6, first + 16, first + 26])?;
+    let least = first + 5_000_000_000_000_000;
+    same("none below the least", &ok(store.next_orders(10, least).await)?, &least)?;
+    same("orders go on from there", &ok(store.next_orders(1, 0).await)?, &(least + 10))
 }
 
 fn round(at: i64) -> RoundRecord {

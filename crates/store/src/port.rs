@@ -136,8 +136,9 @@ pub trait Store: Send + Sync {
     async fn add_generations(&self, generations: &[GenerationRecord]) -> Result<(), StoreError>;
     /// Generations of the leads that have had this number, oldest first.
     async fn generations(&self, job: JobId) -> Result<Vec<GenerationRecord>, StoreError>;
-    /// Hands out `count` order numbers that were never handed out before; returns the first.
-    async fn next_orders(&self, count: u64) -> Result<u64, StoreError>;
+    /// Hands out `count` order numbers that were never handed out before, none below `least`; returns the
+    /// first.
+    async fn next_orders(&self, count: u64, least: u64) -> Result<u64, StoreError>;
     /// Adds a round.
     async fn add_round(&self, round: &RoundRecord) -> Result<(), StoreError>;
     /// The newest of the rounds asked for, newest first. Each is read and let go: a round on a large machine

@@ -1,9 +1,17 @@
 //! Order numbers that the store has set aside: each names one order of a wing, for good.
 
 use crate::OrderNumbers;
+use infill_model::UnixTime;
 
 /// Order numbers that are reserved in the store at a time.
 pub const ORDERS_AT_ONCE: u64 = 1000;
+
+/// The lowest number for orders that are set aside now. It grows with the clock, far more quickly than wings
+/// are ordered: so a store that was lost, or restored from a copy, hands out no number a second time. Agents
+/// would take the new order for the old one, which they have carried out. Stays below 2⁵³ until the year 2242.
+pub fn least_order(now: UnixTime) -> u64 {
+    now.0.max(0).unsigned_abs() << 20
+}
 
 /// What is left of the numbers that the store has set aside.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,5 +38,19 @@ impl OrderNumbers for Orders {
             self.next += 1;
             self.next - 1
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_begins_anew_repeats_no_number() {
+        let now = UnixTime(1_795_212_617);
+        // As many orders as there may be in a second.
+        assert!(least_order(now + 1) > least_order(now) + 100 * ORDERS_AT_ONCE);
+        assert!(least_order(UnixTime(8_589_934_591)) < 1 << 53);
+        assert_eq!(least_order(UnixTime(-5)), 0);
     }
 }

@@ -93,8 +93,8 @@ impl Store for Adapter {
         self.read("generations", query.bind(i64::from(job.0)), rows::generation).await
     }
 
-    async fn next_orders(&self, count: u64) -> Result<u64, StoreError> {
-        written!(self, "counting orders", |tx| write::next_orders(&mut tx, count))
+    async fn next_orders(&self, count: u64, least: u64) -> Result<u64, StoreError> {
+        written!(self, "counting orders", |tx| write::next_orders(&mut tx, count, least))
     }
 
     async fn add_round(&self, round: &RoundRecord) -> Result<(), StoreError> {

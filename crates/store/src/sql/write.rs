@@ -69,13 +69,15 @@ pub(super) async fn generations(tx: &mut Connection, generations: &[GenerationRe
     Ok(())
 }
 
-pub(super) async fn next_orders(tx: &mut Connection, count: u64) -> Done<u64> {
+pub(super) async fn next_orders(tx: &mut Connection, count: u64, least: u64) -> Done<u64> {
     let next: i64 = sqlx::query_scalar(
-        "INSERT INTO counters (name, next) VALUES ($1, 1 + $2)
-         ON CONFLICT (name) DO UPDATE SET next = counters.next + $2 RETURNING next",
+        "INSERT INTO counters (name, next) VALUES ($1, $3 + $2)
+         ON CONFLICT (name) DO UPDATE
+         SET next = CASE WHEN counters.next < $3 THEN $3 ELSE counters.next END + $2 RETURNING next",
     )
     .bind(ORDERS)
     .bind(signed(count))
+    .bind(signed(least.max(1)))
     .fetch_one(tx)
     .await?;
     Ok(u64::try_from(next).unwrap_or(u64::MAX).saturating_sub(count))
