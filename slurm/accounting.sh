@@ -10,8 +10,8 @@ usage() {
 accounting.sh: the accounting records that infill needs
 
 Usage: accounting.sh --main-qos QOS[,QOS…] --account ACCOUNT[,ACCOUNT…] [--own-account ACCOUNT] [--user USER]
-                     [--grace SECONDS] [--usage-factor FACTOR] [--dry-run]
-       accounting.sh --undo --main-qos … --account … [--own-account …] [--user USER] [--dry-run]
+                     [--cluster NAME] [--grace SECONDS] [--usage-factor FACTOR] [--dry-run]
+       accounting.sh --undo --main-qos … --account … [--own-account …] [--user USER] [--cluster NAME] [--dry-run]
 
   --main-qos   the QOSes of main jobs, which may preempt infill's jobs (a site without its own has: normal)
   --account    the accounts whose users may submit malleable jobs; `root` is every account that has no QOSes of
@@ -21,6 +21,8 @@ Usage: accounting.sh --main-qos QOS[,QOS…] --account ACCOUNT[,ACCOUNT…] [--o
                if there is none; write its name into job_submit.lua (ACCOUNT) as well, and run this script again
                whenever users are added. Without it malleable jobs run in the accounts above
   --user       the system user that the daemon runs as (default infill)
+  --cluster    the cluster whose accounts change (default: this one, as slurmctld says). QOSes, and what an Operator
+               may do, are the same on all clusters of a slurmdbd
   --grace      seconds that a preempted infill job gets to save its work (default 30)
   --usage-factor  what an hour of a malleable job counts in fair share and in GrpTRESMins, GrpWall, …: 0 (the default)
                makes harvested time free, 1 makes it cost what it costs elsewhere
@@ -33,6 +35,7 @@ MAIN_QOS=
 ACCOUNTS=
 OWN_ACCOUNT=
 OPERATOR=infill
+CLUSTER=
 GRACE=30
 USAGE_FACTOR=0
 DRY_RUN=no
@@ -41,7 +44,7 @@ UNDO=no
 parse_options() {
     while (($#)); do
         case $1 in
-        --main-qos | --account | --own-account | --user | --grace | --usage-factor)
+        --main-qos | --account | --own-account | --user | --cluster | --grace | --usage-factor)
             (($# >= 2)) || wrong_usage "$1 needs a value"
             set_option "$1" "$2"
             shift
@@ -69,6 +72,7 @@ set_option() {
     --account) ACCOUNTS=$2 ;;
     --own-account) OWN_ACCOUNT=$2 ;;
     --user) OPERATOR=$2 ;;
+    --cluster) CLUSTER=$2 ;;
     --grace) GRACE=$2 ;;
     --usage-factor) USAGE_FACTOR=$2 ;;
     esac
@@ -87,7 +91,8 @@ change() {
 # sacctmgr fails when there is nothing to change, so ask before each change. `grep` reads all of its input: with -q
 # it would end early, and pipefail would take sacctmgr's broken pipe for a no.
 qos_exists() { sacctmgr -nP show qos "$1" format=name | grep -x -- "$1" >/dev/null; }
-account_exists() { sacctmgr -nP show account "$1" format=account | grep -x -- "$1" >/dev/null; }
+account_exists() { sacctmgr -nP show assoc cluster="$CLUSTER" account="$1" format=account | grep -x -- "$1" >/dev/null; }
+account_is_elsewhere() { sacctmgr -nP show assoc account="$1" format=cluster | grep -vx -- "$CLUSTER" >/dev/null; }
 user_exists() { sacctmgr -nP show user "$1" format=user | grep -x -- "$1" >/dev/null; }
 
 # field_has WORD COMMAND…: is WORD in the comma-separated list that COMMAND prints?
@@ -98,7 +103,7 @@ field_has() {
 }
 
 qos_preempts() { sacctmgr -nP show qos "$1" format=preempt; }
-account_qos() { sacctmgr -nP show assoc account="$1" user='' format=qos; }
+account_qos() { sacctmgr -nP show assoc cluster="$CLUSTER" account="$1" user='' format=qos; }
 
 each() {
     local list=$1 function=$2 word
@@ -107,6 +112,12 @@ each() {
 
 # Before anything is changed: a typo must not leave half of it done.
 check_qos() { qos_exists "$1" || wrong_usage "no such QOS: $1"; }
+check_cluster() {
+    [[ -n $CLUSTER ]] || CLUSTER=$(scontrol show config 2>/dev/null | sed -nE 's/^ClusterName *= *//p')
+    [[ -n $CLUSTER ]] || wrong_usage "slurmctld does not say which cluster this is: --cluster is needed"
+    sacctmgr -nP show cluster "$CLUSTER" format=cluster | grep -x -- "$CLUSTER" >/dev/null ||
+        wrong_usage "no such cluster: $CLUSTER"
+}
 check_account() { account_exists "$1" || wrong_usage "no such account: $1"; }
 
 add_qos() {
@@ -134,24 +145,24 @@ let_preempt() {
 
 # Users name no QOS; the plug-in does. But their account must allow it.
 allow_qos() {
-    field_has "$QOS" account_qos "$1" || change modify account "$1" set "qos+=$QOS"
+    field_has "$QOS" account_qos "$1" || change modify account "$1" cluster="$CLUSTER" set "qos+=$QOS"
 }
 
-has_association() { sacctmgr -nP show assoc account="$OWN_ACCOUNT" user="$1" format=user | grep -x -- "$1" >/dev/null; }
+has_association() { sacctmgr -nP show assoc cluster="$CLUSTER" account="$OWN_ACCOUNT" user="$1" format=user | grep -x -- "$1" >/dev/null; }
 
 # Of the account itself; of `root`, which has none of its own, everybody.
 users_of() {
     if [[ $1 = root ]]; then
-        sacctmgr -nP show user format=user
+        sacctmgr -nP show assoc cluster="$CLUSTER" format=user | grep .
     else
-        sacctmgr -nP show assoc account="$1" format=user
+        sacctmgr -nP show assoc cluster="$CLUSTER" account="$1" format=user
     fi | sort -u
 }
 
 # In an account of their own malleable jobs count in no limit of the accounts in which the same users run main jobs.
 make_own_account() {
     account_exists "$OWN_ACCOUNT" ||
-        change add account "$OWN_ACCOUNT" Description=malleable Organization=infill
+        change add account "$OWN_ACCOUNT" cluster="$CLUSTER" Description=malleable Organization=infill
     allow_only_ours
     each "$ACCOUNTS" add_users
 }
@@ -159,37 +170,42 @@ make_own_account() {
 # And nothing else gets in there.
 allow_only_ours() {
     [[ $(account_qos "$OWN_ACCOUNT") = "$QOS" ]] ||
-        change modify account "$OWN_ACCOUNT" set "qos=$QOS" "defaultqos=$QOS"
+        change modify account "$OWN_ACCOUNT" cluster="$CLUSTER" set "qos=$QOS" "defaultqos=$QOS"
 }
 
 add_users() {
     local user
     for user in $(users_of "$1"); do
         [[ $user != "$OPERATOR" && $user != root ]] || continue
-        has_association "$user" || change add user "$user" account="$OWN_ACCOUNT"
+        has_association "$user" || change add user "$user" cluster="$CLUSTER" account="$OWN_ACCOUNT"
     done
 }
 
-remove_own_account() { ! account_exists "$OWN_ACCOUNT" || change delete account "$OWN_ACCOUNT"; }
+remove_own_account() { ! account_exists "$OWN_ACCOUNT" || change delete account "$OWN_ACCOUNT" cluster="$CLUSTER"; }
 
 # Operator, and not Administrator: it may pin, hold, release and cancel jobs, but cannot submit or run anything as
 # somebody else. An account of its own shows in reports what it did, namely nothing.
 add_operator() {
     account_exists "$OPERATOR_ACCOUNT" ||
-        change add account "$OPERATOR_ACCOUNT" Description=infill Organization=infill
+        change add account "$OPERATOR_ACCOUNT" cluster="$CLUSTER" Description=infill Organization=infill
     if user_exists "$OPERATOR"; then
         change modify user "$OPERATOR" set adminlevel=operator
     else
-        change add user "$OPERATOR" account="$OPERATOR_ACCOUNT" adminlevel=operator
+        change add user "$OPERATOR" cluster="$CLUSTER" account="$OPERATOR_ACCOUNT" adminlevel=operator
     fi
 }
 
 forbid_preempt() { ! field_has "$QOS" qos_preempts "$1" || change modify qos "$1" set "preempt-=$QOS"; }
-forbid_qos() { ! field_has "$QOS" account_qos "$1" || change modify account "$1" set "qos-=$QOS"; }
+forbid_qos() { ! field_has "$QOS" account_qos "$1" || change modify account "$1" cluster="$CLUSTER" set "qos-=$QOS"; }
 
 undo() {
     [[ -z $OWN_ACCOUNT ]] || remove_own_account
     each "$ACCOUNTS" forbid_qos
+    if account_is_elsewhere "$OPERATOR_ACCOUNT"; then
+        echo "infill is on other clusters of this slurmdbd, too: the QOS $QOS and the Operator $OPERATOR stay" >&2
+        ! account_exists "$OPERATOR_ACCOUNT" || change delete account "$OPERATOR_ACCOUNT" cluster="$CLUSTER"
+        return
+    fi
     each "$MAIN_QOS" forbid_preempt
     ! user_exists "$OPERATOR" || change delete user "$OPERATOR"
     ! account_exists "$OPERATOR_ACCOUNT" || change delete account "$OPERATOR_ACCOUNT"
@@ -198,6 +214,7 @@ undo() {
 
 main() {
     parse_options "$@"
+    check_cluster
     each "$MAIN_QOS" check_qos
     each "$ACCOUNTS" check_account
     if [[ $UNDO = yes ]]; then

@@ -98,3 +98,42 @@ fn a_refusal_of_the_sites_own_plugin_is_told_to_the_owner() {
     assert!(refused <= 12, "it asks again and again: {refused}");
     site.completes(job);
 }
+
+#[test]
+fn what_is_done_to_accounts_is_done_on_one_cluster() {
+    let site = Site::bare_on(
+        &Slurm::default()
+            .nodes(4)
+            .sacctmgr("add cluster other")
+            .sacctmgr("add account research cluster=other Description=x Organization=x")
+            .sacctmgr("modify account research cluster=other set qos=main defaultqos=main")
+            .sacctmgr("add user alice cluster=other account=research"),
+    );
+    let on_other = || {
+        let words =
+            ["sacctmgr", "-nP", "show", "assoc", "cluster=other", "format=account,user,qos,defaultqos"];
+        site.must("root", &words)
+    };
+    let before = on_other();
+    assert!(before.contains("research|alice|"), "{before}");
+    let change = |more: &str| {
+        let words = format!(
+            "bash /opt/infill/slurm/accounting.sh --main-qos main --account research --own-account harvest {more}"
+        );
+        site.must("root", &words.split_whitespace().collect::<Vec<_>>())
+    };
+    change("");
+    assert_eq!(on_other(), before);
+    let here = ["sacctmgr", "-nP", "show", "assoc", "cluster=minicluster", "account=harvest", "format=user"];
+    assert!(site.must("root", &here).contains("alice"));
+    // On the other cluster, too: then taken back here, it stays there.
+    change("--cluster other");
+    assert!(on_other().contains("harvest|alice|infill|infill"), "{}", on_other());
+    change("--undo");
+    assert_eq!(site.must("root", &here), "");
+    assert!(on_other().contains("harvest|alice|infill|infill"), "{}", on_other());
+    assert!(site.must("root", &["sacctmgr", "-nP", "show", "qos", "format=name"]).contains("infill"));
+    change("--undo --cluster other");
+    assert_eq!(on_other(), before);
+    assert!(!site.must("root", &["sacctmgr", "-nP", "show", "qos", "format=name"]).contains("infill"));
+}

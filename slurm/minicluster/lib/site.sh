@@ -112,7 +112,7 @@ make_accounts() {
             account add account research cluster=minicluster Description=tests Organization=tests &&
             account modify account research set qos=main defaultqos=main &&
             account add user alice,bob account=research &&
-            bash "$SITE/accounting.sh" --main-qos main --account research >>"$LOGS/accounting.out" 2>&1 &&
+            bash "$SITE/accounting.sh" --cluster minicluster --main-qos main --account research >>"$LOGS/accounting.out" 2>&1 &&
             make_own_accounts
     } || {
         say "setting up the accounts failed:"
