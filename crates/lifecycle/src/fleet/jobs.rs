@@ -48,6 +48,8 @@ pub struct Fleet {
     pub orders: Orders,
     /// Wings without a lead that were cancelled, and when.
     pub(super) orphans: BTreeMap<JobId, UnixTime>,
+    /// Wings of main jobs that have not said hello, and since when these wings are known.
+    pub(super) waiting_wings: BTreeMap<JobId, UnixTime>,
     /// What is in the way of a main job that takes nodes back.
     pub(super) racing: Racing,
     /// When each node was last used by us.
@@ -76,6 +78,7 @@ impl Fleet {
             jobs: BTreeMap::new(),
             orders: Orders::default(),
             orphans: BTreeMap::new(),
+            waiting_wings: BTreeMap::new(),
             racing: Racing::default(),
             left_at: BTreeMap::new(),
         }
@@ -156,7 +159,9 @@ impl Fleet {
         for entry in self.jobs.values_mut() {
             entry.forgive(secs);
         }
-        for at in self.orphans.values_mut().chain(self.left_at.values_mut()) {
+        for at in
+            self.orphans.values_mut().chain(self.waiting_wings.values_mut()).chain(self.left_at.values_mut())
+        {
             *at = at.plus_secs(secs);
         }
     }

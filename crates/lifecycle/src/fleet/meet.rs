@@ -56,7 +56,7 @@ impl Fleet {
             out.merge(self.turn(id, outcome, now));
         }
         self.read_requests(snapshot);
-        self.cancel_orphans(&ours, now, &mut out);
+        self.cancel_orphans(snapshot, &ours, now, &mut out);
         self.blame_drains(snapshot, now, &mut out);
         (out, unclear)
     }
@@ -178,18 +178,34 @@ impl Fleet {
     }
 
     /// Cancels wings whose lead has ended or is another user's: nobody else will.
-    fn cancel_orphans(&mut self, ours: &[&Job], now: UnixTime, out: &mut Output) {
+    fn cancel_orphans(&mut self, snapshot: &Snapshot, ours: &[&Job], now: UnixTime, out: &mut Output) {
         self.orphans.retain(|_, t| now.secs_since(*t) < ORPHAN_RETRY_SECS);
+        self.waiting_wings.retain(|id, _| snapshot.job(*id).is_some());
         for wing in ours.iter().filter(|j| !j.state.is_ended()) {
             let Some(lead) = lead_of(wing) else { continue };
             let living = self.jobs.get(&lead).is_some_and(|e| !e.has_ended());
             if (living && self.same_owner(lead, wing)) || self.orphans.contains_key(&wing.id) {
                 continue;
             }
+            if self.may_still_come(lead, wing, snapshot, now) {
+                continue;
+            }
             self.orphans.insert(wing.id, now);
             out.note(Level::INFO, lead, format!("wing {} without its lead: cancelled", wing.id));
             out.batches.push(Batch { job: lead, effects: vec![Effect::CancelWing { job: wing.id }] });
         }
+    }
+
+    /// Whether the lead may be a main job that this daemon does not know yet, because its store was lost or
+    /// does not say: it is known once its agent says hello, which takes seconds. Until then its wings train.
+    fn may_still_come(&mut self, lead: JobId, wing: &Job, snapshot: &Snapshot, now: UnixTime) -> bool {
+        let is_main = |job: &&Job| job.partition != self.settings.partition && job.state.occupies_nodes();
+        let owner = snapshot.job(lead).filter(is_main).map(|job| job.user_id);
+        if self.jobs.contains_key(&lead) || owner != Some(wing.user_id) {
+            return false;
+        }
+        let since = *self.waiting_wings.entry(wing.id).or_insert(now);
+        now.secs_since(since) < self.settings.lead_start_secs
     }
 
     /// A node that goes DRAIN soon after we left it was probably drained because we left it badly.

@@ -1,0 +1,44 @@
+//! Wings whose lead the fleet does not know.
+
+use infill_model::{BaseState, Job, JobId, Snapshot, UnixTime, UserId, config::Config};
+
+use super::rig::{Shown, job, n};
+use crate::Effect;
+use crate::fleet::Fleet;
+
+const LEAD: JobId = JobId(70);
+const WING: JobId = JobId(71);
+
+/// A running main job of the wing's owner.
+fn main_job() -> Job {
+    let wing = job(WING, &Shown { lead: LEAD, order: 3, nodes: vec![n(3)] });
+    Job { user_id: wing.user_id, nodes: vec![n(1)], ..Job::new(LEAD, "main", BaseState::Running) }
+}
+
+/// Whether the wing is cancelled at each of these seconds, beside these jobs.
+fn is_cancelled(others: &[Job], at: &[i64]) -> Vec<bool> {
+    let mut fleet = Fleet::new(&Config::default());
+    let wing = job(WING, &Shown { lead: LEAD, order: 3, nodes: vec![n(3)] });
+    let looks = at.iter().map(|secs| {
+        let now = UnixTime(1000 + secs);
+        let jobs = others.iter().chain([&wing]).cloned().collect();
+        let (out, _) = fleet.see(&Snapshot { taken_at: now, jobs, ..Snapshot::default() }, now, now);
+        let effects = out.batches.into_iter().flat_map(|batch| batch.effects);
+        effects.into_iter().any(|effect| effect == Effect::CancelWing { job: WING })
+    });
+    looks.collect()
+}
+
+#[test]
+fn wings_of_a_main_job_wait_for_its_agent_where_the_store_does_not_know_it() {
+    assert_eq!(is_cancelled(&[main_job()], &[0, 5, 59, 60]), [false, false, false, true]);
+}
+
+#[test]
+fn wings_whose_lead_cannot_come_are_cancelled_at_once() {
+    assert_eq!(is_cancelled(&[], &[0]), [true], "it is gone");
+    let waits = Job { state: infill_model::JobState::of(BaseState::Pending), ..main_job() };
+    assert_eq!(is_cancelled(&[waits], &[0]), [true], "it does not run");
+    let others = Job { user_id: UserId(2002), ..main_job() };
+    assert_eq!(is_cancelled(&[others], &[0]), [true], "it is another user's");
+}
