@@ -63,3 +63,23 @@ fn a_main_job_trains_on_its_own_nodes_without_a_daemon() {
     site.until_trains_on(job, 6, 60.0);
     site.completes(job);
 }
+
+#[test]
+fn its_wings_train_on_where_the_store_was_lost() {
+    let site = Site::acting();
+    let job = extended().submit(&site);
+    let before = site.until_trains_on(job, 6, 60.0);
+    let parts: Vec<u32> = site.parts(job).iter().map(|j| j.id).collect();
+    assert_eq!(site.stop_daemon(), Some(0));
+    site.must("infill", &["sh", "-c", "rm /var/lib/infill/infill.db*"]);
+    site.start();
+    let after = site.until_trains_on(job, 6, 40.0);
+    assert_eq!(after.nodes, before.nodes);
+    assert_eq!(site.parts(job).iter().map(|j| j.id).collect::<Vec<_>>(), parts, "the same Slurm jobs");
+    assert!(site.diary(job).lost().iter().all(|lost| *lost == 0), "{:?}", site.diary(job).lost());
+    // A new store gives new orders: it can still grow.
+    let main = site.main_job(5, &["--nodes=6"]);
+    site.starts_within(main, 4.0);
+    site.until_trains_on(job, 6, 60.0);
+    site.completes(job);
+}
