@@ -4,39 +4,12 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand};
 
-use infill_lab::{advise, simulate};
-
-use super::collectives;
-
-use super::config;
-
-use super::doctor;
-
-use super::explain;
-
-use super::gaps;
-
-use super::generate;
-
-use super::history;
-
-use super::jobs;
-
-use super::nodes;
-
-use super::plan;
-
-use super::plans;
-
-use super::profiles;
-
-use super::report;
-
-use super::rounds;
-
-use super::status;
-
+use super::{
+    collectives, config, doctor, explain, gaps, generate, history, jobs, nodes, plan, plans, profiles,
+    report, rounds, status,
+};
 use infill_agent as agent;
+use infill_lab::{advise, simulate};
 use infill_present::exit;
 
 /// Fills the idle nodes of a Slurm cluster with malleable deep-learning jobs, without delaying the main

@@ -8,8 +8,10 @@ use serde::Serialize;
 use super::session::Session;
 use infill_api::SCHEMA;
 use infill_model::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
-use infill_present::exit::{CommandResult, Exit};
-use infill_present::output;
+use infill_present::{
+    exit::{CommandResult, Exit},
+    output,
+};
 
 /// `infill config …`
 #[derive(Clone, Debug, Subcommand)]

@@ -5,8 +5,10 @@ use anyhow::Context;
 use super::session::Session;
 use infill_api::{ControlRequest, routes};
 use infill_model::Control;
-use infill_present::exit::{CommandResult, Exit};
-use infill_present::output;
+use infill_present::{
+    exit::{CommandResult, Exit},
+    output,
+};
 
 /// What is ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

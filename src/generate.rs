@@ -7,8 +7,10 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 
 use super::settings_page;
-use infill_present::exit::{CommandResult, Exit};
-use infill_present::output;
+use infill_present::{
+    exit::{CommandResult, Exit},
+    output,
+};
 
 /// Flags of `infill completions`.
 #[derive(Clone, Debug, Args)]

@@ -7,8 +7,8 @@ use clap::Args;
 use super::session::Session;
 use infill_api::{EndView, JobView, Status, routes};
 use infill_model::{MalleableState, duration, hostlist};
-use infill_present::exit::{CommandResult, Exit};
 use infill_present::{
+    exit::{CommandResult, Exit},
     filter::{self, FilterArgs, TableArgs},
     hidden::hidden,
     output,

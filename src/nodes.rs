@@ -9,8 +9,8 @@ use clap::Args;
 use super::gaps::id;
 use super::session::Session;
 use infill_api::{NodeView, Status, routes};
-use infill_present::exit::{CommandResult, Exit, Failure};
 use infill_present::{
+    exit::{CommandResult, Exit, Failure},
     filter::{self, TableArgs},
     output::{self, When},
     table::{Column, FieldHelp},

@@ -5,8 +5,7 @@ use reqwest::RequestBuilder;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 
 use infill_agent::identity::{IdentityError, Proof, Slurm};
-use infill_api::addresses;
-use infill_api::headers;
+use infill_api::{addresses, headers};
 use infill_model::{Credential, Secret, causes};
 
 /// What is shown to the daemon with one request.

@@ -5,8 +5,8 @@ use clap::{ArgAction, Args};
 use super::session::Session;
 use infill_api::{RoundView, routes};
 use infill_model::{NodeVerdict, SolveStatus, UnixTime, hostlist};
-use infill_present::exit::{CommandResult, Exit, Failure};
 use infill_present::{
+    exit::{CommandResult, Exit, Failure},
     output::{self, When},
     table::{Column, Layout},
     words::forecast,

@@ -11,8 +11,8 @@ use infill_advisor::plans::presets::{Described, Machine, Preset};
 use infill_agent::{Plans, RunPlan};
 use infill_api::SCHEMA;
 use infill_model::{MOST_PLANS, Sizes};
-use infill_present::exit::{CommandResult, Exit};
 use infill_present::{
+    exit::{CommandResult, Exit},
     filter::{self, TableArgs},
     output,
     table::{Column, FieldHelp},

@@ -7,8 +7,8 @@ use clap::Args;
 use super::session::Session;
 use infill_api::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView, routes};
 use infill_model::{RoundSummary, SolveStatus, UnixTime};
-use infill_present::exit::{CommandResult, Exit};
 use infill_present::{
+    exit::{CommandResult, Exit},
     filter::{self, TableArgs},
     output::{self, When},
     table::{Column, FieldHelp},

@@ -6,8 +6,10 @@ use super::session::Session;
 use super::summary::summary;
 use super::watch;
 use infill_api::{Status, routes};
-use infill_present::exit::{CommandResult, Exit};
-use infill_present::output::{self, When};
+use infill_present::{
+    exit::{CommandResult, Exit},
+    output::{self, When},
+};
 
 /// Flags of `infill status`.
 #[derive(Clone, Debug, Args)]

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::jobs;
 use infill_api::{IdleShare, LengthsView, NodeKind, Status};
 use infill_model::{Control, Mode};
-use infill_present::exit::Failure;
 use infill_present::{
+    exit::Failure,
     hidden::hidden,
     output::When,
     words::{self, percent},

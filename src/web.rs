@@ -5,8 +5,10 @@ use reqwest::Url;
 
 use super::session::Session;
 use infill_api::{LINK_PURPOSE, Link, LinkRequest, addresses::this_host, routes};
-use infill_present::exit::{CommandResult, Exit};
-use infill_present::output;
+use infill_present::{
+    exit::{CommandResult, Exit},
+    output,
+};
 
 /// Prints a link, and how to open it on another machine.
 pub async fn run(session: &Session) -> CommandResult {

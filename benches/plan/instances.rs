@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use infill_gaps::{Survival, hour_of};
-use infill_model::config::{GapsConfig, PlannerConfig};
 use infill_model::{
     Curve, CurvePoint, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan,
     RescaleCosts, Sizes, Standing, SwitchRecord, Topology, UnixTime, UserId, WindowCause, WindowEnd,
+    config::{GapsConfig, PlannerConfig},
     malleable::RateCurve,
 };
 use infill_planner::plan::{Problem, fallback};

@@ -14,8 +14,10 @@ use serde::Serialize;
 use super::session::Session;
 use finding::{Finding, Level};
 use infill_api::SCHEMA;
-use infill_present::exit::{CommandResult, Exit};
-use infill_present::output;
+use infill_present::{
+    exit::{CommandResult, Exit},
+    output,
+};
 
 /// Flags of `infill doctor`.
 #[derive(Clone, Debug, Args)]

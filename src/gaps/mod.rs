@@ -7,11 +7,10 @@ use clap::Args;
 
 use super::session::Session;
 use infill_api::{IdleShare, NodeKind, NodeView, Status, routes};
-use infill_lab::gap_log;
-use infill_lab::simulate::args::LogArgs;
+use infill_lab::{gap_log, simulate::args::LogArgs};
 use infill_model::{JobId, UnixTime};
-use infill_present::exit::{CommandResult, Exit};
 use infill_present::{
+    exit::{CommandResult, Exit},
     filter::{self, FilterArgs, TableArgs},
     output::{self, When},
     table::{Column, FieldHelp},

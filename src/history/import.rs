@@ -14,9 +14,9 @@ use crate::session::Session;
 use infill_agent::identity::Proof;
 use infill_api::{EndedTaken, ImportEndedRequest, MAX_ENDED, SCHEMA, routes};
 use infill_model::{EndedJob, EndedLog, UnixTime, clock::now};
-use infill_present::input::told;
 use infill_present::{
     exit::{CommandResult, Exit, Failure},
+    input::told,
     output,
     progress::{Measure, Progress},
     values,

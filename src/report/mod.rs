@@ -19,11 +19,12 @@ use super::command;
 use super::session::Session;
 use infill_api::{ReportQuery, ReportView, routes};
 use infill_model::{UnixTime, clock::now};
-use infill_present::input::told;
-use infill_present::progress::{Measure, Progress};
 use infill_present::{
     exit::{CommandResult, Exit, Failure},
-    output, values,
+    input::told,
+    output,
+    progress::{Measure, Progress},
+    values,
 };
 use infill_traces as traces;
 use parts::{Month, Report};

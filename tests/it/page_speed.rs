@@ -15,8 +15,7 @@ use infill_daemon::{
     ticks,
     timeline::{self, Hour, NodeUse, Recorder, Seen},
 };
-use infill_model::config::Config;
-use infill_model::{JobId, NodeName, PrivateData, Readers, UnixTime};
+use infill_model::{JobId, NodeName, PrivateData, Readers, UnixTime, config::Config};
 use infill_slurm::{Privacy, fake::FakeSlurm, identity::FakeIdentity};
 use infill_store as store;
 use infill_store::LeadStanding;

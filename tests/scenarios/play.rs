@@ -9,11 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use infill_lifecycle::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
-use infill_model::config::Config;
 use infill_model::{
     BatchMode, Change, Changing, Claims, Control, Course, EndedGap, ExecPlan, Gaps, HeldNode, JobFacts,
     JobId, JobPlan, MalleableJob, NodeName, NodeType, Objective, Pause, Place, Profile, ProfileKey, Program,
-    Report, SizePoint, Standing, UnixTime, UserId, Way,
+    Report, SizePoint, Standing, UnixTime, UserId, Way, config::Config,
 };
 use infill_planner::{
     plan::first_change,

@@ -9,9 +9,9 @@ use crate::simulate::{Unit, args::LogArgs, setup};
 use infill_api::SCHEMA;
 use infill_gaps::{Blocks, GapStatistics, Quantiles, Shorter};
 use infill_model::duration;
-use infill_present::days::Days;
 use infill_present::{
     bars::{self, CYAN, Colour, YELLOW},
+    days::Days,
     exit::{CommandResult, Exit, Failure},
     filter,
     output::{self, DEFAULT_WIDTH},

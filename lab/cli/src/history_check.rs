@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use infill_advisor::length::{Score, Walk, score, walk};
 use infill_api::SCHEMA;
-use infill_present::input::told;
 use infill_present::{
     exit::{CommandResult, Exit},
+    input::told,
     output,
     progress::{Measure, Progress},
 };

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::plan::{Problem, Violation, check, explain, fallback, plan, solver};
-use infill_model::config::Config;
-use infill_model::{Gaps, JobId, MalleableJob, Note, Plan, Report, Topology, UnixTime};
+use infill_model::{Gaps, JobId, MalleableJob, Note, Plan, Report, Topology, UnixTime, config::Config};
 
 /// What may be done in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,7 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 
 use crate::command::Program;
-use infill_model::Secret;
-use infill_model::clock;
+use infill_model::{Secret, clock};
 
 /// A token is renewed so many seconds before it expires: time for several tries at one a round.
 const RENEW_BEFORE_SECS: i64 = 120;

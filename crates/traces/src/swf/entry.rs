@@ -3,8 +3,7 @@
 use std::num::NonZeroU32;
 
 use crate::field::{secs, wrong};
-use infill_model::trace::MAX_NODES_A_MACHINE;
-use infill_model::{JobId, LoggedJob};
+use infill_model::{JobId, LoggedJob, trace::MAX_NODES_A_MACHINE};
 
 /// Columns of the standard.
 const STANDARD_COLUMNS: usize = 18;

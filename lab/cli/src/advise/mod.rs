@@ -16,9 +16,9 @@ use serde::Serialize;
 use infill_advisor::trial::{Compared, Trial, Tried, Verdict};
 use infill_api::{CurveRow, SCHEMA};
 use infill_model::{CurvePoint, MAX_NODES_A_JOB, config::Config};
-use infill_present::curve;
 use infill_present::{
     charts::Picture,
+    curve,
     exit::{CommandResult, Exit, Failure},
     filter, output,
     table::Column,

@@ -12,11 +12,12 @@ use super::threads;
 use infill_advisor::types::best_estimates;
 use infill_api::SCHEMA;
 use infill_model::{ClosedJob, ModelFacts, SpeedRow, duration};
-use infill_present::input::told;
-use infill_present::progress::{Line, Measure, Progress};
 use infill_present::{
     exit::{CommandResult, Exit, Failure},
-    filter, output,
+    filter,
+    input::told,
+    output,
+    progress::{Line, Measure, Progress},
     table::Column,
     words::percent,
 };

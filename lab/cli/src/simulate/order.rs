@@ -13,11 +13,12 @@ use super::threads;
 use infill_advisor::length::{Lengths, Predicted, Walk, walk};
 use infill_api::SCHEMA;
 use infill_model::{Past, Submission, duration};
-use infill_present::input::told;
-use infill_present::progress::{Line, Measure, Progress};
 use infill_present::{
     exit::{CommandResult, Exit, Failure},
-    filter, output,
+    filter,
+    input::told,
+    output,
+    progress::{Line, Measure, Progress},
     table::Column,
 };
 use infill_sim::{

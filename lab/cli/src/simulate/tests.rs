@@ -5,8 +5,7 @@ use super::show::{self, Screen};
 use super::unit::Unit;
 use infill_api::SCHEMA;
 use infill_model::RescaleCosts;
-use infill_present::days::Days;
-use infill_present::filter::TableArgs;
+use infill_present::{days::Days, filter::TableArgs};
 use infill_sim::Preempted;
 
 pub fn subject() -> Replayed {

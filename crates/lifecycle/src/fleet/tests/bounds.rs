@@ -1,8 +1,9 @@
 //! How many Slurm jobs there may be, and what keeps a job from starting.
 
 use crate::fleet::Fleet;
-use infill_model::config::Config;
-use infill_model::{Bar, BaseState, Gpus, Job, JobId, JobState, Lend, Node, NodeType, Resources, Standing};
+use infill_model::{
+    Bar, BaseState, Gpus, Job, JobId, JobState, Lend, Node, NodeType, Resources, Standing, config::Config,
+};
 
 use super::rig::{LEAD, Rig, Shown, empty, fleet, job, n};
 

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use infill_api::AgentReport;
-use infill_lifecycle::fleet::{Fleet, Output};
-use infill_lifecycle::{Arrival, Effect, EffectKind};
+use infill_lifecycle::{
+    Arrival, Effect, EffectKind,
+    fleet::{Fleet, Output},
+};
 use infill_model::{
     AgentEvent, BaseState, Directive, EventKind, ExecPlan, Exit, Gaps, Job, JobId, JobPlan, Member, Node,
     NodeName, NodeState, NodeType, Placement, Snapshot, UnixTime, UserId, config::Config, wing_comment,
