@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser, Subcommand};
 
 use super::{
-    collectives, config, doctor, explain, gaps, generate, history, jobs, nodes, plan, plans, profiles,
-    report, rounds, status,
+    collectives, config, doctor, explain, gaps, generate, history, jobs, nodes, notify, plan, plans,
+    profiles, report, rounds, status,
 };
 use infill_agent as agent;
 use infill_lab::{advise, simulate};
@@ -86,6 +86,8 @@ pub enum Command {
     Resume,
     /// Save and park all malleable jobs
     Drain,
+    /// Try whether notices reach those whom the configuration names
+    Notify(notify::NotifyArgs),
     /// Check everything that can be wrong on a site, and say how to mend it
     Doctor(doctor::DoctorArgs),
     /// Check or print the configuration
@@ -171,6 +173,7 @@ mod tests {
             "infill config check a.toml",
             "infill completions bash",
             "infill man /tmp",
+            "infill notify --test",
             "infill doctor --json -vv",
         ] {
             assert_eq!(kind(line), None, "{line}");
@@ -252,6 +255,7 @@ mod tests {
         assert_eq!(kind("infill profiles show b --history --svg -"), Some(ErrorKind::ArgumentConflict));
         assert_eq!(kind("infill explain"), Some(ErrorKind::MissingRequiredArgument));
         assert_eq!(kind("infill status --interval 0"), Some(ErrorKind::ValueValidation));
+        assert_eq!(kind("infill notify"), Some(ErrorKind::MissingRequiredArgument));
         assert_eq!(kind("infill frobnicate"), Some(ErrorKind::InvalidSubcommand));
     }
 

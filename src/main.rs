@@ -14,6 +14,7 @@ mod history;
 mod jobs;
 mod logging;
 mod nodes;
+mod notify;
 mod pass;
 mod plan;
 mod plans;
@@ -109,6 +110,7 @@ fn dispatch(cli: Cli) -> CommandResult {
         Command::Pause => block_on(control::run(control::Order::Pause, &session)),
         Command::Resume => block_on(control::run(control::Order::Resume, &session)),
         Command::Drain => block_on(control::run(control::Order::Drain, &session)),
+        Command::Notify(_) => block_on(notify::run(&session)),
         Command::Doctor(args) => block_on(doctor::run(args, &session)),
         Command::Config(command) => config::run(command, &session),
         Command::Completions(args) => generate::completions(&args, &mut Cli::command()),

@@ -26,6 +26,12 @@ const MOST_WAITING: usize = 16;
 /// Longest that a program may take, or a service.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Snapshots that have been doubtful for so long are news, seconds: a round or two are not.
+const DOUBTFUL_SECS: f64 = 60.0;
+
+/// Longest that a daemon that has lost the lead takes to say so before it ends.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
 /// A main job that waited for so long for nodes of ours is news, seconds: as in the alerts.
 const DELAYED_SECS: f64 = 10.0;
 
@@ -34,10 +40,18 @@ words! {
     pub enum Event {
         /// This daemon leads from now on.
         Leads = "leads",
+        /// The store does not say which daemon leads.
+        LeadInDoubt = "lead_in_doubt",
+        /// This daemon leads no more, and ends.
+        LeadLost = "lead_lost",
         /// Slurm does not answer.
         SlurmAway = "slurm_away",
         /// It answers again.
         SlurmBack = "slurm_back",
+        /// It answers, but what it shows cannot be trusted.
+        SlurmDoubtful = "slurm_doubtful",
+        /// What it shows can be trusted again.
+        SlurmClear = "slurm_clear",
         /// The store fails.
         StoreAway = "store_away",
         /// It works again.
@@ -48,6 +62,8 @@ words! {
         NodesLeftAlone = "nodes_left_alone",
         /// History is lost.
         RowsLost = "rows_lost",
+        /// Nothing has happened: somebody tries whether notices arrive.
+        Test = "test",
     }
 }
 
@@ -61,6 +77,12 @@ pub(crate) struct Notice {
     host: String,
     /// In words.
     text: String,
+}
+
+impl Notice {
+    fn new(event: Event, at: UnixTime, text: String) -> Notice {
+        Notice { schema: SCHEMA, event, at, host: this_host().unwrap_or_default(), text }
+    }
 }
 
 /// See the module's text.
@@ -78,6 +100,8 @@ struct Known {
     told: BTreeMap<Event, Instant>,
     /// How things were when people were told of them last.
     told_of: Present,
+    /// Since when snapshots are doubtful.
+    doubtful_since: Option<UnixTime>,
 }
 
 /// How things are.
@@ -85,6 +109,8 @@ struct Known {
 struct Present {
     slurm_away: bool,
     store_away: bool,
+    doubtful: bool,
+    lead_in_doubt: bool,
     left_alone: usize,
 }
 
@@ -94,6 +120,8 @@ impl Present {
         match event {
             Event::SlurmAway | Event::SlurmBack => self.slurm_away = now.slurm_away,
             Event::StoreAway | Event::StoreBack => self.store_away = now.store_away,
+            Event::SlurmDoubtful | Event::SlurmClear => self.doubtful = now.doubtful,
+            Event::LeadInDoubt => self.lead_in_doubt = now.lead_in_doubt,
             _ => self.left_alone = now.left_alone,
         }
     }
@@ -107,6 +135,18 @@ impl Present {
         if self.store_away != before.store_away {
             let event = if self.store_away { Event::StoreAway } else { Event::StoreBack };
             news.push((event, say(self.store_away, "the store")));
+        }
+        if self.doubtful != before.doubtful {
+            let (event, text) = if self.doubtful {
+                (Event::SlurmDoubtful, "what Slurm shows has been doubtful for a minute: nothing is started")
+            } else {
+                (Event::SlurmClear, "what Slurm shows can be trusted again")
+            };
+            news.push((event, text.to_owned()));
+        }
+        if self.lead_in_doubt && !before.lead_in_doubt {
+            let text = "the store does not say which daemon leads: a second one must not be started now";
+            news.push((Event::LeadInDoubt, text.to_owned()));
         }
         if self.left_alone > before.left_alone {
             let text = format!("{} nodes are left alone after failures", self.left_alone);
@@ -159,12 +199,16 @@ impl Notices {
 
     /// Compares what is now with what people were told last. What could not be told is tried again.
     pub fn look(&self, state: &State, happened: &Happened, at: UnixTime) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_doubtful = state.health.ails(Topic::Snapshot);
+        known.doubtful_since = known.doubtful_since.or(Some(at)).filter(|_| is_doubtful);
         let present = Present {
             slurm_away: state.health.ails(Topic::Slurm),
             store_away: state.health.ails(Topic::Store),
+            doubtful: known.doubtful_since.is_some_and(|since| at.secs_since(since) >= DOUBTFUL_SECS),
+            lead_in_doubt: state.health.ails(Topic::Lead),
             left_alone: state.scene.breaker().open(at),
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         for (event, text) in present.news(known.told_of) {
             if self.put(&mut known.told, event, text, (at, now)) {
@@ -172,6 +216,7 @@ impl Notices {
             }
         }
         known.told_of.left_alone = known.told_of.left_alone.min(present.left_alone);
+        known.told_of.lead_in_doubt &= present.lead_in_doubt;
         for (event, text) in happened.news() {
             self.put(&mut known.told, event, text, (at, now));
         }
@@ -196,7 +241,7 @@ impl Notices {
         if told.get(&event).is_some_and(|before| now.duration_since(*before) < QUIET) {
             return false;
         }
-        let notice = Notice { schema: SCHEMA, event, at, host: this_host().unwrap_or_default(), text };
+        let notice = Notice::new(event, at, text);
         match queue.try_send(notice) {
             Ok(()) => {
                 told.insert(event, now);
@@ -215,24 +260,40 @@ pub(crate) async fn tell(notices: &Notices, config: &NotifyConfig) {
     let end = notices.end.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(mut queue) = end else { return std::future::pending().await };
     while let Some(notice) = queue.recv().await {
-        tell_one(config, &notice).await;
+        for failure in tell_one(config, &notice).await {
+            tracing::warn!(event = notice.event.word(), "{failure}");
+        }
     }
 }
 
-async fn tell_one(config: &NotifyConfig, notice: &Notice) {
+/// Says that this daemon leads no more: the last thing that it does.
+pub(crate) async fn tell_lead_lost(config: &NotifyConfig, why: &str, at: UnixTime) {
+    let notice = Notice::new(Event::LeadLost, at, format!("this daemon leads no more, and ends: {why}"));
+    if tokio::time::timeout(LAST_PATIENCE, tell_one(config, &notice)).await.is_err() {
+        tracing::warn!(event = notice.event.word(), "nobody was told in {LAST_PATIENCE:?}");
+    }
+}
+
+/// Sends a notice that says that it is a test. Returns what went wrong with each way, named by its key.
+pub async fn test(config: &NotifyConfig, at: UnixTime) -> Vec<String> {
+    let text = "a test of infill's notices: nothing has happened".to_owned();
+    tell_one(config, &Notice::new(Event::Test, at, text)).await
+}
+
+/// What went wrong with each way, named by its key.
+async fn tell_one(config: &NotifyConfig, notice: &Notice) -> Vec<String> {
     let text = serde_json::to_string(notice).unwrap_or_default();
-    let event = notice.event.word();
+    let mut failures = Vec::new();
     if let Some((program, arguments)) = config.command.split_first() {
         let told = tokio::time::timeout(PATIENCE, run(program, arguments, &text)).await;
-        if let Err(e) = told.map_err(|_| format!("not ready after {PATIENCE:?}")).and_then(|ended| ended) {
-            tracing::warn!(event, "notify.command: {e}");
-        }
+        let told = told.map_err(|_| format!("not ready after {PATIENCE:?}")).and_then(|ended| ended);
+        failures.extend(told.err().map(|e| format!("notify.command: {e}")));
     }
-    if !config.url.is_empty()
-        && let Err(e) = post(&config.url, text).await
-    {
-        tracing::warn!(event, "notify.url: {}", causes::chain(&e));
+    if !config.url.is_empty() {
+        let told = post(&config.url, text).await;
+        failures.extend(told.err().map(|e| format!("notify.url: {}", causes::chain(&e))));
     }
+    failures
 }
 
 /// It is killed where nobody waits for it any more.
@@ -305,6 +366,55 @@ mod tests {
     }
 
     #[test]
+    fn doubt_is_told_after_a_minute_and_when_it_is_over() {
+        let notices = Notices::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
+        let (start, nothing) = (UnixTime(1000), Happened::default());
+        let mut state = State::new(Arc::new(Config::default()), start);
+        let mut noticed = |secs: i64, is_doubtful: bool| {
+            if is_doubtful {
+                state.health.raise(Problem::Snapshot(Vec::new()));
+            } else {
+                state.health.clear(Topic::Snapshot);
+            }
+            notices.look(&state, &nothing, start + secs);
+            let mut end = notices.end.lock().unwrap();
+            std::iter::from_fn(|| Some(end.as_mut()?.try_recv().ok()?.event.word())).collect::<Vec<_>>()
+        };
+        assert!(noticed(0, true).is_empty());
+        assert!(noticed(59, true).is_empty());
+        assert!(noticed(61, false).is_empty(), "it was short");
+        assert!(noticed(62, true).is_empty(), "it begins anew");
+        assert_eq!(noticed(122, true), ["slurm_doubtful"]);
+        assert!(noticed(130, true).is_empty());
+        assert_eq!(noticed(140, false), ["slurm_clear"]);
+    }
+
+    #[test]
+    fn a_lead_in_doubt_is_told_each_time() {
+        let notices = Notices::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
+        let mut state = State::new(Arc::new(Config::default()), now());
+        let nothing = Happened::default();
+        let in_doubt = || Problem::Lead("timeout".to_owned());
+        state.health.raise(in_doubt());
+        assert_eq!(noticed(&notices, &state, &nothing), ["lead_in_doubt"]);
+        state.health.clear(Topic::Lead);
+        assert!(noticed(&notices, &state, &nothing).is_empty());
+        notices.known.lock().unwrap().told.clear();
+        state.health.raise(in_doubt());
+        assert_eq!(noticed(&notices, &state, &nothing), ["lead_in_doubt"]);
+    }
+
+    #[tokio::test]
+    async fn a_test_says_which_way_fails() {
+        let command = vec!["/bin/false".to_owned()];
+        let config = NotifyConfig { command, url: "http://127.0.0.1:1/".to_owned() };
+        let failures = test(&config, UnixTime(7)).await;
+        assert_eq!(failures.len(), 2, "{failures:?}");
+        assert_eq!(failures[0], "notify.command: ended with exit status: 1");
+        assert!(failures[1].starts_with("notify.url: "), "{failures:?}");
+    }
+
+    #[test]
     fn nobody_waits_for_those_who_are_told() {
         let notices = Notices::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
         let mut told = BTreeMap::new();
@@ -351,7 +461,7 @@ mod tests {
             text: "x".to_owned(),
         };
         let config = NotifyConfig { command: vec![program.display().to_string()], ..NotifyConfig::default() };
-        tell_one(&config, &notice).await;
+        assert!(tell_one(&config, &notice).await.is_empty());
         let told: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
         assert_eq!(
             told,

@@ -75,20 +75,22 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         () = switches::keep(context.clone(), told) => {}
         () = forests::keep(context.clone()) => {}
         () = notices::tell(&context.notices, &context.config.notify) => {}
-        why = lead::keep(&context) => {
-            return Err(why).context("this daemon leads no more, or cannot be sure of it: it ends");
-        }
+        why = lead::keep(&context) => return Err(lead_lost(&context, why).await),
         () = stopped(stop) => {}
     }
     tokio::select! {
         () = come_to_rest(&context, &mut writers) => {}
-        why = lead::keep(&context) => {
-            return Err(why).context("this daemon leads no more, or cannot be sure of it: it ends");
-        }
+        why = lead::keep(&context) => return Err(lead_lost(&context, why).await),
     }
     executor::save_all(&context).await;
     tracing::info!("infill stops; running jobs stay as they are");
     Ok(())
+}
+
+/// The error with which a daemon ends that has lost the lead. Administrators are told.
+async fn lead_lost(context: &Context, why: store::StoreError) -> anyhow::Error {
+    notices::tell_lead_lost(&context.config.notify, &why.to_string(), now()).await;
+    anyhow::Error::new(why).context("this daemon leads no more, or cannot be sure of it: it ends")
 }
 
 /// Lets what is being stored be stored, and has nothing else begin.
