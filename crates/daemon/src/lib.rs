@@ -25,7 +25,7 @@ mod ledger;
 mod lines;
 mod lookups;
 mod metrics;
-mod notices;
+pub mod notices;
 mod passes;
 mod privacy;
 mod profiles;

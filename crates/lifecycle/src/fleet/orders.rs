@@ -8,7 +8,8 @@ pub const ORDERS_AT_ONCE: u64 = 1000;
 
 /// The lowest number for orders that are set aside now. It grows with the clock, far more quickly than wings
 /// are ordered: so a store that was lost, or restored from a copy, hands out no number a second time. Agents
-/// would take the new order for the old one, which they have carried out. Stays below 2⁵³ until the year 2242.
+/// would take the new order for the old one, which they have carried out. Stays below 2⁵³ until the year
+/// 2242.
 pub fn least_order(now: UnixTime) -> u64 {
     now.0.max(0).unsigned_abs() << 20
 }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use super::{AgentConfig, ConfigError, SlurmConfig, read};
 
-/// The part of the file that concerns those who speak to the daemon. The rest is the daemon's, which may be of
-/// another version: keys that are unknown there, and values that make no sense, are no concern of a job.
+/// The part of the file that concerns those who speak to the daemon. The rest is the daemon's, which may be
+/// of another version: what is unknown or wrong there does not concern a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReaderConfig {
     /// `agent.url`.

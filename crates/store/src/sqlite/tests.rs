@@ -118,7 +118,7 @@ async fn nobody_else_may_read_the_file() {
 async fn what_was_written_survives_a_crash() {
     let (dir, after) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let store = open_in(dir.path()).await;
-    let order = store.next_orders(5).await.unwrap();
+    let order = store.next_orders(5, 0).await.unwrap();
     store.put_leads(&[lead(1, serde_json::json!({"a": [1, 2]}))]).await.unwrap();
     // What a killed process leaves: the files as they are, with nothing closed.
     std::fs::create_dir(after.path().join("state")).unwrap();
@@ -128,7 +128,7 @@ async fn what_was_written_survives_a_crash() {
     }
     let revived = open_in(after.path()).await;
     assert_eq!(revived.open_leads().await.unwrap(), [lead(1, serde_json::json!({"a": [1, 2]}))]);
-    assert_eq!(revived.next_orders(1).await.unwrap(), order + 5);
+    assert_eq!(revived.next_orders(1, 0).await.unwrap(), order + 5);
 }
 
 #[tokio::test]
