@@ -56,7 +56,7 @@ fn at_start() -> io::Result<PathBuf> {
     // A name below `/proc` is for this node only, and for as long as another process runs.
     let lasts = |path: &PathBuf| !path.starts_with("/proc");
     let named = candidates(&called, &search, &here).into_iter().filter(lasts).find(|path| is_own(path));
-    Ok(named.map_or_else(|| std::env::current_exe().map(without_mark), Ok)?)
+    named.map_or_else(|| std::env::current_exe().map(without_mark), Ok)
 }
 
 /// Where a program that was called so may be, as a shell looks for it.
