@@ -53,3 +53,19 @@ fn a_main_job_whose_program_was_replaced_trains_on_on_its_own_nodes() {
     assert!(site.diary(job).lost().iter().all(|lost| *lost == 0), "{:?}", site.diary(job).lost());
     site.completes(job);
 }
+
+#[test]
+fn a_configuration_that_only_a_newer_daemon_takes_fails_no_job() {
+    let site = Site::acting();
+    let newer = "printf '[future]\\nkey = 1\\n' >>/etc/infill/infill.toml";
+    site.must("root", &["sh", "-c", newer]);
+    assert_eq!(
+        site.exec("infill", &["infill", "config", "check"]).status.code(),
+        Some(6),
+        "this daemon refuses it"
+    );
+    let job = Train::on("1-3").submit(&site);
+    site.until_trains_on(job, 3, 40.0);
+    site.must("alice", &["infill", "jobs"]);
+    site.completes(job);
+}
