@@ -80,10 +80,11 @@ impl Lent {
     fn seat_those_sent(&mut self) {
         let mut sent: Vec<(bool, bool, JobId, &[usize])> = Vec::new();
         for holder in &self.holders {
-            let Some(first) = holder.asked.first() else { continue };
-            if holder.asked.iter().all(|place| *place < self.on.len()) {
+            let asked = self.asked_and_held(holder);
+            let Some(first) = asked.first() else { continue };
+            if asked.iter().all(|place| *place < self.on.len()) {
                 let is_there = self.on[*first] == Some(holder.job);
-                sent.push((!holder.runs, !is_there, holder.job, &holder.asked));
+                sent.push((!holder.runs, !is_there, holder.job, asked));
             }
         }
         sent.sort_unstable();
@@ -98,6 +99,14 @@ impl Lent {
                 (self.on[*place], fixed[*place]) = (Some(job), true);
             }
         }
+    }
+
+    /// The places that a job was sent to, by its comment: no more of them than it holds, for users write their
+    /// jobs' comments.
+    fn asked_and_held<'a>(&self, holder: &'a Holder) -> &'a [usize] {
+        let said = self.said(holder).filter(|_| holder.runs);
+        let most = said.map_or(usize::MAX, |said| said.max(self.nearest(holder)));
+        &holder.asked[..holder.asked.len().min(most)]
     }
 
     /// Of how many places a job has something, by what it holds; `None` where Slurm does not say it.

@@ -175,6 +175,15 @@ fn two_that_were_sent_to_one_place_are_told_apart() {
 }
 
 #[test]
+fn a_job_that_claims_more_places_than_it_holds_keeps_nobody_from_them() {
+    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    cluster.runs("6 infill n1=1 infill:order=1;wing=5;place=n1:1+2+3");
+    assert_eq!(cluster.seen(&mut seats), "6 on n1:1");
+    cluster.runs("7 infill n1=1 infill:order=2;wing=5;place=n1:2");
+    assert_eq!(cluster.seen(&mut seats), "6 on n1:1; 7 on n1:2");
+}
+
+#[test]
 fn a_job_that_has_its_node_whole_has_all_places() {
     let (mut cluster, mut seats) = (Cluster::of(&["n1", "n2"]), seats());
     cluster.runs("1 main n1=all,n2=1");
