@@ -85,11 +85,11 @@ mod tests {
 
     #[test]
     fn a_name_without_a_folder_is_looked_for_in_path() {
-        let here = Path::new("/work");
+        let here = Path::new("/home/alice");
         let found = |called: &str| candidates(&called.into(), &"/usr/local/bin:bin".into(), here);
         let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
-        assert_eq!(found("infill"), paths(&["/usr/local/bin/infill", "/work/bin/infill"]));
-        assert_eq!(found("./infill"), paths(&["/work/./infill"]));
+        assert_eq!(found("infill"), paths(&["/usr/local/bin/infill", "/home/alice/bin/infill"]));
+        assert_eq!(found("./infill"), paths(&["/home/alice/./infill"]));
         assert_eq!(found("/opt/infill/infill"), paths(&["/opt/infill/infill"]));
     }
 
