@@ -101,8 +101,8 @@ impl Lent {
         }
     }
 
-    /// The places that a job was sent to, by its comment: no more of them than it holds, for users write their
-    /// jobs' comments.
+    /// The places that a job was sent to, by its comment. No more of them than it holds: users write the
+    /// comments of their jobs.
     fn asked_and_held<'a>(&self, holder: &'a Holder) -> &'a [usize] {
         let said = self.said(holder).filter(|_| holder.runs);
         let most = said.map_or(usize::MAX, |said| said.max(self.nearest(holder)));
