@@ -75,7 +75,7 @@ fn usage(error: &clap::Error) -> u8 {
 }
 
 fn dispatch(cli: Cli) -> CommandResult {
-    infill_agent::own_program::note();
+    infill_agent::executable::remember();
     infill_agent::http_client::install_crypto();
     let session = Session { config: cli.config, url: cli.url };
     match cli.command {

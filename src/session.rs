@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::client::{Client, ClientError};
-use infill_model::config::{Config, ConfigError, ReaderConfig};
+use infill_model::config::{ClientConfig, Config, ConfigError};
 use infill_present::exit::Failure;
 
 /// What the global flags say.
@@ -25,7 +25,7 @@ impl Session {
     pub fn url(&self) -> Result<String, ConfigError> {
         match &self.url {
             Some(url) => Ok(url.clone()),
-            None => Ok(ReaderConfig::load(self.config.as_deref())?.url),
+            None => Ok(ClientConfig::load(self.config.as_deref())?.url),
         }
     }
 

@@ -47,14 +47,10 @@ pub use learn::batch_mode;
 
 pub use library::Library;
 pub use meter::Stretch;
-pub use offers::Lack;
-pub use offers::Offer;
+pub use offers::{Lack, Offer};
 pub use probing::Aim;
 pub use rate::Rate;
 pub use room::Room;
 pub use scaling::{Estimate, Fitted, sizes_of_interest};
 pub use subject::{News, Subject};
-pub use worth::Candidate;
-pub use worth::Elsewhere;
-pub use worth::Stakes;
-pub use worth::best_probe;
+pub use worth::{Candidate, Elsewhere, Stakes, best_probe};

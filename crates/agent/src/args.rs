@@ -10,7 +10,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use regex::bytes::Regex;
 use sha2::{Digest, Sha256};
 
-use infill_model::config::{ConfigError, ReaderConfig};
+use infill_model::config::{ClientConfig, ConfigError};
 use infill_model::{BatchMode, Curve, ExecPlan, RescaleCosts, RunSpec, Sizes, is_rate};
 
 use super::plans::Plans;
@@ -280,9 +280,9 @@ impl CommandArgs {
 }
 
 /// What concerns agents in the configuration file of this node.
-fn configured() -> Result<ReaderConfig, ConfigError> {
+fn configured() -> Result<ClientConfig, ConfigError> {
     let path = std::env::var_os("INFILL_CONFIG").map(PathBuf::from);
-    ReaderConfig::load(path.as_deref())
+    ClientConfig::load(path.as_deref())
 }
 
 fn parse_sizes(text: &str) -> Result<Sizes, String> {

@@ -30,6 +30,7 @@ mod control;
 mod cpus;
 mod duty;
 mod environment;
+pub mod executable;
 mod home;
 pub mod http_client;
 pub mod identity;
@@ -40,7 +41,6 @@ mod news;
 mod outbox;
 mod output;
 mod own;
-pub mod own_program;
 mod place;
 mod plans;
 mod processes;
@@ -77,9 +77,7 @@ pub use args::SpecArgs;
 
 pub(crate) use args::CommandArgs;
 pub use own::{OwnNodeArgs, own_node};
-pub use plans::Plans;
-pub use plans::PlansError;
-pub use plans::RunPlan;
+pub use plans::{Plans, PlansError, RunPlan};
 pub use script::{SentryArgs, sentry};
 
 use home::{End, Home};

@@ -18,9 +18,9 @@ use infill_model::{Member, NodeName, hostlist};
 use super::args::{CommandArgs, RunArgs};
 use super::command::{Launch, Remote, Running};
 use super::environment::{Surroundings, kept_cpus_per_task};
+use super::executable;
 use super::home::Home;
 use super::output::Output;
-use super::own_program;
 use super::place::Place;
 use super::progress::{self, Tally};
 use super::signals::{Told, signals};
@@ -99,7 +99,7 @@ pub(crate) fn remote(own: &[NodeName], member: &Member, common: &CommandArgs) ->
         format!("--nodelist={}", hostlist::compress(others)),
         "--job-name=infill-own".to_owned(),
     ]);
-    let program = own_program::path().map_or_else(|_| "infill".to_owned(), |p| p.display().to_string());
+    let program = executable::path().map_or_else(|_| "infill".to_owned(), |p| p.display().to_string());
     words.extend([program, "own-node".to_owned()]);
     words.extend(common.to_words());
     let first = Member { rank: 1, ..member.clone() };

@@ -16,8 +16,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use infill_model::JobId;
 
+use super::executable;
 use super::home::{End, Home};
-use super::own_program;
 use super::place::{Place, is_step};
 use super::processes::{environment, ours, send};
 use super::signals::{Told, signals};
@@ -112,7 +112,7 @@ pub(crate) async fn end(job: JobId) {
 
 /// Leaves a sentry behind, in the batch script of this job.
 pub(crate) fn leave_sentry() {
-    let sentry = own_program::path_here().and_then(|program| {
+    let sentry = executable::path_on_this_node().and_then(|program| {
         Command::new(program)
             .arg("sentry")
             .env(SENTRY_VARIABLE, "1")

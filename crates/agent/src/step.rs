@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::args::RunArgs;
+use super::executable;
 use super::home::{End, Home, Life};
 use super::limit;
-use super::own_program;
 use super::place::Place;
 use super::programs::Programs;
 use super::script;
@@ -231,7 +231,10 @@ fn srun(args: &RunArgs, home: &Path) -> io::Result<std::process::Command> {
     }
     words.splice(at..at, extra);
     let mut srun = std::process::Command::new("srun");
-    srun.args(SRUN_OPTIONS).args(["--nodes=1", "--ntasks=1"]).arg(own_program::path_here()?).args(words);
+    srun.args(SRUN_OPTIONS)
+        .args(["--nodes=1", "--ntasks=1"])
+        .arg(executable::path_on_this_node()?)
+        .args(words);
     if let Ok(cpus) = std::env::var("SLURM_CPUS_PER_TASK") {
         srun.env(KEPT_CPUS_PER_TASK, cpus);
     }
@@ -251,7 +254,7 @@ fn srun(args: &RunArgs, home: &Path) -> io::Result<std::process::Command> {
 pub(crate) fn srun_sentry(home: &Path) -> io::Result<std::process::Command> {
     let mut srun = std::process::Command::new("srun");
     srun.args(SRUN_OPTIONS).args(["--nodes=1", "--ntasks=1", "--job-name=infill-sentry"]);
-    srun.arg(own_program::path_here()?).arg("sentry").arg("--home").arg(home);
+    srun.arg(executable::path_on_this_node()?).arg("sentry").arg("--home").arg(home);
     for name in SHARE_VARIABLES {
         srun.env_remove(name);
     }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use infill_model::{AgentEvent, JobId, WingOrder, order_in, wing_comment, wing_name};
 
-use super::own_program;
+use super::executable;
 use super::programs::{Programs, RunError, run};
 use super::step::{KEPT_CPUS_PER_TASK, SHARE_VARIABLES, SRUN_OPTIONS};
 use super::watcher;
@@ -161,7 +161,7 @@ impl Submitter {
         let args = self.sbatch_args(order);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let program =
-            own_program::path().map_err(|e| RunError::Failed(format!("no path of our own program: {e}")))?;
+            executable::path().map_err(|e| RunError::Failed(format!("no path of our own program: {e}")))?;
         let text = run(&self.programs.sbatch, &args, &self.script(&program)?, PROGRAM_TIMEOUT).await?;
         // "123" or "123;cluster".
         let id = text.trim().split(';').next().and_then(|id| id.parse().ok());

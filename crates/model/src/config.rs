@@ -3,10 +3,10 @@
 //! Unknown keys are refused with their line. A flag wins over the environment, that over the file, that over
 //! the default.
 
+mod client;
 mod http;
 mod nodes;
 mod notify;
-mod readers;
 mod report;
 mod rule;
 mod store;
@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, Prices, RescaleCosts};
+pub use client::ClientConfig;
 pub use http::HttpConfig;
 pub use notify::NotifyConfig;
-pub use readers::ReaderConfig;
 use rule::{Rule, first_broken};
 pub(crate) use store::StoreConfig;
 pub use web::WebConfig;

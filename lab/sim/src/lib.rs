@@ -30,12 +30,7 @@ pub use engine::{Setup, run};
 pub use job::SimJob;
 pub use policy::PolicyName;
 pub use recorded::gap_statistics;
-pub use score::Balance;
-pub use score::JobScore;
-pub use score::Loss;
-pub use score::Preempted;
-pub use score::Sample;
-pub use score::Span;
+pub use score::{Balance, JobScore, Loss, Preempted, Sample, Span};
 
 #[cfg(test)]
 mod tests;

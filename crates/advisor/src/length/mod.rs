@@ -16,12 +16,8 @@ mod walk;
 mod word;
 
 pub use distribution::Lengths;
-pub use forest::Forest;
-pub use forest::ForestError;
-pub use outlook::Ground;
-pub use outlook::Outlook;
-pub use score::Predictable;
-pub use score::Score;
-pub use score::score;
+pub use forest::{Forest, ForestError};
+pub use outlook::{Ground, Outlook};
+pub use score::{Predictable, Score, score};
 pub use trueness::Tally;
 pub use walk::{Predicted, Walk, walk};

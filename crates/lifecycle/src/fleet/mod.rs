@@ -17,7 +17,6 @@ mod word;
 
 pub use entry::About;
 pub use jobs::Fleet;
-pub use orders::Orders;
-pub use orders::{ORDERS_AT_ONCE, least_order};
+pub use orders::{ORDERS_AT_ONCE, Orders, least_order};
 pub use output::{Batch, Ended, Gone, Lesson, Measured, Note, Output};
 pub use word::{Agent, Word};

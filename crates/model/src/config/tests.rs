@@ -17,9 +17,9 @@ fn an_unknown_key_is_refused_with_its_line() {
 
 #[test]
 fn what_is_wrong_with_the_daemons_part_is_no_concern_of_agents() {
-    let read = |text: &str| ReaderConfig::parse(text, Path::new("x.toml"));
+    let read = |text: &str| ClientConfig::parse(text, Path::new("x.toml"));
     let reader =
-        |url: &str, partition: &str| ReaderConfig { url: url.to_owned(), partition: partition.to_owned() };
+        |url: &str, partition: &str| ClientConfig { url: url.to_owned(), partition: partition.to_owned() };
     let defaults = reader("http://127.0.0.1:6810", "infill");
     assert_eq!(read("").unwrap(), defaults);
     // A key of a newer daemon, one of an older, a value of another type, one that no daemon takes.

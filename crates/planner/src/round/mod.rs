@@ -26,9 +26,7 @@ mod warning;
 pub use experience::GAPS_TO_LEARN_FROM;
 pub use question::{Judged, Question, Terms, judge};
 pub use scene::{Advice, Scene};
-pub use turns::Ahead;
-pub use turns::ENDED_TO_LEARN_FROM;
-pub use turns::Turns;
+pub use turns::{Ahead, ENDED_TO_LEARN_FROM, Turns};
 pub use usage::Usage;
 pub use warning::Warning;
 

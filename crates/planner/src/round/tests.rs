@@ -198,7 +198,7 @@ fn stops(scene: &mut Scene, job: &JobFacts, secs: f64, count: u64) {
 }
 
 #[test]
-fn each_job_leaves_in_the_time_that_its_own_program_takes() {
+fn each_job_leaves_in_the_time_that_its_executable_takes() {
     let mut scene = scene();
     let (fast, slow) = (of_profile(1, "fast", 60.0), of_profile(2, "slow", 60.0));
     assert_eq!(leaves_n4(&mut scene, &fast), 68.0, "it was never stopped: all of its grace time");

@@ -12,10 +12,7 @@ mod tests;
 pub use curves::curves;
 pub use over_time::{Area, Marks, OverTime};
 pub(crate) use picture::Axis;
-pub use picture::Picture;
-pub use picture::Standing;
-pub use picture::printable;
-pub use picture::title;
+pub use picture::{Picture, Standing, printable, title};
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::style::RGBColor;

@@ -19,8 +19,7 @@ use infill_model::{JobId, RescaleCosts, config::Config};
 pub(crate) use freetrain::FreeTrain;
 pub(crate) use infill::Infill;
 pub(crate) use malletrain::MalleTrain;
-pub(crate) use simple::EqualShare;
-pub(crate) use simple::FcfsMax;
+pub(crate) use simple::{EqualShare, FcfsMax};
 
 /// What a policy may look at.
 #[derive(Clone, Copy, Debug)]

@@ -11,8 +11,7 @@ mod log;
 use infill_model::{JobId, NodeName};
 
 pub(crate) use backfill::PlannedJob;
-pub use gpus::GpusError;
-pub use gpus::by_gpu;
+pub use gpus::{GpusError, by_gpu};
 pub use idle::IdleQueue;
 pub use log::LogQueue;
 

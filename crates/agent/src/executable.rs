@@ -20,8 +20,8 @@ const OWN_FILE: &str = "/proc/self/exe";
 
 static AT_START: OnceLock<PathBuf> = OnceLock::new();
 
-/// Notes the path; to be called when the process begins. Later calls change nothing.
-pub fn note() {
+/// Remembers the path; to be called when the process begins. Later calls change nothing.
+pub fn remember() {
     if let Ok(path) = at_start() {
         AT_START.get_or_init(|| path);
     }
@@ -40,7 +40,7 @@ pub(crate) fn path() -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// As [`path`].
-pub(crate) fn path_here() -> io::Result<PathBuf> {
+pub(crate) fn path_on_this_node() -> io::Result<PathBuf> {
     let path = path()?;
     Ok(if is_program(&path) { path } else { PathBuf::from(format!("/proc/{}/exe", std::process::id())) })
 }
@@ -120,6 +120,6 @@ mod tests {
     #[test]
     fn this_process_knows_its_program() {
         assert!(is_program(&path().unwrap()));
-        assert_eq!(path_here().unwrap(), path().unwrap());
+        assert_eq!(path_on_this_node().unwrap(), path().unwrap());
     }
 }

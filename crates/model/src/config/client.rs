@@ -9,7 +9,7 @@ use super::{AgentConfig, ConfigError, SlurmConfig, read};
 /// The part of the file that concerns those who speak to the daemon. The rest is the daemon's, which may be
 /// of another version: what is unknown or wrong there does not concern a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReaderConfig {
+pub struct ClientConfig {
     /// `agent.url`.
     pub url: String,
     /// `slurm.partition`.
@@ -47,25 +47,25 @@ impl Default for Slurm {
     }
 }
 
-impl ReaderConfig {
+impl ClientConfig {
     /// Reads `path`, or what [`super::Config::load`] reads without one.
     ///
     /// # Errors
     /// When the file cannot be read, is not TOML, or one of the two keys is not text.
-    pub fn load(path: Option<&Path>) -> Result<ReaderConfig, ConfigError> {
+    pub fn load(path: Option<&Path>) -> Result<ClientConfig, ConfigError> {
         match read(path)? {
-            Some((text, path)) => ReaderConfig::parse(&text, &path),
-            None => ReaderConfig::parse("", Path::new("")),
+            Some((text, path)) => ClientConfig::parse(&text, &path),
+            None => ClientConfig::parse("", Path::new("")),
         }
     }
 
     /// Parses a file's text; `path` is for messages.
     ///
     /// # Errors
-    /// As [`ReaderConfig::load`].
-    pub(super) fn parse(text: &str, path: &Path) -> Result<ReaderConfig, ConfigError> {
+    /// As [`ClientConfig::load`].
+    pub(super) fn parse(text: &str, path: &Path) -> Result<ClientConfig, ConfigError> {
         let file: File = toml::from_str(text)
             .map_err(|e| ConfigError::Parse { path: path.to_owned(), what: e.to_string() })?;
-        Ok(ReaderConfig { url: file.agent.url, partition: file.slurm.partition })
+        Ok(ClientConfig { url: file.agent.url, partition: file.slurm.partition })
     }
 }
