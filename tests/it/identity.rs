@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use infill_api::{ControlRequest, Hello, Role};
+use infill_api::{Capabilities, ControlRequest, Hello, PROTOCOL, Role};
 use infill_model::{Control, Credential, JobId, NodeName, Secret, hello_payload};
 use serde_json::{Value, json};
 
@@ -32,6 +32,8 @@ fn hello(site: &Site, user: &str, job: u32, node: &str, role: Role) -> Hello {
         running: None,
         spec: None,
         version: "test".to_owned(),
+        protocol: PROTOCOL,
+        capabilities: Capabilities::default(),
     }
 }
 

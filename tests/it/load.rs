@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use infill_api::{AgentReport, Hello, Role, Welcome};
+use infill_api::{AgentReport, Capabilities, Hello, PROTOCOL, Role, Welcome};
 use infill_daemon::{
     context::{Context, Services},
     executor,
@@ -163,6 +163,8 @@ impl Daemon {
             running: None,
             spec: None,
             version: "test".to_owned(),
+            protocol: PROTOCOL,
+            capabilities: Capabilities::default(),
         };
         let answer = http.post(format!("{}/v1/agent/hello", self.url)).json(&hello).send().await.unwrap();
         assert_eq!(answer.status(), 200, "the hello of {job}");

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::http_client;
 use infill_api::{
-    AgentReport, Assignment, ErrorBody, Hello, MAX_POLL_SECS, Poll, Role, Welcome,
+    AgentReport, Assignment, Capabilities, ErrorBody, Hello, MAX_POLL_SECS, PROTOCOL, Poll, Role, Welcome,
     addresses::{self, Addresses},
     daemon_urls, routes,
 };
@@ -235,6 +235,8 @@ impl Link {
             running: Some(self.running.load(Ordering::Relaxed)).filter(|g| *g != NOTHING),
             spec: self.config.spec.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: PROTOCOL,
+            capabilities: Capabilities::default(),
         };
         let welcome: Welcome = self.post(routes::AGENT_HELLO, None, &hello, ANSWER_TIMEOUT).await?;
         // Anything else would be a number that no Duration can hold.

@@ -2,7 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::capabilities::Capabilities;
 use infill_model::{AgentEvent, Credential, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
+
+/// The version of the messages below. It grows when a side could no longer understand the other; what merely
+/// came later is a [`Capability`].
+pub const PROTOCOL: u32 = 2;
 
 /// Longest time that the daemon keeps a long poll open. Below the idle time-outs of common proxies (60 s).
 pub const MAX_POLL_SECS: u64 = 30;
@@ -41,6 +46,12 @@ pub struct Hello {
     pub spec: Option<RunSpec>,
     /// The agent's version.
     pub version: String,
+    /// The agent's [`PROTOCOL`].
+    #[serde(default = "first_protocol")]
+    pub protocol: u32,
+    /// What the agent can do.
+    #[serde(default)]
+    pub capabilities: Capabilities,
 }
 
 /// Answer to a [`Hello`].
@@ -54,6 +65,17 @@ pub struct Welcome {
     /// The agent's place on its node, by which it is known from now on; `None`: it has the node for itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<NodeName>,
+    /// The daemon's [`PROTOCOL`].
+    #[serde(default = "first_protocol")]
+    pub protocol: u32,
+    /// What the daemon can do.
+    #[serde(default)]
+    pub capabilities: Capabilities,
+}
+
+/// Of those who do not say it: they are older than the field.
+fn first_protocol() -> u32 {
+    1
 }
 
 /// A long poll: `POST /v1/agent/poll`. Answered when the assignment's version exceeds `seen`, or after

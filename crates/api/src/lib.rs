@@ -7,6 +7,7 @@
 
 pub mod addresses;
 mod agent;
+mod capabilities;
 mod document;
 mod explain;
 mod figures;
@@ -20,7 +21,8 @@ pub mod routes;
 mod timeline;
 mod web;
 
-pub use agent::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
+pub use agent::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL, Poll, Role, Welcome};
+pub use capabilities::{Capabilities, Capability};
 pub use document::{ErrorBody, SCHEMA};
 pub use explain::{ExplainQuery, ExplainView};
 pub use figures::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS};

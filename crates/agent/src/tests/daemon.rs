@@ -9,7 +9,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use tokio::sync::watch;
 
-use infill_api::{AgentReport, Assignment, Hello, Poll, Welcome, routes};
+use infill_api::{AgentReport, Assignment, Capabilities, Hello, PROTOCOL, Poll, Welcome, routes};
 use infill_model::{AgentEvent, Directive, Exit, Secret, WingOrder};
 
 use super::until;
@@ -148,7 +148,13 @@ async fn hello(State(shared): State<Shared>, Json(hello): Json<Hello>) -> Result
     }
     book.hellos.push(hello);
     let secret = Secret(format!("s{}", book.secret));
-    Ok(Json(Welcome { secret, preempt_leave_secs: LEAVE_SECS, place: None }))
+    Ok(Json(Welcome {
+        secret,
+        preempt_leave_secs: LEAVE_SECS,
+        place: None,
+        protocol: PROTOCOL,
+        capabilities: Capabilities::default(),
+    }))
 }
 
 async fn poll(

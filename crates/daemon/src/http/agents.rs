@@ -11,7 +11,9 @@ use tokio::time::{Instant, timeout_at};
 use crate::context::{Admission, Context};
 use crate::lines::NoLine;
 use crate::waking::Call;
-use infill_api::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, Poll, Role, Welcome};
+use infill_api::{
+    AgentReport, Assignment, Capabilities, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL, Poll, Role, Welcome,
+};
 use infill_lifecycle::{Arrival, MAX_GENERATION};
 use infill_model::{Job, JobId, Lend, NodeName, RunSpec, UserId, clock::now, hello_payload, lead_of};
 
@@ -60,7 +62,13 @@ pub(crate) async fn hello(
     tracing::info!(job = %lead, %node, slurm_job = %hello.job, "an agent says hello");
     context.wake.call(Call::Ordinary, Some(proved.0));
     let place = Some(node).filter(|node| *node != hello.node);
-    Ok(Json(Welcome { secret, preempt_leave_secs: context.config.agent.preempt_leave_secs, place }))
+    Ok(Json(Welcome {
+        secret,
+        preempt_leave_secs: context.config.agent.preempt_leave_secs,
+        place,
+        protocol: PROTOCOL,
+        capabilities: Capabilities::default(),
+    }))
 }
 
 /// The lead to which the agent belongs, and its node or its place there, if Slurm agrees with all that it

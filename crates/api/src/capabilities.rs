@@ -1,0 +1,50 @@
+//! What an agent or a daemon can do beyond the first version of the protocol.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Something that came after the first version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Capability {
+    /// Proves itself with a sealed session key, and every message after the hello with that key.
+    SealedSession,
+}
+
+/// Those that one side has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Capabilities(BTreeSet<Capability>);
+
+impl Capabilities {
+    /// Whether this one is among them.
+    pub fn has(&self, capability: Capability) -> bool {
+        self.0.contains(&capability)
+    }
+}
+
+impl FromIterator<Capability> for Capabilities {
+    fn from_iter<I: IntoIterator<Item = Capability>>(capabilities: I) -> Self {
+        Capabilities(capabilities.into_iter().collect())
+    }
+}
+
+/// Those that this version does not know are left out: the other side is newer.
+impl<'de> Deserialize<'de> for Capabilities {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = Vec::<serde_json::Value>::deserialize(deserializer)?;
+        Ok(names.into_iter().filter_map(|name| serde_json::from_value(name).ok()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_of_a_newer_version_are_left_out() {
+        let read: Capabilities = serde_json::from_str(r#"["sealed_session","telepathy"]"#).unwrap();
+        assert_eq!(read, Capabilities::from_iter([Capability::SealedSession]));
+        assert_eq!(serde_json::to_string(&read).unwrap(), r#"["sealed_session"]"#);
+    }
+}
