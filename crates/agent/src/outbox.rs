@@ -172,7 +172,7 @@ mod tests {
     #[tokio::test]
     async fn progress_is_added_up_and_the_rest_kept_in_order() {
         let outbox = Outbox::default();
-        outbox.push(AgentEvent::Started { generation: 1 });
+        outbox.push(AgentEvent::Started { generation: 1, control_version: 1 });
         outbox.push(progress(1, 2.0, 5));
         outbox.push(AgentEvent::Leaving);
         outbox.push(progress(1, 3.0, 6));
@@ -180,7 +180,10 @@ mod tests {
         let (step, loss, opening) = (Some(6), None, None);
         let sum =
             AgentEvent::Progress { generation: 1, samples: 5.0, secs: 2.0, step, loss, total: None, opening };
-        assert_eq!(outbox.take().await, [AgentEvent::Started { generation: 1 }, sum, AgentEvent::Leaving]);
+        assert_eq!(
+            outbox.take().await,
+            [AgentEvent::Started { generation: 1, control_version: 1 }, sum, AgentEvent::Leaving]
+        );
     }
 
     #[tokio::test]
@@ -218,7 +221,7 @@ mod tests {
     #[tokio::test]
     async fn what_failed_is_sent_again_first() {
         let outbox = Outbox::default();
-        outbox.push(AgentEvent::Started { generation: 1 });
+        outbox.push(AgentEvent::Started { generation: 1, control_version: 1 });
         let first = outbox.take().await;
         outbox.push(AgentEvent::Leaving);
         outbox.failed();

@@ -371,7 +371,10 @@ impl Worker {
         });
         if member.generation != ALONE && !newcomer {
             self.link.set_running(Some(member.generation));
-            self.outbox.push(AgentEvent::Started { generation: member.generation });
+            self.outbox.push(AgentEvent::Started {
+                generation: member.generation,
+                control_version: control::VERSION,
+            });
         }
         self.running = Some((member.generation, running));
     }

@@ -5,6 +5,7 @@ use infill_model::{Exit, JobId, NodeName, RunSpec, UnixTime};
 use super::effect::Outcome;
 use super::machine::Machine;
 use super::phase::{Next, Phase, StopReason};
+use super::settings::FIRST_CONTROL_VERSION;
 use super::worker::{Live, Worker};
 
 /// Largest number of a generation: a job that changed every millisecond would need nine thousand years for
@@ -52,6 +53,7 @@ impl Machine {
         // An agent that runs nothing though it should tells how that came once it is told to stop.
         let mut stopped = known.and_then(|w| w.stopped);
         let mut live = known.map(|w| w.live).unwrap_or_default();
+        let control_version = known.map_or(FIRST_CONTROL_VERSION, |w| w.control_version);
         let is_member = self.phase.members().contains(&a.node);
         if a.running.is_none() && is_member && matches!(live, Live::In(_)) {
             // What lived there is gone, and nobody can tell how.
@@ -68,6 +70,7 @@ impl Machine {
             stopped,
             leaving: false,
             live,
+            control_version,
             stood_secs: None,
             doubt: None,
         };

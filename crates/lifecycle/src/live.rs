@@ -22,10 +22,20 @@ impl Machine {
     ) {
         let number = self.generation.number;
         match *event {
-            AgentEvent::Ready { .. } => self.is_ready(node, now),
-            AgentEvent::Store { generation, port } if generation == number => {
+            AgentEvent::Ready { control_version, .. } => {
+                self.speaks(node, control_version);
+                self.is_ready(node, now);
+            }
+            AgentEvent::Store { generation, port, ref secret } if generation == number => {
                 let store = self.generation.store.as_mut().filter(|s| s.node == *node);
-                store.into_iter().for_each(|s| s.port = Some(port));
+                if let Some(store) = store {
+                    let is_first = store.port.is_none();
+                    (store.port, store.secret) = (Some(port), secret.clone());
+                    if is_first {
+                        // Some have heard of it by the next time.
+                        self.generation.secret = self.secret_for(self.phase.members());
+                    }
+                }
             }
             AgentEvent::Joined { generation, secs } if generation == number => self.joined(node, secs),
             AgentEvent::Failed { generation } if generation == number => {
@@ -44,6 +54,13 @@ impl Machine {
                 self.despair(node, why, now, out);
             }
             _ => {}
+        }
+    }
+
+    /// An agent has said which version of `contrib/CONTROL.md` it speaks.
+    pub(super) fn speaks(&mut self, node: &NodeName, control_version: u64) {
+        if let Some(worker) = self.workers.get_mut(node) {
+            worker.control_version = control_version;
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Worker {
     pub leaving: bool,
     /// How far a command has come here that stays alive over changes.
     pub live: Live,
+    /// The newest version of `contrib/CONTROL.md` that it speaks, as far as it has said.
+    pub control_version: u64,
     /// How long it stood still for the change that is under way, seconds, once it said so.
     pub stood_secs: Option<f64>,
     /// When it said that a step failed, perhaps because a member was lost.

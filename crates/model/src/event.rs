@@ -2,8 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Exit, JobId};
+use super::{Exit, JobId, Secret};
 use crate::words;
+
+/// Of agents that do not say it.
+fn first_version() -> u64 {
+    1
+}
 
 /// One event. Reporting an event again is harmless.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,6 +18,9 @@ pub enum AgentEvent {
     Started {
         /// Its generation.
         generation: u64,
+        /// The newest version of `contrib/CONTROL.md` that the agent speaks.
+        #[serde(default = "first_version")]
+        control_version: u64,
     },
     /// The command of this generation is gone.
     Stopped {
@@ -29,6 +37,9 @@ pub enum AgentEvent {
     Ready {
         /// The generation that it was started for.
         generation: u64,
+        /// The newest version of `contrib/CONTROL.md` that the agent speaks.
+        #[serde(default = "first_version")]
+        control_version: u64,
     },
     /// The command of this generation says that its memory does not suffice, the GPUs' or the node's.
     OutOfMemory {
@@ -41,6 +52,9 @@ pub enum AgentEvent {
         generation: u64,
         /// The store's port on this node.
         port: u16,
+        /// By which members know each other there. An agent that makes none is older than this field.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        secret: Option<Secret>,
     },
     /// It has its place in this generation.
     Joined {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use crate::control::VERSION;
 use crate::signals::Told;
 use infill_api::Role;
-use infill_model::{AgentEvent, Directive, Exit, Meeting, Member};
+use infill_model::{AgentEvent, Directive, Exit, Meeting, Member, Secret};
 use infill_testkit::clock::StoppedClock;
 
 use super::daemon::{FakeDaemon, LEAVE_SECS};
@@ -73,8 +74,20 @@ fn at(generation: u64) -> Member {
     meeting(generation, Meeting { store: Some("n1:5001".to_owned()), ..Meeting::default() })
 }
 
+/// The first store that was told of: its generation, port, and what members know each other by.
+fn store(daemon: &FakeDaemon) -> Option<(u64, u16, Option<Secret>)> {
+    daemon.events().into_iter().find_map(|event| match event {
+        AgentEvent::Store { generation, port, secret } => Some((generation, port, secret)),
+        _ => None,
+    })
+}
+
 async fn told(daemon: &FakeDaemon, event: AgentEvent) {
     until(&format!("{event:?}"), || daemon.events().contains(&event)).await;
+}
+
+fn ready(generation: u64) -> AgentEvent {
+    AgentEvent::Ready { generation, control_version: VERSION }
 }
 
 fn joined(generation: u64) -> AgentEvent {
@@ -84,7 +97,7 @@ fn joined(generation: u64) -> AgentEvent {
 /// A wing whose command is in generation 1.
 async fn alive(daemon: &FakeDaemon, flags: &str, script: &str) -> Subject {
     let subject = Subject::start(daemon, Role::Wing { lead: LEAD }, flags, script, |_| None);
-    told(daemon, AgentEvent::Ready { generation: 1 }).await;
+    told(daemon, ready(1)).await;
     daemon.say(Directive::Run(at(1)));
     told(daemon, joined(1)).await;
     subject
@@ -94,7 +107,7 @@ async fn alive(daemon: &FakeDaemon, flags: &str, script: &str) -> Subject {
 async fn from_generation_to_generation_without_a_stop() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let subject = alive(&daemon, "", &obedient()).await;
-    assert!(daemon.events().contains(&AgentEvent::Store { generation: 1, port: 5001 }));
+    assert_eq!(store(&daemon).map(|(generation, port, _)| (generation, port)), Some((1, 5001)));
     subject.says("told regroup 1 0 1 n1:5001 False").await;
     daemon.say(Directive::Regroup(at(2)));
     told(&daemon, joined(2)).await;
@@ -110,19 +123,44 @@ async fn from_generation_to_generation_without_a_stop() {
     assert_eq!(subject.code().await, 0);
 }
 
+/// What the agent of a store's host makes of random bytes, and how much of it a command of `version` is told.
+async fn secret_told_to(version: u64) -> (Secret, String) {
+    let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
+    let process = obedient()
+        .replace("version=1", &format!("version={version}"))
+        .replace(r#""text")"#, r#""secret", "version")"#);
+    let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", &process, |_| None);
+    until("a store", || store(&daemon).is_some()).await;
+    let (_, _, secret) = store(&daemon).unwrap();
+    let meeting = at(1).meeting.map(|meeting| Meeting { secret: secret.clone(), ..meeting });
+    daemon.say(Directive::Run(Member { meeting, ..member(1) }));
+    told(&daemon, joined(1)).await;
+    (secret.expect("a secret"), subject.output.text())
+}
+
+#[tokio::test]
+async fn members_are_told_a_secret_that_differs_from_command_to_command() {
+    let (first, heard) = secret_told_to(2).await;
+    assert!(first.0.len() == 64 && first.0.bytes().all(|byte| byte.is_ascii_hexdigit()), "{}", first.0);
+    assert!(heard.contains("told welcome 2") && heard.contains(&first.0), "{heard}");
+    let (second, heard) = secret_told_to(1).await;
+    assert_ne!(first, second);
+    assert!(heard.contains("told welcome 1"), "{heard}");
+}
+
 #[tokio::test]
 async fn a_newcomer_is_let_in_or_sent_away() {
     let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
     let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", &obedient(), |_| None);
-    told(&daemon, AgentEvent::Ready { generation: 4 }).await;
-    assert!(!daemon.events().contains(&AgentEvent::Started { generation: 4 }));
+    told(&daemon, ready(4)).await;
+    assert!(!daemon.events().iter().any(|e| matches!(e, AgentEvent::Started { .. })));
     daemon.say(Directive::Regroup(at(5)));
     told(&daemon, joined(5)).await;
     subject.task.abort();
 
     let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
     let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "--grace=1000", &obedient(), |_| None);
-    told(&daemon, AgentEvent::Ready { generation: 4 }).await;
+    told(&daemon, ready(4)).await;
     daemon.say(Directive::Leave);
     assert_eq!(subject.code().await, 0);
 }

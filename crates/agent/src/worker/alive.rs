@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use infill_model::{AgentEvent, Directive, Member};
+use infill_model::{AgentEvent, Directive, Meeting, Member, Secret};
 
-use super::super::control::{Heard, Said, Tell, VERSION, Voice};
+use super::super::control::{FIRST_VERSION, Heard, Said, Tell, VERSION, Voice};
 use super::super::duty::Way;
 use super::Worker;
 
@@ -27,6 +27,9 @@ const SPARE_GRACE: Duration = Duration::from_secs(2);
 /// How often it is told at most that a step lasts suspiciously long.
 const STUCK_PAUSE: Duration = Duration::from_secs(2);
 
+/// Bytes of a secret.
+const SECRET_BYTES: usize = 32;
+
 /// Longest text of a process that goes on to the daemon, characters.
 const MOST_CHARS: usize = 300;
 
@@ -44,6 +47,10 @@ pub(super) struct Alive {
     newest: Newest,
     /// The store's port, once known.
     store: Option<u16>,
+    /// By which those who meet there know each other. One for all stores of the command: some have heard it.
+    secret: Option<Secret>,
+    /// Whether somebody was told that the command is old.
+    warned: bool,
     /// The last roll: its generation and number.
     rolled: (u64, u32),
     /// When all must have answered it.
@@ -90,6 +97,13 @@ struct Talk {
     secs: f64,
     /// Whether it has said anything since the roll was called.
     heard: bool,
+}
+
+/// Bytes that nobody can guess, in hexadecimal.
+fn new_secret() -> Result<Secret, getrandom::Error> {
+    let mut bytes = [0u8; SECRET_BYTES];
+    getrandom::fill(&mut bytes)?;
+    Ok(Secret(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
 }
 
 impl Alive {
@@ -181,7 +195,7 @@ impl Worker {
             Said::Store { port } if self.alive.store == Some(port) => {}
             Said::Store { port } => {
                 self.alive.store = Some(port);
-                self.outbox.push(AgentEvent::Store { generation: self.alive.newest.hosted, port });
+                self.tell_store(self.alive.newest.hosted, port);
             }
             Said::Regrouped { epoch, secs } => {
                 let secs = secs.values().filter(|s| s.is_finite() && **s >= 0.0).sum();
@@ -210,11 +224,19 @@ impl Worker {
     }
 
     fn greet(&mut self, version: u64, local_rank: u32, voice: Voice) {
-        if version < VERSION || local_rank >= self.ranks() || self.running.is_none() {
-            voice.say(&Tell::Error { text: "expected version 1 and a local rank of this node's command" });
+        if version < FIRST_VERSION || local_rank >= self.ranks() || self.running.is_none() {
+            voice.say(&Tell::Error {
+                text: "expected version 1 or 2 and a local rank of this node's command",
+            });
             return;
         }
-        voice.say(&Tell::Welcome { version: VERSION });
+        if version < VERSION && !std::mem::replace(&mut self.alive.warned, true) {
+            tracing::warn!(
+                "the command speaks the first version of the control protocol: its processes do not prove who \
+                 they are to each other; a newer Python package of infill does"
+            );
+        }
+        voice.say(&Tell::Welcome { version: version.min(VERSION) });
         let talk = Talk { voice, ready: false, epoch: 0, secs: 0.0, heard: true };
         self.alive.talks.insert(local_rank, talk);
     }
@@ -230,7 +252,7 @@ impl Worker {
     pub(super) fn tell_ready(&self) {
         let waits = self.alive.is_whole(self.ranks()) && self.alive.newest.joined == 0;
         if let Some((generation, _)) = self.running.as_ref().filter(|_| waits) {
-            self.outbox.push(AgentEvent::Ready { generation: *generation });
+            self.outbox.push(AgentEvent::Ready { generation: *generation, control_version: VERSION });
         }
     }
 
@@ -249,6 +271,22 @@ impl Worker {
         }
         self.alive.newest.joined = epoch;
         self.tell_joined();
+    }
+
+    /// Says where members meet, and makes what they know each other by.
+    fn tell_store(&mut self, generation: u64, port: u16) {
+        if self.alive.secret.is_none() {
+            match new_secret() {
+                Ok(secret) => self.alive.secret = Some(secret),
+                Err(error) => {
+                    // Without a port, the daemon asks another node for a store.
+                    tracing::warn!(%error, "no random bytes for a secret: hosting no store");
+                    self.outbox.push(AgentEvent::Failed { generation });
+                    return;
+                }
+            }
+        }
+        self.outbox.push(AgentEvent::Store { generation, port, secret: self.alive.secret.clone() });
     }
 
     fn tell_joined(&self) {
@@ -297,11 +335,11 @@ impl Worker {
             (self.alive.newest.hosted, self.alive.store) = (epoch, None);
             self.alive.talks.values().take(1).for_each(|t| t.voice.say(&Tell::Host { epoch }));
         } else if let Some(port) = self.alive.store.filter(|_| meeting.host && again) {
-            self.outbox.push(AgentEvent::Store { generation: epoch, port });
+            self.tell_store(epoch, port);
         }
         if let Some(store) = meeting.store.as_ref().filter(|_| self.alive.newest.told < epoch) {
             self.alive.newest.told = epoch;
-            self.tell_place(member, store, meeting.urgent);
+            self.tell_place(member, meeting, store);
             if meeting.urgent {
                 self.alive.call_the_roll();
             }
@@ -315,7 +353,7 @@ impl Worker {
         }
     }
 
-    fn tell_place(&self, member: &Member, store: &str, urgent: bool) {
+    fn tell_place(&self, member: &Member, meeting: &Meeting, store: &str) {
         let (ranks, hosts) = (self.ranks(), member.hosts());
         for (local, talk) in &self.alive.talks {
             talk.voice.say(&Tell::Regroup {
@@ -323,7 +361,8 @@ impl Worker {
                 rank: member.rank.saturating_mul(ranks).saturating_add(*local),
                 world: member.world.saturating_mul(ranks),
                 store,
-                urgent,
+                secret: meeting.secret.as_ref(),
+                urgent: meeting.urgent,
                 nodes: &hosts,
             });
         }

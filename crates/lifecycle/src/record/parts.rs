@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backoff::Backoff;
 use crate::machine::Counts;
+use crate::settings::FIRST_CONTROL_VERSION;
 use crate::worker::{Live, Wing, Worker};
 use infill_model::{
     BatchMode, Course, Curve, DeclaredPlan, Exit, JobId, NodeName, RescaleCosts, RunSpec, Sizes, UnixTime,
@@ -125,6 +126,12 @@ pub(crate) struct WorkerRecord {
     leaving: bool,
     #[serde(default)]
     live: LiveRecord,
+    #[serde(default = "first_control_version")]
+    control_version: u64,
+}
+
+fn first_control_version() -> u64 {
+    FIRST_CONTROL_VERSION
 }
 
 /// How far a command has come there that stays alive over changes.
@@ -177,17 +184,18 @@ impl From<Worker> for WorkerRecord {
             stopped,
             leaving,
             live,
+            control_version,
             stood_secs: _,
             doubt: _,
         } = w;
         let (stopped, live) = (stopped.map(Into::into), live.into());
-        WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live }
+        WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live, control_version }
     }
 }
 
 impl From<WorkerRecord> for Worker {
     fn from(w: WorkerRecord) -> Self {
-        let WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live } = w;
+        let WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live, control_version } = w;
         let (stopped, live) = (stopped.map(Into::into), live.into());
         Worker {
             slurm_job,
@@ -199,6 +207,7 @@ impl From<WorkerRecord> for Worker {
             stopped,
             leaving,
             live,
+            control_version,
             stood_secs: None,
             doubt: None,
         }

@@ -267,7 +267,7 @@ impl Rig {
             }
             Directive::Regroup(Member { generation, .. }) => self.stopped(node, generation, ASKED),
             Directive::Warm(member) if !self.hang.contains(node) && self.warm.insert(node.clone()) => {
-                self.event(node, AgentEvent::Ready { generation: member.generation });
+                self.event(node, AgentEvent::Ready { generation: member.generation, control_version: 1 });
             }
             Directive::Part { generation, .. } if running.is_some() && !self.hang.contains(node) => {
                 self.agents.insert(node.clone(), None);
@@ -302,7 +302,7 @@ impl Rig {
         self.warm.remove(node);
         self.agents.insert(node.clone(), Some(generation));
         if meeting.host {
-            self.event(node, AgentEvent::Store { generation, port: 5000 });
+            self.event(node, AgentEvent::Store { generation, port: 5000, secret: None });
         }
         let is_in = self.m.workers.get(node).is_some_and(|w| w.live == Live::In(generation));
         if meeting.store.is_some() && !is_in {

@@ -42,7 +42,7 @@ const INPUTS: [(&str, Input); 36] = [
     ("lead: hello", |r| hello(r, 1, LEAD, None)),
     (LATER, |r| hello(r, 1, LEAD, Some(9))),
     ("wing: hello", |r| hello(r, 2, WING, None)),
-    ("started", |r| event(r, 1, AgentEvent::Started { generation: 1 })),
+    ("started", |r| event(r, 1, AgentEvent::Started { generation: 1, control_version: 1 })),
     ("lead: ended", |r| end(r, 1, DONE)),
     ("lead: failed", |r| end(r, 1, FAILED)),
     ("lead: stopped", |r| end(r, 1, ASKED)),
@@ -52,8 +52,12 @@ const INPUTS: [(&str, Input); 36] = [
     ("lead: node is taken", |r| event(r, 1, AgentEvent::Leaving)),
     ("wing: node is taken", |r| event(r, 2, AgentEvent::Leaving)),
     ("progress", |r| event(r, 1, progress(1))),
-    ("wing is ready", |r| alive_event(r, 2, |generation| AgentEvent::Ready { generation })),
-    ("store is open", |r| alive_event(r, 1, |generation| AgentEvent::Store { generation, port: 9 })),
+    ("wing is ready", |r| {
+        alive_event(r, 2, |generation| AgentEvent::Ready { generation, control_version: 1 })
+    }),
+    ("store is open", |r| {
+        alive_event(r, 1, |generation| AgentEvent::Store { generation, port: 9, secret: None })
+    }),
     ("wing has joined", |r| alive_event(r, 2, |generation| AgentEvent::Joined { generation, secs: 0.1 })),
     ("step is stuck", |r| alive_event(r, 2, |generation| AgentEvent::Stuck { generation })),
     ("step has failed", |r| alive_event(r, 2, |generation| AgentEvent::Failed { generation })),
@@ -169,7 +173,7 @@ fn regrouping() -> Rig {
     r.submit_wings();
     r.say_hello();
     let generation = r.m.generation.number;
-    event(&mut r, 3, AgentEvent::Ready { generation });
+    event(&mut r, 3, AgentEvent::Ready { generation, control_version: 1 });
     r
 }
 

@@ -70,7 +70,7 @@ async fn an_agent_reports_with_its_own_secret_and_at_most_256_events_at_a_time()
     let daemon = site(Lend::Nodes).await;
     let welcome: Welcome = hello(&daemon, MALLEABLE, "n1", false).await.json().await.unwrap();
     let report = async |secret: &str, count: usize| {
-        let events = vec![AgentEvent::Started { generation: 0 }; count];
+        let events = vec![AgentEvent::Started { generation: 0, control_version: 1 }; count];
         let body = json!({ "job": MALLEABLE, "node": "n1", "events": events });
         let request = daemon.http.post(format!("{}{}", daemon.url, paths::AGENT_REPORT)).json(&body);
         request.bearer_auth(secret).send().await.unwrap().status().as_u16()

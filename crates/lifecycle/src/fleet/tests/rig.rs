@@ -135,7 +135,11 @@ impl Rig {
         self.greet();
         let generation = self.fleet.machine(lead).unwrap().generation.number;
         let newest = self.slurm.keys().next_back().copied().unwrap();
-        drop(self.report(newest, &nodes[nodes.len() - 1], AgentEvent::Ready { generation }));
+        drop(self.report(
+            newest,
+            &nodes[nodes.len() - 1],
+            AgentEvent::Ready { generation, control_version: 1 },
+        ));
     }
 
     /// Does what follows as Slurm would.
@@ -274,7 +278,11 @@ impl Rig {
                     self.meet(word.agent, &member);
                 }
                 Directive::Warm(Member { generation, .. }) if self.live => {
-                    drop(self.report(word.agent.0, &word.agent.1, AgentEvent::Ready { generation }));
+                    drop(self.report(
+                        word.agent.0,
+                        &word.agent.1,
+                        AgentEvent::Ready { generation, control_version: 1 },
+                    ));
                 }
                 Directive::Run(member) => drop(self.agents.insert(word.agent, Some(member.generation))),
                 Directive::Stop { .. } if self.agents.get(&word.agent).is_some_and(Option::is_some) => {
@@ -293,7 +301,7 @@ impl Rig {
         self.agents.insert(agent.clone(), Some(generation));
         let mut say = |event| drop(self.report(agent.0, &agent.1, event));
         if meeting.host {
-            say(AgentEvent::Store { generation, port: 5000 });
+            say(AgentEvent::Store { generation, port: 5000, secret: None });
         }
         if meeting.store.is_some() {
             say(AgentEvent::Joined { generation, secs: 0.1 });
