@@ -1,7 +1,8 @@
 """Somebody on the same network who has no part in a training, and tries to take one.
 
     stranger.py flood PORT|all SECS              writes what members write, under the keys that it can guess
-    stranger.py join PORT EPOCH RANK WORLD TRACE takes a member's place, and hands over a pickle that makes the folder TRACE
+    stranger.py join PORT EPOCH RANK WORLD TRACE SECS
+                                                 takes a member's place, and hands over a pickle that makes the folder TRACE
 
 Says `at PORT` once it is connected, and at the end how it went.
 """
@@ -17,9 +18,6 @@ import time
 import torch
 import torch.distributed as dist
 
-#: For how long it waits for anything, seconds.
-PATIENCE = datetime.timedelta(seconds=4)
-
 #: Epochs that it writes for, and ranks in each.
 EPOCHS, RANKS = range(1, 40), range(8)
 
@@ -34,7 +32,7 @@ class Called:
         return os.mkdir, (self.trace,)
 
 
-def connect(port, timeout=PATIENCE):
+def connect(port, timeout):
     store = dist.TCPStore("127.0.0.1", port, None, False, timeout=timeout, wait_for_workers=False, use_libuv=False)
     print(f"at {port}", flush=True)
     return store
@@ -75,16 +73,17 @@ def try_to(do, *words):
         print(f"{words[0]}: {error!s:.100}", file=sys.stderr, flush=True)
 
 
-def join(port, epoch, rank, world, trace):
+def join(port, epoch, rank, world, trace, secs):
     """As a member of an infill from before there were secrets would."""
-    store = dist.PrefixStore(f"epoch/{epoch}", connect(port))
+    patience = datetime.timedelta(seconds=secs)
+    store = dist.PrefixStore(f"epoch/{epoch}", connect(port, patience))
     store.add("here", 1)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=PATIENCE)
-    agreement = dist.new_group(backend="gloo", timeout=PATIENCE)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=patience)
+    agreement = dist.new_group(backend="gloo", timeout=patience)
     dist.all_reduce(torch.zeros(1, dtype=torch.float64), op=dist.ReduceOp.MAX, group=agreement)
     numbers = [torch.zeros(1, dtype=torch.int64) for _ in range(world)]
     dist.all_gather(numbers, torch.tensor([1 << 40]), group=agreement)
-    among = dist.new_group(list(range(world)), backend="gloo", timeout=PATIENCE)
+    among = dist.new_group(list(range(world)), backend="gloo", timeout=patience)
     data = torch.frombuffer(bytearray(pickle.dumps(Called(trace))), dtype=torch.uint8)
     dist.broadcast(torch.tensor([data.numel()]), rank, group=among)
     dist.broadcast(data, rank, group=among)
@@ -96,7 +95,7 @@ def main(how, port, *words):
     elif how == "flood":
         try_to(flood, int(port), time.monotonic() + float(words[0]))
     else:
-        try_to(join, int(port), *map(int, words[:3]), words[3])
+        try_to(join, int(port), *map(int, words[:3]), words[3], float(words[4]))
     print("done", flush=True)
     # PyTorch would wait for what it has not got.
     os._exit(0)

@@ -71,7 +71,8 @@ class Fence(unittest.TestCase):
             goes_on.wait(60)
 
         late, done = Checkpoint(str(self.path), 600), []
-        with mock.patch.object(checkpoint.os, "fsync", wait), contextlib.redirect_stderr(io.StringIO()):
+        elsewhere = mock.patch.multiple(checkpoint.os, fsync=wait, getpid=lambda: 7)
+        with elsewhere, contextlib.redirect_stderr(io.StringIO()):
             late.save_for(tree(1, 3, 50), lambda: done.append("saved"))
             self.assertTrue(written.wait(60))
             self.assertEqual(len(self.parts()), 1)

@@ -65,7 +65,7 @@ class Strangers(Live):
         place = {"store": f"127.0.0.1:{port}", "secret": self.agent.secret}
         member.send("regroup", epoch=2, rank=0, world=2, **place)
         self.addCleanup(self.agent.regroup, [member], urgent=True)
-        with stranger("join", port, 2, 1, 2, trace) as process:
+        with stranger("join", port, 2, 1, 2, trace, 4) as process:
             self.assertIn("done", process.communicate(timeout=LONG_SECS)[0])
         self.assertFalse(trace.exists(), "what it sent was called")
         self.agent.regroup([member], urgent=True)
