@@ -91,6 +91,7 @@ fn who_writes_to_a_live_jobs_store_neither_holds_it_up_nor_runs_code_in_it() {
     site.must("root", &["scancel", &second.id.to_string()]);
     until_world(&site, job, 4);
 
+    assert!(!site.log().contains("meeting failed"), "each change came about at its first try");
     let lines = log(&site, job);
     for two in lines.windows(2) {
         assert_eq!(two[1].step, two[0].step + 1, "no step is done twice, and none is left out: {two:?}");

@@ -15,7 +15,8 @@ from typing import Any, Callable, Iterator, Optional
 
 import torch
 
-from .state import Tree, copy
+from .skeleton import Tree
+from .state import copy
 
 #: For how long another process may hold the lock, seconds: what is done meanwhile takes a moment, but whoever does it
 #: may have been stopped.

@@ -46,7 +46,7 @@ class Slot:
 
     def bytes(self) -> int:
         """What its tensor takes."""
-        count = torch.empty(0, dtype=self.dtype).element_size()
+        count = int(torch.empty(0, dtype=self.dtype).element_size())
         for size in self.shape:
             count *= size
         return count
@@ -200,7 +200,7 @@ def _decode_numpy(content: Any, _levels: int) -> Any:
     if not isinstance(dtype, str) or not _NUMPY_TYPE.fullmatch(dtype):
         raise Malformed("expected a type of NumPy's numbers")
     try:
-        import numpy
+        import numpy  # type: ignore[import-not-found, unused-ignore]
 
         flat = numpy.frombuffer(_decode_bytes(data), dtype=dtype)
         return flat[0] if shape is None else flat.reshape(_decode_shape(shape)).copy()
