@@ -16,7 +16,7 @@
 //! | `link`, `outbox` | requests; events that wait |
 //! | `identity` | proof of who we are |
 //! | `command`, `processes`, `environment`, `output`, `progress` | the user's command |
-//! | `control` | what is said with a command that stays alive over changes |
+//! | `control`, `sealing` | what is said with a command that stays alive over changes; by what its processes know each other |
 //! | `cpus` | keeps to the CPUs that Slurm gave, where it has a part of its node |
 //! | `unasked` | a start that is in the way of a main job, while the daemon is away |
 //! | `unfit` | a wing that can start nothing on its node |
@@ -47,6 +47,7 @@ mod processes;
 mod programs;
 mod progress;
 mod script;
+mod sealing;
 mod signals;
 mod standalone;
 mod step;

@@ -3,6 +3,7 @@
 mod absence;
 mod alive;
 mod leaving;
+mod secrets;
 
 use std::future::pending;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use super::wings::Submitter;
 use absence::Absence;
 use alive::Alive;
 use leaving::{Leaving, Reason};
+use secrets::Secrets;
 
 /// How often progress is reported. Rates are averaged over minutes, and people look at steps.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -111,6 +113,7 @@ pub(crate) struct Worker {
     absence: Absence,
     /// What is special of a command that stays alive over changes.
     alive: Alive,
+    secrets: Secrets,
     leaving: Option<Leaving>,
     exit: Option<i32>,
 }
@@ -159,6 +162,7 @@ impl Worker {
             opening: Openings { stopped: None, idle_since: now, next: None },
             absence,
             alive: Alive::default(),
+            secrets: Secrets::default(),
             leaving: None,
             exit: None,
         })
@@ -211,6 +215,8 @@ impl Worker {
             News::Looked(left) => self.absence.limit.answered(left, Instant::now()),
             News::InTheWay => self.make_way(),
             News::Heard(heard) => self.heard(heard),
+            News::Sealed(made) => self.sealed(made),
+            News::Opened(sealed, secret) => self.opened(sealed, secret),
             News::MayTrainAlone(solitude) => self.may_train_alone(solitude),
             News::DaemonIsBack => {
                 tracing::info!("the daemon is back: saving, to go on with it");

@@ -26,7 +26,7 @@ pub struct Generation {
     pub master: Option<(String, u16)>,
     /// Where processes meet that stay alive over changes.
     pub store: Option<Store>,
-    /// By which its members know each other there. For a whole generation it is the same, or none.
+    /// By which its members know each other there, sealed. For a whole generation it is the same, or none.
     pub secret: Option<Secret>,
     /// How often the roll was called in it, and when last.
     pub roll: Option<(u32, UnixTime)>,

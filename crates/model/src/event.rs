@@ -52,7 +52,8 @@ pub enum AgentEvent {
         generation: u64,
         /// The store's port on this node.
         port: u16,
-        /// By which members know each other there. An agent that makes none is older than this field.
+        /// By which members know each other there, sealed for the job's owner. An agent that makes none is older
+        /// than this field.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         secret: Option<Secret>,
     },

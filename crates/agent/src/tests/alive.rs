@@ -1,9 +1,14 @@
 //! Commands that stay alive over changes, and talk with the agent.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::control::VERSION;
+use crate::home::user;
+use crate::sealing;
+use crate::sealing::tests::munge;
 use crate::signals::Told;
+use crate::worker::WorkerConfig;
 use infill_api::Role;
 use infill_model::{AgentEvent, Directive, Exit, Meeting, Member, Secret};
 use infill_testkit::clock::StoppedClock;
@@ -123,29 +128,64 @@ async fn from_generation_to_generation_without_a_stop() {
     assert_eq!(subject.code().await, 0);
 }
 
-/// What the agent of a store's host makes of random bytes, and how much of it a command of `version` is told.
-async fn secret_told_to(version: u64) -> (Secret, String) {
-    let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
-    let process = obedient()
-        .replace("version=1", &format!("version={version}"))
-        .replace(r#""text")"#, r#""secret", "version")"#);
-    let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", &process, |_| None);
-    until("a store", || store(&daemon).is_some()).await;
-    let (_, _, secret) = store(&daemon).unwrap();
-    let meeting = at(1).meeting.map(|meeting| Meeting { secret: secret.clone(), ..meeting });
-    daemon.say(Directive::Run(Member { meeting, ..member(1) }));
-    told(&daemon, joined(1)).await;
-    (secret.expect("a secret"), subject.output.text())
+/// A wing whose command speaks `version`, on a node with MUNGE.
+fn speaking(daemon: &FakeDaemon, version: u64, site: &Path) -> Subject {
+    let process = obedient().replace("version=1", &format!("version={version}"));
+    let process = process.replace(r#""text")"#, r#""secret", "version")"#);
+    let programs = munge(site, user(), 0);
+    let change = |config: &mut WorkerConfig| config.programs = programs.clone();
+    Subject::with(daemon, Role::Wing { lead: LEAD }, "", &process, |_| None, change)
+}
+
+fn told_of(generation: u64, secret: Option<Secret>) -> Directive {
+    let meeting = at(generation).meeting.map(|meeting| Meeting { secret, ..meeting });
+    Directive::Run(Member { meeting, ..member(generation) })
 }
 
 #[tokio::test]
-async fn members_are_told_a_secret_that_differs_from_command_to_command() {
-    let (first, heard) = secret_told_to(2).await;
-    assert!(first.0.len() == 64 && first.0.bytes().all(|byte| byte.is_ascii_hexdigit()), "{}", first.0);
-    assert!(heard.contains("told welcome 2") && heard.contains(&first.0), "{heard}");
-    let (second, heard) = secret_told_to(1).await;
-    assert_ne!(first, second);
-    assert!(heard.contains("told welcome 1"), "{heard}");
+async fn a_stores_host_makes_a_secret_that_the_daemon_cannot_read() {
+    let site = tempfile::tempdir().unwrap();
+    let mut made = Vec::new();
+    for version in [2, 1] {
+        let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
+        let subject = speaking(&daemon, version, site.path());
+        until("a store", || store(&daemon).is_some()).await;
+        let sealed = store(&daemon).and_then(|(_, _, secret)| secret).expect("a secret");
+        assert!(sealed.0.starts_with("MUNGE:"), "{}", sealed.0);
+        let secret = sealing::open(&munge(site.path(), user(), 0), LEAD, &sealed).await.unwrap();
+        daemon.say(told_of(1, Some(sealed)));
+        told(&daemon, joined(1)).await;
+        subject.says(&format!("told welcome {version}")).await;
+        subject.says(&secret.0).await;
+        made.push(secret);
+    }
+    assert_ne!(made[0], made[1]);
+}
+
+#[tokio::test]
+async fn members_are_told_the_secret_that_another_agent_has_made() {
+    let site = tempfile::tempdir().unwrap();
+    let made = sealing::make(&munge(site.path(), user(), 0), LEAD).await.unwrap();
+    let daemon = FakeDaemon::start(Directive::Run(member_that_waits(1))).await;
+    let subject = speaking(&daemon, 2, site.path());
+    told(&daemon, ready(1)).await;
+    daemon.say(told_of(1, Some(made.sealed)));
+    told(&daemon, joined(1)).await;
+    subject.says(&made.secret.0).await;
+    // What cannot be read fails, and a generation without a secret goes on.
+    daemon.say(Directive::Regroup(of(told_of(2, Some(Secret("MUNGE:AAAA".to_owned()))))));
+    told(&daemon, AgentEvent::Failed { generation: 2 }).await;
+    daemon.say(Directive::Regroup(of(told_of(3, None))));
+    told(&daemon, joined(3)).await;
+}
+
+fn of(directive: Directive) -> Member {
+    let Directive::Run(member) = directive else { panic!("{directive:?}") };
+    member
+}
+
+fn member_that_waits(generation: u64) -> Member {
+    meeting(generation, Meeting::default())
 }
 
 #[tokio::test]

@@ -45,6 +45,7 @@ fn slurm(site: &Path, squeue: &str) -> Programs {
         squeue: program("squeue", squeue),
         scontrol: program("scontrol", ""),
         scancel: program("scancel", ""),
+        ..Programs::default()
     }
 }
 

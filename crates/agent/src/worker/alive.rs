@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use infill_model::{AgentEvent, Directive, Meeting, Member, Secret};
+use infill_model::{AgentEvent, Directive, Member, Secret};
 
 use super::super::control::{FIRST_VERSION, Heard, Said, Tell, VERSION, Voice};
 use super::super::duty::Way;
@@ -27,9 +27,6 @@ const SPARE_GRACE: Duration = Duration::from_secs(2);
 /// How often it is told at most that a step lasts suspiciously long.
 const STUCK_PAUSE: Duration = Duration::from_secs(2);
 
-/// Bytes of a secret.
-const SECRET_BYTES: usize = 32;
-
 /// Longest text of a process that goes on to the daemon, characters.
 const MOST_CHARS: usize = 300;
 
@@ -47,8 +44,6 @@ pub(super) struct Alive {
     newest: Newest,
     /// The store's port, once known.
     store: Option<u16>,
-    /// By which those who meet there know each other. One for all stores of the command: some have heard it.
-    secret: Option<Secret>,
     /// Whether somebody was told that the command is old.
     warned: bool,
     /// The last roll: its generation and number.
@@ -97,13 +92,6 @@ struct Talk {
     secs: f64,
     /// Whether it has said anything since the roll was called.
     heard: bool,
-}
-
-/// Bytes that nobody can guess, in hexadecimal.
-fn new_secret() -> Result<Secret, getrandom::Error> {
-    let mut bytes = [0u8; SECRET_BYTES];
-    getrandom::fill(&mut bytes)?;
-    Ok(Secret(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
 }
 
 impl Alive {
@@ -273,22 +261,6 @@ impl Worker {
         self.tell_joined();
     }
 
-    /// Says where members meet, and makes what they know each other by.
-    fn tell_store(&mut self, generation: u64, port: u16) {
-        if self.alive.secret.is_none() {
-            match new_secret() {
-                Ok(secret) => self.alive.secret = Some(secret),
-                Err(error) => {
-                    // Without a port, the daemon asks another node for a store.
-                    tracing::warn!(%error, "no random bytes for a secret: hosting no store");
-                    self.outbox.push(AgentEvent::Failed { generation });
-                    return;
-                }
-            }
-        }
-        self.outbox.push(AgentEvent::Store { generation, port, secret: self.alive.secret.clone() });
-    }
-
     fn tell_joined(&self) {
         let (generation, talks) = (self.alive.newest.joined, self.alive.talks.values());
         let secs = talks.map(|t| t.secs).fold(0.0, f64::max);
@@ -337,9 +309,11 @@ impl Worker {
         } else if let Some(port) = self.alive.store.filter(|_| meeting.host && again) {
             self.tell_store(epoch, port);
         }
-        if let Some(store) = meeting.store.as_ref().filter(|_| self.alive.newest.told < epoch) {
+        if let Some(store) = meeting.store.as_ref().filter(|_| self.alive.newest.told < epoch)
+            && let Some(secret) = self.secret_of(meeting, epoch)
+        {
             self.alive.newest.told = epoch;
-            self.tell_place(member, meeting, store);
+            self.tell_place(member, store, secret.as_ref(), meeting.urgent);
             if meeting.urgent {
                 self.alive.call_the_roll();
             }
@@ -353,7 +327,7 @@ impl Worker {
         }
     }
 
-    fn tell_place(&self, member: &Member, meeting: &Meeting, store: &str) {
+    fn tell_place(&self, member: &Member, store: &str, secret: Option<&Secret>, urgent: bool) {
         let (ranks, hosts) = (self.ranks(), member.hosts());
         for (local, talk) in &self.alive.talks {
             talk.voice.say(&Tell::Regroup {
@@ -361,8 +335,8 @@ impl Worker {
                 rank: member.rank.saturating_mul(ranks).saturating_add(*local),
                 world: member.world.saturating_mul(ranks),
                 store,
-                secret: meeting.secret.as_ref(),
-                urgent: meeting.urgent,
+                secret,
+                urgent,
                 nodes: &hosts,
             });
         }
