@@ -203,3 +203,27 @@ pub struct Opening {
     /// From there, or from the agent's own start, until the command was started.
     pub idle_secs: f64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_agents_say_that_are_older_than_secrets() {
+        let read = |text: &str| serde_json::from_str::<AgentEvent>(text).unwrap();
+        let (generation, control_version) = (1, 1);
+        assert_eq!(read(r#"{"started":{"generation":1}}"#), AgentEvent::Started { generation, control_version });
+        assert_eq!(read(r#"{"ready":{"generation":1}}"#), AgentEvent::Ready { generation, control_version });
+        let store = AgentEvent::Store { generation, port: 5, secret: None };
+        let text = r#"{"store":{"generation":1,"port":5}}"#;
+        assert_eq!((read(text), serde_json::to_string(&store).unwrap().as_str()), (store, text));
+    }
+
+    #[test]
+    fn a_secret_is_in_no_log() {
+        let secret = Some(Secret("ab01".to_owned()));
+        let event = AgentEvent::Store { generation: 1, port: 5, secret: secret.clone() };
+        let meeting = crate::Meeting { secret, ..crate::Meeting::default() };
+        assert!(!format!("{event:?} {meeting:?}").contains("ab01"));
+    }
+}
