@@ -16,7 +16,8 @@
 //! | `link`, `outbox` | requests; events that wait |
 //! | `identity` | proof of who we are |
 //! | `command`, `processes`, `environment`, `output`, `progress` | the user's command |
-//! | `control`, `sealing` | what is said with a command that stays alive over changes; by what its processes know each other |
+//! | `control` | what is said with a command that stays alive over changes |
+//! | `sealing` | by what its processes know each other |
 //! | `cpus` | keeps to the CPUs that Slurm gave, where it has a part of its node |
 //! | `unasked` | a start that is in the way of a main job, while the daemon is away |
 //! | `unfit` | a wing that can start nothing on its node |

@@ -2,7 +2,7 @@
 //! to the others: sealed by MUNGE for this user alone, so that neither the daemon, which passes it on, nor
 //! whoever listens to the network can read it.
 //!
-//! Sites without MUNGE have TLS between agents and daemon, or both on one machine; there it is handed on as it is.
+//! Sites without MUNGE have TLS between agents and daemon, or both on one machine: there it is not sealed.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -131,22 +131,11 @@ async fn exchange(program: &Path, args: &[&str], input: &str) -> Result<(i32, St
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
+    use crate::tests::munge;
 
     const LEAD: JobId = JobId(7);
-
-    /// MUNGE as far as it is used: a credential is what it carries, in base64.
-    pub(crate) fn munge(dir: &Path, uid: u32, code: i32) -> Programs {
-        let script = |name: &str, body: &str| infill_testkit::script(dir.join(name), body);
-        let open =
-            format!("printf 'UID:             alice ({uid})\\n\\n'; cut -c7- | base64 -d; exit {code}");
-        Programs {
-            munge: script("munge", "echo \"$@\" >$0.args; printf MUNGE:; base64 -w0; echo"),
-            unmunge: script("unmunge", &open),
-            ..Programs::default()
-        }
-    }
 
     #[tokio::test]
     async fn what_one_agent_seals_another_one_of_the_job_opens() {

@@ -39,7 +39,6 @@ use super::wings::Submitter;
 use absence::Absence;
 use alive::Alive;
 use leaving::{Leaving, Reason};
-use secrets::Secrets;
 
 /// How often progress is reported. Rates are averaged over minutes, and people look at steps.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -113,7 +112,6 @@ pub(crate) struct Worker {
     absence: Absence,
     /// What is special of a command that stays alive over changes.
     alive: Alive,
-    secrets: Secrets,
     leaving: Option<Leaving>,
     exit: Option<i32>,
 }
@@ -162,7 +160,6 @@ impl Worker {
             opening: Openings { stopped: None, idle_since: now, next: None },
             absence,
             alive: Alive::default(),
-            secrets: Secrets::default(),
             leaving: None,
             exit: None,
         })

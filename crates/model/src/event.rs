@@ -52,8 +52,7 @@ pub enum AgentEvent {
         generation: u64,
         /// The store's port on this node.
         port: u16,
-        /// By which members know each other there, sealed for the job's owner. An agent that makes none is older
-        /// than this field.
+        /// By which members know each other there, sealed for the job's owner. Older agents make none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         secret: Option<Secret>,
     },
@@ -212,7 +211,10 @@ mod tests {
     fn what_agents_say_that_are_older_than_secrets() {
         let read = |text: &str| serde_json::from_str::<AgentEvent>(text).unwrap();
         let (generation, control_version) = (1, 1);
-        assert_eq!(read(r#"{"started":{"generation":1}}"#), AgentEvent::Started { generation, control_version });
+        assert_eq!(
+            read(r#"{"started":{"generation":1}}"#),
+            AgentEvent::Started { generation, control_version }
+        );
         assert_eq!(read(r#"{"ready":{"generation":1}}"#), AgentEvent::Ready { generation, control_version });
         let store = AgentEvent::Store { generation, port: 5, secret: None };
         let text = r#"{"store":{"generation":1,"port":5}}"#;

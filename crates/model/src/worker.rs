@@ -81,8 +81,8 @@ pub struct Meeting {
     pub host: bool,
     /// Where that is, as `host:port`, once it is known.
     pub store: Option<String>,
-    /// By which the members know each other there, sealed by the host's agent for the job's owner; `None` where
-    /// an agent of theirs could not pass it on.
+    /// By which members know each other there, sealed for the job's owner; `None` where an agent of theirs
+    /// could not pass it on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
     /// Whether a member is lost, so that there is no step boundary to wait for.

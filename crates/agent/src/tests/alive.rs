@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::control::VERSION;
 use crate::home::user;
 use crate::sealing;
-use crate::sealing::tests::munge;
 use crate::signals::Told;
 use crate::worker::WorkerConfig;
 use infill_api::Role;
@@ -14,7 +13,7 @@ use infill_model::{AgentEvent, Directive, Exit, Meeting, Member, Secret};
 use infill_testkit::clock::StoppedClock;
 
 use super::daemon::{FakeDaemon, LEAVE_SECS};
-use super::{LEAD, Subject, lives, member, until};
+use super::{LEAD, Subject, lives, member, munge, until};
 
 /// A process that says what the contract wants of it, and prints what it is told. `FIRST` is said before all
 /// else; `HERE` answers a roll.

@@ -11,6 +11,7 @@ use infill_model::{AgentEvent, Directive, Member, Secret};
 use super::super::control::{FIRST_VERSION, Heard, Said, Tell, VERSION, Voice};
 use super::super::duty::Way;
 use super::Worker;
+use super::secrets::Secrets;
 
 /// In this time a process says that it is there. One that does not is frozen: its peers wait in vain.
 const ROLL_TIME: Duration = Duration::from_secs(2);
@@ -44,6 +45,8 @@ pub(super) struct Alive {
     newest: Newest,
     /// The store's port, once known.
     store: Option<u16>,
+    /// By which its processes know those of other nodes.
+    pub(super) secrets: Secrets,
     /// Whether somebody was told that the command is old.
     warned: bool,
     /// The last roll: its generation and number.

@@ -8,10 +8,10 @@ use super::super::news::News;
 use super::super::sealing::{self, Sealed};
 use super::Worker;
 
-/// The secrets that this agent knows.
+/// The secrets that this agent knows. Begins anew with each command.
 #[derive(Default)]
 pub(super) struct Secrets {
-    /// What it has made itself: one for all stores on its node.
+    /// What it has made itself: one for all stores of the command.
     made: Option<Sealed>,
     /// Whether it is being made, and the store that waits for it: its generation and port.
     making: bool,
@@ -32,12 +32,12 @@ impl Worker {
 
     /// Says where members meet, with what they know each other by, once that is made.
     pub(super) fn tell_store(&mut self, generation: u64, port: u16) {
-        if let Some(Sealed { sealed, .. }) = &self.secrets.made {
+        if let Some(Sealed { sealed, .. }) = &self.alive.secrets.made {
             self.outbox.push(AgentEvent::Store { generation, port, secret: Some(sealed.clone()) });
             return;
         }
-        self.secrets.waiting = Some((generation, port));
-        if !std::mem::replace(&mut self.secrets.making, true) {
+        self.alive.secrets.waiting = Some((generation, port));
+        if !std::mem::replace(&mut self.alive.secrets.making, true) {
             let (programs, lead, news) = (self.config.programs.clone(), self.lead(), self.news.0.clone());
             self.tasks.spawn(async move {
                 news.send(News::Sealed(sealing::make(&programs, lead).await)).await.ok();
@@ -47,11 +47,11 @@ impl Worker {
 
     /// What came of making a secret.
     pub(super) fn sealed(&mut self, made: Result<Sealed, String>) {
-        self.secrets.making = false;
-        let Some((generation, port)) = self.secrets.waiting.take() else { return };
+        self.alive.secrets.making = false;
+        let Some((generation, port)) = self.alive.secrets.waiting.take() else { return };
         match made {
             Ok(made) => {
-                self.secrets.made = Some(made);
+                self.alive.secrets.made = Some(made);
                 self.tell_store(generation, port);
             }
             Err(why) => {
@@ -64,12 +64,12 @@ impl Worker {
     /// What members are told to know each other by: perhaps nothing. `None` while that is being found out.
     pub(super) fn secret_of(&mut self, meeting: &Meeting, epoch: u64) -> Option<Option<Secret>> {
         let Some(sealed) = &meeting.secret else { return Some(None) };
-        let known = self.secrets.made.iter().chain(&self.secrets.opened);
+        let known = self.alive.secrets.made.iter().chain(&self.alive.secrets.opened);
         if let Some(Sealed { secret, .. }) = known.into_iter().find(|known| known.sealed == *sealed) {
             return Some(Some(secret.clone()));
         }
-        let is_new = self.secrets.opening.as_ref().is_none_or(|(other, _)| other != sealed);
-        self.secrets.opening = Some((sealed.clone(), epoch));
+        let is_new = self.alive.secrets.opening.as_ref().is_none_or(|(other, _)| other != sealed);
+        self.alive.secrets.opening = Some((sealed.clone(), epoch));
         if is_new {
             let (programs, lead, news) = (self.config.programs.clone(), self.lead(), self.news.0.clone());
             let sealed = sealed.clone();
@@ -83,12 +83,12 @@ impl Worker {
 
     /// What came of opening another agent's secret.
     pub(super) fn opened(&mut self, sealed: Secret, secret: Result<Secret, String>) {
-        let Some((_, generation)) = self.secrets.opening.take_if(|(other, _)| *other == sealed) else {
+        let Some((_, generation)) = self.alive.secrets.opening.take_if(|(other, _)| *other == sealed) else {
             return;
         };
         match secret {
             Ok(secret) => {
-                self.secrets.opened = Some(Sealed { secret, sealed });
+                self.alive.secrets.opened = Some(Sealed { secret, sealed });
                 self.act(false);
             }
             Err(why) => {
