@@ -1,8 +1,11 @@
 //! `[notify]`: who is told of what administrators should know.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use super::rule::Rule;
+use super::secrets::not_absolute;
 
 /// `[notify]`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -12,6 +15,13 @@ pub struct NotifyConfig {
     pub command: Vec<String>,
     /// An address that the event is posted to; empty for none.
     pub url: String,
+    /// File with that address, where it is a secret; empty for none.
+    pub url_file: PathBuf,
+}
+
+/// Whether notices can be posted there.
+pub(super) fn is_address(text: &str) -> bool {
+    text.parse::<http::Uri>().is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")))
 }
 
 impl NotifyConfig {
@@ -26,12 +36,17 @@ impl NotifyConfig {
         ),
         Rule::other(
             "notify.url",
-            |c| {
-                let uri = c.url.parse::<http::Uri>();
-                let is_url = uri.is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
-                (!c.url.is_empty() && !is_url).then(|| format!("{:?}", c.url))
-            },
+            |c| (!c.url.is_empty() && !is_address(&c.url)).then(|| format!("{:?}", c.url)),
             "expected http://… or https://…",
+        ),
+        Rule::other("notify.url_file", |c| not_absolute(&c.url_file), "expected a whole path"),
+        Rule::other(
+            "notify.url_file",
+            |c| {
+                let both = !c.url.is_empty() && !c.url_file.as_os_str().is_empty();
+                both.then(|| format!("{:?}", c.url_file))
+            },
+            "notify.url is set, too: expected one of them",
         ),
     ];
 }
