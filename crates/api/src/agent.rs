@@ -18,6 +18,7 @@ pub const MAX_POLL_SECS: u64 = 30;
 
 /// Which part of a malleable job an agent serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// `infill run` on the lead's node.
@@ -31,6 +32,7 @@ pub enum Role {
 
 /// An agent's first message: `POST /v1/agent/hello`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct Hello {
     /// Proof of who speaks; its purpose is `hello`.
     pub credential: Credential,
@@ -60,6 +62,7 @@ pub struct Hello {
 
 /// Answer to a [`Hello`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct Welcome {
     /// Bearer token for `poll` and `report` of this agent. Good until the daemon restarts: on 401, say hello
     /// again.
@@ -84,6 +87,7 @@ fn first_protocol() -> u32 {
 /// A long poll: `POST /v1/agent/poll`. Answered when the assignment's version exceeds `seen`, or after
 /// `wait_secs` with the present assignment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct Poll {
     /// The Slurm job in which the agent runs.
     pub job: JobId,
@@ -97,6 +101,7 @@ pub struct Poll {
 
 /// What one worker shall do now. A level, not an edge: getting it twice changes nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct Assignment {
     /// Grows with every change; unique to this worker while the daemon runs.
     pub version: u64,
@@ -133,6 +138,7 @@ impl HeardAssignment {
 
 /// What happened at a worker: `POST /v1/agent/report`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct AgentReport {
     /// The Slurm job in which the agent runs.
     pub job: JobId,
@@ -169,6 +175,7 @@ impl HeardReport {
 
 /// Answer to a report, if not all of it was understood; else there is none (204).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct Receipt {
     /// Names of the events that the daemon does not know, and has dropped. Each name once.
     #[serde(default)]

@@ -17,6 +17,7 @@ pub fn is_rate(rate: f64) -> bool {
 
 /// What the lead's agent declares about the job, from the flags of `infill run`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RunSpec {
     /// Allowed sizes; `None` leaves what the submission said.

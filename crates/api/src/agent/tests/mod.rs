@@ -1,3 +1,8 @@
+//! What agents and daemons of neighbouring versions read of each other.
+
+mod first;
+mod schema;
+
 use infill_model::{AgentEvent, Directive};
 
 use super::*;
