@@ -197,7 +197,8 @@ fn understood<'a, T: Deserialize<'a>>(value: &'a RawValue, unknown: &mut Vec<Str
     read.ok()
 }
 
-/// The name of a value of an enum: `"hold"`, or the only key of `{"run": …}`. Of what has none its beginning.
+/// The name of a value of an enum: `"hold"`, or the only key of `{"run": …}`; of what has none its
+/// beginning.
 fn name_of(value: &RawValue) -> String {
     let name = match serde_json::from_str(value.get()) {
         Ok(serde_json::Value::String(name)) => name,

@@ -9,6 +9,7 @@
 pub mod addresses;
 mod agent;
 mod capabilities;
+mod dialect;
 mod document;
 mod explain;
 mod figures;
@@ -26,7 +27,8 @@ pub use agent::{
     AgentReport, Assignment, FIRST_PROTOCOL, HeardAssignment, HeardReport, Hello, MAX_EVENTS, MAX_POLL_SECS,
     PROTOCOL, Poll, Receipt, Role, Welcome,
 };
-pub use capabilities::{Capabilities, Capability, Dialect};
+pub use capabilities::{Capabilities, Capability};
+pub use dialect::Dialect;
 pub use document::{ErrorBody, SCHEMA};
 pub use explain::{ExplainQuery, ExplainView};
 pub use figures::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS};

@@ -412,7 +412,8 @@ mod tests {
     #[tokio::test]
     async fn a_test_says_which_way_fails() {
         let command = vec!["/bin/false".to_owned()];
-        let config = NotifyConfig { command, url: "http://127.0.0.1:1/".to_owned() };
+        let config =
+            NotifyConfig { command, url: "http://127.0.0.1:1/".to_owned(), ..NotifyConfig::default() };
         let failures = test(&config, UnixTime(7)).await;
         assert_eq!(failures.len(), 2, "{failures:?}");
         assert_eq!(failures[0], "notify.command: ended with exit status: 1");

@@ -1,9 +1,10 @@
 //! The configuration file: one commented TOML file, `config/infill.toml`, which is also in the binary.
 //!
-//! Unknown keys are refused with their line; those that were removed are told of for one release. A flag wins over the environment, that over the file, that over
-//! the default.
+//! Unknown keys are refused with their line; those that were removed are told of for one release. A flag wins
+//! over the environment, that over the file, that over the default.
 
 mod client;
+mod error;
 mod http;
 mod nodes;
 mod notify;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, Prices, RescaleCosts};
 pub use client::ClientConfig;
+pub use error::ConfigError;
 pub use http::HttpConfig;
 pub use notify::NotifyConfig;
 pub use removed::RemovedKey;
@@ -403,67 +405,6 @@ impl AgentConfig {
         Rule::some_secs("agent.lead_start_secs", |c| c.lead_start_secs),
         Rule::some_secs("agent.preempt_leave_secs", |c| c.preempt_leave_secs),
     ];
-}
-
-/// What is wrong with a configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Syntax, unknown key or wrong type; the text names line and key.
-    #[error("{path}: {what}")]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// With line and column.
-        what: String,
-    },
-    /// A value that makes no sense.
-    #[error("{path}: {key} = {value}: {what}")]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// Dotted key.
-        key: &'static str,
-        /// As given.
-        value: String,
-        /// What was expected.
-        what: &'static str,
-    },
-    /// A file with a secret cannot be read.
-    #[error("{key}: cannot read {path}")]
-    SecretUnreadable {
-        /// Dotted key.
-        key: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A file with a secret is not as it should be.
-    #[error("{key}: {path}: {what}")]
-    Secret {
-        /// Dotted key.
-        key: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        what: &'static str,
-    },
-}
-
-impl ConfigError {
-    /// Whether a file with a secret is not for this user's eyes: others than the daemon need not read it.
-    pub fn is_others_secret(&self) -> bool {
-        let denied = std::io::ErrorKind::PermissionDenied;
-        matches!(self, ConfigError::SecretUnreadable { source, .. } if source.kind() == denied)
-    }
 }
 
 /// A file's text and path: of `path`, or of [`DEFAULT_PATH`], which may be missing.

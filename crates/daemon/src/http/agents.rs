@@ -151,8 +151,8 @@ pub(crate) async fn poll(
     }
 }
 
-/// `POST /v1/agent/report`: events. Those that a newer agent knows and this daemon does not are dropped one by
-/// one, and named in the answer.
+/// `POST /v1/agent/report`: events. Those that a newer agent knows and this daemon does not are dropped one
+/// by one, and named in the answer.
 pub(crate) async fn report(
     State(context): State<Arc<Context>>,
     headers: HeaderMap,

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::ConfigError;
 use super::rule::Rule;
-use super::secrets::not_absolute;
+use super::secrets::{not_absolute, secret};
 
 /// `[notify]`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,7 +21,7 @@ pub struct NotifyConfig {
 }
 
 /// Whether notices can be posted there.
-pub(super) fn is_address(text: &str) -> bool {
+fn is_address(text: &str) -> bool {
     text.parse::<http::Uri>().is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")))
 }
 
@@ -49,4 +50,26 @@ impl NotifyConfig {
             "notify.url is set, too: expected one of them",
         ),
     ];
+}
+
+impl NotifyConfig {
+    /// Where notices are posted to: `url`, or what `url_file` holds; empty for nowhere.
+    ///
+    /// # Errors
+    /// When that file cannot be read, others may read it, or it holds no address.
+    pub fn address(&self) -> Result<String, ConfigError> {
+        if self.url_file.as_os_str().is_empty() {
+            return Ok(self.url.clone());
+        }
+        let key = "notify.url_file";
+        let url = secret(key, &self.url_file)?;
+        let what = "expected http://… or https://…";
+        let wrong = || ConfigError::Secret { key, path: self.url_file.clone(), what };
+        if is_address(&url) { Ok(url) } else { Err(wrong()) }
+    }
+
+    /// Whether anybody is told of anything.
+    pub fn tells_nobody(&self) -> bool {
+        self.command.is_empty() && self.url.is_empty() && self.url_file.as_os_str().is_empty()
+    }
 }

@@ -1,12 +1,11 @@
 //! Secrets in files of their own, which only the daemon's user can read, so that everybody may read the rest
 //! of the configuration. systemd's `LoadCredential=` gives such files, too: name them by their path.
 
-use std::fmt::Write as _;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{ConfigError, NotifyConfig, StoreConfig};
+use super::ConfigError;
 
 /// Longest secret, bytes.
 const MOST_BYTES: u64 = 4096;
@@ -15,7 +14,7 @@ const MOST_BYTES: u64 = 4096;
 const OTHERS: u32 = 0o007;
 
 /// The one line of a file that nobody else can read.
-fn secret(key: &'static str, path: &Path) -> Result<String, ConfigError> {
+pub(super) fn secret(key: &'static str, path: &Path) -> Result<String, ConfigError> {
     let failed = |source| ConfigError::SecretUnreadable { key, path: path.to_owned(), source };
     let wrong = |what| ConfigError::Secret { key, path: path.to_owned(), what };
     // Whatever waits for a writer is no file.
@@ -42,50 +41,6 @@ fn secret(key: &'static str, path: &Path) -> Result<String, ConfigError> {
     }
 }
 
-impl StoreConfig {
-    /// `database_url` with the password of `password_file`, where that is set.
-    ///
-    /// # Errors
-    /// When that file cannot be read, or others may read it.
-    pub fn url(&self) -> Result<String, ConfigError> {
-        if self.password_file.as_os_str().is_empty() {
-            return Ok(self.database_url.clone());
-        }
-        let password = secret("store.password_file", &self.password_file)?;
-        let mut url = self.database_url.clone();
-        url.push_str(if url.contains('?') { "&password=" } else { "?password=" });
-        for byte in password.bytes() {
-            match byte {
-                b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => url.push(char::from(byte)),
-                _ => drop(write!(url, "%{byte:02X}")),
-            }
-        }
-        Ok(url)
-    }
-}
-
-impl NotifyConfig {
-    /// Where notices are posted to: `url`, or what `url_file` holds; empty for nowhere.
-    ///
-    /// # Errors
-    /// When that file cannot be read, others may read it, or it holds no address.
-    pub fn address(&self) -> Result<String, ConfigError> {
-        if self.url_file.as_os_str().is_empty() {
-            return Ok(self.url.clone());
-        }
-        let key = "notify.url_file";
-        let url = secret(key, &self.url_file)?;
-        let what = "expected http://… or https://…";
-        let wrong = || ConfigError::Secret { key, path: self.url_file.clone(), what };
-        if super::notify::is_address(&url) { Ok(url) } else { Err(wrong()) }
-    }
-
-    /// Whether anybody is told of anything.
-    pub fn tells_nobody(&self) -> bool {
-        self.command.is_empty() && self.url.is_empty() && self.url_file.as_os_str().is_empty()
-    }
-}
-
 /// Whether a path that must be absolute is not, as it is shown.
 pub(super) fn not_absolute(path: &Path) -> Option<String> {
     (!path.as_os_str().is_empty() && !path.is_absolute()).then(|| format!("{:?}", PathBuf::from(path)))
@@ -94,6 +49,7 @@ pub(super) fn not_absolute(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{NotifyConfig, StoreConfig};
 
     /// A folder that goes with the test.
     struct Folder(PathBuf);

@@ -1,11 +1,13 @@
 //! `[store]`: where what is learned is kept, and for how long.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::ConfigError;
 use super::rule::Rule;
-use super::secrets::not_absolute;
+use super::secrets::{not_absolute, secret};
 
 /// How many days something may be kept.
 const DAYS: std::ops::RangeInclusive<f64> = 1.0..=36_500.0;
@@ -54,4 +56,26 @@ impl StoreConfig {
         Rule::within("store.keep_history_days", |c| f64::from(c.keep_history_days), DAYS, DAYS_EXPECTED),
         Rule::within("store.keep_node_days", |c| f64::from(c.keep_node_days), DAYS, DAYS_EXPECTED),
     ];
+}
+
+impl StoreConfig {
+    /// `database_url` with the password of `password_file`, where that is set.
+    ///
+    /// # Errors
+    /// When that file cannot be read, or others may read it.
+    pub fn url(&self) -> Result<String, ConfigError> {
+        if self.password_file.as_os_str().is_empty() {
+            return Ok(self.database_url.clone());
+        }
+        let password = secret("store.password_file", &self.password_file)?;
+        let mut url = self.database_url.clone();
+        url.push_str(if url.contains('?') { "&password=" } else { "?password=" });
+        for byte in password.bytes() {
+            match byte {
+                b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => url.push(char::from(byte)),
+                _ => drop(write!(url, "%{byte:02X}")),
+            }
+        }
+        Ok(url)
+    }
 }

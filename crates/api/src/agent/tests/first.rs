@@ -1,12 +1,12 @@
-//! Messages of protocol 1, as commit 3970351 wrote them, and its rules of reading: fields that it does not know
-//! it ignores, everything else it must find.
+//! Messages of protocol 1, as commit 3970351 wrote them, and its rules of reading: fields that it does not
+//! know it ignores, everything else it must find.
 
 use infill_model::{AgentEvent, Credential, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::super::*;
-use crate::capabilities::{Capabilities, Capability, Dialect};
+use crate::{Capabilities, Capability, Dialect};
 
 const RECORDED: &str = include_str!("../../../schema/first.json");
 

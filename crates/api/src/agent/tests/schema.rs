@@ -66,6 +66,6 @@ fn the_schema_is_the_one_in_the_repository() {
     }
     let kept = std::fs::read_to_string(FILE).unwrap_or_default();
     let line = present.lines().zip(kept.lines()).position(|(a, b)| a != b);
-    let at = line.map_or_else(|| present.lines().count().min(kept.lines().count()), |line| line) + 1;
+    let at = line.unwrap_or_else(|| present.lines().count().min(kept.lines().count())) + 1;
     assert!(present == kept, "{FILE} differs from line {at} on.\n{MEANING}");
 }
