@@ -36,6 +36,8 @@ pub(crate) struct Outbox {
 struct State {
     waiting: VecDeque<AgentEvent>,
     in_flight: Vec<AgentEvent>,
+    /// How many of those that wait are to go one at a time.
+    single: usize,
     delivered_at: Option<Instant>,
 }
 
@@ -67,7 +69,8 @@ impl Outbox {
             {
                 let mut state = self.state();
                 if !state.waiting.is_empty() {
-                    let count = state.waiting.len().min(MAX_EVENTS);
+                    let most = if state.single > 0 { 1 } else { MAX_EVENTS };
+                    let count = state.waiting.len().min(most);
                     state.in_flight = state.waiting.drain(..count).collect();
                     return state.in_flight.clone();
                 }
@@ -76,9 +79,19 @@ impl Outbox {
         }
     }
 
+    /// The events in flight were refused together: they go once more, one at a time, before all others.
+    pub fn send_singly(&self) {
+        {
+            let mut state = self.state();
+            state.single = state.in_flight.len();
+        }
+        self.failed();
+    }
+
     /// The events in flight have arrived (or can never).
     pub(crate) fn delivered(&self) {
         let mut state = self.state();
+        state.single = state.single.saturating_sub(state.in_flight.len());
         state.in_flight.clear();
         state.delivered_at = Some(Instant::now());
         if state.waiting.is_empty() {
@@ -172,7 +185,7 @@ mod tests {
     #[tokio::test]
     async fn progress_is_added_up_and_the_rest_kept_in_order() {
         let outbox = Outbox::default();
-        outbox.push(AgentEvent::Started { generation: 1, control_version: 1 });
+        outbox.push(AgentEvent::Started { generation: 1 });
         outbox.push(progress(1, 2.0, 5));
         outbox.push(AgentEvent::Leaving);
         outbox.push(progress(1, 3.0, 6));
@@ -180,10 +193,7 @@ mod tests {
         let (step, loss, opening) = (Some(6), None, None);
         let sum =
             AgentEvent::Progress { generation: 1, samples: 5.0, secs: 2.0, step, loss, total: None, opening };
-        assert_eq!(
-            outbox.take().await,
-            [AgentEvent::Started { generation: 1, control_version: 1 }, sum, AgentEvent::Leaving]
-        );
+        assert_eq!(outbox.take().await, [AgentEvent::Started { generation: 1 }, sum, AgentEvent::Leaving]);
     }
 
     #[tokio::test]
@@ -221,7 +231,7 @@ mod tests {
     #[tokio::test]
     async fn what_failed_is_sent_again_first() {
         let outbox = Outbox::default();
-        outbox.push(AgentEvent::Started { generation: 1, control_version: 1 });
+        outbox.push(AgentEvent::Started { generation: 1 });
         let first = outbox.take().await;
         outbox.push(AgentEvent::Leaving);
         outbox.failed();

@@ -374,10 +374,7 @@ impl Worker {
         });
         if member.generation != ALONE && !newcomer {
             self.link.set_running(Some(member.generation));
-            self.outbox.push(AgentEvent::Started {
-                generation: member.generation,
-                control_version: control::VERSION,
-            });
+            self.outbox.push(AgentEvent::Started { generation: member.generation });
         }
         self.running = Some((member.generation, running));
     }

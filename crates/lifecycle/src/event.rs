@@ -62,8 +62,7 @@ impl Machine {
                 }
             }
             AgentEvent::Unfit { blame, ref why } => self.unfit(node, blame, why, settings, now, out),
-            AgentEvent::Started { generation, control_version } => {
-                self.speaks(node, control_version);
+            AgentEvent::Started { generation } => {
                 let is_wing = self.workers.get(node).is_some_and(|w| !self.is_lead(w));
                 if is_wing && generation == self.generation.number {
                     self.backoff.wing_came();

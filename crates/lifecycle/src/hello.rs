@@ -1,11 +1,11 @@
 //! Agents that come, and signs that they live.
 
+use infill_api::Dialect;
 use infill_model::{Exit, JobId, NodeName, RunSpec, UnixTime};
 
 use super::effect::Outcome;
 use super::machine::Machine;
 use super::phase::{Next, Phase, StopReason};
-use super::settings::FIRST_CONTROL_VERSION;
 use super::worker::{Live, Worker};
 
 /// Largest number of a generation: a job that changed every millisecond would need nine thousand years for
@@ -30,6 +30,8 @@ pub struct Arrival {
     pub running: Option<u64>,
     /// What the lead declared.
     pub spec: Option<RunSpec>,
+    /// What it understands.
+    pub dialect: Dialect,
 }
 
 impl Machine {
@@ -53,7 +55,6 @@ impl Machine {
         // An agent that runs nothing though it should tells how that came once it is told to stop.
         let mut stopped = known.and_then(|w| w.stopped);
         let mut live = known.map(|w| w.live).unwrap_or_default();
-        let control_version = known.map_or(FIRST_CONTROL_VERSION, |w| w.control_version);
         let is_member = self.phase.members().contains(&a.node);
         if a.running.is_none() && is_member && matches!(live, Live::In(_)) {
             // What lived there is gone, and nobody can tell how.
@@ -70,15 +71,18 @@ impl Machine {
             stopped,
             leaving: false,
             live,
-            control_version,
             stood_secs: None,
             doubt: None,
+            dialect: a.dialect,
         };
         self.workers.insert(a.node.clone(), worker);
         for wing in self.wings.values_mut().filter(|w| w.order.nodes.contains(&a.node) && !is_lead) {
             wing.job.get_or_insert(a.slurm_job);
         }
         if is_lead {
+            if let Some(older) = self.older_lead() {
+                out.notes.push(format!("{}: {older}", a.node));
+            }
             self.lead_arrived(&a.node, a.running, now, out);
         }
         true

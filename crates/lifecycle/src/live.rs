@@ -22,10 +22,7 @@ impl Machine {
     ) {
         let number = self.generation.number;
         match *event {
-            AgentEvent::Ready { control_version, .. } => {
-                self.speaks(node, control_version);
-                self.is_ready(node, now);
-            }
+            AgentEvent::Ready { .. } => self.is_ready(node, now),
             AgentEvent::Store { generation, port, ref secret } if generation == number => {
                 let store = self.generation.store.as_mut().filter(|s| s.node == *node);
                 if let Some(store) = store {
@@ -54,13 +51,6 @@ impl Machine {
                 self.despair(node, why, now, out);
             }
             _ => {}
-        }
-    }
-
-    /// An agent has said which version of `contrib/CONTROL.md` it speaks.
-    pub(super) fn speaks(&mut self, node: &NodeName, control_version: u64) {
-        if let Some(worker) = self.workers.get_mut(node) {
-            worker.control_version = control_version;
         }
     }
 

@@ -7,7 +7,7 @@ use super::away::Left;
 use super::effect::Outcome;
 use super::machine::{Machine, Store};
 use super::phase::{Next, Phase, Regroup, StopReason};
-use super::settings::{DOUBT_SECS, MOST_TRIES, REGROUP_SECS, ROLL_SECS, SECRET_VERSION, SILENT_SECS};
+use super::settings::{DOUBT_SECS, MOST_TRIES, REGROUP_SECS, ROLL_SECS, SILENT_SECS};
 use super::worker::Live;
 
 impl Machine {
@@ -118,7 +118,7 @@ impl Machine {
     /// What members are given to know each other by: what the store's host has made, if all of their agents
     /// can pass it on. One that cannot would keep its processes from the others.
     pub(super) fn secret_for(&self, members: &[NodeName]) -> Option<Secret> {
-        let can = |n: &NodeName| self.workers.get(n).is_some_and(|w| w.control_version >= SECRET_VERSION);
+        let can = |n: &NodeName| self.workers.get(n).is_some_and(|w| w.dialect.passes_secrets());
         self.generation.store.as_ref()?.secret.clone().filter(|_| members.iter().all(can))
     }
 

@@ -14,12 +14,6 @@ pub(crate) const SETTLE_SECS: f64 = 4.0;
 /// Seconds beyond the grace time until a worker that has not stopped is given up.
 pub(crate) const STOP_MARGIN_SECS: f64 = 5.0;
 
-/// The version of `contrib/CONTROL.md` of agents that name none.
-pub(crate) const FIRST_CONTROL_VERSION: u64 = 1;
-
-/// The first version of `contrib/CONTROL.md` that knows secrets.
-pub(crate) const SECRET_VERSION: u64 = 2;
-
 /// Seconds without a sign of life after which an agent counts as gone while others wait for it.
 /// An agent's back-off is at most 5 s, so a restarted daemon has heard all of them by then.
 pub(crate) const SILENT_SECS: f64 = 12.0;

@@ -1,5 +1,6 @@
 //! The parts of a malleable job: agents that are here, and wings that were ordered.
 
+use infill_api::Dialect;
 use infill_model::{Exit, JobId, NodeName, UnixTime, WingOrder};
 
 use super::settings::Settings;
@@ -25,12 +26,12 @@ pub struct Worker {
     pub leaving: bool,
     /// How far a command has come here that stays alive over changes.
     pub live: Live,
-    /// The newest version of `contrib/CONTROL.md` that it speaks, as far as it has said.
-    pub control_version: u64,
     /// How long it stood still for the change that is under way, seconds, once it said so.
     pub stood_secs: Option<f64>,
     /// When it said that a step failed, perhaps because a member was lost.
     pub doubt: Option<UnixTime>,
+    /// What it understands.
+    pub dialect: Dialect,
 }
 
 /// How far a command that stays alive over changes has come on a worker.

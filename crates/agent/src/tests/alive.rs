@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::control::VERSION;
 use crate::home::user;
 use crate::sealing;
 use crate::signals::Told;
@@ -91,7 +90,7 @@ async fn told(daemon: &FakeDaemon, event: AgentEvent) {
 }
 
 fn ready(generation: u64) -> AgentEvent {
-    AgentEvent::Ready { generation, control_version: VERSION }
+    AgentEvent::Ready { generation }
 }
 
 fn joined(generation: u64) -> AgentEvent {

@@ -243,7 +243,7 @@ impl Worker {
     pub(super) fn tell_ready(&self) {
         let waits = self.alive.is_whole(self.ranks()) && self.alive.newest.joined == 0;
         if let Some((generation, _)) = self.running.as_ref().filter(|_| waits) {
-            self.outbox.push(AgentEvent::Ready { generation: *generation, control_version: VERSION });
+            self.outbox.push(AgentEvent::Ready { generation: *generation });
         }
     }
 

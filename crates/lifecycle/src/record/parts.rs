@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::backoff::Backoff;
 use crate::machine::Counts;
-use crate::settings::FIRST_CONTROL_VERSION;
 use crate::worker::{Live, Wing, Worker};
+use infill_api::{Capabilities, Dialect, FIRST_PROTOCOL};
 use infill_model::{
     BatchMode, Course, Curve, DeclaredPlan, Exit, JobId, NodeName, RescaleCosts, RunSpec, Sizes, UnixTime,
     WingOrder,
@@ -126,12 +126,14 @@ pub(crate) struct WorkerRecord {
     leaving: bool,
     #[serde(default)]
     live: LiveRecord,
-    #[serde(default = "first_control_version")]
-    control_version: u64,
+    #[serde(default = "first_protocol")]
+    protocol: u32,
+    #[serde(default)]
+    capabilities: Capabilities,
 }
 
-fn first_control_version() -> u64 {
-    FIRST_CONTROL_VERSION
+fn first_protocol() -> u32 {
+    FIRST_PROTOCOL
 }
 
 /// How far a command has come there that stays alive over changes.
@@ -184,18 +186,28 @@ impl From<Worker> for WorkerRecord {
             stopped,
             leaving,
             live,
-            control_version,
             stood_secs: _,
             doubt: _,
+            dialect: Dialect { protocol, capabilities },
         } = w;
         let (stopped, live) = (stopped.map(Into::into), live.into());
-        WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live, control_version }
+        WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live, protocol, capabilities }
     }
 }
 
 impl From<WorkerRecord> for Worker {
     fn from(w: WorkerRecord) -> Self {
-        let WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live, control_version } = w;
+        let WorkerRecord {
+            slurm_job,
+            address,
+            port,
+            last_seen,
+            stopped,
+            leaving,
+            live,
+            protocol,
+            capabilities,
+        } = w;
         let (stopped, live) = (stopped.map(Into::into), live.into());
         Worker {
             slurm_job,
@@ -207,9 +219,9 @@ impl From<WorkerRecord> for Worker {
             stopped,
             leaving,
             live,
-            control_version,
             stood_secs: None,
             doubt: None,
+            dialect: Dialect { protocol, capabilities },
         }
     }
 }

@@ -183,7 +183,7 @@ fn a_newcomer_gets_as_long_as_the_command_needs() {
     r.submit_wings();
     r.say_hello();
     r.pass(200);
-    r.event(&n(3), AgentEvent::Ready { generation: 1, control_version: 1 });
+    r.event(&n(3), AgentEvent::Ready { generation: 1 });
     r.run();
     went_on(&r, &["n1", "n2", "n3"]);
     // Another one: longer than the least that it gets, shorter than three times what the last one took.

@@ -15,4 +15,5 @@ mod rig;
 mod secrets;
 mod table;
 mod trying;
+mod versions;
 mod waiting;

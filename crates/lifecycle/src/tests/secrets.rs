@@ -1,6 +1,7 @@
 //! What members of a command that stays alive are told to know each other by.
 
 use crate::machine::Machine;
+use infill_api::Dialect;
 use infill_model::{AgentEvent, Directive, Meeting, Secret};
 
 use super::rig::{Rig, n, running};
@@ -14,16 +15,25 @@ fn secrets(r: &Rig, members: &[u32]) -> Vec<Option<String>> {
     members.iter().map(told).collect()
 }
 
-/// Two members whose agents speak these versions; the first one's has opened a store with a secret.
-fn with_secret(versions: [u64; 2]) -> Rig {
+/// What agents of version 1 or 2 understand.
+fn dialect(version: u32) -> Dialect {
+    if version == 1 { Dialect::first() } else { Dialect::present() }
+}
+
+/// Two members whose agents are of these versions; the first one's has opened a store with a secret.
+fn with_secret(versions: [u32; 2]) -> Rig {
     let mut r = running("1-8", &[1, 2]);
-    for (i, control_version) in (1..).zip(versions) {
-        r.event(&n(i), AgentEvent::Started { generation: 1, control_version });
+    for (i, version) in (1..).zip(versions) {
+        r.m.workers.get_mut(&n(i)).unwrap().dialect = dialect(version);
     }
     assert_eq!(secrets(&r, &[1, 2]), [None, None]);
+    open(&mut r);
+    r
+}
+
+fn open(r: &mut Rig) {
     let secret = Some(Secret("ab01".to_owned()));
     r.event(&n(1), AgentEvent::Store { generation: 1, port: 5000, secret });
-    r
 }
 
 #[test]
@@ -33,12 +43,9 @@ fn members_are_told_a_secret_if_all_of_their_agents_can_pass_it_on() {
     for old in [[1, 2], [2, 1], [1, 1]] {
         let mut r = with_secret(old);
         assert_eq!(secrets(&r, &[1, 2]), [None, None]);
-        // What some were told in a generation, all are.
-        (1..=2).for_each(|i| r.event(&n(i), AgentEvent::Started { generation: 1, control_version: 2 }));
-        r.event(
-            &n(1),
-            AgentEvent::Store { generation: 1, port: 5000, secret: Some(Secret("ab01".to_owned())) },
-        );
+        // What some were told in a generation, all are, also where an agent was replaced by a newer one meanwhile.
+        r.m.workers.values_mut().for_each(|w| w.dialect = Dialect::present());
+        open(&mut r);
         assert_eq!(secrets(&r, &[1, 2]), [None, None]);
     }
 }
@@ -51,8 +58,7 @@ fn a_secret_is_in_no_record_and_its_host_is_asked_for_it_again() {
     r.m = Machine::from_record(record).unwrap();
     let Directive::Run(place) = r.m.directive(&n(1)) else { panic!("{:?}", r.m.phase) };
     assert_eq!(place.meeting, Some(Meeting { host: true, ..Meeting::default() }));
-    let secret = Some(Secret("ab01".to_owned()));
-    r.event(&n(1), AgentEvent::Store { generation: 1, port: 5000, secret });
+    open(&mut r);
     assert_eq!(secrets(&r, &[1, 2]), vec![Some("ab01".to_owned()); 2]);
 }
 
@@ -63,9 +69,10 @@ fn a_newcomer_whose_agent_is_older_gets_in_and_no_secret_is_told() {
         (1..=2).for_each(|i| r.event(&n(i), AgentEvent::Joined { generation: 1, secs: 0.1 }));
         r.target(&[1, 2, 3]);
         r.submit_wings();
+        r.dialect = dialect(version);
         r.say_hello();
         assert!(matches!(r.m.directive(&n(3)), Directive::Warm(_)), "{:?}", r.m.phase);
-        r.event(&n(3), AgentEvent::Ready { generation: 1, control_version: version });
+        r.event(&n(3), AgentEvent::Ready { generation: 1 });
         assert_eq!(secrets(&r, &[1, 2, 3]), vec![told; 3]);
     }
 }

@@ -42,7 +42,7 @@ const INPUTS: [(&str, Input); 36] = [
     ("lead: hello", |r| hello(r, 1, LEAD, None)),
     (LATER, |r| hello(r, 1, LEAD, Some(9))),
     ("wing: hello", |r| hello(r, 2, WING, None)),
-    ("started", |r| event(r, 1, AgentEvent::Started { generation: 1, control_version: 1 })),
+    ("started", |r| event(r, 1, AgentEvent::Started { generation: 1 })),
     ("lead: ended", |r| end(r, 1, DONE)),
     ("lead: failed", |r| end(r, 1, FAILED)),
     ("lead: stopped", |r| end(r, 1, ASKED)),
@@ -52,9 +52,7 @@ const INPUTS: [(&str, Input); 36] = [
     ("lead: node is taken", |r| event(r, 1, AgentEvent::Leaving)),
     ("wing: node is taken", |r| event(r, 2, AgentEvent::Leaving)),
     ("progress", |r| event(r, 1, progress(1))),
-    ("wing is ready", |r| {
-        alive_event(r, 2, |generation| AgentEvent::Ready { generation, control_version: 1 })
-    }),
+    ("wing is ready", |r| alive_event(r, 2, |generation| AgentEvent::Ready { generation })),
     ("store is open", |r| {
         alive_event(r, 1, |generation| AgentEvent::Store { generation, port: 9, secret: None })
     }),
@@ -173,7 +171,7 @@ fn regrouping() -> Rig {
     r.submit_wings();
     r.say_hello();
     let generation = r.m.generation.number;
-    event(&mut r, 3, AgentEvent::Ready { generation, control_version: 1 });
+    event(&mut r, 3, AgentEvent::Ready { generation });
     r
 }
 
@@ -184,7 +182,15 @@ fn alive_event(r: &mut Rig, node: u32, what: fn(u64) -> AgentEvent) {
 
 fn hello(r: &mut Rig, node: u32, slurm_job: JobId, running: Option<u64>) {
     let (node, address) = (n(node), format!("n{node}"));
-    let arrival = Arrival { node, slurm_job, address, port: 4000, running, spec: None };
+    let arrival = Arrival {
+        node,
+        slurm_job,
+        address,
+        port: 4000,
+        running,
+        spec: None,
+        dialect: infill_api::Dialect::present(),
+    };
     r.with(|m, now, out| {
         m.hello(arrival, now, out);
     });

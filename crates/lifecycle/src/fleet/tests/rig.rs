@@ -135,11 +135,7 @@ impl Rig {
         self.greet();
         let generation = self.fleet.machine(lead).unwrap().generation.number;
         let newest = self.slurm.keys().next_back().copied().unwrap();
-        drop(self.report(
-            newest,
-            &nodes[nodes.len() - 1],
-            AgentEvent::Ready { generation, control_version: 1 },
-        ));
+        drop(self.report(newest, &nodes[nodes.len() - 1], AgentEvent::Ready { generation }));
     }
 
     /// Does what follows as Slurm would.
@@ -186,8 +182,15 @@ impl Rig {
         running: Option<u64>,
     ) -> Option<Output> {
         let (node, address) = (node.clone(), node.to_string());
-        let arrival =
-            Arrival { node: node.clone(), slurm_job: job, address, port: 4000, running, spec: None };
+        let arrival = Arrival {
+            node: node.clone(),
+            slurm_job: job,
+            address,
+            port: 4000,
+            running,
+            spec: None,
+            dialect: infill_api::Dialect::present(),
+        };
         let out = self.fleet.arrive(lead, arrival, self.now)?;
         self.agents.insert((job, node), running);
         Some(self.settle(out))
@@ -278,11 +281,7 @@ impl Rig {
                     self.meet(word.agent, &member);
                 }
                 Directive::Warm(Member { generation, .. }) if self.live => {
-                    drop(self.report(
-                        word.agent.0,
-                        &word.agent.1,
-                        AgentEvent::Ready { generation, control_version: 1 },
-                    ));
+                    drop(self.report(word.agent.0, &word.agent.1, AgentEvent::Ready { generation }));
                 }
                 Directive::Run(member) => drop(self.agents.insert(word.agent, Some(member.generation))),
                 Directive::Stop { .. } if self.agents.get(&word.agent).is_some_and(Option::is_some) => {

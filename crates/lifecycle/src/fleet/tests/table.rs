@@ -39,7 +39,7 @@ const INPUTS: [(&str, Input); 54] = [
     ("wing: hello", |r| r.hello(LEAD, WING, &n(2), None)),
     ("stranger: hello", |r| r.hello(LEAD, JobId(998), &n(7), None)),
     ("unknown lead: hello", |r| r.hello(JobId(99), JobId(99), &n(7), None)),
-    ("started", |r| r.report(LEAD, &n(1), AgentEvent::Started { generation: 1, control_version: 1 })),
+    ("started", |r| r.report(LEAD, &n(1), AgentEvent::Started { generation: 1 })),
     ("lead: ended", |r| r.stopped(LEAD, &n(1), DONE)),
     ("lead: failed", |r| r.stopped(LEAD, &n(1), FAILED)),
     ("lead: stopped", |r| r.stopped(LEAD, &n(1), ASKED)),
@@ -49,9 +49,7 @@ const INPUTS: [(&str, Input); 54] = [
     ("lead: node is taken", |r| r.report(LEAD, &n(1), AgentEvent::Leaving)),
     ("wing: node is taken", |r| r.report(WING, &n(2), AgentEvent::Leaving)),
     ("progress", |r| r.report(LEAD, &n(1), progress())),
-    ("wing is ready", |r| {
-        of_now(r, WING, 2, |generation| AgentEvent::Ready { generation, control_version: 1 })
-    }),
+    ("wing is ready", |r| of_now(r, WING, 2, |generation| AgentEvent::Ready { generation })),
     ("lead: out of memory", |r| of_now(r, LEAD, 1, |generation| AgentEvent::OutOfMemory { generation })),
     ("store is open", |r| {
         of_now(r, LEAD, 1, |generation| AgentEvent::Store { generation, port: 9, secret: None })
