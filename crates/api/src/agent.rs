@@ -32,6 +32,10 @@ pub struct Hello {
     pub credential: Credential,
     /// Random text, bound into the credential.
     pub nonce: String,
+    /// Which daemon the credential is for, as `HOST:PORT`, bound into it; of all that can
+    /// [`crate::Capability::SealedSession`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// The Slurm job in which the agent runs.
     pub job: JobId,
     /// Lead or wing.
@@ -57,9 +61,11 @@ pub struct Hello {
 /// Answer to a [`Hello`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
-    /// Bearer token for `poll` and `report` of this agent. Good until the daemon restarts: on 401, say hello
+    /// Bearer token for `poll` and `report` of an agent that has no [`crate::Capability::SealedSession`];
+    /// others have a session ([`crate::seal`]). Either is good until the daemon restarts: on 401, say hello
     /// again.
-    pub secret: Secret,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
     /// How long a preempted worker may take to save before it is killed, seconds.
     pub preempt_leave_secs: f64,
     /// The agent's place on its node, by which it is known from now on; `None`: it has the node for itself.

@@ -18,6 +18,7 @@ mod profiles;
 mod report;
 mod rounds;
 pub mod routes;
+pub mod seal;
 mod timeline;
 mod web;
 
