@@ -87,11 +87,8 @@ pub async fn run(args: ImportArgs, session: &Session) -> CommandResult {
 
 /// Brings jobs to the daemon, which alone writes to its store.
 async fn send(client: &Client, jobs: &[EndedJob]) -> Result<EndedTaken, Failure> {
-    let proof = client.prove("history").await;
-    let Proof { credential, nonce } =
-        proof.context("cannot prove to the daemon who asks (is munged running here?)")?;
-    let request = ImportEndedRequest { credential, nonce, jobs: jobs.to_vec() };
-    Ok(client.ask(routes::IMPORT_HISTORY, &request).await?)
+    let request = ImportEndedRequest { proof: BodyProof::default(), jobs: jobs.to_vec() };
+    Ok(client.ask("history", routes::IMPORT_HISTORY, &request).await?)
 }
 
 async fn from_file(

@@ -131,9 +131,8 @@ pub async fn import(args: ImportArgs, session: &Session) -> CommandResult {
     let client = session.client()?;
     let mut taken = 0;
     for part in exported.profiles.chunks(MAX_IMPORTED) {
-        let Proof { credential, nonce } = prove(&client).await?;
-        let request = ImportRequest { credential, nonce, profiles: part.to_vec() };
-        let counted: Counted = client.ask(routes::IMPORT_PROFILES, &request).await?;
+        let request = ImportRequest { proof: BodyProof::default(), profiles: part.to_vec() };
+        let counted: Counted = client.ask(PURPOSE, routes::IMPORT_PROFILES, &request).await?;
         taken += counted.profiles;
     }
     output::print(&format!("{} taken in", output::counted(taken, "profile")))?;
@@ -164,18 +163,12 @@ pub async fn forget(args: ForgetArgs, session: &Session) -> CommandResult {
     let client = session.client()?;
     let mut forgotten = 0;
     for filter in args.choose.filters(args.name)? {
-        let Proof { credential, nonce } = prove(&client).await?;
-        let request = ForgetRequest { credential, nonce, filter };
-        let counted: Counted = client.ask(routes::FORGET_PROFILES, &request).await?;
+        let request = ForgetRequest { proof: BodyProof::default(), filter };
+        let counted: Counted = client.ask(PURPOSE, routes::FORGET_PROFILES, &request).await?;
         forgotten += counted.profiles;
     }
     output::print(&format!("{} forgotten", output::counted(forgotten, "profile")))?;
     Ok(Exit::Ok.code())
-}
-
-async fn prove(client: &Client) -> Result<Proof, Failure> {
-    let proof = client.prove("profiles").await;
-    Ok(proof.context("cannot prove to the daemon who asks (is munged running here?)")?)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ mod web;
 
 pub use agent::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL, Poll, Role, Welcome};
 pub use capabilities::{Capabilities, Capability};
-pub use document::{ErrorBody, SCHEMA};
+pub use document::{BodyProof, ErrorBody, SCHEMA};
 pub use explain::{ExplainQuery, ExplainView};
 pub use figures::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS};
 pub use history::{EndedTaken, ImportEndedRequest, MAX_ENDED};

@@ -3,21 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::context::{Admission, Context};
-use crate::lines::NoLine;
+use crate::lines::{AgentPass, NoLine, Proved};
 use crate::waking::Call;
 use infill_api::{
-    AgentReport, Assignment, Capabilities, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL, Poll, Role, Welcome,
+    AgentReport, Assignment, Capabilities, Capability, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL, Poll, Role, Welcome,
 };
 use infill_lifecycle::{Arrival, MAX_GENERATION};
-use infill_model::{Job, JobId, Lend, NodeName, RunSpec, UserId, clock::now, hello_payload, lead_of};
+use infill_model::{Job, JobId, Lend, NodeName, RunSpec, UserId, clock::now, lead_of};
 
-use super::{Body, Denial, auth};
+use super::auth::{self, Shown};
+use super::seals::Slot;
+use super::{Body, Denial};
 
 /// How often an open poll counts as a sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
@@ -25,21 +27,33 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 /// `POST /v1/agent/hello`: proves who speaks, and takes the agent in.
 pub(crate) async fn hello(
     State(context): State<Arc<Context>>,
+    Extension(slot): Extension<Slot>,
     Body(hello): Body<Hello>,
 ) -> Result<Json<Welcome>, Denial> {
-    let payload = hello_payload("hello", Some(hello.job), &hello.nonce);
-    let proved = auth::verified(&context, &context.doors.hellos, &hello.credential, &payload).await;
-    let proved = proved.map_err(|e| {
-        tracing::warn!(job = %hello.job, node = %hello.node, "an agent was refused: {e}");
-        Denial::from(e)
-    })?;
+    let shown = Shown {
+        credential: hello.credential.clone(),
+        nonce: hello.nonce.clone(),
+        job: Some(hello.job),
+        to: hello.to.clone().filter(|_| hello.capabilities.has(Capability::SealedSession)),
+        order: None,
+    };
+    let (proved, session) =
+        auth::proved(&context, &context.doors.hellos, &slot, "hello", &shown).await.inspect_err(|_| {
+            tracing::warn!(job = %hello.job, node = %hello.node, "an agent was refused");
+        })?;
     if let Some(running) = hello.running.filter(|g| *g > MAX_GENERATION) {
         tracing::warn!(job = %hello.job, node = %hello.node, running, "an agent was refused: no such generation");
         let what = format!("running generation {running}: there is none beyond {MAX_GENERATION}");
         return Err(Denial::new(StatusCode::UNPROCESSABLE_ENTITY, what));
     }
     let (lead, node) = place(&context, &hello, proved).await?;
-    let secret = auth::new_secret()?;
+    let (secret, pass) = match session {
+        Some(session) => (None, AgentPass::Session(Proved { session, counter: 0 })),
+        None => {
+            let secret = auth::new_secret()?;
+            (Some(secret.clone()), AgentPass::Bearer(secret))
+        }
+    };
     let address = context.state().address(&node);
     let arrival = Arrival {
         node: node.clone(),
@@ -49,7 +63,7 @@ pub(crate) async fn hello(
         running: hello.running,
         spec: hello.spec.map(RunSpec::bounded),
     };
-    match context.admit(lead, arrival, &secret, now()) {
+    match context.admit(lead, arrival, pass, now()) {
         Admission::Taken => {}
         Admission::Refused => {
             return Err(Denial::new(StatusCode::GONE, "this worker has no place in the job any more"));
@@ -67,7 +81,7 @@ pub(crate) async fn hello(
         preempt_leave_secs: context.config.agent.preempt_leave_secs,
         place,
         protocol: PROTOCOL,
-        capabilities: Capabilities::default(),
+        capabilities: Capabilities::from_iter([Capability::SealedSession]),
     }))
 }
 
@@ -121,11 +135,12 @@ async fn known_job(context: &Context, id: JobId) -> Result<Job, Denial> {
 pub(crate) async fn poll(
     State(context): State<Arc<Context>>,
     headers: HeaderMap,
+    proved: Option<Extension<Proved>>,
     Body(poll): Body<Poll>,
 ) -> Result<Json<Assignment>, Denial> {
-    let secret = auth::bearer(&headers)?;
+    let pass = auth::agent_pass(&headers, proved.as_deref())?;
     let agent = (poll.job, poll.node.clone());
-    let mut watch = context.lines.watch(&agent, &secret).map_err(|none| match none {
+    let mut watch = context.lines.watch(&agent, &pass).map_err(|none| match none {
         NoLine::Unknown => Denial::unproved(),
         NoLine::Crowded => Denial::new(StatusCode::TOO_MANY_REQUESTS, "this agent polls already"),
     })?;
@@ -152,13 +167,14 @@ pub(crate) async fn poll(
 pub(crate) async fn report(
     State(context): State<Arc<Context>>,
     headers: HeaderMap,
+    proved: Option<Extension<Proved>>,
     Body(report): Body<AgentReport>,
 ) -> Result<StatusCode, Denial> {
-    let secret = auth::bearer(&headers)?;
+    let pass = auth::agent_pass(&headers, proved.as_deref())?;
     if report.events.len() > MAX_EVENTS {
         return Err(Denial::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MAX_EVENTS} events")));
     }
-    if !context.hear(&report, &secret, now()) {
+    if !context.hear(&report, &pass, now()) {
         return Err(Denial::unproved());
     }
     Ok(StatusCode::NO_CONTENT)

@@ -75,7 +75,7 @@ async fn an_agent_reports_with_its_own_secret_and_at_most_256_events_at_a_time()
         let request = daemon.http.post(format!("{}{}", daemon.url, paths::AGENT_REPORT)).json(&body);
         request.bearer_auth(secret).send().await.unwrap().status().as_u16()
     };
-    let (secret, other) = (welcome.secret.0, "0".repeat(64));
+    let (secret, other) = (welcome.secret.unwrap().0, "0".repeat(64));
     assert_eq!(report(&secret, 256).await, 204);
     assert_eq!(report(&secret, 257).await, 413);
     assert_eq!(report(&other, 1).await, 401);
