@@ -154,9 +154,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// Speaks to the daemon at `url`, which runs as this user; of several, separated by commas, to the first that
-    /// answers for all.
-    pub fn new(url: &str, daemon_user: String) -> Result<Client, ClientError> {
+    /// Speaks to the daemon at `url`; of several, separated by commas, to the first that answers for all. `by` proves
+    /// who we are, and knows the daemon.
+    pub fn new(url: &str, by: Slurm) -> Result<Client, ClientError> {
         let bad = |what: String| ClientError::Url { url: url.to_owned(), what };
         let urls = daemon_urls(url);
         for url in &urls {
@@ -171,7 +171,7 @@ impl Client {
             .user_agent(concat!("infill/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| bad(innermost(&e)))?;
-        Ok(Client { daemons, http, passes: Mutex::new(Passes::new(Slurm::trusting(daemon_user))) })
+        Ok(Client { daemons, http, passes: Mutex::new(Passes::new(by)) })
     }
 
     /// The URL of the daemon that answered last.
@@ -341,7 +341,7 @@ fn believed(
 ) -> Result<Vec<u8>, ClientError> {
     match check(&answer) {
         Ok(()) => said(path, answer),
-        Err(_) if matches!(answer.status.as_u16(), 401 | 503) => said(path, Answered { body: Vec::new(), ..answer }),
+        Err(_) if matches!(answer.status.as_u16(), 401 | 503) => said(path, answer),
         Err(why) => Err(ClientError::Impostor { url: url.to_owned(), why: doubt(&why, &answer) }),
     }
 }
@@ -367,65 +367,4 @@ fn why(error: &AnswerError) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use infill_api::routes;
-
-    #[test]
-    fn a_status_becomes_an_exit_code() {
-        let exit = |status: u16| refusal(StatusCode::from_u16(status).unwrap(), "/v1/x", b"").exit();
-        assert_eq!(
-            [401, 403, 404, 500].map(exit),
-            [Exit::Denied, Exit::Denied, Exit::NotFound, Exit::Failed]
-        );
-    }
-
-    #[test]
-    fn what_the_daemon_said_is_kept() {
-        let error = refusal(StatusCode::FORBIDDEN, routes::CONTROL, br#"{"error":"bob is no admin"}"#);
-        assert_eq!(error.to_string(), "the daemon refused: bob is no admin");
-    }
-
-    #[test]
-    fn what_is_no_url_is_wrong_usage() {
-        for url in ["", ",", "localhost:6810", "ftp://x", "http://a,ftp://x"] {
-            assert_eq!(Client::new(url, "infill".to_owned()).err().map(|e| e.exit()), Some(Exit::Usage), "{url}");
-        }
-    }
-
-    /// Answers every request with this status and body.
-    async fn daemon(status: u16, body: &'static str) -> String {
-        let answer = (StatusCode::from_u16(status).unwrap(), body);
-        let app = axum::Router::new().fallback(move || async move { answer });
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        url
-    }
-
-    #[tokio::test]
-    async fn of_several_daemons_the_one_that_leads_answers() {
-        let (away, standby) = ("http://127.0.0.1:1", daemon(503, r#"{"error":"on standby"}"#).await);
-        let leader = daemon(200, "7").await;
-        let ask = async |urls: String| Client::new(&urls, "infill".to_owned()).unwrap().get::<u32>("/v1/x").await;
-        assert_eq!(ask(format!("{away}, {standby}/,{leader}")).await.unwrap(), 7);
-        let error = ask(format!("{away},{standby},{away}")).await.unwrap_err();
-        assert!(error.to_string().contains("on standby"), "{error}");
-        let denied = daemon(403, "").await;
-        assert_eq!(ask(format!("{denied},{leader}")).await.unwrap_err().exit(), Exit::Denied);
-    }
-
-    #[tokio::test]
-    async fn an_absent_daemon_is_named_with_what_to_do() {
-        // A port that was bound and is free again: nobody listens there.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let client = Client::new(&format!("http://127.0.0.1:{port}/"), "infill".to_owned()).unwrap();
-        let error = client.get::<serde_json::Value>(routes::STATUS).await.unwrap_err();
-        assert_eq!(error.exit(), Exit::Unreachable);
-        let text = error.to_string();
-        assert!(
-            text.contains(&format!("http://127.0.0.1:{port}: ")) && text.contains("INFILL_URL"),
-            "{text}"
-        );
-    }
-}
+mod tests;

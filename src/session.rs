@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::client::{Client, ClientError};
+use infill_agent::identity::Slurm;
 use infill_model::config::{AgentConfig, ClientConfig, Config, ConfigError};
 use infill_present::exit::Failure;
 
@@ -47,7 +48,8 @@ impl Session {
 
     /// The daemon.
     pub fn client(&self) -> Result<Client, Failure> {
-        let client: Result<Client, ClientError> = Client::new(&self.url()?, self.daemon_user());
+        let client: Result<Client, ClientError> =
+            Client::new(&self.url()?, Slurm::trusting(self.daemon_user()));
         Ok(client?)
     }
 }

@@ -4,15 +4,14 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use serde::Serialize;
 
 use crate::client::Client;
 use crate::command;
 use crate::session::Session;
-use infill_agent::identity::Proof;
-use infill_api::{EndedTaken, ImportEndedRequest, MAX_ENDED, SCHEMA, routes};
+use infill_api::{BodyProof, EndedTaken, ImportEndedRequest, MAX_ENDED, SCHEMA, routes};
 use infill_model::{EndedJob, EndedLog, UnixTime, clock::now};
 use infill_present::{
     exit::{CommandResult, Exit, Failure},

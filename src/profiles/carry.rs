@@ -9,15 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use super::choose::{self, ChooseArgs};
 use super::help::HelpArgs;
-use crate::client::Client;
 use crate::session::Session;
-use infill_agent::identity::Proof;
-use infill_api::{Counted, ForgetRequest, ImportRequest, MAX_IMPORTED, SCHEMA, routes};
+use infill_api::{BodyProof, Counted, ForgetRequest, ImportRequest, MAX_IMPORTED, SCHEMA, routes};
 use infill_model::{Profile, SizePoint, UnixTime};
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
+    exit::{CommandResult, Exit},
     output,
 };
+
+/// Purpose of the credentials.
+const PURPOSE: &str = "profiles";
 
 /// Largest file that is taken in: a thousand profiles of 256 sizes have 40 MB.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;

@@ -59,7 +59,9 @@ pub enum IdentityError {
         what: String,
     },
     /// Somebody else poses as the daemon.
-    #[error("user {uid} has made it, who is neither root nor {daemon_user} (agent.daemon_user) nor SlurmUser")]
+    #[error(
+        "user {uid} has made it, who is neither root nor {daemon_user} (agent.daemon_user) nor SlurmUser"
+    )]
     Impostor {
         /// Who made what the daemon should have made.
         uid: u32,
@@ -134,7 +136,8 @@ impl Identity for Slurm {
 
     async fn open(&self, sealed: &Secret) -> Result<Secret, IdentityError> {
         let program = self.unmunge.to_string_lossy();
-        let failed = |what: &str| IdentityError::Failed { program: program.to_string(), what: what.to_owned() };
+        let failed =
+            |what: &str| IdentityError::Failed { program: program.to_string(), what: what.to_owned() };
         let credential = sealed.0.trim();
         if !munge::is_credential(credential) {
             return Err(failed("it is not a MUNGE credential"));
@@ -185,7 +188,11 @@ impl Slurm {
         // A number is none's name, though `id` takes it for one.
         let name = Some(&self.daemon_user).filter(|name| !name.bytes().all(|b| b.is_ascii_digit()))?;
         let text = output_of("id", &["-u", "--", name], b"").await;
-        text.inspect_err(|e| tracing::warn!("the user of the daemon is not known here: {e}")).ok()?.trim().parse().ok()
+        text.inspect_err(|e| tracing::warn!("the user of the daemon is not known here: {e}"))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
     }
 
     /// Whether this cluster does without MUNGE (auth/slurm), as far as Slurm says.
@@ -284,14 +291,17 @@ mod tests {
             let answer = "printf 'STATUS: Success (0)\\nUID: who (%s)\\nGID: g (1)\\nLENGTH: 2\\n\\nhi'";
             let body = format!("[ \"$(cat)\" = MUNGE:aGk=: ] && {answer} {uid}");
             let unmunge = script(dir.path(), "unmunge", &body);
-            let who = Slurm { unmunge, scontrol: scontrol.clone(), ..Slurm::trusting(daemon_user.to_owned()) };
+            let who =
+                Slurm { unmunge, scontrol: scontrol.clone(), ..Slurm::trusting(daemon_user.to_owned()) };
             who.open(&Secret("MUNGE:aGk=:".to_owned())).await.map(|payload| payload.0)
         };
         assert_eq!(opened("0", "no-such-user").await.unwrap(), "hi");
         assert_eq!(opened("64030", "no-such-user").await.unwrap(), "hi");
         let daemon = output_of("id", &["-u", "daemon"], b"").await.unwrap();
         assert_eq!(opened(daemon.trim(), "daemon").await.unwrap(), "hi");
-        for (uid, daemon_user) in [("6102", "daemon"), ("6102", "6102"), ("6102", ""), ("6102", "no-such-user")] {
+        for (uid, daemon_user) in
+            [("6102", "daemon"), ("6102", "6102"), ("6102", ""), ("6102", "no-such-user")]
+        {
             let e = opened(uid, daemon_user).await.unwrap_err();
             assert!(matches!(e, IdentityError::Impostor { uid: 6102, .. }), "{daemon_user}: {e}");
         }

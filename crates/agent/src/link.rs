@@ -13,10 +13,11 @@ use tokio::time::Instant;
 
 use super::http_client;
 use infill_api::{
-    AgentReport, Assignment, Capabilities, Capability, ErrorBody, Hello, MAX_POLL_SECS, PROTOCOL, Poll, Role,
-    Welcome,
+    AgentReport, Assignment, BodyProof, Capabilities, Capability, ErrorBody, Hello, MAX_POLL_SECS, PROTOCOL,
+    Poll, Role, Welcome,
     addresses::{self, Addresses},
     daemon_urls, headers, routes,
+    seal::digest,
 };
 use infill_model::{AgentEvent, Credential, JobId, NodeName, RunSpec, causes};
 
@@ -262,13 +263,8 @@ impl Link {
     async fn hello_to(&self, url: &str) -> Result<(Welcome, Session), LinkError> {
         let job = Some(self.config.job);
         let to = addresses::host_and_port(url).ok_or_else(|| LinkError::Setup(format!("{url} is no URL")))?;
-        let purpose = Purpose { what: "hello", job, to: &to, order: None };
-        let proof = self.config.identity.prove(&purpose).await?;
-        self.warn_if_overheard(&proof.credential);
         let hello = Hello {
-            credential: proof.credential.clone(),
-            nonce: proof.nonce.clone(),
-            to: Some(to),
+            proof: BodyProof::default(),
             job: self.config.job,
             role: self.config.role,
             node: self.config.node.clone(),
@@ -280,7 +276,13 @@ impl Link {
             capabilities: Capabilities::from_iter([Capability::SealedSession]),
         };
         let route = routes::AGENT_HELLO;
-        let request = self.http.post(format!("{url}{route}")).json(&hello).timeout(ANSWER_TIMEOUT);
+        let body = serde_json::to_vec(&hello).map_err(|e| LinkError::Setup(e.to_string()))?;
+        let order = digest(route, &body);
+        let purpose = Purpose { what: "hello", job, to: &to, order: Some(&order) };
+        let proof = self.config.identity.prove(&purpose).await?;
+        self.warn_if_overheard(&proof.credential);
+        let request = self.http.post(format!("{url}{route}")).timeout(ANSWER_TIMEOUT);
+        let request = session::show(request, &proof, &to).header(CONTENT_TYPE, "application/json").body(body);
         let answer = Answered::to(request, MAX_ANSWER).await;
         let answer = answer.map_err(|e| unreachable(url, causes::chain(&e)))?;
         // Who does not prove itself is as good as nobody, whatever it says.

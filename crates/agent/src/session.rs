@@ -147,5 +147,9 @@ pub fn doubt(why: &Unproved, answer: &Answered) -> String {
     let said: String = said.unwrap_or_default().chars().filter(|c| !c.is_control()).take(200).collect();
     let status = answer.status.as_u16();
     let chain = causes::chain(why);
-    if said.is_empty() { format!("{chain} (it answers {status})") } else { format!("{chain} (it answers {status}: {said})") }
+    if said.is_empty() {
+        format!("{chain} (it answers {status})")
+    } else {
+        format!("{chain} (it answers {status}: {said})")
+    }
 }

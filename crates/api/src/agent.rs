@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::capabilities::Capabilities;
-use infill_model::{AgentEvent, Credential, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
+use super::document::BodyProof;
+use infill_model::{AgentEvent, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
 
 /// The version of the messages below. It grows when a side could no longer understand the other; what merely
 /// came later is a [`Capability`].
@@ -29,13 +30,8 @@ pub enum Role {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hello {
     /// Proof of who speaks; its purpose is `hello`.
-    pub credential: Credential,
-    /// Random text, bound into the credential.
-    pub nonce: String,
-    /// Which daemon the credential is for, as `HOST:PORT`, bound into it; of all that can
-    /// [`crate::Capability::SealedSession`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to: Option<String>,
+    #[serde(flatten)]
+    pub proof: BodyProof,
     /// The Slurm job in which the agent runs.
     pub job: JobId,
     /// Lead or wing.

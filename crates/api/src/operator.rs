@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::document::BodyProof;
 use infill_model::{
-    Control, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, ProfileKey,
-    Report, UnixTime, UserId,
+    Control, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, ProfileKey, Report,
+    UnixTime, UserId,
 };
 
 /// An administrator's order: `POST /v1/control`. The credential's purpose is `control`.

@@ -1,8 +1,9 @@
 //! How the daemon and those who speak to it prove themselves to each other, message by message.
 //!
-//! **Proof.** Whoever speaks first shows a credential. Its payload names the daemon that it is for (the host
-//! and port of the URL, also in [`headers::TO`] or [`crate::Hello::to`]), so that nobody can pass it on to
-//! another one, and of an order its [`digest`]: [`infill_model::bound_payload`].
+//! **Proof.** Whoever speaks first shows a credential, in headers. Its payload names the daemon that it is for
+//! (host and port of the URL, as in [`headers::TO`]), so that nobody can pass it on to another one, and of a
+//! hello or an order the [`digest`] of route and body, so that nobody can change it:
+//! [`infill_model::bound_payload`].
 //!
 //! **Seal.** The answer carries [`headers::SEAL`]: `munge CREDENTIAL`, made by the daemon for that user alone
 //! (`munge --restrict-uid`, so that munged encrypts it), or `open PAYLOAD` for those who have no MUNGE. The
@@ -108,7 +109,7 @@ fn is(mac: Hmac<Sha256>, shown: &str) -> bool {
     unhex(shown).is_some_and(|shown| mac.verify_slice(&shown).is_ok())
 }
 
-/// What a credential for an order binds: its route and the whole body, in hexadecimal digits.
+/// What a credential for a hello or an order binds: its route and the whole body, in hexadecimal digits.
 pub fn digest(route: &str, body: &[u8]) -> String {
     let mut hash = Sha256::new();
     for field in [route.as_bytes(), body] {

@@ -27,7 +27,8 @@ impl Names {
     /// Those that the configuration names, and this host's.
     pub(crate) fn new(config: &Config) -> Names {
         let port = config.daemon.listen.parse::<SocketAddr>().ok().map(|address| address.port());
-        let mut given: Vec<String> = config.daemon.names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let mut given: Vec<String> =
+            config.daemon.names.iter().map(|name| name.to_ascii_lowercase()).collect();
         // Of several, one is another daemon's.
         if let [url] = &daemon_urls(&config.agent.url)[..] {
             given.extend(host_and_port(url));

@@ -190,9 +190,14 @@ impl Shared {
     }
 }
 
-async fn hello(State(shared): State<Shared>, Json(hello): Json<Hello>) -> Result<Response, StatusCode> {
+async fn hello(
+    State(shared): State<Shared>,
+    sent: HeaderMap,
+    Json(hello): Json<Hello>,
+) -> Result<Response, StatusCode> {
     let (name, key) = shared.session();
-    let seal = Seal::Munge(sealed(&seal_payload(Some(hello.job), &hello.nonce, &name, &key)));
+    let nonce = sent.get(headers::NONCE).and_then(|nonce| nonce.to_str().ok()).unwrap();
+    let seal = Seal::Munge(sealed(&seal_payload(Some(hello.job), nonce, &name, &key)));
     {
         let mut book = shared.book.lock().unwrap();
         if book.away || book.blind {
@@ -216,11 +221,7 @@ async fn hello(State(shared): State<Shared>, Json(hello): Json<Hello>) -> Result
     Ok(answer)
 }
 
-async fn poll(
-    State(shared): State<Shared>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Result<Response, StatusCode> {
+async fn poll(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> Result<Response, StatusCode> {
     let poll: Poll = serde_json::from_slice(&body).unwrap();
     if shared.impostor() {
         shared.book.lock().unwrap().deceived += 1;

@@ -12,14 +12,14 @@ use crate::context::{Admission, Context};
 use crate::lines::{AgentPass, NoLine, Proved};
 use crate::waking::Call;
 use infill_api::{
-    AgentReport, Assignment, Capabilities, Capability, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL, Poll, Role, Welcome,
+    AgentReport, Assignment, Capabilities, Capability, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL, Poll,
+    Role, Welcome,
 };
 use infill_lifecycle::{Arrival, MAX_GENERATION};
 use infill_model::{Job, JobId, Lend, NodeName, RunSpec, UserId, clock::now, lead_of};
 
-use super::auth::{self, Shown};
-use super::seals::Slot;
-use super::{Body, Denial};
+use super::orders::Order;
+use super::{Body, Denial, auth};
 
 /// How often an open poll counts as a sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
@@ -27,20 +27,8 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 /// `POST /v1/agent/hello`: proves who speaks, and takes the agent in.
 pub(crate) async fn hello(
     State(context): State<Arc<Context>>,
-    Extension(slot): Extension<Slot>,
-    Body(hello): Body<Hello>,
+    Order { uid: proved, session, order: hello }: Order<Hello>,
 ) -> Result<Json<Welcome>, Denial> {
-    let shown = Shown {
-        credential: hello.credential.clone(),
-        nonce: hello.nonce.clone(),
-        job: Some(hello.job),
-        to: hello.to.clone().filter(|_| hello.capabilities.has(Capability::SealedSession)),
-        order: None,
-    };
-    let (proved, session) =
-        auth::proved(&context, &context.doors.hellos, &slot, "hello", &shown).await.inspect_err(|_| {
-            tracing::warn!(job = %hello.job, node = %hello.node, "an agent was refused");
-        })?;
     if let Some(running) = hello.running.filter(|g| *g > MAX_GENERATION) {
         tracing::warn!(job = %hello.job, node = %hello.node, running, "an agent was refused: no such generation");
         let what = format!("running generation {running}: there is none beyond {MAX_GENERATION}");

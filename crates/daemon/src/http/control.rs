@@ -15,7 +15,7 @@ use super::{Denial, auth};
 /// `POST /v1/control`.
 pub(crate) async fn control(
     State(context): State<Arc<Context>>,
-    Order(uid, request): Order<ControlRequest>,
+    Order { uid, order: request, .. }: Order<ControlRequest>,
 ) -> Result<StatusCode, Denial> {
     auth::administers(&context, uid).await?;
     let word = request.control.word();

@@ -1,4 +1,5 @@
-//! Orders: what changes something, with proof of who gives it, and that this is the order.
+//! What is bound to the credential of those who send it: agents' hellos, and orders, which change something. With
+//! proof of who sends it, and that this is what they have sent.
 
 use std::sync::Arc;
 
@@ -9,13 +10,15 @@ use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use axum::http::header::AUTHORIZATION;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 
 use crate::context::Context;
+use crate::doors::Doors;
 use infill_api::{
-    BodyProof, ControlRequest, ForgetRequest, ImportEndedRequest, ImportRequest, LINK_PURPOSE, LinkRequest,
-    seal::digest,
+    BodyProof, ControlRequest, ForgetRequest, Hello, ImportEndedRequest, ImportRequest, LINK_PURPOSE,
+    LinkRequest, seal::digest,
 };
-use infill_model::UserId;
+use infill_model::{JobId, UserId};
 
 use super::seals::Slot;
 use super::{BODY_PATIENCE, Denial, auth};
@@ -24,8 +27,16 @@ use super::{BODY_PATIENCE, Denial, auth};
 pub(crate) trait Ordered: DeserializeOwned + Send {
     /// Purpose of the credential.
     const PURPOSE: &str;
-    /// Proof in the body, of clients that are older than sealed sessions.
+    /// Proof in the body, of those who know of no sealed sessions.
     fn proof(&self) -> &BodyProof;
+    /// The job in the credential.
+    fn job(&self) -> Option<JobId> {
+        None
+    }
+    /// Where it waits for its turn.
+    fn gate(doors: &Doors) -> &Semaphore {
+        &doors.people
+    }
 }
 
 macro_rules! ordered {
@@ -47,8 +58,28 @@ ordered! {
     LinkRequest: LINK_PURPOSE,
 }
 
-/// An order, and the user who has proved to give it.
-pub(crate) struct Order<T>(pub UserId, pub T);
+impl Ordered for Hello {
+    const PURPOSE: &str = "hello";
+    fn proof(&self) -> &BodyProof {
+        &self.proof
+    }
+    fn job(&self) -> Option<JobId> {
+        Some(self.job)
+    }
+    fn gate(doors: &Doors) -> &Semaphore {
+        &doors.hellos
+    }
+}
+
+/// An order, and who has proved to give it.
+pub(crate) struct Order<T> {
+    /// The user.
+    pub uid: UserId,
+    /// The session that the answer opens to them, if they know of such.
+    pub session: Option<String>,
+    /// The order.
+    pub order: T,
+}
 
 impl<T: Ordered> FromRequest<Arc<Context>> for Order<T> {
     type Rejection = Denial;
@@ -62,21 +93,20 @@ impl<T: Ordered> FromRequest<Arc<Context>> for Order<T> {
         let bytes = bytes.map_err(|e: BytesRejection| Denial::new(e.status(), e.body_text()))?;
         let again = Request::from_parts(parts.clone(), Body::from(bytes.clone()));
         let Json(order) = Json::<T>::from_request(again, context).await.map_err(Denial::from)?;
-        let gate = &context.doors.people;
-        let uid = match parts.headers.contains_key(AUTHORIZATION) {
+        let shown = match parts.headers.contains_key(AUTHORIZATION) {
             true => {
-                let shown = auth::Shown::in_headers(&parts.headers)?;
                 // Who shows it there is new enough to name the daemon, and binds the order.
-                let shown = auth::Shown { order: Some(digest(parts.uri.path(), &bytes)), ..shown.bound()? };
-                auth::proved(context, gate, &slot, T::PURPOSE, &shown).await?.0
+                let shown = auth::Shown::in_headers(&parts.headers)?.bound()?;
+                auth::Shown { job: order.job(), order: Some(digest(parts.uri.path(), &bytes)), ..shown }
             }
             false => {
                 let BodyProof { credential, nonce } = order.proof().clone();
                 let (credential, nonce) = credential.zip(nonce).ok_or_else(Denial::unproved)?;
-                let shown = auth::Shown { credential, nonce, job: None, to: None, order: None };
-                auth::proved(context, gate, &slot, T::PURPOSE, &shown).await?.0
+                auth::Shown { credential, nonce, job: order.job(), to: None, order: None }
             }
         };
-        Ok(Order(uid, order))
+        let gate = T::gate(&context.doors);
+        let (uid, session) = auth::proved(context, gate, &slot, T::PURPOSE, &shown).await?;
+        Ok(Order { uid, session, order })
     }
 }

@@ -60,7 +60,7 @@ pub(crate) async fn style() -> impl IntoResponse {
 /// `POST /v1/web/links`.
 pub(crate) async fn link(
     State(context): State<Arc<Context>>,
-    Order(uid, LinkRequest { .. }): Order<LinkRequest>,
+    Order { uid, .. }: Order<LinkRequest>,
 ) -> Result<Json<Link>, Denial> {
     let (ticket, links) = (auth::new_secret()?, &context.doors.links);
     links.admit(&ticket, Person { uid, name: name_of(uid).await }, Instant::now());

@@ -105,9 +105,7 @@ fn only_who_is_here_has_a_line_and_only_with_its_last_secret() {
 #[test]
 fn a_session_is_known_by_its_name_and_no_request_of_it_counts_twice() {
     let lines = Lines::new(UnixTime(1000));
-    let pass = |session: &str, counter| {
-        AgentPass::Session(Proved { session: session.to_owned(), counter })
-    };
+    let pass = |session: &str, counter| AgentPass::Session(Proved { session: session.to_owned(), counter });
     lines.connect(agent(), pass("a", 0));
     assert!(!lines.hears(&agent(), &pass("b", 1)), "another's session");
     assert!(!lines.hears(&agent(), &AgentPass::Bearer(Secret("a".into()))), "its name is no secret");

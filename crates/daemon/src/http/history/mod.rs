@@ -23,7 +23,7 @@ pub(crate) const MAX_IMPORT_BODY: usize = 6 * 1024 * 1024;
 /// `POST /v1/history/import`.
 pub(crate) async fn import(
     State(context): State<Arc<Context>>,
-    Order(uid, request): Order<ImportEndedRequest>,
+    Order { uid, order: request, .. }: Order<ImportEndedRequest>,
 ) -> Result<Json<EndedTaken>, Denial> {
     auth::administers(&context, uid).await?;
     let jobs = request.jobs;

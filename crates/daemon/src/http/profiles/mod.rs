@@ -24,8 +24,8 @@ use infill_model::{MAX_NODES_A_JOB, Profile, ProfileFilter, ProfileKey, Sizes, c
 use infill_present::charts::{Picture, Standing, curves};
 use infill_store::Measurement;
 
-use super::turns::{broken, computed, in_turn};
 use super::orders::Order;
+use super::turns::{broken, computed, in_turn};
 use super::{Denial, auth};
 
 /// Largest body of an import: [`MAX_IMPORTED`] profiles of [`sound::MAX_POINTS`] sizes, 150 bytes each, and
@@ -118,7 +118,7 @@ pub(crate) async fn history(
 /// `POST /v1/profiles/forget`.
 pub(crate) async fn forget(
     State(context): State<Arc<Context>>,
-    Order(uid, request): Order<ForgetRequest>,
+    Order { uid, order: request, .. }: Order<ForgetRequest>,
 ) -> Result<Json<Counted>, Denial> {
     let owners = request.filter.user.as_deref().map(|user| BTreeSet::from([user]));
     auth::owns(&context, uid, owners).await?;
@@ -132,7 +132,7 @@ pub(crate) async fn forget(
 /// `POST /v1/profiles/import`.
 pub(crate) async fn import(
     State(context): State<Arc<Context>>,
-    Order(uid, request): Order<ImportRequest>,
+    Order { uid, order: request, .. }: Order<ImportRequest>,
 ) -> Result<Json<Counted>, Denial> {
     if request.profiles.len() > MAX_IMPORTED {
         let what = format!("more than {MAX_IMPORTED} profiles at once");

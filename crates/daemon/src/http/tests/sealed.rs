@@ -57,7 +57,13 @@ impl Answer {
     }
 }
 
-fn on_session(request: RequestBuilder, of: &OpenSession, route: &str, counter: u64, body: &[u8]) -> RequestBuilder {
+fn on_session(
+    request: RequestBuilder,
+    of: &OpenSession,
+    route: &str,
+    counter: u64,
+    body: &[u8],
+) -> RequestBuilder {
     request
         .header(headers::SESSION, &of.session)
         .header(headers::COUNTER, counter)
@@ -66,14 +72,31 @@ fn on_session(request: RequestBuilder, of: &OpenSession, route: &str, counter: u
         .body(body.to_vec())
 }
 
-async fn hello(daemon: &Daemon, to: &str, change: impl FnOnce(&mut Value)) -> Answer {
-    let payload = bound_payload("hello", Some(JobId(JOB)), "n", to, None);
-    let mut body = json!({
-        "credential": { "munge": format!("owner's|{payload}") }, "nonce": "n", "to": to, "job": JOB,
-        "role": "lead", "node": "n1", "port": 29_500, "version": "test", "capabilities": ["sealed_session"],
-    });
-    change(&mut body);
-    let request = daemon.http.post(format!("{}{}", daemon.url, paths::AGENT_HELLO)).json(&body);
+/// A hello whose credential binds another one, if there is another.
+struct Sent<'a> {
+    to: &'a str,
+    shown_to: &'a str,
+    altered: bool,
+}
+
+const HELLO: Sent<'_> = Sent { to: TO, shown_to: TO, altered: false };
+
+fn hello_body() -> Value {
+    json!({
+        "job": JOB, "role": "lead", "node": "n1", "port": 29_500, "version": "test",
+        "capabilities": ["sealed_session"],
+    })
+}
+
+async fn hello(daemon: &Daemon, Sent { to, shown_to, altered }: Sent<'_>) -> Answer {
+    let body = hello_body().to_string();
+    let digest = digest(paths::AGENT_HELLO, body.as_bytes());
+    let payload = bound_payload("hello", Some(JobId(JOB)), "n", to, Some(&digest));
+    let request = daemon.http.post(format!("{}{}", daemon.url, paths::AGENT_HELLO));
+    let request = request.header("authorization", format!("Munge owner's|{payload}"));
+    let request = request.header(headers::NONCE, "n").header(headers::TO, shown_to);
+    let body = if altered { body.replace("29500", "29501") } else { body };
+    let request = request.header("content-type", "application/json").body(body);
     Answer::of(request.send().await.unwrap()).await
 }
 
@@ -86,7 +109,7 @@ async fn say(daemon: &Daemon, of: &OpenSession, route: &str, counter: u64, body:
 #[tokio::test]
 async fn an_agents_key_comes_sealed_and_proves_every_message() {
     let daemon = site().await;
-    let welcome = hello(&daemon, TO, |_| ()).await;
+    let welcome = hello(&daemon, HELLO).await;
     let session = welcome.opened(Some(JobId(JOB))).await;
     assert_eq!(welcome.status, 200);
     assert!(welcome.is_proved(&session.key, paths::AGENT_HELLO, 0), "the welcome itself is proved");
@@ -107,7 +130,7 @@ async fn an_agents_key_comes_sealed_and_proves_every_message() {
 #[tokio::test]
 async fn a_message_that_was_made_up_altered_or_sent_before_is_refused() {
     let daemon = site().await;
-    let session = hello(&daemon, TO, |_| ()).await.opened(Some(JobId(JOB))).await;
+    let session = hello(&daemon, HELLO).await.opened(Some(JobId(JOB))).await;
     let report = json!({ "job": JOB, "node": "n1", "events": [] });
     let bytes = serde_json::to_vec(&report).unwrap();
     let post = |route: &str| daemon.http.post(format!("{}{route}", daemon.url));
@@ -123,7 +146,7 @@ async fn a_message_that_was_made_up_altered_or_sent_before_is_refused() {
     assert_eq!(send(on_session(post(route), &guessed, route, 6, &bytes)).await, 401, "without the key");
     assert_eq!(send(post(route).bearer_auth(&session.session).json(&report)).await, 401, "the name alone");
     // The key of another session of the same user.
-    let another = hello(&daemon, TO, |_| ()).await.opened(Some(JobId(JOB))).await;
+    let another = hello(&daemon, HELLO).await.opened(Some(JobId(JOB))).await;
     assert_eq!(send(on_session(post(route), &session, route, 6, &bytes)).await, 401, "a newer hello came");
     assert_eq!(send(on_session(post(route), &another, route, 1, &bytes)).await, 204);
 }
@@ -131,25 +154,31 @@ async fn a_message_that_was_made_up_altered_or_sent_before_is_refused() {
 #[tokio::test]
 async fn a_hello_for_another_daemon_is_refused_by_one_that_proves_itself() {
     let daemon = site().await;
-    let answer = hello(&daemon, "elsewhere:6810", |_| ()).await;
+    let answer = hello(&daemon, Sent { to: "elsewhere:6810", shown_to: "elsewhere:6810", ..HELLO }).await;
     let session = answer.opened(Some(JobId(JOB))).await;
     assert!(answer.status == 421 && answer.is_proved(&session.key, paths::AGENT_HELLO, 0));
     assert!(answer.json()["error"].as_str().unwrap().contains("daemon.names"), "{}", answer.json());
     let poll = json!({ "job": JOB, "node": "n1", "seen": 0, "wait_secs": 0 });
     assert_eq!(say(&daemon, &session, paths::AGENT_POLL, 1, &poll).await.status, 401);
-    // What is for another cannot be passed on under this one's name, nor as an old agent's.
-    let as_ours = |body: &mut Value| body["to"] = json!(TO);
-    assert_eq!(hello(&daemon, "elsewhere:6810", as_ours).await.status, 401);
-    let as_old = |body: &mut Value| body["capabilities"] = json!([]);
-    assert_eq!(hello(&daemon, TO, as_old).await.status, 401);
-    // An old agent has its secret, and no seal.
-    let answer = hello(&daemon, TO, |body| {
-        body["credential"] = json!({ "munge": format!("owner's|infill1 hello {JOB} n") });
-        body["capabilities"] = json!([]);
-    });
-    let answer = answer.await;
-    assert!(answer.status == 200 && answer.seal.is_none() && answer.mac.is_none());
-    assert_eq!(answer.json()["secret"].as_str().unwrap().len(), 64);
+    // What is for another cannot be passed on under this one's name, and nothing of it altered.
+    assert_eq!(hello(&daemon, Sent { to: "elsewhere:6810", ..HELLO }).await.status, 401);
+    assert_eq!(hello(&daemon, Sent { altered: true, ..HELLO }).await.status, 401);
+}
+
+#[tokio::test]
+async fn an_old_agent_has_its_secret_and_cannot_be_played_by_a_new_ones_proof() {
+    let daemon = site().await;
+    let digest = digest(paths::AGENT_HELLO, b"");
+    let bound = bound_payload("hello", Some(JobId(JOB)), "n", TO, Some(&digest));
+    for (payload, expected) in [(format!("infill1 hello {JOB} n"), 200), (bound, 401)] {
+        let mut body = hello_body();
+        body["credential"] = json!({ "munge": format!("owner's|{payload}") });
+        body["nonce"] = json!("n");
+        let request = daemon.http.post(format!("{}{}", daemon.url, paths::AGENT_HELLO)).json(&body);
+        let answer = Answer::of(request.send().await.unwrap()).await;
+        assert!(answer.status == expected && answer.seal.is_none() && answer.mac.is_none());
+        assert!(expected != 200 || answer.json()["secret"].as_str().unwrap().len() == 64);
+    }
 }
 
 fn reads(daemon: &Daemon, path: &str, to: &str) -> RequestBuilder {
@@ -169,7 +198,8 @@ async fn a_reader_has_a_session_instead_of_a_ticket() {
     let session = answer.opened(None).await;
     assert!(answer.status == 200 && answer.is_proved(&session.key, path, 0));
     let next = async |route: &str, counter| {
-        let request = on_session(daemon.http.get(format!("{}{path}", daemon.url)), &session, route, counter, b"");
+        let request =
+            on_session(daemon.http.get(format!("{}{path}", daemon.url)), &session, route, counter, b"");
         Answer::of(request.send().await.unwrap()).await
     };
     let answer = next(path, 1).await;
@@ -213,7 +243,8 @@ async fn a_credential_is_good_for_one_order_only() {
     assert_eq!(daemon.context.state().control, infill_model::Control::Paused);
     // Nor without the name of the daemon, as an old client's in a header.
     let request = daemon.http.post(format!("{}{}", daemon.url, paths::CONTROL));
-    let request = request.header("authorization", "Munge owner's|infill1 control 0 n").header(headers::NONCE, "n");
+    let request =
+        request.header("authorization", "Munge owner's|infill1 control 0 n").header(headers::NONCE, "n");
     let sent = request.header("content-type", "application/json").body(drain).send().await.unwrap();
     assert_eq!(sent.status(), 401);
 }
