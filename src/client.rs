@@ -17,7 +17,7 @@ use infill_agent::{
 use infill_api::{
     ErrorBody,
     addresses::{Addresses, can_be_overheard, host_and_port},
-    daemon_urls,
+    daemon_urls, routes,
     seal::digest,
 };
 use infill_model::{
@@ -30,6 +30,9 @@ use infill_present::exit::{Exit, Failure};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest answer, bytes. That of a day of a large cluster has some megabytes.
 const MAX_ANSWER: usize = 256 * 1024 * 1024;
+/// What a daemon says of its health that stands by, and why it takes no orders.
+const STANDS_BY: &[u8] = b"standby\n";
+const STANDBY: &[u8] = br#"{"error":"this daemon is on standby: another one leads"}"#;
 /// Time for a whole answer; `GET /v1/plan` reads Slurm and solves before it answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -260,6 +263,7 @@ impl Client {
         let passes = &*self.passes.lock().await;
         let body = serde_json::to_vec(order).map_err(|e| ClientError::Order(e.to_string()))?;
         self.of_some_daemon(async |url| {
+            self.prove_daemon(passes, url).await?;
             let request = self.http.post(format!("{url}{path}"));
             let request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
             let route = route(url, &request)?;
@@ -274,6 +278,23 @@ impl Client {
             believed(url, path, answer, |_| opened.map(drop))
         })
         .await
+    }
+
+    /// Asks a daemon to prove itself, for nobody else shall learn of an order, who could deliver it later. Without
+    /// MUNGE none can.
+    async fn prove_daemon(&self, passes: &Passes, url: &str) -> Result<(), ClientError> {
+        let Ok(proof) = passes.asking(url).await else { return Ok(()) };
+        let to = host_and_port(url).unwrap_or_default();
+        let request = self.http.get(format!("{url}{}", routes::HEALTHZ));
+        let answer = self.answer(url, session::show(request, &proof, &to)).await?;
+        // One that stands by has no session to give; it leads nobody astray, for the next one is asked.
+        if answer.status.is_success() && answer.body == STANDS_BY {
+            return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, routes::HEALTHZ, STANDBY));
+        }
+        match Session::opened(passes.identity(), &proof, None, (routes::HEALTHZ, &answer)).await {
+            Ok(_) => Ok(()),
+            Err(why) => Err(ClientError::Impostor { url: url.to_owned(), why: doubt(&why, &answer) }),
+        }
     }
 
     fn document<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> Result<T, ClientError> {
@@ -293,7 +314,9 @@ impl Client {
         let mut failure: Option<ClientError> = None;
         for (number, url) in self.daemons.in_turn() {
             match ask(url).await {
-                Err(e @ (ClientError::Unreachable { .. } | ClientError::Status { status: 503, .. })) => {
+                Err(
+                    e @ (ClientError::Unreachable { .. } | ClientError::Status { status: 421 | 503, .. }),
+                ) => {
                     let silent = matches!(failure, None | Some(ClientError::Unreachable { .. }));
                     failure = if silent { Some(e) } else { failure };
                 }

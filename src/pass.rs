@@ -106,6 +106,16 @@ impl Passes {
         self.sessions.insert(url.to_owned(), Arc::new(session));
     }
 
+    /// Proof of who asks the daemon at a URL to prove itself.
+    ///
+    /// # Errors
+    /// When there is no MUNGE.
+    pub async fn asking(&self, url: &str) -> Result<Proof, IdentityError> {
+        let to = addresses::host_and_port(url).unwrap_or_default();
+        let what = headers::HEALTH_PURPOSE;
+        self.by.munge_proof(&Purpose { what, job: None, to: &to, order: None }).await
+    }
+
     /// Proof of who gives an order, for the daemon at a URL and with this digest alone.
     ///
     /// # Errors

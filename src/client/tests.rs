@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use infill_api::{
-    headers, routes,
+    headers,
     seal::{Seal, SessionKey, seal_payload},
 };
 use infill_model::Secret;
@@ -146,7 +146,7 @@ async fn what_does_not_prove_itself_is_not_believed_and_told_so() {
     let dir = tempfile::tempdir().unwrap();
     let faults = [Fault::Old, Fault::Altered, Fault::Other];
     for (fault, uid) in faults.map(|fault| (fault, 0)).into_iter().chain([(Fault::None, 6102)]) {
-        let (url, _) = proving(fault).await;
+        let (url, asked) = proving(fault).await;
         let client = Client::new(&url, munged(dir.path(), uid)).unwrap();
         let read = client.get::<u32>("/v1/x").await.unwrap_err();
         let order = client.ask::<u32>("control", routes::CONTROL, &7).await.unwrap_err();
@@ -157,6 +157,7 @@ async fn what_does_not_prove_itself_is_not_believed_and_told_so() {
             assert!(text.contains("may be older than this command"), "{text}");
             assert_eq!(text.contains("user 6102 has made it"), uid == 6102, "{text}");
         }
+        assert!(asked.lock().unwrap().iter().all(|sent| sent.ends_with("||")), "the order was told");
     }
 }
 
@@ -165,11 +166,12 @@ async fn an_order_is_bound_to_its_proof() {
     let dir = tempfile::tempdir().unwrap();
     let (url, asked) = proving(Fault::None).await;
     let client = Client::new(&format!("{url}/"), munged(dir.path(), 0)).unwrap();
-    assert_eq!(client.ask::<u32>("control", routes::CONTROL, &7).await.unwrap(), 1);
+    assert_eq!(client.ask::<u32>("control", routes::CONTROL, &7).await.unwrap(), 2);
     let asked = asked.lock().unwrap().clone();
+    assert!(asked[0].starts_with("infill2 health 0 ") && asked[0].ends_with(" -||"), "{asked:?}");
     let digest = digest(routes::CONTROL, b"7");
     assert!(
-        asked[0].starts_with("infill2 control 0 ") && asked[0].ends_with(&format!(" {digest}||7")),
+        asked[1].starts_with("infill2 control 0 ") && asked[1].ends_with(&format!(" {digest}||7")),
         "{asked:?}"
     );
 }

@@ -28,6 +28,7 @@ mod garbage;
 mod guard;
 mod guides;
 mod harness;
+mod hostile;
 mod identity;
 mod leaving;
 mod life;

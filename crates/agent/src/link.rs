@@ -389,7 +389,8 @@ fn read<A: DeserializeOwned>(url: &str, answer: &Answered) -> Result<A, LinkErro
     let said = serde_json::from_slice::<ErrorBody>(body).map(|e| e.error).unwrap_or_default();
     match status {
         StatusCode::UNAUTHORIZED => Err(LinkError::Unauthorized(said)),
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
+        // What is not for this daemon may be for the next.
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::MISDIRECTED_REQUEST => {
             Err(unreachable(url, format!("{status}: {said}")))
         }
         _ if status.is_client_error() => Err(LinkError::Refused { status: status.as_u16(), what: said }),
