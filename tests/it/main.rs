@@ -29,6 +29,7 @@ mod garbage;
 mod guard;
 mod guides;
 mod harness;
+mod hostile;
 mod identity;
 mod leaving;
 mod life;
