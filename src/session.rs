@@ -16,9 +16,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// The configuration.
+    /// The configuration. Removed keys that the file has are warned of.
     pub fn config(&self) -> Result<Config, ConfigError> {
-        Config::load(self.config.as_deref())
+        let (config, removed) = Config::load_and_tell(self.config.as_deref())?;
+        for key in removed {
+            tracing::warn!("{key}");
+        }
+        Ok(config)
     }
 
     /// The daemon's URL. The configuration is read only when no flag names it: users need not be able to read
@@ -39,8 +43,8 @@ impl Session {
         Ok(())
     }
 
-    /// The user as whom the daemon runs: the default's where the configuration cannot be read, which users need
-    /// not be able to, if a flag names the URL.
+    /// The user as whom the daemon runs: the default where the configuration cannot be read, which users need
+    /// not be able to if a flag names the URL.
     fn daemon_user(&self) -> String {
         let default = || AgentConfig::default().daemon_user;
         ClientConfig::load(self.config.as_deref()).map_or_else(|_| default(), |c| c.daemon_user)

@@ -10,13 +10,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use infill_api::{
     AgentReport, Assignment, Capabilities, Capability, Hello, PROTOCOL, Poll, Welcome, headers, routes,
     seal::{Seal, SessionKey, seal_payload},
 };
-use infill_model::{AgentEvent, Directive, Exit, Secret, WingOrder};
+use infill_model::{AgentEvent, Directive, EventKind, Exit, Secret, WingOrder};
 
 use super::{sealed, until};
 
@@ -38,6 +39,10 @@ struct Book {
     impostor: bool,
     /// How many polls an impostor has answered.
     deceived: usize,
+    /// A directive of a newer version, in place of the assignment's.
+    newer: Option<Value>,
+    /// Of an older version: refuses reports with an event of this kind, as a whole.
+    lacks: Option<EventKind>,
 }
 
 #[derive(Clone)]
@@ -76,6 +81,7 @@ impl FakeDaemon {
         self.shared.assignment.send_modify(|a| {
             a.version += 1;
             a.directive = directive;
+            self.shared.book.lock().unwrap().newer = None;
         });
     }
 
@@ -84,6 +90,17 @@ impl FakeDaemon {
             a.version += 1;
             a.wings = wings;
         });
+    }
+
+    /// Says this to agents, whatever it is.
+    pub fn say_anew(&self, directive: Value) {
+        self.shared.book.lock().unwrap().newer = Some(directive);
+        self.shared.assignment.send_modify(|a| a.version += 1);
+    }
+
+    /// Is of a version that does not know events of this kind.
+    pub fn lack(&self, kind: EventKind) {
+        self.shared.book.lock().unwrap().lacks = Some(kind);
     }
 
     /// How many polls have told that this version of the assignment has come.
@@ -235,7 +252,10 @@ async fn poll(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> 
     let news = watch.wait_for(|a| a.version > poll.seen);
     let _ = tokio::time::timeout(LONG_POLL, news).await;
     let counter = shared.check(routes::AGENT_POLL, &headers, &body)?;
-    let assignment = shared.assignment.borrow().clone();
+    let mut assignment = serde_json::to_value(shared.assignment.borrow().clone()).unwrap();
+    if let Some(newer) = shared.book.lock().unwrap().newer.clone() {
+        assignment["directive"] = newer;
+    }
     Ok(shared.proved(routes::AGENT_POLL, counter, told(&assignment)))
 }
 
@@ -263,6 +283,14 @@ async fn report(
         return Ok(StatusCode::UNPROCESSABLE_ENTITY.into_response());
     }
     let counter = shared.check(routes::AGENT_REPORT, &headers, &body)?;
-    shared.book.lock().unwrap().events.extend(report.events);
-    Ok(shared.proved(routes::AGENT_REPORT, counter, (StatusCode::NO_CONTENT, Vec::new())))
+    let status = {
+        let mut book = shared.book.lock().unwrap();
+        if report.events.iter().any(|event| Some(event.kind()) == book.lacks) {
+            StatusCode::UNPROCESSABLE_ENTITY
+        } else {
+            book.events.extend(report.events);
+            StatusCode::NO_CONTENT
+        }
+    };
+    Ok(shared.proved(routes::AGENT_REPORT, counter, (status, Vec::new())))
 }

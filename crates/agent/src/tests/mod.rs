@@ -7,6 +7,7 @@ mod leaving;
 mod rescaling;
 mod staying;
 mod submitting;
+mod versions;
 
 use std::fs::Permissions;
 use std::io;

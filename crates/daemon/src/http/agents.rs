@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use tokio::time::{Instant, timeout_at};
 
@@ -12,14 +13,14 @@ use crate::context::{Admission, Context};
 use crate::lines::{AgentPass, NoLine, Proved};
 use crate::waking::Call;
 use infill_api::{
-    AgentReport, Assignment, Capabilities, Capability, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL, Poll,
-    Role, Welcome,
+    Assignment, Capabilities, Capability, Dialect, HeardReport, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL,
+    Poll, Receipt, Role, Welcome,
 };
 use infill_lifecycle::{Arrival, MAX_GENERATION};
 use infill_model::{Job, JobId, Lend, NodeName, RunSpec, UserId, clock::now, lead_of};
 
 use super::orders::Order;
-use super::{Body, Denial, auth};
+use super::{Body, Denial, auth, random};
 
 /// How often an open poll counts as a sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
@@ -38,7 +39,7 @@ pub(crate) async fn hello(
     let (secret, pass) = match session {
         Some(session) => (None, AgentPass::Session(Proved { session, counter: 0 })),
         None => {
-            let secret = auth::new_secret()?;
+            let secret = random::new_secret()?;
             (Some(secret.clone()), AgentPass::Bearer(secret))
         }
     };
@@ -49,6 +50,7 @@ pub(crate) async fn hello(
         address,
         port: hello.port,
         running: hello.running,
+        dialect: Dialect::of(&hello),
         spec: hello.spec.map(RunSpec::bounded),
     };
     match context.admit(lead, arrival, pass, now()) {
@@ -151,19 +153,25 @@ pub(crate) async fn poll(
     }
 }
 
-/// `POST /v1/agent/report`: events.
+/// `POST /v1/agent/report`: events. Those that a newer agent knows and this daemon does not are dropped one
+/// by one, and named in the answer.
 pub(crate) async fn report(
     State(context): State<Arc<Context>>,
     headers: HeaderMap,
     proved: Option<Extension<Proved>>,
-    Body(report): Body<AgentReport>,
-) -> Result<StatusCode, Denial> {
+    Body(report): Body<HeardReport>,
+) -> Result<Response, Denial> {
     let pass = auth::agent_pass(&headers, proved.as_deref())?;
-    if report.events.len() > MAX_EVENTS {
+    if report.count() > MAX_EVENTS {
         return Err(Denial::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MAX_EVENTS} events")));
     }
+    let (report, not_understood) = report.read();
     if !context.hear(&report, &pass, now()) {
         return Err(Denial::unproved());
     }
-    Ok(StatusCode::NO_CONTENT)
+    if not_understood.is_empty() {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    tracing::debug!(job = %report.job, node = %report.node, ?not_understood, "an agent is newer");
+    Ok(Json(Receipt { not_understood }).into_response())
 }
