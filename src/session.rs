@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::client::{Client, ClientError};
-use infill_model::config::{ClientConfig, Config, ConfigError};
+use infill_agent::identity::Slurm;
+use infill_model::config::{AgentConfig, ClientConfig, Config, ConfigError};
 use infill_present::exit::Failure;
 
 /// What the global flags say.
@@ -42,9 +43,17 @@ impl Session {
         Ok(())
     }
 
+    /// The user as whom the daemon runs: the default where the configuration cannot be read, which users need
+    /// not be able to if a flag names the URL.
+    fn daemon_user(&self) -> String {
+        let default = || AgentConfig::default().daemon_user;
+        ClientConfig::load(self.config.as_deref()).map_or_else(|_| default(), |c| c.daemon_user)
+    }
+
     /// The daemon.
     pub fn client(&self) -> Result<Client, Failure> {
-        let client: Result<Client, ClientError> = Client::new(&self.url()?);
+        let client: Result<Client, ClientError> =
+            Client::new(&self.url()?, Slurm::trusting(self.daemon_user()));
         Ok(client?)
     }
 }

@@ -9,6 +9,7 @@ use super::site::accounting::{self, Preemption};
 use super::site::{limits, partition, plugin, programs, slurm_conf::SlurmConf};
 use crate::client::{Client, ClientError};
 use crate::command;
+use infill_agent::identity::Slurm;
 use infill_api::{Status, routes};
 use infill_model::{Lend, Snapshot, causes, clock, config::Config};
 use infill_slurm::{SlurmApi, SlurmError, identity::uid_of, rest::RestSlurm};
@@ -29,7 +30,7 @@ pub async fn all(config: &Config, url: &str) -> Vec<Finding> {
         findings.extend(store(&url).await);
     }
     findings.extend(addresses(config, snapshot.as_ref()).await);
-    findings.extend(daemon(url).await);
+    findings.extend(daemon(url, &config.agent.daemon_user).await);
     findings
 }
 
@@ -250,8 +251,9 @@ async fn address(config: &Config, url: &str, snapshot: Option<&Snapshot>) -> Vec
 }
 
 /// The daemon: does it run, is it as new as we are, what does it complain about?
-async fn daemon(url: &str) -> Vec<Finding> {
-    let status: Result<Status, ClientError> = match Client::new(url) {
+async fn daemon(url: &str, daemon_user: &str) -> Vec<Finding> {
+    let status: Result<Status, ClientError> = match Client::new(url, Slurm::trusting(daemon_user.to_owned()))
+    {
         Ok(client) => client.get(routes::STATUS).await,
         Err(error) => Err(error),
     };
@@ -260,7 +262,13 @@ async fn daemon(url: &str) -> Vec<Finding> {
         Err(error) => {
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default().to_owned();
-            return vec![Finding::warn("daemon", first, "systemctl start infill")];
+            let what_to_do = match &error {
+                ClientError::Impostor { .. } => {
+                    "see who listens there (ss -ltnp); upgrade a daemon that is older"
+                }
+                _ => "systemctl start infill",
+            };
+            return vec![Finding::warn("daemon", first, what_to_do)];
         }
     };
     let mut findings = vec![Finding::ok("daemon", format!("infill {} answers at {url}", status.version))];

@@ -29,6 +29,7 @@ mod garbage;
 mod guard;
 mod guides;
 mod harness;
+mod hostile;
 mod hostile_ranks;
 mod identity;
 mod leaving;

@@ -14,7 +14,8 @@
 //! | `limit`, `alone` | the end of the job's time; training without the daemon |
 //! | `talk`, `news` | the loops that speak to the daemon; what they bring |
 //! | `link`, `outbox` | requests; events that wait |
-//! | `identity` | proof of who we are |
+//! | `identity` | proof of who we are, and of who the daemon is |
+//! | `session` | messages that prove whose they are |
 //! | `command`, `processes`, `environment`, `output`, `progress` | the user's command |
 //! | `control` | what is said with a command that stays alive over changes |
 //! | `sealing` | by what its processes know each other |
@@ -50,6 +51,7 @@ mod programs;
 mod progress;
 mod script;
 mod sealing;
+pub mod session;
 mod signals;
 mod standalone;
 mod step;
@@ -210,7 +212,7 @@ async fn serve(
         node: place.node.clone(),
         role,
         spec,
-        identity: Box::new(identity::Slurm::default()),
+        identity: Box::new(common.identity()),
     })?;
     let submitter = wings.map(|job| Submitter::new(job, home.notes(), Programs::default()));
     // Before anything takes time.

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::capabilities::Capabilities;
-use infill_model::{AgentEvent, Credential, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
+use super::document::BodyProof;
+use infill_model::{AgentEvent, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
 
 /// The version of the messages below. It grows when a side could no longer understand the other; what merely
 /// came later is a [`Capability`].
@@ -35,9 +36,8 @@ pub enum Role {
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct Hello {
     /// Proof of who speaks; its purpose is `hello`.
-    pub credential: Credential,
-    /// Random text, bound into the credential.
-    pub nonce: String,
+    #[serde(flatten)]
+    pub proof: BodyProof,
     /// The Slurm job in which the agent runs.
     pub job: JobId,
     /// Lead or wing.
@@ -64,9 +64,11 @@ pub struct Hello {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct Welcome {
-    /// Bearer token for `poll` and `report` of this agent. Good until the daemon restarts: on 401, say hello
+    /// Bearer token for `poll` and `report` of an agent that has no [`crate::Capability::SealedSession`];
+    /// others have a session ([`crate::seal`]). Either is good until the daemon restarts: on 401, say hello
     /// again.
-    pub secret: Secret,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
     /// How long a preempted worker may take to save before it is killed, seconds.
     pub preempt_leave_secs: f64,
     /// The agent's place on its node, by which it is known from now on; `None`: it has the node for itself.

@@ -20,6 +20,7 @@ mod profiles;
 mod report;
 mod rounds;
 pub mod routes;
+pub mod seal;
 mod timeline;
 mod web;
 
@@ -29,7 +30,7 @@ pub use agent::{
 };
 pub use capabilities::{Capabilities, Capability};
 pub use dialect::Dialect;
-pub use document::{ErrorBody, SCHEMA};
+pub use document::{BodyProof, ErrorBody, SCHEMA};
 pub use explain::{ExplainQuery, ExplainView};
 pub use figures::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS};
 pub use history::{EndedTaken, ImportEndedRequest, MAX_ENDED};

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
+use super::names::Names;
 use super::passes::{Passes, Person};
 use super::sight::Viewer;
+use infill_api::seal::SessionKey;
 use infill_model::PrivateData;
 use infill_slurm::Privacy;
 
@@ -58,7 +60,13 @@ pub struct Doors {
     /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may
     /// begin.
     pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
-    /// Of the command line, for what it reads next.
+    /// From which the keys of all sessions follow; `None` where the system gave no random numbers.
+    master: Option<SessionKey>,
+    /// By which names those who prove something mean this daemon.
+    pub(crate) names: Names,
+    /// Sessions of the command line, for what it reads next.
+    pub readers: Passes,
+    /// Tickets of a command line that knows of no sessions.
     pub tickets: Passes,
     /// Of links to the page, for once.
     pub links: Passes,
@@ -71,9 +79,15 @@ pub struct Doors {
     privacy: Mutex<Arc<Privacy>>,
 }
 
-impl Default for Doors {
-    fn default() -> Self {
+impl Doors {
+    /// Of a daemon with these names.
+    pub(crate) fn new(names: Names) -> Doors {
+        let mut master = [0; 32];
+        let drawn = getrandom::fill(&mut master);
         Doors {
+            master: drawn.ok().map(|()| SessionKey::new(master)),
+            names,
+            readers: Passes::new(TICKET, MOST_OF_A_USER),
             hellos: Semaphore::new(HELLOS_AT_ONCE),
             people: Semaphore::new(PEOPLE_AT_ONCE),
             fits: Arc::new(Semaphore::new(FITS_AT_ONCE)),
@@ -87,9 +101,13 @@ impl Default for Doors {
             privacy: Mutex::new(Arc::new(Privacy::unknown())),
         }
     }
-}
 
-impl Doors {
+    /// The key of a session of this daemon's; those of another have other keys. `None` where there are none: the
+    /// system gave no random numbers.
+    pub(crate) fn key_of(&self, session: &str) -> Option<SessionKey> {
+        Some(self.master.as_ref()?.of_session(session))
+    }
+
     /// What users may not see of each other.
     pub fn private(&self) -> PrivateData {
         self.privacy().private
@@ -128,7 +146,7 @@ mod tests {
 
     #[test]
     fn until_slurm_says_so_nothing_is_shown_to_others() {
-        let doors = Doors::default();
+        let doors = Doors::new(Names::new(&infill_model::config::Config::default()));
         assert_eq!(doors.private(), PrivateData::ALL);
         let operators = ["ann".to_owned()].into();
         assert!(doors.set_privacy(Privacy { private: PrivateData::default(), operators }));

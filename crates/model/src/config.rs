@@ -77,6 +77,8 @@ pub struct DaemonConfig {
     pub mode: Mode,
     /// Address and port of the HTTP API.
     pub listen: String,
+    /// Names and addresses by which this daemon is reached, besides its host's own, as `HOST` or `HOST:PORT`.
+    pub names: Vec<String>,
     /// Users who may pause, resume and drain, besides root and the daemon's own.
     pub admins: Vec<String>,
     /// Seconds between two rounds when nothing happens.
@@ -204,6 +206,8 @@ pub struct AgentConfig {
     /// URL at which agents and the command line reach the daemon; of several daemons all, separated by
     /// commas.
     pub url: String,
+    /// The user as whom the daemon runs: nobody else is believed to be the daemon, but root and SlurmUser.
+    pub daemon_user: String,
     /// Seconds for which a preempted worker may save before it is killed.
     pub preempt_leave_secs: f64,
     /// Seconds until a wing that was ordered must have said hello; then it is cancelled.
@@ -217,6 +221,7 @@ impl Default for DaemonConfig {
         DaemonConfig {
             mode: Mode::Observe,
             listen: "127.0.0.1:6810".to_owned(),
+            names: Vec::new(),
             admins: Vec::new(),
             poll_interval_secs: 5.0,
             max_actions_a_round: 100,
@@ -237,6 +242,11 @@ impl DaemonConfig {
             "daemon.listen",
             |c| c.listen.parse::<SocketAddr>().is_err().then(|| c.listen.clone()),
             "expected ADDRESS:PORT",
+        ),
+        Rule::other(
+            "daemon.names",
+            |c| c.names.iter().find(|name| name.is_empty() || name.contains(['/', ' '])).cloned(),
+            "expected HOST or HOST:PORT, and no URL",
         ),
     ];
 }
@@ -392,6 +402,7 @@ impl Default for AgentConfig {
     fn default() -> Self {
         AgentConfig {
             url: "http://127.0.0.1:6810".to_owned(),
+            daemon_user: "infill".to_owned(),
             preempt_leave_secs: 2.0,
             wing_start_secs: 60.0,
             lead_start_secs: 60.0,
@@ -404,6 +415,11 @@ impl AgentConfig {
         Rule::some_secs("agent.wing_start_secs", |c| c.wing_start_secs),
         Rule::some_secs("agent.lead_start_secs", |c| c.lead_start_secs),
         Rule::some_secs("agent.preempt_leave_secs", |c| c.preempt_leave_secs),
+        Rule::other(
+            "agent.daemon_user",
+            |c| c.daemon_user.is_empty().then(|| c.daemon_user.clone()),
+            "expected the name of a user",
+        ),
     ];
 }
 

@@ -14,13 +14,16 @@ mod explain;
 mod figures;
 mod guests;
 mod history;
+mod orders;
 mod profiles;
 pub(crate) mod proxy;
+mod random;
 mod read;
 mod readers;
 mod report;
 mod rounds;
 mod routes;
+mod seals;
 mod standby;
 #[cfg(test)]
 mod tests;

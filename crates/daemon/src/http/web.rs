@@ -13,12 +13,13 @@ use axum::response::IntoResponse;
 
 use crate::context::Context;
 use crate::passes::{Person, SESSIONS_SETTING};
-use infill_api::{LINK_PURPOSE, Link, LinkRequest, Session, SessionRequest};
+use infill_api::{Link, LinkRequest, Session, SessionRequest};
 use infill_model::clock;
 use infill_slurm::identity::name_of;
 use infill_store::StoreError;
 
-use super::{Body, Denial, auth, browsers};
+use super::orders::Order;
+use super::{Body, Denial, browsers, random};
 
 /// For so long a browser waits until its session is kept for the next daemon.
 const KEEPING: Duration = Duration::from_secs(2);
@@ -59,10 +60,9 @@ pub(crate) async fn style() -> impl IntoResponse {
 /// `POST /v1/web/links`.
 pub(crate) async fn link(
     State(context): State<Arc<Context>>,
-    Body(request): Body<LinkRequest>,
+    Order { uid, .. }: Order<LinkRequest>,
 ) -> Result<Json<Link>, Denial> {
-    let uid = auth::proved(&context, LINK_PURPOSE, &request.credential, &request.nonce).await?;
-    let (ticket, links) = (auth::new_secret()?, &context.doors.links);
+    let (ticket, links) = (random::new_secret()?, &context.doors.links);
     links.admit(&ticket, Person { uid, name: name_of(uid).await }, Instant::now());
     Ok(Json(Link { ticket, lasts_secs: links.lasts().as_secs() }))
 }
@@ -76,7 +76,7 @@ pub(crate) async fn session(
     browsers::came_by_our_name(&context.config, &headers)?;
     let now = Instant::now();
     let person = context.doors.links.redeem(&request.ticket, now).ok_or_else(Denial::unproved)?;
-    let (secret, sessions) = (auth::new_secret()?, &context.doors.sessions);
+    let (secret, sessions) = (random::new_secret()?, &context.doors.sessions);
     tracing::info!(uid = %person.uid, "a browser reads");
     sessions.admit(&secret, person.clone(), now);
     // The next daemon on this store knows them, too. Where that fails now they ask for a new link then.

@@ -45,9 +45,9 @@ type Said<'a> = (Directive, &'a [WingOrder], Permit);
 /// What an agent knows after these words: its directive, its wings, and whether the last word woke it.
 fn told(words: &[Said<'_>]) -> String {
     let lines = Lines::new(UnixTime(1000));
-    let secret = Secret("s".into());
-    lines.connect(agent(), &secret);
-    let mut line = lines.watch(&agent(), &secret).unwrap();
+    let pass = AgentPass::Bearer(Secret("s".into()));
+    lines.connect(agent(), pass.clone());
+    let mut line = lines.watch(&agent(), &pass).unwrap();
     let mut version = line.borrow().version;
     let mut woken = false;
     for (directive, wings, permit) in words {
@@ -89,15 +89,31 @@ fn a_word_is_told_as_far_as_it_may_be_and_wakes_if_it_is_new() {
 #[test]
 fn only_who_is_here_has_a_line_and_only_with_its_last_secret() {
     let lines = Lines::new(UnixTime(1000));
-    let (old, new) = (Secret("old".into()), Secret("new".into()));
-    assert!(!lines.knows(&agent(), &old) && lines.watch(&agent(), &old).is_err());
-    lines.connect(agent(), &old);
+    let [old, new] = ["old", "new"].map(|text| AgentPass::Bearer(Secret(text.into())));
+    assert!(!lines.hears(&agent(), &old) && lines.watch(&agent(), &old).is_err());
+    lines.connect(agent(), old.clone());
     let line = lines.watch(&agent(), &old).unwrap();
-    lines.connect(agent(), &new);
-    assert!(lines.knows(&agent(), &new) && !lines.knows(&agent(), &old));
+    lines.connect(agent(), new.clone());
+    assert!(lines.hears(&agent(), &new) && !lines.hears(&agent(), &old));
     assert!(lines.watch(&agent(), &old).is_err(), "nobody listens with a secret that was replaced");
     assert!(line.has_changed().is_err(), "the older hello's line has ended");
     assert!(lines.watch(&agent(), &new).unwrap().borrow().version > line.borrow().version);
     lines.keep(|_| false);
-    assert!(!lines.knows(&agent(), &new));
+    assert!(!lines.hears(&agent(), &new));
+}
+
+#[test]
+fn a_session_is_known_by_its_name_and_no_request_of_it_counts_twice() {
+    let lines = Lines::new(UnixTime(1000));
+    let pass = |session: &str, counter| AgentPass::Session(Proved { session: session.to_owned(), counter });
+    lines.connect(agent(), pass("a", 0));
+    assert!(!lines.hears(&agent(), &pass("b", 1)), "another's session");
+    assert!(!lines.hears(&agent(), &AgentPass::Bearer(Secret("a".into()))), "its name is no secret");
+    let heard = [1, 1, 3, 2, 4].map(|counter| lines.hears(&agent(), &pass("a", counter)));
+    assert_eq!(heard, [true, false, true, false, true]);
+    // Polls are counted for themselves: they are under way while reports are made.
+    let polled = [2, 2, 5, 4].map(|counter| lines.watch(&agent(), &pass("a", counter)).is_ok());
+    assert_eq!(polled, [true, false, true, false]);
+    lines.connect(agent(), AgentPass::Bearer(Secret("a".into())));
+    assert!(!lines.hears(&agent(), &pass("a", 9)));
 }

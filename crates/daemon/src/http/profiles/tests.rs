@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::context::Services;
 use crate::state::State;
+use infill_api::BodyProof;
 use infill_model::{Credential, Secret, UserId, config::Config};
 use infill_slurm::{
     fake::FakeSlurm,
@@ -69,8 +70,9 @@ impl Daemon {
     }
 
     async fn import(&self, who: &str, profiles: Vec<Profile>) -> (u16, Value) {
-        let credential = Credential::Munge(Secret(who.to_owned()));
-        self.post("import", &ImportRequest { credential, nonce: "n".to_owned(), profiles }).await
+        let credential = Some(Credential::Munge(Secret(who.to_owned())));
+        let proof = BodyProof { credential, nonce: Some("n".to_owned()) };
+        self.post("import", &ImportRequest { proof, profiles }).await
     }
 
     /// Whose profiles are left.
