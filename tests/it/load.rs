@@ -102,6 +102,9 @@ impl SlurmApi for Counting {
     async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
         self.slurm.hold(id).await
     }
+    async fn unpin(&self, id: JobId) -> Result<(), SlurmError> {
+        self.slurm.unpin(id).await
+    }
 }
 
 /// A daemon with its loops, and leads that run, each on a node.

@@ -50,6 +50,7 @@ mod settings;
 mod shares;
 mod simulated;
 mod sites;
+mod slurm_traps;
 mod standby;
 mod staying;
 mod turns;

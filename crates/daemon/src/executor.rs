@@ -141,6 +141,9 @@ pub async fn perform(
         }
         Effect::Launch { job, node, limit_mins } => slurm.launch(*job, node, *limit_mins).await,
         Effect::Hold { job } => slurm.hold(*job).await,
+        // Somebody has released it since: without its node Slurm would start it anywhere.
+        Effect::Unpin { .. } if !job.held => Ok(()),
+        Effect::Unpin { job } => slurm.unpin(*job).await,
         Effect::RequeueHold { .. } if job.state.is_pending() => slurm.hold(job.id).await,
         Effect::RequeueHold { job } => slurm.requeue_hold(*job).await,
         Effect::SetLimit { job, limit_mins } => slurm.set_time_limit(*job, *limit_mins).await,
@@ -382,6 +385,7 @@ mod tests {
         for effect in [
             Effect::Launch { job, node, limit_mins: 9 },
             Effect::Hold { job },
+            Effect::Unpin { job },
             Effect::RequeueHold { job },
             Effect::SetLimit { job, limit_mins: 9 },
             Effect::ShrinkWing { job, keep },

@@ -5,7 +5,7 @@ use infill_model::{Hold, Job, NodeName, UnixTime};
 use super::effect::{Effect, Outcome};
 use super::machine::Machine;
 use super::obstacles::refusal;
-use super::phase::Phase;
+use super::phase::{Phase, Stage};
 use super::settings::{HEARS_SECS, Settings, UNDONE_SECS};
 use super::sight::Sight;
 use super::worker::Worker;
@@ -62,8 +62,11 @@ impl Machine {
         if read_at <= self.since || self.phase == Phase::Ended {
             return;
         }
-        if lead.state.is_pending() && !lead.state.flags.contains("COMPLETING") {
+        if lead.state.is_pending() && lead.state.flags.contains("COMPLETING") {
+            self.unpin(lead, now, out);
+        } else if lead.state.is_pending() {
             self.lead_waits(lead, read_at, settings, now, out);
+            self.unpin(lead, now, out);
         } else if lead.state.is_running() {
             self.lead_runs(lead, now, out);
         }
@@ -104,6 +107,15 @@ impl Machine {
         // Held as it should be, whoever looks next knows whose hold it is.
         if !lead.held || self.obstacles.has_lost_its_hold(lead) {
             self.attempt(Effect::Hold { job: self.job }, now, out);
+        }
+    }
+
+    /// Has the lead unpinned that waits, held. One that is on its way keeps its node.
+    fn unpin(&mut self, lead: &Job, now: UnixTime, out: &mut Outcome) {
+        let comes_back = self.generation.away.as_ref().is_some_and(|away| away.stage == Stage::Released);
+        let on_its_way = comes_back || matches!(self.phase, Phase::Launching { .. });
+        if lead.held && !lead.asks.pinned.is_empty() && !on_its_way {
+            self.attempt(Effect::Unpin { job: self.job }, now, out);
         }
     }
 

@@ -1,0 +1,40 @@
+//! What Slurm does to jobs that nobody would expect of it, and what infill does so that no work is lost.
+
+use crate::harness::{Site, Slurm, Train, jobs::PROMPTLY_SECS};
+
+/// For which a job that Slurm would end must still be there.
+const OUTLIVES_ROUNDS: usize = 3;
+
+#[test]
+fn a_parked_job_outlives_the_node_that_it_was_on() {
+    // Each node has a line of its own, so that one can be taken out.
+    let site = Site::on(&Slurm::default().nodes(3).set("NodeName=n3 Features=old"), |settings| settings);
+    let others = site.main_job(600, &["--nodelist=n[1-2]", "--nodes=2"]);
+    site.starts_within(others, PROMPTLY_SECS);
+    let job = Train::on("1").submit(&site);
+    let view = site.until_trains_on(job, 1, 40.0);
+    assert_eq!(view.nodes[0].as_str(), "n3");
+    let main = site.main_job(600, &["--nodelist=n3", "--nodes=1"]);
+    site.starts_within(main, PROMPTLY_SECS);
+    site.until("the job to be parked", 30.0, || {
+        site.queued(job).is_some_and(|j| j.state == "PENDING" && j.reason.contains("eld"))
+    });
+    site.rounds_go_by(OUTLIVES_ROUNDS);
+    // The node goes for good.
+    site.must("root", &["scontrol", "update", "nodename=n3", "state=drain", "reason=it is sold"]);
+    site.must("root", &["scancel", &main.id.to_string()]);
+    site.end_of(main.id, 30.0);
+    site.kill("slurmd:n3");
+    site.must("root", &["sed", "-i", "/^NodeName=n3 /d", "/etc/slurm/slurm.conf"]);
+    site.must("root", &["scontrol", "reconfigure"]);
+    site.until("the node to be gone", 20.0, || !site.run("root", &["sinfo", "-h", "-N"]).contains("n3 "));
+    site.rounds_go_by(OUTLIVES_ROUNDS);
+    assert_eq!(site.field(job, "JobState"), "PENDING", "Slurm ended it: {:?}", site.job(job));
+    assert_eq!(site.field(job, "ReqNodeList"), "(null)");
+    // It trains elsewhere, and has lost nothing.
+    site.must("root", &["scancel", &others.id.to_string()]);
+    site.until_trains_on(job, 1, 60.0);
+    assert_ne!(site.nodes_of(job), ["n3"]);
+    site.completes(job);
+    assert!(site.diary(job).lost().iter().all(|lost| *lost == 0), "{:?}", site.diary(job).lost());
+}
