@@ -38,3 +38,32 @@ fn a_parked_job_outlives_the_node_that_it_was_on() {
     site.completes(job);
     assert!(site.diary(job).lost().iter().all(|lost| *lost == 0), "{:?}", site.diary(job).lost());
 }
+
+#[test]
+fn no_limit_of_requeues_ends_a_job_that_is_pushed_away_again_and_again() {
+    // The prolog fails once. A job whose start fails is then held for good, by Slurm itself.
+    let prolog =
+        "#!/bin/sh\n[ -e /scratch/failed ] || { : >/scratch/failed; chmod a+w /scratch/failed; exit 1; }\n";
+    let slurm = Slurm::default()
+        .nodes(2)
+        .set("MaxBatchRequeue=0")
+        .set("SchedulerParameters=bf_interval=2,bf_resolution=60,sched_interval=5,bf_continue,nohold_on_prolog_fail")
+        .file("prolog", prolog)
+        .set("Prolog=/etc/slurm/prolog");
+    let site = Site::on(&slurm, |settings| settings);
+    let job = Train::on("1").submit(&site);
+    let held = ["JobHoldMaxRequeue (launch failure limit exceeded"];
+    site.until("Slurm to hold the job", 40.0, || !site.logged(&held).is_empty());
+    site.until_trains_on(job, 1, 90.0);
+    // Slurm drains a node whose prolog fails.
+    site.run("root", &["scontrol", "update", "nodename=n[1-2]", "state=resume"]);
+    for _ in 0..3 {
+        let main = site.main_job(1, &["--nodes=2"]);
+        site.starts_within(main, PROMPTLY_SECS);
+        site.until_trains_on(job, 1, 60.0);
+    }
+    let requeues: u32 = site.field(job, "Restarts").parse().expect("a number");
+    assert!(requeues >= 4, "{requeues} requeues");
+    site.completes(job);
+    assert!(site.diary(job).lost().iter().all(|lost| *lost == 0), "{:?}", site.diary(job).lost());
+}

@@ -4,7 +4,7 @@ use infill_model::{Hold, Job, NodeName, UnixTime};
 
 use super::effect::{Effect, Outcome};
 use super::machine::Machine;
-use super::obstacles::refusal;
+use super::obstacles::{beyond_limit, refusal};
 use super::phase::{Phase, Stage};
 use super::settings::{HEARS_SECS, Settings, UNDONE_SECS};
 use super::sight::Sight;
@@ -98,6 +98,7 @@ impl Machine {
             Phase::Requeueing { next } => self.queue(next, now),
             _ => self.lead_requeued(lead, now, out),
         }
+        self.note_limit(lead, out);
         // It waits now in any case.
         if !waited {
             self.obstacles.back_at = Some(now);
@@ -117,6 +118,16 @@ impl Machine {
         if lead.held && !lead.asks.pinned.is_empty() && !on_its_way {
             self.attempt(Effect::Unpin { job: self.job }, now, out);
         }
+    }
+
+    /// Takes in that Slurm itself holds the lead, which was requeued too often for one of its limits: no person
+    /// has said so, and the next launch releases it.
+    fn note_limit(&mut self, lead: &Job, out: &mut Outcome) {
+        let Some(why) = beyond_limit(lead).filter(|why| self.obstacles.refusal.as_ref() != Some(why)) else {
+            return;
+        };
+        out.notes.push(format!("Slurm holds the lead, which was requeued too often: {why}"));
+        self.obstacles.refusal = Some(why);
     }
 
     /// Takes in who holds the lead, which waits.
@@ -155,7 +166,7 @@ impl Machine {
         }
         if let Some(why) = refusal(lead).filter(|_| self.obstacles.was_released(read_at)) {
             out.notes.push(format!("Slurm does not start the lead: {why}"));
-            self.obstacles.refusal = Some(why.to_owned());
+            self.obstacles.refusal = Some(why);
             self.backoff.start_failed(settings, now);
             return true;
         }
