@@ -21,7 +21,9 @@ use infill_model::{
     config::Config,
 };
 use infill_slurm::{
-    Endpoint, Partition, Privacy, SlurmApi, SlurmError, fake::FakeSlurm, identity::FakeIdentity,
+    Endpoint, Partition, Privacy, SlurmApi, SlurmError,
+    fake::FakeSlurm,
+    identity::{FakeIdentity, uid_of},
 };
 use infill_store as store;
 use infill_store::LeadStanding;
@@ -107,11 +109,16 @@ impl SlurmApi for Counting {
     }
 }
 
+/// A user of this machine, and no administrator.
+pub const STRANGER: &str = "nobody";
+
 /// A daemon with its loops, and leads that run, each on a node.
-struct Daemon {
-    context: Arc<Context>,
+pub struct Daemon {
+    /// What it knows.
+    pub context: Arc<Context>,
     slurm: Arc<Counting>,
-    url: String,
+    /// Where it answers.
+    pub url: String,
     address: std::net::SocketAddr,
 }
 
@@ -126,14 +133,16 @@ fn node(job: u32) -> NodeName {
 
 impl Daemon {
     /// With so many leads, and one more that says hello later.
-    async fn start(leads: u32) -> Daemon {
+    pub async fn start(leads: u32) -> Daemon {
         let fake = FakeSlurm::new(leads, "infill");
         for job in 1..=leads {
             fake.submit_held(job, 6000 + job % 50, "infill:nodes=1");
             fake.launch(JobId(job), &node(job), 600).await.unwrap();
         }
         let slurm = Arc::new(Counting { slurm: fake, dumps: Mutex::default() });
-        let users: BTreeMap<String, UserId> = (6000..6050).map(|u| (u.to_string(), UserId(u))).collect();
+        let mut users: BTreeMap<String, UserId> = (6000..6050).map(|u| (u.to_string(), UserId(u))).collect();
+        // One who has no job.
+        users.extend(uid_of(STRANGER).await.map(|uid| (STRANGER.to_owned(), uid)));
         let services = Services {
             slurm: slurm.clone(),
             store: store::open("sqlite::memory:", || ()).await.unwrap(),
@@ -155,7 +164,8 @@ impl Daemon {
         Daemon { context, slurm, url: format!("http://{address}"), address }
     }
 
-    async fn hello(&self, http: &reqwest::Client, job: u32) -> Secret {
+    /// A lead's agent comes; its secret.
+    pub async fn hello(&self, http: &reqwest::Client, job: u32) -> Secret {
         let hello = Hello {
             credential: Credential::Munge(Secret((6000 + job % 50).to_string())),
             nonce: "n".to_owned(),
@@ -175,7 +185,7 @@ impl Daemon {
     }
 
     /// Seconds of the rounds so far, and how many there were.
-    fn rounds(&self) -> (f64, f64) {
+    pub fn rounds(&self) -> (f64, f64) {
         let text = self.context.metrics.text();
         let value = |name: &str| {
             let line = text.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_else(|| panic!("{text}"));

@@ -28,6 +28,7 @@ mod garbage;
 mod guard;
 mod guides;
 mod harness;
+mod hostile_store;
 mod identity;
 mod leaving;
 mod life;

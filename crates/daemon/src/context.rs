@@ -73,6 +73,9 @@ pub struct Context {
     pub recheck: Recheck,
     /// Held while changes are being stored; since when the store fails.
     pub saving: tokio::sync::Mutex<Option<Instant>>,
+    /// Held while history and what was learned are written, replaced or forgotten: whoever does one of these
+    /// meanwhile would undo another. Generations do not wait for it.
+    pub learned: tokio::sync::Mutex<()>,
     /// What readers are told.
     pub told: Told,
     /// Who is told of what administrators should know.
@@ -101,6 +104,7 @@ impl Context {
             wake: Waking::new(interval),
             recheck: Recheck::default(),
             saving: tokio::sync::Mutex::default(),
+            learned: tokio::sync::Mutex::default(),
             told: Told::default(),
             notices: Notices::new(&state.config.notify),
             metrics: Metrics::default(),

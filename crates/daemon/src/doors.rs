@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
+use super::allowance::{Allowance, Rate};
 use super::passes::{Passes, Person};
 use super::sight::Viewer;
 use infill_model::PrivateData;
@@ -45,6 +46,9 @@ const PEOPLE_AT_ONCE: usize = 4;
 /// Lists of curves that are fitted at a time.
 const FITS_AT_ONCE: usize = 2;
 
+/// Imports and deletions of profiles by one user: a thousand profiles at once, and 64 every three seconds.
+const CHANGES: Rate = Rate { burst: 20, every: Duration::from_secs(3) };
+
 /// See the module's text.
 pub struct Doors {
     /// Gate of the agents' proofs.
@@ -68,6 +72,12 @@ pub struct Doors {
     pub vouching: Semaphore,
     /// Readers whom the site's web server vouches for, by their names.
     pub vouched: Passes,
+    /// Held while the browsers' sessions are kept for the next daemon.
+    pub keeping: tokio::sync::Mutex<()>,
+    /// How often users may change profiles.
+    pub(crate) changes: Allowance,
+    /// Gate of those who change profiles: the round's own writing waits for one at most.
+    pub changing: Semaphore,
     privacy: Mutex<Arc<Privacy>>,
 }
 
@@ -84,6 +94,9 @@ impl Default for Doors {
             sessions: Passes::new(SESSION, MOST_SESSIONS),
             vouching: Semaphore::new(VOUCHED_AT_ONCE),
             vouched: Passes::new(LOOKED_UP, 1),
+            keeping: tokio::sync::Mutex::default(),
+            changes: Allowance::new(CHANGES),
+            changing: Semaphore::new(1),
             privacy: Mutex::new(Arc::new(Privacy::unknown())),
         }
     }

@@ -4,8 +4,10 @@ use async_trait::async_trait;
 use sqlx::QueryBuilder;
 use sqlx::query::Query;
 
-use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
-use crate::port::{KeptSince, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError};
+use super::{Adapter, Arguments, Db, Row, bounds, failed, filter, rows, text, within, write};
+use crate::port::{
+    KeptSince, LeadStanding, Measurement, NoRoom, ProfileRoom, RoundRecord, RoundsAsked, Store, StoreError,
+};
 use infill_model::{
     EndedGap, EndedJob, GenerationRecord, JobId, LeadRecord, MainDelay, PackedHour, Profile, ProfileFilter,
     ProfileKey, RoundSummary, Spent, SpentRow, UnixTime, UsedSecs,
@@ -211,6 +213,14 @@ impl Store for Adapter {
 
     async fn put_profiles(&self, profiles: &[Profile]) -> Result<(), StoreError> {
         written!(self, "writing profiles", |tx| write::profiles(&mut tx, profiles))
+    }
+
+    async fn bring_profiles(
+        &self,
+        profiles: &[Profile],
+        room: &ProfileRoom,
+    ) -> Result<Result<(), NoRoom>, StoreError> {
+        written!(self, "taking profiles in", |tx| bounds::brought(&mut tx, profiles, room))
     }
 
     async fn profiles(&self, filter: &ProfileFilter, limit: u32) -> Result<Vec<Profile>, StoreError> {
