@@ -1,5 +1,5 @@
-//! A user who would fill the store: imports of profiles in a loop, several at a time. Without a cluster, on the
-//! daemon's own loops.
+//! A user who would fill the store: imports of profiles in a loop, several at a time. Without a cluster, on
+//! the daemon's own loops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -222,8 +222,11 @@ async fn leave(http: reqwest::Client, url: String, job: u32, secret: Secret, unt
     let mut said = 0;
     while Instant::now() < until {
         let request = http.post(format!("{url}/v1/agent/report")).bearer_auth(&secret.0).json(&report);
-        assert_eq!(request.send().await.unwrap().status(), 204);
-        said += 1;
+        // In a loop it is sent away most of the time.
+        match request.send().await.unwrap().status().as_u16() {
+            204 => said += 1,
+            status => assert_eq!(status, 429),
+        }
     }
     said
 }

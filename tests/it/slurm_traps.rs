@@ -5,6 +5,15 @@ use crate::harness::{Site, Slurm, Train, jobs::PROMPTLY_SECS};
 /// For which a job that Slurm would end must still be there.
 const OUTLIVES_ROUNDS: usize = 3;
 
+/// Takes a node that has a line of its own out of Slurm's configuration.
+fn take_out(site: &Site, node: &str) {
+    site.kill(&format!("slurmd:{node}"));
+    site.must("root", &["sed", "-i", &format!("/^NodeName={node} /d"), "/etc/slurm/slurm.conf"]);
+    site.must("root", &["scontrol", "reconfigure"]);
+    let is_gone = || !site.run("root", &["sinfo", "-h", "-N", "-o", "%N"]).lines().any(|line| line == node);
+    site.until("the node to be gone", 20.0, is_gone);
+}
+
 #[test]
 fn a_parked_job_outlives_the_node_that_it_was_on() {
     // Each node has a line of its own, so that one can be taken out.
@@ -24,10 +33,7 @@ fn a_parked_job_outlives_the_node_that_it_was_on() {
     site.must("root", &["scontrol", "update", "nodename=n3", "state=drain", "reason=it is sold"]);
     site.must("root", &["scancel", &main.id.to_string()]);
     site.end_of(main.id, 30.0);
-    site.kill("slurmd:n3");
-    site.must("root", &["sed", "-i", "/^NodeName=n3 /d", "/etc/slurm/slurm.conf"]);
-    site.must("root", &["scontrol", "reconfigure"]);
-    site.until("the node to be gone", 20.0, || !site.run("root", &["sinfo", "-h", "-N"]).contains("n3 "));
+    take_out(&site, "n3");
     site.rounds_go_by(OUTLIVES_ROUNDS);
     assert_eq!(site.field(job, "JobState"), "PENDING", "Slurm ended it: {:?}", site.job(job));
     assert_eq!(site.field(job, "ReqNodeList"), "(null)");
@@ -64,6 +70,29 @@ fn no_limit_of_requeues_ends_a_job_that_is_pushed_away_again_and_again() {
     }
     let requeues: u32 = site.field(job, "Restarts").parse().expect("a number");
     assert!(requeues >= 4, "{requeues} requeues");
+    site.completes(job);
+    assert!(site.diary(job).lost().iter().all(|lost| *lost == 0), "{:?}", site.diary(job).lost());
+}
+
+#[test]
+fn a_node_that_vanishes_while_a_wing_starts_there_costs_nothing() {
+    let slurm = Slurm::default().nodes(3).set("NodeName=n3 Features=old").waits("Prolog", 8);
+    let site = Site::on(&slurm, |settings| settings);
+    // The lead is elsewhere.
+    let main = site.main_job(600, &["--nodelist=n3", "--nodes=1"]);
+    site.starts_within(main, PROMPTLY_SECS);
+    let job = Train::on("1-3").submit(&site);
+    site.until_trains_on(job, 2, 90.0);
+    site.must("root", &["scancel", &main.id.to_string()]);
+    let starts_there =
+        || site.queue().into_iter().any(|j| j.lead() == Some(job) && j.runs() && j.nodes == ["n3"]);
+    site.until("a wing to start on the node", 40.0, starts_there);
+    take_out(&site, "n3");
+    site.rounds_go_by(OUTLIVES_ROUNDS);
+    site.until_trains_on(job, 2, 60.0);
+    let shown = site.status().expect("a status");
+    assert!(shown.problems.is_empty() && shown.nodes.iter().all(|n| n.node.as_str() != "n3"), "{shown:?}");
+    site.until_nothing_leaks(20.0);
     site.completes(job);
     assert!(site.diary(job).lost().iter().all(|lost| *lost == 0), "{:?}", site.diary(job).lost());
 }

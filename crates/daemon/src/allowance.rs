@@ -1,5 +1,5 @@
-//! How often somebody may ask for something: at once a few times, and then once more with each moment that has
-//! gone by.
+//! How often somebody may ask for something: at once a few times, and then once more with each moment that
+//! has gone by.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -23,7 +23,7 @@ const DAY_SECS: i64 = 86_400;
 /// Writes what waits, one kind after the other. What fails waits for the next time.
 pub(crate) async fn write(context: &Context) {
     // Whoever deletes profiles meanwhile would get their measurements back.
-    let _turn = context.learned.lock().await;
+    let _turn = context.saving.learned.lock().await;
     let mut pages = context.state().ledger.take_pages();
     if let Err(e) = write_pages(context, &mut pages).await {
         context.store_failed(&e);

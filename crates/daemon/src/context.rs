@@ -49,6 +49,19 @@ pub enum Admission {
     Early,
 }
 
+/// Who writes to the store: of each kind one at a time, and none waits for another kind.
+#[derive(Debug, Default)]
+pub struct Saving {
+    /// Held while changes of jobs are being stored, which new generations wait for; since when the store
+    /// fails.
+    pub jobs: tokio::sync::Mutex<Option<Instant>>,
+    /// Held while history and what was learned are written, replaced or forgotten: whoever does one of these
+    /// meanwhile would undo another.
+    pub learned: tokio::sync::Mutex<()>,
+    /// Held while the browsers' sessions are kept for the next daemon.
+    pub sessions: tokio::sync::Mutex<()>,
+}
+
 /// See the module's text.
 pub struct Context {
     /// The configuration.
@@ -71,11 +84,8 @@ pub struct Context {
     pub wake: Waking,
     /// Whether what the last round has seen still holds.
     pub recheck: Recheck,
-    /// Held while changes are being stored; since when the store fails.
-    pub saving: tokio::sync::Mutex<Option<Instant>>,
-    /// Held while history and what was learned are written, replaced or forgotten: whoever does one of these
-    /// meanwhile would undo another. Generations do not wait for it.
-    pub learned: tokio::sync::Mutex<()>,
+    /// Who writes to the store.
+    pub saving: Saving,
     /// What readers are told.
     pub told: Told,
     /// Who is told of what administrators should know.
@@ -103,8 +113,7 @@ impl Context {
             leadership: Leadership::new(standing),
             wake: Waking::new(interval),
             recheck: Recheck::default(),
-            saving: tokio::sync::Mutex::default(),
-            learned: tokio::sync::Mutex::default(),
+            saving: Saving::default(),
             told: Told::default(),
             notices: Notices::new(&state.config.notify),
             metrics: Metrics::default(),

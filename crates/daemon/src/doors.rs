@@ -72,8 +72,6 @@ pub struct Doors {
     pub vouching: Semaphore,
     /// Readers whom the site's web server vouches for, by their names.
     pub vouched: Passes,
-    /// Held while the browsers' sessions are kept for the next daemon.
-    pub keeping: tokio::sync::Mutex<()>,
     /// How often users may change profiles.
     pub(crate) changes: Allowance,
     /// Gate of those who change profiles: the round's own writing waits for one at most.
@@ -94,7 +92,6 @@ impl Default for Doors {
             sessions: Passes::new(SESSION, MOST_SESSIONS),
             vouching: Semaphore::new(VOUCHED_AT_ONCE),
             vouched: Passes::new(LOOKED_UP, 1),
-            keeping: tokio::sync::Mutex::default(),
             changes: Allowance::new(CHANGES),
             changing: Semaphore::new(1),
             privacy: Mutex::new(Arc::new(Privacy::unknown())),

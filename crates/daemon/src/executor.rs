@@ -167,7 +167,7 @@ fn guard(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
 /// Stores what changed; says whether everything is in the store now.
 pub(crate) async fn save(context: &Context) -> bool {
     // One at a time: whoever finds nothing to store must know that nobody else is failing to store it.
-    let mut failed_at = context.saving.lock().await;
+    let mut failed_at = context.saving.jobs.lock().await;
     let (dirty, generations) = {
         let mut state = context.state();
         let dirty = state.ledger.take_dirty();
@@ -270,7 +270,7 @@ mod tests {
         let (jobs, steps) = (Vec::new(), Vec::new());
         let plan = Plan { at, jobs, status: SolveStatus::Trivial, proof: None, objective: 0.0, steps };
         context.state().ledger.add_round(RoundRecord { at, plan, report: Report::default(), acted: true });
-        let saving = context.saving.lock().await;
+        let saving = context.saving.jobs.lock().await;
         let end = tokio::spawn({
             let context = context.clone();
             async move { save_all(&context).await }

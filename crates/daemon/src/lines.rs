@@ -2,16 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
+use super::allowance::{Budget, Rate};
 use infill_api::Assignment;
 use infill_lifecycle::fleet::{Agent, Word};
 use infill_model::{Directive, Secret, UnixTime};
 
 /// Most polls that one agent may have open. It needs one; another may be left from a connection that broke.
 const MOST_POLLS: usize = 4;
+
+/// Reports of one agent. It sends one a second, and a burst where many wings come at once; what is sent away
+/// stays with it.
+const REPORTS: Rate = Rate { burst: 100, every: Duration::from_millis(50) };
 
 /// Why there is no line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +26,8 @@ pub enum NoLine {
     Unknown,
     /// It has too many polls open.
     Crowded,
+    /// It reports too often, and may again after this time.
+    TooOften(Duration),
 }
 
 /// How much agents may be told before it is stored. What stops or holds a command is said at once.
@@ -37,6 +45,7 @@ pub enum Permit {
 struct Line {
     secret_hash: [u8; 32],
     sender: watch::Sender<Assignment>,
+    reports: Budget,
 }
 
 impl Line {
@@ -72,13 +81,24 @@ impl Lines {
         open.version += 1;
         let first =
             Assignment { version: open.version, directive: Directive::Hold, wings: Vec::new(), notice: None };
-        let line = Line { secret_hash: hash(secret), sender: watch::Sender::new(first) };
+        let reports = Budget::new(REPORTS, Instant::now());
+        let line = Line { secret_hash: hash(secret), sender: watch::Sender::new(first), reports };
         open.lines.insert(agent, line);
     }
 
     /// Whether `secret` is this agent's.
     pub fn knows(&self, agent: &Agent, secret: &Secret) -> bool {
         self.open().lines.get(agent).is_some_and(|l| l.is_of(secret))
+    }
+
+    /// Whether an agent may report now.
+    ///
+    /// # Errors
+    /// Where the secret is not its own, or it reports in a loop.
+    pub fn admit_report(&self, agent: &Agent, secret: &Secret, now: Instant) -> Result<(), NoLine> {
+        let mut open = self.open();
+        let line = open.lines.get_mut(agent).filter(|l| l.is_of(secret)).ok_or(NoLine::Unknown)?;
+        line.reports.take(REPORTS, now).map_err(NoLine::TooOften)
     }
 
     /// The agent's assignments from now on.

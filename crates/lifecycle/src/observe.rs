@@ -120,8 +120,8 @@ impl Machine {
         }
     }
 
-    /// Takes in that Slurm itself holds the lead, which was requeued too often for one of its limits: no person
-    /// has said so, and the next launch releases it.
+    /// Takes in that Slurm itself holds the lead, which was requeued too often for one of its limits: no
+    /// person has said so, and the next launch releases it.
     fn note_limit(&mut self, lead: &Job, out: &mut Outcome) {
         let Some(why) = beyond_limit(lead).filter(|why| self.obstacles.refusal.as_ref() != Some(why)) else {
             return;

@@ -246,8 +246,9 @@ impl SlurmApi for FakeSlurm {
         let act = Act::Launch { job: id, node: node.clone(), limit_mins };
         let node = node.clone();
         self.act(act, id, |job, now| {
+            let job = if_pending(job)?;
             job.asks.pinned = node.host().to_string();
-            start(if_pending(job)?, node, limit_mins, now);
+            start(job, node, limit_mins, now);
             Ok(())
         })
     }

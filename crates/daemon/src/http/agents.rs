@@ -125,10 +125,7 @@ pub(crate) async fn poll(
 ) -> Result<Json<Assignment>, Denial> {
     let secret = auth::bearer(&headers)?;
     let agent = (poll.job, poll.node.clone());
-    let mut watch = context.lines.watch(&agent, &secret).map_err(|none| match none {
-        NoLine::Unknown => Denial::unproved(),
-        NoLine::Crowded => Denial::new(StatusCode::TOO_MANY_REQUESTS, "this agent polls already"),
-    })?;
+    let mut watch = context.lines.watch(&agent, &secret)?;
     let end = Instant::now() + Duration::from_secs(poll.wait_secs.min(MAX_POLL_SECS));
     loop {
         if !context.state().fleet.seen(poll.job, &poll.node, now()) {
@@ -158,8 +155,21 @@ pub(crate) async fn report(
     if report.events.len() > MAX_EVENTS {
         return Err(Denial::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MAX_EVENTS} events")));
     }
+    let agent = (report.job, report.node.clone());
+    // Without the lock that all share.
+    context.lines.admit_report(&agent, &secret, std::time::Instant::now())?;
     if !context.hear(&report, &secret, now()) {
         return Err(Denial::unproved());
     }
     Ok(StatusCode::NO_CONTENT)
+}
+
+impl From<NoLine> for Denial {
+    fn from(none: NoLine) -> Denial {
+        match none {
+            NoLine::Unknown => Denial::unproved(),
+            NoLine::Crowded => Denial::new(StatusCode::TOO_MANY_REQUESTS, "this agent polls already"),
+            NoLine::TooOften(after) => Denial::too_often("this agent reports too often; try again", after),
+        }
+    }
 }

@@ -101,3 +101,18 @@ fn only_who_is_here_has_a_line_and_only_with_its_last_secret() {
     lines.keep(|_| false);
     assert!(!lines.knows(&agent(), &new));
 }
+
+#[test]
+fn a_line_has_its_own_measure_of_reports_and_gets_it_back() {
+    let (lines, secret) = (Lines::new(UnixTime(1)), Secret("s".to_owned()));
+    let other = (JobId(8), NodeName::from("n2"));
+    lines.connect(agent(), &secret);
+    lines.connect(other.clone(), &secret);
+    let began = Instant::now() + Duration::from_secs(1);
+    let admit = |who: &Agent, millis| lines.admit_report(who, &secret, began + Duration::from_millis(millis));
+    assert!((0..100).all(|_| admit(&agent(), 0) == Ok(())));
+    assert_eq!(admit(&agent(), 20), Err(NoLine::TooOften(Duration::from_millis(30))));
+    assert_eq!(admit(&other, 20), Ok(()));
+    assert_eq!([50, 50].map(|t| admit(&agent(), t).is_ok()), [true, false]);
+    assert_eq!(lines.admit_report(&agent(), &Secret("t".to_owned()), began), Err(NoLine::Unknown));
+}

@@ -244,6 +244,6 @@ impl Store for Adapter {
     }
 
     async fn prune(&self, since: &KeptSince) -> Result<u64, StoreError> {
-        written!(self, "deleting old history", |tx| write::prune(&mut tx, since))
+        written!(self, "deleting old history", |tx| bounds::prune(&mut tx, since))
     }
 }

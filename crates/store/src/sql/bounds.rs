@@ -7,7 +7,7 @@ use sqlx::{QueryBuilder, Row as _};
 use super::rows::to_json;
 use super::write::{self, Done};
 use super::{Connection, filter, text};
-use crate::port::{NoRoom, ProfileRoom};
+use crate::port::{KeptSince, NoRoom, ProfileRoom};
 use infill_model::{Profile, ProfileKey, UnixTime};
 
 /// What of a profile grows with what was measured, as it is kept.
@@ -21,6 +21,14 @@ const FORGOTTEN_SETTING: &str = "users_forgotten";
 
 /// Hours whose users are forgotten at a time, which takes a second at most.
 const HOURS_AT_ONCE: i64 = 31 * 24;
+
+/// Deletes what is older than it is to be kept, and what there is too much of; returns how many rows.
+pub(super) async fn prune(tx: &mut Connection, since: &KeptSince) -> Done<u64> {
+    let mut rows = write::prune(tx, since).await?;
+    rows += trim_profiles(tx, since.profiles_a_user).await?;
+    rows += forget_users(tx, since.users).await?;
+    Ok(rows)
+}
 
 /// Inserts or replaces profiles, if there is room for all of them.
 pub(super) async fn brought(
@@ -73,7 +81,7 @@ async fn with(
 }
 
 /// Deletes of each user's profiles all but the last changed ones; returns how many.
-pub(super) async fn trim_profiles(tx: &mut Connection, most_of_a_user: u32) -> Done<u64> {
+async fn trim_profiles(tx: &mut Connection, most_of_a_user: u32) -> Done<u64> {
     let done = sqlx::query(
         "DELETE FROM profiles WHERE id IN (SELECT id FROM (SELECT id,
          ROW_NUMBER() OVER (PARTITION BY owner ORDER BY updated_at DESC, id DESC) AS place FROM profiles) AS ranked
@@ -84,7 +92,7 @@ pub(super) async fn trim_profiles(tx: &mut Connection, most_of_a_user: u32) -> D
 
 /// Takes users' names off the node-time of hours that began before this moment: sums by the hour, account and
 /// type of nodes stay. Not more than a month of hours at a time; returns how many rows are gone.
-pub(super) async fn forget_users(tx: &mut Connection, before: UnixTime) -> Done<u64> {
+async fn forget_users(tx: &mut Connection, before: UnixTime) -> Done<u64> {
     // What lies before needs no second look.
     let done: Option<String> = sqlx::query_scalar("SELECT content FROM settings WHERE name = $1")
         .bind(FORGOTTEN_SETTING)

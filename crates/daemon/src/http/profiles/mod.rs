@@ -134,7 +134,7 @@ pub(crate) async fn forget(
     let owners = request.filter.user.as_deref().map(|user| BTreeSet::from([user]));
     auth::owns(&context, uid, owners).await?;
     let _gate = may_change(&context, uid).await?;
-    let _turn = context.learned.lock().await;
+    let _turn = context.saving.learned.lock().await;
     let profiles = context.store.forget_profiles(&request.filter).await?;
     context.state().forget_profiles(&request.filter);
     tracing::info!(%uid, filter = ?request.filter, profiles, "profiles forgotten");
@@ -157,7 +157,7 @@ pub(crate) async fn import(
     let sound = |p| sound::checked(p, now());
     let profiles: Result<Vec<Profile>, _> = request.profiles.into_iter().map(sound).collect();
     let profiles = profiles.map_err(|e| Denial::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string()))?;
-    let _turn = context.learned.lock().await;
+    let _turn = context.saving.learned.lock().await;
     let kept = &context.config.store;
     let room = ProfileRoom {
         profiles: u64::from(kept.max_profiles_a_user),

@@ -253,11 +253,14 @@ async fn who_imports_in_a_loop_is_sent_away_for_a_while() {
         let body = ImportRequest { credential, nonce: "n".to_owned(), profiles: vec![named(1)] };
         reqwest::Client::new().post(format!("{}/v1/profiles/import", daemon.url)).json(&body).send()
     };
+    let mut taken = 0;
     let refused = loop {
         let answer = request("owner's").await.unwrap();
         if answer.status() != 200 {
             break answer;
         }
+        taken += 1;
+        assert!(taken < 200, "nobody sends them away");
     };
     assert_eq!(refused.status(), 429);
     let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
@@ -269,9 +272,9 @@ async fn who_imports_in_a_loop_is_sent_away_for_a_while() {
 #[tokio::test]
 async fn generations_are_stored_while_profiles_are_brought_and_the_other_way_round() {
     let daemon = Daemon::start().await;
-    let learning = daemon.context.learned.lock().await;
+    let learning = daemon.context.saving.learned.lock().await;
     assert!(crate::executor::save(&daemon.context).await, "what jobs wait for is stored");
     drop(learning);
-    let _saving = daemon.context.saving.lock().await;
+    let _saving = daemon.context.saving.jobs.lock().await;
     assert_eq!(daemon.import("owner's", vec![named(1)]).await.0, 200);
 }
