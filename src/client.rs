@@ -2,22 +2,37 @@
 
 use std::time::Duration;
 
-use reqwest::StatusCode;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{RequestBuilder, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
-use super::pass::{self, NoProof, Pass, Passes};
+use super::pass::{NoProof, Pass, Passes};
 use infill_agent::{
     http_client::http_client,
-    identity::{IdentityError, Proof},
+    identity::{IdentityError, Slurm},
+    session::{self, AnswerError, Answered, Session, Unproved, doubt},
 };
-use infill_api::{ErrorBody, addresses::Addresses, daemon_urls, headers};
-use infill_model::{Secret, causes::innermost};
+use infill_api::{
+    ErrorBody,
+    addresses::{Addresses, can_be_overheard, host_and_port},
+    daemon_urls, routes,
+    seal::digest,
+};
+use infill_model::{
+    Credential,
+    causes::{chain, innermost},
+};
 use infill_present::exit::{Exit, Failure};
 
 /// Time to reach the daemon: it is on the same network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest answer, bytes. That of a day of a large cluster has some megabytes.
+const MAX_ANSWER: usize = 256 * 1024 * 1024;
+/// What a daemon says of its health that stands by, and why it takes no orders.
+const STANDS_BY: &[u8] = b"standby\n";
+const STANDBY: &[u8] = br#"{"error":"this daemon is on standby: another one leads"}"#;
 /// Time for a whole answer; `GET /v1/plan` reads Slurm and solves before it answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -46,6 +61,34 @@ pub enum ClientError {
     /// There is nothing to prove it with.
     #[error(transparent)]
     NoProof(#[from] NoProof),
+    /// Neither is there for an order.
+    #[error("cannot prove to the daemon who gives the order (is munged running here?): {}", chain(.0))]
+    NoOrder(#[from] IdentityError),
+    /// Somebody answers, and does not prove to be the daemon.
+    #[error(
+        "what answers at {url} does not prove that it is infill's daemon; nothing that it says is believed\n  \
+         {why}\n\
+         It may be older than this command (upgrade the daemon first), run as another user than agent.daemon_user \
+         says, or lack munged; else somebody else listens at its port, which the administrator should know."
+    )]
+    Impostor {
+        /// The URL.
+        url: String,
+        /// What is wrong with its proof, and what it says.
+        why: String,
+    },
+    /// An order with a token, where anybody may be the daemon.
+    #[error(
+        "orders need MUNGE, or https:// in agent.url, or to be given on the daemon's machine: over plain HTTP \
+         nothing proves that {url} is infill's daemon"
+    )]
+    Plain {
+        /// The URL.
+        url: String,
+    },
+    /// An order that cannot be written.
+    #[error("the order cannot be written: {0}")]
+    Order(String),
     /// 403.
     #[error("the daemon refused: {0}")]
     Denied(String),
@@ -87,9 +130,14 @@ impl ClientError {
     pub fn exit(&self) -> Exit {
         match self {
             ClientError::Unreachable { .. } => Exit::Unreachable,
-            ClientError::Denied(_) | ClientError::Unproved(_) | ClientError::NoProof(_) => Exit::Denied,
+            ClientError::Denied(_)
+            | ClientError::Unproved(_)
+            | ClientError::NoProof(_)
+            | ClientError::NoOrder(_)
+            | ClientError::Impostor { .. }
+            | ClientError::Plain { .. } => Exit::Denied,
             ClientError::NotFound(_) => Exit::NotFound,
-            ClientError::Status { .. } | ClientError::Garbled { .. } => Exit::Failed,
+            ClientError::Status { .. } | ClientError::Garbled { .. } | ClientError::Order(_) => Exit::Failed,
             ClientError::Url { .. } => Exit::Usage,
         }
     }
@@ -109,8 +157,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// Speaks to the daemon at `url`; of several, separated by commas, to the first that answers for all.
-    pub fn new(url: &str) -> Result<Client, ClientError> {
+    /// Speaks to the daemon at `url`; of several, separated by commas, to the first that answers for all. `by` proves
+    /// who we are, and knows the daemon.
+    pub fn new(url: &str, by: Slurm) -> Result<Client, ClientError> {
         let bad = |what: String| ClientError::Url { url: url.to_owned(), what };
         let urls = daemon_urls(url);
         for url in &urls {
@@ -125,7 +174,7 @@ impl Client {
             .user_agent(concat!("infill/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| bad(innermost(&e)))?;
-        Ok(Client { daemons, http, passes: Mutex::default() })
+        Ok(Client { daemons, http, passes: Mutex::new(Passes::new(by)) })
     }
 
     /// The URL of the daemon that answered last.
@@ -149,43 +198,103 @@ impl Client {
         path: &str,
         query: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let mut passes = self.passes.lock().await;
-        let mut pass = passes.first().await;
-        let read =
-            async |pass: &Pass| self.answer(path, |url| pass.on(self.http.get(url).query(query))).await;
-        let mut answer = read(&pass).await;
-        // A ticket that has lapsed is replaced, and then who asks is believed or not.
-        while let Err(ClientError::Unproved(_)) = &answer {
-            let Some(next) = passes.after(&pass, self.daemons.urls()).await? else { break };
-            answer = read(&next).await;
-            pass = next;
-        }
-        let Answer { body, ticket } = answer?;
-        passes.keep(ticket);
+        let passes = &mut *self.passes.lock().await;
+        let body = self.of_some_daemon(async |url| self.read(passes, url, path, query).await).await?;
         self.document(path, &body)
     }
 
-    /// Proof of who gives an order.
-    ///
-    /// # Errors
-    /// When there is neither MUNGE nor a token.
-    pub async fn prove(&self, purpose: &str) -> Result<Proof, IdentityError> {
-        pass::prove(purpose, self.daemons.urls()).await
+    /// What one daemon answers to a reader. What proves itself is believed; without MUNGE that may be nothing,
+    /// where reading is open to everybody.
+    async fn read(
+        &self,
+        passes: &mut Passes,
+        url: &str,
+        path: &str,
+        query: &impl Serialize,
+    ) -> Result<Vec<u8>, ClientError> {
+        let mut pass = passes.first(url).await;
+        loop {
+            let request = self.http.get(format!("{url}{path}")).query(query);
+            let route = route(url, &request)?;
+            let answer = match &pass {
+                Pass::Nothing => said(path, self.answer(url, request).await?),
+                Pass::Session(session) => {
+                    let (request, counter) = session.prove(request, &route, b"");
+                    let answer = self.answer(url, request).await?;
+                    believed(url, path, answer, |answer| session.check(answer, &route, counter))
+                }
+                Pass::Proof(proof) => {
+                    let to = host_and_port(url).unwrap_or_default();
+                    let answer = self.answer(url, session::show(request, proof, &to)).await?;
+                    let opened = Session::opened(passes.identity(), proof, None, (&route, &answer)).await;
+                    let opened = opened.map(|session| passes.keep(url, session));
+                    believed(url, path, answer, |_| opened)
+                }
+            };
+            // A session that has lapsed is replaced, and then who asks is believed or not.
+            let Err(ClientError::Unproved(_)) = &answer else { return answer };
+            let Some(next) = passes.after(&pass, url).await? else { return answer };
+            pass = next;
+        }
     }
 
-    /// Posts an order; the answer's body is of no interest.
-    pub async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), ClientError> {
-        self.answer(path, |url| self.http.post(url).json(body)).await.map(drop)
+    /// Gives an order; the answer's body is of no interest.
+    pub async fn order(&self, purpose: &str, path: &str, order: &impl Serialize) -> Result<(), ClientError> {
+        self.answer_to_order(purpose, path, order).await.map(drop)
     }
 
-    /// Posts a request; returns the answer.
+    /// Gives an order; returns the answer.
     pub async fn ask<T: DeserializeOwned>(
         &self,
+        purpose: &str,
         path: &str,
-        body: &impl Serialize,
+        order: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let answer = self.answer(path, |url| self.http.post(url).json(body)).await?;
-        self.document(path, &answer.body)
+        let body = self.answer_to_order(purpose, path, order).await?;
+        self.document(path, &body)
+    }
+
+    async fn answer_to_order(
+        &self,
+        purpose: &str,
+        path: &str,
+        order: &impl Serialize,
+    ) -> Result<Vec<u8>, ClientError> {
+        let passes = &*self.passes.lock().await;
+        let body = serde_json::to_vec(order).map_err(|e| ClientError::Order(e.to_string()))?;
+        self.of_some_daemon(async |url| {
+            self.prove_daemon(passes, url).await?;
+            let request = self.http.post(format!("{url}{path}"));
+            let request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
+            let route = route(url, &request)?;
+            let proof = passes.order(purpose, url, &digest(&route, &body)).await?;
+            // A token proves nothing of the daemon; TLS does, and nobody listens in between on this machine.
+            if matches!(proof.credential, Credential::Jwt(_)) && can_be_overheard(url) {
+                return Err(ClientError::Plain { url: url.to_owned() });
+            }
+            let to = host_and_port(url).unwrap_or_default();
+            let answer = self.answer(url, session::show(request, &proof, &to)).await?;
+            let opened = Session::opened(passes.identity(), &proof, None, (&route, &answer)).await;
+            believed(url, path, answer, |_| opened.map(drop))
+        })
+        .await
+    }
+
+    /// Asks a daemon to prove itself, for nobody else shall learn of an order, who could deliver it later. Without
+    /// MUNGE none can.
+    async fn prove_daemon(&self, passes: &Passes, url: &str) -> Result<(), ClientError> {
+        let Ok(proof) = passes.asking(url).await else { return Ok(()) };
+        let to = host_and_port(url).unwrap_or_default();
+        let request = self.http.get(format!("{url}{}", routes::HEALTHZ));
+        let answer = self.answer(url, session::show(request, &proof, &to)).await?;
+        // One that stands by has no session to give; it leads nobody astray, for the next one is asked.
+        if answer.status.is_success() && answer.body == STANDS_BY {
+            return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, routes::HEALTHZ, STANDBY));
+        }
+        match Session::opened(passes.identity(), &proof, None, (routes::HEALTHZ, &answer)).await {
+            Ok(_) => Ok(()),
+            Err(why) => Err(ClientError::Impostor { url: url.to_owned(), why: doubt(&why, &answer) }),
+        }
     }
 
     fn document<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> Result<T, ClientError> {
@@ -198,15 +307,16 @@ impl Client {
 
     /// Asks one daemon after the other until one neither is away nor stands by. If all do, what the first
     /// says counts that says anything.
-    async fn answer(
+    async fn of_some_daemon(
         &self,
-        path: &str,
-        request: impl Fn(String) -> reqwest::RequestBuilder,
-    ) -> Result<Answer, ClientError> {
+        mut ask: impl AsyncFnMut(&str) -> Result<Vec<u8>, ClientError>,
+    ) -> Result<Vec<u8>, ClientError> {
         let mut failure: Option<ClientError> = None;
         for (number, url) in self.daemons.in_turn() {
-            match answer_of(url, path, request(format!("{url}{path}"))).await {
-                Err(e @ (ClientError::Unreachable { .. } | ClientError::Status { status: 503, .. })) => {
+            match ask(url).await {
+                Err(
+                    e @ (ClientError::Unreachable { .. } | ClientError::Status { status: 421 | 503, .. }),
+                ) => {
                     let silent = matches!(failure, None | Some(ClientError::Unreachable { .. }));
                     failure = if silent { Some(e) } else { failure };
                 }
@@ -219,23 +329,44 @@ impl Client {
         let none = || ClientError::Url { url: self.url(), what: "it names no daemon".to_owned() };
         Err(failure.unwrap_or_else(none))
     }
+
+    async fn answer(&self, url: &str, request: RequestBuilder) -> Result<Answered, ClientError> {
+        let unreachable = |e: AnswerError| ClientError::Unreachable { url: url.to_owned(), why: why(&e) };
+        Answered::to(request, MAX_ANSWER).await.map_err(unreachable)
+    }
 }
 
-/// What a daemon answered.
-struct Answer {
-    body: Vec<u8>,
-    ticket: Option<Secret>,
+/// Path and query of a request as the daemon sees them: a proxy takes its own path off the front.
+fn route(url: &str, request: &RequestBuilder) -> Result<String, ClientError> {
+    let bad = |what: String| ClientError::Url { url: url.to_owned(), what };
+    let request = request.try_clone().ok_or_else(|| bad("it cannot be asked twice".to_owned()))?;
+    let request = request.build().map_err(|e| bad(innermost(&e)))?;
+    let base = reqwest::Url::parse(url).map_err(|e| bad(e.to_string()))?;
+    let path = request.url().path().strip_prefix(base.path().trim_end_matches('/')).unwrap_or_default();
+    Ok(match request.url().query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    })
 }
 
-async fn answer_of(url: &str, path: &str, request: reqwest::RequestBuilder) -> Result<Answer, ClientError> {
-    let unreachable = |e: reqwest::Error| ClientError::Unreachable { url: url.to_owned(), why: why(&e) };
-    let answer = request.send().await.map_err(unreachable)?;
-    let status = answer.status();
-    let ticket = answer.headers().get(headers::TICKET).and_then(|v| v.to_str().ok());
-    let ticket = ticket.map(|t| Secret(t.to_owned()));
-    let bytes = answer.bytes().await.map_err(unreachable)?;
-    let answer = Answer { body: bytes.to_vec(), ticket };
-    if status.is_success() { Ok(answer) } else { Err(refusal(status, path, &bytes)) }
+/// What an answer says.
+fn said(path: &str, answer: Answered) -> Result<Vec<u8>, ClientError> {
+    if answer.status.is_success() { Ok(answer.body) } else { Err(refusal(answer.status, path, &answer.body)) }
+}
+
+/// What an answer says that should be proved. Who does not prove itself may still say that we should ask
+/// again, or somebody else.
+fn believed(
+    url: &str,
+    path: &str,
+    answer: Answered,
+    check: impl FnOnce(&Answered) -> Result<(), Unproved>,
+) -> Result<Vec<u8>, ClientError> {
+    match check(&answer) {
+        Ok(()) => said(path, answer),
+        Err(_) if matches!(answer.status.as_u16(), 401 | 503) => said(path, answer),
+        Err(why) => Err(ClientError::Impostor { url: url.to_owned(), why: doubt(&why, &answer) }),
+    }
 }
 
 fn refusal(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
@@ -251,70 +382,12 @@ fn refusal(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
     }
 }
 
-fn why(error: &reqwest::Error) -> String {
-    if error.is_timeout() { "no answer in time".to_owned() } else { innermost(error) }
+fn why(error: &AnswerError) -> String {
+    match error {
+        AnswerError::Http(error) if error.is_timeout() => "no answer in time".to_owned(),
+        error => innermost(error),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use infill_api::routes;
-
-    #[test]
-    fn a_status_becomes_an_exit_code() {
-        let exit = |status: u16| refusal(StatusCode::from_u16(status).unwrap(), "/v1/x", b"").exit();
-        assert_eq!(
-            [401, 403, 404, 500].map(exit),
-            [Exit::Denied, Exit::Denied, Exit::NotFound, Exit::Failed]
-        );
-    }
-
-    #[test]
-    fn what_the_daemon_said_is_kept() {
-        let error = refusal(StatusCode::FORBIDDEN, routes::CONTROL, br#"{"error":"bob is no admin"}"#);
-        assert_eq!(error.to_string(), "the daemon refused: bob is no admin");
-    }
-
-    #[test]
-    fn what_is_no_url_is_wrong_usage() {
-        for url in ["", ",", "localhost:6810", "ftp://x", "http://a,ftp://x"] {
-            assert_eq!(Client::new(url).err().map(|e| e.exit()), Some(Exit::Usage), "{url}");
-        }
-    }
-
-    /// Answers every request with this status and body.
-    async fn daemon(status: u16, body: &'static str) -> String {
-        let answer = (StatusCode::from_u16(status).unwrap(), body);
-        let app = axum::Router::new().fallback(move || async move { answer });
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        url
-    }
-
-    #[tokio::test]
-    async fn of_several_daemons_the_one_that_leads_answers() {
-        let (away, standby) = ("http://127.0.0.1:1", daemon(503, r#"{"error":"on standby"}"#).await);
-        let leader = daemon(200, "7").await;
-        let ask = async |urls: String| Client::new(&urls).unwrap().get::<u32>("/v1/x").await;
-        assert_eq!(ask(format!("{away}, {standby}/,{leader}")).await.unwrap(), 7);
-        let error = ask(format!("{away},{standby},{away}")).await.unwrap_err();
-        assert!(error.to_string().contains("on standby"), "{error}");
-        let denied = daemon(403, "").await;
-        assert_eq!(ask(format!("{denied},{leader}")).await.unwrap_err().exit(), Exit::Denied);
-    }
-
-    #[tokio::test]
-    async fn an_absent_daemon_is_named_with_what_to_do() {
-        // A port that was bound and is free again: nobody listens there.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let client = Client::new(&format!("http://127.0.0.1:{port}/")).unwrap();
-        let error = client.get::<serde_json::Value>(routes::STATUS).await.unwrap_err();
-        assert_eq!(error.exit(), Exit::Unreachable);
-        let text = error.to_string();
-        assert!(
-            text.contains(&format!("http://127.0.0.1:{port}: ")) && text.contains("INFILL_URL"),
-            "{text}"
-        );
-    }
-}
+mod tests;

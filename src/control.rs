@@ -1,9 +1,7 @@
 //! `infill pause | resume | drain`: an administrator's orders, with proof of who gives them.
 
-use anyhow::Context;
-
 use super::session::Session;
-use infill_api::{ControlRequest, routes};
+use infill_api::{BodyProof, ControlRequest, routes};
 use infill_model::Control;
 use infill_present::{
     exit::{CommandResult, Exit},
@@ -42,13 +40,8 @@ impl Order {
 /// Gives the order.
 pub async fn run(order: Order, session: &Session) -> CommandResult {
     let client = session.client()?;
-    let proof = client
-        .prove("control")
-        .await
-        .context("cannot prove to the daemon who gives the order (is munged running here?)")?;
-    let request =
-        ControlRequest { credential: proof.credential, nonce: proof.nonce, control: order.control() };
-    client.post(routes::CONTROL, &request).await?;
+    let request = ControlRequest { proof: BodyProof::default(), control: order.control() };
+    client.order("control", routes::CONTROL, &request).await?;
     output::print(order.done())?;
     Ok(Exit::Ok.code())
 }

@@ -1,12 +1,13 @@
-//! How the command line proves to the daemon who uses it: by MUNGE, else by a token of Slurm's; and by the
-//! ticket that the first answer brings after that, so that one command makes one proof.
+//! How the command line proves to a daemon who uses it: by MUNGE, else by a token of Slurm's. The answer opens a
+//! session, in which the daemon proves itself as well, so that one command makes one proof of each daemon.
 
-use reqwest::RequestBuilder;
-use reqwest::header::{AUTHORIZATION, HeaderValue};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use infill_agent::identity::{IdentityError, Proof, Slurm};
+use infill_agent::identity::{Identity as _, IdentityError, Proof, Purpose, Slurm};
+use infill_agent::session::Session;
 use infill_api::{addresses, headers};
-use infill_model::{Credential, Secret, causes};
+use infill_model::{Credential, causes};
 
 /// What is shown to the daemon with one request.
 #[derive(Clone, Debug, Default)]
@@ -16,32 +17,8 @@ pub enum Pass {
     Nothing,
     /// A fresh proof.
     Proof(Proof),
-    /// What a former proof was answered with.
-    Ticket(Secret),
-}
-
-impl Pass {
-    /// Puts it on a request.
-    pub fn on(&self, request: RequestBuilder) -> RequestBuilder {
-        let (scheme, secret, nonce) = match self {
-            Pass::Nothing => return request,
-            Pass::Ticket(secret) => (headers::TICKET_SCHEME, secret, None),
-            Pass::Proof(Proof { credential: Credential::Munge(secret), nonce }) => {
-                (headers::MUNGE_SCHEME, secret, Some(nonce))
-            }
-            Pass::Proof(Proof { credential: Credential::Jwt(secret), .. }) => {
-                (headers::JWT_SCHEME, secret, None)
-            }
-        };
-        // What is no header's value is no credential either: the daemon asks for one then.
-        let Ok(mut value) = HeaderValue::from_str(&format!("{scheme} {}", secret.0)) else { return request };
-        value.set_sensitive(true);
-        let request = request.header(AUTHORIZATION, value);
-        match nonce {
-            Some(nonce) => request.header(headers::NONCE, nonce),
-            None => request,
-        }
-    }
+    /// The session that a former proof has opened.
+    Session(Arc<Session>),
 }
 
 /// Why there is no proof.
@@ -60,21 +37,33 @@ pub struct NoProof {
 }
 
 /// Makes proofs, and keeps what they brought.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Passes {
     by: Slurm,
-    ticket: Option<Secret>,
+    /// With each daemon, by its URL.
+    sessions: BTreeMap<String, Arc<Session>>,
     no_munge: Option<String>,
 }
 
 impl Passes {
-    /// What to show first. Without MUNGE that is nothing: perhaps nobody asks, and a token is worth more than
-    /// what it would buy.
-    pub async fn first(&mut self) -> Pass {
-        if let Some(ticket) = &self.ticket {
-            return Pass::Ticket(ticket.clone());
+    /// None yet; `by` makes proofs.
+    pub fn new(by: Slurm) -> Passes {
+        Passes { by, sessions: BTreeMap::new(), no_munge: None }
+    }
+
+    /// Who knows the daemon's user.
+    pub fn identity(&self) -> &Slurm {
+        &self.by
+    }
+
+    /// What to show first to the daemon at a URL. Without MUNGE that is nothing: perhaps nobody asks, and a
+    /// token is worth more than what it would buy.
+    pub async fn first(&mut self, url: &str) -> Pass {
+        if let Some(session) = self.sessions.get(url) {
+            return Pass::Session(session.clone());
         }
-        match self.by.munge_proof(headers::READ_PURPOSE, None).await {
+        let to = addresses::host_and_port(url).unwrap_or_default();
+        match self.by.munge_proof(&reading(&to)).await {
             Ok(proof) => Pass::Proof(proof),
             Err(e) => {
                 self.no_munge = Some(causes::chain(&e));
@@ -87,22 +76,22 @@ impl Passes {
     ///
     /// # Errors
     /// When nothing was shown, and there is nothing to show.
-    pub async fn after(&mut self, shown: &Pass, urls: &[String]) -> Result<Option<Pass>, NoProof> {
+    pub async fn after(&mut self, shown: &Pass, url: &str) -> Result<Option<Pass>, NoProof> {
         match shown {
             Pass::Proof(_) => return Ok(None),
-            // It has lapsed, or another daemon leads.
-            Pass::Ticket(_) => self.ticket = None,
+            // It has lapsed, or the daemon has restarted.
+            Pass::Session(_) => drop(self.sessions.remove(url)),
             Pass::Nothing => {}
         }
-        if matches!(shown, Pass::Ticket(_)) {
-            match self.first().await {
+        if matches!(shown, Pass::Session(_)) {
+            match self.first(url).await {
                 Pass::Nothing => {}
                 pass => return Ok(Some(pass)),
             }
         }
         match self.by.token_proof().await {
             Ok(proof) => {
-                warn_if_overheard(&proof, urls);
+                warn_if_overheard(&proof, url);
                 Ok(Some(Pass::Proof(proof)))
             }
             Err(e) => {
@@ -112,16 +101,40 @@ impl Passes {
         }
     }
 
-    /// Takes in what an answer brought.
-    pub fn keep(&mut self, ticket: Option<Secret>) {
-        self.ticket = ticket.or_else(|| self.ticket.take());
+    /// Keeps the session that a proof has opened.
+    pub fn keep(&mut self, url: &str, session: Session) {
+        self.sessions.insert(url.to_owned(), Arc::new(session));
+    }
+
+    /// Proof of who asks the daemon at a URL to prove itself.
+    ///
+    /// # Errors
+    /// When there is no MUNGE.
+    pub async fn asking(&self, url: &str) -> Result<Proof, IdentityError> {
+        let to = addresses::host_and_port(url).unwrap_or_default();
+        let what = headers::HEALTH_PURPOSE;
+        self.by.munge_proof(&Purpose { what, job: None, to: &to, order: None }).await
+    }
+
+    /// Proof of who gives an order, for the daemon at a URL and with this digest alone.
+    ///
+    /// # Errors
+    /// When there is neither MUNGE nor a token.
+    pub async fn order(&self, what: &str, url: &str, digest: &str) -> Result<Proof, IdentityError> {
+        let to = addresses::host_and_port(url).unwrap_or_default();
+        let proof = self.by.prove(&Purpose { what, job: None, to: &to, order: Some(digest) }).await?;
+        warn_if_overheard(&proof, url);
+        Ok(proof)
     }
 }
 
+fn reading(to: &str) -> Purpose<'_> {
+    Purpose { what: headers::READ_PURPOSE, job: None, to, order: None }
+}
+
 /// Says so where a token goes over plain HTTP to another machine: it proves the user to Slurm, too.
-pub fn warn_if_overheard(proof: &Proof, urls: &[String]) {
-    let plain = urls.iter().find(|url| addresses::can_be_overheard(url));
-    if let (Credential::Jwt(_), Some(url)) = (&proof.credential, plain) {
+pub fn warn_if_overheard(proof: &Proof, url: &str) {
+    if matches!(proof.credential, Credential::Jwt(_)) && addresses::can_be_overheard(url) {
         tracing::warn!(
             "there is no MUNGE here: a token of Slurm's goes to {url} over plain HTTP; whoever reads it on its \
              way may act as you for a minute"
@@ -129,53 +142,44 @@ pub fn warn_if_overheard(proof: &Proof, urls: &[String]) {
     }
 }
 
-/// What a proof in the body of a request could not be made for, as a sentence.
-pub async fn prove(purpose: &str, urls: &[String]) -> Result<Proof, IdentityError> {
-    use infill_agent::identity::Identity as _;
-    let proof = Slurm::default().prove(purpose, None).await?;
-    warn_if_overheard(&proof, urls);
-    Ok(proof)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use infill_testkit::script;
+
+    const URL: &str = "http://ctl:6810";
 
     fn passes(dir: &std::path::Path, munge: &str, scontrol: &str) -> Passes {
         let program = |name: &str, body: &str| match body {
             "" => dir.join("none"),
             body => script(dir.join(name), body),
         };
-        let by = Slurm { munge: program("munge", munge), scontrol: program("scontrol", scontrol) };
-        Passes { by, ..Passes::default() }
+        let (munge, scontrol) = (program("munge", munge), program("scontrol", scontrol));
+        Passes::new(Slurm { munge, scontrol, ..Slurm::default() })
     }
 
     #[tokio::test]
-    async fn munge_comes_first_and_a_ticket_before_it() {
+    async fn munge_comes_first_and_names_the_daemon() {
         let dir = tempfile::tempdir().unwrap();
         let mut passes = passes(dir.path(), "cat", "");
-        let first = passes.first().await;
+        let first = passes.first(URL).await;
         let Pass::Proof(Proof { credential: Credential::Munge(secret), nonce }) = &first else {
             panic!("{first:?}")
         };
-        assert_eq!(secret.0, format!("infill1 read 0 {nonce}"));
-        assert!(passes.after(&first, &[]).await.unwrap().is_none(), "what is not believed is not repeated");
-        passes.keep(Some(Secret("t".to_owned())));
-        passes.keep(None);
-        let second = passes.first().await;
-        assert!(matches!(&second, Pass::Ticket(t) if t.0 == "t"));
-        let third = passes.after(&second, &[]).await.unwrap();
-        assert!(matches!(third, Some(Pass::Proof(_))), "a lapsed ticket is replaced: {third:?}");
+        assert_eq!(secret.0, format!("infill2 read 0 {nonce} ctl:6810 -"));
+        assert!(passes.after(&first, URL).await.unwrap().is_none(), "what is not believed is not repeated");
+        let order = passes.order("control", "https://ctl", "00ff").await.unwrap();
+        let Credential::Munge(secret) = &order.credential else { panic!("{order:?}") };
+        assert_eq!(secret.0, format!("infill2 control 0 {} ctl:443 00ff", order.nonce));
     }
 
     #[tokio::test]
     async fn a_token_is_shown_only_to_who_asks() {
         let dir = tempfile::tempdir().unwrap();
         let mut passes = passes(dir.path(), "", "echo SLURM_JWT=abc");
-        let first = passes.first().await;
+        let first = passes.first(URL).await;
         assert!(matches!(first, Pass::Nothing));
-        let second = passes.after(&first, &[]).await.unwrap();
+        let second = passes.after(&first, URL).await.unwrap();
         assert!(
             matches!(&second, Some(Pass::Proof(Proof { credential: Credential::Jwt(t), .. })) if t.0 == "abc")
         );
@@ -185,8 +189,8 @@ mod tests {
     async fn without_any_proof_it_says_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         let mut passes = passes(dir.path(), "echo munged is away >&2; exit 6", "exit 1");
-        let first = passes.first().await;
-        let text = passes.after(&first, &[]).await.unwrap_err().to_string();
+        let first = passes.first(URL).await;
+        let text = passes.after(&first, URL).await.unwrap_err().to_string();
         for part in ["munged is away", "scontrol", "Start munged", "http.read = \"open\""] {
             assert!(text.contains(part), "{part}: {text}");
         }

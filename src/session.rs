@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::client::{Client, ClientError};
-use infill_model::config::{ClientConfig, Config, ConfigError};
+use infill_agent::identity::Slurm;
+use infill_model::config::{AgentConfig, ClientConfig, Config, ConfigError};
 use infill_present::exit::Failure;
 
 /// What the global flags say.
@@ -15,9 +16,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// The configuration.
+    /// The configuration. Removed keys that the file has are warned of.
     pub fn config(&self) -> Result<Config, ConfigError> {
-        Config::load(self.config.as_deref())
+        let (config, removed) = Config::load_and_tell(self.config.as_deref())?;
+        for key in removed {
+            tracing::warn!("{key}");
+        }
+        Ok(config)
     }
 
     /// The daemon's URL. The configuration is read only when no flag names it: users need not be able to read
@@ -38,9 +43,17 @@ impl Session {
         Ok(())
     }
 
+    /// The user as whom the daemon runs: the default's where the configuration cannot be read, which users need
+    /// not be able to, if a flag names the URL.
+    fn daemon_user(&self) -> String {
+        let default = || AgentConfig::default().daemon_user;
+        ClientConfig::load(self.config.as_deref()).map_or_else(|_| default(), |c| c.daemon_user)
+    }
+
     /// The daemon.
     pub fn client(&self) -> Result<Client, Failure> {
-        let client: Result<Client, ClientError> = Client::new(&self.url()?);
+        let client: Result<Client, ClientError> =
+            Client::new(&self.url()?, Slurm::trusting(self.daemon_user()));
         Ok(client?)
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::args::Cli;
 use super::client::Client;
 use super::{of_daemon, samples};
+use infill_agent::identity::Slurm;
 use infill_api::{HistoryView, ProfilesView, RoundView, RoundsQuery, RoundsView, routes};
 use infill_model::{ProfileFilter, ProfileKey};
 use infill_present::exit::Exit;
@@ -143,9 +144,14 @@ fn each_failure_has_its_code() {
 }
 
 #[tokio::test]
-async fn an_order_of_somebody_else_is_denied() {
-    let error = Client::new(&daemon()).unwrap().post(routes::CONTROL, &json!({})).await.unwrap_err();
-    assert_eq!((error.exit(), error.to_string().as_str()), (Exit::Denied, "the daemon refused: no admin"));
+async fn an_order_is_given_to_nobody_who_does_not_prove_to_be_the_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let munge = infill_testkit::script(dir.path().join("munge"), "cat");
+    let client = Client::new(&daemon(), Slurm { munge, ..Slurm::default() }).unwrap();
+    let error = client.order("control", routes::CONTROL, &json!({})).await.unwrap_err();
+    assert_eq!(error.exit(), Exit::Denied);
+    let text = error.to_string();
+    assert!(text.contains("does not prove") && text.contains("(it answers 404)"), "{text}");
 }
 
 #[test]

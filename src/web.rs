@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use reqwest::Url;
 
 use super::session::Session;
-use infill_api::{LINK_PURPOSE, Link, LinkRequest, addresses::this_host, routes};
+use infill_api::{BodyProof, LINK_PURPOSE, Link, LinkRequest, addresses::this_host, routes};
 use infill_present::{
     exit::{CommandResult, Exit},
     output,
@@ -13,12 +13,8 @@ use infill_present::{
 /// Prints a link, and how to open it on another machine.
 pub async fn run(session: &Session) -> CommandResult {
     let client = session.client()?;
-    let proof = client
-        .prove(LINK_PURPOSE)
-        .await
-        .context("cannot prove to the daemon who asks (is munged running here?)")?;
-    let request = LinkRequest { credential: proof.credential, nonce: proof.nonce };
-    let link: Link = client.ask(routes::WEB_LINKS, &request).await?;
+    let request = LinkRequest { proof: BodyProof::default() };
+    let link: Link = client.ask(LINK_PURPOSE, routes::WEB_LINKS, &request).await?;
     // The one that leads: it alone knows the link.
     let url = Url::parse(client.answering()).context("the daemon's URL is none")?;
     output::print(&in_words(&url, &link, this_host().as_deref().unwrap_or("LOGIN-NODE")))?;

@@ -9,8 +9,9 @@ use super::site::accounting::{self, Preemption};
 use super::site::{limits, partition, plugin, programs, slurm_conf::SlurmConf};
 use crate::client::{Client, ClientError};
 use crate::command;
+use infill_agent::identity::Slurm;
 use infill_api::{Status, routes};
-use infill_model::{Lend, Snapshot, clock, config::Config};
+use infill_model::{Lend, Snapshot, causes, clock, config::Config};
 use infill_slurm::{SlurmApi, SlurmError, identity::uid_of, rest::RestSlurm};
 
 /// Whom the packages make for the daemon.
@@ -28,10 +29,29 @@ pub async fn all(config: &Config, url: &str) -> Vec<Finding> {
         findings.extend(partition::judge_slices(ours.map(|n| n.has.gpus.only_type())));
     }
     findings.push(munge().await);
-    findings.extend(store(&config.store.database_url).await);
+    findings.extend(secrets(config));
+    // What is wrong with its password is told among the secrets.
+    if let Ok(url) = config.store.url() {
+        findings.extend(store(&url).await);
+    }
     findings.extend(addresses(config, snapshot.as_ref()).await);
-    findings.extend(daemon(url).await);
+    findings.extend(daemon(url, &config.agent.daemon_user).await);
     findings
+}
+
+/// The files with secrets that the configuration names.
+fn secrets(config: &Config) -> Option<Finding> {
+    let (password, url) = (&config.store.password_file, &config.notify.url_file);
+    let names_one = [password, url].iter().any(|path| !path.as_os_str().is_empty());
+    match config.check_secrets() {
+        Ok(()) if names_one => Some(Finding::ok("secrets", "only the daemon reads them")),
+        Ok(()) => None,
+        Err(e) if e.is_others_secret() => Some(unchecked("secrets", causes::chain(&e))),
+        Err(e) => {
+            let mend = "let the file hold one line, and be readable by the daemon's user or group alone";
+            Some(Finding::error("secrets", causes::chain(&e), mend))
+        }
+    }
 }
 
 /// slurmrestd, the nodes of the partition and Slurm's clock.
@@ -236,8 +256,9 @@ async fn address(config: &Config, url: &str, snapshot: Option<&Snapshot>) -> Vec
 }
 
 /// The daemon: does it run, is it as new as we are, what does it complain about?
-async fn daemon(url: &str) -> Vec<Finding> {
-    let status: Result<Status, ClientError> = match Client::new(url) {
+async fn daemon(url: &str, daemon_user: &str) -> Vec<Finding> {
+    let status: Result<Status, ClientError> = match Client::new(url, Slurm::trusting(daemon_user.to_owned()))
+    {
         Ok(client) => client.get(routes::STATUS).await,
         Err(error) => Err(error),
     };
@@ -246,7 +267,13 @@ async fn daemon(url: &str) -> Vec<Finding> {
         Err(error) => {
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default().to_owned();
-            return vec![Finding::warn("daemon", first, "systemctl start infill")];
+            let what_to_do = match &error {
+                ClientError::Impostor { .. } => {
+                    "see who listens there (ss -ltnp); upgrade a daemon that is older"
+                }
+                _ => "systemctl start infill",
+            };
+            return vec![Finding::warn("daemon", first, what_to_do)];
         }
     };
     let mut findings = vec![Finding::ok("daemon", format!("infill {} answers at {url}", status.version))];

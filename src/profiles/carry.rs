@@ -9,15 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use super::choose::{self, ChooseArgs};
 use super::help::HelpArgs;
-use crate::client::Client;
 use crate::session::Session;
-use infill_agent::identity::Proof;
-use infill_api::{Counted, ForgetRequest, ImportRequest, MAX_IMPORTED, SCHEMA, routes};
+use infill_api::{BodyProof, Counted, ForgetRequest, ImportRequest, MAX_IMPORTED, SCHEMA, routes};
 use infill_model::{Profile, SizePoint, UnixTime};
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
+    exit::{CommandResult, Exit},
     output,
 };
+
+/// Purpose of the credentials.
+const PURPOSE: &str = "profiles";
 
 /// Largest file that is taken in: a thousand profiles of 256 sizes have 40 MB.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -131,9 +132,8 @@ pub async fn import(args: ImportArgs, session: &Session) -> CommandResult {
     let client = session.client()?;
     let mut taken = 0;
     for part in exported.profiles.chunks(MAX_IMPORTED) {
-        let Proof { credential, nonce } = prove(&client).await?;
-        let request = ImportRequest { credential, nonce, profiles: part.to_vec() };
-        let counted: Counted = client.ask(routes::IMPORT_PROFILES, &request).await?;
+        let request = ImportRequest { proof: BodyProof::default(), profiles: part.to_vec() };
+        let counted: Counted = client.ask(PURPOSE, routes::IMPORT_PROFILES, &request).await?;
         taken += counted.profiles;
     }
     output::print(&format!("{} taken in", output::counted(taken, "profile")))?;
@@ -164,18 +164,12 @@ pub async fn forget(args: ForgetArgs, session: &Session) -> CommandResult {
     let client = session.client()?;
     let mut forgotten = 0;
     for filter in args.choose.filters(args.name)? {
-        let Proof { credential, nonce } = prove(&client).await?;
-        let request = ForgetRequest { credential, nonce, filter };
-        let counted: Counted = client.ask(routes::FORGET_PROFILES, &request).await?;
+        let request = ForgetRequest { proof: BodyProof::default(), filter };
+        let counted: Counted = client.ask(PURPOSE, routes::FORGET_PROFILES, &request).await?;
         forgotten += counted.profiles;
     }
     output::print(&format!("{} forgotten", output::counted(forgotten, "profile")))?;
     Ok(Exit::Ok.code())
-}
-
-async fn prove(client: &Client) -> Result<Proof, Failure> {
-    let proof = client.prove("profiles").await;
-    Ok(proof.context("cannot prove to the daemon who asks (is munged running here?)")?)
 }
 
 #[cfg(test)]

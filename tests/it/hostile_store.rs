@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use infill_api::ImportRequest;
+use infill_api::{BodyProof, ImportRequest};
 use infill_model::{Credential, ProfileFilter, Secret};
 use infill_testkit::samples;
 use reqwest::StatusCode;
@@ -27,8 +27,9 @@ async fn import(url: String, importer: usize, refused: Arc<AtomicUsize>) -> usiz
     for turn in 0.. {
         let name = |i| format!("job-{importer}-{turn}-{i}");
         let profiles = (0..PROFILES).map(|i| samples::profile(STRANGER, &name(i), "cpu")).collect();
-        let credential = Credential::Munge(Secret(STRANGER.to_owned()));
-        let request = ImportRequest { credential, nonce: "n".to_owned(), profiles };
+        let credential = Some(Credential::Munge(Secret(STRANGER.to_owned())));
+        let proof = BodyProof { credential, nonce: Some("n".to_owned()) };
+        let request = ImportRequest { proof, profiles };
         let answer = http.post(format!("{url}/v1/profiles/import")).json(&request).send().await.unwrap();
         match answer.status() {
             StatusCode::OK => taken += PROFILES,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use infill_api::{Capabilities, ControlRequest, Hello, PROTOCOL, Role};
+use infill_api::{BodyProof, Capabilities, ControlRequest, Hello, PROTOCOL, Role};
 use infill_model::{Control, Credential, JobId, NodeName, Secret, hello_payload};
 use serde_json::{Value, json};
 
@@ -18,13 +18,17 @@ fn munge(site: &Site, user: &str, payload: &str) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// A hello for `job` on `node`, with a credential that `user` made.
+/// A credential as older agents and clients show it.
+fn old_proof(credential: String, nonce: String) -> BodyProof {
+    BodyProof { credential: Some(Credential::Munge(Secret(credential))), nonce: Some(nonce) }
+}
+
+/// A hello for `job` on `node`, with a credential that `user` made: an older agent's.
 fn hello(site: &Site, user: &str, job: u32, node: &str, role: Role) -> Hello {
     let nonce = format!("nonce-{user}-{job}");
     let payload = hello_payload("hello", Some(JobId(job)), &nonce);
     Hello {
-        credential: Credential::Munge(Secret(munge(site, user, &payload))),
-        nonce,
+        proof: old_proof(munge(site, user, &payload), nonce),
         job: JobId(job),
         role,
         node: NodeName::from(node),
@@ -62,11 +66,11 @@ fn a_forged_or_foreign_hello_gets_401_and_no_information() {
     let good = hello(&site, "alice", job, &node, Role::Lead);
 
     let mut forged = good.clone();
-    forged.credential = Credential::Munge(Secret("MUNGE:AwQFAAAAAAAAAAAAAAAAAAAA:".to_owned()));
+    forged.proof.credential = Some(Credential::Munge(Secret("MUNGE:AwQFAAAAAAAAAAAAAAAAAAAA:".to_owned())));
     assert_refused(say(&site, &forged), "a forged credential");
-    forged.credential = Credential::Munge(Secret("x".repeat(100_000)));
+    forged.proof.credential = Some(Credential::Munge(Secret("x".repeat(100_000))));
     assert_refused(say(&site, &forged), "no credential at all");
-    forged.credential = Credential::Jwt(Secret("a.b.c".to_owned()));
+    forged.proof.credential = Some(Credential::Jwt(Secret("a.b.c".to_owned())));
     assert_refused(say(&site, &forged), "a forged token");
     assert_refused(say(&site, &hello(&site, "bob", job, &node, Role::Lead)), "another user");
     assert_refused(say(&site, &hello(&site, "bob", 999_999, &node, Role::Lead)), "a job that does not exist");
@@ -86,11 +90,11 @@ fn a_forged_or_foreign_hello_gets_401_and_no_information() {
         "a job of another partition",
     );
     let mut other = good.clone();
-    other.nonce = "another".to_owned();
+    other.proof.nonce = Some("another".to_owned());
     assert_refused(say(&site, &other), "a credential for another nonce");
     let mut order = good.clone();
-    let payload = hello_payload("control", None, &order.nonce);
-    order.credential = Credential::Munge(Secret(munge(&site, "alice", &payload)));
+    let nonce = order.proof.nonce.clone().expect("a nonce");
+    order.proof = old_proof(munge(&site, "alice", &hello_payload("control", None, &nonce)), nonce);
     assert_refused(say(&site, &order), "a credential for another purpose");
 
     // The good one has been decoded above, with another nonce; a fresh one is welcome once, and no second
@@ -163,11 +167,7 @@ fn only_administrators_give_orders() {
         let nonce = format!("n-{user}-{by:?}");
         let payload = hello_payload("control", None, &nonce);
         let credential = by.map_or_else(|| munge(&site, user, &payload), str::to_owned);
-        let request = ControlRequest {
-            credential: Credential::Munge(Secret(credential)),
-            nonce,
-            control: Control::Paused,
-        };
+        let request = ControlRequest { proof: old_proof(credential, nonce), control: Control::Paused };
         let body = serde_json::to_value(&request).expect("an order is JSON");
         http::post(site.port(), "/v1/control", &body, None).expect("an answer")
     };
@@ -194,7 +194,7 @@ fn no_environment_command_or_secret_shows_anywhere() {
     site.until_trains_on(job, 4, 30.0);
     let (silent, node) = silent_lead(&site);
     let fresh = hello(&site, "alice", silent, &node, Role::Lead);
-    let Credential::Munge(Secret(credential)) = fresh.credential.clone() else {
+    let Some(Credential::Munge(Secret(credential))) = fresh.proof.credential.clone() else {
         unreachable!("made by munge")
     };
     let welcome = say(&site, &fresh);

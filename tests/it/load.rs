@@ -3,11 +3,15 @@
 //! dumps.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use infill_api::{AgentReport, Capabilities, Hello, PROTOCOL, Role, Welcome};
+use infill_api::{
+    AgentReport, BodyProof, Capabilities, Capability, Hello, PROTOCOL, Role, headers, routes,
+    seal::{OpenSession, Seal, digest, read_seal},
+};
 use infill_daemon::{
     context::{Context, Services},
     executor,
@@ -17,7 +21,7 @@ use infill_daemon::{
     ticks,
 };
 use infill_model::{
-    AgentEvent, Credential, Job, JobId, NodeName, Secret, Snapshot, Topology, UnixTime, UserId,
+    AgentEvent, Job, JobId, NodeName, Secret, Snapshot, Topology, UnixTime, UserId, bound_payload,
     config::Config,
 };
 use infill_slurm::{
@@ -27,12 +31,18 @@ use infill_slurm::{
 };
 use infill_store as store;
 use infill_store::LeadStanding;
+use serde::Serialize;
 use serde_json::json;
 use tokio::net::TcpStream;
 
-/// Agents, each of a job of its own, and the polls that each has open: 2,000 in all.
-const AGENTS: u32 = 500;
-const POLLS_OF_AN_AGENT: u32 = 4;
+/// Agents, each of a job of its own with a poll open.
+const AGENTS: u32 = 1000;
+
+/// Their hellos, one after the other, must be through by then.
+const HELLOS: Duration = Duration::from_secs(20);
+
+/// By this name the agents mean the daemon: that of its configuration.
+const TO: &str = "127.0.0.1:6810";
 
 /// Sockets that say nothing: more than the 1,024 descriptors that a process has by default.
 const IDLE_SOCKETS: usize = 1100;
@@ -112,6 +122,33 @@ impl SlurmApi for Counting {
 /// A user of this machine, and no administrator.
 pub const STRANGER: &str = "nobody";
 
+/// An agent's session.
+#[derive(Clone)]
+pub struct Talk {
+    http: reqwest::Client,
+    url: String,
+    opened: OpenSession,
+    last: Arc<AtomicU64>,
+}
+
+impl Talk {
+    /// Sends a message; the status of the answer, which must be proved.
+    async fn say(&self, route: &str, body: &impl Serialize) -> u16 {
+        let OpenSession { session, key } = &self.opened;
+        let body = serde_json::to_vec(body).unwrap();
+        let counter = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let request = self.http.post(format!("{}{route}", self.url));
+        let request = request.header(headers::SESSION, session).header(headers::COUNTER, counter);
+        let request = request.header(headers::MAC, key.of_request(route, counter, &body));
+        let answer = request.header("content-type", "application/json").body(body).send().await.unwrap();
+        let (status, mac) = (answer.status().as_u16(), answer.headers().get(headers::MAC).cloned());
+        let body = answer.bytes().await.unwrap();
+        let mac = mac.expect("a proved answer");
+        assert!(key.is_answer(mac.to_str().unwrap(), route, counter, status, &body), "{route} {status}");
+        status
+    }
+}
+
 /// A daemon with its loops, and leads that run, each on a node.
 pub struct Daemon {
     /// What it knows.
@@ -164,11 +201,10 @@ impl Daemon {
         Daemon { context, slurm, url: format!("http://{address}"), address }
     }
 
-    /// A lead's agent comes; its secret.
-    pub async fn hello(&self, http: &reqwest::Client, job: u32) -> Secret {
+    /// The session that a new lead is given.
+    pub async fn hello(&self, http: &reqwest::Client, job: u32) -> Talk {
         let hello = Hello {
-            credential: Credential::Munge(Secret((6000 + job % 50).to_string())),
-            nonce: "n".to_owned(),
+            proof: BodyProof::default(),
             job: JobId(job),
             role: Role::Lead,
             node: node(job),
@@ -177,11 +213,24 @@ impl Daemon {
             spec: None,
             version: "test".to_owned(),
             protocol: PROTOCOL,
-            capabilities: Capabilities::default(),
+            capabilities: Capabilities::from_iter([Capability::SealedSession]),
         };
-        let answer = http.post(format!("{}/v1/agent/hello", self.url)).json(&hello).send().await.unwrap();
+        let user = 6000 + job % 50;
+        let body = serde_json::to_vec(&hello).unwrap();
+        let digest = digest(routes::AGENT_HELLO, &body);
+        let payload = bound_payload("hello", Some(JobId(job)), "n", TO, Some(&digest));
+        let request = http.post(format!("{}{}", self.url, routes::AGENT_HELLO));
+        let request = request.header("authorization", format!("Munge {user}|{payload}"));
+        let request = request.header(headers::NONCE, "n").header(headers::TO, TO);
+        let answer = request.header("content-type", "application/json").body(body).send().await.unwrap();
         assert_eq!(answer.status(), 200, "the hello of {job}");
-        answer.json::<Welcome>().await.unwrap().secret
+        let Some(Seal::Munge(sealed)) = Seal::from_header(answer.headers()[headers::SEAL].to_str().unwrap())
+        else {
+            panic!("the answer to {job} brings no session")
+        };
+        let payload = sealed.0.strip_prefix(&format!("for {user}|")).expect("it is for the lead's owner");
+        let opened = read_seal(&Secret(payload.to_owned()), Some(JobId(job)), "n").unwrap();
+        Talk { http: http.clone(), url: self.url.clone(), opened, last: Arc::default() }
     }
 
     /// Seconds of the rounds so far, and how many there were.
@@ -207,23 +256,20 @@ impl Daemon {
 }
 
 /// Polls for ever; each answer but a standing assignment is a failure.
-async fn poll(http: reqwest::Client, url: String, job: u32, secret: Secret) {
+async fn poll(talk: Talk, job: u32) {
     loop {
         let body = json!({ "job": job, "node": node(job), "seen": u64::MAX, "wait_secs": 30 });
-        let request = http.post(format!("{url}/v1/agent/poll")).bearer_auth(&secret.0).json(&body);
-        let answer = request.send().await.unwrap();
-        assert_eq!(answer.status(), 200, "a poll of {job}");
+        assert_eq!(talk.say(routes::AGENT_POLL, &body).await, 200, "a poll of {job}");
     }
 }
 
 /// Reports that it leaves, again and again; how often.
-async fn leave(http: reqwest::Client, url: String, job: u32, secret: Secret, until: Instant) -> u64 {
+async fn leave(talk: Talk, job: u32, until: Instant) -> u64 {
     let report = AgentReport { job: JobId(job), node: node(job), events: vec![AgentEvent::Leaving] };
     let mut said = 0;
     while Instant::now() < until {
-        let request = http.post(format!("{url}/v1/agent/report")).bearer_auth(&secret.0).json(&report);
         // In a loop it is sent away most of the time.
-        match request.send().await.unwrap().status().as_u16() {
+        match talk.say(routes::AGENT_REPORT, &report).await {
             204 => said += 1,
             status => assert_eq!(status, 429),
         }
@@ -249,10 +295,11 @@ async fn a_crowd_and_a_loop_keep_nobody_waiting() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let daemon = Daemon::start(AGENTS + 1).await;
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let mut secrets = Vec::new();
+    let (mut talks, began) = (Vec::new(), Instant::now());
     for job in 1..=AGENTS {
-        secrets.push(daemon.hello(&http, job).await);
+        talks.push(daemon.hello(&http, job).await);
     }
+    let hellos = began.elapsed();
     let (alone, _) = daemon.watch().await;
 
     let mut idle = Vec::new();
@@ -260,17 +307,13 @@ async fn a_crowd_and_a_loop_keep_nobody_waiting() {
         idle.push(TcpStream::connect(daemon.address).await.unwrap());
     }
     let mut polls = tokio::task::JoinSet::new();
-    for (job, secret) in (1..=AGENTS).zip(&secrets) {
-        for _ in 0..POLLS_OF_AN_AGENT {
-            polls.spawn(poll(http.clone(), daemon.url.clone(), job, secret.clone()));
-        }
+    for (job, talk) in (1..=AGENTS).zip(&talks) {
+        polls.spawn(poll(talk.clone(), job));
     }
     // Jobs 50, 100, … are one user's.
     let until = Instant::now() + WATCHED + HELLO;
-    let leavers: Vec<_> = (1..=4)
-        .map(|n| leave(http.clone(), daemon.url.clone(), 50 * n, secrets[50 * n as usize - 1].clone(), until))
-        .map(tokio::spawn)
-        .collect();
+    let leavers: Vec<_> =
+        (1..=4).map(|n| leave(talks[50 * n as usize - 1].clone(), 50 * n, until)).map(tokio::spawn).collect();
     let (crowded, shortest) = daemon.watch().await;
 
     let began = Instant::now();
@@ -283,8 +326,9 @@ async fn a_crowd_and_a_loop_keep_nobody_waiting() {
     }
     println!(
         "a round took {alone:.3} s alone and {crowded:.3} s in the crowd; {said} reports of leaving; dumps were {shortest:?} \
-         apart at least; a hello took {hello:?}"
+         apart at least; {AGENTS} hellos took {hellos:?}, one in the crowd {hello:?}"
     );
+    assert!(hellos < HELLOS, "{AGENTS} hellos took {hellos:?}");
     assert!(
         crowded < 2.0 * alone + HICCUP_SECS,
         "a round took {alone:.3} s alone and {crowded:.3} s in the crowd"

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use infill_model::config::{ClientConfig, ConfigError};
 use infill_model::{BatchMode, Curve, ExecPlan, RescaleCosts, RunSpec, Sizes, is_rate};
 
+use super::identity;
 use super::plans::Plans;
 
 /// Longest waiting time that a flag may name, seconds: a week, longer than any job's limit that we met.
@@ -236,6 +237,11 @@ impl CommandArgs {
             return Ok(url.clone());
         }
         Ok(configured().context("cannot read the configuration")?.url)
+    }
+
+    /// Who proves who we are, and knows the daemon's user: that of the configuration file, else the default.
+    pub(crate) fn identity(&self) -> identity::Slurm {
+        configured().map_or_else(|_| identity::Slurm::default(), |c| identity::Slurm::trusting(c.daemon_user))
     }
 
     /// The malleable partition, where the configuration says it.

@@ -1,4 +1,5 @@
-//! Proof of who we are: a MUNGE credential, or the user's Slurm token where there is no MUNGE.
+//! Proof of who we are: a MUNGE credential, or the user's Slurm token where there is no MUNGE. And of who the
+//! daemon is: a MUNGE credential of its user.
 //!
 //! What is made here stays in memory: it is never logged, never an argument or an environment variable.
 
@@ -11,7 +12,11 @@ use async_trait::async_trait;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use infill_model::{Credential, JobId, Secret, hello_payload};
+use infill_model::{
+    Credential, JobId, Secret, bound_payload,
+    config::AgentConfig,
+    munge::{self, Decoded},
+};
 
 /// `munge` and `scontrol token` answer in milliseconds; a daemon of theirs that hangs must not hang us.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,13 +58,39 @@ pub enum IdentityError {
         /// Exit status and what it said.
         what: String,
     },
+    /// Somebody else poses as the daemon.
+    #[error(
+        "user {uid} has made it, who is neither root nor {daemon_user} (agent.daemon_user) nor SlurmUser"
+    )]
+    Impostor {
+        /// Who made what the daemon should have made.
+        uid: u32,
+        /// Who should have.
+        daemon_user: String,
+    },
 }
 
-/// Someone who can prove who we are.
+/// What a proof is for; it is worth nothing for anything else.
+#[derive(Clone, Copy, Debug)]
+pub struct Purpose<'a> {
+    /// What is to be done.
+    pub what: &'a str,
+    /// Our job, of an agent.
+    pub job: Option<JobId>,
+    /// The daemon, as `HOST:PORT`.
+    pub to: &'a str,
+    /// Digest of the order that is given, if one is.
+    pub order: Option<&'a str>,
+}
+
+/// Someone who can prove who we are, and knows the daemon.
 #[async_trait]
 pub trait Identity: Send + Sync {
-    /// Makes a fresh proof for this purpose and job; it is worth nothing for another.
-    async fn prove(&self, purpose: &str, job: Option<JobId>) -> Result<Proof, IdentityError>;
+    /// Makes a fresh proof.
+    async fn prove(&self, purpose: &Purpose<'_>) -> Result<Proof, IdentityError>;
+
+    /// What a credential carries that was made for us alone, if the daemon's user has made it.
+    async fn open(&self, sealed: &Secret) -> Result<Secret, IdentityError>;
 }
 
 /// Proof by what a Slurm cluster has: `munge`; `scontrol token` where there is none, or Slurm does not use
@@ -68,20 +99,32 @@ pub trait Identity: Send + Sync {
 pub struct Slurm {
     /// The `munge` program.
     pub munge: PathBuf,
+    /// The `unmunge` program.
+    pub unmunge: PathBuf,
     /// The `scontrol` program.
     pub scontrol: PathBuf,
+    /// The user as whom the daemon runs.
+    pub daemon_user: String,
 }
 
 impl Default for Slurm {
     fn default() -> Self {
-        Slurm { munge: PathBuf::from("munge"), scontrol: PathBuf::from("scontrol") }
+        Slurm::trusting(AgentConfig::default().daemon_user)
+    }
+}
+
+impl Slurm {
+    /// The cluster's programs, by their names; believes daemons of this user.
+    pub fn trusting(daemon_user: String) -> Slurm {
+        let [munge, unmunge, scontrol] = ["munge", "unmunge", "scontrol"].map(PathBuf::from);
+        Slurm { munge, unmunge, scontrol, daemon_user }
     }
 }
 
 #[async_trait]
 impl Identity for Slurm {
-    async fn prove(&self, purpose: &str, job: Option<JobId>) -> Result<Proof, IdentityError> {
-        match self.munge_proof(purpose, job).await {
+    async fn prove(&self, purpose: &Purpose<'_>) -> Result<Proof, IdentityError> {
+        match self.munge_proof(purpose).await {
             Err(IdentityError::Start { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 self.token_proof().await
             }
@@ -90,6 +133,22 @@ impl Identity for Slurm {
             proof => proof,
         }
     }
+
+    async fn open(&self, sealed: &Secret) -> Result<Secret, IdentityError> {
+        let program = self.unmunge.to_string_lossy();
+        let failed =
+            |what: &str| IdentityError::Failed { program: program.to_string(), what: what.to_owned() };
+        let credential = sealed.0.trim();
+        if !munge::is_credential(credential) {
+            return Err(failed("it is not a MUNGE credential"));
+        }
+        let text = output_of(&program, &[], credential.as_bytes()).await?;
+        let Decoded { uid, payload, .. } = munge::parse(&text).map_err(failed)?;
+        if self.is_daemons(uid).await {
+            return Ok(Secret(payload));
+        }
+        Err(IdentityError::Impostor { uid, daemon_user: self.daemon_user.clone() })
+    }
 }
 
 impl Slurm {
@@ -97,9 +156,10 @@ impl Slurm {
     ///
     /// # Errors
     /// When `munge` is missing, or fails.
-    pub async fn munge_proof(&self, purpose: &str, job: Option<JobId>) -> Result<Proof, IdentityError> {
+    pub async fn munge_proof(&self, purpose: &Purpose<'_>) -> Result<Proof, IdentityError> {
         let nonce = nonce()?;
-        let payload = hello_payload(purpose, job, &nonce);
+        let Purpose { what, job, to, order } = *purpose;
+        let payload = bound_payload(what, job, &nonce, to, order);
         let text = output_of(&self.munge.to_string_lossy(), &[], payload.as_bytes()).await?;
         Ok(Proof { credential: Credential::Munge(Secret(text.trim().to_owned())), nonce })
     }
@@ -113,13 +173,38 @@ impl Slurm {
         Ok(Proof { credential: Credential::Jwt(self.token().await?), nonce: nonce()? })
     }
 
+    /// Whether a daemon of this user is infill's: of root, of the configured user, or of Slurm's. Slurm is
+    /// asked only if it is neither of the first two.
+    async fn is_daemons(&self, uid: u32) -> bool {
+        if uid == 0 || self.uid_of_daemon().await == Some(uid) {
+            return true;
+        }
+        // SlurmUser = slurm(64030)
+        let user = self.slurms("SlurmUser").await.unwrap_or_default();
+        user.rsplit_once('(').and_then(|(_, id)| id.strip_suffix(')')?.parse().ok()) == Some(uid)
+    }
+
+    async fn uid_of_daemon(&self) -> Option<u32> {
+        // A number is none's name, though `id` takes it for one.
+        let name = Some(&self.daemon_user).filter(|name| !name.bytes().all(|b| b.is_ascii_digit()))?;
+        let text = output_of("id", &["-u", "--", name], b"").await;
+        text.inspect_err(|e| tracing::warn!("the user of the daemon is not known here: {e}"))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    }
+
     /// Whether this cluster does without MUNGE (auth/slurm), as far as Slurm says.
     async fn slurm_has_its_own(&self) -> bool {
-        let config = output_of(&self.scontrol.to_string_lossy(), &["show", "config"], b"").await;
-        let config = config.unwrap_or_default();
-        let auth =
-            config.lines().filter_map(|line| line.split_once('=')).find(|(key, _)| key.trim() == "AuthType");
-        auth.is_some_and(|(_, value)| value.trim() == "auth/slurm")
+        self.slurms("AuthType").await.as_deref() == Some("auth/slurm")
+    }
+
+    /// What Slurm's configuration says, if it can be asked.
+    async fn slurms(&self, key: &str) -> Option<String> {
+        let config = output_of(&self.scontrol.to_string_lossy(), &["show", "config"], b"").await.ok()?;
+        let mut pairs = config.lines().filter_map(|line| line.split_once('='));
+        pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
     }
 
     async fn token(&self) -> Result<Secret, IdentityError> {
@@ -178,22 +263,67 @@ mod tests {
         infill_testkit::script(dir.join(name), body)
     }
 
+    const HELLO: Purpose<'_> = Purpose { what: "hello", job: Some(JobId(7)), to: "ctl:6810", order: None };
+
+    fn programs(munge: PathBuf, scontrol: PathBuf) -> Slurm {
+        Slurm { munge, scontrol, ..Slurm::default() }
+    }
+
     #[tokio::test]
     async fn munge_gets_the_payload_on_its_input() {
         let dir = tempfile::tempdir().unwrap();
-        let who = Slurm { munge: script(dir.path(), "munge", "cat"), scontrol: "/none".into() };
-        let proof = who.prove("hello", Some(JobId(7))).await.unwrap();
+        let who = programs(script(dir.path(), "munge", "cat"), "/none".into());
+        let proof = who.prove(&HELLO).await.unwrap();
         let Credential::Munge(secret) = proof.credential else { panic!("{proof:?}") };
-        assert_eq!(secret.0, format!("infill1 hello 7 {}", proof.nonce));
+        assert_eq!(secret.0, format!("infill2 hello 7 {} ctl:6810 -", proof.nonce));
         assert_eq!(proof.nonce.len(), 32);
+        let order = Purpose { what: "control", job: None, order: Some("00ff"), ..HELLO };
+        let proof = who.prove(&order).await.unwrap();
+        let Credential::Munge(secret) = proof.credential else { panic!("{proof:?}") };
+        assert_eq!(secret.0, format!("infill2 control 0 {} ctl:6810 00ff", proof.nonce));
+    }
+
+    #[tokio::test]
+    async fn only_the_daemons_user_root_and_slurms_are_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let scontrol = script(dir.path(), "scontrol", "echo 'SlurmUser               = slurm(64030)'");
+        let opened = async |uid: &str, daemon_user: &str| {
+            let answer = "printf 'STATUS: Success (0)\\nUID: who (%s)\\nGID: g (1)\\nLENGTH: 2\\n\\nhi'";
+            let body = format!("[ \"$(cat)\" = MUNGE:aGk=: ] && {answer} {uid}");
+            let unmunge = script(dir.path(), "unmunge", &body);
+            let who =
+                Slurm { unmunge, scontrol: scontrol.clone(), ..Slurm::trusting(daemon_user.to_owned()) };
+            who.open(&Secret("MUNGE:aGk=:".to_owned())).await.map(|payload| payload.0)
+        };
+        assert_eq!(opened("0", "no-such-user").await.unwrap(), "hi");
+        assert_eq!(opened("64030", "no-such-user").await.unwrap(), "hi");
+        let daemon = output_of("id", &["-u", "daemon"], b"").await.unwrap();
+        assert_eq!(opened(daemon.trim(), "daemon").await.unwrap(), "hi");
+        for (uid, daemon_user) in
+            [("6102", "daemon"), ("6102", "6102"), ("6102", ""), ("6102", "no-such-user")]
+        {
+            let e = opened(uid, daemon_user).await.unwrap_err();
+            assert!(matches!(e, IdentityError::Impostor { uid: 6102, .. }), "{daemon_user}: {e}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_unmunge_does_not_open_is_no_proof() {
+        let dir = tempfile::tempdir().unwrap();
+        let unmunge = script(dir.path(), "unmunge", "echo 'Unauthorized credential for client' >&2; exit 18");
+        let who = Slurm { unmunge, ..Slurm::default() };
+        let e = who.open(&Secret("MUNGE:aGk=:".to_owned())).await.unwrap_err().to_string();
+        assert!(e.contains("Unauthorized"), "{e}");
+        let e = who.open(&Secret("infill1 welcome".to_owned())).await.unwrap_err().to_string();
+        assert!(e.contains("not a MUNGE credential"), "{e}");
     }
 
     #[tokio::test]
     async fn a_token_where_there_is_no_munge() {
         let dir = tempfile::tempdir().unwrap();
         let scontrol = script(dir.path(), "scontrol", "echo SLURM_JWT=xyz");
-        let who = Slurm { munge: dir.path().join("munge"), scontrol };
-        let proof = who.prove("control", None).await.unwrap();
+        let who = programs(dir.path().join("munge"), scontrol);
+        let proof = who.prove(&HELLO).await.unwrap();
         assert!(matches!(&proof.credential, Credential::Jwt(s) if s.0 == "xyz"));
         assert!(!format!("{proof:?}").contains("xyz"));
     }
@@ -203,8 +333,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let munge = script(dir.path(), "munge", "echo no socket >&2; exit 6");
         let body = r#"[ "$1" = token ] && echo SLURM_JWT=abc || echo "AuthType                = auth/slurm""#;
-        let who = Slurm { munge, scontrol: script(dir.path(), "scontrol", body) };
-        let proof = who.prove("hello", None).await.unwrap();
+        let who = programs(munge, script(dir.path(), "scontrol", body));
+        let proof = who.prove(&HELLO).await.unwrap();
         assert!(matches!(&proof.credential, Credential::Jwt(s) if s.0 == "abc"));
     }
 
@@ -212,8 +342,8 @@ mod tests {
     async fn a_failing_munge_is_an_error_and_no_reason_for_a_token() {
         let dir = tempfile::tempdir().unwrap();
         let munge = script(dir.path(), "munge", "echo no socket >&2; exit 6");
-        let who = Slurm { munge, scontrol: script(dir.path(), "scontrol", "echo SLURM_JWT=abc") };
-        let error = who.prove("hello", None).await.unwrap_err().to_string();
+        let who = programs(munge, script(dir.path(), "scontrol", "echo SLURM_JWT=abc"));
+        let error = who.prove(&HELLO).await.unwrap_err().to_string();
         assert!(error.contains("no socket"), "{error}");
     }
 }

@@ -1,9 +1,10 @@
-//! Requests to the daemon, the secret that they need, and whether the daemon can be reached.
+//! Requests to the daemon, the session that they belong to, and whether the daemon can be reached.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,19 +13,25 @@ use tokio::time::Instant;
 
 use super::http_client;
 use infill_api::{
-    AgentReport, Assignment, Capabilities, ErrorBody, Hello, MAX_POLL_SECS, PROTOCOL, Poll, Role, Welcome,
+    AgentReport, BodyProof, Capabilities, Capability, ErrorBody, HeardAssignment, Hello, MAX_POLL_SECS,
+    PROTOCOL, Poll, Receipt, Role, Welcome,
     addresses::{self, Addresses},
-    daemon_urls, routes,
+    daemon_urls, headers, routes,
+    seal::digest,
 };
-use infill_model::{AgentEvent, Credential, JobId, NodeName, RunSpec, Secret, causes};
+use infill_model::{AgentEvent, Credential, JobId, NodeName, RunSpec, causes};
 
-use super::identity::{Identity, IdentityError};
+use super::identity::{Identity, IdentityError, Purpose};
+use super::session::{self, Answered, Session};
 
 /// A daemon on the same network answers in milliseconds; one that is gone should be noticed soon.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time for an answer, beyond what the daemon was asked to wait.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest answer, bytes. An assignment names all nodes of a job once, or twice.
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
 /// First and longest pause between attempts. The daemon gives up agents that it has not heard for longer.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
@@ -60,7 +67,7 @@ pub(crate) enum LinkError {
     /// No proof of who we are.
     #[error("cannot prove who we are")]
     Identity(#[from] IdentityError),
-    /// No answer, or none that can be read. Worth repeating.
+    /// No answer, none that can be read, or none that is proved to be the daemon's. Worth repeating.
     #[error("no answer from {url}: {what}")]
     Unreachable {
         /// The daemon.
@@ -89,16 +96,17 @@ pub(crate) struct Link {
     config: LinkConfig,
     daemons: Addresses,
     http: Client,
-    session: tokio::sync::Mutex<Session>,
+    standing: tokio::sync::Mutex<Standing>,
     running: AtomicU64,
     state: Mutex<State>,
     /// Shut while the daemon must not hear from us.
     door: Arc<RwLock<()>>,
 }
 
+/// How we stand with the daemon.
 #[derive(Default)]
-struct Session {
-    secret: Option<Secret>,
+struct Standing {
+    session: Option<Arc<Session>>,
     /// Where the daemon has us; `None`: on our node, which we have for ourselves.
     place: Option<NodeName>,
     /// Counts hellos: versions of assignments start anew with each.
@@ -107,7 +115,7 @@ struct Session {
 
 /// What a request after the hello needs.
 struct Pass {
-    secret: Secret,
+    session: Arc<Session>,
     /// Under which name the daemon knows our place.
     node: NodeName,
     /// The number of the hello.
@@ -132,7 +140,7 @@ impl Link {
             config,
             daemons,
             http,
-            session: tokio::sync::Mutex::default(),
+            standing: tokio::sync::Mutex::default(),
             running: AtomicU64::new(NOTHING),
             state: Mutex::new(State { welcomed: false, away_since: None, leave: DEFAULT_LEAVE }),
             door: Arc::default(),
@@ -169,65 +177,96 @@ impl Link {
         self.state().welcomed
     }
 
-    /// Whether there is a daemon that leads and makes rounds. Tells it nothing of us.
+    /// Whether there is a daemon that leads and makes rounds, and proves to be one. Tells it no more of us
+    /// than whose we are.
     pub async fn is_well(&self) -> bool {
         for (_, url) in self.daemons.in_turn() {
-            let request = self.http.get(format!("{url}{}", routes::HEALTHZ)).timeout(ANSWER_TIMEOUT);
-            let answer = async { request.send().await?.error_for_status()?.text().await };
-            if answer.await.is_ok_and(|text| text.starts_with("ok")) {
+            if self.says_that_it_is_well(url).await {
                 return true;
             }
         }
         false
     }
 
+    async fn says_that_it_is_well(&self, url: &str) -> bool {
+        let request = self.http.get(format!("{url}{}", routes::HEALTHZ)).timeout(ANSWER_TIMEOUT);
+        let Some(to) = addresses::host_and_port(url) else { return false };
+        let purpose = Purpose { what: headers::HEALTH_PURPOSE, job: None, to: &to, order: None };
+        let Ok(proof) = self.config.identity.prove(&purpose).await else { return false };
+        let by_munge = matches!(proof.credential, Credential::Munge(_));
+        // A token is worth more than the answer.
+        let request = if by_munge { session::show(request, &proof, &to) } else { request };
+        let Ok(answer) = Answered::to(request, MAX_ANSWER).await else { return false };
+        let opened = Session::opened(self.config.identity.as_ref(), &proof, None, (routes::HEALTHZ, &answer));
+        let known = !by_munge || opened.await.is_ok();
+        known && answer.status.is_success() && answer.body.starts_with(b"ok")
+    }
+
     /// Asks for the assignment, after saying hello where needed. Returns the number of the hello with it.
-    pub async fn poll(&self, seen: impl Fn(u64) -> u64) -> Result<(u64, Assignment), LinkError> {
+    pub async fn poll(&self, seen: impl Fn(u64) -> u64) -> Result<(u64, HeardAssignment), LinkError> {
         let _open = self.door.read().await;
-        let Pass { secret, node, epoch } = self.pass().await?;
+        let Pass { session, node, epoch } = self.pass().await?;
         let body = Poll { job: self.config.job, node, seen: seen(epoch), wait_secs: MAX_POLL_SECS };
         let wait = ANSWER_TIMEOUT + Duration::from_secs(MAX_POLL_SECS);
-        let answer = self.post(routes::AGENT_POLL, Some(&secret), &body, wait).await;
+        let answer = self.ask(routes::AGENT_POLL, &session, &body, wait).await;
         self.forget_if_unknown(&answer, epoch).await;
         Ok((epoch, answer?))
     }
 
-    /// Delivers events, after saying hello where needed.
-    pub async fn report(&self, events: Vec<AgentEvent>) -> Result<(), LinkError> {
+    /// Delivers events, after saying hello where needed. Returns the names of those that an older daemon does
+    /// not know.
+    pub async fn report(&self, events: Vec<AgentEvent>) -> Result<Vec<String>, LinkError> {
         let _open = self.door.read().await;
-        let Pass { secret, node, epoch } = self.pass().await?;
+        let Pass { session, node, epoch } = self.pass().await?;
         let body = AgentReport { job: self.config.job, node, events };
-        let answer: Result<serde::de::IgnoredAny, _> =
-            self.post(routes::AGENT_REPORT, Some(&secret), &body, ANSWER_TIMEOUT).await;
+        let answer: Result<serde_json::Value, _> =
+            self.ask(routes::AGENT_REPORT, &session, &body, ANSWER_TIMEOUT).await;
         self.forget_if_unknown(&answer, epoch).await;
-        answer.map(|_| ())
+        // Whatever the answer holds, the events have arrived.
+        answer.map(|receipt| serde_json::from_value::<Receipt>(receipt).unwrap_or_default().not_understood)
     }
 
     async fn pass(&self) -> Result<Pass, LinkError> {
-        let mut session = self.session.lock().await;
-        if session.secret.is_none() {
-            let welcome = self.hello().await?;
-            self.state().welcomed = true;
-            (session.secret, session.place) = (Some(welcome.secret), welcome.place);
-            session.epoch += 1;
-        }
-        let secret = session.secret.clone().ok_or(LinkError::Unauthorized(String::new()))?;
-        let node = session.place.as_ref().unwrap_or(&self.config.node).clone();
-        Ok(Pass { secret, node, epoch: session.epoch })
-    }
-
-    async fn hello(&self) -> Result<Welcome, LinkError> {
-        let proof = match self.config.identity.prove("hello", Some(self.config.job)).await {
-            Ok(proof) => proof,
-            Err(e) => {
-                self.note_away(&e);
-                return Err(e.into());
+        let mut standing = self.standing.lock().await;
+        let session = match &standing.session {
+            Some(session) => session.clone(),
+            None => {
+                let (welcome, session) = self.hello().await?;
+                self.state().welcomed = true;
+                standing.place = welcome.place;
+                standing.epoch += 1;
+                standing.session.insert(Arc::new(session)).clone()
             }
         };
-        self.warn_if_overheard(&proof.credential);
+        let node = standing.place.as_ref().unwrap_or(&self.config.node).clone();
+        Ok(Pass { session, node, epoch: standing.epoch })
+    }
+
+    /// Says hello to the daemon that answered last; if that does not prove itself, to each of the others.
+    async fn hello(&self) -> Result<(Welcome, Session), LinkError> {
+        let mut result = Err(LinkError::Setup(String::new()));
+        for (number, url) in self.daemons.in_turn() {
+            result = self.hello_to(url).await;
+            if !matches!(result, Err(LinkError::Unreachable { .. })) {
+                self.daemons.answered(number);
+                break;
+            }
+        }
+        let (welcome, session) = result.inspect_err(|error| self.note_away(error))?;
+        self.note_back();
+        // Anything else would be a number that no Duration can hold.
+        if (0.0..=86_400.0).contains(&welcome.preempt_leave_secs) {
+            self.state().leave = Duration::from_secs_f64(welcome.preempt_leave_secs);
+        }
+        tracing::info!(url = self.daemons.url(), "the daemon knows us");
+        Ok((welcome, session))
+    }
+
+    async fn hello_to(&self, url: &str) -> Result<(Welcome, Session), LinkError> {
+        let job = Some(self.config.job);
+        let to = addresses::host_and_port(url).ok_or_else(|| LinkError::Setup(format!("{url} is no URL")))?;
         let hello = Hello {
-            credential: proof.credential,
-            nonce: proof.nonce,
+            proof: BodyProof::default(),
             job: self.config.job,
             role: self.config.role,
             node: self.config.node.clone(),
@@ -236,15 +275,22 @@ impl Link {
             spec: self.config.spec.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol: PROTOCOL,
-            capabilities: Capabilities::default(),
+            capabilities: Capabilities::from_iter([Capability::SealedSession]),
         };
-        let welcome: Welcome = self.post(routes::AGENT_HELLO, None, &hello, ANSWER_TIMEOUT).await?;
-        // Anything else would be a number that no Duration can hold.
-        if (0.0..=86_400.0).contains(&welcome.preempt_leave_secs) {
-            self.state().leave = Duration::from_secs_f64(welcome.preempt_leave_secs);
-        }
-        tracing::info!(url = self.daemons.url(), "the daemon knows us");
-        Ok(welcome)
+        let route = routes::AGENT_HELLO;
+        let body = serde_json::to_vec(&hello).map_err(|e| LinkError::Setup(e.to_string()))?;
+        let order = digest(route, &body);
+        let purpose = Purpose { what: "hello", job, to: &to, order: Some(&order) };
+        let proof = self.config.identity.prove(&purpose).await?;
+        self.warn_if_overheard(&proof.credential);
+        let request = self.http.post(format!("{url}{route}")).timeout(ANSWER_TIMEOUT);
+        let request = session::show(request, &proof, &to).header(CONTENT_TYPE, "application/json").body(body);
+        let answer = Answered::to(request, MAX_ANSWER).await;
+        let answer = answer.map_err(|e| unreachable(url, causes::chain(&e)))?;
+        // Who does not prove itself is as good as nobody, whatever it says.
+        let session = Session::opened(self.config.identity.as_ref(), &proof, job, (route, &answer)).await;
+        let session = session.map_err(|e| unreachable(url, session::doubt(&e, &answer)))?;
+        Ok((read(url, &answer)?, session))
     }
 
     /// A token proves the user to Slurm too.
@@ -258,27 +304,28 @@ impl Link {
         }
     }
 
-    /// After a 401 the secret of that hello is worth nothing.
+    /// After a 401 the session of that hello is worth nothing.
     async fn forget_if_unknown<T>(&self, answer: &Result<T, LinkError>, epoch: u64) {
         if matches!(answer, Err(LinkError::Unauthorized(_))) {
-            let mut session = self.session.lock().await;
-            if session.epoch == epoch {
-                session.secret = None;
+            let mut standing = self.standing.lock().await;
+            if standing.epoch == epoch {
+                standing.session = None;
             }
         }
     }
 
-    /// Posts to the daemon that answered last; if it does not, to each of the others in turn.
-    async fn post<A: DeserializeOwned>(
+    /// Asks the daemon that answered last; if it does not answer, each of the others in turn.
+    async fn ask<A: DeserializeOwned>(
         &self,
-        path: &str,
-        secret: Option<&Secret>,
+        route: &str,
+        session: &Session,
         body: &impl Serialize,
         wait: Duration,
     ) -> Result<A, LinkError> {
+        let body = serde_json::to_vec(body).map_err(|e| LinkError::Setup(e.to_string()))?;
         let mut result = Err(LinkError::Setup(String::new()));
         for (number, url) in self.daemons.in_turn() {
-            result = self.post_to(url, path, secret, body, wait).await;
+            result = self.ask_at(url, route, session, &body, wait).await;
             if !matches!(result, Err(LinkError::Unreachable { .. })) {
                 self.daemons.answered(number);
                 break;
@@ -286,32 +333,33 @@ impl Link {
         }
         match &result {
             Ok(_) => self.note_back(),
-            // A secret that is no longer known is replaced at once and is not the daemon being away.
-            Err(LinkError::Unauthorized(_)) if secret.is_some() => {}
+            // A session that is no longer known is replaced at once and is not the daemon being away.
+            Err(LinkError::Unauthorized(_)) => {}
             Err(error) => self.note_away(error),
         }
         result
     }
 
-    async fn post_to<A: DeserializeOwned>(
+    async fn ask_at<A: DeserializeOwned>(
         &self,
         url: &str,
-        path: &str,
-        secret: Option<&Secret>,
-        body: &impl Serialize,
+        route: &str,
+        session: &Session,
+        body: &[u8],
         wait: Duration,
     ) -> Result<A, LinkError> {
-        let mut request = self.http.post(format!("{url}{path}")).json(body).timeout(wait);
-        if let Some(Secret(secret)) = secret {
-            request = request.bearer_auth(secret);
-        }
-        let answer = async {
-            let answer = request.send().await?;
-            Ok::<_, reqwest::Error>((answer.status(), answer.bytes().await?))
-        };
-        match answer.await {
-            Ok((status, body)) => read(url, status, &body),
-            Err(e) => Err(unreachable(url, causes::chain(&e))),
+        let request = self.http.post(format!("{url}{route}")).timeout(wait);
+        let (request, counter) = session.prove(request, route, body);
+        let request = request.header(CONTENT_TYPE, "application/json").body(body.to_vec());
+        let answer = Answered::to(request, MAX_ANSWER).await;
+        let answer = answer.map_err(|e| unreachable(url, causes::chain(&e)))?;
+        match session.check(&answer, route, counter) {
+            Ok(()) => read(url, &answer),
+            // A daemon that has restarted knows nothing of the session. Whoever says so, we only say hello.
+            Err(_) if answer.status == StatusCode::UNAUTHORIZED => {
+                Err(LinkError::Unauthorized("it does not know the session".to_owned()))
+            }
+            Err(e) => Err(unreachable(url, session::doubt(&e, &answer))),
         }
     }
 
@@ -333,16 +381,18 @@ impl Link {
     }
 }
 
-fn read<A: DeserializeOwned>(url: &str, status: StatusCode, body: &[u8]) -> Result<A, LinkError> {
+fn read<A: DeserializeOwned>(url: &str, answer: &Answered) -> Result<A, LinkError> {
+    let (status, body) = (answer.status, answer.body.as_slice());
     if status.is_success() {
         // An answer without content is as good as `null`.
-        let body = if body.is_empty() { b"null" } else { body };
+        let body = if body.is_empty() { b"null".as_slice() } else { body };
         return serde_json::from_slice(body).map_err(|e| unreachable(url, format!("unreadable answer: {e}")));
     }
     let said = serde_json::from_slice::<ErrorBody>(body).map(|e| e.error).unwrap_or_default();
     match status {
         StatusCode::UNAUTHORIZED => Err(LinkError::Unauthorized(said)),
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
+        // What is not for this daemon may be for the next.
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::MISDIRECTED_REQUEST => {
             Err(unreachable(url, format!("{status}: {said}")))
         }
         _ if status.is_client_error() => Err(LinkError::Refused { status: status.as_u16(), what: said }),

@@ -11,7 +11,6 @@ use infill_model::{AgentEvent, Blame, JobId};
 
 use super::args::{CommandArgs, WorkerArgs};
 use super::home::Home;
-use super::identity;
 use super::link::{Backoff, Link, LinkConfig};
 use super::place::Place;
 
@@ -57,7 +56,7 @@ impl Unfit {
             node: place.node,
             role: Role::Wing { lead },
             spec: None,
-            identity: Box::new(identity::Slurm::default()),
+            identity: Box::new(common.identity()),
         })?;
         let why: String = self.why.chars().take(MAX_WHY_CHARS).collect();
         let deadline = Instant::now() + TELL;

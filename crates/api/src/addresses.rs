@@ -46,6 +46,17 @@ pub fn this_host() -> Option<String> {
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
+/// Host and port that a URL leads to, as `HOST:PORT` in lower case; `None` where it is none of the daemon's.
+pub fn host_and_port(url: &str) -> Option<String> {
+    let url = url.parse::<http::Uri>().ok()?;
+    let usual = match url.scheme_str()? {
+        "http" => 80,
+        "https" => 443,
+        _ => return None,
+    };
+    Some(format!("{}:{}", url.host()?, url.port_u16().unwrap_or(usual)).to_ascii_lowercase())
+}
+
 /// Whether what is sent to this URL can be read on its way: plain HTTP to another machine.
 pub fn can_be_overheard(url: &str) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
@@ -80,5 +91,20 @@ mod tests {
     #[test]
     fn no_address_is_no_daemon() {
         assert!(Addresses::new(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn where_a_url_leads() {
+        for (url, expected) in [
+            ("http://Ctl.Example:6810", Some("ctl.example:6810")),
+            ("https://ctl/infill", Some("ctl:443")),
+            ("http://[fd00::1]:6810/", Some("[fd00::1]:6810")),
+            ("http://ctl", Some("ctl:80")),
+            ("ftp://ctl", None),
+            ("ctl:6810", None),
+            ("", None),
+        ] {
+            assert_eq!(host_and_port(url).as_deref(), expected, "{url}");
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use infill_model::{Credential, EndedJob};
+use super::document::BodyProof;
+use infill_model::EndedJob;
 
 /// Most jobs that one request may bring; an import of more is sent in parts.
 pub const MAX_ENDED: usize = 1000;
@@ -12,9 +13,8 @@ pub const MAX_ENDED: usize = 1000;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ImportEndedRequest {
     /// Proof of who speaks.
-    pub credential: Credential,
-    /// Bound into the credential.
-    pub nonce: String,
+    #[serde(flatten)]
+    pub proof: BodyProof,
     /// The jobs.
     pub jobs: Vec<EndedJob>,
 }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::document::BodyProof;
 use infill_model::{
-    Control, Credential, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, ProfileKey,
-    Report, UnixTime, UserId,
+    Control, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, ProfileKey, Report,
+    UnixTime, UserId,
 };
 
 /// An administrator's order: `POST /v1/control`. The credential's purpose is `control`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ControlRequest {
     /// Proof of who speaks.
-    pub credential: Credential,
-    /// Bound into the credential.
-    pub nonce: String,
+    #[serde(flatten)]
+    pub proof: BodyProof,
     /// What to do from now on.
     pub control: Control,
 }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use infill_model::{BatchMode, Credential, JobId, Profile, ProfileFilter, ProfileKey, UnixTime};
+use super::document::BodyProof;
+use infill_model::{BatchMode, JobId, Profile, ProfileFilter, ProfileKey, UnixTime};
 
 /// Most profiles that one answer lists.
 pub const MAX_PROFILES: u32 = 1000;
@@ -97,9 +98,8 @@ pub struct HistoryRow {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ForgetRequest {
     /// Proof of who speaks.
-    pub credential: Credential,
-    /// Bound into the credential.
-    pub nonce: String,
+    #[serde(flatten)]
+    pub proof: BodyProof,
     /// Which: all that agree with every field that is given.
     pub filter: ProfileFilter,
 }
@@ -109,9 +109,8 @@ pub struct ForgetRequest {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ImportRequest {
     /// Proof of who speaks.
-    pub credential: Credential,
-    /// Bound into the credential.
-    pub nonce: String,
+    #[serde(flatten)]
+    pub proof: BodyProof,
     /// The profiles.
     pub profiles: Vec<Profile>,
 }

@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use infill_model::{Credential, Secret};
+use super::document::BodyProof;
+use infill_model::Secret;
 
 /// Asks for a link: `POST /v1/web/links`. The credential's purpose is [`LINK_PURPOSE`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LinkRequest {
     /// Proof of who speaks.
-    pub credential: Credential,
-    /// Bound into the credential.
-    pub nonce: String,
+    #[serde(flatten)]
+    pub proof: BodyProof,
 }
 
 /// Purpose of a credential for a link.

@@ -9,8 +9,9 @@ use super::doors::Doors;
 use super::health::Problem;
 use super::lanes::{Lanes, Queues};
 use super::leadership::Leadership;
-use super::lines::Lines;
+use super::lines::{AgentPass, Lines, NoLine};
 use super::metrics::Metrics;
+use super::names::Names;
 use super::notices::Notices;
 use super::recheck::Recheck;
 use super::state::{Errands, State};
@@ -21,7 +22,7 @@ use infill_lifecycle::{
     Arrival,
     fleet::{Note, Output},
 };
-use infill_model::{AgentEvent, JobId, Secret, UnixTime, clock::now, config::Config};
+use infill_model::{AgentEvent, JobId, UnixTime, clock::now, config::Config};
 use infill_slurm::{SlurmApi, identity::Identity};
 use infill_store::{LeadStanding, Store, StoreError};
 
@@ -107,7 +108,7 @@ impl Context {
             slurm,
             store,
             identity,
-            doors: Doors::default(),
+            doors: Doors::new(Names::new(&state.config)),
             lines: Lines::new(now),
             lanes,
             leadership: Leadership::new(standing),
@@ -173,28 +174,29 @@ impl Context {
     }
 
     /// Takes in an agent whose identity was proved, and opens a line to it.
-    pub fn admit(&self, lead: JobId, arrival: Arrival, secret: &Secret, now: UnixTime) -> Admission {
+    pub fn admit(&self, lead: JobId, arrival: Arrival, pass: AgentPass, now: UnixTime) -> Admission {
         let agent = (arrival.slurm_job, arrival.node.clone());
         let mut state = self.state();
         let Some(out) = state.fleet.arrive(lead, arrival, now) else {
             return if state.snapshot.is_none() { Admission::Early } else { Admission::Refused };
         };
         state.hear(None);
-        self.lines.connect(agent, secret);
+        self.lines.connect(agent, pass);
         let errands = state.absorb(out, now);
         self.run_errands(errands);
         Admission::Taken
     }
 
-    /// Takes in what an agent reports. Says no when the secret is not its own: a newer agent may have taken
-    /// its place.
-    pub fn hear(&self, report: &AgentReport, secret: &Secret, now: UnixTime) -> bool {
+    /// Takes in what an agent reports.
+    ///
+    /// # Errors
+    /// When the pass is not its own, or came before: a newer agent may have taken its place. Or when it
+    /// reports in a loop.
+    pub fn hear(&self, report: &AgentReport, pass: &AgentPass, now: UnixTime) -> Result<(), NoLine> {
         let mut state = self.state();
-        if !self.lines.knows(&(report.job, report.node.clone()), secret) {
-            return false;
-        }
+        self.lines.hears(&(report.job, report.node.clone()), pass, Instant::now())?;
         state.fleet.seen(report.job, &report.node, now);
-        let Some(out) = state.fleet.report(report, now) else { return true };
+        let Some(out) = state.fleet.report(report, now) else { return Ok(()) };
         report.events.iter().for_each(|event| state.hear(Some(event.kind())));
         let errands = state.absorb(out, now);
         let call = match report.events.contains(&AgentEvent::Leaving) {
@@ -206,7 +208,7 @@ impl Context {
         if let Some(call) = call {
             self.wake.call(call, user.map(|u| u.0));
         }
-        true
+        Ok(())
     }
 
     /// Notes that the store fails, and says so once.

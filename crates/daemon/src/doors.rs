@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 use super::allowance::{Allowance, Rate};
+use super::names::Names;
 use super::passes::{Passes, Person};
 use super::sight::Viewer;
+use infill_api::seal::SessionKey;
 use infill_model::PrivateData;
 use infill_slurm::Privacy;
 
@@ -62,7 +64,13 @@ pub struct Doors {
     /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may
     /// begin.
     pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
-    /// Of the command line, for what it reads next.
+    /// From which the keys of all sessions follow; those of another daemon's have other keys.
+    pub(crate) master: SessionKey,
+    /// By which names those who prove something mean this daemon.
+    pub(crate) names: Names,
+    /// Sessions of the command line, for what it reads next.
+    pub readers: Passes,
+    /// Tickets of a command line that knows of no sessions.
     pub tickets: Passes,
     /// Of links to the page, for once.
     pub links: Passes,
@@ -79,9 +87,18 @@ pub struct Doors {
     privacy: Mutex<Arc<Privacy>>,
 }
 
-impl Default for Doors {
-    fn default() -> Self {
+impl Doors {
+    /// Of a daemon with these names.
+    ///
+    /// # Panics
+    /// When the system gives no random numbers: nothing could be proved.
+    pub(crate) fn new(names: Names) -> Doors {
+        let mut master = [0; 32];
+        getrandom::fill(&mut master).unwrap_or_else(|e| panic!("no random numbers from the system: {e}"));
         Doors {
+            master: SessionKey::new(master),
+            names,
+            readers: Passes::new(TICKET, MOST_OF_A_USER),
             hellos: Semaphore::new(HELLOS_AT_ONCE),
             people: Semaphore::new(PEOPLE_AT_ONCE),
             fits: Arc::new(Semaphore::new(FITS_AT_ONCE)),
@@ -97,9 +114,7 @@ impl Default for Doors {
             privacy: Mutex::new(Arc::new(Privacy::unknown())),
         }
     }
-}
 
-impl Doors {
     /// What users may not see of each other.
     pub fn private(&self) -> PrivateData {
         self.privacy().private
@@ -138,7 +153,7 @@ mod tests {
 
     #[test]
     fn until_slurm_says_so_nothing_is_shown_to_others() {
-        let doors = Doors::default();
+        let doors = Doors::new(Names::new(&infill_model::config::Config::default()));
         assert_eq!(doors.private(), PrivateData::ALL);
         let operators = ["ann".to_owned()].into();
         assert!(doors.set_privacy(Privacy { private: PrivateData::default(), operators }));

@@ -26,6 +26,7 @@ mod ledger;
 mod lines;
 mod lookups;
 mod metrics;
+mod names;
 pub mod notices;
 mod passes;
 mod privacy;

@@ -22,7 +22,7 @@ const REPORTS: Rate = Rate { burst: 100, every: Duration::from_millis(50) };
 /// Why there is no line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoLine {
-    /// Nobody knows this agent with this secret.
+    /// Nobody knows this agent with this pass.
     Unknown,
     /// It has too many polls open.
     Crowded,
@@ -41,17 +41,58 @@ pub enum Permit {
     Order,
 }
 
+/// A request that was proved with the key of its session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proved {
+    /// The session. Its key says that we have made it, and not whose it is or whether it still counts.
+    pub session: String,
+    /// The request's number. Of a hello 0, of all others more.
+    pub counter: u64,
+}
+
+/// With what an agent shows that it is the one that said hello.
+#[derive(Clone, Debug)]
+pub enum AgentPass {
+    /// Its session.
+    Session(Proved),
+    /// A secret, which whoever sees it can use: of agents that know of no sessions.
+    Bearer(Secret),
+}
+
+/// What an agent asks for. Requests of each kind are counted for themselves, for they go on side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Poll,
+    Report,
+}
+
+/// By what an agent is known.
+enum Key {
+    Session { name: String, polled: u64, reported: u64 },
+    Bearer([u8; 32]),
+}
+
 /// An agent's line to the daemon.
 struct Line {
-    secret_hash: [u8; 32],
+    key: Key,
     sender: watch::Sender<Assignment>,
     reports: Budget,
 }
 
 impl Line {
-    /// Takes the same time whether the secret is right or wrong.
-    fn is_of(&self, secret: &Secret) -> bool {
-        bool::from(self.secret_hash.ct_eq(&hash(secret)))
+    /// Whether this is the agent's, and has not come before. Takes the same time whether a secret is right or
+    /// wrong.
+    fn admits(&mut self, pass: &AgentPass, kind: Kind) -> bool {
+        match (&mut self.key, pass) {
+            (Key::Bearer(known), AgentPass::Bearer(secret)) => bool::from(known.ct_eq(&hash(secret))),
+            (Key::Session { name, polled, reported }, AgentPass::Session(proved)) => {
+                let last = if kind == Kind::Poll { polled } else { reported };
+                let is_new = *name == proved.session && proved.counter > *last;
+                *last = if is_new { proved.counter } else { *last };
+                is_new
+            }
+            _ => false,
+        }
     }
 }
 
@@ -76,38 +117,45 @@ impl Lines {
     }
 
     /// Opens a line to an agent that has proved itself, in place of the one that it had. It is held at first.
-    pub fn connect(&self, agent: Agent, secret: &Secret) {
+    pub fn connect(&self, agent: Agent, pass: AgentPass) {
         let mut open = self.open();
         open.version += 1;
         let first =
             Assignment { version: open.version, directive: Directive::Hold, wings: Vec::new(), notice: None };
+        let key = match pass {
+            AgentPass::Session(Proved { session, counter }) => {
+                Key::Session { name: session, polled: counter, reported: counter }
+            }
+            AgentPass::Bearer(secret) => Key::Bearer(hash(&secret)),
+        };
         let reports = Budget::new(REPORTS, Instant::now());
-        let line = Line { secret_hash: hash(secret), sender: watch::Sender::new(first), reports };
+        let line = Line { key, sender: watch::Sender::new(first), reports };
         open.lines.insert(agent, line);
     }
 
-    /// Whether `secret` is this agent's.
-    pub fn knows(&self, agent: &Agent, secret: &Secret) -> bool {
-        self.open().lines.get(agent).is_some_and(|l| l.is_of(secret))
-    }
-
-    /// Whether an agent may report now.
+    /// Whether a report with this pass is to be heard.
     ///
     /// # Errors
-    /// Where the secret is not its own, or it reports in a loop.
-    pub fn admit_report(&self, agent: &Agent, secret: &Secret, now: Instant) -> Result<(), NoLine> {
+    /// Where it is not this agent's, or one of before, or the agent reports in a loop.
+    pub fn hears(&self, agent: &Agent, pass: &AgentPass, now: Instant) -> Result<(), NoLine> {
         let mut open = self.open();
-        let line = open.lines.get_mut(agent).filter(|l| l.is_of(secret)).ok_or(NoLine::Unknown)?;
+        let line = open.lines.get_mut(agent).ok_or(NoLine::Unknown)?;
+        if !line.admits(pass, Kind::Report) {
+            return Err(NoLine::Unknown);
+        }
         line.reports.take(REPORTS, now).map_err(NoLine::TooOften)
     }
 
     /// The agent's assignments from now on.
     ///
     /// # Errors
-    /// Where the secret is not its own, or too many polls are open already.
-    pub fn watch(&self, agent: &Agent, secret: &Secret) -> Result<watch::Receiver<Assignment>, NoLine> {
-        let open = self.open();
-        let line = open.lines.get(agent).filter(|l| l.is_of(secret)).ok_or(NoLine::Unknown)?;
+    /// Where the pass is not its own or has come before, or too many polls are open already.
+    pub fn watch(&self, agent: &Agent, pass: &AgentPass) -> Result<watch::Receiver<Assignment>, NoLine> {
+        let mut open = self.open();
+        let line = open.lines.get_mut(agent).ok_or(NoLine::Unknown)?;
+        if !line.admits(pass, Kind::Poll) {
+            return Err(NoLine::Unknown);
+        }
         if line.sender.receiver_count() >= MOST_POLLS {
             return Err(NoLine::Crowded);
         }

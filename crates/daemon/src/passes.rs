@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use infill_api::seal::hex;
 use infill_model::{Secret, UnixTime, UserId};
 
 /// Under which name browsers' sessions are kept in the store.
@@ -23,6 +24,14 @@ pub struct Person {
     pub name: Option<String>,
 }
 
+#[derive(Debug)]
+struct Known {
+    person: Person,
+    until: Instant,
+    /// Of a session's last request.
+    counter: u64,
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub struct Passes {
@@ -30,7 +39,7 @@ pub struct Passes {
     lasts: Duration,
     /// Most of one user.
     most_of_a_user: usize,
-    known: Mutex<BTreeMap<[u8; 32], (Person, Instant)>>,
+    known: Mutex<BTreeMap<[u8; 32], Known>>,
 }
 
 impl Passes {
@@ -47,41 +56,49 @@ impl Passes {
     /// Remembers who was proved under a fresh secret. The user's oldest makes room, or the oldest of all.
     pub fn admit(&self, secret: &Secret, person: Person, now: Instant) {
         let mut known = self.known();
-        known.retain(|_, (_, until)| *until > now);
+        known.retain(|_, k| k.until > now);
         let oldest = |is: &dyn Fn(&Person) -> bool| {
-            let all = known.iter().filter(|(_, (person, _))| is(person));
-            all.min_by_key(|(_, (_, until))| *until).map(|(key, _)| *key)
+            let all = known.iter().filter(|(_, k)| is(&k.person));
+            all.min_by_key(|(_, k)| k.until).map(|(key, _)| *key)
         };
-        let of_user = known.values().filter(|(other, _)| other.uid == person.uid).count();
+        let of_user = known.values().filter(|k| k.person.uid == person.uid).count();
         let gone = match (of_user >= self.most_of_a_user, known.len() >= MOST) {
             (true, _) => oldest(&|other| other.uid == person.uid),
             (false, true) => oldest(&|_| true),
             (false, false) => None,
         };
         gone.map(|key| known.remove(&key));
-        known.insert(hash(secret), (person, now + self.lasts));
+        known.insert(hash(secret), Known { person, until: now + self.lasts, counter: 0 });
     }
 
     /// Who was given this secret, if that still counts.
     pub(crate) fn recall(&self, secret: &Secret, now: Instant) -> Option<Person> {
         let known = self.known();
-        known.get(&hash(secret)).filter(|(_, until)| *until > now).map(|(person, _)| person.clone())
+        known.get(&hash(secret)).filter(|k| k.until > now).map(|k| k.person.clone())
+    }
+
+    /// Whose session this is, if it still counts and none of its requests had this number or a greater one.
+    pub(crate) fn count(&self, session: &Secret, counter: u64, now: Instant) -> Option<Person> {
+        let mut known = self.known();
+        let found = known.get_mut(&hash(session)).filter(|k| k.until > now && counter > k.counter)?;
+        found.counter = counter;
+        Some(found.person.clone())
     }
 
     /// The same for the only time: it counts no more after that.
     pub(crate) fn redeem(&self, secret: &Secret, now: Instant) -> Option<Person> {
-        let (person, until) = self.known().remove(&hash(secret))?;
+        let Known { person, until, .. } = self.known().remove(&hash(secret))?;
         (until > now).then_some(person)
     }
 
     /// All that still count, to be kept: no secret is among them.
     pub fn kept(&self, now: Instant, clock: UnixTime) -> String {
         let known = self.known();
-        let kept = known.iter().filter(|(_, (_, until))| *until > now).map(|(key, (person, until))| Kept {
-            key: key.iter().map(|b| format!("{b:02x}")).collect(),
-            uid: person.uid,
-            name: person.name.clone(),
-            until: clock.plus_secs((*until - now).as_secs_f64()),
+        let kept = known.iter().filter(|(_, k)| k.until > now).map(|(key, k)| Kept {
+            key: hex(key),
+            uid: k.person.uid,
+            name: k.person.name.clone(),
+            until: clock.plus_secs((k.until - now).as_secs_f64()),
         });
         serde_json::to_string(&kept.collect::<Vec<_>>()).unwrap_or_default()
     }
@@ -94,12 +111,12 @@ impl Passes {
             let left = until.secs_since(clock);
             let Some(key) = from_hex(&key).filter(|_| left > 0.0) else { continue };
             let left = Duration::from_secs_f64(left).min(self.lasts);
-            known.insert(key, (Person { uid, name }, now + left));
+            known.insert(key, Known { person: Person { uid, name }, until: now + left, counter: 0 });
         }
     }
 
     /// Everything is replaced at once: a thread that panicked leaves it whole.
-    fn known(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], (Person, Instant)>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -152,6 +169,16 @@ mod tests {
         assert_eq!(passes.recall(&secret(0), now), Some(person(7)));
         assert_eq!(passes.recall(&secret(1), now), None);
         assert_eq!(passes.recall(&secret(0), now + LASTS), None);
+    }
+
+    #[test]
+    fn each_request_of_a_session_counts_once() {
+        let (passes, now) = (Passes::new(LASTS, 32), Instant::now());
+        passes.admit(&secret(0), person(7), now);
+        let counts = |counter| passes.count(&secret(0), counter, now).is_some();
+        assert_eq!([1, 1, 5, 4, 6].map(counts), [true, false, true, false, true]);
+        assert!(!counts(0) && passes.count(&secret(1), 9, now).is_none());
+        assert!(passes.count(&secret(0), 9, now + LASTS).is_none());
     }
 
     #[test]
@@ -211,7 +238,7 @@ mod tests {
         passes.load(&text, now, clock);
         let known = || {
             let passes = passes.known();
-            passes.values().map(|(person, _)| person.uid.0).collect::<Vec<u32>>()
+            passes.values().map(|k| k.person.uid.0).collect::<Vec<u32>>()
         };
         assert_eq!(known().len(), 8192, "the store's have the same bound");
         passes.admit(&secret(0), person(20_000), now);

@@ -46,7 +46,9 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("cannot listen on {listen}"))?
         .into_std()?;
-    let Some(store) = wait_for_lead(&config.store.database_url, &listener, room, stop.clone()).await? else {
+    config.notify.address()?;
+    let database_url = config.store.url()?;
+    let Some(store) = wait_for_lead(&database_url, &listener, room, stop.clone()).await? else {
         return Ok(());
     };
     let listener = tokio::net::TcpListener::from_std(listener)?;

@@ -33,8 +33,8 @@ const LAUNCH_FAILED: &str = "launch failed";
 
 /// Beginnings of the reasons for which Slurm holds a job that has been requeued too often for its limits:
 /// `MaxBatchRequeue` counts starts that failed, `MaxPreemptRequeue` and `MaxNodeFailRequeue` (26.11) jobs
-/// that were pushed away or have lost their node. None counts what is requeued and held, as infill does it, and
-/// each count begins anew when the job is released.
+/// that were pushed away or have lost their node. None counts what is requeued and held, as infill
+/// does it, and each count begins anew when the job is released.
 const REQUEUE_LIMITS: [&str; 2] = ["JobHoldMax", "JobHeldMax"];
 
 /// What people, Slurm, the site and its nodes do with a job.

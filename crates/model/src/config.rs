@@ -1,14 +1,17 @@
 //! The configuration file: one commented TOML file, `config/infill.toml`, which is also in the binary.
 //!
-//! Unknown keys are refused with their line. A flag wins over the environment, that over the file, that over
-//! the default.
+//! Unknown keys are refused with their line; those that were removed are told of for one release. A flag wins
+//! over the environment, that over the file, that over the default.
 
 mod client;
+mod error;
 mod http;
 mod nodes;
 mod notify;
+mod removed;
 mod report;
 mod rule;
+mod secrets;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -22,8 +25,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, Prices, RescaleCosts};
 pub use client::ClientConfig;
+pub use error::ConfigError;
 pub use http::HttpConfig;
 pub use notify::NotifyConfig;
+pub use removed::RemovedKey;
 use rule::{Rule, first_broken};
 pub(crate) use store::StoreConfig;
 pub use web::WebConfig;
@@ -72,6 +77,8 @@ pub struct DaemonConfig {
     pub mode: Mode,
     /// Address and port of the HTTP API.
     pub listen: String,
+    /// Names and addresses by which this daemon is reached, besides its host's own, as `HOST` or `HOST:PORT`.
+    pub names: Vec<String>,
     /// Users who may pause, resume and drain, besides root and the daemon's own.
     pub admins: Vec<String>,
     /// Seconds between two rounds when nothing happens.
@@ -199,6 +206,8 @@ pub struct AgentConfig {
     /// URL at which agents and the command line reach the daemon; of several daemons all, separated by
     /// commas.
     pub url: String,
+    /// The user as whom the daemon runs: agents and the command line believe nobody else but root and SlurmUser.
+    pub daemon_user: String,
     /// Seconds for which a preempted worker may save before it is killed.
     pub preempt_leave_secs: f64,
     /// Seconds until a wing that was ordered must have said hello; then it is cancelled.
@@ -212,6 +221,7 @@ impl Default for DaemonConfig {
         DaemonConfig {
             mode: Mode::Observe,
             listen: "127.0.0.1:6810".to_owned(),
+            names: Vec::new(),
             admins: Vec::new(),
             poll_interval_secs: 5.0,
             max_actions_a_round: 100,
@@ -232,6 +242,11 @@ impl DaemonConfig {
             "daemon.listen",
             |c| c.listen.parse::<SocketAddr>().is_err().then(|| c.listen.clone()),
             "expected ADDRESS:PORT",
+        ),
+        Rule::other(
+            "daemon.names",
+            |c| c.names.iter().find(|name| name.is_empty() || name.contains(['/', ' '])).cloned(),
+            "expected HOST or HOST:PORT, and no URL",
         ),
     ];
 }
@@ -387,6 +402,7 @@ impl Default for AgentConfig {
     fn default() -> Self {
         AgentConfig {
             url: "http://127.0.0.1:6810".to_owned(),
+            daemon_user: "infill".to_owned(),
             preempt_leave_secs: 2.0,
             wing_start_secs: 60.0,
             lead_start_secs: 60.0,
@@ -399,40 +415,12 @@ impl AgentConfig {
         Rule::some_secs("agent.wing_start_secs", |c| c.wing_start_secs),
         Rule::some_secs("agent.lead_start_secs", |c| c.lead_start_secs),
         Rule::some_secs("agent.preempt_leave_secs", |c| c.preempt_leave_secs),
+        Rule::other(
+            "agent.daemon_user",
+            |c| c.daemon_user.is_empty().then(|| c.daemon_user.clone()),
+            "expected the name of a user",
+        ),
     ];
-}
-
-/// What is wrong with a configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Syntax, unknown key or wrong type; the text names line and key.
-    #[error("{path}: {what}")]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// With line and column.
-        what: String,
-    },
-    /// A value that makes no sense.
-    #[error("{path}: {key} = {value}: {what}")]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// Dotted key.
-        key: &'static str,
-        /// As given.
-        value: String,
-        /// What was expected.
-        what: &'static str,
-    },
 }
 
 /// A file's text and path: of `path`, or of [`DEFAULT_PATH`], which may be missing.
@@ -451,18 +439,41 @@ fn read(path: Option<&Path>) -> Result<Option<(String, PathBuf)>, ConfigError> {
 impl Config {
     /// Reads `path`; where there is no path, [`DEFAULT_PATH`] if it exists, else the defaults.
     pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
+        Config::load_and_tell(path).map(|(config, _)| config)
+    }
+
+    /// The same, and the removed keys that the file has.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is no configuration.
+    pub fn load_and_tell(path: Option<&Path>) -> Result<(Config, Vec<RemovedKey>), ConfigError> {
         match read(path)? {
-            Some((text, path)) => Config::parse(&text, &path),
-            None => Ok(Config::default()),
+            Some((text, path)) => Config::read_text(&text, &path),
+            None => Ok((Config::default(), Vec::new())),
         }
     }
 
     /// Parses and checks a file's text; `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
-        let config: Config = toml::from_str(text)
-            .map_err(|e| ConfigError::Parse { path: path.to_owned(), what: e.to_string() })?;
+        Config::read_text(text, path).map(|(config, _)| config)
+    }
+
+    fn read_text(text: &str, path: &Path) -> Result<(Config, Vec<RemovedKey>), ConfigError> {
+        let (rest, removed) = removed::without_removed(text);
+        let read = toml::from_str(&rest).or_else(|e| removed::read_without(text, &removed).ok_or(e));
+        let config: Config =
+            read.map_err(|e| ConfigError::Parse { path: path.to_owned(), what: e.to_string() })?;
         config.check(path)?;
-        Ok(config)
+        Ok((config, removed))
+    }
+
+    /// Reads the files with secrets that it names, to see whether they are as they should be.
+    ///
+    /// # Errors
+    /// When one cannot be read, others may read it, or it holds no such secret.
+    pub fn check_secrets(&self) -> Result<(), ConfigError> {
+        self.store.url()?;
+        self.notify.address().map(drop)
     }
 
     /// The sections in the file's order; of each the first value that breaks a rule.

@@ -8,6 +8,7 @@ use super::JobId;
 
 /// A secret that never shows in logs.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Secret(pub String);
 
@@ -19,9 +20,10 @@ impl fmt::Debug for Secret {
 
 /// Proof of who speaks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Credential {
-    /// A MUNGE credential whose payload is [`hello_payload`].
+    /// A MUNGE credential whose payload is [`bound_payload`], or [`hello_payload`] of who is older.
     Munge(Secret),
     /// A Slurm JWT of the user (`scontrol token`), checked by asking slurmrestd in their name.
     Jwt(Secret),
@@ -30,4 +32,16 @@ pub enum Credential {
 /// What a MUNGE credential must carry: it is worth something for this purpose, job and nonce only.
 pub fn hello_payload(purpose: &str, job: Option<JobId>, nonce: &str) -> String {
     format!("infill1 {purpose} {} {nonce}", job.map_or(0, |j| j.0))
+}
+
+/// The same of those who say which daemon it is for: `to`, as `HOST:PORT`, and of an order its digest. Nobody
+/// can pass it on to another daemon, or with another order.
+pub fn bound_payload(
+    purpose: &str,
+    job: Option<JobId>,
+    nonce: &str,
+    to: &str,
+    order: Option<&str>,
+) -> String {
+    format!("infill2 {purpose} {} {nonce} {to} {}", job.map_or(0, |j| j.0), order.unwrap_or("-"))
 }

@@ -7,17 +7,21 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use subtle::ConstantTimeEq;
+use tokio::sync::OnceCell;
 
 use super::SlurmError;
 use super::command::Program;
 pub use super::disbelief::IdentityError;
 use super::munge::{self, MungeError};
 use super::rest::{Claims, RestSlurm};
-use super::tokens::Tokens;
+use super::tokens::{Tokens, forged, refused};
 use infill_model::{Credential, Secret, UserId, config::SlurmConfig};
 
 /// Asking the name service for one user; slow directories take a second or two.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a slurmrestd is that takes forged tokens.
+const TAKES_ANY: &str = "slurmrestd, or a proxy before it, takes any token: it needs rest_auth/jwt, and a proxy that passes tokens on";
 
 /// Longest login name (that of Linux).
 const MAX_NAME: usize = 32;
@@ -40,6 +44,12 @@ pub trait Identity: Send + Sync {
     /// # Errors
     /// Any [`IdentityError`]; only `Unavailable` is worth another try.
     async fn verify(&self, credential: &Credential, expected_payload: &str) -> Result<UserId, IdentityError>;
+
+    /// A credential of this process's user that carries a payload which nobody but `reader` can read.
+    ///
+    /// # Errors
+    /// [`IdentityError::Unavailable`].
+    async fn seal(&self, reader: UserId, payload: &Secret) -> Result<Secret, IdentityError>;
 }
 
 /// The real one: MUNGE by munged on this node, tokens by the configured slurmrestd, or by slurmctld where
@@ -49,12 +59,14 @@ pub fn identity(config: &SlurmConfig) -> Arc<dyn Identity> {
     let rest = over_http
         .then(|| RestSlurm::new(config))
         .and_then(|rest| rest.inspect_err(|e| tracing::warn!("users' tokens cannot be checked: {e}")).ok());
-    Arc::new(System { rest, tokens: Tokens::new(config) })
+    Arc::new(System { rest, tokens: Tokens::new(config), sound: OnceCell::new() })
 }
 
 struct System {
     rest: Option<RestSlurm>,
     tokens: Tokens,
+    /// Set once slurmrestd has refused a forged token.
+    sound: OnceCell<()>,
 }
 
 #[async_trait]
@@ -69,9 +81,27 @@ impl Identity for System {
             Credential::Jwt(token) => self.verify_token(token).await,
         }
     }
+
+    async fn seal(&self, reader: UserId, payload: &Secret) -> Result<Secret, IdentityError> {
+        Ok(munge::encode_for(reader, payload).await?)
+    }
 }
 
 impl System {
+    /// Asks slurmrestd, once it has refused a forged token: a proxy before it may let everybody in, or it may
+    /// believe whoever connects, and then anybody would be anybody.
+    async fn check_over_http(&self, rest: &RestSlurm, user: &str, token: &str) -> Result<(), IdentityError> {
+        let ask = async |token: &str| {
+            rest.check_token(user, token).await.map_err(|e| match e {
+                SlurmError::Transient { .. } => IdentityError::Unavailable(e.to_string()),
+                _ => IdentityError::Refused(e.to_string()),
+            })
+        };
+        let forged = forged(token)?;
+        self.sound.get_or_try_init(|| async { refused(ask(&forged).await, TAKES_ANY) }).await?;
+        ask(token).await
+    }
+
     /// A token carries no payload: it proves the user, as it does towards Slurm.
     async fn verify_token(&self, token: &Secret) -> Result<UserId, IdentityError> {
         let refused = |what: &str| IdentityError::Refused(what.to_owned());
@@ -80,10 +110,7 @@ impl System {
             claims.sun.filter(|name| is_login(name)).ok_or_else(|| refused("the token names no user"))?;
         match &self.rest {
             None => self.tokens.check(token.0.trim()).await?,
-            Some(rest) => rest.check_token(&user, &token.0).await.map_err(|e| match e {
-                SlurmError::Transient { .. } => IdentityError::Unavailable(e.to_string()),
-                _ => IdentityError::Refused(e.to_string()),
-            })?,
+            Some(rest) => self.check_over_http(rest, &user, token.0.trim()).await?,
         }
         uid_of(&user)
             .await
@@ -164,6 +191,10 @@ impl Identity for FakeIdentity {
         }
         self.users.get(key).copied().ok_or_else(|| IdentityError::Refused("unknown".to_owned()))
     }
+
+    async fn seal(&self, reader: UserId, payload: &Secret) -> Result<Secret, IdentityError> {
+        Ok(Secret(format!("for {reader}|{}", payload.0)))
+    }
 }
 
 #[cfg(test)]
@@ -200,5 +231,39 @@ mod tests {
         let root = Credential::Jwt(Secret("e30.eyJzdW4iOiJyb290In0.c2ln".to_owned()));
         let e = identity.verify(&root, "x").await.unwrap_err();
         assert!(matches!(e, IdentityError::Unavailable(_)), "{e}");
+    }
+
+    /// A slurmrestd that answers every question, and takes tokens whose signature passes the test.
+    async fn slurmrestd(takes: fn(&str) -> bool) -> Arc<dyn Identity> {
+        use axum::http::{HeaderMap, StatusCode, Uri};
+        let answer = move |headers: HeaderMap, uri: Uri| async move {
+            let token = headers.get("x-slurm-user-token").map(|v| v.to_str().unwrap().to_owned());
+            let body = r#"{"meta":{"slurm":{"version":{"major":"24","micro":"5","minor":"11"},"release":"24.11.5","cluster":"c"}}}"#;
+            // Without one it is asked for its version.
+            match token.is_none_or(|token| takes(token.rsplit('.').next().unwrap())) {
+                true if uri.path().ends_with("/jwt") => (StatusCode::NOT_FOUND, body),
+                true => (StatusCode::OK, body),
+                false => {
+                    (StatusCode::UNAUTHORIZED, r#"{"errors":[{"description":"Authentication failure"}]}"#)
+                }
+            }
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let rest = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+        identity(&SlurmConfig { rest, ..SlurmConfig::default() })
+    }
+
+    #[tokio::test]
+    async fn a_slurmrestd_that_takes_every_token_proves_nobody() {
+        super::super::install_crypto();
+        let root = Credential::Jwt(Secret("e30.eyJzdW4iOiJyb290In0.c2ln".to_owned()));
+        let e = slurmrestd(|_| true).await.verify(&root, "x").await.unwrap_err();
+        assert!(matches!(&e, IdentityError::Unsupported(why) if why.contains("takes any token")), "{e}");
+        let sound = slurmrestd(|signature| signature == "c2ln").await;
+        assert_eq!(sound.verify(&root, "x").await.unwrap(), UserId(0));
+        let forged = Credential::Jwt(Secret("e30.eyJzdW4iOiJyb290In0.AAAA".to_owned()));
+        let e = sound.verify(&forged, "x").await.unwrap_err();
+        assert!(matches!(e, IdentityError::Refused(_)), "{e}");
     }
 }

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::command::{CommandError, Output, Program};
-use infill_model::Secret;
+use infill_model::{
+    Secret, UserId,
+    munge::{Decoded, is_credential, parse},
+};
 
 /// munged answers in milliseconds or is ailing.
 const LIMIT: Duration = Duration::from_secs(5);
-
-/// Longest credential that is passed on; ours have some 200 characters.
-const MAX_CREDENTIAL: usize = 16 * 1024;
 
 /// MUNGE's error numbers, which are also `unmunge`'s exit codes.
 const EXPIRED: i32 = 15;
@@ -20,17 +20,6 @@ const REWOUND: i32 = 16;
 const REPLAYED: i32 = 17;
 /// No munged to ask, or it gave up.
 const SOCKET: i32 = 6;
-
-/// Who made a credential, and what it carries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Decoded {
-    /// User id of the process that made it.
-    pub uid: u32,
-    /// Group id of that process.
-    pub gid: u32,
-    /// What it carries.
-    pub payload: String,
-}
 
 /// Why there is no credential, or no trust in one.
 #[derive(Debug, thiserror::Error)]
@@ -55,10 +44,18 @@ impl From<CommandError> for MungeError {
     }
 }
 
-/// Makes a credential of this process's user that carries `payload`.
-#[cfg(test)]
-async fn encode_with(munge: &Path, payload: &str) -> Result<Secret, MungeError> {
-    let program = Program { path: munge, args: &[], env: &[], stdin: payload.as_bytes(), limit: LIMIT };
+/// Makes a credential of this process's user that carries `payload`, and that nobody but `reader` can open.
+///
+/// # Errors
+/// [`MungeError::Unavailable`].
+pub(crate) async fn encode_for(reader: UserId, payload: &Secret) -> Result<Secret, MungeError> {
+    encode_with(Path::new("munge"), reader, payload).await
+}
+
+async fn encode_with(munge: &Path, reader: UserId, payload: &Secret) -> Result<Secret, MungeError> {
+    let restrict = format!("--restrict-uid={reader}");
+    let (args, stdin) = ([restrict.as_str()], payload.0.as_bytes());
+    let program = Program { path: munge, args: &args, env: &[], stdin, limit: LIMIT };
     let out = program.run().await?;
     let text = String::from_utf8_lossy(&out.stdout);
     let credential = text.trim();
@@ -85,12 +82,6 @@ async fn decode_with(unmunge: &Path, credential: &Secret) -> Result<Decoded, Mun
     judge(&program.run().await?)
 }
 
-fn is_credential(text: &str) -> bool {
-    let inner = text.strip_prefix("MUNGE:").and_then(|t| t.strip_suffix(':'));
-    let is_base64 = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'=');
-    text.len() <= MAX_CREDENTIAL && inner.is_some_and(|t| !t.is_empty() && t.bytes().all(is_base64))
-}
-
 fn judge(out: &Output) -> Result<Decoded, MungeError> {
     match out.code {
         Some(0) => {
@@ -103,34 +94,6 @@ fn judge(out: &Output) -> Result<Decoded, MungeError> {
         Some(code) if code != SOCKET && code != 1 => Err(MungeError::Invalid(out.stderr.clone())),
         code => Err(MungeError::Unavailable(format!("unmunge ended with {code:?}: {}", out.stderr))),
     }
-}
-
-/// Reads `unmunge`'s output: metadata lines, an empty line, the payload. The payload comes from the other
-/// side, so nothing after the empty line is taken for metadata.
-fn parse(text: &str) -> Result<Decoded, &'static str> {
-    let (metadata, payload) = text.split_once("\n\n").ok_or("no payload")?;
-    let number = |key: &'static str, missing: &'static str| -> Result<u32, &'static str> {
-        let mut lines = metadata.lines().filter_map(|l| l.split_once(':')).filter(|(k, _)| *k == key);
-        let (Some((_, value)), None) = (lines.next(), lines.next()) else { return Err(missing) };
-        in_parentheses(value.trim()).ok_or(missing)
-    };
-    if number("STATUS", "no status")? != 0 {
-        return Err("the status is not success");
-    }
-    if number("LENGTH", "no length")? as usize != payload.len() {
-        return Err("the payload has another length than it says");
-    }
-    let (uid, gid) = (number("UID", "no user")?, number("GID", "no group")?);
-    Ok(Decoded { uid, gid, payload: payload.to_owned() })
-}
-
-/// `alice (6101)` or `6101`.
-fn in_parentheses(value: &str) -> Option<u32> {
-    let digits = match value.rsplit_once('(') {
-        Some((_, rest)) => rest.strip_suffix(')')?,
-        None => value,
-    };
-    digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
 #[cfg(test)]
@@ -185,8 +148,8 @@ mod tests {
     async fn credentials_pass_on_stdin() {
         let dir = tempfile::tempdir().unwrap();
         let script = |name: &str, text: &str| infill_testkit::script(dir.path().join(name), text);
-        let munge = script("munge", "[ $# = 0 ] && printf 'MUNGE:%s:\\n' \"$(cat)\"");
-        let credential = encode_with(&munge, "aGk").await.unwrap();
+        let munge = script("munge", "[ \"$*\" = --restrict-uid=6101 ] && printf 'MUNGE:%s:\\n' \"$(cat)\"");
+        let credential = encode_with(&munge, UserId(6101), &Secret("aGk".to_owned())).await.unwrap();
         assert_eq!(credential.0, "MUNGE:aGk:");
         let answer = "printf 'STATUS: Success (0)\\nUID: a (7)\\nGID: a (8)\\nLENGTH: %s\\n\\n%s'";
         let unmunge = script("unmunge", &format!("[ $# = 0 ] && c=$(cat) && {answer} ${{#c}} \"$c\""));

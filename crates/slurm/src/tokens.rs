@@ -13,6 +13,9 @@ use infill_model::config::SlurmConfig;
 /// slurmctld answers in milliseconds.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// What is wrong where scontrol succeeds with a forged token.
+const CHECKS_NONE: &str = "this Slurm checks no tokens: AuthAltTypes=auth/jwt is missing in slurm.conf";
+
 /// Where Slurm's programs find a token.
 const VARIABLE: &str = "SLURM_JWT";
 
@@ -33,23 +36,9 @@ impl Tokens {
 
     /// Whether slurmctld takes this token, whoever it names.
     pub(super) async fn check(&self, token: &str) -> Result<(), IdentityError> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '=');
-        let (claims, signature) = token.rsplit_once('.').unwrap_or_default();
-        if signature.is_empty() || !token.chars().all(allowed) {
-            return Err(IdentityError::Refused("this is not a token".to_owned()));
-        }
-        self.sound.get_or_try_init(|| self.refuses(format!("{claims}.{}", forged(signature)))).await?;
+        let forged = forged(token)?;
+        self.sound.get_or_try_init(|| async { refused(self.ask(&forged).await, CHECKS_NONE) }).await?;
         self.ask(token).await
-    }
-
-    async fn refuses(&self, forged: String) -> Result<(), IdentityError> {
-        match self.ask(&forged).await {
-            Err(IdentityError::Refused(_)) => Ok(()),
-            Err(e) => Err(e),
-            Ok(()) => Err(IdentityError::Unsupported(
-                "this Slurm checks no tokens: AuthAltTypes=auth/jwt is missing in slurm.conf",
-            )),
-        }
     }
 
     async fn ask(&self, token: &str) -> Result<(), IdentityError> {
@@ -67,9 +56,30 @@ impl Tokens {
     }
 }
 
-/// Another signature of the same length.
-fn forged(signature: &str) -> String {
-    signature.chars().map(|c| if c == 'A' { 'B' } else { 'A' }).collect()
+/// The same token with another signature of the same length.
+///
+/// # Errors
+/// When this is no token.
+pub(super) fn forged(token: &str) -> Result<String, IdentityError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '=');
+    let (claims, signature) = token.rsplit_once('.').unwrap_or_default();
+    if signature.is_empty() || !token.chars().all(allowed) {
+        return Err(IdentityError::Refused("this is not a token".to_owned()));
+    }
+    let other: String = signature.chars().map(|c| if c == 'A' { 'B' } else { 'A' }).collect();
+    Ok(format!("{claims}.{other}"))
+}
+
+/// Whether what was said to a forged token is a refusal: else whoever was asked checks none, for this reason.
+///
+/// # Errors
+/// [`IdentityError::Unsupported`], or [`IdentityError::Unavailable`] where nobody can tell.
+pub(super) fn refused(answer: Result<(), IdentityError>, why: &'static str) -> Result<(), IdentityError> {
+    match answer {
+        Err(IdentityError::Refused(_)) => Ok(()),
+        Err(e) => Err(e),
+        Ok(()) => Err(IdentityError::Unsupported(why)),
+    }
 }
 
 #[cfg(test)]

@@ -40,6 +40,14 @@ pub fn post(port: u16, path: &str, body: &Value, token: Option<&str>) -> Option<
 
 /// Sends any bytes; `None` when nobody answers.
 pub fn send(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<Answer> {
+    let text = whole(port, method, path, headers, body)?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some(Answer { status, body: body.to_owned() })
+}
+
+/// The same; the whole answer, with its headers.
+pub fn whole(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     stream.set_write_timeout(Some(TIMEOUT)).ok()?;
@@ -53,7 +61,10 @@ pub fn send(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body:
     // A server that has seen enough closes the door in the middle of a huge body; its answer may still be
     // read.
     let _ = stream.write_all(body);
-    read_answer(stream)
+    let mut bytes = Vec::new();
+    // After an early answer the rest of what we sent makes a reset of the end of the stream.
+    let _ = stream.read_to_end(&mut bytes);
+    Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|text| !text.is_empty())
 }
 
 /// Sends bytes as they are and returns what comes back.
@@ -65,14 +76,4 @@ pub fn raw(port: u16, bytes: &[u8]) -> String {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
-}
-
-fn read_answer(mut stream: TcpStream) -> Option<Answer> {
-    let mut bytes = Vec::new();
-    // After an early answer the rest of what we sent makes a reset of the end of the stream.
-    let _ = stream.read_to_end(&mut bytes);
-    let text = String::from_utf8_lossy(&bytes);
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
-    Some(Answer { status, body: body.to_owned() })
 }

@@ -3,16 +3,23 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::watch;
 
-use infill_api::{AgentReport, Assignment, Capabilities, Hello, PROTOCOL, Poll, Welcome, routes};
-use infill_model::{AgentEvent, Directive, Exit, Secret, WingOrder};
+use infill_api::{
+    AgentReport, Assignment, Capabilities, Capability, Hello, PROTOCOL, Poll, Welcome, headers, routes,
+    seal::{Seal, SessionKey, seal_payload},
+};
+use infill_model::{AgentEvent, Directive, EventKind, Exit, Secret, WingOrder};
 
-use super::until;
+use super::{sealed, until};
 
 /// Long polls of the fake are short, so that tests end soon.
 const LONG_POLL: Duration = Duration::from_millis(300);
@@ -25,9 +32,17 @@ struct Book {
     hellos: Vec<Hello>,
     events: Vec<AgentEvent>,
     polls: Vec<u64>,
-    secret: u32,
+    /// Number of the session.
+    session: u8,
     away: bool,
     blind: bool,
+    /// A directive of a newer version, in place of the assignment's.
+    newer: Option<Value>,
+    /// Of an older version: refuses reports with an event of this kind, as a whole.
+    lacks: Option<EventKind>,
+    impostor: bool,
+    /// How many polls an impostor has answered.
+    deceived: usize,
 }
 
 #[derive(Clone)]
@@ -66,6 +81,7 @@ impl FakeDaemon {
         self.shared.assignment.send_modify(|a| {
             a.version += 1;
             a.directive = directive;
+            self.shared.book.lock().unwrap().newer = None;
         });
     }
 
@@ -74,6 +90,17 @@ impl FakeDaemon {
             a.version += 1;
             a.wings = wings;
         });
+    }
+
+    /// Says this to agents, whatever it is.
+    pub fn say_anew(&self, directive: Value) {
+        self.shared.book.lock().unwrap().newer = Some(directive);
+        self.shared.assignment.send_modify(|a| a.version += 1);
+    }
+
+    /// Is of a version that does not know events of this kind.
+    pub fn lack(&self, kind: EventKind) {
+        self.shared.book.lock().unwrap().lacks = Some(kind);
     }
 
     /// How many polls have told that this version of the assignment has come.
@@ -95,9 +122,19 @@ impl FakeDaemon {
         self.shared.book.lock().unwrap().blind = true;
     }
 
+    /// From now on somebody else answers: says that all is done, and cannot prove anything.
+    pub fn set_impostor(&self, impostor: bool) {
+        self.shared.book.lock().unwrap().impostor = impostor;
+    }
+
+    /// How many polls an impostor has answered.
+    pub fn deceived(&self) -> usize {
+        self.shared.book.lock().unwrap().deceived
+    }
+
     /// Forgets all agents, as a restart does; versions of assignments begin anew.
     pub fn restart(&self) {
-        self.shared.book.lock().unwrap().secret += 1;
+        self.shared.book.lock().unwrap().session += 1;
         self.shared.assignment.send_modify(|a| a.version = 1);
     }
 
@@ -129,60 +166,130 @@ impl FakeDaemon {
     }
 }
 
+/// What an answer is before it is proved.
+type Told = (StatusCode, Vec<u8>);
+
+fn told(body: &impl Serialize) -> Told {
+    (StatusCode::OK, serde_json::to_vec(body).unwrap())
+}
+
 impl Shared {
-    fn check(&self, headers: &HeaderMap) -> Result<(), StatusCode> {
-        let book = self.book.lock().unwrap();
-        let bearer = format!("Bearer s{}", book.secret);
-        match headers.get("authorization").and_then(|h| h.to_str().ok()) {
-            _ if book.away => Err(StatusCode::SERVICE_UNAVAILABLE),
-            Some(text) if text == bearer => Ok(()),
-            _ => Err(StatusCode::UNAUTHORIZED),
+    /// The session that all agents have until the next restart.
+    fn session(&self) -> (String, SessionKey) {
+        let number = self.book.lock().unwrap().session;
+        (format!("s{number}"), SessionKey::new([number; 32]))
+    }
+
+    fn impostor(&self) -> bool {
+        self.book.lock().unwrap().impostor
+    }
+
+    /// The number of a request whose session counts, and whose body is proved.
+    fn check(&self, route: &str, headers: &HeaderMap, body: &[u8]) -> Result<u64, StatusCode> {
+        let text = |name: &str| headers.get(name).and_then(|h| h.to_str().ok()).unwrap_or_default();
+        let (name, key) = self.session();
+        let counter = text(headers::COUNTER).parse().unwrap_or_default();
+        match key.is_request(text(headers::MAC), route, counter, body) && text(headers::SESSION) == name {
+            _ if self.book.lock().unwrap().away => Err(StatusCode::SERVICE_UNAVAILABLE),
+            true => Ok(counter),
+            false => Err(StatusCode::UNAUTHORIZED),
         }
+    }
+
+    /// Proves an answer, if it is the daemon's.
+    fn proved(&self, route: &str, counter: u64, (status, body): Told) -> Response {
+        let mac = self.session().1.of_answer(route, counter, status.as_u16(), &body);
+        let mut answer = (status, body).into_response();
+        if !self.impostor() {
+            answer.headers_mut().insert(headers::MAC, mac.parse().unwrap());
+        }
+        answer
     }
 }
 
-async fn hello(State(shared): State<Shared>, Json(hello): Json<Hello>) -> Result<Json<Welcome>, StatusCode> {
-    let mut book = shared.book.lock().unwrap();
-    if book.away || book.blind {
-        return Err(StatusCode::SERVICE_UNAVAILABLE);
+async fn hello(
+    State(shared): State<Shared>,
+    sent: HeaderMap,
+    Json(hello): Json<Hello>,
+) -> Result<Response, StatusCode> {
+    let (name, key) = shared.session();
+    let nonce = sent.get(headers::NONCE).and_then(|nonce| nonce.to_str().ok()).unwrap();
+    let seal = Seal::Munge(sealed(&seal_payload(Some(hello.job), nonce, &name, &key)));
+    {
+        let mut book = shared.book.lock().unwrap();
+        if book.away || book.blind {
+            return Err(StatusCode::SERVICE_UNAVAILABLE);
+        }
+        book.hellos.push(hello);
     }
-    book.hellos.push(hello);
-    let secret = Secret(format!("s{}", book.secret));
-    Ok(Json(Welcome {
-        secret,
+    let mut welcome = Welcome {
+        secret: None,
         preempt_leave_secs: LEAVE_SECS,
         place: None,
         protocol: PROTOCOL,
-        capabilities: Capabilities::default(),
-    }))
+        capabilities: Capabilities::from_iter([Capability::SealedSession]),
+    };
+    if shared.impostor() {
+        welcome.secret = Some(Secret("s".repeat(64)));
+        return Ok(Json(welcome).into_response());
+    }
+    let mut answer = shared.proved(routes::AGENT_HELLO, 0, told(&welcome));
+    answer.headers_mut().insert(headers::SEAL, seal.to_header().parse().unwrap());
+    Ok(answer)
 }
 
-async fn poll(
-    State(shared): State<Shared>,
-    headers: HeaderMap,
-    Json(poll): Json<Poll>,
-) -> Result<Json<Assignment>, StatusCode> {
-    shared.check(&headers)?;
+async fn poll(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> Result<Response, StatusCode> {
+    let poll: Poll = serde_json::from_slice(&body).unwrap();
+    if shared.impostor() {
+        shared.book.lock().unwrap().deceived += 1;
+        let finish = Directive::Finish { code: 0 };
+        let first = Assignment { version: 9, directive: finish, wings: Vec::new(), notice: None };
+        return Ok(shared.proved(routes::AGENT_POLL, 0, told(&first)));
+    }
+    shared.check(routes::AGENT_POLL, &headers, &body)?;
     shared.book.lock().unwrap().polls.push(poll.seen);
     let mut watch = shared.assignment.subscribe();
     let news = watch.wait_for(|a| a.version > poll.seen);
     let _ = tokio::time::timeout(LONG_POLL, news).await;
-    shared.check(&headers)?;
-    let assignment = shared.assignment.borrow().clone();
-    Ok(Json(assignment))
+    let counter = shared.check(routes::AGENT_POLL, &headers, &body)?;
+    let mut assignment = serde_json::to_value(shared.assignment.borrow().clone()).unwrap();
+    if let Some(newer) = shared.book.lock().unwrap().newer.clone() {
+        assignment["directive"] = newer;
+    }
+    Ok(shared.proved(routes::AGENT_POLL, counter, told(&assignment)))
 }
 
-async fn healthz(State(shared): State<Shared>) -> Result<&'static str, StatusCode> {
-    let away = shared.book.lock().unwrap().away;
-    if away { Err(StatusCode::SERVICE_UNAVAILABLE) } else { Ok("ok\n") }
+async fn healthz(State(shared): State<Shared>, headers: HeaderMap) -> Result<Response, StatusCode> {
+    if shared.book.lock().unwrap().away {
+        return Err(StatusCode::SERVICE_UNAVAILABLE);
+    }
+    let mut answer = shared.proved(routes::HEALTHZ, 0, (StatusCode::OK, b"ok\n".to_vec()));
+    if let Some(nonce) = headers.get(headers::NONCE).filter(|_| !shared.impostor()) {
+        let (name, key) = shared.session();
+        let seal = Seal::Munge(sealed(&seal_payload(None, nonce.to_str().unwrap(), &name, &key)));
+        answer.headers_mut().insert(headers::SEAL, seal.to_header().parse().unwrap());
+    }
+    Ok(answer)
 }
 
 async fn report(
     State(shared): State<Shared>,
     headers: HeaderMap,
-    Json(report): Json<AgentReport>,
-) -> Result<(), StatusCode> {
-    shared.check(&headers)?;
-    shared.book.lock().unwrap().events.extend(report.events);
-    Ok(())
+    body: Bytes,
+) -> Result<Response, StatusCode> {
+    let report: AgentReport = serde_json::from_slice(&body).unwrap();
+    if shared.impostor() {
+        // Whatever says so has no say in what is lost.
+        return Ok(StatusCode::UNPROCESSABLE_ENTITY.into_response());
+    }
+    let counter = shared.check(routes::AGENT_REPORT, &headers, &body)?;
+    let mut book = shared.book.lock().unwrap();
+    let status = if report.events.iter().any(|event| Some(event.kind()) == book.lacks) {
+        StatusCode::UNPROCESSABLE_ENTITY
+    } else {
+        book.events.extend(report.events);
+        StatusCode::NO_CONTENT
+    };
+    drop(book);
+    Ok(shared.proved(routes::AGENT_REPORT, counter, (status, Vec::new())))
 }

@@ -2,10 +2,12 @@
 
 mod alive;
 mod daemon;
+mod impostor;
 mod leaving;
 mod rescaling;
 mod staying;
 mod submitting;
+mod versions;
 
 use std::fs::Permissions;
 use std::io;
@@ -29,7 +31,7 @@ use infill_testkit::clock::breathe;
 
 use super::args::CommandArgs;
 use super::home::Home;
-use super::identity::{Identity, IdentityError, Proof};
+use super::identity::{Identity, IdentityError, Proof, Purpose};
 use super::link::{Link, LinkConfig};
 use super::output::Output;
 use super::programs::Programs;
@@ -77,12 +79,23 @@ fn run(generation: u64) -> Directive {
     Directive::Run(member(generation))
 }
 
+/// Believes what [`sealed`] has made.
 struct Trusted;
+
+/// What the fake daemon seals.
+fn sealed(payload: &Secret) -> Secret {
+    Secret(format!("sealed:{}", payload.0))
+}
 
 #[async_trait]
 impl Identity for Trusted {
-    async fn prove(&self, _: &str, _: Option<JobId>) -> Result<Proof, IdentityError> {
+    async fn prove(&self, _: &Purpose<'_>) -> Result<Proof, IdentityError> {
         Ok(Proof { credential: Credential::Munge(Secret("me".to_owned())), nonce: "n".to_owned() })
+    }
+
+    async fn open(&self, sealed: &Secret) -> Result<Secret, IdentityError> {
+        let opened = sealed.0.strip_prefix("sealed:").map(|payload| Secret(payload.to_owned()));
+        opened.ok_or(IdentityError::Impostor { uid: 6102, daemon_user: "infill".to_owned() })
     }
 }
 

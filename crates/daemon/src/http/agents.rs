@@ -3,20 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::context::{Admission, Context};
-use crate::lines::NoLine;
+use crate::lines::{AgentPass, NoLine, Proved};
 use crate::waking::Call;
 use infill_api::{
-    AgentReport, Assignment, Capabilities, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL, Poll, Role, Welcome,
+    Assignment, Capabilities, Capability, Dialect, HeardReport, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL,
+    Poll, Receipt, Role, Welcome,
 };
 use infill_lifecycle::{Arrival, MAX_GENERATION};
-use infill_model::{Job, JobId, Lend, NodeName, RunSpec, UserId, clock::now, hello_payload, lead_of};
+use infill_model::{Job, JobId, Lend, NodeName, RunSpec, UserId, clock::now, lead_of};
 
+use super::orders::Order;
 use super::{Body, Denial, auth};
 
 /// How often an open poll counts as a sign of life.
@@ -25,21 +28,21 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 /// `POST /v1/agent/hello`: proves who speaks, and takes the agent in.
 pub(crate) async fn hello(
     State(context): State<Arc<Context>>,
-    Body(hello): Body<Hello>,
+    Order { uid: proved, session, order: hello }: Order<Hello>,
 ) -> Result<Json<Welcome>, Denial> {
-    let payload = hello_payload("hello", Some(hello.job), &hello.nonce);
-    let proved = auth::verified(&context, &context.doors.hellos, &hello.credential, &payload).await;
-    let proved = proved.map_err(|e| {
-        tracing::warn!(job = %hello.job, node = %hello.node, "an agent was refused: {e}");
-        Denial::from(e)
-    })?;
     if let Some(running) = hello.running.filter(|g| *g > MAX_GENERATION) {
         tracing::warn!(job = %hello.job, node = %hello.node, running, "an agent was refused: no such generation");
         let what = format!("running generation {running}: there is none beyond {MAX_GENERATION}");
         return Err(Denial::new(StatusCode::UNPROCESSABLE_ENTITY, what));
     }
     let (lead, node) = place(&context, &hello, proved).await?;
-    let secret = auth::new_secret()?;
+    let (secret, pass) = match session {
+        Some(session) => (None, AgentPass::Session(Proved { session, counter: 0 })),
+        None => {
+            let secret = auth::new_secret()?;
+            (Some(secret.clone()), AgentPass::Bearer(secret))
+        }
+    };
     let address = context.state().address(&node);
     let arrival = Arrival {
         node: node.clone(),
@@ -47,9 +50,10 @@ pub(crate) async fn hello(
         address,
         port: hello.port,
         running: hello.running,
+        dialect: Dialect::of(&hello),
         spec: hello.spec.map(RunSpec::bounded),
     };
-    match context.admit(lead, arrival, &secret, now()) {
+    match context.admit(lead, arrival, pass, now()) {
         Admission::Taken => {}
         Admission::Refused => {
             return Err(Denial::new(StatusCode::GONE, "this worker has no place in the job any more"));
@@ -67,7 +71,7 @@ pub(crate) async fn hello(
         preempt_leave_secs: context.config.agent.preempt_leave_secs,
         place,
         protocol: PROTOCOL,
-        capabilities: Capabilities::default(),
+        capabilities: Capabilities::from_iter([Capability::SealedSession]),
     }))
 }
 
@@ -121,11 +125,12 @@ async fn known_job(context: &Context, id: JobId) -> Result<Job, Denial> {
 pub(crate) async fn poll(
     State(context): State<Arc<Context>>,
     headers: HeaderMap,
+    proved: Option<Extension<Proved>>,
     Body(poll): Body<Poll>,
 ) -> Result<Json<Assignment>, Denial> {
-    let secret = auth::bearer(&headers)?;
+    let pass = auth::agent_pass(&headers, proved.as_deref())?;
     let agent = (poll.job, poll.node.clone());
-    let mut watch = context.lines.watch(&agent, &secret)?;
+    let mut watch = context.lines.watch(&agent, &pass)?;
     let end = Instant::now() + Duration::from_secs(poll.wait_secs.min(MAX_POLL_SECS));
     loop {
         if !context.state().fleet.seen(poll.job, &poll.node, now()) {
@@ -145,23 +150,25 @@ pub(crate) async fn poll(
     }
 }
 
-/// `POST /v1/agent/report`: events.
+/// `POST /v1/agent/report`: events. Those that a newer agent knows and this daemon does not are dropped one
+/// by one, and named in the answer.
 pub(crate) async fn report(
     State(context): State<Arc<Context>>,
     headers: HeaderMap,
-    Body(report): Body<AgentReport>,
-) -> Result<StatusCode, Denial> {
-    let secret = auth::bearer(&headers)?;
-    if report.events.len() > MAX_EVENTS {
+    proved: Option<Extension<Proved>>,
+    Body(report): Body<HeardReport>,
+) -> Result<Response, Denial> {
+    let pass = auth::agent_pass(&headers, proved.as_deref())?;
+    if report.count() > MAX_EVENTS {
         return Err(Denial::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MAX_EVENTS} events")));
     }
-    let agent = (report.job, report.node.clone());
-    // Without the lock that all share.
-    context.lines.admit_report(&agent, &secret, std::time::Instant::now())?;
-    if !context.hear(&report, &secret, now()) {
-        return Err(Denial::unproved());
+    let (report, not_understood) = report.read();
+    context.hear(&report, &pass, now())?;
+    if not_understood.is_empty() {
+        return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    Ok(StatusCode::NO_CONTENT)
+    tracing::debug!(job = %report.job, node = %report.node, ?not_understood, "an agent is newer");
+    Ok(Json(Receipt { not_understood }).into_response())
 }
 
 impl From<NoLine> for Denial {

@@ -1,5 +1,5 @@
-//! Who speaks: agents by their secrets, which are made, read from the header and compared here; people who
-//! change something by a credential with each request. Readers are in [`super::readers`].
+//! Who speaks: whoever speaks first by a credential, which is checked here; people who change something by one
+//! with each request ([`super::orders`]). Readers are in [`super::readers`].
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,10 +9,13 @@ use axum::http::{HeaderMap, StatusCode};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::context::Context;
-use infill_model::{Credential, Secret, UserId, hello_payload};
+use crate::lines::{AgentPass, Proved};
+use infill_api::{headers, seal::hex};
+use infill_model::{Credential, JobId, Secret, UserId, bound_payload, hello_payload};
 use infill_slurm::identity::{IdentityError, own_uid, uid_of};
 
 use super::Denial;
+use super::seals::Slot;
 
 /// Bytes of a secret: 256 bits cannot be guessed.
 const SECRET_BYTES: usize = 32;
@@ -20,17 +23,25 @@ const SECRET_BYTES: usize = 32;
 /// Longest token that is looked at.
 const MAX_TOKEN: usize = 256;
 
+/// Longest nonce that is looked at.
+const MAX_NONCE: usize = 128;
+
 /// Longest wait for a turn at a gate. Agents and people try again.
 const GATE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A fresh secret.
-pub(crate) fn new_secret() -> Result<Secret, Denial> {
-    let mut bytes = [0_u8; SECRET_BYTES];
+/// So many random bytes, as hexadecimal digits.
+pub(crate) fn random(count: usize) -> Result<String, Denial> {
+    let mut bytes = vec![0_u8; count];
     getrandom::fill(&mut bytes).map_err(|e| {
         tracing::error!("no random numbers to be had: {e}");
         Denial::new(StatusCode::SERVICE_UNAVAILABLE, "no random numbers")
     })?;
-    Ok(Secret(bytes.iter().map(|b| format!("{b:02x}")).collect()))
+    Ok(hex(&bytes))
+}
+
+/// A fresh secret.
+pub(crate) fn new_secret() -> Result<Secret, Denial> {
+    random(SECRET_BYTES).map(Secret)
 }
 
 /// The bearer token of a request.
@@ -40,29 +51,89 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Result<Secret, Denial> {
     token.map(|t| Secret(t.to_owned())).ok_or_else(Denial::unproved)
 }
 
-/// The user who made this credential for this purpose.
-pub(crate) async fn proved(
-    context: &Context,
-    purpose: &str,
-    credential: &Credential,
-    nonce: &str,
-) -> Result<UserId, Denial> {
-    let payload = hello_payload(purpose, None, nonce);
-    verified(context, &context.doors.people, credential, &payload).await.map_err(|e| {
-        tracing::warn!(purpose, "a request was refused: {e}");
-        Denial::from(e)
-    })
+/// By what an agent is known: its session, or its secret.
+pub(crate) fn agent_pass(headers: &HeaderMap, proved: Option<&Proved>) -> Result<AgentPass, Denial> {
+    match proved {
+        Some(proved) => Ok(AgentPass::Session(proved.clone())),
+        None => bearer(headers).map(AgentPass::Bearer),
+    }
 }
 
-/// Has a credential checked, in its turn: each check is a process or a request of its own.
-pub(crate) async fn verified(
+/// What somebody shows who speaks first.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    /// Proof of who speaks.
+    pub credential: Credential,
+    /// Bound into it.
+    pub nonce: String,
+    /// Of an agent.
+    pub job: Option<JobId>,
+    /// Which daemon it is for, as `HOST:PORT`. Those who are older do not say.
+    pub to: Option<String>,
+    /// Digest of the order that is given.
+    pub order: Option<String>,
+}
+
+impl Shown {
+    /// What stands in headers.
+    pub(crate) fn in_headers(sent: &HeaderMap) -> Result<Shown, Denial> {
+        let text = |name: &str| sent.get(name).and_then(|v| v.to_str().ok());
+        let value = text(AUTHORIZATION.as_str()).and_then(|v| v.split_once(' '));
+        let (scheme, secret) = value.ok_or_else(Denial::unproved)?;
+        let secret = Secret(secret.to_owned());
+        let credential = match scheme {
+            headers::MUNGE_SCHEME => Credential::Munge(secret),
+            headers::JWT_SCHEME => Credential::Jwt(secret),
+            _ => return Err(Denial::unproved()),
+        };
+        let nonce = text(headers::NONCE).filter(|n| n.len() <= MAX_NONCE).unwrap_or_default().to_owned();
+        let to = text(headers::TO).map(str::to_owned);
+        Ok(Shown { credential, nonce, job: None, to, order: None })
+    }
+
+    /// Refuses what does not say which daemon it is for.
+    pub(crate) fn bound(self) -> Result<Shown, Denial> {
+        if self.to.is_some() { Ok(self) } else { Err(Denial::unproved()) }
+    }
+
+    /// What the credential must carry. Each part of it is one word.
+    fn payload(&self, purpose: &str) -> Result<String, Denial> {
+        let Some(to) = &self.to else { return Ok(hello_payload(purpose, self.job, &self.nonce)) };
+        let is_word = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+        match is_word(to) && is_word(&self.nonce) {
+            true => Ok(bound_payload(purpose, self.job, &self.nonce, to, self.order.as_deref())),
+            false => Err(Denial::unproved()),
+        }
+    }
+}
+
+/// The user who made a credential for this purpose, and the session that the answer opens to them if they
+/// say which daemon they mean.
+pub(crate) async fn proved(
     context: &Context,
     gate: &Semaphore,
-    credential: &Credential,
-    payload: &str,
-) -> Result<UserId, IdentityError> {
-    let _turn = turn_at(gate, GATE_PATIENCE).await?;
-    context.identity.verify(credential, payload).await
+    slot: &Slot,
+    purpose: &str,
+    shown: &Shown,
+) -> Result<(UserId, Option<String>), Denial> {
+    let payload = shown.payload(purpose)?;
+    let Shown { credential, nonce, job, to, .. } = shown;
+    let refused = |e: IdentityError| {
+        tracing::warn!(purpose, job = job.map(tracing::field::display), "a proof was refused: {e}");
+        Denial::from(e)
+    };
+    // Each check is a process or a request of its own, and so is each seal.
+    let _turn = turn_at(gate, GATE_PATIENCE).await.map_err(refused)?;
+    let uid = context.identity.verify(credential, &payload).await.map_err(refused)?;
+    let Some(to) = to else { return Ok((uid, None)) };
+    // Also who is refused shall know by whom.
+    let session = slot.open(context, (uid, credential), *job, nonce).await?;
+    if !context.doors.names.has(to) {
+        tracing::warn!(purpose, %uid, to, "a proof was refused: it is for another daemon");
+        let what = format!("{to:?} is no name of this daemon (daemon.names names more)");
+        return Err(Denial::new(StatusCode::MISDIRECTED_REQUEST, what));
+    }
+    Ok((uid, Some(session)))
 }
 
 /// A turn at a gate, if it comes within this time.
@@ -149,7 +220,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_crowd_at_one_gate_waits_and_is_sent_away_and_keeps_the_other_free() {
-        let doors = crate::doors::Doors::default();
+        let doors = crate::doors::Doors::new(crate::names::Names::new(&Default::default()));
         let patience = Duration::from_millis(50);
         let mut inside = Vec::new();
         while let Ok(turn) = turn_at(&doors.people, patience).await {

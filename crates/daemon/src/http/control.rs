@@ -9,14 +9,14 @@ use crate::context::{CONTROL_SETTING, Context};
 use crate::waking::Call;
 use infill_api::ControlRequest;
 
-use super::{Body, Denial, auth};
+use super::orders::Order;
+use super::{Denial, auth};
 
 /// `POST /v1/control`.
 pub(crate) async fn control(
     State(context): State<Arc<Context>>,
-    Body(request): Body<ControlRequest>,
+    Order { uid, order: request, .. }: Order<ControlRequest>,
 ) -> Result<StatusCode, Denial> {
-    let uid = auth::proved(&context, "control", &request.credential, &request.nonce).await?;
     auth::administers(&context, uid).await?;
     let word = request.control.word();
     if let Err(e) = context.store.put_setting(CONTROL_SETTING, word).await {

@@ -14,6 +14,7 @@ mod explain;
 mod figures;
 mod guests;
 mod history;
+mod orders;
 mod profiles;
 pub(crate) mod proxy;
 mod read;
@@ -21,6 +22,7 @@ mod readers;
 mod report;
 mod rounds;
 mod routes;
+mod seals;
 mod standby;
 #[cfg(test)]
 mod tests;

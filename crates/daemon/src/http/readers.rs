@@ -1,5 +1,6 @@
 //! Readers: who they are, by a MUNGE credential or a token of Slurm's with the first request, and by the
-//! ticket that it is answered with in those that follow; browsers by the session that a link has given them.
+//! session that the answer opens in those that follow (of older clients by a ticket); browsers by the session
+//! that a link has given them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,20 +12,19 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use crate::context::Context;
+use crate::lines::Proved;
 use crate::passes::Person;
 use crate::sight::Viewer;
 use infill_api::headers;
-use infill_model::{Credential, Readers, Secret};
+use infill_model::{Readers, Secret};
 use infill_slurm::identity::name_of;
 
 use super::access::Access;
+use super::seals::Slot;
 use super::{Denial, auth, browsers};
 
 /// Purpose of the credential.
 const PURPOSE: &str = headers::READ_PURPOSE;
-
-/// Longest nonce that is looked at.
-const MAX_NONCE: usize = 128;
 
 /// What a daemon says that asks for proof; it tells nothing that the file of the configuration does not.
 const ASKS: &str = "reading needs proof of who reads: a MUNGE credential, or a token of Slurm's";
@@ -42,7 +42,12 @@ pub(crate) async fn known(
     let vouched = request.extensions().get::<Vouched>().map(|Vouched(person)| of(&context, person.clone()));
     let (viewer, ticket) = match vouched {
         Some(viewer) => (viewer, None),
-        None => viewer(&context, access, request.headers()).await?,
+        None => {
+            // A request's body may be read by one at a time: it stays here.
+            let slot = request.extensions().get::<Slot>().cloned().unwrap_or_default();
+            let proved = request.extensions().get::<Proved>().cloned();
+            viewer(&context, access, request.headers(), (&slot, proved.as_ref())).await?
+        }
     };
     request.extensions_mut().insert(viewer);
     let mut response = next.run(request).await;
@@ -52,12 +57,18 @@ pub(crate) async fn known(
     Ok(response)
 }
 
-/// Who sent these headers, and the ticket that they are given if they have just proved it.
+/// Who asks, and the ticket that they are given if they have just proved it and are too old for a session.
 async fn viewer(
     context: &Context,
     access: Access,
     sent: &HeaderMap,
+    (slot, proved): (&Slot, Option<&Proved>),
 ) -> Result<(Viewer, Option<Secret>), Denial> {
+    let now = Instant::now();
+    if let Some(Proved { session, counter }) = proved {
+        let known = context.doors.readers.count(&Secret(session.clone()), *counter, now);
+        return Ok((of(context, known.ok_or_else(Denial::unproved)?), None));
+    }
     let Some(value) = sent.get(AUTHORIZATION) else {
         // What is computed for one reader alone is for nobody whom nobody knows.
         let open = context.config.http.read == Readers::Open && access == Access::Reads;
@@ -68,24 +79,27 @@ async fn viewer(
         browsers::came_by_our_name(&context.config, sent)?;
         return Ok((Viewer::default(), None));
     };
-    let (scheme, text) = value.to_str().ok().and_then(|v| v.split_once(' ')).ok_or_else(Denial::unproved)?;
-    let secret = Secret(text.to_owned());
+    let scheme = value.to_str().ok().and_then(|v| v.split_once(' ')).ok_or_else(Denial::unproved)?.0;
     if scheme == headers::TICKET_SCHEME {
-        let (doors, secret, now) = (&context.doors, auth::bearer(sent)?, Instant::now());
+        let (doors, secret) = (&context.doors, auth::bearer(sent)?);
         let known = doors.tickets.recall(&secret, now).or_else(|| doors.sessions.recall(&secret, now));
         return Ok((of(context, known.ok_or_else(Denial::unproved)?), None));
     }
-    let credential = match scheme {
-        headers::MUNGE_SCHEME => Credential::Munge(secret),
-        headers::JWT_SCHEME => Credential::Jwt(secret),
-        _ => return Err(Denial::unproved()),
-    };
-    let nonce = sent.get(headers::NONCE).and_then(|v| v.to_str().ok()).filter(|n| n.len() <= MAX_NONCE);
-    let uid = auth::proved(context, PURPOSE, &credential, nonce.unwrap_or_default()).await?;
+    let shown = auth::Shown::in_headers(sent)?;
+    let (uid, session) = auth::proved(context, &context.doors.people, slot, PURPOSE, &shown).await?;
     let person = Person { uid, name: name_of(uid).await };
-    let ticket = auth::new_secret()?;
-    context.doors.tickets.admit(&ticket, person.clone(), Instant::now());
-    Ok((of(context, person), Some(ticket)))
+    let ticket = match session {
+        Some(session) => {
+            context.doors.readers.admit(&Secret(session), person.clone(), Instant::now());
+            None
+        }
+        None => {
+            let ticket = auth::new_secret()?;
+            context.doors.tickets.admit(&ticket, person.clone(), Instant::now());
+            Some(ticket)
+        }
+    };
+    Ok((of(context, person), ticket))
 }
 
 fn of(context: &Context, person: Person) -> Viewer {

@@ -11,8 +11,8 @@ use infill_api::routes as paths;
 
 use super::access::Access;
 use super::{
-    agents, browsers, control, explain, figures, history, profiles, read, readers, report, rounds, standby,
-    timeline, web,
+    agents, browsers, control, explain, figures, history, profiles, read, readers, report, rounds, seals,
+    standby, timeline, web,
 };
 
 /// A route.
@@ -83,7 +83,11 @@ pub(crate) fn some(context: &Arc<Context>, is_one: impl Fn(Access) -> bool) -> R
             let leads = middleware::from_fn_with_state(context.clone(), standby::leader_only);
             methods = methods.route_layer(leads);
         }
-        router = router.route(path, methods);
+        if *path == paths::HEALTHZ {
+            methods = methods.route_layer(middleware::from_fn_with_state(context.clone(), seals::of_health));
+        }
+        let proving = middleware::from_fn_with_state(context.clone(), seals::proving);
+        router = router.route(path, methods.route_layer(proving));
     }
     router
 }

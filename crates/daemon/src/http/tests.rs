@@ -8,6 +8,7 @@ mod doors;
 mod figures;
 mod maps;
 mod present;
+mod sealed;
 mod secrets;
 
 use std::collections::BTreeMap;
@@ -322,12 +323,12 @@ async fn only_owners_and_administrators_change_anything() {
     assert_eq!(tables.len(), 1, "what is private changes nothing of that: {tables:?}");
     // Nobody, other, owner, operator, administrator.
     insta::assert_snapshot!(tables[0], @r"
-    /v1/web/links 400 200 200 200 200
+    /v1/web/links 401 200 200 200 200
     /v1/web/sessions 401 401 401 401 401
-    /v1/profiles/forget 400 403 200 403 200
-    /v1/profiles/import 400 403 200 403 200
-    /v1/history/import 400 403 403 403 200
-    /v1/control 400 403 403 403 204
+    /v1/profiles/forget 401 403 200 403 200
+    /v1/profiles/import 401 403 200 403 200
+    /v1/history/import 401 403 403 403 200
+    /v1/control 401 403 403 403 204
     /v1/agent/hello 400 401 200 401 401
     /v1/agent/poll 401 401 401 401 401
     /v1/agent/report 401 401 401 401 401

@@ -13,11 +13,12 @@ use axum::response::IntoResponse;
 
 use crate::context::Context;
 use crate::passes::{Person, SESSIONS_SETTING};
-use infill_api::{LINK_PURPOSE, Link, LinkRequest, Session, SessionRequest};
+use infill_api::{Link, LinkRequest, Session, SessionRequest};
 use infill_model::clock;
 use infill_slurm::identity::name_of;
 use infill_store::StoreError;
 
+use super::orders::Order;
 use super::{Body, Denial, auth, browsers};
 
 /// For so long a browser waits until its session is kept for the next daemon.
@@ -59,9 +60,8 @@ pub(crate) async fn style() -> impl IntoResponse {
 /// `POST /v1/web/links`.
 pub(crate) async fn link(
     State(context): State<Arc<Context>>,
-    Body(request): Body<LinkRequest>,
+    Order { uid, .. }: Order<LinkRequest>,
 ) -> Result<Json<Link>, Denial> {
-    let uid = auth::proved(&context, LINK_PURPOSE, &request.credential, &request.nonce).await?;
     let (ticket, links) = (auth::new_secret()?, &context.doors.links);
     links.admit(&ticket, Person { uid, name: name_of(uid).await }, Instant::now());
     Ok(Json(Link { ticket, lasts_secs: links.lasts().as_secs() }))

@@ -15,4 +15,5 @@ mod recorded;
 mod rig;
 mod table;
 mod trying;
+mod versions;
 mod waiting;

@@ -12,6 +12,8 @@ use super::{AgentConfig, ConfigError, SlurmConfig, read};
 pub struct ClientConfig {
     /// `agent.url`.
     pub url: String,
+    /// `agent.daemon_user`.
+    pub daemon_user: String,
     /// `slurm.partition`.
     pub partition: String,
 }
@@ -27,6 +29,7 @@ struct File {
 #[serde(default)]
 struct Agent {
     url: String,
+    daemon_user: String,
 }
 
 #[derive(Deserialize)]
@@ -37,7 +40,8 @@ struct Slurm {
 
 impl Default for Agent {
     fn default() -> Self {
-        Agent { url: AgentConfig::default().url }
+        let AgentConfig { url, daemon_user, .. } = AgentConfig::default();
+        Agent { url, daemon_user }
     }
 }
 
@@ -51,7 +55,7 @@ impl ClientConfig {
     /// Reads `path`, or what [`super::Config::load`] reads without one.
     ///
     /// # Errors
-    /// When the file cannot be read, is not TOML, or one of the two keys is not text.
+    /// When the file cannot be read, is not TOML, or one of the keys is not text.
     pub fn load(path: Option<&Path>) -> Result<ClientConfig, ConfigError> {
         match read(path)? {
             Some((text, path)) => ClientConfig::parse(&text, &path),
@@ -66,6 +70,7 @@ impl ClientConfig {
     pub(super) fn parse(text: &str, path: &Path) -> Result<ClientConfig, ConfigError> {
         let file: File = toml::from_str(text)
             .map_err(|e| ConfigError::Parse { path: path.to_owned(), what: e.to_string() })?;
-        Ok(ClientConfig { url: file.agent.url, partition: file.slurm.partition })
+        let Agent { url, daemon_user } = file.agent;
+        Ok(ClientConfig { url, daemon_user, partition: file.slurm.partition })
     }
 }

@@ -18,17 +18,21 @@ fn an_unknown_key_is_refused_with_its_line() {
 #[test]
 fn what_is_wrong_with_the_daemons_part_is_no_concern_of_agents() {
     let read = |text: &str| ClientConfig::parse(text, Path::new("x.toml"));
-    let reader =
-        |url: &str, partition: &str| ClientConfig { url: url.to_owned(), partition: partition.to_owned() };
-    let defaults = reader("http://127.0.0.1:6810", "infill");
+    let reader = |url: &str, daemon_user: &str, partition: &str| ClientConfig {
+        url: url.to_owned(),
+        daemon_user: daemon_user.to_owned(),
+        partition: partition.to_owned(),
+    };
+    let defaults = reader("http://127.0.0.1:6810", "infill", "infill");
     assert_eq!(read("").unwrap(), defaults);
     // A key of a newer daemon, one of an older, a value of another type, one that no daemon takes.
     for text in ["[daemon]\nnonsense = 1", "[future]\nx = []", "[store]\nurl = 7", "[gaps]\nconfidence = 9.0"]
     {
         assert_eq!(read(text).unwrap(), defaults, "{text}");
     }
-    let both = "[slurm]\npartition = \"gaps\"\nnew = 1\n[agent]\nurl = \"http://ctl:1\"";
-    assert_eq!(read(both).unwrap(), reader("http://ctl:1", "gaps"));
+    let both =
+        "[slurm]\npartition = \"gaps\"\nnew = 1\n[agent]\nurl = \"http://ctl:1\"\ndaemon_user = \"filler\"";
+    assert_eq!(read(both).unwrap(), reader("http://ctl:1", "filler", "gaps"));
     let wrong = read("[agent]\nurl = 7").unwrap_err().to_string();
     assert!(wrong.starts_with("x.toml: ") && wrong.contains("line 2"), "{wrong}");
     assert!(read("[agent").unwrap_err().to_string().contains("line 1"));

@@ -14,10 +14,8 @@ use crate::context::Context;
 use infill_api::{EndedTaken, ImportEndedRequest, MAX_ENDED, SCHEMA};
 use infill_model::clock::now;
 
-use super::{Body, Denial, auth};
-
-/// Purpose of the credential.
-const PURPOSE: &str = "history";
+use super::orders::Order;
+use super::{Denial, auth};
 
 /// Largest body of an import: [`MAX_ENDED`] jobs of five texts, each of 200 characters of four bytes.
 pub(crate) const MAX_IMPORT_BODY: usize = 6 * 1024 * 1024;
@@ -25,9 +23,8 @@ pub(crate) const MAX_IMPORT_BODY: usize = 6 * 1024 * 1024;
 /// `POST /v1/history/import`.
 pub(crate) async fn import(
     State(context): State<Arc<Context>>,
-    Body(request): Body<ImportEndedRequest>,
+    Order { uid, order: request, .. }: Order<ImportEndedRequest>,
 ) -> Result<Json<EndedTaken>, Denial> {
-    let uid = auth::proved(&context, PURPOSE, &request.credential, &request.nonce).await?;
     auth::administers(&context, uid).await?;
     let jobs = request.jobs;
     if jobs.len() > MAX_ENDED {

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use axum::extract::{FromRequest as _, Request};
+
 use super::*;
 use crate::context::Services;
 use crate::state::State as Values;
+use infill_api::BodyProof;
 use infill_model::{Credential, EndedJob, Secret, UserId, config::Config};
 use infill_slurm::{
     fake::FakeSlurm,
@@ -26,11 +29,17 @@ async fn daemon() -> Arc<Context> {
     Arc::new(Context::new(services, state, LeadStanding::Alone, now()).0)
 }
 
-async fn bring(context: &Arc<Context>, who: &str, jobs: Vec<EndedJob>) -> Result<(u64, u64), u16> {
+fn proof(who: &str) -> BodyProof {
     let credential = Credential::Munge(Secret(who.to_owned()));
-    let request = ImportEndedRequest { credential, nonce: "n".to_owned(), jobs };
-    let answer = import(State(context.clone()), Body(request)).await;
-    answer.map(|Json(taken)| (taken.taken, taken.known)).map_err(|denial| denial.status.as_u16())
+    BodyProof { credential: Some(credential), nonce: Some("n".to_owned()) }
+}
+
+async fn bring(context: &Arc<Context>, who: &str, jobs: Vec<EndedJob>) -> Result<(u64, u64), u16> {
+    let request = ImportEndedRequest { proof: proof(who), jobs };
+    let body = serde_json::to_vec(&request).unwrap();
+    let request = Request::post("/").header("content-type", "application/json").body(body.into()).unwrap();
+    let answer = async { import(State(context.clone()), Order::from_request(request, context).await?).await };
+    answer.await.map(|Json(taken)| (taken.taken, taken.known)).map_err(|denial| denial.status.as_u16())
 }
 
 #[tokio::test]
@@ -67,10 +76,6 @@ fn the_largest_jobs_fit_into_a_request() {
         ..samples::ended(1)
     };
     let jobs = vec![job; MAX_ENDED];
-    let request = ImportEndedRequest {
-        credential: Credential::Munge(Secret("x".repeat(1000))),
-        nonce: "n".to_owned(),
-        jobs,
-    };
+    let request = ImportEndedRequest { proof: proof(&"x".repeat(1000)), jobs };
     assert!(serde_json::to_vec(&request).unwrap().len() < MAX_IMPORT_BODY);
 }

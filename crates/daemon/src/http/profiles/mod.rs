@@ -26,11 +26,9 @@ use infill_model::{MAX_NODES_A_JOB, Profile, ProfileFilter, ProfileKey, Sizes, U
 use infill_present::charts::{Picture, Standing, curves};
 use infill_store::{Measurement, NoRoom, ProfileRoom};
 
+use super::orders::Order;
 use super::turns::{broken, computed, in_turn};
-use super::{Body, Denial, auth};
-
-/// Purpose of the credential.
-const PURPOSE: &str = "profiles";
+use super::{Denial, auth};
 
 /// Largest body of an import: [`MAX_IMPORTED`] profiles of [`sound::MAX_POINTS`] sizes, 150 bytes each, and
 /// as much again.
@@ -128,9 +126,8 @@ pub(crate) async fn history(
 /// `POST /v1/profiles/forget`.
 pub(crate) async fn forget(
     State(context): State<Arc<Context>>,
-    Body(request): Body<ForgetRequest>,
+    Order { uid, order: request, .. }: Order<ForgetRequest>,
 ) -> Result<Json<Counted>, Denial> {
-    let uid = auth::proved(&context, PURPOSE, &request.credential, &request.nonce).await?;
     let owners = request.filter.user.as_deref().map(|user| BTreeSet::from([user]));
     auth::owns(&context, uid, owners).await?;
     let _gate = may_change(&context, uid).await?;
@@ -144,9 +141,8 @@ pub(crate) async fn forget(
 /// `POST /v1/profiles/import`.
 pub(crate) async fn import(
     State(context): State<Arc<Context>>,
-    Body(request): Body<ImportRequest>,
+    Order { uid, order: request, .. }: Order<ImportRequest>,
 ) -> Result<Json<Counted>, Denial> {
-    let uid = auth::proved(&context, PURPOSE, &request.credential, &request.nonce).await?;
     if request.profiles.len() > MAX_IMPORTED {
         let what = format!("more than {MAX_IMPORTED} profiles at once");
         return Err(Denial::new(StatusCode::PAYLOAD_TOO_LARGE, what));

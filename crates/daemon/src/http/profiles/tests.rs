@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::context::Services;
 use crate::state::State;
+use infill_api::BodyProof;
 use infill_model::{Credential, Secret, UserId, config::Config};
 use infill_slurm::{
     fake::FakeSlurm,
@@ -72,8 +73,9 @@ impl Daemon {
     }
 
     async fn import(&self, who: &str, profiles: Vec<Profile>) -> (u16, Value) {
-        let credential = Credential::Munge(Secret(who.to_owned()));
-        self.post("import", &ImportRequest { credential, nonce: "n".to_owned(), profiles }).await
+        let credential = Some(Credential::Munge(Secret(who.to_owned())));
+        let proof = BodyProof { credential, nonce: Some("n".to_owned()) };
+        self.post("import", &ImportRequest { proof, profiles }).await
     }
 
     /// Whose profiles are left.
@@ -249,8 +251,9 @@ async fn all_profiles_of_a_user_take_so_much_and_no_more() {
 async fn who_imports_in_a_loop_is_sent_away_for_a_while() {
     let daemon = Daemon::start().await;
     let request = |who: &str| {
-        let credential = Credential::Munge(Secret(who.to_owned()));
-        let body = ImportRequest { credential, nonce: "n".to_owned(), profiles: vec![named(1)] };
+        let credential = Some(Credential::Munge(Secret(who.to_owned())));
+        let proof = BodyProof { credential, nonce: Some("n".to_owned()) };
+        let body = ImportRequest { proof, profiles: vec![named(1)] };
         reqwest::Client::new().post(format!("{}/v1/profiles/import", daemon.url)).json(&body).send()
     };
     let mut taken = 0;

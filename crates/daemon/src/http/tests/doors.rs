@@ -11,6 +11,7 @@ use tokio::net::UnixStream;
 use super::*;
 use crate::doors::Doors;
 use crate::http::proxy;
+use crate::names::Names;
 use crate::passes::{Person, SESSIONS_SETTING};
 use infill_api::Session;
 use infill_model::{Secret, config::WebConfig};
@@ -56,7 +57,7 @@ async fn the_next_daemon_on_the_store_knows_the_sessions_of_browsers() {
     let request = request.header("host", "localhost").json(&serde_json::json!({ "ticket": "a link's" }));
     let session: Session = request.send().await.unwrap().json().await.unwrap();
     let kept = daemon.context.store.setting(SESSIONS_SETTING).await.unwrap().unwrap();
-    let next = Doors::default();
+    let next = Doors::new(Names::new(&Config::default()));
     next.sessions.load(&kept, Instant::now(), now());
     assert_eq!(next.sessions.recall(&session.secret, Instant::now()), Some(person));
 }

@@ -1,0 +1,80 @@
+//! Somebody else listens at the daemon's port: to an agent that is as if nobody did.
+
+use std::time::Duration;
+
+use infill_model::{AgentEvent, Directive};
+use infill_testkit::{clock::StoppedClock, script};
+
+use super::daemon::FakeDaemon;
+use super::{Subject, run, until};
+use crate::programs::Programs;
+
+/// Counts, and says at which generation.
+const COUNTS: &str = r#"trap 'echo saved; exit 0' USR1
+    n=0; while :; do n=$((n+1)); echo "generation $INFILL_GENERATION step $n"; sleep 0.02; done"#;
+
+#[tokio::test]
+async fn who_only_listens_at_the_daemons_port_ends_no_job() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let subject = Subject::lead(&daemon, "--daemon-patience=600", COUNTS);
+    subject.says("generation 1 step 3\n").await;
+    daemon.set_impostor(true);
+    until("some polls of the impostor's", || daemon.deceived() >= 3).await;
+    // What it says of reports throws none away either.
+    let before = subject.output.text().lines().count();
+    until("more steps", || subject.output.text().lines().count() > before + 50).await;
+    assert!(!subject.task.is_finished() && !subject.output.text().contains("saved"));
+    daemon.set_impostor(false);
+    daemon.say(Directive::Stop { generation: 1 });
+    daemon.stopped(1).await;
+    assert!(daemon.events().contains(&AgentEvent::Started { generation: 1 }));
+    subject.task.abort();
+}
+
+#[tokio::test]
+async fn a_secret_of_an_impostors_is_no_welcome() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    daemon.set_impostor(true);
+    let subject = Subject::lead(&daemon, "--daemon-patience=600", "echo began; sleep 60");
+    until("two hellos", || daemon.hellos().len() >= 2).await;
+    assert_eq!((daemon.deceived(), daemon.events()), (0, Vec::new()), "nobody polls or reports there");
+    assert_eq!(subject.output.text(), "");
+    daemon.set_impostor(false);
+    subject.says("began").await;
+    subject.task.abort();
+}
+
+#[tokio::test]
+async fn an_impostor_that_says_it_is_well_stops_nobody_who_trains_alone() {
+    let site = tempfile::tempdir().unwrap();
+    let daemon = FakeDaemon::start(run(7)).await;
+    daemon.set_away(true);
+    let program = |name: &str| script(site.path().join(name), "exit 0");
+    let programs = || Programs {
+        sbatch: program("sbatch"),
+        squeue: program("squeue"),
+        scontrol: program("scontrol"),
+        scancel: program("scancel"),
+    };
+    let subject = Subject::lead_with(&daemon, "--daemon-patience=0", COUNTS, |config| {
+        (config.alone, config.programs) = (Some(0), programs());
+    });
+    let clock = StoppedClock::stop();
+    clock.pass(Duration::from_secs(3)).await;
+    drop(clock);
+    subject.says("generation 0 step 3\n").await;
+    daemon.set_impostor(true);
+    daemon.set_away(false);
+    let clock = StoppedClock::stop();
+    clock.pass(Duration::from_secs(12)).await;
+    drop(clock);
+    let before = subject.output.text().lines().count();
+    until("more steps", || subject.output.text().lines().count() > before + 20).await;
+    assert!(!subject.output.text().contains("saved"));
+    daemon.set_impostor(false);
+    let clock = StoppedClock::stop();
+    clock.pass(Duration::from_secs(12)).await;
+    drop(clock);
+    subject.says("generation 7 step").await;
+    subject.task.abort();
+}

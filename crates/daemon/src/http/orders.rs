@@ -1,0 +1,112 @@
+//! What is bound to the credential of those who send it: agents' hellos, and orders, which change something. With
+//! proof of who sends it, and that this is what they have sent.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request};
+use axum::http::StatusCode;
+use axum::http::header::AUTHORIZATION;
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+
+use crate::context::Context;
+use crate::doors::Doors;
+use infill_api::{
+    BodyProof, ControlRequest, ForgetRequest, Hello, ImportEndedRequest, ImportRequest, LINK_PURPOSE,
+    LinkRequest, seal::digest,
+};
+use infill_model::{JobId, UserId};
+
+use super::seals::Slot;
+use super::{BODY_PATIENCE, Denial, auth};
+
+/// What somebody orders.
+pub(crate) trait Ordered: DeserializeOwned + Send {
+    /// Purpose of the credential.
+    const PURPOSE: &str;
+    /// Proof in the body, of those who know of no sealed sessions.
+    fn proof(&self) -> &BodyProof;
+    /// The job in the credential.
+    fn job(&self) -> Option<JobId> {
+        None
+    }
+    /// Where it waits for its turn.
+    fn gate(doors: &Doors) -> &Semaphore {
+        &doors.people
+    }
+}
+
+macro_rules! ordered {
+    ($($request:ty: $purpose:expr),* $(,)?) => {
+        $(impl Ordered for $request {
+            const PURPOSE: &str = $purpose;
+            fn proof(&self) -> &BodyProof {
+                &self.proof
+            }
+        })*
+    };
+}
+
+ordered! {
+    ControlRequest: "control",
+    ForgetRequest: "profiles",
+    ImportRequest: "profiles",
+    ImportEndedRequest: "history",
+    LinkRequest: LINK_PURPOSE,
+}
+
+impl Ordered for Hello {
+    const PURPOSE: &str = "hello";
+    fn proof(&self) -> &BodyProof {
+        &self.proof
+    }
+    fn job(&self) -> Option<JobId> {
+        Some(self.job)
+    }
+    fn gate(doors: &Doors) -> &Semaphore {
+        &doors.hellos
+    }
+}
+
+/// An order, and who has proved to give it.
+pub(crate) struct Order<T> {
+    /// The user.
+    pub uid: UserId,
+    /// The session that the answer opens to them, if they know of such.
+    pub session: Option<String>,
+    /// The order.
+    pub order: T,
+}
+
+impl<T: Ordered> FromRequest<Arc<Context>> for Order<T> {
+    type Rejection = Denial;
+
+    async fn from_request(request: Request, context: &Arc<Context>) -> Result<Self, Denial> {
+        let slot = request.extensions().get::<Slot>().cloned().unwrap_or_default();
+        let (parts, body) = request.into_parts();
+        let whole = Bytes::from_request(Request::from_parts(parts.clone(), body), context);
+        let late = |_| Denial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time");
+        let bytes = tokio::time::timeout(BODY_PATIENCE, whole).await.map_err(late)?;
+        let bytes = bytes.map_err(|e: BytesRejection| Denial::new(e.status(), e.body_text()))?;
+        let again = Request::from_parts(parts.clone(), Body::from(bytes.clone()));
+        let Json(order) = Json::<T>::from_request(again, context).await.map_err(Denial::from)?;
+        let shown = match parts.headers.contains_key(AUTHORIZATION) {
+            true => {
+                // Who shows it there is new enough to name the daemon, and binds the order.
+                let shown = auth::Shown::in_headers(&parts.headers)?.bound()?;
+                auth::Shown { job: order.job(), order: Some(digest(parts.uri.path(), &bytes)), ..shown }
+            }
+            false => {
+                let BodyProof { credential, nonce } = order.proof().clone();
+                let (credential, nonce) = credential.zip(nonce).ok_or_else(Denial::unproved)?;
+                auth::Shown { credential, nonce, job: order.job(), to: None, order: None }
+            }
+        };
+        let gate = T::gate(&context.doors);
+        let (uid, session) = auth::proved(context, gate, &slot, T::PURPOSE, &shown).await?;
+        Ok(Order { uid, session, order })
+    }
+}

@@ -1,0 +1,197 @@
+//! What the command line makes of a daemon's answers, and of those of something else at its port.
+
+use super::*;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use infill_api::{
+    headers,
+    seal::{Seal, SessionKey, seal_payload},
+};
+use infill_model::Secret;
+use infill_testkit::script;
+
+#[test]
+fn a_status_becomes_an_exit_code() {
+    let exit = |status: u16| refusal(StatusCode::from_u16(status).unwrap(), "/v1/x", b"").exit();
+    assert_eq!([401, 403, 404, 500].map(exit), [Exit::Denied, Exit::Denied, Exit::NotFound, Exit::Failed]);
+}
+
+#[test]
+fn what_the_daemon_said_is_kept() {
+    let error = refusal(StatusCode::FORBIDDEN, routes::CONTROL, br#"{"error":"bob is no admin"}"#);
+    assert_eq!(error.to_string(), "the daemon refused: bob is no admin");
+}
+
+#[test]
+fn what_is_no_url_is_wrong_usage() {
+    for url in ["", ",", "localhost:6810", "ftp://x", "http://a,ftp://x"] {
+        assert_eq!(Client::new(url, Slurm::default()).err().map(|e| e.exit()), Some(Exit::Usage), "{url}");
+    }
+}
+
+/// Answers every request with this status and body.
+async fn daemon(status: u16, body: &'static str) -> String {
+    let answer = (StatusCode::from_u16(status).unwrap(), body);
+    let app = axum::Router::new().fallback(move || async move { answer });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    url
+}
+
+#[tokio::test]
+async fn of_several_daemons_the_one_that_leads_answers() {
+    let (away, standby) = ("http://127.0.0.1:1", daemon(503, r#"{"error":"on standby"}"#).await);
+    let leader = daemon(200, "7").await;
+    let ask = async |urls: String| Client::new(&urls, Slurm::default()).unwrap().get::<u32>("/v1/x").await;
+    assert_eq!(ask(format!("{away}, {standby}/,{leader}")).await.unwrap(), 7);
+    let error = ask(format!("{away},{standby},{away}")).await.unwrap_err();
+    assert!(error.to_string().contains("on standby"), "{error}");
+    let denied = daemon(403, "").await;
+    assert_eq!(ask(format!("{denied},{leader}")).await.unwrap_err().exit(), Exit::Denied);
+}
+
+#[tokio::test]
+async fn an_absent_daemon_is_named_with_what_to_do() {
+    // A port that was bound and is free again: nobody listens there.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let client = Client::new(&format!("http://127.0.0.1:{port}/"), Slurm::default()).unwrap();
+    let error = client.get::<serde_json::Value>(routes::STATUS).await.unwrap_err();
+    assert_eq!(error.exit(), Exit::Unreachable);
+    let text = error.to_string();
+    assert!(text.contains(&format!("http://127.0.0.1:{port}: ")) && text.contains("INFILL_URL"), "{text}");
+}
+
+/// Programs of a cluster with MUNGE, whose credentials say what they carry: those of `uid`.
+fn munged(dir: &std::path::Path, uid: u32) -> Slurm {
+    let body = format!(
+        "printf 'STATUS: Success (0)\\nUID: who ({uid})\\nGID: g (1)\\n'
+        carries=$(cut -d: -f2 | base64 -d); printf 'LENGTH: %s\\n\\n%s' ${{#carries}} \"$carries\""
+    );
+    let (munge, unmunge) = (script(dir.join("munge"), "base64 -w0"), script(dir.join("unmunge"), &body));
+    Slurm { munge, unmunge, scontrol: dir.join("none"), daemon_user: "no-such-user".to_owned() }
+}
+
+/// What a daemon that proves itself does otherwise than it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// It is too old to seal anything.
+    Old,
+    /// Its answers are altered on their way.
+    Altered,
+    /// It answers another proof.
+    Other,
+}
+
+/// Answers who has proved themselves with how many requests it has had, proved; keeps what it was sent.
+async fn proving(fault: Fault) -> (String, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
+    let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    type Asked = std::sync::Arc<std::sync::Mutex<Vec<String>>>;
+    let answer = move |State(asked): State<Asked>, uri: Uri, sent: HeaderMap, body: Bytes| async move {
+        let text = |name: &str| sent.get(name).map(|v| v.to_str().unwrap().to_owned()).unwrap_or_default();
+        let credential = text("authorization").split(' ').nth(1).unwrap_or_default().to_owned();
+        let shown = base64::engine::general_purpose::STANDARD.decode(credential).unwrap();
+        let (shown, body) = (String::from_utf8(shown).unwrap(), String::from_utf8(body.to_vec()).unwrap());
+        let number = {
+            let mut asked = asked.lock().unwrap();
+            asked.push(format!("{shown}|{}|{body}", text(headers::SESSION)));
+            asked.len().to_string()
+        };
+        let (key, route) = (SessionKey::new([7; 32]), uri.path_and_query().unwrap().as_str().to_owned());
+        let counter = text(headers::COUNTER).parse().unwrap_or(0);
+        let mac = key.of_answer(&route, counter, 200, number.as_bytes());
+        let told = if fault == Fault::Altered { format!("{number}0") } else { number };
+        let mut answer: Response = told.into_response();
+        if fault == Fault::Old {
+            answer.headers_mut().insert(headers::TICKET, "t".parse().unwrap());
+            return answer;
+        }
+        let nonce = if fault == Fault::Other { "n".to_owned() } else { text(headers::NONCE) };
+        let Secret(payload) = seal_payload(None, &nonce, "s1", &key);
+        let sealed = base64::engine::general_purpose::STANDARD.encode(payload);
+        let seal = Seal::Munge(Secret(format!("MUNGE:{sealed}:"))).to_header();
+        answer.headers_mut().insert(headers::SEAL, seal.parse().unwrap());
+        answer.headers_mut().insert(headers::MAC, mac.parse().unwrap());
+        answer
+    };
+    let app = axum::Router::new().fallback(answer).with_state(asked.clone());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    (url, asked)
+}
+
+#[tokio::test]
+async fn a_daemon_that_proves_itself_is_believed_and_proved_to_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (url, asked) = proving(Fault::None).await;
+    let client = Client::new(&url, munged(dir.path(), 0)).unwrap();
+    assert_eq!(client.get::<u32>("/v1/x").await.unwrap(), 1);
+    assert_eq!(client.get_with::<u32>("/v1/x", &[("a", "b c")]).await.unwrap(), 2);
+    let asked = asked.lock().unwrap().clone();
+    let to = url.strip_prefix("http://").unwrap();
+    assert!(
+        asked[0].starts_with("infill2 read 0 ") && asked[0].ends_with(&format!(" {to} -||")),
+        "{asked:?}"
+    );
+    assert_eq!(asked[1], "|s1|", "the session alone");
+}
+
+#[tokio::test]
+async fn what_does_not_prove_itself_is_not_believed_and_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let faults = [Fault::Old, Fault::Altered, Fault::Other];
+    for (fault, uid) in faults.map(|fault| (fault, 0)).into_iter().chain([(Fault::None, 6102)]) {
+        let (url, asked) = proving(fault).await;
+        let client = Client::new(&url, munged(dir.path(), uid)).unwrap();
+        let read = client.get::<u32>("/v1/x").await.unwrap_err();
+        let order = client.ask::<u32>("control", routes::CONTROL, &7).await.unwrap_err();
+        for error in [read, order] {
+            assert_eq!(error.exit(), Exit::Denied, "{fault:?} {uid}");
+            let text = error.to_string();
+            assert!(text.contains("does not prove that it is infill's daemon; nothing"), "{text}");
+            assert!(text.contains("may be older than this command"), "{text}");
+            assert_eq!(text.contains("user 6102 has made it"), uid == 6102, "{text}");
+        }
+        assert!(asked.lock().unwrap().iter().all(|sent| sent.ends_with("||")), "the order was told");
+    }
+}
+
+#[tokio::test]
+async fn an_order_is_bound_to_its_proof() {
+    let dir = tempfile::tempdir().unwrap();
+    let (url, asked) = proving(Fault::None).await;
+    let client = Client::new(&format!("{url}/"), munged(dir.path(), 0)).unwrap();
+    assert_eq!(client.ask::<u32>("control", routes::CONTROL, &7).await.unwrap(), 2);
+    let asked = asked.lock().unwrap().clone();
+    assert!(asked[0].starts_with("infill2 health 0 ") && asked[0].ends_with(" -||"), "{asked:?}");
+    let digest = digest(routes::CONTROL, b"7");
+    assert!(
+        asked[1].starts_with("infill2 control 0 ") && asked[1].ends_with(&format!(" {digest}||7")),
+        "{asked:?}"
+    );
+}
+
+#[tokio::test]
+async fn without_munge_reading_goes_on_and_orders_need_a_way_that_nobody_overhears() {
+    let dir = tempfile::tempdir().unwrap();
+    let scontrol = script(dir.path().join("scontrol"), "echo SLURM_JWT=abc");
+    let by = Slurm { munge: dir.path().join("none"), scontrol, ..Slurm::default() };
+    let (open, _) = (daemon(200, "7").await, ());
+    assert_eq!(Client::new(&open, by.clone()).unwrap().get::<u32>("/v1/x").await.unwrap(), 7);
+    let order = async |url: &str| {
+        let client = Client::new(url, by.clone()).unwrap();
+        client.order("control", routes::CONTROL, &7).await.unwrap_err()
+    };
+    let elsewhere = order("http://192.0.2.1:6810").await;
+    assert!(
+        matches!(elsewhere, ClientError::Plain { .. }) && elsewhere.exit() == Exit::Denied,
+        "{elsewhere}"
+    );
+    // On this machine it is sent, and the answer has to bring a session all the same.
+    assert!(matches!(order(&open).await, ClientError::Impostor { .. }));
+}
