@@ -13,6 +13,7 @@ mod moving;
 mod pinning;
 mod recorded;
 mod rig;
+mod secrets;
 mod table;
 mod trying;
 mod versions;
