@@ -10,6 +10,7 @@ mod limits;
 mod live;
 mod losing;
 mod moving;
+mod pinning;
 mod recorded;
 mod rig;
 mod secrets;

@@ -152,7 +152,7 @@ impl Rig {
                     self.agents.retain(|(of, _), _| of != job);
                 }
                 Effect::ShrinkWing { job, keep } => self.show(*job, keep.clone()),
-                Effect::Hold { .. } | Effect::SetLimit { .. } => {}
+                Effect::Hold { .. } | Effect::Unpin { .. } | Effect::SetLimit { .. } => {}
             }
         }
         out
