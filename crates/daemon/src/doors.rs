@@ -112,8 +112,8 @@ impl Doors {
         }
     }
 
-    /// The key of a session of this daemon's; those of another have other keys. `None` where there are none: the
-    /// system gave no random numbers.
+    /// The key of a session of this daemon's; those of another have other keys. `None` where there are none:
+    /// the system gave no random numbers.
     pub(crate) fn key_of(&self, session: &str) -> Option<SessionKey> {
         Some(self.master.as_ref()?.of_session(session))
     }
