@@ -157,8 +157,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Speaks to the daemon at `url`; of several, separated by commas, to the first that answers for all. `by` proves
-    /// who we are, and knows the daemon.
+    /// Speaks to the daemon at `url`; of several, separated by commas, to the first that answers for all.
+    /// `by` proves who we are, and knows the daemon.
     pub fn new(url: &str, by: Slurm) -> Result<Client, ClientError> {
         let bad = |what: String| ClientError::Url { url: url.to_owned(), what };
         let urls = daemon_urls(url);
@@ -203,8 +203,8 @@ impl Client {
         self.document(path, &body)
     }
 
-    /// What one daemon answers to a reader. What proves itself is believed; without MUNGE that may be nothing,
-    /// where reading is open to everybody.
+    /// What one daemon answers to a reader. What proves itself is believed; without MUNGE that may be
+    /// nothing, where reading is open to everybody.
     async fn read(
         &self,
         passes: &mut Passes,
@@ -280,8 +280,8 @@ impl Client {
         .await
     }
 
-    /// Asks a daemon to prove itself, for nobody else shall learn of an order, who could deliver it later. Without
-    /// MUNGE none can.
+    /// Asks a daemon to prove itself, for nobody else shall learn of an order, who could deliver it later.
+    /// Without MUNGE none can.
     async fn prove_daemon(&self, passes: &Passes, url: &str) -> Result<(), ClientError> {
         let Ok(proof) = passes.asking(url).await else { return Ok(()) };
         let to = host_and_port(url).unwrap_or_default();

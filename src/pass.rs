@@ -1,5 +1,5 @@
-//! How the command line proves to a daemon who uses it: by MUNGE, else by a token of Slurm's. The answer opens a
-//! session, in which the daemon proves itself as well, so that one command makes one proof of each daemon.
+//! How the command line proves to a daemon who uses it: by MUNGE, else by a token of Slurm's. The answer opens
+//! a session, in which the daemon proves itself as well, so that one command makes one proof for each daemon.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

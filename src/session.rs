@@ -43,8 +43,8 @@ impl Session {
         Ok(())
     }
 
-    /// The user as whom the daemon runs: the default's where the configuration cannot be read, which users need
-    /// not be able to, if a flag names the URL.
+    /// The user as whom the daemon runs: the default where the configuration cannot be read, which users need
+    /// not be able to if a flag names the URL.
     fn daemon_user(&self) -> String {
         let default = || AgentConfig::default().daemon_user;
         ClientConfig::load(self.config.as_deref()).map_or_else(|_| default(), |c| c.daemon_user)

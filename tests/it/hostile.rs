@@ -50,8 +50,8 @@ impl Drop for Bob<'_> {
     }
 }
 
-/// Sends what bob has heard to the daemon once more. Nothing of it may bring him anything: of what belongs to a
-/// session nothing is taken twice, and what a hello brings is sealed for somebody else.
+/// Sends what bob has heard to the daemon once more. Nothing of it may bring him anything: of what belongs to
+/// a session nothing is taken twice, and what a hello brings is sealed for somebody else.
 fn assert_worth_nothing(site: &Site, heard: &[Value]) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for said in heard.iter().filter(|said| text(&said["path"]).starts_with("/v1/")) {

@@ -30,6 +30,7 @@ mod guard;
 mod guides;
 mod harness;
 mod hostile;
+mod hostile_ranks;
 mod identity;
 mod leaving;
 mod life;

@@ -14,8 +14,8 @@ pub struct ErrorBody {
     pub error: String,
 }
 
-/// Proof of who sends a hello or an order, in its body: of those who know of no sealed sessions. Others show it
-/// in headers, as readers do, and bind the digest of the body into it ([`crate::seal`]).
+/// Proof of who sends a hello or an order, in its body: of those who know of no sealed sessions. Others show
+/// it in headers, as readers do, and bind the digest of the body into it ([`crate::seal`]).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct BodyProof {

@@ -1,15 +1,15 @@
 //! How the daemon and those who speak to it prove themselves to each other, message by message.
 //!
-//! **Proof.** Whoever speaks first shows a credential, in headers. Its payload names the daemon that it is for
-//! (host and port of the URL, as in [`headers::TO`]), so that nobody can pass it on to another one, and of a
-//! hello or an order the [`digest`] of route and body, so that nobody can change it:
+//! **Proof.** Whoever speaks first shows a credential, in headers. Its payload names the daemon that it is
+//! for (host and port of the URL, as in [`headers::TO`]), so that nobody can pass it on to another one, and of
+//! a hello or an order the [`digest`] of route and body, so that nobody can change it:
 //! [`infill_model::bound_payload`].
 //!
 //! **Seal.** The answer carries [`headers::SEAL`]: `munge CREDENTIAL`, made by the daemon for that user alone
 //! (`munge --restrict-uid`, so that munged encrypts it), or `open PAYLOAD` for those who have no MUNGE. The
-//! payload is [`seal_payload`]: `infill1 welcome JOB NONCE SESSION KEY`. Job and nonce are those of the proof,
-//! or 0; SESSION is public, KEY are 32 random bytes in hexadecimal digits, which never travel again. Who opens
-//! it looks who made it: root, the daemon's user, or Slurm's.
+//! payload is [`seal_payload`]: `infill1 welcome JOB NONCE SESSION KEY`. Job and nonce are the proof's (of no
+//! job: 0); SESSION is public, KEY are 32 random bytes in hexadecimal digits, which never travel again. Who
+//! opens it looks who made it: root, the daemon's user, or Slurm's.
 //!
 //! **Messages.** A request of a session carries [`headers::SESSION`], [`headers::COUNTER`] and
 //! [`headers::MAC`]; its counter is greater than that of each one before it on its route. An answer carries

@@ -174,8 +174,8 @@ impl Context {
         Admission::Taken
     }
 
-    /// Takes in what an agent reports. Says no when the pass is not its own, or came before: a newer agent may
-    /// have taken its place.
+    /// Takes in what an agent reports. Says no when the pass is not its own, or came before: a newer agent
+    /// may have taken its place.
     pub fn hear(&self, report: &AgentReport, pass: &AgentPass, now: UnixTime) -> bool {
         let mut state = self.state();
         if !self.lines.hears(&(report.job, report.node.clone()), pass) {

@@ -60,8 +60,8 @@ pub struct Doors {
     /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may
     /// begin.
     pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
-    /// From which the keys of all sessions follow; those of another daemon's have other keys.
-    pub(crate) master: SessionKey,
+    /// From which the keys of all sessions follow; `None` where the system gave no random numbers.
+    master: Option<SessionKey>,
     /// By which names those who prove something mean this daemon.
     pub(crate) names: Names,
     /// Sessions of the command line, for what it reads next.
@@ -81,14 +81,11 @@ pub struct Doors {
 
 impl Doors {
     /// Of a daemon with these names.
-    ///
-    /// # Panics
-    /// When the system gives no random numbers: nothing could be proved.
     pub(crate) fn new(names: Names) -> Doors {
         let mut master = [0; 32];
-        getrandom::fill(&mut master).unwrap_or_else(|e| panic!("no random numbers from the system: {e}"));
+        let drawn = getrandom::fill(&mut master);
         Doors {
-            master: SessionKey::new(master),
+            master: drawn.ok().map(|()| SessionKey::new(master)),
             names,
             readers: Passes::new(TICKET, MOST_OF_A_USER),
             hellos: Semaphore::new(HELLOS_AT_ONCE),
@@ -103,6 +100,12 @@ impl Doors {
             vouched: Passes::new(LOOKED_UP, 1),
             privacy: Mutex::new(Arc::new(Privacy::unknown())),
         }
+    }
+
+    /// The key of a session of this daemon's; those of another have other keys. `None` where there are none: the
+    /// system gave no random numbers.
+    pub(crate) fn key_of(&self, session: &str) -> Option<SessionKey> {
+        Some(self.master.as_ref()?.of_session(session))
     }
 
     /// What users may not see of each other.

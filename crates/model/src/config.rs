@@ -206,7 +206,7 @@ pub struct AgentConfig {
     /// URL at which agents and the command line reach the daemon; of several daemons all, separated by
     /// commas.
     pub url: String,
-    /// The user as whom the daemon runs: agents and the command line believe nobody else but root and SlurmUser.
+    /// The user as whom the daemon runs: nobody else is believed to be the daemon, but root and SlurmUser.
     pub daemon_user: String,
     /// Seconds for which a preempted worker may save before it is killed.
     pub preempt_leave_secs: f64,

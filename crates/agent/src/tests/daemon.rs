@@ -36,13 +36,13 @@ struct Book {
     session: u8,
     away: bool,
     blind: bool,
+    impostor: bool,
+    /// How many polls an impostor has answered.
+    deceived: usize,
     /// A directive of a newer version, in place of the assignment's.
     newer: Option<Value>,
     /// Of an older version: refuses reports with an event of this kind, as a whole.
     lacks: Option<EventKind>,
-    impostor: bool,
-    /// How many polls an impostor has answered.
-    deceived: usize,
 }
 
 #[derive(Clone)]
@@ -162,7 +162,12 @@ impl FakeDaemon {
     }
 
     pub async fn started(&self, generation: u64) {
-        until("Started", || self.events().contains(&AgentEvent::Started { generation })).await;
+        until("Started", || {
+            self.events()
+                .iter()
+                .any(|e| matches!(e, AgentEvent::Started { generation: g, .. } if *g == generation))
+        })
+        .await;
     }
 }
 
@@ -283,13 +288,14 @@ async fn report(
         return Ok(StatusCode::UNPROCESSABLE_ENTITY.into_response());
     }
     let counter = shared.check(routes::AGENT_REPORT, &headers, &body)?;
-    let mut book = shared.book.lock().unwrap();
-    let status = if report.events.iter().any(|event| Some(event.kind()) == book.lacks) {
-        StatusCode::UNPROCESSABLE_ENTITY
-    } else {
-        book.events.extend(report.events);
-        StatusCode::NO_CONTENT
+    let status = {
+        let mut book = shared.book.lock().unwrap();
+        if report.events.iter().any(|event| Some(event.kind()) == book.lacks) {
+            StatusCode::UNPROCESSABLE_ENTITY
+        } else {
+            book.events.extend(report.events);
+            StatusCode::NO_CONTENT
+        }
     };
-    drop(book);
     Ok(shared.proved(routes::AGENT_REPORT, counter, (status, Vec::new())))
 }

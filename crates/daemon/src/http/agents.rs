@@ -20,7 +20,7 @@ use infill_lifecycle::{Arrival, MAX_GENERATION};
 use infill_model::{Job, JobId, Lend, NodeName, RunSpec, UserId, clock::now, lead_of};
 
 use super::orders::Order;
-use super::{Body, Denial, auth};
+use super::{Body, Denial, auth, random};
 
 /// How often an open poll counts as a sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ pub(crate) async fn hello(
     let (secret, pass) = match session {
         Some(session) => (None, AgentPass::Session(Proved { session, counter: 0 })),
         None => {
-            let secret = auth::new_secret()?;
+            let secret = random::new_secret()?;
             (Some(secret.clone()), AgentPass::Bearer(secret))
         }
     };

@@ -1,5 +1,5 @@
-//! Who speaks: whoever speaks first by a credential, which is checked here; people who change something by one
-//! with each request ([`super::orders`]). Readers are in [`super::readers`].
+//! Who speaks: whoever speaks first by a credential, which is checked here; people who change something by
+//! one with each request ([`super::orders`]). Readers are in [`super::readers`].
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,15 +10,12 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::context::Context;
 use crate::lines::{AgentPass, Proved};
-use infill_api::{headers, seal::hex};
+use infill_api::headers;
 use infill_model::{Credential, JobId, Secret, UserId, bound_payload, hello_payload};
 use infill_slurm::identity::{IdentityError, own_uid, uid_of};
 
 use super::Denial;
 use super::seals::Slot;
-
-/// Bytes of a secret: 256 bits cannot be guessed.
-const SECRET_BYTES: usize = 32;
 
 /// Longest token that is looked at.
 const MAX_TOKEN: usize = 256;
@@ -28,21 +25,6 @@ const MAX_NONCE: usize = 128;
 
 /// Longest wait for a turn at a gate. Agents and people try again.
 const GATE_PATIENCE: Duration = Duration::from_secs(10);
-
-/// So many random bytes, as hexadecimal digits.
-pub(crate) fn random(count: usize) -> Result<String, Denial> {
-    let mut bytes = vec![0_u8; count];
-    getrandom::fill(&mut bytes).map_err(|e| {
-        tracing::error!("no random numbers to be had: {e}");
-        Denial::new(StatusCode::SERVICE_UNAVAILABLE, "no random numbers")
-    })?;
-    Ok(hex(&bytes))
-}
-
-/// A fresh secret.
-pub(crate) fn new_secret() -> Result<Secret, Denial> {
-    random(SECRET_BYTES).map(Secret)
-}
 
 /// The bearer token of a request.
 pub(crate) fn bearer(headers: &HeaderMap) -> Result<Secret, Denial> {

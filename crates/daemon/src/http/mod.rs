@@ -17,6 +17,7 @@ mod history;
 mod orders;
 mod profiles;
 pub(crate) mod proxy;
+mod random;
 mod read;
 mod readers;
 mod report;

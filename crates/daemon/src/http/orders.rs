@@ -1,5 +1,5 @@
-//! What is bound to the credential of those who send it: agents' hellos, and orders, which change something. With
-//! proof of who sends it, and that this is what they have sent.
+//! What is bound to the credential of those who send it: agents' hellos, and orders, which change something.
+//! With proof of who sends it, and that this is what they have sent.
 
 use std::sync::Arc;
 

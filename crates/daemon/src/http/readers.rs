@@ -21,7 +21,7 @@ use infill_slurm::identity::name_of;
 
 use super::access::Access;
 use super::seals::Slot;
-use super::{Denial, auth, browsers};
+use super::{Denial, auth, browsers, random};
 
 /// Purpose of the credential.
 const PURPOSE: &str = headers::READ_PURPOSE;
@@ -94,12 +94,26 @@ async fn viewer(
             None
         }
         None => {
-            let ticket = auth::new_secret()?;
+            let ticket = random::new_secret()?;
             context.doors.tickets.admit(&ticket, person.clone(), Instant::now());
             Some(ticket)
         }
     };
     Ok((of(context, person), ticket))
+}
+
+/// Proves that it is this daemon that says how it is, to whoever proves who asks.
+pub(crate) async fn of_health(
+    State(context): State<Arc<Context>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Denial> {
+    if request.headers().contains_key(headers::TO) {
+        let slot = request.extensions().get::<Slot>().cloned().unwrap_or_default();
+        let shown = auth::Shown::in_headers(request.headers())?;
+        auth::proved(&context, &context.doors.hellos, &slot, headers::HEALTH_PURPOSE, &shown).await?;
+    }
+    Ok(next.run(request).await)
 }
 
 fn of(context: &Context, person: Person) -> Viewer {

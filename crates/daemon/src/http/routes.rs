@@ -84,7 +84,8 @@ pub(crate) fn some(context: &Arc<Context>, is_one: impl Fn(Access) -> bool) -> R
             methods = methods.route_layer(leads);
         }
         if *path == paths::HEALTHZ {
-            methods = methods.route_layer(middleware::from_fn_with_state(context.clone(), seals::of_health));
+            methods =
+                methods.route_layer(middleware::from_fn_with_state(context.clone(), readers::of_health));
         }
         let proving = middleware::from_fn_with_state(context.clone(), seals::proving);
         router = router.route(path, methods.route_layer(proving));

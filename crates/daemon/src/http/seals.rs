@@ -1,5 +1,5 @@
-//! The daemon proves itself: sessions whose every message proves who sent it (`infill_api::seal`). What makes
-//! a session known to those whom it is for is in [`super::auth`].
+//! The daemon proves itself: sessions whose every message proves who sent it (`infill_api::seal`). Whom one is
+//! opened to is seen to in `auth`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ use infill_api::{
 use infill_model::{Credential, JobId, UserId};
 use infill_slurm::identity::IdentityError;
 
-use super::{BODY_PATIENCE, Denial, MAX_BODY, auth};
+use super::{BODY_PATIENCE, Denial, MAX_BODY, random};
 
 /// Bytes of a session's name: 128 bits are never met twice.
 const SESSION_BYTES: usize = 16;
@@ -43,8 +43,8 @@ impl Slot {
         job: Option<JobId>,
         nonce: &str,
     ) -> Result<String, Denial> {
-        let session = auth::random(SESSION_BYTES)?;
-        let key = context.doors.master.of_session(&session);
+        let session = random::digits(SESSION_BYTES)?;
+        let key = context.doors.key_of(&session).ok_or_else(no_keys)?;
         let payload = seal_payload(job, nonce, &session, &key);
         let seal = match credential {
             Credential::Munge(_) => Seal::Munge(context.identity.seal(uid, &payload).await.map_err(failed)?),
@@ -57,6 +57,11 @@ impl Slot {
     fn take(&self) -> Option<(Seal, SessionKey)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+/// What a daemon says that the system gave no random numbers when it began.
+fn no_keys() -> Denial {
+    Denial::new(StatusCode::SERVICE_UNAVAILABLE, "this daemon cannot prove itself: it has no random numbers")
 }
 
 fn failed(e: IdentityError) -> Denial {
@@ -90,9 +95,10 @@ pub(crate) async fn proving(State(context): State<Arc<Context>>, request: Reques
             }
             answer
         }
-        (None, Some(Proved { session, counter })) => {
-            with_mac(answer, &context.doors.master.of_session(&session), &route, counter).await
-        }
+        (None, Some(Proved { session, counter })) => match context.doors.key_of(&session) {
+            Some(key) => with_mac(answer, &key, &route, counter).await,
+            None => no_keys().into_response(),
+        },
         (None, None) => answer,
     }
 }
@@ -102,7 +108,7 @@ async fn checked(context: &Context, request: Request, route: &str) -> Result<(Re
     let (parts, body) = request.into_parts();
     let (proved, mac) = claimed(&parts.headers).ok_or_else(Denial::unproved)?;
     let bytes = read(body).await?;
-    let key = context.doors.master.of_session(&proved.session);
+    let key = context.doors.key_of(&proved.session).ok_or_else(no_keys)?;
     if !key.is_request(&mac, route, proved.counter, &bytes) {
         return Err(Denial::unproved());
     }
@@ -137,18 +143,4 @@ async fn with_mac(answer: Response, key: &SessionKey, route: &str, counter: u64)
         parts.headers.insert(headers::MAC, mac);
     }
     Response::from_parts(parts, Body::from(bytes))
-}
-
-/// Proves that it is this daemon that says how it is, to whoever proves who asks.
-pub(crate) async fn of_health(
-    State(context): State<Arc<Context>>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Denial> {
-    if request.headers().contains_key(headers::TO) {
-        let slot = request.extensions().get::<Slot>().cloned().unwrap_or_default();
-        let shown = auth::Shown::in_headers(request.headers())?;
-        auth::proved(&context, &context.doors.hellos, &slot, headers::HEALTH_PURPOSE, &shown).await?;
-    }
-    Ok(next.run(request).await)
 }

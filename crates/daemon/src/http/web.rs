@@ -19,7 +19,7 @@ use infill_slurm::identity::name_of;
 use infill_store::StoreError;
 
 use super::orders::Order;
-use super::{Body, Denial, auth, browsers};
+use super::{Body, Denial, browsers, random};
 
 /// For so long a browser waits until its session is kept for the next daemon.
 const KEEPING: Duration = Duration::from_secs(2);
@@ -62,7 +62,7 @@ pub(crate) async fn link(
     State(context): State<Arc<Context>>,
     Order { uid, .. }: Order<LinkRequest>,
 ) -> Result<Json<Link>, Denial> {
-    let (ticket, links) = (auth::new_secret()?, &context.doors.links);
+    let (ticket, links) = (random::new_secret()?, &context.doors.links);
     links.admit(&ticket, Person { uid, name: name_of(uid).await }, Instant::now());
     Ok(Json(Link { ticket, lasts_secs: links.lasts().as_secs() }))
 }
@@ -76,7 +76,7 @@ pub(crate) async fn session(
     browsers::came_by_our_name(&context.config, &headers)?;
     let now = Instant::now();
     let person = context.doors.links.redeem(&request.ticket, now).ok_or_else(Denial::unproved)?;
-    let (secret, sessions) = (auth::new_secret()?, &context.doors.sessions);
+    let (secret, sessions) = (random::new_secret()?, &context.doors.sessions);
     tracing::info!(uid = %person.uid, "a browser reads");
     sessions.admit(&secret, person.clone(), now);
     // The next daemon on this store knows them, too. Where that fails now they ask for a new link then.

@@ -12,6 +12,7 @@ mod losing;
 mod moving;
 mod recorded;
 mod rig;
+mod secrets;
 mod table;
 mod trying;
 mod versions;

@@ -307,7 +307,7 @@ impl Rig {
         self.warm.remove(node);
         self.agents.insert(node.clone(), Some(generation));
         if meeting.host {
-            self.event(node, AgentEvent::Store { generation, port: 5000 });
+            self.event(node, AgentEvent::Store { generation, port: 5000, secret: None });
         }
         let is_in = self.m.workers.get(node).is_some_and(|w| w.live == Live::In(generation));
         if meeting.store.is_some() && !is_in {

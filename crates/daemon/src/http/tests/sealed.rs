@@ -1,5 +1,5 @@
-//! The daemon proves itself: to agents, to readers, and to those who give orders; and believes no message that
-//! somebody else has made, altered or sent again.
+//! The daemon proves itself: to agents, to readers, and to those who give orders; and believes no message
+//! that somebody else has made, altered or sent again.
 
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};

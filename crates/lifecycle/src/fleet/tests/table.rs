@@ -51,7 +51,9 @@ const INPUTS: [(&str, Input); 54] = [
     ("progress", |r| r.report(LEAD, &n(1), progress())),
     ("wing is ready", |r| of_now(r, WING, 2, |generation| AgentEvent::Ready { generation })),
     ("lead: out of memory", |r| of_now(r, LEAD, 1, |generation| AgentEvent::OutOfMemory { generation })),
-    ("store is open", |r| of_now(r, LEAD, 1, |generation| AgentEvent::Store { generation, port: 9 })),
+    ("store is open", |r| {
+        of_now(r, LEAD, 1, |generation| AgentEvent::Store { generation, port: 9, secret: None })
+    }),
     ("wing has joined", |r| of_now(r, WING, 2, |generation| AgentEvent::Joined { generation, secs: 0.1 })),
     ("step is stuck", |r| of_now(r, WING, 2, |generation| AgentEvent::Stuck { generation })),
     ("step has failed", |r| of_now(r, WING, 2, |generation| AgentEvent::Failed { generation })),
