@@ -40,6 +40,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
+use infill_daemon::listening::{self, Passed};
 use infill_present::exit::{self, CommandResult, Exit, Failure};
 use infill_slurm::SlurmError;
 use session::Session;
@@ -79,7 +80,10 @@ fn dispatch(cli: Cli) -> CommandResult {
     infill_agent::http_client::install_crypto();
     let session = Session { config: cli.config, url: cli.url };
     match cli.command {
-        Command::Serve => block_on(async { serve(&session).await }),
+        Command::Serve => {
+            let passed = listening::passed();
+            block_on(async { serve(&session, passed).await })
+        }
         Command::Run(mut args) => {
             session.tell(&mut args.common.url)?;
             block_on(async { Ok(exit::of_command(infill_agent::run(args).await?)) })
@@ -118,8 +122,8 @@ fn dispatch(cli: Cli) -> CommandResult {
     }
 }
 
-async fn serve(session: &Session) -> CommandResult {
-    infill_daemon::serve::serve(session.config()?).await.map_err(of_daemon)?;
+async fn serve(session: &Session, passed: Passed) -> CommandResult {
+    infill_daemon::serve::serve(session.config()?, passed).await.map_err(of_daemon)?;
     Ok(Exit::Ok.code())
 }
 

@@ -22,6 +22,7 @@ mod advisor;
 mod blame;
 mod commands;
 mod conformance;
+mod doors;
 mod extended;
 mod faults;
 mod garbage;

@@ -23,6 +23,7 @@ mod lead;
 pub mod leadership;
 mod ledger;
 mod lines;
+pub mod listening;
 mod lookups;
 mod metrics;
 pub mod notices;

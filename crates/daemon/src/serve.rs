@@ -18,7 +18,7 @@ use crate::lanes::Queues;
 use crate::passes::SESSIONS_SETTING;
 use crate::state::{Errands, State};
 use crate::timeline::{HOLDS_SECS, HOUR_SECS, Hour, hour_of};
-use crate::{executor, forests, http, lead, notices, privacy, rounds, switches, ticks};
+use crate::{executor, forests, http, lead, listening, notices, privacy, rounds, switches, ticks};
 use infill_api::RoundView;
 use infill_lifecycle::fleet::{ORDERS_AT_ONCE, least_order};
 use infill_model::{
@@ -34,18 +34,16 @@ use infill_store::{LeadStanding, Store};
 /// Descriptors that are not for connections: the store, slurmrestd, programs and their pipes.
 const FILES_FOR_OURSELVES: u32 = 256;
 
-/// Runs the daemon until SIGTERM or SIGINT. Running jobs stay as they are.
+/// Runs the daemon until SIGTERM or SIGINT. Running jobs stay as they are. `passed` are systemd's sockets, from
+/// [`listening::passed`].
 ///
 /// # Errors
 /// When it cannot start, and when another daemon has taken over or may have: started again, it stands by.
-pub async fn serve(config: Config) -> anyhow::Result<()> {
+pub async fn serve(config: Config, passed: listening::Passed) -> anyhow::Result<()> {
     let stop = told_to_stop();
     let listen = config.daemon.listen.clone();
     let room = room(&config.http, if config.web.socket.as_os_str().is_empty() { 0 } else { VOUCHED_AT_ONCE });
-    let listener = tokio::net::TcpListener::bind(&listen)
-        .await
-        .with_context(|| format!("cannot listen on {listen}"))?
-        .into_std()?;
+    let listener = listening::listener(&listen, passed).await?;
     let Some(store) = wait_for_lead(&config.store.database_url, &listener, room, stop.clone()).await? else {
         return Ok(());
     };
