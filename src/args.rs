@@ -215,7 +215,7 @@ mod tests {
         for line in ["infill --url http://x:1 run -- c", "infill run --url http://x:1 -- c"] {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();
             let Command::Run(mut args) = cli.command else { panic!("{line}") };
-            crate::session::Session { config: None, url: cli.url }.tell(&mut args.common.url).unwrap();
+            crate::session::Session { config: None, url: cli.url }.tell(&mut args.common).unwrap();
             assert_eq!(args.common.url.as_deref(), Some("http://x:1"), "{line}");
         }
     }

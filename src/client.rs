@@ -1,5 +1,6 @@
 //! The command line's side of the daemon's HTTP API.
 
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::StatusCode;
@@ -9,7 +10,7 @@ use tokio::sync::Mutex;
 
 use super::pass::{self, NoProof, Pass, Passes};
 use infill_agent::{
-    http_client::http_client,
+    http_client::{CaError, http_client},
     identity::{IdentityError, Proof},
 };
 use infill_api::{ErrorBody, addresses::Addresses, daemon_urls, headers};
@@ -46,6 +47,9 @@ pub enum ClientError {
     /// There is nothing to prove it with.
     #[error(transparent)]
     NoProof(#[from] NoProof),
+    /// Its certificate cannot be checked.
+    #[error(transparent)]
+    Ca(#[from] CaError),
     /// 403.
     #[error("the daemon refused: {0}")]
     Denied(String),
@@ -91,6 +95,7 @@ impl ClientError {
             ClientError::NotFound(_) => Exit::NotFound,
             ClientError::Status { .. } | ClientError::Garbled { .. } => Exit::Failed,
             ClientError::Url { .. } => Exit::Usage,
+            ClientError::Ca(_) => Exit::Config,
         }
     }
 }
@@ -110,7 +115,8 @@ pub struct Client {
 
 impl Client {
     /// Speaks to the daemon at `url`; of several, separated by commas, to the first that answers for all.
-    pub fn new(url: &str) -> Result<Client, ClientError> {
+    /// `ca` is `agent.ca`.
+    pub fn new(url: &str, ca: Option<&Path>) -> Result<Client, ClientError> {
         let bad = |what: String| ClientError::Url { url: url.to_owned(), what };
         let urls = daemon_urls(url);
         for url in &urls {
@@ -120,7 +126,7 @@ impl Client {
             }
         }
         let daemons = Addresses::new(urls).ok_or_else(|| bad("it is empty".to_owned()))?;
-        let http = http_client(CONNECT_TIMEOUT)
+        let http = http_client(CONNECT_TIMEOUT, ca)?
             .timeout(ANSWER_TIMEOUT)
             .user_agent(concat!("infill/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -278,7 +284,7 @@ mod tests {
     #[test]
     fn what_is_no_url_is_wrong_usage() {
         for url in ["", ",", "localhost:6810", "ftp://x", "http://a,ftp://x"] {
-            assert_eq!(Client::new(url).err().map(|e| e.exit()), Some(Exit::Usage), "{url}");
+            assert_eq!(Client::new(url, None).err().map(|e| e.exit()), Some(Exit::Usage), "{url}");
         }
     }
 
@@ -296,7 +302,7 @@ mod tests {
     async fn of_several_daemons_the_one_that_leads_answers() {
         let (away, standby) = ("http://127.0.0.1:1", daemon(503, r#"{"error":"on standby"}"#).await);
         let leader = daemon(200, "7").await;
-        let ask = async |urls: String| Client::new(&urls).unwrap().get::<u32>("/v1/x").await;
+        let ask = async |urls: String| Client::new(&urls, None).unwrap().get::<u32>("/v1/x").await;
         assert_eq!(ask(format!("{away}, {standby}/,{leader}")).await.unwrap(), 7);
         let error = ask(format!("{away},{standby},{away}")).await.unwrap_err();
         assert!(error.to_string().contains("on standby"), "{error}");
@@ -308,7 +314,7 @@ mod tests {
     async fn an_absent_daemon_is_named_with_what_to_do() {
         // A port that was bound and is free again: nobody listens there.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let client = Client::new(&format!("http://127.0.0.1:{port}/")).unwrap();
+        let client = Client::new(&format!("http://127.0.0.1:{port}/"), None).unwrap();
         let error = client.get::<serde_json::Value>(routes::STATUS).await.unwrap_err();
         assert_eq!(error.exit(), Exit::Unreachable);
         let text = error.to_string();

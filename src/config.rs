@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde::Serialize;
 
+use super::command;
+use super::doctor::overheard;
 use super::session::Session;
 use infill_api::SCHEMA;
 use infill_model::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
@@ -49,7 +51,11 @@ pub fn run(command: ConfigCommand, session: &Session) -> CommandResult {
 }
 
 fn check(file: Option<&Path>) -> Result<(), infill_present::exit::Failure> {
-    Config::load(file)?;
+    let config = Config::load(file)?;
+    let urls = infill_api::daemon_urls(&config.agent.url);
+    if let Some(finding) = overheard(command::is_there("munge"), &urls) {
+        eprintln!("infill: {}; {}", finding.what, finding.mend.unwrap_or_default());
+    }
     let text = match file {
         Some(file) => format!("{}: ok", file.display()),
         None if Path::new(DEFAULT_PATH).exists() => format!("{DEFAULT_PATH}: ok"),

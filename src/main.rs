@@ -85,11 +85,11 @@ fn dispatch(cli: Cli) -> CommandResult {
             block_on(async { serve(&session, passed).await })
         }
         Command::Run(mut args) => {
-            session.tell(&mut args.common.url)?;
+            session.tell(&mut args.common)?;
             block_on(async { Ok(exit::of_command(infill_agent::run(args).await?)) })
         }
         Command::Worker(mut args) => {
-            session.tell(&mut args.common.url)?;
+            session.tell(&mut args.common)?;
             block_on(async { Ok(exit::of_command(infill_agent::worker(args).await?)) })
         }
         Command::Sentry(args) => block_on(async { Ok(exit::of_command(infill_agent::sentry(args).await?)) }),

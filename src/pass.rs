@@ -5,7 +5,7 @@ use reqwest::RequestBuilder;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 
 use infill_agent::identity::{IdentityError, Proof, Slurm};
-use infill_api::{addresses, headers};
+use infill_api::headers;
 use infill_model::{Credential, Secret, causes};
 
 /// What is shown to the daemon with one request.
@@ -100,11 +100,9 @@ impl Passes {
                 pass => return Ok(Some(pass)),
             }
         }
-        match self.by.token_proof().await {
-            Ok(proof) => {
-                warn_if_overheard(&proof, urls);
-                Ok(Some(Pass::Proof(proof)))
-            }
+        let proof = self.by.token_proof().await;
+        match proof.and_then(|proof| proof.only_where_unheard(urls)) {
+            Ok(proof) => Ok(Some(Pass::Proof(proof))),
             Err(e) => {
                 let munge = self.no_munge.clone().unwrap_or_default();
                 Err(NoProof { munge, token: causes::chain(&e) })
@@ -118,23 +116,10 @@ impl Passes {
     }
 }
 
-/// Says so where a token goes over plain HTTP to another machine: it proves the user to Slurm, too.
-pub fn warn_if_overheard(proof: &Proof, urls: &[String]) {
-    let plain = urls.iter().find(|url| addresses::can_be_overheard(url));
-    if let (Credential::Jwt(_), Some(url)) = (&proof.credential, plain) {
-        tracing::warn!(
-            "there is no MUNGE here: a token of Slurm's goes to {url} over plain HTTP; whoever reads it on its \
-             way may act as you for a minute"
-        );
-    }
-}
-
 /// What a proof in the body of a request could not be made for, as a sentence.
 pub async fn prove(purpose: &str, urls: &[String]) -> Result<Proof, IdentityError> {
     use infill_agent::identity::Identity as _;
-    let proof = Slurm::default().prove(purpose, None).await?;
-    warn_if_overheard(&proof, urls);
-    Ok(proof)
+    Slurm::default().prove(purpose, None).await?.only_where_unheard(urls)
 }
 
 #[cfg(test)]
@@ -179,6 +164,16 @@ mod tests {
         assert!(
             matches!(&second, Some(Pass::Proof(Proof { credential: Credential::Jwt(t), .. })) if t.0 == "abc")
         );
+    }
+
+    #[tokio::test]
+    async fn a_token_goes_to_no_other_machine_in_plain_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut passes = passes(dir.path(), "", "echo SLURM_JWT=abc");
+        let text = passes.after(&Pass::Nothing, &["http://ctl:1".to_owned()]).await.unwrap_err().to_string();
+        assert!(text.contains("daemon.tls_cert") && text.contains("http://ctl:1"), "{text}");
+        let shown = passes.after(&Pass::Nothing, &["https://ctl:1".to_owned()]).await.unwrap();
+        assert!(matches!(shown, Some(Pass::Proof(_))), "{shown:?}");
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::client::{Client, ClientError};
+use infill_agent::CommandArgs;
 use infill_model::config::{ClientConfig, Config, ConfigError};
 use infill_present::exit::Failure;
 
@@ -29,18 +30,29 @@ impl Session {
         }
     }
 
-    /// Gives an agent the URL that the global flags name, before or after the subcommand. Without them it
-    /// looks itself.
-    pub fn tell(&self, agent: &mut Option<String>) -> Result<(), ConfigError> {
-        if agent.is_none() && (self.url.is_some() || self.config.is_some()) {
-            *agent = Some(self.url()?);
+    /// The authorities of the daemon's certificate. Where a flag names the daemon the configuration may be
+    /// one that cannot be read.
+    pub fn ca(&self) -> Result<Option<PathBuf>, ConfigError> {
+        match ClientConfig::load(self.config.as_deref()) {
+            Ok(config) => Ok(config.ca),
+            Err(_) if self.url.is_some() => Ok(None),
+            Err(e) => Err(e),
         }
+    }
+
+    /// Gives an agent the URL and the configuration that the global flags name, before or after the
+    /// subcommand. Without them it looks itself.
+    pub fn tell(&self, agent: &mut CommandArgs) -> Result<(), ConfigError> {
+        if agent.url.is_none() && (self.url.is_some() || self.config.is_some()) {
+            agent.url = Some(self.url()?);
+        }
+        agent.config.clone_from(&self.config);
         Ok(())
     }
 
     /// The daemon.
     pub fn client(&self) -> Result<Client, Failure> {
-        let client: Result<Client, ClientError> = Client::new(&self.url()?);
+        let client: Result<Client, ClientError> = Client::new(&self.url()?, self.ca()?.as_deref());
         Ok(client?)
     }
 }

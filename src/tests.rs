@@ -144,7 +144,7 @@ fn each_failure_has_its_code() {
 
 #[tokio::test]
 async fn an_order_of_somebody_else_is_denied() {
-    let error = Client::new(&daemon()).unwrap().post(routes::CONTROL, &json!({})).await.unwrap_err();
+    let error = Client::new(&daemon(), None).unwrap().post(routes::CONTROL, &json!({})).await.unwrap_err();
     assert_eq!((error.exit(), error.to_string().as_str()), (Exit::Denied, "the daemon refused: no admin"));
 }
 

@@ -40,6 +40,7 @@ readonly NEEDS=(
 )
 readonly TEST_NEEDS=(
     "shellcheck command -v shellcheck"
+    "openssl command -v openssl"
     "postgresql has_postgres"
     "python3-pip python3 -m pip --version"
     "chromium command -v chromium"

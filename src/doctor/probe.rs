@@ -3,29 +3,32 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::finding::Finding;
+use super::finding::{Finding, Level};
 use super::host;
 use super::site::accounting::{self, Preemption};
 use super::site::{limits, partition, plugin, programs, slurm_conf::SlurmConf};
 use crate::client::{Client, ClientError};
 use crate::command;
 use infill_api::{Status, routes};
-use infill_model::{Lend, Snapshot, clock, config::Config};
+use infill_model::{Lend, Snapshot, causes::chain, clock, config::Config};
 use infill_slurm::{SlurmApi, SlurmError, identity::uid_of, rest::RestSlurm};
 
 /// Whom the packages make for the daemon.
 const DAEMON_USER: &str = "infill";
 
 /// All checks that need a configuration. `url` is where this command line looks for the daemon.
-pub async fn all(config: &Config, url: &str) -> Vec<Finding> {
+pub async fn all(config: &Config, (url, ca): (&str, Option<&Path>)) -> Vec<Finding> {
     let (mut findings, snapshot) = rest(config).await;
     let scontrol = config.slurm.scontrol.to_string_lossy();
     findings.extend(rights(config).await);
     findings.extend(site(config, &scontrol).await);
-    findings.push(munge().await);
+    let munge = munge().await;
+    findings.extend(host::overheard(munge.level == Level::Ok, &infill_api::daemon_urls(&config.agent.url)));
+    findings.push(munge);
+    findings.extend(tls(config));
     findings.extend(store(&config.store.database_url).await);
     findings.extend(addresses(config, snapshot.as_ref()).await);
-    findings.extend(daemon(url).await);
+    findings.extend(daemon(url, ca).await);
     findings
 }
 
@@ -157,6 +160,19 @@ async fn munge() -> Finding {
     }
 }
 
+/// Whether the certificate and its key can be used, where there are any.
+fn tls(config: &Config) -> Option<Finding> {
+    config.daemon.tls_cert.as_ref()?;
+    Some(match infill_daemon::tls::check(&config.daemon) {
+        Ok(()) => Finding::ok("tls", "the certificate and its key can be read and belong together"),
+        Err(e) => Finding::error(
+            "tls",
+            chain(&e),
+            "run this as the daemon's user; the daemon does not start without",
+        ),
+    })
+}
+
 /// Whether the store's directory can be written to, and how much room it has.
 async fn store(database_url: &str) -> Vec<Finding> {
     if database_url.starts_with("postgres") {
@@ -231,8 +247,8 @@ async fn address(config: &Config, url: &str, snapshot: Option<&Snapshot>) -> Vec
 }
 
 /// The daemon: does it run, is it as new as we are, what does it complain about?
-async fn daemon(url: &str) -> Vec<Finding> {
-    let status: Result<Status, ClientError> = match Client::new(url) {
+async fn daemon(url: &str, ca: Option<&Path>) -> Vec<Finding> {
+    let status: Result<Status, ClientError> = match Client::new(url, ca) {
         Ok(client) => client.get(routes::STATUS).await,
         Err(error) => Err(error),
     };

@@ -159,6 +159,9 @@ pub struct CommandArgs {
     /// Where the daemon listens [default: agent.url of the configuration]
     #[arg(long, value_name = "URL", env = "INFILL_URL")]
     pub url: Option<String>,
+    /// The configuration that the global flags name, for what only that says.
+    #[arg(skip)]
+    pub config: Option<PathBuf>,
     /// The training command
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
@@ -236,6 +239,16 @@ impl CommandArgs {
             return Ok(url.clone());
         }
         Ok(configured().context("cannot read the configuration")?.url)
+    }
+
+    /// The authorities of the daemon's certificate, where the configuration names them. Whoever was told the
+    /// URL need not be able to read it.
+    pub(crate) fn daemon_ca(&self) -> Option<PathBuf> {
+        let config = match &self.config {
+            Some(path) => ClientConfig::load(Some(path)),
+            None => configured(),
+        };
+        config.ok()?.ca
     }
 
     /// The malleable partition, where the configuration says it.

@@ -1,5 +1,6 @@
 //! Requests to the daemon, the secret that they need, and whether the daemon can be reached.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,10 +14,9 @@ use tokio::time::Instant;
 use super::http_client;
 use infill_api::{
     AgentReport, Assignment, Capabilities, ErrorBody, Hello, MAX_POLL_SECS, PROTOCOL, Poll, Role, Welcome,
-    addresses::{self, Addresses},
-    daemon_urls, routes,
+    addresses::Addresses, daemon_urls, routes,
 };
-use infill_model::{AgentEvent, Credential, JobId, NodeName, RunSpec, Secret, causes};
+use infill_model::{AgentEvent, JobId, NodeName, RunSpec, Secret, causes};
 
 use super::identity::{Identity, IdentityError};
 
@@ -42,6 +42,8 @@ const NOTHING: u64 = 0;
 pub(crate) struct LinkConfig {
     /// The daemon's URL, or several, as [`daemon_urls`] reads them.
     pub url: String,
+    /// PEM file with the authorities of its certificate, if not the system's.
+    pub ca: Option<PathBuf>,
     /// Our Slurm job.
     pub job: JobId,
     /// Our node.
@@ -124,8 +126,7 @@ struct State {
 impl Link {
     /// Sets up the client; says nothing to the daemon yet.
     pub fn new(config: LinkConfig) -> Result<Link, LinkError> {
-        let http = http_client::http_client(CONNECT_TIMEOUT).build();
-        let http = http.map_err(|e| LinkError::Setup(causes::chain(&e)))?;
+        let http = http_client::of_agent(CONNECT_TIMEOUT, config.ca.as_deref()).map_err(LinkError::Setup)?;
         let none = || LinkError::Setup("no daemon's URL is given".to_owned());
         let daemons = Addresses::new(daemon_urls(&config.url)).ok_or_else(none)?;
         Ok(Link {
@@ -217,14 +218,14 @@ impl Link {
     }
 
     async fn hello(&self) -> Result<Welcome, LinkError> {
-        let proof = match self.config.identity.prove("hello", Some(self.config.job)).await {
+        let proof = self.config.identity.prove("hello", Some(self.config.job)).await;
+        let proof = match proof.and_then(|proof| proof.only_where_unheard(self.daemons.urls())) {
             Ok(proof) => proof,
             Err(e) => {
                 self.note_away(&e);
                 return Err(e.into());
             }
         };
-        self.warn_if_overheard(&proof.credential);
         let hello = Hello {
             credential: proof.credential,
             nonce: proof.nonce,
@@ -245,17 +246,6 @@ impl Link {
         }
         tracing::info!(url = self.daemons.url(), "the daemon knows us");
         Ok(welcome)
-    }
-
-    /// A token proves the user to Slurm too.
-    fn warn_if_overheard(&self, credential: &Credential) {
-        let plain = self.daemons.urls().iter().find(|url| addresses::can_be_overheard(url));
-        if let (Credential::Jwt(_), Some(url)) = (credential, plain) {
-            tracing::warn!(
-                url,
-                "there is no MUNGE: a token of Slurm's goes over plain HTTP, good for a minute"
-            );
-        }
     }
 
     /// After a 401 the secret of that hello is worth nothing.

@@ -39,6 +39,7 @@ mod switches;
 pub mod ticks;
 pub mod timeline;
 mod timelines;
+pub mod tls;
 mod told;
 mod views;
 mod waking;

@@ -18,6 +18,7 @@ use crate::lanes::Queues;
 use crate::passes::SESSIONS_SETTING;
 use crate::state::{Errands, State};
 use crate::timeline::{HOLDS_SECS, HOUR_SECS, Hour, hour_of};
+use crate::tls::{self, Tls};
 use crate::{executor, forests, http, lead, listening, notices, privacy, rounds, switches, ticks};
 use infill_api::RoundView;
 use infill_lifecycle::fleet::{ORDERS_AT_ONCE, least_order};
@@ -34,8 +35,8 @@ use infill_store::{LeadStanding, Store};
 /// Descriptors that are not for connections: the store, slurmrestd, programs and their pipes.
 const FILES_FOR_OURSELVES: u32 = 256;
 
-/// Runs the daemon until SIGTERM or SIGINT. Running jobs stay as they are. `passed` are systemd's sockets, from
-/// [`listening::passed`].
+/// Runs the daemon until SIGTERM or SIGINT. Running jobs stay as they are. `passed` are systemd's sockets,
+/// from [`listening::passed`].
 ///
 /// # Errors
 /// When it cannot start, and when another daemon has taken over or may have: started again, it stands by.
@@ -44,9 +45,9 @@ pub async fn serve(config: Config, passed: listening::Passed) -> anyhow::Result<
     let listen = config.daemon.listen.clone();
     let room = room(&config.http, if config.web.socket.as_os_str().is_empty() { 0 } else { VOUCHED_AT_ONCE });
     let listener = listening::listener(&listen, passed).await?;
-    let Some(store) = wait_for_lead(&config.store.database_url, &listener, room, stop.clone()).await? else {
-        return Ok(());
-    };
+    let tls = Tls::of(&config.daemon)?;
+    let opens = wait_for_lead(&config.store.database_url, &listener, (room, tls.clone()), stop.clone());
+    let Some(store) = opens.await? else { return Ok(()) };
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (context, queues) = context(config, store).await?;
     let context = Arc::new(context);
@@ -57,7 +58,8 @@ pub async fn serve(config: Config, passed: listening::Passed) -> anyhow::Result<
         "infill serves"
     );
     let told = switches::begin(&context).await;
-    let server = http::serve(listener, http::router(context.clone()), room, stopped(stop.clone()));
+    let router = http::router(context.clone());
+    let server = http::serve_in(listener, router, (room, tls.clone()), stopped(stop.clone()));
     let web = http::proxy::listen(&context.config.web).await?;
     let web = http::proxy::serve(web, context.clone(), stopped(stop.clone()));
     // Whoever leads no more stops at once: they end with this set.
@@ -70,6 +72,7 @@ pub async fn serve(config: Config, passed: listening::Passed) -> anyhow::Result<
         Some(ended) = writers.join_next() => ended.context("the daemon broke")?,
         () = ticks::run(context.clone()) => {}
         () = privacy::keep(context.clone()) => {}
+        () = tls::keep(tls) => {}
         () = switches::keep(context.clone(), told) => {}
         () = forests::keep(context.clone()) => {}
         () = notices::tell(&context.notices, &context.config.notify) => {}
@@ -171,7 +174,7 @@ async fn resume_hour(state: &mut State, store: &dyn Store) -> Result<(), store::
 async fn wait_for_lead(
     database_url: &str,
     listener: &TcpListener,
-    room: Room,
+    door: (Room, Option<Arc<Tls>>),
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<Option<Arc<dyn Store>>> {
     let (tell, told) = oneshot::channel();
@@ -182,7 +185,7 @@ async fn wait_for_lead(
     };
     tokio::select! {
         store = store::open(database_url, stand_by) => store.map(Some).context("cannot open the store"),
-        failed = answer_meanwhile(told, listener, room) => match failed? {},
+        failed = answer_meanwhile(told, listener, door) => match failed? {},
         () = stopped(stop) => Ok(None),
     }
 }
@@ -191,13 +194,18 @@ async fn wait_for_lead(
 async fn answer_meanwhile(
     told: oneshot::Receiver<()>,
     listener: &TcpListener,
-    room: Room,
+    (room, tls): (Room, Option<Arc<Tls>>),
 ) -> anyhow::Result<Infallible> {
     if told.await.is_err() {
         return std::future::pending().await;
     }
     let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
-    http::serve(listener, http::standby_router(), room, std::future::pending()).await?;
+    let server =
+        http::serve_in(listener, http::standby_router(), (room, tls.clone()), std::future::pending());
+    tokio::select! {
+        result = server => result?,
+        () = tls::keep(tls) => {}
+    }
     anyhow::bail!("the HTTP server ended")
 }
 

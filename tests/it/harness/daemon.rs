@@ -151,7 +151,8 @@ impl Daemon {
         assert!(wait::look(START_SECS, says).is_some(), "the daemon does not stand by: {}", self.log());
     }
 
-    fn spawn(&mut self, cluster: &Cluster) {
+    /// Starts it, and does not wait.
+    pub fn spawn(&mut self, cluster: &Cluster) {
         assert!(self.child.is_none(), "a daemon runs already");
         let file = || -> Stdio { self.open_log().into() };
         let mut words = Vec::new();

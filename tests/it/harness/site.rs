@@ -128,6 +128,11 @@ impl Site {
         self.daemon.borrow_mut().bind();
     }
 
+    /// Starts a daemon that speaks TLS, which this side of the cluster does not: waits for nothing.
+    pub fn start_in_tls(&self) {
+        self.daemon.borrow_mut().spawn(self.cluster());
+    }
+
     /// Starts a daemon that ends by itself; what it has logged.
     pub fn refuses_to_start(&self) -> String {
         self.daemon.borrow_mut().refuses_to_start(self.cluster())

@@ -16,11 +16,14 @@ use axum::middleware::Next;
 use axum::response::Response;
 use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::Sleep;
 
-/// How long a connection may be idle: before its first request, between two, in the middle of a head, or
-/// while its answer is not taken.
+use super::stream::Stream;
+use crate::tls::Tls;
+
+/// How long a connection may be idle: before its first request and while it shakes hands, between two, in the
+/// middle of a head, or while its answer is not taken.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Pause after an accept that failed: there are no descriptors left, perhaps.
@@ -122,16 +125,16 @@ impl Guests {
 }
 
 /// Accepts connections for as long as there is room.
-#[derive(Debug)]
 pub(crate) struct Door {
     listener: TcpListener,
     guests: Arc<Guests>,
+    tls: Option<Arc<Tls>>,
 }
 
 impl Door {
     /// Behind which there is so much room.
-    pub fn new(listener: TcpListener, room: Room) -> Door {
-        Door { listener, guests: Arc::new(Guests { room, book: Mutex::default() }) }
+    pub fn new(listener: TcpListener, room: Room, tls: Option<Arc<Tls>>) -> Door {
+        Door { listener, guests: Arc::new(Guests { room, book: Mutex::default() }), tls }
     }
 }
 
@@ -147,6 +150,7 @@ impl Listener for Door {
                     // Without room the connection is closed here: whoever is serious comes again.
                     let Some(id) = id else { continue };
                     let seat = Seat { id, guests: self.guests.clone() };
+                    let stream = Stream::new(stream, self.tls.as_deref());
                     return (Visit { stream, seat, alarm: None }, address);
                 }
                 Err(e) => {
@@ -194,9 +198,8 @@ impl Connected<IncomingStream<'_, Door>> for Seat {
 }
 
 /// A connection.
-#[derive(Debug)]
 pub(crate) struct Visit {
-    stream: TcpStream,
+    stream: Stream,
     seat: Seat,
     alarm: Option<Pin<Box<Sleep>>>,
 }
@@ -252,11 +255,17 @@ impl AsyncWrite for Visit {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        match Pin::new(&mut self.stream).poll_flush(context) {
+            Poll::Pending => self.wait(context).map(Err),
+            ready => ready,
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        match Pin::new(&mut self.stream).poll_shutdown(context) {
+            Poll::Pending => self.wait(context).map(Err),
+            ready => ready,
+        }
     }
 
     fn poll_write_vectored(
@@ -373,9 +382,10 @@ mod tests {
     #[tokio::test]
     async fn a_crowd_that_says_nothing_keeps_nobody_out() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        use tokio::net::TcpStream;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let door = Door::new(listener, Room { connections: 20, a_host: 20 });
+        let door = Door::new(listener, Room { connections: 20, a_host: 20 }, None);
         let guests = door.guests.clone();
         let router = axum::Router::new()
             .fallback(|| async { "welcome" })

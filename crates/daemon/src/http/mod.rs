@@ -22,6 +22,7 @@ mod report;
 mod rounds;
 mod routes;
 mod standby;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -43,6 +44,7 @@ use chrono::FixedOffset;
 use tokio::net::TcpListener;
 
 use crate::context::Context;
+use crate::tls::Tls;
 use infill_api::ErrorBody;
 use infill_model::UnixTime;
 use infill_store::StoreError;
@@ -77,9 +79,19 @@ pub async fn serve(
     room: Room,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
+    serve_in(listener, router, (room, None), stop).await
+}
+
+/// The same in TLS, if there is a certificate.
+pub(crate) async fn serve_in(
+    listener: TcpListener,
+    router: Router,
+    (room, tls): (Room, Option<Arc<Tls>>),
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
     let router = router.layer(middleware::from_fn(guests::busy));
     let service = router.into_make_service_with_connect_info::<guests::Seat>();
-    axum::serve(guests::Door::new(listener, room), service).with_graceful_shutdown(stop).await
+    axum::serve(guests::Door::new(listener, room, tls), service).with_graceful_shutdown(stop).await
 }
 
 /// A refused request.

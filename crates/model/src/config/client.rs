@@ -1,6 +1,6 @@
 //! What agents and users' commands read of the configuration.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -14,6 +14,8 @@ pub struct ClientConfig {
     pub url: String,
     /// `slurm.partition`.
     pub partition: String,
+    /// `agent.ca`.
+    pub ca: Option<PathBuf>,
 }
 
 #[derive(Default, Deserialize)]
@@ -27,6 +29,7 @@ struct File {
 #[serde(default)]
 struct Agent {
     url: String,
+    ca: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -37,7 +40,8 @@ struct Slurm {
 
 impl Default for Agent {
     fn default() -> Self {
-        Agent { url: AgentConfig::default().url }
+        let AgentConfig { url, ca, .. } = AgentConfig::default();
+        Agent { url, ca }
     }
 }
 
@@ -51,7 +55,7 @@ impl ClientConfig {
     /// Reads `path`, or what [`super::Config::load`] reads without one.
     ///
     /// # Errors
-    /// When the file cannot be read, is not TOML, or one of the two keys is not text.
+    /// When the file cannot be read, is not TOML, or one of these keys is not text.
     pub fn load(path: Option<&Path>) -> Result<ClientConfig, ConfigError> {
         match read(path)? {
             Some((text, path)) => ClientConfig::parse(&text, &path),
@@ -66,6 +70,7 @@ impl ClientConfig {
     pub(super) fn parse(text: &str, path: &Path) -> Result<ClientConfig, ConfigError> {
         let file: File = toml::from_str(text)
             .map_err(|e| ConfigError::Parse { path: path.to_owned(), what: e.to_string() })?;
-        Ok(ClientConfig { url: file.agent.url, partition: file.slurm.partition })
+        let File { agent: Agent { url, ca }, slurm: Slurm { partition } } = file;
+        Ok(ClientConfig { url, partition, ca })
     }
 }

@@ -1,17 +1,27 @@
 //! Connections of a daemon with little room, as its guests see them.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::http::{Room, serve};
+use crate::http::{Room, serve_in};
+use crate::tls::Tls;
+use infill_model::config::DaemonConfig;
+use infill_testkit::certificates::{Authority, HERE};
 
 /// The address of a server with room for this number of connections.
-async fn room_for(connections: usize) -> std::net::SocketAddr {
+async fn room_for(connections: usize) -> SocketAddr {
+    room_behind(connections, None).await
+}
+
+async fn room_behind(connections: usize, tls: Option<Arc<Tls>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = axum::Router::new().fallback(|| async { "welcome" });
     let room = Room { connections, a_host: connections };
-    tokio::spawn(serve(listener, router, room, std::future::pending()));
+    tokio::spawn(serve_in(listener, router, (room, tls), std::future::pending()));
     address
 }
 
@@ -54,4 +64,33 @@ async fn connections_whose_requests_are_answered_make_room() {
     assert!(is_answered(&mut newcomer).await);
     assert!(!is_answered(&mut crowd[0]).await, "the one that was idle longest has gone");
     assert!(is_answered(&mut crowd[1]).await);
+}
+
+/// A crowd that connects and does not shake hands is idle: it keeps nobody out who does.
+#[tokio::test]
+async fn handshakes_that_do_not_come_make_room() {
+    infill_slurm::install_crypto();
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new(dir.path());
+    let files = authority.certify("daemon", HERE);
+    let (tls_cert, tls_key) = (Some(files.cert), Some(files.key));
+    let config = DaemonConfig { tls_cert, tls_key, ..DaemonConfig::default() };
+    let address = room_behind(5, Tls::of(&config).unwrap()).await;
+    let mut crowd = Vec::new();
+    for _ in 0..20 {
+        let mut guest = TcpStream::connect(address).await.unwrap();
+        // The beginning of a hello.
+        guest.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
+        crowd.push(guest);
+    }
+    let ca = reqwest::Certificate::from_pem(&std::fs::read(authority.pem()).unwrap()).unwrap();
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([ca]).build().unwrap();
+    let answer = client.get(format!("https://localhost:{}/", address.port())).send().await.unwrap();
+    assert_eq!(answer.text().await.unwrap(), "welcome");
+    // The first was sent away.
+    let gone = crowd[0].read(&mut [0; 1]).await;
+    assert!(matches!(gone, Ok(0) | Err(_)), "{gone:?}");
+    // Plain HTTP gets nothing.
+    let mut plain = TcpStream::connect(address).await.unwrap();
+    assert!(!is_answered(&mut plain).await);
 }
