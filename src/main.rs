@@ -97,7 +97,7 @@ fn dispatch(cli: Cli) -> CommandResult {
             block_on(async { Ok(exit::of_command(infill_agent::own_node(args).await?)) })
         }
         Command::Status(args) => block_on(status::run(args, &session)),
-        Command::Web => block_on(web::run(&session)),
+        Command::Web(args) => block_on(web::run(args, &session)),
         Command::Gaps(args) => block_on(gaps::run(args, &session)),
         Command::Nodes(args) => block_on(nodes::run(args, &session)),
         Command::Jobs(args) => block_on(jobs::run(args, &session)),

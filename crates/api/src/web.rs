@@ -42,3 +42,25 @@ pub struct Session {
     /// For how long it counts, seconds.
     pub lasts_secs: u64,
 }
+
+/// Ends all sessions of a user, and links that were not opened: `POST /v1/web/revoke`. The credential's purpose is
+/// [`REVOKE_PURPOSE`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RevokeRequest {
+    /// Proof of who speaks.
+    pub credential: Credential,
+    /// Bound into the credential.
+    pub nonce: String,
+    /// Whose; none: those of who speaks. Only administrators and Slurm's operators end other users'.
+    pub user: Option<String>,
+}
+
+/// Purpose of a credential that ends sessions.
+pub const REVOKE_PURPOSE: &str = "web-revoke";
+
+/// What was ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Revoked {
+    /// Sessions that counted until then.
+    pub sessions: u32,
+}

@@ -73,6 +73,7 @@ pub async fn serve(config: Config, passed: listening::Passed) -> anyhow::Result<
         () = ticks::run(context.clone()) => {}
         () = privacy::keep(context.clone()) => {}
         () = tls::keep(tls) => {}
+        () = http::sessions::watch(context.clone()) => {}
         () = switches::keep(context.clone(), told) => {}
         () = forests::keep(context.clone()) => {}
         () = notices::tell(&context.notices, &context.config.notify) => {}

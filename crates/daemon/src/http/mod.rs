@@ -21,6 +21,7 @@ mod readers;
 mod report;
 mod rounds;
 mod routes;
+pub(crate) mod sessions;
 mod standby;
 mod stream;
 #[cfg(test)]
