@@ -43,8 +43,8 @@ pub struct Session {
     pub lasts_secs: u64,
 }
 
-/// Ends all sessions of a user, and links that were not opened: `POST /v1/web/revoke`. The credential's purpose is
-/// [`REVOKE_PURPOSE`].
+/// Ends all sessions of a user, and links that were not opened: `POST /v1/web/revoke`. The credential's
+/// purpose is [`REVOKE_PURPOSE`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RevokeRequest {
     /// Proof of who speaks.

@@ -23,7 +23,7 @@ use crate::{executor, forests, http, lead, listening, notices, privacy, rounds, 
 use infill_api::RoundView;
 use infill_lifecycle::fleet::{ORDERS_AT_ONCE, least_order};
 use infill_model::{
-    Control, EndedJob, JobId, Lend, NodeName,
+    Control, EndedJob, JobId, Lend, MetricsFor, NodeName,
     clock::now,
     config::{Config, HttpConfig},
 };
@@ -46,7 +46,7 @@ pub async fn serve(config: Config, passed: listening::Passed) -> anyhow::Result<
     let room = room(&config.http, if config.web.socket.as_os_str().is_empty() { 0 } else { VOUCHED_AT_ONCE });
     let listener = listening::listener(&listen, passed).await?;
     let tls = Tls::of(&config.daemon)?;
-    let opens = wait_for_lead(&config.store.database_url, &listener, (room, tls.clone()), stop.clone());
+    let opens = wait_for_lead(&config, &listener, (room, tls.clone()), stop.clone());
     let Some(store) = opens.await? else { return Ok(()) };
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (context, queues) = context(config, store).await?;
@@ -173,7 +173,7 @@ async fn resume_hour(state: &mut State, store: &dyn Store) -> Result<(), store::
 /// # Errors
 /// When the store cannot be opened.
 async fn wait_for_lead(
-    database_url: &str,
+    config: &Config,
     listener: &TcpListener,
     door: (Room, Option<Arc<Tls>>),
     stop: watch::Receiver<bool>,
@@ -185,8 +185,8 @@ async fn wait_for_lead(
         let _ = tell.send(());
     };
     tokio::select! {
-        store = store::open(database_url, stand_by) => store.map(Some).context("cannot open the store"),
-        failed = answer_meanwhile(told, listener, door) => match failed? {},
+        store = store::open(&config.store.database_url, stand_by) => store.map(Some).context("cannot open the store"),
+        failed = answer_meanwhile(told, listener, door, config.http.metrics) => match failed? {},
         () = stopped(stop) => Ok(None),
     }
 }
@@ -196,13 +196,14 @@ async fn answer_meanwhile(
     told: oneshot::Receiver<()>,
     listener: &TcpListener,
     (room, tls): (Room, Option<Arc<Tls>>),
+    metrics: MetricsFor,
 ) -> anyhow::Result<Infallible> {
     if told.await.is_err() {
         return std::future::pending().await;
     }
     let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
     let server =
-        http::serve_in(listener, http::standby_router(), (room, tls.clone()), std::future::pending());
+        http::serve_in(listener, http::standby_router(metrics), (room, tls.clone()), std::future::pending());
     tokio::select! {
         result = server => result?,
         () = tls::keep(tls) => {}

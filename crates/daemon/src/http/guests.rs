@@ -146,10 +146,13 @@ impl Listener for Door {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    let id = self.guests.book().admit(address.ip(), self.guests.room, Instant::now());
+                    // Where one socket serves both versions, addresses of version 4 stand in ones of version
+                    // 6.
+                    let host = address.ip().to_canonical();
+                    let id = self.guests.book().admit(host, self.guests.room, Instant::now());
                     // Without room the connection is closed here: whoever is serious comes again.
                     let Some(id) = id else { continue };
-                    let seat = Seat { id, guests: self.guests.clone() };
+                    let seat = Seat { id, host, guests: self.guests.clone() };
                     let stream = Stream::new(stream, self.tls.as_deref());
                     return (Visit { stream, seat, alarm: None }, address);
                 }
@@ -170,10 +173,16 @@ impl Listener for Door {
 #[derive(Clone, Debug)]
 pub(crate) struct Seat {
     id: u64,
+    host: IpAddr,
     guests: Arc<Guests>,
 }
 
 impl Seat {
+    /// Whether the guest is on this machine.
+    pub fn is_here(&self) -> bool {
+        self.host.is_loopback()
+    }
+
     /// Waits with the guest: fails once it was sent away or has been idle for too long, and else says until
     /// when it may be.
     fn look(&self, waker: &Waker) -> io::Result<Instant> {
@@ -367,7 +376,7 @@ mod tests {
         let guests = Arc::new(Guests { room: ROOM, book: Mutex::default() });
         let long_ago = Instant::now().checked_sub(PATIENCE).expect("the machine runs for so long");
         let id = guests.book().admit(HERE, ROOM, long_ago).unwrap();
-        let seat = Seat { id, guests };
+        let seat = Seat { id, host: HERE, guests };
         let look = || seat.look(Waker::noop()).map_err(|e| e.kind());
         assert_eq!(look().unwrap_err(), io::ErrorKind::TimedOut);
         seat.guests.book().turn(id, true, long_ago);
