@@ -1,15 +1,22 @@
 //! Connections: how many there may be, and how long one may stand about. Whoever has a request under way is
-//! busy, such as an agent that polls; the others are idle, and make room for newcomers when it gets full, the
-//! oldest first. So a crowd that only holds connections open keeps nobody out.
+//! busy, such as an agent that polls; the others are idle, and so is whose request has not come whole yet.
+//! The idle ones make room for newcomers when it gets full: of the address that has most of them the one that
+//! was idle longest. So a crowd that only holds connections open, or sends its requests slowly, keeps nobody
+//! out: neither those of other addresses, whom it does not displace, nor those of its own. Of users who share
+//! a machine nothing more can be known before they prove who they are; there whoever speaks at once stays
+//! ahead of whoever does not.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use axum::body::HttpBody as _;
 use axum::extract::connect_info::Connected;
 use axum::extract::{ConnectInfo, Request};
 use axum::middleware::Next;
@@ -52,31 +59,59 @@ struct Guest {
 #[derive(Debug, Default)]
 struct Book {
     guests: BTreeMap<u64, Guest>,
+    hosts: BTreeMap<IpAddr, OfHost>,
+    /// The addresses of which any are idle; whoever makes room first is of the last.
+    crowds: BTreeSet<Crowd>,
+    next: u64,
+}
+
+/// How many of an address are idle, since when the oldest is, and the address: more come later, and of as
+/// many those whose oldest is older.
+type Crowd = (usize, Reverse<Instant>, IpAddr);
+
+/// The guests of one address.
+#[derive(Debug, Default)]
+struct OfHost {
+    all: usize,
     /// The idle ones, the oldest first.
     idle: BTreeSet<(Instant, u64)>,
-    hosts: BTreeMap<IpAddr, BTreeSet<u64>>,
-    next: u64,
+}
+
+impl OfHost {
+    fn crowd(&self, host: IpAddr) -> Option<Crowd> {
+        let (oldest, _) = self.idle.first()?;
+        Some((self.idle.len(), Reverse(*oldest), host))
+    }
 }
 
 impl Book {
     /// Takes in a connection, if there is room or somebody idle to make some.
     fn admit(&mut self, host: IpAddr, room: Room, now: Instant) -> Option<u64> {
         let of_host = self.hosts.get(&host);
-        if !host.is_loopback() && of_host.is_some_and(|ids| ids.len() >= room.a_host) {
-            let idle = of_host.into_iter().flatten().filter(|id| self.guests[id].busy == 0);
-            let oldest = idle.min_by_key(|id| self.guests[id].since).copied()?;
+        if !host.is_loopback() && of_host.is_some_and(|of| of.all >= room.a_host) {
+            let (_, oldest) = of_host?.idle.first().copied()?;
             self.send_away(oldest);
         }
         if self.guests.len() >= room.connections {
-            let (_, oldest) = self.idle.first().copied()?;
+            let (_, _, host) = self.crowds.last()?;
+            let (_, oldest) = self.hosts.get(host)?.idle.first().copied()?;
             self.send_away(oldest);
         }
         self.next += 1;
         let guest = Guest { host, busy: 0, since: now, waker: None };
         self.guests.insert(self.next, guest);
-        self.idle.insert((now, self.next));
-        self.hosts.entry(host).or_default().insert(self.next);
-        Some(self.next)
+        self.hosts.entry(host).or_default().all += 1;
+        let id = self.next;
+        self.rest(host, |idle| idle.insert((now, id)));
+        Some(id)
+    }
+
+    /// Changes who is idle of an address.
+    fn rest(&mut self, host: IpAddr, change: impl FnOnce(&mut BTreeSet<(Instant, u64)>) -> bool) {
+        let Some(of_host) = self.hosts.get_mut(&host) else { return };
+        of_host.crowd(host).map(|crowd| self.crowds.remove(&crowd));
+        change(&mut of_host.idle);
+        self.crowds.extend(of_host.crowd(host));
     }
 
     /// Its place is free at once; its task hears of it soon.
@@ -88,26 +123,43 @@ impl Book {
 
     fn leave(&mut self, id: u64) -> Option<Guest> {
         let guest = self.guests.remove(&id)?;
-        self.idle.remove(&(guest.since, id));
-        if let Some(ids) = self.hosts.get_mut(&guest.host) {
-            ids.remove(&id);
-            if ids.is_empty() {
+        self.rest(guest.host, |idle| idle.remove(&(guest.since, id)));
+        if let Some(of_host) = self.hosts.get_mut(&guest.host) {
+            of_host.all -= 1;
+            if of_host.all == 0 {
                 self.hosts.remove(&guest.host);
             }
         }
         Some(guest)
     }
 
-    /// A request begins, or is answered.
-    fn turn(&mut self, id: u64, begins: bool, now: Instant) {
+    /// A request has come whole, or only begins or ends to be one: from now on the guest is so busy.
+    fn turn(&mut self, id: u64, turn: Turn, now: Instant) {
         let Some(guest) = self.guests.get_mut(&id) else { return };
-        self.idle.remove(&(guest.since, id));
-        guest.busy = if begins { guest.busy + 1 } else { guest.busy.saturating_sub(1) };
+        let was = (guest.since, id);
+        guest.busy = match turn {
+            Turn::Begins => guest.busy,
+            Turn::Came => guest.busy + 1,
+            Turn::Answered => guest.busy.saturating_sub(1),
+        };
         guest.since = now;
-        if guest.busy == 0 {
-            self.idle.insert((now, id));
-        }
+        let (host, is_idle) = (guest.host, guest.busy == 0);
+        self.rest(host, |idle| {
+            idle.remove(&was);
+            is_idle && idle.insert((now, id))
+        });
     }
+}
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Its head is here, or it was refused before it came whole.
+    Begins,
+    /// It came whole.
+    Came,
+    /// One that came whole is answered.
+    Answered,
 }
 
 /// All connections.
@@ -293,25 +345,49 @@ impl AsyncWrite for Visit {
     }
 }
 
-/// Notes that a request is under way for as long as it is.
-pub(crate) async fn busy(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Next) -> Response {
-    let _under_way = UnderWay::begin(seat);
-    next.run(request).await
+/// Notes that a request is under way for as long as it is. One with a body waits in its extensions to be told
+/// that this came.
+pub(crate) async fn busy(ConnectInfo(seat): ConnectInfo<Seat>, mut request: Request, next: Next) -> Response {
+    let under_way = Arc::new(UnderWay::begin(seat));
+    if request.body().is_end_stream() {
+        under_way.came();
+    } else {
+        request.extensions_mut().insert(under_way.clone());
+    }
+    let response = next.run(request).await;
+    drop(under_way);
+    response
 }
 
 /// A request under way.
-struct UnderWay(Seat);
+pub(crate) struct UnderWay {
+    seat: Seat,
+    has_come: AtomicBool,
+}
 
 impl UnderWay {
     fn begin(seat: Seat) -> UnderWay {
-        seat.guests.book().turn(seat.id, true, Instant::now());
-        UnderWay(seat)
+        let under_way = UnderWay { seat, has_come: AtomicBool::new(false) };
+        under_way.turn(Turn::Begins);
+        under_way
+    }
+
+    /// It came whole.
+    pub fn came(&self) {
+        if !self.has_come.swap(true, Ordering::Relaxed) {
+            self.turn(Turn::Came);
+        }
+    }
+
+    fn turn(&self, turn: Turn) {
+        self.seat.guests.book().turn(self.seat.id, turn, Instant::now());
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.guests.book().turn(self.0.id, false, Instant::now());
+        let has_come = *self.has_come.get_mut();
+        self.turn(if has_come { Turn::Answered } else { Turn::Begins });
     }
 }
 
@@ -332,12 +408,12 @@ mod tests {
         let mut admit = |at: u64| book.admit(HERE, ROOM, now + Duration::from_secs(at));
         let ids: Vec<u64> = (0..4).filter_map(&mut admit).collect();
         assert_eq!(ids.len(), 4, "our own host may have all");
-        book.turn(ids[0], true, now + Duration::from_secs(5));
+        book.turn(ids[0], Turn::Came, now + Duration::from_secs(5));
         let fifth = book.admit(HERE, ROOM, now + Duration::from_secs(6)).unwrap();
         assert_eq!(book.guests.keys().copied().collect::<Vec<_>>(), [ids[0], ids[2], ids[3], fifth]);
         // A request that is answered leaves its connection the youngest.
-        book.turn(ids[0], false, now + Duration::from_secs(7));
-        book.turn(ids[2], true, now + Duration::from_secs(7));
+        book.turn(ids[0], Turn::Answered, now + Duration::from_secs(7));
+        book.turn(ids[2], Turn::Came, now + Duration::from_secs(7));
         book.admit(HERE, ROOM, now + Duration::from_secs(8)).unwrap();
         assert!(!book.guests.contains_key(&ids[3]) && book.guests.contains_key(&ids[0]));
         assert_eq!(book.guests.len(), ROOM.connections);
@@ -348,10 +424,30 @@ mod tests {
         let (mut book, now) = (Book::default(), Instant::now());
         for n in 0..4 {
             let id = book.admit(host(n), ROOM, now).unwrap();
-            book.turn(id, true, now);
+            book.turn(id, Turn::Came, now);
         }
         assert_eq!(book.admit(host(9), ROOM, now), None);
         assert_eq!(book.guests.len(), 4);
+    }
+
+    #[test]
+    fn a_crowd_makes_room_before_those_who_came_alone() {
+        let (mut book, now) = (Book::default(), Instant::now());
+        let room = Room { connections: 4, a_host: 4 };
+        let alone = book.admit(host(1), room, now).unwrap();
+        let mut later = (1..10).map(|at| now + Duration::from_secs(at));
+        let crowd: Vec<u64> =
+            later.by_ref().take(3).map(|at| book.admit(host(2), room, at).unwrap()).collect();
+        // One more of the crowd, and one who comes alone: neither costs those who did their place.
+        let fourth = book.admit(host(2), room, later.next().unwrap()).unwrap();
+        let other = book.admit(host(3), room, later.next().unwrap()).unwrap();
+        assert_eq!(book.guests.keys().copied().collect::<Vec<_>>(), [alone, crowd[2], fourth, other]);
+        // A request that has begun and does not come makes its guest no busier, one that came does.
+        book.turn(crowd[2], Turn::Begins, later.next().unwrap());
+        book.turn(fourth, Turn::Came, later.next().unwrap());
+        book.admit(host(4), room, later.next().unwrap()).unwrap();
+        assert!(book.guests.contains_key(&fourth), "{book:?}");
+        assert!(!book.guests.contains_key(&alone), "of crowds of one the oldest goes: {book:?}");
     }
 
     #[test]
@@ -362,13 +458,13 @@ mod tests {
         let other = book.admit(host(2), ROOM, now).unwrap();
         let third = book.admit(host(1), ROOM, now).unwrap();
         assert_eq!(book.guests.keys().copied().collect::<Vec<_>>(), [second, other, third]);
-        book.turn(second, true, now);
-        book.turn(third, true, now);
+        book.turn(second, Turn::Came, now);
+        book.turn(third, Turn::Came, now);
         assert_eq!(book.admit(host(1), ROOM, now), None, "and no more");
         for id in [first, second, other, third] {
             book.leave(id);
         }
-        assert!(book.guests.is_empty() && book.idle.is_empty() && book.hosts.is_empty(), "{book:?}");
+        assert!(book.guests.is_empty() && book.crowds.is_empty() && book.hosts.is_empty(), "{book:?}");
     }
 
     #[test]
@@ -379,12 +475,12 @@ mod tests {
         let seat = Seat { id, host: HERE, guests };
         let look = || seat.look(Waker::noop()).map_err(|e| e.kind());
         assert_eq!(look().unwrap_err(), io::ErrorKind::TimedOut);
-        seat.guests.book().turn(id, true, long_ago);
+        seat.guests.book().turn(id, Turn::Came, long_ago);
         assert!(look().is_ok(), "a request is under way");
-        seat.guests.book().turn(id, false, Instant::now());
+        seat.guests.book().turn(id, Turn::Answered, Instant::now());
         assert!(look().unwrap() <= Instant::now() + PATIENCE, "its answer is the beginning of another wait");
-        seat.guests.book().turn(id, true, long_ago);
-        seat.guests.book().turn(id, false, long_ago);
+        seat.guests.book().turn(id, Turn::Came, long_ago);
+        seat.guests.book().turn(id, Turn::Answered, long_ago);
         assert!(look().is_err());
     }
 

@@ -173,7 +173,10 @@ where
     type Rejection = Denial;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Denial> {
-        body_within(BODY_PATIENCE, request, state).await.map(Body)
+        let under_way = request.extensions().get::<Arc<guests::UnderWay>>().cloned();
+        let body = body_within(BODY_PATIENCE, request, state).await?;
+        under_way.iter().for_each(|request| request.came());
+        Ok(Body(body))
     }
 }
 
