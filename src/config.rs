@@ -9,7 +9,10 @@ use super::command;
 use super::doctor::overheard;
 use super::session::Session;
 use infill_api::SCHEMA;
-use infill_model::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
+use infill_model::{
+    causes,
+    config::{Config, DEFAULT_FILE, DEFAULT_PATH},
+};
 use infill_present::{
     exit::{CommandResult, Exit},
     output,
@@ -51,10 +54,17 @@ pub fn run(command: ConfigCommand, session: &Session) -> CommandResult {
 }
 
 fn check(file: Option<&Path>) -> Result<(), infill_present::exit::Failure> {
-    let config = Config::load(file)?;
+    let (config, removed) = Config::load_and_tell(file)?;
+    for key in removed {
+        output::print(&format!("warning: {key}"))?;
+    }
     let urls = infill_api::daemon_urls(&config.agent.url);
     if let Some(finding) = overheard(command::is_there("munge"), &urls) {
-        eprintln!("infill: {}; {}", finding.what, finding.mend.unwrap_or_default());
+        output::print(&format!("warning: {}; {}", finding.what, finding.mend.unwrap_or_default()))?;
+    }
+    match config.check_secrets() {
+        Err(e) if e.is_others_secret() => output::print(&format!("not checked: {}", causes::chain(&e)))?,
+        checked => checked?,
     }
     let text = match file {
         Some(file) => format!("{}: ok", file.display()),
@@ -73,10 +83,19 @@ fn show(config: &Config, json: bool) -> anyhow::Result<()> {
 
 /// The configuration without the passwords that a URL may carry.
 fn redacted(mut config: Config) -> Config {
+    // What a notice is posted to is often all that it takes to post.
+    config.notify.url = without_path(&config.notify.url);
     for url in [&mut config.store.database_url, &mut config.slurm.rest, &mut config.agent.url] {
         *url = without_password(url);
     }
     config
+}
+
+/// `scheme://host` of an address that says more.
+fn without_path(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    if path.len() > 1 { format!("{scheme}://{host}/redacted") } else { url.to_owned() }
 }
 
 /// `scheme://user:password@host` with the password blotted out.
@@ -114,6 +133,19 @@ mod tests {
         postgres://infill:redacted@db/infill
         http://host:6810
         ");
+    }
+
+    #[test]
+    fn what_a_notice_is_posted_to_is_blotted_out() {
+        let all = [
+            "",
+            "https://hooks.example/T0/hunter2",
+            "http://hooks.example?key=hunter2",
+            "http://hooks.example/",
+        ];
+        let shown =
+            ["", "https://hooks.example/redacted", "http://hooks.example/redacted", "http://hooks.example/"];
+        assert_eq!(all.map(without_path), shown);
     }
 
     #[test]

@@ -85,8 +85,14 @@ fn dispatch(cli: Cli) -> CommandResult {
             block_on(async { serve(&session, passed).await })
         }
         Command::Run(mut args) => {
-            session.tell(&mut args.common)?;
-            block_on(async { Ok(exit::of_command(infill_agent::run(args).await?)) })
+            let told = session.tell(&mut args.common);
+            block_on(async {
+                let code = match told {
+                    Ok(()) => infill_agent::run(args).await?,
+                    Err(error) => infill_agent::run_untold(args, error.into()).await?,
+                };
+                Ok(exit::of_command(code))
+            })
         }
         Command::Worker(mut args) => {
             session.tell(&mut args.common)?;

@@ -19,10 +19,10 @@ pub struct NotifyArgs {
 /// Runs `infill notify --test`.
 pub async fn run(session: &Session) -> CommandResult {
     let config = session.config()?.notify;
-    if config.command.is_empty() && config.url.is_empty() {
-        return Err(
-            Exit::Config.because(anyhow::anyhow!("notify.command and notify.url are empty: nobody is told"))
-        );
+    if config.tells_nobody() {
+        return Err(Exit::Config.because(anyhow::anyhow!(
+            "notify.command, notify.url and notify.url_file are empty: nobody is told"
+        )));
     }
     let failures = notices::test(&config, now()).await;
     if failures.is_empty() {

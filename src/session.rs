@@ -16,9 +16,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// The configuration.
+    /// The configuration. Removed keys that the file has are warned of.
     pub fn config(&self) -> Result<Config, ConfigError> {
-        Config::load(self.config.as_deref())
+        let (config, removed) = Config::load_and_tell(self.config.as_deref())?;
+        for key in removed {
+            tracing::warn!("{key}");
+        }
+        Ok(config)
     }
 
     /// The daemon's URL. The configuration is read only when no flag names it: users need not be able to read

@@ -16,6 +16,8 @@ export INFILL_AXE=$TOOLS/axe.min.js
 . "$HERE/stages.sh"
 # shellcheck source-path=SCRIPTDIR source=build_cache.sh
 . "$HERE/build_cache.sh"
+# shellcheck source-path=SCRIPTDIR source=neighbour.sh
+. "$HERE/neighbour.sh"
 
 usage() {
     cat <<'END_OF_USAGE'
@@ -37,8 +39,9 @@ Longer runs, each on made-up sites or clusters of its own:
 The core: rustfmt, shellcheck, promtool on the alerts, clippy, unit tests, scenarios, tidy, the tests of the Python package that
 are quick, and the cluster tests that tests/core.txt lists. They run on real Slurm clusters, which they start themselves. --all runs
 every test, the random ones with all their cases, also on the newest Slurm, with the solver in pure Rust, with Lightning,
-Transformers and Keras, on the packages, and on the licences of all crates. A few tests that fail are tried again alone; those that pass then are listed as
-flaky. Both end with a table of times; target/times.tsv has the time of each test.
+Transformers and Keras, on the packages and the licences of all crates, and beside the version before (tests/neighbour.txt), which
+it builds. A few tests that fail are tried again alone; those that pass then are listed as flaky. Both end with a table of
+times; target/times.tsv has the time of each test.
 
 --it compiles and runs cluster tests only. With INFILL_TEST_REUSE=DIR they use the cluster that is up in DIR:
   slurm/minicluster/minicluster up --bin target/debug/infill --dir DIR
@@ -220,6 +223,7 @@ has() {
     axe) [[ -s $INFILL_AXE ]] ;;
     frameworks) compgen -G "$TOOLS/python-frameworks-*" >/dev/null ;;
     gpu) [[ -e /dev/nvidia0 ]] ;;
+    neighbour) has_neighbour ;;
     *) false ;;
     esac
 }
@@ -236,6 +240,7 @@ readonly NEWEST_TESTS=(
     plugin::owners_cannot_change_what_infill_relies_on
     plugin::sizes_become_one_held_node_and_a_comment
     shares::gpus_beside_main_jobs_are_lent_one_by_one
+    versions::older_agents_train_on_under_a_newer_daemon_and_are_asked_for_no_wings
 )
 
 # The planner's own tests, with the other solver.
@@ -289,7 +294,9 @@ all_lane() {
 core_roots() { stage "cluster root" build_root "$RELEASE"; }
 
 all_roots() {
-    core_roots && stage "cluster root, newest Slurm" build_root "$NEWEST"
+    core_roots && stage "cluster root, newest Slurm" build_root "$NEWEST" || return
+    # Without it the tests that need it are skipped, and the stage has failed.
+    stage "version before" build_neighbour || true
 }
 
 run_quick() {
@@ -327,6 +334,7 @@ run_all() {
     stage "build" build_tests || return
     finish "sources" || true
     finish "roots" || return
+    use_neighbour
     begin "beside" all_lane
     cluster_stages --skip load::
     finish "beside" || true
@@ -354,6 +362,7 @@ run_some() {
     case $1 in
     --it)
         (($# > 1)) || wrong_usage
+        use_neighbour
         RUST_TEST_THREADS=${RUST_TEST_THREADS:-256} cargo test --locked --test it -- "${@:2}"
         ;;
     --sites)

@@ -10,7 +10,7 @@ use super::site::{limits, partition, plugin, programs, slurm_conf::SlurmConf};
 use crate::client::{Client, ClientError};
 use crate::command;
 use infill_api::{Status, routes};
-use infill_model::{Lend, Snapshot, causes::chain, clock, config::Config};
+use infill_model::{Lend, Snapshot, causes, clock, config::Config};
 use infill_slurm::{SlurmApi, SlurmError, identity::uid_of, rest::RestSlurm};
 
 /// Whom the packages make for the daemon.
@@ -26,10 +26,29 @@ pub async fn all(config: &Config, (url, ca): (&str, Option<&Path>)) -> Vec<Findi
     findings.extend(host::overheard(munge.level == Level::Ok, &infill_api::daemon_urls(&config.agent.url)));
     findings.push(munge);
     findings.extend(tls(config));
-    findings.extend(store(&config.store.database_url).await);
+    findings.extend(secrets(config));
+    // What is wrong with its password is told among the secrets.
+    if let Ok(url) = config.store.url() {
+        findings.extend(store(&url).await);
+    }
     findings.extend(addresses(config, snapshot.as_ref()).await);
     findings.extend(daemon(url, ca).await);
     findings
+}
+
+/// The files with secrets that the configuration names.
+fn secrets(config: &Config) -> Option<Finding> {
+    let (password, url) = (&config.store.password_file, &config.notify.url_file);
+    let names_one = [password, url].iter().any(|path| !path.as_os_str().is_empty());
+    match config.check_secrets() {
+        Ok(()) if names_one => Some(Finding::ok("secrets", "only the daemon reads them")),
+        Ok(()) => None,
+        Err(e) if e.is_others_secret() => Some(unchecked("secrets", causes::chain(&e))),
+        Err(e) => {
+            let mend = "let the file hold one line, and be readable by the daemon's user or group alone";
+            Some(Finding::error("secrets", causes::chain(&e), mend))
+        }
+    }
 }
 
 /// slurmrestd, the nodes of the partition and Slurm's clock.
@@ -167,7 +186,7 @@ fn tls(config: &Config) -> Option<Finding> {
         Ok(()) => Finding::ok("tls", "the certificate and its key can be read and belong together"),
         Err(e) => Finding::error(
             "tls",
-            chain(&e),
+            causes::chain(&e),
             "run this as the daemon's user; the daemon does not start without",
         ),
     })

@@ -12,6 +12,7 @@
 //! | `INFILL_TEST_DIR` | `/var/tmp/infill-it` | where the clusters live |
 //! | `INFILL_TEST_KEEP` | | if set, clusters stay up after the suite |
 //! | `INFILL_TEST_REUSE` | | the folder of a cluster that is up, which all tests then use |
+//! | `INFILL_OLD_BIN` | | the program of the version before, for `versions.rs` |
 //! | `INFILL_TEST_RECORD` | | a folder for what the run's summary is made from |
 //!
 //! A cluster to be reused: `minicluster up --bin target/debug/infill --dir DIR`.
@@ -55,3 +56,4 @@ mod standby;
 mod staying;
 mod turns;
 mod upgrades;
+mod versions;

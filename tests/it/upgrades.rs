@@ -1,6 +1,6 @@
 //! What an upgrade of infill does to jobs that run: nothing.
 
-use crate::harness::{Site, Train};
+use crate::harness::{Settings, Site, Train};
 
 /// For a script that runs a copy of the program, which a test can replace.
 const OWN_COPY: &str = "export PATH=/scratch/bin:$PATH";
@@ -68,4 +68,73 @@ fn a_configuration_that_only_a_newer_daemon_takes_fails_no_job() {
     site.until_trains_on(job, 3, 40.0);
     site.must("alice", &["infill", "jobs"]);
     site.completes(job);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_holds_jobs_and_fails_none() {
+    let site = Site::acting();
+    let settings = Settings::quick(site.port());
+    let spoil = |how: &str| site.must("root", &["sh", "-c", &format!("cd /etc/infill && {how}")]);
+    let said = |job: u32, what: &str| {
+        let text = std::fs::read_to_string(site.scratch().join(format!("{job}.out"))).unwrap_or_default();
+        text.contains(what) && text.contains("this job waits in the queue until that is mended on the node")
+    };
+    for (how, what) in [("chmod 600 infill.toml", "cannot read"), ("echo '[agent' >infill.toml", "line 1")] {
+        spoil(how);
+        let job = Train::on("1-3").submit(&site);
+        site.until("its output to say why it waits", 60.0, || said(job, what));
+        site.until("it to wait in the queue", 30.0, || site.field(job, "JobState") == "PENDING");
+        assert_eq!(site.diary(job).worlds(), Vec::<u32>::new(), "{how}: it has not begun");
+        // One of the main queue trains without infill.
+        let extended = Train::on("2").in_main_queue().option("--time=30").run("--grace 10 --extend 1-4");
+        let main = extended.submit(&site);
+        site.until("the main job to train on its own", 60.0, || site.diary(main).last_step() > 20);
+        assert_eq!(site.diary(main).worlds(), [2], "{how}");
+        site.finish(main);
+        assert_eq!(site.end_of(main, 30.0), "COMPLETED 0:0", "{how}");
+        spoil("chmod 644 infill.toml");
+        site.configure(&settings);
+        site.until_trains_on(job, 3, 90.0);
+        let failures = site.status().map(|s| s.nodes.iter().map(|n| n.failures.len()).sum::<usize>());
+        assert_eq!(failures, Some(0), "{how}: no node is blamed");
+        site.completes(job);
+    }
+}
+
+#[test]
+fn a_daemon_starts_with_a_key_that_is_gone_and_says_so() {
+    let site = Site::with(|settings| settings.set("daemon.early_death_secs", 60.0));
+    let told = site.logged(&["daemon.early_death_secs is gone since version 0.1.0"]);
+    assert_eq!(told.len(), 1, "{}", site.log());
+    let checked = site.must("infill", &["infill", "config", "check"]);
+    assert!(checked.contains("warning: daemon.early_death_secs is gone"), "{checked}");
+    assert!(checked.contains("/etc/infill/infill.toml: ok"), "{checked}");
+    // A key that never was is refused as ever.
+    site.configure(&Settings::quick(site.port()).set("daemon.early_deaths_secs", 60.0));
+    assert_eq!(site.exec("infill", &["infill", "config", "check"]).status.code(), Some(6));
+}
+
+#[test]
+fn secrets_in_files_that_others_may_read_keep_the_daemon_from_starting() {
+    let site = Site::bare();
+    let file = "/var/lib/infill/hook";
+    site.configure(&Settings::quick(site.port()).set("notify.url_file", file));
+    let write = |mode: &str| {
+        let script = format!("echo http://127.0.0.1:9/hunter2 >{file} && chmod {mode} {file}");
+        site.must("infill", &["sh", "-c", &script]);
+    };
+    write("644");
+    let refused = site.exec("infill", &["infill", "serve"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(6), "{said}");
+    assert!(said.contains("notify.url_file") && said.contains("others may read"), "{said}");
+    assert!(!said.contains("hunter2"), "{said}");
+    assert_eq!(site.exec("infill", &["infill", "config", "check"]).status.code(), Some(6));
+    write("600");
+    site.must("infill", &["infill", "config", "check"]);
+    site.start();
+    // Who must not read it is told of that, and nothing is wrong.
+    let checked = site.must("alice", &["infill", "config", "check"]);
+    assert!(checked.contains("not checked: notify.url_file: cannot read"), "{checked}");
+    assert!(!site.log().contains("hunter2"));
 }

@@ -19,6 +19,7 @@
 //! | `control` | what is said with a command that stays alive over changes |
 //! | `cpus` | keeps to the CPUs that Slurm gave, where it has a part of its node |
 //! | `unasked` | a start that is in the way of a main job, while the daemon is away |
+//! | `unread` | a node whose configuration cannot be read |
 //! | `unfit` | a wing that can start nothing on its node |
 //! | `wings`, `programs` | submits the lead's wings; runs Slurm's programs |
 //! | `standalone` | `infill run` outside Slurm |
@@ -53,6 +54,7 @@ mod step;
 mod talk;
 mod unasked;
 mod unfit;
+mod unread;
 mod watcher;
 mod wings;
 mod worker;
@@ -85,6 +87,7 @@ use link::{Link, LinkConfig};
 use output::Output;
 use place::Place;
 use programs::Programs;
+use unread::Unread;
 use wings::{Submitter, WingJob};
 use worker::{Served, Worker, WorkerConfig};
 
@@ -96,6 +99,31 @@ const OWN_PATIENCE: Duration = Duration::from_secs(10);
 /// In a batch script it has `srun` run it again as a job step; outside Slurm it runs the
 /// command once, alone.
 pub async fn run(args: RunArgs) -> anyhow::Result<i32> {
+    match args.common.daemon_url() {
+        Ok(_) => run_told(args).await,
+        Err(error) => run_untold(args, error).await,
+    }
+}
+
+/// `infill run` where it cannot be read who the daemon is: a job waits for that, and one of the main queue
+/// does without. Returns the exit code for the process.
+///
+/// # Errors
+/// With this error where the job cannot wait.
+pub async fn run_untold(args: RunArgs, error: anyhow::Error) -> anyhow::Result<i32> {
+    let var = |name: &str| std::env::var(name).ok();
+    let Some(place) = Place::from_env(var) else { return standalone::run(&args).await };
+    match Unread::of(&args, &place, var("ENVIRONMENT").as_deref() == Some("BATCH")) {
+        Unread::Alone => run_told(unread::alone(args, &error)).await,
+        Unread::Held => {
+            unread::hold(place.job, Programs::default(), &error).await;
+            Ok(signals::TERMINATED)
+        }
+        Unread::Failed => Err(error),
+    }
+}
+
+async fn run_told(args: RunArgs) -> anyhow::Result<i32> {
     let Some(place) = Place::from_env(|name| std::env::var(name).ok()) else {
         return standalone::run(&args).await;
     };

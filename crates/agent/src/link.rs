@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::http_client;
 use infill_api::{
-    AgentReport, Assignment, Capabilities, ErrorBody, Hello, MAX_POLL_SECS, PROTOCOL, Poll, Role, Welcome,
-    addresses::Addresses, daemon_urls, routes,
+    AgentReport, Capabilities, ErrorBody, HeardAssignment, Hello, MAX_POLL_SECS, PROTOCOL, Poll, Receipt,
+    Role, Welcome, addresses::Addresses, daemon_urls, routes,
 };
 use infill_model::{AgentEvent, JobId, NodeName, RunSpec, Secret, causes};
 
@@ -183,7 +183,7 @@ impl Link {
     }
 
     /// Asks for the assignment, after saying hello where needed. Returns the number of the hello with it.
-    pub async fn poll(&self, seen: impl Fn(u64) -> u64) -> Result<(u64, Assignment), LinkError> {
+    pub async fn poll(&self, seen: impl Fn(u64) -> u64) -> Result<(u64, HeardAssignment), LinkError> {
         let _open = self.door.read().await;
         let Pass { secret, node, epoch } = self.pass().await?;
         let body = Poll { job: self.config.job, node, seen: seen(epoch), wait_secs: MAX_POLL_SECS };
@@ -193,15 +193,17 @@ impl Link {
         Ok((epoch, answer?))
     }
 
-    /// Delivers events, after saying hello where needed.
-    pub async fn report(&self, events: Vec<AgentEvent>) -> Result<(), LinkError> {
+    /// Delivers events, after saying hello where needed. Returns the names of those that an older daemon does
+    /// not know.
+    pub async fn report(&self, events: Vec<AgentEvent>) -> Result<Vec<String>, LinkError> {
         let _open = self.door.read().await;
         let Pass { secret, node, epoch } = self.pass().await?;
         let body = AgentReport { job: self.config.job, node, events };
-        let answer: Result<serde::de::IgnoredAny, _> =
+        let answer: Result<serde_json::Value, _> =
             self.post(routes::AGENT_REPORT, Some(&secret), &body, ANSWER_TIMEOUT).await;
         self.forget_if_unknown(&answer, epoch).await;
-        answer.map(|_| ())
+        // Whatever the answer holds, the events have arrived.
+        answer.map(|receipt| serde_json::from_value::<Receipt>(receipt).unwrap_or_default().not_understood)
     }
 
     async fn pass(&self) -> Result<Pass, LinkError> {

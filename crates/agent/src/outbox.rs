@@ -36,6 +36,8 @@ pub(crate) struct Outbox {
 struct State {
     waiting: VecDeque<AgentEvent>,
     in_flight: Vec<AgentEvent>,
+    /// How many of those that wait are to go one at a time.
+    single: usize,
     delivered_at: Option<Instant>,
 }
 
@@ -67,7 +69,8 @@ impl Outbox {
             {
                 let mut state = self.state();
                 if !state.waiting.is_empty() {
-                    let count = state.waiting.len().min(MAX_EVENTS);
+                    let most = if state.single > 0 { 1 } else { MAX_EVENTS };
+                    let count = state.waiting.len().min(most);
                     state.in_flight = state.waiting.drain(..count).collect();
                     return state.in_flight.clone();
                 }
@@ -76,9 +79,19 @@ impl Outbox {
         }
     }
 
+    /// The events in flight were refused together: they go once more, one at a time, before all others.
+    pub fn send_singly(&self) {
+        {
+            let mut state = self.state();
+            state.single = state.in_flight.len();
+        }
+        self.failed();
+    }
+
     /// The events in flight have arrived (or can never).
     pub(crate) fn delivered(&self) {
         let mut state = self.state();
+        state.single = state.single.saturating_sub(state.in_flight.len());
         state.in_flight.clear();
         state.delivered_at = Some(Instant::now());
         if state.waiting.is_empty() {

@@ -1,6 +1,7 @@
 //! What agents and the daemon say to each other: hello, poll, report.
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::capabilities::Capabilities;
 use infill_model::{AgentEvent, Credential, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
@@ -9,11 +10,15 @@ use infill_model::{AgentEvent, Credential, Directive, JobId, NodeName, RunSpec, 
 /// came later is a [`Capability`].
 pub const PROTOCOL: u32 = 2;
 
+/// The protocol of those that name none: they are older than the field.
+pub const FIRST_PROTOCOL: u32 = 1;
+
 /// Longest time that the daemon keeps a long poll open. Below the idle time-outs of common proxies (60 s).
 pub const MAX_POLL_SECS: u64 = 30;
 
 /// Which part of a malleable job an agent serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// `infill run` on the lead's node.
@@ -27,6 +32,7 @@ pub enum Role {
 
 /// An agent's first message: `POST /v1/agent/hello`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct Hello {
     /// Proof of who speaks; its purpose is `hello`.
     pub credential: Credential,
@@ -56,6 +62,7 @@ pub struct Hello {
 
 /// Answer to a [`Hello`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct Welcome {
     /// Bearer token for `poll` and `report` of this agent. Good until the daemon restarts: on 401, say hello
     /// again.
@@ -73,14 +80,14 @@ pub struct Welcome {
     pub capabilities: Capabilities,
 }
 
-/// Of those who do not say it: they are older than the field.
 fn first_protocol() -> u32 {
-    1
+    FIRST_PROTOCOL
 }
 
 /// A long poll: `POST /v1/agent/poll`. Answered when the assignment's version exceeds `seen`, or after
 /// `wait_secs` with the present assignment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct Poll {
     /// The Slurm job in which the agent runs.
     pub job: JobId,
@@ -94,6 +101,7 @@ pub struct Poll {
 
 /// What one worker shall do now. A level, not an edge: getting it twice changes nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct Assignment {
     /// Grows with every change; unique to this worker while the daemon runs.
     pub version: u64,
@@ -106,8 +114,31 @@ pub struct Assignment {
     pub notice: Option<String>,
 }
 
+/// An [`Assignment`] as an agent reads it that may be older than the daemon.
+#[derive(Debug, Deserialize)]
+pub struct HeardAssignment {
+    /// See [`Assignment::version`].
+    pub version: u64,
+    directive: Box<RawValue>,
+    wings: Vec<Box<RawValue>>,
+    #[serde(default)]
+    notice: Option<String>,
+}
+
+impl HeardAssignment {
+    /// The assignment, as far as this version can read it, and the names of what it cannot. Where that is the
+    /// directive, `before` holds on: the agent keeps on doing what it does.
+    pub fn read(self, before: &Directive) -> (Assignment, Vec<String>) {
+        let mut unknown = Vec::new();
+        let directive = understood(&self.directive, &mut unknown).unwrap_or_else(|| before.clone());
+        let wings = self.wings.iter().filter_map(|wing| understood(wing, &mut unknown)).collect();
+        (Assignment { version: self.version, directive, wings, notice: self.notice }, unknown)
+    }
+}
+
 /// What happened at a worker: `POST /v1/agent/report`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct AgentReport {
     /// The Slurm job in which the agent runs.
     pub job: JobId,
@@ -119,3 +150,65 @@ pub struct AgentReport {
 
 /// Most events that one report may carry.
 pub const MAX_EVENTS: usize = 256;
+
+/// An [`AgentReport`] as a daemon reads it that may be older than the agent.
+#[derive(Debug, Deserialize)]
+pub struct HeardReport {
+    job: JobId,
+    node: NodeName,
+    events: Vec<Box<RawValue>>,
+}
+
+impl HeardReport {
+    /// How many events it carries, understood or not.
+    pub fn count(&self) -> usize {
+        self.events.len()
+    }
+
+    /// The events that this version can read, in their order, and the names of the others.
+    pub fn read(self) -> (AgentReport, Vec<String>) {
+        let mut unknown = Vec::new();
+        let events = self.events.iter().filter_map(|event| understood(event, &mut unknown)).collect();
+        (AgentReport { job: self.job, node: self.node, events }, unknown)
+    }
+}
+
+/// Answer to a report, if not all of it was understood; else there is none (204).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
+pub struct Receipt {
+    /// Names of the events that the daemon does not know, and has dropped. Each name once.
+    #[serde(default)]
+    pub not_understood: Vec<String>,
+}
+
+/// Longest name that is told of what was not understood, characters.
+const MAX_NAME_CHARS: usize = 60;
+
+/// Reads one value; if that fails, adds its name to `unknown`.
+fn understood<'a, T: Deserialize<'a>>(value: &'a RawValue, unknown: &mut Vec<String>) -> Option<T> {
+    let read = serde_json::from_str(value.get());
+    if read.is_err() {
+        let name = name_of(value);
+        if !unknown.contains(&name) {
+            unknown.push(name);
+        }
+    }
+    read.ok()
+}
+
+/// The name of a value of an enum: `"hold"`, or the only key of `{"run": …}`; of what has none its
+/// beginning.
+fn name_of(value: &RawValue) -> String {
+    let name = match serde_json::from_str(value.get()) {
+        Ok(serde_json::Value::String(name)) => name,
+        Ok(serde_json::Value::Object(fields)) if fields.len() == 1 => {
+            fields.into_iter().map(|(k, _)| k).collect()
+        }
+        _ => value.get().to_owned(),
+    };
+    name.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests;

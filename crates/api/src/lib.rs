@@ -1,13 +1,15 @@
 //! The messages of the HTTP API under `/v1`, shared by the daemon, the agents and the command line.
 //!
-//! Unknown fields are ignored on both sides, so that a daemon and agents of neighbouring versions understand
-//! each other.
+//! A daemon and agents of neighbouring versions understand each other: unknown fields are ignored on both
+//! sides, events and orders are read one by one, and nobody is sent what they have not named as a
+//! [`Capability`] where that came after the first protocol.
 
 #![warn(clippy::disallowed_types)]
 
 pub mod addresses;
 mod agent;
 mod capabilities;
+mod dialect;
 mod document;
 mod explain;
 mod figures;
@@ -21,8 +23,12 @@ pub mod routes;
 mod timeline;
 mod web;
 
-pub use agent::{AgentReport, Assignment, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL, Poll, Role, Welcome};
+pub use agent::{
+    AgentReport, Assignment, FIRST_PROTOCOL, HeardAssignment, HeardReport, Hello, MAX_EVENTS, MAX_POLL_SECS,
+    PROTOCOL, Poll, Receipt, Role, Welcome,
+};
 pub use capabilities::{Capabilities, Capability};
+pub use dialect::Dialect;
 pub use document::{ErrorBody, SCHEMA};
 pub use explain::{ExplainQuery, ExplainView};
 pub use figures::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS};

@@ -190,7 +190,7 @@ impl Happened {
 impl Notices {
     /// For those whom the configuration names.
     pub fn new(config: &NotifyConfig) -> Notices {
-        if config.command.is_empty() && config.url.is_empty() {
+        if config.tells_nobody() {
             return Notices { queue: None, end: Mutex::default(), known: Mutex::default() };
         }
         let (queue, end) = mpsc::channel(MOST_WAITING);
@@ -289,9 +289,14 @@ async fn tell_one(config: &NotifyConfig, notice: &Notice) -> Vec<String> {
         let told = told.map_err(|_| format!("not ready after {PATIENCE:?}")).and_then(|ended| ended);
         failures.extend(told.err().map(|e| format!("notify.command: {e}")));
     }
-    if !config.url.is_empty() {
-        let told = post(&config.url, text).await;
-        failures.extend(told.err().map(|e| format!("notify.url: {}", causes::chain(&e))));
+    // It is read each time: whoever changes the address need not start the daemon anew.
+    match config.address() {
+        Ok(url) if url.is_empty() => {}
+        Ok(url) => {
+            let told = post(&url, text).await;
+            failures.extend(told.err().map(|e| format!("notify.url: {}", causes::chain(&e))));
+        }
+        Err(e) => failures.push(causes::chain(&e)),
     }
     failures
 }
@@ -407,7 +412,8 @@ mod tests {
     #[tokio::test]
     async fn a_test_says_which_way_fails() {
         let command = vec!["/bin/false".to_owned()];
-        let config = NotifyConfig { command, url: "http://127.0.0.1:1/".to_owned() };
+        let config =
+            NotifyConfig { command, url: "http://127.0.0.1:1/".to_owned(), ..NotifyConfig::default() };
         let failures = test(&config, UnixTime(7)).await;
         assert_eq!(failures.len(), 2, "{failures:?}");
         assert_eq!(failures[0], "notify.command: ended with exit status: 1");

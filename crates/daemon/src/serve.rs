@@ -46,7 +46,10 @@ pub async fn serve(config: Config, passed: listening::Passed) -> anyhow::Result<
     let room = room(&config.http, if config.web.socket.as_os_str().is_empty() { 0 } else { VOUCHED_AT_ONCE });
     let listener = listening::listener(&listen, passed).await?;
     let tls = Tls::of(&config.daemon)?;
-    let opens = wait_for_lead(&config, &listener, (room, tls.clone()), stop.clone());
+    config.notify.address()?;
+    let database_url = config.store.url()?;
+    let opens =
+        wait_for_lead(&database_url, &listener, (room, tls.clone()), config.http.metrics, stop.clone());
     let Some(store) = opens.await? else { return Ok(()) };
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (context, queues) = context(config, store).await?;
@@ -173,9 +176,10 @@ async fn resume_hour(state: &mut State, store: &dyn Store) -> Result<(), store::
 /// # Errors
 /// When the store cannot be opened.
 async fn wait_for_lead(
-    config: &Config,
+    database_url: &str,
     listener: &TcpListener,
     door: (Room, Option<Arc<Tls>>),
+    metrics: MetricsFor,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<Option<Arc<dyn Store>>> {
     let (tell, told) = oneshot::channel();
@@ -185,8 +189,8 @@ async fn wait_for_lead(
         let _ = tell.send(());
     };
     tokio::select! {
-        store = store::open(&config.store.database_url, stand_by) => store.map(Some).context("cannot open the store"),
-        failed = answer_meanwhile(told, listener, door, config.http.metrics) => match failed? {},
+        store = store::open(database_url, stand_by) => store.map(Some).context("cannot open the store"),
+        failed = answer_meanwhile(told, listener, door, metrics) => match failed? {},
         () = stopped(stop) => Ok(None),
     }
 }

@@ -39,6 +39,9 @@ impl Machine {
 
     /// Wings that the lead's agent shall submit and has not reported.
     pub fn orders(&self) -> Vec<WingOrder> {
+        if self.older_lead().is_some() {
+            return Vec::new();
+        }
         self.wings.values().filter(|w| w.job.is_none()).map(|w| w.order.clone()).collect()
     }
 

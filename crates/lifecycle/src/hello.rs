@@ -1,5 +1,6 @@
 //! Agents that come, and signs that they live.
 
+use infill_api::Dialect;
 use infill_model::{Exit, JobId, NodeName, RunSpec, UnixTime};
 
 use super::effect::Outcome;
@@ -29,6 +30,8 @@ pub struct Arrival {
     pub running: Option<u64>,
     /// What the lead declared.
     pub spec: Option<RunSpec>,
+    /// What it understands.
+    pub dialect: Dialect,
 }
 
 impl Machine {
@@ -70,12 +73,16 @@ impl Machine {
             live,
             stood_secs: None,
             doubt: None,
+            dialect: a.dialect,
         };
         self.workers.insert(a.node.clone(), worker);
         for wing in self.wings.values_mut().filter(|w| w.order.nodes.contains(&a.node) && !is_lead) {
             wing.job.get_or_insert(a.slurm_job);
         }
         if is_lead {
+            if let Some(older) = self.older_lead() {
+                out.notes.push(format!("{}: {older}", a.node));
+            }
             self.lead_arrived(&a.node, a.running, now, out);
         }
         true

@@ -45,6 +45,9 @@ impl Machine {
             return;
         }
         self.take_plan(plan, ground, settings, now);
+        if self.older_lead().is_some() {
+            self.do_without_wings(settings, now);
+        }
         if !self.may_order(now) {
             return;
         }
@@ -89,7 +92,20 @@ impl Machine {
         let lead_is_here = first.is_some_and(|p| self.lead_node() == Some(&p.node))
             && self.workers.values().any(|w| self.is_lead(w) && !w.leaving);
         let in_place = !matches!(self.phase, Phase::Requeueing { .. } | Phase::Launching { .. });
-        lead_is_here && in_place && !self.backoff.orders_barred(now)
+        lead_is_here && in_place && !self.cannot_order(now)
+    }
+
+    /// Leaves to others what its lead's agent is not asked for. If the rest is no size that it may have, the
+    /// job waits before it starts the next time, and longer each time: its agent may be as old then.
+    fn do_without_wings(&mut self, settings: &Settings, now: UnixTime) {
+        let held = self.occupied();
+        let Some(Target { plan, .. }) = &mut self.target else { return };
+        let leads = plan.nodes.first().map(|p| p.node.clone());
+        plan.nodes.retain(|p| held.contains_key(&p.node) || Some(&p.node) == leads.as_ref());
+        let nodes = plan.nodes.len() as u32;
+        if nodes > 0 && self.allowed().up_to(nodes).is_empty() && !self.backoff.orders_barred(now) {
+            self.backoff.refused(settings, now);
+        }
     }
 
     /// Nodes for which there is no wing yet, and that can be taken now.

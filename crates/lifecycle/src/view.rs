@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use infill_api::PROTOCOL;
 use infill_model::{Bar, ExecPlan, JobId, MalleableState, NodeName, Sizes, Standing, UnixTime};
 
 use super::machine::Machine;
@@ -16,6 +17,9 @@ impl Machine {
 
     /// Why it has fewer nodes than it could, where wings are kept from it; for people.
     pub fn shortage(&self, now: UnixTime) -> Option<String> {
+        if let Some(older) = self.older_lead() {
+            return Some(older);
+        }
         let why = self.obstacles.shortage.as_ref()?;
         let until = self.backoff.order_after.filter(|t| *t > now);
         Some(
@@ -23,6 +27,21 @@ impl Machine {
                 format!("{why}; none is asked for within {:.0} s", t.secs_since(now))
             }),
         )
+    }
+
+    /// Why the lead's agent is asked for no wings, if it is too old for that; for people.
+    pub(crate) fn older_lead(&self) -> Option<String> {
+        let lead = self.workers.values().find(|w| self.is_lead(w)).filter(|w| !w.dialect.orders_wings())?;
+        let (theirs, ours) = (lead.dialect.protocol, PROTOCOL);
+        Some(format!(
+            "its agent is of an older version of infill than the daemon (protocol {theirs}, the daemon's is {ours}), \
+             and is asked for no further nodes until its lead starts anew"
+        ))
+    }
+
+    /// Whether it can have no further wings now.
+    pub(crate) fn cannot_order(&self, now: UnixTime) -> bool {
+        self.backoff.orders_barred(now) || self.older_lead().is_some()
     }
 
     /// The sizes that hold: the agent's, if it declared some, else the submission's.

@@ -1,5 +1,6 @@
 //! The parts of a malleable job: agents that are here, and wings that were ordered.
 
+use infill_api::Dialect;
 use infill_model::{Exit, JobId, NodeName, UnixTime, WingOrder};
 
 use super::settings::Settings;
@@ -29,6 +30,8 @@ pub struct Worker {
     pub stood_secs: Option<f64>,
     /// When it said that a step failed, perhaps because a member was lost.
     pub doubt: Option<UnixTime>,
+    /// What it understands.
+    pub dialect: Dialect,
 }
 
 /// How far a command that stays alive over changes has come on a worker.

@@ -1,15 +1,18 @@
 //! The configuration file: one commented TOML file, `config/infill.toml`, which is also in the binary.
 //!
-//! Unknown keys are refused with their line. A flag wins over the environment, that over the file, that over
-//! the default.
+//! Unknown keys are refused with their line; those that were removed are told of for one release. A flag wins
+//! over the environment, that over the file, that over the default.
 
 mod client;
 mod daemon;
+mod error;
 mod http;
 mod nodes;
 mod notify;
+mod removed;
 mod report;
 mod rule;
+mod secrets;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -23,8 +26,10 @@ use serde::{Deserialize, Serialize};
 use crate::{Curve, KeepIdle, Lend, LiveCosts, Objective, Parts, Prices, RescaleCosts};
 pub use client::ClientConfig;
 pub use daemon::DaemonConfig;
+pub use error::ConfigError;
 pub use http::HttpConfig;
 pub use notify::NotifyConfig;
+pub use removed::RemovedKey;
 use rule::{Rule, first_broken};
 pub(crate) use store::StoreConfig;
 pub use web::WebConfig;
@@ -354,39 +359,6 @@ impl AgentConfig {
     ];
 }
 
-/// What is wrong with a configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Syntax, unknown key or wrong type; the text names line and key.
-    #[error("{path}: {what}")]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// With line and column.
-        what: String,
-    },
-    /// A value that makes no sense.
-    #[error("{path}: {key} = {value}: {what}")]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// Dotted key.
-        key: &'static str,
-        /// As given.
-        value: String,
-        /// What was expected.
-        what: &'static str,
-    },
-}
-
 /// A file's text and path: of `path`, or of [`DEFAULT_PATH`], which may be missing.
 fn read(path: Option<&Path>) -> Result<Option<(String, PathBuf)>, ConfigError> {
     let (path, optional) = match path {
@@ -403,18 +375,41 @@ fn read(path: Option<&Path>) -> Result<Option<(String, PathBuf)>, ConfigError> {
 impl Config {
     /// Reads `path`; where there is no path, [`DEFAULT_PATH`] if it exists, else the defaults.
     pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
+        Config::load_and_tell(path).map(|(config, _)| config)
+    }
+
+    /// The same, and the removed keys that the file has.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is no configuration.
+    pub fn load_and_tell(path: Option<&Path>) -> Result<(Config, Vec<RemovedKey>), ConfigError> {
         match read(path)? {
-            Some((text, path)) => Config::parse(&text, &path),
-            None => Ok(Config::default()),
+            Some((text, path)) => Config::read_text(&text, &path),
+            None => Ok((Config::default(), Vec::new())),
         }
     }
 
     /// Parses and checks a file's text; `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
-        let config: Config = toml::from_str(text)
-            .map_err(|e| ConfigError::Parse { path: path.to_owned(), what: e.to_string() })?;
+        Config::read_text(text, path).map(|(config, _)| config)
+    }
+
+    fn read_text(text: &str, path: &Path) -> Result<(Config, Vec<RemovedKey>), ConfigError> {
+        let (rest, removed) = removed::without_removed(text);
+        let read = toml::from_str(&rest).or_else(|e| removed::read_without(text, &removed).ok_or(e));
+        let config: Config =
+            read.map_err(|e| ConfigError::Parse { path: path.to_owned(), what: e.to_string() })?;
         config.check(path)?;
-        Ok(config)
+        Ok((config, removed))
+    }
+
+    /// Reads the files with secrets that it names, to see whether they are as they should be.
+    ///
+    /// # Errors
+    /// When one cannot be read, others may read it, or it holds no such secret.
+    pub fn check_secrets(&self) -> Result<(), ConfigError> {
+        self.store.url()?;
+        self.notify.address().map(drop)
     }
 
     /// A port has TLS for all, or for none.

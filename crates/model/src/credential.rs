@@ -8,6 +8,7 @@ use super::JobId;
 
 /// A secret that never shows in logs.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Secret(pub String);
 
@@ -19,6 +20,7 @@ impl fmt::Debug for Secret {
 
 /// Proof of who speaks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Credential {
     /// A MUNGE credential whose payload is [`hello_payload`].

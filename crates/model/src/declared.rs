@@ -16,7 +16,7 @@ pub const MOST_PLAN_CHARS: usize = 64;
 /// What infill must know of an execution plan to choose it: how the command is told of it, its arguments and
 /// environment, stays with the agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeclaredPlan {
     /// The plan's name.
     pub name: ExecPlan,

@@ -7,6 +7,7 @@ use crate::words;
 
 /// One event. Reporting an event again is harmless.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AgentEvent {
     /// The command of this generation was started.
@@ -169,6 +170,7 @@ words! {
 
 words! {
     /// Who is to blame that nothing can be started on a node.
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum Blame {
         /// The job: it needs what other nodes do not have.
         Job = "job",
@@ -179,6 +181,7 @@ words! {
 
 /// How a generation came about on one worker, seconds by its monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Opening {
     /// From the last generation's rescale signal until its command said that the checkpoint was saved, if it
     /// did.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// A Slurm job id. A malleable job is known by the id of its lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobId(pub u32);
 
 impl fmt::Display for JobId {
@@ -29,6 +30,7 @@ impl fmt::Display for UserId {
 
 /// The name of a node as Slurm knows it. Cheap to clone, and clones are quick to compare.
 #[derive(Clone, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeName(Arc<str>);
 
 impl PartialEq for NodeName {

@@ -9,6 +9,7 @@ use crate::words;
 
 /// The name of an execution plan (how the job parallelises); `default` unless the job declares several.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExecPlan(pub String);
 
 impl Default for ExecPlan {
@@ -36,6 +37,8 @@ pub struct CurvePoint {
 ///
 /// As text and as JSON: `linear`, or `1:10,2:19,4:35`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(with = "String"))]
 #[serde(try_from = "String", into = "String")]
 pub struct Curve {
     points: Vec<CurvePoint>,
@@ -161,6 +164,7 @@ impl fmt::Display for Curve {
 
 /// Seconds without useful work at each kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RescaleCosts {
     /// Growing.
     pub up_secs: f64,
@@ -208,6 +212,7 @@ words! {
 words! {
     /// How the work of one step grows with the number of nodes.
     #[derive(Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum BatchMode {
         /// Not said: recognised from samples and steps, if it can be.
         #[default]

@@ -10,6 +10,8 @@ pub const MAX_NODES_A_JOB: u32 = 10_000;
 
 /// The sizes that a malleable job may have, besides zero. As text and as JSON: `4`, `2-8` or `1,2,4,8`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(with = "String"))]
 #[serde(try_from = "String", into = "String")]
 pub enum Sizes {
     /// Every size from `min` to `max` nodes, both included.

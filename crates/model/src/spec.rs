@@ -1,6 +1,6 @@
 //! What the lead's agent declares of its job.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{BatchMode, Curve, DeclaredPlan, RescaleCosts, Sizes, declared};
 
@@ -17,6 +17,7 @@ pub fn is_rate(rate: f64) -> bool {
 
 /// What the lead's agent declares about the job, from the flags of `infill run`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RunSpec {
     /// Allowed sizes; `None` leaves what the submission said.
@@ -35,7 +36,9 @@ pub struct RunSpec {
     pub profile: Option<String>,
     /// Hash of the normalised command line, to recognise a recurring job.
     pub command_hash: String,
-    /// How the work of a step grows with the number of nodes.
+    /// How the work of a step grows with the number of nodes. A word of a newer version is read as
+    /// [`BatchMode::Auto`].
+    #[serde(deserialize_with = "known_or_auto")]
     pub batch: BatchMode,
     /// Execution plans among which infill chooses, the one to begin with first; none where the program has
     /// but one.
@@ -43,6 +46,12 @@ pub struct RunSpec {
     /// Whether the lead is a job of the main queue that wings extend: its sizes then count its own nodes as
     /// one.
     pub extends: bool,
+}
+
+/// It says only how the job is learned from: no reason to refuse it.
+fn known_or_auto<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BatchMode, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    Ok(word.parse().unwrap_or_default())
 }
 
 impl RunSpec {

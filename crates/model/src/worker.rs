@@ -6,6 +6,7 @@ use super::NodeName;
 
 /// What to do with the command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Directive {
     /// Stay, run nothing.
@@ -47,6 +48,7 @@ pub enum Directive {
 
 /// One worker's place in a generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Member {
     /// Number of the generation, growing from 1.
     pub generation: u64,
@@ -76,6 +78,7 @@ impl Member {
 
 /// How processes that stay alive over changes meet in a generation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Meeting {
     /// Whether this worker is to open the store at which they meet.
     pub host: bool,
@@ -90,6 +93,7 @@ pub struct Meeting {
 /// A wing that the lead's agent shall submit with `sbatch`. Submitting the same order twice is an error of
 /// the agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WingOrder {
     /// Unique over the life of the store.
     pub order: u64,
@@ -118,6 +122,7 @@ pub struct WingOrder {
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Exit {
     /// Exit code; 128 + signal when a signal killed it, as a shell says it.
     pub code: i32,

@@ -12,6 +12,7 @@ pub mod record;
 pub mod site;
 pub mod slurm;
 pub mod train;
+pub mod versions;
 pub mod wait;
 
 pub use browser::{Browser, Screen};

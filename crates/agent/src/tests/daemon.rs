@@ -7,10 +7,11 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use serde_json::Value;
 use tokio::sync::watch;
 
 use infill_api::{AgentReport, Assignment, Capabilities, Hello, PROTOCOL, Poll, Welcome, routes};
-use infill_model::{AgentEvent, Directive, Exit, Secret, WingOrder};
+use infill_model::{AgentEvent, Directive, EventKind, Exit, Secret, WingOrder};
 
 use super::until;
 
@@ -28,6 +29,10 @@ struct Book {
     secret: u32,
     away: bool,
     blind: bool,
+    /// A directive of a newer version, in place of the assignment's.
+    newer: Option<Value>,
+    /// Of an older version: refuses reports with an event of this kind, as a whole.
+    lacks: Option<EventKind>,
 }
 
 #[derive(Clone)]
@@ -66,6 +71,7 @@ impl FakeDaemon {
         self.shared.assignment.send_modify(|a| {
             a.version += 1;
             a.directive = directive;
+            self.shared.book.lock().unwrap().newer = None;
         });
     }
 
@@ -74,6 +80,17 @@ impl FakeDaemon {
             a.version += 1;
             a.wings = wings;
         });
+    }
+
+    /// Says this to agents, whatever it is.
+    pub fn say_anew(&self, directive: Value) {
+        self.shared.book.lock().unwrap().newer = Some(directive);
+        self.shared.assignment.send_modify(|a| a.version += 1);
+    }
+
+    /// Is of a version that does not know events of this kind.
+    pub fn lack(&self, kind: EventKind) {
+        self.shared.book.lock().unwrap().lacks = Some(kind);
     }
 
     /// How many polls have told that this version of the assignment has come.
@@ -161,14 +178,17 @@ async fn poll(
     State(shared): State<Shared>,
     headers: HeaderMap,
     Json(poll): Json<Poll>,
-) -> Result<Json<Assignment>, StatusCode> {
+) -> Result<Json<Value>, StatusCode> {
     shared.check(&headers)?;
     shared.book.lock().unwrap().polls.push(poll.seen);
     let mut watch = shared.assignment.subscribe();
     let news = watch.wait_for(|a| a.version > poll.seen);
     let _ = tokio::time::timeout(LONG_POLL, news).await;
     shared.check(&headers)?;
-    let assignment = shared.assignment.borrow().clone();
+    let mut assignment = serde_json::to_value(shared.assignment.borrow().clone()).unwrap();
+    if let Some(newer) = shared.book.lock().unwrap().newer.clone() {
+        assignment["directive"] = newer;
+    }
     Ok(Json(assignment))
 }
 
@@ -183,6 +203,10 @@ async fn report(
     Json(report): Json<AgentReport>,
 ) -> Result<(), StatusCode> {
     shared.check(&headers)?;
-    shared.book.lock().unwrap().events.extend(report.events);
+    let mut book = shared.book.lock().unwrap();
+    if report.events.iter().any(|event| Some(event.kind()) == book.lacks) {
+        return Err(StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    book.events.extend(report.events);
     Ok(())
 }

@@ -7,6 +7,7 @@ mod rescaling;
 mod staying;
 mod submitting;
 mod tokens;
+mod versions;
 
 use std::fs::Permissions;
 use std::io;

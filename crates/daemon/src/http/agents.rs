@@ -6,13 +6,15 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
 use tokio::time::{Instant, timeout_at};
 
 use crate::context::{Admission, Context};
 use crate::lines::NoLine;
 use crate::waking::Call;
 use infill_api::{
-    AgentReport, Assignment, Capabilities, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL, Poll, Role, Welcome,
+    Assignment, Capabilities, Dialect, HeardReport, Hello, MAX_EVENTS, MAX_POLL_SECS, PROTOCOL, Poll,
+    Receipt, Role, Welcome,
 };
 use infill_lifecycle::{Arrival, MAX_GENERATION};
 use infill_model::{Job, JobId, Lend, NodeName, RunSpec, UserId, clock::now, hello_payload, lead_of};
@@ -47,6 +49,7 @@ pub(crate) async fn hello(
         address,
         port: hello.port,
         running: hello.running,
+        dialect: Dialect::of(&hello),
         spec: hello.spec.map(RunSpec::bounded),
     };
     match context.admit(lead, arrival, &secret, now()) {
@@ -148,18 +151,24 @@ pub(crate) async fn poll(
     }
 }
 
-/// `POST /v1/agent/report`: events.
+/// `POST /v1/agent/report`: events. Those that a newer agent knows and this daemon does not are dropped one
+/// by one, and named in the answer.
 pub(crate) async fn report(
     State(context): State<Arc<Context>>,
     headers: HeaderMap,
-    Body(report): Body<AgentReport>,
-) -> Result<StatusCode, Denial> {
+    Body(report): Body<HeardReport>,
+) -> Result<Response, Denial> {
     let secret = auth::bearer(&headers)?;
-    if report.events.len() > MAX_EVENTS {
+    if report.count() > MAX_EVENTS {
         return Err(Denial::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MAX_EVENTS} events")));
     }
+    let (report, not_understood) = report.read();
     if !context.hear(&report, &secret, now()) {
         return Err(Denial::unproved());
     }
-    Ok(StatusCode::NO_CONTENT)
+    if not_understood.is_empty() {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    tracing::debug!(job = %report.job, node = %report.node, ?not_understood, "an agent is newer");
+    Ok(Json(Receipt { not_understood }).into_response())
 }

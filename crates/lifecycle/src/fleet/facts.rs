@@ -54,7 +54,7 @@ impl Entry {
     /// what it would get.
     fn sizes(&self, now: UnixTime) -> Sizes {
         let allowed = self.machine.allowed().plus(self.machine.more_of_its_own());
-        if self.machine.backoff.orders_barred(now) {
+        if self.machine.cannot_order(now) {
             let held = self.machine.nodes_of(self.machine.held(now).len());
             return allowed.capped(held.max(1));
         }

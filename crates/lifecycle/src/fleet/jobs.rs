@@ -8,7 +8,7 @@ use super::entry::{About, Entry};
 use super::orders::Orders;
 use super::output::{Batch, Ended, Lesson, Output};
 use super::racing::Racing;
-use super::word::{Agent, Word};
+use super::word::{Agent, Word, needs, reads};
 use crate::{CLAIM_SECS, Effect, Ground, Machine, Outcome, Settings};
 use infill_model::{
     Gaps, GenerationRecord, JobId, JobPlan, LeadRecord, Lend, NodeName, Parts, Report, Share, Strike,
@@ -252,7 +252,8 @@ impl Fleet {
         out.lived_through = outcome.lived_through.into_iter().map(|change| of.with(change)).collect();
         out.overflowed = outcome.overflowed.into_iter().map(|nodes| of.with(nodes)).collect();
         out.arrived = outcome.arrived;
-        if let Some(user) = entry.about.user_id {
+        // Scripts of wings that an older agent wrote may name a program that an upgrade has replaced.
+        if let Some(user) = entry.about.user_id.filter(|_| entry.machine.older_lead().is_none()) {
             let strike = |(node, why)| (node, Strike { job, user, why, at: now });
             out.strikes = outcome.strikes.into_iter().map(strike).collect();
         }
@@ -277,7 +278,9 @@ impl Fleet {
             wings: if worker.slurm_job == job { machine.orders() } else { Vec::new() },
             notice: self.about(job).filter(|_| worker.slurm_job == job).and_then(|a| a.notice.clone()),
         };
-        machine.workers.iter().map(word).collect()
+        // Who cannot read a word keeps to the one before.
+        let all = machine.workers.iter().map(|worker| (&worker.1.dialect, word(worker)));
+        all.filter(|(dialect, word)| reads(dialect, &word.directive, needs)).map(|(_, word)| word).collect()
     }
 
     /// Whether this agent has a place in a job.

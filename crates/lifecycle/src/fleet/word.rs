@@ -1,5 +1,6 @@
 //! What the fleet has to say to an agent.
 
+use infill_api::{Capability, Dialect};
 use infill_model::{Directive, JobId, NodeName, WingOrder};
 
 /// An agent: the Slurm job in which it runs, and its node.
@@ -16,4 +17,29 @@ pub struct Word {
     pub wings: Vec<WingOrder>,
     /// What the job's owner should know; for the lead.
     pub notice: Option<String>,
+}
+
+/// What an agent must have named before it is sent this; `None`: the first protocol had it. A directive that
+/// comes later, or a field that changes what one means, needs a [`Capability`] of its own.
+pub(super) fn needs(directive: &Directive) -> Option<Capability> {
+    match directive {
+        Directive::Hold
+        | Directive::Run(_)
+        | Directive::Regroup(_)
+        | Directive::Warm(_)
+        | Directive::Part { .. }
+        | Directive::Stop { .. }
+        | Directive::Rescue { .. }
+        | Directive::Leave
+        | Directive::Finish { .. } => None,
+    }
+}
+
+/// Whether an agent of this dialect can read a directive that needs what `needs` says.
+pub(super) fn reads(
+    dialect: &Dialect,
+    directive: &Directive,
+    needs: impl Fn(&Directive) -> Option<Capability>,
+) -> bool {
+    dialect.understands(needs(directive))
 }

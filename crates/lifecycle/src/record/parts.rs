@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::backoff::Backoff;
 use crate::machine::Counts;
 use crate::worker::{Live, Wing, Worker};
+use infill_api::{Capabilities, Dialect, FIRST_PROTOCOL};
 use infill_model::{
     BatchMode, Course, Curve, DeclaredPlan, Exit, JobId, NodeName, RescaleCosts, RunSpec, Sizes, UnixTime,
     WingOrder,
@@ -125,6 +126,14 @@ pub(crate) struct WorkerRecord {
     leaving: bool,
     #[serde(default)]
     live: LiveRecord,
+    #[serde(default = "first_protocol")]
+    protocol: u32,
+    #[serde(default)]
+    capabilities: Capabilities,
+}
+
+fn first_protocol() -> u32 {
+    FIRST_PROTOCOL
 }
 
 /// How far a command has come there that stays alive over changes.
@@ -179,15 +188,26 @@ impl From<Worker> for WorkerRecord {
             live,
             stood_secs: _,
             doubt: _,
+            dialect: Dialect { protocol, capabilities },
         } = w;
         let (stopped, live) = (stopped.map(Into::into), live.into());
-        WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live }
+        WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live, protocol, capabilities }
     }
 }
 
 impl From<WorkerRecord> for Worker {
     fn from(w: WorkerRecord) -> Self {
-        let WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live } = w;
+        let WorkerRecord {
+            slurm_job,
+            address,
+            port,
+            last_seen,
+            stopped,
+            leaving,
+            live,
+            protocol,
+            capabilities,
+        } = w;
         let (stopped, live) = (stopped.map(Into::into), live.into());
         Worker {
             slurm_job,
@@ -201,6 +221,7 @@ impl From<WorkerRecord> for Worker {
             live,
             stood_secs: None,
             doubt: None,
+            dialect: Dialect { protocol, capabilities },
         }
     }
 }

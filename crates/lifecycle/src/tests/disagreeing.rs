@@ -33,8 +33,15 @@ fn a_restarted_daemon_goes_on_where_it_was_and_does_nothing_twice() {
     r.m.resume(now);
     for i in [1, 2] {
         let slurm_job = r.m.workers[&n(i)].slurm_job;
-        let arrival =
-            Arrival { node: n(i), slurm_job, address: String::new(), port: 1, running: Some(1), spec: None };
+        let arrival = Arrival {
+            node: n(i),
+            slurm_job,
+            address: String::new(),
+            port: 1,
+            running: Some(1),
+            spec: None,
+            dialect: infill_api::Dialect::present(),
+        };
         r.with(|m, now, out| assert!(m.hello(arrival, now, out)));
     }
     r.observe();
@@ -48,8 +55,15 @@ fn a_restarted_daemon_goes_on_where_it_was_and_does_nothing_twice() {
 fn an_agent_that_knows_more_than_the_store_is_believed() {
     let mut r = rig("1-8");
     r.slurm.insert(LEAD, vec![n(1)]);
-    let arrival =
-        Arrival { node: n(1), slurm_job: LEAD, address: "n1".into(), port: 1, running: Some(5), spec: None };
+    let arrival = Arrival {
+        node: n(1),
+        slurm_job: LEAD,
+        address: "n1".into(),
+        port: 1,
+        running: Some(5),
+        spec: None,
+        dialect: infill_api::Dialect::present(),
+    };
     r.with(|m, now, out| assert!(m.hello(arrival, now, out)));
     r.agents.insert(n(1), Some(5));
     r.target(&[1]);
@@ -63,7 +77,15 @@ fn a_generation_that_cannot_be_is_not_believed() {
         let mut r = rig("1-8");
         r.slurm.insert(LEAD, vec![n(1)]);
         let (running, address) = (Some(running), "n1".to_owned());
-        let arrival = Arrival { node: n(1), slurm_job: LEAD, address, port: 1, running, spec: None };
+        let arrival = Arrival {
+            node: n(1),
+            slurm_job: LEAD,
+            address,
+            port: 1,
+            running,
+            spec: None,
+            dialect: infill_api::Dialect::present(),
+        };
         r.with(|m, now, out| assert!(!m.hello(arrival, now, out)));
         assert_eq!((r.m.generation.number, r.m.workers.len()), (0, 0));
     }
@@ -107,6 +129,7 @@ fn a_wing_that_nobody_ordered_is_cancelled_and_a_stranger_gets_no_place() {
         port: 1,
         running: None,
         spec: None,
+        dialect: infill_api::Dialect::present(),
     };
     r.with(|m, now, out| assert!(!m.hello(arrival, now, out)));
 }

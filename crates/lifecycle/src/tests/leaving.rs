@@ -99,6 +99,7 @@ fn how_long_a_start_has_taken_is_told_once() {
             port: 4000,
             running: None,
             spec: None,
+            dialect: infill_api::Dialect::present(),
         };
         let mut out = Outcome::default();
         assert!(r.m.hello(arrival, r.now, &mut out));

@@ -14,4 +14,5 @@ mod recorded;
 mod rig;
 mod table;
 mod trying;
+mod versions;
 mod waiting;

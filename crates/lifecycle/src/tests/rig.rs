@@ -10,6 +10,7 @@ use crate::settings::Settings;
 use crate::sight::Sight;
 use crate::target::{Ground, OrderNumbers};
 use crate::worker::Live;
+use infill_api::Dialect;
 use infill_model::{
     AgentEvent, BaseState, Directive, ExecPlan, Exit, Job, JobId, JobPlan, JobState, LiveChange, Member,
     NodeName, Placement, Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
@@ -35,6 +36,8 @@ pub struct Rig {
     pub numbers: Numbers,
     /// Running generation by node.
     pub agents: BTreeMap<NodeName, Option<u64>>,
+    /// Of agents that come.
+    pub dialect: Dialect,
     /// Nodes of each job that Slurm runs.
     pub slurm: BTreeMap<JobId, Vec<NodeName>>,
     /// Time limits in minutes that were set of jobs that Slurm runs.
@@ -76,6 +79,7 @@ pub fn rig(sizes: &str) -> Rig {
         now,
         numbers: Numbers(0),
         agents: BTreeMap::new(),
+        dialect: Dialect::present(),
         slurm: BTreeMap::new(),
         limits: BTreeMap::new(),
         held: true,
@@ -244,6 +248,7 @@ impl Rig {
                     port: 4000,
                     running: None,
                     spec: None,
+                    dialect: self.dialect.clone(),
                 };
                 self.with(|m, now, out| assert!(m.hello(arrival, now, out)));
                 self.agents.insert(node, None);

@@ -180,7 +180,15 @@ fn alive_event(r: &mut Rig, node: u32, what: fn(u64) -> AgentEvent) {
 
 fn hello(r: &mut Rig, node: u32, slurm_job: JobId, running: Option<u64>) {
     let (node, address) = (n(node), format!("n{node}"));
-    let arrival = Arrival { node, slurm_job, address, port: 4000, running, spec: None };
+    let arrival = Arrival {
+        node,
+        slurm_job,
+        address,
+        port: 4000,
+        running,
+        spec: None,
+        dialect: infill_api::Dialect::present(),
+    };
     r.with(|m, now, out| {
         m.hello(arrival, now, out);
     });

@@ -1,8 +1,12 @@
 //! `[notify]`: who is told of what administrators should know.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
+use super::ConfigError;
 use super::rule::Rule;
+use super::secrets::{not_absolute, secret};
 
 /// `[notify]`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -12,6 +16,13 @@ pub struct NotifyConfig {
     pub command: Vec<String>,
     /// An address that the event is posted to; empty for none.
     pub url: String,
+    /// File with that address, where it is a secret; empty for none.
+    pub url_file: PathBuf,
+}
+
+/// Whether notices can be posted there.
+fn is_address(text: &str) -> bool {
+    text.parse::<http::Uri>().is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")))
 }
 
 impl NotifyConfig {
@@ -26,12 +37,39 @@ impl NotifyConfig {
         ),
         Rule::other(
             "notify.url",
-            |c| {
-                let uri = c.url.parse::<http::Uri>();
-                let is_url = uri.is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
-                (!c.url.is_empty() && !is_url).then(|| format!("{:?}", c.url))
-            },
+            |c| (!c.url.is_empty() && !is_address(&c.url)).then(|| format!("{:?}", c.url)),
             "expected http://… or https://…",
         ),
+        Rule::other("notify.url_file", |c| not_absolute(&c.url_file), "expected a whole path"),
+        Rule::other(
+            "notify.url_file",
+            |c| {
+                let both = !c.url.is_empty() && !c.url_file.as_os_str().is_empty();
+                both.then(|| format!("{:?}", c.url_file))
+            },
+            "notify.url is set, too: expected one of them",
+        ),
     ];
+}
+
+impl NotifyConfig {
+    /// Where notices are posted to: `url`, or what `url_file` holds; empty for nowhere.
+    ///
+    /// # Errors
+    /// When that file cannot be read, others may read it, or it holds no address.
+    pub fn address(&self) -> Result<String, ConfigError> {
+        if self.url_file.as_os_str().is_empty() {
+            return Ok(self.url.clone());
+        }
+        let key = "notify.url_file";
+        let url = secret(key, &self.url_file)?;
+        let what = "expected http://… or https://…";
+        let wrong = || ConfigError::Secret { key, path: self.url_file.clone(), what };
+        if is_address(&url) { Ok(url) } else { Err(wrong()) }
+    }
+
+    /// Whether anybody is told of anything.
+    pub fn tells_nobody(&self) -> bool {
+        self.command.is_empty() && self.url.is_empty() && self.url_file.as_os_str().is_empty()
+    }
 }

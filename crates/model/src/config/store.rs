@@ -1,8 +1,13 @@
 //! `[store]`: where what is learned is kept, and for how long.
 
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
+use super::ConfigError;
 use super::rule::Rule;
+use super::secrets::{not_absolute, secret};
 
 /// How many days something may be kept.
 const DAYS: std::ops::RangeInclusive<f64> = 1.0..=36_500.0;
@@ -14,6 +19,8 @@ const DAYS_EXPECTED: &str = "expected 1 to 36500 days";
 pub struct StoreConfig {
     /// `sqlite:/path/file.db` or `postgres://user:password@host/database`.
     pub database_url: String,
+    /// File with the password of that database; empty where the URL says all.
+    pub password_file: PathBuf,
     /// Days for which a profile is kept of which nothing was learned meanwhile.
     pub keep_profile_days: u32,
     /// Days for which jobs are kept that have ended.
@@ -26,6 +33,7 @@ impl Default for StoreConfig {
     fn default() -> Self {
         StoreConfig {
             database_url: "sqlite:/var/lib/infill/infill.db".to_owned(),
+            password_file: PathBuf::new(),
             keep_profile_days: 365,
             keep_history_days: 400,
             keep_node_days: 14,
@@ -35,7 +43,39 @@ impl Default for StoreConfig {
 
 impl StoreConfig {
     pub(super) const RULES: &[Rule<Self>] = &[
+        Rule::other("store.password_file", |c| not_absolute(&c.password_file), "expected a whole path"),
+        Rule::other(
+            "store.password_file",
+            |c| {
+                let has_one = !c.password_file.as_os_str().is_empty();
+                let is_postgres = c.database_url.starts_with("postgres");
+                (has_one && !is_postgres).then(|| format!("{:?}", c.password_file))
+            },
+            "only PostgreSQL has a password: expected store.database_url = \"postgres://…\"",
+        ),
         Rule::within("store.keep_history_days", |c| f64::from(c.keep_history_days), DAYS, DAYS_EXPECTED),
         Rule::within("store.keep_node_days", |c| f64::from(c.keep_node_days), DAYS, DAYS_EXPECTED),
     ];
+}
+
+impl StoreConfig {
+    /// `database_url` with the password of `password_file`, where that is set.
+    ///
+    /// # Errors
+    /// When that file cannot be read, or others may read it.
+    pub fn url(&self) -> Result<String, ConfigError> {
+        if self.password_file.as_os_str().is_empty() {
+            return Ok(self.database_url.clone());
+        }
+        let password = secret("store.password_file", &self.password_file)?;
+        let mut url = self.database_url.clone();
+        url.push_str(if url.contains('?') { "&password=" } else { "?password=" });
+        for byte in password.bytes() {
+            match byte {
+                b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => url.push(char::from(byte)),
+                _ => drop(write!(url, "%{byte:02X}")),
+            }
+        }
+        Ok(url)
+    }
 }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use infill_api::Welcome;
-use infill_model::{AgentEvent, Lend, RunSpec};
+use infill_api::{PROTOCOL, Receipt, Welcome};
+use infill_model::{AgentEvent, BatchMode, Lend, RunSpec};
 
 /// The owner's malleable job.
 const MALLEABLE: u32 = 424_201;
@@ -26,10 +26,22 @@ async fn site(lend: Lend) -> Daemon {
 
 /// The answer to a hello of the owner's agent, which speaks as the lead of this job.
 async fn hello(daemon: &Daemon, job: u32, node: &str, extends: bool) -> reqwest::Response {
+    hello_with(daemon, job, node, extends, |_| {}).await
+}
+
+/// The same of an agent whose hello is not quite like ours.
+async fn hello_with(
+    daemon: &Daemon,
+    job: u32,
+    node: &str,
+    extends: bool,
+    change: impl FnOnce(&mut Value),
+) -> reqwest::Response {
     let mut body = posted(paths::AGENT_HELLO, ReaderKind::Owner).unwrap();
     body["job"] = json!(job);
     body["node"] = json!(node);
     body["spec"] = serde_json::to_value(RunSpec { extends, ..RunSpec::default() }).unwrap();
+    change(&mut body);
     let request = daemon.http.post(format!("{}{}", daemon.url, paths::AGENT_HELLO)).json(&body);
     request.send().await.unwrap()
 }
@@ -79,4 +91,59 @@ async fn an_agent_reports_with_its_own_secret_and_at_most_256_events_at_a_time()
     assert_eq!(report(&secret, 256).await, 204);
     assert_eq!(report(&secret, 257).await, 413);
     assert_eq!(report(&other, 1).await, 401);
+}
+
+/// What a newer agent may say that this daemon does not know.
+#[tokio::test]
+async fn a_hello_with_an_unknown_word_is_taken_or_told_which_words_are_known() {
+    let daemon = site(Lend::Nodes).await;
+    let answer = async |change: fn(&mut Value)| {
+        let answer = hello_with(&daemon, MALLEABLE, "n1", false, change).await;
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let spec = || daemon.context.state().fleet.machine(JobId(MALLEABLE)).map(|m| m.spec.batch);
+    let (status, _) = answer(|hello| hello["spec"]["batch"] = json!("per-switch")).await;
+    assert_eq!((status, spec()), (200, Some(BatchMode::Auto)), "it only tells how the job is learned from");
+    let (status, _) = answer(|hello| hello["capabilities"] = json!(["telepathy", {"of": "mine"}])).await;
+    assert_eq!(status, 200);
+    let (status, text) = answer(|hello| hello["role"] = json!({"spare": {"lead": 7}})).await;
+    assert_eq!(status, 422);
+    assert!(text.contains("role: unknown variant `spare`, expected `lead` or `wing`"), "{text}");
+    let (status, text) = answer(|hello| hello["credential"] = json!({"passkey": "x"})).await;
+    assert!(status == 422 && text.contains("credential: unknown variant `passkey`, expected"), "{text}");
+}
+
+#[tokio::test]
+async fn events_of_a_newer_agent_are_dropped_singly_and_named() {
+    let daemon = site(Lend::Nodes).await;
+    let welcome: Welcome = hello(&daemon, MALLEABLE, "n1", false).await.json().await.unwrap();
+    let report = async |events: Value| {
+        let body = json!({ "job": MALLEABLE, "node": "n1", "events": events });
+        let request = daemon.http.post(format!("{}{}", daemon.url, paths::AGENT_REPORT)).json(&body);
+        let answer = request.bearer_auth(&welcome.secret.0).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let leaving = || {
+        let state = daemon.context.state();
+        state.fleet.machine(JobId(MALLEABLE)).unwrap().workers[&NodeName::new("n1")].leaving
+    };
+    assert_eq!(report(json!([{"started": {"generation": 0}}])).await, (204, String::new()));
+    assert!(!leaving());
+    let (status, text) = report(json!([{"levitated": {"by": 2}}, "leaving", "telepathy", "telepathy"])).await;
+    assert_eq!(status, 200, "{text}");
+    let receipt: Receipt = serde_json::from_str(&text).unwrap();
+    assert_eq!(receipt.not_understood, ["levitated", "telepathy"]);
+    assert!(leaving(), "what it knows was taken in");
+    assert_eq!(report(Value::Array(vec![json!("telepathy"); 257])).await.0, 413);
+}
+
+#[tokio::test]
+async fn an_agent_that_names_no_protocol_is_told_of_to_its_owner() {
+    let daemon = site(Lend::Nodes).await;
+    assert_eq!(hello(&daemon, MALLEABLE, "n1", false).await.status().as_u16(), 200);
+    let shortage = || daemon.context.state().fleet.machine(JobId(MALLEABLE)).unwrap().shortage(now());
+    assert!(shortage().is_some_and(|why| why.contains("older version of infill than the daemon")));
+    let present = hello_with(&daemon, MALLEABLE, "n1", false, |hello| hello["protocol"] = json!(PROTOCOL));
+    assert_eq!(present.await.status().as_u16(), 200);
+    assert_eq!(shortage(), None);
 }

@@ -6,3 +6,4 @@ pub mod rig;
 mod storm;
 mod table;
 mod twice;
+mod versions;

@@ -182,8 +182,15 @@ impl Rig {
         running: Option<u64>,
     ) -> Option<Output> {
         let (node, address) = (node.clone(), node.to_string());
-        let arrival =
-            Arrival { node: node.clone(), slurm_job: job, address, port: 4000, running, spec: None };
+        let arrival = Arrival {
+            node: node.clone(),
+            slurm_job: job,
+            address,
+            port: 4000,
+            running,
+            spec: None,
+            dialect: infill_api::Dialect::present(),
+        };
         let out = self.fleet.arrive(lead, arrival, self.now)?;
         self.agents.insert((job, node), running);
         Some(self.settle(out))

@@ -1,0 +1,83 @@
+//! A daemon of another version than the agent.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use infill_api::Role;
+use infill_model::{AgentEvent, Directive, EventKind, NodeName};
+
+use super::daemon::FakeDaemon;
+use super::{LEAD, Subject, Trusted, run, until};
+use crate::link::{Link, LinkConfig};
+use crate::outbox::Outbox;
+use crate::talk;
+
+/// Counts for ever; ends on the rescale signal.
+const COUNTS: &str = r#"exec 2>/dev/null; trap 'exit 0' USR1; n=0
+    while :; do n=$((n+1)); echo "step $n"; sleep 0.02; done"#;
+
+/// Waits until the agent has taken up the present assignment, and asks for the next one.
+async fn taken_up(daemon: &FakeDaemon) {
+    let version = daemon.version();
+    until("the agent to take up the assignment", || daemon.polls_since(version) > 0).await;
+}
+
+#[tokio::test]
+async fn a_directive_of_a_newer_daemon_leaves_the_command_running() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let subject = Subject::lead(&daemon, "--grace=5 --daemon-patience=0", COUNTS);
+    subject.says("step 5").await;
+    daemon.say_anew(json!({"levitate": {"generation": 2}}));
+    taken_up(&daemon).await;
+    let lines = subject.output.text().lines().count();
+    until("more steps", || subject.output.text().lines().count() > lines + 10).await;
+    assert!(
+        !daemon.events().iter().any(|e| matches!(e, AgentEvent::Stopped { .. })),
+        "{:?}",
+        daemon.events()
+    );
+    daemon.say(Directive::Stop { generation: 1 });
+    daemon.stopped(1).await;
+    daemon.say(Directive::Finish { code: 7 });
+    assert_eq!(subject.code().await, 7);
+}
+
+#[tokio::test]
+async fn an_agent_whose_first_directive_is_of_a_newer_daemon_waits_for_another() {
+    let daemon = FakeDaemon::start(Directive::Hold).await;
+    daemon.say_anew(json!("levitate"));
+    let subject = Subject::lead(&daemon, "--daemon-patience=0", COUNTS);
+    taken_up(&daemon).await;
+    assert_eq!(daemon.events(), []);
+    daemon.say(run(1));
+    subject.says("step 1").await;
+    daemon.say(Directive::Finish { code: 0 });
+    assert_eq!(subject.code().await, 0);
+}
+
+#[tokio::test]
+async fn an_older_daemon_that_refuses_a_report_gets_the_events_that_it_knows() {
+    let daemon = FakeDaemon::start(Directive::Hold).await;
+    daemon.lack(EventKind::OutOfMemory);
+    let link = LinkConfig {
+        url: daemon.url(),
+        ca: None,
+        job: LEAD,
+        node: NodeName::new("n1"),
+        role: Role::Lead,
+        spec: None,
+        identity: Box::new(Trusted),
+    };
+    let (link, outbox) = (Arc::new(Link::new(link).unwrap()), Arc::new(Outbox::default()));
+    let started = |generation| AgentEvent::Started { generation };
+    for event in [started(1), AgentEvent::OutOfMemory { generation: 1 }, started(2)] {
+        outbox.push(event);
+    }
+    let task = tokio::spawn(talk::report(link, outbox.clone()));
+    outbox.emptied().await;
+    outbox.push(AgentEvent::Leaving);
+    until("what follows", || daemon.events().contains(&AgentEvent::Leaving)).await;
+    assert_eq!(daemon.events(), [started(1), started(2), AgentEvent::Leaving]);
+    task.abort();
+}

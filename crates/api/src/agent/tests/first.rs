@@ -1,0 +1,160 @@
+//! Messages of protocol 1, as commit 3970351 wrote them, and its rules of reading: fields that it does not
+//! know it ignores, everything else it must find.
+
+use infill_model::{AgentEvent, Credential, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::super::*;
+use crate::{Capabilities, Capability, Dialect};
+
+const RECORDED: &str = include_str!("../../../schema/first.json");
+
+/// All recorded messages of this kind.
+fn recorded<T: DeserializeOwned>(kind: &str) -> Vec<T> {
+    let all: Value = serde_json::from_str(RECORDED).unwrap();
+    let read = |message: &Value| {
+        serde_json::from_value(message.clone()).unwrap_or_else(|e| panic!("{kind}: {e}: {message}"))
+    };
+    let messages: Vec<T> = all[kind].as_array().unwrap().iter().map(read).collect();
+    assert!(!messages.is_empty());
+    messages
+}
+
+#[test]
+fn what_the_first_protocol_said_is_understood_whole() {
+    let hellos: Vec<Hello> = recorded("hello");
+    assert!(hellos.iter().all(|hello| Dialect::of(hello) == Dialect::first()));
+    assert_eq!([hellos[0].role, hellos[1].role], [Role::Lead, Role::Wing { lead: JobId(6) }]);
+    let spec = hellos[0].spec.as_ref().unwrap();
+    assert!(spec.sizes.is_some() && spec.curve.is_some() && spec.costs.is_some() && spec.plans.len() == 1);
+    let welcomes: Vec<Welcome> = recorded("welcome");
+    assert!(welcomes.iter().all(|welcome| welcome.protocol == FIRST_PROTOCOL));
+    assert_eq!(recorded::<Poll>("poll")[0].wait_secs, 30);
+    let mut kinds = std::collections::BTreeSet::new();
+    for heard in recorded::<HeardAssignment>("assignment") {
+        let (assignment, unknown) = heard.read(&Directive::Finish { code: 99 });
+        assert_eq!((unknown, assignment.wings.len()), (vec![], 1));
+        let word = serde_json::to_value(&assignment.directive).unwrap();
+        kinds.insert(
+            word.as_str()
+                .map_or_else(|| word.as_object().unwrap().keys().next().unwrap().clone(), str::to_owned),
+        );
+    }
+    let all = ["finish", "hold", "leave", "part", "regroup", "rescue", "run", "stop", "warm"];
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all);
+    let (report, unknown) = recorded::<HeardReport>("report").remove(0).read();
+    let events: std::collections::BTreeSet<_> = report.events.iter().map(AgentEvent::kind).collect();
+    assert_eq!((unknown, events.len()), (vec![], 14));
+}
+
+/// What it wrote is what it means now: nothing was renamed, and no default has changed.
+#[test]
+fn what_the_first_protocol_said_is_said_in_the_same_words() {
+    fn same<T: DeserializeOwned + Serialize>(kind: &str) {
+        let all: Value = serde_json::from_str(RECORDED).unwrap();
+        for (message, was) in recorded::<T>(kind).iter().zip(all[kind].as_array().unwrap()) {
+            contains(&serde_json::to_value(message).unwrap(), was, kind);
+        }
+    }
+    fn contains(is: &Value, was: &Value, at: &str) {
+        match (is, was) {
+            (Value::Object(is), Value::Object(was)) => {
+                was.iter().for_each(|(key, value)| contains(&is[key], value, &format!("{at}.{key}")));
+            }
+            _ => assert_eq!(is, was, "{at}"),
+        }
+    }
+    same::<Hello>("hello");
+    same::<Welcome>("welcome");
+    same::<Poll>("poll");
+    same::<Assignment>("assignment");
+    same::<AgentReport>("report");
+}
+
+/// The messages as they were declared then. Each must find all its fields.
+mod then {
+    use super::*;
+
+    #[derive(Deserialize)]
+    #[allow(dead_code, reason = "that it can be read is what is looked at")]
+    pub struct Hello {
+        credential: Credential,
+        nonce: String,
+        job: JobId,
+        role: Role,
+        node: NodeName,
+        port: u16,
+        running: Option<u64>,
+        spec: Option<RunSpec>,
+        version: String,
+    }
+
+    #[derive(Deserialize)]
+    #[allow(dead_code, reason = "that it can be read is what is looked at")]
+    pub struct Welcome {
+        secret: Secret,
+        preempt_leave_secs: f64,
+        #[serde(default)]
+        place: Option<NodeName>,
+    }
+
+    #[derive(Deserialize)]
+    pub struct Assignment {
+        pub version: u64,
+        pub directive: Directive,
+        pub wings: Vec<WingOrder>,
+        #[serde(default)]
+        pub notice: Option<String>,
+    }
+}
+
+fn text(message: &impl Serialize) -> String {
+    serde_json::to_string(message).unwrap()
+}
+
+#[test]
+fn what_is_said_now_is_understood_by_the_rules_of_then() {
+    let capabilities = Capabilities::from_iter([Capability::SealedSession]);
+    let hello =
+        Hello { protocol: PROTOCOL, capabilities: capabilities.clone(), ..recorded("hello").remove(0) };
+    let welcome = Welcome { protocol: PROTOCOL, capabilities, ..recorded("welcome").remove(0) };
+    assert!(text(&hello).contains("sealed_session") && text(&welcome).contains("sealed_session"));
+    serde_json::from_str::<then::Hello>(&text(&hello)).unwrap();
+    serde_json::from_str::<then::Welcome>(&text(&welcome)).unwrap();
+    for assignment in recorded::<Assignment>("assignment") {
+        let then: then::Assignment = serde_json::from_str(&text(&assignment)).unwrap();
+        assert_eq!(
+            (then.version, then.directive, then.wings, then.notice),
+            (assignment.version, assignment.directive, assignment.wings, assignment.notice)
+        );
+    }
+}
+
+#[test]
+fn a_field_that_comes_later_is_ignored_wherever_it_stands() {
+    let all: Value = serde_json::from_str(RECORDED).unwrap();
+    let mut hello = all["hello"][0].clone();
+    hello["later"] = Value::from(1);
+    hello["spec"]["later"] = Value::from(1);
+    hello["spec"]["plans"][0]["later"] = Value::from(1);
+    serde_json::from_value::<Hello>(hello).unwrap();
+    let mut report = all["report"][0].clone();
+    for event in report["events"].as_array_mut().unwrap().iter_mut().filter_map(Value::as_object_mut) {
+        event.values_mut().filter_map(Value::as_object_mut).for_each(|fields| {
+            fields.insert("later".to_owned(), Value::from(1));
+        });
+    }
+    let (_, unknown) = serde_json::from_value::<HeardReport>(report).unwrap().read();
+    assert_eq!(unknown, Vec::<String>::new());
+    for mut assignment in all["assignment"].as_array().unwrap().clone() {
+        assignment["later"] = Value::from(1);
+        assignment["wings"][0]["later"] = Value::from(1);
+        if let Some(fields) = assignment["directive"].as_object_mut() {
+            fields.values_mut().for_each(|fields| fields["later"] = Value::from(1));
+        }
+        let (_, unknown) =
+            serde_json::from_value::<HeardAssignment>(assignment).unwrap().read(&Directive::Hold);
+        assert_eq!(unknown, Vec::<String>::new());
+    }
+}

@@ -1,0 +1,44 @@
+//! What the other side of a conversation understands.
+
+use super::agent::{FIRST_PROTOCOL, Hello, PROTOCOL};
+use super::capabilities::{Capabilities, Capability};
+
+/// What an agent understands: the protocol and the capabilities that it named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dialect {
+    /// Its protocol.
+    pub protocol: u32,
+    /// What it can do beyond the first one.
+    pub capabilities: Capabilities,
+}
+
+/// The protocol from which on agents are asked for wings. Before, the script of a wing may name a program
+/// that an upgrade has replaced, so that the wing ends before its first word and its node looks bad.
+const ORDERS_WINGS: u32 = 2;
+
+impl Dialect {
+    /// Of an agent that named none: it is older than the fields.
+    pub fn first() -> Self {
+        Dialect { protocol: FIRST_PROTOCOL, capabilities: Capabilities::default() }
+    }
+
+    /// Of an agent that speaks the present protocol, and has nothing beyond it.
+    pub fn present() -> Self {
+        Dialect { protocol: PROTOCOL, capabilities: Capabilities::default() }
+    }
+
+    /// As a hello names it.
+    pub fn of(hello: &Hello) -> Self {
+        Dialect { protocol: hello.protocol, capabilities: hello.capabilities.clone() }
+    }
+
+    /// Whether a message may be sent that needs this; `None`: one that the first protocol had.
+    pub fn understands(&self, needs: Option<Capability>) -> bool {
+        needs.is_none_or(|capability| self.capabilities.has(capability))
+    }
+
+    /// Whether a lead of this dialect may be asked to submit wings.
+    pub fn orders_wings(&self) -> bool {
+        self.protocol >= ORDERS_WINGS
+    }
+}

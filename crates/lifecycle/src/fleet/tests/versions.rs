@@ -1,0 +1,38 @@
+//! Agents that are older than the daemon.
+
+use infill_api::{Capability, Dialect};
+use infill_model::{AgentEvent, Blame, Directive};
+
+use super::rig::{LEAD, WING, fleet, n};
+use crate::Arrival;
+use crate::fleet::word::reads;
+
+/// A lead on n1 whose agent names this, and how many strikes follow when its wing on n2 can start nothing.
+fn strikes(dialect: Dialect) -> usize {
+    let mut rig = fleet("running n1 n2");
+    let (node, address, running) = (n(1), "n1".to_owned(), Some(1));
+    let arrival = Arrival { node, slurm_job: LEAD, address, port: 4000, running, spec: None, dialect };
+    drop(rig.fleet.arrive(LEAD, arrival, rig.now).unwrap());
+    let unfit = AgentEvent::Unfit { blame: Blame::Node, why: "no such program".to_owned() };
+    rig.report(WING, &n(2), unfit).unwrap().strikes.len()
+}
+
+#[test]
+fn nodes_are_not_blamed_for_what_comes_to_nothing_through_an_older_lead() {
+    assert_eq!((strikes(Dialect::present()), strikes(Dialect::first())), (1, 0));
+}
+
+#[test]
+fn a_directive_is_told_only_to_those_that_named_what_it_needs() {
+    let sealed = Some(Capability::SealedSession);
+    let able =
+        Dialect { capabilities: [Capability::SealedSession].into_iter().collect(), ..Dialect::present() };
+    for (dialect, needs, told) in [
+        (Dialect::first(), None, true),
+        (Dialect::first(), sealed, false),
+        (Dialect::present(), sealed, false),
+        (able, sealed, true),
+    ] {
+        assert_eq!(reads(&dialect, &Directive::Hold, |_| needs), told, "{dialect:?} {needs:?}");
+    }
+}
