@@ -8,6 +8,7 @@
 mod access;
 mod agents;
 mod auth;
+mod book;
 mod browsers;
 mod control;
 mod explain;
@@ -30,7 +31,7 @@ mod timeline;
 mod turns;
 mod web;
 
-pub use guests::Room;
+pub use book::Room;
 pub(crate) use standby::standby_router;
 
 use std::sync::Arc;
