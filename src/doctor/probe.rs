@@ -23,6 +23,11 @@ pub async fn all(config: &Config, url: &str) -> Vec<Finding> {
     let scontrol = config.slurm.scontrol.to_string_lossy();
     findings.extend(rights(config).await);
     findings.extend(site(config, &scontrol).await);
+    if config.gaps.lend == Lend::Gpus {
+        let nodes = snapshot.iter().flat_map(|s| &s.nodes);
+        let ours = nodes.filter(|n| n.partitions.contains(&config.slurm.partition));
+        findings.extend(partition::judge_slices(ours.map(|n| n.has.gpus.only_type())));
+    }
     findings.push(munge().await);
     findings.extend(secrets(config));
     // What is wrong with its password is told among the secrets.

@@ -66,6 +66,9 @@ impl SlurmApi for Obedient {
     async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
         self.touch(id)
     }
+    async fn unpin(&self, id: JobId) -> Result<(), SlurmError> {
+        self.touch(id)
+    }
 }
 
 /// Ids are few, so that jobs and effects meet.
@@ -114,6 +117,7 @@ fn effect() -> impl Strategy<Value = Effect> {
     prop_oneof![
         id().prop_map(move |job| Effect::Launch { job, node: node(), limit_mins: 1 }),
         id().prop_map(|job| Effect::Hold { job }),
+        id().prop_map(|job| Effect::Unpin { job }),
         id().prop_map(|job| Effect::RequeueHold { job }),
         id().prop_map(|job| Effect::SetLimit { job, limit_mins: 1 }),
         id().prop_map(move |job| Effect::ShrinkWing { job, keep: vec![node()] }),

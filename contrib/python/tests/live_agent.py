@@ -67,6 +67,8 @@ class LiveAgent(TorchAgent):
         self._listener.bind(str(self.directory / "control"))
         self._listener.listen()
         self.welcomes, self.step = True, 0
+        #: What the agents speak, and what they hand out; None: they are older than secrets.
+        self.version, self.secret = 2, os.urandom(32).hex()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def fail(self, text):
@@ -111,7 +113,7 @@ class LiveAgent(TorchAgent):
         member.take(conversation)
         member.said.append({"type": "pid", "pid": hello["pid"]})
         if self.welcomes:
-            member.send("welcome", version=1)
+            member.send("welcome", version=min(hello["version"], self.version))
         return member
 
     def spawn(self, words, count=1, **environment):
@@ -140,7 +142,8 @@ class LiveAgent(TorchAgent):
             host.send("host", epoch=self.epoch)
             store = f"127.0.0.1:{host.hear('store', epoch=self.epoch)['port']}"
         for rank, member in enumerate(members):
-            member.send("regroup", epoch=self.epoch, rank=rank, world=len(members), store=store, urgent=urgent)
+            place = {"epoch": self.epoch, "rank": rank, "world": len(members), "store": store, "urgent": urgent}
+            member.send("regroup", **place, **({"secret": self.secret} if self.secret else {}))
         for member in old:
             if member not in members:
                 member.send("leave", epoch=self.epoch, urgent=urgent)

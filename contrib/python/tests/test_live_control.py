@@ -32,6 +32,16 @@ class Messages(unittest.TestCase):
         self.assertEqual(change(parse(json.dumps({**REGROUP, "store": "[::1]:4000"}))).store, ("::1", 4000))
         self.assertEqual(change(parse('{"type": "leave", "epoch": 4}')), Change(4, False, True))
 
+    def test_a_secret_is_taken_and_never_printed(self):
+        for text, secret in (("0f" * 32, b"\x0f" * 32), (None, None)):
+            taken = change(parse(json.dumps({**REGROUP, "secret": text})))
+            self.assertEqual(taken.secret, secret)
+            self.assertNotIn("secret", repr(taken))
+        for wrong in ("", "0f" * 31, "0F" * 32, "zz" * 32, 7):
+            with self.subTest(wrong), self.assertRaisesRegex(Malformed, '"secret" in "regroup" to be 32 bytes') as raised:
+                parse(json.dumps({**REGROUP, "secret": wrong}))
+            self.assertNotIn("0f0f", str(raised.exception))
+
     def test_what_is_not_known_is_ignored(self):
         self.assertIsNone(parse('{"type": "tea", "epoch": "x"}'))
 
@@ -63,7 +73,7 @@ class Conversation(unittest.TestCase):
         self.control = control.Control(ours)
         threading.Thread(target=self.send, args=({"type": "welcome", "version": 1},)).start()
         self.assertTrue(self.control.greet())
-        self.assertEqual(self.heard(), {"type": "hello", "version": 1, "pid": os.getpid(), "local_rank": 0})
+        self.assertEqual(self.heard(), {"type": "hello", "version": 2, "pid": os.getpid(), "local_rank": 0})
 
     def send(self, message):
         self.agent.sendall(json.dumps(message).encode() + b"\n")
@@ -121,10 +131,12 @@ class Connecting(unittest.TestCase):
             self.assertIsNone(control.connect())
 
     def test_another_version(self):
-        ours, agent = socket.socketpair()
-        self.addCleanup(agent.close)
-        agent.sendall(b'{"type": "welcome", "version": 2}\n')
-        self.assertFalse(control.Control(ours).greet())
+        for version, is_spoken in ((0, False), (1, True), (2, True), (3, False)):
+            ours, agent = socket.socketpair()
+            self.addCleanup(agent.close)
+            agent.sendall(json.dumps({"type": "welcome", "version": version}).encode() + b"\n")
+            with self.subTest(version):
+                self.assertEqual(control.Control(ours).greet(), is_spoken)
 
 
 if __name__ == "__main__":

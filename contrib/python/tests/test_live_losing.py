@@ -45,6 +45,28 @@ class Losing(Live):
         self.assertEqual(second.process.wait(LONG_SECS), 0)
         second.hear("left", epoch=2)
 
+    def test_one_that_is_back_replaces_no_newer_checkpoint(self):
+        first, second = self.agent.begin(PROGRAM, 2)
+        self.agent.wait_step(3)
+        first.kill(signal.SIGSTOP)
+        # Nothing reaches it: nobody tells it that it was given up.
+        self.agent.members = [second]
+        self.agent.regroup([second], urgent=True)
+        self.agent.regrouped()
+        self.agent.wait_step(5)
+        second.send("save")
+        saved = second.hear("saved")["step"]
+        first.kill(signal.SIGCONT)
+        first.send("save")
+        self.assertLess(first.hear("hopeless")["step"], saved)
+        errors = self.agent.directory / "errors-0"
+        end = time.monotonic() + LONG_SECS
+        while not (said := errors.read_text()) and not first.heard("saved") and time.monotonic() < end:
+            time.sleep(0.05)
+        on_disk = torch.load(self.agent.directory / "live.pt", weights_only=True)
+        self.assertEqual((on_disk["updates"], on_disk["epoch"]), (saved, 2))
+        self.assertIn("live.pt stays as it is", said)
+
     def test_one_that_the_others_wait_to_send_to(self):
         members = self.agent.begin(PROGRAM, 3)
         self.agent.wait_step(2)

@@ -1,7 +1,11 @@
 """What is handed over arrives whole, however it lies in memory."""
 
 import collections
+import os
+import pickle
+import re
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
@@ -14,8 +18,13 @@ try:
 except ImportError:
     raise unittest.SkipTest("PyTorch is not installed") from None
 
-from infill._live import among, state  # noqa: E402
+from infill._live import among, skeleton, state  # noqa: E402
+from infill._live.keys import Keys  # noqa: E402
 from infill.torch import ElasticSampler  # noqa: E402
+
+
+#: What all members know.
+KEYS = Keys(b"s" * 32, 7)
 
 
 class Wire(among.Among):
@@ -55,9 +64,9 @@ class HandingOver(unittest.TestCase):
     def check(self, source, newcomer):
         wire = Wire()
         with mock.patch.object(among.dist, "get_rank", lambda: wire.rank):
-            source.send(0, wire)
+            source.send(0, wire, KEYS)
             wire.rank = 1
-            newcomer.receive(0, wire)
+            newcomer.receive(0, wire, KEYS)
         self.assertTrue(wire.is_empty())
         for name, value in source.net.state_dict().items():
             self.assertTrue(torch.equal(newcomer.net.state_dict()[name], value), name)
@@ -81,6 +90,109 @@ class HandingOver(unittest.TestCase):
             wire.rank = 1
             wire.broadcast_all(got, 0)
         self.assertTrue(wire.is_empty() and all(map(torch.equal, got, sent)))
+
+
+class Holder:
+    """Something with a state that it hands out as it is."""
+
+    def __init__(self, held):
+        self.held = held
+
+    def state_dict(self):
+        return self.held
+
+    def load_state_dict(self, held):
+        self.held = held
+
+
+class Strange:
+    """Only pickle could hand it over; what that calls is the sender's choice."""
+
+    def __init__(self, trace=""):
+        self.trace = trace
+
+    def __reduce__(self):
+        return os.mkdir, (self.trace,)
+
+
+def small(**others):
+    net = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    return state.State(net, optimizer, ElasticSampler(100, 10), {name: Holder(held) for name, held in others.items()})
+
+
+class NoPickle(unittest.TestCase):
+    def test_nothing_in_the_package_reads_one_of_a_peer(self):
+        # PyTorch's collectives of objects read pickles, too, and so does its load unless it is told not to.
+        reads = re.compile(r"import pickle|_object(_list)?\(|torch\.load\((?!.*weights_only=True)")
+        for path in sorted(SRC.rglob("*.py")):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                self.assertIsNone(reads.search(line), f"{path.name}:{number}: {line}")
+
+
+class WhatIsBelieved(unittest.TestCase):
+    """Of what a peer sends."""
+
+    def receive(self, data, keys=KEYS):
+        wire, newcomer = Wire(), small(scheduler={})
+        state._send_bytes(data, 0, wire)
+        wire.rank = 1
+        with mock.patch.object(among.dist, "get_rank", lambda: 1):
+            newcomer.receive(0, wire, keys)
+
+    def said(self, source, keys=KEYS, **how):
+        wire = Wire()
+        with mock.patch.object(among.dist, "get_rank", lambda: 0):
+            source.send(0, wire, keys, **how)
+        return wire
+
+    def test_a_pickle_is_not_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pickled = pickle.dumps(Strange(f"{folder}/called"))
+            for prefix in (b"", state.MAGIC + b"0" * 32, state.MAGIC + KEYS.tag("state", pickled)):
+                with self.subTest(prefix[:20]), self.assertRaises(RuntimeError):
+                    self.receive(prefix + pickled)
+            self.assertEqual(os.listdir(folder), [])
+            pickle.loads(pickled)
+            self.assertEqual(os.listdir(folder), ["called"])
+
+    def test_an_older_package_is_no_member(self):
+        with self.assertRaisesRegex(state.Unsuited, "another version of infill"):
+            self.receive(pickle.dumps({}))
+
+    def test_who_has_another_secret_or_speaks_of_another_epoch_is_no_member(self):
+        data = skeleton.dump({"net": {}})
+        for keys in (Keys(None, 7), Keys(b"t" * 32, 7), Keys(b"s" * 32, 6)):
+            with self.assertRaisesRegex(RuntimeError, "no member's"):
+                self.receive(state.MAGIC + keys.tag("state", data) + data)
+        with self.assertRaisesRegex(RuntimeError, "no member's"):
+            self.receive(state.MAGIC + KEYS.tag("state", data) + data + b" ")
+
+    def test_sizes_are_bounded(self):
+        for size in (-1, 0, state.MOST_BYTES + 1, 1 << 62):
+            wire = Wire()
+            wire.broadcast(torch.tensor([size]), 0)
+            wire.rank = 1
+            with self.subTest(size), self.assertRaisesRegex(RuntimeError, "bytes to say of its state"):
+                small().receive(0, wire, KEYS)
+        data = skeleton.dump({"net": {"a": skeleton.Slot((1 << 40,), torch.float32, "cpu")}})
+        with self.assertRaisesRegex(RuntimeError, "bytes to hand over"):
+            self.receive(state.MAGIC + KEYS.tag("state", data) + data)
+
+    def test_what_cannot_be_handed_over_is_named(self):
+        source = small(scheduler={"rates": [0.1, {"odd": Strange()}]})
+        self.assertRegex(source.inexpressible(), "^others/scheduler/rates/1/odd: a .*Strange cannot be handed over")
+        with self.assertRaisesRegex(state.Unsuited, "others/scheduler/rates/1/odd"):
+            self.said(source)
+        self.assertEqual(small(scheduler={"rates": [0.1]}).inexpressible(), "")
+
+    def test_without_an_agent_each_keeps_what_cannot_be_handed_over(self):
+        wire = self.said(small(scheduler={"odd": Strange()}, scaler={"scale": 2.0}), leave_out=True)
+        newcomer = small(scheduler={"mine": 1}, scaler={"scale": 1.0})
+        wire.rank = 1
+        with mock.patch.object(among.dist, "get_rank", lambda: 1):
+            newcomer.receive(0, wire, KEYS)
+        self.assertEqual((newcomer.others["scheduler"].held, newcomer.others["scaler"].held), ({"mine": 1}, {"scale": 2.0}))
 
 
 if __name__ == "__main__":

@@ -61,9 +61,10 @@ impl Library {
         self.profiles.load(profiles, now)
     }
 
-    /// Takes profiles in, in place of what is known.
-    pub fn replace(&mut self, profiles: Vec<Profile>, now: UnixTime) {
-        self.profiles.replace(profiles, now);
+    /// Takes profiles in, in place of what is known. Returns what had to be given up for lack of room, as
+    /// [`Self::load`] does.
+    pub fn replace(&mut self, profiles: Vec<Profile>, now: UnixTime) -> Vec<ProfileKey> {
+        self.profiles.replace(profiles, now)
     }
 
     /// Forgets the profiles that a filter names.

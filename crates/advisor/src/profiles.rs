@@ -77,11 +77,12 @@ impl Profiles {
         given_up
     }
 
-    /// Takes profiles in, in place of what is known.
-    pub(super) fn replace(&mut self, profiles: Vec<Profile>, now: UnixTime) {
+    /// Takes profiles in, in place of what is known. Returns what had to be given up for lack of room.
+    pub(super) fn replace(&mut self, profiles: Vec<Profile>, now: UnixTime) -> Vec<ProfileKey> {
         for profile in profiles {
             self.known.insert(profile.key.clone(), Known::new(profile, now));
         }
+        self.make_room()
     }
 
     /// Forgets the profiles that a filter names.

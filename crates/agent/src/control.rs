@@ -13,10 +13,13 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use infill_model::NodeName;
+use infill_model::{NodeName, Secret};
 
-/// The version of the conversation that we speak.
-pub(crate) const VERSION: u64 = 1;
+/// The newest version of the conversation that we speak: members know each other by a secret.
+pub(crate) const VERSION: u64 = 2;
+
+/// The oldest one.
+pub(crate) const FIRST_VERSION: u64 = 1;
 
 /// Longest line that is read; whoever sends a longer one is not listened to any more.
 const MAX_LINE_BYTES: u64 = 1 << 20;
@@ -114,6 +117,9 @@ pub(crate) enum Tell<'a> {
         world: u32,
         /// Where they meet.
         store: &'a str,
+        /// By which they know each other there.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        secret: Option<&'a Secret>,
         /// Whether a member is lost.
         urgent: bool,
         /// The job's nodes.
@@ -273,14 +279,30 @@ mod tests {
     #[test]
     fn what_is_said_to_them() {
         let (epoch, nodes) = (4, [NodeName::new("n1"), NodeName::new("n2")]);
-        let regroup =
-            Tell::Regroup { epoch, rank: 1, world: 2, store: "n1:5000", urgent: false, nodes: &nodes };
-        let told = [Tell::Welcome { version: 1 }, Tell::Host { epoch }, regroup, Tell::Save];
+        let regroup = |secret| Tell::Regroup {
+            epoch,
+            rank: 1,
+            world: 2,
+            store: "n1:5000",
+            secret,
+            urgent: false,
+            nodes: &nodes,
+        };
+        let secret = Secret("ab01".to_owned());
+        assert!(!format!("{:?}", regroup(Some(&secret))).contains("ab01"), "what is not heard is logged");
+        let told = [
+            Tell::Welcome { version: 1 },
+            Tell::Host { epoch },
+            regroup(None),
+            regroup(Some(&secret)),
+            Tell::Save,
+        ];
         let told: Vec<String> = told.iter().map(|t| serde_json::to_string(t).unwrap()).collect();
         insta::assert_snapshot!(told.join("\n"), @r#"
         {"type":"welcome","version":1}
         {"type":"host","epoch":4}
         {"type":"regroup","epoch":4,"rank":1,"world":2,"store":"n1:5000","urgent":false,"nodes":["n1","n2"]}
+        {"type":"regroup","epoch":4,"rank":1,"world":2,"store":"n1:5000","secret":"ab01","urgent":false,"nodes":["n1","n2"]}
         {"type":"save"}
         "#);
     }

@@ -137,7 +137,8 @@ fn usual_name(place: &Place) -> String {
     format!("infill-{}-{}.{}", user(), place.job, place.node)
 }
 
-fn user() -> u32 {
+/// Our user id.
+pub(crate) fn user() -> u32 {
     // SAFETY: geteuid has no preconditions and cannot fail.
     unsafe { libc::geteuid() }
 }

@@ -18,6 +18,7 @@
 //! | `session` | messages that prove whose they are |
 //! | `command`, `processes`, `environment`, `output`, `progress` | the user's command |
 //! | `control` | what is said with a command that stays alive over changes |
+//! | `sealing` | by what its processes know each other |
 //! | `cpus` | keeps to the CPUs that Slurm gave, where it has a part of its node |
 //! | `unasked` | a start that is in the way of a main job, while the daemon is away |
 //! | `unread` | a node whose configuration cannot be read |
@@ -49,6 +50,7 @@ mod processes;
 mod programs;
 mod progress;
 mod script;
+mod sealing;
 pub mod session;
 mod signals;
 mod standalone;

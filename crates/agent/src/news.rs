@@ -4,9 +4,11 @@ use tokio::sync::OwnedRwLockWriteGuard;
 use tokio::task::AbortHandle;
 
 use infill_api::Assignment;
+use infill_model::Secret;
 
 use super::control::Heard;
 use super::limit::Left;
+use super::sealing::Sealed;
 
 /// One thing that it gets to know.
 pub(crate) enum News {
@@ -22,6 +24,10 @@ pub(crate) enum News {
     MayTrainAlone(Option<Solitude>),
     /// What a process of the command says.
     Heard(Heard),
+    /// A secret for those who meet at this node's store, or why there is none.
+    Sealed(Result<Sealed, String>),
+    /// What another agent has sealed, and what came of opening it.
+    Opened(Secret, Result<Secret, String>),
     /// There is a daemon again, which has not heard from us yet.
     DaemonIsBack,
 }

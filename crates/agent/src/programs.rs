@@ -27,6 +27,10 @@ pub(crate) struct Programs {
     pub scontrol: PathBuf,
     /// `scancel`.
     pub scancel: PathBuf,
+    /// MUNGE's `munge`.
+    pub munge: PathBuf,
+    /// MUNGE's `unmunge`.
+    pub unmunge: PathBuf,
 }
 
 impl Default for Programs {
@@ -37,6 +41,8 @@ impl Default for Programs {
             squeue: named("squeue"),
             scontrol: named("scontrol"),
             scancel: named("scancel"),
+            munge: named("munge"),
+            unmunge: named("unmunge"),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod absence;
 mod alive;
 mod leaving;
+mod secrets;
 
 use std::future::pending;
 use std::sync::Arc;
@@ -211,6 +212,8 @@ impl Worker {
             News::Looked(left) => self.absence.limit.answered(left, Instant::now()),
             News::InTheWay => self.make_way(),
             News::Heard(heard) => self.heard(heard),
+            News::Sealed(made) => self.sealed(made),
+            News::Opened(sealed, secret) => self.opened(sealed, secret),
             News::MayTrainAlone(solitude) => self.may_train_alone(solitude),
             News::DaemonIsBack => {
                 tracing::info!("the daemon is back: saving, to go on with it");

@@ -16,6 +16,9 @@ pub struct Dialect {
 /// that an upgrade has replaced, so that the wing ends before its first word and its node looks bad.
 const ORDERS_WINGS: u32 = 2;
 
+/// The protocol from which on agents hand the secret of a generation to its processes.
+const PASSES_SECRETS: u32 = 2;
+
 impl Dialect {
     /// Of an agent that named none: it is older than the fields.
     pub fn first() -> Self {
@@ -35,6 +38,11 @@ impl Dialect {
     /// Whether a message may be sent that needs this; `None`: one that the first protocol had.
     pub fn understands(&self, needs: Option<Capability>) -> bool {
         needs.is_none_or(|capability| self.capabilities.has(capability))
+    }
+
+    /// Whether an agent of this dialect tells its processes by what members of a generation know each other.
+    pub fn passes_secrets(&self) -> bool {
+        self.protocol >= PASSES_SECRETS
     }
 
     /// Whether a lead of this dialect may be asked to submit wings.

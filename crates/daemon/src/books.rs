@@ -23,7 +23,7 @@ const DAY_SECS: i64 = 86_400;
 /// Writes what waits, one kind after the other. What fails waits for the next time.
 pub(crate) async fn write(context: &Context) {
     // Whoever deletes profiles meanwhile would get their measurements back.
-    let _turn = context.saving.lock().await;
+    let _turn = context.saving.learned.lock().await;
     let mut pages = context.state().ledger.take_pages();
     if let Err(e) = write_pages(context, &mut pages).await {
         context.store_failed(&e);
@@ -109,11 +109,17 @@ fn settle(
 /// Forgets what is old.
 pub(crate) async fn prune(context: &Context) {
     let days_ago = |days: u32| UnixTime(now().0 - i64::from(days) * DAY_SECS);
+    let store = &context.config.store;
+    // What names users is kept for no longer than their usage is.
+    let users = days_ago(store.keep_usage_days);
+    let named = |days| days_ago(days).max(users);
     let since = KeptSince {
-        rounds: days_ago(context.config.daemon.keep_days),
-        profiles: days_ago(context.config.store.keep_profile_days),
-        ended: days_ago(context.config.store.keep_history_days),
-        hours: days_ago(context.config.store.keep_node_days),
+        rounds: named(context.config.daemon.keep_days),
+        profiles: named(store.keep_profile_days),
+        ended: named(store.keep_history_days),
+        hours: named(store.keep_node_days),
+        users,
+        profiles_a_user: store.max_profiles_a_user,
     };
     match context.store.prune(&since).await {
         Ok(rows) => tracing::debug!(rows, "old rows deleted"),

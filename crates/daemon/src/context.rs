@@ -9,7 +9,7 @@ use super::doors::Doors;
 use super::health::Problem;
 use super::lanes::{Lanes, Queues};
 use super::leadership::Leadership;
-use super::lines::{AgentPass, Lines};
+use super::lines::{AgentPass, Lines, NoLine};
 use super::metrics::Metrics;
 use super::names::Names;
 use super::notices::Notices;
@@ -50,6 +50,19 @@ pub enum Admission {
     Early,
 }
 
+/// Who writes to the store: of each kind one at a time, and none waits for another kind.
+#[derive(Debug, Default)]
+pub struct Saving {
+    /// Held while changes of jobs are being stored, which new generations wait for; since when the store
+    /// fails.
+    pub jobs: tokio::sync::Mutex<Option<Instant>>,
+    /// Held while history and what was learned are written, replaced or forgotten: whoever does one of these
+    /// meanwhile would undo another.
+    pub learned: tokio::sync::Mutex<()>,
+    /// Held while the browsers' sessions are kept for the next daemon.
+    pub sessions: tokio::sync::Mutex<()>,
+}
+
 /// See the module's text.
 pub struct Context {
     /// The configuration.
@@ -72,8 +85,8 @@ pub struct Context {
     pub wake: Waking,
     /// Whether what the last round has seen still holds.
     pub recheck: Recheck,
-    /// Held while changes are being stored; since when the store fails.
-    pub saving: tokio::sync::Mutex<Option<Instant>>,
+    /// Who writes to the store.
+    pub saving: Saving,
     /// What readers are told.
     pub told: Told,
     /// Who is told of what administrators should know.
@@ -101,7 +114,7 @@ impl Context {
             leadership: Leadership::new(standing),
             wake: Waking::new(interval),
             recheck: Recheck::default(),
-            saving: tokio::sync::Mutex::default(),
+            saving: Saving::default(),
             told: Told::default(),
             notices: Notices::new(&state.config.notify),
             metrics: Metrics::default(),
@@ -174,15 +187,16 @@ impl Context {
         Admission::Taken
     }
 
-    /// Takes in what an agent reports. Says no when the pass is not its own, or came before: a newer agent
-    /// may have taken its place.
-    pub fn hear(&self, report: &AgentReport, pass: &AgentPass, now: UnixTime) -> bool {
+    /// Takes in what an agent reports.
+    ///
+    /// # Errors
+    /// When the pass is not its own, or came before: a newer agent may have taken its place. Or when it
+    /// reports in a loop.
+    pub fn hear(&self, report: &AgentReport, pass: &AgentPass, now: UnixTime) -> Result<(), NoLine> {
         let mut state = self.state();
-        if !self.lines.hears(&(report.job, report.node.clone()), pass) {
-            return false;
-        }
+        self.lines.hears(&(report.job, report.node.clone()), pass, Instant::now())?;
         state.fleet.seen(report.job, &report.node, now);
-        let Some(out) = state.fleet.report(report, now) else { return true };
+        let Some(out) = state.fleet.report(report, now) else { return Ok(()) };
         report.events.iter().for_each(|event| state.hear(Some(event.kind())));
         let errands = state.absorb(out, now);
         let call = match report.events.contains(&AgentEvent::Leaving) {
@@ -194,7 +208,7 @@ impl Context {
         if let Some(call) = call {
             self.wake.call(call, user.map(|u| u.0));
         }
-        true
+        Ok(())
     }
 
     /// Notes that the store fails, and says so once.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
+use super::allowance::{Allowance, Rate};
 use super::names::Names;
 use super::passes::{Passes, Person};
 use super::sight::Viewer;
@@ -47,6 +48,9 @@ const PEOPLE_AT_ONCE: usize = 4;
 /// Lists of curves that are fitted at a time.
 const FITS_AT_ONCE: usize = 2;
 
+/// Imports and deletions of profiles by one user: a thousand profiles at once, and 64 every three seconds.
+const CHANGES: Rate = Rate { burst: 20, every: Duration::from_secs(3) };
+
 /// See the module's text.
 pub struct Doors {
     /// Gate of the agents' proofs.
@@ -76,6 +80,10 @@ pub struct Doors {
     pub vouching: Semaphore,
     /// Readers whom the site's web server vouches for, by their names.
     pub vouched: Passes,
+    /// How often users may change profiles.
+    pub(crate) changes: Allowance,
+    /// Gate of those who change profiles: the round's own writing waits for one at most.
+    pub changing: Semaphore,
     privacy: Mutex<Arc<Privacy>>,
 }
 
@@ -98,6 +106,8 @@ impl Doors {
             sessions: Passes::new(SESSION, MOST_SESSIONS),
             vouching: Semaphore::new(VOUCHED_AT_ONCE),
             vouched: Passes::new(LOOKED_UP, 1),
+            changes: Allowance::new(CHANGES),
+            changing: Semaphore::new(1),
             privacy: Mutex::new(Arc::new(Privacy::unknown())),
         }
     }

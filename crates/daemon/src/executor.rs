@@ -141,6 +141,9 @@ pub async fn perform(
         }
         Effect::Launch { job, node, limit_mins } => slurm.launch(*job, node, *limit_mins).await,
         Effect::Hold { job } => slurm.hold(*job).await,
+        // Somebody has released it since: without its node Slurm would start it anywhere.
+        Effect::Unpin { .. } if !job.held => Ok(()),
+        Effect::Unpin { job } => slurm.unpin(*job).await,
         Effect::RequeueHold { .. } if job.state.is_pending() => slurm.hold(job.id).await,
         Effect::RequeueHold { job } => slurm.requeue_hold(*job).await,
         Effect::SetLimit { job, limit_mins } => slurm.set_time_limit(*job, *limit_mins).await,
@@ -164,7 +167,7 @@ fn guard(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
 /// Stores what changed; says whether everything is in the store now.
 pub(crate) async fn save(context: &Context) -> bool {
     // One at a time: whoever finds nothing to store must know that nobody else is failing to store it.
-    let mut failed_at = context.saving.lock().await;
+    let mut failed_at = context.saving.jobs.lock().await;
     let (dirty, generations) = {
         let mut state = context.state();
         let dirty = state.ledger.take_dirty();
@@ -267,7 +270,7 @@ mod tests {
         let (jobs, steps) = (Vec::new(), Vec::new());
         let plan = Plan { at, jobs, status: SolveStatus::Trivial, proof: None, objective: 0.0, steps };
         context.state().ledger.add_round(RoundRecord { at, plan, report: Report::default(), acted: true });
-        let saving = context.saving.lock().await;
+        let saving = context.saving.jobs.lock().await;
         let end = tokio::spawn({
             let context = context.clone();
             async move { save_all(&context).await }
@@ -382,6 +385,7 @@ mod tests {
         for effect in [
             Effect::Launch { job, node, limit_mins: 9 },
             Effect::Hold { job },
+            Effect::Unpin { job },
             Effect::RequeueHold { job },
             Effect::SetLimit { job, limit_mins: 9 },
             Effect::ShrinkWing { job, keep },

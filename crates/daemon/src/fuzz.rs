@@ -112,6 +112,7 @@ fn job(number: u64) -> Record {
         ("tres_req_str", "\"cpu=1,node=1\"".to_owned()),
         ("features", "\"\"".to_owned()),
         ("excluded_nodes", "\"\"".to_owned()),
+        ("required_nodes", choose("\"\"", "\"n1\"")),
         ("dependency", "\"\"".to_owned()),
         ("resv_name", "\"\"".to_owned()),
         ("eligible_time", time(0)),

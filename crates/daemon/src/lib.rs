@@ -5,6 +5,7 @@
 //! [`context::Context`]: services, and a [`state::State`] of values (fleet, scene, ledger, health) behind a
 //! lock that is never held over an await.
 
+mod allowance;
 mod answers;
 mod attention;
 mod books;

@@ -2,16 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
+use super::allowance::{Budget, Rate};
 use infill_api::Assignment;
 use infill_lifecycle::fleet::{Agent, Word};
 use infill_model::{Directive, Secret, UnixTime};
 
 /// Most polls that one agent may have open. It needs one; another may be left from a connection that broke.
 const MOST_POLLS: usize = 4;
+
+/// Reports of one agent. It sends one a second, and a burst where many wings come at once; what is sent away
+/// stays with it.
+const REPORTS: Rate = Rate { burst: 100, every: Duration::from_millis(50) };
 
 /// Why there is no line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +26,8 @@ pub enum NoLine {
     Unknown,
     /// It has too many polls open.
     Crowded,
+    /// It reports too often, and may again after this time.
+    TooOften(Duration),
 }
 
 /// How much agents may be told before it is stored. What stops or holds a command is said at once.
@@ -68,6 +76,7 @@ enum Key {
 struct Line {
     key: Key,
     sender: watch::Sender<Assignment>,
+    reports: Budget,
 }
 
 impl Line {
@@ -119,13 +128,22 @@ impl Lines {
             }
             AgentPass::Bearer(secret) => Key::Bearer(hash(&secret)),
         };
-        let line = Line { key, sender: watch::Sender::new(first) };
+        let reports = Budget::new(REPORTS, Instant::now());
+        let line = Line { key, sender: watch::Sender::new(first), reports };
         open.lines.insert(agent, line);
     }
 
-    /// Whether a report with this pass is this agent's, and none of before.
-    pub fn hears(&self, agent: &Agent, pass: &AgentPass) -> bool {
-        self.open().lines.get_mut(agent).is_some_and(|l| l.admits(pass, Kind::Report))
+    /// Whether a report with this pass is to be heard.
+    ///
+    /// # Errors
+    /// Where it is not this agent's, or one of before, or the agent reports in a loop.
+    pub fn hears(&self, agent: &Agent, pass: &AgentPass, now: Instant) -> Result<(), NoLine> {
+        let mut open = self.open();
+        let line = open.lines.get_mut(agent).ok_or(NoLine::Unknown)?;
+        if !line.admits(pass, Kind::Report) {
+            return Err(NoLine::Unknown);
+        }
+        line.reports.take(REPORTS, now).map_err(NoLine::TooOften)
     }
 
     /// The agent's assignments from now on.

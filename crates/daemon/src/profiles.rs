@@ -33,7 +33,7 @@ pub(crate) async fn load(context: &Context) {
 /// Stores the profiles that have changed.
 pub(crate) async fn save(context: &Context) {
     // Whoever deletes or replaces profiles meanwhile would get the old ones back.
-    let _turn = context.saving.lock().await;
+    let _turn = context.saving.learned.lock().await;
     let unsaved = context.state().scene.library_mut().take_unsaved();
     if unsaved.is_empty() {
         return;

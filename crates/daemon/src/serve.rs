@@ -97,7 +97,8 @@ async fn lead_lost(context: &Context, why: store::StoreError) -> anyhow::Error {
 
 /// Lets what is being stored be stored, and has nothing else begin.
 async fn come_to_rest(context: &Context, writers: &mut JoinSet<()>) {
-    let _nobody_stores = context.saving.lock().await;
+    let _nobody_stores = context.saving.jobs.lock().await;
+    let _nobody_learns = context.saving.learned.lock().await;
     writers.shutdown().await;
 }
 

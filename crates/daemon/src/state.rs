@@ -342,6 +342,12 @@ impl State {
         dropped.iter().for_each(|key| self.lookups.drop_key(key));
     }
 
+    /// Takes in profiles that somebody has brought, in place of what is known of them.
+    pub(crate) fn replace_profiles(&mut self, profiles: Vec<Profile>, now: UnixTime) {
+        let dropped = self.scene.library_mut().replace(profiles, now);
+        dropped.iter().for_each(|key| self.lookups.drop_key(key));
+    }
+
     /// Forgets profiles that were deleted from the store, with the measurements that would bring them back
     /// there.
     pub fn forget_profiles(&mut self, filter: &ProfileFilter) {

@@ -120,7 +120,7 @@ impl Machine {
         if waits && !lead.held {
             self.attempt(Effect::Hold { job: self.job }, now, out);
         }
-        let refused = refusal(lead).filter(|_| was_released && !waits).map(str::to_owned);
+        let refused = refusal(lead).filter(|_| was_released && !waits);
         if !stop && (refused.is_some() || self.obstacles.held_by.is_some()) {
             let why = refused.unwrap_or_else(|| "it is held".to_owned());
             self.give_up_on_lead(&format!("the lead does not come back: {why}"), now, out);

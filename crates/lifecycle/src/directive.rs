@@ -91,6 +91,7 @@ impl Machine {
         });
         Meeting {
             host: at.is_none() && store.is_some_and(|s| s.node == *node),
+            secret: self.generation.secret.clone().filter(|_| at.is_some()),
             store: at,
             urgent,
             rolls: self.generation.roll.map_or(0, |(times, _)| times),

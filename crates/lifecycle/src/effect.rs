@@ -20,6 +20,12 @@ pub enum Effect {
         /// The lead.
         job: JobId,
     },
+    /// Unpin the lead that waits, held, from the node that it was last launched on. A job that is pinned to
+    /// a node is lost once that is taken out of Slurm's configuration.
+    Unpin {
+        /// The lead.
+        job: JobId,
+    },
     /// Requeue the running lead, held.
     RequeueHold {
         /// The lead.
@@ -52,6 +58,7 @@ impl Effect {
         match self {
             Effect::Launch { job, .. }
             | Effect::Hold { job }
+            | Effect::Unpin { job }
             | Effect::RequeueHold { job }
             | Effect::SetLimit { job, .. }
             | Effect::ShrinkWing { job, .. }
@@ -79,6 +86,7 @@ impl Effect {
         match self {
             Effect::Launch { .. } => EffectKind::Launch,
             Effect::Hold { .. } => EffectKind::Hold,
+            Effect::Unpin { .. } => EffectKind::Unpin,
             Effect::RequeueHold { .. } => EffectKind::RequeueHold,
             Effect::SetLimit { .. } => EffectKind::SetLimit,
             Effect::ShrinkWing { .. } => EffectKind::ShrinkWing,
@@ -94,6 +102,8 @@ words! {
         Launch = "launch",
         /// [`Effect::Hold`].
         Hold = "hold",
+        /// [`Effect::Unpin`].
+        Unpin = "unpin",
         /// [`Effect::RequeueHold`].
         RequeueHold = "requeue_hold",
         /// [`Effect::SetLimit`].

@@ -23,9 +23,16 @@ impl Machine {
         let number = self.generation.number;
         match *event {
             AgentEvent::Ready { .. } => self.is_ready(node, now),
-            AgentEvent::Store { generation, port } if generation == number => {
+            AgentEvent::Store { generation, port, ref secret } if generation == number => {
                 let store = self.generation.store.as_mut().filter(|s| s.node == *node);
-                store.into_iter().for_each(|s| s.port = Some(port));
+                if let Some(store) = store {
+                    let is_first = store.port.is_none();
+                    (store.port, store.secret) = (Some(port), secret.clone());
+                    if is_first {
+                        // Some have heard of it by the next time.
+                        self.generation.secret = self.secret_for(self.phase.members());
+                    }
+                }
             }
             AgentEvent::Joined { generation, secs } if generation == number => self.joined(node, secs),
             AgentEvent::Failed { generation } if generation == number => {

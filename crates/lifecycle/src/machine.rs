@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use infill_model::{Course, ExecPlan, JobId, JobPlan, NodeName, RunSpec, Sizes, UnixTime};
+use infill_model::{Course, ExecPlan, JobId, JobPlan, NodeName, RunSpec, Secret, Sizes, UnixTime};
 
 use super::backoff::Backoff;
 use super::effect::{Effect, EffectKind, Outcome};
 use super::obstacles::Obstacles;
 use super::phase::{Away, Next, Phase};
+use super::record::StoreRecord;
 use super::settings::RETRY_SECS;
 use super::trials::Trials;
 use super::worker::{Wing, Worker};
@@ -25,6 +26,8 @@ pub struct Generation {
     pub master: Option<(String, u16)>,
     /// Where processes meet that stay alive over changes.
     pub store: Option<Store>,
+    /// By which its members know each other there, sealed. For a whole generation it is the same, or none.
+    pub secret: Option<Secret>,
     /// How often the roll was called in it, and when last.
     pub roll: Option<(u32, UnixTime)>,
     /// Where the lead is while the others train on without it.
@@ -33,11 +36,21 @@ pub struct Generation {
 
 /// The store at which the processes of a generation meet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "StoreRecord", from = "StoreRecord")]
 pub struct Store {
     /// The member that hosts it, or is asked to.
     pub node: NodeName,
     /// Its port, once it is known.
     pub port: Option<u16>,
+    /// What the host's agent has made for those who meet there.
+    pub secret: Option<Secret>,
+}
+
+impl Store {
+    /// One that `node` is asked to host.
+    pub(super) fn asked_of(node: NodeName) -> Store {
+        Store { node, port: None, secret: None }
+    }
 }
 
 /// What the user submitted, as Slurm shows it of the lead.

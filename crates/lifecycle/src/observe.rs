@@ -4,8 +4,8 @@ use infill_model::{Hold, Job, NodeName, UnixTime};
 
 use super::effect::{Effect, Outcome};
 use super::machine::Machine;
-use super::obstacles::refusal;
-use super::phase::Phase;
+use super::obstacles::{beyond_limit, refusal};
+use super::phase::{Phase, Stage};
 use super::settings::{HEARS_SECS, Settings, UNDONE_SECS};
 use super::sight::Sight;
 use super::worker::Worker;
@@ -62,8 +62,11 @@ impl Machine {
         if read_at <= self.since || self.phase == Phase::Ended {
             return;
         }
-        if lead.state.is_pending() && !lead.state.flags.contains("COMPLETING") {
+        if lead.state.is_pending() && lead.state.flags.contains("COMPLETING") {
+            self.unpin(lead, now, out);
+        } else if lead.state.is_pending() {
             self.lead_waits(lead, read_at, settings, now, out);
+            self.unpin(lead, now, out);
         } else if lead.state.is_running() {
             self.lead_runs(lead, now, out);
         }
@@ -95,6 +98,7 @@ impl Machine {
             Phase::Requeueing { next } => self.queue(next, now),
             _ => self.lead_requeued(lead, now, out),
         }
+        self.note_limit(lead, out);
         // It waits now in any case.
         if !waited {
             self.obstacles.back_at = Some(now);
@@ -105,6 +109,25 @@ impl Machine {
         if !lead.held || self.obstacles.has_lost_its_hold(lead) {
             self.attempt(Effect::Hold { job: self.job }, now, out);
         }
+    }
+
+    /// Has the lead unpinned that waits, held. One that is on its way keeps its node.
+    fn unpin(&mut self, lead: &Job, now: UnixTime, out: &mut Outcome) {
+        let comes_back = self.generation.away.as_ref().is_some_and(|away| away.stage == Stage::Released);
+        let on_its_way = comes_back || matches!(self.phase, Phase::Launching { .. });
+        if lead.held && !lead.asks.pinned.is_empty() && !on_its_way {
+            self.attempt(Effect::Unpin { job: self.job }, now, out);
+        }
+    }
+
+    /// Takes in that Slurm itself holds the lead, which was requeued too often for one of its limits: no
+    /// person has said so, and the next launch releases it.
+    fn note_limit(&mut self, lead: &Job, out: &mut Outcome) {
+        let Some(why) = beyond_limit(lead).filter(|why| self.obstacles.refusal.as_ref() != Some(why)) else {
+            return;
+        };
+        out.notes.push(format!("Slurm holds the lead, which was requeued too often: {why}"));
+        self.obstacles.refusal = Some(why);
     }
 
     /// Takes in who holds the lead, which waits.
@@ -143,7 +166,7 @@ impl Machine {
         }
         if let Some(why) = refusal(lead).filter(|_| self.obstacles.was_released(read_at)) {
             out.notes.push(format!("Slurm does not start the lead: {why}"));
-            self.obstacles.refusal = Some(why.to_owned());
+            self.obstacles.refusal = Some(why);
             self.backoff.start_failed(settings, now);
             return true;
         }

@@ -10,7 +10,7 @@ use super::settings::BACK_SECS;
 use super::trials::Trials;
 
 /// Beginnings of the reasons for which Slurm does not start a job whatever is free.
-const REFUSALS: [&str; 16] = [
+const REFUSALS: [&str; 15] = [
     "Account",
     "Assoc",
     "BadConstraints",
@@ -18,7 +18,6 @@ const REFUSALS: [&str; 16] = [
     "Dependency",
     "InvalidAccount",
     "InvalidQOS",
-    "JobHoldMaxRequeue",
     "Licenses",
     "MaxMemPerLimit",
     "PartitionConfig",
@@ -31,6 +30,12 @@ const REFUSALS: [&str; 16] = [
 
 /// What Slurm says of a job that it holds itself, because it could not start it.
 const LAUNCH_FAILED: &str = "launch failed";
+
+/// Beginnings of the reasons for which Slurm holds a job that has been requeued too often for its limits:
+/// `MaxBatchRequeue` counts starts that failed, `MaxPreemptRequeue` and `MaxNodeFailRequeue` (26.11) jobs
+/// that were pushed away or have lost their node. None counts what is requeued and held, as infill
+/// does it, and each count begins anew when the job is released.
+const REQUEUE_LIMITS: [&str; 2] = ["JobHoldMax", "JobHeldMax"];
 
 /// What people, Slurm, the site and its nodes do with a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,11 +133,18 @@ impl Obstacles {
     }
 }
 
+/// Why Slurm holds a lead itself, if that was requeued too often for one of Slurm's limits.
+pub(super) fn beyond_limit(lead: &Job) -> Option<String> {
+    let (reason, more) = (&lead.state_reason, &lead.state_description);
+    let holds = lead.held && REQUEUE_LIMITS.iter().any(|r| reason.starts_with(r));
+    holds.then(|| if more.is_empty() { reason.clone() } else { format!("{reason} ({more})") })
+}
+
 /// Why Slurm will not start a lead that infill has released, if that has nothing to do with what is free.
-pub(super) fn refusal(lead: &Job) -> Option<&str> {
+pub(super) fn refusal(lead: &Job) -> Option<String> {
     if lead.state_description.starts_with(LAUNCH_FAILED) {
-        return Some(&lead.state_description);
+        return Some(lead.state_description.clone());
     }
-    let reason = lead.state_reason.as_str();
-    REFUSALS.iter().any(|r| reason.starts_with(r)).then_some(reason)
+    let refused = || REFUSALS.iter().any(|r| lead.state_reason.starts_with(r));
+    beyond_limit(lead).or_else(|| refused().then(|| lead.state_reason.clone()))
 }

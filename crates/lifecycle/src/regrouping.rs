@@ -1,7 +1,7 @@
 //! A change of members while the command stays alive: how it begins, what can come of it, and when a restart
 //! takes its place.
 
-use infill_model::{LiveChange, NodeName, UnixTime};
+use infill_model::{LiveChange, NodeName, Secret, UnixTime};
 
 use super::away::Left;
 use super::effect::Outcome;
@@ -83,6 +83,7 @@ impl Machine {
     fn regroup(&mut self, to: Vec<NodeName>, how: Regroup, next: Next, now: UnixTime, out: &mut Outcome) {
         self.generation.number = self.generation.number.saturating_add(1);
         self.generation.store = self.store_for(&to, how.tries);
+        self.generation.secret = self.secret_for(&to);
         self.generation.roll = None;
         for worker in self.workers.values_mut() {
             (worker.stopped, worker.progress_at, worker.doubt) = (None, None, None);
@@ -111,7 +112,14 @@ impl Machine {
         };
         let known = self.generation.store.as_ref().filter(here).filter(|_| tries == 1).cloned();
         let other = || to.get(tries.saturating_sub(1) as usize % to.len().max(1));
-        known.or_else(|| other().map(|node| Store { node: node.clone(), port: None }))
+        known.or_else(|| other().cloned().map(Store::asked_of))
+    }
+
+    /// What members are given to know each other by: what the store's host has made, if all of their agents
+    /// can pass it on. One that cannot would keep its processes from the others.
+    pub(super) fn secret_for(&self, members: &[NodeName]) -> Option<Secret> {
+        let can = |n: &NodeName| self.workers.get(n).is_some_and(|w| w.dialect.passes_secrets());
+        self.generation.store.as_ref()?.secret.clone().filter(|_| members.iter().all(can))
     }
 
     pub(super) fn step_regrouping(

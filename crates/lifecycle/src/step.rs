@@ -184,7 +184,8 @@ impl Machine {
         self.generation.number = self.generation.number.saturating_add(1);
         self.generation.exec_plan =
             self.target.as_ref().map(|t| self.declared(&t.plan.exec_plan).clone()).unwrap_or_default();
-        self.generation.store = members.first().map(|node| Store { node: node.clone(), port: None });
+        self.generation.store = members.first().cloned().map(Store::asked_of);
+        self.generation.secret = None;
         self.generation.roll = None;
         for worker in self.workers.values_mut() {
             (worker.stopped, worker.progress_at) = (None, None);

@@ -49,6 +49,10 @@ impl Machine {
     }
 
     fn see_known_wing(&mut self, number: u64, job: &Job, now: UnixTime, out: &mut Outcome) {
+        if job.state.is_pending() && job.asks.requeues > 0 {
+            self.wing_came_back(number, job, now, out);
+            return;
+        }
         let Some(wing) = self.wings.get_mut(&number) else { return };
         wing.job = Some(job.id);
         wing.batch_host.clone_from(&job.batch_host);
@@ -66,6 +70,16 @@ impl Machine {
                 self.take_wing_back(job, &nodes, now, out);
             }
         }
+    }
+
+    /// A wing asks for no requeue. From 26.05 on Slurm requeues it all the same where the nodes that were
+    /// switched on for it do not come up (`requeue_on_resume_failure`). Its order was for then: it is over.
+    fn wing_came_back(&mut self, number: u64, job: &Job, now: UnixTime, out: &mut Outcome) {
+        out.notes.push(format!("Slurm has requeued wing {}: cancelled", job.id));
+        if let Some(wing) = self.wings.remove(&number) {
+            self.drop_nodes(&wing.order.nodes, "a wing was requeued", now);
+        }
+        self.attempt(Effect::CancelWing { job: job.id }, now, out);
     }
 
     fn take_wing_back(&mut self, job: &Job, nodes: &[NodeName], now: UnixTime, out: &mut Outcome) {

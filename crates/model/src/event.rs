@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Exit, JobId};
+use super::{Exit, JobId, Secret};
 use crate::words;
 
 /// One event. Reporting an event again is harmless.
@@ -42,6 +42,9 @@ pub enum AgentEvent {
         generation: u64,
         /// The store's port on this node.
         port: u16,
+        /// By which members know each other there, sealed for the job's owner. Older agents make none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        secret: Option<Secret>,
     },
     /// It has its place in this generation.
     Joined {
@@ -190,4 +193,25 @@ pub struct Opening {
     pub stop_secs: Option<f64>,
     /// From there, or from the agent's own start, until the command was started.
     pub idle_secs: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_of_an_agent_that_is_older_than_secrets() {
+        let store = AgentEvent::Store { generation: 1, port: 5, secret: None };
+        let text = r#"{"store":{"generation":1,"port":5}}"#;
+        assert_eq!(serde_json::from_str::<AgentEvent>(text).unwrap(), store);
+        assert_eq!(serde_json::to_string(&store).unwrap(), text);
+    }
+
+    #[test]
+    fn a_secret_is_in_no_log() {
+        let secret = Some(Secret("ab01".to_owned()));
+        let event = AgentEvent::Store { generation: 1, port: 5, secret: secret.clone() };
+        let meeting = crate::Meeting { secret, ..crate::Meeting::default() };
+        assert!(!format!("{event:?} {meeting:?}").contains("ab01"));
+    }
 }

@@ -73,6 +73,9 @@ pub struct Asks {
     pub constraint: String,
     /// Nodes that it must not have, as a host list: `--exclude`.
     pub exclude: String,
+    /// Nodes that it must have, as a host list: `--nodelist`, or where a launch pinned it last.
+    #[serde(default)]
+    pub pinned: String,
     /// Jobs that must come first, with what Slurm last knew of them: `afterok:12(unfulfilled)`.
     pub dependency: String,
     /// The reservation that it wants to run in.

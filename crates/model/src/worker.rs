@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::NodeName;
+use super::{NodeName, Secret};
 
 /// What to do with the command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,6 +84,10 @@ pub struct Meeting {
     pub host: bool,
     /// Where that is, as `host:port`, once it is known.
     pub store: Option<String>,
+    /// By which members know each other there, sealed for the job's owner; `None` where an agent of theirs
+    /// could not pass it on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
     /// Whether a member is lost, so that there is no step boundary to wait for.
     pub urgent: bool,
     /// How often the roll was called in this generation.

@@ -95,6 +95,7 @@ async fn leaves_foreign_jobs_alone(api: &dyn SlurmApi, stage: &Stage<'_>) -> Res
     };
     denied(api.hold(stage.foreign).await)?;
     denied(api.launch(stage.foreign, &stage.nodes[0], 5).await)?;
+    denied(api.unpin(stage.foreign).await)?;
     denied(api.requeue_hold(stage.foreign).await)
 }
 
@@ -109,8 +110,13 @@ async fn launches_and_moves(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(),
     let planned = job.start_time.map(|start| start + 9 * 60);
     must(job.end_time == planned, "the end follows from the limit")?;
     permanent(api.launch(*lead, second, 5).await, "a launch of a running job")?;
+    permanent(api.unpin(*lead).await, "unpinning a running job")?;
     ok(api.requeue_hold(*lead).await)?;
-    until(api, *lead, "requeued and held", |j| j.state.is_pending() && j.held).await?;
+    let job = until(api, *lead, "requeued and held", |j| j.state.is_pending() && j.held).await?;
+    must(job.asks.pinned == first.as_str(), "a requeue leaves the job pinned")?;
+    ok(api.unpin(*lead).await)?;
+    let job = until(api, *lead, "unpinned", |j| j.asks.pinned.is_empty()).await?;
+    must(job.state.is_pending() && job.held, "it is held as before")?;
     permanent(api.set_time_limit(*lead, 5).await, "a new limit while it waits")?;
     // Straight after the requeue the job may still leave its node: that is transient, and passes.
     wait("the launch elsewhere", async || match api.launch(*lead, second, 7).await {

@@ -22,6 +22,7 @@ pub enum Act {
     Cancel { job: JobId },
     RequeueHold { job: JobId },
     Hold { job: JobId },
+    Unpin { job: JobId },
 }
 
 #[derive(Default)]
@@ -245,7 +246,9 @@ impl SlurmApi for FakeSlurm {
         let act = Act::Launch { job: id, node: node.clone(), limit_mins };
         let node = node.clone();
         self.act(act, id, |job, now| {
-            start(if_pending(job)?, node, limit_mins, now);
+            let job = if_pending(job)?;
+            job.asks.pinned = node.host().to_string();
+            start(job, node, limit_mins, now);
             Ok(())
         })
     }
@@ -300,6 +303,17 @@ impl SlurmApi for FakeSlurm {
             Ok(())
         })
     }
+
+    async fn unpin(&self, id: JobId) -> Result<(), SlurmError> {
+        self.act(Act::Unpin { job: id }, id, |job, _| {
+            let job = if_pending(job)?;
+            if !job.held {
+                return Err("the job is not held");
+            }
+            job.asks.pinned.clear();
+            Ok(())
+        })
+    }
 }
 
 #[cfg(test)]
@@ -332,7 +346,7 @@ mod tests {
         let partition = "infill".to_owned();
         let stage = Stage { lead, nodes, foreign, wide: Some(wide), partition, submit: &submit };
         conformance::run(&slurm, &stage).await.unwrap();
-        assert_eq!(slurm.acts().len(), 6, "{:?}", slurm.acts());
+        assert_eq!(slurm.acts().len(), 7, "{:?}", slurm.acts());
     }
 
     #[tokio::test]

@@ -40,7 +40,11 @@ fn parse(item: &str) -> Gres {
     // Of GPUs without a type Slurm says `gpu:(null):2(IDX:0-1)`.
     let typeless = item.replace(":(null)", "");
     let bare = typeless.split('(').next().unwrap_or("").trim();
-    let is_count = |s: &str| s.starts_with(|c: char| c.is_ascii_digit());
+    // Types of MIG slices begin with a digit, too: `gpu:1g.5gb`. A count may end in a multiplier, as `4k`.
+    let is_count = |s: &str| {
+        let digits = s.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        s.len() - digits.len() <= 1 && !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+    };
     let mut parts = bare.split(':');
     let name = parts.next().unwrap_or("").to_owned();
     match (parts.next(), parts.next()) {
@@ -180,6 +184,20 @@ mod tests {
         assert_eq!(of("shard:a100:8,gpu:a100:4").as_deref(), Some(r#"[["a100",4]]"#));
         assert_eq!(said(gpus_held("gpu:a100:1(IDX:2)")).as_deref(), Some(r#"[["a100",1]]"#));
         assert_eq!(said(gpus_held("shard:a100:3(IDX:0)")), None, "part of a GPU");
+    }
+
+    #[test]
+    fn slices_of_gpus_are_gpus_of_a_type() {
+        let of = |text| gpus(text).map(|g| serde_json::to_string(&g).unwrap());
+        assert_eq!(of("gpu:1g.5gb:7(S:0)").as_deref(), Some(r#"[["1g.5gb",7]]"#));
+        assert_eq!(of("gpu:a100_1g.5gb:2(IDX:0-1)").as_deref(), Some(r#"[["a100_1g.5gb",2]]"#));
+        assert_eq!(of("gpu:1g.5gb:4,gpu:3g.20gb:1").as_deref(), Some(r#"[["1g.5gb",4],["3g.20gb",1]]"#));
+        assert_eq!(of("gpu:1g.5gb").as_deref(), Some(r#"[["1g.5gb",1]]"#), "one, without a number");
+        assert_eq!(node_type("gpu:1g.5gb:7(S:0)", 28, &["ib"]).to_string(), "gpu:1g.5gb:7/cpu28");
+        assert_eq!([gpus_asked("gres/gpu:1g.5gb:2"), gpus_asked("gres/gpu:1g.5gb")], [Some(2), Some(1)]);
+        assert_eq!(per_node("gres/gpu:1g.5gb:2", "", 1), "gpu:1g.5gb:2");
+        let count = |text: &str| parse(text).count;
+        assert_eq!(["gpu:4", "nic:4k", "gpu:2g.10gb"].map(count), ["4", "4k", "1"]);
     }
 
     #[test]

@@ -125,4 +125,7 @@ pub trait SlurmApi: Send + Sync {
     async fn requeue_hold(&self, id: JobId) -> Result<(), SlurmError>;
     /// Holds a pending job.
     async fn hold(&self, id: JobId) -> Result<(), SlurmError>;
+    /// Clears the nodes that a held, pending job must have. Refused for one that is not held: Slurm would
+    /// start it anywhere.
+    async fn unpin(&self, id: JobId) -> Result<(), SlurmError>;
 }

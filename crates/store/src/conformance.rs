@@ -1,5 +1,7 @@
 //! What every database must do: one suite for all adapters.
 
+mod bounds;
+
 use std::sync::Arc;
 
 use super::port::{KeptSince, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError};
@@ -28,7 +30,9 @@ pub(crate) async fn run(store: Arc<dyn Store>) -> Result<(), String> {
     measurements(store).await?;
     profiles(store).await?;
     settings(store).await?;
-    prune(store).await
+    prune(store).await?;
+    bounds::brought(store).await?;
+    bounds::users(store).await
 }
 
 fn ok<T>(result: Result<T, StoreError>) -> Result<T, String> {
@@ -487,5 +491,5 @@ async fn prune(store: &dyn Store) -> Result<(), String> {
 
 async fn prune_before(store: &dyn Store, rounds: i64, profiles: i64, ended: i64) -> Result<u64, StoreError> {
     let [rounds, profiles, ended, hours] = [rounds, profiles, ended, 3601].map(UnixTime);
-    store.prune(&KeptSince { rounds, profiles, ended, hours }).await
+    store.prune(&KeptSince { rounds, profiles, ended, hours, ..KeptSince::all() }).await
 }

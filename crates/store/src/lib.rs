@@ -14,7 +14,9 @@ mod upgrades;
 
 use std::sync::Arc;
 
-pub use port::{KeptSince, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError};
+pub use port::{
+    KeptSince, LeadStanding, Measurement, NoRoom, ProfileRoom, RoundRecord, RoundsAsked, Store, StoreError,
+};
 
 /// How long a leader's session with PostgreSQL may be silent. The server then ends it, and the next daemon
 /// leads.

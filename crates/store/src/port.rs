@@ -88,7 +88,7 @@ pub struct RoundsAsked {
     pub limit: u32,
 }
 
-/// The moments since when things are kept: what is older is deleted.
+/// The moments since when things are kept: what is older is deleted. And how many, where that is bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptSince {
     /// Rounds, generations, ended leads, gaps and measurements.
@@ -99,6 +99,37 @@ pub struct KeptSince {
     pub ended: UnixTime,
     /// What nodes were used for.
     pub hours: UnixTime,
+    /// Users' names on sums of node-time.
+    pub users: UnixTime,
+    /// Most profiles of a user, the last changed ones.
+    pub profiles_a_user: u32,
+}
+
+impl KeptSince {
+    /// Everything is kept.
+    #[cfg(test)]
+    pub(crate) fn all() -> KeptSince {
+        let [rounds, profiles, ended, hours, users] = [UnixTime(i64::MIN); 5];
+        KeptSince { rounds, profiles, ended, hours, users, profiles_a_user: u32::MAX }
+    }
+}
+
+/// How much of a user's profiles there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProfileRoom {
+    /// Profiles.
+    pub profiles: u64,
+    /// Bytes of all that was measured of them, as it is kept.
+    pub bytes: u64,
+}
+
+/// Whose profiles there is no room for, and what they would come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoRoom {
+    /// The user.
+    pub user: String,
+    /// What the user would have.
+    pub would_be: ProfileRoom,
 }
 
 /// Throughput measured during a stretch of one generation.
@@ -189,6 +220,13 @@ pub trait Store: Send + Sync {
     async fn measurements(&self, key: &ProfileKey, limit: u32) -> Result<Vec<Measurement>, StoreError>;
     /// Inserts or replaces profiles.
     async fn put_profiles(&self, profiles: &[Profile]) -> Result<(), StoreError>;
+    /// Inserts or replaces profiles that somebody brings: all of them, or none where one of their users would
+    /// have more than there is room for.
+    async fn bring_profiles(
+        &self,
+        profiles: &[Profile],
+        room: &ProfileRoom,
+    ) -> Result<Result<(), NoRoom>, StoreError>;
     /// Profiles that a filter names, the last changed first, at most `limit`.
     async fn profiles(&self, filter: &ProfileFilter, limit: u32) -> Result<Vec<Profile>, StoreError>;
     /// Deletes the profiles that a filter names, with their measurements; returns how many profiles.

@@ -1,6 +1,6 @@
 //! `scontrol -o show partition`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DEFAULT_MEMORY, is_unset, lists};
 use crate::doctor::finding::Finding;
@@ -198,6 +198,29 @@ fn tier(all: &[Partition], ours: &Partition, name: &str) -> Option<Finding> {
     })
 }
 
+/// Judges what the GPUs are that are lent one by one, by their type on each node: `None` for none, or
+/// several.
+pub fn judge_slices<'a>(types: impl Iterator<Item = Option<&'a str>>) -> Option<Finding> {
+    let slices: BTreeSet<&str> = types.flatten().filter(|kind| is_slice(kind)).collect();
+    (!slices.is_empty()).then(|| {
+        let slices = slices.into_iter().collect::<Vec<_>>().join(", ");
+        Finding::warn(
+            "gpus",
+            format!(
+                "GPUs of type {slices} are slices (MIG), and each is lent as a GPU: NCCL joins no two slices of one GPU"
+            ),
+            "keep their nodes out of the partition, or have the users of jobs on several of them use gloo",
+        )
+    })
+}
+
+/// Whether a type of GPUs is one of slices, as NVIDIA and Slurm name them: `1g.5gb`, `a100_3g.20gb`.
+fn is_slice(kind: &str) -> bool {
+    let profile = kind.rsplit('_').next().unwrap_or(kind);
+    let number = |text: &str, unit: &str| text.strip_suffix(unit).is_some_and(|n| n.parse::<u32>().is_ok());
+    profile.split_once('.').is_some_and(|(parts, memory)| number(parts, "g") && number(memory, "gb"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,5 +351,14 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
             qos_of(&parse(&BOTH.replace("AllowQos=infill", "AllowQos=scavenge")), "infill", ""),
             "scavenge"
         );
+    }
+
+    #[test]
+    fn slices_of_gpus_are_told_of() {
+        assert_eq!(judge_slices([None, Some("a100"), Some(""), Some("h100_nvl")].into_iter()), None);
+        let found =
+            judge_slices([Some("a100"), Some("1g.5gb"), Some("a100_3g.20gb"), Some("1g.5gb")].into_iter());
+        let what = found.map(|f| f.what).unwrap_or_default();
+        assert!(what.starts_with("GPUs of type 1g.5gb, a100_3g.20gb are slices"), "{what}");
     }
 }

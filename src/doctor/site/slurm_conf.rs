@@ -70,6 +70,7 @@ impl SlurmConf {
         let mut findings = vec![self.preempt_type(), self.preempt_mode(), self.backfill()];
         findings.extend(self.exempt_time());
         findings.extend(self.requeue_exit());
+        findings.extend(self.requeue_limits());
         findings.extend(self.enforcement());
         findings.extend(self.rate_limit());
         findings.extend(self.authentication());
@@ -170,6 +171,43 @@ impl SlurmConf {
                 "tell the users of malleable jobs, or let their wrappers exit with other codes",
             )
         })
+    }
+
+    /// How often Slurm lets a job come back. What infill itself requeues, held, none of the limits counts.
+    fn requeue_limits(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if let Some(most) = self.number("MaxBatchRequeue") {
+            let what = format!(
+                "MaxBatchRequeue is {most}: Slurm holds a lead that could not be started more often in a row; infill \
+                 tries it again, on another node where it can"
+            );
+            findings.push(match most {
+                0 => {
+                    Finding::warn("requeue", what, "set MaxBatchRequeue=5 in slurm.conf, Slurm's own default")
+                }
+                _ => Finding::ok("requeue", what),
+            });
+        }
+        // New in 26.11; 0 is no limit.
+        let bound = |key| self.number(key).filter(|most| *most > 0);
+        if let Some(most) = bound("MaxPreemptRequeue") {
+            findings.push(Finding::warn(
+                "requeue",
+                format!(
+                    "MaxPreemptRequeue is {most}: Slurm holds a lead that main jobs have pushed away more often since \
+                     it was last released, and while infill is away nobody releases it"
+                ),
+                "set MaxPreemptRequeue=0 in slurm.conf: malleable jobs are pushed away all day",
+            ));
+        }
+        if let Some(most) = bound("MaxNodeFailRequeue") {
+            let what = format!(
+                "MaxNodeFailRequeue is {most}: Slurm holds a lead that has lost its node more often since it was last \
+                 released; infill starts it again"
+            );
+            findings.push(Finding::ok("requeue", what));
+        }
+        findings
     }
 
     fn enforcement(&self) -> Option<Finding> {
@@ -306,6 +344,35 @@ Slurmctld(primary) at minicluster is UP
         errors: 1, warnings: 4
         ");
         assert!(judged(&[("PreemptParameters", "(null)")]).contains("lacks youngest_first"));
+    }
+
+    #[test]
+    fn limits_of_requeues() {
+        // Slurm 26.05 knows the first one, 26.11 all three.
+        let limits = |batch, preempt, node_fail| {
+            let all = [
+                ("MaxBatchRequeue", batch),
+                ("MaxPreemptRequeue", preempt),
+                ("MaxNodeFailRequeue", node_fail),
+            ];
+            let conf: String = all.iter().map(|(key, most)| format!("{key:<24}= {most}\n")).collect();
+            show(&SlurmConf::parse(&conf).requeue_limits(), false)
+        };
+        insta::assert_snapshot!(limits("5", "100", "10"), @r"
+        ok     requeue   MaxBatchRequeue is 5: Slurm holds a lead that could not be started more often in a row; infill tries it again, on another node where it can
+        warn   requeue   MaxPreemptRequeue is 100: Slurm holds a lead that main jobs have pushed away more often since it was last released, and while infill is away nobody releases it
+                         → set MaxPreemptRequeue=0 in slurm.conf: malleable jobs are pushed away all day
+        ok     requeue   MaxNodeFailRequeue is 10: Slurm holds a lead that has lost its node more often since it was last released; infill starts it again
+
+        errors: 0, warnings: 1
+        ");
+        insta::assert_snapshot!(limits("0", "0", "0"), @r"
+        warn   requeue   MaxBatchRequeue is 0: Slurm holds a lead that could not be started more often in a row; infill tries it again, on another node where it can
+                         → set MaxBatchRequeue=5 in slurm.conf, Slurm's own default
+
+        errors: 0, warnings: 1
+        ");
+        assert_eq!(SlurmConf::parse("MaxBatchRequeue = UNLIMITED\n").requeue_limits().len(), 0);
     }
 
     #[test]

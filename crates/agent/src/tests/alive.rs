@@ -1,14 +1,18 @@
 //! Commands that stay alive over changes, and talk with the agent.
 
+use std::path::Path;
 use std::time::Duration;
 
+use crate::home::user;
+use crate::sealing;
 use crate::signals::Told;
+use crate::worker::WorkerConfig;
 use infill_api::Role;
-use infill_model::{AgentEvent, Directive, Exit, Meeting, Member};
+use infill_model::{AgentEvent, Directive, Exit, Meeting, Member, Secret};
 use infill_testkit::clock::StoppedClock;
 
 use super::daemon::{FakeDaemon, LEAVE_SECS};
-use super::{LEAD, Subject, lives, member, until};
+use super::{LEAD, Subject, lives, member, munge, until};
 
 /// A process that says what the contract wants of it, and prints what it is told. `FIRST` is said before all
 /// else; `HERE` answers a roll.
@@ -73,8 +77,20 @@ fn at(generation: u64) -> Member {
     meeting(generation, Meeting { store: Some("n1:5001".to_owned()), ..Meeting::default() })
 }
 
+/// The first store that was told of: its generation, port, and what members know each other by.
+fn store(daemon: &FakeDaemon) -> Option<(u64, u16, Option<Secret>)> {
+    daemon.events().into_iter().find_map(|event| match event {
+        AgentEvent::Store { generation, port, secret } => Some((generation, port, secret)),
+        _ => None,
+    })
+}
+
 async fn told(daemon: &FakeDaemon, event: AgentEvent) {
     until(&format!("{event:?}"), || daemon.events().contains(&event)).await;
+}
+
+fn ready(generation: u64) -> AgentEvent {
+    AgentEvent::Ready { generation }
 }
 
 fn joined(generation: u64) -> AgentEvent {
@@ -84,7 +100,7 @@ fn joined(generation: u64) -> AgentEvent {
 /// A wing whose command is in generation 1.
 async fn alive(daemon: &FakeDaemon, flags: &str, script: &str) -> Subject {
     let subject = Subject::start(daemon, Role::Wing { lead: LEAD }, flags, script, |_| None);
-    told(daemon, AgentEvent::Ready { generation: 1 }).await;
+    told(daemon, ready(1)).await;
     daemon.say(Directive::Run(at(1)));
     told(daemon, joined(1)).await;
     subject
@@ -94,7 +110,7 @@ async fn alive(daemon: &FakeDaemon, flags: &str, script: &str) -> Subject {
 async fn from_generation_to_generation_without_a_stop() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let subject = alive(&daemon, "", &obedient()).await;
-    assert!(daemon.events().contains(&AgentEvent::Store { generation: 1, port: 5001 }));
+    assert_eq!(store(&daemon).map(|(generation, port, _)| (generation, port)), Some((1, 5001)));
     subject.says("told regroup 1 0 1 n1:5001 False").await;
     daemon.say(Directive::Regroup(at(2)));
     told(&daemon, joined(2)).await;
@@ -110,19 +126,79 @@ async fn from_generation_to_generation_without_a_stop() {
     assert_eq!(subject.code().await, 0);
 }
 
+/// A wing whose command speaks `version`, on a node with MUNGE.
+fn speaking(daemon: &FakeDaemon, version: u64, site: &Path) -> Subject {
+    let process = obedient().replace("version=1", &format!("version={version}"));
+    let process = process.replace(r#""text")"#, r#""secret", "version")"#);
+    let programs = munge(site, user(), 0);
+    let change = |config: &mut WorkerConfig| config.programs = programs.clone();
+    Subject::with(daemon, Role::Wing { lead: LEAD }, "", &process, |_| None, change)
+}
+
+fn told_of(generation: u64, secret: Option<Secret>) -> Directive {
+    let meeting = at(generation).meeting.map(|meeting| Meeting { secret, ..meeting });
+    Directive::Run(Member { meeting, ..member(generation) })
+}
+
+#[tokio::test]
+async fn a_stores_host_makes_a_secret_that_the_daemon_cannot_read() {
+    let site = tempfile::tempdir().unwrap();
+    let mut made = Vec::new();
+    for version in [2, 1] {
+        let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
+        let subject = speaking(&daemon, version, site.path());
+        until("a store", || store(&daemon).is_some()).await;
+        let sealed = store(&daemon).and_then(|(_, _, secret)| secret).expect("a secret");
+        assert!(sealed.0.starts_with("MUNGE:"), "{}", sealed.0);
+        let secret = sealing::open(&munge(site.path(), user(), 0), LEAD, &sealed).await.unwrap();
+        daemon.say(told_of(1, Some(sealed)));
+        told(&daemon, joined(1)).await;
+        subject.says(&format!("told welcome {version}")).await;
+        subject.says(&secret.0).await;
+        made.push(secret);
+    }
+    assert_ne!(made[0], made[1]);
+}
+
+#[tokio::test]
+async fn members_are_told_the_secret_that_another_agent_has_made() {
+    let site = tempfile::tempdir().unwrap();
+    let made = sealing::make(&munge(site.path(), user(), 0), LEAD).await.unwrap();
+    let daemon = FakeDaemon::start(Directive::Run(member_that_waits(1))).await;
+    let subject = speaking(&daemon, 2, site.path());
+    told(&daemon, ready(1)).await;
+    daemon.say(told_of(1, Some(made.sealed)));
+    told(&daemon, joined(1)).await;
+    subject.says(&made.secret.0).await;
+    // What cannot be read fails, and a generation without a secret goes on.
+    daemon.say(Directive::Regroup(of(told_of(2, Some(Secret("MUNGE:AAAA".to_owned()))))));
+    told(&daemon, AgentEvent::Failed { generation: 2 }).await;
+    daemon.say(Directive::Regroup(of(told_of(3, None))));
+    told(&daemon, joined(3)).await;
+}
+
+fn of(directive: Directive) -> Member {
+    let Directive::Run(member) = directive else { panic!("{directive:?}") };
+    member
+}
+
+fn member_that_waits(generation: u64) -> Member {
+    meeting(generation, Meeting::default())
+}
+
 #[tokio::test]
 async fn a_newcomer_is_let_in_or_sent_away() {
     let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
     let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", &obedient(), |_| None);
-    told(&daemon, AgentEvent::Ready { generation: 4 }).await;
-    assert!(!daemon.events().contains(&AgentEvent::Started { generation: 4 }));
+    told(&daemon, ready(4)).await;
+    assert!(!daemon.events().iter().any(|e| matches!(e, AgentEvent::Started { .. })));
     daemon.say(Directive::Regroup(at(5)));
     told(&daemon, joined(5)).await;
     subject.task.abort();
 
     let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
     let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "--grace=1000", &obedient(), |_| None);
-    told(&daemon, AgentEvent::Ready { generation: 4 }).await;
+    told(&daemon, ready(4)).await;
     daemon.say(Directive::Leave);
     assert_eq!(subject.code().await, 0);
 }

@@ -162,7 +162,12 @@ impl FakeDaemon {
     }
 
     pub async fn started(&self, generation: u64) {
-        until("Started", || self.events().contains(&AgentEvent::Started { generation })).await;
+        until("Started", || {
+            self.events()
+                .iter()
+                .any(|e| matches!(e, AgentEvent::Started { generation: g, .. } if *g == generation))
+        })
+        .await;
     }
 }
 

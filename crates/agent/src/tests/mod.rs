@@ -135,6 +135,17 @@ impl Drop for ShownOnFailure {
     }
 }
 
+/// MUNGE as far as it is used: a credential is what it carries, in base64.
+pub(crate) fn munge(dir: &Path, uid: u32, code: i32) -> Programs {
+    let script = |name: &str, body: &str| infill_testkit::script(dir.join(name), body);
+    let open = format!("printf 'UID:             alice ({uid})\\n\\n'; cut -c7- | base64 -d; exit {code}");
+    Programs {
+        munge: script("munge", "echo \"$@\" >$0.args; printf MUNGE:; base64 -w0; echo"),
+        unmunge: script("unmunge", &open),
+        ..Programs::default()
+    }
+}
+
 /// Whether a process lives; a zombie does not.
 fn lives(process: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();

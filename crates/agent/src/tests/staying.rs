@@ -45,6 +45,7 @@ fn slurm(site: &Path, squeue: &str) -> Programs {
         squeue: program("squeue", squeue),
         scontrol: program("scontrol", ""),
         scancel: program("scancel", ""),
+        ..Programs::default()
     }
 }
 
@@ -182,7 +183,7 @@ async fn alone_it_trains_and_hands_over_without_losing_a_step() {
     let saved = text.split("saved ").nth(1).and_then(|rest| rest.lines().next()).expect("it saved");
     assert!(text.contains(&format!("[0] saved {saved}\n[0] from {saved}\n")), "{text}");
     assert_eq!(daemon.hellos()[0].running, None);
-    let strange = |e: &&AgentEvent| !matches!(e, AgentEvent::Started { generation: 7 });
+    let strange = |e: &&AgentEvent| !matches!(e, AgentEvent::Started { generation: 7, .. });
     let strange = |e: &&AgentEvent| strange(e) && !matches!(e, AgentEvent::Progress { generation: 7, .. });
     assert_eq!(daemon.events().iter().find(strange), None);
     subject.task.abort();

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use infill_model::{AgentEvent, Directive, Member};
+use infill_model::{AgentEvent, Directive, Member, Secret};
 
-use super::super::control::{Heard, Said, Tell, VERSION, Voice};
+use super::super::control::{FIRST_VERSION, Heard, Said, Tell, VERSION, Voice};
 use super::super::duty::Way;
 use super::Worker;
+use super::secrets::Secrets;
 
 /// In this time a process says that it is there. One that does not is frozen: its peers wait in vain.
 const ROLL_TIME: Duration = Duration::from_secs(2);
@@ -44,6 +45,10 @@ pub(super) struct Alive {
     newest: Newest,
     /// The store's port, once known.
     store: Option<u16>,
+    /// By which its processes know those of other nodes.
+    pub(super) secrets: Secrets,
+    /// Whether somebody was told that the command is old.
+    warned: bool,
     /// The last roll: its generation and number.
     rolled: (u64, u32),
     /// When all must have answered it.
@@ -181,7 +186,7 @@ impl Worker {
             Said::Store { port } if self.alive.store == Some(port) => {}
             Said::Store { port } => {
                 self.alive.store = Some(port);
-                self.outbox.push(AgentEvent::Store { generation: self.alive.newest.hosted, port });
+                self.tell_store(self.alive.newest.hosted, port);
             }
             Said::Regrouped { epoch, secs } => {
                 let secs = secs.values().filter(|s| s.is_finite() && **s >= 0.0).sum();
@@ -210,11 +215,19 @@ impl Worker {
     }
 
     fn greet(&mut self, version: u64, local_rank: u32, voice: Voice) {
-        if version < VERSION || local_rank >= self.ranks() || self.running.is_none() {
-            voice.say(&Tell::Error { text: "expected version 1 and a local rank of this node's command" });
+        if version < FIRST_VERSION || local_rank >= self.ranks() || self.running.is_none() {
+            voice.say(&Tell::Error {
+                text: "expected version 1 or 2 and a local rank of this node's command",
+            });
             return;
         }
-        voice.say(&Tell::Welcome { version: VERSION });
+        if version < VERSION && !std::mem::replace(&mut self.alive.warned, true) {
+            tracing::warn!(
+                "the command speaks the first version of the control protocol: its processes do not prove who \
+                 they are to each other; a newer Python package of infill does"
+            );
+        }
+        voice.say(&Tell::Welcome { version: version.min(VERSION) });
         let talk = Talk { voice, ready: false, epoch: 0, secs: 0.0, heard: true };
         self.alive.talks.insert(local_rank, talk);
     }
@@ -297,11 +310,13 @@ impl Worker {
             (self.alive.newest.hosted, self.alive.store) = (epoch, None);
             self.alive.talks.values().take(1).for_each(|t| t.voice.say(&Tell::Host { epoch }));
         } else if let Some(port) = self.alive.store.filter(|_| meeting.host && again) {
-            self.outbox.push(AgentEvent::Store { generation: epoch, port });
+            self.tell_store(epoch, port);
         }
-        if let Some(store) = meeting.store.as_ref().filter(|_| self.alive.newest.told < epoch) {
+        if let Some(store) = meeting.store.as_ref().filter(|_| self.alive.newest.told < epoch)
+            && let Some(secret) = self.secret_of(meeting, epoch)
+        {
             self.alive.newest.told = epoch;
-            self.tell_place(member, store, meeting.urgent);
+            self.tell_place(member, store, secret.as_ref(), meeting.urgent);
             if meeting.urgent {
                 self.alive.call_the_roll();
             }
@@ -315,7 +330,7 @@ impl Worker {
         }
     }
 
-    fn tell_place(&self, member: &Member, store: &str, urgent: bool) {
+    fn tell_place(&self, member: &Member, store: &str, secret: Option<&Secret>, urgent: bool) {
         let (ranks, hosts) = (self.ranks(), member.hosts());
         for (local, talk) in &self.alive.talks {
             talk.voice.say(&Tell::Regroup {
@@ -323,6 +338,7 @@ impl Worker {
                 rank: member.rank.saturating_mul(ranks).saturating_add(*local),
                 world: member.world.saturating_mul(ranks),
                 store,
+                secret,
                 urgent,
                 nodes: &hosts,
             });

@@ -130,10 +130,7 @@ pub(crate) async fn poll(
 ) -> Result<Json<Assignment>, Denial> {
     let pass = auth::agent_pass(&headers, proved.as_deref())?;
     let agent = (poll.job, poll.node.clone());
-    let mut watch = context.lines.watch(&agent, &pass).map_err(|none| match none {
-        NoLine::Unknown => Denial::unproved(),
-        NoLine::Crowded => Denial::new(StatusCode::TOO_MANY_REQUESTS, "this agent polls already"),
-    })?;
+    let mut watch = context.lines.watch(&agent, &pass)?;
     let end = Instant::now() + Duration::from_secs(poll.wait_secs.min(MAX_POLL_SECS));
     loop {
         if !context.state().fleet.seen(poll.job, &poll.node, now()) {
@@ -166,12 +163,20 @@ pub(crate) async fn report(
         return Err(Denial::new(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MAX_EVENTS} events")));
     }
     let (report, not_understood) = report.read();
-    if !context.hear(&report, &pass, now()) {
-        return Err(Denial::unproved());
-    }
+    context.hear(&report, &pass, now())?;
     if not_understood.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     tracing::debug!(job = %report.job, node = %report.node, ?not_understood, "an agent is newer");
     Ok(Json(Receipt { not_understood }).into_response())
+}
+
+impl From<NoLine> for Denial {
+    fn from(none: NoLine) -> Denial {
+        match none {
+            NoLine::Unknown => Denial::unproved(),
+            NoLine::Crowded => Denial::new(StatusCode::TOO_MANY_REQUESTS, "this agent polls already"),
+            NoLine::TooOften(after) => Denial::too_often("this agent reports too often; try again", after),
+        }
+    }
 }

@@ -156,7 +156,7 @@ pub(crate) async fn administers(context: &Context, uid: UserId) -> Result<(), De
 }
 
 /// Root, the daemon's own user, and those whom the configuration names.
-async fn is_admin(context: &Context, uid: UserId) -> bool {
+pub(crate) async fn is_admin(context: &Context, uid: UserId) -> bool {
     if is_own(uid) {
         return true;
     }

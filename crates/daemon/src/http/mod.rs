@@ -40,7 +40,8 @@ use std::time::Duration;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::http::header::RETRY_AFTER;
+use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::{Router, middleware};
 use chrono::FixedOffset;
 use tokio::net::TcpListener;
@@ -90,12 +91,19 @@ pub async fn serve(
 pub(crate) struct Denial {
     status: StatusCode,
     what: String,
+    /// After which time it may be asked again.
+    after: Option<Duration>,
 }
 
 impl Denial {
     /// A refusal with a reason that the caller may know.
     pub fn new(status: StatusCode, what: impl Into<String>) -> Self {
-        Denial { status, what: what.into() }
+        Denial { status, what: what.into(), after: None }
+    }
+
+    /// 429: it was asked for too often, and may be asked again after this time.
+    pub fn too_often(what: impl Into<String>, after: Duration) -> Self {
+        Denial { after: Some(after), ..Denial::new(StatusCode::TOO_MANY_REQUESTS, what) }
     }
 
     /// 401, and no word about why: that would be information.
@@ -106,7 +114,9 @@ impl Denial {
 
 impl IntoResponse for Denial {
     fn into_response(self) -> Response {
-        (self.status, axum::Json(ErrorBody { error: self.what })).into_response()
+        // Whole seconds, and never none.
+        let after = self.after.map(|after| [(RETRY_AFTER, after.as_secs().saturating_add(1).to_string())]);
+        (self.status, after.map(AppendHeaders), axum::Json(ErrorBody { error: self.what })).into_response()
     }
 }
 

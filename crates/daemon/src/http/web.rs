@@ -89,7 +89,8 @@ pub(crate) async fn session(
 }
 
 async fn keep(context: &Context, now: Instant) -> Result<(), StoreError> {
-    let _turn = context.saving.lock().await;
+    // The last one to be written has all of them.
+    let _turn = context.saving.sessions.lock().await;
     let kept = context.doors.sessions.kept(now, clock::now());
     context.store.put_setting(SESSIONS_SETTING, &kept).await
 }

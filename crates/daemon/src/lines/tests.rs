@@ -90,16 +90,19 @@ fn a_word_is_told_as_far_as_it_may_be_and_wakes_if_it_is_new() {
 fn only_who_is_here_has_a_line_and_only_with_its_last_secret() {
     let lines = Lines::new(UnixTime(1000));
     let [old, new] = ["old", "new"].map(|text| AgentPass::Bearer(Secret(text.into())));
-    assert!(!lines.hears(&agent(), &old) && lines.watch(&agent(), &old).is_err());
+    assert!(!lines.hears(&agent(), &old, Instant::now()).is_ok() && lines.watch(&agent(), &old).is_err());
     lines.connect(agent(), old.clone());
     let line = lines.watch(&agent(), &old).unwrap();
     lines.connect(agent(), new.clone());
-    assert!(lines.hears(&agent(), &new) && !lines.hears(&agent(), &old));
+    assert!(
+        lines.hears(&agent(), &new, Instant::now()).is_ok()
+            && !lines.hears(&agent(), &old, Instant::now()).is_ok()
+    );
     assert!(lines.watch(&agent(), &old).is_err(), "nobody listens with a secret that was replaced");
     assert!(line.has_changed().is_err(), "the older hello's line has ended");
     assert!(lines.watch(&agent(), &new).unwrap().borrow().version > line.borrow().version);
     lines.keep(|_| false);
-    assert!(!lines.hears(&agent(), &new));
+    assert!(!lines.hears(&agent(), &new, Instant::now()).is_ok());
 }
 
 #[test]
@@ -107,13 +110,34 @@ fn a_session_is_known_by_its_name_and_no_request_of_it_counts_twice() {
     let lines = Lines::new(UnixTime(1000));
     let pass = |session: &str, counter| AgentPass::Session(Proved { session: session.to_owned(), counter });
     lines.connect(agent(), pass("a", 0));
-    assert!(!lines.hears(&agent(), &pass("b", 1)), "another's session");
-    assert!(!lines.hears(&agent(), &AgentPass::Bearer(Secret("a".into()))), "its name is no secret");
-    let heard = [1, 1, 3, 2, 4].map(|counter| lines.hears(&agent(), &pass("a", counter)));
+    assert!(!lines.hears(&agent(), &pass("b", 1), Instant::now()).is_ok(), "another's session");
+    assert!(
+        !lines.hears(&agent(), &AgentPass::Bearer(Secret("a".into())), Instant::now()).is_ok(),
+        "its name is no secret"
+    );
+    let heard =
+        [1, 1, 3, 2, 4].map(|counter| lines.hears(&agent(), &pass("a", counter), Instant::now()).is_ok());
     assert_eq!(heard, [true, false, true, false, true]);
     // Polls are counted for themselves: they are under way while reports are made.
     let polled = [2, 2, 5, 4].map(|counter| lines.watch(&agent(), &pass("a", counter)).is_ok());
     assert_eq!(polled, [true, false, true, false]);
     lines.connect(agent(), AgentPass::Bearer(Secret("a".into())));
-    assert!(!lines.hears(&agent(), &pass("a", 9)));
+    assert!(!lines.hears(&agent(), &pass("a", 9), Instant::now()).is_ok());
+}
+
+#[test]
+fn a_line_has_its_own_measure_of_reports_and_gets_it_back() {
+    let lines = Lines::new(UnixTime(1));
+    let (secret, wrong) = ("s", "t");
+    let pass = |text: &str| AgentPass::Bearer(Secret(text.to_owned()));
+    let other = (JobId(8), NodeName::from("n2"));
+    lines.connect(agent(), pass(secret));
+    lines.connect(other.clone(), pass(secret));
+    let began = Instant::now() + Duration::from_secs(1);
+    let hears = |who: &Agent, millis| lines.hears(who, &pass(secret), began + Duration::from_millis(millis));
+    assert!((0..100).all(|_| hears(&agent(), 0) == Ok(())));
+    assert_eq!(hears(&agent(), 20), Err(NoLine::TooOften(Duration::from_millis(30))));
+    assert_eq!(hears(&other, 20), Ok(()));
+    assert_eq!([50, 50].map(|t| hears(&agent(), t).is_ok()), [true, false]);
+    assert_eq!(lines.hears(&agent(), &pass(wrong), began), Err(NoLine::Unknown));
 }

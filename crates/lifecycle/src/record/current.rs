@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::{Generation, Machine, NodesWanted, Store, Submitted};
 use crate::obstacles::Obstacles;
 use crate::phase::{Away, Next, Phase, Regroup, StopReason};
-use infill_model::{ExecPlan, Hold, JobId, NodeName, Sizes, UnixTime};
+use infill_model::{ExecPlan, Hold, JobId, NodeName, Secret, Sizes, UnixTime};
 
 use super::parts::{BackoffRecord, CountsRecord, SpecRecord, WingRecord, WorkerRecord, record};
 
@@ -45,10 +45,34 @@ record! {
         master: Option<(String, u16)>,
         #[serde(default)]
         store: Option<Store>,
+        // No secret is written down: the agent that has made it tells it again.
+        #[serde(skip)]
+        secret: Option<Secret>,
         #[serde(default)]
         roll: Option<(u32, UnixTime)>,
         #[serde(default)]
         away: Option<Away>,
+    }
+}
+
+/// A store without its secret.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StoreRecord {
+    node: NodeName,
+    port: Option<u16>,
+}
+
+impl From<Store> for StoreRecord {
+    fn from(store: Store) -> Self {
+        let Store { node, port, secret } = store;
+        // Its host is asked for the port again, and tells both.
+        StoreRecord { node, port: port.filter(|_| secret.is_none()) }
+    }
+}
+
+impl From<StoreRecord> for Store {
+    fn from(StoreRecord { node, port }: StoreRecord) -> Self {
+        Store { node, port, secret: None }
     }
 }
 

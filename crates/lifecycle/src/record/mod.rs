@@ -8,3 +8,5 @@ mod error;
 mod parts;
 mod read;
 mod unversioned;
+
+pub(crate) use current::StoreRecord;

@@ -201,3 +201,33 @@ fn an_administrators_hold_of_a_requeued_lead_counts() {
     waits(&mut r, true, "JobHeldAdmin", "");
     assert_eq!(r.m.obstacles.held_by, Some(Hold::Admin));
 }
+
+#[test]
+fn a_lead_that_slurm_holds_for_its_requeues_is_no_persons_and_starts_again() {
+    for (reason, more) in [
+        ("JobHoldMaxRequeue", "launch failure limit exceeded requeued held"),
+        ("JobHoldMaxPreemptRequeue", ""),
+        ("JobHeldMaxPreemptRequeue", "preemption requeue limit exceeded requeued held"),
+        ("JobHoldMaxNodeFailRequeue", "node failure requeue limit exceeded requeued held"),
+    ] {
+        // It trained, or was on its way.
+        for mut r in [running("1-4", &[1]), released()] {
+            let launched = launches(&r);
+            waits(&mut r, true, reason, more);
+            waits(&mut r, true, reason, more);
+            assert_eq!((r.m.obstacles.held_by, r.m.state().word()), (None, "queued"), "{reason}");
+            let refused = r.m.obstacles.refusal.clone().unwrap_or_default();
+            assert!(refused.starts_with(reason) && refused.contains(more), "{refused}");
+            let bar = r.m.standing(r.now);
+            assert!(
+                matches!(&bar, Standing::Barred(Bar::Refused { reason: r, .. }) if *r == refused),
+                "{bar:?}"
+            );
+            let told = r.notes.iter().filter(|note| note.contains(reason)).count();
+            assert!((1..=2).contains(&told), "it is said when it comes: {:?}", r.notes);
+            r.now = r.now + 1000;
+            r.target(&[2]);
+            assert_eq!(launches(&r), launched + 1, "{reason}: it is started elsewhere");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use crate::effect::Effect;
 use crate::phase::Phase;
+use crate::settings::RETRY_SECS;
 use infill_model::{AgentEvent, Blame, Directive, Exit, JobId, MalleableState};
 
 use crate::sight::Sight;
@@ -257,5 +258,33 @@ fn a_wing_that_can_start_nothing_is_the_jobs_fault_or_the_nodes() {
         let why = "nothing can be started on further nodes: no such directory";
         assert_eq!(r.m.shortage(r.now).is_some_and(|s| s.starts_with(why)), blame == Blame::Job);
         assert_eq!(r.m.backoff.orders_barred(r.now), blame == Blame::Job);
+    }
+}
+
+#[test]
+fn a_wing_that_slurm_has_requeued_is_cancelled_and_its_node_is_no_members() {
+    // It ran, or its node did not come up.
+    for came in [true, false] {
+        let mut r = if came { running("1-4", &[1, 2]) } else { running("1-4", &[1]) };
+        if !came {
+            r.target(&[1, 2]);
+            r.with(|_, _, _| {});
+        }
+        let (number, wing) = r.m.wings.iter().next().map(|(n, w)| (*n, w.clone())).unwrap();
+        let id = wing.job.unwrap_or(JobId(777));
+        let lead = job(LEAD, &[n(1)], 0);
+        let mut back = job(id, &[], number);
+        (back.held, back.state_reason, back.asks.requeues) = (false, "BeginTime".to_owned(), 1);
+        for _ in 0..2 {
+            r.now = r.now.plus_secs(RETRY_SECS);
+            let sight = Sight { lead: Some(&lead), wings: vec![&back], read_at: r.now };
+            r.effects.clear();
+            r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+            assert_eq!(r.effects, [Effect::CancelWing { job: id }], "came: {came}");
+            assert!(!r.m.wings.contains_key(&number) && !r.m.workers.contains_key(&n(2)));
+            assert_eq!(r.strikes, [], "nobody is blamed");
+        }
+        r.run();
+        assert_eq!(r.started.last().unwrap(), &["n1"], "it trains on: {:?}", r.notes);
     }
 }

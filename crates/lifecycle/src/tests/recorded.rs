@@ -91,22 +91,22 @@ fn records_without_a_version_are_read() {
     insta::assert_snapshot!(said, @r#"
     launching:
       launching on [], next "first start"
-      Generation { number: 0, exec_plan: ExecPlan("default"), master: None, store: None, roll: None, away: None }
+      Generation { number: 0, exec_plan: ExecPlan("default"), master: None, store: None, secret: None, roll: None, away: None }
       [], sizes 1-8
       changed None, wings []
     running on two nodes, with a wing ordered for a third:
       running on [n1, n2], next ""
-      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, roll: None, away: None }
+      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, secret: None, roll: None, away: None }
       [n1, n2], sizes 1-8
       changed Some(UnixTime(1000)), wings ["1 on [n2] as Some(JobId(101))", "2 on [n3] as None"]
     stopping because a member failed:
       rescaling (Failed { code: 3 }) on [n1, n2], next "the command failed with code 3 on n2"
-      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, roll: None, away: None }
+      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, secret: None, roll: None, away: None }
       [n1, n2], sizes 1,2,4
       changed Some(UnixTime(1000)), wings ["1 on [n2] as Some(JobId(101))"]
     stopping because Slurm takes a node back:
       rescaling (Lost) on [n1, n2], next "Slurm took n2 back"
-      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, roll: None, away: None }
+      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, secret: None, roll: None, away: None }
       [n1, n2], sizes 1-8
       changed Some(UnixTime(1000)), wings ["1 on [n2] as Some(JobId(101))", "2 on [n3] as None"]
     "#);

@@ -43,6 +43,8 @@ pub struct Rig {
     /// Time limits in minutes that were set of jobs that Slurm runs.
     pub limits: BTreeMap<JobId, u64>,
     pub held: bool,
+    /// Where Slurm would start the lead, and nowhere else.
+    pub pinned: Option<NodeName>,
     /// Jobs that Slurm has told to leave, and since when.
     pub preempted: BTreeMap<JobId, UnixTime>,
     pub notes: Vec<String>,
@@ -83,6 +85,7 @@ pub fn rig(sizes: &str) -> Rig {
         slurm: BTreeMap::new(),
         limits: BTreeMap::new(),
         held: true,
+        pinned: None,
         preempted: BTreeMap::new(),
         notes: Vec::new(),
         started: Vec::new(),
@@ -137,6 +140,7 @@ impl Rig {
             match &effect {
                 Effect::Launch { node, .. } => {
                     self.slurm.insert(LEAD, vec![node.clone()]);
+                    self.pinned = Some(node.clone());
                     self.held = false;
                 }
                 Effect::RequeueHold { .. } => {
@@ -151,6 +155,7 @@ impl Rig {
                 }
                 Effect::ShrinkWing { job, keep } => drop(self.slurm.insert(*job, keep.clone())),
                 Effect::Hold { .. } => self.held = true,
+                Effect::Unpin { .. } => self.pinned = None,
                 Effect::SetLimit { job, limit_mins } => {
                     self.limits.insert(*job, u64::from(*limit_mins));
                 }
@@ -307,7 +312,7 @@ impl Rig {
         self.warm.remove(node);
         self.agents.insert(node.clone(), Some(generation));
         if meeting.host {
-            self.event(node, AgentEvent::Store { generation, port: 5000 });
+            self.event(node, AgentEvent::Store { generation, port: 5000, secret: None });
         }
         let is_in = self.m.workers.get(node).is_some_and(|w| w.live == Live::In(generation));
         if meeting.store.is_some() && !is_in {
@@ -329,6 +334,7 @@ impl Rig {
         let lead_nodes = self.slurm.get(&LEAD).cloned().unwrap_or_default();
         let mut lead = job(LEAD, &lead_nodes, 0);
         lead.held = self.held;
+        lead.asks.pinned = self.pinned.as_ref().map(NodeName::to_string).unwrap_or_default();
         if matches!(self.m.phase, Phase::Ending { .. }) && lead_nodes.is_empty() {
             lead.state = JobState::of(BaseState::Completed);
         }

@@ -53,7 +53,9 @@ const INPUTS: [(&str, Input); 36] = [
     ("wing: node is taken", |r| event(r, 2, AgentEvent::Leaving)),
     ("progress", |r| event(r, 1, progress(1))),
     ("wing is ready", |r| alive_event(r, 2, |generation| AgentEvent::Ready { generation })),
-    ("store is open", |r| alive_event(r, 1, |generation| AgentEvent::Store { generation, port: 9 })),
+    ("store is open", |r| {
+        alive_event(r, 1, |generation| AgentEvent::Store { generation, port: 9, secret: None })
+    }),
     ("wing has joined", |r| alive_event(r, 2, |generation| AgentEvent::Joined { generation, secs: 0.1 })),
     ("step is stuck", |r| alive_event(r, 2, |generation| AgentEvent::Stuck { generation })),
     ("step has failed", |r| alive_event(r, 2, |generation| AgentEvent::Failed { generation })),

@@ -27,6 +27,13 @@ pub struct StoreConfig {
     pub keep_history_days: u32,
     /// Days for which it is kept what nodes were used for.
     pub keep_node_days: u32,
+    /// Days for which it is kept how much which user had, and when. Nothing else that names users is kept for
+    /// longer.
+    pub keep_usage_days: u32,
+    /// Most profiles of a user: beyond, the longest unchanged are deleted, and no more can be imported.
+    pub max_profiles_a_user: u32,
+    /// Most that all profiles of a user may take when some are imported, MiB.
+    pub max_profile_mib_a_user: u32,
 }
 
 impl Default for StoreConfig {
@@ -37,6 +44,9 @@ impl Default for StoreConfig {
             keep_profile_days: 365,
             keep_history_days: 400,
             keep_node_days: 14,
+            keep_usage_days: 400,
+            max_profiles_a_user: 1000,
+            max_profile_mib_a_user: 16,
         }
     }
 }
@@ -55,6 +65,19 @@ impl StoreConfig {
         ),
         Rule::within("store.keep_history_days", |c| f64::from(c.keep_history_days), DAYS, DAYS_EXPECTED),
         Rule::within("store.keep_node_days", |c| f64::from(c.keep_node_days), DAYS, DAYS_EXPECTED),
+        Rule::within("store.keep_usage_days", |c| f64::from(c.keep_usage_days), DAYS, DAYS_EXPECTED),
+        Rule::within(
+            "store.max_profiles_a_user",
+            |c| f64::from(c.max_profiles_a_user),
+            1.0..=1e6,
+            "expected 1 to 1000000 profiles",
+        ),
+        Rule::within(
+            "store.max_profile_mib_a_user",
+            |c| f64::from(c.max_profile_mib_a_user),
+            1.0..=1e5,
+            "expected 1 to 100000 MiB",
+        ),
     ];
 }
 

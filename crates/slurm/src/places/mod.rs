@@ -119,4 +119,8 @@ impl SlurmApi for PlacesSlurm {
     async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
         self.slurm.hold(id).await
     }
+
+    async fn unpin(&self, id: JobId) -> Result<(), SlurmError> {
+        self.slurm.unpin(id).await
+    }
 }

@@ -16,6 +16,9 @@ use infill_model::{BaseState, Job, JobId, NodeName};
 /// is: then a requeued job waits for two minutes.
 const BEGIN_NOW: u32 = 1;
 
+/// No nodes, as an update has to say it: slurmrestd takes an empty list for nothing said.
+const NO_NODES: [&str; 1] = [""];
+
 /// Longest wait for scontrol beyond one request's time.
 const SCONTROL_EXTRA: Duration = Duration::from_secs(2);
 
@@ -137,20 +140,18 @@ impl RestSlurm {
         let has_requeue = |rest: &str| rest.trim_start_matches("v0.0.").parse::<u32>().is_ok_and(|v| v >= 45);
         let endpoint = self.session.endpoint().await.map_err(|f| f.doing(&doing))?;
         if !has_requeue(&endpoint.rest_version) {
-            return self.scontrol("requeuehold", id, &doing).await;
+            return self.scontrol(&["requeuehold", &id.to_string()], &doing).await;
         }
         let tail = format!("job/{id}/requeue?Hold=true");
         self.session.change(Method::GET, &tail, None).await.map_err(|f| f.doing(doing))
     }
 
-    /// Runs `scontrol VERB JOB`.
-    async fn scontrol(&self, verb: &str, id: JobId, doing: &str) -> Result<(), SlurmError> {
+    /// Runs `scontrol ARG…`.
+    async fn scontrol(&self, args: &[&str], doing: &str) -> Result<(), SlurmError> {
         let token = self.session.token().await;
         let env: Vec<(&str, &str)> = token.iter().map(|t| ("SLURM_JWT", t.0.as_str())).collect();
-        let id = id.to_string();
-        let args = [verb, id.as_str()];
         let limit = self.timeout + SCONTROL_EXTRA;
-        let program = Program { path: &self.scontrol, args: &args, env: &env, stdin: b"", limit };
+        let program = Program { path: &self.scontrol, args, env: &env, stdin: b"", limit };
         let transient = |what: String| SlurmError::Transient { doing: doing.to_owned(), what };
         let out = program.run().await.map_err(|e| transient(e.to_string()))?;
         let lower = out.stderr.to_ascii_lowercase();
@@ -172,6 +173,22 @@ impl RestSlurm {
         if job.held {
             return Ok(());
         }
-        self.scontrol("uhold", id, &doing).await
+        self.scontrol(&["uhold", &id.to_string()], &doing).await
+    }
+
+    /// A slurmrestd that answers "done" and has done nothing is not believed: scontrol can clear them, too.
+    pub(super) async fn do_unpin(&self, id: JobId) -> Result<(), SlurmError> {
+        let doing = format!("unpinning job {id}");
+        self.unpinnable(id, &doing).await?;
+        self.update(id, &json!({ "required_nodes": NO_NODES }), &doing).await?;
+        if self.unpinnable(id, &doing).await?.asks.pinned.is_empty() {
+            return Ok(());
+        }
+        self.scontrol(&["update", &format!("JobId={id}"), "ReqNodeList="], &doing).await
+    }
+
+    async fn unpinnable(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
+        let job = self.pending(id, doing).await?;
+        if job.held { Ok(job) } else { Err(refused(doing, "the job is not held")) }
     }
 }

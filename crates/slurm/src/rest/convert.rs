@@ -160,6 +160,7 @@ fn asks(w: &wire::Job<'_>, flaws: &mut Flaws) -> Asks {
     Asks {
         constraint: string(&w.features, "features"),
         exclude: string(&w.excluded_nodes, "excluded_nodes"),
+        pinned: string(&w.required_nodes, "required_nodes"),
         dependency: string(&w.dependency, "dependency"),
         reservation: string(&w.resv_name, "resv_name"),
         begin: flaws.or_default(time(w.eligible_time, "eligible_time")),

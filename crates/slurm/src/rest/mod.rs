@@ -273,6 +273,10 @@ impl SlurmApi for RestSlurm {
     async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
         self.do_hold(id).await
     }
+
+    async fn unpin(&self, id: JobId) -> Result<(), SlurmError> {
+        self.do_unpin(id).await
+    }
 }
 
 fn warn_of_inconsistency(snapshot: &Snapshot) {

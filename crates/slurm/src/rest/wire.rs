@@ -120,6 +120,7 @@ pub(super) struct Job<'a> {
     pub tres_req_str: Text<'a>,
     pub features: Text<'a>,
     pub excluded_nodes: Text<'a>,
+    pub required_nodes: Text<'a>,
     pub dependency: Text<'a>,
     pub resv_name: Text<'a>,
     pub eligible_time: Number,

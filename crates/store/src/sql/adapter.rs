@@ -4,8 +4,10 @@ use async_trait::async_trait;
 use sqlx::QueryBuilder;
 use sqlx::query::Query;
 
-use super::{Adapter, Arguments, Db, Row, failed, filter, rows, text, within, write};
-use crate::port::{KeptSince, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError};
+use super::{Adapter, Arguments, Db, Row, bounds, failed, filter, rows, text, within, write};
+use crate::port::{
+    KeptSince, LeadStanding, Measurement, NoRoom, ProfileRoom, RoundRecord, RoundsAsked, Store, StoreError,
+};
 use infill_model::{
     EndedGap, EndedJob, GenerationRecord, JobId, LeadRecord, MainDelay, PackedHour, Profile, ProfileFilter,
     ProfileKey, RoundSummary, Spent, SpentRow, UnixTime, UsedSecs,
@@ -213,6 +215,14 @@ impl Store for Adapter {
         written!(self, "writing profiles", |tx| write::profiles(&mut tx, profiles))
     }
 
+    async fn bring_profiles(
+        &self,
+        profiles: &[Profile],
+        room: &ProfileRoom,
+    ) -> Result<Result<(), NoRoom>, StoreError> {
+        written!(self, "taking profiles in", |tx| bounds::brought(&mut tx, profiles, room))
+    }
+
     async fn profiles(&self, filter: &ProfileFilter, limit: u32) -> Result<Vec<Profile>, StoreError> {
         let mut query = QueryBuilder::new("SELECT * FROM profiles WHERE TRUE");
         filter::push(&mut query, filter);
@@ -234,6 +244,6 @@ impl Store for Adapter {
     }
 
     async fn prune(&self, since: &KeptSince) -> Result<u64, StoreError> {
-        written!(self, "deleting old history", |tx| write::prune(&mut tx, since))
+        written!(self, "deleting old history", |tx| bounds::prune(&mut tx, since))
     }
 }

@@ -7,6 +7,7 @@
 //! macro around all of it would hide five hundred lines from the compiler's messages.
 
 mod adapter;
+mod bounds;
 mod filter;
 mod rows;
 mod write;

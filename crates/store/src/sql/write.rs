@@ -328,7 +328,7 @@ pub(super) async fn setting(tx: &mut Connection, key: &str, value: &str) -> Done
 }
 
 pub(super) async fn prune(tx: &mut Connection, since: &KeptSince) -> Done<u64> {
-    let KeptSince { rounds: before, profiles: profiles_before, ended: ended_before, hours } = *since;
+    let KeptSince { rounds: before, profiles: profiles_before, ended: ended_before, .. } = *since;
     let mut rows = 0;
     for (statement, before) in [
         ("DELETE FROM rounds WHERE planned_at < $1", before),
@@ -348,7 +348,7 @@ pub(super) async fn prune(tx: &mut Connection, since: &KeptSince) -> Done<u64> {
             profiles_before,
         ),
         ("DELETE FROM ended_jobs WHERE ended_at < $1", ended_before),
-        ("DELETE FROM node_hours WHERE began_at < $1", hours),
+        ("DELETE FROM node_hours WHERE began_at < $1", since.hours),
     ] {
         rows += sqlx::query(statement).bind(before.0).execute(&mut *tx).await?.rows_affected();
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import sys
 import time
 import traceback
 from typing import Any, Dict, NoReturn, Optional
@@ -15,9 +16,10 @@ from . import works
 from .checkpoint import Checkpoint
 from .control import Control
 from .group import Group, Transport
+from .keys import Keys
 from .messages import Change
 from .model import Model
-from .state import State, Worth
+from .state import State, Unsuited, Worth
 from .store import Server
 from .watch import Watch
 
@@ -66,6 +68,8 @@ class Changes:
         self._told_of: Optional[Group] = None
         #: A group is being left, formed, or given the state.
         self._is_changing = False
+        #: Whether somebody was told that there is no secret.
+        self._warned = False
         if control:
             control.on_tick, control.on_host, control.on_roll = self._tick, self._server.open, self._here
             RESCALE.is_led = lambda: control.alive
@@ -175,7 +179,7 @@ class Changes:
         self._failures += 1
         # It hangs no more; what comes next may take longer than a collective to fail.
         self.watch.end(counts=False)
-        while self._failures <= MAX_TRIES:
+        while self._failures <= MAX_TRIES and not isinstance(error, Unsuited):
             # Peers that wait for this rank must not wait for a time-out.
             if self._group:
                 self._group.abort()
@@ -195,12 +199,16 @@ class Changes:
                 self._failures += 1
         self._hopeless(error)
 
-    def save(self) -> None:
-        """Writes the checkpoint, on the rank that shall. Raises OSError if that fails."""
+    def save(self) -> bool:
+        """Writes the checkpoint, on the rank that shall; whether one with all updates of this process is there then.
+
+        Raises OSError if that fails.
+        """
         if self._checkpoint:
-            self._checkpoint.save(self._state.tree())
-        elif RESCALE.save:
+            return self._checkpoint.save(self._state.tree())
+        if RESCALE.save:
             RESCALE.save()
+        return True
 
     def close(self) -> None:
         """All ranks have trained to the end."""
@@ -227,7 +235,7 @@ class Changes:
         works.check()
         clock.lap("tear")
         self._deadline = time.monotonic() + FORM_SECS
-        group = self._group = Group(change.epoch, change.rank, change.world, self._transport)
+        group = self._group = Group(change.epoch, change.rank, change.world, self._transport, self._keys(change))
         if self._control:
             group.form(change.store, self._server, lambda: self._is_outdated(group))
         else:
@@ -246,7 +254,19 @@ class Changes:
         self._begin(change, group)
         self._say("regrouped", epoch=change.epoch, secs=clock.laps)
 
+    def _keys(self, change: Change) -> Keys:
+        if change.secret is None and self._control and not self._warned:
+            self._warned = True
+            print(
+                "infill: an older infill on some node of this job hands out no secret: while the job changes its size, "
+                "its processes cannot tell members from strangers",
+                file=sys.stderr,
+                flush=True,
+            )
+        return Keys(change.secret, change.epoch)
+
     def _begin(self, change: Change, group: Group) -> None:
+        self._state.epoch = change.epoch if self._control else _plan.plan().generation
         self.epoch, self.rank, self.world = change.epoch, change.rank, change.world
         self.formed += 1
         if self._control:
@@ -279,9 +299,9 @@ class Changes:
         secs = self._state_secs() if self._control else self._transport.timeout.total_seconds()
         among = group.among(sorted([source, *need]), secs)
         if among and group.rank == source:
-            state.send(source, among)
+            state.send(source, among, group.keys, leave_out=self._control is None)
         elif among:
-            state.receive(source, among)
+            state.receive(source, among, group.keys)
         if among:
             among.end()
 
@@ -293,6 +313,7 @@ class Changes:
         saved = self._checkpoint.load() if self._checkpoint else None
         if saved is not None:
             self._state.load(saved)
+        self._state.begun += 1
         self._state.worth = Worth.TRAINED
 
     def _save_if_due(self) -> None:
@@ -326,12 +347,14 @@ class Changes:
         """
         control = self._control
         assert control
+        if self._group:
+            self._group.abort()
         self._say("hopeless", why=str(error)[:500])
         end = time.monotonic() + HOPELESS_SECS
         while control.alive and time.monotonic() < end:
             if control.take_save():
-                self.save()
-                self._say("saved")
+                if self.save():
+                    self._say("saved")
                 end = time.monotonic() + HOPELESS_SECS
             newest = control.newest
             if RESCALE.asked or newest and newest.leaves and newest.epoch > self._tried:

@@ -12,7 +12,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional
 
-from .messages import MAX_LINE_BYTES, VERSION, Change, Malformed, change, parse
+from .messages import FIRST_VERSION, MAX_LINE_BYTES, VERSION, Change, Malformed, change, parse
 
 #: How long an agent may take to answer the first word, seconds: it is on this node, but may be starting a
 #: node's worth of processes.
@@ -57,7 +57,7 @@ class Control(threading.Thread):
         self.say("hello", version=VERSION, pid=os.getpid(), local_rank=int(os.environ.get("LOCAL_RANK") or 0))
         with self._heard:
             self._heard.wait_for(lambda: self._version is not None or not self.alive, WELCOME_SECS)
-        if self._version != VERSION:
+        if self._version is None or not FIRST_VERSION <= self._version <= VERSION:
             self._close()
         return self.alive
 

@@ -19,7 +19,8 @@ import torch.distributed as dist
 from .._agreement import Agreement
 from . import sockets, works
 from .among import Among, synchronize
-from .store import Client, Server
+from .keys import SECRET_BYTES, TAG_BYTES, Keys
+from .store import Client, Server, meet
 
 #: For NCCL: PyTorch's watchdog must not end the process over a peer that is lost. Nor must it sleep over that for a
 #: minute, so that others can write down what they did (four times what is said here): a group does not end meanwhile.
@@ -53,9 +54,11 @@ class Transport:
 class Group:
     """The default process group of an epoch, with an agreement."""
 
-    def __init__(self, epoch: int, rank: int, world: int, transport: Transport) -> None:
+    def __init__(self, epoch: int, rank: int, world: int, transport: Transport, keys: Keys) -> None:
         self.epoch, self.rank, self.world = epoch, rank, world
-        self._transport = transport
+        self._transport, self.keys = transport, keys
+        #: Random bytes of all ranks, in their order: what is proved is proved to those who are there now.
+        self._nonces = b""
         self.agreement: Optional[Agreement] = None
         self._lock = threading.Lock()
         #: Still being made: connections may yet be added.
@@ -85,8 +88,8 @@ class Group:
             self._before = sockets.opened()
             # Others become clients of our own store whenever they like.
             self._store_ports = lambda: [address[1], server.port]
-        store = dist.PrefixStore(f"epoch/{self.epoch}", client.store)
-        client.meet(store, self.world, is_outdated)
+        store = dist.PrefixStore(self.keys.prefix(), client.store)
+        meet(store, self.keys, self.rank, self.world, is_outdated)
         self.is_met = True
         self._init(store=store)
 
@@ -106,16 +109,44 @@ class Group:
             ours = self._transport
             dist.init_process_group(ours.backend, rank=self.rank, world_size=self.world, timeout=ours.timeout, **how)
             self.agreement = Agreement(self._works.wait)
+        self._nonces = b"".join(self._exchange(os.urandom(SECRET_BYTES))) if self.keys.is_secret else b""
+        # Who has no secret may have led some to ranks of its own.
+        self._exchange_proved("rank", b"")
         self._connect(dist.group.WORLD)
 
     def gather(self, number: int) -> List[int]:
-        """What each rank called it with. Raises RuntimeError if one is lost."""
-        mine = torch.tensor([number])
-        numbers = [torch.zeros_like(mine) for _ in range(self.world)]
+        """What each rank called it with. Raises RuntimeError if one is lost, or does not prove that it is a member."""
+        if not self.keys.is_secret:
+            mine = torch.tensor([number])
+            return [int(each) for each in self._gather(mine)]
+        said = self._exchange_proved("number", number.to_bytes(8, "big", signed=True))
+        return [int.from_bytes(each, "big", signed=True) for each in said]
+
+    def _exchange_proved(self, purpose: str, said: bytes) -> List[bytes]:
+        """What each rank says, of one length. Raises RuntimeError if one does not prove that it is a member."""
+        keys = self.keys
+        if not keys.is_secret:
+            return []
+
+        def parts(rank: int, said: bytes) -> Tuple[str, bytes, bytes, bytes]:
+            return purpose, f"{rank} of {self.world}".encode(), self._nonces, said
+
+        all_said = []
+        for rank, each in enumerate(self._exchange(keys.tag(*parts(self.rank, said)) + said)):
+            if not keys.proves(each[:TAG_BYTES], *parts(rank, each[TAG_BYTES:])):
+                raise RuntimeError(f"rank {rank} of {self.world} does not prove that it is a member")
+            all_said.append(each[TAG_BYTES:])
+        return all_said
+
+    def _exchange(self, said: bytes) -> List[bytes]:
+        return [bytes(each.tolist()) for each in self._gather(torch.tensor(list(said), dtype=torch.uint8))]
+
+    def _gather(self, mine: torch.Tensor) -> List[torch.Tensor]:
+        gathered = [torch.zeros_like(mine) for _ in range(self.world)]
         assert self.agreement
         group = self.agreement.group
-        self._works.wait(group, lambda: dist.all_gather(numbers, mine, group=group, async_op=True))
-        return [int(each) for each in numbers]
+        self._works.wait(group, lambda: dist.all_gather(gathered, mine, group=group, async_op=True))
+        return gathered
 
     def among(self, ranks: List[int], secs: float) -> Optional[Among]:
         """Some of the ranks, and how long one may wait there; None for those that are not among them.

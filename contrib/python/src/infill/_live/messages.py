@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from typing import Any, Callable, Dict, Optional, Tuple
 
-#: What this process speaks.
-VERSION = 1
+#: The newest version that this process speaks, and the oldest one: without secrets.
+VERSION, FIRST_VERSION = 2, 1
 
 #: Longest line that is read, bytes: the names of thousands of nodes fit.
 MAX_LINE_BYTES = 1 << 20
@@ -30,6 +31,8 @@ class Change:
     #: Host and port of the rendezvous store.
     store: Tuple[str, int] = ("", 0)
     nodes: Optional[Tuple[str, ...]] = None
+    #: By which members know each other there, if they are told one. Never printed.
+    secret: Optional[bytes] = dataclasses.field(default=None, repr=False)
 
 
 def parse(line: bytes) -> Optional[Dict[str, Any]]:
@@ -61,7 +64,9 @@ def change(message: Dict[str, Any]) -> Change:
         return Change(epoch, urgent, leaves=True)
     host, _, port = message["store"].rpartition(":")
     nodes = tuple(message["nodes"]) if message.get("nodes") else None
-    return Change(epoch, urgent, False, message["rank"], message["world"], (host.strip("[]"), int(port)), nodes)
+    secret = bytes.fromhex(message["secret"]) if message.get("secret") is not None else None
+    store = (host.strip("[]"), int(port))
+    return Change(epoch, urgent, False, message["rank"], message["world"], store, nodes, secret)
 
 
 def _is_number(least: int) -> Callable[[Any], bool]:
@@ -83,6 +88,10 @@ def _are_names(value: Any) -> bool:
     return value is None or isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
+def _is_secret(value: Any) -> bool:
+    return value is None or isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
 _EPOCH = ("an integer from 1 on", _is_number(1))
 _URGENT = ("true or false", _is_flag)
 
@@ -95,6 +104,7 @@ _FIELDS: Dict[str, Dict[str, Tuple[str, Callable[[Any], bool]]]] = {
         "rank": ("an integer from 0 on", _is_number(0)),
         "world": ("an integer from 1 on", _is_number(1)),
         "store": ('"host:port"', _is_address),
+        "secret": ("32 bytes in hexadecimal", _is_secret),
         "nodes": ("a list of strings", _are_names),
         "urgent": _URGENT,
     },

@@ -56,7 +56,11 @@ class Run:
         file = Checkpoint(checkpoint, checkpoint_secs) if checkpoint else None
         if _plan.active() and not file and not RESCALE.save:
             print("infill: without a checkpoint, a restart begins the training anew", file=sys.stderr, flush=True)
-        control = connect()
+        # What nobody else could take over would make each change fail, and the first one is the beginning.
+        rest = self._state.inexpressible() if _plan.active() else ""
+        if rest:
+            print(f"infill: each change of size is a restart: {rest}", file=sys.stderr, flush=True)
+        control = None if rest else connect()
         if control:
             group.warm_up(backend, lambda: self._warm(net, warm))
         self._changes = Changes(self._state, self.model, control, file, transport)

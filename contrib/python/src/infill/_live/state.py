@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-import pickle
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Tuple
 
 import torch
 
 from ..torch import ElasticSampler
+from . import skeleton
 from .among import Among
+from .keys import TAG_BYTES, Keys
+from .skeleton import Slot, Tree
 
-#: A tree of containers, tensors and whatever can be pickled.
-Tree = Any
+#: With it begins what a process says of its state. It changes with what follows.
+MAGIC = b"infill state 1\n"
+
+#: Longest text about a state that is read, bytes: a million tensors fit.
+MOST_BYTES = 256 << 20
+
+#: Tensors that a newcomer makes room for: so many times what the model and its optimizer take, and so many bytes.
+MOST_TIMES, MOST_MORE_BYTES = 8, 16 << 30
 
 
-@dataclasses.dataclass(frozen=True)
-class _Slot:
-    """Stands for a tensor in a skeleton."""
-
-    shape: Tuple[int, ...]
-    dtype: torch.dtype
-    device: str
+class Unsuited(RuntimeError):
+    """A state cannot be handed over, and no further try helps."""
 
 
 class Worth(enum.Enum):
@@ -44,6 +46,8 @@ class State:
         #: Updates of the optimizer, over all sizes and restarts, and the sampler's place after the last one.
         self.updates, self._place = 0, sampler.state_dict()
         self.worth = Worth.FRESH
+        #: How often the training was begun, from a checkpoint or from nothing, and the membership of this process.
+        self.begun, self.epoch = 0, 0
 
     def commit(self) -> None:
         """Notes that the global batch that is being trained has changed the model."""
@@ -67,17 +71,27 @@ class State:
         random = {"cpu": torch.get_rng_state()}
         if torch.cuda.is_initialized():
             random["cuda"] = torch.cuda.get_rng_state()
-        return {"updates": self.updates, "sampler": self._place, "random": random}
+        stamp = {"begun": self.begun, "epoch": self.epoch, "updates": self.updates}
+        return {**stamp, "sampler": self._place, "random": random}
+
+    def inexpressible(self) -> str:
+        """What of the state cannot be handed over, and why; empty if all can."""
+        try:
+            skeleton.dump(_take_apart(self.tree())[0])
+        except skeleton.Inexpressible as error:
+            return str(error)
+        return ""
 
     def load(self, tree: Tree) -> None:
         """Goes on from what `tree` returned in another process."""
         self.net.load_state_dict(tree["net"])
         self.optimizer.load_state_dict(tree["optimizer"])
-        self._load_rest(tree)
+        self._load_rest(tree, self.others)
 
-    def _load_rest(self, tree: Tree) -> None:
-        for name, other in self.others.items():
-            other.load_state_dict(tree["others"][name])
+    def _load_rest(self, tree: Tree, others: Iterable[str]) -> None:
+        for name in others:
+            self.others[name].load_state_dict(tree["others"][name])
+        self.begun = tree.get("begun", 0)
         self.updates, self._place, self.worth = tree["updates"], tree["sampler"], Worth.TRAINED
         torch.set_rng_state(tree["random"]["cpu"])
         if "cuda" in tree["random"] and torch.cuda.is_initialized():
@@ -93,7 +107,7 @@ class State:
             self.optimizer.state[parameters[number]] = kept
         for group, new in zip(self.optimizer.param_groups, tree["optimizer"]["param_groups"]):
             group.update({key: value for key, value in new.items() if key != "params"})
-        self._load_rest(tree)
+        self._load_rest(tree, [name for name in self.others if name in tree["others"]])
 
     def _own(self) -> "set[int]":
         """Where parameters and buffers lie."""
@@ -103,42 +117,57 @@ class State:
         """About how much there is to hand over, with an optimizer that keeps two numbers a parameter, as most do."""
         return 3 * int(sum(p.numel() * p.element_size() for p in self.net.parameters()))
 
-    def send(self, source: int, among: Among) -> None:
-        """Gives all that it is, as rank `source`, to the others. Raises RuntimeError if one of them is lost."""
-        skeleton, tensors = _take_apart(self.tree())
-        _send_object(skeleton, source, among)
+    def send(self, source: int, among: Among, keys: Keys, leave_out: bool = False) -> None:
+        """Gives all that it is, as rank `source`, to the others. Raises RuntimeError if one of them is lost.
+
+        Of what cannot be handed over, `leave_out` leaves to the others what they have of it. Raises Unsuited without.
+        """
+        tree = self.tree()
+        if leave_out:
+            tree["others"] = {name: other for name, other in tree["others"].items() if _is_expressible(other)}
+        cut, tensors = _take_apart(tree)
+        try:
+            data = skeleton.dump(cut)
+        except skeleton.Inexpressible as error:
+            raise Unsuited(str(error)) from None
+        _send_bytes(MAGIC + keys.tag("state", data) + data, source, among)
         among.broadcast_all(tensors, source)
 
-    def receive(self, source: int, among: Among) -> None:
-        """Takes what rank `source` gives. Raises RuntimeError if it is lost; all is to be received again then."""
-        skeleton = _receive_object(source, among)
+    def receive(self, source: int, among: Among, keys: Keys) -> None:
+        """Takes what rank `source` gives.
+
+        Raises RuntimeError if it is lost, or gives what no member gives; all is to be received again then.
+        """
+        cut, most = _read(_receive_bytes(source, among), keys), MOST_TIMES * self.bytes() + MOST_MORE_BYTES
+        if _slot_bytes(cut) > most:
+            raise RuntimeError(f"rank {source} has more than {most} bytes to hand over")
         own = {name: value for name, value in self.net.state_dict().items() if torch.is_tensor(value)}
         addresses = self._own()
         tensors: List[torch.Tensor] = []
 
-        def fill(slot: _Slot, name: str) -> torch.Tensor:
+        def fill(slot: Slot, name: str) -> torch.Tensor:
             mine = own.get(name.partition("net/")[2]) if name.startswith("net/") else None
             if mine is None or not _fits(mine, slot) or mine.data_ptr() not in addresses:
                 mine = torch.empty(slot.shape, dtype=slot.dtype, device=slot.device)
             tensors.append(mine)
             return mine
 
-        tree = _put_together(skeleton, fill)
+        tree = _put_together(cut, fill)
         self.worth = Worth.SPOILED
         among.broadcast_all(tensors, source)
         self._load_received(tree)
 
 
-def _fits(tensor: torch.Tensor, slot: _Slot) -> bool:
+def _fits(tensor: torch.Tensor, slot: Slot) -> bool:
     alike = (tuple(tensor.shape), tensor.dtype, tensor.device.type) == (slot.shape, slot.dtype, slot.device)
     return alike and tensor.is_contiguous()
 
 
 def copy(tree: Tree) -> Tree:
     """The same in the processor's memory, so that training may go on."""
-    skeleton, tensors = _take_apart(tree)
+    cut, tensors = _take_apart(tree)
     copies = iter([tensor.detach().to("cpu", copy=True) for tensor in tensors])
-    return _put_together(skeleton, lambda slot, name: next(copies))
+    return _put_together(cut, lambda slot, name: next(copies))
 
 
 def _take_apart(tree: Tree) -> Tuple[Tree, List[torch.Tensor]]:
@@ -149,13 +178,46 @@ def _take_apart(tree: Tree) -> Tuple[Tree, List[torch.Tensor]]:
         if not torch.is_tensor(value):
             return value
         tensors.append(value.detach())
-        return _Slot(tuple(value.shape), value.dtype, value.device.type)
+        return Slot(tuple(value.shape), value.dtype, value.device.type)
 
     return _map(tree, cut), tensors
 
 
-def _put_together(skeleton: Tree, fill: Callable[[_Slot, str], torch.Tensor]) -> Tree:
-    return _map(skeleton, lambda value, name: fill(value, name) if isinstance(value, _Slot) else value)
+def _put_together(cut: Tree, fill: Callable[[Slot, str], torch.Tensor]) -> Tree:
+    return _map(cut, lambda value, name: fill(value, name) if isinstance(value, Slot) else value)
+
+
+def _is_expressible(tree: Tree) -> bool:
+    try:
+        skeleton.dump(_take_apart(tree)[0])
+    except skeleton.Inexpressible:
+        return False
+    return True
+
+
+def _slot_bytes(cut: Tree) -> int:
+    sizes: List[int] = []
+
+    def count(value: Any, _name: str) -> Any:
+        if isinstance(value, Slot):
+            sizes.append(value.bytes())
+        return value
+
+    _map(cut, count)
+    return sum(sizes)
+
+
+def _read(data: bytes, keys: Keys) -> Tree:
+    """What `send` has said. Raises RuntimeError if no member of this epoch has; Unsuited if it is of another version."""
+    if not data.startswith(MAGIC):
+        raise Unsuited("another process of the job uses another version of infill's Python package")
+    tag, text = data[len(MAGIC) :][:TAG_BYTES], data[len(MAGIC) + TAG_BYTES :]
+    if not keys.proves(tag, "state", text):
+        raise RuntimeError("what was handed over is no member's")
+    try:
+        return skeleton.load(text)
+    except skeleton.Malformed as error:
+        raise RuntimeError(f"what was handed over makes no sense: {error}") from None
 
 
 def _map(tree: Tree, leaf: Callable[[Any, str], Any], name: str = "") -> Tree:
@@ -168,15 +230,17 @@ def _map(tree: Tree, leaf: Callable[[Any, str], Any], name: str = "") -> Tree:
     return leaf(tree, name)
 
 
-def _send_object(value: Any, source: int, among: Among) -> None:
-    data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
-    among.broadcast(torch.tensor([data.numel()]), source)
-    among.broadcast(data, source)
+def _send_bytes(data: bytes, source: int, among: Among) -> None:
+    flat = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    among.broadcast(torch.tensor([flat.numel()]), source)
+    among.broadcast(flat, source)
 
 
-def _receive_object(source: int, among: Among) -> Any:
+def _receive_bytes(source: int, among: Among) -> bytes:
     size = torch.zeros(1, dtype=torch.int64)
     among.broadcast(size, source)
-    data = torch.empty(int(size), dtype=torch.uint8)
-    among.broadcast(data, source)
-    return pickle.loads(data.numpy().tobytes())
+    if not 0 < int(size) <= MOST_BYTES:
+        raise RuntimeError(f"rank {source} has {int(size)} bytes to say of its state: at most {MOST_BYTES} are read")
+    flat = torch.empty(int(size), dtype=torch.uint8)
+    among.broadcast(flat, source)
+    return bytes(flat.numpy().tobytes())

@@ -11,6 +11,7 @@ from typing import Any, Callable, Tuple
 import torch.distributed as dist
 
 from . import sockets
+from .keys import Keys
 
 #: How long one may take to answer that runs, seconds.
 CLIENT_SECS = 20.0
@@ -69,20 +70,6 @@ class Client:
         self.store = _tcp_store(*self._address, is_master=False)
         self._socket.note(self._before, only_peer_port=self._address[1])
 
-    def meet(self, store: Any, world: int, is_outdated: Callable[[], bool]) -> None:
-        """Waits until all are there, each of whom calls this once. Raises RuntimeError if `is_outdated` or shut down.
-
-        gloo's own meeting cannot be ended: who waits to be called by another one has no connection yet, and the other one
-        may be waiting for a third.
-        """
-        pause, here = LEAST_PAUSE_SECS, store.add("here", 1)
-        while here < world:
-            if is_outdated():
-                raise RuntimeError(f"{here} of {world} members have come")
-            time.sleep(pause)
-            pause = min(2 * pause, MOST_PAUSE_SECS)
-            here = store.add("here", 0)
-
     def shutdown(self) -> None:
         """From any thread: whoever waits for an answer fails at once."""
         if self.store is None:
@@ -93,6 +80,49 @@ class Client:
         """Ends the connection."""
         self.store = None
         self._socket.close()
+
+
+def meet(store: Any, keys: Keys, rank: int, world: int, is_outdated: Callable[[], bool]) -> None:
+    """Waits at the epoch's store until all are there, each of whom calls this once.
+
+    Raises RuntimeError if `is_outdated` or the connection is shut down.
+
+    gloo's own meeting cannot be ended: who waits to be called by another one has no connection yet, and the other one
+    may be waiting for a third.
+    """
+    if keys.is_secret:
+        _meet_by_name(store, keys, rank, world, is_outdated)
+        return
+    store.add("here", 1)
+    _poll(lambda: store.add("here", 0) >= world, is_outdated)
+
+
+def _meet_by_name(store: Any, keys: Keys, rank: int, world: int, is_outdated: Callable[[], bool]) -> None:
+    """Each proves that it is there; the first rank looks for all of them, and says so. What nobody proves is nothing."""
+
+    def proves(key: str, *words: object) -> bool:
+        return store.check([key]) and keys.proves(store.get(key), *_said(key, *words))
+
+    store.set(f"here/{rank}", keys.tag(*_said(f"here/{rank}")))
+    if rank == 0:
+        for other in range(world):
+            _poll(lambda: proves(f"here/{other}"), is_outdated)  # noqa: B023, it is called at once
+        store.set("all", keys.tag(*_said("all", world)))
+    else:
+        _poll(lambda: proves("all", world), is_outdated)
+
+
+def _said(key: str, *words: object) -> Tuple[Any, ...]:
+    return (key, *(str(word).encode() for word in words))
+
+
+def _poll(is_so: Callable[[], bool], is_outdated: Callable[[], bool]) -> None:
+    pause = LEAST_PAUSE_SECS
+    while not is_so():
+        if is_outdated():
+            raise RuntimeError("not all members have come")
+        time.sleep(pause)
+        pause = min(2 * pause, MOST_PAUSE_SECS)
 
 
 def _wait_for(address: Tuple[str, int], is_outdated: Callable[[], bool]) -> None:

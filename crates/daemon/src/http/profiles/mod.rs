@@ -6,12 +6,14 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde_json::json;
+use tokio::sync::SemaphorePermit;
 
 use crate::context::Context;
 use crate::sight::{Sight, Viewer};
@@ -20,9 +22,9 @@ use infill_api::{
     Counted, CurveRow, FigureView, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY,
     MAX_IMPORTED, MAX_PROFILES, ProfileFigureQuery, ProfileView, ProfilesView, SCHEMA,
 };
-use infill_model::{MAX_NODES_A_JOB, Profile, ProfileFilter, ProfileKey, Sizes, clock::now};
+use infill_model::{MAX_NODES_A_JOB, Profile, ProfileFilter, ProfileKey, Sizes, UserId, clock::now};
 use infill_present::charts::{Picture, Standing, curves};
-use infill_store::Measurement;
+use infill_store::{Measurement, NoRoom, ProfileRoom};
 
 use super::orders::Order;
 use super::turns::{broken, computed, in_turn};
@@ -31,6 +33,12 @@ use super::{Denial, auth};
 /// Largest body of an import: [`MAX_IMPORTED`] profiles of [`sound::MAX_POINTS`] sizes, 150 bytes each, and
 /// as much again.
 pub(crate) const MAX_IMPORT_BODY: usize = 4 * 1024 * 1024;
+
+/// Bytes of a MiB.
+const MIB: u64 = 1024 * 1024;
+
+/// Longest wait for a turn at changing profiles.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// No program makes as many samples a second.
 const MOST_SAMPLES_A_SEC: f64 = 1e12;
@@ -122,7 +130,8 @@ pub(crate) async fn forget(
 ) -> Result<Json<Counted>, Denial> {
     let owners = request.filter.user.as_deref().map(|user| BTreeSet::from([user]));
     auth::owns(&context, uid, owners).await?;
-    let _turn = context.saving.lock().await;
+    let _gate = may_change(&context, uid).await?;
+    let _turn = context.saving.learned.lock().await;
     let profiles = context.store.forget_profiles(&request.filter).await?;
     context.state().forget_profiles(&request.filter);
     tracing::info!(%uid, filter = ?request.filter, profiles, "profiles forgotten");
@@ -140,15 +149,46 @@ pub(crate) async fn import(
     }
     let owners = request.profiles.iter().map(|p| p.key.user.as_str()).collect();
     auth::owns(&context, uid, Some(owners)).await?;
+    let _gate = may_change(&context, uid).await?;
     let sound = |p| sound::checked(p, now());
     let profiles: Result<Vec<Profile>, _> = request.profiles.into_iter().map(sound).collect();
     let profiles = profiles.map_err(|e| Denial::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string()))?;
-    let _turn = context.saving.lock().await;
-    context.store.put_profiles(&profiles).await?;
+    let _turn = context.saving.learned.lock().await;
+    let kept = &context.config.store;
+    let room = ProfileRoom {
+        profiles: u64::from(kept.max_profiles_a_user),
+        bytes: u64::from(kept.max_profile_mib_a_user) * MIB,
+    };
+    context.store.bring_profiles(&profiles, &room).await?.map_err(|full| no_room(&full, &room))?;
     let count = profiles.len() as u64;
-    context.state().scene.library_mut().replace(profiles, now());
+    context.state().replace_profiles(profiles, now());
     tracing::info!(%uid, profiles = count, "profiles brought");
     Ok(Json(Counted { schema: SCHEMA, profiles: count }))
+}
+
+/// A turn at changing profiles, of which each user has a few at once and then one after the other.
+async fn may_change(context: &Context, uid: UserId) -> Result<SemaphorePermit<'_>, Denial> {
+    if !auth::is_admin(context, uid).await {
+        let often = "your profiles were changed too often in a moment; try again later";
+        let taken = context.doors.changes.take(uid.0, Instant::now());
+        taken.map_err(|after| Denial::too_often(often, after))?;
+    }
+    let busy = || Denial::too_often("others change profiles; try again", PATIENCE);
+    let turn = tokio::time::timeout(PATIENCE, context.doors.changing.acquire()).await;
+    turn.map_err(|_| busy())?.map_err(|_| busy())
+}
+
+fn no_room(full: &NoRoom, room: &ProfileRoom) -> Denial {
+    let NoRoom { user, would_be } = full;
+    let what = format!(
+        "{user} would have {} profiles of {:.1} MiB, and may have {} of {} MiB (store.max_profiles_a_user, \
+         store.max_profile_mib_a_user): forget some first",
+        would_be.profiles,
+        would_be.bytes as f64 / MIB as f64,
+        room.profiles,
+        room.bytes / MIB
+    );
+    Denial::new(StatusCode::PAYLOAD_TOO_LARGE, what)
 }
 
 /// A profile with its curve, from one node to twice the largest measured size.

@@ -28,8 +28,11 @@ struct Daemon {
 
 impl Daemon {
     async fn start() -> Daemon {
+        Daemon::configured(Config::default()).await
+    }
+
+    async fn configured(config: Config) -> Daemon {
         infill_slurm::install_crypto();
-        let config = Config::default();
         let owner = uid_of(OWNER).await.unwrap();
         let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("owner's".to_owned(), owner)]);
         let services = Services {
@@ -199,4 +202,82 @@ async fn an_import_may_be_large_but_not_without_end() {
     };
     assert_eq!(daemon.import("owner's", many(MAX_IMPORTED).collect()).await.0, 200);
     assert_eq!(daemon.import("owner's", many(300).collect()).await.0, 413);
+}
+
+/// A profile of [`OWNER`] with this name.
+fn named(name: usize) -> Profile {
+    samples::profile(OWNER, &format!("job-{name}"), "cpu")
+}
+
+#[tokio::test]
+async fn a_user_may_have_so_many_profiles_and_no_more() {
+    let mut config = Config::default();
+    // There is one already.
+    config.store.max_profiles_a_user = 3;
+    let daemon = Daemon::configured(config).await;
+    assert_eq!(daemon.import("owner's", vec![named(1), named(2)]).await.0, 200);
+    let (status, body) = daemon.import("owner's", vec![named(2), named(3)]).await;
+    assert_eq!(status, 413, "{body}");
+    assert!(body["error"].as_str().unwrap().contains("would have 4 profiles"), "{body}");
+    assert_eq!(daemon.import("owner's", vec![named(2)]).await.0, 200, "what is there may change");
+    assert_eq!(daemon.left().await, ["alice", "bob", OWNER, OWNER, OWNER]);
+    assert_eq!(daemon.forget("owner's", json!({"user": OWNER, "name": "job-1"})).await.0, 200);
+    assert_eq!(daemon.import("owner's", vec![named(3)]).await.0, 200);
+}
+
+#[tokio::test]
+async fn all_profiles_of_a_user_take_so_much_and_no_more() {
+    let mut config = Config::default();
+    config.store.max_profile_mib_a_user = 1;
+    let daemon = Daemon::configured(config).await;
+    let full = |name| {
+        let point = named(name).points[0];
+        let sizes = 1..=sound::MAX_POINTS as u32;
+        let points = sizes.map(|nodes| infill_model::SizePoint { nodes, ..point }).collect();
+        Profile { points, ..named(name) }
+    };
+    let part = |first| (first..first + 16).map(full).collect::<Vec<_>>();
+    assert_eq!(daemon.import("owner's", part(0)).await.0, 200);
+    let mut taken = 1;
+    while taken < 9 && daemon.import("owner's", part(100 * taken)).await.0 == 200 {
+        taken += 1;
+    }
+    assert!((1..5).contains(&taken), "{taken} times 16 profiles of 256 sizes");
+    let kept = daemon.context.store.profiles(&ProfileFilter::default(), 999).await.unwrap();
+    assert_eq!(kept.len(), 3 + 16 * taken, "all of an import or nothing");
+}
+
+#[tokio::test]
+async fn who_imports_in_a_loop_is_sent_away_for_a_while() {
+    let daemon = Daemon::start().await;
+    let request = |who: &str| {
+        let credential = Some(Credential::Munge(Secret(who.to_owned())));
+        let proof = BodyProof { credential, nonce: Some("n".to_owned()) };
+        let body = ImportRequest { proof, profiles: vec![named(1)] };
+        reqwest::Client::new().post(format!("{}/v1/profiles/import", daemon.url)).json(&body).send()
+    };
+    let mut taken = 0;
+    let refused = loop {
+        let answer = request("owner's").await.unwrap();
+        if answer.status() != 200 {
+            break answer;
+        }
+        taken += 1;
+        assert!(taken < 200, "nobody sends them away");
+    };
+    assert_eq!(refused.status(), 429);
+    let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=4).contains(&after), "{after} s");
+    assert_eq!(daemon.forget("owner's", json!({"user": OWNER})).await.0, 429, "nor does the user delete");
+    assert_eq!(request("root's").await.unwrap().status(), 200, "another does as before");
+}
+
+#[tokio::test]
+async fn generations_are_stored_while_profiles_are_brought_and_the_other_way_round() {
+    let daemon = Daemon::start().await;
+    let learning = daemon.context.saving.learned.lock().await;
+    assert!(crate::executor::save(&daemon.context).await, "what jobs wait for is stored");
+    drop(learning);
+    let _saving = daemon.context.saving.jobs.lock().await;
+    assert_eq!(daemon.import("owner's", vec![named(1)]).await.0, 200);
 }

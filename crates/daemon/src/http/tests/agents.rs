@@ -93,6 +93,35 @@ async fn an_agent_reports_with_its_own_secret_and_at_most_256_events_at_a_time()
     assert_eq!(report(&other, 1).await, 401);
 }
 
+#[tokio::test]
+async fn an_agent_that_reports_in_a_loop_is_sent_away_and_others_are_heard() {
+    let daemon = site(Lend::Nodes).await;
+    let looping: Welcome = hello(&daemon, MALLEABLE, "n1", false).await.json().await.unwrap();
+    let other: Welcome = hello(&daemon, MAIN, "n3", true).await.json().await.unwrap();
+    let report = async |job: u32, node: &str, secret: &str| {
+        let events = vec![AgentEvent::Started { generation: 0 }; 256];
+        let body = json!({ "job": job, "node": node, "events": events });
+        let request = daemon.http.post(format!("{}{}", daemon.url, paths::AGENT_REPORT)).json(&body);
+        request.bearer_auth(secret).send().await.unwrap()
+    };
+    let mut heard = 0;
+    let refused = loop {
+        let answer = report(MALLEABLE, "n1", &looping.secret.as_ref().unwrap().0).await;
+        if answer.status() != 204 {
+            break answer;
+        }
+        heard += 1;
+        assert!(heard < 2000, "nobody sends it away");
+    };
+    assert!(
+        (refused.status(), refused.headers()["retry-after"].to_str().unwrap())
+            == (429.try_into().unwrap(), "1")
+    );
+    assert!(heard >= 100, "{heard} reports are no loop");
+    assert_eq!(report(MAIN, "n3", &other.secret.as_ref().unwrap().0).await.status(), 204);
+    assert_eq!(report(MALLEABLE, "n1", &"0".repeat(64)).await.status(), 401);
+}
+
 /// What a newer agent may say that this daemon does not know.
 #[tokio::test]
 async fn a_hello_with_an_unknown_word_is_taken_or_told_which_words_are_known() {

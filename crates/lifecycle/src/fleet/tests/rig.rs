@@ -152,7 +152,7 @@ impl Rig {
                     self.agents.retain(|(of, _), _| of != job);
                 }
                 Effect::ShrinkWing { job, keep } => self.show(*job, keep.clone()),
-                Effect::Hold { .. } | Effect::SetLimit { .. } => {}
+                Effect::Hold { .. } | Effect::Unpin { .. } | Effect::SetLimit { .. } => {}
             }
         }
         out
@@ -300,7 +300,7 @@ impl Rig {
         self.agents.insert(agent.clone(), Some(generation));
         let mut say = |event| drop(self.report(agent.0, &agent.1, event));
         if meeting.host {
-            say(AgentEvent::Store { generation, port: 5000 });
+            say(AgentEvent::Store { generation, port: 5000, secret: None });
         }
         if meeting.store.is_some() {
             say(AgentEvent::Joined { generation, secs: 0.1 });

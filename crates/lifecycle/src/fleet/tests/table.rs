@@ -33,7 +33,7 @@ const PHASES: [&str; 12] = [
 /// Something that happens; `None`: whoever speaks has no place.
 type Input = fn(&mut Rig) -> Option<Output>;
 
-const INPUTS: [(&str, Input); 54] = [
+const INPUTS: [(&str, Input); 55] = [
     ("lead: hello", |r| r.hello(LEAD, LEAD, &n(1), None)),
     (LATER, |r| r.hello(LEAD, LEAD, &n(1), Some(9))),
     ("wing: hello", |r| r.hello(LEAD, WING, &n(2), None)),
@@ -51,7 +51,9 @@ const INPUTS: [(&str, Input); 54] = [
     ("progress", |r| r.report(LEAD, &n(1), progress())),
     ("wing is ready", |r| of_now(r, WING, 2, |generation| AgentEvent::Ready { generation })),
     ("lead: out of memory", |r| of_now(r, LEAD, 1, |generation| AgentEvent::OutOfMemory { generation })),
-    ("store is open", |r| of_now(r, LEAD, 1, |generation| AgentEvent::Store { generation, port: 9 })),
+    ("store is open", |r| {
+        of_now(r, LEAD, 1, |generation| AgentEvent::Store { generation, port: 9, secret: None })
+    }),
     ("wing has joined", |r| of_now(r, WING, 2, |generation| AgentEvent::Joined { generation, secs: 0.1 })),
     ("step is stuck", |r| of_now(r, WING, 2, |generation| AgentEvent::Stuck { generation })),
     ("step has failed", |r| of_now(r, WING, 2, |generation| AgentEvent::Failed { generation })),
@@ -99,6 +101,7 @@ const INPUTS: [(&str, Input); 54] = [
     ("requeued", |r| done(r, &Effect::RequeueHold { job: LEAD })),
     ("requeue failed", |r| failed(r, &Effect::RequeueHold { job: LEAD }, false)),
     ("hold failed", |r| failed(r, &Effect::Hold { job: LEAD }, false)),
+    ("unpin failed", |r| failed(r, &Effect::Unpin { job: LEAD }, false)),
     ("limit failed", |r| failed(r, &Effect::SetLimit { job: LEAD, limit_mins: 9 }, false)),
     ("shrink failed", |r| failed(r, &Effect::ShrinkWing { job: WING, keep: vec![] }, false)),
     ("cancel failed", |r| failed(r, &Effect::CancelWing { job: WING }, false)),
@@ -331,6 +334,7 @@ fn every_input_in_every_phase() {
     requeued               .        .        .        .        .        .        .        .        .        .        .        .
     requeue failed         .        .        .        .        .        .        .        .        .        Swt      .        .e
     hold failed            .        .        .        .        .        .        .        .        .        .        .        .e
+    unpin failed           .        .        .        .        .        .        .        .        .        .        .        .e
     limit failed           .        .        .        .        .        .        .        .        .        .        .        .e
     shrink failed          .        .        .        .        .        .        .        .        .        .        .        .e
     cancel failed          .        .        .        .        .        .        .        .        .        .        .        .e

@@ -1,0 +1,84 @@
+//! A lead is pinned to a node from its launch until it runs, and no longer: Slurm ends a job that is pinned
+//! to a node which is taken out of its configuration, with all its work.
+
+use crate::effect::Effect;
+use crate::phase::Phase;
+use crate::settings::RETRY_SECS;
+use crate::sight::Sight;
+use infill_model::Job;
+
+use super::rig::{LEAD, Rig, job, n, rig, running, settings};
+
+const UNPIN: Effect = Effect::Unpin { job: LEAD };
+
+fn unpinned(r: &Rig) -> usize {
+    r.effects.iter().filter(|e| **e == UNPIN).count()
+}
+
+/// A look at the lead, which waits, pinned to a node.
+fn pinned(held: bool) -> Job {
+    let mut lead = job(LEAD, &[], 0);
+    (lead.held, lead.asks.pinned) = (held, "n3".to_owned());
+    lead
+}
+
+fn see(r: &mut Rig, lead: &Job) {
+    r.now = r.now + 1;
+    let sight = Sight { lead: Some(lead), wings: Vec::new(), read_at: r.now };
+    r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+}
+
+#[test]
+fn a_parked_lead_is_pinned_to_nothing() {
+    let mut r = running("1-4", &[3]);
+    assert_eq!((r.pinned.clone(), unpinned(&r)), (Some(n(3)), 0), "it was launched there");
+    r.target(&[]);
+    r.run();
+    r.observe();
+    assert_eq!((r.m.state().word(), r.pinned.clone(), unpinned(&r)), ("queued", None, 1));
+    r.observe();
+    assert_eq!(unpinned(&r), 1, "there is nothing to clear any more");
+    r.target(&[2]);
+    assert_eq!(r.pinned, Some(n(2)));
+}
+
+#[test]
+fn a_lead_that_is_still_pinned_is_unpinned_at_the_next_look() {
+    // Whoever pinned it: a former version, or an unpinning that has come to nothing.
+    let mut r = rig("1-4");
+    for looks in 1..=3 {
+        see(&mut r, &pinned(true));
+        assert_eq!(unpinned(&r), looks);
+        r.now = r.now.plus_secs(RETRY_SECS);
+    }
+}
+
+#[test]
+fn a_lead_that_leaves_its_node_for_long_is_unpinned_meanwhile() {
+    let mut r = running("1-4", &[3]);
+    r.target(&[]);
+    r.run();
+    let mut lead = pinned(true);
+    lead.state.flags.insert("COMPLETING".to_owned());
+    see(&mut r, &lead);
+    assert_eq!(unpinned(&r), 1);
+}
+
+#[test]
+fn a_lead_that_may_start_keeps_its_node() {
+    let mut r = rig("1-4");
+    see(&mut r, &pinned(false));
+    assert_eq!((&r.effects[..], unpinned(&r)), (&[Effect::Hold { job: LEAD }][..], 0), "it is held first");
+    let mut r = rig("1-4");
+    r.target(&[3]);
+    assert!(matches!(r.m.phase, Phase::Launching { .. }));
+    for held in [true, false] {
+        see(&mut r, &pinned(held));
+        assert_eq!(unpinned(&r), 0);
+    }
+    // Its launch is given up.
+    r.target(&[]);
+    r.run();
+    see(&mut r, &pinned(true));
+    assert_eq!(unpinned(&r), 1);
+}

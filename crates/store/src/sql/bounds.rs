@@ -1,0 +1,138 @@
+//! Bounds on what users can have the store keep, and on how long it keeps what tells of them.
+
+use std::collections::BTreeMap;
+
+use sqlx::{QueryBuilder, Row as _};
+
+use super::rows::to_json;
+use super::write::{self, Done};
+use super::{Connection, filter, text};
+use crate::port::{KeptSince, NoRoom, ProfileRoom};
+use infill_model::{Profile, ProfileKey, UnixTime};
+
+/// What of a profile grows with what was measured, as it is kept.
+const KEPT: &str = "LENGTH(points) + LENGTH(costs) + LENGTH(stops) + LENGTH(unfit)";
+
+/// Seconds in an hour.
+const HOUR_SECS: i64 = 3600;
+
+/// Setting that keeps the moment before which no user is named any more.
+const FORGOTTEN_SETTING: &str = "users_forgotten";
+
+/// Hours whose users are forgotten at a time, which takes a second at most.
+const HOURS_AT_ONCE: i64 = 31 * 24;
+
+/// Deletes what is older than it is to be kept, and what there is too much of; returns how many rows.
+pub(super) async fn prune(tx: &mut Connection, since: &KeptSince) -> Done<u64> {
+    let mut rows = write::prune(tx, since).await?;
+    rows += trim_profiles(tx, since.profiles_a_user).await?;
+    rows += forget_users(tx, since.users).await?;
+    Ok(rows)
+}
+
+/// Inserts or replaces profiles, if there is room for all of them.
+pub(super) async fn brought(
+    tx: &mut Connection,
+    profiles: &[Profile],
+    room: &ProfileRoom,
+) -> Done<Result<(), NoRoom>> {
+    let mut users: BTreeMap<&str, BTreeMap<&ProfileKey, &Profile>> = BTreeMap::new();
+    for profile in profiles {
+        users.entry(&profile.key.user).or_default().insert(&profile.key, profile);
+    }
+    for (user, theirs) in users {
+        let would_be = with(tx, user, theirs.into_values()).await?;
+        if would_be.profiles > room.profiles || would_be.bytes > room.bytes {
+            return Ok(Err(NoRoom { user: user.to_owned(), would_be }));
+        }
+    }
+    write::profiles(tx, profiles).await.map(Ok)
+}
+
+/// What a user would have with these profiles.
+async fn with(
+    tx: &mut Connection,
+    user: &str,
+    profiles: impl Iterator<Item = &Profile>,
+) -> Done<ProfileRoom> {
+    let mut query = QueryBuilder::new("SELECT COUNT(*), CAST(COALESCE(SUM(");
+    query.push(KEPT).push("), 0) AS BIGINT) FROM profiles WHERE owner = ").push_bind(text(user));
+    let row = query.build().fetch_one(&mut *tx).await?;
+    let (mut count, mut bytes): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    for profile in profiles {
+        let mut query = QueryBuilder::new("SELECT CAST(");
+        query.push(KEPT).push(" AS BIGINT) FROM profiles WHERE TRUE");
+        filter::push_key(&mut query, &profile.key);
+        let replaced: Option<i64> = query.build_query_scalar().fetch_optional(&mut *tx).await?;
+        count += i64::from(replaced.is_none());
+        let parts = [
+            to_json(&profile.points)?,
+            to_json(&profile.costs)?,
+            to_json(&profile.stops)?,
+            to_json(&profile.unfit)?,
+        ];
+        let kept: usize = parts.iter().map(String::len).sum();
+        bytes = bytes
+            .saturating_sub(replaced.unwrap_or(0))
+            .saturating_add(i64::try_from(kept).unwrap_or(i64::MAX));
+    }
+    let whole = |n: i64| u64::try_from(n).unwrap_or(0);
+    Ok(ProfileRoom { profiles: whole(count), bytes: whole(bytes) })
+}
+
+/// Deletes of each user's profiles all but the last changed ones; returns how many.
+async fn trim_profiles(tx: &mut Connection, most_of_a_user: u32) -> Done<u64> {
+    let done = sqlx::query(
+        "DELETE FROM profiles WHERE id IN (SELECT id FROM (SELECT id,
+         ROW_NUMBER() OVER (PARTITION BY owner ORDER BY updated_at DESC, id DESC) AS place FROM profiles) AS ranked
+         WHERE place > $1)",
+    );
+    Ok(done.bind(i64::from(most_of_a_user)).execute(tx).await?.rows_affected())
+}
+
+/// Takes users' names off the node-time of hours that began before this moment: sums by the hour, account and
+/// type of nodes stay. Not more than a month of hours at a time; returns how many rows are gone.
+async fn forget_users(tx: &mut Connection, before: UnixTime) -> Done<u64> {
+    // What lies before needs no second look.
+    let done: Option<String> = sqlx::query_scalar("SELECT content FROM settings WHERE name = $1")
+        .bind(FORGOTTEN_SETTING)
+        .fetch_optional(&mut *tx)
+        .await?;
+    let done: i64 = done.and_then(|text| text.parse().ok()).unwrap_or(i64::MIN);
+    let first: Option<i64> = sqlx::query_scalar(
+        "SELECT MIN(began_at) FROM node_time WHERE owner <> '' AND began_at >= $1 AND began_at < $2",
+    )
+    .bind(done)
+    .bind(before.0)
+    .fetch_one(&mut *tx)
+    .await?;
+    let Some(first) = first else { return Ok(0) };
+    let end = before.0.min(first.saturating_add(HOURS_AT_ONCE * HOUR_SECS));
+    let rows = sum_up_users(tx, first, end).await?;
+    write::setting(tx, FORGOTTEN_SETTING, &end.to_string()).await?;
+    Ok(rows)
+}
+
+/// Sums the users of these hours up.
+async fn sum_up_users(tx: &mut Connection, from: i64, end: i64) -> Done<u64> {
+    // Rows that nobody's name was on are summed up with the others.
+    sqlx::query(
+        "INSERT INTO node_time (began_at, account, owner, node_type, useful_secs, rescale_secs, preempted_secs,
+         probing_secs, gpu_secs)
+         SELECT began_at, account, '', node_type, SUM(useful_secs), SUM(rescale_secs), SUM(preempted_secs),
+         SUM(probing_secs), SUM(gpu_secs)
+         FROM node_time WHERE owner <> '' AND began_at >= $1 AND began_at < $2 GROUP BY began_at, account, node_type
+         ON CONFLICT (began_at, account, owner, node_type) DO UPDATE SET
+         useful_secs = node_time.useful_secs + excluded.useful_secs,
+         rescale_secs = node_time.rescale_secs + excluded.rescale_secs,
+         preempted_secs = node_time.preempted_secs + excluded.preempted_secs,
+         probing_secs = node_time.probing_secs + excluded.probing_secs,
+         gpu_secs = node_time.gpu_secs + excluded.gpu_secs",
+    )
+    .bind(from)
+    .bind(end)
+    .execute(&mut *tx)
+    .await?;
+    let named = sqlx::query("DELETE FROM node_time WHERE owner <> '' AND began_at >= $1 AND began_at < $2");
+    Ok(named.bind(from).bind(end).execute(tx).await?.rows_affected())
+}

@@ -1,0 +1,105 @@
+//! Somebody else on the network, beside a job that changes its size while it lives: what he writes is not
+//! believed, and what he sends is not called.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use serde::Deserialize;
+
+use crate::harness::Site;
+use crate::harness::jobs::PROMPTLY_SECS;
+
+/// In the clusters.
+const STRANGER: &str = "/opt/infill/contrib/python/tests/stranger.py";
+
+/// Bob goes on for so long: until he is ended.
+const BOB_SECS: &str = "600";
+
+/// Shortest time of a step.
+const STEP_SECS: f64 = 0.2;
+
+/// A line of `examples/train_live.py`.
+#[derive(Clone, Debug, Deserialize)]
+struct Line {
+    step: u64,
+    world: u32,
+    membership: u64,
+    generation: u64,
+}
+
+/// A program of bob's; ended when it goes out of scope.
+struct Bob(Child);
+
+impl Bob {
+    /// Begins, and waits until he is connected to a store; at which port.
+    fn begin(site: &Site, words: &[&str]) -> (Bob, u16) {
+        let words: Vec<&str> = ["python3", "-B", STRANGER].iter().chain(words).copied().collect();
+        let mut command = site.cluster().command("bob", &words);
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let bob = Bob(child);
+        let at = lines.find_map(|line| line.ok()?.strip_prefix("at ")?.parse().ok());
+        // He prints more, and must not fail over that.
+        std::thread::spawn(move || lines.for_each(drop));
+        (bob, at.expect("a store that he can reach"))
+    }
+}
+
+impl Drop for Bob {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+fn log(site: &Site, job: u32) -> Vec<Line> {
+    let text = std::fs::read_to_string(site.scratch().join(format!("{job}.jsonl"))).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// Waits until the job trains on so many nodes; its membership.
+fn until_world(site: &Site, job: u32, world: u32) -> u64 {
+    let last = || log(site, job).last().filter(|line| line.world == world).map(|line| line.membership);
+    site.wait(&format!("PyTorch to train on {world} nodes"), 90.0, last)
+}
+
+#[test]
+fn who_writes_to_a_live_jobs_store_neither_holds_it_up_nor_runs_code_in_it() {
+    let site = Site::acting();
+    let first = site.main_job(600, &["--nodes=6"]);
+    site.until("the main job to run", 10.0, || site.started_at(first).is_some());
+    let script = format!(
+        "cd /scratch\n infill run --grace 20 --curve 1:10,2:19,3:27,4:35 -- python3 /opt/infill/examples/train_live.py \
+         --steps 1000000 --step-secs {STEP_SECS} --checkpoint $SLURM_JOB_ID.pt --log $SLURM_JOB_ID.jsonl"
+    );
+    let options = ["-p", "infill", "--chdir=/tmp", "--output=/scratch/%j.out", "--nodes=1-4"];
+    let job = site.sbatch("alice", &options, &script);
+    let epoch = until_world(&site, job, 2);
+
+    let (_flood, port) = Bob::begin(&site, &["flood", "all", BOB_SECS]);
+    // Where the pickle that he sends would leave a trace, if a process of alice's read it.
+    let (trace, next) = ("/scratch/called", (epoch + 1).to_string());
+    let port = port.to_string();
+    let (_joins, _) = Bob::begin(&site, &["join", &port, &next, "3", "4", trace, BOB_SECS]);
+    site.must("root", &["scancel", &first.id.to_string()]);
+    until_world(&site, job, 4);
+    let lead = site.view(job).expect("the job").nodes[0].to_string();
+    let second = site.main_job(600, &["--nodes=5", &format!("--exclude={lead}")]);
+    site.starts_within(second, PROMPTLY_SECS);
+    until_world(&site, job, 3);
+    site.must("root", &["scancel", &second.id.to_string()]);
+    until_world(&site, job, 4);
+
+    assert!(!site.log().contains("meeting failed"), "each change came about at its first try");
+    let lines = log(&site, job);
+    for two in lines.windows(2) {
+        assert_eq!(two[1].step, two[0].step + 1, "no step is done twice, and none is left out: {two:?}");
+    }
+    assert!(lines.iter().all(|line| line.generation == 1), "processes were started anew");
+    let view = site.view(job).expect("the job");
+    assert_eq!((view.restarts, view.kills), (0, 0), "{view:?}");
+    assert!(!site.scratch().join("called").exists(), "alice's processes have called what bob sent");
+    let said = std::fs::read_to_string(site.scratch().join(format!("{job}.out"))).unwrap();
+    assert!(!said.contains("hands out no secret") && !said.contains("first version"), "{said}");
+}
