@@ -176,9 +176,9 @@ mod tests {
     async fn a_token_goes_to_no_other_machine_in_plain_text() {
         let dir = tempfile::tempdir().unwrap();
         let mut passes = passes(dir.path(), "", "echo SLURM_JWT=abc");
-        let text = passes.after(&Pass::Nothing, &["http://ctl:1".to_owned()]).await.unwrap_err().to_string();
+        let text = passes.after(&Pass::Nothing, "http://ctl:1").await.unwrap_err().to_string();
         assert!(text.contains("daemon.tls_cert") && text.contains("http://ctl:1"), "{text}");
-        let shown = passes.after(&Pass::Nothing, &["https://ctl:1".to_owned()]).await.unwrap();
+        let shown = passes.after(&Pass::Nothing, "https://ctl:1").await.unwrap();
         assert!(matches!(shown, Some(Pass::Proof(_))), "{shown:?}");
     }
 

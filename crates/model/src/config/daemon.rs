@@ -68,6 +68,11 @@ impl DaemonConfig {
             "expected ADDRESS:PORT",
         ),
         Rule::other(
+            "daemon.names",
+            |c| c.names.iter().find(|name| name.is_empty() || name.contains(['/', ' '])).cloned(),
+            "expected HOST or HOST:PORT, and no URL",
+        ),
+        Rule::other(
             "daemon.tls_key",
             |c| (c.tls_key.is_some() != c.tls_cert.is_some()).then(|| shown(c.tls_key.as_deref())),
             "expected a file, together with daemon.tls_cert, or neither",
