@@ -7,7 +7,7 @@ use std::sync::Arc;
 use infill_agent::identity::{Identity as _, IdentityError, Proof, Purpose, Slurm};
 use infill_agent::session::Session;
 use infill_api::{addresses, headers};
-use infill_model::{Credential, causes};
+use infill_model::causes;
 
 /// What is shown to the daemon with one request.
 #[derive(Clone, Debug, Default)]
@@ -132,6 +132,7 @@ fn reading(to: &str) -> Purpose<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use infill_model::Credential;
     use infill_testkit::script;
 
     const URL: &str = "http://ctl:6810";
