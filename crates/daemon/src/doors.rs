@@ -52,6 +52,12 @@ const FITS_AT_ONCE: usize = 2;
 /// Imports and deletions of profiles by one user: a thousand profiles at once, and 64 every three seconds.
 const CHANGES: Rate = Rate { burst: 20, every: Duration::from_secs(3) };
 
+struct Ourselves {
+    /// From which the keys of all sessions follow; `None` where the system gave no random numbers.
+    master: Option<SessionKey>,
+    names: Names,
+}
+
 /// See the module's text.
 pub struct Doors {
     /// Gate of the agents' proofs.
@@ -65,10 +71,8 @@ pub struct Doors {
     /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may
     /// begin.
     pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
-    /// From which the keys of all sessions follow; `None` where the system gave no random numbers.
-    master: Option<SessionKey>,
-    /// By which names those who prove something mean this daemon.
-    pub(crate) names: Names,
+    /// What proves us, and how we are called.
+    ourselves: Ourselves,
     /// Sessions of the command line, for what it reads next.
     pub readers: Passes,
     /// Tickets of a command line that knows of no sessions.
@@ -96,8 +100,7 @@ impl Doors {
         let mut master = [0; 32];
         let drawn = getrandom::fill(&mut master);
         Doors {
-            master: drawn.ok().map(|()| SessionKey::new(master)),
-            names,
+            ourselves: Ourselves { master: drawn.ok().map(|()| SessionKey::new(master)), names },
             readers: Passes::new(TICKET, MOST_OF_A_USER),
             hellos: Semaphore::new(HELLOS_AT_ONCE),
             people: Semaphore::new(PEOPLE_AT_ONCE),
@@ -119,7 +122,12 @@ impl Doors {
     /// The key of a session of this daemon's; those of another have other keys. `None` where there are none:
     /// the system gave no random numbers.
     pub(crate) fn key_of(&self, session: &str) -> Option<SessionKey> {
-        Some(self.master.as_ref()?.of_session(session))
+        Some(self.ourselves.master.as_ref()?.of_session(session))
+    }
+
+    /// Whether those who prove something for `to`, as `HOST:PORT`, mean this daemon.
+    pub(crate) fn are_of(&self, to: &str) -> bool {
+        self.ourselves.names.has(to)
     }
 
     /// What users may not see of each other.

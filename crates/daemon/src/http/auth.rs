@@ -110,7 +110,7 @@ pub(crate) async fn proved(
     let Some(to) = to else { return Ok((uid, None)) };
     // Also who is refused shall know by whom.
     let session = slot.open(context, (uid, credential), *job, nonce).await?;
-    if !context.doors.names.has(to) {
+    if !context.doors.are_of(to) {
         tracing::warn!(purpose, %uid, to, "a proof was refused: it is for another daemon");
         let what = format!("{to:?} is no name of this daemon (daemon.names names more)");
         return Err(Denial::new(StatusCode::MISDIRECTED_REQUEST, what));
